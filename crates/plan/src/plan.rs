@@ -1,0 +1,104 @@
+//! The plan: all that will be done at one site, as data.
+
+use std::fmt;
+
+use sidestep_isa::{Len, Va};
+
+/// How a hit leaves the original code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Technique {
+    /// A long nop becomes the jump.
+    NopSite,
+    /// One instruction of at least 5 bytes (or with padding behind it) becomes the jump.
+    Jump,
+    /// Several instructions are displaced, proven free of jump targets.
+    JumpOverSeveral,
+    /// The first byte becomes `int3`; the handler continues in the detour.
+    Trap,
+}
+
+/// Where in a function a site lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SiteKind {
+    /// The first instruction of a function: nothing lives below the stack pointer.
+    FunctionEntry,
+    /// Anywhere else: the red zone must be stepped over.
+    Inside,
+}
+
+/// One displaced instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DisplacedInsn {
+    /// Link-time address of the original.
+    pub va: Va,
+    /// Its bytes; the first `len` count.
+    pub bytes: [u8; 15],
+    /// Its length.
+    pub len: u8,
+}
+
+/// All that will be done at one site.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// Link-time address that the user asked for.
+    pub asked: Va,
+    /// Link-time address of the first byte that is written (behind an `endbr64`, for example).
+    pub site: Va,
+    /// Where the site lies.
+    pub kind: SiteKind,
+    /// The technique.
+    pub technique: Technique,
+    /// Bytes of the original code that the patch makes unusable: from `site`, whole instructions, plus padding.
+    pub region: Len,
+    /// The displaced instructions, in order.
+    pub displaced: Vec<DisplacedInsn>,
+    /// Where execution goes on behind them; `None` if the last one never falls through.
+    pub resume: Option<Va>,
+    /// How many displaced instructions run before the handler (the stack check of a Go function), normally 0.
+    pub before_handler: usize,
+    /// Registers whose value nobody reads after the point where the handler runs (a bit per register number, rax = 0).
+    pub dead_regs: u16,
+    /// The arithmetic flags are dead at that point.
+    pub dead_flags: bool,
+    /// Whether the function may be watched for returns by a replaced return address, and if not, why.
+    pub returns: Result<(), &'static str>,
+    /// Better techniques that were not possible, best first, each with its reason.
+    pub rejected: Vec<Rejected>,
+}
+
+/// A technique that was not possible.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rejected {
+    /// Which.
+    pub technique: Technique,
+    /// Why, a clause for the user: `"a loop at 0x1234 jumps back to 0x1236"`.
+    pub reason: String,
+}
+
+/// Why a site cannot be probed at all.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Link-time address that the user asked for.
+    pub asked: Va,
+    /// Why, a clause for the user.
+    pub reason: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.asked, self.reason)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl fmt::Display for Technique {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Technique::NopSite => "nop site",
+            Technique::Jump => "jump",
+            Technique::JumpOverSeveral => "jump over several",
+            Technique::Trap => "trap",
+        })
+    }
+}

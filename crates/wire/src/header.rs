@@ -1,0 +1,157 @@
+//! The head of the shared region: who is attached, where everything is, and how to undo it.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// First word of the shared region: `"SIDESTEP"` in memory order.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDESTEP");
+/// Layout version; a controller touches only regions of its own version.
+pub const VERSION: u32 = 1;
+/// Name given to `memfd_create`: the mapping shows as `/memfd:sidestep (deleted)` in `/proc/PID/maps`.
+pub const MEMFD_NAME: &str = "sidestep";
+/// Longest patch of a site, in bytes.
+pub const PATCH_MAX: usize = 16;
+
+/// The head of the shared region, at offset 0. Offsets are in bytes from the start of the region.
+#[repr(C, align(64))]
+pub struct Header {
+    /// [`MAGIC`], written last.
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// 1 from the first change of target code until the end of the detach.
+    pub armed: AtomicU32,
+    /// Process id of the controller, as the controller sees it.
+    pub controller_pid: i32,
+    /// Process id of the target, as the controller sees it.
+    pub target_pid: i32,
+    /// Start time of the controller (field 22 of `/proc/PID/stat`), to tell a reused pid.
+    pub controller_start: u64,
+    /// Length of the shared region.
+    pub total_len: u64,
+    /// Run-time address of the shared region in the target.
+    pub shared_va: u64,
+    /// Run-time address of the [`crate::Private`] region.
+    pub private_va: u64,
+    /// Run-time address of the [`crate::LookupTable`].
+    pub lookup_va: u64,
+    /// Address range of the agent image: start.
+    pub agent_va: u64,
+    /// Address range of the agent image: length.
+    pub agent_len: u64,
+    /// Run-time address of the return trampoline (what a replaced return address points to), or 0.
+    pub trampoline_va: u64,
+
+    /// First [`crate::Slot`].
+    pub slots_off: u64,
+    /// Distance between slots.
+    pub slot_stride: u64,
+    /// How many slots there are.
+    pub slots_max: u32,
+    /// How many slots were handed out. The agent adds 1 for each new thread; may exceed `slots_max`.
+    pub slots_used: AtomicU32,
+    /// First cell (`u64`) within a slot.
+    pub cells_off: u64,
+    /// Number of cells in a slot.
+    pub cells: u64,
+    /// First byte of the ring within a slot.
+    pub ring_off: u64,
+    /// Bytes in a ring, a power of two; 0 = no rings.
+    pub ring_len: u64,
+
+    /// `[AtomicU64; probes_max]`: hits of each probe that no slot could take (more threads than slots).
+    pub missed_off: u64,
+    /// Capacity of the `missed` array and of the probe descriptors.
+    pub probes_max: u64,
+
+    /// `[JournalEntry; journal_cap]`.
+    pub journal_off: u64,
+    /// Capacity of the journal.
+    pub journal_cap: u32,
+    /// Entries in use. An entry is complete before this count covers it, and covered before its site is written.
+    pub journal_len: AtomicU32,
+    /// `[MapEntry; maps_cap]`: every mapping that belongs to us, the shared region last.
+    pub maps_off: u64,
+    /// Capacity of the mapping list.
+    pub maps_cap: u32,
+    /// Entries in use; the agent appends too (grown shadow stacks), with fetch_add, then fills, `kind` last.
+    pub maps_len: AtomicU32,
+
+    /// Return addresses that were replaced and never seen again (longjmp, exit of a thread), for all probes.
+    pub returns_dropped: AtomicU64,
+    /// 1 when our SIGTRAP handler is installed.
+    pub sigtrap_installed: AtomicU32,
+    /// Padding.
+    pub pad0: u32,
+    /// The action that was there before ours.
+    pub old_sigtrap: SigAction,
+}
+
+/// `struct sigaction` of the x86-64 kernel (`include/linux/signal_types.h`), as `rt_sigaction` takes it.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct SigAction {
+    /// Handler address, 0 = default, 1 = ignore.
+    pub handler: u64,
+    /// `SA_*`.
+    pub flags: u64,
+    /// Restorer address.
+    pub restorer: u64,
+    /// Signals blocked while the handler runs.
+    pub mask: u64,
+}
+
+/// One patched site: enough to recognise and undo the patch.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct JournalEntry {
+    /// Run-time address of the site.
+    pub site: u64,
+    /// Run-time address of its detour.
+    pub detour: u64,
+    /// Bytes of `detour`, all of them.
+    pub detour_len: u32,
+    /// Offset in the detour of the first displaced instruction; from there on a thread may be moved back to the site.
+    pub displaced: u32,
+    /// How many bytes of `old` and `new` count.
+    pub len: u8,
+    /// Number of displaced instructions in use in `insns`.
+    pub insns_len: u8,
+    /// Padding.
+    pub pad: [u8; 6],
+    /// What was there.
+    pub old: [u8; PATCH_MAX],
+    /// What we wrote.
+    pub new: [u8; PATCH_MAX],
+    /// Per displaced instruction: (offset from the site, offset of its copy from the start of the detour).
+    pub insns: [(u8, u8); 16],
+}
+
+/// A mapping of ours in the target.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct MapEntry {
+    /// Run-time start address.
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// A [`MapKind`] as a number; 0 = not filled yet.
+    pub kind: u32,
+    /// Padding.
+    pub pad: u32,
+}
+
+/// What a mapping is for.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapKind {
+    /// The agent's text and data.
+    Agent = 1,
+    /// Detours and thunks.
+    Slab = 2,
+    /// The private region and what the agent mapped itself.
+    Private = 3,
+    /// The lookup table.
+    Lookup = 4,
+    /// The shared region; unmapped last.
+    Shared = 5,
+}

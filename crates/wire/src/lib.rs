@@ -1,0 +1,27 @@
+//! The memory that controller and target share, and the memory that the agent keeps for itself: layouts only.
+//!
+//! There are four regions in a target:
+//!
+//! | region | kind | who writes | on fork |
+//! |---|---|---|---|
+//! | shared | memfd, `MAP_SHARED`, also mapped by the controller | both | inherited, but never written by the child |
+//! | private | anonymous, read-write | controller while all threads are stopped, agent | copied |
+//! | lookup | anonymous, read-write, `MADV_WIPEONFORK` | the same | zero in the child: that is how a child is known |
+//! | code (agent, slabs) | anonymous, read-execute | controller, through `/proc/PID/mem` | copied |
+//!
+//! The shared region holds all that is needed to undo an attach (journal and mapping list), so that any later
+//! controller can clean up after one that was killed. Everything is `repr(C)`, 64-bit, and checked by layout tests.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod header;
+pub mod lookup;
+pub mod private;
+pub mod record;
+pub mod slot;
+
+pub use header::{Header, JournalEntry, MapEntry, MapKind, SigAction};
+pub use lookup::{LOOKUP_BUCKETS, LookupEntry, LookupTable};
+pub use private::{ArgKind, ArgSpec, Flow, Frame, Private, ProbeDesc, ShadowEntry, ThreadState, TrapEntry};
+pub use record::{RecordHeader, RecordState};
+pub use slot::{Histogram, Slot};

@@ -1,0 +1,53 @@
+//! From the thread pointer (`fs` base) to the thread's cells and state: an open-addressing hash table that detours
+//! read without calling anything.
+//!
+//! An entry belongs to one `fs` base for ever. Only the thread with that `fs` base uses it, so reads need no lock;
+//! the agent claims an empty entry with a compare-and-swap of `key`... after which it fills `state` and then `cells`.
+//! A detour that finds its key but `cells == 0` (a signal handler inside the claim) takes the slow path.
+
+/// Number of buckets, a power of two.
+pub const LOOKUP_BUCKETS: usize = 1 << 13;
+/// Multiplier of the hash, fits a sign-extended 32-bit immediate of `imul`.
+pub const HASH_MULTIPLIER: u32 = 0x1e37_79b1;
+/// The hash is bits `HASH_SHIFT ..` of the 64-bit product.
+pub const HASH_SHIFT: u32 = 32;
+/// Value of [`LookupTable::marker`] in the attached process. A forked child reads 0 (`MADV_WIPEONFORK`).
+pub const LOOKUP_MARKER: u64 = u64::from_le_bytes(*b"LOOKUP_1");
+
+/// One bucket, 32 bytes.
+#[repr(C, align(32))]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct LookupEntry {
+    /// `fs` base; 0 = empty... unless `state` is set (a thread whose `fs` base is 0: before TLS is set up).
+    pub key: u64,
+    /// Run-time address of the thread's cells (`[u64]`).
+    pub cells: u64,
+    /// Run-time address of the thread's [`crate::ThreadState`].
+    pub state: u64,
+    /// Unused.
+    pub pad: u64,
+}
+
+/// The whole table.
+#[repr(C, align(4096))]
+pub struct LookupTable {
+    /// [`LOOKUP_MARKER`], or 0 in a forked child that has not hit a probe yet.
+    pub marker: u64,
+    /// Set by the agent in a forked child: address of the cells that nobody reads.
+    pub child_cells: u64,
+    /// Keeps the buckets aligned.
+    pub pad: [u64; 6],
+    /// The buckets. Linear probing; a detour looks at the first bucket only, the agent at all.
+    pub buckets: [LookupEntry; LOOKUP_BUCKETS],
+}
+
+/// The first bucket of a thread pointer. The generated code computes the same.
+///
+/// ```
+/// use sidestep_wire::lookup::{bucket, LOOKUP_BUCKETS};
+/// assert!(bucket(0x7f12_3456_7740) < LOOKUP_BUCKETS);
+/// ```
+#[must_use]
+pub const fn bucket(fs_base: u64) -> usize {
+    ((fs_base.wrapping_mul(HASH_MULTIPLIER as u64) >> HASH_SHIFT) as usize) & (LOOKUP_BUCKETS - 1)
+}
