@@ -1,1 +1,488 @@
-//! emit
+//! A small assembler for generated code: just the instructions that detours and thunks use.
+//!
+//! Encodings are from the Intel SDM, volume 2; the tests decode everything again with `iced-x86`.
+
+use crate::Va;
+
+/// A general-purpose register, by its number in encodings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Reg {
+    Rax = 0,
+    Rcx = 1,
+    Rdx = 2,
+    Rbx = 3,
+    Rsp = 4,
+    Rbp = 5,
+    Rsi = 6,
+    Rdi = 7,
+    R8 = 8,
+    R9 = 9,
+    R10 = 10,
+    R11 = 11,
+    R12 = 12,
+    R13 = 13,
+    R14 = 14,
+    R15 = 15,
+}
+
+impl Reg {
+    /// Its bit in a register set.
+    #[must_use]
+    pub fn bit(self) -> u16 {
+        1 << self as u8
+    }
+
+    fn low(self) -> u8 {
+        self as u8 & 7
+    }
+
+    fn high(self) -> u8 {
+        self as u8 >> 3
+    }
+}
+
+/// A condition of `jcc`, as encoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Cond {
+    /// Equal, zero.
+    E = 4,
+    /// Not equal, not zero.
+    Ne = 5,
+}
+
+/// A place in the code that is being assembled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Label(usize);
+
+/// Code being assembled for a known address.
+#[derive(Debug)]
+pub struct Asm {
+    at: Va,
+    bytes: Vec<u8>,
+    labels: Vec<Option<usize>>,
+    fixups: Vec<(usize, Label)>,
+}
+
+/// A branch from generated code does not reach its target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("generated code at {from} cannot reach {to}: more than 2 GiB apart")]
+pub struct OutOfReach {
+    /// Where the branch is.
+    pub from: Va,
+    /// Where it should go.
+    pub to: Va,
+}
+
+impl Asm {
+    /// Starts at a run-time address.
+    #[must_use]
+    pub fn new(at: Va) -> Asm {
+        Asm { at, bytes: Vec::new(), labels: Vec::new(), fixups: Vec::new() }
+    }
+
+    /// Bytes so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Nothing emitted yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The address of the next instruction.
+    #[must_use]
+    pub fn here(&self) -> Va {
+        Va(self.at.0 + self.bytes.len() as u64)
+    }
+
+    /// Resolves all labels and gives the code. A label that was used must have been bound.
+    ///
+    /// # Panics
+    /// If a used label was never bound: an error in the caller, found by its first test.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<u8> {
+        for (pos, label) in self.fixups {
+            let target = self.labels[label.0].expect("label is bound");
+            let rel = target as i64 - (pos as i64 + 4);
+            self.bytes[pos..pos + 4].copy_from_slice(&(rel as i32).to_le_bytes());
+        }
+        self.bytes
+    }
+
+    /// Raw bytes.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// A label to be bound later.
+    pub fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+
+    /// Binds a label here.
+    pub fn bind(&mut self, label: Label) {
+        self.labels[label.0] = Some(self.bytes.len());
+    }
+
+    fn rel32(&mut self, label: Label) {
+        self.fixups.push((self.bytes.len(), label));
+        self.bytes.extend_from_slice(&[0; 4]);
+    }
+
+    fn imm32(&mut self, value: i32) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// REX.W, opcode and ModRM for `reg, [base + disp32]`.
+    fn mem(&mut self, prefix: &[u8], opcode: &[u8], reg: u8, base: Reg, disp: i32) {
+        self.raw(prefix);
+        self.bytes.push(0x48 | (reg >> 3) << 2 | base.high());
+        self.raw(opcode);
+        self.modrm_disp(reg & 7, base, disp);
+    }
+
+    fn modrm_disp(&mut self, reg: u8, base: Reg, disp: i32) {
+        let short = i8::try_from(disp).ok();
+        let mode = if short.is_some() { 0x40 } else { 0x80 };
+        self.bytes.push(mode | reg << 3 | base.low());
+        if base.low() == 4 {
+            self.bytes.push(0x24);
+        }
+        match short {
+            Some(d) => self.bytes.push(d as u8),
+            None => self.imm32(disp),
+        }
+    }
+
+    /// `push reg`
+    pub fn push(&mut self, reg: Reg) {
+        if reg.high() == 1 {
+            self.bytes.push(0x41);
+        }
+        self.bytes.push(0x50 | reg.low());
+    }
+
+    /// `pop reg`
+    pub fn pop(&mut self, reg: Reg) {
+        if reg.high() == 1 {
+            self.bytes.push(0x41);
+        }
+        self.bytes.push(0x58 | reg.low());
+    }
+
+    /// `push imm32`, sign-extended.
+    pub fn push_imm(&mut self, value: i32) {
+        self.bytes.push(0x68);
+        self.imm32(value);
+    }
+
+    /// `mov dst, src`
+    pub fn mov(&mut self, dst: Reg, src: Reg) {
+        self.raw(&[0x48 | src.high() << 2 | dst.high(), 0x89, 0xc0 | src.low() << 3 | dst.low()]);
+    }
+
+    /// `movabs dst, imm64`
+    pub fn mov_imm64(&mut self, dst: Reg, value: u64) {
+        self.raw(&[0x48 | dst.high(), 0xb8 | dst.low()]);
+        self.raw(&value.to_le_bytes());
+    }
+
+    /// `mov dst, [base + disp]`
+    pub fn load(&mut self, dst: Reg, base: Reg, disp: i32) {
+        self.mem(&[], &[0x8b], dst as u8, base, disp);
+    }
+
+    /// `mov dst32, [base + disp]`: zero-extends.
+    pub fn load32(&mut self, dst: Reg, base: Reg, disp: i32) {
+        self.bytes.push(0x40 | dst.high() << 2 | base.high());
+        self.bytes.push(0x8b);
+        self.modrm_disp(dst.low(), base, disp);
+    }
+
+    /// `mov [base + disp], src`
+    pub fn store(&mut self, base: Reg, disp: i32, src: Reg) {
+        self.mem(&[], &[0x89], src as u8, base, disp);
+    }
+
+    /// `lea dst, [base + disp]`: arithmetic without flags.
+    pub fn lea(&mut self, dst: Reg, base: Reg, disp: i32) {
+        self.mem(&[], &[0x8d], dst as u8, base, disp);
+    }
+
+    /// `lea dst, [rip + …]` of a label of this code.
+    pub fn lea_label(&mut self, dst: Reg, label: Label) {
+        self.raw(&[0x48 | dst.high() << 2, 0x8d, 0x05 | dst.low() << 3]);
+        self.rel32(label);
+    }
+
+    /// `rdfsbase dst`
+    pub fn rdfsbase(&mut self, dst: Reg) {
+        self.raw(&[0xf3, 0x48 | dst.high(), 0x0f, 0xae, 0xc0 | dst.low()]);
+    }
+
+    /// `imul dst, src, imm32`
+    pub fn imul_imm(&mut self, dst: Reg, src: Reg, value: i32) {
+        self.raw(&[0x48 | dst.high() << 2 | src.high(), 0x69, 0xc0 | dst.low() << 3 | src.low()]);
+        self.imm32(value);
+    }
+
+    /// `shr dst, imm8`
+    pub fn shr(&mut self, dst: Reg, by: u8) {
+        self.raw(&[0x48 | dst.high(), 0xc1, 0xe8 | dst.low(), by]);
+    }
+
+    /// `and dst32, imm32`: zero-extends.
+    pub fn and32(&mut self, dst: Reg, mask: i32) {
+        if dst.high() == 1 {
+            self.bytes.push(0x41);
+        }
+        self.raw(&[0x81, 0xe0 | dst.low()]);
+        self.imm32(mask);
+    }
+
+    /// `and dst, imm8`, sign-extended.
+    pub fn and_imm8(&mut self, dst: Reg, mask: i8) {
+        self.raw(&[0x48 | dst.high(), 0x83, 0xe0 | dst.low(), mask as u8]);
+    }
+
+    /// `cmp [base + disp], reg`
+    pub fn cmp_mem(&mut self, base: Reg, disp: i32, reg: Reg) {
+        self.mem(&[], &[0x39], reg as u8, base, disp);
+    }
+
+    /// `test reg, reg`
+    pub fn test(&mut self, reg: Reg) {
+        self.raw(&[0x48 | reg.high() << 2 | reg.high(), 0x85, 0xc0 | reg.low() << 3 | reg.low()]);
+    }
+
+    /// `add qword [base + disp], 1`; with `lock` for memory that threads share.
+    pub fn add_one(&mut self, base: Reg, disp: i32, lock: bool) {
+        let prefix: &[u8] = if lock { &[0xf0] } else { &[] };
+        self.mem(prefix, &[0x83], 0, base, disp);
+        self.bytes.push(1);
+    }
+
+    /// `lea dst, [base + index * 8]`
+    pub fn lea_index8(&mut self, dst: Reg, base: Reg, index: Reg) {
+        self.raw(&[
+            0x48 | dst.high() << 2 | index.high() << 1 | base.high(),
+            0x8d,
+            0x44 | dst.low() << 3,
+            0xc0 | index.low() << 3 | base.low(),
+            0,
+        ]);
+    }
+
+    /// Saves the arithmetic flags in `ax`: `lahf; seto al`. Does not change them.
+    pub fn flags_to_ax(&mut self) {
+        self.raw(&[0x9f, 0x0f, 0x90, 0xc0]);
+    }
+
+    /// Restores what [`Asm::flags_to_ax`] saved: `add al, 0x7f; sahf`.
+    pub fn ax_to_flags(&mut self) {
+        self.raw(&[0x04, 0x7f, 0x9e]);
+    }
+
+    /// `movups [rsp + disp], xmm`
+    pub fn store_xmm(&mut self, disp: i32, xmm: u8) {
+        self.xmm_rsp(0x11, disp, xmm);
+    }
+
+    /// `movups xmm, [rsp + disp]`
+    pub fn load_xmm(&mut self, disp: i32, xmm: u8) {
+        self.xmm_rsp(0x10, disp, xmm);
+    }
+
+    fn xmm_rsp(&mut self, opcode: u8, disp: i32, xmm: u8) {
+        if xmm > 7 {
+            self.bytes.push(0x44);
+        }
+        self.raw(&[0x0f, opcode]);
+        self.modrm_disp(xmm & 7, Reg::Rsp, disp);
+    }
+
+    /// `jcc label`
+    pub fn jcc(&mut self, cond: Cond, label: Label) {
+        self.raw(&[0x0f, 0x80 | cond as u8]);
+        self.rel32(label);
+    }
+
+    /// `jmp label`
+    pub fn jmp(&mut self, label: Label) {
+        self.bytes.push(0xe9);
+        self.rel32(label);
+    }
+
+    /// `jmp` to an absolute address within ±2 GiB.
+    pub fn jmp_to(&mut self, target: Va) -> Result<(), OutOfReach> {
+        self.branch_to(0xe9, target)
+    }
+
+    /// `call` of an absolute address within ±2 GiB.
+    pub fn call_to(&mut self, target: Va) -> Result<(), OutOfReach> {
+        self.branch_to(0xe8, target)
+    }
+
+    fn branch_to(&mut self, opcode: u8, to: Va) -> Result<(), OutOfReach> {
+        let from = self.here();
+        let rel = i32::try_from(to.since(from) - 5).map_err(|_| OutOfReach { from, to })?;
+        self.bytes.push(opcode);
+        self.imm32(rel);
+        Ok(())
+    }
+
+    /// `call reg`
+    pub fn call_reg(&mut self, reg: Reg) {
+        if reg.high() == 1 {
+            self.bytes.push(0x41);
+        }
+        self.raw(&[0xff, 0xd0 | reg.low()]);
+    }
+
+    /// `jmp [rsp + disp]`
+    pub fn jmp_mem_rsp(&mut self, disp: i32) {
+        self.bytes.push(0xff);
+        self.modrm_disp(4, Reg::Rsp, disp);
+    }
+
+    /// `jmp [rip + 0]` followed by the address: reaches everything.
+    pub fn jmp_far(&mut self, target: Va) {
+        self.raw(&[0xff, 0x25, 0, 0, 0, 0]);
+        self.raw(&target.0.to_le_bytes());
+    }
+
+    /// `ret`
+    pub fn ret(&mut self) {
+        self.bytes.push(0xc3);
+    }
+
+    /// `mov eax, imm32; syscall`
+    pub fn syscall(&mut self, number: u32) {
+        self.bytes.push(0xb8);
+        self.raw(&number.to_le_bytes());
+        self.raw(&[0x0f, 0x05]);
+    }
+
+    /// `int3` up to an alignment.
+    pub fn align(&mut self, to: usize) {
+        while self.bytes.len() % to != 0 {
+            self.bytes.push(0xcc);
+        }
+    }
+}
+
+/// The 5-byte patch of a jump site.
+pub fn jump_patch(site: Va, detour: Va) -> Result<[u8; 5], OutOfReach> {
+    let mut asm = Asm::new(site);
+    asm.jmp_to(detour)?;
+    let mut patch = [0; 5];
+    patch.copy_from_slice(&asm.finish());
+    Ok(patch)
+}
+
+/// The patch of a trap site: `int3`.
+pub const TRAP_PATCH: [u8; 1] = [0xcc];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
+
+    fn text(asm: Asm) -> Vec<String> {
+        let at = asm.at.0;
+        let code = asm.finish();
+        let mut out = Vec::new();
+        let mut f = GasFormatter::new();
+        for insn in &mut Decoder::with_ip(64, &code, at, DecoderOptions::NONE) {
+            let mut s = String::new();
+            f.format(&insn, &mut s);
+            out.push(s);
+        }
+        out
+    }
+
+    #[test]
+    fn every_instruction_decodes_to_what_was_meant() {
+        let mut a = Asm::new(Va(0x1000));
+        a.push(Reg::R9);
+        a.pop(Reg::Rbx);
+        a.push_imm(-2);
+        a.mov(Reg::R8, Reg::Rcx);
+        a.mov_imm64(Reg::R10, 0x1122_3344_5566_7788);
+        a.load(Reg::R9, Reg::Rsp, 8);
+        a.load(Reg::Rax, Reg::R12, 0x1000);
+        a.load32(Reg::R9, Reg::Rbx, 0x60);
+        a.store(Reg::R13, 0, Reg::Rdx);
+        a.lea(Reg::Rsp, Reg::Rsp, -128);
+        a.rdfsbase(Reg::R11);
+        a.imul_imm(Reg::R11, Reg::Rax, 0x1e37_79b1);
+        a.shr(Reg::R11, 27);
+        a.and32(Reg::R11, 0x3ffe0);
+        a.and_imm8(Reg::Rsp, -16);
+        a.cmp_mem(Reg::R11, 0x4000_0040, Reg::Rax);
+        a.test(Reg::R9);
+        a.add_one(Reg::Rcx, 8, false);
+        a.add_one(Reg::Rcx, 0x400, true);
+        a.lea_index8(Reg::Rax, Reg::R9, Reg::Rcx);
+        a.store_xmm(16, 9);
+        a.load_xmm(0, 1);
+        a.call_reg(Reg::R11);
+        a.jmp_mem_rsp(-8);
+        a.flags_to_ax();
+        a.ax_to_flags();
+        a.ret();
+        let want = [
+            "push %r9",
+            "pop %rbx",
+            "push $0xFFFFFFFFFFFFFFFE",
+            "mov %rcx,%r8",
+            "movabs $0x1122334455667788,%r10",
+            "mov 8(%rsp),%r9",
+            "mov 0x1000(%r12),%rax",
+            "mov 0x60(%rbx),%r9d",
+            "mov %rdx,(%r13)",
+            "lea -0x80(%rsp),%rsp",
+            "rdfsbase %r11",
+            "imul $0x1E3779B1,%rax,%r11",
+            "shr $0x1B,%r11",
+            "and $0x3FFE0,%r11d",
+            "and $0xFFFFFFFFFFFFFFF0,%rsp",
+            "cmp %rax,0x40000040(%r11)",
+            "test %r9,%r9",
+            "addq $1,8(%rcx)",
+            "lock addq $1,0x400(%rcx)",
+            "lea (%r9,%rcx,8),%rax",
+            "movups %xmm9,0x10(%rsp)",
+            "movups (%rsp),%xmm1",
+            "call *%r11",
+            "jmpq *-8(%rsp)",
+            "lahf",
+            "seto %al",
+            "add $0x7F,%al",
+            "sahf",
+            "ret",
+        ];
+        assert_eq!(text(a), want);
+    }
+
+    #[test]
+    fn branches_reach_labels_and_addresses() {
+        let mut a = Asm::new(Va(0x1000));
+        let end = a.label();
+        a.jcc(Cond::Ne, end);
+        a.jmp_to(Va(0x2000)).unwrap();
+        a.call_to(Va(0x800)).unwrap();
+        a.bind(end);
+        a.lea_label(Reg::R9, end);
+        assert_eq!(text(a), ["jne 0x1010", "jmp 0x2000", "call 0x800", "lea 0x1010,%r9"]);
+        let far = Va(0x1_0000_0000);
+        assert_eq!(jump_patch(Va(0x1000), far), Err(OutOfReach { from: Va(0x1000), to: far }));
+    }
+}
