@@ -12,7 +12,7 @@ pub const STR_MAX: usize = 256;
 pub const SHADOW_FIRST: usize = 480;
 
 /// Head of the private region.
-#[repr(C, align(64))]
+#[repr(C)]
 pub struct Private {
     /// Run-time address of the shared region's [`crate::Header`].
     pub shared: u64,
@@ -48,7 +48,7 @@ pub struct Private {
 }
 
 /// One thread.
-#[repr(C, align(64))]
+#[repr(C)]
 pub struct ThreadState {
     /// `fs` base, the thread's identity.
     pub fs_base: u64,
@@ -103,7 +103,7 @@ pub enum Flow {
 }
 
 /// What the agent does at a hit of one probe.
-#[repr(C, align(64))]
+#[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct ProbeDesc {
     /// [`Flow`].
