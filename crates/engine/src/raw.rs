@@ -1,0 +1,52 @@
+//! Plain structs as bytes, to write them into and read them from another process.
+#![allow(unsafe_code)] // two conversions, argued below; everything else in the crate is safe
+
+use sidestep_wire::{
+    JournalEntry, LookupEntry, MapEntry, Private, ProbeDesc, RecordHeader, ShadowEntry, SigAction,
+    ThreadState, TrapEntry,
+};
+
+/// A struct without padding and for which every bit pattern is a value.
+///
+/// # Safety
+/// `repr(C)`, no padding bytes, no references, no enums, no bool; atomics are fine.
+pub(crate) unsafe trait Plain: Sized {}
+
+// SAFETY: repr(C) structs of integers (or atomics of integers) whose layout tests in `wire` show that there is no
+// padding.
+unsafe impl Plain for JournalEntry {}
+// SAFETY: as above.
+unsafe impl Plain for MapEntry {}
+// SAFETY: as above.
+unsafe impl Plain for ProbeDesc {}
+// SAFETY: as above.
+unsafe impl Plain for RecordHeader {}
+// SAFETY: as above.
+unsafe impl Plain for ShadowEntry {}
+// SAFETY: as above.
+unsafe impl Plain for SigAction {}
+// SAFETY: as above.
+unsafe impl Plain for ThreadState {}
+// SAFETY: as above.
+unsafe impl Plain for TrapEntry {}
+// SAFETY: as above.
+unsafe impl Plain for LookupEntry {}
+// SAFETY: as above.
+unsafe impl Plain for Private {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}
+
+/// The bytes of a value.
+pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: `Plain` types have no padding, so all `size_of::<T>()` bytes are initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// The value of some bytes; `None` if there are too few.
+pub(crate) fn from_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() < size_of::<T>() {
+        return None;
+    }
+    // SAFETY: enough bytes, any bit pattern is a value of a `Plain` type, and the read does not need alignment.
+    Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
+}
