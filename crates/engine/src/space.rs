@@ -1,0 +1,101 @@
+//! Free address space near code: where a slab can go.
+
+use sidestep_isa::{Len, Va};
+
+/// Lowest address that is ever proposed (`vm.mmap_min_addr` is 64 KiB at most on all distributions).
+const LOWEST: u64 = 0x10000;
+/// End of user space with 4-level paging.
+const HIGHEST: u64 = 0x7fff_ffff_f000;
+/// Left free above a heap, which grows upwards, and below a stack, which grows downwards.
+const GROWTH: u64 = 512 << 20;
+/// Farthest distance of a 32-bit displacement, with a margin for what lies around the ends.
+const REACH: u64 = (2 << 30) - (1 << 20);
+const PAGE: u64 = 4096;
+
+/// A used range of the address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Used {
+    pub start: u64,
+    pub end: u64,
+    /// Leave room above (heap) or below (stack).
+    pub grows: Grows,
+}
+
+/// Does a mapping grow by itself?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grows {
+    No,
+    Up,
+    Down,
+}
+
+/// A free range of `len` bytes from which all of `near` is reachable, as close to it as possible; below it if there
+/// is a choice. `used` is sorted by address.
+pub fn find(used: &[Used], near: std::ops::Range<u64>, len: Len) -> Option<Va> {
+    let low = near.end.saturating_sub(REACH).max(LOWEST);
+    let high = near.start.saturating_add(REACH).min(HIGHEST);
+    let mut gaps = Vec::new();
+    let mut start = LOWEST;
+    for (i, u) in used.iter().enumerate() {
+        let end = if u.grows == Grows::Down { u.start.saturating_sub(GROWTH) } else { u.start };
+        gaps.push((start, end));
+        let next = if u.grows == Grows::Up { u.end.saturating_add(GROWTH) } else { u.end };
+        start = start.max(next);
+        debug_assert!(i == 0 || used[i - 1].start <= u.start);
+    }
+    gaps.push((start, HIGHEST));
+
+    let mut best: Option<(u64, u64)> = None;
+    for (start, end) in gaps {
+        let start = start.max(low).next_multiple_of(PAGE);
+        let end = end.min(high) & !(PAGE - 1);
+        if end < start || end - start < len.0 {
+            continue;
+        }
+        let below = end <= near.start;
+        let at = if below { end - len.0 } else { start };
+        let distance = if below { near.start - end } else { start.saturating_sub(near.end) + 1 };
+        if best.is_none_or(|(d, _)| distance < d) {
+            best = Some((distance, at));
+        }
+    }
+    best.map(|(_, at)| Va(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(start: u64, end: u64, grows: Grows) -> Used {
+        Used { start, end, grows }
+    }
+
+    #[test]
+    fn nearest_gap_below_wins() {
+        let map = [used(0x5500_0000_0000, 0x5500_0010_0000, Grows::No), used(0x5500_0010_0000, 0x5500_0020_0000, Grows::Up)];
+        let at = find(&map, 0x5500_0000_1000..0x5500_0002_0000, Len(0x4000)).unwrap();
+        assert_eq!(at, Va(0x5500_0000_0000 - 0x4000));
+    }
+
+    #[test]
+    fn the_heap_may_go_on_growing() {
+        // Nothing below: the slab has to go above, but not right above the heap.
+        let map = [used(LOWEST, 0x50_0000, Grows::No), used(0x50_0000, 0x60_0000, Grows::Up)];
+        let at = find(&map, 0x40_0000..0x41_0000, Len(0x1000)).unwrap();
+        assert!(at.0 >= 0x60_0000 + GROWTH, "{at}");
+    }
+
+    #[test]
+    fn out_of_reach_is_none() {
+        let map = [used(0x1_0000_0000, 0x7000_0000_0000, Grows::No)];
+        assert_eq!(find(&map, 0x6000_0000_0000..0x6000_0000_1000, Len(0x1000)), None);
+    }
+
+    #[test]
+    fn everything_of_the_module_is_within_two_gigabytes() {
+        let map = [used(0x7f00_0000_0000, 0x7f00_4000_0000, Grows::No)];
+        let near = 0x7f00_0000_0000..0x7f00_4000_0000;
+        let at = find(&map, near.clone(), Len(0x10000)).unwrap().0;
+        assert!(at.abs_diff(near.end) < 2 << 30 && (at + 0x10000).abs_diff(near.start) < 2 << 30);
+    }
+}
