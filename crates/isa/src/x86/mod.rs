@@ -1,3 +1,10 @@
 //! x86-64.
 
+pub mod decode;
 pub mod emit;
+pub mod indirect;
+pub mod live;
+pub mod relocate;
+
+pub use decode::{DecodeError, Flow, Insn, Usage, decode, sweep};
+pub use relocate::{RelocateError, relocate, relocated_len};

@@ -1,0 +1,327 @@
+//! Decode: a thin view of an instruction with what the planner asks about it. iced-x86 does the decoding.
+
+use iced_x86::{
+    Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter,
+    Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
+};
+
+use crate::Va;
+
+/// Longest instruction in bytes (Intel SDM volume 2, section 2.3.11).
+pub const INSN_MAX: usize = 15;
+
+/// Bytes that are no instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the bytes at {at} are no complete x86-64 instruction")]
+pub struct DecodeError {
+    /// Where decoding started.
+    pub at: Va,
+}
+
+/// Where execution goes on after an instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// The next instruction.
+    Next,
+    /// `jmp` to a fixed address.
+    Jump(Va),
+    /// A conditional jump to a fixed address (`jcc`, `loop`, `jrcxz`), or the next instruction.
+    Branch(Va),
+    /// `jmp` through a register or memory.
+    JumpIndirect,
+    /// `call` of a fixed address; comes back to the next instruction, as a rule.
+    Call(Va),
+    /// `call` through a register or memory.
+    CallIndirect,
+    /// `ret`, also with an immediate.
+    Return,
+    /// Never continues: `ud2`, `hlt`.
+    Stop,
+    /// A system call: `syscall`, `sysenter` and the like.
+    Syscall,
+    /// A software interrupt: `int3`, `int n`, `int1`.
+    Interrupt,
+    /// `xbegin`: the next instruction, or the given address after an abort.
+    Transaction(Va),
+    /// A far jump, call or return, or a return from an interrupt.
+    Far,
+}
+
+/// Registers and arithmetic flags that an instruction uses.
+///
+/// A register mask has a bit per register number: rax = 0, rcx = 1, rdx = 2, rbx = 3, rsp = 4, … r15 = 15.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Registers of which any part is read, or may be.
+    pub reads: u16,
+    /// Registers of which any part is written, or may be.
+    pub writes: u16,
+    /// Registers whose old 64-bit value is gone for certain. A 32-bit write counts, since it clears the upper half
+    /// (SDM volume 1, section 3.4.1.1); an 8- or 16-bit write, or a conditional one, does not.
+    pub kills: u16,
+    /// Arithmetic flags that are read, or may be ([`RflagsBits`] of iced: OF, SF, ZF, AF, CF, PF).
+    pub flags_read: u32,
+    /// Arithmetic flags whose old value is gone for certain.
+    pub flags_killed: u32,
+}
+
+/// The six arithmetic flags in the masks of [`Usage`].
+pub const ARITHMETIC_FLAGS: u32 = RflagsBits::OF
+    | RflagsBits::SF
+    | RflagsBits::ZF
+    | RflagsBits::AF
+    | RflagsBits::CF
+    | RflagsBits::PF;
+
+/// A decoded instruction.
+#[derive(Clone, Copy, Debug)]
+pub struct Insn {
+    pub(crate) iced: Instruction,
+}
+
+/// Decodes the instruction at the start of `bytes`, which lie at `at`. Bytes behind it do not matter.
+///
+/// ```
+/// use sidestep_isa::{Va, x86};
+/// let insn = x86::decode(&[0xeb, 0x02, 0x90], Va(0x1000))?;
+/// assert_eq!((insn.len(), insn.flow()), (2, x86::Flow::Jump(Va(0x1004))));
+/// # Ok::<(), x86::DecodeError>(())
+/// ```
+pub fn decode(bytes: &[u8], at: Va) -> Result<Insn, DecodeError> {
+    decode_with_offsets(bytes, at).map(|(insn, _)| insn)
+}
+
+/// As [`decode`], with the places of displacement and immediates.
+pub(crate) fn decode_with_offsets(
+    bytes: &[u8],
+    at: Va,
+) -> Result<(Insn, ConstantOffsets), DecodeError> {
+    let bytes = bytes.get(..INSN_MAX).unwrap_or(bytes);
+    let mut decoder = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE);
+    let iced = decoder.decode();
+    if iced.is_invalid() {
+        return Err(DecodeError { at });
+    }
+    Ok((Insn { iced }, decoder.get_constant_offsets(&iced)))
+}
+
+/// Decodes `bytes` from the first to the last, one instruction behind the other. Ends after the first error.
+pub fn sweep(bytes: &[u8], at: Va) -> impl Iterator<Item = Result<Insn, DecodeError>> {
+    let mut decoder = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE);
+    let mut failed = false;
+    core::iter::from_fn(move || {
+        if failed || !decoder.can_decode() {
+            return None;
+        }
+        let at = Va(decoder.ip());
+        let iced = decoder.decode();
+        failed = iced.is_invalid();
+        Some(if failed {
+            Err(DecodeError { at })
+        } else {
+            Ok(Insn { iced })
+        })
+    })
+}
+
+impl Insn {
+    /// Its address, as given to [`decode`].
+    #[must_use]
+    pub fn va(&self) -> Va {
+        Va(self.iced.ip())
+    }
+
+    /// Its length in bytes, 1 to 15.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.iced.len()
+    }
+
+    /// The address behind it.
+    #[must_use]
+    pub fn next(&self) -> Va {
+        Va(self.iced.next_ip())
+    }
+
+    /// Where execution goes on.
+    #[must_use]
+    pub fn flow(&self) -> Flow {
+        let target = Va(self.iced.near_branch_target());
+        match self.iced.flow_control() {
+            FlowControl::Next if self.iced.mnemonic() == Mnemonic::Hlt => Flow::Stop,
+            FlowControl::Next => Flow::Next,
+            FlowControl::UnconditionalBranch if self.iced.is_jmp_short_or_near() => {
+                Flow::Jump(target)
+            }
+            FlowControl::ConditionalBranch => Flow::Branch(target),
+            FlowControl::IndirectBranch if self.iced.is_jmp_near_indirect() => Flow::JumpIndirect,
+            FlowControl::Call if self.iced.is_call_near() => Flow::Call(target),
+            FlowControl::Call if self.iced.is_call_far() => Flow::Far,
+            FlowControl::Call => Flow::Syscall,
+            FlowControl::IndirectCall if self.iced.is_call_near_indirect() => Flow::CallIndirect,
+            FlowControl::Return if self.iced.mnemonic() == Mnemonic::Ret => Flow::Return,
+            FlowControl::Interrupt => Flow::Interrupt,
+            FlowControl::XbeginXabortXend if self.iced.mnemonic() == Mnemonic::Xbegin => {
+                Flow::Transaction(target)
+            }
+            FlowControl::XbeginXabortXend => Flow::Next,
+            FlowControl::Exception => Flow::Stop,
+            _ => Flow::Far,
+        }
+    }
+
+    /// Whether execution can reach the next instruction: directly, or by a return from a call, trap or system call.
+    #[must_use]
+    pub fn falls_through(&self) -> bool {
+        !matches!(
+            self.flow(),
+            Flow::Jump(_) | Flow::JumpIndirect | Flow::Return | Flow::Stop | Flow::Far
+        )
+    }
+
+    /// A nop of any length. `pause` and `endbr64` are none.
+    #[must_use]
+    pub fn is_nop(&self) -> bool {
+        self.iced.mnemonic() == Mnemonic::Nop
+    }
+
+    /// `endbr64` or `endbr32`: the mark of a valid target of indirect branches (SDM volume 1, chapter 17).
+    #[must_use]
+    pub fn is_endbr(&self) -> bool {
+        matches!(self.iced.code(), Code::Endbr64 | Code::Endbr32)
+    }
+
+    /// `int3`.
+    #[must_use]
+    pub fn is_int3(&self) -> bool {
+        self.iced.code() == Code::Int3
+    }
+
+    /// The address that a rip-relative memory operand means, whether it is loaded from, stored to or only computed.
+    #[must_use]
+    pub fn rip_target(&self) -> Option<Va> {
+        self.iced
+            .is_ip_rel_memory_operand()
+            .then(|| Va(self.iced.ip_rel_memory_address()))
+    }
+
+    /// A value that this instruction makes available to the program and that may be an address: a rip-relative
+    /// operand, or the immediate of `mov` and `push`. Targets of direct branches are in [`Insn::flow`].
+    #[must_use]
+    pub fn address_candidate(&self) -> Option<Va> {
+        if self.iced.is_ip_rel_memory_operand() {
+            return self.rip_target();
+        }
+        let operand = match self.iced.mnemonic() {
+            Mnemonic::Mov if self.iced.op_count() == 2 => 1,
+            Mnemonic::Push => 0,
+            // A position-dependent program may compute addresses by an absolute `lea`.
+            Mnemonic::Lea if self.iced.memory_base() == Register::None => {
+                return Some(Va(self.iced.memory_displacement64()));
+            }
+            _ => return None,
+        };
+        match self.iced.op_kind(operand) {
+            OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64 => {
+                Some(Va(self.iced.immediate(operand)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it jumps through a register, or through a word of the stack: then the value may be a computed one, and
+    /// [`crate::x86::indirect`] has to say where it came from. Jumps through other memory go where a stored pointer says.
+    #[must_use]
+    pub fn jumps_through_value(&self) -> bool {
+        self.flow() == Flow::JumpIndirect
+            && (self.iced.op0_kind() == OpKind::Register || is_stack(self.iced.memory_base()))
+    }
+
+    /// Registers and flags that it uses.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        let mut factory = InstructionInfoFactory::new();
+        for used in factory.info(&self.iced).used_registers() {
+            let register = used.register();
+            if !register.is_gpr() {
+                continue;
+            }
+            let bit = register_bit(register);
+            let whole = register.is_gpr32() || register.is_gpr64();
+            match used.access() {
+                OpAccess::None | OpAccess::NoMemAccess => {}
+                OpAccess::Read | OpAccess::CondRead => usage.reads |= bit,
+                OpAccess::Write => {
+                    usage.writes |= bit;
+                    if whole && !self.may_keep_destination() {
+                        usage.kills |= bit;
+                    }
+                }
+                OpAccess::CondWrite => usage.writes |= bit,
+                OpAccess::ReadWrite | OpAccess::ReadCondWrite => {
+                    usage.reads |= bit;
+                    usage.writes |= bit;
+                }
+            }
+        }
+        // What is read is needed, whatever happens to it afterwards.
+        usage.kills &= !usage.reads;
+        usage.flags_read = self.iced.rflags_read() & ARITHMETIC_FLAGS;
+        if !self.may_keep_flags() {
+            usage.flags_killed = self.iced.rflags_modified() & ARITHMETIC_FLAGS;
+        }
+        usage
+    }
+
+    /// `bsf` and `bsr` leave the destination alone when the source is 0 (as AMD documents, and Intel CPUs do), and a CPU
+    /// without BMI1/LZCNT runs `tzcnt`/`lzcnt` as `bsf`/`bsr`.
+    fn may_keep_destination(&self) -> bool {
+        matches!(
+            self.iced.mnemonic(),
+            Mnemonic::Bsf | Mnemonic::Bsr | Mnemonic::Tzcnt | Mnemonic::Lzcnt
+        )
+    }
+
+    /// Shifts and rotates by 0 and repeated string instructions with a count of 0 leave all flags as they were
+    /// (SDM volume 2, "SAL/SAR/SHL/SHR" and "REP").
+    fn may_keep_flags(&self) -> bool {
+        use Mnemonic::{Rcl, Rcr, Rol, Ror, Sal, Sar, Shl, Shld, Shr, Shrd};
+        let shift = matches!(
+            self.iced.mnemonic(),
+            Shl | Shr | Sal | Sar | Shld | Shrd | Rol | Ror | Rcl | Rcr
+        );
+        let by_zero = || {
+            let count = self.iced.op_count() - 1;
+            self.iced.op_kind(count) != OpKind::Immediate8 || self.iced.immediate8() & 0x1f == 0
+        };
+        (shift && by_zero()) || self.iced.has_rep_prefix() || self.iced.has_repne_prefix()
+    }
+}
+
+impl core::fmt::Display for Insn {
+    /// In the syntax of the GNU assembler, as `objdump -d` prints it.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut formatter = GasFormatter::new();
+        let options = formatter.options_mut();
+        options.set_space_after_operand_separator(false);
+        options.set_first_operand_char_index(7);
+        options.set_uppercase_hex(false);
+        options.set_rip_relative_addresses(false);
+        options.set_branch_leading_zeros(false);
+        let mut text = String::new();
+        formatter.format(&self.iced, &mut text);
+        f.write_str(&text)
+    }
+}
+
+/// The bit of a general-purpose register of any width in the masks of [`Usage`].
+pub(crate) fn register_bit(register: Register) -> u16 {
+    1 << register.full_register().number()
+}
+
+/// Whether memory addressed through this register may be the thread's stack frame.
+pub(crate) fn is_stack(base: Register) -> bool {
+    matches!(base, Register::RSP | Register::RBP)
+}

@@ -1,0 +1,317 @@
+//! Where do the jumps of a function go that jump through a register?
+//!
+//! Compilers make them for `switch` (a table of 32-bit offsets from a base, or of 64-bit pointers), computed `goto` and tail calls
+//! through function pointers. A value that was stored, passed in or returned as a pointer can only be one that some
+//! instruction, relocation or data word names; those sets are known for the whole object. An offset from a table, added to
+//! a base, is read from that table. Any other arithmetic on a code address is [`Origin::Computed`]: its targets are unknown.
+
+use std::collections::{HashMap, HashSet};
+
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+use super::decode::{Flow, Insn, Usage, is_stack, register_bit};
+use crate::Va;
+
+/// Instructions looked at for one jump before it is given up.
+const BUDGET: usize = 20_000;
+/// Definitions followed through other registers.
+const DEPTH: usize = 6;
+
+/// Where the target of an indirect jump comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// A whole pointer: loaded from memory, passed in, returned, or an address named in the code.
+    Pointer,
+    /// `base + table[i]` with signed 32-bit entries; the table starts at one of [`Body::bases`] plus one of these.
+    Table(Vec<i64>),
+    /// Something else.
+    Computed,
+}
+
+/// The instructions of a function, of all of its parts, in ascending order of address.
+pub struct Body {
+    insns: Vec<Insn>,
+    /// Direct jumps by target.
+    sources: HashMap<u64, Vec<usize>>,
+    /// Indirect jumps.
+    jumps: Vec<usize>,
+}
+
+impl Body {
+    /// Prepares the questions below. `insns` in ascending order; gaps between parts are fine.
+    #[must_use]
+    pub fn new(insns: Vec<Insn>) -> Body {
+        let mut sources: HashMap<u64, Vec<usize>> = HashMap::new();
+        let mut jumps = Vec::new();
+        for (i, insn) in insns.iter().enumerate() {
+            match insn.flow() {
+                Flow::Jump(target) | Flow::Branch(target) => {
+                    sources.entry(target.0).or_default().push(i)
+                }
+                Flow::JumpIndirect => jumps.push(i),
+                _ => {}
+            }
+        }
+        Body {
+            insns,
+            sources,
+            jumps,
+        }
+    }
+
+    /// Every address named by a `lea` or a `mov` of an immediate: what a table can start at.
+    #[must_use]
+    pub fn bases(&self) -> Vec<Va> {
+        let mut bases: Vec<Va> = self
+            .insns
+            .iter()
+            .filter(|i| is_base(&i.iced))
+            .filter_map(Insn::address_candidate)
+            .collect();
+        bases.sort_unstable();
+        bases.dedup();
+        bases
+    }
+
+    /// All indirect jumps with the origin of their targets.
+    pub fn indirect_jumps(&self) -> impl Iterator<Item = (Va, Origin)> {
+        self.jumps
+            .iter()
+            .map(|&at| (self.insns[at].va(), self.origin(at)))
+    }
+
+    fn origin(&self, at: usize) -> Origin {
+        let insn = &self.insns[at];
+        if !insn.jumps_through_value() {
+            return Origin::Pointer;
+        }
+        if insn.iced.op0_kind() != OpKind::Register {
+            return Origin::Computed;
+        }
+        let mut budget = BUDGET;
+        let values = self.values(at, insn.iced.op0_register(), DEPTH, &mut budget);
+        if values.computed || values.stack || !values.offsets.is_empty() {
+            Origin::Computed
+        } else if values.tables.is_empty() {
+            Origin::Pointer
+        } else {
+            Origin::Table(values.tables)
+        }
+    }
+
+    /// What the 64-bit `register` may hold right before the instruction number `at`.
+    fn values(&self, at: usize, register: Register, depth: usize, budget: &mut usize) -> Values {
+        let mut values = Values::default();
+        if depth == 0 || !register.is_gpr64() {
+            values.computed = true;
+            return values;
+        }
+        let bit = register_bit(register);
+        let mut seen = HashSet::from([at]);
+        let mut work = vec![at];
+        while let Some(at) = work.pop() {
+            for before in self.predecessors(at, &mut values) {
+                if *budget == 0 {
+                    values.computed = true;
+                    return values;
+                }
+                *budget -= 1;
+                let usage = self.insns[before].usage();
+                if usage.writes & bit == 0 {
+                    // A call may return a pointer in the register, or leave it alone.
+                    if seen.insert(before) {
+                        work.push(before);
+                    }
+                    continue;
+                }
+                self.definition(before, register, usage, depth, budget, &mut values);
+            }
+        }
+        values
+    }
+
+    /// What the instruction number `at` puts into `register`, which it writes.
+    fn definition(
+        &self,
+        at: usize,
+        register: Register,
+        usage: Usage,
+        depth: usize,
+        budget: &mut usize,
+        values: &mut Values,
+    ) {
+        let insn = &self.insns[at].iced;
+        let source_is_register = insn.op_count() == 2 && insn.op1_kind() == OpKind::Register;
+        let source_is_memory = insn.op_count() == 2 && insn.op1_kind() == OpKind::Memory;
+        let whole = insn.op_count() == 2
+            && insn.op0_kind() == OpKind::Register
+            && insn.op0_register().full_register() == register;
+        match insn.mnemonic() {
+            _ if is_base(insn) => values.base = true,
+            // A constant: 0 from `xor %eax,%eax`.
+            Mnemonic::Xor if usage.kills & register_bit(register) != 0 => {}
+            Mnemonic::Mov if whole && source_is_register && insn.op0_register() == register => {
+                values.add(self.values(at, insn.op1_register(), depth - 1, budget));
+            }
+            Mnemonic::Mov if whole && source_is_memory && insn.op0_register() == register => {
+                if is_stack(insn.memory_base()) {
+                    values.stack = true
+                } else {
+                    values.pointer = true
+                }
+            }
+            Mnemonic::Movsxd if whole && source_is_memory => {
+                self.offset(at, insn, depth, budget, values)
+            }
+            // `mov table(…),%eax; cltq` of unoptimised code.
+            Mnemonic::Cdqe => match self.insns[..at].last().map(|i| &i.iced) {
+                Some(load)
+                    if load.mnemonic() == Mnemonic::Mov
+                        && load.op0_kind() == OpKind::Register
+                        && load.op0_register() == Register::EAX
+                        && load.op1_kind() == OpKind::Memory =>
+                {
+                    self.offset(at - 1, load, depth, budget, values);
+                }
+                _ => values.computed = true,
+            },
+            Mnemonic::Add if whole && source_is_register => {
+                let sum = [
+                    self.values(at, register, depth - 1, budget),
+                    self.values(at, insn.op1_register(), depth - 1, budget),
+                ];
+                values.sum(sum);
+            }
+            Mnemonic::Lea
+                if whole
+                    && insn.memory_index_scale() == 1
+                    && insn.memory_displacement64() == 0
+                    && insn.memory_base() != Register::None
+                    && insn.memory_index() != Register::None =>
+            {
+                let sum = [
+                    self.values(at, insn.memory_base(), depth - 1, budget),
+                    self.values(at, insn.memory_index(), depth - 1, budget),
+                ];
+                values.sum(sum);
+            }
+            _ if matches!(self.insns[at].flow(), Flow::Call(_) | Flow::CallIndirect) => {
+                values.pointer = true
+            }
+            _ => values.computed = true,
+        }
+    }
+
+    /// A load of 4 bytes: the entry of a table, if its address is a base plus something.
+    fn offset(
+        &self,
+        at: usize,
+        insn: &Instruction,
+        depth: usize,
+        budget: &mut usize,
+        values: &mut Values,
+    ) {
+        let parts = [insn.memory_base(), insn.memory_index()];
+        let from_table = parts.iter().any(|&part| {
+            part != Register::None && self.values(at, part, depth - 1, budget).is_base()
+        });
+        if from_table {
+            values.offsets.push(insn.memory_displacement64() as i64);
+        } else {
+            values.computed = true;
+        }
+    }
+
+    /// The instructions that may run right before the instruction number `at`.
+    fn predecessors(&self, at: usize, values: &mut Values) -> Vec<usize> {
+        let va = self.insns[at].va();
+        let mut all = self.sources.get(&va.0).cloned().unwrap_or_default();
+        let mut start = true;
+        if let Some(before) = at.checked_sub(1) {
+            if self.insns[before].next() == va {
+                start = false;
+                if self.insns[before].falls_through() {
+                    all.push(before);
+                }
+            }
+        }
+        if all.is_empty() {
+            if start || self.jumps.is_empty() {
+                values.entry = true;
+            } else {
+                // A `case` label: reached by the indirect jumps.
+                all.clone_from(&self.jumps);
+            }
+        }
+        all
+    }
+}
+
+/// An instruction whose result is an address named in it.
+fn is_base(insn: &Instruction) -> bool {
+    match insn.mnemonic() {
+        Mnemonic::Lea => insn.is_ip_rel_memory_operand(),
+        Mnemonic::Mov => {
+            insn.op0_kind() == OpKind::Register
+                && matches!(
+                    insn.op1_kind(),
+                    OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+                )
+        }
+        _ => false,
+    }
+}
+
+/// A set of possible values.
+#[derive(Default)]
+struct Values {
+    /// An address named in an instruction.
+    base: bool,
+    /// Loaded as a whole from memory or returned.
+    pointer: bool,
+    /// Loaded from the stack frame: a value of this function.
+    stack: bool,
+    /// What the register held at the function's start.
+    entry: bool,
+    /// Entries of a table whose start has these distances to a base.
+    offsets: Vec<i64>,
+    /// Base plus such an entry.
+    tables: Vec<i64>,
+    /// Anything else.
+    computed: bool,
+}
+
+impl Values {
+    fn add(&mut self, other: Values) {
+        self.base |= other.base;
+        self.pointer |= other.pointer;
+        self.stack |= other.stack;
+        self.entry |= other.entry;
+        self.offsets.extend(other.offsets);
+        self.tables.extend(other.tables);
+        self.computed |= other.computed;
+    }
+
+    /// The sum of one value of each: base and table entry, in any order, or nothing known.
+    fn sum(&mut self, [a, b]: [Values; 2]) {
+        match (a.is_base() && b.is_offset(), a.is_offset() && b.is_base()) {
+            (true, _) => self.tables.extend(b.offsets),
+            (_, true) => self.tables.extend(a.offsets),
+            _ => self.computed = true,
+        }
+    }
+
+    /// A base, perhaps kept on the stack meanwhile.
+    fn is_base(&self) -> bool {
+        (self.base || self.stack)
+            && !(self.pointer || self.entry || self.computed)
+            && self.offsets.is_empty()
+            && self.tables.is_empty()
+    }
+
+    fn is_offset(&self) -> bool {
+        !self.offsets.is_empty()
+            && self.tables.is_empty()
+            && !(self.base || self.pointer || self.stack || self.entry || self.computed)
+    }
+}

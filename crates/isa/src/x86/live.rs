@@ -1,0 +1,98 @@
+//! Liveness: what a detour may overwrite because the code that follows does so before it looks.
+
+use super::decode::{ARITHMETIC_FLAGS, Flow, decode};
+use crate::Va;
+
+/// Instructions looked at for one question, on all paths together.
+const BUDGET: usize = 96;
+/// Conditional branches followed to both sides on one path.
+const BRANCHES: usize = 6;
+
+/// What nobody reads any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Dead {
+    /// A bit per register number, rax = 0. rsp is never dead.
+    pub regs: u16,
+    /// All six arithmetic flags.
+    pub flags: bool,
+}
+
+/// What is dead right before the instruction at `at`, judged by the code that follows in `code`, which starts at `base`.
+///
+/// Conservative: at a call, return, indirect jump, system call or undecodable byte, outside `code` and when the look-ahead
+/// is used up, everything is live. Not even the ABI's scratch registers are dead at a `ret` or `call`: compilers
+/// know which registers a local function leaves alone (GCC's `-fipa-ra`), and hand-written code has its own conventions.
+#[must_use]
+pub fn dead_before(code: &[u8], base: Va, at: Va) -> Dead {
+    let mut walk = Walk {
+        code,
+        base,
+        budget: BUDGET,
+    };
+    let open = Open {
+        regs: !(1 << 4),
+        flags: ARITHMETIC_FLAGS,
+    };
+    let dead = walk.dead(at, open, BRANCHES);
+    Dead {
+        regs: dead.regs,
+        flags: dead.flags == ARITHMETIC_FLAGS,
+    }
+}
+
+/// A set of registers and flags.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Open {
+    regs: u16,
+    flags: u32,
+}
+
+struct Walk<'a> {
+    code: &'a [u8],
+    base: Va,
+    budget: usize,
+}
+
+impl Walk<'_> {
+    /// The members of `open` that are dead at `at`.
+    fn dead(&mut self, mut at: Va, mut open: Open, branches: usize) -> Open {
+        let mut dead = Open { regs: 0, flags: 0 };
+        while self.budget > 0 && open != (Open { regs: 0, flags: 0 }) {
+            self.budget -= 1;
+            let offset = usize::try_from(at.since(self.base)).ok();
+            let Some(insn) = offset
+                .and_then(|o| self.code.get(o..))
+                .and_then(|bytes| decode(bytes, at).ok())
+            else {
+                return dead;
+            };
+            if !matches!(insn.flow(), Flow::Next | Flow::Jump(_) | Flow::Branch(_)) {
+                return dead;
+            }
+            let usage = insn.usage();
+            open.regs &= !usage.reads;
+            open.flags &= !usage.flags_read;
+            dead.regs |= open.regs & usage.kills;
+            dead.flags |= open.flags & usage.flags_killed;
+            open.regs &= !usage.kills;
+            open.flags &= !usage.flags_killed;
+            match insn.flow() {
+                Flow::Jump(target) => at = target,
+                Flow::Branch(target) => {
+                    if branches == 0 {
+                        return dead;
+                    }
+                    let here = self.dead(insn.next(), open, branches - 1);
+                    // Only what is dead on one side can be dead on both.
+                    let both = self.dead(target, here, branches - 1);
+                    return Open {
+                        regs: dead.regs | both.regs,
+                        flags: dead.flags | both.flags,
+                    };
+                }
+                _ => at = insn.next(),
+            }
+        }
+        dead
+    }
+}
