@@ -23,5 +23,5 @@ pub mod slot;
 pub use header::{Header, JournalEntry, MapEntry, MapKind, SigAction};
 pub use lookup::{LOOKUP_BUCKETS, LookupEntry, LookupTable};
 pub use private::{ArgKind, ArgSpec, Flow, Frame, Private, ProbeDesc, ShadowEntry, ThreadState, TrapEntry};
-pub use record::{RecordHeader, RecordState};
+pub use record::{RECORD_ALIGN, RecordHeader, RecordState};
 pub use slot::{Histogram, Slot};

@@ -1,9 +1,13 @@
 //! From the thread pointer (`fs` base) to the thread's cells and state: an open-addressing hash table that detours
 //! read without calling anything.
 //!
-//! An entry belongs to one `fs` base for ever. Only the thread with that `fs` base uses it, so reads need no lock;
-//! the agent claims an empty entry with a compare-and-swap of `key`... after which it fills `state` and then `cells`.
-//! A detour that finds its key but `cells == 0` (a signal handler inside the claim) takes the slow path.
+//! An entry belongs to one `fs` base for ever. Only the thread with that `fs` base uses it, so reads need no lock.
+//! The agent claims an empty entry with a compare-and-swap of `owner`, then fills `state`, `cells` and last `key`.
+//!
+//! Bucket 0 belongs to `fs` base 0 (a thread before its TLS is set up). There an unused entry has the right key, so a
+//! detour that finds `cells == 0` takes the slow path, as with a wrong key.
+
+use core::sync::atomic::AtomicU64;
 
 /// Number of buckets, a power of two.
 pub const LOOKUP_BUCKETS: usize = 1 << 13;
@@ -18,14 +22,14 @@ pub const LOOKUP_MARKER: u64 = u64::from_le_bytes(*b"LOOKUP_1");
 #[repr(C, align(32))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct LookupEntry {
-    /// `fs` base; 0 = empty... unless `state` is set (a thread whose `fs` base is 0: before TLS is set up).
+    /// `fs` base; 0 = empty (see above for bucket 0). Written last.
     pub key: u64,
     /// Run-time address of the thread's cells (`[u64]`).
     pub cells: u64,
     /// Run-time address of the thread's [`crate::ThreadState`].
     pub state: u64,
-    /// Unused.
-    pub pad: u64,
+    /// The `fs` base that claimed the entry, for the agent only.
+    pub owner: u64,
 }
 
 /// The whole table.
@@ -33,10 +37,15 @@ pub struct LookupEntry {
 pub struct LookupTable {
     /// [`LOOKUP_MARKER`], or 0 in a forked child that has not hit a probe yet.
     pub marker: u64,
-    /// Set by the agent in a forked child: address of the cells that nobody reads.
+    /// Set by the agent in a forked child: address of the cells that nobody reads, for information.
     pub child_cells: u64,
+    /// 1 once a function has returned on another thread than it was entered on (coroutines): from then on a return
+    /// compares the shadow stacks of all threads.
+    pub migrated: AtomicU64,
+    /// Where the next search for the slot of a dead thread goes on.
+    pub reclaim: AtomicU64,
     /// Keeps the buckets aligned.
-    pub pad: [u64; 6],
+    pub pad: [u64; 4],
     /// The buckets. Linear probing; a detour looks at the first bucket only, the agent at all.
     pub buckets: [LookupEntry; LOOKUP_BUCKETS],
 }

@@ -73,6 +73,10 @@ pub struct ThreadState {
 }
 
 /// A replaced return address.
+///
+/// An entry is dead, and may be anywhere in the stack, when `slot` is 0, when the word at `slot` is neither the
+/// trampoline nor (with [`ShadowEntry::RESTORED`]) `ret`, or when a newer entry of the same `slot` holds a real return
+/// address. `ret` is the trampoline itself where two probes share one frame: the next older entry of that `slot` goes on.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct ShadowEntry {
@@ -82,8 +86,13 @@ pub struct ShadowEntry {
     pub ret: u64,
     /// Time stamp of the entry.
     pub time: u64,
-    /// Probe number in the low 32 bits; bit 32: the real address was put back for an unwinder.
+    /// Probe number in the low 32 bits; [`ShadowEntry::RESTORED`].
     pub probe: u64,
+}
+
+impl ShadowEntry {
+    /// Bit of `probe`: the real address was put back for an unwinder.
+    pub const RESTORED: u64 = 1 << 32;
 }
 
 /// Does the probe watch the entry, the return, or both.

@@ -1,7 +1,13 @@
-//! Records in a ring: `[RecordHeader][arg values: u64 × nargs][string bytes…]`, 8-byte aligned, never wrapping in the middle
-//! of a header, but free to wrap in the payload (positions are taken modulo the ring's length, 8 bytes at a time).
+//! Records in a ring: `[RecordHeader][arg values: u64 × nargs][string bytes…]`, never wrapping in the middle of a header,
+//! but free to wrap in the payload (positions are taken modulo the ring's length, 8 bytes at a time).
+//!
+//! Every record begins on a [`RECORD_ALIGN`] boundary and its length is a multiple of it: that keeps headers whole,
+//! and a record of up to three integers is one cache line.
 
-/// Head of a record. All lengths are multiples of 8.
+/// Alignment and granularity of records, in bytes.
+pub const RECORD_ALIGN: u64 = 64;
+
+/// Head of a record.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
@@ -26,4 +32,19 @@ pub enum RecordState {
     Committed = 2,
     /// Given up by the controller: its writer was interrupted and never came back. Nothing in it may be used.
     Abandoned = 3,
+    /// Room that a writer reserved and did not need; skipped.
+    Pad = 4,
+}
+
+impl RecordState {
+    /// The first word of a record of `len` bytes in this state.
+    ///
+    /// ```
+    /// use sidestep_wire::RecordState;
+    /// assert_eq!(RecordState::Committed.word(64), 0x40_0000_0002);
+    /// ```
+    #[must_use]
+    pub const fn word(self, len: u64) -> u64 {
+        self as u64 | len << 32
+    }
 }
