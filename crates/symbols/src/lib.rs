@@ -1,1 +1,46 @@
-//! symbols
+//! What is in an object file, and which object file is meant: symbols, debug files, code facts, process maps.
+//!
+//! - [`Object`]: one ELF file with its functions from all symbol tables and debug files, its segments, relocations and
+//!   code facts. Opened once, immutable, `Send + Sync`; holds no file open.
+//! - [`Matcher`]: a name, glob or regular expression for functions.
+//! - [`maps`]: `/proc/PID/maps` as data. [`locate`]: from `libc`, `ssl` or a path to a mapped object or a file.
+//!
+//! All addresses of an [`Object`] are link-time (as the file states them); [`Object::load_bias`] leads to run-time ones.
+//! Input is hostile until proven otherwise: a corrupt file gives an [`ObjectError`], never a panic or a huge allocation.
+//!
+//! ```
+//! use sidestep_symbols::{DebugSearch, Matcher, Object};
+//! let exe = std::env::current_exe().unwrap();
+//! let object = Object::open(&exe, &[]).unwrap();
+//! let main = object.find(&Matcher::name("main"));
+//! assert_eq!(main[0].name.as_ref(), "main");
+//! # let _ = DebugSearch::default();
+//! ```
+#![forbid(unsafe_code)]
+
+mod code;
+mod debugfile;
+mod demangle;
+mod eh;
+mod elf;
+mod error;
+mod function;
+mod image;
+pub mod locate;
+mod lsda;
+pub mod maps;
+mod matcher;
+mod nearest;
+mod object;
+mod reloc;
+mod symtab;
+
+pub use code::{Bytes, Code, Extent};
+pub use debugfile::{DebugSearch, Outcome, Searched};
+pub use elf::{Kind, Segment};
+pub use error::{ObjectError, PatternError, SymbolError};
+pub use function::{Binding, Function, FunctionKind, Source, by_address};
+pub use locate::{MappedObject, find_object, mapped_objects, resolve_object};
+pub use maps::{Mapping, parse_maps};
+pub use matcher::Matcher;
+pub use object::Object;

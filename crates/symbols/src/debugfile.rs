@@ -1,0 +1,265 @@
+//! Symbols that were moved out of the object: `.gnu_debugdata`, `.gnu_debuglink`, build-id files.
+//!
+//! Source of the facts: the GDB manual, "Debugging Information in Separate Files" and "MiniDebugInfo".
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use object::elf;
+
+use crate::elf::{Elf, TextRanges};
+use crate::error::ObjectError;
+use crate::function::Source;
+use crate::image::Image;
+use crate::symtab::{self, Symbols};
+
+/// An unpacked `.gnu_debugdata` is at most so large.
+const UNPACKED_MAX: usize = 256 << 20;
+
+/// Where to look for debug files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DebugSearch {
+    /// Roots to look under, in order: `/` and, for a process in another mount namespace, `/proc/PID/root` before it.
+    pub roots: Vec<PathBuf>,
+    /// Global debug directories, as paths below each root.
+    pub dirs: Vec<PathBuf>,
+}
+
+impl Default for DebugSearch {
+    /// `/usr/lib/debug` below `/`.
+    fn default() -> Self {
+        Self {
+            roots: vec!["/".into()],
+            dirs: vec!["/usr/lib/debug".into()],
+        }
+    }
+}
+
+impl DebugSearch {
+    /// `dirs` first, then `/usr/lib/debug`, below `/`.
+    #[must_use]
+    pub fn with_dirs(dirs: &[PathBuf]) -> Self {
+        let mut search = Self::default();
+        search.dirs.splice(0..0, dirs.iter().cloned());
+        search
+    }
+
+    /// The same below the root of a process (`/proc/PID/root`) first. A debug file is used only if its build id or
+    /// checksum fits, so that looking under both roots is safe.
+    #[must_use]
+    pub fn in_root(mut self, root: &Path) -> Self {
+        self.roots.insert(0, root.to_owned());
+        self
+    }
+}
+
+/// What became of one place where symbols may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is there and has so many functions.
+    Found(usize),
+    /// There is no such section or file.
+    Absent,
+    /// It is there but was not used, and why.
+    Rejected(String),
+}
+
+/// A place where symbols were looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Searched {
+    /// A section (`.symtab`) or the path of a debug file.
+    pub place: String,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+impl fmt::Display for Searched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.outcome {
+            Outcome::Found(count) => write!(f, "{} ({count} functions)", self.place),
+            Outcome::Absent => write!(f, "no {}", self.place),
+            Outcome::Rejected(why) => write!(f, "{} not used: {why}", self.place),
+        }
+    }
+}
+
+/// Reads the symbols in `.gnu_debugdata`.
+pub(crate) fn read_debugdata(
+    path: &Path,
+    elf: &Elf,
+    text: &TextRanges,
+    out: &mut Symbols,
+) -> Outcome {
+    let Some(section) = elf.section(".gnu_debugdata") else {
+        return Outcome::Absent;
+    };
+    let mut read = || -> Result<usize, String> {
+        let mut packed = elf.data(section)?;
+        let mut unpacked = Limited(Vec::new());
+        lzma_rs::xz_decompress(&mut packed, &mut unpacked)
+            .map_err(|e| format!("it does not unpack: {e:?}"))?;
+        let inner = Elf::parse(path, Image::from_bytes(unpacked.0)).map_err(|e| e.to_string())?;
+        let found = symtab::read(&inner, elf::SHT_SYMTAB, Source::DebugData, text, out)?;
+        Ok(found.unwrap_or(0))
+    };
+    read().map_or_else(Outcome::Rejected, Outcome::Found)
+}
+
+/// Looks for a separate debug file and reads its symbols. Adds each path that was tried to `searched`, stops at the
+/// first that fits.
+pub(crate) fn read_debug_file(
+    path: &Path,
+    elf: &Elf,
+    search: &DebugSearch,
+    text: &TextRanges,
+    out: &mut Symbols,
+    searched: &mut Vec<Searched>,
+) {
+    for (candidate, crc) in candidates(path, elf, search) {
+        let outcome = read_candidate(&candidate, elf, crc, text, out);
+        let found = matches!(outcome, Outcome::Found(_));
+        searched.push(Searched {
+            place: format!("debug file {}", candidate.display()),
+            outcome,
+        });
+        if found {
+            return;
+        }
+    }
+}
+
+/// Paths where the debug file may be, best first; with the checksum that it must have if a debug link names it.
+fn candidates(path: &Path, elf: &Elf, search: &DebugSearch) -> Vec<(PathBuf, Option<u32>)> {
+    let mut found = Vec::new();
+    let below = |root: &Path, path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+    if let Some([first, rest @ ..]) = elf.build_id.as_deref() {
+        let rest: String = rest.iter().map(|b| format!("{b:02x}")).collect();
+        let name = format!(".build-id/{first:02x}/{rest}.debug");
+        for root in &search.roots {
+            found.extend(
+                search
+                    .dirs
+                    .iter()
+                    .map(|dir| (below(root, dir).join(&name), None)),
+            );
+        }
+    }
+    if let Some((name, crc)) = debuglink(elf) {
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        for root in &search.roots {
+            let beside = below(root, dir);
+            found.push((beside.join(&name), Some(crc)));
+            found.push((beside.join(".debug").join(&name), Some(crc)));
+            for global in &search.dirs {
+                let global = below(root, global);
+                found.push((below(&global, dir).join(&name), Some(crc)));
+            }
+        }
+    }
+    found
+}
+
+/// The file name and checksum in `.gnu_debuglink`. A name with a slash is not one.
+fn debuglink(elf: &Elf) -> Option<(String, u32)> {
+    let data = elf.data(elf.section(".gnu_debuglink")?).ok()?;
+    let end = data.iter().position(|&b| b == 0)?;
+    let name = std::str::from_utf8(&data[..end]).ok()?;
+    let at = (end + 1).next_multiple_of(4);
+    let crc = u32::from_le_bytes(data.get(at..at + 4)?.try_into().ok()?);
+    (!name.is_empty() && !name.contains('/') && name != "..").then(|| (name.to_owned(), crc))
+}
+
+fn read_candidate(
+    path: &Path,
+    object: &Elf,
+    crc: Option<u32>,
+    text: &TextRanges,
+    out: &mut Symbols,
+) -> Outcome {
+    let wanted =
+        |name: &[u8]| matches!(name, b".symtab" | b".strtab") || name.starts_with(b".note");
+    let image = match Image::read(path, wanted) {
+        Ok(image) => image,
+        Err(ObjectError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Outcome::Absent;
+        }
+        Err(e) => return Outcome::Rejected(e.to_string()),
+    };
+    let read = || -> Result<usize, String> {
+        let debug = Elf::parse(path, image).map_err(|e| e.to_string())?;
+        match (crc, &object.build_id, &debug.build_id) {
+            // A build id says more than a checksum, and need not read gigabytes.
+            (_, Some(ours), Some(theirs)) if ours == theirs => {}
+            (_, Some(_), Some(_)) => return Err("it has another build id".to_owned()),
+            (None, ..) => return Err("it has no build id".to_owned()),
+            (Some(wanted), ..) => {
+                let found = File::open(path)
+                    .and_then(crc32)
+                    .map_err(|e| e.to_string())?;
+                if found != wanted {
+                    return Err(format!(
+                        "its checksum is {found:08x}, the debug link wants {wanted:08x}"
+                    ));
+                }
+            }
+        }
+        let found = symtab::read(&debug, elf::SHT_SYMTAB, Source::DebugFile, text, out)?;
+        Ok(found.unwrap_or(0))
+    };
+    read().map_or_else(Outcome::Rejected, Outcome::Found)
+}
+
+/// The CRC-32 of `.gnu_debuglink`: the reflected polynomial 0xedb88320 of IEEE 802.3, as in zip and gzip.
+fn crc32(mut file: impl Read) -> io::Result<u32> {
+    let mut table = [0u32; 256];
+    for (byte, entry) in (0u32..).zip(&mut table) {
+        *entry = (0..8).fold(byte, |crc, _| {
+            if crc & 1 == 1 {
+                crc >> 1 ^ 0xedb8_8320
+            } else {
+                crc >> 1
+            }
+        });
+    }
+    let mut crc = !0u32;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let count = file.read(&mut buffer)?;
+        if count == 0 {
+            return Ok(!crc);
+        }
+        for &byte in &buffer[..count] {
+            crc = table[usize::from(crc as u8 ^ byte)] ^ crc >> 8;
+        }
+    }
+}
+
+/// A buffer that refuses to grow without end.
+struct Limited(Vec<u8>);
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > UNPACKED_MAX {
+            return Err(io::Error::other("it unpacks to more than is sensible"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::crc32;
+
+    #[test]
+    fn crc_is_that_of_gzip() {
+        // The check value that every description of CRC-32/ISO-HDLC gives.
+        assert_eq!(crc32(&b"123456789"[..]).unwrap(), 0xcbf4_3926);
+    }
+}

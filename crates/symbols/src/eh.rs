@@ -1,0 +1,104 @@
+//! `.eh_frame`: where functions begin and end, and where exceptions land.
+
+use std::collections::HashMap;
+
+use gimli::{BaseAddresses, EhFrame, LittleEndian, Pointer, UnwindSection};
+use sidestep_isa::{Len, Va};
+
+use crate::code::Extent;
+use crate::elf::Elf;
+use crate::lsda;
+
+/// What the frame descriptions say. All link-time.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    pub(crate) extents: Vec<Extent>,
+    pub(crate) landing_pads: Vec<Va>,
+}
+
+/// Reads all FDEs with their LSDAs. An error means that landing pads may be missing.
+pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
+    let mut frames = Frames::default();
+    let Some(section) = elf.section(".eh_frame") else {
+        return Ok(frames);
+    };
+    let data = elf.data(section)?;
+    let va_of = |name: &str| elf.section(name).map_or(0, |s| s.va.0);
+    let bases = BaseAddresses::default()
+        .set_eh_frame(section.va.0)
+        .set_text(va_of(".text"))
+        .set_got(va_of(".got"));
+    let mut eh_frame = EhFrame::new(data, LittleEndian);
+    eh_frame.set_address_size(8);
+    let mut cies = HashMap::new();
+    let text = elf.text_ranges();
+
+    // The entries are walked here instead of by gimli: a zero length ends its walk, but linkers leave such terminators
+    // in the middle (crtend.o before other input), and the unwinder finds what is behind them through .eh_frame_hdr.
+    let mut at = 0;
+    while let Some(head) = data.get(at..at + 8) {
+        let short = u64::from(u32::from_le_bytes([head[0], head[1], head[2], head[3]]));
+        if short == 0 {
+            at += 4;
+            continue;
+        }
+        let (header, length, id_at) = if short == 0xffff_ffff {
+            let long = data
+                .get(at + 4..at + 12)
+                .ok_or("an entry of .eh_frame is cut off")?;
+            (12, crate::elf::word(long, 0), at + 12)
+        } else {
+            (4, short, at + 4)
+        };
+        let id = data
+            .get(id_at..id_at + 4)
+            .ok_or("an entry of .eh_frame is cut off")?;
+        if id != [0; 4] {
+            let fde = eh_frame
+                .fde_from_offset(&bases, at.into(), |section, bases, offset| {
+                    match cies.get(&offset.0) {
+                        Some(cie) => Ok(gimli::CommonInformationEntry::clone(cie)),
+                        None => {
+                            let cie = section.cie_from_offset(bases, offset)?;
+                            cies.insert(offset.0, cie.clone());
+                            Ok(cie)
+                        }
+                    }
+                })
+                .map_err(|_| "an entry of .eh_frame is not valid")?;
+            let start = Va(fde.initial_address());
+            // Entries of functions that the linker dropped are left with an address of 0.
+            if text.contain(start) {
+                frames.extents.push(Extent {
+                    start,
+                    len: Len(fde.len()),
+                });
+                match fde.lsda() {
+                    None | Some(Pointer::Direct(0)) => {}
+                    Some(Pointer::Direct(lsda)) => {
+                        let bytes = elf
+                            .data_from(Va(lsda))
+                            .ok_or("an exception table is outside of the file")?;
+                        lsda::landing_pads(bytes, Va(lsda), start, &mut frames.landing_pads)
+                            .map_err(|_| "an exception table is not valid")?;
+                    }
+                    Some(Pointer::Indirect(_)) => {
+                        return Err("an exception table is addressed indirectly");
+                    }
+                }
+            }
+        }
+        let length = usize::try_from(length).map_err(|_| "an entry of .eh_frame is cut off")?;
+        at = at
+            .checked_add(header)
+            .and_then(|at| at.checked_add(length))
+            .ok_or("an entry of .eh_frame is cut off")?;
+    }
+    // A table may be shared; its pads count once.
+    frames.landing_pads.sort_unstable();
+    frames.landing_pads.dedup();
+    if frames.landing_pads.iter().any(|pad| !text.contain(*pad)) {
+        return Err("a landing pad is not in code");
+    }
+    Ok(frames)
+}

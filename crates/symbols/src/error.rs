@@ -1,0 +1,114 @@
+//! Errors, one enum per operation; each message is one line that says what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a file could not be opened as an object.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObjectError {
+    /// The operating system refused.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A directory, a device, a pipe.
+    #[error("{} is not a regular file: give the path of a program or shared library", path.display())]
+    NotRegular {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// No ELF magic number.
+    #[error("{} is not an ELF file: give the path of a program or shared library", path.display())]
+    NotElf {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// ELF, but not of a kind that can be probed.
+    #[error("{} is {what}: not supported yet", path.display())]
+    Unsupported {
+        /// Which file.
+        path: PathBuf,
+        /// What it is, with its article: "a 32-bit i386 program".
+        what: String,
+    },
+    /// ELF, but it contradicts itself.
+    #[error("{} is corrupt: {what}", path.display())]
+    Corrupt {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong: a clause.
+        what: &'static str,
+    },
+    /// More bytes would have to be read than is sensible.
+    #[error("{} is too large: {bytes} bytes of code, data and symbols (at most {limit})", path.display())]
+    TooLarge {
+        /// Which file.
+        path: PathBuf,
+        /// Bytes to read.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+/// Why a function or address was not found.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SymbolError {
+    /// Nothing matches.
+    #[error("no function `{name}` in {} ({looked}){}", path.display(), suggestion(nearest))]
+    NotFound {
+        /// What was asked for.
+        name: String,
+        /// In which object.
+        path: PathBuf,
+        /// Where symbols were looked for, and not found: `looked in .dynsym; no .symtab, …`.
+        looked: String,
+        /// At most three names that are close.
+        nearest: Vec<String>,
+    },
+    /// `symbol+0xOFF` points behind the function's end.
+    #[error("{name}+{offset:#x} is outside of the function: it has {size:#x} bytes")]
+    OutsideFunction {
+        /// The symbol.
+        name: String,
+        /// The offset asked for.
+        offset: u64,
+        /// The function's size.
+        size: u64,
+    },
+    /// `0xADDR` is not code.
+    #[error("{va:#x} is not in an executable section of {}: give a virtual address as `objdump -d` shows it", path.display())]
+    NotCode {
+        /// The link-time address.
+        va: u64,
+        /// In which object.
+        path: PathBuf,
+    },
+}
+
+fn suggestion(nearest: &[String]) -> String {
+    if nearest.is_empty() {
+        return String::new();
+    }
+    let quoted: Vec<String> = nearest.iter().map(|n| format!("`{n}`")).collect();
+    format!("; did you mean {}?", quoted.join(" or "))
+}
+
+/// Why a pattern cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PatternError {
+    /// The regular expression does not parse.
+    #[error("`{pattern}` is not a regular expression: {reason}")]
+    Regex {
+        /// The pattern.
+        pattern: String,
+        /// What the parser says.
+        reason: String,
+    },
+}

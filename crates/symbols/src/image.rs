@@ -1,0 +1,175 @@
+//! The bytes of a file, without those that nobody will look at.
+//!
+//! Programs with debug information can have gigabytes of DWARF; symbols, code and data are a small part. Reading copies
+//! instead of mapping: a mapped file that somebody truncates kills its reader with SIGBUS.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use object::LittleEndian as LE;
+use object::elf::{FileHeader64, ProgramHeader64, SHT_NOBITS, SectionHeader64};
+use object::read::ReadRef;
+use object::read::elf::{FileHeader, SectionHeader};
+
+use crate::error::ObjectError;
+
+/// At most so many bytes of one file are read.
+const LIMIT: u64 = 2 << 30;
+/// Holes up to this size between wanted parts are read, too: fewer parts, fewer calls.
+const HOLE: u64 = 64 << 10;
+/// Files up to this size are read whole.
+const SMALL: u64 = 1 << 20;
+
+/// Parts of a file at their offsets, ascending and disjoint.
+#[derive(Debug)]
+pub(crate) struct Image {
+    len: u64,
+    parts: Vec<(u64, Vec<u8>)>,
+}
+
+impl Image {
+    /// A file that is in memory already.
+    pub(crate) fn from_bytes(data: Vec<u8>) -> Image {
+        Image {
+            len: data.len() as u64,
+            parts: vec![(0, data)],
+        }
+    }
+
+    /// Reads what is needed of the ELF file `path`. `wanted` decides by section name.
+    pub(crate) fn read(path: &Path, wanted: fn(&[u8]) -> bool) -> Result<Image, ObjectError> {
+        let fail = |source| ObjectError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        // Looked at before it is opened: opening a pipe would block, and opening a device may do anything.
+        let meta = std::fs::metadata(path).map_err(fail)?;
+        if !meta.is_file() {
+            return Err(ObjectError::NotRegular {
+                path: path.to_owned(),
+            });
+        }
+        let file = File::open(path).map_err(fail)?;
+        let len = file.metadata().map_err(fail)?.len();
+        let planned = if len > SMALL {
+            Self::plan(&file, len, wanted)
+        } else {
+            None
+        };
+        let ranges = planned.unwrap_or_else(|| Vec::from([0..len]));
+        let bytes: u64 = ranges.iter().map(|r| r.end - r.start).sum();
+        if bytes > LIMIT {
+            return Err(ObjectError::TooLarge {
+                path: path.to_owned(),
+                bytes,
+                limit: LIMIT,
+            });
+        }
+        let mut parts = Vec::new();
+        for range in ranges {
+            let part = read_range(&file, &range).map_err(fail)?;
+            parts.push((range.start, part));
+        }
+        Ok(Image { len, parts })
+    }
+
+    /// Which ranges hold the headers and the wanted sections; `None` if the headers make no sense.
+    fn plan(file: &File, len: u64, wanted: fn(&[u8]) -> bool) -> Option<Vec<Range<u64>>> {
+        let clip = |start: u64, size: u64| {
+            let end = start.checked_add(size)?;
+            (end <= len).then_some(start..end)
+        };
+        let first = read_range(file, &(0..4096.min(len))).ok()?;
+        let header = FileHeader64::<LE>::parse(&*first).ok()?;
+        let segments = u64::from(header.e_phnum.get(LE)) * size_of::<ProgramHeader64<LE>>() as u64;
+        let mut ranges = vec![0..4096.min(len), clip(header.e_phoff.get(LE), segments)?];
+        // With 0xff00 sections or more the count is elsewhere (gABI, e_shnum); such a file is read whole.
+        let count = u64::from(header.e_shnum.get(LE));
+        if count == 0 {
+            return None;
+        }
+        let table = clip(
+            header.e_shoff.get(LE),
+            count * size_of::<SectionHeader64<LE>>() as u64,
+        )?;
+        let raw = read_range(file, &table).ok()?;
+        ranges.push(table);
+        let (sections, _) =
+            object::pod::slice_from_bytes::<SectionHeader64<LE>>(&raw, count as usize).ok()?;
+        let strings = sections.get(usize::from(header.e_shstrndx.get(LE)))?;
+        let strings = read_range(
+            file,
+            &clip(strings.sh_offset.get(LE), strings.sh_size.get(LE))?,
+        )
+        .ok()?;
+        for section in sections {
+            let name = strings.get(section.sh_name.get(LE) as usize..)?;
+            let name = name.split(|&b| b == 0).next()?;
+            if section.sh_type(LE) != SHT_NOBITS && wanted(name) {
+                ranges.push(clip(section.sh_offset.get(LE), section.sh_size.get(LE))?);
+            }
+        }
+        Some(merge(ranges))
+    }
+
+    /// `size` bytes at `offset`; `None` if the file does not have them (or they were not wanted).
+    pub(crate) fn get(&self, offset: u64, size: u64) -> Option<&[u8]> {
+        if size == 0 {
+            return Some(&[]);
+        }
+        let part = self
+            .parts
+            .partition_point(|(start, _)| *start <= offset)
+            .checked_sub(1)?;
+        let (start, data) = self.parts.get(part)?;
+        let from = usize::try_from(offset - start).ok()?;
+        let to = from.checked_add(usize::try_from(size).ok()?)?;
+        data.get(from..to)
+    }
+}
+
+fn read_range(file: &File, range: &Range<u64>) -> std::io::Result<Vec<u8>> {
+    let size =
+        usize::try_from(range.end - range.start).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
+    let mut part = Vec::new();
+    part.try_reserve_exact(size)
+        .map_err(|_| std::io::ErrorKind::OutOfMemory)?;
+    part.resize(size, 0);
+    file.read_exact_at(&mut part, range.start)?;
+    Ok(part)
+}
+
+fn merge(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.retain(|r| r.start < r.end);
+    ranges.sort_by_key(|r| r.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end.saturating_add(HOLE) => {
+                last.end = last.end.max(range.end)
+            }
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+impl<'a> ReadRef<'a> for &'a Image {
+    fn len(self) -> Result<u64, ()> {
+        Ok(self.len)
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        self.get(offset, size).ok_or(())
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        let bytes = self
+            .get(range.start, range.end.checked_sub(range.start).ok_or(())?)
+            .ok_or(())?;
+        let end = bytes.iter().position(|&b| b == delimiter).ok_or(())?;
+        Ok(&bytes[..end])
+    }
+}

@@ -1,0 +1,336 @@
+//! Which object a name means: a path or a short library name (`libc`, `c`, `libssl.so.3`), in a process or in the file system.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::maps::Mapping;
+
+/// A file that a process executes code of, with all mappings of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedObject {
+    /// Its path in the mount namespace of the process.
+    pub path: PathBuf,
+    /// The file is unlinked: the path may lead to another one. `/proc/PID/map_files/START-END` is still the right one.
+    pub deleted: bool,
+    /// Its mappings, ascending. More than one executable one is possible: code that was split by `mprotect`, or the
+    /// same file loaded twice (`dlmopen`); then [`crate::Object::load_bias`] differs.
+    pub mappings: Vec<Mapping>,
+}
+
+impl MappedObject {
+    /// The executable mappings.
+    pub fn executable(&self) -> impl Iterator<Item = &Mapping> {
+        self.mappings.iter().filter(|m| m.execute)
+    }
+
+    fn base_name(&self) -> &str {
+        self.path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or("")
+    }
+}
+
+/// The objects of a process: files with at least one executable mapping. The main program first (`exe` is the target of
+/// `/proc/PID/exe`; without it, the lowest mapping), then by address.
+#[must_use]
+pub fn mapped_objects(mappings: &[Mapping], exe: Option<&Path>) -> Vec<MappedObject> {
+    let mut objects: Vec<MappedObject> = Vec::new();
+    let mut known = HashMap::new();
+    for mapping in mappings {
+        let Some(path) = mapping.path() else { continue };
+        let at = *known
+            .entry((mapping.dev, mapping.inode, path.clone()))
+            .or_insert(objects.len());
+        if at == objects.len() {
+            objects.push(MappedObject {
+                path,
+                deleted: mapping.deleted,
+                mappings: Vec::new(),
+            });
+        }
+        objects[at].mappings.push(mapping.clone());
+    }
+    objects.retain(|object| object.executable().next().is_some());
+    if let Some(main) = objects
+        .iter()
+        .position(|o| exe.is_some_and(|exe| is_exe(o, exe)))
+    {
+        objects[..=main].rotate_right(1);
+    }
+    objects
+}
+
+/// `/proc/PID/exe` of an unlinked program ends in ` (deleted)`.
+fn is_exe(object: &MappedObject, exe: &Path) -> bool {
+    object.path == exe
+        || object.deleted
+            && exe.to_str().and_then(|e| e.strip_suffix(" (deleted)")) == object.path.to_str()
+}
+
+/// The mapped objects that `name` means, best first; empty if there is none. A name with a slash is a path (as the
+/// process sees it, or as we see it: links are followed). Any other is compared with the base names: equal ones first,
+/// then libraries by their short names (see [`is_library_name`]). `objects` are those of [`mapped_objects`].
+#[must_use]
+pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a MappedObject> {
+    let all = |wanted: &dyn Fn(&MappedObject) -> bool| {
+        objects.iter().filter(|o| wanted(o)).collect::<Vec<_>>()
+    };
+    if name.contains('/') {
+        let exact = all(&|o| o.path == Path::new(name));
+        return match std::fs::canonicalize(name) {
+            Ok(real) if exact.is_empty() => all(&|o| o.path == real),
+            _ => exact,
+        };
+    }
+    let exact = all(&|o| o.base_name() == name);
+    if exact.is_empty() {
+        all(&|o| is_library_name(o.base_name(), name))
+    } else {
+        exact
+    }
+}
+
+/// Whether the library file `file` can be called `short`: `libssl.so.3` is `libssl.so.3`, `libssl.so`, `libssl` and
+/// `ssl`; `libc-2.31.so` is also `libc` and `c`; musl's `ld-musl-x86_64.so.1` is `libc` and `c`.
+#[must_use]
+pub fn is_library_name(file: &str, short: &str) -> bool {
+    if short.is_empty() {
+        return false;
+    }
+    if file == short
+        || short.contains(".so")
+            && file
+                .strip_prefix(short)
+                .is_some_and(|rest| rest.starts_with('.'))
+    {
+        return true;
+    }
+    let Some(stem) = library_stem(file) else {
+        return false;
+    };
+    let is = |stem: &str| stem == short || stem.strip_prefix("lib") == Some(short);
+    let unversioned = stem
+        .rsplit_once('-')
+        .filter(|(_, v)| v.starts_with(|c: char| c.is_ascii_digit()));
+    is(stem)
+        || unversioned.is_some_and(|(stem, _)| is(stem))
+        || stem.starts_with("ld-musl-") && is_libc(short)
+}
+
+fn is_libc(short: &str) -> bool {
+    short == "c" || short == "libc"
+}
+
+/// What is before `.so` at the end or before a version.
+fn library_stem(file: &str) -> Option<&str> {
+    let at = file
+        .find(".so.")
+        .or_else(|| file.ends_with(".so").then(|| file.len() - 3))?;
+    Some(&file[..at])
+}
+
+/// The file that `name` means without a process, links followed: a path; a library in the directories of the dynamic
+/// linker (highest version); a program in `PATH`. `None` if there is none.
+#[must_use]
+pub fn find_object(name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return std::fs::canonicalize(name).ok();
+    }
+    // A name like `ls` or `c` may be both; libraries are what short names are for, except where a program has exactly that name.
+    find_program(name).or_else(|| find_library(name))
+}
+
+/// A library in the directories of the dynamic linker, by any of its names.
+#[must_use]
+pub fn find_library(name: &str) -> Option<PathBuf> {
+    library_dirs().iter().find_map(|dir| {
+        let mut fitting: Vec<(bool, Vec<u64>, PathBuf)> = std::fs::read_dir(dir)
+            .ok()?
+            .filter_map(|entry| {
+                let entry = entry.ok()?;
+                let file = entry.file_name().into_string().ok()?;
+                is_library_name(&file, name).then(|| (file == name, version(&file), entry.path()))
+            })
+            .collect();
+        fitting.sort();
+        // libc.so is a linker script, and other machines' libraries may lie about.
+        fitting
+            .into_iter()
+            .rev()
+            .find(|(.., path)| is_x86_64(path))
+            .and_then(|(.., path)| path.canonicalize().ok())
+    })
+}
+
+/// An executable ELF file in `PATH`.
+#[must_use]
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|file| is_x86_64(file))?
+        .canonicalize()
+        .ok()
+}
+
+/// `3.11` in `libpython3.11.so.1.0` does not count, `1.0` does.
+fn version(file: &str) -> Vec<u64> {
+    let numbers = file.split_once(".so.").map_or("", |(_, version)| version);
+    numbers
+        .split('.')
+        .map_while(|number| number.parse().ok())
+        .collect()
+}
+
+fn is_x86_64(path: &Path) -> bool {
+    let mut head = [0; 20];
+    let regular = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
+    let mut read = || File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    regular && read().is_ok() && head.starts_with(b"\x7fELF\x02") && head[18..] == [62, 0]
+}
+
+/// Directories of the dynamic linker, in its order: those of /etc/ld.so.conf, then the built-in ones (ld.so(8)).
+fn library_dirs() -> Vec<PathBuf> {
+    let mut dirs = Vec::new();
+    read_conf(Path::new("/etc/ld.so.conf"), &mut dirs, 0);
+    for dir in [
+        "/lib/x86_64-linux-gnu",
+        "/usr/lib/x86_64-linux-gnu",
+        "/lib64",
+        "/usr/lib64",
+        "/lib",
+        "/usr/lib",
+    ] {
+        dirs.push(dir.into());
+    }
+    dirs
+}
+
+/// One configuration file of ldconfig(8): a directory a line, `#` comments, `include PATTERN` with globs in the file name.
+fn read_conf(path: &Path, dirs: &mut Vec<PathBuf>, depth: usize) {
+    let Ok(text) = std::fs::read_to_string(path) else {
+        return;
+    };
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or("").trim();
+        match line
+            .strip_prefix("include")
+            .filter(|rest| rest.starts_with([' ', '\t']))
+        {
+            Some(pattern) if depth < 8 => {
+                let pattern = path.parent().unwrap_or(Path::new("/")).join(pattern.trim());
+                for file in expand(&pattern) {
+                    read_conf(&file, dirs, depth + 1);
+                }
+            }
+            None if line.starts_with('/') => dirs.push(line.into()),
+            _ => {}
+        }
+    }
+}
+
+/// The files that a glob in the last part of a path matches, sorted as the shell does.
+fn expand(pattern: &Path) -> Vec<PathBuf> {
+    let (Some(dir), Some(glob)) = (
+        pattern.parent(),
+        pattern.file_name().and_then(|n| n.to_str()),
+    ) else {
+        return Vec::new();
+    };
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|e| e.path()))
+        .filter(|p| {
+            p.file_name()
+                .and_then(|n| n.to_str())
+                .is_some_and(|n| crate::matcher::glob(glob, n))
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maps::parse_maps;
+
+    #[test]
+    fn short_names() {
+        for (file, short) in [
+            ("libc.so.6", "c"),
+            ("libc.so.6", "libc"),
+            ("libc.so.6", "libc.so"),
+            ("libc.so.6", "libc.so.6"),
+            ("libc-2.31.so", "c"),
+            ("libc-2.31.so", "libc"),
+            ("ld-musl-x86_64.so.1", "c"),
+            ("libssl.so.3", "ssl"),
+            ("libpython3.11.so.1.0", "libpython3.11"),
+            ("libstdc++.so.6.0.30", "stdc++"),
+            (
+                "_json.cpython-311-x86_64-linux-gnu.so",
+                "_json.cpython-311-x86_64-linux-gnu",
+            ),
+        ] {
+            assert!(is_library_name(file, short), "{file} {short}");
+        }
+        for (file, short) in [
+            ("libcrypt.so.1", "c"),
+            ("libc.so.6", "so"),
+            ("libc.so.6", ""),
+            ("libcap-ng.so.0", "cap"),
+            ("libssl.so.3", "libssl.so.1"),
+            ("redis-server", "redis"),
+        ] {
+            assert!(!is_library_name(file, short), "{file} {short}");
+        }
+    }
+
+    #[test]
+    fn the_main_program_comes_first() {
+        let maps = parse_maps(
+            "10000-11000 r-xp 00000000 08:01 7 /opt/libz.so.1\n\
+             20000-21000 r--p 00000000 08:01 8 /opt/prog\n\
+             21000-22000 r-xp 00001000 08:01 8 /opt/prog\n\
+             30000-31000 r--p 00000000 08:01 9 /usr/share/locale\n\
+             40000-41000 r-xp 00000000 08:01 7 /opt/libz.so.1\n",
+        );
+        let objects = mapped_objects(&maps, Some(Path::new("/opt/prog")));
+        let paths: Vec<_> = objects.iter().map(|o| o.path.to_str().unwrap()).collect();
+        assert_eq!(paths, ["/opt/prog", "/opt/libz.so.1"]);
+        assert_eq!(objects[1].executable().count(), 2);
+        assert_eq!(resolve_object("z", &objects), [&objects[1]]);
+        assert_eq!(resolve_object("prog", &objects), [&objects[0]]);
+        assert_eq!(resolve_object("/opt/prog", &objects), [&objects[0]]);
+        assert!(resolve_object("/opt/other", &objects).is_empty());
+        assert!(resolve_object("locale", &objects).is_empty());
+    }
+
+    #[test]
+    fn libraries_and_programs_of_this_machine() {
+        // The oracle is the loader's own cache.
+        let cache = std::process::Command::new("/sbin/ldconfig")
+            .arg("-p")
+            .output()
+            .unwrap();
+        let cache = String::from_utf8(cache.stdout).unwrap();
+        let line = cache
+            .lines()
+            .find(|l| l.trim().starts_with("libc.so.6 (libc6,x86-64"))
+            .unwrap();
+        let wanted = std::fs::canonicalize(line.rsplit(' ').next().unwrap()).unwrap();
+        for name in ["c", "libc", "libc.so", "libc.so.6"] {
+            assert_eq!(find_library(name).as_ref(), Some(&wanted), "{name}");
+        }
+        assert_eq!(find_object("bash"), find_program("bash"));
+        assert!(find_object("bash").unwrap().ends_with("bash"));
+        assert_eq!(find_object("no-such-thing"), None);
+        assert_eq!(find_object("/no/such/thing"), None);
+    }
+}

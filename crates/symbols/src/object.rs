@@ -1,0 +1,451 @@
+//! One object file: its functions and what else there is to know about it.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use object::elf;
+use sidestep_isa::{FileOff, Va};
+
+use crate::code::{self, Code};
+use crate::debugfile::{self, DebugSearch, Outcome, Searched};
+use crate::elf::{Elf, Kind, Segment};
+use crate::error::{ObjectError, SymbolError};
+use crate::function::{Function, Source};
+use crate::image::Image;
+use crate::maps::Mapping;
+use crate::matcher::{self, Matcher};
+use crate::nearest::nearest;
+use crate::reloc::{self, Relocations};
+use crate::symtab::{self, Symbols};
+
+/// An x86-64 program or shared library with the functions of all its symbol tables and debug files.
+#[derive(Debug)]
+pub struct Object {
+    path: PathBuf,
+    elf: Elf,
+    /// By address, then by rank.
+    functions: Vec<Function>,
+    /// Indices into `functions`, by name.
+    by_name: Vec<u32>,
+    labels: Vec<Va>,
+    searched: Vec<Searched>,
+    relocations: OnceLock<Result<Relocations, &'static str>>,
+}
+
+impl Object {
+    /// Opens a file; looks for debug files in `debug_dirs`, then in `/usr/lib/debug` and beside the file.
+    pub fn open(path: &Path, debug_dirs: &[PathBuf]) -> Result<Self, ObjectError> {
+        // Debug files lie beside the real file, not beside a link to it.
+        let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let image = Image::read(path, is_wanted)?;
+        Self::build(path, &real, image, &DebugSearch::with_dirs(debug_dirs))
+    }
+
+    /// Opens `file`, which is `path` to the user and in messages: `/proc/42/root/usr/bin/redis-server` or
+    /// `/proc/42/map_files/…` for `/usr/bin/redis-server`.
+    pub fn open_at(path: &Path, file: &Path, search: &DebugSearch) -> Result<Self, ObjectError> {
+        let image = Image::read(file, is_wanted)?;
+        Self::build(path, path, image, search)
+    }
+
+    /// An object whose bytes are in memory. `path` is for messages and for finding debug files.
+    pub fn from_bytes(
+        path: &Path,
+        bytes: Vec<u8>,
+        search: &DebugSearch,
+    ) -> Result<Self, ObjectError> {
+        Self::build(path, path, Image::from_bytes(bytes), search)
+    }
+
+    fn build(
+        path: &Path,
+        real: &Path,
+        image: Image,
+        search: &DebugSearch,
+    ) -> Result<Self, ObjectError> {
+        let elf = Elf::parse(path, image)?;
+        let corrupt = |what| ObjectError::Corrupt {
+            path: path.to_owned(),
+            what,
+        };
+        for section in elf.sections.iter().filter(|s| s.is_text() || s.is_data()) {
+            elf.data(section).map_err(corrupt)?;
+        }
+        let text = elf.text_ranges();
+        let mut symbols = Symbols::default();
+        let mut searched = Vec::new();
+        for (table, name, source) in [
+            (elf::SHT_SYMTAB, ".symtab", Source::Symtab),
+            (elf::SHT_DYNSYM, ".dynsym", Source::Dynsym),
+        ] {
+            let found = symtab::read(&elf, table, source, &text, &mut symbols).map_err(corrupt)?;
+            searched.push(Searched {
+                place: name.to_owned(),
+                outcome: found.map_or(Outcome::Absent, Outcome::Found),
+            });
+        }
+        // With a full table, the others hold nothing new.
+        if searched[0].outcome == Outcome::Absent {
+            let outcome = debugfile::read_debugdata(path, &elf, &text, &mut symbols);
+            searched.push(Searched {
+                place: ".gnu_debugdata".to_owned(),
+                outcome,
+            });
+            debugfile::read_debug_file(real, &elf, search, &text, &mut symbols, &mut searched);
+        }
+        let (functions, by_name) = index(symbols.functions);
+        Ok(Self {
+            path: path.to_owned(),
+            elf,
+            functions,
+            by_name,
+            labels: symbols.labels,
+            searched,
+            relocations: OnceLock::new(),
+        })
+    }
+
+    /// The path it was opened as.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Program or library, at a fixed address or not.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        let flags = self.elf.dynamic(i64::from(elf::DT_FLAGS_1));
+        let pie = flags
+            .iter()
+            .any(|flags| flags & u64::from(elf::DF_1_PIE) != 0);
+        // Before DF_1_PIE (binutils 2.26), and for libraries that can be run like libc.so.6, the name has to tell.
+        let program = pie || self.interpreter().is_some() && self.soname().is_none();
+        match self.elf.e_type {
+            elf::ET_EXEC => Kind::Program,
+            _ if program => Kind::PieProgram,
+            _ => Kind::Library,
+        }
+    }
+
+    /// Whether it can be loaded anywhere (a library or a position-independent program).
+    #[must_use]
+    pub fn is_pie(&self) -> bool {
+        self.kind() != Kind::Program
+    }
+
+    /// Whether it is a program without a dynamic linker.
+    #[must_use]
+    pub fn is_static(&self) -> bool {
+        self.kind() != Kind::Library && self.interpreter().is_none()
+    }
+
+    /// The dynamic linker (`PT_INTERP`). Some shared libraries have one, too (libc.so.6 can be run).
+    #[must_use]
+    pub fn interpreter(&self) -> Option<&str> {
+        self.elf.interpreter.as_deref()
+    }
+
+    /// Link-time address of the entry point; 0 in most libraries.
+    #[must_use]
+    pub fn entry(&self) -> Va {
+        self.elf.entry
+    }
+
+    /// The `PT_LOAD` segments, in file order.
+    #[must_use]
+    pub fn segments(&self) -> &[Segment] {
+        &self.elf.segments
+    }
+
+    /// The bytes of the GNU build id.
+    #[must_use]
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.elf.build_id.as_deref()
+    }
+
+    /// `DT_SONAME`.
+    #[must_use]
+    pub fn soname(&self) -> Option<String> {
+        self.elf.dynamic_strings(i64::from(elf::DT_SONAME)).pop()
+    }
+
+    /// `DT_NEEDED`, in order.
+    #[must_use]
+    pub fn needed(&self) -> Vec<String> {
+        self.elf.dynamic_strings(i64::from(elf::DT_NEEDED))
+    }
+
+    /// Whether the Go toolchain compiled it.
+    #[must_use]
+    pub fn is_go(&self) -> bool {
+        code::is_go(&self.elf, &self.functions)
+    }
+
+    /// All functions, by address; names of one address with the preferred one first.
+    #[must_use]
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// Where symbols were looked for.
+    #[must_use]
+    pub fn searched(&self) -> &[Searched] {
+        &self.searched
+    }
+
+    /// All functions that match, by address (several names of one address are all there: see [`crate::by_address`]).
+    ///
+    /// A plain name is compared with the raw names first; only if none is equal, with the demangled ones, with and
+    /// without parameters. Several functions can have one name: statics, overloads, versions of a symbol.
+    #[must_use]
+    pub fn find(&self, matcher: &Matcher) -> Vec<&Function> {
+        if let Some(name) = matcher.exact() {
+            let found = self.find_name(name);
+            if matcher.is_name() || !found.is_empty() {
+                return found;
+            }
+        }
+        self.functions
+            .iter()
+            .filter(|f| matcher.matches(f))
+            .collect()
+    }
+
+    /// Like [`Object::find`]; an error that names the places and near names if nothing matches.
+    pub fn find_some(&self, matcher: &Matcher) -> Result<Vec<&Function>, SymbolError> {
+        let found = self.find(matcher);
+        if found.is_empty() {
+            Err(self.not_found(matcher.text()))
+        } else {
+            Ok(found)
+        }
+    }
+
+    fn find_name(&self, name: &str) -> Vec<&Function> {
+        let named = |at: &u32| &self.functions[*at as usize];
+        let first = self.by_name.partition_point(|at| *named(at).name < *name);
+        let equal: Vec<&Function> = self.by_name[first..]
+            .iter()
+            .map(named)
+            .take_while(|f| *f.name == *name)
+            .collect();
+        if !equal.is_empty() {
+            return equal;
+        }
+        let needle = matcher::needle(name).unwrap_or("");
+        self.functions
+            .iter()
+            .filter(|f| f.name.contains(needle) && matcher::is_demangled_name(f, name))
+            .collect()
+    }
+
+    /// `symbol+0xOFF`: the address in every function of that name. `Err` if there is none, or if the offset is outside of it.
+    pub fn find_offset(
+        &self,
+        name: &str,
+        offset: u64,
+    ) -> Result<Vec<(Va, &Function)>, SymbolError> {
+        let found = self.find_some(&Matcher::name(name))?;
+        let outside = |f: &&Function| match f.size.0 {
+            0 => !self.elf.in_text(Va(f.va.0.wrapping_add(offset))),
+            size => offset >= size,
+        };
+        match found.iter().find(|f| outside(f)) {
+            Some(f) => Err(SymbolError::OutsideFunction {
+                name: name.to_owned(),
+                offset,
+                size: f.size.0,
+            }),
+            None => Ok(found
+                .into_iter()
+                .map(|f| (Va(f.va.0.wrapping_add(offset)), f))
+                .collect()),
+        }
+    }
+
+    /// `0xADDR`: checks that a link-time address is code.
+    pub fn check_code(&self, va: Va) -> Result<(), SymbolError> {
+        if self.elf.in_text(va) {
+            Ok(())
+        } else {
+            Err(SymbolError::NotCode {
+                va: va.0,
+                path: self.path.clone(),
+            })
+        }
+    }
+
+    /// The error for a name that matches nothing, with the places that were searched and at most three near names.
+    #[must_use]
+    pub fn not_found(&self, name: &str) -> SymbolError {
+        let (mut looked, mut missing) = (Vec::new(), Vec::new());
+        for searched in &self.searched {
+            match &searched.outcome {
+                Outcome::Found(_) => looked.push(searched.place.clone()),
+                _ => missing.push(searched.to_string()),
+            }
+        }
+        let looked = match (looked.is_empty(), missing.is_empty()) {
+            (true, _) => missing.join(", "),
+            (false, true) => format!("looked in {}", looked.join(", ")),
+            (false, false) => format!("looked in {}; {}", looked.join(", "), missing.join(", ")),
+        };
+        let raw = self.functions.iter().map(|f| &*f.name);
+        let mut near = nearest(name, raw, 3);
+        if near.is_empty() {
+            let short: Vec<_> = self.functions.iter().map(Function::short_name).collect();
+            near = nearest(name, short.iter().map(AsRef::as_ref), 3);
+        }
+        SymbolError::NotFound {
+            name: name.to_owned(),
+            path: self.path.clone(),
+            looked,
+            nearest: near,
+        }
+    }
+
+    /// The function around a link-time address, and the offset in it. Of several names, the preferred one. A function
+    /// without a size reaches to the next symbol.
+    #[must_use]
+    pub fn function_at(&self, va: Va) -> Option<(&Function, u64)> {
+        if !self.elf.in_text(va) {
+            return None;
+        }
+        let end = self.functions.partition_point(|f| f.va <= va);
+        let last = self.functions.get(end.checked_sub(1)?)?.va;
+        // Functions can be nested (entry points within assembler routines), so the nearest start is not always it.
+        let around = self.functions[..end]
+            .iter()
+            .rev()
+            .take(256)
+            .filter(|f| match f.size.0 {
+                0 => f.va == last,
+                size => va.0 - f.va.0 < size,
+            });
+        let best = around.max_by(|a, b| (a.va, b.rank()).cmp(&(b.va, a.rank())))?;
+        Some((best, va.0 - best.va.0))
+    }
+
+    /// The link-time address of a byte of the file; `None` if no segment has it.
+    #[must_use]
+    pub fn va_of(&self, offset: FileOff) -> Option<Va> {
+        let has = |s: &&Segment| s.offset <= offset && offset.0 - s.offset.0 < s.file_size.0;
+        self.segments()
+            .iter()
+            .find(has)
+            .map(|s| Va(s.va.0 + (offset.0 - s.offset.0)))
+    }
+
+    /// The place in the file of a link-time address; `None` if the file has no such byte.
+    #[must_use]
+    pub fn offset_of(&self, va: Va) -> Option<FileOff> {
+        let has = |s: &&Segment| s.va <= va && va.0 - s.va.0 < s.file_size.0;
+        self.segments()
+            .iter()
+            .find(has)
+            .map(|s| FileOff(s.offset.0 + (va.0 - s.va.0)))
+    }
+
+    /// What must be added to a link-time address to get the run-time one, from one *executable* mapping of this file
+    /// (other mappings may be of parts that two segments share). `None` if the mapping is not of an executable segment.
+    #[must_use]
+    pub fn load_bias(&self, mapping: &Mapping) -> Option<i64> {
+        if !mapping.execute {
+            return None;
+        }
+        const PAGE: u64 = 4096;
+        // The kernel and the dynamic linker map whole pages: both ends are rounded outwards.
+        let segment = self
+            .segments()
+            .iter()
+            .filter(|s| s.execute && s.file_size.0 > 0)
+            .find(|s| {
+                let start = s.offset.0 & !(PAGE - 1);
+                start <= mapping.offset.0
+                    && mapping.offset.0 < s.offset.0.saturating_add(s.file_size.0)
+            })?;
+        let linked = segment
+            .va
+            .0
+            .wrapping_add(mapping.offset.0.wrapping_sub(segment.offset.0));
+        Some(mapping.start.since(Va(linked)))
+    }
+
+    /// Link-time addresses of the slots in this object that hold the implementation of the ifunc whose resolver is at
+    /// `resolver` (`R_X86_64_IRELATIVE`). At run time each holds the address that the resolver chose.
+    #[must_use]
+    pub fn irelative_slots(&self, resolver: Va) -> Vec<Va> {
+        let Ok(relocations) = self.relocations() else {
+            return Vec::new();
+        };
+        let first = relocations
+            .irelative
+            .partition_point(|(r, _)| *r < resolver);
+        relocations.irelative[first..]
+            .iter()
+            .take_while(|(r, _)| *r == resolver)
+            .map(|(_, slot)| *slot)
+            .collect()
+    }
+
+    /// Link-time addresses of the slots through which this object reaches the function `name` of whichever object has it
+    /// (`JUMP_SLOT` and `GLOB_DAT`; versions not told apart). With lazy binding a slot points into this object's own PLT until the
+    /// first call: check that the value is in the object that defines the function.
+    #[must_use]
+    pub fn import_slots(&self, name: &str) -> Vec<Va> {
+        let Ok(relocations) = self.relocations() else {
+            return Vec::new();
+        };
+        let first = relocations
+            .imports
+            .partition_point(|(n, _)| **n < *name.as_bytes());
+        relocations.imports[first..]
+            .iter()
+            .take_while(|(n, _)| **n == *name.as_bytes())
+            .map(|(_, slot)| *slot)
+            .collect()
+    }
+
+    fn relocations(&self) -> Result<&Relocations, ObjectError> {
+        let read = self.relocations.get_or_init(|| reloc::read(&self.elf));
+        read.as_ref().map_err(|what| ObjectError::Corrupt {
+            path: self.path.clone(),
+            what,
+        })
+    }
+
+    /// The code facts for an analysis. Reads `.eh_frame` and the relocations at each call: keep the result. `Err` if one of
+    /// them is corrupt, because then jump targets may be missing from it.
+    pub fn code(&self) -> Result<Code<'_>, ObjectError> {
+        code::collect(
+            &self.elf,
+            &self.functions,
+            &self.labels,
+            self.relocations()?,
+        )
+        .map_err(|what| ObjectError::Corrupt {
+            path: self.path.clone(),
+            what,
+        })
+    }
+}
+
+/// What a program's DWARF says is not needed here, and can be most of the file.
+fn is_wanted(section: &[u8]) -> bool {
+    !section.starts_with(b".debug_") && !section.starts_with(b".zdebug_")
+}
+
+/// Sorts by address and rank, drops what another table said already, and sorts the names.
+fn index(mut functions: Vec<Function>) -> (Vec<Function>, Vec<u32>) {
+    functions.sort_by(|a, b| {
+        (a.va, a.rank(), a.size.0 == 0, a.source).cmp(&(b.va, b.rank(), b.size.0 == 0, b.source))
+    });
+    functions.dedup_by(|b, a| a.va == b.va && a.name == b.name);
+    let mut by_name: Vec<u32> = (0..u32::try_from(functions.len()).unwrap_or(u32::MAX)).collect();
+    by_name.sort_by(|a, b| {
+        functions[*a as usize]
+            .name
+            .cmp(&functions[*b as usize].name)
+    });
+    (functions, by_name)
+}

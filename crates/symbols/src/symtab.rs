@@ -1,0 +1,109 @@
+//! Symbol tables.
+
+use object::LittleEndian as LE;
+use object::elf::{self, Sym64};
+use object::pod::slice_from_bytes;
+use sidestep_isa::{Len, Va};
+
+use crate::elf::{Elf, TextRanges};
+use crate::function::{Binding, Function, FunctionKind, Source};
+
+/// What the tables of one object and its debug files say, in the order they were read.
+#[derive(Debug, Default)]
+pub(crate) struct Symbols {
+    pub(crate) functions: Vec<Function>,
+    /// Addresses of all symbols in text, of every type.
+    pub(crate) labels: Vec<Va>,
+}
+
+/// The raw entries of a table, and its strings.
+type Table<'a> = (&'a [Sym64<LE>], &'a [u8]);
+
+/// The first table of this section type; `None` if there is none.
+pub(crate) fn entries(elf: &Elf, table: u32) -> Result<Option<Table<'_>>, &'static str> {
+    let Some(section) = elf.of_type(table) else {
+        return Ok(None);
+    };
+    let data = elf.data(section)?;
+    let (symbols, _) = slice_from_bytes(data, data.len() / size_of::<Sym64<LE>>())
+        .map_err(|()| "a symbol table is not readable")?;
+    let strings = elf
+        .sections
+        .get(section.link)
+        .ok_or("a symbol table has no string table")?;
+    Ok(Some((symbols, elf.data(strings)?)))
+}
+
+/// A symbol's name, without its version. `None` if it is outside of the string table.
+pub(crate) fn name<'a>(strings: &'a [u8], symbol: &Sym64<LE>) -> Option<&'a [u8]> {
+    let rest = strings.get(symbol.st_name.get(LE) as usize..)?;
+    let name = &rest[..rest.iter().position(|&b| b == 0)?];
+    // Linkers write name@@VERSION (default) and name@VERSION into .symtab.
+    let end = name
+        .iter()
+        .skip(1)
+        .position(|&b| b == b'@')
+        .map_or(name.len(), |at| at + 1);
+    Some(&name[..end])
+}
+
+/// Adds the functions and labels of a table to `out`. `text` are the ranges of the *object*: a debug file has the same
+/// addresses. Returns how many functions it has; `None` = there is no such table.
+pub(crate) fn read(
+    elf: &Elf,
+    table: u32,
+    source: Source,
+    text: &TextRanges,
+    out: &mut Symbols,
+) -> Result<Option<usize>, &'static str> {
+    let Some((symbols, strings)) = entries(elf, table)? else {
+        return Ok(None);
+    };
+    // Names may share their tails, but a corrupt table must not turn megabytes into gigabytes.
+    let mut budget = (16 << 20).max(8 * strings.len());
+    let before = out.functions.len();
+    for symbol in symbols {
+        let section = symbol.st_shndx.get(LE);
+        let va = Va(symbol.st_value.get(LE));
+        let st_type = symbol.st_info & 0xf;
+        let defined = !matches!(section, elf::SHN_UNDEF | elf::SHN_ABS | elf::SHN_COMMON);
+        if !defined || st_type == elf::STT_TLS || !text.contain(va) {
+            continue;
+        }
+        out.labels.push(va);
+        if !matches!(st_type, elf::STT_FUNC | elf::STT_GNU_IFUNC) {
+            continue;
+        }
+        let name = name(strings, symbol).ok_or("a symbol's name is outside of the string table")?;
+        if name.is_empty() {
+            continue;
+        }
+        budget = budget
+            .checked_sub(name.len())
+            .ok_or("its symbol names overlap beyond reason")?;
+        let name: Box<str> = String::from_utf8_lossy(name).into();
+        out.functions.push(Function {
+            va,
+            size: Len(symbol.st_size.get(LE)),
+            kind: match st_type {
+                elf::STT_GNU_IFUNC => FunctionKind::Ifunc,
+                _ if is_cold(&name) => FunctionKind::Cold,
+                _ => FunctionKind::Func,
+            },
+            name,
+            binding: match symbol.st_info >> 4 {
+                elf::STB_LOCAL => Binding::Local,
+                elf::STB_WEAK => Binding::Weak,
+                _ => Binding::Global,
+            },
+            source,
+        });
+    }
+    Ok(Some(out.functions.len() - before))
+}
+
+/// `foo.cold` and `foo.cold.3`: what GCC and LLVM call the part that is split off.
+fn is_cold(name: &str) -> bool {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    name.ends_with(".cold") || stem.ends_with(".cold.")
+}
