@@ -1,0 +1,116 @@
+//! `sidestep funccount`: how often are functions called?
+
+use std::io;
+use std::process::ExitCode;
+
+use sidestep_engine::{Action, Request, Session};
+
+use super::watch::{self, Job, Tool};
+use crate::flags::Funccount;
+use crate::out::sink::Sink;
+use crate::out::{json, label, table, time};
+
+/// Runs the command.
+pub fn run(flags: &Funccount) -> anyhow::Result<ExitCode> {
+    let pattern = super::parse_pattern(&flags.pattern, flags.regexp);
+    let request = Request {
+        pattern,
+        action: Action::Count,
+    };
+    let job = Job {
+        target: &flags.target,
+        timing: Some(&flags.timing),
+        output: &flags.output,
+        engine: &flags.engine,
+        requests: &[request],
+    };
+    let mut tool = Counter {
+        pattern: &flags.pattern,
+        timestamp: flags.timing.timestamp,
+        labels: Vec::new(),
+        printed: Vec::new(),
+    };
+    watch::run(&job, &mut tool)
+}
+
+struct Counter<'a> {
+    pattern: &'a str,
+    timestamp: bool,
+    labels: Vec<String>,
+    /// Hits that were printed already.
+    printed: Vec<u64>,
+}
+
+impl Counter<'_> {
+    fn print(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        let hits: Vec<u64> = session.counts().iter().map(|counts| counts.hits).collect();
+        let rows: Vec<(&str, u64)> = (self.labels.iter().zip(&hits))
+            .zip(&self.printed)
+            .map(|((label, hits), printed)| (label.as_str(), hits.saturating_sub(*printed)))
+            .collect();
+        sink.heading("")?;
+        timestamp(self.timestamp, sink)?;
+        if sink.json() {
+            let counts = table::sorted(rows)
+                .into_iter()
+                .map(|(label, count)| (label, json::number(count)));
+            sink.line(&json::line(
+                "map",
+                json::object([("@", json::object(counts))]),
+            ))?;
+        } else {
+            for line in table::counts(rows) {
+                sink.line(&line)?;
+            }
+        }
+        self.printed = hits;
+        Ok(())
+    }
+}
+
+impl Tool for Counter<'_> {
+    fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        self.labels = label::labels(session.probes());
+        self.printed = vec![0; self.labels.len()];
+        tracing(self.labels.len(), self.pattern, sink)
+    }
+
+    fn interval(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        self.print(session, sink)
+    }
+
+    fn end(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        self.print(session, sink)?;
+        sink.heading("Detaching...")
+    }
+}
+
+/// bcc's first line; bpftrace's first object.
+pub fn tracing(probes: usize, pattern: &str, sink: &mut Sink) -> io::Result<()> {
+    if sink.json() {
+        return attached(probes, sink);
+    }
+    sink.heading(&format!(
+        "Tracing {probes} functions for \"{pattern}\"... Hit Ctrl-C to end."
+    ))
+}
+
+/// bpftrace's first object.
+pub fn attached(probes: usize, sink: &mut Sink) -> io::Result<()> {
+    sink.line(&json::line(
+        "attached_probes",
+        json::object([("probes", probes.to_string())]),
+    ))
+}
+
+/// `-T`.
+pub fn timestamp(wanted: bool, sink: &mut Sink) -> io::Result<()> {
+    match (wanted, sink.json()) {
+        (false, _) => Ok(()),
+        (true, false) => sink.line(&time::now()),
+        (true, true) => sink.line(&json::line(
+            "time",
+            json::string(&format!("{}\n", time::now())),
+        )),
+    }
+}

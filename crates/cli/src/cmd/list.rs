@@ -1,0 +1,89 @@
+//! `sidestep list`: what can be probed?
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+
+use sidestep_engine::{Listed, Options, Pattern};
+
+use crate::flags::{Format, List, pattern};
+use crate::out::sink::Sink;
+
+/// Runs the command.
+pub fn run(flags: &List) -> anyhow::Result<ExitCode> {
+    let look = &flags.look;
+    let pattern = super::parse_place(&flags.pattern, look.regexp, look.pid);
+    let options = look.engine.options();
+    let functions = sidestep_engine::list(&pattern, look.pid, &options)?;
+    let mut sink = Sink::open(look.file.as_deref(), Format::Text, false)?;
+    if look.verbose {
+        let techniques = techniques(&pattern, look.pid, &options)?;
+        for function in &functions {
+            sink.line(&place(function))?;
+            let technique = techniques.get(&(function.object.clone(), function.va));
+            let technique = technique.map_or("not examined", String::as_str);
+            sink.line(&format!(
+                "    address {}, size {}, {technique}",
+                function.va, function.size
+            ))?;
+            if function.demangled.is_some() {
+                sink.line(&format!("    symbol {}", function.name))?;
+            }
+        }
+    } else {
+        let mut lines: Vec<String> = functions.iter().map(place).collect();
+        lines.sort();
+        // Several symbols may have one demangled name, for example the variants of a constructor.
+        lines.dedup();
+        for line in lines {
+            sink.line(&line)?;
+        }
+    }
+    sink.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ready to paste back.
+fn place(function: &Listed) -> String {
+    let name = function.demangled.as_ref().unwrap_or(&function.name);
+    format!("{}:{}", function.object.display(), pattern::quote(name))
+}
+
+type Site = (std::path::PathBuf, sidestep_isa::Va);
+
+fn techniques(
+    pattern: &Pattern,
+    pid: Option<i32>,
+    options: &Options,
+) -> anyhow::Result<HashMap<Site, String>> {
+    let explained = sidestep_engine::explain(pattern, pid, options)?;
+    Ok(explained
+        .into_iter()
+        .map(|site| match site.plan {
+            Ok(plan) => ((site.object, plan.asked), plan.technique.to_string()),
+            Err(refusal) => (
+                (site.object, refusal.asked),
+                format!("cannot be probed: {}", refusal.reason),
+            ),
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidestep_isa::Va;
+
+    #[test]
+    fn lines_can_be_pasted_back() {
+        let mut function = Listed {
+            object: "/lib/a.so".into(),
+            name: "_Z1fPc".to_owned(),
+            demangled: None,
+            va: Va(16),
+            size: 3,
+        };
+        assert_eq!(place(&function), "/lib/a.so:_Z1fPc");
+        function.demangled = Some("f(char*)".to_owned());
+        assert_eq!(place(&function), "/lib/a.so:\"f(char*)\"");
+    }
+}

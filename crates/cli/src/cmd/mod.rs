@@ -1,0 +1,65 @@
+//! One file per command; [`watch`] is the life of a probing command, from the attach to the exit status.
+
+mod explain;
+mod funccount;
+mod funclatency;
+mod list;
+mod losses;
+mod progress;
+mod trace;
+mod watch;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, error::ErrorKind};
+use sidestep_engine::{FuncPattern, Pattern};
+
+use crate::flags::{Cli, Command, pattern};
+
+/// Runs a command line. A reader that closes its end of our stdout is no error.
+pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let result = match &cli.command {
+        Command::Funccount(flags) => funccount::run(flags),
+        Command::Funclatency(flags) => funclatency::run(flags),
+        Command::Trace(flags) => trace::run(flags),
+        Command::Explain(flags) => explain::run(flags),
+        Command::List(flags) => list::run(flags),
+    };
+    match result {
+        Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Ok(ExitCode::SUCCESS),
+        result => result,
+    }
+}
+
+fn is_closed_pipe(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
+}
+
+/// A pattern that was typed, or a usage error (exit status 2).
+fn parse_pattern(text: &str, regexp: bool) -> Pattern {
+    pattern::parse(text, regexp)
+        .unwrap_or_else(|message| usage(ErrorKind::ValueValidation, &message))
+}
+
+/// A pattern for `explain` and `list`: without a process, only an object says where to look.
+fn parse_place(text: &str, regexp: bool, pid: Option<i32>) -> Pattern {
+    let pattern = parse_pattern(text, regexp);
+    if pattern.object.is_none() && pid.is_none() {
+        let name = match &pattern.func {
+            FuncPattern::Name(_) | FuncPattern::Regex(_) => text,
+            FuncPattern::Offset(..) | FuncPattern::Addr(_) => "FUNC",
+        };
+        usage(
+            ErrorKind::MissingRequiredArgument,
+            &format!(
+                "\"{text}\" does not say where to look; write OBJECT:{name}, for example libc:{name}, or add -p PID"
+            ),
+        );
+    }
+    pattern
+}
+
+fn usage(kind: ErrorKind, message: &str) -> ! {
+    Cli::command().error(kind, message).exit()
+}

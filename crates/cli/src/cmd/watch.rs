@@ -1,0 +1,269 @@
+//! From the attach to the exit status: the part that is the same for all commands that probe.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use sidestep_engine::{ExitStatus, Request, Session, Target, TargetState};
+
+use super::losses::Losses;
+use super::{is_closed_pipe, progress};
+use crate::flags::{EngineFlags, Output, TargetFlags, Timing};
+use crate::out::label;
+use crate::out::sink::Sink;
+use crate::signals::{self, Signals};
+
+/// What makes a command out of a session.
+pub trait Tool {
+    /// Probes are in: print the first line.
+    fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()>;
+    /// How long to wait before the next [`Tool::poll`].
+    fn period(&self) -> Duration {
+        Duration::from_millis(100)
+    }
+    /// Take and print what must not wait. `Ok(true)`: the user has what was asked for.
+    fn poll(&mut self, _session: &mut Session, _sink: &mut Sink) -> io::Result<bool> {
+        Ok(false)
+    }
+    /// An interval is over.
+    fn interval(&mut self, _session: &Session, _sink: &mut Sink) -> io::Result<()> {
+        Ok(())
+    }
+    /// The probes are out: print the rest.
+    fn end(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()>;
+}
+
+/// The flags that all tools share, and the probes.
+pub struct Job<'a> {
+    pub target: &'a TargetFlags,
+    pub timing: Option<&'a Timing>,
+    pub output: &'a Output,
+    pub engine: &'a EngineFlags,
+    pub requests: &'a [Request],
+}
+
+/// Why the probing ended.
+enum End {
+    Signal(i32),
+    Done,
+    Target(TargetState),
+    Output(io::Error),
+}
+
+/// How often losses are looked for; counts are sums over all threads, so not at every tick.
+const LOSS_PERIOD: Duration = Duration::from_secs(1);
+
+/// Starts the session, lets the tool print, detaches, and passes on the exit status of a command.
+pub fn run(job: &Job, tool: &mut dyn Tool) -> anyhow::Result<ExitCode> {
+    let target = job.target.target();
+    let is_command = matches!(target, Target::Command(_));
+    let signals = Signals::install(is_command)?;
+    let mut sink = Sink::open(
+        job.output.file.as_deref(),
+        job.output.format,
+        job.output.quiet,
+    )?;
+    let mut session = {
+        let mut line = progress::Line::new(job.output.quiet);
+        Session::start(
+            target,
+            job.requests,
+            &job.engine.options(),
+            &mut |progress| line.show(progress),
+        )?
+    };
+    let mut watch = Watch {
+        labels: label::labels(session.probes()),
+        losses: Losses::default(),
+    };
+    notes(&session, &sink, job.output.verbose);
+
+    let end = watch
+        .probing(job.timing, &mut session, tool, &mut sink, &signals)
+        .unwrap_or_else(End::Output);
+    let detached = session.detach();
+    // A second Ctrl-C, while we were busy: the user does not want to wait for results.
+    let hurry = matches!(end, End::Signal(_)) && signals.wait(Duration::ZERO).is_some();
+    let end = match end {
+        End::Output(error) => End::Output(error),
+        end if hurry => end,
+        end => match watch.results(&end, &mut session, tool, &mut sink) {
+            Ok(()) => end,
+            Err(error) => End::Output(error),
+        },
+    };
+    watch.losses.total(&sink);
+
+    let code = match is_command {
+        true => command_status(&end, hurry, &mut session, &signals),
+        false => ExitCode::SUCCESS,
+    };
+    detached?;
+    match end {
+        End::Output(error) if !is_closed_pipe(&error) => {
+            Err(anyhow::Error::new(error).context("cannot write the results"))
+        }
+        _ => Ok(code),
+    }
+}
+
+struct Watch {
+    labels: Vec<String>,
+    losses: Losses,
+}
+
+impl Watch {
+    /// Until something ends it.
+    fn probing(
+        &mut self,
+        timing: Option<&Timing>,
+        session: &mut Session,
+        tool: &mut dyn Tool,
+        sink: &mut Sink,
+        signals: &Signals,
+    ) -> io::Result<End> {
+        tool.heading(session, sink)?;
+        sink.flush()?;
+        let start = Instant::now();
+        let end = timing
+            .and_then(|timing| timing.duration)
+            .map(|duration| start + duration);
+        let interval = timing.and_then(|timing| timing.interval);
+        let mut next_interval = interval.map(|interval| start + interval);
+        let mut next_losses = start + LOSS_PERIOD;
+        loop {
+            let state = session.poll();
+            let enough = tool.poll(session, sink)?;
+            let now = Instant::now();
+            if enough || end.is_some_and(|end| now >= end) {
+                return Ok(End::Done);
+            }
+            if state != TargetState::Running {
+                return Ok(End::Target(state));
+            }
+            if next_interval.is_some_and(|next| now >= next) {
+                tool.interval(session, sink)?;
+                // From the plan, not from now: intervals do not drift. Those that were slept through are left out.
+                while next_interval.is_some_and(|next| now >= next) {
+                    next_interval = next_interval
+                        .zip(interval)
+                        .map(|(next, interval)| next + interval);
+                }
+            }
+            if now >= next_losses {
+                self.losses.look(&session.counts(), &self.labels, sink)?;
+                next_losses = now + LOSS_PERIOD;
+            }
+            sink.flush()?;
+            let deadline = [end, next_interval].into_iter().flatten().min();
+            let left = deadline.map_or(Duration::MAX, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            if let Some(signal) = signals.wait(left.min(tool.period())) {
+                return Ok(End::Signal(signal));
+            }
+        }
+    }
+
+    /// After the detach: what is still in the rings and maps.
+    fn results(
+        &mut self,
+        end: &End,
+        session: &mut Session,
+        tool: &mut dyn Tool,
+        sink: &mut Sink,
+    ) -> io::Result<()> {
+        tool.poll(session, sink)?;
+        tool.end(session, sink)?;
+        self.losses.look(&session.counts(), &self.labels, sink)?;
+        sink.flush()?;
+        match end {
+            End::Target(TargetState::Exited(None)) => {
+                sink.note(&format!("target exited (process {})", session.pid()))
+            }
+            End::Target(TargetState::Executed) => {
+                sink.note(&format!("process {} runs another program now (execve); the probes went with the old one", session.pid()));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The exit status of a command that we have started; waits for its end. A Ctrl-C in a terminal reaches the command,
+/// too, but a SIGTERM only us, so it is handed on. A signal while we wait ends the waiting: the command goes on alone.
+fn command_status(end: &End, hurry: bool, session: &mut Session, signals: &Signals) -> ExitCode {
+    if let End::Signal(libc::SIGTERM) = end {
+        signals::send(session.pid(), libc::SIGTERM);
+    }
+    let mut signal = match end {
+        End::Signal(signal) if hurry => Some(*signal),
+        _ => None,
+    };
+    loop {
+        match session.poll() {
+            TargetState::Exited(Some(ExitStatus::Code(code))) => return ExitCode::from(code as u8),
+            TargetState::Exited(Some(ExitStatus::Signal(signal))) => return killed(signal),
+            TargetState::Exited(None) => return ExitCode::SUCCESS,
+            TargetState::Running | TargetState::Executed => {}
+        }
+        if let Some(signal) = signal {
+            return killed(signal);
+        }
+        signal = signals.wait(Duration::from_millis(100));
+    }
+}
+
+/// As a shell has it.
+fn killed(signal: i32) -> ExitCode {
+    ExitCode::from((128 + signal) as u8)
+}
+
+/// What the user should know about the attach.
+fn notes(session: &Session, sink: &Sink, verbose: bool) {
+    let refused = session.refused();
+    if !refused.is_empty() && !verbose {
+        let functions = if refused.len() == 1 {
+            "function"
+        } else {
+            "functions"
+        };
+        sink.note(&format!(
+            "{} {functions} cannot be probed; -v says which and why",
+            refused.len()
+        ));
+    }
+    if !verbose {
+        return;
+    }
+    for refused in refused {
+        sink.note(&format!(
+            "{}:{} cannot be probed: {}",
+            refused.object.display(),
+            refused.name,
+            refused.reason
+        ));
+    }
+    let mut techniques: Vec<(String, usize)> = Vec::new();
+    for probe in session.probes() {
+        let name = probe.technique.to_string();
+        match techniques.iter_mut().find(|known| known.0 == name) {
+            Some(known) => known.1 += 1,
+            None => techniques.push((name, 1)),
+        }
+    }
+    let techniques: Vec<_> = techniques
+        .into_iter()
+        .map(|(name, count)| format!("{count} by {name}"))
+        .collect();
+    let stats = session.stats();
+    sink.note(&format!(
+        "{} probes in process {}: {}; planned in {:.1} ms, threads stopped for {:.1} ms, {} bytes of code",
+        session.probes().len(),
+        session.pid(),
+        techniques.join(", "),
+        stats.planning.as_secs_f64() * 1e3,
+        stats.stopped.as_secs_f64() * 1e3,
+        stats.code_bytes
+    ));
+}

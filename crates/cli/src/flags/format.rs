@@ -1,0 +1,395 @@
+//! printf formats of `trace`: parsed once, rendered for every record.
+//!
+//! Conversions `d i o u x X c s p %` with flags `- + blank # 0`, width and precision as numbers, and lengths
+//! `hh h l ll L j z t`. As in C, an integer without a length is 32 bits wide: the upper half of an argument register
+//! is not defined for an `int`.
+
+use sidestep_engine::Value;
+
+/// A parsed format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Format {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Conversion(Conversion),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Conversion {
+    left: bool,
+    plus: bool,
+    blank: bool,
+    alternate: bool,
+    zero: bool,
+    width: usize,
+    precision: Option<usize>,
+    /// Bits of an integer.
+    bits: u32,
+    kind: char,
+}
+
+/// Wider fields are refused: nobody reads them.
+const WIDTH_MAX: usize = 4096;
+
+impl Format {
+    /// Parses the text between the quotes.
+    pub fn parse(text: &str) -> Result<Format, String> {
+        let mut pieces = Vec::new();
+        let mut literal = String::new();
+        let mut chars = text.chars().peekable();
+        while let Some(c) = chars.next() {
+            match c {
+                '\\' => literal.push(escape(chars.next())?),
+                '%' if chars.peek() == Some(&'%') => {
+                    chars.next();
+                    literal.push('%');
+                }
+                '%' => {
+                    if !literal.is_empty() {
+                        pieces.push(Piece::Text(std::mem::take(&mut literal)));
+                    }
+                    pieces.push(Piece::Conversion(Conversion::parse(&mut chars)?));
+                }
+                c => literal.push(c),
+            }
+        }
+        if !literal.is_empty() {
+            pieces.push(Piece::Text(literal));
+        }
+        Ok(Format { pieces })
+    }
+
+    /// For each value that the format takes: is it a string?
+    pub fn strings(&self) -> impl Iterator<Item = bool> + '_ {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Text(_) => None,
+            Piece::Conversion(conversion) => Some(conversion.kind == 's'),
+        })
+    }
+
+    /// The text for the values, in the order of the conversions. A value that is missing prints as nothing.
+    pub fn render<'a>(&self, values: impl IntoIterator<Item = &'a Value>) -> String {
+        let mut values = values.into_iter();
+        let mut out = String::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.push_str(text),
+                Piece::Conversion(conversion) => {
+                    if let Some(value) = values.next() {
+                        conversion.render(value, &mut out);
+                    }
+                }
+            }
+        }
+        out
+    }
+}
+
+fn escape(c: Option<char>) -> Result<char, String> {
+    match c {
+        Some('n') => Ok('\n'),
+        Some('t') => Ok('\t'),
+        Some('r') => Ok('\r'),
+        Some('e') => Ok('\x1b'),
+        Some(c @ ('\\' | '"' | '\'' | '%')) => Ok(c),
+        Some(c) => Err(format!("unknown escape \\{c} in the format")),
+        None => Err("nothing follows the last backslash of the format".to_owned()),
+    }
+}
+
+type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
+
+fn number(chars: &mut Chars) -> Result<Option<usize>, String> {
+    let mut value = None;
+    while let Some(digit) = chars.peek().and_then(|c| c.to_digit(10)) {
+        chars.next();
+        let new = value.unwrap_or(0) * 10 + digit as usize;
+        if new > WIDTH_MAX {
+            return Err(format!("a width in the format is above {WIDTH_MAX}"));
+        }
+        value = Some(new);
+    }
+    Ok(value)
+}
+
+impl Conversion {
+    /// What follows a `%`.
+    fn parse(chars: &mut Chars) -> Result<Conversion, String> {
+        let mut conversion = Conversion {
+            bits: 32,
+            ..Conversion::default()
+        };
+        while let Some(c) = chars.peek() {
+            match c {
+                '-' => conversion.left = true,
+                '+' => conversion.plus = true,
+                ' ' => conversion.blank = true,
+                '#' => conversion.alternate = true,
+                '0' => conversion.zero = true,
+                _ => break,
+            }
+            chars.next();
+        }
+        conversion.width = number(chars)?.unwrap_or(0);
+        if chars.next_if_eq(&'.').is_some() {
+            conversion.precision = Some(number(chars)?.unwrap_or(0));
+        }
+        match chars.peek() {
+            Some('h') => {
+                chars.next();
+                conversion.bits = if chars.next_if_eq(&'h').is_some() {
+                    8
+                } else {
+                    16
+                };
+            }
+            Some('l') => {
+                chars.next();
+                chars.next_if_eq(&'l');
+                conversion.bits = 64;
+            }
+            Some('L' | 'j' | 'z' | 't') => {
+                chars.next();
+                conversion.bits = 64;
+            }
+            _ => {}
+        }
+        conversion.kind = match chars.next() {
+            Some('i') => 'd',
+            Some(c @ ('d' | 'o' | 'u' | 'x' | 'X' | 'c' | 's' | 'p')) => c,
+            Some(c) => {
+                return Err(format!(
+                    "unknown conversion %{c} in the format; there are d i o u x X c s p and %%"
+                ));
+            }
+            None => {
+                return Err(
+                    "the format ends inside a conversion; write %% for a percent sign".to_owned(),
+                );
+            }
+        };
+        if conversion.kind == 'p' {
+            conversion.bits = 64;
+            conversion.alternate = true;
+        }
+        Ok(conversion)
+    }
+
+    fn render(&self, value: &Value, out: &mut String) {
+        match (self.kind, value) {
+            ('s', Value::Str(bytes)) => self.text(&printable(bytes), out),
+            ('s', Value::Fault(0)) => self.text("(null)", out),
+            (_, Value::Fault(pointer)) => self.text(&format!("({pointer:#x}: unreadable)"), out),
+            (_, Value::Str(bytes)) => self.text(&printable(bytes), out),
+            ('c', Value::Int(value)) => self.text(&printable(&[*value as u8]), out),
+            (_, Value::Int(value)) => self.integer(*value, out),
+        }
+    }
+
+    fn text(&self, text: &str, out: &mut String) {
+        let text: String = match self.precision {
+            Some(precision) => text.chars().take(precision).collect(),
+            None => text.to_owned(),
+        };
+        self.pad("", &text, false, out);
+    }
+
+    fn integer(&self, value: u64, out: &mut String) {
+        let unused = 64 - self.bits;
+        let unsigned = value << unused >> unused;
+        let signed = (value << unused) as i64 >> unused;
+        let (mut prefix, mut digits) = match self.kind {
+            'd' => {
+                let sign = match (signed < 0, self.plus, self.blank) {
+                    (true, _, _) => "-",
+                    (_, true, _) => "+",
+                    (_, _, true) => " ",
+                    _ => "",
+                };
+                (sign, signed.unsigned_abs().to_string())
+            }
+            'o' => ("", format!("{unsigned:o}")),
+            'x' | 'p' => ("0x", format!("{unsigned:x}")),
+            'X' => ("0X", format!("{unsigned:X}")),
+            _ => ("", unsigned.to_string()),
+        };
+        // C prints no prefix for %#x of 0; a pointer always has one.
+        if matches!(self.kind, 'x' | 'X') && (!self.alternate || unsigned == 0) {
+            prefix = "";
+        }
+        if self.kind == 'o' && self.alternate && !digits.starts_with('0') {
+            digits.insert(0, '0');
+        }
+        match self.precision {
+            // No digits at all for 0 with precision 0.
+            Some(0) if unsigned == 0 && self.kind != 'p' => {
+                digits = if self.kind == 'o' && self.alternate {
+                    "0".to_owned()
+                } else {
+                    String::new()
+                };
+            }
+            Some(precision) => {
+                digits = format!(
+                    "{}{digits}",
+                    "0".repeat(precision.saturating_sub(digits.len()))
+                )
+            }
+            None => {}
+        }
+        self.pad(prefix, &digits, self.zero && self.precision.is_none(), out);
+    }
+
+    fn pad(&self, prefix: &str, body: &str, zeros: bool, out: &mut String) {
+        let missing = self
+            .width
+            .saturating_sub(prefix.len() + body.chars().count());
+        if self.left {
+            out.extend([prefix, body]);
+            out.extend(std::iter::repeat_n(' ', missing));
+        } else if zeros {
+            out.push_str(prefix);
+            out.extend(std::iter::repeat_n('0', missing));
+            out.push_str(body);
+        } else {
+            out.extend(std::iter::repeat_n(' ', missing));
+            out.extend([prefix, body]);
+        }
+    }
+}
+
+/// Bytes of the target for a terminal: one line, no control characters, whatever is no UTF-8 replaced.
+pub fn printable(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for c in String::from_utf8_lossy(bytes).chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            c if c.is_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn render(format: &str, values: &[Value]) -> String {
+        Format::parse(format).unwrap().render(values)
+    }
+
+    /// The C library is the oracle: the same conversion with the same value, by `printf(1)` of coreutils (which has
+    /// 64-bit integers only, so the lengths are tested apart).
+    #[test]
+    fn integers_print_as_in_c() {
+        for format in [
+            "[%ld]",
+            "[%5ld]",
+            "[%-5ld]",
+            "[%05ld]",
+            "[%+ld]",
+            "[% ld]",
+            "[%lu]",
+            "[%lx]",
+            "[%lX]",
+            "[%#lx]",
+            "[%#12lX]",
+            "[%lo]",
+            "[%#lo]",
+            "[%.3ld]",
+            "[%8.3ld]",
+            "[%-8.3lx]",
+            "[%08.3ld]",
+            "[%+.0ld]",
+            "[%#.0lo]",
+            "[%#012lx]",
+            "[%-012ld]",
+            "[%li]",
+            "[%+05ld]",
+        ] {
+            for value in [0, 1, 42, 4096, -7, i64::MIN, i64::MAX] {
+                let coreutils = format.replace('l', "");
+                let output = std::process::Command::new("/usr/bin/printf")
+                    .args([&coreutils, &value.to_string()])
+                    .output()
+                    .unwrap();
+                let expected = String::from_utf8(output.stdout).unwrap();
+                assert_eq!(
+                    render(format, &[Value::Int(value as u64)]),
+                    expected,
+                    "{format} of {value}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_cut_as_in_c() {
+        for (format, value, expected) in [
+            ("%hd", 70000, "4464"),
+            ("%hhu", 300, "44"),
+            ("%lu", -4, "18446744073709551612"),
+            ("%u", -4, "4294967292"),
+            ("%d", 0xdead_beef_0000_0005_u64 as i64, "5"),
+            ("%d", 0xffff_fff0, "-16"),
+            ("%x", -1, "ffffffff"),
+            ("%zd", -1, "-1"),
+            ("%llx", -1, "ffffffffffffffff"),
+            ("%p", 4096, "0x1000"),
+            ("%12p", 4096, "      0x1000"),
+            ("%c", 65, "A"),
+            ("%c", 10, "\\n"),
+        ] {
+            assert_eq!(
+                render(format, &[Value::Int(value as u64)]),
+                expected,
+                "{format}"
+            );
+        }
+    }
+
+    #[test]
+    fn strings() {
+        let abc = Value::Str(b"abcdef".to_vec());
+        assert_eq!(
+            render(
+                "[%10s] [%-10s] [%.3s] [%s]",
+                &[abc.clone(), abc.clone(), abc.clone(), abc]
+            ),
+            "[    abcdef] [abcdef    ] [abc] [abcdef]"
+        );
+        assert_eq!(
+            render("%s|%s", &[Value::Fault(0), Value::Fault(16)]),
+            "(null)|(0x10: unreadable)"
+        );
+        assert_eq!(
+            render("%s", &[Value::Str(b"a\nb\x1b[2J\xff\xc3\xa4".to_vec())]),
+            "a\\nb\\x1b[2J\u{fffd}\u{e4}"
+        );
+    }
+
+    #[test]
+    fn text_and_escapes() {
+        assert_eq!(
+            render(r#"100%% \"x\"\t%d"#, &[Value::Int(7)]),
+            "100% \"x\"\t7"
+        );
+        assert_eq!(
+            Format::parse("%d %s %lx")
+                .unwrap()
+                .strings()
+                .collect::<Vec<_>>(),
+            [false, true, false]
+        );
+        for bad in ["%", "%y", "%5", "\\", "\\q", "%99999d", "%*d", "%f"] {
+            assert!(Format::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! What can be typed: one table of flags, and the small languages inside the arguments.
+
+pub mod format;
+pub mod pattern;
+pub mod spec;
+pub mod words;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use sidestep_engine::{Options, Target};
+
+/// Count, time and trace the functions of live programs, without a trap.
+#[derive(Parser, Debug)]
+#[command(
+    name = "sidestep",
+    version,
+    disable_help_subcommand = true,
+    after_help = "\
+Examples:
+  sidestep funclatency libc:read -- grep -rc fn src   # how long do grep's reads take?
+  sidestep funccount -p 1234 -i 1 'libc:str*'         # how often, every second?
+  sidestep trace -p 1234 'libc:open \"%s %d\", arg0, arg1'
+  sidestep explain /usr/bin/redis-server:call         # what would be written where, and why?
+  sidestep list 'libc:*alloc*'                        # what can be probed?
+
+OBJECT:FUNC  OBJECT is a path or a library's short name (libc, c); without it, the main program, then every
+             mapped object. FUNC is a name, a glob, symbol+0xOFF or 0xADDR (address in the file)."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Count the calls of functions.
+    Funccount(Funccount),
+    /// Time functions from entry to return and print a histogram.
+    Funclatency(Funclatency),
+    /// Print a line with arguments or return value at each call.
+    Trace(Trace),
+    /// Say what would be written where, and why. Touches no process.
+    Explain(Explain),
+    /// List the functions that a pattern matches. Touches no process.
+    List(List),
+}
+
+/// `sidestep funccount`.
+#[derive(Args, Debug)]
+#[command(group = target_group(), after_help = "\
+Examples:
+  sidestep funccount -p 1234 libc:malloc            # until Ctrl-C
+  sidestep funccount -p 1234 -i 1 -d 5 'libc:str*'  # every second, five times
+  sidestep funccount -r 'c:^(read|write)$' -- ls    # a command of one's own, a regular expression
+  sidestep funccount -p 1234 -f json -i 10 'SSL_*'  # one JSON object per line")]
+pub struct Funccount {
+    /// Functions: [OBJECT:]FUNC.
+    pub pattern: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: TargetFlags,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub timing: Timing,
+    /// FUNC is a regular expression.
+    #[arg(short = 'r', long = "regexp")]
+    pub regexp: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub engine: EngineFlags,
+}
+
+/// `sidestep funclatency`.
+#[derive(Args, Debug)]
+#[command(group = target_group(), after_help = "\
+Examples:
+  sidestep funclatency libc:read -- grep -rc fn src      # a command of one's own
+  sidestep funclatency -p 1234 processCommand            # until Ctrl-C
+  sidestep funclatency -p 1234 -mTi 5 libc:nanosleep     # milliseconds, every 5 seconds, with the time
+  sidestep funclatency -p 1234 -F 'libssl:SSL_*'         # one histogram per function")]
+pub struct Funclatency {
+    /// Functions: [OBJECT:]FUNC.
+    pub pattern: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: TargetFlags,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub timing: Timing,
+    /// Histogram in microseconds.
+    #[arg(short = 'u', long, conflicts_with = "milliseconds")]
+    pub microseconds: bool,
+    /// Histogram in milliseconds.
+    #[arg(short = 'm', long)]
+    pub milliseconds: bool,
+    /// One histogram per function.
+    #[arg(short = 'F', long = "function")]
+    pub per_function: bool,
+    /// FUNC is a regular expression.
+    #[arg(short = 'r', long = "regexp")]
+    pub regexp: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub engine: EngineFlags,
+}
+
+/// `sidestep trace`.
+#[derive(Args, Debug)]
+#[command(group = target_group(), after_help = "\
+SPEC = [p:|r:][OBJECT:]FUNC[(signature)] [\"FORMAT\", VALUE, ...]
+  p: at the entry (default), r: at the return. VALUE is arg0 ... arg9 at the entry, retval at the return.
+  FORMAT is printf's: %d %u %x are 32 bits wide, %ld %lu %lx %p 64; %s reads a string of the target.
+
+Examples:
+  sidestep trace -p 1234 'libc:open \"%s %d\", arg0, arg1'
+  sidestep trace 'r:libc:read \"%ld\", retval' -- cat /etc/passwd
+  sidestep trace -p 1234 -M 10 -t 'libc:malloc \"%lu bytes\", arg0' 'libc:free \"%p\", arg0'")]
+pub struct Trace {
+    /// What to trace and what to print.
+    #[arg(required = true, value_name = "SPEC")]
+    pub specs: Vec<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: TargetFlags,
+    /// Print the time since the start in seconds instead of the time of day.
+    #[arg(short = 't', long)]
+    pub timestamp: bool,
+    /// Stop after N lines.
+    #[arg(short = 'M', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_events: Option<u64>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub engine: EngineFlags,
+}
+
+/// `sidestep explain`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sidestep explain /usr/bin/redis-server:processCommand
+  sidestep explain -p 1234 'libc:mem*'                  # as mapped in a process")]
+pub struct Explain {
+    /// Functions: OBJECT:FUNC.
+    pub pattern: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub look: Look,
+}
+
+/// `sidestep list`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sidestep list 'libc:*alloc*'
+  sidestep list -v '/usr/bin/redis-server:*Command'     # with address, size and technique
+  sidestep list -p 1234 'SSL_*'                         # in all objects of a process")]
+pub struct List {
+    /// Functions: OBJECT:GLOB.
+    pub pattern: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub look: Look,
+}
+
+/// Where `explain` and `list` look.
+#[derive(Args, Debug)]
+pub struct Look {
+    /// Look in the objects of this process.
+    #[arg(short = 'p', long, value_parser = parse_pid)]
+    pub pid: Option<i32>,
+    /// FUNC is a regular expression.
+    #[arg(short = 'r', long = "regexp")]
+    pub regexp: bool,
+    /// Write to FILE instead of stdout.
+    #[arg(short = 'o', value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Say more.
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub engine: EngineFlags,
+}
+
+/// What to probe; exactly one of them.
+#[derive(Args, Debug)]
+pub struct TargetFlags {
+    /// Attach to this process.
+    #[arg(short = 'p', long, value_parser = parse_pid)]
+    pub pid: Option<i32>,
+    /// Run CMD (words as in a shell; no shell is run) and probe it.
+    #[arg(short = 'c', value_name = "CMD", value_parser = parse_words)]
+    pub cmd: Option<words::Words>,
+    /// Run a command and probe it; its exit status becomes ours.
+    #[arg(last = true, value_name = "CMD ARGS")]
+    pub command: Vec<OsString>,
+}
+
+/// When to print.
+#[derive(Args, Debug)]
+pub struct Timing {
+    /// Print every SEC seconds.
+    #[arg(short = 'i', long, value_name = "SEC", value_parser = parse_seconds)]
+    pub interval: Option<Duration>,
+    /// Stop after SEC seconds.
+    #[arg(short = 'd', long, value_name = "SEC", value_parser = parse_seconds)]
+    pub duration: Option<Duration>,
+    /// Print the time of day above each output.
+    #[arg(short = 'T', long)]
+    pub timestamp: bool,
+}
+
+/// Where and how to print.
+#[derive(Args, Debug)]
+pub struct Output {
+    /// Write the results to FILE; stdout is left to the command.
+    #[arg(short = 'o', value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Output format; json is one object per line.
+    #[arg(short = 'f', long, default_value = "text")]
+    pub format: Format,
+    /// Print results only: no heading, no notes.
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
+    /// List refused functions and what attaching took.
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+}
+
+/// Output formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Flags for the engine.
+#[derive(Args, Debug)]
+pub struct EngineFlags {
+    /// Look for separate debug files here, too.
+    #[arg(long, value_name = "DIR")]
+    pub debuginfo: Vec<PathBuf>,
+    /// Use trap probes only.
+    #[arg(long)]
+    pub no_optimize: bool,
+}
+
+impl TargetFlags {
+    /// The one target that was given.
+    pub fn target(&self) -> Target {
+        match (&self.pid, &self.cmd) {
+            (Some(pid), _) => Target::Pid(*pid),
+            (None, Some(words)) => Target::Command(words.0.iter().map(OsString::from).collect()),
+            (None, None) => Target::Command(self.command.clone()),
+        }
+    }
+}
+
+impl EngineFlags {
+    /// The same for the engine.
+    pub fn options(&self) -> Options {
+        Options {
+            no_optimize: self.no_optimize,
+            debug_dirs: self.debuginfo.clone(),
+            ..Options::default()
+        }
+    }
+}
+
+fn target_group() -> ArgGroup {
+    ArgGroup::new("target")
+        .args(["pid", "cmd", "command"])
+        .required(true)
+}
+
+fn parse_pid(text: &str) -> Result<i32, String> {
+    match text.parse::<i32>() {
+        Ok(pid) if pid > 0 => Ok(pid),
+        Ok(_) => Err(format!("Failed to parse pid: not positive: {text}")),
+        Err(_) => Err(format!("Failed to parse pid: invalid integer: {text}")),
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    // A year is more than anybody waits, and keeps every deadline representable.
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.001..=31_536_000.0).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err("expected seconds, for example 1 or 0.5".to_owned()),
+    }
+}
+
+fn parse_words(text: &str) -> Result<words::Words, String> {
+    let words = words::split(text)?;
+    if words.is_empty() {
+        Err("the command is empty".to_owned())
+    } else {
+        Ok(words::Words(words))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, error::ErrorKind};
+
+    fn parse(args: &[&str]) -> Result<Command, ErrorKind> {
+        Cli::try_parse_from([&["sidestep"], args].concat())
+            .map(|cli| cli.command)
+            .map_err(|e| e.kind())
+    }
+
+    #[test]
+    fn flag_table_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn command_behind_dashes_keeps_its_flags() {
+        let Ok(Command::Funccount(flags)) = parse(&[
+            "funccount",
+            "-i",
+            "0.5",
+            "libc:malloc",
+            "--",
+            "grep",
+            "-c",
+            "7",
+        ]) else {
+            panic!("not parsed");
+        };
+        assert_eq!(flags.timing.interval, Some(Duration::from_millis(500)));
+        let Target::Command(command) = flags.target.target() else {
+            panic!("no command")
+        };
+        assert_eq!(command, ["grep", "-c", "7"]);
+    }
+
+    #[test]
+    fn command_in_one_word_is_split() {
+        let Ok(Command::Trace(flags)) =
+            parse(&["trace", "-c", "sh -c 'exit 3'", "libc:open", "libc:read"])
+        else {
+            panic!("not parsed");
+        };
+        assert_eq!(flags.specs, ["libc:open", "libc:read"]);
+        let Target::Command(command) = flags.target.target() else {
+            panic!("no command")
+        };
+        assert_eq!(command, ["sh", "-c", "exit 3"]);
+    }
+
+    #[test]
+    fn exactly_one_target() {
+        assert_eq!(
+            parse(&["funccount", "f"]).err(),
+            Some(ErrorKind::MissingRequiredArgument)
+        );
+        assert_eq!(
+            parse(&["funccount", "-p", "1", "f", "--", "ls"]).err(),
+            Some(ErrorKind::ArgumentConflict)
+        );
+        assert_eq!(
+            parse(&["funccount", "-p", "1", "-c", "ls", "f"]).err(),
+            Some(ErrorKind::ArgumentConflict)
+        );
+    }
+
+    #[test]
+    fn combined_short_flags_as_in_bcc() {
+        let Ok(Command::Funclatency(flags)) = parse(&["funclatency", "-mTi", "5", "-p", "1", "f"])
+        else {
+            panic!("not parsed");
+        };
+        assert!(flags.milliseconds && flags.timing.timestamp);
+        assert_eq!(flags.timing.interval, Some(Duration::from_secs(5)));
+        assert_eq!(
+            parse(&["funclatency", "-um", "-p", "1", "f"]).err(),
+            Some(ErrorKind::ArgumentConflict)
+        );
+    }
+
+    #[test]
+    fn numbers_are_checked() {
+        assert_eq!(
+            parse_pid("a1111"),
+            Err("Failed to parse pid: invalid integer: a1111".to_owned())
+        );
+        assert!(
+            parse_pid("0").is_err()
+                && parse_pid("-5").is_err()
+                && parse_pid("99999999999").is_err()
+        );
+        assert_eq!(parse_pid("42"), Ok(42));
+        for bad in ["0", "-1", "nan", "inf", "x", "", "1e300"] {
+            assert!(parse_seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

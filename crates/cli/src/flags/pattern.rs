@@ -1,0 +1,216 @@
+//! `[OBJECT:]FUNC` as typed → [`Pattern`].
+//!
+//! OBJECT ends at the first single colon, so that the `::` of C++ and Rust names stays in FUNC. FUNC in double quotes
+//! is taken literally: nothing in it is a glob, an offset or an address. `p:OBJECT:FUNC` is accepted as bcc writes it.
+
+use sidestep_engine::{FuncPattern, Pattern};
+use sidestep_isa::Va;
+
+/// Takes a pattern apart. `regexp`: FUNC is a regular expression.
+pub fn parse(text: &str, regexp: bool) -> Result<Pattern, String> {
+    let place = match text.strip_prefix("p:") {
+        Some(rest) if !rest.starts_with(':') && split_object(rest).0.is_some() => rest,
+        _ => text,
+    };
+    let (object, func) = split_object(place.trim_start_matches(':'));
+    let object = object.map(str::to_owned);
+    if func.is_empty() {
+        return Err(format!(
+            "\"{text}\" names no function; expected [OBJECT:]FUNC, for example libc:malloc"
+        ));
+    }
+    let func = if regexp {
+        FuncPattern::Regex(func.to_owned())
+    } else {
+        parse_func(func)?
+    };
+    Ok(Pattern {
+        text: text.to_owned(),
+        object,
+        func,
+    })
+}
+
+/// A name as it must be typed to match itself and nothing else.
+pub fn quote(name: &str) -> String {
+    let plain = parse_func(name) == Ok(FuncPattern::Name(name.to_owned()));
+    if plain && !name.contains(['*', '?', '[', ' ', '(', '"']) {
+        name.to_owned()
+    } else {
+        format!("\"{name}\"")
+    }
+}
+
+/// At the first colon that is not one of a pair, outside quotes.
+fn split_object(text: &str) -> (Option<&str>, &str) {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => break,
+            b':' if bytes.get(at + 1) == Some(&b':') => at += 2,
+            b':' => return (Some(&text[..at]), &text[at + 1..]),
+            _ => at += 1,
+        }
+    }
+    (None, text)
+}
+
+fn parse_func(func: &str) -> Result<FuncPattern, String> {
+    if let Some(rest) = func.strip_prefix('"') {
+        return match rest.strip_suffix('"') {
+            Some(name) if !name.is_empty() => Ok(FuncPattern::Name(escape_glob(name))),
+            _ => Err(format!(
+                "the quotes of {func} are not closed or hold nothing"
+            )),
+        };
+    }
+    if let Some(digits) = func.strip_prefix("0x") {
+        return match u64::from_str_radix(digits, 16) {
+            Ok(va) => Ok(FuncPattern::Addr(Va(va))),
+            Err(_) => Err(format!("\"{func}\" is no hexadecimal address")),
+        };
+    }
+    if let Some((symbol, offset)) = func.rsplit_once('+') {
+        // `operator+` and the like are names.
+        if !symbol.is_empty() && offset.starts_with(|c: char| c.is_ascii_digit()) {
+            let number = match offset.strip_prefix("0x") {
+                Some(digits) => u64::from_str_radix(digits, 16),
+                None => offset.parse(),
+            };
+            return match number {
+                Ok(offset) => Ok(FuncPattern::Offset(symbol.to_owned(), offset)),
+                Err(_) => Err(format!(
+                    "\"{offset}\" is no offset; expected a number like 0x1c"
+                )),
+            };
+        }
+    }
+    Ok(FuncPattern::Name(func.to_owned()))
+}
+
+/// Each special character becomes a class of its own.
+fn escape_glob(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for c in name.chars() {
+        if matches!(c, '*' | '?' | '[') {
+            out.extend(['[', c, ']']);
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn func(text: &str) -> (Option<String>, FuncPattern) {
+        let pattern = parse(text, false).unwrap();
+        assert_eq!(pattern.text, text);
+        (pattern.object, pattern.func)
+    }
+
+    fn name(name: &str) -> FuncPattern {
+        FuncPattern::Name(name.to_owned())
+    }
+
+    #[test]
+    fn object_ends_at_the_first_single_colon() {
+        for (text, object, function) in [
+            ("malloc", None, "malloc"),
+            ("libc:malloc", Some("libc"), "malloc"),
+            ("c:str*", Some("c"), "str*"),
+            (
+                "/usr/lib/libssl.so.3:SSL_read",
+                Some("/usr/lib/libssl.so.3"),
+                "SSL_read",
+            ),
+            (
+                "./a.out:ns::Class::method",
+                Some("./a.out"),
+                "ns::Class::method",
+            ),
+            ("std::string::append", None, "std::string::append"),
+            ("core::fmt::*", None, "core::fmt::*"),
+            (":main", None, "main"),
+            ("::main", None, "main"),
+            ("p:libc:malloc", Some("libc"), "malloc"),
+            ("p:malloc", Some("p"), "malloc"),
+            ("p::malloc", None, "p::malloc"),
+            ("./t:operator+", Some("./t"), "operator+"),
+        ] {
+            assert_eq!(
+                func(text),
+                (object.map(str::to_owned), name(function)),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn addresses_and_offsets() {
+        assert_eq!(
+            func("./a:0x1040"),
+            (Some("./a".to_owned()), FuncPattern::Addr(Va(0x1040)))
+        );
+        assert_eq!(
+            func("main+0x1c").1,
+            FuncPattern::Offset("main".to_owned(), 0x1c)
+        );
+        assert_eq!(
+            func("main+28").1,
+            FuncPattern::Offset("main".to_owned(), 28)
+        );
+        for bad in [
+            "libc:",
+            "",
+            "0xfoo",
+            "main+0xz",
+            "main+1f",
+            "0x11112222333344445",
+            "libc:\"",
+            "libc:\"\"",
+        ] {
+            assert!(parse(bad, false).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn quotes_make_a_name_literal() {
+        assert_eq!(func("./a:\"f(char*, x[])\"").1, name("f(char[*], x[[]])"));
+        assert_eq!(func("\"a:b+0x1\"").1, name("a:b+0x1"));
+    }
+
+    #[test]
+    fn quoted_names_are_read_back_as_names() {
+        for text in [
+            "malloc",
+            "ns::f",
+            "operator+",
+            "f(char const*)",
+            "operator new[](unsigned long)",
+            "f+0x1",
+            "0x12",
+        ] {
+            let typed = format!("/lib/x.so:{}", quote(text));
+            let (object, FuncPattern::Name(read)) = func(&typed) else {
+                panic!("{typed} is no name")
+            };
+            assert_eq!(object.as_deref(), Some("/lib/x.so"));
+            assert_eq!(read, escape_glob(text));
+        }
+        assert_eq!(quote("malloc"), "malloc");
+    }
+
+    #[test]
+    fn regular_expressions_are_left_alone() {
+        let pattern = parse("c:^(read|write)$", true).unwrap();
+        assert_eq!(pattern.object.as_deref(), Some("c"));
+        assert_eq!(
+            pattern.func,
+            FuncPattern::Regex("^(read|write)$".to_owned())
+        );
+    }
+}

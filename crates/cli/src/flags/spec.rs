@@ -1,0 +1,318 @@
+//! `trace`'s SPEC: `[p:|r:][OBJECT:]FUNC[(signature)] ["FORMAT", VALUE, ...]`.
+
+use sidestep_engine::{Action, Arg, Pattern, Request, Value};
+
+use super::format::Format;
+use super::pattern;
+
+/// Most values that one record holds.
+const ARGS_MAX: usize = 6;
+/// Arguments that a function's stack frame is searched for: `arg0` ... `arg9`.
+const ARG_LAST: u32 = 9;
+
+/// A parsed SPEC.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pattern: Pattern,
+    at_return: bool,
+    format: Option<Format>,
+    /// What a record holds, each once.
+    args: Vec<Arg>,
+    /// For each conversion of the format: which of `args`.
+    values: Vec<usize>,
+}
+
+impl Spec {
+    /// Parses what the user typed. The error is a clause that says what is wrong.
+    pub fn parse(text: &str) -> Result<Spec, String> {
+        Self::parse_parts(text.trim()).map_err(|error| format!("in the probe '{text}': {error}"))
+    }
+
+    fn parse_parts(text: &str) -> Result<Spec, String> {
+        let (at_return, place) = match text.split_once(':') {
+            Some(("p", rest)) if !rest.starts_with(':') => (false, rest),
+            Some(("r", rest)) => (true, rest),
+            Some(("t" | "u", rest)) if rest.contains(':') => {
+                return Err(
+                    "tracepoints and USDT probes are not supported, only functions".to_owned(),
+                );
+            }
+            _ => (false, text),
+        };
+        let (place, rest) = split_place(place)?;
+        let pattern = Pattern {
+            text: text[..text.len() - rest.len()].trim().to_owned(),
+            ..pattern::parse(place, false)?
+        };
+        let mut spec = Spec {
+            pattern,
+            at_return,
+            format: None,
+            args: Vec::new(),
+            values: Vec::new(),
+        };
+        let rest = rest.trim_start();
+        if rest.is_empty() {
+            return Ok(spec);
+        }
+        if rest.starts_with('(') {
+            return Err("filters are not supported".to_owned());
+        }
+        let (format, rest) = split_quoted(rest)?;
+        let format = Format::parse(format)?;
+        let values = split_values(rest)?;
+        let strings: Vec<bool> = format.strings().collect();
+        if strings.len() != values.len() {
+            return Err(format!(
+                "the format takes {}, but {} given",
+                plural(strings.len()),
+                are(values.len())
+            ));
+        }
+        for (value, string) in values.into_iter().zip(strings) {
+            let arg = Arg {
+                index: spec.parse_value(value)?,
+                string,
+            };
+            let index = spec
+                .args
+                .iter()
+                .position(|known| *known == arg)
+                .unwrap_or(spec.args.len());
+            if index == spec.args.len() {
+                spec.args.push(arg);
+            }
+            spec.values.push(index);
+        }
+        if spec.args.len() > ARGS_MAX {
+            return Err(format!("a record holds at most {ARGS_MAX} values"));
+        }
+        spec.format = Some(format);
+        Ok(spec)
+    }
+
+    fn parse_value(&self, text: &str) -> Result<Option<u32>, String> {
+        let index = text
+            .strip_prefix("arg")
+            .and_then(|digits| digits.parse::<u32>().ok());
+        match (text, index, self.at_return) {
+            ("retval", _, true) => Ok(None),
+            ("retval", _, false) => {
+                Err("retval is there at the return only; write r: in front".to_owned())
+            }
+            (_, Some(_), true) => Err(format!("{text} is gone at the return; there is retval")),
+            (_, Some(index), false) if index <= ARG_LAST => Ok(Some(index)),
+            _ => Err(format!(
+                "\"{text}\" is no value; there are arg0 ... arg{ARG_LAST} and retval"
+            )),
+        }
+    }
+
+    /// The same for the engine.
+    pub fn request(&self) -> Request {
+        let action = Action::Record {
+            at_return: self.at_return,
+            args: self.args.clone(),
+        };
+        Request {
+            pattern: self.pattern.clone(),
+            action,
+        }
+    }
+
+    /// The message for a record's arguments.
+    pub fn message(&self, args: &[Value]) -> String {
+        match &self.format {
+            Some(format) => format.render(self.values.iter().filter_map(|&index| args.get(index))),
+            None => String::new(),
+        }
+    }
+}
+
+fn plural(n: usize) -> String {
+    if n == 1 {
+        "1 value".to_owned()
+    } else {
+        format!("{n} values")
+    }
+}
+
+fn are(n: usize) -> String {
+    if n == 1 {
+        "1 is".to_owned()
+    } else {
+        format!("{n} are")
+    }
+}
+
+/// `[OBJECT:]FUNC` and what follows it; a signature in parentheses is dropped. A name with parentheses or blanks of
+/// its own is in double quotes.
+fn split_place(text: &str) -> Result<(&str, &str), String> {
+    if let Some(quote) = text.find('"') {
+        // A quote that no blank precedes belongs to the name: lib:"f(int)".
+        if !text[..quote].contains(char::is_whitespace) {
+            let close = text[quote + 1..].find('"').ok_or("a \" is not closed")?;
+            return Ok(text.split_at(quote + close + 2));
+        }
+    }
+    let end = text
+        .find(|c: char| c.is_whitespace() || c == '(')
+        .unwrap_or(text.len());
+    let (place, rest) = text.split_at(end);
+    if !rest.starts_with('(') {
+        return Ok((place, rest));
+    }
+    let mut depth = 0;
+    for (at, c) in rest.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Ok((place, &rest[at + 1..]));
+        }
+    }
+    Err("the parenthesis behind the function is not closed".to_owned())
+}
+
+/// The text between the quotes, and what follows them.
+fn split_quoted(text: &str) -> Result<(&str, &str), String> {
+    let inner = text
+        .strip_prefix('"')
+        .ok_or_else(|| format!("expected a format in double quotes, found {text}"))?;
+    let mut escaped = false;
+    for (at, c) in inner.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return Ok((&inner[..at], &inner[at + 1..])),
+            _ => {}
+        }
+    }
+    Err("the format's \" is not closed".to_owned())
+}
+
+/// `, a, b` → `a`, `b`.
+fn split_values(text: &str) -> Result<Vec<&str>, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let values = text
+        .strip_prefix(',')
+        .ok_or_else(|| format!("expected a comma behind the format, found {text}"))?;
+    Ok(values.split(',').map(str::trim).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidestep_engine::FuncPattern;
+
+    fn error(text: &str) -> String {
+        Spec::parse(text).unwrap_err()
+    }
+
+    fn arg(index: u32, string: bool) -> Arg {
+        Arg {
+            index: Some(index),
+            string,
+        }
+    }
+
+    #[test]
+    fn entry_with_arguments() {
+        let spec = Spec::parse(r#"libc:open "%s %d", arg0, arg1"#).unwrap();
+        assert_eq!(spec.pattern.text, "libc:open");
+        assert_eq!(spec.pattern.object.as_deref(), Some("libc"));
+        let Action::Record {
+            at_return: false,
+            args,
+        } = spec.request().action
+        else {
+            panic!("no entry record")
+        };
+        assert_eq!(args, [arg(0, true), arg(1, false)]);
+        assert_eq!(
+            spec.message(&[Value::Str(b"/etc/passwd".to_vec()), Value::Int(0o100)]),
+            "/etc/passwd 64"
+        );
+    }
+
+    #[test]
+    fn return_with_value() {
+        for text in [
+            r#"r:libc:read "= %ld", retval"#,
+            r#"  r:libc:read(int, void *)   "= %ld",retval "#,
+        ] {
+            let spec = Spec::parse(text).unwrap();
+            let Action::Record {
+                at_return: true,
+                args,
+            } = spec.request().action
+            else {
+                panic!("no return record")
+            };
+            assert_eq!(
+                args,
+                [Arg {
+                    index: None,
+                    string: false
+                }]
+            );
+            assert_eq!(spec.pattern.func, FuncPattern::Name("read".to_owned()));
+            assert_eq!(spec.message(&[Value::Int(u64::MAX)]), "= -1");
+        }
+    }
+
+    #[test]
+    fn places() {
+        for (text, object, name) in [
+            ("malloc", None, "malloc"),
+            ("p:malloc", None, "malloc"),
+            ("r:malloc", None, "malloc"),
+            ("r::malloc", None, "malloc"),
+            ("p:c:malloc", Some("c"), "malloc"),
+            ("p::scope", None, "p::scope"),
+            ("./a:ns::f(int (*)(char), long) \"x\"", Some("./a"), "ns::f"),
+            ("./a:\"ns::f(int)\" \"x\"", Some("./a"), "ns::f(int)"),
+            ("\"f(int)\"", None, "f(int)"),
+        ] {
+            let pattern = Spec::parse(text).unwrap().pattern;
+            assert_eq!(
+                (pattern.object.as_deref(), pattern.func),
+                (object, FuncPattern::Name(name.to_owned())),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_argument_used_twice_is_recorded_once() {
+        let spec = Spec::parse(r#"f "%d %x %s %d", arg0, arg0, arg0, arg9"#).unwrap();
+        assert_eq!(spec.args, [arg(0, false), arg(0, true), arg(9, false)]);
+        let values = [Value::Int(255), Value::Str(b"s".to_vec()), Value::Int(3)];
+        assert_eq!(spec.message(&values), "255 ff s 3");
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        assert!(error(r#"f "%d""#).contains("the format takes 1 value, but 0 are given"));
+        assert!(error(r#"f "x", arg0"#).contains("takes 0 values, but 1 is given"));
+        assert!(error(r#"f "%d", retval"#).contains("write r: in front"));
+        assert!(error(r#"r:f "%d", arg0"#).contains("gone at the return"));
+        assert!(error(r#"f "%d", arg10"#).contains("\"arg10\" is no value"));
+        assert!(error(r#"f "%d", x + 1"#).contains("\"x + 1\" is no value"));
+        assert!(error(r#"f "%d" arg0"#).contains("comma"));
+        assert!(error(r#"f (arg0 > 3) "%d", arg0"#).contains("filters"));
+        assert!(error(r#"f "%d, arg0"#).contains("not closed"));
+        assert!(error("f(int").contains("not closed"));
+        assert!(error("f arg0").contains("double quotes"));
+        assert!(error("u:c:probe").contains("USDT"));
+        assert!(
+            error(r#"f "%d%d%d%d%d%d%d",arg0,arg1,arg2,arg3,arg4,arg5,arg6"#).contains("at most 6")
+        );
+        assert!(error("").contains("names no function"));
+    }
+}

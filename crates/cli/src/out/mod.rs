@@ -1,0 +1,9 @@
+//! What is printed, and how.
+
+pub mod distribution;
+pub mod json;
+pub mod label;
+pub mod plan;
+pub mod sink;
+pub mod table;
+pub mod time;

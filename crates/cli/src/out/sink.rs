@@ -1,0 +1,75 @@
+//! Where lines go: data to stdout or a file, headings with it or, where a file is written, to stderr.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::flags::Format;
+
+/// Data, headings and notes of one command. Whole lines are written; nothing is held back after [`Sink::flush`].
+pub struct Sink {
+    data: BufWriter<Box<dyn Write>>,
+    /// Headings go to stderr: stdout belongs to the command alone.
+    to_file: bool,
+    format: Format,
+    quiet: bool,
+}
+
+impl Sink {
+    /// Opens the file, if one was given.
+    pub fn open(file: Option<&Path>, format: Format, quiet: bool) -> anyhow::Result<Sink> {
+        let data: Box<dyn Write> = match file {
+            Some(path) => Box::new(
+                File::create(path).with_context(|| format!("cannot write {}", path.display()))?,
+            ),
+            None => Box::new(io::stdout()),
+        };
+        Ok(Sink {
+            data: BufWriter::new(data),
+            to_file: file.is_some(),
+            format,
+            quiet,
+        })
+    }
+
+    /// JSON is wanted.
+    pub fn json(&self) -> bool {
+        self.format == Format::Json
+    }
+
+    /// A line of data.
+    pub fn line(&mut self, text: &str) -> io::Result<()> {
+        writeln!(self.data, "{text}")
+    }
+
+    /// A line that is no data: none with `-q` and in JSON.
+    pub fn heading(&mut self, text: &str) -> io::Result<()> {
+        if self.quiet || self.json() {
+            return Ok(());
+        }
+        if self.to_file {
+            eprintln!("{text}");
+            return Ok(());
+        }
+        writeln!(self.data, "{text}")
+    }
+
+    /// A remark for the user on stderr: none with `-q`.
+    pub fn note(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("sidestep: {text}");
+        }
+    }
+
+    /// A loss: always said, on stderr.
+    pub fn warn(&self, text: &str) {
+        eprintln!("{text}");
+    }
+
+    /// Sends out what was written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.data.flush()
+    }
+}

@@ -1,0 +1,76 @@
+//! Times of day, and the clock that records carry.
+#![allow(
+    unsafe_code,
+    reason = "clock_gettime and localtime_r have no counterpart in std"
+)]
+
+use std::mem::MaybeUninit;
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, the clock of [`sidestep_engine::Record::time_ns`].
+pub fn monotonic() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+/// Nanoseconds since 1970.
+pub fn realtime() -> u64 {
+    clock(libc::CLOCK_REALTIME)
+}
+
+/// `HH:MM:SS` of a time in nanoseconds since 1970, in the local time zone.
+pub fn of_day(realtime_ns: u64) -> String {
+    let seconds = (realtime_ns / 1_000_000_000) as libc::time_t;
+    let mut fields = MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both pointers are valid for the call; localtime_r fills `fields` or leaves the zeros, which are valid.
+    let fields = unsafe {
+        libc::localtime_r(&seconds, fields.as_mut_ptr());
+        fields.assume_init()
+    };
+    format!(
+        "{:02}:{:02}:{:02}",
+        fields.tm_hour, fields.tm_min, fields.tm_sec
+    )
+}
+
+/// `HH:MM:SS` now.
+pub fn now() -> String {
+    of_day(realtime())
+}
+
+fn clock(id: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for the call. Both clocks exist on every Linux, so it cannot fail.
+    unsafe { libc::clock_gettime(id, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `date` of coreutils is the oracle.
+    #[test]
+    fn time_of_day_is_local() {
+        for seconds in [0_u64, 1_700_000_000, 1_720_000_000] {
+            let date = std::process::Command::new("date")
+                .args(["-d", &format!("@{seconds}"), "+%T"])
+                .output()
+                .unwrap();
+            assert_eq!(
+                of_day(seconds * 1_000_000_000 + 999),
+                String::from_utf8(date.stdout).unwrap().trim()
+            );
+        }
+    }
+
+    #[test]
+    fn monotonic_is_the_clock_of_uptime() {
+        let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+        let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+        // Boot time counts suspends, too.
+        assert!(monotonic() as f64 / 1e9 <= uptime + 1.0);
+        assert!(monotonic() <= monotonic());
+    }
+}

@@ -1,0 +1,126 @@
+//! SIGINT and SIGTERM through a pipe, so that none is lost and a wait ends at once.
+//!
+//! SIGPIPE gets a handler that does nothing instead of being ignored as Rust programs have it: a write to a closed
+//! pipe fails with `EPIPE` either way, but a handler does not survive `execve`, so a command that is started has the
+//! default action like under a shell. SIGCHLD has it, too, so that the end of a command interrupts a wait.
+#![allow(
+    unsafe_code,
+    reason = "sigaction, poll and a self-pipe have no safe interface in std"
+)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+/// Write end of the pipe, for the handler; -1 before it exists.
+static PIPE: AtomicI32 = AtomicI32::new(-1);
+
+/// Signals that ask the program to end, from the moment it exists.
+#[derive(Debug)]
+pub struct Signals {
+    pipe: OwnedFd,
+}
+
+impl Signals {
+    /// Installs the handlers. `command`: a command will be started; then a SIGINT that was ignored (a background job of
+    /// a shell script) stays ignored, because the command inherits that.
+    pub fn install(command: bool) -> io::Result<Signals> {
+        let mut fds = [0; 2];
+        // SAFETY: `fds` has room for the two descriptors.
+        if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: pipe2 has just returned it, so nothing else owns it. The write end stays open for the handler.
+        let pipe = unsafe { OwnedFd::from_raw_fd(fds[0]) };
+        PIPE.store(fds[1], Ordering::SeqCst);
+        handle(libc::SIGTERM, forward)?;
+        handle(libc::SIGPIPE, nothing)?;
+        handle(libc::SIGCHLD, nothing)?;
+        if !(command && is_ignored(libc::SIGINT)?) {
+            handle(libc::SIGINT, forward)?;
+        }
+        Ok(Signals { pipe })
+    }
+
+    /// The next signal, waiting for it up to `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Option<i32> {
+        let mut poll = libc::pollfd {
+            fd: self.pipe.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // Rounded up, so that a wait for half a millisecond does not spin.
+        let millis = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
+        // SAFETY: `poll` is one pollfd. If a signal interrupts the call, the read below finds it.
+        unsafe { libc::poll(&mut poll, 1, millis) };
+        let mut signal = 0_u8;
+        // SAFETY: one byte is read into one byte; the descriptor does not block.
+        let got =
+            unsafe { libc::read(self.pipe.as_raw_fd(), ptr::from_mut(&mut signal).cast(), 1) };
+        (got == 1).then_some(i32::from(signal))
+    }
+}
+
+/// Sends a signal to a process, for example the SIGTERM that only we have got to the command. A process that is gone
+/// is no error.
+pub fn send(pid: i32, signal: i32) {
+    if pid > 0 {
+        // SAFETY: kill touches no memory of ours.
+        unsafe { libc::kill(pid, signal) };
+    }
+}
+
+extern "C" fn forward(signal: i32) {
+    let byte = signal as u8;
+    // SAFETY: `__errno_location` is valid for the thread, and `write` may be called in a handler (signal-safety(7));
+    // errno is put back because the interrupted code may be about to read it. A full pipe holds enough signals.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::write(PIPE.load(Ordering::SeqCst), ptr::from_ref(&byte).cast(), 1);
+        *libc::__errno_location() = errno;
+    }
+}
+
+extern "C" fn nothing(_: i32) {}
+
+fn handle(signal: i32, handler: extern "C" fn(i32)) -> io::Result<()> {
+    // SAFETY: an all-zero sigaction is a valid one: no flags, an empty mask.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    action.sa_sigaction = handler as *const () as usize;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: `action` is initialised and the handler does only what a handler may do.
+    if unsafe { libc::sigaction(signal, &action, ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn is_ignored(signal: i32) -> io::Result<bool> {
+    // SAFETY: an all-zero sigaction is a valid one; it is only written to.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: a null new action asks for the current one.
+    if unsafe { libc::sigaction(signal, ptr::null(), &mut action) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(action.sa_sigaction == libc::SIG_IGN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_arrive_in_order_and_none_is_lost() {
+        let signals = Signals::install(false).unwrap();
+        assert_eq!(signals.wait(Duration::ZERO), None);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGTERM] {
+            // SAFETY: raise touches no memory of ours; the handler runs before it returns.
+            unsafe { libc::raise(signal) };
+        }
+        let got: Vec<_> = std::iter::from_fn(|| signals.wait(Duration::ZERO)).collect();
+        assert_eq!(got, [libc::SIGTERM, libc::SIGINT, libc::SIGTERM]);
+    }
+}
