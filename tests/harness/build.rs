@@ -1,0 +1,172 @@
+//! Builds the target programs of `tests/targets`, once, into `target/test-targets`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use crate::process::run;
+use crate::skip;
+
+/// How one program is built: its name, the compiler with its options, the sources.
+struct Recipe {
+    name: &'static str,
+    compiler: &'static [&'static str],
+    sources: &'static [&'static str],
+    libraries: &'static [&'static str],
+}
+
+const fn recipe(
+    name: &'static str,
+    compiler: &'static [&'static str],
+    sources: &'static [&'static str],
+) -> Recipe {
+    Recipe {
+        name,
+        compiler,
+        sources,
+        libraries: &[],
+    }
+}
+
+const CC: &[&str] = &["cc", "-O2", "-g", "-pthread"];
+const CC_IBT: &[&str] = &["cc", "-O2", "-g", "-pthread", "-fcf-protection"];
+
+const RECIPES: &[Recipe] = &[
+    recipe("counts", CC, &["counts.c"]),
+    recipe("counts-ibt", CC_IBT, &["counts.c"]),
+    recipe("counts-O0", &["cc", "-O0", "-pthread"], &["counts.c"]),
+    recipe(
+        "counts-no-pie",
+        &["cc", "-O2", "-no-pie", "-pthread"],
+        &["counts.c"],
+    ),
+    recipe(
+        "counts-static",
+        &["cc", "-O2", "-static", "-pthread"],
+        &["counts.c"],
+    ),
+    recipe(
+        "counts-static-pie",
+        &["cc", "-O2", "-static-pie", "-pthread"],
+        &["counts.c"],
+    ),
+    recipe(
+        "counts-musl",
+        &["musl-gcc", "-O2", "-static", "-pthread"],
+        &["counts.c"],
+    ),
+    recipe(
+        "counts-musl-dynamic",
+        &["musl-gcc", "-O2", "-pthread"],
+        &["counts.c"],
+    ),
+    recipe("unwind", CC, &["unwind.c"]),
+    recipe("spawn", CC, &["spawn.c"]),
+    recipe("short", CC, &["short.c", "short_asm.S"]),
+    recipe("trap", CC, &["trap.c"]),
+    recipe("load", CC, &["load.c"]),
+    recipe("load-ibt", CC_IBT, &["load.c"]),
+    recipe("bench", CC, &["bench.c", "bench_asm.S"]),
+    // The runtime package has no `libcrypto.so` to link with, but `-l:` takes the full name.
+    Recipe {
+        name: "crypto",
+        compiler: CC,
+        sources: &["crypto.c"],
+        libraries: &["-l:libcrypto.so.3"],
+    },
+    recipe("throw", &["g++", "-O2", "-g"], &["throw.cpp"]),
+    recipe(
+        "panics",
+        &["rustc", "-O", "-g", "--edition=2024"],
+        &["panics.rs"],
+    ),
+    recipe("grow", &["go", "build"], &["grow.go"]),
+];
+
+/// The program `name`, built if it is missing or older than its sources. `None` if its compiler is missing and
+/// skipping is allowed.
+///
+/// # Panics
+/// If the build fails.
+pub fn target(name: &str) -> Option<PathBuf> {
+    // One build at a time: tests run in parallel and want the same programs.
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+
+    let recipe = RECIPES
+        .iter()
+        .find(|r| r.name == name)
+        .unwrap_or_else(|| panic!("no recipe for {name}"));
+    let dir = target_dir().join("test-targets");
+    let program = dir.join(name);
+    if program
+        .metadata()
+        .and_then(|m| m.modified())
+        .is_ok_and(|built| built > newest_source())
+    {
+        return Some(program);
+    }
+    let compiler = recipe.compiler[0];
+    if !installed(compiler) {
+        skip(&format!(
+            "no {compiler} for tests/targets/{}",
+            recipe.sources[0]
+        ));
+        return None;
+    }
+    std::fs::create_dir_all(&dir).expect("target directory is writable");
+    // Renamed when complete, so that another process never sees half of it.
+    let half = dir.join(format!("{name}.{}", std::process::id()));
+    let output = run(
+        Command::new(compiler)
+            .args(&recipe.compiler[1..])
+            .arg("-o")
+            .arg(&half)
+            .args(recipe.sources)
+            .args(recipe.libraries)
+            .current_dir(sources()),
+        Duration::from_secs(180),
+    );
+    assert_eq!(output.code(), 0, "building {name}:\n{output}");
+    std::fs::rename(&half, &program).expect("same directory");
+    Some(program)
+}
+
+/// Is the program in `PATH`?
+pub fn installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+/// The checkout.
+pub fn checkout() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// Where cargo builds: this executable lies in `TARGET/PROFILE` or `TARGET/PROFILE/deps`.
+///
+/// # Panics
+/// If it does not.
+pub fn target_dir() -> PathBuf {
+    let exe = std::env::current_exe().expect("own path");
+    let profile = exe
+        .ancestors()
+        .find(|dir| dir.ends_with("debug") || dir.ends_with("release"));
+    profile
+        .and_then(Path::parent)
+        .expect("runs from a cargo target directory")
+        .to_path_buf()
+}
+
+fn sources() -> PathBuf {
+    checkout().join("tests/targets")
+}
+
+fn newest_source() -> SystemTime {
+    let files = sources().read_dir().expect("tests/targets").flatten();
+    files
+        .filter_map(|f| f.metadata().ok()?.modified().ok())
+        .max()
+        .expect("tests/targets is not empty")
+}

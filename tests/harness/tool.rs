@@ -1,0 +1,263 @@
+//! The tool under test: how it is run, and how its output is read.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use crate::build::{checkout, target_dir};
+use crate::process::{LIMIT, Output, Running, lines, run};
+
+/// A command that runs `sidestep`: the program named by `SIDESTEP_BIN`, or else the release build of this checkout.
+///
+/// # Panics
+/// If the build fails.
+pub fn sidestep(args: &[&str]) -> Command {
+    let mut command = Command::new(path());
+    command.args(args);
+    command
+}
+
+/// Where the program is.
+pub fn path() -> &'static PathBuf {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| match std::env::var_os("SIDESTEP_BIN") {
+        Some(path) => path.into(),
+        None => build(),
+    })
+}
+
+fn build() -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let target = target_dir();
+    run(
+        Command::new(cargo)
+            .args([
+                "build",
+                "--release",
+                "--locked",
+                "--package",
+                "sidestep-cli",
+                "--target-dir",
+            ])
+            .arg(&target)
+            .current_dir(checkout()),
+        Duration::from_secs(900),
+    )
+    .ok();
+    target.join("release/sidestep")
+}
+
+/// A run of `sidestep` beside its target: attached, and going on until it is stopped.
+pub struct Tracing {
+    running: Running,
+    lines: Receiver<String>,
+    seen: String,
+}
+
+impl Tracing {
+    /// Starts `sidestep ARGS` and waits until it says that it is tracing.
+    ///
+    /// # Panics
+    /// If it ends before that, or takes too long.
+    #[track_caller]
+    pub fn start(args: &[&str]) -> Tracing {
+        let mut tracing = Tracing::launch(args);
+        loop {
+            match tracing.lines.recv_timeout(LIMIT) {
+                Ok(line) => {
+                    tracing.seen += &format!("{line}\n");
+                    if line.starts_with("Tracing ") || line.starts_with("TIME ") {
+                        return tracing;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("sidestep {args:?} did not attach in {LIMIT:?}")
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!(
+                        "sidestep {args:?} did not attach: {}",
+                        tracing.running.finish(LIMIT)
+                    )
+                }
+            }
+        }
+    }
+
+    /// Starts it without waiting for anything.
+    pub fn launch(args: &[&str]) -> Tracing {
+        let mut running = Running::start_streaming(&mut sidestep(args));
+        let lines = lines(running.child.stdout.take());
+        Tracing {
+            running,
+            lines,
+            seen: String::new(),
+        }
+    }
+
+    /// Ctrl-C, and its report.
+    #[track_caller]
+    pub fn stop(self) -> Report {
+        self.running.signal(libc::SIGINT);
+        self.end()
+    }
+
+    /// Waits until it ends by itself, without an error.
+    #[track_caller]
+    pub fn end(self) -> Report {
+        Report(self.output().ok())
+    }
+
+    /// Waits until it ends by itself, one way or the other.
+    pub fn output(mut self) -> Output {
+        while let Ok(line) = self.lines.recv_timeout(LIMIT) {
+            self.seen += &format!("{line}\n");
+        }
+        let mut output = self.running.finish(LIMIT);
+        output.stdout = self.seen;
+        output
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        self.running.signal(signal);
+    }
+
+    /// SIGKILL.
+    pub fn kill(self) {
+        self.running.signal(libc::SIGKILL);
+        let _ = self.running.finish(LIMIT);
+    }
+}
+
+/// Attaches by `sidestep ARGS`, lets `work` run in the meantime, stops.
+#[track_caller]
+pub fn during<T>(args: &[&str], work: impl FnOnce() -> T) -> (Report, T) {
+    let tracing = Tracing::start(args);
+    let value = work();
+    (tracing.stop(), value)
+}
+
+/// Runs `sidestep TOOL ARGS -o FILE PATTERN… -- COMMAND`: what the command itself did, and the report from the file.
+#[track_caller]
+pub fn with_command(args: &[&str], command: &[&str]) -> (Output, Report) {
+    let dir = target_dir().join("test-targets");
+    std::fs::create_dir_all(&dir).expect("target directory is writable");
+    let thread = std::thread::current()
+        .name()
+        .unwrap_or("main")
+        .replace(':', "-");
+    let file = dir.join(format!("report.{}.{thread}", std::process::id()));
+    let file = file.to_str().expect("UTF-8");
+    let _ = std::fs::remove_file(file);
+    let args = [&args[..1], &["-o", file], &args[1..], &["--"], command].concat();
+    let output = run(&mut sidestep(&args), LIMIT);
+    let written = std::fs::read_to_string(file).unwrap_or_default();
+    let _ = std::fs::remove_file(file);
+    let report = Report(Output {
+        status: output.status,
+        stdout: written,
+        stderr: output.stderr.clone(),
+    });
+    (output, report)
+}
+
+/// What a run printed.
+pub struct Report(pub Output);
+
+impl Report {
+    /// The table of `funccount`: the last word of a line is a count, what stands before it a function.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        let row = |line: &str| {
+            let (name, count) = line.trim_end().rsplit_once(char::is_whitespace)?;
+            Some((name.trim().to_owned(), count.parse().ok()?))
+        };
+        self.0.stdout.lines().filter_map(row).collect()
+    }
+
+    /// The count of one function; 0 if it is not in the table, as zero rows are left out.
+    pub fn count(&self, function: &str) -> u64 {
+        self.counts().get(function).copied().unwrap_or(0)
+    }
+
+    /// Asserts the count of one function.
+    ///
+    /// # Panics
+    /// If it is another.
+    #[track_caller]
+    pub fn assert_count(&self, function: &str, expected: u64) {
+        assert_eq!(
+            self.count(function),
+            expected,
+            "count of {function}: {}",
+            self.0
+        );
+    }
+
+    /// Number of latencies in a histogram, from `avg = …, total: …, count: N`.
+    ///
+    /// # Panics
+    /// If there is no such line.
+    #[track_caller]
+    pub fn latencies(&self) -> u64 {
+        self.number("count:")
+            .unwrap_or_else(|| panic!("no count: {}", self.0))
+    }
+
+    /// The median in nanoseconds, from `p50 = N`.
+    ///
+    /// # Panics
+    /// If there is no such line.
+    #[track_caller]
+    pub fn median(&self) -> u64 {
+        self.number("p50 =")
+            .unwrap_or_else(|| panic!("no median: {}", self.0))
+    }
+
+    /// The sum of a histogram's rows `LOW -> HIGH : COUNT |***|`.
+    pub fn histogram_sum(&self) -> u64 {
+        let row = |line: &str| {
+            line.split_once("->")?
+                .1
+                .split(':')
+                .nth(1)?
+                .split('|')
+                .next()?
+                .trim()
+                .parse::<u64>()
+                .ok()
+        };
+        self.0.stdout.lines().filter_map(row).sum()
+    }
+
+    /// The lines of `trace` behind its heading, split into words.
+    pub fn records(&self) -> Vec<Vec<&str>> {
+        let lines = self
+            .0
+            .stdout
+            .lines()
+            .skip_while(|l| !l.starts_with("TIME"))
+            .skip(1);
+        lines
+            .map(|l| l.split_whitespace().collect::<Vec<_>>())
+            .filter(|w| w.len() >= 5)
+            .collect()
+    }
+
+    fn number(&self, after: &str) -> Option<u64> {
+        let rest = self
+            .0
+            .stdout
+            .lines()
+            .rev()
+            .find_map(|l| Some(l.split_once(after)?.1))?
+            .trim_start();
+        rest.split(|c: char| !c.is_ascii_digit())
+            .next()?
+            .parse()
+            .ok()
+    }
+}

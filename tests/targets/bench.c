@@ -1,0 +1,55 @@
+/* Times calls of one function: "FUNCTION CALLS" answers picoseconds of this thread's CPU time per call.
+ * "trap CALLS" is the floor of any trap probe: a bare int3 with an empty SIGTRAP handler, installed for that round. */
+#include "serve.h"
+#include <signal.h>
+#include <time.h>
+
+typedef long function(void *);
+function f_nop, f_nop5, f_push, f_ret, f_endbr64, f_sub, f_mov;
+
+static long now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+
+static long time_of(function *f, long calls)
+{
+    /* f_mov reads through the pointer. */
+    static long cell[8];
+    function *volatile opaque = f;
+    f = opaque;
+    f(cell);
+    long start = now();
+    for (long i = 0; i < calls; i++)
+        f(cell);
+    return (now() - start) * 1000 / calls;
+}
+
+static void ignore(int sig) { (void)sig; }
+
+static long trap(long calls)
+{
+    struct sigaction sa = { .sa_handler = ignore }, old;
+    sigaction(SIGTRAP, &sa, &old);
+    long start = now();
+    for (long i = 0; i < calls; i++)
+        __asm__ volatile("int3");
+    long end = now();
+    sigaction(SIGTRAP, &old, NULL);
+    return (end - start) * 1000 / calls;
+}
+
+#define TIMED(name) static long time_##name(long calls) { return time_of(name, calls); }
+TIMED(f_nop) TIMED(f_nop5) TIMED(f_push) TIMED(f_ret) TIMED(f_endbr64) TIMED(f_sub) TIMED(f_mov)
+
+int main(int argc, char **argv)
+{
+    static const struct command table[] = {
+        { "f_nop", time_f_nop },         { "f_nop5", time_f_nop5 }, { "f_push", time_f_push }, { "f_ret", time_f_ret },
+        { "f_endbr64", time_f_endbr64 }, { "f_sub", time_f_sub },   { "f_mov", time_f_mov },   { "trap", trap },
+        { 0 },
+    };
+    return serve(argc, argv, table);
+}

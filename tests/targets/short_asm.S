@@ -1,0 +1,145 @@
+// Functions whose first bytes are hard to replace. Each says what a jump of five bytes would break.
+
+        .macro  function name
+        .globl  \name
+        .type   \name, @function
+\name:
+        .endm
+        .macro  end name
+        .size   \name, . - \name
+        .endm
+
+        .text
+
+// A branch back to +2: sum of n, n-1, ... 1.
+        .p2align 4
+        function loop_at_2
+        xorl    %eax, %eax
+1:      addq    %rdi, %rax
+        decq    %rdi
+        jnz     1b
+        ret
+        end loop_at_2
+
+// A branch back to +4, out of a longer function: the region of five bytes ends behind it. 2n.
+        .p2align 4
+        function loop_at_4
+        movq    %rdi, %rax
+        nop
+1:      incq    %rax
+        decq    %rdi
+        jnz     1b
+        ret
+        end loop_at_4
+
+// Three bytes, and the next function begins at once.
+        .p2align 4
+        function three_bytes
+        movl    %edi, %eax
+        ret
+        end three_bytes
+        function behind_three
+        leal    1(%rdi), %eax
+        ret
+        end behind_three
+
+// One ret, and the next function begins at once.
+        .p2align 4
+        function only_ret
+        ret
+        end only_ret
+        function behind_ret
+        leal    2(%rdi), %eax
+        ret
+        end behind_ret
+
+// One ret with padding behind it.
+        .p2align 4
+        function ret_padded
+        ret
+        end ret_padded
+        .p2align 4
+
+// The call ends the region: a thread in the callee comes back behind it.
+        function call_near
+        pushq   %rbx
+        call    park
+        incl    %eax
+        popq    %rbx
+        ret
+        end call_near
+
+// The call is inside of the region: a thread in the callee comes back into the middle.
+        .p2align 4
+        function call_inside
+        pushq   %rbx
+        call    *%rsi
+        incl    %eax
+        popq    %rbx
+        ret
+        end call_inside
+
+// The first instruction is a call.
+        .p2align 4
+        function call_first
+        call    *%rsi
+        incl    %eax
+        ret
+        end call_first
+
+// A tail jump of two bytes to the next function.
+        .p2align 4
+        function jumps_away
+        jmp     jumped_to
+        end jumps_away
+        function jumped_to
+        leal    3(%rdi), %eax
+        ret
+        end jumped_to
+
+// The first instruction is a conditional branch of two bytes, which goes into its own function.
+        .p2align 4
+        function branch_first
+        testl   %edi, %edi
+        jz      1f
+        leal    4(%rdi), %eax
+        ret
+1:      movl    $77, %eax
+        ret
+        end branch_first
+
+// loop and jrcxz have no long form.
+        .p2align 4
+        function counts_down
+        movl    %edi, %ecx
+        xorl    %eax, %eax
+        jrcxz   2f
+1:      incl    %eax
+        loop    1b
+2:      ret
+        end counts_down
+
+// Reads memory relative to its own address.
+        .p2align 4
+        function reads_rip
+        movl    forty(%rip), %eax
+        addl    %edi, %eax
+        ret
+        end reads_rip
+
+// Uses the red zone of a leaf, and the flags across its first instructions.
+        .p2align 4
+        function red_zone
+        endbr64
+        movl    %edi, -4(%rsp)
+        cmpl    $5, %edi
+        movl    -4(%rsp), %eax
+        jae     1f
+        addl    $100, %eax
+1:      ret
+        end red_zone
+
+        .section .rodata
+        .p2align 2
+forty:  .long   40
+        .section .note.GNU-stack, "", @progbits

@@ -1,0 +1,78 @@
+/* Programs with their own ideas about SIGTRAP. */
+#include "serve.h"
+#include <pthread.h>
+#include <signal.h>
+
+static volatile long own, wrong;
+
+PROBED long leaf(long x) { return x * 3 + 1; }
+
+static void on_trap(int sig, siginfo_t *info, void *context)
+{
+    (void)context;
+    wrong += sig != SIGTRAP || (info->si_code != SI_KERNEL && info->si_code != SI_TKILL);
+    own++;
+}
+
+static long install(long n)
+{
+    struct sigaction sa = { .sa_sigaction = on_trap, .sa_flags = SA_SIGINFO };
+    sigaction(SIGTRAP, &sa, NULL);
+    return n;
+}
+
+/* n own breakpoints, n raised signals and n calls: the answer is 2n, or less or more if one got lost. */
+static long mixed(long n)
+{
+    own = wrong = 0;
+    for (long i = 0; i < n; i++) {
+        __asm__ volatile("int3");
+        raise(SIGTRAP);
+        wrong += leaf(i) != i * 3 + 1;
+    }
+    return wrong ? -wrong : own;
+}
+
+static void mask(int how)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTRAP);
+    pthread_sigmask(how, &set, NULL);
+}
+
+static long block(long n)
+{
+    mask(SIG_BLOCK);
+    return n;
+}
+
+static long unblock(long n)
+{
+    mask(SIG_UNBLOCK);
+    return n;
+}
+
+static long work(long n)
+{
+    long sum = 0;
+    for (long i = 0; i < n; i++)
+        sum += leaf(i);
+    return sum;
+}
+
+/* An own breakpoint without a handler kills. */
+static long die(long n)
+{
+    __asm__ volatile("int3");
+    return n;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct command table[] = {
+        { "install", install }, { "mixed", mixed }, { "block", block }, { "unblock", unblock },
+        { "work", work },       { "die", die },     { 0 },
+    };
+    return serve(argc, argv, table);
+}
