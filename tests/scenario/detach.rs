@@ -1,0 +1,192 @@
+//! After a detach everything is as before: under load, a hundred times, and when the controller is killed.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use sidestep_tests::process::{LIMIT, Program, eventually};
+use sidestep_tests::tool::Tracing;
+use sidestep_tests::{Snapshot, target};
+
+const FUNCTIONS: &str = "^(leaf|mix|tree|real|bytes)$";
+
+/// The load running in five threads; two sleep, one reads from a pipe that stays empty.
+fn load(build: &str) -> Option<(Program, String)> {
+    let mut program = Program::start(&mut Command::new(target(build)?));
+    let pid = program.pid().to_string();
+    assert_eq!(program.ask("start 0"), 0);
+    Some((program, pid))
+}
+
+#[track_caller]
+fn assert_goes_on(program: &mut Program) {
+    let rounds = program.ask("rounds 0");
+    assert!(
+        eventually(LIMIT, || program.ask("rounds 0") > rounds),
+        "the threads stand still"
+    );
+}
+
+#[test]
+fn a_hundred_cycles_under_load() {
+    let Some((mut program, pid)) = load("load") else {
+        return;
+    };
+    let before = Snapshot::of(program.pid());
+    let tools: [&[&str]; 4] = [
+        &["funccount"],
+        &["funclatency"],
+        &["funccount", "--no-optimize"],
+        &["funclatency", "--no-optimize"],
+    ];
+    for (cycle, tool) in tools.iter().cycle().take(100).enumerate() {
+        let report = Tracing::start(&[tool, &["-p", &pid, "-r", FUNCTIONS][..]].concat()).stop();
+        if cycle % 10 == 0 {
+            assert_goes_on(&mut program);
+            before.assert_same(&Snapshot::of(program.pid()));
+        }
+        drop(report);
+    }
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(
+        program.ask("finish 0"),
+        0,
+        "wrong results, or interrupted sleeps and reads"
+    );
+    program.finish().ok();
+}
+
+#[test]
+fn everything_is_counted_meanwhile() {
+    let Some((mut program, pid)) = load("load-ibt") else {
+        return;
+    };
+    let before = Snapshot::of(program.pid());
+    let tracing = Tracing::start(&["funccount", "-p", &pid, "-r", FUNCTIONS]);
+    let first = program.ask("rounds 0");
+    assert!(
+        eventually(LIMIT, || program.ask("rounds 0") > first + 100_000),
+        "the threads stand still"
+    );
+    let last = program.ask("rounds 0");
+    let report = tracing.stop();
+    // Between the two looks every round called `real` once; a round may be under way in each of five threads.
+    assert!(
+        report.count("real") as i64 + 5 >= last - first,
+        "{} rounds, {}",
+        last - first,
+        report.0
+    );
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("finish 0"), 0);
+    program.finish().ok();
+}
+
+#[test]
+fn controller_killed_at_any_moment() {
+    let Some((mut program, pid)) = load("load") else {
+        return;
+    };
+    let before = Snapshot::of(program.pid());
+    let args = ["funclatency", "-p", &pid, "-r", FUNCTIONS];
+    let begin = Instant::now();
+    let tracing = Tracing::start(&args);
+    let attach = begin.elapsed();
+    tracing.stop();
+
+    let seed = begin.elapsed().subsec_nanos();
+    println!("seed {seed}, an attach takes {attach:?}");
+    let mut random = u64::from(seed);
+    for round in 0..20 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        // From before the attach until well after it.
+        let delay = attach.mul_f64((random >> 40) as f64 / (1 << 24) as f64 * 1.3);
+        let kind: &[&str] = if round % 2 == 0 {
+            &[]
+        } else {
+            &["--no-optimize"]
+        };
+        let tracing = Tracing::launch(&[&args[..], kind].concat());
+        std::thread::sleep(delay);
+        tracing.kill();
+        assert!(
+            program.is_running(),
+            "killed by the death of its controller after {delay:?}"
+        );
+        assert_goes_on(&mut program);
+        if round % 4 == 3 {
+            Tracing::start(&args).stop();
+            before.assert_same(&Snapshot::of(program.pid()));
+        }
+    }
+    assert_eq!(
+        program.ask("finish 0"),
+        0,
+        "wrong results, or interrupted sleeps and reads"
+    );
+    program.finish().ok();
+}
+
+/// Killed while it detaches.
+#[test]
+fn controller_killed_while_it_detaches() {
+    let Some((mut program, pid)) = load("load") else {
+        return;
+    };
+    let before = Snapshot::of(program.pid());
+    let args = ["funclatency", "-p", &pid, "-r", FUNCTIONS];
+    for round in 0..20u64 {
+        let tracing = Tracing::start(&args);
+        tracing.signal(libc::SIGINT);
+        std::thread::sleep(Duration::from_micros(round * 700));
+        tracing.kill();
+        assert!(
+            program.is_running(),
+            "killed by the death of its controller"
+        );
+        assert_goes_on(&mut program);
+    }
+    Tracing::start(&args).stop();
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("finish 0"), 0);
+    program.finish().ok();
+}
+
+#[test]
+fn a_stopped_process_stays_stopped() {
+    let Some((mut program, pid)) = load("load") else {
+        return;
+    };
+    let before = Snapshot::of(program.pid());
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().unwrap_or_default().chars().next()
+    };
+    sidestep_tests::process::kill(program.pid(), libc::SIGSTOP);
+    assert!(eventually(LIMIT, || state() == Some('T')));
+    let report = Tracing::start(&["funccount", "-p", &pid, "leaf"]).stop();
+    assert_eq!(state(), Some('T'), "{}", report.0);
+    sidestep_tests::process::kill(program.pid(), libc::SIGCONT);
+    assert_goes_on(&mut program);
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("finish 0"), 0);
+    program.finish().ok();
+}
+
+/// Two controllers: the second works beside the first or is refused, and neither harms the target.
+#[test]
+fn two_at_the_same_time() {
+    let Some((mut program, pid)) = load("load") else {
+        return;
+    };
+    let before = Snapshot::of(program.pid());
+    let first = Tracing::start(&["funccount", "-p", &pid, "leaf"]);
+    let second = Tracing::launch(&["funccount", "-d", "1", "-p", &pid, "mix"]).output();
+    assert!(second.code() <= 1, "{second}");
+    assert_goes_on(&mut program);
+    assert!(first.stop().count("leaf") > 0);
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("finish 0"), 0);
+    program.finish().ok();
+}

@@ -1,0 +1,172 @@
+//! Frames that end in another way than by their return: exceptions, longjmp, signals, coroutines, panics.
+
+use std::process::Command;
+
+use sidestep_tests::process::Program;
+use sidestep_tests::tool::{Report, during};
+use sidestep_tests::{Snapshot, target};
+
+/// Runs a command of a target under each kind of probe; the answer must be right, and afterwards all as before.
+fn under_all_probes(
+    name: &str,
+    functions: &str,
+    command: &str,
+    check: impl Fn(&str, i64, &Report),
+) {
+    let Some(path) = target(name) else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    program.ask(command);
+    let before = Snapshot::of(program.pid());
+    for tool in ["funccount", "funclatency"] {
+        for flags in [&[][..], &["--no-optimize"]] {
+            let args = [&[tool], flags, &["-p", &pid, "-r", functions]].concat();
+            let (report, answer) = during(&args, || program.ask(command));
+            check(tool, answer, &report);
+            before.assert_same(&Snapshot::of(program.pid()));
+        }
+    }
+    program.ask(command);
+    program.finish().ok();
+}
+
+#[test]
+fn cpp_exceptions() {
+    under_all_probes(
+        "throw",
+        "^app::(thrower|rethrower|catcher|quiet)",
+        "run 1000",
+        |tool, answer, report| {
+            assert_eq!(answer, -500, "{tool}: {}", report.0);
+            if tool == "funccount" {
+                let counts = report.counts();
+                let count = |name: &str| {
+                    counts
+                        .iter()
+                        .find(|(f, _)| f.contains(name))
+                        .map_or(0, |(_, n)| *n)
+                };
+                let all = (
+                    count("::thrower"),
+                    count("::rethrower"),
+                    count("::catcher"),
+                    count("::quiet"),
+                );
+                assert_eq!(all, (4000, 1000, 1000, 1000), "{}", report.0);
+            }
+        },
+    );
+}
+
+#[test]
+fn cpp_runtime_itself() {
+    let Some(path) = target("throw") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    for tool in ["funccount", "funclatency"] {
+        let (report, answer) = during(&[tool, "-p", &pid, "libstdc++:__cxa_throw"], || {
+            program.ask("run 300")
+        });
+        assert_eq!(answer, -150, "{}", report.0);
+        if tool == "funccount" {
+            report.assert_count("__cxa_throw", 300);
+        }
+    }
+    program.finish().ok();
+}
+
+#[test]
+fn rust_panics() {
+    under_all_probes(
+        "panics",
+        "panics::app::(panics|leaf)",
+        "run 1000",
+        |tool, answer, report| {
+            assert_eq!(
+                answer,
+                1000 * 999 / 2 + super::counts::work(1000),
+                "{tool}: {}",
+                report.0
+            );
+            if tool == "funccount" {
+                let counts: Vec<u64> = report.counts().into_values().collect();
+                // leaf once a round (its other call is never reached), panics four times.
+                assert_eq!(counts.iter().sum::<u64>(), 5000, "{}", report.0);
+            }
+        },
+    );
+}
+
+#[test]
+fn longjmp_over_probed_frames() {
+    under_all_probes(
+        "unwind",
+        "^(deep|jump|leaf)$",
+        "jump 1000",
+        |tool, answer, report| {
+            assert_eq!(
+                answer,
+                (0..1000).map(|i| i + 1 + 3 * i + 1).sum::<i64>(),
+                "{tool}: {}",
+                report.0
+            );
+            if tool == "funccount" {
+                report.assert_count("jump", 1000);
+                // Depths 0 to 9, in turn: one frame more than the depth.
+                report.assert_count("deep", 100 * 55);
+                report.assert_count("leaf", 1000);
+            } else {
+                // jump and leaf return, deep never does.
+                assert_eq!(report.latencies(), 2000, "{}", report.0);
+            }
+        },
+    );
+}
+
+#[test]
+fn signals_at_a_kilohertz() {
+    under_all_probes("unwind", "^leaf$", "signals 300", |tool, answer, report| {
+        if tool == "funccount" {
+            report.assert_count("leaf", answer as u64);
+        } else {
+            assert_eq!(report.latencies(), answer as u64, "{}", report.0);
+        }
+    });
+}
+
+#[test]
+fn siglongjmp_out_of_handlers() {
+    under_all_probes(
+        "unwind",
+        "^(leaf|until_signal)$",
+        "sigjump 200",
+        |tool, answer, report| {
+            assert_eq!(answer, 200, "{tool}: {}", report.0);
+            if tool == "funccount" {
+                report.assert_count("until_signal", 200);
+            }
+        },
+    );
+}
+
+#[test]
+fn coroutines_leave_in_the_middle() {
+    under_all_probes(
+        "unwind",
+        "^step$",
+        "coroutines 1000",
+        |tool, answer, report| {
+            assert_eq!(
+                answer,
+                8 * 1000 * 999 / 2 + 28 * 1000,
+                "{tool}: {}",
+                report.0
+            );
+            if tool == "funccount" {
+                report.assert_count("step", 8000);
+            } else {
+                assert_eq!(report.latencies(), 8000, "{}", report.0);
+            }
+        },
+    );
+}
