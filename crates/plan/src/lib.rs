@@ -1,8 +1,20 @@
 //! From a site to a complete plan, or a refusal with its reason. Pure: reads bytes that it is given, touches nothing.
 #![forbid(unsafe_code)]
 
+pub mod detour;
+pub mod explain;
+mod family;
+mod go;
+pub mod handler;
+pub mod index;
 pub mod object;
 pub mod plan;
+pub mod strategy;
+mod sweep;
+pub mod thunk;
 
+pub use explain::render;
+pub use index::Index;
 pub use object::ObjectCode;
 pub use plan::{DisplacedInsn, Plan, Refusal, Rejected, SiteKind, Technique};
+pub use strategy::plan;

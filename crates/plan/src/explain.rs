@@ -1,0 +1,119 @@
+//! A plan as text, for `sidestep explain`.
+
+use std::fmt::Write;
+
+use sidestep_isa::x86;
+use sidestep_isa::{Len, Va};
+
+use crate::plan::{DisplacedInsn, Plan, SiteKind, Technique};
+
+/// Renders a plan for the user: what is written where, what moves, and why nothing better was chosen. Ends with a newline.
+#[must_use]
+pub fn render(plan: &Plan, name: &str) -> String {
+    let mut text = format!("{name} at {}: {}\n", plan.asked, plan.technique);
+    let kind = match plan.kind {
+        SiteKind::FunctionEntry => "function entry",
+        SiteKind::Inside => "the red zone is stepped over",
+    };
+    line(
+        &mut text,
+        "site",
+        format_args!("{}, {} bytes, {kind}", plan.site, plan.region.0),
+    );
+    if plan.site != plan.asked {
+        line(
+            &mut text,
+            "",
+            format_args!("behind the `endbr` at {}, which stays", plan.asked),
+        );
+    }
+
+    let mut label = "before";
+    for insn in &plan.displaced {
+        line(&mut text, label, format_args!("{}", listing(insn)));
+        label = "";
+    }
+    let end = plan
+        .displaced
+        .last()
+        .map_or(plan.site, |i| i.va.plus(Len(u64::from(i.len))));
+    let padding = plan.site.plus(plan.region).since(end);
+    if padding > 0 {
+        line(
+            &mut text,
+            label,
+            format_args!("{end}  {padding} bytes of padding"),
+        );
+    }
+
+    match plan.technique {
+        Technique::Trap => line(
+            &mut text,
+            "after",
+            format_args!("{}", row(plan.site, "cc", "int3")),
+        ),
+        _ => line(
+            &mut text,
+            "after",
+            format_args!("{}", row(plan.site, "e9 xx xx xx xx", "jmp    detour")),
+        ),
+    }
+    label = "detour";
+    for (i, insn) in plan.displaced.iter().enumerate() {
+        if i == plan.before_handler {
+            line(&mut text, label, format_args!("handler"));
+            label = "";
+        }
+        line(&mut text, label, format_args!("{}", copy(insn)));
+        label = "";
+    }
+    if plan.before_handler >= plan.displaced.len() {
+        line(&mut text, label, format_args!("handler"));
+    }
+    if let Some(resume) = plan.resume {
+        line(&mut text, "", format_args!("jmp    {resume}"));
+    }
+
+    if let Err(reason) = plan.returns {
+        line(&mut text, "no returns", format_args!("{reason}"));
+    }
+    for rejected in &plan.rejected {
+        line(
+            &mut text,
+            &format!("not {}", rejected.technique),
+            format_args!("{}", rejected.reason),
+        );
+    }
+    text
+}
+
+fn line(text: &mut String, label: &str, rest: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "  {label:<22}{rest}");
+}
+
+fn row(va: Va, bytes: &str, insn: &str) -> String {
+    format!("{va}  {bytes:<22} {insn}")
+}
+
+fn listing(insn: &DisplacedInsn) -> String {
+    let bytes = &insn.bytes[..usize::from(insn.len)];
+    let hex: Vec<String> = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    row(insn.va, &hex.join(" "), &disassembled(insn))
+}
+
+fn disassembled(insn: &DisplacedInsn) -> String {
+    let bytes = &insn.bytes[..usize::from(insn.len)];
+    x86::decode(bytes, insn.va).map_or_else(|e| e.to_string(), |insn| insn.to_string())
+}
+
+fn copy(insn: &DisplacedInsn) -> String {
+    let bytes = &insn.bytes[..usize::from(insn.len)];
+    let len = x86::relocated_len(bytes, insn.va).unwrap_or(bytes.len());
+    let note = if len == bytes.len() {
+        String::new()
+    } else {
+        format!("   ({len} bytes)")
+    };
+    format!("{}{note}", disassembled(insn))
+}

@@ -1,0 +1,176 @@
+//! Indirect jumps, resolved for a whole function with all of its parts (cold parts, shared tails).
+
+use std::collections::HashMap;
+
+use sidestep_isa::x86::indirect::{Body, Origin};
+use sidestep_isa::{Va, x86};
+
+use crate::object::ObjectCode;
+use crate::sweep::{Borders, Stretch};
+
+/// Entries of one jump table that are read at most.
+const TABLE_MAX: u64 = 1 << 16;
+
+/// Stretches that jump into each other's middle.
+#[derive(Default, Debug)]
+pub(crate) struct Family {
+    /// Where its indirect jumps through recognised tables may go: a superset, sorted.
+    pub targets: Vec<Va>,
+    /// Why not all of its indirect jumps are understood.
+    pub unknown: Option<String>,
+    /// Addresses in text that its instructions name.
+    named: Vec<Va>,
+}
+
+/// The families of an object.
+pub(crate) struct Families {
+    /// Number of the family of each stretch: the number of one of its stretches.
+    of: Vec<usize>,
+    /// Those with jumps through values, or with stretches that are not understood.
+    known: HashMap<usize, Family>,
+}
+
+impl Families {
+    /// Joins stretches by the jumps between them and resolves the indirect jumps. `starts` must be sorted.
+    pub fn new(
+        code: &ObjectCode<'_>,
+        stretches: &[Stretch],
+        starts: &[Va],
+        leaving: &[(usize, Va)],
+        stretch_of: impl Fn(Va) -> Option<usize>,
+    ) -> Families {
+        let mut parent: Vec<usize> = (0..stretches.len()).collect();
+        for (source, target) in leaving {
+            // A jump to the start of a function is a tail call, or goes to a part that jumps back into the middle.
+            if starts.binary_search(target).is_ok() {
+                continue;
+            }
+            if let Some(other) = stretch_of(*target) {
+                let (a, b) = (root(&mut parent, *source), root(&mut parent, other));
+                parent[a.max(b)] = a.min(b);
+            }
+        }
+        let of: Vec<usize> = (0..parent.len()).map(|i| root(&mut parent, i)).collect();
+
+        let mut members: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (i, stretch) in stretches.iter().enumerate() {
+            if stretch.value_jumps || stretch.fault.is_some() {
+                members.entry(of[i]).or_default();
+            }
+        }
+        for (i, family) in of.iter().enumerate() {
+            if let Some(list) = members.get_mut(family) {
+                list.push(i);
+            }
+        }
+        let mut known: HashMap<usize, Family> = members
+            .into_iter()
+            .map(|(family, list)| (family, resolve(code, stretches, &list)))
+            .collect();
+
+        // A jump that is not understood may go to any address that its function names, also in another one.
+        let mut strays: Vec<(usize, String)> = Vec::new();
+        for (number, family) in &known {
+            let Some(reason) = &family.unknown else {
+                continue;
+            };
+            for value in &family.named {
+                if starts.binary_search(value).is_err() {
+                    strays.extend(
+                        stretch_of(*value)
+                            .map(|s| (of[s], reason.clone()))
+                            .filter(|s| s.0 != *number),
+                    );
+                }
+            }
+        }
+        for (family, reason) in strays {
+            known
+                .entry(family)
+                .or_default()
+                .unknown
+                .get_or_insert(reason);
+        }
+        Families { of, known }
+    }
+
+    /// What is known about the indirect jumps of a stretch; `None` = there are none of concern.
+    pub fn of_stretch(&self, stretch: usize) -> Option<&Family> {
+        self.known.get(self.of.get(stretch)?)
+    }
+
+    /// Whether two stretches are parts of one function.
+    pub fn same(&self, a: usize, b: usize) -> bool {
+        self.of.get(a) == self.of.get(b)
+    }
+}
+
+fn root(parent: &mut [usize], mut i: usize) -> usize {
+    while parent[i] != i {
+        parent[i] = parent[parent[i]];
+        i = parent[i];
+    }
+    i
+}
+
+/// Decodes the members of a family and finds out where their indirect jumps go.
+fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> Family {
+    let mut family = Family::default();
+    let mut insns = Vec::new();
+    for stretch in members.iter().map(|m| &stretches[*m]) {
+        if let Some(fault) = &stretch.fault {
+            family.unknown.get_or_insert_with(|| fault.clone());
+        }
+        if stretch.borders != Borders::Gap {
+            let bytes = code.text_at(stretch.start, stretch.end).unwrap_or_default();
+            insns.extend(x86::sweep(bytes, stretch.start).map_while(Result::ok));
+        }
+    }
+    family.named = insns
+        .iter()
+        .filter_map(x86::Insn::address_candidate)
+        .filter(|v| code.is_text(*v))
+        .collect();
+    let body = Body::new(insns);
+    for (jump, origin) in body.indirect_jumps() {
+        match origin {
+            Origin::Pointer => {}
+            Origin::Table(offsets) => {
+                let before = family.targets.len();
+                for base in body.bases() {
+                    for offset in &offsets {
+                        read_table(code, base, base.offset(*offset), &mut family.targets);
+                    }
+                }
+                if family.targets.len() == before {
+                    family.unknown.get_or_insert_with(|| {
+                        format!("the jump table of the jump at {jump} was not found")
+                    });
+                }
+            }
+            Origin::Computed => {
+                family.unknown.get_or_insert_with(|| {
+                    format!("the indirect jump at {jump} goes to a computed address")
+                });
+            }
+        }
+    }
+    family.targets.sort_unstable();
+    family.targets.dedup();
+    family
+}
+
+/// Appends the targets of a table of 32-bit offsets from `base` as long as they are in text.
+fn read_table(code: &ObjectCode<'_>, base: Va, table: Va, targets: &mut Vec<Va>) {
+    let Some(bytes) = code.bytes_at(table) else {
+        return;
+    };
+    for entry in bytes.chunks_exact(4).take(TABLE_MAX as usize) {
+        let offset = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+        let target = base.offset(i64::from(offset));
+        if !code.is_text(target) {
+            return;
+        }
+        targets.push(target);
+    }
+}

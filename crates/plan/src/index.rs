@@ -1,0 +1,271 @@
+//! Everything that refers to code, for a whole object: computed once, asked for each site.
+
+use sidestep_isa::x86;
+use sidestep_isa::{Len, Va};
+
+use crate::family::Families;
+use crate::object::{Bytes, ObjectCode};
+use crate::sweep::{self, Borders, Edge, How, Stretch};
+
+/// An object's code, indexed: where functions are, and all places that control or pointers can lead to.
+///
+/// Building it decodes all text once. It can be shared between threads.
+///
+/// ```
+/// use sidestep_isa::{Len, Va};
+/// use sidestep_plan::object::{Bytes, Extent, ObjectCode};
+/// use sidestep_plan::{Index, Technique, plan};
+/// let text = [0xb8, 1, 0, 0, 0, 0xc3]; // mov $1,%eax; ret
+/// let index = Index::new(ObjectCode {
+///     text: vec![Bytes { name: ".text", va: Va(0x1000), data: &text }],
+///     extents: vec![Extent { start: Va(0x1000), len: Len(6) }],
+///     ..ObjectCode::default()
+/// });
+/// assert_eq!(plan(&index, Va(0x1000), false)?.technique, Technique::Jump);
+/// # Ok::<(), sidestep_plan::Refusal>(())
+/// ```
+pub struct Index<'a> {
+    pub(crate) code: ObjectCode<'a>,
+    stretches: Vec<Stretch>,
+    families: Families,
+    /// Sorted by target.
+    edges: Vec<Edge>,
+    /// Starts of all extents, sorted.
+    starts: Vec<Va>,
+    /// Symbols and starts of extents, sorted.
+    labels: Vec<Va>,
+    /// Sorted.
+    landing_pads: Vec<Va>,
+    /// Addresses in text that some instruction, relocation or data word names, sorted.
+    named: Vec<Va>,
+}
+
+impl<'a> Index<'a> {
+    /// Indexes an object.
+    #[must_use]
+    pub fn new(mut code: ObjectCode<'a>) -> Index<'a> {
+        code.text.sort_by_key(|section| section.va);
+        let starts = sorted(
+            code.extents
+                .iter()
+                .map(|e| e.start)
+                .filter(|s| code.is_text(*s))
+                .collect(),
+        );
+        let labels = sorted(
+            code.labels
+                .iter()
+                .copied()
+                .chain(starts.iter().copied())
+                .collect(),
+        );
+        let landing_pads = sorted(code.landing_pads.clone());
+
+        let mut stretches = sweep::stretches(&code);
+        let mut found = sweep::sweep(&code, &starts, &mut stretches);
+        found.edges.sort_unstable();
+
+        let mut named = found.named;
+        named.extend(code.pointers.iter().filter(|p| code.is_text(**p)));
+        // Sections of text may hold tables, too.
+        for section in code.data.iter().chain(&code.text) {
+            words(section, &code, &mut named);
+        }
+        let named = sorted(named);
+
+        let families = if code.go {
+            // Several instructions are never displaced in Go code (except its stack check), so nothing depends on it.
+            Families::new(&code, &[], &starts, &[], |_| None)
+        } else {
+            Families::new(&code, &stretches, &starts, &found.leaving, |va| {
+                number_of(&stretches, va)
+            })
+        };
+        Index {
+            code,
+            stretches,
+            families,
+            edges: found.edges,
+            starts,
+            labels,
+            landing_pads,
+            named,
+        }
+    }
+
+    /// The object that was indexed.
+    #[must_use]
+    pub fn code(&self) -> &ObjectCode<'a> {
+        &self.code
+    }
+
+    /// The stretch that holds an address, and its number.
+    pub(crate) fn stretch(&self, va: Va) -> Option<(usize, &Stretch)> {
+        let number = number_of(&self.stretches, va)?;
+        Some((number, &self.stretches[number]))
+    }
+
+    /// Whether a function starts here.
+    pub(crate) fn is_start(&self, va: Va) -> bool {
+        self.starts.binary_search(&va).is_ok()
+    }
+
+    /// The direct branches and calls to addresses from `from` up to, not including, `to`.
+    pub(crate) fn edges_to(&self, from: Va, to: Va) -> &[Edge] {
+        let lo = self.edges.partition_point(|e| e.target < from);
+        let hi = self.edges.partition_point(|e| e.target < to);
+        &self.edges[lo..hi.max(lo)]
+    }
+
+    /// Whether a jump of the function itself leads back to `va`.
+    pub(crate) fn is_loop_head(&self, va: Va) -> bool {
+        let Some((own, _)) = self.stretch(va) else {
+            return false;
+        };
+        self.edges_to(va, Va(va.0 + 1)).iter().any(|edge| {
+            matches!(edge.how, How::Jump | How::Branch)
+                && self
+                    .stretch(edge.source)
+                    .is_some_and(|(other, _)| self.families.same(own, other))
+        })
+    }
+
+    /// Whether some instruction, relocation or data word names the address.
+    pub(crate) fn is_named(&self, va: Va) -> bool {
+        self.named.binary_search(&va).is_ok()
+    }
+
+    /// Who may jump to an address from `from` up to, not including, `to`: a clause for the user. Complete but for
+    /// indirect jumps to computed addresses: see [`Index::control_flow_known`].
+    pub(crate) fn arrival(&self, from: Va, to: Va) -> Option<String> {
+        if let Some(Edge {
+            target,
+            source,
+            how,
+        }) = self.edges_to(from, to).first()
+        {
+            return Some(match how {
+                How::Call => format!("a call at {source} goes to {target}"),
+                How::Maybe => format!("bytes at {source}, which may be code, refer to {target}"),
+                How::Jump | How::Branch if source > target => {
+                    format!("the code at {source} jumps back to {target}")
+                }
+                How::Jump | How::Branch => format!("the code at {source} jumps to {target}"),
+            });
+        }
+        if let Some(label) = first(&self.labels, from, to) {
+            return Some(format!("another symbol or function starts at {label}"));
+        }
+        if let Some(pad) = first(&self.landing_pads, from, to) {
+            return Some(format!("exceptions land at {pad}"));
+        }
+        first(&self.named, from, to).map(|named| format!("the program holds a pointer to {named}"))
+    }
+
+    /// Whether all jumps of the function around `va` are known, and none goes through a table to an address after
+    /// `from` and before `to`. If not, why, as a clause for the user.
+    pub(crate) fn control_flow_known(&self, from: Va, to: Va) -> Result<(), String> {
+        let Some((number, stretch)) = self.stretch(from) else {
+            return Err(format!("{from} is outside all executable sections"));
+        };
+        match stretch.borders {
+            Borders::Known => {}
+            Borders::Guessed => {
+                return Err("the function's end is not known (its symbol has no size)".into());
+            }
+            Borders::Gap => return Err(format!("no symbol or unwind information covers {from}")),
+        }
+        let Some(family) = self.families.of_stretch(number) else {
+            return Ok(());
+        };
+        if let Some(reason) = &family.unknown {
+            return Err(reason.clone());
+        }
+        match first(&family.targets, Va(from.0 + 1), to) {
+            Some(target) => Err(format!("a jump table may lead to {target}")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'a> ObjectCode<'a> {
+    /// Whether an address is in an executable section.
+    pub(crate) fn is_text(&self, va: Va) -> bool {
+        self.section(va).is_some()
+    }
+
+    fn section(&self, va: Va) -> Option<&Bytes<'a>> {
+        let after = self.text.partition_point(|s| s.va <= va);
+        self.text[..after]
+            .last()
+            .filter(|s| va.since(s.va) < s.data.len() as i64)
+    }
+
+    /// The text from `start` to `end`, which must be in one section.
+    pub(crate) fn text_at(&self, start: Va, end: Va) -> Option<&'a [u8]> {
+        let section = self.section(start)?;
+        let from = usize::try_from(start.since(section.va)).ok()?;
+        let to = usize::try_from(end.since(section.va)).ok()?;
+        section.data.get(from..to)
+    }
+
+    /// The text from `start` to the end of its section.
+    pub(crate) fn text_from(&self, start: Va) -> Option<&'a [u8]> {
+        let section = self.section(start)?;
+        section
+            .data
+            .get(usize::try_from(start.since(section.va)).ok()?..)
+    }
+
+    /// The bytes from `start` to the end of their section, in data or text.
+    pub(crate) fn bytes_at(&self, start: Va) -> Option<&'a [u8]> {
+        self.data.iter().chain(&self.text).find_map(|section| {
+            let from = usize::try_from(start.since(section.va)).ok()?;
+            section.data.get(from..).filter(|rest| !rest.is_empty())
+        })
+    }
+
+    /// The instruction at an address.
+    pub(crate) fn insn_at(&self, va: Va) -> Option<x86::Insn> {
+        x86::decode(self.text_from(va)?, va).ok()
+    }
+}
+
+/// The 64-bit words of a section that point into text. At every fourth byte: assembly code does not always align.
+fn words(section: &Bytes<'_>, code: &ObjectCode<'_>, named: &mut Vec<Va>) {
+    let skip = (section.va.0.wrapping_neg() & 3) as usize;
+    let Some((lo, hi)) = code.text.first().zip(code.text.last()) else {
+        return;
+    };
+    let range = lo.va.0..hi.va.plus(Len(hi.data.len() as u64)).0;
+    let data = section.data.get(skip..).unwrap_or_default();
+    for at in (0..data.len().saturating_sub(7)).step_by(4) {
+        let word = data
+            .get(at..at + 8)
+            .and_then(|w| w.try_into().ok())
+            .map_or(0, u64::from_le_bytes);
+        if range.contains(&word) && code.is_text(Va(word)) {
+            named.push(Va(word));
+        }
+    }
+}
+
+fn number_of(stretches: &[Stretch], va: Va) -> Option<usize> {
+    let number = stretches
+        .partition_point(|s| s.start <= va)
+        .checked_sub(1)?;
+    (va < stretches[number].end).then_some(number)
+}
+
+fn first(sorted: &[Va], from: Va, to: Va) -> Option<Va> {
+    sorted
+        .get(sorted.partition_point(|v| *v < from))
+        .copied()
+        .filter(|v| *v < to)
+}
+
+fn sorted(mut all: Vec<Va>) -> Vec<Va> {
+    all.sort_unstable();
+    all.dedup();
+    all
+}

@@ -1,0 +1,391 @@
+//! Choosing how a site is probed: the best technique that is proven safe.
+
+use sidestep_isa::x86::{self, Insn, live, relocated_len};
+use sidestep_isa::{Len, Va};
+
+use crate::go;
+use crate::index::Index;
+use crate::plan::{DisplacedInsn, Plan, Refusal, Rejected, SiteKind, Technique};
+use crate::sweep::{Borders, How, Stretch};
+
+/// Bytes of a `jmp rel32`.
+const JUMP: usize = 5;
+/// Go's runtime walks stacks by return addresses and moves them.
+const GO_RETURNS: &str = "Go moves its stacks and checks return addresses";
+
+/// Decides how to probe the code at link-time address `asked`: the start of a function, or any instruction in one.
+/// With `trap_only` better techniques than a trap are not considered.
+///
+/// The plan is complete: nothing that follows has a choice. Fails with the reason, in the user's words, if no technique
+/// is safe.
+pub fn plan(index: &Index<'_>, asked: Va, trap_only: bool) -> Result<Plan, Refusal> {
+    choose(index, asked, trap_only).map_err(|reason| Refusal { asked, reason })
+}
+
+fn choose(index: &Index<'_>, asked: Va, trap_only: bool) -> Result<Plan, String> {
+    let stretch = locate(index, asked)?;
+    let entry = index.is_start(asked);
+    if !entry {
+        on_boundary(index, stretch, asked)?;
+    }
+    let site = Site::new(index, stretch, asked)?;
+
+    let check = if entry && index.code.go {
+        go::stack_check(site.code)
+    } else {
+        None
+    };
+    let mut rejected = Vec::new();
+    let chosen = if trap_only {
+        None
+    } else if let Some(check) = check {
+        attempt(
+            &mut rejected,
+            Technique::JumpOverSeveral,
+            site.stack_check(check),
+        )
+    } else {
+        attempt(&mut rejected, Technique::NopSite, site.nop())
+            .or_else(|| attempt(&mut rejected, Technique::Jump, site.single()))
+            .or_else(|| attempt(&mut rejected, Technique::JumpOverSeveral, site.several()))
+    };
+    let (technique, region) = match (chosen, check) {
+        (Some(chosen), _) => chosen,
+        // The bytes behind a trap stay as they are, but the check runs before the handler here, too.
+        (None, Some((len, _))) => (Technique::Trap, len),
+        (None, None) => (Technique::Trap, site.first.len()),
+    };
+    let displaced = site.displaced(region);
+    for insn in &displaced {
+        relocated_len(&insn.bytes[..usize::from(insn.len)], insn.va).map_err(|e| e.to_string())?;
+    }
+    let before_handler = check.map_or(0, |(_, insns)| insns);
+    let handler_at = displaced
+        .get(before_handler)
+        .map_or(site.va.plus(Len(region as u64)), |insn| insn.va);
+    let dead = match index.code.text_at(stretch.start, stretch.end) {
+        Some(code) => live::dead_before(code, stretch.start, handler_at),
+        None => live::Dead::default(),
+    };
+    let (kind, returns) = nature(index, &site, entry, check.is_some());
+    Ok(Plan {
+        asked,
+        site: site.va,
+        kind,
+        technique,
+        region: Len(region as u64),
+        resume: resume(&displaced),
+        displaced,
+        before_handler,
+        dead_regs: dead.regs,
+        dead_flags: dead.flags,
+        returns,
+        rejected,
+    })
+}
+
+/// Keeps a technique's region, or notes why it was not possible.
+fn attempt(
+    rejected: &mut Vec<Rejected>,
+    technique: Technique,
+    region: Result<usize, String>,
+) -> Option<(Technique, usize)> {
+    match region {
+        Ok(region) => Some((technique, region)),
+        Err(reason) => {
+            rejected.push(Rejected { technique, reason });
+            None
+        }
+    }
+}
+
+fn locate<'i>(index: &'i Index<'_>, asked: Va) -> Result<&'i Stretch, String> {
+    match index.stretch(asked) {
+        None => Err("no executable section of the object holds this address".into()),
+        Some((_, stretch)) if stretch.borders == Borders::Gap => Err(format!(
+            "no function is known at this address: {} to {} is padding, data or code without symbols",
+            stretch.start, stretch.end
+        )),
+        Some((_, stretch)) => Ok(stretch),
+    }
+}
+
+/// Whether an instruction starts at `asked`, by decoding its function from the start.
+fn on_boundary(index: &Index<'_>, stretch: &Stretch, asked: Va) -> Result<(), String> {
+    if let Some(fault) = &stretch.fault {
+        return Err(format!(
+            "where the instructions of its function start is not certain: {fault}"
+        ));
+    }
+    let code = index
+        .code
+        .text_at(stretch.start, stretch.end)
+        .unwrap_or_default();
+    for insn in x86::sweep(code, stretch.start).map_while(Result::ok) {
+        if insn.va() == asked {
+            return Ok(());
+        }
+        if insn.next() > asked {
+            return Err(format!(
+                "it is inside `{insn}`: the nearest instructions start at {} and {}",
+                insn.va(),
+                insn.next()
+            ));
+        }
+    }
+    Err("its function does not decode up to it".into())
+}
+
+/// What the return addresses and the red zone at a site are like.
+fn nature(
+    index: &Index<'_>,
+    site: &Site<'_, '_>,
+    entry: bool,
+    go_check: bool,
+) -> (SiteKind, Result<(), &'static str>) {
+    if !entry {
+        return (SiteKind::Inside, Err("it is not the start of a function"));
+    }
+    if index.code.go {
+        // Only C code in a Go program uses a red zone, and has no stack check.
+        let kind = if go_check {
+            SiteKind::FunctionEntry
+        } else {
+            SiteKind::Inside
+        };
+        return (kind, Err(GO_RETURNS));
+    }
+    if index.is_loop_head(site.va) {
+        return (
+            SiteKind::Inside,
+            Err("a loop inside the function jumps back to its first instruction"),
+        );
+    }
+    // A cold part looks like a function, but is only jumped to, from where the red zone may be in use.
+    let end = site.va.plus(Len(1));
+    let (mut called, mut jumped, mut branched) = (index.is_named(site.asked), false, false);
+    for edge in index.edges_to(site.asked, end) {
+        match edge.how {
+            How::Call => called = true,
+            How::Jump => jumped = true,
+            How::Branch => branched = true,
+            How::Maybe => {}
+        }
+    }
+    match (called, jumped, branched) {
+        (false, _, true) => (
+            SiteKind::Inside,
+            Err("it is only reached by conditional jumps: a part of another function"),
+        ),
+        (false, true, false) => (SiteKind::Inside, Ok(())),
+        _ => (SiteKind::FunctionEntry, Ok(())),
+    }
+}
+
+fn resume(displaced: &[DisplacedInsn]) -> Option<Va> {
+    let last = displaced.last()?;
+    let insn = x86::decode(&last.bytes[..usize::from(last.len)], last.va).ok()?;
+    insn.falls_through().then(|| insn.next())
+}
+
+/// The place that is going to be written.
+struct Site<'i, 'a> {
+    index: &'i Index<'a>,
+    stretch: &'i Stretch,
+    asked: Va,
+    va: Va,
+    /// The text from the site to the end of its section.
+    code: &'a [u8],
+    first: Insn,
+}
+
+impl<'i, 'a> Site<'i, 'a> {
+    /// Finds the first byte to write and decodes what is there.
+    fn new(index: &'i Index<'a>, stretch: &'i Stretch, asked: Va) -> Result<Site<'i, 'a>, String> {
+        let at = |va| {
+            index
+                .code
+                .insn_at(va)
+                .ok_or_else(|| x86::DecodeError { at: va }.to_string())
+        };
+        let mut first = at(asked)?;
+        // A mark for indirect branches stays where it is. Unless a loop starts right behind it: its rounds are no hits.
+        if first.is_endbr() && !index.is_loop_head(first.next()) {
+            first = at(first.next())?;
+        }
+        if first.is_int3() {
+            return Err("there is a breakpoint already".into());
+        }
+        let va = first.va();
+        relocated_len(index.code.text_from(va).unwrap_or_default(), va)
+            .map_err(|e| e.to_string())?;
+        Ok(Site {
+            index,
+            stretch,
+            asked,
+            va,
+            code: index.code.text_from(va).unwrap_or_default(),
+            first,
+        })
+    }
+
+    fn end(&self, region: usize) -> Va {
+        self.va.plus(Len(region as u64))
+    }
+
+    /// Nobody may come to an address inside the region, other than from before it.
+    fn no_arrival(&self, region: usize) -> Result<(), String> {
+        match self.index.arrival(Va(self.va.0 + 1), self.end(region)) {
+            Some(clause) => Err(clause),
+            None => Ok(()),
+        }
+    }
+
+    fn nop(&self) -> Result<usize, String> {
+        if !self.first.is_nop() || self.first.len() < JUMP {
+            return Err(format!(
+                "`{}` is no nop of at least {JUMP} bytes",
+                self.first
+            ));
+        }
+        self.no_arrival(self.first.len())?;
+        Ok(self.first.len())
+    }
+
+    fn single(&self) -> Result<usize, String> {
+        let len = self.first.len();
+        if len >= JUMP {
+            self.no_arrival(len)?;
+            return Ok(len);
+        }
+        if self.first.falls_through() {
+            return Err(format!(
+                "`{}` has {len} of {JUMP} bytes, and execution goes on behind it",
+                self.first
+            ));
+        }
+        self.padding(len)?;
+        self.no_arrival(JUMP)?;
+        Ok(JUMP)
+    }
+
+    fn several(&self) -> Result<usize, String> {
+        if self.index.code.go {
+            return Err(
+                "Go may stop a thread between any two instructions and expects to know the place"
+                    .into(),
+            );
+        }
+        let mut region = 0;
+        while region < JUMP {
+            let at = self.end(region);
+            if at >= self.stretch.end {
+                return Err(format!(
+                    "the function ends at {at}, after {region} bytes, and execution goes on"
+                ));
+            }
+            let insn = self
+                .index
+                .code
+                .insn_at(at)
+                .ok_or_else(|| x86::DecodeError { at }.to_string())?;
+            relocated_len(&self.code[region..], at).map_err(|e| e.to_string())?;
+            region += insn.len();
+            if region >= JUMP {
+                break;
+            }
+            if matches!(insn.flow(), x86::Flow::Call(_) | x86::Flow::CallIndirect) {
+                return Err(format!(
+                    "`{insn}` at {at} comes back to {}, inside the jump",
+                    insn.next()
+                ));
+            }
+            if !insn.falls_through() {
+                self.padding(region)?;
+                region = JUMP;
+            }
+        }
+        self.index.control_flow_known(self.va, self.end(region))?;
+        self.no_arrival(region)?;
+        Ok(region)
+    }
+
+    fn stack_check(&self, (len, _): (usize, usize)) -> Result<usize, String> {
+        self.no_arrival(len)?;
+        Ok(len)
+    }
+
+    /// Where the padding behind the function ends at the latest: the start of the next one.
+    fn padded_end(&self) -> Va {
+        match self.index.stretch(self.stretch.end) {
+            Some((_, next)) if next.borders == Borders::Gap => next.end,
+            _ => self.stretch.end,
+        }
+    }
+
+    /// The bytes from `from` to the end of the jump must be filler that is never executed.
+    fn padding(&self, from: usize) -> Result<(), String> {
+        let start = self.end(from);
+        let next = format!("the code ends after {from} of {JUMP} bytes, and");
+        if self.end(JUMP) > self.padded_end() {
+            return Err(format!(
+                "{next} something else starts at {}",
+                self.padded_end()
+            ));
+        }
+        let bytes = self.index.code.text_from(start).unwrap_or_default();
+        let mut at = from;
+        for insn in x86::sweep(bytes, start) {
+            match insn {
+                Ok(insn) if insn.is_nop() || insn.is_int3() => at += insn.len(),
+                _ if self.zeros(start) => return Ok(()),
+                _ => return Err(format!("{next} the bytes at {start} are no padding")),
+            }
+            if at >= JUMP {
+                break;
+            }
+        }
+        // Filler between functions is never a target; a nop inside one could be the start of a `case`.
+        if self.end(JUMP) > self.stretch.end && start >= self.stretch.end {
+            Ok(())
+        } else {
+            self.index.control_flow_known(self.va, self.end(JUMP))
+        }
+    }
+
+    /// Zeros fill up to a function that starts at a multiple of 16. They could be data, but not if nothing refers to them.
+    fn zeros(&self, start: Va) -> bool {
+        let end = self.padded_end();
+        start >= self.stretch.end
+            && end.0 % 16 == 0
+            && end.since(start) < 16
+            && self.index.arrival(start, end).is_none()
+            && self
+                .index
+                .code
+                .text_at(start, end)
+                .is_some_and(|fill| fill.iter().all(|b| *b == 0))
+    }
+
+    /// The instructions in a region. Padding behind the last one that is executed is none of them.
+    fn displaced(&self, region: usize) -> Vec<DisplacedInsn> {
+        let mut all = Vec::new();
+        for insn in x86::sweep(self.code, self.va).map_while(Result::ok) {
+            if insn.va() >= self.end(region) {
+                break;
+            }
+            let offset = insn.va().since(self.va) as usize;
+            let mut bytes = [0; x86::decode::INSN_MAX];
+            bytes[..insn.len()].copy_from_slice(&self.code[offset..offset + insn.len()]);
+            all.push(DisplacedInsn {
+                va: insn.va(),
+                bytes,
+                len: insn.len() as u8,
+            });
+            if !insn.falls_through() {
+                break;
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,280 @@
+//! Every byte of text, once: which stretches of code there are, and what each of them refers to.
+
+use sidestep_isa::x86::{self, Flow};
+use sidestep_isa::{Len, Va};
+
+use crate::object::{Extent, ObjectCode};
+
+/// How well the borders of a stretch are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Borders {
+    /// A symbol with a size, or an FDE.
+    Known,
+    /// From a symbol without a size to whatever comes next.
+    Guessed,
+    /// Bytes between functions: padding, or code and data that nothing describes.
+    Gap,
+}
+
+/// A function, or several that overlap, or what lies between.
+#[derive(Clone, Debug)]
+pub(crate) struct Stretch {
+    pub start: Va,
+    pub end: Va,
+    pub borders: Borders,
+    /// Why the instructions in it are not known for certain.
+    pub fault: Option<String>,
+    /// Some jump goes through a register or a word of the stack.
+    pub value_jumps: bool,
+}
+
+/// How control gets from one place to another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum How {
+    Jump,
+    Branch,
+    Call,
+    /// The bytes would be a branch if they were an instruction.
+    Maybe,
+}
+
+/// A direct branch or call into text.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Edge {
+    pub target: Va,
+    pub source: Va,
+    pub how: How,
+}
+
+/// What the sweep found.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub edges: Vec<Edge>,
+    /// Values named in instructions that are addresses in text.
+    pub named: Vec<Va>,
+    /// Jumps that leave their stretch: number of the stretch, target.
+    pub leaving: Vec<(usize, Va)>,
+}
+
+/// Splits all text into stretches, sorted by address, without overlap or hole.
+pub(crate) fn stretches(code: &ObjectCode<'_>) -> Vec<Stretch> {
+    let mut extents = code.extents.clone();
+    extents.sort_unstable_by_key(|e| (e.start, e.len));
+    let mut all = Vec::new();
+    for section in &code.text {
+        let end = section.va.plus(Len(section.data.len() as u64));
+        let mut known: Vec<(Va, Va)> = Vec::new();
+        let mut unsized_: Vec<Va> = Vec::new();
+        for Extent { start, len } in &extents {
+            if *start < section.va || *start >= end {
+                continue;
+            }
+            if len.0 == 0 {
+                unsized_.push(*start);
+                continue;
+            }
+            let extent_end = Va(start.0.saturating_add(len.0)).min(end);
+            match known.last_mut() {
+                Some(last) if *start < last.1 => last.1 = last.1.max(extent_end),
+                _ => known.push((*start, extent_end)),
+            }
+        }
+        unsized_.dedup();
+        fill(section.va, end, &known, &unsized_, &mut all);
+    }
+    all
+}
+
+/// The stretches of one section.
+fn fill(start: Va, end: Va, known: &[(Va, Va)], unsized_: &[Va], all: &mut Vec<Stretch>) {
+    let mut at = start;
+    let borders = known.iter().copied().map(Some).chain([None]);
+    for next in borders {
+        let (next_start, next_end) = next.unwrap_or((end, end));
+        // Symbols without a size in the hole before the next known extent.
+        let lo = unsized_.partition_point(|s| *s < at);
+        let hi = unsized_.partition_point(|s| *s < next_start);
+        let holes = &unsized_[lo..hi.max(lo)];
+        for (i, &hole) in holes.iter().enumerate() {
+            push(all, at, hole, Borders::Gap);
+            at = holes.get(i + 1).copied().unwrap_or(next_start);
+            push(all, hole, at, Borders::Guessed);
+        }
+        push(all, at, next_start, Borders::Gap);
+        push(all, next_start, next_end, Borders::Known);
+        at = next_end;
+    }
+}
+
+fn push(all: &mut Vec<Stretch>, start: Va, end: Va, borders: Borders) {
+    if start < end {
+        all.push(Stretch {
+            start,
+            end,
+            borders,
+            fault: None,
+            value_jumps: false,
+        });
+    }
+}
+
+/// Decodes all stretches.
+pub(crate) fn sweep(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stretch]) -> Found {
+    let mut found = Found::default();
+    let mut boundaries = Boundaries::default();
+    for (number, stretch) in stretches.iter_mut().enumerate() {
+        let Some(bytes) = code.text_at(stretch.start, stretch.end) else {
+            continue;
+        };
+        if stretch.borders != Borders::Gap {
+            linear(
+                code,
+                number,
+                stretch,
+                bytes,
+                starts,
+                &mut boundaries,
+                &mut found,
+            );
+        }
+        if stretch.borders == Borders::Gap || stretch.fault.is_some() {
+            everywhere(code, stretch.start, bytes, &mut found);
+        }
+    }
+    found
+}
+
+/// One instruction behind the other, as a compiler wrote them; checks that the result makes sense.
+fn linear(
+    code: &ObjectCode<'_>,
+    number: usize,
+    stretch: &mut Stretch,
+    bytes: &[u8],
+    starts: &[Va],
+    boundaries: &mut Boundaries,
+    found: &mut Found,
+) {
+    let first_edge = found.edges.len();
+    boundaries.clear(bytes.len());
+    for insn in x86::sweep(bytes, stretch.start) {
+        let insn = match insn {
+            Ok(insn) => insn,
+            Err(error) => {
+                stretch.fault = Some(error.to_string());
+                break;
+            }
+        };
+        let source = insn.va();
+        boundaries.set(source.since(stretch.start) as usize);
+        let (target, how) = match insn.flow() {
+            Flow::Next => (None, How::Maybe),
+            Flow::Jump(target) => (Some(target), How::Jump),
+            Flow::Branch(target) | Flow::Transaction(target) => (Some(target), How::Branch),
+            Flow::Call(target) => (Some(target), How::Call),
+            Flow::JumpIndirect => {
+                stretch.value_jumps |= insn.jumps_through_value();
+                (None, How::Maybe)
+            }
+            _ => (None, How::Maybe),
+        };
+        if let Some(target) = target {
+            if code.is_text(target) {
+                found.edges.push(Edge {
+                    target,
+                    source,
+                    how,
+                });
+                let leaves = target < stretch.start || target >= stretch.end;
+                if leaves && how != How::Call {
+                    found.leaving.push((number, target));
+                }
+            }
+        }
+        if let Some(value) = insn.address_candidate() {
+            if code.is_text(value) {
+                found.named.push(value);
+            }
+        }
+    }
+    // Each function that starts in the stretch, and each target of its own branches, must be an instruction.
+    let lo = starts.partition_point(|s| *s < stretch.start);
+    let hi = starts.partition_point(|s| *s < stretch.end);
+    let inner = starts[lo..hi].iter().map(|s| (*s, *s));
+    let branches = found.edges[first_edge..]
+        .iter()
+        .map(|e| (e.target, e.source));
+    for (target, source) in inner.chain(branches) {
+        if target < stretch.start || target >= stretch.end || stretch.fault.is_some() {
+            continue;
+        }
+        let offset = target.since(stretch.start) as usize;
+        // `lock` as an instruction of its own, jumped over on one CPU (glibc).
+        let behind_lock = offset > 0 && bytes[offset - 1] == 0xf0 && boundaries.get(offset - 1);
+        if !boundaries.get(offset) && !behind_lock {
+            stretch.fault = Some(format!(
+                "{target}, which {source} refers to, is in the middle of an instruction"
+            ));
+        }
+    }
+}
+
+/// Everything that would be a direct branch at any offset: a superset, for bytes of which it is not known whether and
+/// where they are code.
+fn everywhere(code: &ObjectCode<'_>, start: Va, bytes: &[u8], found: &mut Found) {
+    let rel8 = |at: usize| bytes.get(at).map(|b| i64::from(*b as i8) + 1 + at as i64);
+    let rel32 = |at: usize| {
+        let field = bytes.get(at..at + 4)?;
+        Some(i64::from(i32::from_le_bytes(field.try_into().ok()?)) + 4 + at as i64)
+    };
+    for (i, byte) in bytes.iter().enumerate() {
+        let after = bytes.get(i + 1).copied().unwrap_or(0);
+        let target = match (*byte, after) {
+            (0xeb | 0x70..=0x7f | 0xe0..=0xe3, _) => rel8(i + 1),
+            (0xe8 | 0xe9, _) => rel32(i + 1),
+            (0x0f, 0x80..=0x8f) => rel32(i + 2),
+            // `lea x(%rip)`
+            (0x8d, modrm) if modrm & 0xc7 == 0x05 => {
+                if let Some(value) = rel32(i + 2).map(|d| start.offset(d)) {
+                    if code.is_text(value) {
+                        found.named.push(value);
+                    }
+                }
+                None
+            }
+            _ => None,
+        };
+        if let Some(target) = target.map(|d| start.offset(d)) {
+            if code.is_text(target) {
+                let source = start.plus(Len(i as u64));
+                found.edges.push(Edge {
+                    target,
+                    source,
+                    how: How::Maybe,
+                });
+            }
+        }
+    }
+}
+
+/// Offsets at which an instruction starts.
+#[derive(Default)]
+struct Boundaries {
+    bits: Vec<u64>,
+}
+
+impl Boundaries {
+    fn clear(&mut self, len: usize) {
+        self.bits.clear();
+        self.bits.resize(len / 64 + 1, 0);
+    }
+
+    fn set(&mut self, offset: usize) {
+        self.bits[offset / 64] |= 1 << (offset % 64);
+    }
+
+    fn get(&self, offset: usize) -> bool {
+        self.bits
+            .get(offset / 64)
+            .is_some_and(|word| word >> (offset % 64) & 1 == 1)
+    }
+}
