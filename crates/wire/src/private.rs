@@ -45,6 +45,8 @@ pub struct Private {
     pub states_used: AtomicU32,
     /// 1 in a forked child once it has noticed: nothing shared is written any more.
     pub child: AtomicU32,
+    /// Buffer of the controller's remote system calls; the agent does not look at it.
+    pub scratch: [u64; 16],
 }
 
 /// One thread.
