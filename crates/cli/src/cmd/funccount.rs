@@ -48,7 +48,7 @@ impl Counter<'_> {
             .zip(&self.printed)
             .map(|((label, hits), printed)| (label.as_str(), hits.saturating_sub(*printed)))
             .collect();
-        sink.heading("")?;
+        sink.gap()?;
         timestamp(self.timestamp, sink)?;
         if sink.json() {
             let counts = table::sorted(rows)

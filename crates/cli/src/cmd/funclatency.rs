@@ -62,29 +62,28 @@ impl Timer<'_> {
             .map(|(now, before)| distribution::since(now, before))
             .collect();
         self.printed = now;
-        sink.heading("")?;
+        sink.gap()?;
         timestamp(self.flags.timing.timestamp, sink)?;
         if sink.json() {
             return self.print_json(&new, sink);
         }
-        for (function, new) in self
+        let called = self
             .functions
             .iter()
             .zip(&new)
-            .filter(|(_, new)| new.count > 0)
-        {
-            if self.flags.per_function {
-                sink.line(&format!("\nFunction = {function}"))?;
+            .filter(|(_, new)| new.count > 0);
+        for (index, (function, new)) in called.enumerate() {
+            if index > 0 {
+                sink.gap()?;
             }
-            let histogram = distribution::histogram(new, self.unit);
-            let summary = distribution::summary(new, self.unit);
-            let blank = || [String::new()];
-            for line in histogram
-                .into_iter()
-                .chain(blank())
-                .chain(summary)
-                .chain(blank())
-            {
+            if self.flags.per_function {
+                sink.line(&format!("Function = {function}"))?;
+            }
+            for line in distribution::histogram(new, self.unit) {
+                sink.line(&line)?;
+            }
+            sink.gap()?;
+            for line in distribution::summary(new, self.unit) {
                 sink.line(&line)?;
             }
         }
@@ -131,8 +130,15 @@ impl Tool for Timer<'_> {
 
     fn end(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
         self.print(session, sink)?;
-        sink.heading("Detaching...")?;
+        sink.heading("\nDetaching...")?;
         sink.flush()?;
+        if self
+            .printed
+            .iter()
+            .all(|distribution| distribution.count == 0)
+        {
+            sink.note("no call began and returned while the probes were in");
+        }
         let dropped = session.returns_dropped();
         if dropped > 0 {
             sink.warn(&format!("{dropped} calls did not return (longjmp, or the thread ended); they are not in the histogram"));

@@ -95,7 +95,7 @@ pub fn run(job: &Job, tool: &mut dyn Tool) -> anyhow::Result<ExitCode> {
     watch.losses.total(&sink);
 
     let code = match is_command {
-        true => command_status(&end, hurry, &mut session, &signals),
+        true => command_status(&end, hurry, &mut session, &sink, &signals),
         false => ExitCode::SUCCESS,
     };
     detached?;
@@ -200,6 +200,7 @@ fn command_status(end: &End, hurry: bool, session: &mut Session, signals: &Signa
         End::Signal(signal) if hurry => Some(*signal),
         _ => None,
     };
+    let mut told = false;
     loop {
         match session.poll() {
             TargetState::Exited(Some(ExitStatus::Code(code))) => return ExitCode::from(code as u8),
@@ -209,6 +210,10 @@ fn command_status(end: &End, hurry: bool, session: &mut Session, signals: &Signa
         }
         if let Some(signal) = signal {
             return killed(signal);
+        }
+        if let (End::Done, false) = (end, told) {
+            sink.note("the probes are out; waiting for the command to end");
+            told = true;
         }
         signal = signals.wait(Duration::from_millis(100));
     }

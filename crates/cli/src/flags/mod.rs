@@ -52,7 +52,9 @@ pub enum Command {
 
 /// `sidestep funccount`.
 #[derive(Args, Debug)]
-#[command(group = target_group(), after_help = "\
+#[command(group = target_group(), override_usage = "\
+sidestep funccount [OPTIONS] -p PID PATTERN
+       sidestep funccount [OPTIONS] PATTERN -- CMD [ARG]...", after_help = "\
 Examples:
   sidestep funccount -p 1234 libc:malloc            # until Ctrl-C
   sidestep funccount -p 1234 -i 1 -d 5 'libc:str*'  # every second, five times
@@ -62,25 +64,23 @@ pub struct Funccount {
     /// Functions: [OBJECT:]FUNC.
     pub pattern: String,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub target: TargetFlags,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub timing: Timing,
     /// FUNC is a regular expression.
     #[arg(short = 'r', long = "regexp")]
     pub regexp: bool,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub output: Output,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub engine: EngineFlags,
 }
 
 /// `sidestep funclatency`.
 #[derive(Args, Debug)]
-#[command(group = target_group(), after_help = "\
+#[command(group = target_group(), override_usage = "\
+sidestep funclatency [OPTIONS] -p PID PATTERN
+       sidestep funclatency [OPTIONS] PATTERN -- CMD [ARG]...", after_help = "\
 Examples:
   sidestep funclatency libc:read -- grep -rc fn src      # a command of one's own
   sidestep funclatency -p 1234 processCommand            # until Ctrl-C
@@ -90,10 +90,8 @@ pub struct Funclatency {
     /// Functions: [OBJECT:]FUNC.
     pub pattern: String,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub target: TargetFlags,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub timing: Timing,
     /// Histogram in microseconds.
     #[arg(short = 'u', long, conflicts_with = "milliseconds")]
@@ -108,16 +106,16 @@ pub struct Funclatency {
     #[arg(short = 'r', long = "regexp")]
     pub regexp: bool,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub output: Output,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub engine: EngineFlags,
 }
 
 /// `sidestep trace`.
 #[derive(Args, Debug)]
-#[command(group = target_group(), after_help = "\
+#[command(group = target_group(), override_usage = "\
+sidestep trace [OPTIONS] -p PID SPEC...
+       sidestep trace [OPTIONS] SPEC... -- CMD [ARG]...", after_help = "\
 SPEC = [p:|r:][OBJECT:]FUNC[(signature)] [\"FORMAT\", VALUE, ...]
   p: at the entry (default), r: at the return. VALUE is arg0 ... arg9 at the entry, retval at the return.
   FORMAT is printf's: %d %u %x are 32 bits wide, %ld %lu %lx %p 64; %s reads a string of the target.
@@ -131,7 +129,6 @@ pub struct Trace {
     #[arg(required = true, value_name = "SPEC")]
     pub specs: Vec<String>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub target: TargetFlags,
     /// Print the time since the start in seconds instead of the time of day.
     #[arg(short = 't', long)]
@@ -140,10 +137,8 @@ pub struct Trace {
     #[arg(short = 'M', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_events: Option<u64>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub output: Output,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub engine: EngineFlags,
 }
 
@@ -157,7 +152,6 @@ pub struct Explain {
     /// Functions: OBJECT:FUNC.
     pub pattern: String,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub look: Look,
 }
 
@@ -172,7 +166,6 @@ pub struct List {
     /// Functions: OBJECT:GLOB.
     pub pattern: String,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub look: Look,
 }
 
@@ -192,7 +185,6 @@ pub struct Look {
     #[arg(short = 'v', long)]
     pub verbose: bool,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub engine: EngineFlags,
 }
 
@@ -206,7 +198,7 @@ pub struct TargetFlags {
     #[arg(short = 'c', value_name = "CMD", value_parser = parse_words)]
     pub cmd: Option<words::Words>,
     /// Run a command and probe it; its exit status becomes ours.
-    #[arg(last = true, value_name = "CMD ARGS")]
+    #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 

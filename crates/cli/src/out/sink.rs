@@ -15,6 +15,8 @@ pub struct Sink {
     to_file: bool,
     format: Format,
     quiet: bool,
+    /// There is something that a blank line can separate the next results from.
+    written: bool,
 }
 
 impl Sink {
@@ -31,6 +33,7 @@ impl Sink {
             to_file: file.is_some(),
             format,
             quiet,
+            written: false,
         })
     }
 
@@ -41,7 +44,17 @@ impl Sink {
 
     /// A line of data.
     pub fn line(&mut self, text: &str) -> io::Result<()> {
+        self.written = true;
         writeln!(self.data, "{text}")
+    }
+
+    /// A blank line between two parts of text.
+    pub fn gap(&mut self) -> io::Result<()> {
+        if self.written && !self.json() {
+            self.line("")
+        } else {
+            Ok(())
+        }
     }
 
     /// A line that is no data: none with `-q` and in JSON.
@@ -53,7 +66,7 @@ impl Sink {
             eprintln!("{text}");
             return Ok(());
         }
-        writeln!(self.data, "{text}")
+        self.line(text)
     }
 
     /// A remark for the user on stderr: none with `-q`.
