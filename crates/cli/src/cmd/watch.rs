@@ -192,7 +192,13 @@ impl Watch {
 
 /// The exit status of a command that we have started; waits for its end. A Ctrl-C in a terminal reaches the command,
 /// too, but a SIGTERM only us, so it is handed on. A signal while we wait ends the waiting: the command goes on alone.
-fn command_status(end: &End, hurry: bool, session: &mut Session, signals: &Signals) -> ExitCode {
+fn command_status(
+    end: &End,
+    hurry: bool,
+    session: &mut Session,
+    sink: &Sink,
+    signals: &Signals,
+) -> ExitCode {
     if let End::Signal(libc::SIGTERM) = end {
         signals::send(session.pid(), libc::SIGTERM);
     }
