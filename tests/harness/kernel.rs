@@ -32,6 +32,33 @@ pub fn file_offset(path: &Path, function: &str) -> u64 {
     va - segment.address() + segment.file_range().0
 }
 
+/// Where a uprobe sits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// Before the first instruction.
+    Entry,
+    /// At the return: a uretprobe.
+    Return,
+}
+
+/// A uprobe of one process, counting until it is dropped.
+pub struct Uprobe(File);
+
+impl Uprobe {
+    /// Puts it into a running process and all threads that it starts from now on. An error where the kernel does not
+    /// offer this (no `CONFIG_UPROBES`) or does not permit it.
+    pub fn attach(pid: i32, object: &Path, function: &str, at: At) -> std::io::Result<Uprobe> {
+        open(object, file_offset(object, function), pid, at, INHERIT).map(Uprobe)
+    }
+
+    /// Hits so far.
+    pub fn hits(&mut self) -> std::io::Result<u64> {
+        let mut value = [0; 8];
+        self.0.read_exact(&mut value)?;
+        Ok(u64::from_ne_bytes(value))
+    }
+}
+
 /// Runs a command under uprobes at functions of `object`, and returns their counts with what the command did.
 /// `None` where the kernel does not offer this: no `CONFIG_UPROBES`, or not permitted.
 ///
@@ -47,17 +74,28 @@ pub fn count(object: &Path, functions: &[&str], command: &[&str]) -> Option<(Out
     let mut running = Running::start(&mut shell);
     let mut counters = Vec::new();
     for function in functions {
-        counters.push(open(object, file_offset(object, function), running.pid()).ok()?);
+        let flags = DISABLED | INHERIT | ENABLE_ON_EXEC;
+        counters.push(Uprobe(
+            open(
+                object,
+                file_offset(object, function),
+                running.pid(),
+                At::Entry,
+                flags,
+            )
+            .ok()?,
+        ));
     }
-    let mut stdin = running.take_stdin()?;
-    stdin.write_all(b"go\n").ok()?;
-    drop(stdin);
+    running.take_stdin()?.write_all(b"go\n").ok()?;
     let output = running.finish(LIMIT);
-    let counts = counters.iter_mut().map(|c| {
-        let mut value = [0; 8];
-        c.read_exact(&mut value).map(|()| u64::from_ne_bytes(value))
-    });
-    Some((output, counts.collect::<Result<_, _>>().ok()?))
+    Some((
+        output,
+        counters
+            .iter_mut()
+            .map(Uprobe::hits)
+            .collect::<Result<_, _>>()
+            .ok()?,
+    ))
 }
 
 /// `struct perf_event_attr` up to `config2` (`include/uapi/linux/perf_event.h`, `PERF_ATTR_SIZE_VER1`).
@@ -84,7 +122,7 @@ const ENABLE_ON_EXEC: u64 = 1 << 12;
 const FD_CLOEXEC: u64 = 1 << 3;
 
 #[allow(unsafe_code)]
-fn open(object: &Path, offset: u64, pid: i32) -> std::io::Result<File> {
+fn open(object: &Path, offset: u64, pid: i32, at: At, flags: u64) -> std::io::Result<File> {
     let kind = std::fs::read_to_string("/sys/bus/event_source/devices/uprobe/type")?;
     let path = std::ffi::CString::new(object.as_os_str().as_bytes())?;
     let attr = Attr {
@@ -93,7 +131,9 @@ fn open(object: &Path, offset: u64, pid: i32) -> std::io::Result<File> {
             .parse()
             .map_err(|_| std::io::ErrorKind::InvalidData)?,
         size: size_of::<Attr>() as u32,
-        flags: DISABLED | INHERIT | ENABLE_ON_EXEC,
+        // `/sys/bus/event_source/devices/uprobe/format/retprobe`: config bit 0.
+        config: u64::from(at == At::Return),
+        flags,
         uprobe_path: path.as_ptr() as u64,
         probe_offset: offset,
         ..Attr::default()

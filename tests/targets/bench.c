@@ -1,5 +1,6 @@
 /* Times calls of one function: "FUNCTION CALLS" answers picoseconds of this thread's CPU time per call.
- * "trap CALLS" is the floor of any trap probe: a bare int3 with an empty SIGTRAP handler, installed for that round. */
+ * "trap CALLS" is the floor of any trap probe: a bare int3 with an empty SIGTRAP handler, installed for that round.
+ * A function is called once before the round, to have its page and its probe warm. */
 #include "serve.h"
 #include <signal.h>
 #include <time.h>
@@ -41,6 +42,19 @@ static long trap(long calls)
     return (end - start) * 1000 / calls;
 }
 
+/* Two reads of the time stamp counter: what any latency probe needs. */
+static long stamps(long calls)
+{
+    unsigned long sum = 0;
+    long start = now();
+    for (long i = 0; i < calls; i++) {
+        unsigned long a = __builtin_ia32_rdtsc();
+        sum += __builtin_ia32_rdtsc() - a;
+    }
+    __asm__ volatile("" : : "r"(sum));
+    return (now() - start) * 1000 / calls;
+}
+
 #define TIMED(name) static long time_##name(long calls) { return time_of(name, calls); }
 TIMED(f_nop) TIMED(f_nop5) TIMED(f_push) TIMED(f_ret) TIMED(f_endbr64) TIMED(f_sub) TIMED(f_mov)
 
@@ -49,7 +63,7 @@ int main(int argc, char **argv)
     static const struct command table[] = {
         { "f_nop", time_f_nop },         { "f_nop5", time_f_nop5 }, { "f_push", time_f_push }, { "f_ret", time_f_ret },
         { "f_endbr64", time_f_endbr64 }, { "f_sub", time_f_sub },   { "f_mov", time_f_mov },   { "trap", trap },
-        { 0 },
+        { "stamps", stamps },            { 0 },
     };
     return serve(argc, argv, table);
 }

@@ -1,2 +1,39 @@
-//! Developer commands.
-fn main(){}
+//! Developer commands: `cargo xtask setup`, `test` and `bench`.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod setup;
+mod test;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+  setup            install the Debian packages that the tests need (says so first; sudo if not root)
+  test [--quick]   everything that must hold: format, lints, build, all tests, the oldest compiler
+                   --quick: neither setup nor the oldest compiler
+  bench [--write]  what a probe hit costs, as a table; --write puts it into docs/bench.md";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match words[..] {
+        ["setup"] => setup::setup().map(|()| true),
+        ["test"] => test::test(false),
+        ["test", "--quick"] => test::test(true),
+        ["bench"] => bench::bench(false).map(|()| true),
+        ["bench", "--write"] => bench::bench(true).map(|()| true),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

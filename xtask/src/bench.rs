@@ -1,0 +1,359 @@
+//! What a probe hit costs, measured in one process that stays the same over all columns.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use sidestep_tests::kernel::{At, Uprobe};
+use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
+use sidestep_tests::tool::{Report, Tracing};
+use sidestep_tests::{build, target};
+
+use crate::test::{cargo, checkout};
+
+/// Rounds of which the median counts.
+const ROUNDS: usize = 7;
+/// CPU time of a round, about, in nanoseconds.
+const ROUND_NS: f64 = 60e6;
+/// As many records as fit into a ring between two looks of the reader.
+const RECORDS: u64 = 2000;
+
+/// Functions of `bench_asm.S`, and how their first instruction is called in the table.
+const FUNCTIONS: [(&str, &str); 7] = [
+    ("f_nop", "nop"),
+    ("f_nop5", "nop5"),
+    ("f_push", "push"),
+    ("f_ret", "ret"),
+    ("f_endbr64", "endbr64…"),
+    ("f_sub", "sub"),
+    ("f_mov", "mov"),
+];
+const ALL: &str = "^f_(nop|nop5|push|ret|endbr64|sub|mov)$";
+
+/// Over a thousand functions of libcrypto 3.
+const MANY: &str = "libcrypto:^(EVP_|EC)";
+
+/// Measures and prints; `write`: also into `docs/bench.md`.
+pub fn bench(write: bool) -> Result<()> {
+    let built = cargo()
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--package",
+            "sidestep-cli",
+        ])
+        .status()?;
+    ensure!(built.success(), "sidestep does not build");
+    let text = format!(
+        "{}{}\n{}",
+        heading()?,
+        Bench::start()?.hits()?,
+        attach_many()?
+    );
+    println!("{text}");
+    if write {
+        let path = checkout().join("docs/bench.md");
+        std::fs::create_dir_all(checkout().join("docs"))?;
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// The measured process.
+struct Bench {
+    program: Program,
+    pid: String,
+    path: PathBuf,
+    /// Calls of each function since the last [`Bench::reset`].
+    calls: BTreeMap<&'static str, u64>,
+}
+
+/// Nanoseconds per function, in the order of [`FUNCTIONS`].
+type Column = Vec<f64>;
+
+impl Bench {
+    fn start() -> Result<Bench> {
+        let path = target("bench").context("no C compiler")?;
+        let program = Program::start(&mut Command::new(&path));
+        let pid = program.pid().to_string();
+        Ok(Bench {
+            program,
+            pid,
+            path,
+            calls: BTreeMap::new(),
+        })
+    }
+
+    fn hits(mut self) -> Result<String> {
+        let base = self.column();
+        let above = |column: Column| {
+            column
+                .iter()
+                .zip(&base)
+                .map(|(ns, base)| ns - base)
+                .collect::<Column>()
+        };
+        let stamps = self.median("stamps", 1_000_000, ROUNDS, Duration::ZERO);
+        let trap = self.median("trap", 20_000, ROUNDS, Duration::ZERO);
+
+        let count = self.traced(&["funccount"])?;
+        let latency = self.traced(&["funclatency"])?;
+        let records = self.records()?;
+        let trapped = self.traced(&["funccount", "--no-optimize"])?;
+        let mut columns = vec![
+            ("entry count", above(count)),
+            ("entry + return + histogram", above(latency)),
+            ("record", above(records)),
+            ("trap probe, count", above(trapped)),
+        ];
+        for (name, at) in [
+            ("kernel uprobe", At::Entry),
+            ("kernel uretprobe", At::Return),
+        ] {
+            match self.kernel(at) {
+                Ok(column) => columns.push((name, above(column))),
+                Err(error) => eprintln!("{name} not measured: {error:#}"),
+            }
+        }
+        match self.bpftrace() {
+            Ok(column) => columns.push(("bpftrace `@ = count()`", above(column))),
+            Err(error) => eprintln!("bpftrace not measured: {error:#}"),
+        }
+        let again = self.column();
+        ensure!(
+            self.program.finish().code() == 0,
+            "the measured program did not end well"
+        );
+
+        let mut text = String::new();
+        let names = FUNCTIONS.map(|(_, name)| name).join(" | ");
+        writeln!(
+            text,
+            "| ns per hit | {names} |\n|---|{}",
+            "---:|".repeat(FUNCTIONS.len())
+        )?;
+        let mut row = |name: &str, column: &Column| {
+            let cells: Vec<String> = column.iter().map(|ns| number(*ns)).collect();
+            writeln!(text, "| {name} | {} |", cells.join(" | "))
+        };
+        row("unprobed call", &base)?;
+        for (name, column) in &columns {
+            row(name, column)?;
+        }
+        row("unprobed call, after all detaches", &again)?;
+        writeln!(
+            text,
+            "\nIn the same process: two reads of the time stamp counter {} ns; a bare `int3` with a SIGTRAP handler and \
+             sigreturn {} ns.",
+            number(stamps),
+            number(trap)
+        )?;
+        Ok(text)
+    }
+
+    /// All functions, each in rounds of about the same time.
+    fn column(&mut self) -> Column {
+        let each = |(name, _): (&'static str, _)| {
+            let rough = self.median(name, 2000, 3, Duration::ZERO).max(0.5);
+            self.median(
+                name,
+                ((ROUND_NS / rough) as u64).clamp(2000, 20_000_000),
+                ROUNDS,
+                Duration::ZERO,
+            )
+        };
+        FUNCTIONS.into_iter().map(each).collect()
+    }
+
+    /// Median of `rounds` answers in nanoseconds per call, with a pause before each round.
+    fn median(&mut self, name: &'static str, calls: u64, rounds: usize, pause: Duration) -> f64 {
+        let mut answers = Vec::new();
+        for _ in 0..rounds {
+            sleep(pause);
+            answers.push(self.program.ask(&format!("{name} {calls}")));
+            // One more to warm up.
+            *self.calls.entry(name).or_default() += calls + 1;
+        }
+        answers.sort_unstable();
+        answers[rounds / 2] as f64 / 1000.0
+    }
+
+    /// All functions under one tool. Counts must be exact.
+    fn traced(&mut self, tool: &[&str]) -> Result<Column> {
+        let pid = self.pid.clone();
+        let tracing = Tracing::start(&[tool, &["-p", &pid, "-r", ALL][..]].concat());
+        self.calls.clear();
+        let column = self.column();
+        let report = tracing.stop();
+        let expected: u64 = self.calls.values().sum();
+        let counted = if tool[0] == "funccount" {
+            report.counts().values().sum()
+        } else {
+            report.latencies()
+        };
+        ensure!(
+            counted == expected,
+            "{counted} of {expected} hits were counted: {}",
+            report.0
+        );
+        Ok(column)
+    }
+
+    /// A record per hit, function by function: as many as fit into the ring, then time to read them.
+    fn records(&mut self) -> Result<Column> {
+        let mut column = Column::new();
+        for (name, _) in FUNCTIONS {
+            let tracing =
+                Tracing::start(&["trace", "-p", &self.pid, &format!("{name} \"%d\", arg0")]);
+            column.push(self.median(name, RECORDS, 25, Duration::from_millis(100)));
+            sleep(Duration::from_millis(100));
+            let report: Report = tracing.stop();
+            let (expected, printed) = (25 * (RECORDS + 1), report.records().len() as u64);
+            ensure!(
+                printed == expected,
+                "{printed} of {expected} records of {name}: {}",
+                report.0.stderr
+            );
+        }
+        Ok(column)
+    }
+
+    /// The kernel's probes, counted by perf (`perf stat -e probe:…`), one at a time.
+    fn kernel(&mut self, at: At) -> Result<Column> {
+        let mut probes = Vec::new();
+        for (name, _) in FUNCTIONS {
+            probes.push(Uprobe::attach(self.program.pid(), &self.path, name, at).context(name)?);
+        }
+        self.calls.clear();
+        let column = self.column();
+        for ((name, _), probe) in FUNCTIONS.into_iter().zip(&mut probes) {
+            let (hits, calls) = (probe.hits()?, self.calls[name]);
+            ensure!(
+                hits == calls,
+                "the kernel counted {hits} of {calls} calls of {name}"
+            );
+        }
+        Ok(column)
+    }
+
+    fn bpftrace(&mut self) -> Result<Column> {
+        ensure!(build::installed("bpftrace"), "not installed");
+        let script: String = FUNCTIONS
+            .map(|(f, _)| format!("uprobe:{}:{f} {{ @ = count(); }} ", self.path.display()))
+            .concat();
+        let running =
+            Running::start(Command::new("bpftrace").args(["-p", &self.pid, "-e", &script]));
+        // It does not say when it is done; the calls do.
+        let slow = eventually(LIMIT, || {
+            FUNCTIONS
+                .into_iter()
+                .all(|(name, _)| self.median(name, 2000, 1, Duration::ZERO) > 100.0)
+        });
+        ensure!(slow, "it did not attach in {LIMIT:?}");
+        let column = self.column();
+        running.signal(2);
+        running.finish(LIMIT);
+        Ok(column)
+    }
+}
+
+fn number(ns: f64) -> String {
+    if ns.abs() < 100.0 {
+        format!("{ns:.1}")
+    } else {
+        format!("{ns:.0}")
+    }
+}
+
+/// The time until the tool traces over a thousand functions, from the start of its process.
+fn attach_many() -> Result<String> {
+    let program = Program::start(&mut Command::new(
+        target("crypto").context("no C compiler")?,
+    ));
+    let pid = program.pid().to_string();
+    let mut runs = Vec::new();
+    for _ in 0..ROUNDS {
+        let begin = Instant::now();
+        let tracing = Tracing::start(&["funccount", "-v", "-p", &pid, "-r", MANY]);
+        let time = begin.elapsed();
+        let begin = Instant::now();
+        let report = tracing.stop();
+        runs.push((time, begin.elapsed(), report));
+    }
+    runs.sort_by_key(|(time, ..)| *time);
+    let (time, detach, report) = &runs[ROUNDS / 2];
+    let note = report
+        .0
+        .stderr
+        .lines()
+        .find(|l| l.contains("probes in process"))
+        .unwrap_or("no figures");
+    let note = note.split_once(": ").map_or(note, |(_, rest)| rest);
+    let heading = report.0.stdout.lines().next().unwrap_or_default();
+    let functions = heading.split_whitespace().nth(1).unwrap_or("?");
+    Ok(format!(
+        "Attach to {functions} functions of libcrypto (`-r '{MANY}'`): {:.0} ms from the start of `sidestep` until it \
+         traces, detach and report {:.0} ms; median of {ROUNDS} runs. Of this attach: {note}.\n",
+        time.as_secs_f64() * 1e3,
+        detach.as_secs_f64() * 1e3
+    ))
+}
+
+/// Machine, kernel, commit.
+fn heading() -> Result<String> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpuinfo = read("/proc/cpuinfo");
+    let cpu = cpuinfo
+        .lines()
+        .find_map(|l| l.strip_prefix("model name")?.split_once(": "))
+        .map_or("x86-64", |l| l.1);
+    let cpus = cpuinfo.matches("processor\t").count();
+    let virtual_machine = if cpuinfo.contains(" hypervisor") {
+        " in a virtual machine"
+    } else {
+        ""
+    };
+    let os = read("/etc/os-release");
+    let os = os
+        .lines()
+        .find_map(|l| l.strip_prefix("PRETTY_NAME="))
+        .unwrap_or("Linux")
+        .trim_matches('"');
+    let git = |args: &[&str]| {
+        run(
+            Command::new("git").args(args).current_dir(checkout()),
+            LIMIT,
+        )
+        .stdout
+    };
+    let changed = if git(&["status", "--porcelain", "--untracked-files=no"]).is_empty() {
+        ""
+    } else {
+        " with changes"
+    };
+    let mut text = String::from("# What one probe hit costs\n\n");
+    writeln!(
+        text,
+        "`cargo xtask bench`, commit {}{changed}, on {cpus} × {cpu}{virtual_machine},",
+        git(&["rev-parse", "--short", "HEAD"]).trim()
+    )?;
+    writeln!(
+        text,
+        "Linux {}, {os}. Columns: the first instruction of the probed function. Cells: nanoseconds of the",
+        read("/proc/sys/kernel/osrelease").trim()
+    )?;
+    writeln!(
+        text,
+        "thread's CPU time per call above the unprobed call, median of {ROUNDS} rounds, all in one process that stays the"
+    )?;
+    writeln!(
+        text,
+        "same. The kernel's probes are counted by perf, as `perf stat` does. Every count was checked to be exact.\n"
+    )?;
+    Ok(text)
+}

@@ -1,0 +1,191 @@
+//! Everything that must hold before a change is good.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::setup;
+
+/// What all steps and test runners said.
+#[derive(Default)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    broken: Vec<String>,
+}
+
+/// Runs all checks. True if nothing failed. The last line is `N passed, N failed`.
+pub fn test(quick: bool) -> Result<bool> {
+    let mut tally = Tally::default();
+    if !quick {
+        if let Err(error) = setup::setup() {
+            // The tests that miss something will fail, and say what.
+            eprintln!("SETUP FAILED: {error:#}");
+        }
+    }
+    tally.step("format", cargo().args(["fmt", "--all", "--check"]));
+    let clippy = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    tally.step("lints", cargo().args(clippy));
+    tally.step(
+        "release build",
+        cargo().args([
+            "build",
+            "--release",
+            "--locked",
+            "--package",
+            "sidestep-cli",
+        ]),
+    );
+    tally.tests(cargo().args(["test", "--workspace", "--locked", "--no-fail-fast"]))?;
+    if !quick {
+        tally.oldest_compiler();
+    }
+    for broken in &tally.broken {
+        println!("FAILED: {broken}");
+    }
+    println!("{} passed, {} failed", tally.passed, tally.failed);
+    Ok(tally.failed == 0)
+}
+
+impl Tally {
+    /// A step that is not a set of tests: counts as one failure if it fails, and not otherwise.
+    fn step(&mut self, name: &str, command: &mut Command) {
+        println!("=== {name}");
+        if !command.status().is_ok_and(|status| status.success()) {
+            self.fail(name.to_owned());
+        }
+    }
+
+    fn fail(&mut self, what: String) {
+        self.failed += 1;
+        self.broken.push(what);
+    }
+
+    /// Runs test runners and adds up their `test result:` lines.
+    fn tests(&mut self, command: &mut Command) -> Result<()> {
+        println!("=== tests");
+        let mut child = command
+            .env("SIDESTEP_BIN", release_binary())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cargo")?;
+        let before = self.failed;
+        let stdout = child.stdout.take().context("no pipe")?;
+        for line in BufReader::new(stdout).lines() {
+            let line = line.context("output of cargo test")?;
+            println!("{line}");
+            if let Some((passed, failed)) = result(&line) {
+                self.passed += passed;
+                self.failed += failed;
+            } else if let Some(name) = line
+                .strip_prefix("test ")
+                .and_then(|l| l.strip_suffix(" ... FAILED"))
+            {
+                self.broken.push(format!("test {name}"));
+            }
+        }
+        let status = child.wait().context("cargo test")?;
+        if !status.success() && self.failed == before {
+            // It did not compile, or a runner died before its result.
+            self.fail("cargo test".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The workspace builds with the oldest compiler that Cargo.toml promises.
+    fn oldest_compiler(&mut self) {
+        match setup::oldest_rust() {
+            Ok(bin) => {
+                let path = std::env::var_os("PATH").unwrap_or_default();
+                let path = std::env::join_paths(
+                    [bin.clone()]
+                        .into_iter()
+                        .chain(std::env::split_paths(&path)),
+                );
+                let mut command = Command::new(bin.join("cargo"));
+                command
+                    .args(["check", "--workspace", "--all-targets", "--locked"])
+                    .arg("--target-dir");
+                command
+                    .arg(target_dir().join("rust-1.85"))
+                    .current_dir(checkout());
+                // What rustup and cargo set for their own children points to the other compiler.
+                for name in [
+                    "RUSTC",
+                    "RUSTDOC",
+                    "CARGO",
+                    "RUSTUP_TOOLCHAIN",
+                    "RUSTC_WRAPPER",
+                ] {
+                    command.env_remove(name);
+                }
+                self.step(
+                    "check with Rust 1.85",
+                    command.env("PATH", path.unwrap_or_default()),
+                );
+            }
+            Err(error) => eprintln!("SKIPPED, NOT CHECKED: Rust 1.85: {error:#}"),
+        }
+    }
+}
+
+/// Passed and failed of a line `test result: ok. 3 passed; 0 failed; …`.
+fn result(line: &str) -> Option<(u64, u64)> {
+    let rest = line
+        .trim_start()
+        .strip_prefix("test result: ")?
+        .split_once(". ")?
+        .1;
+    let number = |what: &str| {
+        rest.split("; ")
+            .find_map(|part| part.strip_suffix(what)?.trim().parse().ok())
+    };
+    Some((number(" passed")?, number(" failed")?))
+}
+
+/// Cargo in the checkout.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(checkout());
+    command
+}
+
+/// The checkout.
+pub fn checkout() -> &'static Path {
+    sidestep_tests::build::checkout()
+}
+
+fn target_dir() -> PathBuf {
+    sidestep_tests::build::target_dir()
+}
+
+/// The `sidestep` of the release build.
+pub fn release_binary() -> PathBuf {
+    target_dir().join("release/sidestep")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::result;
+
+    #[test]
+    fn reads_result_lines() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s";
+        assert_eq!(result(line), Some((12, 3)));
+        assert_eq!(
+            result("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out"),
+            Some((0, 0))
+        );
+        assert_eq!(result("test scenario::x ... ok"), None);
+    }
+}
