@@ -1,1 +1,45 @@
-//! sys
+//! All operating-system unsafety of the controller: processes, stopping their threads, remote system calls, starting
+//! commands, shared memory and the clock.
+//!
+//! [`Process`] is a target that runs. [`Process::stop`] makes a [`Stopped`] of it: the only place where registers can
+//! be seen and changed and where the target executes system calls for us. [`spawn()`] starts a command that is
+//! stopped before its first instruction.
+//!
+//! One rule holds everywhere: **the controller may be killed at any instruction** and the target goes on as if it
+//! had never been there. The kernel lets all threads of a dead tracer run with the registers they have at that
+//! moment, so no thread ever has registers that only we could repair (see [`arch::frame`]).
+
+mod access;
+pub mod arch;
+mod call;
+mod clock;
+mod memory;
+mod process;
+mod procfs;
+mod ptrace;
+mod room;
+mod shared;
+mod spawn;
+mod startup;
+mod stopped;
+
+pub use access::OpenError;
+pub use arch::Regs;
+pub use call::CallError;
+pub use clock::{TscScale, tsc_usable};
+pub use memory::{MemoryError, Pod};
+pub use process::{Process, fsgsbase};
+pub use procfs::{Mapping, parse_maps};
+pub use shared::{SharedData, SharedError, SharedMap};
+pub use spawn::{Child, SpawnError, Spawned, spawn};
+pub use startup::{StartupError, StartupEvent};
+pub use stopped::{StopError, Stopped, Thread};
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitStatus {
+    /// `exit(code)`.
+    Code(i32),
+    /// Killed by a signal.
+    Signal(i32),
+}

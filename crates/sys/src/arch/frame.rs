@@ -1,0 +1,215 @@
+//! The signal frame that brings a thread back by itself.
+//!
+//! Before a thread executes a system call for us, its whole state is written to its memory in the form that
+//! `rt_sigreturn(2)` reads, and its registers are set to a `syscall; ret` whose return address is a call of
+//! `rt_sigreturn`. If the controller dies then, the kernel lets the thread run, and it restores itself:
+//!
+//! ```text
+//!   frame + 0     address of `mov $15,%eax; syscall`      ← rsp while the remote call runs; popped by its `ret`
+//!   frame + 8     struct ucontext                          ← rsp - 8 + 8 at rt_sigreturn
+//!         + 48      struct sigcontext: registers, pointer to the FP state
+//!         + 304     signal mask
+//!   frame + 312   siginfo (not read by rt_sigreturn)
+//!   frame + 512   FP state in XSAVE format, 64-byte aligned, then FP_XSTATE_MAGIC2
+//! ```
+//!
+//! Layouts: arch/x86/include/uapi/asm/{sigcontext,ucontext}.h, arch/x86/include/asm/sigframe.h; checks:
+//! arch/x86/kernel/fpu/signal.c (`check_xstate_in_sigframe`).
+
+use std::arch::x86_64::__cpuid_count;
+
+use sidestep_isa::Va;
+
+use super::x86_64::{Gadgets, Regs};
+
+/// Offset of the FP state.
+const FPSTATE: usize = 512;
+/// Legacy region and header of the XSAVE format.
+const XSAVE_MIN: usize = 576;
+/// Offset of `struct _fpx_sw_bytes` in the legacy region.
+const SW_BYTES: usize = 464;
+const XSTATE_BV: usize = 512;
+const FP_XSTATE_MAGIC1: u32 = 0x4650_5853;
+const FP_XSTATE_MAGIC2: u32 = 0x4650_5845;
+const MAGIC2_LEN: usize = 4;
+/// AMX tiles: part of the frame only if the thread has used them, as they need a permission.
+const AMX: u64 = 1 << 17 | 1 << 18;
+
+/// Bytes of stack that the frame of a thread with this XSAVE image takes.
+pub fn frame_len(xstate: &[u8]) -> usize {
+    let (_, size) = features(xstate);
+    FPSTATE + size + MAGIC2_LEN
+}
+
+/// The bytes of a frame, to be written to a 64-byte-aligned address.
+pub struct Frame(pub Vec<u8>);
+
+impl Frame {
+    /// A frame at `at` that restores `regs` (settled by [`Regs::settled`]), the FP state (as `PTRACE_GETREGSET
+    /// NT_X86_XSTATE` gives it) and the signal mask. The alternate signal stack stays as it is.
+    pub fn new(at: Va, regs: &Regs, xstate: &[u8], mask: u64, gadgets: Gadgets) -> Frame {
+        /// UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS
+        const UC_FLAGS: u64 = 7;
+        /// No such mode: the kernel ignores that it cannot set this alternate stack.
+        const BAD_SS_FLAGS: u64 = 0x7fff_fff0;
+        let r = &regs.raw;
+        let selectors = r.cs & 0xffff | (r.ss & 0xffff) << 48;
+        let words = [
+            gadgets.sigreturn.0,
+            // ucontext: flags, link, stack {sp, flags, size}
+            UC_FLAGS,
+            0,
+            0,
+            BAD_SS_FLAGS,
+            0,
+            // sigcontext
+            r.r8,
+            r.r9,
+            r.r10,
+            r.r11,
+            r.r12,
+            r.r13,
+            r.r14,
+            r.r15,
+            r.rdi,
+            r.rsi,
+            r.rbp,
+            r.rbx,
+            r.rdx,
+            r.rax,
+            r.rcx,
+            r.rsp,
+            r.rip,
+            r.eflags,
+            selectors,
+            0, // err
+            0, // trapno
+            0, // oldmask
+            0, // cr2
+            at.0.wrapping_add(FPSTATE as u64),
+            // reserved
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            mask,
+        ];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        bytes.resize(FPSTATE, 0);
+        bytes.extend_from_slice(&fpstate(xstate));
+        Frame(bytes)
+    }
+}
+
+/// The FP state with the words that make the kernel take all of it.
+fn fpstate(xstate: &[u8]) -> Vec<u8> {
+    let (features, size) = features(xstate);
+    let mut fp = xstate.to_vec();
+    fp.resize(size, 0);
+    let extended = (size + MAGIC2_LEN) as u32;
+    // struct _fpx_sw_bytes: magic1, extended_size, xfeatures, xstate_size, padding
+    let mut sw = Vec::with_capacity(48);
+    sw.extend_from_slice(&FP_XSTATE_MAGIC1.to_le_bytes());
+    sw.extend_from_slice(&extended.to_le_bytes());
+    sw.extend_from_slice(&features.to_le_bytes());
+    sw.extend_from_slice(&(size as u32).to_le_bytes());
+    sw.resize(48, 0);
+    fp.splice(SW_BYTES..SW_BYTES + sw.len(), sw);
+    fp.extend_from_slice(&FP_XSTATE_MAGIC2.to_le_bytes());
+    fp
+}
+
+/// The features that the frame restores, and the length of the XSAVE image that holds them.
+fn features(xstate: &[u8]) -> (u64, usize) {
+    let word = |at: usize| {
+        let bytes = xstate.get(at..at + 8).and_then(|b| b.try_into().ok());
+        bytes.map_or(0, u64::from_le_bytes)
+    };
+    // The kernel puts the features of the OS into the software bytes (arch/x86/include/asm/user.h).
+    let enabled = word(SW_BYTES);
+    let used = word(XSTATE_BV);
+    let features = enabled & !AMX | used;
+    let size = (2..63)
+        .filter(|i| features >> i & 1 == 1)
+        .map(feature_end)
+        .fold(XSAVE_MIN, usize::max);
+    (features, size.min(xstate.len().max(XSAVE_MIN)))
+}
+
+/// End of a feature's area in the standard format: CPUID leaf 0DH (Intel SDM vol. 1, 13.2).
+fn feature_end(feature: u32) -> usize {
+    #[allow(unsafe_code, unused_unsafe)]
+    // SAFETY: every x86-64 CPU that runs Linux has CPUID; an unknown leaf gives zeros.
+    let leaf = unsafe { __cpuid_count(0xd, feature) };
+    (leaf.eax + leaf.ebx) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_lie_where_the_c_library_says() {
+        // libc's ucontext_t is the kernel's, with room behind.
+        let uc = 8;
+        let regs = std::mem::offset_of!(libc::ucontext_t, uc_mcontext) + uc;
+        assert_eq!(regs, 48);
+        let raw = libc::user_regs_struct {
+            r15: 15,
+            r14: 14,
+            r13: 13,
+            r12: 12,
+            rbp: 106,
+            rbx: 104,
+            r11: 11,
+            r10: 10,
+            r9: 9,
+            r8: 8,
+            rax: 100,
+            rcx: 101,
+            rdx: 102,
+            rsi: 103,
+            rdi: 105,
+            orig_rax: 0,
+            rip: 107,
+            cs: 0x33,
+            eflags: 0x202,
+            rsp: 108,
+            ss: 0x2b,
+            fs_base: 0,
+            gs_base: 0,
+            ds: 0,
+            es: 0,
+            fs: 0,
+            gs: 0,
+        };
+        let gadgets = Gadgets {
+            syscall_ret: Va(1),
+            sigreturn: Va(2),
+        };
+        let frame = Frame::new(Va(0x10000), &Regs { raw }, &[0; 832], 0xabcd, gadgets).0;
+        let word = |at: usize| u64::from_le_bytes(frame[at..at + 8].try_into().unwrap());
+        let reg = |n: i32| word(regs + 8 * n as usize);
+        assert_eq!(word(0), 2);
+        assert_eq!(reg(libc::REG_R8), 8);
+        assert_eq!(reg(libc::REG_R15), 15);
+        assert_eq!(reg(libc::REG_RAX), 100);
+        assert_eq!(reg(libc::REG_RDI), 105);
+        assert_eq!(reg(libc::REG_RSP), 108);
+        assert_eq!(reg(libc::REG_RIP), 107);
+        assert_eq!(reg(libc::REG_CSGSFS), 0x002b_0000_0000_0033);
+        let fpregs = std::mem::offset_of!(libc::ucontext_t, uc_mcontext)
+            + std::mem::offset_of!(libc::mcontext_t, fpregs)
+            + uc;
+        assert_eq!(word(fpregs), 0x10000 + FPSTATE as u64);
+        assert_eq!(
+            word(std::mem::offset_of!(libc::ucontext_t, uc_sigmask) + uc),
+            0xabcd
+        );
+        assert_eq!(frame[frame.len() - 4..], FP_XSTATE_MAGIC2.to_le_bytes());
+    }
+}

@@ -1,0 +1,8 @@
+//! What depends on the instruction set: registers, the signal frame, the instructions that a remote call needs.
+
+mod frame;
+mod x86_64;
+
+pub(crate) use frame::{Frame, frame_len};
+pub use x86_64::Regs;
+pub(crate) use x86_64::{ENTRY_STUB_LEN, GADGET_CODE, Gadgets, entry_stub, rseq_abort};

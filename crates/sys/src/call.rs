@@ -1,0 +1,436 @@
+//! Remote system calls: a stopped thread of the target executes them for us.
+//!
+//! 1. A signal frame with the thread's whole state is written to unused stack ([`Frame`]), then its
+//!    registers are set to `syscall; ret` with the frame as return address. From here on the thread would restore
+//!    itself if we died.
+//! 2. All signals are blocked, so that no handler runs in between; the frame holds the mask to be restored.
+//! 3. The thread runs from one system-call stop to the next, for as many calls as are wanted.
+//! 4. It is brought to a stop of the signal kind, where the kernel still decides about the restart of an interrupted
+//!    system call, and gets mask and registers back as they were. So `nanosleep` and its like continue where they were; a
+//!    return through the frame, which only happens without us, would begin them anew.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use sidestep_isa::{Len, Va};
+
+use crate::arch::{Frame, GADGET_CODE, Gadgets, Regs, frame_len, rseq_abort};
+use crate::memory::MemoryError;
+use crate::process::Process;
+use crate::ptrace::{self, Event};
+use crate::room;
+use crate::stopped::{Thread, wait_until};
+
+/// Longest time that a remote call may take. Ours are done in microseconds.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// `NT_X86_XSTATE` (linux/elf.h).
+const NT_X86_XSTATE: i32 = 0x202;
+/// More than any XSAVE image of today (with AMX 11 KiB).
+const XSTATE_MAX: usize = 16 * 1024;
+
+/// Why a remote system call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The call was made and returned an error.
+    #[error("system call {nr} in process {pid} failed: {}; check the limits of that process", io::Error::from_raw_os_error(*.errno))]
+    Errno {
+        /// Process id.
+        pid: i32,
+        /// System call number.
+        nr: u64,
+        /// Its error.
+        errno: i32,
+    },
+    /// The process ended.
+    #[error("process {pid} has exited; nothing is left to do")]
+    Exited {
+        /// Process id.
+        pid: i32,
+    },
+    /// A seccomp filter is in force.
+    #[error(
+        "process {pid} runs under a seccomp filter that may kill it for our system calls; run as root, outside containers"
+    )]
+    Seccomp {
+        /// Process id.
+        pid: i32,
+    },
+    /// A user shadow stack forbids the return that protects the target from our death.
+    #[error(
+        "process {pid} runs with a shadow stack, which is not supported yet; start it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off"
+    )]
+    ShadowStack {
+        /// Process id.
+        pid: i32,
+    },
+    /// There is no unused stack for a signal frame.
+    #[error("no room of {len:?} bytes on any stack of process {pid} at the moment; try again")]
+    NoRoom {
+        /// Process id.
+        pid: i32,
+        /// How much was looked for.
+        len: Len,
+    },
+    /// The range given as scratch is too small.
+    #[error(
+        "the scratch range at {at} is too small: it has {len:?} bytes and needs {needed:?}; give a larger one"
+    )]
+    Scratch {
+        /// Start of the range.
+        at: Va,
+        /// Its length.
+        len: Len,
+        /// Bytes needed.
+        needed: Len,
+    },
+    /// No `syscall` instruction could be found or put anywhere.
+    #[error(
+        "process {pid} has neither a syscall instruction nor padding for one; it cannot be probed"
+    )]
+    NoGadgets {
+        /// Process id.
+        pid: i32,
+    },
+    /// The call did not return.
+    #[error(
+        "system call {nr} in process {pid} has not returned within {TIMEOUT:?}; is its control group frozen?"
+    )]
+    Timeout {
+        /// Process id.
+        pid: i32,
+        /// System call number.
+        nr: u64,
+    },
+    /// The thread got somewhere else than to its system call.
+    #[error("thread {tid} of process {pid} did not execute system call {nr} ({saw}); attach again")]
+    Astray {
+        /// Process id.
+        pid: i32,
+        /// The thread.
+        tid: i32,
+        /// System call number.
+        nr: u64,
+        /// What was seen instead.
+        saw: String,
+    },
+    /// The memory of the target could not be read or written.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// Anything else.
+    #[error("cannot {what} thread {tid} of process {pid}: {source}; attach again")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Process id.
+        pid: i32,
+        /// The thread.
+        tid: i32,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The remote calls of one [`crate::Stopped`].
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    active: Option<Active>,
+    scratch: Option<(Va, Len)>,
+    /// Seccomp filters are suspended for all threads: a call cannot hit one.
+    pub(crate) seccomp_suspended: bool,
+}
+
+/// A thread that stands with a frame to return to.
+#[derive(Debug)]
+struct Active {
+    pid: i32,
+    tid: i32,
+    /// The registers it had in user code.
+    regs: Regs,
+    mask: u64,
+    frame: Va,
+    /// What lay where the frame is.
+    old: Vec<u8>,
+    gadgets: Gadgets,
+    /// Where our own gadgets had to be put.
+    own_gadgets: Option<Va>,
+    /// It may have executed code since its registers were saved.
+    ran: bool,
+}
+
+impl Calls {
+    /// The thread whose registers are changed at the moment.
+    pub(crate) fn thread(&self) -> Option<i32> {
+        self.active.as_ref().map(|a| a.tid)
+    }
+
+    pub(crate) fn use_scratch(&mut self, at: Va, len: Len) {
+        self.scratch = Some((at, len));
+    }
+
+    pub(crate) fn call(
+        &mut self,
+        process: &Process,
+        threads: &mut [Thread],
+        nr: u64,
+        args: [u64; 6],
+    ) -> Result<u64, CallError> {
+        if self.active.is_none() {
+            self.active = Some(self.begin(process, threads)?);
+        }
+        let Some(active) = &mut self.active else {
+            return Err(CallError::Exited { pid: process.pid() });
+        };
+        let result = active.call(nr, args)?;
+        match result as i64 {
+            e @ -4095..=-1 => Err(CallError::Errno {
+                pid: process.pid(),
+                nr,
+                errno: -e as i32,
+            }),
+            _ => Ok(result),
+        }
+    }
+
+    fn begin(&self, process: &Process, threads: &mut [Thread]) -> Result<Active, CallError> {
+        let pid = process.pid();
+        if process.shadow_stack().unwrap_or(false) {
+            return Err(CallError::ShadowStack { pid });
+        }
+        let maps = process.maps().map_err(|_| CallError::Exited { pid })?;
+        let all: Vec<Regs> = threads.iter().map(|t| t.regs).collect();
+        let thread =
+            choose(process, threads, self.seccomp_suspended).ok_or(CallError::Seccomp { pid })?;
+        let tid = thread.tid;
+        let io = |what| move |source| io_error(what, pid, tid, source);
+
+        abort_sequence(process, thread)?;
+        let xstate = ptrace::get_regset(tid, NT_X86_XSTATE, XSTATE_MAX)
+            .map_err(io("read the FP state of"))?;
+        let mask = ptrace::get_sigmask(tid).map_err(io("read the signal mask of"))?;
+        let len = frame_len(&xstate);
+        let frame = match self.scratch {
+            // At its high end: a signal handler could still find room below.
+            Some((at, have)) => {
+                let frame = Va(at.0.saturating_add(have.0).saturating_sub(len as u64) & !63);
+                let needed = Len(len as u64 + 64);
+                if frame < at {
+                    return Err(CallError::Scratch {
+                        at,
+                        len: have,
+                        needed,
+                    });
+                }
+                frame
+            }
+            None => {
+                let len_error = CallError::NoRoom {
+                    pid,
+                    len: Len(len as u64),
+                };
+                room::for_frame(process, &maps, &all, len).ok_or(len_error)?
+            }
+        };
+        let (gadgets, own_gadgets) = match room::gadgets(process, &maps) {
+            Some(found) => (found, None),
+            None => {
+                let at = room::for_gadgets(process, &maps).ok_or(CallError::NoGadgets { pid })?;
+                process.write(at, &GADGET_CODE)?;
+                (Gadgets::of_code_at(at), Some(at))
+            }
+        };
+        let mut old = vec![0; len];
+        process.read(frame, &mut old)?;
+        let regs = thread.regs;
+        let bytes = Frame::new(frame, &regs.settled(), &xstate, mask, gadgets).0;
+        let active = Active {
+            pid,
+            tid,
+            regs,
+            mask,
+            frame,
+            old,
+            gadgets,
+            own_gadgets,
+            ran: false,
+        };
+        if let Err(e) = process.write(frame, &bytes) {
+            active.clean(process)?;
+            return Err(e.into());
+        }
+        Ok(active)
+    }
+
+    /// Puts the thread back to where it was. Its registers are as before the first call, except for what
+    /// [`crate::Stopped::set_ip`] makes of them afterwards.
+    pub(crate) fn end(&mut self, process: &Process) -> Result<(), CallError> {
+        let Some(active) = self.active.take() else {
+            return Ok(());
+        };
+        // If this fails the frame must stay: the thread will need it.
+        active.restore()?;
+        active.clean(process)
+    }
+}
+
+impl Active {
+    fn call(&mut self, nr: u64, args: [u64; 6]) -> Result<u64, CallError> {
+        let regs = self.regs.for_call(self.gadgets, self.frame, nr, args);
+        self.check(
+            "set the registers of",
+            ptrace::set_regs(self.tid, &regs.raw),
+        )?;
+        if !self.ran {
+            self.ran = true;
+            self.check(
+                "set the signal mask of",
+                ptrace::set_sigmask(self.tid, u64::MAX),
+            )?;
+        }
+        self.to_syscall_stop(nr)?;
+        let entry = self.regs_now()?;
+        if entry.syscall() != Some(nr) {
+            let saw = format!("{:?} at {:#x}", entry.syscall(), entry.raw.rip);
+            return Err(CallError::Astray {
+                pid: self.pid,
+                tid: self.tid,
+                nr,
+                saw,
+            });
+        }
+        self.to_syscall_stop(nr)?;
+        Ok(self.regs_now()?.raw.rax)
+    }
+
+    fn regs_now(&self) -> Result<Regs, CallError> {
+        let raw = ptrace::get_regs(self.tid);
+        Ok(Regs {
+            raw: self.check("read the registers of", raw)?,
+        })
+    }
+
+    fn to_syscall_stop(&self, nr: u64) -> Result<(), CallError> {
+        let mut signal = 0;
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            self.check("resume", ptrace::cont_to_syscall(self.tid, signal))?;
+            match self.wait(nr, deadline)? {
+                Event::Syscall => return Ok(()),
+                // Only SIGSTOP cannot be blocked; the thread goes on working for us in the stopped process.
+                Event::Signal(libc::SIGSTOP) => signal = libc::SIGSTOP,
+                Event::Signal(other) => {
+                    let saw = format!("signal {other}");
+                    return Err(CallError::Astray {
+                        pid: self.pid,
+                        tid: self.tid,
+                        nr,
+                        saw,
+                    });
+                }
+                Event::Stop | Event::Exec | Event::Other | Event::Exited(_) => signal = 0,
+            }
+        }
+    }
+
+    fn restore(&self) -> Result<(), CallError> {
+        if !self.ran {
+            return Ok(());
+        }
+        let mut signal = 0;
+        let deadline = Instant::now() + TIMEOUT;
+        self.check("interrupt", ptrace::interrupt(self.tid))?;
+        loop {
+            match ptrace::cont(self.tid, signal) {
+                Ok(()) => {}
+                // Still inside a call that timed out; the interrupt ends it.
+                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(e) => return Err(io_error("resume", self.pid, self.tid, e)),
+            }
+            match self.wait(self.regs.raw.rax, deadline)? {
+                Event::Stop => break,
+                Event::Signal(libc::SIGSTOP) => signal = libc::SIGSTOP,
+                _ => signal = 0,
+            }
+        }
+        // In this order: with the old registers and all signals blocked, our death would leave the thread deaf.
+        self.check(
+            "set the signal mask of",
+            ptrace::set_sigmask(self.tid, self.mask),
+        )?;
+        self.check(
+            "set the registers of",
+            ptrace::set_regs(self.tid, &self.regs.raw),
+        )
+    }
+
+    /// Removes what was written to the target for the calls.
+    fn clean(&self, process: &Process) -> Result<(), CallError> {
+        if let Some(at) = self.own_gadgets {
+            process.write(at, &[0; GADGET_CODE.len()])?;
+        }
+        Ok(process.write(self.frame, &self.old)?)
+    }
+
+    fn wait(&self, nr: u64, deadline: Instant) -> Result<Event, CallError> {
+        let event = wait_until(self.tid, deadline, || {});
+        match self.check("wait for", event)? {
+            None => Err(CallError::Timeout { pid: self.pid, nr }),
+            Some(Event::Exited(_)) => Err(CallError::Exited { pid: self.pid }),
+            Some(event) => Ok(event),
+        }
+    }
+
+    fn check<T>(&self, what: &'static str, result: io::Result<T>) -> Result<T, CallError> {
+        result.map_err(|source| io_error(what, self.pid, self.tid, source))
+    }
+}
+
+/// A tracee that cannot be found any more, though it stood a moment ago, has been killed.
+fn io_error(what: &'static str, pid: i32, tid: i32, source: io::Error) -> CallError {
+    match source.raw_os_error() {
+        Some(libc::ESRCH | libc::ECHILD) => CallError::Exited { pid },
+        _ => CallError::Io {
+            what,
+            pid,
+            tid,
+            source,
+        },
+    }
+}
+
+/// The thread that makes the calls. Best is one that stands in a system call which restarts from its registers alone (or
+/// has just returned), then one in user code, and last one whose call the kernel would continue, which begins anew if we die.
+fn choose<'t>(
+    process: &Process,
+    threads: &'t mut [Thread],
+    seccomp_suspended: bool,
+) -> Option<&'t mut Thread> {
+    let mut order: Vec<&mut Thread> = threads.iter_mut().collect();
+    order.sort_by_key(|t| match t.regs.syscall() {
+        _ if t.regs.restarts_from_block() => 2,
+        Some(_) => 0,
+        None => 1,
+    });
+    order
+        .into_iter()
+        .find(|t| seccomp_suspended || process.thread_seccomp(t.tid).is_ok_and(|mode| mode == 0))
+}
+
+/// Ends a restartable sequence in the way the kernel would.
+fn abort_sequence(process: &Process, thread: &mut Thread) -> Result<(), CallError> {
+    let (pid, tid) = (process.pid(), thread.tid);
+    if thread.regs.syscall().is_some() {
+        return Ok(());
+    }
+    let Some(area) = ptrace::rseq_area(tid) else {
+        return Ok(());
+    };
+    if let Some((abort, word)) = rseq_abort(process, Va(area), thread.regs.ip())? {
+        let mut regs = thread.regs;
+        regs.set_ip(abort);
+        ptrace::set_regs(tid, &regs.raw)
+            .map_err(|e| io_error("set the registers of", pid, tid, e))?;
+        thread.regs = regs;
+        process.write(word, &[0; 8])?;
+    }
+    Ok(())
+}

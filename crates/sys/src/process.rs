@@ -1,0 +1,248 @@
+//! A target process that runs.
+#![allow(unsafe_code, reason = "pidfd_open, poll, getauxval, geteuid")]
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use sidestep_isa::Va;
+
+use crate::access::{self, OpenError};
+use crate::arch::Gadgets;
+use crate::memory::{Memory, MemoryError, Pod};
+use crate::procfs::{self, Mapping, parse_maps};
+use crate::ptrace;
+use crate::stopped::{StopError, Stopped};
+
+/// A process that we may trace, opened: its pid cannot be reused under us and its memory can be read. The process
+/// itself is not touched until [`Process::stop`]. Cheap to clone. Stays on the thread that opened it, as ptrace
+/// demands.
+#[derive(Clone, Debug)]
+pub struct Process(Rc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    pid: i32,
+    pidfd: OwnedFd,
+    memory: Memory,
+    /// An address that is mapped for as long as the program is (in its executable).
+    anchor: Va,
+    start_time: u64,
+    gadgets: Cell<Option<Gadgets>>,
+    /// Threads seized by a [`Process::stop`] that timed out; they cannot be let go before they stop.
+    stuck: RefCell<Vec<i32>>,
+}
+
+impl Process {
+    /// Opens a running process and checks that it can be traced.
+    pub fn open(pid: i32) -> Result<Process, OpenError> {
+        if pid <= 0 {
+            return Err(OpenError::NoProcess { pid });
+        }
+        // SAFETY: no memory is involved.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        if fd < 0 {
+            let source = io::Error::last_os_error();
+            return Err(match source.raw_os_error() {
+                Some(libc::ESRCH) => OpenError::NoProcess { pid },
+                // Linux < 6.9: EINVAL, later ENOENT, for the id of a thread; access::open_memory says it well.
+                Some(libc::EINVAL | libc::ENOENT) => match access::open_memory(pid, euid()) {
+                    Err(e) => e,
+                    Ok(_) => OpenError::Io { pid, source },
+                },
+                _ => OpenError::Io { pid, source },
+            });
+        }
+        // SAFETY: the kernel has just given us this descriptor.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let memory = access::open_memory(pid, euid())?;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
+            .map_err(|source| OpenError::Io { pid, source })?;
+        let start_time = procfs::stat_field(&stat, 22)
+            .and_then(|f| f.parse().ok())
+            .unwrap_or(0);
+        let maps = fs::read(format!("/proc/{pid}/maps"))
+            .map_err(|source| OpenError::Io { pid, source })?;
+        let anchor = parse_maps(&maps).first().map_or(Va(0), |m| m.start);
+        let process = Process(Rc::new(Inner {
+            pid,
+            pidfd,
+            memory,
+            anchor,
+            start_time,
+            gadgets: Cell::new(None),
+            stuck: RefCell::new(Vec::new()),
+        }));
+        if process.is_alive() {
+            Ok(process)
+        } else {
+            Err(OpenError::NoProcess { pid })
+        }
+    }
+
+    /// Process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.0.pid
+    }
+
+    /// Is the process still there (not exited, even if not yet waited for)? Never blocks.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        let mut p = libc::pollfd {
+            fd: self.0.pidfd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid pollfd. A pidfd becomes readable when the process ends (pidfd_open(2)).
+        unsafe { libc::poll(&mut p, 1, 0) == 0 }
+    }
+
+    /// Has the process exited or replaced its program by `execve` since it was opened? All addresses are void then.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        !self.0.memory.is_there(self.0.anchor)
+    }
+
+    /// Fills `buf` from run-time address `at`, or fails as a whole. Works while the target runs.
+    pub fn read(&self, at: Va, buf: &mut [u8]) -> Result<(), MemoryError> {
+        self.0.memory.read(at, buf)
+    }
+
+    /// Reads one value of plain data.
+    pub fn read_pod<T: Pod>(&self, at: Va) -> Result<T, MemoryError> {
+        self.0.memory.read_pod(at)
+    }
+
+    /// Writes `bytes` at `at`, whatever the protection of the page, and reads them back. The target may be running:
+    /// what other threads see in between is the caller's business.
+    pub fn write(&self, at: Va, bytes: &[u8]) -> Result<(), MemoryError> {
+        self.0.memory.write(at, bytes)
+    }
+
+    /// The text of `/proc/PID/maps`.
+    pub fn maps_text(&self) -> io::Result<Vec<u8>> {
+        fs::read(self.path("maps"))
+    }
+
+    /// The mappings, ascending.
+    pub fn maps(&self) -> io::Result<Vec<Mapping>> {
+        Ok(parse_maps(&self.maps_text()?))
+    }
+
+    /// The ids of all threads, ascending.
+    pub fn threads(&self) -> io::Result<Vec<i32>> {
+        procfs::threads(self.pid())
+    }
+
+    /// Path of the executable as the target sees it (in its own mount namespace).
+    pub fn exe(&self) -> io::Result<PathBuf> {
+        fs::read_link(self.path("exe"))
+    }
+
+    /// `/proc/PID/root`: prefix this to a path that the target sees.
+    #[must_use]
+    pub fn root(&self) -> PathBuf {
+        self.path("root")
+    }
+
+    /// Name of the process.
+    pub fn comm(&self) -> io::Result<String> {
+        procfs::comm(self.pid())
+    }
+
+    /// Real user id.
+    pub fn uid(&self) -> io::Result<u32> {
+        let uids = self.status("Uid")?;
+        Ok(uids
+            .split_ascii_whitespace()
+            .next()
+            .and_then(|u| u.parse().ok())
+            .unwrap_or(0))
+    }
+
+    /// When the process began, in clock ticks since boot (field 22 of `/proc/PID/stat`): with the pid it names a
+    /// process for ever.
+    #[must_use]
+    pub fn start_time(&self) -> u64 {
+        self.0.start_time
+    }
+
+    /// Seccomp mode of the main thread: 0 none, 1 strict, 2 filter.
+    pub fn seccomp(&self) -> io::Result<u32> {
+        Ok(self.status("Seccomp")?.parse().unwrap_or(0))
+    }
+
+    /// The same of another thread.
+    pub(crate) fn thread_seccomp(&self, tid: i32) -> io::Result<u32> {
+        let status = fs::read_to_string(self.path("task").join(tid.to_string()).join("status"))?;
+        Ok(procfs::status_field(&status, "Seccomp")
+            .and_then(|m| m.parse().ok())
+            .unwrap_or(0))
+    }
+
+    /// Does the main thread run with a user shadow stack (`x86_Thread_features` of `/proc/PID/status`, Linux 6.6)?
+    pub fn shadow_stack(&self) -> io::Result<bool> {
+        Ok(self
+            .status("x86_Thread_features")?
+            .split_ascii_whitespace()
+            .any(|f| f == "shstk"))
+    }
+
+    /// Stops all threads, waiting up to 2 seconds for each of them.
+    pub fn stop(&self) -> Result<Stopped, StopError> {
+        self.stop_within(Duration::from_secs(2))
+    }
+
+    /// Stops all threads; if one has not stopped after `timeout` (it hangs in the kernel), the others are let go.
+    pub fn stop_within(&self, timeout: Duration) -> Result<Stopped, StopError> {
+        Stopped::stop(self.clone(), timeout)
+    }
+
+    fn status(&self, key: &str) -> io::Result<String> {
+        let status = fs::read_to_string(self.path("status"))?;
+        Ok(procfs::status_field(&status, key).unwrap_or_default())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        Path::new("/proc").join(self.pid().to_string()).join(name)
+    }
+
+    /// Where the target's code has the instructions for remote calls, as found last time.
+    pub(crate) fn gadgets(&self) -> &Cell<Option<Gadgets>> {
+        &self.0.gadgets
+    }
+
+    pub(crate) fn stuck(&self) -> &RefCell<Vec<i32>> {
+        &self.0.stuck
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Threads that hung when we wanted to stop them may have stopped since.
+        for tid in self.stuck.take() {
+            if let Ok(Some(_)) = ptrace::wait(tid, true) {
+                let _ = ptrace::detach(tid, 0);
+            }
+        }
+    }
+}
+
+/// Our effective user id.
+fn euid() -> u32 {
+    // SAFETY: has no arguments and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// May user code execute `rdfsbase` and friends? The kernel says so in bit 1 of `AT_HWCAP2`
+/// (Documentation/arch/x86/x86_64/fsgs.rst).
+#[must_use]
+pub fn fsgsbase() -> bool {
+    // SAFETY: only reads our own auxiliary vector.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & 2 != 0 }
+}

@@ -1,0 +1,126 @@
+//! The little of `/proc/PID` that this crate itself has to understand.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+
+use sidestep_isa::Va;
+
+/// One line of `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: Va,
+    /// First address behind it.
+    pub end: Va,
+    /// Readable.
+    pub read: bool,
+    /// Writable.
+    pub write: bool,
+    /// Executable.
+    pub exec: bool,
+    /// Path, `[name]` or empty.
+    pub name: OsString,
+}
+
+impl Mapping {
+    /// Does the mapping cover `at`?
+    #[must_use]
+    pub fn contains(&self, at: Va) -> bool {
+        self.start <= at && at < self.end
+    }
+}
+
+/// Reads the text of `/proc/PID/maps` (proc(5)); lines that are not understood are left out.
+#[must_use]
+pub fn parse_maps(text: &[u8]) -> Vec<Mapping> {
+    text.split(|b| *b == b'\n').filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<Mapping> {
+    // 00400000-0041f000 r-xp 00002000 08:01 1234   /path with spaces
+    let mut fields = line.splitn(6, |b| *b == b' ');
+    let range = std::str::from_utf8(fields.next()?).ok()?;
+    let (start, end) = range.split_once('-')?;
+    let perms = fields.next()?;
+    let name = fields.nth(3).unwrap_or_default().trim_ascii_start();
+    Some(Mapping {
+        start: Va(u64::from_str_radix(start, 16).ok()?),
+        end: Va(u64::from_str_radix(end, 16).ok()?),
+        read: perms.first() == Some(&b'r'),
+        write: perms.get(1) == Some(&b'w'),
+        exec: perms.get(2) == Some(&b'x'),
+        name: OsString::from_vec(name.to_vec()),
+    })
+}
+
+/// The value behind `key:` in `/proc/PID/status`.
+pub fn status_field(status: &str, key: &str) -> Option<String> {
+    let rest = status
+        .lines()
+        .find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
+    Some(rest.trim().to_owned())
+}
+
+/// Field `n` of `/proc/PID/stat`, counted from 1 as in proc(5); for fields behind the name (n ≥ 3).
+pub fn stat_field(stat: &str, n: usize) -> Option<&str> {
+    // The name may hold blanks and parentheses.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(n.checked_sub(3)?)
+}
+
+/// The state letter of a thread (`R`, `S`, `D`, `Z`…), `None` if it is gone.
+pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    stat_field(&stat, 3)?.chars().next()
+}
+
+/// The name of a thread or process.
+pub fn comm(pid: i32) -> io::Result<String> {
+    let bytes = fs::read(format!("/proc/{pid}/comm"))?;
+    Ok(String::from_utf8_lossy(bytes.trim_ascii_end()).into_owned())
+}
+
+/// The thread ids of a process, ascending.
+pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
+    let mut tids = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+        if let Some(tid) = entry?.file_name().to_str().and_then(|n| n.parse().ok()) {
+            tids.push(tid);
+        }
+    }
+    tids.sort_unstable();
+    Ok(tids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_lines_with_and_without_a_name() {
+        let text = b"00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/a b\n\
+                     7ffd1000-7ffd2000 rw-p 00000000 00:00 0 \n7ffe0000-7ffe2000 rw-p 00000000 00:00 0    [stack]\n";
+        let maps = parse_maps(text);
+        assert_eq!(maps.len(), 3);
+        assert_eq!((maps[0].start, maps[0].end), (Va(0x40_0000), Va(0x45_2000)));
+        assert!(maps[0].exec && !maps[0].write);
+        assert_eq!(maps[0].name, "/usr/bin/a b");
+        assert_eq!(maps[1].name, "");
+        assert_eq!(maps[2].name, "[stack]");
+    }
+
+    #[test]
+    fn stat_fields_behind_an_odd_name() {
+        assert_eq!(stat_field("7 (a) b (c) S 1 7", 3), Some("S"));
+        assert_eq!(stat_field("7 (a) b (c) S 1 7", 4), Some("1"));
+    }
+
+    #[test]
+    fn our_own_maps_hold_this_function() {
+        let text = fs::read("/proc/self/maps").unwrap();
+        let at = Va(our_own_maps_hold_this_function as *const () as u64);
+        assert!(parse_maps(&text).iter().any(|m| m.contains(at) && m.exec));
+    }
+}

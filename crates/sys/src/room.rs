@@ -1,0 +1,120 @@
+//! Where a remote call finds what it needs in the target: room for the frame, and the instructions.
+
+use sidestep_isa::{Len, Va};
+
+use crate::arch::{GADGET_CODE, Gadgets, Regs};
+use crate::process::Process;
+use crate::procfs::Mapping;
+
+/// Left free below the frame, for a signal handler's own frame should we die while the thread stands there.
+const BELOW: u64 = 4096;
+/// Distance kept from every stack pointer: more than any red zone or guard, and callees have not been there lately.
+const FROM_SP: u64 = 16 * 1024;
+/// The end of a mapping must have this many zero bytes before our own gadgets go there.
+const PADDING: usize = 64;
+
+/// An address for `len` bytes of frame, aligned to 64. Never just below a stack pointer: a goroutine's stack is tiny
+/// and its neighbour is the heap. The low end of a thread's stack is used, which nobody has reached if it is far from all
+/// stack pointers or still all zero.
+pub fn for_frame(process: &Process, maps: &[Mapping], threads: &[Regs], len: usize) -> Option<Va> {
+    maps.iter()
+        .enumerate()
+        .filter(|(i, m)| is_stack(maps, *i, m))
+        .find_map(|(_, m)| {
+            let frame = Va((m.start.0 + BELOW).next_multiple_of(64));
+            let end = frame.offset(len as i64);
+            if end > m.end {
+                return None;
+            }
+            let lowest = threads
+                .iter()
+                .map(Regs::sp)
+                .filter(|sp| m.contains(*sp))
+                .min();
+            let far = lowest.is_some_and(|sp| sp.0 >= end.0 + FROM_SP);
+            (far || is_zero(process, frame, len)).then_some(frame)
+        })
+}
+
+/// The main thread's stack, or a private anonymous mapping right above a guard, as thread libraries make them.
+fn is_stack(maps: &[Mapping], i: usize, m: &Mapping) -> bool {
+    if m.name == "[stack]" {
+        return true;
+    }
+    let guarded = i
+        .checked_sub(1)
+        .and_then(|j| maps.get(j))
+        .is_some_and(|below| {
+            below.end == m.start
+                && !below.read
+                && !below.write
+                && !below.exec
+                && below.name.is_empty()
+        });
+    guarded && m.name.is_empty() && m.read && m.write && !m.exec
+}
+
+fn is_zero(process: &Process, at: Va, len: usize) -> bool {
+    let mut buf = vec![0xff; len];
+    process.read(at, &mut buf).is_ok() && buf.iter().all(|b| *b == 0)
+}
+
+/// The gadgets of the target: those of last time, or any in its code.
+pub fn gadgets(process: &Process, maps: &[Mapping]) -> Option<Gadgets> {
+    if let Some(g) = process.gadgets().get().filter(|g| g.check(process)) {
+        return Some(g);
+    }
+    let found = search(process, maps);
+    process.gadgets().set(found);
+    found
+}
+
+fn search(process: &Process, maps: &[Mapping]) -> Option<Gadgets> {
+    const CHUNK: u64 = 256 * 1024;
+    /// So that a pattern across two chunks is seen.
+    const OVERLAP: u64 = 16;
+    let mut found = (None, None);
+    let mut buf = vec![0; (CHUNK + OVERLAP) as usize];
+    // C libraries first: they have both, and are small.
+    let c_library = |m: &Mapping| {
+        let name = m.name.to_string_lossy();
+        name.contains("/libc.") || name.contains("/libc-") || name.contains("/ld-")
+    };
+    let code = |m: &&Mapping| m.exec && m.read;
+    let first = maps.iter().filter(code).filter(|m| c_library(m));
+    let then = maps.iter().filter(code).filter(|m| !c_library(m));
+    for m in first.chain(then) {
+        let mut at = m.start;
+        while at < m.end {
+            let len = (m.end.0 - at.0).min(CHUNK + OVERLAP);
+            let Some(chunk) = buf.get_mut(..len as usize) else {
+                break;
+            };
+            if process.read(at, chunk).is_ok() {
+                Gadgets::search(&mut found, at, chunk);
+            }
+            if let (Some(syscall_ret), Some(sigreturn)) = found {
+                return Some(Gadgets {
+                    syscall_ret,
+                    sigreturn,
+                });
+            }
+            at = at.plus(Len(CHUNK));
+        }
+    }
+    None
+}
+
+/// A place for [`GADGET_CODE`] in the zero padding behind the last code of an executable mapping. The vdso has some
+/// in every process. The page is private to the process when written.
+pub fn for_gadgets(process: &Process, maps: &[Mapping]) -> Option<Va> {
+    let vdso_first = |m: &&Mapping| m.name != "[vdso]";
+    let mut code: Vec<&Mapping> = maps.iter().filter(|m| m.exec && m.read).collect();
+    code.sort_by_key(vdso_first);
+    code.iter()
+        .map(|m| m.end.offset(-(PADDING as i64)))
+        .find_map(|at| {
+            let place = at.offset((PADDING - GADGET_CODE.len().next_multiple_of(16)) as i64);
+            is_zero(process, at, PADDING).then_some(place)
+        })
+}

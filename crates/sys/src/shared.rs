@@ -1,0 +1,191 @@
+//! Memory shared with the target.
+#![allow(unsafe_code, reason = "mmap and munmap")]
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::{self, NonNull};
+
+/// Why the shared memory could not be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum SharedError {
+    /// The descriptor could not be opened.
+    #[error("cannot open descriptor {fd} of process {pid}: {source}; attach again")]
+    Open {
+        /// Process id.
+        pid: i32,
+        /// The target's descriptor.
+        fd: i32,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The file could not be mapped.
+    #[error(
+        "cannot map {len} bytes shared with process {pid}: {source}; check the memory limit (ulimit -v)"
+    )]
+    Map {
+        /// Process id.
+        pid: i32,
+        /// Bytes.
+        len: usize,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// A file of the target (a memfd) mapped readable and writable into the controller. The target may write at any
+/// time and has to be expected to: look at it through atomics only. It stays valid after the end of the target.
+#[derive(Debug)]
+pub struct SharedMap {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl SharedMap {
+    /// Maps the whole file that the target has open as `fd`. The target may close it afterwards.
+    pub fn from_target_fd(pid: i32, fd: i32) -> Result<SharedMap, SharedError> {
+        let open = |source| SharedError::Open { pid, fd, source };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{pid}/fd/{fd}"))
+            .map_err(open)?;
+        let len = file.metadata().map_err(open)?.len() as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours is replaced.
+        let base = unsafe {
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                prot,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        match NonNull::new(base.cast::<u8>()) {
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(SharedMap { base, len }),
+            _ => Err(SharedError::Map {
+                pid,
+                len,
+                source: io::Error::last_os_error(),
+            }),
+        }
+    }
+
+    /// Start of the mapping, page-aligned. Valid for [`SharedMap::len`] bytes as long as `self`.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Is the file empty?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The value at byte offset `at`; `None` if it does not lie inside or is not aligned.
+    #[must_use]
+    pub fn get<T: SharedData>(&self, at: usize) -> Option<&T> {
+        self.slice(at, 1)?.first()
+    }
+
+    /// `n` values in a row from byte offset `at`; `None` if they do not lie inside or are not aligned.
+    #[must_use]
+    pub fn slice<T: SharedData>(&self, at: usize, n: usize) -> Option<&[T]> {
+        // SAFETY: `T: SharedData` allows what `view` asks for.
+        unsafe { self.view(at, n) }
+    }
+
+    /// Like [`SharedMap::slice`] for any type.
+    ///
+    /// # Safety
+    /// As for [`SharedData`].
+    #[must_use]
+    pub unsafe fn view<T>(&self, at: usize, n: usize) -> Option<&[T]> {
+        let end = size_of::<T>().checked_mul(n)?.checked_add(at)?;
+        let start = self.base.as_ptr() as usize + at.min(self.len);
+        if end > self.len || start % align_of::<T>() != 0 {
+            return None;
+        }
+        // SAFETY: in bounds and aligned, mapped as long as `self` is borrowed; the caller answers for the contents.
+        Some(unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at).cast::<T>(), n) })
+    }
+}
+
+impl Drop for SharedMap {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; no borrow of it can be alive.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+// SAFETY: access is through atomics; the mapping belongs to no thread.
+unsafe impl Send for SharedMap {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMap {}
+
+/// Types that may be looked at while another process writes them.
+///
+/// # Safety
+/// All bit patterns are values, and the type consists of atomics and of fields that the target does not change
+/// while they are read.
+pub unsafe trait SharedData {}
+
+// SAFETY: atomics of plain integers.
+unsafe impl SharedData for std::sync::atomic::AtomicU8 {}
+// SAFETY: as above.
+unsafe impl SharedData for std::sync::atomic::AtomicU32 {}
+// SAFETY: as above.
+unsafe impl SharedData for std::sync::atomic::AtomicU64 {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn a_file_is_seen_and_written_through_the_map_within_its_bounds() {
+        let path = std::env::temp_dir().join(format!("sidestep-shared-{}", std::process::id()));
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .unwrap();
+        file.write_all(&[1; 8192]).unwrap();
+        let map = SharedMap::from_target_fd(std::process::id() as i32, file.as_raw_fd()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(map.len(), 8192);
+        map.get::<AtomicU64>(4096)
+            .unwrap()
+            .store(7, Ordering::Relaxed);
+        let mut back = [0; 8];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut back, 4096).unwrap();
+        assert_eq!(u64::from_ne_bytes(back), 7);
+        assert!(map.get::<AtomicU64>(8185).is_none());
+        assert!(map.get::<AtomicU64>(4).is_none());
+        assert!(map.get::<AtomicU64>(usize::MAX - 7).is_none());
+        assert!(map.slice::<AtomicU64>(8, usize::MAX / 2).is_none());
+        assert_eq!(map.slice::<AtomicU64>(0, 1024).unwrap().len(), 1024);
+    }
+
+    #[test]
+    fn a_descriptor_that_is_not_there_is_an_error_of_one_line() {
+        let e = SharedMap::from_target_fd(std::process::id() as i32, 9999).unwrap_err();
+        assert!(
+            e.to_string()
+                .starts_with("cannot open descriptor 9999 of process"),
+            "{e}"
+        );
+    }
+}

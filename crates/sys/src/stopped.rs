@@ -1,0 +1,447 @@
+//! A process whose threads all stand still.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use sidestep_isa::{Len, Va};
+
+use crate::arch::Regs;
+use crate::call::{CallError, Calls};
+use crate::memory::{MemoryError, Pod};
+use crate::process::Process;
+use crate::procfs;
+use crate::ptrace::{self, Event};
+
+/// Why a process could not be stopped, or the state of a thread could not be read or set. The process runs on.
+#[derive(Debug, thiserror::Error)]
+pub enum StopError {
+    /// The process ended.
+    #[error("process {pid} has exited; nothing is left to do")]
+    Exited {
+        /// Process id.
+        pid: i32,
+    },
+    /// A thread hangs in the kernel.
+    #[error(
+        "thread {tid} ({comm}) of process {pid} has not stopped within {timeout:?} (state {state}, {meaning}); try again later"
+    )]
+    Timeout {
+        /// Process id.
+        pid: i32,
+        /// The thread.
+        tid: i32,
+        /// Its name.
+        comm: String,
+        /// Its state letter, as ps shows it.
+        state: char,
+        /// The letter in words.
+        meaning: &'static str,
+        /// How long we have waited.
+        timeout: Duration,
+    },
+    /// Someone else traces the process, or a security module forbids it.
+    #[error(
+        "not permitted to trace thread {tid} of process {pid}: {source}; end any debugger of it, or run as root"
+    )]
+    Denied {
+        /// Process id.
+        pid: i32,
+        /// The thread.
+        tid: i32,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// There is no such stopped thread.
+    #[error("process {pid} has no stopped thread {tid}; it may have been killed, so attach again")]
+    NoThread {
+        /// Process id.
+        pid: i32,
+        /// The thread.
+        tid: i32,
+    },
+    /// Anything else.
+    #[error("cannot {what} thread {tid} of process {pid}: {source}; attach again")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Process id.
+        pid: i32,
+        /// The thread.
+        tid: i32,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// A stopped thread with the registers it had in user code.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    /// Thread id.
+    pub tid: i32,
+    /// Registers. To change them see [`Stopped::set_ip`].
+    pub regs: Regs,
+}
+
+/// A process whose threads all stand still, until [`Stopped::resume`] or drop. Nothing that the program can observe has
+/// changed then but the time (and that `epoll_wait` and its like return EINTR, as at every stop and continue:
+/// signal(7)). If the controller dies the threads go on, too.
+#[derive(Debug)]
+pub struct Stopped {
+    process: Process,
+    threads: Vec<Thread>,
+    timeout: Duration,
+    calls: Calls,
+}
+
+impl Stopped {
+    /// Stops all threads of a running process.
+    pub(crate) fn stop(process: Process, timeout: Duration) -> Result<Stopped, StopError> {
+        // With filters suspended a remote call cannot hit one; if we may not do that, calls look for a free thread.
+        let mut calls = Calls::default();
+        calls.seccomp_suspended = true;
+        let mut stopped = Stopped {
+            process,
+            threads: Vec::new(),
+            timeout,
+            calls,
+        };
+        stopped.catch_threads()?;
+        Ok(stopped)
+    }
+
+    /// Takes over a process whose only thread is traced and in an [`Event::Stop`].
+    pub(crate) fn adopt(process: Process, regs: Regs) -> Stopped {
+        let threads = vec![Thread {
+            tid: process.pid(),
+            regs,
+        }];
+        let timeout = Duration::from_secs(2);
+        Stopped {
+            process,
+            threads,
+            timeout,
+            calls: Calls::default(),
+        }
+    }
+
+    /// Stops the threads that are not yet, until no pass over the list finds a new one: a thread that stands cannot
+    /// make another.
+    pub(crate) fn catch_threads(&mut self) -> Result<(), StopError> {
+        let pid = self.process.pid();
+        loop {
+            let tids = self
+                .process
+                .threads()
+                .map_err(|_| StopError::Exited { pid })?;
+            let mut new = Vec::new();
+            for tid in tids {
+                let known = self.threads.iter().any(|t| t.tid == tid);
+                if !known && self.seize(tid)? {
+                    new.push(tid);
+                }
+            }
+            if !self.process.is_alive() {
+                return Err(StopError::Exited { pid });
+            }
+            if new.is_empty() {
+                break;
+            }
+            let deadline = Instant::now() + self.timeout;
+            for (i, tid) in new.iter().enumerate() {
+                if let Err(e) = self.await_stop(*tid, deadline) {
+                    self.process.stuck().borrow_mut().extend(new.iter().skip(i));
+                    self.release_stuck();
+                    return Err(e);
+                }
+            }
+        }
+        if self.threads.is_empty() {
+            Err(StopError::Exited { pid })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Starts the stop of a thread. `false`: it is gone or going.
+    fn seize(&mut self, tid: i32) -> Result<bool, StopError> {
+        let pid = self.process.pid();
+        let was_stuck = {
+            let mut stuck = self.process.stuck().borrow_mut();
+            let before = stuck.len();
+            stuck.retain(|t| *t != tid);
+            stuck.len() != before
+        };
+        let seized = if was_stuck {
+            Ok(())
+        } else {
+            self.seize_with_options(tid)
+        };
+        match seized.and_then(|()| ptrace::interrupt(tid)) {
+            Ok(()) => Ok(true),
+            Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(false),
+            // EPERM, too, for a thread that is exiting.
+            Err(_) if matches!(procfs::thread_state(pid, tid), None | Some('Z' | 'X')) => Ok(false),
+            Err(source) => Err(StopError::Denied { pid, tid, source }),
+        }
+    }
+
+    fn seize_with_options(&mut self, tid: i32) -> io::Result<()> {
+        if self.calls.seccomp_suspended {
+            let result = ptrace::seize(tid, ptrace::OPTIONS | ptrace::SUSPEND_SECCOMP);
+            // Without the privilege, or without support in the kernel.
+            if !matches!(&result, Err(e) if matches!(e.raw_os_error(), Some(libc::EPERM | libc::EINVAL)))
+            {
+                return result;
+            }
+            ptrace::seize(tid, ptrace::OPTIONS)?;
+            self.calls.seccomp_suspended = false;
+            return Ok(());
+        }
+        ptrace::seize(tid, ptrace::OPTIONS)
+    }
+
+    /// Waits for the stop of a seized thread and notes its registers. A signal that was just about to be delivered
+    /// is, and the thread then stops at the first instruction of the handler.
+    fn await_stop(&mut self, tid: i32, deadline: Instant) -> Result<(), StopError> {
+        let pid = self.process.pid();
+        let io = |what, source| StopError::Io {
+            what,
+            pid,
+            tid,
+            source,
+        };
+        let timeout = self.timeout;
+        loop {
+            let event =
+                wait_until(tid, deadline, || self.reap_killed()).map_err(|e| io("wait for", e))?;
+            let resumed = match event {
+                None => {
+                    let state = procfs::thread_state(pid, tid).unwrap_or('?');
+                    let comm = procfs::comm(tid).unwrap_or_default();
+                    return Err(StopError::Timeout {
+                        pid,
+                        tid,
+                        comm,
+                        state,
+                        meaning: state_meaning(state),
+                        timeout,
+                    });
+                }
+                Some(Event::Stop) => match ptrace::get_regs(tid) {
+                    Ok(raw) => {
+                        self.threads.push(Thread {
+                            tid,
+                            regs: Regs { raw },
+                        });
+                        return Ok(());
+                    }
+                    Err(e) => Err(e),
+                },
+                Some(Event::Exited(_)) => return Ok(()),
+                Some(Event::Signal(signal)) => ptrace::cont(tid, signal),
+                Some(Event::Syscall | Event::Exec | Event::Other) => ptrace::cont(tid, 0),
+            };
+            match resumed {
+                Ok(()) => {}
+                // Killed in the meantime: the next wait says so.
+                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(e) => return Err(io("stop", e)),
+            }
+        }
+    }
+
+    /// Forgets threads that were killed while they stood, and takes their zombies away: an `execve` in another
+    /// thread waits for that.
+    fn reap_killed(&mut self) {
+        self.threads.retain(|t| {
+            !matches!(
+                ptrace::wait(t.tid, true),
+                Ok(Some(Event::Exited(_))) | Err(_)
+            )
+        });
+    }
+
+    fn release_stuck(&self) {
+        // Those that have stopped by now can go; the others stay seized until the process is dropped.
+        self.process
+            .stuck()
+            .borrow_mut()
+            .retain(|tid| match ptrace::wait(*tid, true) {
+                Ok(None) => true,
+                Ok(Some(Event::Signal(signal))) => ptrace::detach(*tid, signal).is_err(),
+                Ok(Some(_)) => ptrace::detach(*tid, 0).is_err(),
+                Err(_) => false,
+            });
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// All threads with the registers with which they will go on.
+    #[must_use]
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// Makes a thread go on at another address. If its registers say [`Regs::restarts`], it stands at a `syscall`
+    /// instruction, and there must be one at `at`, too.
+    pub fn set_ip(&mut self, tid: i32, at: Va) -> Result<(), StopError> {
+        let pid = self.process.pid();
+        if self.calls.thread() == Some(tid) {
+            // Its registers are ours at the moment.
+            self.end_calls()
+                .map_err(|_| StopError::NoThread { pid, tid })?;
+        }
+        let thread = self
+            .threads
+            .iter_mut()
+            .find(|t| t.tid == tid)
+            .ok_or(StopError::NoThread { pid, tid })?;
+        let mut regs = thread.regs;
+        regs.set_ip(at);
+        ptrace::set_regs(tid, &regs.raw).map_err(|source| match source.raw_os_error() {
+            Some(libc::ESRCH) => StopError::NoThread { pid, tid },
+            _ => StopError::Io {
+                what: "set the registers of",
+                pid,
+                tid,
+                source,
+            },
+        })?;
+        thread.regs = regs;
+        Ok(())
+    }
+
+    /// Fills `buf` from run-time address `at`.
+    pub fn read(&self, at: Va, buf: &mut [u8]) -> Result<(), MemoryError> {
+        self.process.read(at, buf)
+    }
+
+    /// Reads one value of plain data.
+    pub fn read_pod<T: Pod>(&self, at: Va) -> Result<T, MemoryError> {
+        self.process.read_pod(at)
+    }
+
+    /// Writes data or text and reads it back; see [`Process::write`].
+    pub fn write(&self, at: Va, bytes: &[u8]) -> Result<(), MemoryError> {
+        self.process.write(at, bytes)
+    }
+
+    /// Lets the target execute a system call and returns its result, or its error as [`CallError::Errno`]. Whatever
+    /// happens, the thread that is used for it ends up as it was. Several calls in a row are cheaper than one each
+    /// time.
+    pub fn call(&mut self, nr: i64, args: [u64; 6]) -> Result<u64, CallError> {
+        self.calls
+            .call(&self.process, &mut self.threads, nr as u64, args)
+    }
+
+    /// From now on frames of remote calls lie in this range of readable and writable memory of the target instead of
+    /// on a stack. The range must outlive this `Stopped`.
+    pub fn use_scratch(&mut self, at: Va, len: Len) -> Result<(), CallError> {
+        self.end_calls()?;
+        self.calls.use_scratch(at, len);
+        Ok(())
+    }
+
+    /// Puts the thread that made remote calls back to where it was.
+    pub(crate) fn end_calls(&mut self) -> Result<(), CallError> {
+        self.calls.end(&self.process)
+    }
+
+    /// Lets all threads go on. A process that was suspended by SIGSTOP stays suspended. An error says that the process
+    /// died, or that a thread could not be put back by us and does it by itself.
+    pub fn resume(mut self) -> Result<(), CallError> {
+        self.let_go()
+    }
+
+    fn let_go(&mut self) -> Result<(), CallError> {
+        let ended = self.end_calls();
+        for thread in self.threads.drain(..) {
+            release(thread.tid);
+        }
+        ended
+    }
+
+    /// Lets all threads but the main one go on.
+    pub(crate) fn release_others(&mut self) {
+        let main = self.process.pid();
+        self.threads.retain(|t| {
+            if t.tid != main {
+                release(t.tid);
+            }
+            t.tid == main
+        });
+    }
+
+    /// The registers of the only thread have been changed by running it.
+    pub(crate) fn set_main_regs(&mut self, regs: Regs) {
+        let main = self.process.pid();
+        if let Some(thread) = self.threads.iter_mut().find(|t| t.tid == main) {
+            thread.regs = regs;
+        }
+    }
+
+    /// Forgets all threads without letting them go on: the main one has ended.
+    pub(crate) fn forget_threads(&mut self) {
+        self.calls = Calls::default();
+        self.threads.clear();
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = self.let_go();
+    }
+}
+
+/// Lets a stopped thread go; takes it away if it was killed.
+fn release(tid: i32) {
+    if ptrace::detach(tid, 0).is_err() {
+        let _ = ptrace::wait(tid, true);
+    }
+}
+
+/// Waits until `deadline`; `None` = nothing came. `meanwhile` is called now and then once it takes long.
+///
+/// There is no wait with a timeout, and a handler for a timer would be the program's, not ours: so look, let others
+/// run, and look again at growing distances.
+pub(crate) fn wait_until(
+    tid: i32,
+    deadline: Instant,
+    mut meanwhile: impl FnMut(),
+) -> io::Result<Option<Event>> {
+    const YIELDS: u32 = 50;
+    const LONGEST: Duration = Duration::from_millis(2);
+    let mut pause = Duration::from_micros(20);
+    for round in 0u32.. {
+        if let Some(event) = ptrace::wait(tid, true)? {
+            return Ok(Some(event));
+        }
+        if round < YIELDS {
+            std::thread::yield_now();
+            continue;
+        }
+        if Instant::now() >= deadline {
+            break;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST);
+        if pause == LONGEST {
+            meanwhile();
+        }
+    }
+    Ok(None)
+}
+
+fn state_meaning(state: char) -> &'static str {
+    match state {
+        'D' => "waiting in the kernel for a device, a network file system or a vfork child",
+        'R' => "running; the machine may be overloaded",
+        'T' | 't' => "stopped by a tracer or signal",
+        'S' | 'I' => "sleeping; its control group may be frozen",
+        _ => "unknown",
+    }
+}
