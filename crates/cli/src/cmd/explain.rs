@@ -12,8 +12,7 @@ use crate::out::sink::Sink;
 pub fn run(flags: &Explain) -> anyhow::Result<ExitCode> {
     let look = &flags.look;
     let pattern = super::parse_place(&flags.pattern, look.regexp, look.pid);
-    let sites: Vec<Explained> =
-        sidestep_engine::explain(&pattern, look.pid, &look.engine.options())?;
+    let sites: Vec<Explained> = sidestep_engine::explain(&pattern, look.pid, &look.engine.options())?;
     let mut sink = Sink::open(look.file.as_deref(), Format::Text, false)?;
     for (index, site) in sites.iter().enumerate() {
         if index > 0 {
@@ -25,9 +24,5 @@ pub fn run(flags: &Explain) -> anyhow::Result<ExitCode> {
     }
     sink.flush()?;
     let possible = sites.iter().any(|site| site.plan.is_ok());
-    Ok(if possible {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if possible { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

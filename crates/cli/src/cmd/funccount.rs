@@ -13,10 +13,7 @@ use crate::out::{json, label, table, time};
 /// Runs the command.
 pub fn run(flags: &Funccount) -> anyhow::Result<ExitCode> {
     let pattern = super::parse_pattern(&flags.pattern, flags.regexp);
-    let request = Request {
-        pattern,
-        action: Action::Count,
-    };
+    let request = Request { pattern, action: Action::Count };
     let job = Job {
         target: &flags.target,
         timing: Some(&flags.timing),
@@ -24,12 +21,8 @@ pub fn run(flags: &Funccount) -> anyhow::Result<ExitCode> {
         engine: &flags.engine,
         requests: &[request],
     };
-    let mut tool = Counter {
-        pattern: &flags.pattern,
-        timestamp: flags.timing.timestamp,
-        labels: Vec::new(),
-        printed: Vec::new(),
-    };
+    let mut tool =
+        Counter { pattern: &flags.pattern, timestamp: flags.timing.timestamp, labels: Vec::new(), printed: Vec::new() };
     watch::run(&job, &mut tool)
 }
 
@@ -51,13 +44,8 @@ impl Counter<'_> {
         sink.gap()?;
         timestamp(self.timestamp, sink)?;
         if sink.json() {
-            let counts = table::sorted(rows)
-                .into_iter()
-                .map(|(label, count)| (label, json::number(count)));
-            sink.line(&json::line(
-                "map",
-                json::object([("@", json::object(counts))]),
-            ))?;
+            let counts = table::sorted(rows).into_iter().map(|(label, count)| (label, json::number(count)));
+            sink.line(&json::line("map", json::object([("@", json::object(counts))])))?;
         } else {
             for line in table::counts(rows) {
                 sink.line(&line)?;
@@ -90,17 +78,12 @@ pub fn tracing(probes: usize, pattern: &str, sink: &mut Sink) -> io::Result<()> 
     if sink.json() {
         return attached(probes, sink);
     }
-    sink.heading(&format!(
-        "Tracing {probes} functions for \"{pattern}\"... Hit Ctrl-C to end."
-    ))
+    sink.heading(&format!("Tracing {probes} functions for \"{pattern}\"... Hit Ctrl-C to end."))
 }
 
 /// bpftrace's first object.
 pub fn attached(probes: usize, sink: &mut Sink) -> io::Result<()> {
-    sink.line(&json::line(
-        "attached_probes",
-        json::object([("probes", probes.to_string())]),
-    ))
+    sink.line(&json::line("attached_probes", json::object([("probes", probes.to_string())])))
 }
 
 /// `-T`.
@@ -108,9 +91,6 @@ pub fn timestamp(wanted: bool, sink: &mut Sink) -> io::Result<()> {
     match (wanted, sink.json()) {
         (false, _) => Ok(()),
         (true, false) => sink.line(&time::now()),
-        (true, true) => sink.line(&json::line(
-            "time",
-            json::string(&format!("{}\n", time::now())),
-        )),
+        (true, true) => sink.line(&json::line("time", json::string(&format!("{}\n", time::now())))),
     }
 }

@@ -15,12 +15,7 @@ use crate::out::{json, label};
 /// Runs the command.
 pub fn run(flags: &Funclatency) -> anyhow::Result<ExitCode> {
     let pattern = super::parse_pattern(&flags.pattern, flags.regexp);
-    let request = Request {
-        pattern,
-        action: Action::Latency {
-            per_function: flags.per_function,
-        },
-    };
+    let request = Request { pattern, action: Action::Latency { per_function: flags.per_function } };
     let job = Job {
         target: &flags.target,
         timing: Some(&flags.timing),
@@ -33,12 +28,7 @@ pub fn run(flags: &Funclatency) -> anyhow::Result<ExitCode> {
         (_, true) => Unit::Millis,
         _ => Unit::Nanos,
     };
-    let mut tool = Timer {
-        flags,
-        unit,
-        functions: Vec::new(),
-        printed: Vec::new(),
-    };
+    let mut tool = Timer { flags, unit, functions: Vec::new(), printed: Vec::new() };
     watch::run(&job, &mut tool)
 }
 
@@ -53,25 +43,15 @@ struct Timer<'a> {
 
 impl Timer<'_> {
     fn print(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
-        let now: Vec<_> = (0..self.functions.len())
-            .map(|probe| session.distribution(probe))
-            .collect();
-        let new: Vec<_> = now
-            .iter()
-            .zip(&self.printed)
-            .map(|(now, before)| distribution::since(now, before))
-            .collect();
+        let now: Vec<_> = (0..self.functions.len()).map(|probe| session.distribution(probe)).collect();
+        let new: Vec<_> = now.iter().zip(&self.printed).map(|(now, before)| distribution::since(now, before)).collect();
         self.printed = now;
         sink.gap()?;
         timestamp(self.flags.timing.timestamp, sink)?;
         if sink.json() {
             return self.print_json(&new, sink);
         }
-        let called = self
-            .functions
-            .iter()
-            .zip(&new)
-            .filter(|(_, new)| new.count > 0);
+        let called = self.functions.iter().zip(&new).filter(|(_, new)| new.count > 0);
         for (index, (function, new)) in called.enumerate() {
             if index > 0 {
                 sink.gap()?;
@@ -94,15 +74,10 @@ impl Timer<'_> {
         let name = format!("@{}", self.unit.label());
         let data = |one: &dyn Fn(&Distribution, Unit) -> String| {
             let values = if self.flags.per_function {
-                let called = self
-                    .functions
-                    .iter()
-                    .zip(new)
-                    .filter(|(_, new)| new.count > 0);
+                let called = self.functions.iter().zip(new).filter(|(_, new)| new.count > 0);
                 json::object(called.map(|(function, new)| (function, one(new, self.unit))))
             } else {
-                new.first()
-                    .map_or_else(|| "[]".to_owned(), |new| one(new, self.unit))
+                new.first().map_or_else(|| "[]".to_owned(), |new| one(new, self.unit))
             };
             json::object([(&name, values)])
         };
@@ -132,16 +107,14 @@ impl Tool for Timer<'_> {
         self.print(session, sink)?;
         sink.heading("\nDetaching...")?;
         sink.flush()?;
-        if self
-            .printed
-            .iter()
-            .all(|distribution| distribution.count == 0)
-        {
+        if self.printed.iter().all(|distribution| distribution.count == 0) {
             sink.note("no call began and returned while the probes were in");
         }
         let dropped = session.returns_dropped();
         if dropped > 0 {
-            sink.warn(&format!("{dropped} calls did not return (longjmp, or the thread ended); they are not in the histogram"));
+            sink.warn(&format!(
+                "{dropped} calls did not return (longjmp, or the thread ended); they are not in the histogram"
+            ));
         }
         Ok(())
     }

@@ -21,10 +21,7 @@ pub fn run(flags: &List) -> anyhow::Result<ExitCode> {
             sink.line(&place(function))?;
             let technique = techniques.get(&(function.object.clone(), function.va));
             let technique = technique.map_or("not examined", String::as_str);
-            sink.line(&format!(
-                "    address {}, size {}, {technique}",
-                function.va, function.size
-            ))?;
+            sink.line(&format!("    address {}, size {}, {technique}", function.va, function.size))?;
             if function.demangled.is_some() {
                 sink.line(&format!("    symbol {}", function.name))?;
             }
@@ -50,20 +47,13 @@ fn place(function: &Listed) -> String {
 
 type Site = (std::path::PathBuf, sidestep_isa::Va);
 
-fn techniques(
-    pattern: &Pattern,
-    pid: Option<i32>,
-    options: &Options,
-) -> anyhow::Result<HashMap<Site, String>> {
+fn techniques(pattern: &Pattern, pid: Option<i32>, options: &Options) -> anyhow::Result<HashMap<Site, String>> {
     let explained = sidestep_engine::explain(pattern, pid, options)?;
     Ok(explained
         .into_iter()
         .map(|site| match site.plan {
             Ok(plan) => ((site.object, plan.asked), plan.technique.to_string()),
-            Err(refusal) => (
-                (site.object, refusal.asked),
-                format!("cannot be probed: {}", refusal.reason),
-            ),
+            Err(refusal) => ((site.object, refusal.asked), format!("cannot be probed: {}", refusal.reason)),
         })
         .collect())
 }
@@ -75,13 +65,8 @@ mod tests {
 
     #[test]
     fn lines_can_be_pasted_back() {
-        let mut function = Listed {
-            object: "/lib/a.so".into(),
-            name: "_Z1fPc".to_owned(),
-            demangled: None,
-            va: Va(16),
-            size: 3,
-        };
+        let mut function =
+            Listed { object: "/lib/a.so".into(), name: "_Z1fPc".to_owned(), demangled: None, va: Va(16), size: 3 };
         assert_eq!(place(&function), "/lib/a.so:_Z1fPc");
         function.demangled = Some("f(char*)".to_owned());
         assert_eq!(place(&function), "/lib/a.so:\"f(char*)\"");

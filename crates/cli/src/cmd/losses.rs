@@ -15,12 +15,7 @@ pub struct Losses {
 
 impl Losses {
     /// Says what is new, one line per probe.
-    pub fn look(
-        &mut self,
-        counts: &[Counts],
-        labels: &[String],
-        sink: &mut Sink,
-    ) -> io::Result<()> {
+    pub fn look(&mut self, counts: &[Counts], labels: &[String], sink: &mut Sink) -> io::Result<()> {
         self.said.resize(counts.len(), Counts::default());
         for ((now, said), label) in counts.iter().zip(&mut self.said).zip(labels) {
             if now.lost > said.lost {
@@ -34,13 +29,7 @@ impl Losses {
             }
             if now.missed > said.missed {
                 let new = now.missed - said.missed;
-                say(
-                    sink,
-                    &format!("Missed {new} hits of {label}"),
-                    "missed_events",
-                    label,
-                    new,
-                )?;
+                say(sink, &format!("Missed {new} hits of {label}"), "missed_events", label, new)?;
             }
             *said = *now;
         }
@@ -67,13 +56,7 @@ fn say(sink: &mut Sink, text: &str, kind: &str, label: &str, events: u64) -> io:
         sink.line(&json::object([
             ("type", json::string(kind)),
             ("count", json::number(events)),
-            (
-                "data",
-                json::object([
-                    ("events", json::number(events)),
-                    ("probe", json::string(label)),
-                ]),
-            ),
+            ("data", json::object([("events", json::number(events)), ("probe", json::string(label))])),
         ]))?;
     }
     Ok(())

@@ -38,8 +38,7 @@ fn is_closed_pipe(error: &io::Error) -> bool {
 
 /// A pattern that was typed, or a usage error (exit status 2).
 fn parse_pattern(text: &str, regexp: bool) -> Pattern {
-    pattern::parse(text, regexp)
-        .unwrap_or_else(|message| usage(ErrorKind::ValueValidation, &message))
+    pattern::parse(text, regexp).unwrap_or_else(|message| usage(ErrorKind::ValueValidation, &message))
 }
 
 /// A pattern for `explain` and `list`: without a process, only an object says where to look.

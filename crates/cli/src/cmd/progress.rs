@@ -17,10 +17,7 @@ impl Line {
     /// Starts the clock. `quiet`: nothing will be shown.
     pub fn new(quiet: bool) -> Line {
         let wanted = !quiet && std::io::stderr().is_terminal();
-        Line {
-            next: wanted.then(|| Instant::now() + PATIENCE),
-            shown: false,
-        }
+        Line { next: wanted.then(|| Instant::now() + PATIENCE), shown: false }
     }
 
     /// Shows how far the attach has come, unless it is too early for it.

@@ -24,15 +24,9 @@ pub fn run(flags: &Trace) -> anyhow::Result<ExitCode> {
     let specs: Result<Vec<_>, _> = flags.specs.iter().map(|text| Spec::parse(text)).collect();
     let specs = specs.unwrap_or_else(|message| super::usage(ErrorKind::ValueValidation, &message));
     let requests: Vec<Request> = specs.iter().map(Spec::request).collect();
-    let job = Job {
-        target: &flags.target,
-        timing: None,
-        output: &flags.output,
-        engine: &flags.engine,
-        requests: &requests,
-    };
-    let since_epoch =
-        i64::try_from(time::realtime()).map_err(|_| anyhow!("the clock is beyond 2262"))?;
+    let job =
+        Job { target: &flags.target, timing: None, output: &flags.output, engine: &flags.engine, requests: &requests };
+    let since_epoch = i64::try_from(time::realtime()).map_err(|_| anyhow!("the clock is beyond 2262"))?;
     let start = time::monotonic();
     let mut tool = Tracer {
         specs,
@@ -77,17 +71,11 @@ impl Tracer {
         let Some(probe) = session.probes().get(record.probe) else {
             return Ok(());
         };
-        let message = self
-            .specs
-            .get(probe.request)
-            .map_or_else(String::new, |spec| spec.message(&record.args));
+        let message = self.specs.get(probe.request).map_or_else(String::new, |spec| spec.message(&record.args));
         let (pid, comm) = (session.pid(), printable(record.comm.as_bytes()));
         let time = self.time_of(record);
         if !sink.json() {
-            let line = format!(
-                "{time:<8} {pid:<7} {:<7} {comm:<15} {:<16} {message}",
-                record.tid, probe.name
-            );
+            let line = format!("{time:<8} {pid:<7} {:<7} {comm:<15} {:<16} {message}", record.tid, probe.name);
             return sink.line(line.trim_end());
         }
         let args = record.args.iter().map(|value| match value {
@@ -116,18 +104,11 @@ impl Tool for Tracer {
         if sink.json() {
             return attached(session.probes().len(), sink);
         }
-        sink.heading(&format!(
-            "{:<8} {:<7} {:<7} {:<15} {:<16} -",
-            "TIME", "PID", "TID", "COMM", "FUNC"
-        ))
+        sink.heading(&format!("{:<8} {:<7} {:<7} {:<15} {:<16} -", "TIME", "PID", "TID", "COMM", "FUNC"))
     }
 
     fn period(&self) -> Duration {
-        if self.busy {
-            Duration::ZERO
-        } else {
-            Duration::from_millis(20)
-        }
+        if self.busy { Duration::ZERO } else { Duration::from_millis(20) }
     }
 
     fn poll(&mut self, session: &mut Session, sink: &mut Sink) -> io::Result<bool> {

@@ -58,29 +58,15 @@ pub fn run(job: &Job, tool: &mut dyn Tool) -> anyhow::Result<ExitCode> {
     let target = job.target.target();
     let is_command = matches!(target, Target::Command(_));
     let signals = Signals::install(is_command)?;
-    let mut sink = Sink::open(
-        job.output.file.as_deref(),
-        job.output.format,
-        job.output.quiet,
-    )?;
+    let mut sink = Sink::open(job.output.file.as_deref(), job.output.format, job.output.quiet)?;
     let mut session = {
         let mut line = progress::Line::new(job.output.quiet);
-        Session::start(
-            target,
-            job.requests,
-            &job.engine.options(),
-            &mut |progress| line.show(progress),
-        )?
+        Session::start(target, job.requests, &job.engine.options(), &mut |progress| line.show(progress))?
     };
-    let mut watch = Watch {
-        labels: label::labels(session.probes()),
-        losses: Losses::default(),
-    };
+    let mut watch = Watch { labels: label::labels(session.probes()), losses: Losses::default() };
     notes(&session, &sink, job.output.verbose);
 
-    let end = watch
-        .probing(job.timing, &mut session, tool, &mut sink, &signals)
-        .unwrap_or_else(End::Output);
+    let end = watch.probing(job.timing, &mut session, tool, &mut sink, &signals).unwrap_or_else(End::Output);
     let detached = session.detach();
     // A second Ctrl-C, while we were busy: the user does not want to wait for results.
     let hurry = matches!(end, End::Signal(_)) && signals.wait(Duration::ZERO).is_some();
@@ -125,9 +111,7 @@ impl Watch {
         tool.heading(session, sink)?;
         sink.flush()?;
         let start = Instant::now();
-        let end = timing
-            .and_then(|timing| timing.duration)
-            .map(|duration| start + duration);
+        let end = timing.and_then(|timing| timing.duration).map(|duration| start + duration);
         let interval = timing.and_then(|timing| timing.interval);
         let mut next_interval = interval.map(|interval| start + interval);
         let mut next_losses = start + LOSS_PERIOD;
@@ -145,9 +129,7 @@ impl Watch {
                 tool.interval(session, sink)?;
                 // From the plan, not from now: intervals do not drift. Those that were slept through are left out.
                 while next_interval.is_some_and(|next| now >= next) {
-                    next_interval = next_interval
-                        .zip(interval)
-                        .map(|(next, interval)| next + interval);
+                    next_interval = next_interval.zip(interval).map(|(next, interval)| next + interval);
                 }
             }
             if now >= next_losses {
@@ -156,9 +138,7 @@ impl Watch {
             }
             sink.flush()?;
             let deadline = [end, next_interval].into_iter().flatten().min();
-            let left = deadline.map_or(Duration::MAX, |deadline| {
-                deadline.saturating_duration_since(Instant::now())
-            });
+            let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
             if let Some(signal) = signals.wait(left.min(tool.period())) {
                 return Ok(End::Signal(signal));
             }
@@ -166,23 +146,18 @@ impl Watch {
     }
 
     /// After the detach: what is still in the rings and maps.
-    fn results(
-        &mut self,
-        end: &End,
-        session: &mut Session,
-        tool: &mut dyn Tool,
-        sink: &mut Sink,
-    ) -> io::Result<()> {
+    fn results(&mut self, end: &End, session: &mut Session, tool: &mut dyn Tool, sink: &mut Sink) -> io::Result<()> {
         tool.poll(session, sink)?;
         tool.end(session, sink)?;
         self.losses.look(&session.counts(), &self.labels, sink)?;
         sink.flush()?;
         match end {
-            End::Target(TargetState::Exited(None)) => {
-                sink.note(&format!("target exited (process {})", session.pid()))
-            }
+            End::Target(TargetState::Exited(None)) => sink.note(&format!("target exited (process {})", session.pid())),
             End::Target(TargetState::Executed) => {
-                sink.note(&format!("process {} runs another program now (execve); the probes went with the old one", session.pid()));
+                sink.note(&format!(
+                    "process {} runs another program now (execve); the probes went with the old one",
+                    session.pid()
+                ));
             }
             _ => {}
         }
@@ -192,13 +167,7 @@ impl Watch {
 
 /// The exit status of a command that we have started; waits for its end. A Ctrl-C in a terminal reaches the command,
 /// too, but a SIGTERM only us, so it is handed on. A signal while we wait ends the waiting: the command goes on alone.
-fn command_status(
-    end: &End,
-    hurry: bool,
-    session: &mut Session,
-    sink: &Sink,
-    signals: &Signals,
-) -> ExitCode {
+fn command_status(end: &End, hurry: bool, session: &mut Session, sink: &Sink, signals: &Signals) -> ExitCode {
     if let End::Signal(libc::SIGTERM) = end {
         signals::send(session.pid(), libc::SIGTERM);
     }
@@ -234,26 +203,14 @@ fn killed(signal: i32) -> ExitCode {
 fn notes(session: &Session, sink: &Sink, verbose: bool) {
     let refused = session.refused();
     if !refused.is_empty() && !verbose {
-        let functions = if refused.len() == 1 {
-            "function"
-        } else {
-            "functions"
-        };
-        sink.note(&format!(
-            "{} {functions} cannot be probed; -v says which and why",
-            refused.len()
-        ));
+        let functions = if refused.len() == 1 { "function" } else { "functions" };
+        sink.note(&format!("{} {functions} cannot be probed; -v says which and why", refused.len()));
     }
     if !verbose {
         return;
     }
     for refused in refused {
-        sink.note(&format!(
-            "{}:{} cannot be probed: {}",
-            refused.object.display(),
-            refused.name,
-            refused.reason
-        ));
+        sink.note(&format!("{}:{} cannot be probed: {}", refused.object.display(), refused.name, refused.reason));
     }
     let mut techniques: Vec<(String, usize)> = Vec::new();
     for probe in session.probes() {
@@ -263,10 +220,7 @@ fn notes(session: &Session, sink: &Sink, verbose: bool) {
             None => techniques.push((name, 1)),
         }
     }
-    let techniques: Vec<_> = techniques
-        .into_iter()
-        .map(|(name, count)| format!("{count} by {name}"))
-        .collect();
+    let techniques: Vec<_> = techniques.into_iter().map(|(name, count)| format!("{count} by {name}")).collect();
     let stats = session.stats();
     sink.note(&format!(
         "{} probes in process {}: {}; planned in {:.1} ms, threads stopped for {:.1} ms, {} bytes of code",

@@ -119,10 +119,7 @@ fn number(chars: &mut Chars) -> Result<Option<usize>, String> {
 impl Conversion {
     /// What follows a `%`.
     fn parse(chars: &mut Chars) -> Result<Conversion, String> {
-        let mut conversion = Conversion {
-            bits: 32,
-            ..Conversion::default()
-        };
+        let mut conversion = Conversion { bits: 32, ..Conversion::default() };
         while let Some(c) = chars.peek() {
             match c {
                 '-' => conversion.left = true,
@@ -141,11 +138,7 @@ impl Conversion {
         match chars.peek() {
             Some('h') => {
                 chars.next();
-                conversion.bits = if chars.next_if_eq(&'h').is_some() {
-                    8
-                } else {
-                    16
-                };
+                conversion.bits = if chars.next_if_eq(&'h').is_some() { 8 } else { 16 };
             }
             Some('l') => {
                 chars.next();
@@ -162,14 +155,10 @@ impl Conversion {
             Some('i') => 'd',
             Some(c @ ('d' | 'o' | 'u' | 'x' | 'X' | 'c' | 's' | 'p')) => c,
             Some(c) => {
-                return Err(format!(
-                    "unknown conversion %{c} in the format; there are d i o u x X c s p and %%"
-                ));
+                return Err(format!("unknown conversion %{c} in the format; there are d i o u x X c s p and %%"));
             }
             None => {
-                return Err(
-                    "the format ends inside a conversion; write %% for a percent sign".to_owned(),
-                );
+                return Err("the format ends inside a conversion; write %% for a percent sign".to_owned());
             }
         };
         if conversion.kind == 'p' {
@@ -227,27 +216,16 @@ impl Conversion {
         match self.precision {
             // No digits at all for 0 with precision 0.
             Some(0) if unsigned == 0 && self.kind != 'p' => {
-                digits = if self.kind == 'o' && self.alternate {
-                    "0".to_owned()
-                } else {
-                    String::new()
-                };
+                digits = if self.kind == 'o' && self.alternate { "0".to_owned() } else { String::new() };
             }
-            Some(precision) => {
-                digits = format!(
-                    "{}{digits}",
-                    "0".repeat(precision.saturating_sub(digits.len()))
-                )
-            }
+            Some(precision) => digits = format!("{}{digits}", "0".repeat(precision.saturating_sub(digits.len()))),
             None => {}
         }
         self.pad(prefix, &digits, self.zero && self.precision.is_none(), out);
     }
 
     fn pad(&self, prefix: &str, body: &str, zeros: bool, out: &mut String) {
-        let missing = self
-            .width
-            .saturating_sub(prefix.len() + body.chars().count());
+        let missing = self.width.saturating_sub(prefix.len() + body.chars().count());
         if self.left {
             out.extend([prefix, body]);
             out.extend(std::iter::repeat_n(' ', missing));
@@ -321,11 +299,7 @@ mod tests {
                     .output()
                     .unwrap();
                 let expected = String::from_utf8(output.stdout).unwrap();
-                assert_eq!(
-                    render(format, &[Value::Int(value as u64)]),
-                    expected,
-                    "{format} of {value}"
-                );
+                assert_eq!(render(format, &[Value::Int(value as u64)]), expected, "{format} of {value}");
             }
         }
     }
@@ -347,11 +321,7 @@ mod tests {
             ("%c", 65, "A"),
             ("%c", 10, "\\n"),
         ] {
-            assert_eq!(
-                render(format, &[Value::Int(value as u64)]),
-                expected,
-                "{format}"
-            );
+            assert_eq!(render(format, &[Value::Int(value as u64)]), expected, "{format}");
         }
     }
 
@@ -359,35 +329,17 @@ mod tests {
     fn strings() {
         let abc = Value::Str(b"abcdef".to_vec());
         assert_eq!(
-            render(
-                "[%10s] [%-10s] [%.3s] [%s]",
-                &[abc.clone(), abc.clone(), abc.clone(), abc]
-            ),
+            render("[%10s] [%-10s] [%.3s] [%s]", &[abc.clone(), abc.clone(), abc.clone(), abc]),
             "[    abcdef] [abcdef    ] [abc] [abcdef]"
         );
-        assert_eq!(
-            render("%s|%s", &[Value::Fault(0), Value::Fault(16)]),
-            "(null)|(0x10: unreadable)"
-        );
-        assert_eq!(
-            render("%s", &[Value::Str(b"a\nb\x1b[2J\xff\xc3\xa4".to_vec())]),
-            "a\\nb\\x1b[2J\u{fffd}\u{e4}"
-        );
+        assert_eq!(render("%s|%s", &[Value::Fault(0), Value::Fault(16)]), "(null)|(0x10: unreadable)");
+        assert_eq!(render("%s", &[Value::Str(b"a\nb\x1b[2J\xff\xc3\xa4".to_vec())]), "a\\nb\\x1b[2J\u{fffd}\u{e4}");
     }
 
     #[test]
     fn text_and_escapes() {
-        assert_eq!(
-            render(r#"100%% \"x\"\t%d"#, &[Value::Int(7)]),
-            "100% \"x\"\t7"
-        );
-        assert_eq!(
-            Format::parse("%d %s %lx")
-                .unwrap()
-                .strings()
-                .collect::<Vec<_>>(),
-            [false, true, false]
-        );
+        assert_eq!(render(r#"100%% \"x\"\t%d"#, &[Value::Int(7)]), "100% \"x\"\t7");
+        assert_eq!(Format::parse("%d %s %lx").unwrap().strings().collect::<Vec<_>>(), [false, true, false]);
         for bad in ["%", "%y", "%5", "\\", "\\q", "%99999d", "%*d", "%f"] {
             assert!(Format::parse(bad).is_err(), "{bad}");
         }

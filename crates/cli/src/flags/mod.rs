@@ -267,18 +267,12 @@ impl TargetFlags {
 impl EngineFlags {
     /// The same for the engine.
     pub fn options(&self) -> Options {
-        Options {
-            no_optimize: self.no_optimize,
-            debug_dirs: self.debuginfo.clone(),
-            ..Options::default()
-        }
+        Options { no_optimize: self.no_optimize, debug_dirs: self.debuginfo.clone(), ..Options::default() }
     }
 }
 
 fn target_group() -> ArgGroup {
-    ArgGroup::new("target")
-        .args(["pid", "cmd", "command"])
-        .required(true)
+    ArgGroup::new("target").args(["pid", "cmd", "command"]).required(true)
 }
 
 fn parse_pid(text: &str) -> Result<i32, String> {
@@ -292,20 +286,14 @@ fn parse_pid(text: &str) -> Result<i32, String> {
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     // A year is more than anybody waits, and keeps every deadline representable.
     match text.parse::<f64>() {
-        Ok(seconds) if (0.001..=31_536_000.0).contains(&seconds) => {
-            Ok(Duration::from_secs_f64(seconds))
-        }
+        Ok(seconds) if (0.001..=31_536_000.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("expected seconds, for example 1 or 0.5".to_owned()),
     }
 }
 
 fn parse_words(text: &str) -> Result<words::Words, String> {
     let words = words::split(text)?;
-    if words.is_empty() {
-        Err("the command is empty".to_owned())
-    } else {
-        Ok(words::Words(words))
-    }
+    if words.is_empty() { Err("the command is empty".to_owned()) } else { Ok(words::Words(words)) }
 }
 
 #[cfg(test)]
@@ -314,9 +302,7 @@ mod tests {
     use clap::{CommandFactory, error::ErrorKind};
 
     fn parse(args: &[&str]) -> Result<Command, ErrorKind> {
-        Cli::try_parse_from([&["sidestep"], args].concat())
-            .map(|cli| cli.command)
-            .map_err(|e| e.kind())
+        Cli::try_parse_from([&["sidestep"], args].concat()).map(|cli| cli.command).map_err(|e| e.kind())
     }
 
     #[test]
@@ -326,80 +312,46 @@ mod tests {
 
     #[test]
     fn command_behind_dashes_keeps_its_flags() {
-        let Ok(Command::Funccount(flags)) = parse(&[
-            "funccount",
-            "-i",
-            "0.5",
-            "libc:malloc",
-            "--",
-            "grep",
-            "-c",
-            "7",
-        ]) else {
+        let Ok(Command::Funccount(flags)) = parse(&["funccount", "-i", "0.5", "libc:malloc", "--", "grep", "-c", "7"])
+        else {
             panic!("not parsed");
         };
         assert_eq!(flags.timing.interval, Some(Duration::from_millis(500)));
-        let Target::Command(command) = flags.target.target() else {
-            panic!("no command")
-        };
+        let Target::Command(command) = flags.target.target() else { panic!("no command") };
         assert_eq!(command, ["grep", "-c", "7"]);
     }
 
     #[test]
     fn command_in_one_word_is_split() {
-        let Ok(Command::Trace(flags)) =
-            parse(&["trace", "-c", "sh -c 'exit 3'", "libc:open", "libc:read"])
-        else {
+        let Ok(Command::Trace(flags)) = parse(&["trace", "-c", "sh -c 'exit 3'", "libc:open", "libc:read"]) else {
             panic!("not parsed");
         };
         assert_eq!(flags.specs, ["libc:open", "libc:read"]);
-        let Target::Command(command) = flags.target.target() else {
-            panic!("no command")
-        };
+        let Target::Command(command) = flags.target.target() else { panic!("no command") };
         assert_eq!(command, ["sh", "-c", "exit 3"]);
     }
 
     #[test]
     fn exactly_one_target() {
-        assert_eq!(
-            parse(&["funccount", "f"]).err(),
-            Some(ErrorKind::MissingRequiredArgument)
-        );
-        assert_eq!(
-            parse(&["funccount", "-p", "1", "f", "--", "ls"]).err(),
-            Some(ErrorKind::ArgumentConflict)
-        );
-        assert_eq!(
-            parse(&["funccount", "-p", "1", "-c", "ls", "f"]).err(),
-            Some(ErrorKind::ArgumentConflict)
-        );
+        assert_eq!(parse(&["funccount", "f"]).err(), Some(ErrorKind::MissingRequiredArgument));
+        assert_eq!(parse(&["funccount", "-p", "1", "f", "--", "ls"]).err(), Some(ErrorKind::ArgumentConflict));
+        assert_eq!(parse(&["funccount", "-p", "1", "-c", "ls", "f"]).err(), Some(ErrorKind::ArgumentConflict));
     }
 
     #[test]
     fn combined_short_flags_as_in_bcc() {
-        let Ok(Command::Funclatency(flags)) = parse(&["funclatency", "-mTi", "5", "-p", "1", "f"])
-        else {
+        let Ok(Command::Funclatency(flags)) = parse(&["funclatency", "-mTi", "5", "-p", "1", "f"]) else {
             panic!("not parsed");
         };
         assert!(flags.milliseconds && flags.timing.timestamp);
         assert_eq!(flags.timing.interval, Some(Duration::from_secs(5)));
-        assert_eq!(
-            parse(&["funclatency", "-um", "-p", "1", "f"]).err(),
-            Some(ErrorKind::ArgumentConflict)
-        );
+        assert_eq!(parse(&["funclatency", "-um", "-p", "1", "f"]).err(), Some(ErrorKind::ArgumentConflict));
     }
 
     #[test]
     fn numbers_are_checked() {
-        assert_eq!(
-            parse_pid("a1111"),
-            Err("Failed to parse pid: invalid integer: a1111".to_owned())
-        );
-        assert!(
-            parse_pid("0").is_err()
-                && parse_pid("-5").is_err()
-                && parse_pid("99999999999").is_err()
-        );
+        assert_eq!(parse_pid("a1111"), Err("Failed to parse pid: invalid integer: a1111".to_owned()));
+        assert!(parse_pid("0").is_err() && parse_pid("-5").is_err() && parse_pid("99999999999").is_err());
         assert_eq!(parse_pid("42"), Ok(42));
         for bad in ["0", "-1", "nan", "inf", "x", "", "1e300"] {
             assert!(parse_seconds(bad).is_err(), "{bad}");

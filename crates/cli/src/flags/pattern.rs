@@ -15,30 +15,16 @@ pub fn parse(text: &str, regexp: bool) -> Result<Pattern, String> {
     let (object, func) = split_object(place.trim_start_matches(':'));
     let object = object.map(str::to_owned);
     if func.is_empty() {
-        return Err(format!(
-            "\"{text}\" names no function; expected [OBJECT:]FUNC, for example libc:malloc"
-        ));
+        return Err(format!("\"{text}\" names no function; expected [OBJECT:]FUNC, for example libc:malloc"));
     }
-    let func = if regexp {
-        FuncPattern::Regex(func.to_owned())
-    } else {
-        parse_func(func)?
-    };
-    Ok(Pattern {
-        text: text.to_owned(),
-        object,
-        func,
-    })
+    let func = if regexp { FuncPattern::Regex(func.to_owned()) } else { parse_func(func)? };
+    Ok(Pattern { text: text.to_owned(), object, func })
 }
 
 /// A name as it must be typed to match itself and nothing else.
 pub fn quote(name: &str) -> String {
     let plain = parse_func(name) == Ok(FuncPattern::Name(name.to_owned()));
-    if plain && !name.contains(['*', '?', '[', ' ', '(', '"']) {
-        name.to_owned()
-    } else {
-        format!("\"{name}\"")
-    }
+    if plain && !name.contains(['*', '?', '[', ' ', '(', '"']) { name.to_owned() } else { format!("\"{name}\"") }
 }
 
 /// At the first colon that is not one of a pair, outside quotes.
@@ -60,9 +46,7 @@ fn parse_func(func: &str) -> Result<FuncPattern, String> {
     if let Some(rest) = func.strip_prefix('"') {
         return match rest.strip_suffix('"') {
             Some(name) if !name.is_empty() => Ok(FuncPattern::Name(escape_glob(name))),
-            _ => Err(format!(
-                "the quotes of {func} are not closed or hold nothing"
-            )),
+            _ => Err(format!("the quotes of {func} are not closed or hold nothing")),
         };
     }
     if let Some(digits) = func.strip_prefix("0x") {
@@ -80,9 +64,7 @@ fn parse_func(func: &str) -> Result<FuncPattern, String> {
             };
             return match number {
                 Ok(offset) => Ok(FuncPattern::Offset(symbol.to_owned(), offset)),
-                Err(_) => Err(format!(
-                    "\"{offset}\" is no offset; expected a number like 0x1c"
-                )),
+                Err(_) => Err(format!("\"{offset}\" is no offset; expected a number like 0x1c")),
             };
         }
     }
@@ -122,16 +104,8 @@ mod tests {
             ("malloc", None, "malloc"),
             ("libc:malloc", Some("libc"), "malloc"),
             ("c:str*", Some("c"), "str*"),
-            (
-                "/usr/lib/libssl.so.3:SSL_read",
-                Some("/usr/lib/libssl.so.3"),
-                "SSL_read",
-            ),
-            (
-                "./a.out:ns::Class::method",
-                Some("./a.out"),
-                "ns::Class::method",
-            ),
+            ("/usr/lib/libssl.so.3:SSL_read", Some("/usr/lib/libssl.so.3"), "SSL_read"),
+            ("./a.out:ns::Class::method", Some("./a.out"), "ns::Class::method"),
             ("std::string::append", None, "std::string::append"),
             ("core::fmt::*", None, "core::fmt::*"),
             (":main", None, "main"),
@@ -141,38 +115,16 @@ mod tests {
             ("p::malloc", None, "p::malloc"),
             ("./t:operator+", Some("./t"), "operator+"),
         ] {
-            assert_eq!(
-                func(text),
-                (object.map(str::to_owned), name(function)),
-                "{text}"
-            );
+            assert_eq!(func(text), (object.map(str::to_owned), name(function)), "{text}");
         }
     }
 
     #[test]
     fn addresses_and_offsets() {
-        assert_eq!(
-            func("./a:0x1040"),
-            (Some("./a".to_owned()), FuncPattern::Addr(Va(0x1040)))
-        );
-        assert_eq!(
-            func("main+0x1c").1,
-            FuncPattern::Offset("main".to_owned(), 0x1c)
-        );
-        assert_eq!(
-            func("main+28").1,
-            FuncPattern::Offset("main".to_owned(), 28)
-        );
-        for bad in [
-            "libc:",
-            "",
-            "0xfoo",
-            "main+0xz",
-            "main+1f",
-            "0x11112222333344445",
-            "libc:\"",
-            "libc:\"\"",
-        ] {
+        assert_eq!(func("./a:0x1040"), (Some("./a".to_owned()), FuncPattern::Addr(Va(0x1040))));
+        assert_eq!(func("main+0x1c").1, FuncPattern::Offset("main".to_owned(), 0x1c));
+        assert_eq!(func("main+28").1, FuncPattern::Offset("main".to_owned(), 28));
+        for bad in ["libc:", "", "0xfoo", "main+0xz", "main+1f", "0x11112222333344445", "libc:\"", "libc:\"\""] {
             assert!(parse(bad, false).is_err(), "{bad}");
         }
     }
@@ -185,19 +137,10 @@ mod tests {
 
     #[test]
     fn quoted_names_are_read_back_as_names() {
-        for text in [
-            "malloc",
-            "ns::f",
-            "operator+",
-            "f(char const*)",
-            "operator new[](unsigned long)",
-            "f+0x1",
-            "0x12",
-        ] {
+        for text in ["malloc", "ns::f", "operator+", "f(char const*)", "operator new[](unsigned long)", "f+0x1", "0x12"]
+        {
             let typed = format!("/lib/x.so:{}", quote(text));
-            let (object, FuncPattern::Name(read)) = func(&typed) else {
-                panic!("{typed} is no name")
-            };
+            let (object, FuncPattern::Name(read)) = func(&typed) else { panic!("{typed} is no name") };
             assert_eq!(object.as_deref(), Some("/lib/x.so"));
             assert_eq!(read, escape_glob(text));
         }
@@ -208,9 +151,6 @@ mod tests {
     fn regular_expressions_are_left_alone() {
         let pattern = parse("c:^(read|write)$", true).unwrap();
         assert_eq!(pattern.object.as_deref(), Some("c"));
-        assert_eq!(
-            pattern.func,
-            FuncPattern::Regex("^(read|write)$".to_owned())
-        );
+        assert_eq!(pattern.func, FuncPattern::Regex("^(read|write)$".to_owned()));
     }
 }

@@ -33,24 +33,14 @@ impl Spec {
             Some(("p", rest)) if !rest.starts_with(':') => (false, rest),
             Some(("r", rest)) => (true, rest),
             Some(("t" | "u", rest)) if rest.contains(':') => {
-                return Err(
-                    "tracepoints and USDT probes are not supported, only functions".to_owned(),
-                );
+                return Err("tracepoints and USDT probes are not supported, only functions".to_owned());
             }
             _ => (false, text),
         };
         let (place, rest) = split_place(place)?;
-        let pattern = Pattern {
-            text: text[..text.len() - rest.len()].trim().to_owned(),
-            ..pattern::parse(place, false)?
-        };
-        let mut spec = Spec {
-            pattern,
-            at_return,
-            format: None,
-            args: Vec::new(),
-            values: Vec::new(),
-        };
+        let pattern =
+            Pattern { text: text[..text.len() - rest.len()].trim().to_owned(), ..pattern::parse(place, false)? };
+        let mut spec = Spec { pattern, at_return, format: None, args: Vec::new(), values: Vec::new() };
         let rest = rest.trim_start();
         if rest.is_empty() {
             return Ok(spec);
@@ -63,22 +53,11 @@ impl Spec {
         let values = split_values(rest)?;
         let strings: Vec<bool> = format.strings().collect();
         if strings.len() != values.len() {
-            return Err(format!(
-                "the format takes {}, but {} given",
-                plural(strings.len()),
-                are(values.len())
-            ));
+            return Err(format!("the format takes {}, but {} given", plural(strings.len()), are(values.len())));
         }
         for (value, string) in values.into_iter().zip(strings) {
-            let arg = Arg {
-                index: spec.parse_value(value)?,
-                string,
-            };
-            let index = spec
-                .args
-                .iter()
-                .position(|known| *known == arg)
-                .unwrap_or(spec.args.len());
+            let arg = Arg { index: spec.parse_value(value)?, string };
+            let index = spec.args.iter().position(|known| *known == arg).unwrap_or(spec.args.len());
             if index == spec.args.len() {
                 spec.args.push(arg);
             }
@@ -92,32 +71,20 @@ impl Spec {
     }
 
     fn parse_value(&self, text: &str) -> Result<Option<u32>, String> {
-        let index = text
-            .strip_prefix("arg")
-            .and_then(|digits| digits.parse::<u32>().ok());
+        let index = text.strip_prefix("arg").and_then(|digits| digits.parse::<u32>().ok());
         match (text, index, self.at_return) {
             ("retval", _, true) => Ok(None),
-            ("retval", _, false) => {
-                Err("retval is there at the return only; write r: in front".to_owned())
-            }
+            ("retval", _, false) => Err("retval is there at the return only; write r: in front".to_owned()),
             (_, Some(_), true) => Err(format!("{text} is gone at the return; there is retval")),
             (_, Some(index), false) if index <= ARG_LAST => Ok(Some(index)),
-            _ => Err(format!(
-                "\"{text}\" is no value; there are arg0 ... arg{ARG_LAST} and retval"
-            )),
+            _ => Err(format!("\"{text}\" is no value; there are arg0 ... arg{ARG_LAST} and retval")),
         }
     }
 
     /// The same for the engine.
     pub fn request(&self) -> Request {
-        let action = Action::Record {
-            at_return: self.at_return,
-            args: self.args.clone(),
-        };
-        Request {
-            pattern: self.pattern.clone(),
-            action,
-        }
+        let action = Action::Record { at_return: self.at_return, args: self.args.clone() };
+        Request { pattern: self.pattern.clone(), action }
     }
 
     /// The message for a record's arguments.
@@ -130,19 +97,11 @@ impl Spec {
 }
 
 fn plural(n: usize) -> String {
-    if n == 1 {
-        "1 value".to_owned()
-    } else {
-        format!("{n} values")
-    }
+    if n == 1 { "1 value".to_owned() } else { format!("{n} values") }
 }
 
 fn are(n: usize) -> String {
-    if n == 1 {
-        "1 is".to_owned()
-    } else {
-        format!("{n} are")
-    }
+    if n == 1 { "1 is".to_owned() } else { format!("{n} are") }
 }
 
 /// `[OBJECT:]FUNC` and what follows it; a signature in parentheses is dropped. A name with parentheses or blanks of
@@ -155,9 +114,7 @@ fn split_place(text: &str) -> Result<(&str, &str), String> {
             return Ok(text.split_at(quote + close + 2));
         }
     }
-    let end = text
-        .find(|c: char| c.is_whitespace() || c == '(')
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| c.is_whitespace() || c == '(').unwrap_or(text.len());
     let (place, rest) = text.split_at(end);
     if !rest.starts_with('(') {
         return Ok((place, rest));
@@ -178,9 +135,7 @@ fn split_place(text: &str) -> Result<(&str, &str), String> {
 
 /// The text between the quotes, and what follows them.
 fn split_quoted(text: &str) -> Result<(&str, &str), String> {
-    let inner = text
-        .strip_prefix('"')
-        .ok_or_else(|| format!("expected a format in double quotes, found {text}"))?;
+    let inner = text.strip_prefix('"').ok_or_else(|| format!("expected a format in double quotes, found {text}"))?;
     let mut escaped = false;
     for (at, c) in inner.char_indices() {
         match c {
@@ -199,9 +154,7 @@ fn split_values(text: &str) -> Result<Vec<&str>, String> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    let values = text
-        .strip_prefix(',')
-        .ok_or_else(|| format!("expected a comma behind the format, found {text}"))?;
+    let values = text.strip_prefix(',').ok_or_else(|| format!("expected a comma behind the format, found {text}"))?;
     Ok(values.split(',').map(str::trim).collect())
 }
 
@@ -215,10 +168,7 @@ mod tests {
     }
 
     fn arg(index: u32, string: bool) -> Arg {
-        Arg {
-            index: Some(index),
-            string,
-        }
+        Arg { index: Some(index), string }
     }
 
     #[test]
@@ -226,41 +176,17 @@ mod tests {
         let spec = Spec::parse(r#"libc:open "%s %d", arg0, arg1"#).unwrap();
         assert_eq!(spec.pattern.text, "libc:open");
         assert_eq!(spec.pattern.object.as_deref(), Some("libc"));
-        let Action::Record {
-            at_return: false,
-            args,
-        } = spec.request().action
-        else {
-            panic!("no entry record")
-        };
+        let Action::Record { at_return: false, args } = spec.request().action else { panic!("no entry record") };
         assert_eq!(args, [arg(0, true), arg(1, false)]);
-        assert_eq!(
-            spec.message(&[Value::Str(b"/etc/passwd".to_vec()), Value::Int(0o100)]),
-            "/etc/passwd 64"
-        );
+        assert_eq!(spec.message(&[Value::Str(b"/etc/passwd".to_vec()), Value::Int(0o100)]), "/etc/passwd 64");
     }
 
     #[test]
     fn return_with_value() {
-        for text in [
-            r#"r:libc:read "= %ld", retval"#,
-            r#"  r:libc:read(int, void *)   "= %ld",retval "#,
-        ] {
+        for text in [r#"r:libc:read "= %ld", retval"#, r#"  r:libc:read(int, void *)   "= %ld",retval "#] {
             let spec = Spec::parse(text).unwrap();
-            let Action::Record {
-                at_return: true,
-                args,
-            } = spec.request().action
-            else {
-                panic!("no return record")
-            };
-            assert_eq!(
-                args,
-                [Arg {
-                    index: None,
-                    string: false
-                }]
-            );
+            let Action::Record { at_return: true, args } = spec.request().action else { panic!("no return record") };
+            assert_eq!(args, [Arg { index: None, string: false }]);
             assert_eq!(spec.pattern.func, FuncPattern::Name("read".to_owned()));
             assert_eq!(spec.message(&[Value::Int(u64::MAX)]), "= -1");
         }
@@ -310,9 +236,7 @@ mod tests {
         assert!(error("f(int").contains("not closed"));
         assert!(error("f arg0").contains("double quotes"));
         assert!(error("u:c:probe").contains("USDT"));
-        assert!(
-            error(r#"f "%d%d%d%d%d%d%d",arg0,arg1,arg2,arg3,arg4,arg5,arg6"#).contains("at most 6")
-        );
+        assert!(error(r#"f "%d%d%d%d%d%d%d",arg0,arg1,arg2,arg3,arg4,arg5,arg6"#).contains("at most 6"));
         assert!(error("").contains("names no function"));
     }
 }

@@ -72,11 +72,7 @@ mod tests {
             "ü 'ß x'",
         ] {
             let script = format!("for w in {line}\ndo printf '%s\\0' \"$w\"\ndone");
-            let output = std::process::Command::new("sh")
-                .arg("-c")
-                .arg(script)
-                .output()
-                .unwrap();
+            let output = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
             let text = String::from_utf8(output.stdout).unwrap();
             let mut expected: Vec<_> = text.split('\0').collect();
             expected.pop();

@@ -40,18 +40,12 @@ pub fn since(now: &Distribution, before: &Distribution) -> Distribution {
     let mut buckets = Vec::new();
     for &(low, high, count) in &now.buckets {
         while old.next_if(|bucket| bucket.0 < low).is_some() {}
-        let known = old
-            .next_if(|bucket| bucket.0 == low)
-            .map_or(0, |bucket| bucket.2);
+        let known = old.next_if(|bucket| bucket.0 == low).map_or(0, |bucket| bucket.2);
         if count > known {
             buckets.push((low, high, count - known));
         }
     }
-    Distribution {
-        buckets,
-        sum: now.sum.saturating_sub(before.sum),
-        count: now.count.saturating_sub(before.count),
-    }
+    Distribution { buckets, sum: now.sum.saturating_sub(before.sum), count: now.count.saturating_sub(before.count) }
 }
 
 /// Index 1 is 0 and 1, index i above it 2^(i-1) to 2^i - 1, as bcc's `bpf_log2l` has it. A fine bucket that a
@@ -93,9 +87,7 @@ pub fn histogram(distribution: &Distribution, unit: Unit) -> Vec<String> {
     for (index, &count) in rows.iter().enumerate().skip(1) {
         let (low, high) = bounds(index);
         let bar = "*".repeat((stars as u128 * u128::from(count) / u128::from(most)) as usize);
-        lines.push(format!(
-            "{low:>number$} -> {high:<number$} : {count:<8} |{bar:<stars$}|"
-        ));
+        lines.push(format!("{low:>number$} -> {high:<number$} : {count:<8} |{bar:<stars$}|"));
     }
     lines
 }
@@ -112,11 +104,7 @@ pub fn summary(distribution: &Distribution, unit: Unit) -> Vec<String> {
     let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|q| {
         let value = quantile(distribution, q);
         // A whole unit is too coarse for a quantile in milliseconds.
-        if unit == Unit::Nanos {
-            format!("{value:.0}")
-        } else {
-            format!("{:.3}", value / unit.nanos() as f64)
-        }
+        if unit == Unit::Nanos { format!("{value:.0}") } else { format!("{:.3}", value / unit.nanos() as f64) }
     });
     vec![
         format!("avg = {average} {label}, total: {total} {label}, count: {count}"),
@@ -144,17 +132,10 @@ pub fn quantile(distribution: &Distribution, q: f64) -> f64 {
 /// `[{"min": 4, "max": 7, "count": 1}, ...]`, from the first to the last row that is not empty.
 pub fn histogram_json(distribution: &Distribution, unit: Unit) -> String {
     let rows = rows(distribution, unit);
-    let first = rows
-        .iter()
-        .position(|&count| count > 0)
-        .unwrap_or(rows.len());
+    let first = rows.iter().position(|&count| count > 0).unwrap_or(rows.len());
     json::array(rows.iter().enumerate().skip(first).map(|(index, &count)| {
         let (min, max) = bounds(index);
-        json::object([
-            ("min", json::number(min)),
-            ("max", json::number(max)),
-            ("count", json::number(count)),
-        ])
+        json::object([("min", json::number(min)), ("max", json::number(max)), ("count", json::number(count))])
     }))
 }
 
@@ -163,17 +144,11 @@ pub fn summary_json(distribution: &Distribution, unit: Unit) -> String {
     let Distribution { sum, count, .. } = *distribution;
     let mut members = vec![
         ("count", json::number(count)),
-        (
-            "average",
-            json::number(sum.checked_div(count).unwrap_or(0) / unit.nanos()),
-        ),
+        ("average", json::number(sum.checked_div(count).unwrap_or(0) / unit.nanos())),
         ("total", json::number(sum / unit.nanos())),
     ];
     for (name, q) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
-        members.push((
-            name,
-            format!("{:.3}", quantile(distribution, q) / unit.nanos() as f64),
-        ));
+        members.push((name, format!("{:.3}", quantile(distribution, q) / unit.nanos() as f64)));
     }
     json::object(members)
 }
@@ -185,10 +160,7 @@ mod tests {
     /// Values one by one: `(value, count)`.
     fn exactly(values: &[(u64, u64)]) -> Distribution {
         Distribution {
-            buckets: values
-                .iter()
-                .map(|&(value, count)| (value, value + 1, count))
-                .collect(),
+            buckets: values.iter().map(|&(value, count)| (value, value + 1, count)).collect(),
             sum: values.iter().map(|&(value, count)| value * count).sum(),
             count: values.iter().map(|&(_, count)| count).sum(),
         }
@@ -198,11 +170,7 @@ mod tests {
     #[test]
     fn histogram_is_bccs() {
         let counts = [508_967, 70_072, 27_686, 5_075, 2_318, 581, 38, 5, 1, 9];
-        let values: Vec<_> = counts
-            .iter()
-            .enumerate()
-            .map(|(i, &count)| (2048_u64 << i, count))
-            .collect();
+        let values: Vec<_> = counts.iter().enumerate().map(|(i, &count)| (2048_u64 << i, count)).collect();
         let expected = "     nsecs               : count     distribution
          0 -> 1          : 0        |                                        |
          2 -> 3          : 0        |                                        |
@@ -225,45 +193,20 @@ mod tests {
     262144 -> 524287     : 5        |                                        |
     524288 -> 1048575    : 1        |                                        |
    1048576 -> 2097151    : 9        |                                        |";
-        assert_eq!(
-            histogram(&exactly(&values), Unit::Nanos).join("\n"),
-            expected
-        );
+        assert_eq!(histogram(&exactly(&values), Unit::Nanos).join("\n"), expected);
     }
 
     #[test]
     fn values_land_in_the_row_that_names_them() {
-        for value in [
-            0,
-            1,
-            2,
-            3,
-            4,
-            7,
-            8,
-            1023,
-            1024,
-            u64::from(u32::MAX),
-            1 << 32,
-            (1 << 63) - 1,
-            1 << 63,
-            u64::MAX - 1,
-        ] {
-            let lines = histogram(
-                &Distribution {
-                    buckets: vec![(value, value + 1, 1)],
-                    sum: 0,
-                    count: 1,
-                },
-                Unit::Nanos,
-            );
+        for value in
+            [0, 1, 2, 3, 4, 7, 8, 1023, 1024, u64::from(u32::MAX), 1 << 32, (1 << 63) - 1, 1 << 63, u64::MAX - 1]
+        {
+            let lines =
+                histogram(&Distribution { buckets: vec![(value, value + 1, 1)], sum: 0, count: 1 }, Unit::Nanos);
             let last = lines.last().unwrap();
             let (low, rest) = last.trim_start().split_once(" -> ").unwrap();
             let high = rest.split_once(' ').unwrap().0;
-            assert!(
-                low.parse::<u64>().unwrap() <= value && value <= high.parse().unwrap(),
-                "{value}: {last}"
-            );
+            assert!(low.parse::<u64>().unwrap() <= value && value <= high.parse().unwrap(), "{value}: {last}");
             assert!(last.contains(": 1 "));
             // Both layouts of bcc are 78 columns wide.
             assert!(lines[1..].iter().all(|line| line.len() == 78), "{last}");
@@ -274,13 +217,7 @@ mod tests {
     fn one_value_at_zero_makes_one_row() {
         let lines = histogram(&exactly(&[(0, 3)]), Unit::Micros);
         let row = format!("         0 -> 1          : 3        |{}|", "*".repeat(40));
-        assert_eq!(
-            lines,
-            [
-                "     usecs               : count     distribution".to_owned(),
-                row
-            ]
-        );
+        assert_eq!(lines, ["     usecs               : count     distribution".to_owned(), row]);
         assert_eq!(histogram(&Distribution::default(), Unit::Nanos), [""; 0]);
     }
 
@@ -290,32 +227,19 @@ mod tests {
         assert!(lines[1].starts_with("         0 -> 1          : 1 "));
         assert!(lines[3].starts_with("         4 -> 7          : 2 "));
         let text = summary(&exactly(&[(1_000_000, 1), (4_000_000, 2)]), Unit::Millis).join("\n");
-        assert_eq!(
-            text,
-            "avg = 3 msecs, total: 9 msecs, count: 3\np50 = 4.000 p90 = 4.000 p99 = 4.000 msecs"
-        );
+        assert_eq!(text, "avg = 3 msecs, total: 9 msecs, count: 3\np50 = 4.000 p90 = 4.000 p99 = 4.000 msecs");
     }
 
     #[test]
     fn quantiles_are_interpolated() {
         let uniform: Vec<_> = (1..=1000).map(|value| (value, 1)).collect();
-        assert_eq!(
-            [0.5, 0.9, 0.99].map(|q| quantile(&exactly(&uniform), q)),
-            [500.0, 900.0, 990.0]
-        );
-        let wide = Distribution {
-            buckets: vec![(1024, 1088, 64)],
-            sum: 0,
-            count: 64,
-        };
+        assert_eq!([0.5, 0.9, 0.99].map(|q| quantile(&exactly(&uniform), q)), [500.0, 900.0, 990.0]);
+        let wide = Distribution { buckets: vec![(1024, 1088, 64)], sum: 0, count: 64 };
         assert_eq!(quantile(&wide, 0.5), 1024.0 + 63.0 / 2.0);
         assert_eq!(quantile(&Distribution::default(), 0.5), 0.0);
         assert_eq!(
             summary(&exactly(&[(10, 90), (1000, 10)]), Unit::Nanos),
-            [
-                "avg = 109 nsecs, total: 10900 nsecs, count: 100",
-                "p50 = 10 p90 = 10 p99 = 1000 nsecs"
-            ]
+            ["avg = 109 nsecs, total: 10900 nsecs, count: 100", "p50 = 10 p90 = 10 p99 = 1000 nsecs"]
         );
     }
 

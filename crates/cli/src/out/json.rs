@@ -23,19 +23,13 @@ pub fn string(text: &str) -> String {
 pub fn number(value: u64) -> String {
     // The check is in integers: 2^64 as a double would come back as u64::MAX.
     let spare = 64 - value.leading_zeros().min(11) - 53;
-    if value.trailing_zeros() >= spare {
-        value.to_string()
-    } else {
-        format!("\"{value}\"")
-    }
+    if value.trailing_zeros() >= spare { value.to_string() } else { format!("\"{value}\"") }
 }
 
 /// `{"key": value, ...}` of values that are JSON already.
 pub fn object<K: AsRef<str>>(members: impl IntoIterator<Item = (K, String)>) -> String {
-    let members: Vec<_> = members
-        .into_iter()
-        .map(|(key, value)| format!("{}: {value}", string(key.as_ref())))
-        .collect();
+    let members: Vec<_> =
+        members.into_iter().map(|(key, value)| format!("{}: {value}", string(key.as_ref()))).collect();
     format!("{{{}}}", members.join(", "))
 }
 
@@ -81,10 +75,7 @@ mod tests {
     #[test]
     fn lines_look_like_bpftrace() {
         let map = object([("@a", object([("1,x", number(1))]))]);
-        assert_eq!(
-            line("map", map),
-            r#"{"type": "map", "data": {"@a": {"1,x": 1}}}"#
-        );
+        assert_eq!(line("map", map), r#"{"type": "map", "data": {"@a": {"1,x": 1}}}"#);
         assert_eq!(array([number(1), number(2)]), "[1, 2]");
     }
 }

@@ -8,11 +8,7 @@ use sidestep_engine::Probe;
 /// has it several times.
 pub fn labels(probes: &[Probe]) -> Vec<String> {
     let qualified = |probe: &Probe| {
-        let file = probe
-            .object
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy();
+        let file = probe.object.file_name().unwrap_or_default().to_string_lossy();
         format!("{file}:{}", probe.name)
     };
     let mut objects_of: HashMap<&str, Vec<_>> = HashMap::new();
@@ -28,16 +24,8 @@ pub fn labels(probes: &[Probe]) -> Vec<String> {
         .iter()
         .map(|probe| {
             let several = objects_of[probe.name.as_str()].len() > 1;
-            let name = if several {
-                qualified(probe)
-            } else {
-                probe.name.clone()
-            };
-            if times[&(probe.name.as_str(), &probe.object)] > 1 {
-                format!("{name} [{}]", probe.va)
-            } else {
-                name
-            }
+            let name = if several { qualified(probe) } else { probe.name.clone() };
+            if times[&(probe.name.as_str(), &probe.object)] > 1 { format!("{name} [{}]", probe.va) } else { name }
         })
         .collect()
 }
@@ -64,9 +52,6 @@ mod tests {
             probe("init", "/bin/a", 0x30),
             probe("init", "/bin/a", 0x40),
         ];
-        assert_eq!(
-            labels(&probes),
-            ["read", "libc.so.6:init", "a:init [0x30]", "a:init [0x40]"]
-        );
+        assert_eq!(labels(&probes), ["read", "libc.so.6:init", "a:init [0x30]", "a:init [0x40]"]);
     }
 }

@@ -5,10 +5,8 @@ use sidestep_engine::Explained;
 use sidestep_plan::{DisplacedInsn, Plan, SiteKind};
 
 /// Names by the bit numbers of [`Plan::dead_regs`].
-const REGISTERS: [&str; 16] = [
-    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
-    "r14", "r15",
-];
+const REGISTERS: [&str; 16] =
+    ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
 
 /// The lines for one site. `verbose`: also what the detour need not save.
 pub fn lines(site: &Explained, verbose: bool) -> Vec<String> {
@@ -31,52 +29,30 @@ fn describe(plan: &Plan, verbose: bool, lines: &mut Vec<String>) {
     lines.push(field("address", &format!("{}, {place}", plan.asked)));
     lines.push(field("technique", &plan.technique.to_string()));
     let end = plan.site.plus(plan.region);
-    lines.push(field(
-        "replaces",
-        &format!("{} to {end}, {} bytes", plan.site, plan.region.0),
-    ));
+    lines.push(field("replaces", &format!("{} to {end}, {} bytes", plan.site, plan.region.0)));
     for (index, insn) in plan.displaced.iter().enumerate() {
-        let note = if index < plan.before_handler {
-            "    (runs before the handler)"
-        } else {
-            ""
-        };
-        lines.push(field(
-            if index == 0 { "displaces" } else { "" },
-            &format!("{}{note}", instruction(insn)),
-        ));
+        let note = if index < plan.before_handler { "    (runs before the handler)" } else { "" };
+        lines.push(field(if index == 0 { "displaces" } else { "" }, &format!("{}{note}", instruction(insn))));
     }
     match plan.resume {
         Some(resume) => lines.push(field("resumes at", &resume.to_string())),
-        None => lines.push(field(
-            "resumes at",
-            "no address: the last displaced instruction does not fall through",
-        )),
+        None => lines.push(field("resumes at", "no address: the last displaced instruction does not fall through")),
     }
     match plan.returns {
         Ok(()) => lines.push(field("returns", "by a replaced return address")),
         Err(reason) => lines.push(field("returns", &format!("not watched: {reason}"))),
     }
     if verbose {
-        let mut dead: Vec<&str> = (0..16)
-            .filter(|bit| plan.dead_regs >> bit & 1 == 1)
-            .map(|bit| REGISTERS[bit])
-            .collect();
+        let mut dead: Vec<&str> =
+            (0..16).filter(|bit| plan.dead_regs >> bit & 1 == 1).map(|bit| REGISTERS[bit]).collect();
         if plan.dead_flags {
             dead.push("flags");
         }
-        let dead = if dead.is_empty() {
-            "nothing".to_owned()
-        } else {
-            dead.join(" ")
-        };
+        let dead = if dead.is_empty() { "nothing".to_owned() } else { dead.join(" ") };
         lines.push(field("not live", &dead));
     }
     for rejected in &plan.rejected {
-        lines.push(field(
-            "no better",
-            &format!("{}: {}", rejected.technique, rejected.reason),
-        ));
+        lines.push(field("no better", &format!("{}: {}", rejected.technique, rejected.reason)));
     }
 }
 
@@ -110,11 +86,7 @@ mod tests {
     fn insn(va: u64, code: &[u8]) -> DisplacedInsn {
         let mut bytes = [0; 15];
         bytes[..code.len()].copy_from_slice(code);
-        DisplacedInsn {
-            va: Va(va),
-            bytes,
-            len: code.len() as u8,
-        }
+        DisplacedInsn { va: Va(va), bytes, len: code.len() as u8 }
     }
 
     #[test]
@@ -125,25 +97,15 @@ mod tests {
             kind: SiteKind::FunctionEntry,
             technique: Technique::JumpOverSeveral,
             region: Len(5),
-            displaced: vec![
-                insn(0x1004, &[0x55]),
-                insn(0x1005, &[0x48, 0x83, 0xec, 0x18]),
-            ],
+            displaced: vec![insn(0x1004, &[0x55]), insn(0x1005, &[0x48, 0x83, 0xec, 0x18])],
             resume: Some(Va(0x1009)),
             before_handler: 0,
             dead_regs: 1 | 1 << 11,
             dead_flags: true,
             returns: Ok(()),
-            rejected: vec![Rejected {
-                technique: Technique::Jump,
-                reason: "the instruction has 1 byte".to_owned(),
-            }],
+            rejected: vec![Rejected { technique: Technique::Jump, reason: "the instruction has 1 byte".to_owned() }],
         };
-        let site = Explained {
-            name: "f".to_owned(),
-            object: "/bin/a".into(),
-            plan: Ok(plan),
-        };
+        let site = Explained { name: "f".to_owned(), object: "/bin/a".into(), plan: Ok(plan) };
         let expected = "\
 f in /bin/a
   address     0x1000, function entry
@@ -156,27 +118,13 @@ f in /bin/a
   not live    rax r11 flags
   no better   jump: the instruction has 1 byte";
         assert_eq!(lines(&site, true).join("\n"), expected);
-        assert!(
-            !lines(&site, false)
-                .iter()
-                .any(|line| line.contains("not live"))
-        );
+        assert!(!lines(&site, false).iter().any(|line| line.contains("not live")));
     }
 
     #[test]
     fn refusal_has_its_reason() {
-        let refusal = Refusal {
-            asked: Va(0x20),
-            reason: "inside an atomic sequence".to_owned(),
-        };
-        let site = Explained {
-            name: "f".to_owned(),
-            object: "/bin/a".into(),
-            plan: Err(refusal),
-        };
-        assert_eq!(
-            lines(&site, false)[2],
-            "  technique   none: inside an atomic sequence"
-        );
+        let refusal = Refusal { asked: Va(0x20), reason: "inside an atomic sequence".to_owned() };
+        let site = Explained { name: "f".to_owned(), object: "/bin/a".into(), plan: Err(refusal) };
+        assert_eq!(lines(&site, false)[2], "  technique   none: inside an atomic sequence");
     }
 }

@@ -23,18 +23,10 @@ impl Sink {
     /// Opens the file, if one was given.
     pub fn open(file: Option<&Path>, format: Format, quiet: bool) -> anyhow::Result<Sink> {
         let data: Box<dyn Write> = match file {
-            Some(path) => Box::new(
-                File::create(path).with_context(|| format!("cannot write {}", path.display()))?,
-            ),
+            Some(path) => Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?),
             None => Box::new(io::stdout()),
         };
-        Ok(Sink {
-            data: BufWriter::new(data),
-            to_file: file.is_some(),
-            format,
-            quiet,
-            written: false,
-        })
+        Ok(Sink { data: BufWriter::new(data), to_file: file.is_some(), format, quiet, written: false })
     }
 
     /// JSON is wanted.
@@ -50,11 +42,7 @@ impl Sink {
 
     /// A blank line between two parts of text.
     pub fn gap(&mut self) -> io::Result<()> {
-        if self.written && !self.json() {
-            self.line("")
-        } else {
-            Ok(())
-        }
+        if self.written && !self.json() { self.line("") } else { Ok(()) }
     }
 
     /// A line that is no data: none with `-q` and in JSON.

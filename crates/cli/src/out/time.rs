@@ -1,8 +1,5 @@
 //! Times of day, and the clock that records carry.
-#![allow(
-    unsafe_code,
-    reason = "clock_gettime and localtime_r have no counterpart in std"
-)]
+#![allow(unsafe_code, reason = "clock_gettime and localtime_r have no counterpart in std")]
 
 use std::mem::MaybeUninit;
 
@@ -25,10 +22,7 @@ pub fn of_day(realtime_ns: u64) -> String {
         libc::localtime_r(&seconds, fields.as_mut_ptr());
         fields.assume_init()
     };
-    format!(
-        "{:02}:{:02}:{:02}",
-        fields.tm_hour, fields.tm_min, fields.tm_sec
-    )
+    format!("{:02}:{:02}:{:02}", fields.tm_hour, fields.tm_min, fields.tm_sec)
 }
 
 /// `HH:MM:SS` now.
@@ -37,10 +31,7 @@ pub fn now() -> String {
 }
 
 fn clock(id: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for the call. Both clocks exist on every Linux, so it cannot fail.
     unsafe { libc::clock_gettime(id, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -54,14 +45,8 @@ mod tests {
     #[test]
     fn time_of_day_is_local() {
         for seconds in [0_u64, 1_700_000_000, 1_720_000_000] {
-            let date = std::process::Command::new("date")
-                .args(["-d", &format!("@{seconds}"), "+%T"])
-                .output()
-                .unwrap();
-            assert_eq!(
-                of_day(seconds * 1_000_000_000 + 999),
-                String::from_utf8(date.stdout).unwrap().trim()
-            );
+            let date = std::process::Command::new("date").args(["-d", &format!("@{seconds}"), "+%T"]).output().unwrap();
+            assert_eq!(of_day(seconds * 1_000_000_000 + 999), String::from_utf8(date.stdout).unwrap().trim());
         }
     }
 
