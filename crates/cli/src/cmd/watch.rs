@@ -177,11 +177,16 @@ fn command_status(end: &End, hurry: bool, session: &mut Session, sink: &Sink, si
     };
     let mut told = false;
     loop {
-        match session.poll() {
+        let state = match session.poll() {
+            // What `execve` put in its place is the command still, but nothing that the session looks at.
+            TargetState::Executed => session.wait(),
+            state => state,
+        };
+        match state {
             TargetState::Exited(Some(ExitStatus::Code(code))) => return ExitCode::from(code as u8),
             TargetState::Exited(Some(ExitStatus::Signal(signal))) => return killed(signal),
-            TargetState::Exited(None) => return ExitCode::SUCCESS,
-            TargetState::Running | TargetState::Executed => {}
+            TargetState::Exited(None) | TargetState::Executed => return ExitCode::SUCCESS,
+            TargetState::Running => {}
         }
         if let Some(signal) = signal {
             return killed(signal);

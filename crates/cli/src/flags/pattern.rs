@@ -1,7 +1,8 @@
 //! `[OBJECT:]FUNC` as typed → [`Pattern`].
 //!
 //! OBJECT ends at the first single colon, so that the `::` of C++ and Rust names stays in FUNC. FUNC in double quotes
-//! is taken literally: nothing in it is a glob, an offset or an address. `p:OBJECT:FUNC` is accepted as bcc writes it.
+//! is a name: nothing in it is an offset or an address. (A `*` in it is no obstacle: a glob that is exactly a function's
+//! name means that function.) `p:OBJECT:FUNC` is accepted as bcc writes it.
 
 use sidestep_engine::{FuncPattern, Pattern};
 use sidestep_isa::Va;
@@ -21,7 +22,7 @@ pub fn parse(text: &str, regexp: bool) -> Result<Pattern, String> {
     Ok(Pattern { text: text.to_owned(), object, func })
 }
 
-/// A name as it must be typed to match itself and nothing else.
+/// A name as it must be typed to be read as one, also by a shell.
 pub fn quote(name: &str) -> String {
     let plain = parse_func(name) == Ok(FuncPattern::Name(name.to_owned()));
     if plain && !name.contains(['*', '?', '[', ' ', '(', '"']) { name.to_owned() } else { format!("\"{name}\"") }
@@ -45,7 +46,7 @@ fn split_object(text: &str) -> (Option<&str>, &str) {
 fn parse_func(func: &str) -> Result<FuncPattern, String> {
     if let Some(rest) = func.strip_prefix('"') {
         return match rest.strip_suffix('"') {
-            Some(name) if !name.is_empty() => Ok(FuncPattern::Name(escape_glob(name))),
+            Some(name) if !name.is_empty() => Ok(FuncPattern::Name(name.to_owned())),
             _ => Err(format!("the quotes of {func} are not closed or hold nothing")),
         };
     }
@@ -69,19 +70,6 @@ fn parse_func(func: &str) -> Result<FuncPattern, String> {
         }
     }
     Ok(FuncPattern::Name(func.to_owned()))
-}
-
-/// Each special character becomes a class of its own.
-fn escape_glob(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for c in name.chars() {
-        if matches!(c, '*' | '?' | '[') {
-            out.extend(['[', c, ']']);
-        } else {
-            out.push(c);
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -130,8 +118,8 @@ mod tests {
     }
 
     #[test]
-    fn quotes_make_a_name_literal() {
-        assert_eq!(func("./a:\"f(char*, x[])\"").1, name("f(char[*], x[[]])"));
+    fn quotes_hold_a_name() {
+        assert_eq!(func("./a:\"f(char*, x[])\"").1, name("f(char*, x[])"));
         assert_eq!(func("\"a:b+0x1\"").1, name("a:b+0x1"));
     }
 
@@ -142,7 +130,7 @@ mod tests {
             let typed = format!("/lib/x.so:{}", quote(text));
             let (object, FuncPattern::Name(read)) = func(&typed) else { panic!("{typed} is no name") };
             assert_eq!(object.as_deref(), Some("/lib/x.so"));
-            assert_eq!(read, escape_glob(text));
+            assert_eq!(read, text);
         }
         assert_eq!(quote("malloc"), "malloc");
     }
