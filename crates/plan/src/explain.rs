@@ -15,17 +15,9 @@ pub fn render(plan: &Plan, name: &str) -> String {
         SiteKind::FunctionEntry => "function entry",
         SiteKind::Inside => "the red zone is stepped over",
     };
-    line(
-        &mut text,
-        "site",
-        format_args!("{}, {} bytes, {kind}", plan.site, plan.region.0),
-    );
+    line(&mut text, "site", format_args!("{}, {} bytes, {kind}", plan.site, plan.region.0));
     if plan.site != plan.asked {
-        line(
-            &mut text,
-            "",
-            format_args!("behind the `endbr` at {}, which stays", plan.asked),
-        );
+        line(&mut text, "", format_args!("behind the `endbr` at {}, which stays", plan.asked));
     }
 
     let mut label = "before";
@@ -33,30 +25,15 @@ pub fn render(plan: &Plan, name: &str) -> String {
         line(&mut text, label, format_args!("{}", listing(insn)));
         label = "";
     }
-    let end = plan
-        .displaced
-        .last()
-        .map_or(plan.site, |i| i.va.plus(Len(u64::from(i.len))));
+    let end = plan.displaced.last().map_or(plan.site, |i| i.va.plus(Len(u64::from(i.len))));
     let padding = plan.site.plus(plan.region).since(end);
     if padding > 0 {
-        line(
-            &mut text,
-            label,
-            format_args!("{end}  {padding} bytes of padding"),
-        );
+        line(&mut text, label, format_args!("{end}  {padding} bytes of padding"));
     }
 
     match plan.technique {
-        Technique::Trap => line(
-            &mut text,
-            "after",
-            format_args!("{}", row(plan.site, "cc", "int3")),
-        ),
-        _ => line(
-            &mut text,
-            "after",
-            format_args!("{}", row(plan.site, "e9 xx xx xx xx", "jmp    detour")),
-        ),
+        Technique::Trap => line(&mut text, "after", format_args!("{}", row(plan.site, "cc", "int3"))),
+        _ => line(&mut text, "after", format_args!("{}", row(plan.site, "e9 xx xx xx xx", "jmp    detour"))),
     }
     label = "detour";
     for (i, insn) in plan.displaced.iter().enumerate() {
@@ -78,11 +55,7 @@ pub fn render(plan: &Plan, name: &str) -> String {
         line(&mut text, "no returns", format_args!("{reason}"));
     }
     for rejected in &plan.rejected {
-        line(
-            &mut text,
-            &format!("not {}", rejected.technique),
-            format_args!("{}", rejected.reason),
-        );
+        line(&mut text, &format!("not {}", rejected.technique), format_args!("{}", rejected.reason));
     }
     text
 }
@@ -110,10 +83,6 @@ fn disassembled(insn: &DisplacedInsn) -> String {
 fn copy(insn: &DisplacedInsn) -> String {
     let bytes = &insn.bytes[..usize::from(insn.len)];
     let len = x86::relocated_len(bytes, insn.va).unwrap_or(bytes.len());
-    let note = if len == bytes.len() {
-        String::new()
-    } else {
-        format!("   ({len} bytes)")
-    };
+    let note = if len == bytes.len() { String::new() } else { format!("   ({len} bytes)") };
     format!("{}{note}", disassembled(insn))
 }

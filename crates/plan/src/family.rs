@@ -42,7 +42,7 @@ impl Families {
         let mut parent: Vec<usize> = (0..stretches.len()).collect();
         for (source, target) in leaving {
             // A jump to the start of a function is a tail call, or goes to a part that jumps back into the middle.
-            if starts.binary_search(target).is_ok() {
+            if starts.binary_search(target).is_ok() || is_stub(code, *target) {
                 continue;
             }
             if let Some(other) = stretch_of(*target) {
@@ -63,10 +63,8 @@ impl Families {
                 list.push(i);
             }
         }
-        let mut known: HashMap<usize, Family> = members
-            .into_iter()
-            .map(|(family, list)| (family, resolve(code, stretches, &list)))
-            .collect();
+        let mut known: HashMap<usize, Family> =
+            members.into_iter().map(|(family, list)| (family, resolve(code, stretches, &list))).collect();
 
         // A jump that is not understood may go to any address that its function names, also in another one.
         let mut strays: Vec<(usize, String)> = Vec::new();
@@ -76,20 +74,12 @@ impl Families {
             };
             for value in &family.named {
                 if starts.binary_search(value).is_err() {
-                    strays.extend(
-                        stretch_of(*value)
-                            .map(|s| (of[s], reason.clone()))
-                            .filter(|s| s.0 != *number),
-                    );
+                    strays.extend(stretch_of(*value).map(|s| (of[s], reason.clone())).filter(|s| s.0 != *number));
                 }
             }
         }
         for (family, reason) in strays {
-            known
-                .entry(family)
-                .or_default()
-                .unknown
-                .get_or_insert(reason);
+            known.entry(family).or_default().unknown.get_or_insert(reason);
         }
         Families { of, known }
     }
@@ -103,6 +93,15 @@ impl Families {
     pub fn same(&self, a: usize, b: usize) -> bool {
         self.of.get(a) == self.of.get(b)
     }
+}
+
+/// An entry of the procedure linkage table, `[endbr64] jmp *slot(%rip)`: jumping to it is a tail call.
+fn is_stub(code: &ObjectCode<'_>, at: Va) -> bool {
+    let mut insn = code.insn_at(at);
+    if let Some(mark) = insn.filter(x86::Insn::is_endbr) {
+        insn = code.insn_at(mark.next());
+    }
+    insn.is_some_and(|i| i.flow() == x86::Flow::JumpIndirect && i.rip_target().is_some())
 }
 
 fn root(parent: &mut [usize], mut i: usize) -> usize {
@@ -126,11 +125,7 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
             insns.extend(x86::sweep(bytes, stretch.start).map_while(Result::ok));
         }
     }
-    family.named = insns
-        .iter()
-        .filter_map(x86::Insn::address_candidate)
-        .filter(|v| code.is_text(*v))
-        .collect();
+    family.named = insns.iter().filter_map(x86::Insn::address_candidate).filter(|v| code.is_text(*v)).collect();
     let body = Body::new(insns);
     for (jump, origin) in body.indirect_jumps() {
         match origin {
@@ -143,15 +138,11 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
                     }
                 }
                 if family.targets.len() == before {
-                    family.unknown.get_or_insert_with(|| {
-                        format!("the jump table of the jump at {jump} was not found")
-                    });
+                    family.unknown.get_or_insert_with(|| format!("the jump table of the jump at {jump} was not found"));
                 }
             }
             Origin::Computed => {
-                family.unknown.get_or_insert_with(|| {
-                    format!("the indirect jump at {jump} goes to a computed address")
-                });
+                family.unknown.get_or_insert_with(|| format!("the indirect jump at {jump} goes to a computed address"));
             }
         }
     }

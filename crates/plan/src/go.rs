@@ -13,11 +13,7 @@
 /// jbe morestack
 /// ```
 pub(crate) fn stack_check(code: &[u8]) -> Option<(usize, usize)> {
-    let mut at = Cursor {
-        code,
-        len: 0,
-        insns: 0,
-    };
+    let mut at = Cursor { code, len: 0, insns: 0 };
     let in_rcx = at.eat(&[0x64, 0x48, 0x8b, 0x0c, 0x25, 0xf8, 0xff, 0xff, 0xff], 0);
     let small = at.eat(&[0x4c, 0x8d, 0x64, 0x24], 1) || at.eat(&[0x4c, 0x8d, 0xa4, 0x24], 4);
     let huge = !small && at.eat(&[0x49, 0x89, 0xe4], 0);
@@ -34,9 +30,7 @@ pub(crate) fn stack_check(code: &[u8]) -> Option<(usize, usize)> {
         (false, true) => [0x48, 0x3b, 0x61],
         (true, true) => [0x4c, 0x3b, 0x61],
     };
-    let guard = [0x10, 0x18]
-        .iter()
-        .any(|guard| at.eat(&[compare[0], compare[1], compare[2], *guard], 0));
+    let guard = [0x10, 0x18].iter().any(|guard| at.eat(&[compare[0], compare[1], compare[2], *guard], 0));
     let branch = at.eat(&[0x76], 1) || at.eat(&[0x0f, 0x86], 4);
     (guard && branch).then_some((at.len, at.insns))
 }

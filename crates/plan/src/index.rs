@@ -45,20 +45,8 @@ impl<'a> Index<'a> {
     #[must_use]
     pub fn new(mut code: ObjectCode<'a>) -> Index<'a> {
         code.text.sort_by_key(|section| section.va);
-        let starts = sorted(
-            code.extents
-                .iter()
-                .map(|e| e.start)
-                .filter(|s| code.is_text(*s))
-                .collect(),
-        );
-        let labels = sorted(
-            code.labels
-                .iter()
-                .copied()
-                .chain(starts.iter().copied())
-                .collect(),
-        );
+        let starts = sorted(code.extents.iter().map(|e| e.start).filter(|s| code.is_text(*s)).collect());
+        let labels = sorted(code.labels.iter().copied().chain(starts.iter().copied()).collect());
         let landing_pads = sorted(code.landing_pads.clone());
 
         let mut stretches = sweep::stretches(&code);
@@ -77,20 +65,9 @@ impl<'a> Index<'a> {
             // Several instructions are never displaced in Go code (except its stack check), so nothing depends on it.
             Families::new(&code, &[], &starts, &[], |_| None)
         } else {
-            Families::new(&code, &stretches, &starts, &found.leaving, |va| {
-                number_of(&stretches, va)
-            })
+            Families::new(&code, &stretches, &starts, &found.leaving, |va| number_of(&stretches, va))
         };
-        Index {
-            code,
-            stretches,
-            families,
-            edges: found.edges,
-            starts,
-            labels,
-            landing_pads,
-            named,
-        }
+        Index { code, stretches, families, edges: found.edges, starts, labels, landing_pads, named }
     }
 
     /// The object that was indexed.
@@ -124,9 +101,7 @@ impl<'a> Index<'a> {
         };
         self.edges_to(va, Va(va.0 + 1)).iter().any(|edge| {
             matches!(edge.how, How::Jump | How::Branch)
-                && self
-                    .stretch(edge.source)
-                    .is_some_and(|(other, _)| self.families.same(own, other))
+                && self.stretch(edge.source).is_some_and(|(other, _)| self.families.same(own, other))
         })
     }
 
@@ -138,12 +113,7 @@ impl<'a> Index<'a> {
     /// Who may jump to an address from `from` up to, not including, `to`: a clause for the user. Complete but for
     /// indirect jumps to computed addresses: see [`Index::control_flow_known`].
     pub(crate) fn arrival(&self, from: Va, to: Va) -> Option<String> {
-        if let Some(Edge {
-            target,
-            source,
-            how,
-        }) = self.edges_to(from, to).first()
-        {
+        if let Some(Edge { target, source, how }) = self.edges_to(from, to).first() {
             return Some(match how {
                 How::Call => format!("a call at {source} goes to {target}"),
                 How::Maybe => format!("bytes at {source}, which may be code, refer to {target}"),
@@ -196,9 +166,7 @@ impl<'a> ObjectCode<'a> {
 
     fn section(&self, va: Va) -> Option<&Bytes<'a>> {
         let after = self.text.partition_point(|s| s.va <= va);
-        self.text[..after]
-            .last()
-            .filter(|s| va.since(s.va) < s.data.len() as i64)
+        self.text[..after].last().filter(|s| va.since(s.va) < s.data.len() as i64)
     }
 
     /// The text from `start` to `end`, which must be in one section.
@@ -212,9 +180,7 @@ impl<'a> ObjectCode<'a> {
     /// The text from `start` to the end of its section.
     pub(crate) fn text_from(&self, start: Va) -> Option<&'a [u8]> {
         let section = self.section(start)?;
-        section
-            .data
-            .get(usize::try_from(start.since(section.va)).ok()?..)
+        section.data.get(usize::try_from(start.since(section.va)).ok()?..)
     }
 
     /// The bytes from `start` to the end of their section, in data or text.
@@ -240,10 +206,7 @@ fn words(section: &Bytes<'_>, code: &ObjectCode<'_>, named: &mut Vec<Va>) {
     let range = lo.va.0..hi.va.plus(Len(hi.data.len() as u64)).0;
     let data = section.data.get(skip..).unwrap_or_default();
     for at in (0..data.len().saturating_sub(7)).step_by(4) {
-        let word = data
-            .get(at..at + 8)
-            .and_then(|w| w.try_into().ok())
-            .map_or(0, u64::from_le_bytes);
+        let word = data.get(at..at + 8).and_then(|w| w.try_into().ok()).map_or(0, u64::from_le_bytes);
         if range.contains(&word) && code.is_text(Va(word)) {
             named.push(Va(word));
         }
@@ -251,17 +214,12 @@ fn words(section: &Bytes<'_>, code: &ObjectCode<'_>, named: &mut Vec<Va>) {
 }
 
 fn number_of(stretches: &[Stretch], va: Va) -> Option<usize> {
-    let number = stretches
-        .partition_point(|s| s.start <= va)
-        .checked_sub(1)?;
+    let number = stretches.partition_point(|s| s.start <= va).checked_sub(1)?;
     (va < stretches[number].end).then_some(number)
 }
 
 fn first(sorted: &[Va], from: Va, to: Va) -> Option<Va> {
-    sorted
-        .get(sorted.partition_point(|v| *v < from))
-        .copied()
-        .filter(|v| *v < to)
+    sorted.get(sorted.partition_point(|v| *v < from)).copied().filter(|v| *v < to)
 }
 
 fn sorted(mut all: Vec<Va>) -> Vec<Va> {

@@ -30,20 +30,12 @@ fn choose(index: &Index<'_>, asked: Va, trap_only: bool) -> Result<Plan, String>
     }
     let site = Site::new(index, stretch, asked)?;
 
-    let check = if entry && index.code.go {
-        go::stack_check(site.code)
-    } else {
-        None
-    };
+    let check = if entry && index.code.go { go::stack_check(site.code) } else { None };
     let mut rejected = Vec::new();
     let chosen = if trap_only {
         None
     } else if let Some(check) = check {
-        attempt(
-            &mut rejected,
-            Technique::JumpOverSeveral,
-            site.stack_check(check),
-        )
+        attempt(&mut rejected, Technique::JumpOverSeveral, site.stack_check(check))
     } else {
         attempt(&mut rejected, Technique::NopSite, site.nop())
             .or_else(|| attempt(&mut rejected, Technique::Jump, site.single()))
@@ -60,9 +52,7 @@ fn choose(index: &Index<'_>, asked: Va, trap_only: bool) -> Result<Plan, String>
         relocated_len(&insn.bytes[..usize::from(insn.len)], insn.va).map_err(|e| e.to_string())?;
     }
     let before_handler = check.map_or(0, |(_, insns)| insns);
-    let handler_at = displaced
-        .get(before_handler)
-        .map_or(site.va.plus(Len(region as u64)), |insn| insn.va);
+    let handler_at = displaced.get(before_handler).map_or(site.va.plus(Len(region as u64)), |insn| insn.va);
     let dead = match index.code.text_at(stretch.start, stretch.end) {
         Some(code) => live::dead_before(code, stretch.start, handler_at),
         None => live::Dead::default(),
@@ -113,14 +103,9 @@ fn locate<'i>(index: &'i Index<'_>, asked: Va) -> Result<&'i Stretch, String> {
 /// Whether an instruction starts at `asked`, by decoding its function from the start.
 fn on_boundary(index: &Index<'_>, stretch: &Stretch, asked: Va) -> Result<(), String> {
     if let Some(fault) = &stretch.fault {
-        return Err(format!(
-            "where the instructions of its function start is not certain: {fault}"
-        ));
+        return Err(format!("where the instructions of its function start is not certain: {fault}"));
     }
-    let code = index
-        .code
-        .text_at(stretch.start, stretch.end)
-        .unwrap_or_default();
+    let code = index.code.text_at(stretch.start, stretch.end).unwrap_or_default();
     for insn in x86::sweep(code, stretch.start).map_while(Result::ok) {
         if insn.va() == asked {
             return Ok(());
@@ -137,29 +122,17 @@ fn on_boundary(index: &Index<'_>, stretch: &Stretch, asked: Va) -> Result<(), St
 }
 
 /// What the return addresses and the red zone at a site are like.
-fn nature(
-    index: &Index<'_>,
-    site: &Site<'_, '_>,
-    entry: bool,
-    go_check: bool,
-) -> (SiteKind, Result<(), &'static str>) {
+fn nature(index: &Index<'_>, site: &Site<'_, '_>, entry: bool, go_check: bool) -> (SiteKind, Result<(), &'static str>) {
     if !entry {
         return (SiteKind::Inside, Err("it is not the start of a function"));
     }
     if index.code.go {
         // Only C code in a Go program uses a red zone, and has no stack check.
-        let kind = if go_check {
-            SiteKind::FunctionEntry
-        } else {
-            SiteKind::Inside
-        };
+        let kind = if go_check { SiteKind::FunctionEntry } else { SiteKind::Inside };
         return (kind, Err(GO_RETURNS));
     }
     if index.is_loop_head(site.va) {
-        return (
-            SiteKind::Inside,
-            Err("a loop inside the function jumps back to its first instruction"),
-        );
+        return (SiteKind::Inside, Err("a loop inside the function jumps back to its first instruction"));
     }
     // A cold part looks like a function, but is only jumped to, from where the red zone may be in use.
     let end = site.va.plus(Len(1));
@@ -173,10 +146,9 @@ fn nature(
         }
     }
     match (called, jumped, branched) {
-        (false, _, true) => (
-            SiteKind::Inside,
-            Err("it is only reached by conditional jumps: a part of another function"),
-        ),
+        (false, _, true) => {
+            (SiteKind::Inside, Err("it is only reached by conditional jumps: a part of another function"))
+        }
         (false, true, false) => (SiteKind::Inside, Ok(())),
         _ => (SiteKind::FunctionEntry, Ok(())),
     }
@@ -202,12 +174,7 @@ struct Site<'i, 'a> {
 impl<'i, 'a> Site<'i, 'a> {
     /// Finds the first byte to write and decodes what is there.
     fn new(index: &'i Index<'a>, stretch: &'i Stretch, asked: Va) -> Result<Site<'i, 'a>, String> {
-        let at = |va| {
-            index
-                .code
-                .insn_at(va)
-                .ok_or_else(|| x86::DecodeError { at: va }.to_string())
-        };
+        let at = |va| index.code.insn_at(va).ok_or_else(|| x86::DecodeError { at: va }.to_string());
         let mut first = at(asked)?;
         // A mark for indirect branches stays where it is. Unless a loop starts right behind it: its rounds are no hits.
         if first.is_endbr() && !index.is_loop_head(first.next()) {
@@ -217,16 +184,8 @@ impl<'i, 'a> Site<'i, 'a> {
             return Err("there is a breakpoint already".into());
         }
         let va = first.va();
-        relocated_len(index.code.text_from(va).unwrap_or_default(), va)
-            .map_err(|e| e.to_string())?;
-        Ok(Site {
-            index,
-            stretch,
-            asked,
-            va,
-            code: index.code.text_from(va).unwrap_or_default(),
-            first,
-        })
+        relocated_len(index.code.text_from(va).unwrap_or_default(), va).map_err(|e| e.to_string())?;
+        Ok(Site { index, stretch, asked, va, code: index.code.text_from(va).unwrap_or_default(), first })
     }
 
     fn end(&self, region: usize) -> Va {
@@ -243,10 +202,7 @@ impl<'i, 'a> Site<'i, 'a> {
 
     fn nop(&self) -> Result<usize, String> {
         if !self.first.is_nop() || self.first.len() < JUMP {
-            return Err(format!(
-                "`{}` is no nop of at least {JUMP} bytes",
-                self.first
-            ));
+            return Err(format!("`{}` is no nop of at least {JUMP} bytes", self.first));
         }
         self.no_arrival(self.first.len())?;
         Ok(self.first.len())
@@ -259,10 +215,7 @@ impl<'i, 'a> Site<'i, 'a> {
             return Ok(len);
         }
         if self.first.falls_through() {
-            return Err(format!(
-                "`{}` has {len} of {JUMP} bytes, and execution goes on behind it",
-                self.first
-            ));
+            return Err(format!("`{}` has {len} of {JUMP} bytes, and execution goes on behind it", self.first));
         }
         self.padding(len)?;
         self.no_arrival(JUMP)?;
@@ -271,34 +224,22 @@ impl<'i, 'a> Site<'i, 'a> {
 
     fn several(&self) -> Result<usize, String> {
         if self.index.code.go {
-            return Err(
-                "Go may stop a thread between any two instructions and expects to know the place"
-                    .into(),
-            );
+            return Err("Go may stop a thread between any two instructions and expects to know the place".into());
         }
         let mut region = 0;
         while region < JUMP {
             let at = self.end(region);
             if at >= self.stretch.end {
-                return Err(format!(
-                    "the function ends at {at}, after {region} bytes, and execution goes on"
-                ));
+                return Err(format!("the function ends at {at}, after {region} bytes, and execution goes on"));
             }
-            let insn = self
-                .index
-                .code
-                .insn_at(at)
-                .ok_or_else(|| x86::DecodeError { at }.to_string())?;
+            let insn = self.index.code.insn_at(at).ok_or_else(|| x86::DecodeError { at }.to_string())?;
             relocated_len(&self.code[region..], at).map_err(|e| e.to_string())?;
             region += insn.len();
             if region >= JUMP {
                 break;
             }
             if matches!(insn.flow(), x86::Flow::Call(_) | x86::Flow::CallIndirect) {
-                return Err(format!(
-                    "`{insn}` at {at} comes back to {}, inside the jump",
-                    insn.next()
-                ));
+                return Err(format!("`{insn}` at {at} comes back to {}, inside the jump", insn.next()));
             }
             if !insn.falls_through() {
                 self.padding(region)?;
@@ -328,10 +269,7 @@ impl<'i, 'a> Site<'i, 'a> {
         let start = self.end(from);
         let next = format!("the code ends after {from} of {JUMP} bytes, and");
         if self.end(JUMP) > self.padded_end() {
-            return Err(format!(
-                "{next} something else starts at {}",
-                self.padded_end()
-            ));
+            return Err(format!("{next} something else starts at {}", self.padded_end()));
         }
         let bytes = self.index.code.text_from(start).unwrap_or_default();
         let mut at = from;
@@ -360,11 +298,7 @@ impl<'i, 'a> Site<'i, 'a> {
             && end.0 % 16 == 0
             && end.since(start) < 16
             && self.index.arrival(start, end).is_none()
-            && self
-                .index
-                .code
-                .text_at(start, end)
-                .is_some_and(|fill| fill.iter().all(|b| *b == 0))
+            && self.index.code.text_at(start, end).is_some_and(|fill| fill.iter().all(|b| *b == 0))
     }
 
     /// The instructions in a region. Padding behind the last one that is executed is none of them.
@@ -377,11 +311,7 @@ impl<'i, 'a> Site<'i, 'a> {
             let offset = insn.va().since(self.va) as usize;
             let mut bytes = [0; x86::decode::INSN_MAX];
             bytes[..insn.len()].copy_from_slice(&self.code[offset..offset + insn.len()]);
-            all.push(DisplacedInsn {
-                va: insn.va(),
-                bytes,
-                len: insn.len() as u8,
-            });
+            all.push(DisplacedInsn { va: insn.va(), bytes, len: insn.len() as u8 });
             if !insn.falls_through() {
                 break;
             }

@@ -108,13 +108,7 @@ fn fill(start: Va, end: Va, known: &[(Va, Va)], unsized_: &[Va], all: &mut Vec<S
 
 fn push(all: &mut Vec<Stretch>, start: Va, end: Va, borders: Borders) {
     if start < end {
-        all.push(Stretch {
-            start,
-            end,
-            borders,
-            fault: None,
-            value_jumps: false,
-        });
+        all.push(Stretch { start, end, borders, fault: None, value_jumps: false });
     }
 }
 
@@ -127,15 +121,7 @@ pub(crate) fn sweep(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stret
             continue;
         };
         if stretch.borders != Borders::Gap {
-            linear(
-                code,
-                number,
-                stretch,
-                bytes,
-                starts,
-                &mut boundaries,
-                &mut found,
-            );
+            linear(code, number, stretch, bytes, starts, &mut boundaries, &mut found);
         }
         if stretch.borders == Borders::Gap || stretch.fault.is_some() {
             everywhere(code, stretch.start, bytes, &mut found);
@@ -179,11 +165,7 @@ fn linear(
         };
         if let Some(target) = target {
             if code.is_text(target) {
-                found.edges.push(Edge {
-                    target,
-                    source,
-                    how,
-                });
+                found.edges.push(Edge { target, source, how });
                 let leaves = target < stretch.start || target >= stretch.end;
                 if leaves && how != How::Call {
                     found.leaving.push((number, target));
@@ -200,9 +182,7 @@ fn linear(
     let lo = starts.partition_point(|s| *s < stretch.start);
     let hi = starts.partition_point(|s| *s < stretch.end);
     let inner = starts[lo..hi].iter().map(|s| (*s, *s));
-    let branches = found.edges[first_edge..]
-        .iter()
-        .map(|e| (e.target, e.source));
+    let branches = found.edges[first_edge..].iter().map(|e| (e.target, e.source));
     for (target, source) in inner.chain(branches) {
         if target < stretch.start || target >= stretch.end || stretch.fault.is_some() {
             continue;
@@ -211,9 +191,7 @@ fn linear(
         // `lock` as an instruction of its own, jumped over on one CPU (glibc).
         let behind_lock = offset > 0 && bytes[offset - 1] == 0xf0 && boundaries.get(offset - 1);
         if !boundaries.get(offset) && !behind_lock {
-            stretch.fault = Some(format!(
-                "{target}, which {source} refers to, is in the middle of an instruction"
-            ));
+            stretch.fault = Some(format!("{target}, which {source} refers to, is in the middle of an instruction"));
         }
     }
 }
@@ -246,11 +224,7 @@ fn everywhere(code: &ObjectCode<'_>, start: Va, bytes: &[u8], found: &mut Found)
         if let Some(target) = target.map(|d| start.offset(d)) {
             if code.is_text(target) {
                 let source = start.plus(Len(i as u64));
-                found.edges.push(Edge {
-                    target,
-                    source,
-                    how: How::Maybe,
-                });
+                found.edges.push(Edge { target, source, how: How::Maybe });
             }
         }
     }
@@ -273,8 +247,6 @@ impl Boundaries {
     }
 
     fn get(&self, offset: usize) -> bool {
-        self.bits
-            .get(offset / 64)
-            .is_some_and(|word| word >> (offset % 64) & 1 == 1)
+        self.bits.get(offset / 64).is_some_and(|word| word >> (offset % 64) & 1 == 1)
     }
 }

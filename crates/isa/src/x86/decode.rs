@@ -1,8 +1,8 @@
 //! Decode: a thin view of an instruction with what the planner asks about it. iced-x86 does the decoding.
 
 use iced_x86::{
-    Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter,
-    Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
+    Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction,
+    InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
 };
 
 use crate::Va;
@@ -66,12 +66,8 @@ pub struct Usage {
 }
 
 /// The six arithmetic flags in the masks of [`Usage`].
-pub const ARITHMETIC_FLAGS: u32 = RflagsBits::OF
-    | RflagsBits::SF
-    | RflagsBits::ZF
-    | RflagsBits::AF
-    | RflagsBits::CF
-    | RflagsBits::PF;
+pub const ARITHMETIC_FLAGS: u32 =
+    RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::CF | RflagsBits::PF;
 
 /// A decoded instruction.
 #[derive(Clone, Copy, Debug)]
@@ -92,10 +88,7 @@ pub fn decode(bytes: &[u8], at: Va) -> Result<Insn, DecodeError> {
 }
 
 /// As [`decode`], with the places of displacement and immediates.
-pub(crate) fn decode_with_offsets(
-    bytes: &[u8],
-    at: Va,
-) -> Result<(Insn, ConstantOffsets), DecodeError> {
+pub(crate) fn decode_with_offsets(bytes: &[u8], at: Va) -> Result<(Insn, ConstantOffsets), DecodeError> {
     let bytes = bytes.get(..INSN_MAX).unwrap_or(bytes);
     let mut decoder = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE);
     let iced = decoder.decode();
@@ -116,11 +109,7 @@ pub fn sweep(bytes: &[u8], at: Va) -> impl Iterator<Item = Result<Insn, DecodeEr
         let at = Va(decoder.ip());
         let iced = decoder.decode();
         failed = iced.is_invalid();
-        Some(if failed {
-            Err(DecodeError { at })
-        } else {
-            Ok(Insn { iced })
-        })
+        Some(if failed { Err(DecodeError { at }) } else { Ok(Insn { iced }) })
     })
 }
 
@@ -151,9 +140,7 @@ impl Insn {
         match self.iced.flow_control() {
             FlowControl::Next if self.iced.mnemonic() == Mnemonic::Hlt => Flow::Stop,
             FlowControl::Next => Flow::Next,
-            FlowControl::UnconditionalBranch if self.iced.is_jmp_short_or_near() => {
-                Flow::Jump(target)
-            }
+            FlowControl::UnconditionalBranch if self.iced.is_jmp_short_or_near() => Flow::Jump(target),
             FlowControl::ConditionalBranch => Flow::Branch(target),
             FlowControl::IndirectBranch if self.iced.is_jmp_near_indirect() => Flow::JumpIndirect,
             FlowControl::Call if self.iced.is_call_near() => Flow::Call(target),
@@ -162,9 +149,7 @@ impl Insn {
             FlowControl::IndirectCall if self.iced.is_call_near_indirect() => Flow::CallIndirect,
             FlowControl::Return if self.iced.mnemonic() == Mnemonic::Ret => Flow::Return,
             FlowControl::Interrupt => Flow::Interrupt,
-            FlowControl::XbeginXabortXend if self.iced.mnemonic() == Mnemonic::Xbegin => {
-                Flow::Transaction(target)
-            }
+            FlowControl::XbeginXabortXend if self.iced.mnemonic() == Mnemonic::Xbegin => Flow::Transaction(target),
             FlowControl::XbeginXabortXend => Flow::Next,
             FlowControl::Exception => Flow::Stop,
             _ => Flow::Far,
@@ -174,10 +159,7 @@ impl Insn {
     /// Whether execution can reach the next instruction: directly, or by a return from a call, trap or system call.
     #[must_use]
     pub fn falls_through(&self) -> bool {
-        !matches!(
-            self.flow(),
-            Flow::Jump(_) | Flow::JumpIndirect | Flow::Return | Flow::Stop | Flow::Far
-        )
+        !matches!(self.flow(), Flow::Jump(_) | Flow::JumpIndirect | Flow::Return | Flow::Stop | Flow::Far)
     }
 
     /// A nop of any length. `pause` and `endbr64` are none.
@@ -201,9 +183,7 @@ impl Insn {
     /// The address that a rip-relative memory operand means, whether it is loaded from, stored to or only computed.
     #[must_use]
     pub fn rip_target(&self) -> Option<Va> {
-        self.iced
-            .is_ip_rel_memory_operand()
-            .then(|| Va(self.iced.ip_rel_memory_address()))
+        self.iced.is_ip_rel_memory_operand().then(|| Va(self.iced.ip_rel_memory_address()))
     }
 
     /// A value that this instruction makes available to the program and that may be an address: a rip-relative
@@ -278,20 +258,14 @@ impl Insn {
     /// `bsf` and `bsr` leave the destination alone when the source is 0 (as AMD documents, and Intel CPUs do), and a CPU
     /// without BMI1/LZCNT runs `tzcnt`/`lzcnt` as `bsf`/`bsr`.
     fn may_keep_destination(&self) -> bool {
-        matches!(
-            self.iced.mnemonic(),
-            Mnemonic::Bsf | Mnemonic::Bsr | Mnemonic::Tzcnt | Mnemonic::Lzcnt
-        )
+        matches!(self.iced.mnemonic(), Mnemonic::Bsf | Mnemonic::Bsr | Mnemonic::Tzcnt | Mnemonic::Lzcnt)
     }
 
     /// Shifts and rotates by 0 and repeated string instructions with a count of 0 leave all flags as they were
     /// (SDM volume 2, "SAL/SAR/SHL/SHR" and "REP").
     fn may_keep_flags(&self) -> bool {
         use Mnemonic::{Rcl, Rcr, Rol, Ror, Sal, Sar, Shl, Shld, Shr, Shrd};
-        let shift = matches!(
-            self.iced.mnemonic(),
-            Shl | Shr | Sal | Sar | Shld | Shrd | Rol | Ror | Rcl | Rcr
-        );
+        let shift = matches!(self.iced.mnemonic(), Shl | Shr | Sal | Sar | Shld | Shrd | Rol | Ror | Rcl | Rcr);
         let by_zero = || {
             let count = self.iced.op_count() - 1;
             self.iced.op_kind(count) != OpKind::Immediate8 || self.iced.immediate8() & 0x1f == 0

@@ -35,6 +35,8 @@ pub struct Body {
     sources: HashMap<u64, Vec<usize>>,
     /// Indirect jumps.
     jumps: Vec<usize>,
+    /// rbp points into the stack frame, at least at times.
+    frame_pointer: bool,
 }
 
 impl Body {
@@ -45,29 +47,20 @@ impl Body {
         let mut jumps = Vec::new();
         for (i, insn) in insns.iter().enumerate() {
             match insn.flow() {
-                Flow::Jump(target) | Flow::Branch(target) => {
-                    sources.entry(target.0).or_default().push(i)
-                }
+                Flow::Jump(target) | Flow::Branch(target) => sources.entry(target.0).or_default().push(i),
                 Flow::JumpIndirect => jumps.push(i),
                 _ => {}
             }
         }
-        Body {
-            insns,
-            sources,
-            jumps,
-        }
+        let frame_pointer = insns.iter().any(|i| sets_frame_pointer(&i.iced));
+        Body { insns, sources, jumps, frame_pointer }
     }
 
     /// Every address named by a `lea` or a `mov` of an immediate: what a table can start at.
     #[must_use]
     pub fn bases(&self) -> Vec<Va> {
-        let mut bases: Vec<Va> = self
-            .insns
-            .iter()
-            .filter(|i| is_base(&i.iced))
-            .filter_map(Insn::address_candidate)
-            .collect();
+        let mut bases: Vec<Va> =
+            self.insns.iter().filter(|i| is_base(&i.iced)).filter_map(Insn::address_candidate).collect();
         bases.sort_unstable();
         bases.dedup();
         bases
@@ -75,9 +68,7 @@ impl Body {
 
     /// All indirect jumps with the origin of their targets.
     pub fn indirect_jumps(&self) -> impl Iterator<Item = (Va, Origin)> {
-        self.jumps
-            .iter()
-            .map(|&at| (self.insns[at].va(), self.origin(at)))
+        self.jumps.iter().map(|&at| (self.insns[at].va(), self.origin(at)))
     }
 
     fn origin(&self, at: usize) -> Origin {
@@ -86,7 +77,7 @@ impl Body {
             return Origin::Pointer;
         }
         if insn.iced.op0_kind() != OpKind::Register {
-            return Origin::Computed;
+            return if self.in_frame(&insn.iced) { Origin::Computed } else { Origin::Pointer };
         }
         let mut budget = BUDGET;
         let values = self.values(at, insn.iced.op0_register(), DEPTH, &mut budget);
@@ -154,15 +145,13 @@ impl Body {
                 values.add(self.values(at, insn.op1_register(), depth - 1, budget));
             }
             Mnemonic::Mov if whole && source_is_memory && insn.op0_register() == register => {
-                if is_stack(insn.memory_base()) {
+                if self.in_frame(insn) {
                     values.stack = true
                 } else {
                     values.pointer = true
                 }
             }
-            Mnemonic::Movsxd if whole && source_is_memory => {
-                self.offset(at, insn, depth, budget, values)
-            }
+            Mnemonic::Movsxd if whole && source_is_memory => self.offset(at, insn, depth, budget, values),
             // `mov table(…),%eax; cltq` of unoptimised code.
             Mnemonic::Cdqe => match self.insns[..at].last().map(|i| &i.iced) {
                 Some(load)
@@ -195,31 +184,31 @@ impl Body {
                 ];
                 values.sum(sum);
             }
-            _ if matches!(self.insns[at].flow(), Flow::Call(_) | Flow::CallIndirect) => {
-                values.pointer = true
-            }
+            _ if matches!(self.insns[at].flow(), Flow::Call(_) | Flow::CallIndirect) => values.pointer = true,
             _ => values.computed = true,
         }
     }
 
     /// A load of 4 bytes: the entry of a table, if its address is a base plus something.
-    fn offset(
-        &self,
-        at: usize,
-        insn: &Instruction,
-        depth: usize,
-        budget: &mut usize,
-        values: &mut Values,
-    ) {
-        let parts = [insn.memory_base(), insn.memory_index()];
-        let from_table = parts.iter().any(|&part| {
-            part != Register::None && self.values(at, part, depth - 1, budget).is_base()
-        });
+    fn offset(&self, at: usize, insn: &Instruction, depth: usize, budget: &mut usize, values: &mut Values) {
+        if insn.is_ip_rel_memory_operand() {
+            // The compiler knew the index; the base is that of the sum.
+            values.offsets.push(0);
+            return;
+        }
+        let from_table = [insn.memory_base(), insn.memory_index()]
+            .iter()
+            .any(|&part| part != Register::None && self.values(at, part, depth - 1, budget).is_base());
         if from_table {
             values.offsets.push(insn.memory_displacement64() as i64);
         } else {
             values.computed = true;
         }
+    }
+
+    /// Whether a memory operand may be a word of the function's own stack frame.
+    fn in_frame(&self, insn: &Instruction) -> bool {
+        is_stack(insn.memory_base()) && (insn.memory_base() == Register::RSP || self.frame_pointer)
     }
 
     /// The instructions that may run right before the instruction number `at`.
@@ -253,11 +242,18 @@ fn is_base(insn: &Instruction) -> bool {
         Mnemonic::Lea => insn.is_ip_rel_memory_operand(),
         Mnemonic::Mov => {
             insn.op0_kind() == OpKind::Register
-                && matches!(
-                    insn.op1_kind(),
-                    OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
-                )
+                && matches!(insn.op1_kind(), OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64)
         }
+        _ => false,
+    }
+}
+
+/// `mov %rsp,%rbp` and its like.
+fn sets_frame_pointer(insn: &Instruction) -> bool {
+    match insn.mnemonic() {
+        Mnemonic::Enter => true,
+        Mnemonic::Mov => insn.op0_register() == Register::RBP && insn.op1_register() == Register::RSP,
+        Mnemonic::Lea => insn.op0_register() == Register::RBP && insn.memory_base() == Register::RSP,
         _ => false,
     }
 }
@@ -301,12 +297,10 @@ impl Values {
         }
     }
 
-    /// A base, perhaps kept on the stack meanwhile.
+    /// A base, perhaps kept on the stack meanwhile. Other values may seem possible, since calls that never return look
+    /// as if they came back; they do not matter, for every base of the function is tried in the end.
     fn is_base(&self) -> bool {
-        (self.base || self.stack)
-            && !(self.pointer || self.entry || self.computed)
-            && self.offsets.is_empty()
-            && self.tables.is_empty()
+        (self.base || self.stack) && self.offsets.is_empty() && self.tables.is_empty()
     }
 
     fn is_offset(&self) -> bool {

@@ -24,20 +24,10 @@ pub struct Dead {
 /// know which registers a local function leaves alone (GCC's `-fipa-ra`), and hand-written code has its own conventions.
 #[must_use]
 pub fn dead_before(code: &[u8], base: Va, at: Va) -> Dead {
-    let mut walk = Walk {
-        code,
-        base,
-        budget: BUDGET,
-    };
-    let open = Open {
-        regs: !(1 << 4),
-        flags: ARITHMETIC_FLAGS,
-    };
+    let mut walk = Walk { code, base, budget: BUDGET };
+    let open = Open { regs: !(1 << 4), flags: ARITHMETIC_FLAGS };
     let dead = walk.dead(at, open, BRANCHES);
-    Dead {
-        regs: dead.regs,
-        flags: dead.flags == ARITHMETIC_FLAGS,
-    }
+    Dead { regs: dead.regs, flags: dead.flags == ARITHMETIC_FLAGS }
 }
 
 /// A set of registers and flags.
@@ -60,10 +50,7 @@ impl Walk<'_> {
         while self.budget > 0 && open != (Open { regs: 0, flags: 0 }) {
             self.budget -= 1;
             let offset = usize::try_from(at.since(self.base)).ok();
-            let Some(insn) = offset
-                .and_then(|o| self.code.get(o..))
-                .and_then(|bytes| decode(bytes, at).ok())
-            else {
+            let Some(insn) = offset.and_then(|o| self.code.get(o..)).and_then(|bytes| decode(bytes, at).ok()) else {
                 return dead;
             };
             if !matches!(insn.flow(), Flow::Next | Flow::Jump(_) | Flow::Branch(_)) {
@@ -85,10 +72,7 @@ impl Walk<'_> {
                     let here = self.dead(insn.next(), open, branches - 1);
                     // Only what is dead on one side can be dead on both.
                     let both = self.dead(target, here, branches - 1);
-                    return Open {
-                        regs: dead.regs | both.regs,
-                        flags: dead.flags | both.flags,
-                    };
+                    return Open { regs: dead.regs | both.regs, flags: dead.flags | both.flags };
                 }
                 _ => at = insn.next(),
             }

@@ -120,10 +120,7 @@ struct Bytes {
 
 impl Bytes {
     fn new(parts: &[&[u8]]) -> Bytes {
-        let mut all = Bytes {
-            bytes: [0; 20],
-            len: 0,
-        };
+        let mut all = Bytes { bytes: [0; 20], len: 0 };
         for byte in parts.iter().flat_map(|part| part.iter()).take(20) {
             all.bytes[all.len] = *byte;
             all.len += 1;
@@ -178,11 +175,7 @@ fn encode(form: &Form, bytes: &[u8], to: Va, out: &mut Vec<u8>) -> Result<(), Re
     };
     match *form {
         Form::Same { len } => out.extend_from_slice(&bytes[..len]),
-        Form::RipRelative {
-            len,
-            disp_at,
-            target,
-        } => {
+        Form::RipRelative { len, disp_at, target } => {
             let disp = distance(target, to.0.wrapping_add(len as u64), to)?;
             out.extend_from_slice(&bytes[..len]);
             out[start + disp_at..start + disp_at + 4].copy_from_slice(&disp.to_le_bytes());
@@ -195,11 +188,7 @@ fn encode(form: &Form, bytes: &[u8], to: Va, out: &mut Vec<u8>) -> Result<(), Re
             out.extend_from_slice(&[0x0f, 0x80 | condition]);
             rel32(out, target)?;
         }
-        Form::Counted {
-            address_size,
-            opcode,
-            target,
-        } => {
+        Form::Counted { address_size, opcode, target } => {
             if address_size {
                 out.push(0x67);
             }
@@ -211,11 +200,7 @@ fn encode(form: &Form, bytes: &[u8], to: Va, out: &mut Vec<u8>) -> Result<(), Re
             rel32(out, target)?;
             out.extend_from_slice(&back.to_le_bytes());
         }
-        Form::CallIndirect {
-            ref jump,
-            rip,
-            back,
-        } => {
+        Form::CallIndirect { ref jump, rip, back } => {
             out.extend_from_slice(&[0xff, 0x35, jump.len as u8, 0, 0, 0]); // push the literal behind the jump
             let jump_at = out.len();
             out.extend_from_slice(jump.as_slice());
@@ -231,10 +216,7 @@ fn encode(form: &Form, bytes: &[u8], to: Va, out: &mut Vec<u8>) -> Result<(), Re
 }
 
 fn distance(target: u64, end: u64, to: Va) -> Result<i32, RelocateError> {
-    i32::try_from(target.wrapping_sub(end) as i64).map_err(|_| RelocateError::OutOfReach {
-        target: Va(target),
-        to,
-    })
+    i32::try_from(target.wrapping_sub(end) as i64).map_err(|_| RelocateError::OutOfReach { target: Va(target), to })
 }
 
 fn form(bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
@@ -254,35 +236,21 @@ fn form(bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
     Ok(match flow {
         // A write to ss holds traps back for one instruction; the copy does the same.
         Flow::Next | Flow::Return | Flow::JumpIndirect => match insn.rip_target() {
-            Some(target) => Form::RipRelative {
-                len: insn.len(),
-                disp_at: offsets.displacement_offset(),
-                target: target.0,
-            },
+            Some(target) => {
+                Form::RipRelative { len: insn.len(), disp_at: offsets.displacement_offset(), target: target.0 }
+            }
             None => Form::Same { len: insn.len() },
         },
         Flow::Jump(target) => Form::Jump { target: target.0 },
-        Flow::Branch(target) if matches!(opcode, 0xe0..=0xe3) => Form::Counted {
-            address_size: prefixes.address_size,
-            opcode,
-            target: target.0,
-        },
+        Flow::Branch(target) if matches!(opcode, 0xe0..=0xe3) => {
+            Form::Counted { address_size: prefixes.address_size, opcode, target: target.0 }
+        }
         Flow::Branch(target) => {
             // 7x rel8 and 0f 8x rel32 have the condition in the low half of their last opcode byte.
-            let last = if opcode == 0x0f {
-                bytes.get(prefixes.opcode_at + 1).copied().unwrap_or(0)
-            } else {
-                opcode
-            };
-            Form::Branch {
-                condition: last & 0xf,
-                target: target.0,
-            }
+            let last = if opcode == 0x0f { bytes.get(prefixes.opcode_at + 1).copied().unwrap_or(0) } else { opcode };
+            Form::Branch { condition: last & 0xf, target: target.0 }
         }
-        Flow::Call(target) => Form::Call {
-            target: target.0,
-            back,
-        },
+        Flow::Call(target) => Form::Call { target: target.0, back },
         Flow::CallIndirect => match jump_of_call(&insn, &offsets, bytes, &prefixes) {
             Ok((jump, rip)) => Form::CallIndirect { jump, rip, back },
             Err(why) => return refuse(why),
@@ -319,16 +287,11 @@ fn jump_of_call(
             // Always with a 32-bit displacement (mod = 2), so that the length does not depend on its value.
             let modrm = modrm & 0x3f | 0x80;
             let sib = rest.get(1).copied().unwrap_or(0);
-            Ok((
-                Bytes::new(&[head, &[modrm, sib], &disp.to_le_bytes()]),
-                None,
-            ))
+            Ok((Bytes::new(&[head, &[modrm, sib], &disp.to_le_bytes()]), None))
         }
         Register::ESP => Err(Unsupported::CallThroughRsp),
         _ => {
-            let rip = insn
-                .rip_target()
-                .map(|target| (offsets.displacement_offset(), target.0));
+            let rip = insn.rip_target().map(|target| (offsets.displacement_offset(), target.0));
             Ok((Bytes::new(&[head, &[modrm], &rest[1..]]), rip))
         }
     }
@@ -344,16 +307,10 @@ struct Prefixes {
 
 impl Prefixes {
     fn of(bytes: &[u8]) -> Prefixes {
-        let is_prefix = |b: &u8| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
-        let opcode_at = bytes
-            .iter()
-            .position(|b| !is_prefix(b))
-            .unwrap_or(bytes.len());
+        let is_prefix =
+            |b: &u8| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
+        let opcode_at = bytes.iter().position(|b| !is_prefix(b)).unwrap_or(bytes.len());
         let prefixes = &bytes[..opcode_at];
-        Prefixes {
-            operand_size: prefixes.contains(&0x66),
-            address_size: prefixes.contains(&0x67),
-            opcode_at,
-        }
+        Prefixes { operand_size: prefixes.contains(&0x66), address_size: prefixes.contains(&0x67), opcode_at }
     }
 }
