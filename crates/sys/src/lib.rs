@@ -29,7 +29,7 @@ pub use call::CallError;
 pub use clock::{TscScale, tsc_usable};
 pub use memory::{MemoryError, Pod};
 pub use process::{Process, fsgsbase};
-pub use procfs::{Mapping, parse_maps};
+pub use procfs::{Mapping, parse_maps, start_time_of};
 pub use shared::{SharedData, SharedError, SharedMap};
 pub use spawn::{Child, SpawnError, Spawned, spawn};
 pub use startup::{StartupError, StartupEvent};

@@ -70,6 +70,13 @@ pub fn stat_field(stat: &str, n: usize) -> Option<&str> {
     rest.split_ascii_whitespace().nth(n.checked_sub(3)?)
 }
 
+/// When a process began, in clock ticks since boot (field 22 of `/proc/PID/stat`); `None` if there is no such process.
+#[must_use]
+pub fn start_time_of(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat_field(&stat, 22)?.parse().ok()
+}
+
 /// The state letter of a thread (`R`, `S`, `D`, `Z`…), `None` if it is gone.
 pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;

@@ -141,6 +141,15 @@ impl Spawned {
         &mut self.stopped
     }
 
+    /// Ends the command: nobody wants it without what was to be done first.
+    pub fn kill(self) {
+        let Spawned { stopped, mut child, .. } = self;
+        // SAFETY: no memory is involved; the child has not been waited for, so its pid is still its own.
+        unsafe { libc::kill(child.pid, libc::SIGKILL) };
+        drop(stopped);
+        let _ = child.wait();
+    }
+
     /// Lets the command run.
     #[must_use]
     pub fn into_process(self) -> (Process, Child) {

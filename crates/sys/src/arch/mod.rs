@@ -1,8 +1,10 @@
 //! What depends on the instruction set: registers, the signal frame, the instructions that a remote call needs.
 
 mod frame;
+mod survey;
 mod x86_64;
 
 pub(crate) use frame::{Frame, frame_len};
+pub use survey::signal_frames;
 pub use x86_64::Regs;
 pub(crate) use x86_64::{ENTRY_STUB_LEN, GADGET_CODE, Gadgets, entry_stub, rseq_abort};
