@@ -2,8 +2,27 @@
 //!
 //! No ISA name appears here; decisions come from `plan`, operating-system work goes to `sys`.
 
-pub mod api;
-pub mod session;
+mod api;
+mod blob;
+mod detach;
+mod error;
+mod install;
+mod installer;
+mod layout;
+mod objects;
+mod planning;
+mod raw;
+mod regions;
+mod remote;
+mod resolve;
+mod results;
+mod session;
+mod sigtrap;
+mod space;
+mod startup;
+mod survey;
+mod view;
 
 pub use api::*;
-pub use session::{Listed, Progress, Session, SessionError, explain, list};
+pub use error::SessionError;
+pub use session::{Listed, Progress, Session, explain, list};

@@ -1,21 +1,22 @@
 //! A session: one target, its probes, their results.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use sidestep_isa::Va;
+use sidestep_sys::{Process, TscScale};
+use sidestep_wire::ArgKind;
 
 use crate::api::{
-    AttachStats, Counts, Distribution, Explained, Options, Pattern, Probe, Record, Refused, Request, Target,
+    AttachStats, Counts, Distribution, ExitStatus, Explained, Options, Pattern, Probe, Record, Refused, Request, Target,
     TargetState,
 };
-
-/// Why a session could not start, or not be ended cleanly. Each message is one line that says what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// To be replaced.
-    #[error("not implemented")]
-    NotImplemented,
-}
+use crate::error::SessionError;
+use crate::installer::{Installer, Plumbing};
+use crate::objects::Objects;
+use crate::planning::{Wish, plan_all};
+use crate::results::Stuck;
+use crate::{detach, resolve, startup};
 
 /// How far a start has come, for a progress line.
 #[derive(Clone, Copy, Debug)]
@@ -27,74 +28,235 @@ pub struct Progress {
 }
 
 /// A target with its probes installed. Dropping it detaches.
-pub struct Session;
+pub struct Session {
+    process: Process,
+    child: Option<sidestep_sys::Child>,
+    installer: Installer,
+    stuck: Stuck,
+    state: TargetState,
+    attached: bool,
+    tsc: Option<TscScale>,
+}
 
 impl Session {
     /// Resolves, plans, attaches or spawns, installs. On an error nothing is left changed in the target. Fails if no
     /// site could be probed at all; single refusals are in [`Session::refused`]. A spawned command runs when this returns.
     pub fn start(
-        _target: Target,
-        _requests: &[Request],
-        _options: &Options,
-        _progress: &mut dyn FnMut(Progress),
+        target: Target,
+        requests: &[Request],
+        options: &Options,
+        progress: &mut dyn FnMut(Progress),
     ) -> Result<Session, SessionError> {
-        Err(SessionError::NotImplemented)
+        if !sidestep_sys::fsgsbase() {
+            return Err(SessionError::NoFsgsbase);
+        }
+        match target {
+            Target::Pid(pid) => Session::attach(pid, requests, options, progress),
+            Target::Command(argv) => {
+                let (process, child, installer) = startup::run(&argv, requests, options, progress)?;
+                Ok(Session::new(process, Some(child), installer))
+            }
+        }
+    }
+
+    fn new(process: Process, child: Option<sidestep_sys::Child>, installer: Installer) -> Session {
+        let tsc = installer.regions().and_then(|r| r.tsc);
+        Session {
+            process,
+            child,
+            installer,
+            stuck: Stuck::default(),
+            state: TargetState::Running,
+            attached: true,
+            tsc,
+        }
+    }
+
+    fn attach(
+        pid: i32,
+        requests: &[Request],
+        options: &Options,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Session, SessionError> {
+        let begin = Instant::now();
+        let process = Process::open(pid)?;
+        clean_up(&process)?;
+        let mut objects = Objects::new(options);
+        let mut installer = Installer::new(requests, options, Some(&process))?;
+        let mut matches = Vec::new();
+        for (i, request) in requests.iter().enumerate() {
+            let found = resolve::in_process(&request.pattern, &process, &mut objects)?;
+            matches.extend(found.into_iter().map(|m| (i, m)));
+        }
+        let total = matches.len();
+        progress(Progress { done: 0, total });
+        let planned = plan_all(matches, &installer.wishes())?;
+        let planned = installer.accept(planned);
+        if planned.is_empty() {
+            return Err(installer.nothing());
+        }
+        let hooks = installer.plan_hooks(&process, &mut objects)?;
+        installer.size_for(planned.len() + hooks.len());
+        let clock = clock();
+        installer.stats.planning = begin.elapsed();
+
+        let stop = Instant::now();
+        let mut stopped = process.stop()?;
+        let installed = installer.install(&mut stopped, planned, hooks, clock);
+        let resumed = stopped.resume();
+        installer.stats.stopped = stop.elapsed();
+        let nothing = installer.probes.is_empty().then(|| installer.nothing());
+        let failed = installed.err().or(resumed.err().map(SessionError::from)).or(nothing);
+        if let Some(e) = failed {
+            let _ = remove(&process);
+            return Err(e);
+        }
+        progress(Progress { done: total, total });
+        Ok(Session::new(process, None, installer))
     }
 
     /// Process id of the target.
     pub fn pid(&self) -> i32 {
-        0
+        self.process.pid()
     }
 
     /// All installed probes; `Probe::id` is the index.
     pub fn probes(&self) -> &[Probe] {
-        &[]
+        &self.installer.probes
     }
 
     /// Matches that were refused.
     pub fn refused(&self) -> &[Refused] {
-        &[]
+        &self.installer.refused
     }
 
     /// Current counts, per probe. Works while the target runs, after its end, and after the detach.
     pub fn counts(&self) -> Vec<Counts> {
-        Vec::new()
+        let Some(regions) = self.installer.regions() else { return Vec::new() };
+        let count = |p: &Plumbing| Counts {
+            hits: regions.cell(p.hits),
+            missed: regions.missed(p.number),
+            lost: p.lost.map_or(0, |cell| regions.cell(cell)),
+        };
+        self.installer.plumbing.iter().map(count).collect()
     }
 
     /// The latency distribution that a probe feeds (probes of one request share one, unless `per_function`).
-    pub fn distribution(&self, _probe: usize) -> Distribution {
-        Distribution::default()
+    pub fn distribution(&self, probe: usize) -> Distribution {
+        let hist = self.installer.plumbing.get(probe).and_then(|p| p.hist);
+        match (self.installer.regions(), hist) {
+            (Some(regions), Some(hist)) => regions.histogram(hist),
+            _ => Distribution::default(),
+        }
     }
 
     /// Returns that were never seen (longjmp, end of a thread): the number of entries without a latency.
     pub fn returns_dropped(&self) -> u64 {
-        0
+        self.installer.regions().map_or(0, |r| r.returns_dropped())
     }
 
     /// Takes the records written since the last call, in order of time. Never blocks.
     pub fn records(&mut self) -> Vec<Record> {
-        Vec::new()
+        let Some(regions) = self.installer.regions() else { return Vec::new() };
+        let kinds = |number: u32| -> Option<Vec<ArgKind>> {
+            Some(self.installer.plumbing.get(self.installer.probe_of(number)?)?.args.clone())
+        };
+        let mut records = regions.drain(&kinds, &mut self.stuck);
+        records.sort_by_key(|(time, _)| *time);
+        let convert = |(time, mut record): (u64, Record)| {
+            record.probe = self.installer.probe_of(record.probe as u32).unwrap_or(record.probe);
+            record.time_ns = self.tsc.map_or(time, |scale| scale.to_monotonic(time));
+            record
+        };
+        records.into_iter().map(convert).collect()
     }
 
     /// Is the target still there? Never blocks.
     pub fn poll(&mut self) -> TargetState {
-        TargetState::Running
+        if self.state == TargetState::Running {
+            if let Some(child) = &mut self.child {
+                if let Ok(Some(status)) = child.try_wait() {
+                    self.state = TargetState::Exited(Some(exit_status(status)));
+                }
+            } else if !self.process.is_alive() {
+                self.state = TargetState::Exited(None);
+            }
+            if self.state == TargetState::Running && self.process.is_replaced() && self.process.is_alive() {
+                self.state = TargetState::Executed;
+            }
+        }
+        self.state
     }
 
     /// Removes every trace from the target. Idempotent; fine when the target is gone.
     pub fn detach(&mut self) -> Result<(), SessionError> {
-        Ok(())
+        if !self.attached {
+            return Ok(());
+        }
+        self.attached = false;
+        match self.poll() {
+            TargetState::Running => match remove(&self.process) {
+                // It may end while we are at it.
+                Err(_) if self.poll() != TargetState::Running || !self.process.is_alive() => Ok(()),
+                other => other,
+            },
+            TargetState::Exited(_) | TargetState::Executed => Ok(()),
+        }
     }
 
     /// Waits for the end of a spawned command (after a detach, for example); `Exited(None)` at once for an attached one.
     pub fn wait(&mut self) -> TargetState {
-        TargetState::Exited(None)
+        match &mut self.child {
+            None => TargetState::Exited(None),
+            Some(child) => match child.wait() {
+                Ok(status) => {
+                    self.state = TargetState::Exited(Some(exit_status(status)));
+                    self.state
+                }
+                Err(_) => self.state,
+            },
+        }
     }
 
     /// Figures about the attach.
     pub fn stats(&self) -> AttachStats {
-        AttachStats::default()
+        self.installer.stats
     }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.detach();
+    }
+}
+
+fn exit_status(status: sidestep_sys::ExitStatus) -> ExitStatus {
+    match status {
+        sidestep_sys::ExitStatus::Code(code) => ExitStatus::Code(code),
+        sidestep_sys::ExitStatus::Signal(signal) => ExitStatus::Signal(signal),
+    }
+}
+
+/// Removes what an earlier controller left, unless it is still at work.
+fn clean_up(process: &Process) -> Result<(), SessionError> {
+    let maps = process.maps().map_err(|source| SessionError::Maps { pid: process.pid(), source })?;
+    match detach::find(process, &maps)? {
+        Some(found) if found.target_pid == process.pid() && found.controller_alive() => {
+            Err(SessionError::Busy { pid: process.pid(), controller: found.controller_pid })
+        }
+        Some(_) => detach::remove(process, &maps),
+        None => Ok(()),
+    }
+}
+
+fn remove(process: &Process) -> Result<(), SessionError> {
+    let maps = process.maps().map_err(|source| SessionError::Maps { pid: process.pid(), source })?;
+    detach::remove(process, &maps)
+}
+
+/// A calibrated clock, if time stamps can be taken without a system call.
+pub(crate) fn clock() -> Option<TscScale> {
+    sidestep_sys::tsc_usable().then(|| TscScale::calibrate(Duration::from_millis(10)))
 }
 
 /// One function that `list` shows.
@@ -112,13 +274,41 @@ pub struct Listed {
     pub size: u64,
 }
 
+fn matches(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<resolve::Match>, SessionError> {
+    let mut objects = Objects::new(options);
+    match pid {
+        Some(pid) => resolve::in_process(pattern, &Process::open(pid)?, &mut objects),
+        None => resolve::in_files(pattern, &mut objects),
+    }
+}
+
 /// All functions that a pattern matches: in the mappings of `pid`, or in files (a short library name is looked up
 /// like the dynamic loader does). Sorted by object, then name.
-pub fn list(_pattern: &Pattern, _pid: Option<i32>, _options: &Options) -> Result<Vec<Listed>, SessionError> {
-    Err(SessionError::NotImplemented)
+pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Listed>, SessionError> {
+    let mut all: Vec<Listed> = matches(pattern, pid, options)?
+        .into_iter()
+        .map(|m| Listed {
+            object: m.object.path().to_owned(),
+            demangled: (!m.raw.is_empty() && m.raw != m.name).then(|| m.name.clone()),
+            va: m.va.unwrap_or(m.symbol_va),
+            size: m.size,
+            name: if m.raw.is_empty() { m.name } else { m.raw },
+        })
+        .collect();
+    all.sort_by(|a, b| (&a.object, &a.name, a.va).cmp(&(&b.object, &b.name, b.va)));
+    Ok(all)
 }
 
 /// What would be written where, and why, for every match of a pattern. Touches no process.
-pub fn explain(_pattern: &Pattern, _pid: Option<i32>, _options: &Options) -> Result<Vec<Explained>, SessionError> {
-    Err(SessionError::NotImplemented)
+pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Explained>, SessionError> {
+    let found = matches(pattern, pid, options)?.into_iter().map(|m| (0, m)).collect();
+    let wish = Wish { returns: false, trap_only: options.no_optimize };
+    Ok(plan_all(found, &[wish])?
+        .into_iter()
+        .map(|p| Explained {
+            name: p.matched.name.clone(),
+            object: p.matched.object.path().to_owned(),
+            plan: p.plan.map_err(|reason| sidestep_plan::Refusal { asked: p.matched.symbol_va, reason }),
+        })
+        .collect())
 }

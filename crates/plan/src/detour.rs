@@ -59,10 +59,11 @@ pub enum DetourError {
     },
 }
 
-/// Builds the detour of a plan at run-time address `at`; `bias` = run-time minus link-time address of the object.
+/// Builds the detour of a plan at run-time address `at`; `bias` = run-time minus link-time address of the object. The
+/// handlers run in order.
 pub fn build(
     plan: &Plan,
-    handler: Handler,
+    handlers: &[Handler],
     at: Va,
     bias: i64,
     thunks: &Thunks,
@@ -79,13 +80,13 @@ pub fn build(
     if inside {
         asm.lea(Reg::Rsp, Reg::Rsp, -RED_ZONE);
     }
-    let cold = match handler.context() {
-        Context::Cells => Some(inline_handler(&mut asm, plan, handler, env)),
-        Context::Frame => {
-            agent_handler(&mut asm, handler, inside, thunks)?;
-            None
+    let mut cold = Vec::new();
+    for handler in handlers {
+        match handler.context() {
+            Context::Cells => cold.push((*handler, inline_handler(&mut asm, plan, *handler, env))),
+            Context::Frame => agent_handler(&mut asm, *handler, inside, thunks)?,
         }
-    };
+    }
     if inside {
         asm.lea(Reg::Rsp, Reg::Rsp, RED_ZONE);
     }
@@ -94,7 +95,7 @@ pub fn build(
         copies.push(offsets(plan.site, resume, &asm, at));
         asm.jmp_to(resume.offset(bias))?;
     }
-    if let Some(cold) = cold {
+    for (handler, cold) in cold {
         cold.emit(&mut asm, handler, thunks)?;
     }
     let copies = copies

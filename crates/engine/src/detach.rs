@@ -1,0 +1,250 @@
+//! Removing every trace, from what the target's own memory says. The end of a session and the clean-up after a
+//! controller that was killed are the same code.
+
+use std::mem::offset_of;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use sidestep_isa::{Len, Va};
+use sidestep_sys::{Mapping, Process, Stopped};
+use sidestep_wire::header::{MAGIC, VERSION};
+use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, Private, ShadowEntry, SigAction, ThreadState};
+
+use crate::error::SessionError;
+use crate::raw::{Plain, from_bytes};
+use crate::remote::Remote;
+use crate::survey::{self, Place};
+
+/// How long threads get to leave our code by themselves.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The header of a shared region as read from a target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub shared_va: Va,
+    pub controller_pid: i32,
+    pub controller_start: u64,
+    pub target_pid: i32,
+    private_va: Va,
+    agent: (u64, u64),
+    trampoline: u64,
+    journal: (u64, u32),
+    maps: (u64, u32),
+    slots: u32,
+    sigtrap: bool,
+    old_sigtrap: SigAction,
+}
+
+/// Looks for a shared region among the mappings of a process.
+pub(crate) fn find(process: &Process, mappings: &[Mapping]) -> Result<Option<Found>, SessionError> {
+    for mapping in mappings {
+        if !mapping.name.to_string_lossy().starts_with("/memfd:sidestep") || mapping.exec {
+            continue;
+        }
+        let mut head = [0; size_of::<Header>()];
+        if process.read(mapping.start, &mut head).is_err() {
+            continue;
+        }
+        let word = |off: usize| u64::from_ne_bytes(head[off..off + 8].try_into().unwrap_or_default());
+        let half = |off: usize| u32::from_ne_bytes(head[off..off + 4].try_into().unwrap_or_default());
+        if word(offset_of!(Header, magic)) != MAGIC {
+            // Killed before the region was complete: nothing was patched yet. The list says what was mapped.
+            if half(offset_of!(Header, version)) == 0 {
+                return Ok(Some(Found::bare(mapping.start)));
+            }
+        } else if half(offset_of!(Header, version)) != VERSION {
+            return Err(SessionError::ForeignVersion { pid: process.pid() });
+        }
+        return Ok(Some(Found {
+            shared_va: mapping.start,
+            controller_pid: half(offset_of!(Header, controller_pid)) as i32,
+            controller_start: word(offset_of!(Header, controller_start)),
+            target_pid: half(offset_of!(Header, target_pid)) as i32,
+            private_va: Va(word(offset_of!(Header, private_va))),
+            agent: (word(offset_of!(Header, agent_va)), word(offset_of!(Header, agent_len))),
+            trampoline: word(offset_of!(Header, trampoline_va)),
+            journal: (word(offset_of!(Header, journal_off)), half(offset_of!(Header, journal_len))),
+            maps: (word(offset_of!(Header, maps_off)), half(offset_of!(Header, maps_len))),
+            slots: half(offset_of!(Header, slots_used)).min(half(offset_of!(Header, slots_max))),
+            sigtrap: half(offset_of!(Header, sigtrap_installed)) == 1,
+            old_sigtrap: from_bytes(&head[offset_of!(Header, old_sigtrap)..]).unwrap_or_default(),
+        }));
+    }
+    Ok(None)
+}
+
+impl Found {
+    fn bare(shared_va: Va) -> Found {
+        Found {
+            shared_va,
+            controller_pid: 0,
+            controller_start: 0,
+            target_pid: 0,
+            private_va: Va(0),
+            agent: (0, 0),
+            trampoline: 0,
+            journal: (0, 0),
+            maps: (0, 0),
+            slots: 0,
+            sigtrap: false,
+            old_sigtrap: SigAction::default(),
+        }
+    }
+
+    /// Is the controller that made this still there?
+    pub fn controller_alive(&self) -> bool {
+        self.controller_pid > 0 && sidestep_sys::start_time_of(self.controller_pid) == Some(self.controller_start)
+    }
+
+    fn journal(&self, stopped: &Stopped) -> Result<Vec<JournalEntry>, SessionError> {
+        read_array(stopped, Va(self.shared_va.0 + self.journal.0), u64::from(self.journal.1))
+    }
+
+    fn mappings(&self, stopped: &Stopped) -> Result<Vec<MapEntry>, SessionError> {
+        // The agent may have appended since the header was read.
+        let mut len = [0; 4];
+        stopped.read(Va(self.shared_va.0 + offset_of!(Header, maps_len) as u64), &mut len)?;
+        let entries: Vec<MapEntry> =
+            read_array(stopped, Va(self.shared_va.0 + self.maps.0), u64::from(u32::from_ne_bytes(len)))?;
+        Ok(entries.into_iter().filter(|e| e.kind != 0 && e.len != 0).collect())
+    }
+}
+
+fn read_array<T: Plain>(stopped: &Stopped, at: Va, count: u64) -> Result<Vec<T>, SessionError> {
+    let mut bytes = vec![0; count as usize * size_of::<T>()];
+    stopped.read(at, &mut bytes)?;
+    Ok(bytes.chunks_exact(size_of::<T>()).filter_map(from_bytes).collect())
+}
+
+/// Removes everything. On success nothing of ours is left in the target.
+pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<(), SessionError> {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(200);
+    loop {
+        let Some(found) = find(process, mappings)? else { return Ok(()) };
+        let mut stopped = process.stop()?;
+        let inside = restore(&mut stopped, &found)?;
+        let Some(tid) = inside else {
+            unmap(&mut stopped, &found)?;
+            stopped.resume()?;
+            return Ok(());
+        };
+        let bytes = found.mappings(&stopped)?.iter().map(|m| m.len).sum();
+        stopped.resume()?;
+        if start.elapsed() > PATIENCE {
+            return Err(SessionError::StillInside { pid: process.pid(), tid, bytes });
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+/// Restores text, return addresses and the SIGTRAP action; gives a thread that is still inside our code, if any.
+/// May be repeated.
+fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionError> {
+    let journal = found.journal(stopped)?;
+    for entry in &journal {
+        let len = usize::from(entry.len);
+        let mut now = vec![0; len];
+        // A site whose library was unloaded is gone; one that somebody else has changed since is not ours to restore.
+        if stopped.read(Va(entry.site), &mut now).is_ok() && now == entry.new[..len] {
+            stopped.write(Va(entry.site), &entry.old[..len])?;
+        }
+    }
+    if found.private_va != Va(0) {
+        restore_returns(stopped, found)?;
+    }
+    let mappings = stopped.process().maps().map_err(|source| SessionError::Maps { pid: stopped.process().pid(), source })?;
+    let ours = found.mappings(stopped)?;
+    let code: Vec<(u64, u64)> = ours
+        .iter()
+        .filter(|m| m.kind == MapKind::Agent as u32 || m.kind == MapKind::Slab as u32)
+        .map(|m| (m.addr, m.addr + m.len))
+        .collect();
+    let in_code = |ip: u64| code.iter().any(|(start, end)| (*start..*end).contains(&ip));
+    let mut inside = None;
+    for position in survey::positions(stopped, &mappings)? {
+        if !in_code(position.ip.0) {
+            continue;
+        }
+        match original_of(&journal, position.ip.0) {
+            Some(at) => survey::move_to(stopped, &position, at)?,
+            None => {
+                inside = Some(match position.place {
+                    Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
+                });
+            }
+        }
+    }
+    Ok(inside)
+}
+
+/// The original of an address in a detour at which no handler is under way.
+fn original_of(journal: &[JournalEntry], ip: u64) -> Option<Va> {
+    let entry = journal.iter().find(|e| (e.detour..e.detour + u64::from(e.detour_len)).contains(&ip))?;
+    let offset = ip - entry.detour;
+    if offset == 0 {
+        return Some(Va(entry.site));
+    }
+    let copies = &entry.insns[..usize::from(entry.insns_len).min(entry.insns.len())];
+    copies.iter().find(|(_, to)| u64::from(*to) == offset).map(|(from, _)| Va(entry.site + u64::from(*from)))
+}
+
+/// Puts the real return addresses back into all stack slots that still hold the trampoline's.
+fn restore_returns(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
+    if found.trampoline == 0 {
+        return Ok(());
+    }
+    let head: Private = read_one(stopped, found.private_va)?;
+    let states = u64::from(found.slots).max(u64::from(head.states_used.into_inner()));
+    let mut slots: Vec<ShadowEntry> = Vec::new();
+    for i in 0..states {
+        let state: ThreadState = read_one(stopped, Va(head.states + i * head.state_stride))?;
+        let len = AtomicU64::into_inner(state.shadow_len).min(state.shadow_cap);
+        if state.shadow != 0 && len != 0 {
+            slots.extend(read_array::<ShadowEntry>(stopped, Va(state.shadow), len)?);
+        }
+    }
+    // Several entries may name one stack slot: probes on one frame (chained to the trampoline), or a dead one and its
+    // successor. The newest entry with a real address is right.
+    slots.retain(|e| e.slot != 0 && e.ret != found.trampoline);
+    slots.sort_by_key(|e| e.time);
+    for entry in slots {
+        let mut word = [0; 8];
+        if stopped.read(Va(entry.slot), &mut word).is_ok() {
+            let newest_wins = u64::from_ne_bytes(word);
+            if newest_wins == found.trampoline {
+                stopped.write(Va(entry.slot), &entry.ret.to_ne_bytes())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_one<T: Plain>(stopped: &Stopped, at: Va) -> Result<T, SessionError> {
+    let mut all = read_array(stopped, at, 1)?;
+    all.pop().ok_or(SessionError::TooMany { what: "nothing" })
+}
+
+/// Unmaps everything of ours, the list last.
+fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
+    let ours = found.mappings(stopped)?;
+    if found.sigtrap {
+        let agent = found.agent.0..found.agent.0 + found.agent.1;
+        let buffer = Va(found.private_va.0 + crate::regions::SCRATCH);
+        crate::sigtrap::restore(stopped, buffer, agent, &found.old_sigtrap)?;
+    }
+    let mut remote = Remote(stopped);
+    let shared = |m: &&MapEntry| m.kind == MapKind::Shared as u32 || m.addr == found.shared_va.0;
+    for entry in ours.iter().filter(|m| !shared(m)) {
+        remote.unmap(Va(entry.addr), Len(entry.len))?;
+    }
+    let len = ours.iter().find(shared).map(|m| m.len).or_else(|| {
+        let maps = remote.0.process().maps().ok()?;
+        maps.iter().find(|m| m.start == found.shared_va).map(|m| m.end.0 - m.start.0)
+    });
+    if let Some(len) = len {
+        remote.unmap(found.shared_va, Len(len))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! Why a session could not do something. Each message is one line that says what to do.
+
+use std::path::PathBuf;
+
+use sidestep_sys::{CallError, OpenError, SharedError, SpawnError, StartupError, StopError};
+
+/// Why a session could not start, or not be ended cleanly.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The process cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The command cannot be started.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// The command did not get as far as its entry point.
+    #[error(transparent)]
+    Startup(#[from] StartupError),
+    /// The threads cannot be stopped.
+    #[error(transparent)]
+    Stop(#[from] StopError),
+    /// A system call in the target failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The target's memory cannot be accessed.
+    #[error(transparent)]
+    Memory(#[from] sidestep_sys::MemoryError),
+    /// The shared memory cannot be mapped.
+    #[error(transparent)]
+    Shared(#[from] SharedError),
+    /// A file is no usable object.
+    #[error(transparent)]
+    Object(#[from] sidestep_symbols::ObjectError),
+    /// No such function.
+    #[error(transparent)]
+    Symbol(#[from] sidestep_symbols::SymbolError),
+    /// A regular expression does not parse.
+    #[error(transparent)]
+    Pattern(#[from] sidestep_symbols::PatternError),
+    /// The object part of a pattern names nothing.
+    #[error("no object `{name}` {place}; give a path, or a library name such as libc")]
+    NoObject {
+        /// What the user wrote.
+        name: String,
+        /// Where it was looked for: `among the mappings of process 42`.
+        place: String,
+    },
+    /// A name without object was found nowhere.
+    #[error("no function `{name}` in {searched}{nearest}")]
+    NowhereFound {
+        /// What the user wrote.
+        name: String,
+        /// Names of the objects, shortened.
+        searched: String,
+        /// `; did you mean …?`, or nothing.
+        nearest: String,
+    },
+    /// All sites were refused.
+    #[error("nothing can be probed: {name} in {}: {reason}{}", .object.display(), and_others(*.others))]
+    AllRefused {
+        /// First refused function.
+        name: String,
+        /// Its object.
+        object: PathBuf,
+        /// Why.
+        reason: String,
+        /// How many more were refused.
+        others: usize,
+    },
+    /// Another controller is at work.
+    #[error("process {pid} is already probed by process {controller}: end that first")]
+    Busy {
+        /// The target.
+        pid: i32,
+        /// The other controller.
+        controller: i32,
+    },
+    /// `/proc/PID/maps` cannot be read.
+    #[error("cannot read the mappings of process {pid}: {source}")]
+    Maps {
+        /// The target.
+        pid: i32,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// More than fits.
+    #[error("too many {what} for one session: use a narrower pattern")]
+    TooMany {
+        /// What there are too many of.
+        what: &'static str,
+    },
+    /// The processor or kernel does not let programs read the thread pointer.
+    #[error("this machine has no FSGSBASE instructions: Linux 5.9 or newer on a processor of 2012 or newer is needed")]
+    NoFsgsbase,
+    /// No free address space near an object.
+    #[error("no free address space within 2 GiB of {}", object.display())]
+    NoRoom {
+        /// The object.
+        object: PathBuf,
+    },
+    /// The command ended before anything could be probed.
+    #[error("the command ended before its entry point was reached")]
+    EndedEarly,
+    /// After the text was restored, a thread would not leave our code.
+    #[error(
+        "process {pid} runs unprobed again, but {bytes} bytes stay mapped: thread {tid} is still inside a signal \
+         handler that interrupted a probe; attach once more later to remove them"
+    )]
+    StillInside {
+        /// The target.
+        pid: i32,
+        /// A thread that did not leave.
+        tid: i32,
+        /// Bytes left mapped.
+        bytes: u64,
+    },
+    /// Strings are read by a system call that a filter may punish.
+    #[error(
+        "process {pid} runs under a seccomp filter, and reading strings needs process_vm_readv: trace integers only"
+    )]
+    SeccompStrings {
+        /// The target.
+        pid: i32,
+    },
+    /// Traces of an earlier controller that cannot be understood.
+    #[error("process {pid} carries probes of another version of sidestep: use that version to remove them")]
+    ForeignVersion {
+        /// The target.
+        pid: i32,
+    },
+}
+
+fn and_others(n: usize) -> String {
+    if n == 0 { String::new() } else { format!(" (and {n} more; -v lists them)") }
+}

@@ -1,0 +1,246 @@
+//! Installing probes: the only place that writes over code of the target.
+//!
+//! Order, so that a controller that is killed in between leaves a correct target: code of slabs first, then trap
+//! table, then threads that stand inside a region are moved to their copies (valid whether the site is patched or
+//! not), then the journal entry, then the site itself.
+
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
+use sidestep_isa::{Len, Va};
+use sidestep_plan::detour::{Detour, build};
+use sidestep_plan::handler::Handler;
+use sidestep_plan::thunk::{self, Thunks};
+use sidestep_plan::{Plan, Technique};
+use sidestep_sys::{Mapping, Stopped};
+use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, Private, TrapEntry};
+
+use crate::error::SessionError;
+use crate::raw::bytes_of;
+use crate::regions::Regions;
+use crate::remote::Remote;
+use crate::space::{self, Grows, Used};
+use crate::survey;
+
+/// One site to install.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub plan: Plan,
+    /// Run-time minus link-time address.
+    pub bias: i64,
+    /// What runs at a hit, in order.
+    pub handlers: Vec<Handler>,
+    /// Run-time range of the object's code and data that displaced instructions may refer to.
+    pub object: std::ops::Range<u64>,
+    /// What the file says is at the site.
+    pub expected: Vec<u8>,
+}
+
+/// What became of a job.
+pub(crate) enum Outcome {
+    Installed { site: Va },
+    Refused(String),
+}
+
+/// Installs a batch. One outcome per job.
+pub(crate) fn install(
+    regions: &mut Regions,
+    stopped: &mut Stopped,
+    mappings: &[Mapping],
+    jobs: &[Job],
+) -> Result<(Vec<Outcome>, usize), SessionError> {
+    let mut outcomes: Vec<Option<Outcome>> = jobs.iter().map(|_| None).collect();
+    let mut code_bytes = 0;
+    let mut ready: Vec<(usize, Detour)> = Vec::new();
+
+    for group in groups(jobs) {
+        let detours = match slab(regions, stopped, jobs, &group) {
+            Ok((detours, len)) => {
+                code_bytes += len;
+                detours
+            }
+            Err(SessionError::NoRoom { .. }) => {
+                for i in group {
+                    outcomes[i] = Some(Outcome::Refused("no free address space within 2 GiB of the code".into()));
+                }
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
+        for (i, result) in detours {
+            match result {
+                Ok(detour) => ready.push((i, detour)),
+                Err(reason) => outcomes[i] = Some(Outcome::Refused(reason)),
+            }
+        }
+    }
+
+    let mut traps = Vec::new();
+    ready.retain(|(i, detour)| {
+        let mut now = vec![0; detour.patch.len()];
+        let same = stopped.read(detour.site, &mut now).is_ok() && jobs[*i].expected.starts_with(&now);
+        if !same {
+            let reason = format!("the code at {} is not what the file says: somebody else has changed it", detour.site);
+            outcomes[*i] = Some(Outcome::Refused(reason));
+        } else if jobs[*i].plan.technique == Technique::Trap {
+            traps.push(TrapEntry { site: detour.site.0, detour: detour.at.0 });
+        }
+        same
+    });
+    if !traps.is_empty() {
+        regions.add_traps(stopped, &traps)?;
+    }
+
+    leave_regions(stopped, mappings, jobs, &ready)?;
+    regions.shared.u32(offset_of!(Header, armed) as u64).store(1, Ordering::Release);
+    for (i, detour) in &ready {
+        regions.journal(&jobs[*i], detour)?;
+        stopped.write(detour.site, &detour.patch)?;
+        outcomes[*i] = Some(Outcome::Installed { site: detour.site });
+    }
+    let outcomes = outcomes
+        .into_iter()
+        .map(|o| o.unwrap_or_else(|| Outcome::Refused("no detour was built".into())))
+        .collect();
+    Ok((outcomes, code_bytes))
+}
+
+/// Jobs of one object share slabs; a slab must reach everything that its instructions refer to.
+fn groups(jobs: &[Job]) -> Vec<Vec<usize>> {
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by_key(|i| (jobs[*i].object.start, *i));
+    order.chunk_by(|a, b| jobs[*a].object == jobs[*b].object).map(<[usize]>::to_vec).collect()
+}
+
+type Built = Vec<(usize, Result<Detour, String>)>;
+
+/// Maps and fills a slab for the jobs of one object.
+fn slab(
+    regions: &Regions,
+    stopped: &mut Stopped,
+    jobs: &[Job],
+    group: &[usize],
+) -> Result<(Built, usize), SessionError> {
+    let near = jobs[group[0]].object.clone();
+    // Lengths do not depend on addresses: measure at the object itself.
+    let origin = Va(near.start);
+    let measure = fill(regions, jobs, group, origin).1.len() as u64;
+    let len = Len(crate::layout::round(measure, 4096));
+    let at = map_near(stopped, near, len, &jobs[group[0]])?;
+    regions.list_mapping(MapEntry { addr: at.0, len: len.0, kind: MapKind::Slab as u32, pad: 0 })?;
+    let (built, bytes) = fill(regions, jobs, group, at);
+    stopped.write(at, &bytes)?;
+    Ok((built, bytes.len()))
+}
+
+/// The thunks and detours of a slab at `at`.
+fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec<u8>) {
+    let (mut bytes, thunks): (Vec<u8>, Thunks) = thunk::thunks(at, &regions.env);
+    let mut built = Vec::new();
+    for i in group {
+        let job = &jobs[*i];
+        let here = Va(at.0 + bytes.len() as u64);
+        let detour = build(&job.plan, &job.handlers, here, job.bias, &thunks, &regions.env);
+        if let Ok(d) = &detour {
+            bytes.extend_from_slice(&d.bytes);
+            // Detours start on their own half cache line.
+            bytes.resize(bytes.len().next_multiple_of(16), 0xcc);
+        }
+        built.push((*i, detour.map_err(|e| e.to_string())));
+    }
+    (built, bytes)
+}
+
+fn map_near(stopped: &mut Stopped, near: std::ops::Range<u64>, len: Len, job: &Job) -> Result<Va, SessionError> {
+    // A fresh look each time: the last slab is there, too.
+    let mappings = stopped.process().maps().map_err(|source| SessionError::Maps { pid: stopped.process().pid(), source })?;
+    let used: Vec<Used> = mappings
+        .iter()
+        .map(|m| Used {
+            start: m.start.0,
+            end: m.end.0,
+            grows: match m.name.to_str() {
+                Some("[heap]") => Grows::Up,
+                Some("[stack]") => Grows::Down,
+                _ => Grows::No,
+            },
+        })
+        .collect();
+    let none = || SessionError::NoRoom { object: format!("the code at {}", job.plan.site.offset(job.bias)).into() };
+    let at = space::find(&used, near, len).ok_or_else(none)?;
+    Ok(Remote(stopped).map_code(Some(at), len)?)
+}
+
+/// Moves every thread that stands behind the first instruction of a region to the copy of the instruction it stands at.
+fn leave_regions(
+    stopped: &mut Stopped,
+    mappings: &[Mapping],
+    jobs: &[Job],
+    ready: &[(usize, Detour)],
+) -> Result<(), SessionError> {
+    let mut sites: Vec<(u64, u64, &Detour)> =
+        ready.iter().map(|(i, d)| (d.site.0, d.site.0 + jobs[*i].plan.region.0, d)).collect();
+    sites.sort_by_key(|s| s.0);
+    for position in survey::positions(stopped, mappings)? {
+        let ip = position.ip.0;
+        let index = sites.partition_point(|s| s.0 < ip);
+        let Some((start, _, detour)) = index.checked_sub(1).map(|i| sites[i]).filter(|s| ip < s.1) else { continue };
+        let copy = detour.copies.iter().find(|(from, _)| u64::from(*from) == ip - start);
+        if let Some((_, to)) = copy {
+            survey::move_to(stopped, &position, Va(detour.at.0 + u64::from(*to)))?;
+        }
+    }
+    Ok(())
+}
+
+impl Regions {
+    /// Journals a site, before it is written.
+    fn journal(&self, job: &Job, detour: &Detour) -> Result<(), SessionError> {
+        let count = self.shared.u32(offset_of!(Header, journal_len) as u64);
+        let index = u64::from(count.load(Ordering::Acquire));
+        if index >= self.layout.journal_cap {
+            return Err(SessionError::TooMany { what: "sites" });
+        }
+        let mut entry = JournalEntry {
+            site: detour.site.0,
+            detour: detour.at.0,
+            detour_len: detour.bytes.len() as u32,
+            displaced: detour.copies.first().map_or(0, |c| u32::from(c.1)),
+            len: detour.patch.len() as u8,
+            insns_len: detour.copies.len().min(16) as u8,
+            ..JournalEntry::default()
+        };
+        entry.old[..detour.patch.len()].copy_from_slice(&job.expected[..detour.patch.len()]);
+        entry.new[..detour.patch.len()].copy_from_slice(&detour.patch);
+        for (to, from) in entry.insns.iter_mut().zip(&detour.copies) {
+            *to = *from;
+        }
+        let off = self.layout.journal_off + index * size_of::<JournalEntry>() as u64;
+        self.shared.write(off, bytes_of(&entry));
+        count.store(index as u32 + 1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Adds entries to the trap table (a new table replaces the old one) and installs the SIGTRAP handler.
+    fn add_traps(&mut self, stopped: &mut Stopped, new: &[TrapEntry]) -> Result<(), SessionError> {
+        self.traps.extend_from_slice(new);
+        let size = (self.traps.len() as u64 * 2).next_power_of_two();
+        let mut table = vec![TrapEntry::default(); size as usize];
+        for entry in &self.traps {
+            let mut bucket = TrapEntry::bucket(entry.site, size - 1);
+            while table[bucket as usize].site != 0 {
+                bucket = (bucket + 1) & (size - 1);
+            }
+            table[bucket as usize] = *entry;
+        }
+        let bytes: Vec<u8> = table.iter().flat_map(|e| bytes_of(e).to_vec()).collect();
+        let len = crate::layout::round(bytes.len() as u64, 4096);
+        let at = Remote(stopped).map_data(Len(len))?;
+        self.list_mapping(MapEntry { addr: at.0, len, kind: MapKind::Private as u32, pad: 0 })?;
+        stopped.write(at, &bytes)?;
+        let private = |off: usize| Va(self.private.0 + off as u64);
+        stopped.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;
+        stopped.write(private(offset_of!(Private, traps)), &at.0.to_ne_bytes())?;
+        crate::sigtrap::install(self, stopped)
+    }
+}

@@ -1,0 +1,109 @@
+//! The objects of a process (or of the file system), opened once and kept.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use sidestep_plan::object::{Bytes, Extent};
+use sidestep_plan::ObjectCode;
+use sidestep_symbols::{Code, DebugSearch, MappedObject, Mapping, Object, mapped_objects, parse_maps};
+use sidestep_sys::Process;
+
+use crate::api::Options;
+use crate::error::SessionError;
+
+/// An object in a process.
+#[derive(Clone)]
+pub(crate) struct Loaded {
+    pub object: Rc<Object>,
+    /// Run-time minus link-time address.
+    pub bias: i64,
+    /// Run-time range of all its mappings.
+    pub range: Range<u64>,
+}
+
+/// Opens objects, each file once.
+pub(crate) struct Objects {
+    debug_dirs: Vec<PathBuf>,
+    open: HashMap<(PathBuf, u64), Rc<Object>>,
+}
+
+impl Objects {
+    pub fn new(options: &Options) -> Objects {
+        Objects { debug_dirs: options.debug_dirs.clone(), open: HashMap::new() }
+    }
+
+    /// An object in the file system.
+    pub fn open_file(&mut self, path: &Path) -> Result<Rc<Object>, SessionError> {
+        self.open_at(path, path, 0, &self.search(None))
+    }
+
+    /// The mapped files of a process, main program first. Files that are no usable objects are left out.
+    pub fn mapped(process: &Process) -> Result<Vec<MappedObject>, SessionError> {
+        let text = process.maps_text().map_err(|source| SessionError::Maps { pid: process.pid(), source })?;
+        let mappings = parse_maps(&String::from_utf8_lossy(&text));
+        Ok(mapped_objects(&mappings, process.exe().ok().as_deref()))
+    }
+
+    /// Opens a mapped object, in the mount namespace of the process.
+    pub fn load(&mut self, process: &Process, mapped: &MappedObject) -> Result<Loaded, SessionError> {
+        let root = process.root();
+        let first = mapped.executable().next().or(mapped.mappings.first());
+        let file = match (mapped.deleted, first) {
+            (true, Some(m)) => map_file(process.pid(), m),
+            _ => root.join(mapped.path.strip_prefix("/").unwrap_or(&mapped.path)),
+        };
+        let inode = first.map_or(0, |m| m.inode);
+        let object = self.open_at(&mapped.path, &file, inode, &self.search(Some(root)))?;
+        let bias = mapped.executable().find_map(|m| object.load_bias(m)).unwrap_or(0);
+        let start = mapped.mappings.first().map_or(0, |m| m.start.0);
+        let end = mapped.mappings.last().map_or(0, |m| m.end.0);
+        Ok(Loaded { object, bias, range: start..end })
+    }
+
+    fn search(&self, root: Option<PathBuf>) -> DebugSearch {
+        let mut search = DebugSearch::default();
+        if let Some(root) = root {
+            search.roots.insert(0, root);
+        }
+        search.dirs.extend(self.debug_dirs.iter().cloned());
+        search
+    }
+
+    fn open_at(
+        &mut self,
+        path: &Path,
+        file: &Path,
+        inode: u64,
+        search: &DebugSearch,
+    ) -> Result<Rc<Object>, SessionError> {
+        let key = (path.to_owned(), inode);
+        if let Some(object) = self.open.get(&key) {
+            return Ok(Rc::clone(object));
+        }
+        let object = Rc::new(Object::open_at(path, file, search)?);
+        self.open.insert(key, Rc::clone(&object));
+        Ok(object)
+    }
+}
+
+fn map_file(pid: i32, m: &Mapping) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", m.start.0, m.end.0))
+}
+
+/// The planner's view of an object's code.
+pub(crate) fn code_facts(code: Code<'_>) -> ObjectCode<'_> {
+    fn sections(all: Vec<sidestep_symbols::Bytes<'_>>) -> Vec<Bytes<'_>> {
+        all.into_iter().map(|b| Bytes { name: b.name, va: b.va, data: b.data }).collect()
+    }
+    ObjectCode {
+        text: sections(code.text),
+        data: sections(code.data),
+        extents: code.extents.into_iter().map(|e| Extent { start: e.start, len: e.len }).collect(),
+        labels: code.labels,
+        pointers: code.pointers,
+        landing_pads: code.landing_pads,
+        go: code.go,
+    }
+}

@@ -1,0 +1,99 @@
+//! From matches to jobs: every site planned once, its handlers in the order of the requests.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use sidestep_isa::Va;
+use sidestep_plan::{Index, Plan, Technique, plan};
+use sidestep_symbols::Object;
+
+use crate::error::SessionError;
+use crate::objects::code_facts;
+use crate::resolve::Match;
+
+/// Longest region that a plan can have, with a margin.
+const REGION_MAX: usize = 64;
+
+/// A match with its plan.
+#[derive(Clone)]
+pub(crate) struct Planned {
+    /// Which request it came from.
+    pub request: usize,
+    pub matched: Match,
+    pub plan: Result<Plan, String>,
+    /// What the file says is at the site.
+    pub expected: Vec<u8>,
+}
+
+/// What to plan.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish {
+    /// Watch for returns.
+    pub returns: bool,
+    /// Traps only.
+    pub trap_only: bool,
+}
+
+/// Plans all matches. `wishes` is per request. Two sites of which one lies in the region of the other: the first
+/// gets a trap, which needs one byte only.
+pub(crate) fn plan_all(matches: Vec<(usize, Match)>, wishes: &[Wish]) -> Result<Vec<Planned>, SessionError> {
+    let mut by_object: BTreeMap<*const Object, Vec<(usize, Match)>> = BTreeMap::new();
+    let mut order = Vec::new();
+    for (request, matched) in matches {
+        let key = Rc::as_ptr(&matched.object);
+        if !by_object.contains_key(&key) {
+            order.push(key);
+        }
+        by_object.entry(key).or_default().push((request, matched));
+    }
+    let mut all = Vec::new();
+    for key in order {
+        let Some(group) = by_object.remove(&key) else { continue };
+        let Some(object) = group.first().map(|(_, m)| Rc::clone(&m.object)) else { continue };
+        let code = object.code()?;
+        let text = code.text.clone();
+        let index = Index::new(code_facts(code));
+        let mut planned: Vec<Planned> = group
+            .into_iter()
+            .map(|(request, matched)| plan_one(&index, request, matched, wishes[request]))
+            .collect();
+        separate(&index, &mut planned);
+        for p in &mut planned {
+            if let Ok(plan) = &p.plan {
+                p.expected = text
+                    .iter()
+                    .find(|b| b.va <= plan.site && plan.site.0 < b.va.0 + b.data.len() as u64)
+                    .map(|b| {
+                        let from = (plan.site.0 - b.va.0) as usize;
+                        b.data[from..b.data.len().min(from + REGION_MAX)].to_vec()
+                    })
+                    .unwrap_or_default();
+            }
+        }
+        all.append(&mut planned);
+    }
+    Ok(all)
+}
+
+fn plan_one(index: &Index<'_>, request: usize, matched: Match, wish: Wish) -> Planned {
+    let plan = matched.va.map_err(str::to_owned).and_then(|va| {
+        let plan = plan(index, va, wish.trap_only).map_err(|r| r.reason)?;
+        match plan.returns {
+            Err(why) if wish.returns => Err(why.to_owned()),
+            _ => Ok(plan),
+        }
+    });
+    Planned { request, matched, plan, expected: Vec::new() }
+}
+
+/// Replans sites whose region holds another site.
+fn separate(index: &Index<'_>, planned: &mut [Planned]) {
+    let sites: Vec<Va> = planned.iter().filter_map(|p| p.plan.as_ref().ok().map(|p| p.site)).collect();
+    for p in planned {
+        let Ok(old) = &p.plan else { continue };
+        let end = old.site.plus(old.region);
+        if old.technique != Technique::Trap && sites.iter().any(|s| *s > old.site && *s < end) {
+            p.plan = plan(index, old.asked, true).map_err(|r| r.reason);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The regions of a session in the target: mapped, filled, listed for removal.
+
+use std::mem::offset_of;
+
+use sidestep_isa::{Len, Va};
+use sidestep_plan::thunk::{Env, Globals, globals};
+use sidestep_sys::{Stopped, TscScale};
+use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
+use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_MARKER};
+use sidestep_wire::{Header, LOOKUP_BUCKETS, LookupTable, MapEntry, MapKind, Private, ProbeDesc, TrapEntry};
+
+use crate::blob::Blob;
+use crate::error::SessionError;
+use crate::layout::{Layout, round};
+use crate::raw::bytes_of;
+use crate::remote::Remote;
+use crate::view::View;
+
+/// The regions of a session.
+pub(crate) struct Regions {
+    pub layout: Layout,
+    /// The shared region, as the controller sees it.
+    pub shared: View,
+    pub private: Va,
+    pub env: Env,
+    pub globals: Globals,
+    pub tsc: Option<TscScale>,
+    /// All trap table entries so far.
+    pub traps: Vec<TrapEntry>,
+}
+
+/// Buffer for remote calls, from the start of the private region.
+pub(crate) const SCRATCH: u64 = offset_of!(Private, scratch) as u64;
+
+macro_rules! at {
+    ($field:ident) => {
+        offset_of!(Header, $field) as u64
+    };
+}
+
+impl Regions {
+    /// Maps and fills everything but slabs. On an error, what was mapped is unmapped again.
+    pub fn map(stopped: &mut Stopped, layout: Layout, tsc: Option<TscScale>) -> Result<Regions, SessionError> {
+        let mut mapped = Vec::new();
+        let result = map_all(stopped, layout, tsc, &mut mapped);
+        if result.is_err() {
+            let mut remote = Remote(stopped);
+            for entry in mapped.iter().rev() {
+                let _ = remote.unmap(Va(entry.addr), Len(entry.len));
+            }
+        }
+        result
+    }
+
+    /// Adds a mapping to the list of what has to be removed.
+    pub fn list_mapping(&self, entry: MapEntry) -> Result<(), SessionError> {
+        let count = self.shared.u32(at!(maps_len));
+        let index = u64::from(count.load(std::sync::atomic::Ordering::Acquire));
+        if index >= self.layout.maps_cap {
+            return Err(SessionError::TooMany { what: "mappings" });
+        }
+        let off = self.layout.maps_off + index * size_of::<MapEntry>() as u64;
+        self.shared.write(off, bytes_of(&entry));
+        count.store(index as u32 + 1, std::sync::atomic::Ordering::Release);
+        Ok(())
+    }
+
+    /// 128 bytes of the target for remote calls.
+    pub fn scratch(&self) -> Va {
+        Va(self.private.0 + SCRATCH)
+    }
+
+    /// Writes the descriptor of a probe.
+    pub fn describe(&self, stopped: &mut Stopped, probe: u32, desc: &ProbeDesc) -> Result<(), SessionError> {
+        let off = self.layout.descs_off + u64::from(probe) * size_of::<ProbeDesc>() as u64;
+        stopped.write(Va(self.private.0 + off), bytes_of(desc))?;
+        Ok(())
+    }
+}
+
+fn map_all(
+    stopped: &mut Stopped,
+    layout: Layout,
+    tsc: Option<TscScale>,
+    mapped: &mut Vec<MapEntry>,
+) -> Result<Regions, SessionError> {
+    let blob = Blob::get();
+    let pid = stopped.process().pid();
+    let mut remote = Remote(stopped);
+    let note = |mapped: &mut Vec<MapEntry>, at: Va, len: u64, kind: MapKind| {
+        mapped.push(MapEntry { addr: at.0, len, kind: kind as u32, pad: 0 });
+        at
+    };
+
+    let private = remote.map_data(Len(layout.private_len))?;
+    note(mapped, private, layout.private_len, MapKind::Private);
+    let mut name = MEMFD_NAME.as_bytes().to_vec();
+    name.push(0);
+    remote.0.write(private, &name)?;
+    let fd = remote.memfd(private)?;
+    let resized = remote.resize(fd, Len(layout.shared_len));
+    let shared = View::from_target_fd(pid, fd);
+    let shared_va = remote.map_shared(fd, Len(layout.shared_len));
+    remote.close(fd)?;
+    resized?;
+    let shared = shared?;
+    let shared_va = note(mapped, shared_va?, layout.shared_len, MapKind::Shared);
+    let lookup = remote.map_low(Len(layout.lookup_len))?;
+    note(mapped, lookup, layout.lookup_len, MapKind::Lookup);
+    remote.wipe_on_fork(lookup, Len(layout.lookup_len))?;
+    // The agent, and behind it a page of process-wide code.
+    let agent_len = round(blob.image_len(), 4096) + 4096;
+    let agent = remote.map_code(None, Len(agent_len))?;
+    note(mapped, agent, agent_len, MapKind::Agent);
+
+    let env = Env {
+        private,
+        buckets: Va(lookup.0 + offset_of!(LookupTable, buckets) as u64),
+        missed: Va(shared_va.0 + layout.missed_off),
+        agent_slot: blob.symbol(agent, "agent_slot"),
+        agent_hit: blob.symbol(agent, "agent_hit"),
+        agent_return: blob.symbol(agent, "agent_return"),
+        agent_sigtrap: blob.symbol(agent, "agent_sigtrap"),
+        agent_xmm: blob.xmm_used(),
+        hash_multiplier: HASH_MULTIPLIER as i32,
+        hash_shift: HASH_SHIFT as u8,
+        bucket_count: LOOKUP_BUCKETS as u32,
+    };
+    stopped.write(agent, &blob.place(agent))?;
+    let globals_va = Va(agent.0 + agent_len - 4096);
+    let (code, globals) = globals(globals_va, &env);
+    stopped.write(globals_va, &code)?;
+    stopped.write(lookup, bytes_of(&LOOKUP_MARKER))?;
+
+    stopped.write(private, bytes_of(&private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref())))?;
+
+    let header = HeaderWriter { shared: &shared };
+    header.u32(at!(version), VERSION);
+    header.u32(at!(controller_pid), std::process::id());
+    header.u32(at!(target_pid), pid as u32);
+    header.u64(at!(controller_start), sidestep_sys::start_time_of(std::process::id() as i32).unwrap_or(0));
+    header.u64(at!(total_len), layout.shared_len);
+    header.u64(at!(shared_va), shared_va.0);
+    header.u64(at!(private_va), private.0);
+    header.u64(at!(lookup_va), lookup.0);
+    header.u64(at!(agent_va), agent.0);
+    header.u64(at!(agent_len), agent_len);
+    header.u64(at!(trampoline_va), globals.trampoline.0);
+    header.u64(at!(slots_off), layout.slots_off);
+    header.u64(at!(slot_stride), layout.slot_stride);
+    header.u32(at!(slots_max), layout.slots_max as u32);
+    header.u64(at!(cells_off), layout.cells_off);
+    header.u64(at!(cells), layout.cells);
+    header.u64(at!(ring_off), layout.ring_off);
+    header.u64(at!(ring_len), layout.ring_len);
+    header.u64(at!(missed_off), layout.missed_off);
+    header.u64(at!(probes_max), layout.probes_max);
+    header.u64(at!(journal_off), layout.journal_off);
+    header.u32(at!(journal_cap), layout.journal_cap as u32);
+    header.u64(at!(maps_off), layout.maps_off);
+    header.u32(at!(maps_cap), layout.maps_cap as u32);
+    let regions = Regions { layout, shared, private, env, globals, tsc, traps: Vec::new() };
+    // The shared region goes last: it holds the list.
+    let (shared_entry, others): (Vec<&MapEntry>, Vec<&MapEntry>) =
+        mapped.iter().partition(|e| e.kind == MapKind::Shared as u32);
+    for entry in others.into_iter().chain(shared_entry) {
+        regions.list_mapping(*entry)?;
+    }
+    HeaderWriter { shared: &regions.shared }.u64(at!(magic), MAGIC);
+    Ok(regions)
+}
+
+struct HeaderWriter<'a> {
+    shared: &'a View,
+}
+
+impl HeaderWriter<'_> {
+    fn u32(&self, off: u64, value: u32) {
+        self.shared.write(off, &value.to_ne_bytes());
+    }
+
+    fn u64(&self, off: u64, value: u64) {
+        self.shared.write(off, &value.to_ne_bytes());
+    }
+}
+
+fn private_head(
+    layout: &Layout,
+    private: Va,
+    shared: Va,
+    lookup: Va,
+    trampoline: Va,
+    tsc: Option<&TscScale>,
+) -> Private {
+    Private {
+        shared: shared.0,
+        lookup: lookup.0,
+        trampoline: trampoline.0,
+        probes: private.0 + layout.descs_off,
+        states: private.0 + layout.states_off,
+        state_stride: layout.state_stride,
+        child_cells: private.0 + layout.child_cells_off,
+        traps: 0.into(),
+        trap_mask: 0.into(),
+        old_sigtrap: Default::default(),
+        tsc: u32::from(tsc.is_some()),
+        tsc_shift: tsc.map_or(0, |t| t.shift),
+        tsc_mult: tsc.map_or(0, |t| t.mult),
+        states_used: 0.into(),
+        child: 0.into(),
+        scratch: [0; 16],
+    }
+}

@@ -1,0 +1,231 @@
+//! From patterns to sites: which functions of which objects are meant.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use sidestep_isa::Va;
+use sidestep_symbols::{Function, FunctionKind, Matcher, Object, SymbolError, by_address, find_object, resolve_object};
+use sidestep_sys::Process;
+
+use crate::api::{FuncPattern, Pattern};
+use crate::error::SessionError;
+use crate::objects::{Loaded, Objects};
+
+/// A function that a pattern means.
+#[derive(Clone)]
+pub(crate) struct Match {
+    pub object: Rc<Object>,
+    /// Where the object is in the process; `None` without a process.
+    pub loaded: Option<Loaded>,
+    /// Name for the user.
+    pub name: String,
+    /// Raw symbol name; empty for an address.
+    pub raw: String,
+    /// Link-time address of the code; for an indirect function, of the implementation in use.
+    pub va: Result<Va, &'static str>,
+    /// Link-time address of the symbol.
+    pub symbol_va: Va,
+    /// Size of the function, 0 = unknown.
+    pub size: u64,
+}
+
+const IFUNC_UNKNOWN: &str =
+    "an indirect function: the processor decides at run time which code is used; give -p PID of a process that uses it";
+const IFUNC_UNBOUND: &str = "an indirect function that the process has not resolved yet";
+
+/// Functions of one object that a pattern means. Empty: none.
+fn in_object(object: &Rc<Object>, func: &FuncPattern) -> Result<Vec<(String, String, Va, u64, FunctionKind)>, SessionError> {
+    let named = |groups: Vec<Vec<&Function>>| {
+        groups
+            .into_iter()
+            .filter_map(|g| g.first().copied())
+            .map(|f| (f.short_name().into_owned(), f.name.to_string(), f.va, f.size.0, f.kind))
+            .collect()
+    };
+    Ok(match func {
+        FuncPattern::Name(text) => named(by_address(&object.find(&Matcher::glob(text)))),
+        FuncPattern::Regex(text) => named(by_address(&object.find(&Matcher::regex(text)?))),
+        FuncPattern::Offset(symbol, offset) => match object.find_offset(symbol, *offset) {
+            Ok(found) => found
+                .into_iter()
+                .map(|(va, f)| {
+                    let name = format!("{}+{offset:#x}", f.short_name());
+                    (name, f.name.to_string(), va, f.size.0, FunctionKind::Func)
+                })
+                .collect(),
+            Err(SymbolError::NotFound { .. }) => Vec::new(),
+            Err(e) => return Err(e.into()),
+        },
+        FuncPattern::Addr(va) => {
+            object.check_code(*va)?;
+            let name = match object.function_at(*va) {
+                Some((f, 0)) => f.short_name().into_owned(),
+                Some((f, offset)) => format!("{}+{offset:#x}", f.short_name()),
+                None => va.to_string(),
+            };
+            vec![(name, String::new(), *va, 0, FunctionKind::Func)]
+        }
+    })
+}
+
+/// What to say when nothing matches in an object.
+fn not_found(object: &Object, func: &FuncPattern) -> SessionError {
+    let text = match func {
+        FuncPattern::Name(text) | FuncPattern::Regex(text) | FuncPattern::Offset(text, _) => text.clone(),
+        FuncPattern::Addr(va) => va.to_string(),
+    };
+    object.not_found(&text).into()
+}
+
+fn is_many(func: &FuncPattern) -> bool {
+    match func {
+        FuncPattern::Name(text) => !Matcher::glob(text).is_name(),
+        FuncPattern::Regex(_) => true,
+        FuncPattern::Offset(..) | FuncPattern::Addr(_) => false,
+    }
+}
+
+/// Matches in the files that a pattern names, without a process. Without an object part there is nothing to look in.
+pub(crate) fn in_files(pattern: &Pattern, objects: &mut Objects) -> Result<Vec<Match>, SessionError> {
+    let place = || "in the file system".to_string();
+    let Some(name) = &pattern.object else {
+        return Err(SessionError::NoObject { name: String::new(), place: place() });
+    };
+    let path = find_object(name).ok_or_else(|| {
+        let path = Path::new(name);
+        if name.contains('/') && !path.exists() {
+            return SessionError::NoObject { name: name.clone(), place: "(no such file)".into() };
+        }
+        SessionError::NoObject { name: name.clone(), place: place() }
+    })?;
+    let object = objects.open_file(&path)?;
+    let found = in_object(&object, &pattern.func)?;
+    if found.is_empty() {
+        return Err(not_found(&object, &pattern.func));
+    }
+    Ok(found
+        .into_iter()
+        .map(|(name, raw, va, size, kind)| Match {
+            object: Rc::clone(&object),
+            loaded: None,
+            name,
+            raw,
+            va: if kind == FunctionKind::Ifunc { Err(IFUNC_UNKNOWN) } else { Ok(va) },
+            symbol_va: va,
+            size,
+        })
+        .collect())
+}
+
+/// Matches in a process.
+pub(crate) fn in_process(
+    pattern: &Pattern,
+    process: &Process,
+    objects: &mut Objects,
+) -> Result<Vec<Match>, SessionError> {
+    let mapped = Objects::mapped(process)?;
+    let candidates = match &pattern.object {
+        Some(name) => {
+            let found = resolve_object(name, &mapped);
+            if found.is_empty() {
+                return Err(no_object(name, process.pid()));
+            }
+            // The same name twice (dlmopen, or two libraries of one short name): the best is meant.
+            found.into_iter().take(1).collect()
+        }
+        None => mapped.iter().collect::<Vec<_>>(),
+    };
+    let mut matches = Vec::new();
+    let mut searched = Vec::new();
+    let mut first_error = None;
+    for (i, candidate) in candidates.iter().enumerate() {
+        let loaded = match objects.load(process, candidate) {
+            Ok(loaded) => loaded,
+            Err(e) if pattern.object.is_some() || i == 0 => return Err(e),
+            Err(_) => continue,
+        };
+        let found = match in_object(&loaded.object, &pattern.func) {
+            Ok(found) => found,
+            Err(e) => {
+                first_error.get_or_insert(e);
+                continue;
+            }
+        };
+        if found.is_empty() {
+            searched.push(Rc::clone(&loaded.object));
+            continue;
+        }
+        for (name, raw, symbol_va, size, kind) in found {
+            let va = match kind {
+                FunctionKind::Ifunc => implementation(process, objects, &mapped, &loaded, &raw, symbol_va),
+                _ => Ok(symbol_va),
+            };
+            matches.push(Match { object: Rc::clone(&loaded.object), loaded: Some(loaded.clone()), name, raw, va, symbol_va, size });
+        }
+        // A name, or a pattern that fits the main program, means one object.
+        if !is_many(&pattern.func) || i == 0 {
+            break;
+        }
+    }
+    if !matches.is_empty() {
+        return Ok(matches);
+    }
+    match (first_error, searched.as_slice()) {
+        (Some(e), _) => Err(e),
+        (None, [one]) => Err(not_found(one, &pattern.func)),
+        (None, many) => Err(nowhere(many, &pattern.func)),
+    }
+}
+
+pub(crate) fn no_object(name: &str, pid: i32) -> SessionError {
+    SessionError::NoObject { name: name.to_owned(), place: format!("among the mappings of process {pid}") }
+}
+
+fn nowhere(objects: &[Rc<Object>], func: &FuncPattern) -> SessionError {
+    let mut near: Vec<String> = Vec::new();
+    let mut name = String::new();
+    for object in objects {
+        if let SessionError::Symbol(SymbolError::NotFound { name: n, nearest, .. }) = not_found(object, func) {
+            name = n;
+            near.extend(nearest);
+        }
+    }
+    near.truncate(3);
+    let list: Vec<String> = near.iter().map(|n| format!("`{n}`")).collect();
+    let nearest = if list.is_empty() { String::new() } else { format!("; did you mean {}?", list.join(" or ")) };
+    let main = objects.first().map(|o| o.path().display().to_string()).unwrap_or_default();
+    let searched = match objects.len() {
+        0 | 1 => main,
+        n => format!("{main} and {} libraries", n - 1),
+    };
+    SessionError::NowhereFound { name, searched, nearest }
+}
+
+/// The code behind an indirect function: what the dynamic linker stored when it asked the resolver.
+fn implementation(
+    process: &Process,
+    objects: &mut Objects,
+    mapped: &[sidestep_symbols::MappedObject],
+    loaded: &Loaded,
+    raw: &str,
+    resolver: Va,
+) -> Result<Va, &'static str> {
+    let stored = |slot: Va, bias: i64| -> Option<Va> {
+        let value: u64 = process.read_pod(slot.offset(bias)).ok()?;
+        let va = Va(value).offset(-loaded.bias);
+        (loaded.range.contains(&value) && va != resolver && loaded.object.check_code(va).is_ok()).then_some(va)
+    };
+    let own = loaded.object.irelative_slots(resolver);
+    if let Some(va) = own.into_iter().find_map(|slot| stored(slot, loaded.bias)) {
+        return Ok(va);
+    }
+    for other in mapped {
+        let Ok(other) = objects.load(process, other) else { continue };
+        let slots = other.object.import_slots(raw);
+        // A slot that is not bound yet points into the importing object itself.
+        if let Some(va) = slots.into_iter().find_map(|slot| stored(slot, other.bias)) {
+            return Ok(va);
+        }
+    }
+    Err(IFUNC_UNBOUND)
+}

@@ -1,0 +1,103 @@
+//! Starting a command with its probes: each library gets them when the dynamic loader has mapped it, before any of
+//! its code has run.
+
+use std::ffi::OsString;
+
+use sidestep_sys::{Child, Process, Spawned, StartupEvent, spawn};
+
+use crate::api::{Options, Request};
+use crate::error::SessionError;
+use crate::installer::Installer;
+use crate::objects::Objects;
+use crate::planning::plan_all;
+use crate::resolve;
+use crate::session::{Progress, clock};
+
+/// Spawns, installs, lets go.
+pub(crate) fn run(
+    argv: &[OsString],
+    requests: &[Request],
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(Process, Child, Installer), SessionError> {
+    let clock = clock();
+    let mut spawned = spawn(argv, std::env::vars_os())?;
+    let result = follow(&mut spawned, requests, options, clock, progress);
+    match result {
+        Ok(installer) => {
+            let (process, child) = spawned.into_process();
+            Ok((process, child, installer))
+        }
+        Err(e) => {
+            // The command was never wanted without its probes.
+            spawned.kill();
+            Err(e)
+        }
+    }
+}
+
+fn follow(
+    spawned: &mut Spawned,
+    requests: &[Request],
+    options: &Options,
+    clock: Option<sidestep_sys::TscScale>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Installer, SessionError> {
+    let mut objects = Objects::new(options);
+    let mut installer = Installer::new(requests, options, None)?;
+    installer.size_for_spawn();
+    loop {
+        let event = spawned.next_mapping_change()?;
+        match event {
+            StartupEvent::Mapped | StartupEvent::Entry => {}
+            // What was installed went with the old program.
+            StartupEvent::Executed => {
+                installer = Installer::new(requests, options, None)?;
+                installer.size_for_spawn();
+                continue;
+            }
+            StartupEvent::Exited(_) => {
+                return if installer.probes.is_empty() { Err(installer.nothing()) } else { Ok(installer) };
+            }
+        }
+        let last = event == StartupEvent::Entry;
+        let process = spawned.process().clone();
+        let (matches, missing) = find(&process, &installer, &mut objects, last);
+        let matches = installer.only_new(matches);
+        let planned = plan_all(matches, &installer.wishes())?;
+        let planned = installer.accept(planned);
+        let hooks = installer.plan_hooks(&process, &mut objects)?;
+        let total = installer.probes.len() + planned.len();
+        progress(Progress { done: installer.probes.len(), total });
+        installer.install(spawned.stopped(), planned, hooks, clock)?;
+        progress(Progress { done: total, total });
+        if last {
+            return match missing {
+                Some(e) if installer.probes.is_empty() && installer.refused.is_empty() => Err(e),
+                _ if installer.probes.is_empty() => Err(installer.nothing()),
+                _ => Ok(installer),
+            };
+        }
+    }
+}
+
+/// What the requests mean among the objects that are there so far, and the first thing that is missing. Indirect
+/// functions that are not resolved yet wait for a later event, unless this is the last.
+fn find(
+    process: &Process,
+    installer: &Installer,
+    objects: &mut Objects,
+    last: bool,
+) -> (Vec<(usize, resolve::Match)>, Option<SessionError>) {
+    let mut all = Vec::new();
+    let mut missing = None;
+    for (i, request) in installer.requests().iter().enumerate() {
+        match resolve::in_process(&request.pattern, process, objects) {
+            Ok(found) => all.extend(found.into_iter().filter(|m| last || m.va.is_ok()).map(|m| (i, m))),
+            Err(e) => {
+                missing.get_or_insert(e);
+            }
+        }
+    }
+    (all, missing)
+}

@@ -1,0 +1,71 @@
+//! Where every stopped thread is: its instruction pointer, and those that signal frames on its stack will restore.
+
+use sidestep_isa::Va;
+use sidestep_sys::{Mapping, MemoryError, Stopped, arch};
+
+/// Most bytes of one stack that are looked at.
+const STACK_MAX: u64 = 8 << 20;
+
+/// A place from which a thread will go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The thread's own instruction pointer.
+    Thread { tid: i32 },
+    /// The instruction pointer that a signal frame will restore, stored at this address.
+    SignalFrame { tid: i32, at: Va },
+}
+
+/// A place and the address there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub place: Place,
+    pub ip: Va,
+}
+
+/// All positions of all threads.
+///
+/// Signal frames are recognised by the word of segment selectors behind the saved flags: a conservative scan of the stack
+/// from the stack pointer upwards, and of the stacks that the frames found interrupted.
+pub(crate) fn positions(stopped: &Stopped, mappings: &[Mapping]) -> Result<Vec<Position>, MemoryError> {
+    let mut all = Vec::new();
+    for thread in stopped.threads() {
+        let tid = thread.tid;
+        all.push(Position { place: Place::Thread { tid }, ip: thread.regs.ip() });
+        let mut todo = vec![thread.regs.sp()];
+        let mut seen: Vec<(u64, u64)> = Vec::new();
+        while let Some(sp) = todo.pop() {
+            if seen.iter().any(|(start, end)| (*start..*end).contains(&sp.0)) {
+                continue;
+            }
+            let Some(end) = stack_end(mappings, sp, thread.regs.fs_base()) else { continue };
+            let start = sp.0 & !7;
+            seen.push((start, end));
+            let mut bytes = vec![0; (end - start) as usize];
+            if stopped.read(Va(start), &mut bytes).is_err() {
+                continue; // unmapped or a guard: nothing there to return to
+            }
+            for (offset, ip, interrupted_sp) in arch::signal_frames(&bytes) {
+                all.push(Position { place: Place::SignalFrame { tid, at: Va(start + offset as u64) }, ip });
+                todo.push(interrupted_sp);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// End of the stack that `sp` points into: the thread control block, if it lies above on the same mapping (that is
+/// where C libraries put it), else the end of the mapping.
+fn stack_end(mappings: &[Mapping], sp: Va, fs_base: Va) -> Option<u64> {
+    let mapping = mappings.iter().find(|m| m.contains(sp) && m.read && m.write)?;
+    let end = if (sp.0..mapping.end.0).contains(&fs_base.0) { fs_base.0 } else { mapping.end.0 };
+    Some(end.min(sp.0.saturating_add(STACK_MAX)) & !7)
+}
+
+/// Moves a position to another address.
+pub(crate) fn move_to(stopped: &mut Stopped, position: &Position, to: Va) -> Result<(), crate::SessionError> {
+    match position.place {
+        Place::Thread { tid } => stopped.set_ip(tid, to)?,
+        Place::SignalFrame { at, .. } => stopped.write(at, &to.0.to_ne_bytes())?,
+    }
+    Ok(())
+}

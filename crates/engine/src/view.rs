@@ -1,0 +1,34 @@
+//! The shared region through atomics, by offset.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use sidestep_sys::{SharedError, SharedMap};
+
+/// The shared region. Offsets come from [`crate::layout::Layout`], so they lie inside.
+pub(crate) struct View(SharedMap);
+
+impl View {
+    pub fn from_target_fd(pid: i32, fd: i32) -> Result<View, SharedError> {
+        SharedMap::from_target_fd(pid, fd).map(View)
+    }
+
+    pub fn u32(&self, off: u64) -> &AtomicU32 {
+        self.0.get(off as usize).expect("the offset lies inside the region")
+    }
+
+    pub fn u64(&self, off: u64) -> &AtomicU64 {
+        self.0.get(off as usize).expect("the offset lies inside the region")
+    }
+
+    /// `n` words in a row.
+    pub fn words(&self, off: u64, n: u64) -> &[AtomicU64] {
+        self.0.slice(off as usize, n as usize).expect("the range lies inside the region")
+    }
+
+    pub fn write(&self, off: u64, bytes: &[u8]) {
+        let to: &[AtomicU8] = self.0.slice(off as usize, bytes.len()).expect("the range lies inside the region");
+        for (to, from) in to.iter().zip(bytes) {
+            to.store(*from, Ordering::Relaxed);
+        }
+    }
+}
