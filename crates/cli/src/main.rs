@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     match cmd::run(flags::Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("sidestep: {error:#}");
+            out::sink::say(&format!("sidestep: {error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -24,8 +24,7 @@ impl Line {
     pub fn show(&mut self, progress: sidestep_engine::Progress) {
         let now = Instant::now();
         if self.next.is_some_and(|next| now >= next) {
-            eprint!("\rAttaching {}/{}", progress.done, progress.total);
-            let _ = std::io::stderr().flush();
+            let _ = write!(std::io::stderr(), "\rAttaching {}/{}", progress.done, progress.total);
             self.next = Some(now + PERIOD);
             self.shown = true;
         }
@@ -36,7 +35,7 @@ impl Drop for Line {
     /// Makes room for the next message, also when the attach has failed.
     fn drop(&mut self) {
         if self.shown {
-            eprint!("\r\x1b[K");
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 }

@@ -63,7 +63,7 @@ pub fn run(job: &Job, tool: &mut dyn Tool) -> anyhow::Result<ExitCode> {
         let mut line = progress::Line::new(job.output.quiet);
         Session::start(target, job.requests, &job.engine.options(), &mut |progress| line.show(progress))?
     };
-    let mut watch = Watch { labels: label::labels(session.probes()), losses: Losses::default() };
+    let mut watch = Watch { losses: Losses::new(label::labels(session.probes())) };
     notes(&session, &sink, job.output.verbose);
 
     let end = watch.probing(job.timing, &mut session, tool, &mut sink, &signals).unwrap_or_else(End::Output);
@@ -94,7 +94,6 @@ pub fn run(job: &Job, tool: &mut dyn Tool) -> anyhow::Result<ExitCode> {
 }
 
 struct Watch {
-    labels: Vec<String>,
     losses: Losses,
 }
 
@@ -133,7 +132,7 @@ impl Watch {
                 }
             }
             if now >= next_losses {
-                self.losses.look(&session.counts(), &self.labels, sink)?;
+                self.losses.look(&session.counts(), sink)?;
                 next_losses = now + LOSS_PERIOD;
             }
             sink.flush()?;
@@ -149,7 +148,7 @@ impl Watch {
     fn results(&mut self, end: &End, session: &mut Session, tool: &mut dyn Tool, sink: &mut Sink) -> io::Result<()> {
         tool.poll(session, sink)?;
         tool.end(session, sink)?;
-        self.losses.look(&session.counts(), &self.labels, sink)?;
+        self.losses.look(&session.counts(), sink)?;
         sink.flush()?;
         match end {
             End::Target(TargetState::Exited(None)) => sink.note(&format!("target exited (process {})", session.pid())),

@@ -51,7 +51,7 @@ impl Sink {
             return Ok(());
         }
         if self.to_file {
-            eprintln!("{text}");
+            say(text);
             return Ok(());
         }
         self.line(text)
@@ -60,17 +60,22 @@ impl Sink {
     /// A remark for the user on stderr: none with `-q`.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            eprintln!("sidestep: {text}");
+            say(&format!("sidestep: {text}"));
         }
     }
 
     /// A loss: always said, on stderr.
     pub fn warn(&self, text: &str) {
-        eprintln!("{text}");
+        say(text);
     }
 
     /// Sends out what was written.
     pub fn flush(&mut self) -> io::Result<()> {
         self.data.flush()
     }
+}
+
+/// A line on stderr. Nobody may be left to read it: that is no reason to panic with a target attached.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
