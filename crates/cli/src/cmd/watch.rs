@@ -58,32 +58,27 @@ pub fn run(job: &Job, tool: &mut dyn Tool) -> anyhow::Result<ExitCode> {
     let target = job.target.target();
     let is_command = matches!(target, Target::Command(_));
     let signals = Signals::install(is_command)?;
-    let mut sink = Sink::open(job.output.file.as_deref(), job.output.format, job.output.quiet)?;
-    let mut session = {
+    let sink = Sink::open(job.output.file.as_deref(), job.output.format, job.output.quiet)?;
+    let session = {
         let mut line = progress::Line::new(job.output.quiet);
         Session::start(target, job.requests, &job.engine.options(), &mut |progress| line.show(progress))?
     };
-    let mut watch = Watch { losses: Losses::new(label::labels(session.probes())) };
     notes(&session, &sink, job.output.verbose);
+    let losses = Losses::new(label::labels(session.probes()));
+    let mut watch = Watch { session, tool, sink, signals, losses };
 
-    let end = watch.probing(job.timing, &mut session, tool, &mut sink, &signals).unwrap_or_else(End::Output);
-    let detached = session.detach();
+    let mut end = watch.probing(job.timing).unwrap_or_else(End::Output);
+    let detached = watch.session.detach();
     // A second Ctrl-C, while we were busy: the user does not want to wait for results.
-    let hurry = matches!(end, End::Signal(_)) && signals.wait(Duration::ZERO).is_some();
-    let end = match end {
-        End::Output(error) => End::Output(error),
-        end if hurry => end,
-        end => match watch.results(&end, &mut session, tool, &mut sink) {
-            Ok(()) => end,
-            Err(error) => End::Output(error),
-        },
-    };
-    watch.losses.total(&sink);
+    let hurry = matches!(end, End::Signal(_)) && watch.signals.wait(Duration::ZERO).is_some();
+    if !hurry && !matches!(end, End::Output(_)) {
+        if let Err(error) = watch.results(&end) {
+            end = End::Output(error);
+        }
+    }
+    watch.losses.total(&watch.sink);
+    let code = if is_command { watch.command_status(&end, hurry) } else { ExitCode::SUCCESS };
 
-    let code = match is_command {
-        true => command_status(&end, hurry, &mut session, &sink, &signals),
-        false => ExitCode::SUCCESS,
-    };
     detached?;
     match end {
         End::Output(error) if !is_closed_pipe(&error) => {
@@ -93,30 +88,28 @@ pub fn run(job: &Job, tool: &mut dyn Tool) -> anyhow::Result<ExitCode> {
     }
 }
 
-struct Watch {
+/// A session at work.
+struct Watch<'a> {
+    session: Session,
+    tool: &'a mut dyn Tool,
+    sink: Sink,
+    signals: Signals,
     losses: Losses,
 }
 
-impl Watch {
+impl Watch<'_> {
     /// Until something ends it.
-    fn probing(
-        &mut self,
-        timing: Option<&Timing>,
-        session: &mut Session,
-        tool: &mut dyn Tool,
-        sink: &mut Sink,
-        signals: &Signals,
-    ) -> io::Result<End> {
-        tool.heading(session, sink)?;
-        sink.flush()?;
+    fn probing(&mut self, timing: Option<&Timing>) -> io::Result<End> {
+        self.tool.heading(&self.session, &mut self.sink)?;
+        self.sink.flush()?;
         let start = Instant::now();
         let end = timing.and_then(|timing| timing.duration).map(|duration| start + duration);
         let interval = timing.and_then(|timing| timing.interval);
         let mut next_interval = interval.map(|interval| start + interval);
         let mut next_losses = start + LOSS_PERIOD;
         loop {
-            let state = session.poll();
-            let enough = tool.poll(session, sink)?;
+            let state = self.session.poll();
+            let enough = self.tool.poll(&mut self.session, &mut self.sink)?;
             let now = Instant::now();
             if enough || end.is_some_and(|end| now >= end) {
                 return Ok(End::Done);
@@ -125,76 +118,75 @@ impl Watch {
                 return Ok(End::Target(state));
             }
             if next_interval.is_some_and(|next| now >= next) {
-                tool.interval(session, sink)?;
+                self.tool.interval(&self.session, &mut self.sink)?;
                 // From the plan, not from now: intervals do not drift. Those that were slept through are left out.
                 while next_interval.is_some_and(|next| now >= next) {
                     next_interval = next_interval.zip(interval).map(|(next, interval)| next + interval);
                 }
             }
             if now >= next_losses {
-                self.losses.look(&session.counts(), sink)?;
+                self.losses.look(&self.session.counts(), &mut self.sink)?;
                 next_losses = now + LOSS_PERIOD;
             }
-            sink.flush()?;
+            self.sink.flush()?;
             let deadline = [end, next_interval].into_iter().flatten().min();
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-            if let Some(signal) = signals.wait(left.min(tool.period())) {
+            if let Some(signal) = self.signals.wait(left.min(self.tool.period())) {
                 return Ok(End::Signal(signal));
             }
         }
     }
 
     /// After the detach: what is still in the rings and maps.
-    fn results(&mut self, end: &End, session: &mut Session, tool: &mut dyn Tool, sink: &mut Sink) -> io::Result<()> {
-        tool.poll(session, sink)?;
-        tool.end(session, sink)?;
-        self.losses.look(&session.counts(), sink)?;
-        sink.flush()?;
+    fn results(&mut self, end: &End) -> io::Result<()> {
+        self.tool.poll(&mut self.session, &mut self.sink)?;
+        self.tool.end(&self.session, &mut self.sink)?;
+        self.losses.look(&self.session.counts(), &mut self.sink)?;
+        self.sink.flush()?;
+        let pid = self.session.pid();
         match end {
-            End::Target(TargetState::Exited(None)) => sink.note(&format!("target exited (process {})", session.pid())),
-            End::Target(TargetState::Executed) => {
-                sink.note(&format!(
-                    "process {} runs another program now (execve); the probes went with the old one",
-                    session.pid()
-                ));
-            }
+            End::Target(TargetState::Exited(None)) => self.sink.note(&format!("target exited (process {pid})")),
+            End::Target(TargetState::Executed) => self
+                .sink
+                .note(&format!("process {pid} runs another program now (execve); the probes went with the old one")),
             _ => {}
         }
         Ok(())
     }
-}
 
-/// The exit status of a command that we have started; waits for its end. A Ctrl-C in a terminal reaches the command,
-/// too, but a SIGTERM only us, so it is handed on. A signal while we wait ends the waiting: the command goes on alone.
-fn command_status(end: &End, hurry: bool, session: &mut Session, sink: &Sink, signals: &Signals) -> ExitCode {
-    if let End::Signal(libc::SIGTERM) = end {
-        signals::send(session.pid(), libc::SIGTERM);
-    }
-    let mut signal = match end {
-        End::Signal(signal) if hurry => Some(*signal),
-        _ => None,
-    };
-    let mut told = false;
-    loop {
-        let state = match session.poll() {
-            // What `execve` put in its place is the command still, but nothing that the session looks at.
-            TargetState::Executed => session.wait(),
-            state => state,
+    /// The exit status of a command that we have started; waits for its end. A Ctrl-C in a terminal reaches the
+    /// command, too, but a SIGTERM only us, so it is handed on. A signal while we wait ends the waiting: the command
+    /// goes on alone.
+    fn command_status(&mut self, end: &End, hurry: bool) -> ExitCode {
+        if let End::Signal(libc::SIGTERM) = end {
+            signals::send(self.session.pid(), libc::SIGTERM);
+        }
+        let mut signal = match end {
+            End::Signal(signal) if hurry => Some(*signal),
+            _ => None,
         };
-        match state {
-            TargetState::Exited(Some(ExitStatus::Code(code))) => return ExitCode::from(code as u8),
-            TargetState::Exited(Some(ExitStatus::Signal(signal))) => return killed(signal),
-            TargetState::Exited(None) | TargetState::Executed => return ExitCode::SUCCESS,
-            TargetState::Running => {}
+        let mut told = false;
+        loop {
+            let state = match self.session.poll() {
+                // What `execve` put in its place is the command still, but nothing that the session looks at.
+                TargetState::Executed => self.session.wait(),
+                state => state,
+            };
+            match state {
+                TargetState::Exited(Some(ExitStatus::Code(code))) => return ExitCode::from(code as u8),
+                TargetState::Exited(Some(ExitStatus::Signal(signal))) => return killed(signal),
+                TargetState::Exited(None) | TargetState::Executed => return ExitCode::SUCCESS,
+                TargetState::Running => {}
+            }
+            if let Some(signal) = signal {
+                return killed(signal);
+            }
+            if matches!(end, End::Done) && !told {
+                self.sink.note("the probes are out; waiting for the command to end");
+                told = true;
+            }
+            signal = self.signals.wait(Duration::from_millis(100));
         }
-        if let Some(signal) = signal {
-            return killed(signal);
-        }
-        if let (End::Done, false) = (end, told) {
-            sink.note("the probes are out; waiting for the command to end");
-            told = true;
-        }
-        signal = signals.wait(Duration::from_millis(100));
     }
 }
 
