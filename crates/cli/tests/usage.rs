@@ -3,11 +3,7 @@
 use std::process::{Command, Output, Stdio};
 
 fn sidestep(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_sidestep"))
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_sidestep")).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
 fn stderr(output: &Output) -> String {
@@ -20,11 +16,7 @@ fn refuses(args: &[&str], text: &str) {
     let output = sidestep(args);
     assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
     assert!(output.stdout.is_empty(), "{args:?}: {output:?}");
-    assert!(
-        stderr(&output).contains(text),
-        "{args:?}: {}",
-        stderr(&output)
-    );
+    assert!(stderr(&output).contains(text), "{args:?}: {}", stderr(&output));
 }
 
 #[test]
@@ -33,41 +25,26 @@ fn help_has_an_example_for_each_command() {
     assert_eq!(help.status.code(), Some(0));
     let help = String::from_utf8(help.stdout).unwrap();
     for command in ["funccount", "funclatency", "trace", "explain", "list"] {
-        assert!(
-            help.contains(&format!("\n  sidestep {command} ")),
-            "no example of {command} in:\n{help}"
-        );
+        assert!(help.contains(&format!("\n  sidestep {command} ")), "no example of {command} in:\n{help}");
         let own = sidestep(&[command, "-h"]);
         assert_eq!(own.status.code(), Some(0));
         let own = String::from_utf8(own.stdout).unwrap();
         assert!(own.contains(&format!("Usage: sidestep {command}")), "{own}");
-        assert!(
-            own.contains(&format!("\n  sidestep {command} ")),
-            "no example in:\n{own}"
-        );
+        assert!(own.contains(&format!("\n  sidestep {command} ")), "no example in:\n{own}");
     }
 }
 
 #[test]
 fn version() {
     let output = sidestep(&["-V"]);
-    assert_eq!(
-        String::from_utf8(output.stdout).unwrap(),
-        format!("sidestep {}\n", env!("CARGO_PKG_VERSION"))
-    );
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("sidestep {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
 fn pid_must_be_a_number() {
     for command in ["funccount", "funclatency", "trace", "explain", "list"] {
-        refuses(
-            &[command, "-p", "a1111", "malloc"],
-            "Failed to parse pid: invalid integer: a1111",
-        );
-        refuses(
-            &[command, "-p", "0", "malloc"],
-            "Failed to parse pid: not positive: 0",
-        );
+        refuses(&[command, "-p", "a1111", "malloc"], "Failed to parse pid: invalid integer: a1111");
+        refuses(&[command, "-p", "0", "malloc"], "Failed to parse pid: not positive: 0");
     }
 }
 
@@ -75,10 +52,7 @@ fn pid_must_be_a_number() {
 fn target_must_be_clear() {
     for command in ["funccount", "funclatency", "trace"] {
         refuses(&[command, "malloc"], "--pid");
-        refuses(
-            &[command, "-p", "1", "malloc", "--", "true"],
-            "cannot be used with",
-        );
+        refuses(&[command, "-p", "1", "malloc", "--", "true"], "cannot be used with");
         refuses(&[command, "malloc", "-c", " "], "the command is empty");
         refuses(&[command, "malloc", "-c", "echo 'x"], "a ' is not closed");
     }
@@ -89,14 +63,8 @@ fn target_must_be_clear() {
 #[test]
 fn patterns_specs_and_seconds_are_checked() {
     refuses(&["funccount", "-p", "1", "libc:"], "names no function");
-    refuses(
-        &["funclatency", "-p", "1", "-i", "0", "libc:read"],
-        "expected seconds",
-    );
-    refuses(
-        &["trace", "-p", "1", "libc:open \"%s\""],
-        "the format takes 1 value, but 0 are given",
-    );
+    refuses(&["funclatency", "-p", "1", "-i", "0", "libc:read"], "expected seconds");
+    refuses(&["trace", "-p", "1", "libc:open \"%s\""], "the format takes 1 value, but 0 are given");
     refuses(&["trace", "-p", "1", "-M", "0", "libc:open"], "--max-events");
     refuses(&["funccount", "-p", "1", "-f", "xml", "libc:open"], "xml");
     refuses(&[], "Usage");
@@ -105,20 +73,10 @@ fn patterns_specs_and_seconds_are_checked() {
 
 #[test]
 fn output_file_that_cannot_be_written() {
-    let output = sidestep(&[
-        "funccount",
-        "-o",
-        "/nonexistent/counts",
-        "libc:malloc",
-        "--",
-        "true",
-    ]);
+    let output = sidestep(&["funccount", "-o", "/nonexistent/counts", "libc:malloc", "--", "true"]);
     assert_eq!(output.status.code(), Some(1));
     let text = stderr(&output);
-    assert!(
-        text.starts_with("sidestep: cannot write /nonexistent/counts: "),
-        "{text}"
-    );
+    assert!(text.starts_with("sidestep: cannot write /nonexistent/counts: "), "{text}");
     assert_eq!(text.lines().count(), 1);
 }
 
@@ -129,8 +87,5 @@ fn process_that_does_not_exist() {
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stdout.is_empty());
     let text = stderr(&output);
-    assert!(
-        text.starts_with("sidestep: ") && text.lines().count() == 1,
-        "{text}"
-    );
+    assert!(text.starts_with("sidestep: ") && text.lines().count() == 1, "{text}");
 }

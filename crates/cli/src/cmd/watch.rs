@@ -158,7 +158,9 @@ impl Watch<'_> {
     /// command, too, but a SIGTERM only us, so it is handed on. A signal while we wait ends the waiting: the command
     /// goes on alone.
     fn command_status(&mut self, end: &End, hurry: bool) -> ExitCode {
-        if let End::Signal(libc::SIGTERM) = end {
+        // A command that has been waited for has no process id any more.
+        let gone = matches!(self.session.poll(), TargetState::Exited(_));
+        if matches!(end, End::Signal(libc::SIGTERM)) && !gone {
             signals::send(self.session.pid(), libc::SIGTERM);
         }
         let mut signal = match end {
