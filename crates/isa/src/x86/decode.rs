@@ -250,7 +250,11 @@ impl Insn {
         usage.kills &= !usage.reads;
         usage.flags_read = self.iced.rflags_read() & ARITHMETIC_FLAGS;
         if !self.may_keep_flags() {
-            usage.flags_killed = self.iced.rflags_modified() & ARITHMETIC_FLAGS;
+            // A flag that the manual leaves undefined may survive (AMD's `bsf`, for example). But AF, undefined after logical
+            // instructions, is set or cleared by all CPUs, and nothing reads it on purpose.
+            let defined = self.iced.rflags_written() | self.iced.rflags_cleared() | self.iced.rflags_set();
+            let undefined = self.iced.rflags_undefined() & RflagsBits::AF;
+            usage.flags_killed = (defined | undefined) & ARITHMETIC_FLAGS;
         }
         usage
     }

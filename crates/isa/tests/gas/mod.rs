@@ -1,0 +1,80 @@
+//! The GNU assembler, linker and disassembler as oracles.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use object::{Object, ObjectSection};
+
+/// A directory of one test, removed at the end.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// A new, empty directory.
+    pub fn new() -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("sidestep-isa-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        Scratch(dir)
+    }
+
+    /// A file in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a program and returns what it prints.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The bytes of assembly that is linked to run at `at`. The symbol `t` is 0x402000.
+#[allow(dead_code)]
+pub fn assemble(source: &str, at: u64) -> Vec<u8> {
+    let dir = Scratch::new();
+    let (text, unlinked, linked) = (dir.path("a.s"), dir.path("a.o"), dir.path("a"));
+    std::fs::write(&text, format!(".globl _start\n_start:\n{source}\n")).expect("a source file");
+    run(Command::new("as").arg("--64").arg(&text).arg("-o").arg(&unlinked));
+    run(Command::new("ld")
+        .arg("-nostdlib")
+        .args(["--defsym=t=0x402000", &format!("-Ttext={at:#x}")])
+        .arg(&unlinked)
+        .arg("-o")
+        .arg(&linked));
+    let data = std::fs::read(&linked).expect("the output");
+    let file = object::File::parse(&*data).expect("an ELF file");
+    file.section_by_name(".text").and_then(|s| s.data().ok()).unwrap_or_default().to_vec()
+}
+
+/// Disassembles raw bytes at an address: one line per instruction, without addresses and bytes.
+#[allow(dead_code)]
+pub fn disassemble(bytes: &[u8], at: u64) -> Vec<String> {
+    let dir = Scratch::new();
+    let raw = dir.path("raw");
+    std::fs::write(&raw, bytes).expect("a file");
+    let text = run(Command::new("objdump")
+        .args(["-D", "-b", "binary", "-m", "i386:x86-64", "--no-show-raw-insn"])
+        .arg(format!("--adjust-vma={at:#x}"))
+        .arg(&raw));
+    let insns = text.lines().filter_map(|line| line.split_once(":\t"));
+    insns.map(|(_, insn)| insn.trim().to_owned()).collect()
+}
+
+/// The contents of `.text` of a program or library, and its address.
+#[allow(dead_code)]
+pub fn text_of(path: &str) -> (u64, Vec<u8>) {
+    let data = std::fs::read(path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let file = object::File::parse(&*data).expect("an ELF file");
+    let text = file.section_by_name(".text").expect(".text");
+    (text.address(), text.data().expect("its contents").to_vec())
+}

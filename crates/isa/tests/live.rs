@@ -1,0 +1,65 @@
+//! Liveness, on small programs from the assembler.
+
+mod gas;
+
+use sidestep_isa::Va;
+use sidestep_isa::x86::live::dead_before;
+
+const NAMES: [&str; 16] =
+    ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
+
+/// Code; registers that are dead before it; whether the flags are.
+const CASES: &[(&str, &str, bool)] = &[
+    ("ret", "", false),
+    ("mov $1,%eax; ret", "rax", false),
+    ("mov $1,%ax; ret", "", false),
+    ("mov $1,%al; ret", "", false),
+    ("xor %eax,%eax; ret", "rax", true),
+    ("sub %ecx,%ecx; ret", "rcx", true),
+    ("push %rbp; mov %rsp,%rbp; sub $16,%rsp; ret", "", true),
+    ("mov (%rdi),%rdi; ret", "", false),
+    ("lea 8(%rsi),%rdi; mov %rdi,%rsi; ret", "rdi", false),
+    ("cmp $1,%edi; je 1f; mov $1,%eax; mov $2,%edx; ret; 1: mov $3,%edx; ret", "rdx", true),
+    ("je 1f; mov $1,%eax; ret; 1: mov $3,%eax; ret", "rax", false),
+    ("1: dec %ecx; jne 1b; ret", "", false),
+    ("inc %eax; ret", "", false),
+    ("inc %eax; adc $1,%eax; ret", "", false),
+    ("shl %cl,%rdx; ret", "", false),
+    ("shl $3,%rdx; ret", "", false),
+    ("shl $1,%rdx; ret", "", true),
+    ("shl $0,%rdx; ret", "", false),
+    ("cmove %rsi,%rax; ret", "", false),
+    ("bsf %rsi,%rax; ret", "", false),
+    ("rep stosb; ret", "", false),
+    ("repe cmpsb; ret", "", false),
+    ("xor %eax,%eax; rep stosb; ret", "rax", true),
+    ("call 1f; mov $1,%eax; 1: ret", "", false),
+    ("syscall; mov $1,%edx; ret", "", false),
+    ("mov $1,%r11d; jmp *%r11", "r11", false),
+    ("cpuid; ret", "rdx rbx", false),
+    ("popf; ret", "", true),
+    ("lahf; ret", "", false),
+    ("mul %rsi; ret", "rdx", false),
+    ("cqto; idiv %rcx; ret", "rdx", false),
+    ("test %al,%al; ret", "", true),
+    ("jmp 1f; nop; 1: mov $5,%r10d; mov $6,%r15; ret", "r10 r15", false),
+];
+
+#[test]
+fn what_the_next_instructions_overwrite_unread_is_dead() {
+    let at = 0x40_1000;
+    for (source, regs, flags) in CASES {
+        let code = gas::assemble(source, at);
+        let dead = dead_before(&code, Va(at), Va(at));
+        let names: Vec<_> = (0..16).filter(|i| dead.regs >> i & 1 == 1).map(|i| NAMES[i]).collect();
+        assert_eq!((names.join(" ").as_str(), dead.flags), (*regs, *flags), "{source}");
+    }
+}
+
+#[test]
+fn nothing_is_dead_where_the_code_ends() {
+    let code = gas::assemble("mov %rsi,%rdi", 0x40_1000);
+    let dead = dead_before(&code, Va(0x40_1000), Va(0x40_1000));
+    assert_eq!(dead.regs, 1 << 7, "rdi is overwritten, all else is live");
+    assert_eq!(dead_before(&code, Va(0x40_1000), Va(0x40_2000)).regs, 0);
+}

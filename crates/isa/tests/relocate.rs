@@ -1,0 +1,259 @@
+//! Relocation, checked against the GNU tools: what the assembler makes of the same meaning at the new address, and what
+//! `objdump` reads in copies of real code.
+
+mod gas;
+
+use proptest::prelude::*;
+use sidestep_isa::Va;
+use sidestep_isa::x86::{self, Flow, RelocateError, relocate, relocated_len, sweep};
+
+const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
+const FROM: u64 = 0x40_1000;
+const TO: u64 = 0x4321_0000;
+
+/// Original at `FROM`, and what the copy at `TO` must be. `t` is 0x402000, `back` the address behind the original.
+const COPIES: &[(&str, &str)] = &[
+    ("push %rbp", "push %rbp"),
+    ("ret", "ret"),
+    ("ret $8", "ret $8"),
+    ("endbr64", "endbr64"),
+    ("rep movsb", "rep movsb"),
+    ("jmp *%rax", "jmp *%rax"),
+    ("notrack jmp *%rdx", "notrack jmp *%rdx"),
+    ("jmp *8(%rsp)", "jmp *8(%rsp)"),
+    ("jmp *t(%rip)", "jmp *t(%rip)"),
+    ("lea t(%rip),%r9", "lea t(%rip),%r9"),
+    ("mov t(%rip),%al", "mov t(%rip),%al"),
+    ("cmpl $1,t(%rip)", "cmpl $1,t(%rip)"),
+    ("movq $0x12345678,t(%rip)", "movq $0x12345678,t(%rip)"),
+    ("cmpw $0x1234,t(%rip)", "cmpw $0x1234,t(%rip)"),
+    ("lock incl t(%rip)", "lock incl t(%rip)"),
+    ("pshufd $3,t(%rip),%xmm1", "pshufd $3,t(%rip),%xmm1"),
+    ("vpblendd $3,t(%rip),%ymm1,%ymm12", "vpblendd $3,t(%rip),%ymm1,%ymm12"),
+    ("vpaddd t(%rip){1to16},%zmm17,%zmm1", "vpaddd t(%rip){1to16},%zmm17,%zmm1"),
+    ("push t(%rip)", "push t(%rip)"),
+    ("jmp 0x401010", "{disp32} jmp 0x401010"),
+    ("jmp t", "jmp t"),
+    ("je 0x401010", "{disp32} je 0x401010"),
+    ("jnp t", "jnp t"),
+    ("jg,pt 0x401010", "{disp32} jg 0x401010"),
+    ("loop .+0x20", "loop 1f; jmp 2f; 1: {disp32} jmp 0x401020; 2:"),
+    ("loope .+0x20", "loope 1f; jmp 2f; 1: {disp32} jmp 0x401020; 2:"),
+    ("loopne .-0x10", "loopne 1f; jmp 2f; 1: {disp32} jmp 0x400ff0; 2:"),
+    ("jrcxz .+0x20", "jrcxz 1f; jmp 2f; 1: {disp32} jmp 0x401020; 2:"),
+    ("jecxz .+0x20", "jecxz 1f; jmp 2f; 1: {disp32} jmp 0x401020; 2:"),
+    ("call t", "push 1f(%rip); {disp32} jmp t; 1: .quad back"),
+    ("call *%rax", "push 1f(%rip); jmp *%rax; 1: .quad back"),
+    ("call *%r11", "push 1f(%rip); jmp *%r11; 1: .quad back"),
+    ("notrack call *%r11", "push 1f(%rip); notrack jmp *%r11; 1: .quad back"),
+    ("call *(%rbx)", "push 1f(%rip); jmp *(%rbx); 1: .quad back"),
+    ("call *(%r12)", "push 1f(%rip); jmp *(%r12); 1: .quad back"),
+    ("call *0x10(%r13,%rcx,8)", "push 1f(%rip); jmp *0x10(%r13,%rcx,8); 1: .quad back"),
+    ("call *t(%rip)", "push 1f(%rip); jmp *t(%rip); 1: .quad back"),
+    ("call *%fs:0x28", "push 1f(%rip); jmp *%fs:0x28; 1: .quad back"),
+    ("call *(%rsp)", "push 1f(%rip); {disp32} jmp *8(%rsp); 1: .quad back"),
+    ("call *-8(%rsp)", "push 1f(%rip); {disp32} jmp *0(%rsp); 1: .quad back"),
+    ("call *0x18(%rsp)", "push 1f(%rip); {disp32} jmp *0x20(%rsp); 1: .quad back"),
+    ("call *0x1000(%rsp,%r14,8)", "push 1f(%rip); jmp *0x1008(%rsp,%r14,8); 1: .quad back"),
+];
+
+fn assembled(source: &str, at: u64, back: u64) -> Vec<u8> {
+    gas::assemble(&format!(".set back, {back:#x}\n{source}"), at)
+}
+
+#[test]
+fn copies_are_what_the_assembler_would_write_there() {
+    for (original, copy) in COPIES {
+        let bytes = assembled(original, FROM, 0);
+        let expected = assembled(copy, TO, FROM + bytes.len() as u64);
+        let mut out = Vec::new();
+        relocate(&bytes, Va(FROM), Va(TO), &mut out).unwrap_or_else(|e| panic!("{original}: {e}"));
+        // `jmp *0(%rsp)` has no displacement for the assembler, whatever it is told.
+        let expected = if *original == "call *-8(%rsp)" { spelled_out(&expected) } else { expected };
+        assert_eq!(hex(&out), hex(&expected), "{original}");
+        assert_eq!(relocated_len(&bytes, Va(FROM)), Ok(out.len()), "{original}");
+    }
+}
+
+/// `jmp *(%rsp)` with a displacement of 32 bits behind the 6 bytes of a `push`.
+fn spelled_out(bytes: &[u8]) -> Vec<u8> {
+    if bytes.get(6..9) != Some(&[0xff, 0x24, 0x24]) {
+        return bytes.to_vec();
+    }
+    let mut all = bytes.to_vec();
+    all.splice(6..9, [0xff, 0xa4, 0x24, 0, 0, 0, 0]);
+    all[2] += 4;
+    all
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x} ")).collect()
+}
+
+#[test]
+fn instructions_bound_to_their_address_are_refused() {
+    let refused = [
+        "xbegin t",
+        "syscall",
+        "sysenter",
+        "int3",
+        "int $0x80",
+        "ud2",
+        "hlt",
+        "lret",
+        "iretq",
+        "ljmp *(%rax)",
+        "call *%rsp",
+        "data16 ret",
+        ".byte 0x66; jmp t",
+        ".byte 0x66; call t",
+        "mov t(%eip),%eax",
+        "call *8(%esp)",
+        "call *0x7ffffffc(%rsp)",
+    ];
+    for original in refused {
+        let bytes = assembled(original, FROM, 0);
+        let mut out = vec![1, 2, 3];
+        let error = relocate(&bytes, Va(FROM), Va(TO), &mut out).expect_err(original);
+        assert!(matches!(error, RelocateError::Unsupported { .. }), "{original}: {error:?}");
+        assert_eq!(out, [1, 2, 3], "{original}");
+        assert_eq!(relocated_len(&bytes, Va(FROM)).expect_err(original), error);
+        assert_eq!(error.to_string().lines().count(), 1);
+    }
+}
+
+#[test]
+fn what_is_too_far_away_is_an_error_and_not_a_wrapped_displacement() {
+    for original in ["lea t(%rip),%rax", "jmp t", "je t", "call t", "call *t(%rip)", "loop .+0x20"] {
+        let bytes = assembled(original, FROM, 0);
+        let mut out = Vec::new();
+        let error = relocate(&bytes, Va(FROM), Va(0x7fff_0000_0000), &mut out).expect_err(original);
+        assert!(matches!(error, RelocateError::OutOfReach { .. }), "{original}: {error:?}");
+        assert!(out.is_empty(), "{original}");
+    }
+}
+
+/// `objdump`'s text with rip-relative operands as absolute addresses.
+fn absolute(line: &str) -> String {
+    let (insn, comment) = line.split_once('#').unwrap_or((line, ""));
+    let mut text = insn.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some(end) = text.find("(%rip)") {
+        let start = text[..end].rfind([' ', ',', '*']).map_or(0, |i| i + 1);
+        text.replace_range(start..end, comment.trim());
+    }
+    text
+}
+
+#[test]
+fn objdump_reads_the_same_in_copies_of_libc() {
+    let (va, text) = gas::text_of(LIBC);
+    let to = va + 0x1234_5000;
+    let (mut originals, mut copies) = (Vec::new(), Vec::new());
+    let mut kinds = [0; 3];
+    for insn in sweep(&text, Va(va)).map_while(Result::ok).step_by(37) {
+        let offset = insn.va().since(Va(va)) as usize;
+        let bytes = &text[offset..offset + insn.len()];
+        let kind = match insn.flow() {
+            Flow::Jump(_) | Flow::Branch(_) => 1,
+            Flow::Next | Flow::Return | Flow::JumpIndirect => usize::from(insn.rip_target().is_some()) * 2,
+            _ => continue,
+        };
+        // Two places, both filled with nops behind the instruction, so that each is disassembled on its own.
+        let at = copies.len() as u64;
+        if relocate(bytes, insn.va(), Va(to + at), &mut copies).is_err() {
+            continue;
+        }
+        kinds[kind] += 1;
+        copies.resize(copies.len().next_multiple_of(16) + 16, 0x90);
+        originals.push((insn.va(), bytes.to_vec(), at));
+    }
+    assert!(kinds.iter().all(|n| *n > 200), "too few of a kind: {kinds:?}");
+
+    // One listing of libc, one of all copies.
+    let dir = gas::Scratch::new();
+    let raw = dir.path("raw");
+    let listing = |bytes: &[u8], at: u64| {
+        std::fs::write(&raw, bytes).expect("a file");
+        gas::run(
+            std::process::Command::new("objdump")
+                .args(["-D", "-b", "binary", "-m", "i386:x86-64", "--no-show-raw-insn"])
+                .arg(format!("--adjust-vma={at:#x}"))
+                .arg(&raw),
+        )
+        .lines()
+        .filter_map(|line| line.split_once(":\t"))
+        .filter_map(|(at, insn)| Some((u64::from_str_radix(at.trim(), 16).ok()?, absolute(insn))))
+        .collect::<std::collections::HashMap<_, _>>()
+    };
+    let before = listing(&text, va);
+    let after = listing(&copies, to);
+    let mut compared = 0;
+    for (from, bytes, at) in originals {
+        let (Some(old), Some(new)) = (before.get(&from.0), after.get(&(to + at))) else { continue };
+        let old = old.replace(",pt", "").replace(",pn", "").replace("bnd ", "");
+        assert_eq!(&old, new, "{from}: {}", hex(&bytes));
+        compared += 1;
+    }
+    assert!(compared > 5000, "only {compared} instructions were compared");
+}
+
+proptest! {
+    #[test]
+    fn the_meaning_is_kept_and_the_length_does_not_depend_on_the_place(
+        pick in any::<prop::sample::Index>(),
+        to in 0x10_0000_u64..0x7000_0000,
+    ) {
+        static TEXT: std::sync::OnceLock<(u64, Vec<u8>, Vec<x86::Insn>)> = std::sync::OnceLock::new();
+        let (va, text, insns) = TEXT.get_or_init(|| {
+            let (va, text) = gas::text_of(LIBC);
+            let insns = sweep(&text, Va(va)).map_while(Result::ok).collect();
+            (va, text, insns)
+        });
+        let insn = pick.get(insns);
+        let bytes = &text[insn.va().since(Va(*va)) as usize..];
+        let mut copy = Vec::new();
+        match relocate(bytes, insn.va(), Va(to), &mut copy) {
+            Err(error) => prop_assert_eq!(relocated_len(bytes, insn.va()), Err(error)),
+            Ok(()) => {
+                prop_assert_eq!(relocated_len(bytes, insn.va()), Ok(copy.len()));
+                let parts: Vec<_> = sweep(&copy, Va(to)).map_while(Result::ok).collect();
+                match insn.flow() {
+                    Flow::Call(target) => {
+                        prop_assert_eq!(parts[0].rip_target(), Some(Va(to + copy.len() as u64 - 8)));
+                        prop_assert_eq!(parts[1].flow(), Flow::Jump(target));
+                        prop_assert_eq!(&copy[copy.len() - 8..], &insn.next().0.to_le_bytes());
+                    }
+                    Flow::CallIndirect => {
+                        prop_assert_eq!(parts[1].flow(), Flow::JumpIndirect);
+                        prop_assert_eq!(parts[1].rip_target(), insn.rip_target());
+                        prop_assert_eq!(&copy[copy.len() - 8..], &insn.next().0.to_le_bytes());
+                    }
+                    Flow::Branch(target) if parts.len() > 1 => {
+                        prop_assert_eq!(parts[0].flow(), Flow::Branch(parts[2].va()));
+                        prop_assert_eq!(parts[1].flow(), Flow::Jump(Va(to + copy.len() as u64)));
+                        prop_assert_eq!(parts[2].flow(), Flow::Jump(target));
+                    }
+                    flow => {
+                        prop_assert_eq!(parts.len(), 1);
+                        prop_assert_eq!(parts[0].flow(), flow);
+                        prop_assert_eq!(parts[0].rip_target(), insn.rip_target());
+                        prop_assert_eq!(parts[0].usage(), insn.usage());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..20), to in any::<u64>()) {
+        let mut out = Vec::new();
+        let done = relocate(&bytes, Va(FROM), Va(to), &mut out);
+        match relocated_len(&bytes, Va(FROM)) {
+            Ok(len) => prop_assert!(done.is_err() || out.len() == len),
+            Err(error) => prop_assert_eq!(done, Err(error)),
+        }
+        if let Ok(insn) = x86::decode(&bytes, Va(FROM)) {
+            let _ = (insn.to_string(), insn.usage(), insn.flow(), insn.address_candidate());
+        }
+    }
+}
