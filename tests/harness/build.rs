@@ -16,51 +16,24 @@ struct Recipe {
     libraries: &'static [&'static str],
 }
 
-const fn recipe(
-    name: &'static str,
-    compiler: &'static [&'static str],
-    sources: &'static [&'static str],
-) -> Recipe {
-    Recipe {
-        name,
-        compiler,
-        sources,
-        libraries: &[],
-    }
+const fn recipe(name: &'static str, compiler: &'static [&'static str], sources: &'static [&'static str]) -> Recipe {
+    Recipe { name, compiler, sources, libraries: &[] }
 }
 
-const CC: &[&str] = &["cc", "-O2", "-g", "-pthread"];
-const CC_IBT: &[&str] = &["cc", "-O2", "-g", "-pthread", "-fcf-protection"];
+/// Recursion stays recursion.
+const CALLS: &str = "-fno-optimize-sibling-calls";
+const CC: &[&str] = &["cc", "-O2", "-g", "-pthread", CALLS];
+const CC_IBT: &[&str] = &["cc", "-O2", "-g", "-pthread", CALLS, "-fcf-protection"];
 
 const RECIPES: &[Recipe] = &[
     recipe("counts", CC, &["counts.c"]),
     recipe("counts-ibt", CC_IBT, &["counts.c"]),
     recipe("counts-O0", &["cc", "-O0", "-pthread"], &["counts.c"]),
-    recipe(
-        "counts-no-pie",
-        &["cc", "-O2", "-no-pie", "-pthread"],
-        &["counts.c"],
-    ),
-    recipe(
-        "counts-static",
-        &["cc", "-O2", "-static", "-pthread"],
-        &["counts.c"],
-    ),
-    recipe(
-        "counts-static-pie",
-        &["cc", "-O2", "-static-pie", "-pthread"],
-        &["counts.c"],
-    ),
-    recipe(
-        "counts-musl",
-        &["musl-gcc", "-O2", "-static", "-pthread"],
-        &["counts.c"],
-    ),
-    recipe(
-        "counts-musl-dynamic",
-        &["musl-gcc", "-O2", "-pthread"],
-        &["counts.c"],
-    ),
+    recipe("counts-no-pie", &["cc", "-O2", "-no-pie", "-pthread", CALLS], &["counts.c"]),
+    recipe("counts-static", &["cc", "-O2", "-static", "-pthread", CALLS], &["counts.c"]),
+    recipe("counts-static-pie", &["cc", "-O2", "-static-pie", "-pthread", CALLS], &["counts.c"]),
+    recipe("counts-musl", &["musl-gcc", "-O2", "-static", "-pthread", CALLS], &["counts.c"]),
+    recipe("counts-musl-dynamic", &["musl-gcc", "-O2", "-pthread", CALLS], &["counts.c"]),
     recipe("unwind", CC, &["unwind.c"]),
     recipe("spawn", CC, &["spawn.c"]),
     recipe("short", CC, &["short.c", "short_asm.S"]),
@@ -69,18 +42,9 @@ const RECIPES: &[Recipe] = &[
     recipe("load-ibt", CC_IBT, &["load.c"]),
     recipe("bench", CC, &["bench.c", "bench_asm.S"]),
     // The runtime package has no `libcrypto.so` to link with, but `-l:` takes the full name.
-    Recipe {
-        name: "crypto",
-        compiler: CC,
-        sources: &["crypto.c"],
-        libraries: &["-l:libcrypto.so.3"],
-    },
-    recipe("throw", &["g++", "-O2", "-g"], &["throw.cpp"]),
-    recipe(
-        "panics",
-        &["rustc", "-O", "-g", "--edition=2024"],
-        &["panics.rs"],
-    ),
+    Recipe { name: "crypto", compiler: CC, sources: &["crypto.c"], libraries: &["-l:libcrypto.so.3"] },
+    recipe("throw", &["g++", "-O2", "-g", CALLS], &["throw.cpp"]),
+    recipe("panics", &["rustc", "-O", "-g", "--edition=2024"], &["panics.rs"]),
     recipe("grow", &["go", "build"], &["grow.go"]),
 ];
 
@@ -94,25 +58,15 @@ pub fn target(name: &str) -> Option<PathBuf> {
     static BUILDING: Mutex<()> = Mutex::new(());
     let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
 
-    let recipe = RECIPES
-        .iter()
-        .find(|r| r.name == name)
-        .unwrap_or_else(|| panic!("no recipe for {name}"));
+    let recipe = RECIPES.iter().find(|r| r.name == name).unwrap_or_else(|| panic!("no recipe for {name}"));
     let dir = target_dir().join("test-targets");
     let program = dir.join(name);
-    if program
-        .metadata()
-        .and_then(|m| m.modified())
-        .is_ok_and(|built| built > newest_source())
-    {
+    if program.metadata().and_then(|m| m.modified()).is_ok_and(|built| built > newest_source()) {
         return Some(program);
     }
     let compiler = recipe.compiler[0];
     if !installed(compiler) {
-        skip(&format!(
-            "no {compiler} for tests/targets/{}",
-            recipe.sources[0]
-        ));
+        skip(&format!("no {compiler} for tests/targets/{}", recipe.sources[0]));
         return None;
     }
     std::fs::create_dir_all(&dir).expect("target directory is writable");
@@ -150,23 +104,17 @@ pub fn checkout() -> &'static Path {
 /// If it does not.
 pub fn target_dir() -> PathBuf {
     let exe = std::env::current_exe().expect("own path");
-    let profile = exe
-        .ancestors()
-        .find(|dir| dir.ends_with("debug") || dir.ends_with("release"));
-    profile
-        .and_then(Path::parent)
-        .expect("runs from a cargo target directory")
-        .to_path_buf()
+    let profile = exe.ancestors().find(|dir| dir.ends_with("debug") || dir.ends_with("release"));
+    profile.and_then(Path::parent).expect("runs from a cargo target directory").to_path_buf()
 }
 
 fn sources() -> PathBuf {
     checkout().join("tests/targets")
 }
 
+/// Of the sources, and of the recipes in this file.
 fn newest_source() -> SystemTime {
-    let files = sources().read_dir().expect("tests/targets").flatten();
-    files
-        .filter_map(|f| f.metadata().ok()?.modified().ok())
-        .max()
-        .expect("tests/targets is not empty")
+    let files = sources().read_dir().expect("tests/targets").flatten().map(|entry| entry.path());
+    let files = files.chain([checkout().join("tests/harness/build.rs")]);
+    files.filter_map(|f| f.metadata().ok()?.modified().ok()).max().expect("tests/targets is not empty")
 }

@@ -18,17 +18,9 @@ use crate::process::{LIMIT, Output, Running};
 pub fn file_offset(path: &Path, function: &str) -> u64 {
     let data = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let file = object::File::parse(&*data).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let symbol = file
-        .symbols()
-        .chain(file.dynamic_symbols())
-        .find(|s| s.name() == Ok(function) && s.address() != 0);
-    let va = symbol
-        .unwrap_or_else(|| panic!("no {function} in {}", path.display()))
-        .address();
-    let segment = file
-        .segments()
-        .find(|s| (s.address()..s.address() + s.size()).contains(&va))
-        .expect("in a segment");
+    let symbol = file.symbols().chain(file.dynamic_symbols()).find(|s| s.name() == Ok(function) && s.address() != 0);
+    let va = symbol.unwrap_or_else(|| panic!("no {function} in {}", path.display())).address();
+    let segment = file.segments().find(|s| (s.address()..s.address() + s.size()).contains(&va)).expect("in a segment");
     va - segment.address() + segment.file_range().0
 }
 
@@ -67,35 +59,16 @@ impl Uprobe {
 pub fn count(object: &Path, functions: &[&str], command: &[&str]) -> Option<(Output, Vec<u64>)> {
     // The shell waits until the counters are there; they start to count when it becomes the command.
     let mut shell = Command::new("/bin/sh");
-    shell
-        .args(["-c", "read go && exec \"$@\"", "sh"])
-        .args(command)
-        .stdin(Stdio::piped());
+    shell.args(["-c", "read go && exec \"$@\"", "sh"]).args(command).stdin(Stdio::piped());
     let mut running = Running::start(&mut shell);
     let mut counters = Vec::new();
     for function in functions {
         let flags = DISABLED | INHERIT | ENABLE_ON_EXEC;
-        counters.push(Uprobe(
-            open(
-                object,
-                file_offset(object, function),
-                running.pid(),
-                At::Entry,
-                flags,
-            )
-            .ok()?,
-        ));
+        counters.push(Uprobe(open(object, file_offset(object, function), running.pid(), At::Entry, flags).ok()?));
     }
     running.take_stdin()?.write_all(b"go\n").ok()?;
     let output = running.finish(LIMIT);
-    Some((
-        output,
-        counters
-            .iter_mut()
-            .map(Uprobe::hits)
-            .collect::<Result<_, _>>()
-            .ok()?,
-    ))
+    Some((output, counters.iter_mut().map(Uprobe::hits).collect::<Result<_, _>>().ok()?))
 }
 
 /// `struct perf_event_attr` up to `config2` (`include/uapi/linux/perf_event.h`, `PERF_ATTR_SIZE_VER1`).
@@ -126,10 +99,7 @@ fn open(object: &Path, offset: u64, pid: i32, at: At, flags: u64) -> std::io::Re
     let kind = std::fs::read_to_string("/sys/bus/event_source/devices/uprobe/type")?;
     let path = std::ffi::CString::new(object.as_os_str().as_bytes())?;
     let attr = Attr {
-        kind: kind
-            .trim()
-            .parse()
-            .map_err(|_| std::io::ErrorKind::InvalidData)?,
+        kind: kind.trim().parse().map_err(|_| std::io::ErrorKind::InvalidData)?,
         size: size_of::<Attr>() as u32,
         // `/sys/bus/event_source/devices/uprobe/format/retprobe`: config bit 0.
         config: u64::from(at == At::Return),
@@ -140,16 +110,7 @@ fn open(object: &Path, offset: u64, pid: i32, at: At, flags: u64) -> std::io::Re
     };
     // SAFETY: `attr` is a `perf_event_attr` of the size that it states, `path` a C string that outlives the call; the
     // kernel copies both.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attr,
-            pid,
-            -1,
-            -1,
-            FD_CLOEXEC,
-        )
-    };
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, pid, -1, -1, FD_CLOEXEC) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }

@@ -21,9 +21,6 @@ pub use tool::{Report, Tracing, sidestep};
 /// If skipping is not allowed.
 pub fn skip(why: &str) {
     let allowed = std::env::var_os("SIDESTEP_ALLOW_SKIP").is_some_and(|v| v == "1");
-    assert!(
-        allowed,
-        "{why}: run `cargo xtask setup`, or set SIDESTEP_ALLOW_SKIP=1 to go on without"
-    );
+    assert!(allowed, "{why}: run `cargo xtask setup`, or set SIDESTEP_ALLOW_SKIP=1 to go on without");
     eprintln!("SKIPPED, NOT TESTED: {why}");
 }

@@ -25,10 +25,7 @@ pub struct Output {
 impl Output {
     /// The exit code, or 128 + the signal as a shell says it.
     pub fn code(&self) -> i32 {
-        self.status
-            .code()
-            .or_else(|| self.status.signal().map(|s| 128 + s))
-            .unwrap_or(-1)
+        self.status.code().or_else(|| self.status.signal().map(|s| 128 + s)).unwrap_or(-1)
     }
 
     /// Asserts a clean end.
@@ -44,11 +41,7 @@ impl Output {
 
 impl fmt::Display for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}\n--- stdout\n{}\n--- stderr\n{}\n---",
-            self.status, self.stdout, self.stderr
-        )
+        write!(f, "{}\n--- stdout\n{}\n--- stderr\n{}\n---", self.status, self.stdout, self.stderr)
     }
 }
 
@@ -84,19 +77,10 @@ impl Running {
         let what = format!("{command:?}");
         // The same hashes and the same messages at every run.
         command.env("PYTHONHASHSEED", "0").env("LC_ALL", "C");
-        let child = command
-            .process_group(0)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
+        let child = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.unwrap_or_else(|e| panic!("{what}: {e}"));
         let stderr = child.stderr.take().map(collect);
-        Running {
-            child,
-            stdout: None,
-            stderr,
-            what,
-        }
+        Running { child, stdout: None, stderr, what }
     }
 
     /// Process id.
@@ -132,18 +116,9 @@ impl Running {
         let (stdout, stderr) = (self.stdout.take(), self.stderr.take());
         if status.is_none() {
             kill(-self.pid(), libc::SIGKILL);
-            panic!(
-                "not done after {limit:?}: {}\n{}\n{}",
-                self.what,
-                text(stdout),
-                text(stderr)
-            );
+            panic!("not done after {limit:?}: {}\n{}\n{}", self.what, text(stdout), text(stderr));
         }
-        Output {
-            status: status.unwrap_or_default(),
-            stdout: text(stdout),
-            stderr: text(stderr),
-        }
+        Output { status: status.unwrap_or_default(), stdout: text(stdout), stderr: text(stderr) }
     }
 
     fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
@@ -183,11 +158,7 @@ impl Program {
         let mut running = Running::start_streaming(command.stdin(Stdio::piped()));
         let stdin = running.child.stdin.take();
         let lines = lines(running.child.stdout.take());
-        let program = Program {
-            running,
-            stdin,
-            lines,
-        };
+        let program = Program { running, stdin, lines };
         assert_eq!(program.line(), "ready");
         program
     }
@@ -205,11 +176,7 @@ impl Program {
     pub fn send(&mut self, command: &str) {
         let stdin = self.stdin.as_mut().expect("not finished");
         let sent = writeln!(stdin, "{command}").and_then(|()| stdin.flush());
-        assert!(
-            sent.is_ok(),
-            "{} is gone before `{command}`",
-            self.running.what
-        );
+        assert!(sent.is_ok(), "{} is gone before `{command}`", self.running.what);
     }
 
     /// The answer to a command that was sent.
@@ -219,8 +186,7 @@ impl Program {
     #[track_caller]
     pub fn answer(&mut self) -> i64 {
         let line = self.line();
-        line.parse()
-            .unwrap_or_else(|_| panic!("{} answered {line:?}", self.running.what))
+        line.parse().unwrap_or_else(|_| panic!("{} answered {line:?}", self.running.what))
     }
 
     /// Sends a command and returns its answer.

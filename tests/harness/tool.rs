@@ -35,14 +35,7 @@ fn build() -> PathBuf {
     let target = target_dir();
     run(
         Command::new(cargo)
-            .args([
-                "build",
-                "--release",
-                "--locked",
-                "--package",
-                "sidestep-cli",
-                "--target-dir",
-            ])
+            .args(["build", "--release", "--locked", "--package", "sidestep-cli", "--target-dir"])
             .arg(&target)
             .current_dir(checkout()),
         Duration::from_secs(900),
@@ -78,10 +71,7 @@ impl Tracing {
                     panic!("sidestep {args:?} did not attach in {LIMIT:?}")
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    panic!(
-                        "sidestep {args:?} did not attach: {}",
-                        tracing.running.finish(LIMIT)
-                    )
+                    panic!("sidestep {args:?} did not attach: {}", tracing.running.finish(LIMIT))
                 }
             }
         }
@@ -91,11 +81,7 @@ impl Tracing {
     pub fn launch(args: &[&str]) -> Tracing {
         let mut running = Running::start_streaming(&mut sidestep(args));
         let lines = lines(running.child.stdout.take());
-        Tracing {
-            running,
-            lines,
-            seen: String::new(),
-        }
+        Tracing { running, lines, seen: String::new() }
     }
 
     /// Ctrl-C, and its report.
@@ -146,10 +132,7 @@ pub fn during<T>(args: &[&str], work: impl FnOnce() -> T) -> (Report, T) {
 pub fn with_command(args: &[&str], command: &[&str]) -> (Output, Report) {
     let dir = target_dir().join("test-targets");
     std::fs::create_dir_all(&dir).expect("target directory is writable");
-    let thread = std::thread::current()
-        .name()
-        .unwrap_or("main")
-        .replace(':', "-");
+    let thread = std::thread::current().name().unwrap_or("main").replace(':', "-");
     let file = dir.join(format!("report.{}.{thread}", std::process::id()));
     let file = file.to_str().expect("UTF-8");
     let _ = std::fs::remove_file(file);
@@ -157,11 +140,7 @@ pub fn with_command(args: &[&str], command: &[&str]) -> (Output, Report) {
     let output = run(&mut sidestep(&args), LIMIT);
     let written = std::fs::read_to_string(file).unwrap_or_default();
     let _ = std::fs::remove_file(file);
-    let report = Report(Output {
-        status: output.status,
-        stdout: written,
-        stderr: output.stderr.clone(),
-    });
+    let report = Report(Output { status: output.status, stdout: written, stderr: output.stderr.clone() });
     (output, report)
 }
 
@@ -189,12 +168,7 @@ impl Report {
     /// If it is another.
     #[track_caller]
     pub fn assert_count(&self, function: &str, expected: u64) {
-        assert_eq!(
-            self.count(function),
-            expected,
-            "count of {function}: {}",
-            self.0
-        );
+        assert_eq!(self.count(function), expected, "count of {function}: {}", self.0);
     }
 
     /// Number of latencies in a histogram, from `avg = …, total: …, count: N`.
@@ -203,8 +177,7 @@ impl Report {
     /// If there is no such line.
     #[track_caller]
     pub fn latencies(&self) -> u64 {
-        self.number("count:")
-            .unwrap_or_else(|| panic!("no count: {}", self.0))
+        self.number("count:").unwrap_or_else(|| panic!("no count: {}", self.0))
     }
 
     /// The median in nanoseconds, from `p50 = N`.
@@ -213,51 +186,24 @@ impl Report {
     /// If there is no such line.
     #[track_caller]
     pub fn median(&self) -> u64 {
-        self.number("p50 =")
-            .unwrap_or_else(|| panic!("no median: {}", self.0))
+        self.number("p50 =").unwrap_or_else(|| panic!("no median: {}", self.0))
     }
 
     /// The sum of a histogram's rows `LOW -> HIGH : COUNT |***|`.
     pub fn histogram_sum(&self) -> u64 {
-        let row = |line: &str| {
-            line.split_once("->")?
-                .1
-                .split(':')
-                .nth(1)?
-                .split('|')
-                .next()?
-                .trim()
-                .parse::<u64>()
-                .ok()
-        };
+        let row =
+            |line: &str| line.split_once("->")?.1.split(':').nth(1)?.split('|').next()?.trim().parse::<u64>().ok();
         self.0.stdout.lines().filter_map(row).sum()
     }
 
     /// The lines of `trace` behind its heading, split into words.
     pub fn records(&self) -> Vec<Vec<&str>> {
-        let lines = self
-            .0
-            .stdout
-            .lines()
-            .skip_while(|l| !l.starts_with("TIME"))
-            .skip(1);
-        lines
-            .map(|l| l.split_whitespace().collect::<Vec<_>>())
-            .filter(|w| w.len() >= 5)
-            .collect()
+        let lines = self.0.stdout.lines().skip_while(|l| !l.starts_with("TIME")).skip(1);
+        lines.map(|l| l.split_whitespace().collect::<Vec<_>>()).filter(|w| w.len() >= 5).collect()
     }
 
     fn number(&self, after: &str) -> Option<u64> {
-        let rest = self
-            .0
-            .stdout
-            .lines()
-            .rev()
-            .find_map(|l| Some(l.split_once(after)?.1))?
-            .trim_start();
-        rest.split(|c: char| !c.is_ascii_digit())
-            .next()?
-            .parse()
-            .ok()
+        let rest = self.0.stdout.lines().rev().find_map(|l| Some(l.split_once(after)?.1))?.trim_start();
+        rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
     }
 }

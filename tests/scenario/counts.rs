@@ -46,8 +46,7 @@ fn attached(build: &str) {
     let before = Snapshot::of(program.pid());
     for flags in [&[][..], &["--no-optimize"]] {
         let args = [&["funccount", "-p", &pid], flags, &["leaf"]].concat();
-        let (report, answers) =
-            during(&args, || (program.ask("work 12345"), program.ask("fib 10")));
+        let (report, answers) = during(&args, || (program.ask("work 12345"), program.ask("fib 10")));
         assert_eq!(answers, (work(12345), 55), "{build} {flags:?}");
         report.assert_count("leaf", 12345);
         before.assert_same(&Snapshot::of(program.pid()));
@@ -55,18 +54,8 @@ fn attached(build: &str) {
         let args = [&["funclatency", "-p", &pid], flags, &["fib"]].concat();
         let (report, answer) = during(&args, || program.ask("fib 15"));
         assert_eq!(answer, 610, "{build} {flags:?}");
-        assert_eq!(
-            report.latencies(),
-            fib_calls(15),
-            "{build} {flags:?}: {}",
-            report.0
-        );
-        assert_eq!(
-            report.histogram_sum(),
-            fib_calls(15),
-            "{build} {flags:?}: {}",
-            report.0
-        );
+        assert_eq!(report.latencies(), fib_calls(15), "{build} {flags:?}: {}", report.0);
+        assert_eq!(report.histogram_sum(), fib_calls(15), "{build} {flags:?}: {}", report.0);
         before.assert_same(&Snapshot::of(program.pid()));
     }
     assert_eq!(program.ask("work 10"), work(10));
@@ -77,20 +66,10 @@ fn spawned(build: &str) {
     let Some(path) = target(build) else { return };
     let path = path.to_str().expect("UTF-8");
     let (output, report) = with_command(&["funccount", "leaf"], &[path, "work", "4321", "7"]);
-    assert_eq!(
-        (output.code(), output.stdout),
-        (7, format!("{}\n", work(4321))),
-        "{build}: {}",
-        report.0
-    );
+    assert_eq!((output.code(), output.stdout), (7, format!("{}\n", work(4321))), "{build}: {}", report.0);
     report.assert_count("leaf", 4321);
     let (output, report) = with_command(&["funclatency", "fib"], &[path, "fib", "16", "8"]);
-    assert_eq!(
-        (output.code(), output.stdout.as_str()),
-        (8, "987\n"),
-        "{build}: {}",
-        report.0
-    );
+    assert_eq!((output.code(), output.stdout.as_str()), (8, "987\n"), "{build}: {}", report.0);
     assert_eq!(report.latencies(), fib_calls(16), "{build}: {}", report.0);
 }
 
@@ -120,9 +99,7 @@ fn sixty_four_threads() {
             assert_eq!(answer, 64 * work(n));
             report.assert_count("leaf", 64 * n as u64);
         }
-        let (report, answer) = during(&["funclatency", "-p", &pid, "leaf"], || {
-            program.ask("threads 5000")
-        });
+        let (report, answer) = during(&["funclatency", "-p", &pid, "leaf"], || program.ask("threads 5000"));
         assert_eq!(answer, 64 * work(5000));
         assert_eq!(report.latencies(), 64 * 5000, "{}", report.0);
         program.finish().ok();
@@ -134,11 +111,8 @@ fn sixty_four_threads() {
 fn threads_come_and_go() {
     let Some(path) = target("counts") else { return };
     let (mut program, pid) = start(&path);
-    let (report, answers) = during(&["funclatency", "-p", &pid, "leaf"], || {
-        (0..20)
-            .map(|_| program.ask("threads 10"))
-            .collect::<Vec<_>>()
-    });
+    let (report, answers) =
+        during(&["funclatency", "-p", &pid, "leaf"], || (0..20).map(|_| program.ask("threads 10")).collect::<Vec<_>>());
     assert_eq!(answers, [64 * work(10); 20]);
     assert_eq!(report.latencies(), 20 * 64 * 10, "{}", report.0);
     program.finish().ok();
@@ -152,12 +126,7 @@ fn deep_recursion_with_return_probes() {
     let (report, answer) = during(&args, || program.ask("even 20000"));
     assert_eq!(answer, 1);
     // 10001 calls of even, 10000 of odd, each with one of fib.
-    assert_eq!(
-        report.histogram_sum(),
-        10_001 + 10_000 + 10_000,
-        "{}",
-        report.0
-    );
+    assert_eq!(report.histogram_sum(), 10_001 + 10_000 + 10_000, "{}", report.0);
     program.finish().ok();
 }
 
@@ -165,17 +134,12 @@ fn deep_recursion_with_return_probes() {
 fn several_functions_by_glob_and_expression() {
     let Some(path) = target("counts") else { return };
     let (mut program, pid) = start(&path);
-    let (report, _) = during(&["funccount", "-p", &pid, "[ls]e[av]*"], || {
-        (program.ask("work 11"), program.ask("seven 12"))
-    });
+    let (report, _) =
+        during(&["funccount", "-p", &pid, "[ls]e[av]*"], || (program.ask("work 11"), program.ask("seven 12")));
     report.assert_count("leaf", 11);
     report.assert_count("seven", 12);
     let (report, _) = during(&["funccount", "-p", &pid, "-r", "^(leaf|real)$"], || {
-        (
-            program.ask("work 13"),
-            program.ask("real 14"),
-            program.ask("seven 15"),
-        )
+        (program.ask("work 13"), program.ask("real 14"), program.ask("seven 15"))
     });
     report.assert_count("leaf", 13);
     report.assert_count("real", 14);
@@ -188,36 +152,15 @@ fn trace_shows_integers_and_strings() {
     let Some(path) = target("counts") else { return };
     for flags in [&[][..], &["--no-optimize"]] {
         let (mut program, pid) = start(&path);
-        let specs = [
-            "text \"%s %d\", arg0, arg1",
-            "seven \"%d %d %d %d %d %d\", arg0, arg1, arg2, arg3, arg4, arg5",
-        ];
+        let specs = ["text \"%s %d\", arg0, arg1", "seven \"%d %d %d %d %d %d\", arg0, arg1, arg2, arg3, arg4, arg5"];
         let args = [&["trace", "-p", &pid], flags, &specs].concat();
         let (report, answers) = during(&args, || (program.ask("text 3"), program.ask("seven 2")));
         assert_eq!(answers, (3 * 6 - 3, 2 * 21 + 1));
-        let tails: Vec<_> = report
-            .records()
-            .iter()
-            .map(|w| w[w.len() - 3..].join(" "))
-            .collect();
-        assert_eq!(
-            tails,
-            ["line 0 -1", "line 1 -1", "line 2 -1", "3 4 5", "3 4 5"],
-            "{}",
-            report.0
-        );
+        let tails: Vec<_> = report.records().iter().map(|w| w[w.len() - 3..].join(" ")).collect();
+        assert_eq!(tails, ["line 0 -1", "line 1 -1", "line 2 -1", "3 4 5", "3 4 5"], "{}", report.0);
         for record in report.records() {
-            assert_eq!(
-                (record[1], record[2]),
-                (pid.as_str(), pid.as_str()),
-                "PID and TID: {}",
-                report.0
-            );
-            assert!(
-                path.to_string_lossy().contains(record[3]),
-                "COMM: {}",
-                report.0
-            );
+            assert_eq!((record[1], record[2]), (pid.as_str(), pid.as_str()), "PID and TID: {}", report.0);
+            assert!(path.to_string_lossy().contains(record[3]), "COMM: {}", report.0);
         }
         program.finish().ok();
     }
@@ -227,14 +170,8 @@ fn trace_shows_integers_and_strings() {
 fn trace_shows_return_values() {
     let Some(path) = target("counts") else { return };
     let (mut program, pid) = start(&path);
-    let (report, _) = during(&["trace", "-p", &pid, "r:leaf \"=%d\", retval"], || {
-        program.ask("work 4")
-    });
-    let tails: Vec<_> = report
-        .records()
-        .iter()
-        .map(|w| w[w.len() - 1].to_owned())
-        .collect();
+    let (report, _) = during(&["trace", "-p", &pid, "r:leaf \"=%d\", retval"], || program.ask("work 4"));
+    let tails: Vec<_> = report.records().iter().map(|w| w[w.len() - 1].to_owned()).collect();
     assert_eq!(tails, ["=1", "=4", "=7", "=10"], "{}", report.0);
     program.finish().ok();
 }
@@ -244,28 +181,12 @@ fn trace_shows_return_values() {
 fn trace_loses_nothing_silently() {
     let Some(path) = target("counts") else { return };
     let (mut program, pid) = start(&path);
-    let (report, answer) = during(&["trace", "-p", &pid, "leaf \"%d\", arg0"], || {
-        program.ask("work 200000")
-    });
+    let (report, answer) = during(&["trace", "-p", &pid, "leaf \"%d\", arg0"], || program.ask("work 200000"));
     assert_eq!(answer, work(200_000));
     let printed = report.records().len() as u64;
-    let total = report
-        .0
-        .stderr
-        .lines()
-        .rev()
-        .find(|l| l.to_lowercase().contains("lost"));
-    let lost = total.and_then(|l| {
-        l.split(|c: char| !c.is_ascii_digit())
-            .filter_map(|n| n.parse().ok())
-            .next()
-    });
-    assert_eq!(
-        printed + lost.unwrap_or(0),
-        200_000,
-        "printed {printed}, stderr: {}",
-        report.0.stderr
-    );
+    let total = report.0.stderr.lines().rev().find(|l| l.to_lowercase().contains("lost"));
+    let lost = total.and_then(|l| l.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).next());
+    assert_eq!(printed + lost.unwrap_or(0), 200_000, "printed {printed}, stderr: {}", report.0.stderr);
     program.finish().ok();
 }
 
@@ -274,11 +195,8 @@ fn trace_loses_nothing_silently() {
 fn floating_point_survives() {
     let Some(path) = target("counts") else { return };
     let (mut program, pid) = start(&path);
-    for args in [
-        ["funccount", "-p", &pid, "real"],
-        ["funclatency", "-p", &pid, "real"],
-        ["trace", "-p", &pid, "real"],
-    ] {
+    for args in [["funccount", "-p", &pid, "real"], ["funclatency", "-p", &pid, "real"], ["trace", "-p", &pid, "real"]]
+    {
         let (_, answer) = during(&args, || program.ask("real 1001"));
         assert_eq!(answer, 1001, "{args:?}");
     }

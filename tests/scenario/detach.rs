@@ -20,10 +20,7 @@ fn load(build: &str) -> Option<(Program, String)> {
 #[track_caller]
 fn assert_goes_on(program: &mut Program) {
     let rounds = program.ask("rounds 0");
-    assert!(
-        eventually(LIMIT, || program.ask("rounds 0") > rounds),
-        "the threads stand still"
-    );
+    assert!(eventually(LIMIT, || program.ask("rounds 0") > rounds), "the threads stand still");
 }
 
 #[test]
@@ -32,12 +29,8 @@ fn a_hundred_cycles_under_load() {
         return;
     };
     let before = Snapshot::of(program.pid());
-    let tools: [&[&str]; 4] = [
-        &["funccount"],
-        &["funclatency"],
-        &["funccount", "--no-optimize"],
-        &["funclatency", "--no-optimize"],
-    ];
+    let tools: [&[&str]; 4] =
+        [&["funccount"], &["funclatency"], &["funccount", "--no-optimize"], &["funclatency", "--no-optimize"]];
     for (cycle, tool) in tools.iter().cycle().take(100).enumerate() {
         let report = Tracing::start(&[tool, &["-p", &pid, "-r", FUNCTIONS][..]].concat()).stop();
         if cycle % 10 == 0 {
@@ -47,11 +40,7 @@ fn a_hundred_cycles_under_load() {
         drop(report);
     }
     before.assert_same(&Snapshot::of(program.pid()));
-    assert_eq!(
-        program.ask("finish 0"),
-        0,
-        "wrong results, or interrupted sleeps and reads"
-    );
+    assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
     program.finish().ok();
 }
 
@@ -63,19 +52,11 @@ fn everything_is_counted_meanwhile() {
     let before = Snapshot::of(program.pid());
     let tracing = Tracing::start(&["funccount", "-p", &pid, "-r", FUNCTIONS]);
     let first = program.ask("rounds 0");
-    assert!(
-        eventually(LIMIT, || program.ask("rounds 0") > first + 100_000),
-        "the threads stand still"
-    );
+    assert!(eventually(LIMIT, || program.ask("rounds 0") > first + 100_000), "the threads stand still");
     let last = program.ask("rounds 0");
     let report = tracing.stop();
     // Between the two looks every round called `real` once; a round may be under way in each of five threads.
-    assert!(
-        report.count("real") as i64 + 5 >= last - first,
-        "{} rounds, {}",
-        last - first,
-        report.0
-    );
+    assert!(report.count("real") as i64 + 5 >= last - first, "{} rounds, {}", last - first, report.0);
     before.assert_same(&Snapshot::of(program.pid()));
     assert_eq!(program.ask("finish 0"), 0);
     program.finish().ok();
@@ -97,34 +78,21 @@ fn controller_killed_at_any_moment() {
     println!("seed {seed}, an attach takes {attach:?}");
     let mut random = u64::from(seed);
     for round in 0..20 {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         // From before the attach until well after it.
         let delay = attach.mul_f64((random >> 40) as f64 / (1 << 24) as f64 * 1.3);
-        let kind: &[&str] = if round % 2 == 0 {
-            &[]
-        } else {
-            &["--no-optimize"]
-        };
+        let kind: &[&str] = if round % 2 == 0 { &[] } else { &["--no-optimize"] };
         let tracing = Tracing::launch(&[&args[..], kind].concat());
         std::thread::sleep(delay);
         tracing.kill();
-        assert!(
-            program.is_running(),
-            "killed by the death of its controller after {delay:?}"
-        );
+        assert!(program.is_running(), "killed by the death of its controller after {delay:?}");
         assert_goes_on(&mut program);
         if round % 4 == 3 {
             Tracing::start(&args).stop();
             before.assert_same(&Snapshot::of(program.pid()));
         }
     }
-    assert_eq!(
-        program.ask("finish 0"),
-        0,
-        "wrong results, or interrupted sleeps and reads"
-    );
+    assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
     program.finish().ok();
 }
 
@@ -141,10 +109,7 @@ fn controller_killed_while_it_detaches() {
         tracing.signal(libc::SIGINT);
         std::thread::sleep(Duration::from_micros(round * 700));
         tracing.kill();
-        assert!(
-            program.is_running(),
-            "killed by the death of its controller"
-        );
+        assert!(program.is_running(), "killed by the death of its controller");
         assert_goes_on(&mut program);
     }
     Tracing::start(&args).stop();

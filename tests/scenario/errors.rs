@@ -14,11 +14,7 @@ use sidestep_tests::{Snapshot, skip, target};
 fn assert_refused(output: &Output, words: &[&str]) {
     assert_eq!(output.code(), 1, "{output}");
     assert_eq!(output.stdout, "", "{output}");
-    assert_eq!(
-        output.stderr.trim_end().lines().count(),
-        1,
-        "not one line: {output}"
-    );
+    assert_eq!(output.stderr.trim_end().lines().count(), 1, "not one line: {output}");
     assert!(output.stderr.starts_with("sidestep: "), "{output}");
     for word in words {
         assert!(output.stderr.contains(word), "no {word:?}: {output}");
@@ -50,14 +46,8 @@ fn no_such_process() {
 #[test]
 fn not_a_pid() {
     for pid in ["a1111", "-5", "0", "99999999999"] {
-        let output = run(
-            &mut sidestep(&["funccount", &format!("-p{pid}"), "main"]),
-            LIMIT,
-        );
-        assert!(
-            [1, 2].contains(&output.code()) && !output.stderr.is_empty(),
-            "{output}"
-        );
+        let output = run(&mut sidestep(&["funccount", &format!("-p{pid}"), "main"]), LIMIT);
+        assert!([1, 2].contains(&output.code()) && !output.stderr.is_empty(), "{output}");
         assert_eq!(output.stdout, "", "{output}");
     }
 }
@@ -67,8 +57,7 @@ fn zombie() {
     let mut zombie = Command::new("true").spawn().expect("true");
     let pid = zombie.id().to_string();
     let stat = format!("/proc/{pid}/stat");
-    assert!(eventually(LIMIT, || std::fs::read_to_string(&stat)
-        .is_ok_and(|s| s.contains(") Z "))));
+    assert!(eventually(LIMIT, || std::fs::read_to_string(&stat).is_ok_and(|s| s.contains(") Z "))));
     refused(&["funccount", "-p", &pid, "main"], &[&pid]);
     zombie.wait().expect("ends");
 }
@@ -90,8 +79,7 @@ fn process_of_another_user() {
     };
     let mut program = Program::start(&mut Command::new(program));
     let before = Snapshot::of(program.pid());
-    let owned_by_root =
-        std::fs::read_to_string("/proc/self/status").is_ok_and(|s| s.contains("\nUid:\t0\t0"));
+    let owned_by_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|s| s.contains("\nUid:\t0\t0"));
     let output = if owned_by_root {
         if !installed("setpriv") {
             return skip("no setpriv");
@@ -101,14 +89,8 @@ fn process_of_another_user() {
         std::fs::copy(path(), &copy).expect("/tmp is writable");
         std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).expect("own file");
         let mut command = Command::new("setpriv");
-        command
-            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-            .arg(&copy)
-            .current_dir("/");
-        let output = run(
-            command.args(["funccount", "-p", &program.pid().to_string(), "leaf"]),
-            LIMIT,
-        );
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).current_dir("/");
+        let output = run(command.args(["funccount", "-p", &program.pid().to_string(), "leaf"]), LIMIT);
         std::fs::remove_file(copy).expect("own file");
         output
     } else {
@@ -148,23 +130,11 @@ fn unknown_symbol_names_the_nearest() {
     let pid = program.pid().to_string();
     let before = Snapshot::of(program.pid());
     refused(&["funccount", "-p", &pid, "leef"], &["leef", "leaf"]);
-    refused(
-        &["funccount", "-p", &pid, "libc:mallocc"],
-        &["mallocc", "malloc"],
-    );
+    refused(&["funccount", "-p", &pid, "libc:mallocc"], &["mallocc", "malloc"]);
     refused(&["funclatency", "-p", &pid, "no_such_*"], &["no_such_*"]);
-    refused(
-        &["trace", "-p", &pid, "leef \"%d\", arg0"],
-        &["leef", "leaf"],
-    );
-    refused(
-        &["funccount", "-p", &pid, "libnosuch:malloc"],
-        &["libnosuch"],
-    );
-    refused(
-        &["explain", &format!("{}:leef", path.display())],
-        &["leef", "leaf"],
-    );
+    refused(&["trace", "-p", &pid, "leef \"%d\", arg0"], &["leef", "leaf"]);
+    refused(&["funccount", "-p", &pid, "libnosuch:malloc"], &["libnosuch"]);
+    refused(&["explain", &format!("{}:leef", path.display())], &["leef", "leaf"]);
     before.assert_same(&Snapshot::of(program.pid()));
     assert_eq!(program.ask("fib 10"), 55);
     program.finish().ok();
@@ -176,12 +146,7 @@ fn no_elf_file() {
     std::fs::write(&text, "this is a text\n".repeat(100)).expect("writable");
     let empty = scratch("empty");
     std::fs::write(&empty, "").expect("writable");
-    for file in [
-        &text,
-        &empty,
-        &PathBuf::from("/nonexistent/file"),
-        &PathBuf::from("/tmp"),
-    ] {
+    for file in [&text, &empty, &PathBuf::from("/nonexistent/file"), &PathBuf::from("/tmp")] {
         let file = file.to_str().expect("UTF-8");
         refused(&["explain", &format!("{file}:main")], &[file]);
         refused(&["list", &format!("{file}:*")], &[file]);
@@ -199,10 +164,7 @@ fn corrupt_elf_file() {
     let name = file.to_str().expect("UTF-8").to_owned();
     let check = |what: &str, bytes: &[u8], must_fail: bool| {
         std::fs::write(&file, bytes).expect("writable");
-        for args in [
-            ["explain", &format!("{name}:leaf")],
-            ["list", &format!("{name}:l*")],
-        ] {
+        for args in [["explain", &format!("{name}:leaf")], ["list", &format!("{name}:l*")]] {
             let output = run(&mut sidestep(&args), LIMIT);
             if must_fail || output.code() != 0 {
                 assert!(output.stderr.contains(&name), "{what}: {output}");
@@ -214,16 +176,7 @@ fn corrupt_elf_file() {
     check("truncated behind the header", &good[..64], true);
     check("truncated in the middle", &good[..good.len() / 2], false);
     // Offsets of ELF header fields: e_phoff, e_shoff, e_phentsize, e_phnum, e_shentsize, e_shnum, e_shstrndx, e_machine.
-    for (at, len) in [
-        (0x20, 8),
-        (0x28, 8),
-        (0x36, 2),
-        (0x38, 2),
-        (0x3a, 2),
-        (0x3c, 2),
-        (0x3e, 2),
-        (0x12, 2),
-    ] {
+    for (at, len) in [(0x20, 8), (0x28, 8), (0x36, 2), (0x38, 2), (0x3a, 2), (0x3c, 2), (0x3e, 2), (0x12, 2)] {
         for value in [0xff, 0x7f, 0x01] {
             let mut bad = good.clone();
             bad[at..at + len].fill(value);
@@ -235,17 +188,8 @@ fn corrupt_elf_file() {
 
 #[test]
 fn command_that_cannot_run() {
-    refused(
-        &["funccount", "main", "--", "/nonexistent/program"],
-        &["/nonexistent/program"],
-    );
-    refused(
-        &["funccount", "main", "--", "no-such-program-anywhere"],
-        &["no-such-program-anywhere"],
-    );
+    refused(&["funccount", "main", "--", "/nonexistent/program"], &["/nonexistent/program"]);
+    refused(&["funccount", "main", "--", "no-such-program-anywhere"], &["no-such-program-anywhere"]);
     refused(&["funccount", "main", "--", "/tmp"], &["/tmp"]);
-    refused(
-        &["funccount", "no_such_function", "--", "/bin/true"],
-        &["no_such_function"],
-    );
+    refused(&["funccount", "no_such_function", "--", "/bin/true"], &["no_such_function"]);
 }

@@ -21,15 +21,9 @@ fn have(programs: &[&str]) -> bool {
 /// A file of a dynamically linked program that `ldd` shows, or the program itself.
 fn library(program: &str, name: &str) -> PathBuf {
     let output = run(Command::new("ldd").arg(program), LIMIT).ok().stdout;
-    let line = output
-        .lines()
-        .find(|l| l.trim_start().starts_with(name))
-        .unwrap_or_else(|| panic!("no {name}: {output}"));
-    let path = line
-        .split("=> ")
-        .nth(1)
-        .and_then(|l| l.split_whitespace().next())
-        .expect("NAME => PATH (ADDRESS)");
+    let line =
+        output.lines().find(|l| l.trim_start().starts_with(name)).unwrap_or_else(|| panic!("no {name}: {output}"));
+    let path = line.split("=> ").nth(1).and_then(|l| l.split_whitespace().next()).expect("NAME => PATH (ADDRESS)");
     std::fs::canonicalize(path).expect("ldd knows where it is")
 }
 
@@ -41,23 +35,14 @@ fn same_as_the_kernel(object: &Path, pattern: &str, functions: &[&str], command:
         return;
     };
     let again = kernel::count(object, functions, command).map(|(_, counts)| counts);
-    assert_eq!(
-        again.as_ref(),
-        Some(&expected),
-        "{command:?} does not do the same each time"
-    );
+    assert_eq!(again.as_ref(), Some(&expected), "{command:?} does not do the same each time");
     for (function, expected) in functions.iter().zip(expected) {
         assert_ne!(expected, 0, "{function} is not called");
         for flags in [&[][..], &["--no-optimize"]] {
             let pattern = format!("{pattern}{function}");
             let args = [&["funccount"], flags, &[pattern.as_str()]].concat();
             let (output, report) = with_command(&args, command);
-            assert_eq!(
-                (output.code(), &output.stdout),
-                (plain.code(), &plain.stdout),
-                "{}",
-                report.0
-            );
+            assert_eq!((output.code(), &output.stdout), (plain.code(), &plain.stdout), "{}", report.0);
             report.assert_count(function, expected);
         }
     }
@@ -70,9 +55,7 @@ fn lines_file() -> String {
     let path = dir.join("numbers.txt");
     let half = dir.join(format!("numbers.{:?}", std::thread::current().id()));
     let text: String = (0..10_000).map(|n| format!("{n}\n")).collect();
-    std::fs::write(&half, text)
-        .and_then(|()| std::fs::rename(&half, &path))
-        .expect("target directory is writable");
+    std::fs::write(&half, text).and_then(|()| std::fs::rename(&half, &path)).expect("target directory is writable");
     path.to_str().expect("UTF-8").to_owned()
 }
 
@@ -85,12 +68,7 @@ fn grep_as_the_kernel_counts() {
     let libc = library("/bin/grep", "libc.so.6");
     // With a back reference it compiles and runs a regular expression with many allocations.
     let functions = ["malloc", "free", "calloc", "realloc"];
-    same_as_the_kernel(
-        &libc,
-        "libc:",
-        &functions,
-        &["/bin/grep", "-c", r"\(7\).*\1", &file],
-    );
+    same_as_the_kernel(&libc, "libc:", &functions, &["/bin/grep", "-c", r"\(7\).*\1", &file]);
 }
 
 #[test]
@@ -100,16 +78,8 @@ fn grep_latencies_and_exit_status() {
     }
     let file = lines_file();
     for (pattern, code, stdout) in [("7", 0, "3439\n"), ("x", 1, "0\n"), ("[", 2, "")] {
-        let (output, report) = with_command(
-            &["funclatency", "libc:malloc"],
-            &["/bin/grep", "-c", pattern, &file],
-        );
-        assert_eq!(
-            (output.code(), output.stdout.as_str()),
-            (code, stdout),
-            "{}",
-            report.0
-        );
+        let (output, report) = with_command(&["funclatency", "libc:malloc"], &["/bin/grep", "-c", pattern, &file]);
+        assert_eq!((output.code(), output.stdout.as_str()), (code, stdout), "{}", report.0);
         assert!(report.latencies() > 50, "{}", report.0);
     }
 }
@@ -123,28 +93,12 @@ fn bash_builtins() {
     let command = ["bash", "-c", script];
     let plain = run(Command::new(command[0]).args(&command[1..]), LIMIT);
     for flags in [&[][..], &["--no-optimize"]] {
-        let (output, report) = with_command(
-            &[&["funccount"], flags, &["echo_builtin"]].concat(),
-            &command,
-        );
-        assert_eq!(
-            (output.code(), output.stdout),
-            (5, plain.stdout.clone()),
-            "{}",
-            report.0
-        );
+        let (output, report) = with_command(&[&["funccount"], flags, &["echo_builtin"]].concat(), &command);
+        assert_eq!((output.code(), output.stdout), (5, plain.stdout.clone()), "{}", report.0);
         // The one in the subshell is its own.
         report.assert_count("echo_builtin", 3000);
-        let (output, report) = with_command(
-            &[&["funclatency"], flags, &["echo_builtin"]].concat(),
-            &command,
-        );
-        assert_eq!(
-            (output.code(), output.stdout),
-            (5, plain.stdout.clone()),
-            "{}",
-            report.0
-        );
+        let (output, report) = with_command(&[&["funclatency"], flags, &["echo_builtin"]].concat(), &command);
+        assert_eq!((output.code(), output.stdout), (5, plain.stdout.clone()), "{}", report.0);
         assert_eq!(report.latencies(), 3000, "{}", report.0);
     }
 }
@@ -154,16 +108,10 @@ fn bash_as_the_kernel_counts() {
     if !have(&["bash"]) {
         return;
     }
-    let script =
-        "f() { local a=$1; a=${a/1/2}; echo $((a + 1)); }; for i in {1..300}; do f $i; done";
+    let script = "f() { local a=$1; a=${a/1/2}; echo $((a + 1)); }; for i in {1..300}; do f $i; done";
     let functions = ["execute_command_internal", "find_variable", "evalexp"];
     let bash = std::fs::canonicalize("/bin/bash").expect("installed");
-    same_as_the_kernel(
-        &bash,
-        "",
-        &functions,
-        &["/bin/bash", "--norc", "-c", script],
-    );
+    same_as_the_kernel(&bash, "", &functions, &["/bin/bash", "--norc", "-c", script]);
 }
 
 const PYTHON: &str = "import os, re, json
@@ -192,12 +140,7 @@ fn python_as_the_kernel_counts() {
     }
     let python = std::fs::canonicalize("/usr/bin/python3").expect("installed");
     let path = python.to_str().expect("UTF-8");
-    let functions = [
-        "PyDict_SetItem",
-        "PyObject_GetAttr",
-        "PyUnicode_FromFormat",
-        "PyObject_Repr",
-    ];
+    let functions = ["PyDict_SetItem", "PyObject_GetAttr", "PyUnicode_FromFormat", "PyObject_Repr"];
     same_as_the_kernel(&python, "", &functions, &[path, "-S", "-c", PYTHON]);
 }
 
@@ -216,9 +159,7 @@ fn go_functions() {
     let before = Snapshot::of(program.pid());
     for flags in [&[][..], &["--no-optimize"]] {
         let args = [&["funccount"], flags, &["-p", &pid, "main.*"]].concat();
-        let (report, answers) = during(&args, || {
-            (program.ask("work 5000"), program.ask("many 100"))
-        });
+        let (report, answers) = during(&args, || (program.ask("work 5000"), program.ask("many 100")));
         assert_eq!(answers, (work(5000), 100 * work(100)), "{}", report.0);
         report.assert_count("main.leaf", 5000 + 100 * 100);
         report.assert_count("main.work", 1 + 100);

@@ -26,30 +26,12 @@ impl Redis {
         }
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         // Short: a socket's path has at most 107 bytes.
-        let socket = PathBuf::from(format!(
-            "/tmp/sidestep-redis-{}-{number}",
-            std::process::id()
-        ));
+        let socket = PathBuf::from(format!("/tmp/sidestep-redis-{}-{number}", std::process::id()));
         let mut command = Command::new("redis-server");
-        command.args([
-            "--port",
-            "0",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-            "--dir",
-            "/tmp",
-            "--unixsocket",
-        ]);
-        let redis = Redis {
-            server: Running::start(command.arg(&socket)),
-            socket,
-        };
+        command.args(["--port", "0", "--save", "", "--appendonly", "no", "--dir", "/tmp", "--unixsocket"]);
+        let redis = Redis { server: Running::start(command.arg(&socket)), socket };
         assert!(
-            eventually(LIMIT, || redis
-                .try_cli(&["PING"])
-                .is_some_and(|o| o == "PONG\n")),
+            eventually(LIMIT, || redis.try_cli(&["PING"]).is_some_and(|o| o == "PONG\n")),
             "redis-server is not up"
         );
         Some(redis)
@@ -60,46 +42,26 @@ impl Redis {
     }
 
     fn try_cli(&self, args: &[&str]) -> Option<String> {
-        let output = run(
-            Command::new("redis-cli")
-                .arg("-s")
-                .arg(&self.socket)
-                .args(args),
-            LIMIT,
-        );
+        let output = run(Command::new("redis-cli").arg("-s").arg(&self.socket).args(args), LIMIT);
         (output.code() == 0).then_some(output.stdout)
     }
 
     fn cli(&self, args: &[&str]) -> String {
-        self.try_cli(args)
-            .unwrap_or_else(|| panic!("redis-cli {args:?} failed"))
+        self.try_cli(args).unwrap_or_else(|| panic!("redis-cli {args:?} failed"))
     }
 
     fn benchmark(&self, args: &[&str]) -> String {
         let mut command = Command::new("redis-benchmark");
-        run(
-            command
-                .arg("-s")
-                .arg(&self.socket)
-                .args(["-q", "-t", "set,get"])
-                .args(args),
-            LIMIT,
-        )
-        .ok()
-        .stdout
+        run(command.arg("-s").arg(&self.socket).args(["-q", "-t", "set,get"]).args(args), LIMIT).ok().stdout
     }
 
     /// A field of a command's line in `INFO commandstats`.
     fn stat(&self, command: &str, field: &str) -> f64 {
         let info = self.cli(&["INFO", "commandstats"]);
-        let line = info
-            .lines()
-            .find_map(|l| l.strip_prefix(&format!("cmdstat_{command}:")));
+        let line = info.lines().find_map(|l| l.strip_prefix(&format!("cmdstat_{command}:")));
         let mut fields = line.unwrap_or_default().trim_end().split(',');
         let value = fields.find_map(|f| f.strip_prefix(field)?.strip_prefix('='));
-        value
-            .and_then(|v| v.parse().ok())
-            .unwrap_or_else(|| panic!("no {command} {field} in {info}"))
+        value.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no {command} {field} in {info}"))
     }
 }
 
@@ -117,19 +79,11 @@ fn counts_are_those_of_commandstats() {
     for flags in [&[][..], &["--no-optimize"]] {
         redis.cli(&["CONFIG", "RESETSTAT"]);
         let pid = redis.pid();
-        let args = [
-            &["funccount"],
-            flags,
-            &["-p", &pid, "-r", "^(set|get)Command$"],
-        ]
-        .concat();
+        let args = [&["funccount"], flags, &["-p", &pid, "-r", "^(set|get)Command$"]].concat();
         let (report, _) = during(&args, || redis.benchmark(&["-n", "20000"]));
         report.assert_count("setCommand", 20_000);
         report.assert_count("getCommand", 20_000);
-        assert_eq!(
-            (redis.stat("set", "calls"), redis.stat("get", "calls")),
-            (20_000.0, 20_000.0)
-        );
+        assert_eq!((redis.stat("set", "calls"), redis.stat("get", "calls")), (20_000.0, 20_000.0));
     }
     assert_eq!(redis.cli(&["PING"]), "PONG\n");
     before.assert_same_but_data(&Snapshot::of(redis.server.pid()));
@@ -142,13 +96,8 @@ fn counts_are_those_of_commandstats() {
 #[test]
 fn median_latency_is_that_of_commandstats() {
     let Some(redis) = Redis::start() else { return };
-    let numbers: Vec<String> = (0..1000)
-        .map(|i| format!("{:05}", i * 7919 % 10_007))
-        .collect();
-    let push: Vec<&str> = ["RPUSH", "list"]
-        .into_iter()
-        .chain(numbers.iter().map(String::as_str))
-        .collect();
+    let numbers: Vec<String> = (0..1000).map(|i| format!("{:05}", i * 7919 % 10_007)).collect();
+    let push: Vec<&str> = ["RPUSH", "list"].into_iter().chain(numbers.iter().map(String::as_str)).collect();
     redis.cli(&push);
     let pid = redis.pid();
     let mut seen = Vec::new();
@@ -158,10 +107,7 @@ fn median_latency_is_that_of_commandstats() {
             redis.cli(&["-r", "1000", "SORT", "list", "ALPHA", "LIMIT", "0", "1"])
         });
         assert!(report.latencies() >= 1000, "{}", report.0);
-        let (median, mean) = (
-            report.median() as f64 / 1000.0,
-            redis.stat("sort", "usec_per_call"),
-        );
+        let (median, mean) = (report.median() as f64 / 1000.0, redis.stat("sort", "usec_per_call"));
         assert!(mean > 50.0, "SORT is too fast to compare: {mean} us");
         if (median / mean - 1.0).abs() <= 0.15 {
             return;
@@ -181,23 +127,11 @@ fn attaching_and_detaching_under_load() {
     std::thread::scope(|scope| {
         let load = scope.spawn(|| redis.benchmark(&["-n", "100000", "-P", "4"]));
         for tool in ["funccount", "funclatency"].iter().cycle().take(20) {
-            Tracing::start(&[
-                tool,
-                "-p",
-                &pid,
-                "-r",
-                "^(process|lookup|dict|call|addReply|read|write)",
-            ])
-            .stop();
+            Tracing::start(&[tool, "-p", &pid, "-r", "^(process|lookup|dict|call|addReply|read|write)"]).stop();
         }
         load.join().expect("redis-benchmark runs to its end");
     });
-    assert_eq!(
-        (redis.stat("set", "calls"), redis.stat("get", "calls")),
-        (100_000.0, 100_000.0)
-    );
-    assert!(eventually(LIMIT, || redis
-        .cli(&["INFO", "clients"])
-        .contains("connected_clients:1\r\n")));
+    assert_eq!((redis.stat("set", "calls"), redis.stat("get", "calls")), (100_000.0, 100_000.0));
+    assert!(eventually(LIMIT, || redis.cli(&["INFO", "clients"]).contains("connected_clients:1\r\n")));
     before.assert_same_but_data(&Snapshot::of(redis.server.pid()));
 }

@@ -38,14 +38,10 @@ fn one_at_a_time() {
     };
     let before = Snapshot::of(program.pid());
     for function in ONCE {
-        let (report, wrong) = during(&["funccount", "-p", &pid, function], || {
-            program.ask("check 300")
-        });
+        let (report, wrong) = during(&["funccount", "-p", &pid, function], || program.ask("check 300"));
         assert_eq!(wrong, 0, "{function}: {}", report.0);
         report.assert_count(function, 300);
-        let (report, wrong) = during(&["funclatency", "-p", &pid, function], || {
-            program.ask("check 300")
-        });
+        let (report, wrong) = during(&["funclatency", "-p", &pid, function], || program.ask("check 300"));
         assert_eq!(wrong, 0, "{function}: {}", report.0);
         assert_eq!(report.latencies(), 300, "{function}: {}", report.0);
         before.assert_same(&Snapshot::of(program.pid()));
@@ -89,8 +85,7 @@ fn a_thread_is_in_the_callee() {
 
             // In the callee while the probes come.
             assert_eq!(program.ask("enter 3"), 3);
-            let (report, (wrong, near)) =
-                during(&args, || (program.ask("leave 0"), program.ask("near 10")));
+            let (report, (wrong, near)) = during(&args, || (program.ask("leave 0"), program.ask("near 10")));
             assert_eq!((wrong, near), (0, 0), "{}", report.0);
             if tool == "funccount" {
                 report.assert_count("call_near", 10);
@@ -116,21 +111,10 @@ fn a_thread_is_in_the_callee() {
 fn explain_gives_the_reason() {
     let Some(path) = target("short") else { return };
     let explain = |function: &str| {
-        let text = run(
-            &mut sidestep(&["explain", &format!("{}:{function}", path.display())]),
-            LIMIT,
-        )
-        .ok()
-        .stdout;
+        let text = run(&mut sidestep(&["explain", &format!("{}:{function}", path.display())]), LIMIT).ok().stdout;
         text.to_lowercase()
     };
-    for function in [
-        "loop_at_2",
-        "loop_at_4",
-        "three_bytes",
-        "only_ret",
-        "call_inside",
-    ] {
+    for function in ["loop_at_2", "loop_at_4", "three_bytes", "only_ret", "call_inside"] {
         let text = explain(function);
         assert!(text.contains("trap"), "{function}: {text}");
     }

@@ -42,11 +42,7 @@ fn fork() {
 #[test]
 fn posix_spawn() {
     forked("spawn 25", "^spawning$", 25, |tool, report| {
-        let count = if tool == "funccount" {
-            report.count("spawning")
-        } else {
-            report.latencies()
-        };
+        let count = if tool == "funccount" { report.count("spawning") } else { report.latencies() };
         assert_eq!(count, 25, "{}", report.0);
     });
 }
@@ -66,21 +62,13 @@ fn the_functions_that_make_processes() {
     let Some(path) = target("spawn") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
-    for (function, command) in [
-        ("fork", "fork 10"),
-        ("posix_spawn", "spawn 10"),
-        ("vfork", "vfork 10"),
-    ] {
+    for (function, command) in [("fork", "fork 10"), ("posix_spawn", "spawn 10"), ("vfork", "vfork 10")] {
         let pattern = format!("libc:{function}");
-        let (report, answer) = during(&["funccount", "-p", &pid, &pattern], || {
-            program.ask(command)
-        });
+        let (report, answer) = during(&["funccount", "-p", &pid, &pattern], || program.ask(command));
         assert_eq!(answer, 10, "{function}: {}", report.0);
         report.assert_count(function, 10);
         if function != "vfork" {
-            let (report, answer) = during(&["funclatency", "-p", &pid, &pattern], || {
-                program.ask(command)
-            });
+            let (report, answer) = during(&["funclatency", "-p", &pid, &pattern], || program.ask(command));
             assert_eq!(answer, 10, "{function}: {}", report.0);
             assert_eq!(report.latencies(), 10, "{function}: {}", report.0);
         }
@@ -122,11 +110,6 @@ fn exec_by_a_command() {
     let Some(path) = target("spawn") else { return };
     let path = path.to_str().expect("UTF-8");
     let (output, report) = with_command(&["funccount", "leaf"], &[path, "exec", "50"]);
-    assert_eq!(
-        (output.code(), output.stdout),
-        (3, format!("{}\n", work(50))),
-        "{}",
-        report.0
-    );
+    assert_eq!((output.code(), output.stdout), (3, format!("{}\n", work(50))), "{}", report.0);
     report.assert_count("leaf", 10);
 }

@@ -13,10 +13,7 @@ use sidestep_tests::tool::{Tracing, sidestep, with_command};
 #[test]
 fn exit_codes_pass() {
     for code in [0, 1, 3, 42, 255] {
-        let (output, report) = with_command(
-            &["funccount", "libc:malloc"],
-            &["bash", "-c", &format!("exit {code}")],
-        );
+        let (output, report) = with_command(&["funccount", "libc:malloc"], &["bash", "-c", &format!("exit {code}")]);
         assert_eq!(output.code(), code, "{output}");
         assert!(report.count("malloc") > 0, "{}", report.0);
     }
@@ -35,15 +32,7 @@ fn death_by_signal_passes() {
 
 #[test]
 fn command_in_one_word() {
-    let output = run(
-        &mut sidestep(&[
-            "funccount",
-            "-c",
-            "bash -c 'echo \"a  b\"; exit 9'",
-            "libc:malloc",
-        ]),
-        LIMIT,
-    );
+    let output = run(&mut sidestep(&["funccount", "-c", "bash -c 'echo \"a  b\"; exit 9'", "libc:malloc"]), LIMIT);
     assert_eq!(output.code(), 9, "{output}");
     assert!(output.stdout.contains("a  b\n"), "{output}");
 }
@@ -53,22 +42,14 @@ fn input_and_output_pass() {
     let data: String = (0..200_000).map(|n| format!("{n:x}\n")).collect();
     let report = target_dir().join("cat-report");
     let mut command = sidestep(&["funclatency", "-o"]);
-    command
-        .arg(&report)
-        .args(["libc:read", "--", "cat"])
-        .stdin(Stdio::piped());
+    command.arg(&report).args(["libc:read", "--", "cat"]).stdin(Stdio::piped());
     let mut running = Running::start(&mut command);
     let mut stdin = running.take_stdin().expect("a pipe");
     let input = data.clone();
     let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
     let output = running.finish(LIMIT).ok();
     writer.join().expect("no panic").expect("all was read");
-    assert!(
-        output.stdout == data,
-        "cat's output differs: {} bytes of {}",
-        output.stdout.len(),
-        data.len()
-    );
+    assert!(output.stdout == data, "cat's output differs: {} bytes of {}", output.stdout.len(), data.len());
     std::fs::remove_file(report).expect("a report was written");
 }
 
@@ -77,22 +58,11 @@ fn script_with_interpreter() {
     let script = target_dir().join("test-targets/script");
     std::fs::create_dir_all(script.parent().expect("in a directory")).expect("writable");
     let half = script.with_extension("new");
-    std::fs::write(
-        &half,
-        "#!/bin/bash\nfor i in 1 2 3 4 5; do echo $i; done\nexit 4\n",
-    )
-    .expect("writable");
+    std::fs::write(&half, "#!/bin/bash\nfor i in 1 2 3 4 5; do echo $i; done\nexit 4\n").expect("writable");
     std::fs::set_permissions(&half, std::fs::Permissions::from_mode(0o755)).expect("own file");
     std::fs::rename(&half, &script).expect("same directory");
-    let (output, report) = with_command(
-        &["funccount", "bash:echo_builtin"],
-        &[script.to_str().expect("UTF-8")],
-    );
-    assert_eq!(
-        (output.code(), output.stdout.as_str()),
-        (4, "1\n2\n3\n4\n5\n"),
-        "{output}"
-    );
+    let (output, report) = with_command(&["funccount", "bash:echo_builtin"], &[script.to_str().expect("UTF-8")]);
+    assert_eq!((output.code(), output.stdout.as_str()), (4, "1\n2\n3\n4\n5\n"), "{output}");
     report.assert_count("echo_builtin", 5);
 }
 
@@ -119,59 +89,26 @@ fn ways_to_end() {
 #[test]
 fn list_shows_what_nm_shows() {
     let Some(path) = target("counts") else { return };
-    let nm = run(Command::new("nm").arg("--defined-only").arg(&path), LIMIT)
-        .ok()
-        .stdout;
+    let nm = run(Command::new("nm").arg("--defined-only").arg(&path), LIMIT).ok().stdout;
     let expected: BTreeSet<String> = nm
         .lines()
-        .filter_map(|l| {
-            l.split_once(" T ")
-                .or_else(|| l.split_once(" t "))?
-                .1
-                .split('@')
-                .next()
-                .map(str::to_owned)
-        })
+        .filter_map(|l| l.split_once(" T ").or_else(|| l.split_once(" t "))?.1.split('@').next().map(str::to_owned))
         .filter(|name| name.starts_with('t') || name.starts_with('s') || name.starts_with('w'))
         .collect();
     assert!(expected.len() >= 5, "{nm}");
-    let output = run(
-        &mut sidestep(&["list", &format!("{}:[tsw]*", path.display())]),
-        LIMIT,
-    )
-    .ok();
-    let shown = output
-        .stdout
-        .lines()
-        .filter_map(|l| l.rsplit_once(':')?.1.split_whitespace().next());
-    assert_eq!(
-        shown.map(str::to_owned).collect::<BTreeSet<_>>(),
-        expected,
-        "{output}"
-    );
+    let output = run(&mut sidestep(&["list", &format!("{}:[tsw]*", path.display())]), LIMIT).ok();
+    let shown = output.stdout.lines().filter_map(|l| l.rsplit_once(':')?.1.split_whitespace().next());
+    assert_eq!(shown.map(str::to_owned).collect::<BTreeSet<_>>(), expected, "{output}");
 }
 
 /// Each line of `list` can be given back.
 #[test]
 fn list_finds_libraries_by_short_name() {
     let output = run(&mut sidestep(&["list", "libc:*alloc*"]), LIMIT).ok();
-    let names: BTreeSet<&str> = output
-        .stdout
-        .lines()
-        .filter_map(|l| Some(l.rsplit_once(':')?.1))
-        .collect();
+    let names: BTreeSet<&str> = output.stdout.lines().filter_map(|l| Some(l.rsplit_once(':')?.1)).collect();
     for name in ["malloc", "calloc", "realloc", "reallocarray"] {
         assert!(names.contains(name), "no {name}: {output}");
     }
-    let line = output
-        .stdout
-        .lines()
-        .find(|l| l.ends_with(":malloc"))
-        .expect("just seen");
-    assert!(
-        run(&mut sidestep(&["explain", line]), LIMIT)
-            .ok()
-            .stdout
-            .contains("malloc")
-    );
+    let line = output.stdout.lines().find(|l| l.ends_with(":malloc")).expect("just seen");
+    assert!(run(&mut sidestep(&["explain", line]), LIMIT).ok().stdout.contains("malloc"));
 }

@@ -46,11 +46,7 @@ fn handler_installed_while_probed() {
     });
     assert_eq!(own, 200, "{}", report.0);
     report.assert_count("leaf", 100);
-    assert_eq!(
-        program.ask("mixed 10"),
-        20,
-        "its handler is gone after the detach"
-    );
+    assert_eq!(program.ask("mixed 10"), 20, "its handler is gone after the detach");
     program.finish().ok();
 }
 
@@ -61,9 +57,7 @@ fn blocked_before_the_attach() {
     };
     program.ask("block 0");
     let before = Snapshot::of(program.pid());
-    let (report, answer) = during(&["funccount", "-p", &pid, "leaf"], || {
-        program.ask("work 100")
-    });
+    let (report, answer) = during(&["funccount", "-p", &pid, "leaf"], || program.ask("work 100"));
     assert_eq!(answer, work(100));
     report.assert_count("leaf", 100);
     before.assert_same(&Snapshot::of(program.pid()));

@@ -46,7 +46,7 @@ __attribute__((noipa)) long catcher(long value)
     }
 }
 
-__attribute__((noipa)) std::string quiet(const std::string &text) { return text + "!"; }
+__attribute__((noipa)) std::size_t quiet(const std::string &text) { return text.size(); }
 
 } // namespace app
 
@@ -57,7 +57,7 @@ static long run(long n)
     destroyed = 0;
     for (long i = 0; i < n; i++) {
         sum += app::catcher(i);
-        if (app::quiet("x") != "x!")
+        if (app::quiet("four") != 4)
             return -1;
     }
     return destroyed == 5 * n ? sum : 1;
