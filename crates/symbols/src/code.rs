@@ -57,66 +57,32 @@ pub(crate) fn collect<'a>(
 ) -> Result<Code<'a>, &'static str> {
     let frames = eh::read(elf)?;
     let ranges = elf.text_ranges();
-    let mut code = Code {
-        landing_pads: frames.landing_pads,
-        go: is_go(elf, functions),
-        ..Code::default()
-    };
+    let mut code = Code { landing_pads: frames.landing_pads, go: is_go(elf, functions), ..Code::default() };
     for section in &elf.sections {
         if section.is_text() || section.is_data() {
-            let bytes = Bytes {
-                name: &section.name,
-                va: section.va,
-                data: elf.data(section)?,
-            };
-            if section.is_text() {
-                code.text.push(bytes)
-            } else {
-                code.data.push(bytes)
-            }
+            let bytes = Bytes { name: &section.name, va: section.va, data: elf.data(section)? };
+            if section.is_text() { code.text.push(bytes) } else { code.data.push(bytes) }
         }
     }
     code.text.sort_by_key(|bytes| bytes.va);
     code.data.sort_by_key(|bytes| bytes.va);
 
-    code.extents = functions
-        .iter()
-        .map(|f| Extent {
-            start: f.va,
-            len: f.size,
-        })
-        .collect();
+    code.extents = functions.iter().map(|f| Extent { start: f.va, len: f.size }).collect();
     code.extents.extend(frames.extents);
 
     code.labels = labels.to_vec();
-    let special = [object::elf::DT_INIT, object::elf::DT_FINI]
-        .map(i64::from)
-        .into_iter();
-    code.labels.extend(
-        special
-            .flat_map(|tag| elf.dynamic(tag))
-            .map(Va)
-            .chain([elf.entry]),
-    );
+    let special = [object::elf::DT_INIT, object::elf::DT_FINI].map(i64::from).into_iter();
+    code.labels.extend(special.flat_map(|tag| elf.dynamic(tag)).map(Va).chain([elf.entry]));
     code.labels.retain(|va| ranges.contain(*va));
     code.labels.sort_unstable();
     code.labels.dedup();
 
-    code.pointers = relocations
-        .values
-        .iter()
-        .copied()
-        .filter(|va| ranges.contain(*va))
-        .collect();
+    code.pointers = relocations.values.iter().copied().filter(|va| ranges.contain(*va)).collect();
     if elf.e_type == object::elf::ET_EXEC {
         for section in &code.data {
             let skip = (section.va.0.wrapping_neg() % 8) as usize;
             let words = section.data.get(skip..).unwrap_or(&[]).chunks_exact(8);
-            code.pointers.extend(
-                words
-                    .map(|bytes| Va(word(bytes, 0)))
-                    .filter(|va| ranges.contain(*va)),
-            );
+            code.pointers.extend(words.map(|bytes| Va(word(bytes, 0))).filter(|va| ranges.contain(*va)));
         }
     }
     code.pointers.sort_unstable();

@@ -4,10 +4,11 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use object::elf;
+use xz4rust::{XzDecoder, XzNextBlockResult};
 
 use crate::elf::{Elf, TextRanges};
 use crate::error::ObjectError;
@@ -17,6 +18,8 @@ use crate::symtab::{self, Symbols};
 
 /// An unpacked `.gnu_debugdata` is at most so large.
 const UNPACKED_MAX: usize = 256 << 20;
+/// The dictionary of `xz -9`, the largest that the tool uses by itself.
+const DICTIONARY_MAX: usize = 64 << 20;
 
 /// Where to look for debug files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,10 +33,7 @@ pub struct DebugSearch {
 impl Default for DebugSearch {
     /// `/usr/lib/debug` below `/`.
     fn default() -> Self {
-        Self {
-            roots: vec!["/".into()],
-            dirs: vec!["/usr/lib/debug".into()],
-        }
+        Self { roots: vec!["/".into()], dirs: vec!["/usr/lib/debug".into()] }
     }
 }
 
@@ -86,21 +86,13 @@ impl fmt::Display for Searched {
 }
 
 /// Reads the symbols in `.gnu_debugdata`.
-pub(crate) fn read_debugdata(
-    path: &Path,
-    elf: &Elf,
-    text: &TextRanges,
-    out: &mut Symbols,
-) -> Outcome {
+pub(crate) fn read_debugdata(path: &Path, elf: &Elf, text: &TextRanges, out: &mut Symbols) -> Outcome {
     let Some(section) = elf.section(".gnu_debugdata") else {
         return Outcome::Absent;
     };
     let mut read = || -> Result<usize, String> {
-        let mut packed = elf.data(section)?;
-        let mut unpacked = Limited(Vec::new());
-        lzma_rs::xz_decompress(&mut packed, &mut unpacked)
-            .map_err(|e| format!("it does not unpack: {e:?}"))?;
-        let inner = Elf::parse(path, Image::from_bytes(unpacked.0)).map_err(|e| e.to_string())?;
+        let unpacked = unpack(elf.data(section)?)?;
+        let inner = Elf::parse(path, Image::from_bytes(unpacked)).map_err(|e| e.to_string())?;
         let found = symtab::read(&inner, elf::SHT_SYMTAB, Source::DebugData, text, out)?;
         Ok(found.unwrap_or(0))
     };
@@ -120,10 +112,7 @@ pub(crate) fn read_debug_file(
     for (candidate, crc) in candidates(path, elf, search) {
         let outcome = read_candidate(&candidate, elf, crc, text, out);
         let found = matches!(outcome, Outcome::Found(_));
-        searched.push(Searched {
-            place: format!("debug file {}", candidate.display()),
-            outcome,
-        });
+        searched.push(Searched { place: format!("debug file {}", candidate.display()), outcome });
         if found {
             return;
         }
@@ -138,12 +127,7 @@ fn candidates(path: &Path, elf: &Elf, search: &DebugSearch) -> Vec<(PathBuf, Opt
         let rest: String = rest.iter().map(|b| format!("{b:02x}")).collect();
         let name = format!(".build-id/{first:02x}/{rest}.debug");
         for root in &search.roots {
-            found.extend(
-                search
-                    .dirs
-                    .iter()
-                    .map(|dir| (below(root, dir).join(&name), None)),
-            );
+            found.extend(search.dirs.iter().map(|dir| (below(root, dir).join(&name), None)));
         }
     }
     if let Some((name, crc)) = debuglink(elf) {
@@ -171,15 +155,8 @@ fn debuglink(elf: &Elf) -> Option<(String, u32)> {
     (!name.is_empty() && !name.contains('/') && name != "..").then(|| (name.to_owned(), crc))
 }
 
-fn read_candidate(
-    path: &Path,
-    object: &Elf,
-    crc: Option<u32>,
-    text: &TextRanges,
-    out: &mut Symbols,
-) -> Outcome {
-    let wanted =
-        |name: &[u8]| matches!(name, b".symtab" | b".strtab") || name.starts_with(b".note");
+fn read_candidate(path: &Path, object: &Elf, crc: Option<u32>, text: &TextRanges, out: &mut Symbols) -> Outcome {
+    let wanted = |name: &[u8]| matches!(name, b".symtab" | b".strtab") || name.starts_with(b".note");
     let image = match Image::read(path, wanted) {
         Ok(image) => image,
         Err(ObjectError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -195,13 +172,9 @@ fn read_candidate(
             (_, Some(_), Some(_)) => return Err("it has another build id".to_owned()),
             (None, ..) => return Err("it has no build id".to_owned()),
             (Some(wanted), ..) => {
-                let found = File::open(path)
-                    .and_then(crc32)
-                    .map_err(|e| e.to_string())?;
+                let found = File::open(path).and_then(crc32).map_err(|e| e.to_string())?;
                 if found != wanted {
-                    return Err(format!(
-                        "its checksum is {found:08x}, the debug link wants {wanted:08x}"
-                    ));
+                    return Err(format!("its checksum is {found:08x}, the debug link wants {wanted:08x}"));
                 }
             }
         }
@@ -215,13 +188,7 @@ fn read_candidate(
 fn crc32(mut file: impl Read) -> io::Result<u32> {
     let mut table = [0u32; 256];
     for (byte, entry) in (0u32..).zip(&mut table) {
-        *entry = (0..8).fold(byte, |crc, _| {
-            if crc & 1 == 1 {
-                crc >> 1 ^ 0xedb8_8320
-            } else {
-                crc >> 1
-            }
-        });
+        *entry = (0..8).fold(byte, |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 });
     }
     let mut crc = !0u32;
     let mut buffer = vec![0; 64 << 10];
@@ -236,20 +203,25 @@ fn crc32(mut file: impl Read) -> io::Result<u32> {
     }
 }
 
-/// A buffer that refuses to grow without end.
-struct Limited(Vec<u8>);
-
-impl Write for Limited {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > UNPACKED_MAX {
-            return Err(io::Error::other("it unpacks to more than is sensible"));
+/// Unpacks an xz file, at most [`UNPACKED_MAX`] bytes.
+fn unpack(mut packed: &[u8]) -> Result<Vec<u8>, String> {
+    let mut decoder = XzDecoder::in_heap_with_alloc_dict_size(0, DICTIONARY_MAX);
+    let mut unpacked = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let step = decoder.decode(packed, &mut buffer).map_err(|e| format!("it does not unpack: {e}"))?;
+        unpacked.extend_from_slice(&buffer[..step.output_produced()]);
+        packed = &packed[step.input_consumed()..];
+        if unpacked.len() > UNPACKED_MAX {
+            return Err("it unpacks to more than is sensible".to_owned());
         }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match step {
+            XzNextBlockResult::EndOfStream(..) => return Ok(unpacked),
+            XzNextBlockResult::NeedMoreData(..) if !step.made_progress() => {
+                return Err("it does not unpack: it is cut off".to_owned());
+            }
+            XzNextBlockResult::NeedMoreData(..) => {}
+        }
     }
 }
 

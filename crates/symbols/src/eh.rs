@@ -24,10 +24,7 @@ pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
     };
     let data = elf.data(section)?;
     let va_of = |name: &str| elf.section(name).map_or(0, |s| s.va.0);
-    let bases = BaseAddresses::default()
-        .set_eh_frame(section.va.0)
-        .set_text(va_of(".text"))
-        .set_got(va_of(".got"));
+    let bases = BaseAddresses::default().set_eh_frame(section.va.0).set_text(va_of(".text")).set_got(va_of(".got"));
     let mut eh_frame = EhFrame::new(data, LittleEndian);
     eh_frame.set_address_size(8);
     let mut cies = HashMap::new();
@@ -43,42 +40,31 @@ pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
             continue;
         }
         let (header, length, id_at) = if short == 0xffff_ffff {
-            let long = data
-                .get(at + 4..at + 12)
-                .ok_or("an entry of .eh_frame is cut off")?;
+            let long = data.get(at + 4..at + 12).ok_or("an entry of .eh_frame is cut off")?;
             (12, crate::elf::word(long, 0), at + 12)
         } else {
             (4, short, at + 4)
         };
-        let id = data
-            .get(id_at..id_at + 4)
-            .ok_or("an entry of .eh_frame is cut off")?;
+        let id = data.get(id_at..id_at + 4).ok_or("an entry of .eh_frame is cut off")?;
         if id != [0; 4] {
             let fde = eh_frame
-                .fde_from_offset(&bases, at.into(), |section, bases, offset| {
-                    match cies.get(&offset.0) {
-                        Some(cie) => Ok(gimli::CommonInformationEntry::clone(cie)),
-                        None => {
-                            let cie = section.cie_from_offset(bases, offset)?;
-                            cies.insert(offset.0, cie.clone());
-                            Ok(cie)
-                        }
+                .fde_from_offset(&bases, at.into(), |section, bases, offset| match cies.get(&offset.0) {
+                    Some(cie) => Ok(gimli::CommonInformationEntry::clone(cie)),
+                    None => {
+                        let cie = section.cie_from_offset(bases, offset)?;
+                        cies.insert(offset.0, cie.clone());
+                        Ok(cie)
                     }
                 })
                 .map_err(|_| "an entry of .eh_frame is not valid")?;
             let start = Va(fde.initial_address());
             // Entries of functions that the linker dropped are left with an address of 0.
             if text.contain(start) {
-                frames.extents.push(Extent {
-                    start,
-                    len: Len(fde.len()),
-                });
+                frames.extents.push(Extent { start, len: Len(fde.len()) });
                 match fde.lsda() {
                     None | Some(Pointer::Direct(0)) => {}
                     Some(Pointer::Direct(lsda)) => {
-                        let bytes = elf
-                            .data_from(Va(lsda))
-                            .ok_or("an exception table is outside of the file")?;
+                        let bytes = elf.data_from(Va(lsda)).ok_or("an exception table is outside of the file")?;
                         lsda::landing_pads(bytes, Va(lsda), start, &mut frames.landing_pads)
                             .map_err(|_| "an exception table is not valid")?;
                     }
@@ -89,10 +75,7 @@ pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
             }
         }
         let length = usize::try_from(length).map_err(|_| "an entry of .eh_frame is cut off")?;
-        at = at
-            .checked_add(header)
-            .and_then(|at| at.checked_add(length))
-            .ok_or("an entry of .eh_frame is cut off")?;
+        at = at.checked_add(header).and_then(|at| at.checked_add(length)).ok_or("an entry of .eh_frame is cut off")?;
     }
     // A table may be shared; its pads count once.
     frames.landing_pads.sort_unstable();

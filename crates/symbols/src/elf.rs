@@ -95,18 +95,12 @@ pub(crate) struct Elf {
 impl Elf {
     pub(crate) fn parse(path: &Path, image: Image) -> Result<Elf, ObjectError> {
         check_ident(path, &image)?;
-        let corrupt = |what| ObjectError::Corrupt {
-            path: path.to_owned(),
-            what,
-        };
-        let header = elf::FileHeader64::<LE>::parse(&image)
-            .map_err(|_| corrupt("the file header is not valid"))?;
-        let raw_segments = header
-            .program_headers(LE, &image)
-            .map_err(|_| corrupt("the program headers are outside of the file"))?;
-        let raw_sections = header
-            .section_headers(LE, &image)
-            .map_err(|_| corrupt("the section headers are outside of the file"))?;
+        let corrupt = |what| ObjectError::Corrupt { path: path.to_owned(), what };
+        let header = elf::FileHeader64::<LE>::parse(&image).map_err(|_| corrupt("the file header is not valid"))?;
+        let raw_segments =
+            header.program_headers(LE, &image).map_err(|_| corrupt("the program headers are outside of the file"))?;
+        let raw_sections =
+            header.section_headers(LE, &image).map_err(|_| corrupt("the section headers are outside of the file"))?;
         if raw_sections.len() < 2 {
             return Err(ObjectError::Unsupported {
                 path: path.to_owned(),
@@ -151,23 +145,13 @@ impl Elf {
                     segments.push(segment(raw));
                 }
                 elf::PT_INTERP => {
-                    interpreter = image
-                        .get(raw.p_offset(LE), raw.p_filesz(LE))
-                        .map(|bytes| text_at(bytes, 0));
+                    interpreter = image.get(raw.p_offset(LE), raw.p_filesz(LE)).map(|bytes| text_at(bytes, 0));
                 }
                 _ => {}
             }
         }
         let (e_type, entry) = (header.e_type(LE), Va(header.e_entry(LE)));
-        let mut elf = Elf {
-            image,
-            e_type,
-            entry,
-            segments,
-            sections,
-            interpreter,
-            build_id: None,
-        };
+        let mut elf = Elf { image, e_type, entry, segments, sections, interpreter, build_id: None };
         elf.build_id = elf.find_build_id();
         Ok(elf)
     }
@@ -185,47 +169,32 @@ impl Elf {
         if section.sh_type == elf::SHT_NOBITS {
             return Ok(&[]);
         }
-        self.image
-            .get(section.offset, section.size)
-            .ok_or("a section's bytes are outside of the file")
+        self.image.get(section.offset, section.size).ok_or("a section's bytes are outside of the file")
     }
 
     /// The bytes of the file from a link-time address to the end of its section.
     pub(crate) fn data_from(&self, va: Va) -> Option<&[u8]> {
-        let section = self
-            .sections
-            .iter()
-            .find(|s| s.alloc && s.va <= va && va < s.end())?;
-        self.data(section)
-            .ok()?
-            .get(usize::try_from(va.0 - section.va.0).ok()?..)
+        // .tbss has no bytes, and its addresses are also those of the section behind it.
+        let has = |s: &&Section| s.alloc && s.sh_type != elf::SHT_NOBITS && s.va <= va && va < s.end();
+        let section = self.sections.iter().find(has)?;
+        self.data(section).ok()?.get(usize::try_from(va.0 - section.va.0).ok()?..)
     }
 
     /// Is this link-time address in an executable section?
     pub(crate) fn in_text(&self, va: Va) -> bool {
-        self.sections
-            .iter()
-            .any(|s| s.is_text() && s.va <= va && va < s.end())
+        self.sections.iter().any(|s| s.is_text() && s.va <= va && va < s.end())
     }
 
-    /// Is this link-time address the start of code in the sections that `text` sorted out? See [`TextRanges`].
+    /// The executable sections, for many questions.
     pub(crate) fn text_ranges(&self) -> TextRanges {
-        let mut ranges: Vec<(Va, Va)> = self
-            .sections
-            .iter()
-            .filter(|s| s.is_text())
-            .map(|s| (s.va, s.end()))
-            .collect();
+        let mut ranges: Vec<(Va, Va)> = self.sections.iter().filter(|s| s.is_text()).map(|s| (s.va, s.end())).collect();
         ranges.sort_unstable();
         TextRanges(ranges)
     }
 
     /// Values of the dynamic section with this tag (`DT_…`), in order.
     pub(crate) fn dynamic(&self, tag: i64) -> Vec<u64> {
-        let Some(data) = self
-            .of_type(elf::SHT_DYNAMIC)
-            .and_then(|s| self.data(s).ok())
-        else {
+        let Some(data) = self.of_type(elf::SHT_DYNAMIC).and_then(|s| self.data(s).ok()) else {
             return Vec::new();
         };
         data.chunks_exact(16)
@@ -244,10 +213,7 @@ impl Elf {
             .and_then(|s| self.data(s).ok())
             .unwrap_or(&[]);
         let offsets = self.dynamic(tag);
-        offsets
-            .into_iter()
-            .map(|at| text_at(strings, usize::try_from(at).unwrap_or(usize::MAX)))
-            .collect()
+        offsets.into_iter().map(|at| text_at(strings, usize::try_from(at).unwrap_or(usize::MAX))).collect()
     }
 
     /// The descriptor of the note `GNU`/`NT_GNU_BUILD_ID`.
@@ -255,30 +221,23 @@ impl Elf {
         for section in self.sections.iter().filter(|s| s.sh_type == elf::SHT_NOTE) {
             let mut rest = self.data(section).ok()?;
             while rest.len() >= 12 {
-                let field = |at: usize| {
-                    u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]])
-                };
+                let field = |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
                 let (name_size, size, note) = (field(0) as usize, field(4) as usize, field(8));
                 let desc_at = 12 + name_size.next_multiple_of(4);
                 let Some(desc) = rest.get(desc_at..desc_at.saturating_add(size)) else {
                     break;
                 };
-                if note == elf::NT_GNU_BUILD_ID
-                    && rest.get(12..16) == Some(b"GNU\0")
-                    && !desc.is_empty()
-                {
+                if note == elf::NT_GNU_BUILD_ID && rest.get(12..16) == Some(b"GNU\0") && !desc.is_empty() {
                     return Some(desc.to_vec());
                 }
-                rest = rest
-                    .get(desc_at + size.next_multiple_of(4)..)
-                    .unwrap_or(&[]);
+                rest = rest.get(desc_at + size.next_multiple_of(4)..).unwrap_or(&[]);
             }
         }
         None
     }
 }
 
-/// Executable sections as sorted ranges, for many questions.
+/// Executable sections as sorted ranges.
 pub(crate) struct TextRanges(Vec<(Va, Va)>);
 
 impl TextRanges {
@@ -303,39 +262,23 @@ fn segment(raw: &elf::ProgramHeader64<LE>) -> Segment {
 
 /// Says what the file is, if it is not an x86-64 program or library.
 fn check_ident(path: &Path, image: &Image) -> Result<(), ObjectError> {
-    let unsupported = |what: String| {
-        Err(ObjectError::Unsupported {
-            path: path.to_owned(),
-            what,
-        })
-    };
+    let unsupported = |what: String| Err(ObjectError::Unsupported { path: path.to_owned(), what });
     let Some(magic) = image.get(0, 4) else {
-        return Err(ObjectError::NotElf {
-            path: path.to_owned(),
-        });
+        return Err(ObjectError::NotElf { path: path.to_owned() });
     };
     if magic != elf::ELFMAG {
-        return Err(ObjectError::NotElf {
-            path: path.to_owned(),
-        });
+        return Err(ObjectError::NotElf { path: path.to_owned() });
     }
     // e_type and e_machine are at the same place in both classes.
     let Some(ident) = image.get(0, 20) else {
-        return Err(ObjectError::Corrupt {
-            path: path.to_owned(),
-            what: "it ends within the file header",
-        });
+        return Err(ObjectError::Corrupt { path: path.to_owned(), what: "it ends within the file header" });
     };
     if ident[5] != elf::ELFDATA2LSB {
         return unsupported("a big-endian program".to_owned());
     }
     let e_type = u16::from_le_bytes([ident[16], ident[17]]);
     let machine = u16::from_le_bytes([ident[18], ident[19]]);
-    let bits = if ident[4] == elf::ELFCLASS64 {
-        "64"
-    } else {
-        "32"
-    };
+    let bits = if ident[4] == elf::ELFCLASS64 { "64" } else { "32" };
     match (ident[4], machine) {
         (elf::ELFCLASS64, elf::EM_X86_64) => {}
         (_, elf::EM_X86_64) => return unsupported("a 32-bit x32 program".to_owned()),
@@ -343,9 +286,7 @@ fn check_ident(path: &Path, image: &Image) -> Result<(), ObjectError> {
         (_, elf::EM_ARM) => return unsupported(format!("a {bits}-bit Arm program")),
         (_, elf::EM_AARCH64) => return unsupported(format!("a {bits}-bit arm64 program")),
         (_, other) => {
-            return unsupported(format!(
-                "a {bits}-bit program for another machine (e_machine {other})"
-            ));
+            return unsupported(format!("a {bits}-bit program for another machine (e_machine {other})"));
         }
     }
     match e_type {

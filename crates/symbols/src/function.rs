@@ -79,12 +79,7 @@ impl Function {
     /// The order in which names of one address are preferred: functions before indirect ones and cold parts, global
     /// first, then the shorter, then the alphabet.
     pub(crate) fn rank(&self) -> (bool, Binding, usize, &str) {
-        (
-            self.kind == FunctionKind::Cold,
-            self.binding,
-            self.name.len(),
-            &self.name,
-        )
+        (self.kind == FunctionKind::Cold, self.binding, self.name.len(), &self.name)
     }
 }
 

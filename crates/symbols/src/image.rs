@@ -32,40 +32,25 @@ pub(crate) struct Image {
 impl Image {
     /// A file that is in memory already.
     pub(crate) fn from_bytes(data: Vec<u8>) -> Image {
-        Image {
-            len: data.len() as u64,
-            parts: vec![(0, data)],
-        }
+        Image { len: data.len() as u64, parts: vec![(0, data)] }
     }
 
     /// Reads what is needed of the ELF file `path`. `wanted` decides by section name.
     pub(crate) fn read(path: &Path, wanted: fn(&[u8]) -> bool) -> Result<Image, ObjectError> {
-        let fail = |source| ObjectError::Read {
-            path: path.to_owned(),
-            source,
-        };
+        let fail = |source| ObjectError::Read { path: path.to_owned(), source };
         // Looked at before it is opened: opening a pipe would block, and opening a device may do anything.
         let meta = std::fs::metadata(path).map_err(fail)?;
         if !meta.is_file() {
-            return Err(ObjectError::NotRegular {
-                path: path.to_owned(),
-            });
+            return Err(ObjectError::NotRegular { path: path.to_owned() });
         }
         let file = File::open(path).map_err(fail)?;
         let len = file.metadata().map_err(fail)?.len();
-        let planned = if len > SMALL {
-            Self::plan(&file, len, wanted)
-        } else {
-            None
-        };
-        let ranges = planned.unwrap_or_else(|| Vec::from([0..len]));
+        let planned = if len > SMALL { Self::plan(&file, len, wanted) } else { None };
+        let whole = 0..len;
+        let ranges = planned.unwrap_or_else(|| vec![whole]);
         let bytes: u64 = ranges.iter().map(|r| r.end - r.start).sum();
         if bytes > LIMIT {
-            return Err(ObjectError::TooLarge {
-                path: path.to_owned(),
-                bytes,
-                limit: LIMIT,
-            });
+            return Err(ObjectError::TooLarge { path: path.to_owned(), bytes, limit: LIMIT });
         }
         let mut parts = Vec::new();
         for range in ranges {
@@ -90,20 +75,12 @@ impl Image {
         if count == 0 {
             return None;
         }
-        let table = clip(
-            header.e_shoff.get(LE),
-            count * size_of::<SectionHeader64<LE>>() as u64,
-        )?;
+        let table = clip(header.e_shoff.get(LE), count * size_of::<SectionHeader64<LE>>() as u64)?;
         let raw = read_range(file, &table).ok()?;
         ranges.push(table);
-        let (sections, _) =
-            object::pod::slice_from_bytes::<SectionHeader64<LE>>(&raw, count as usize).ok()?;
+        let (sections, _) = object::pod::slice_from_bytes::<SectionHeader64<LE>>(&raw, count as usize).ok()?;
         let strings = sections.get(usize::from(header.e_shstrndx.get(LE)))?;
-        let strings = read_range(
-            file,
-            &clip(strings.sh_offset.get(LE), strings.sh_size.get(LE))?,
-        )
-        .ok()?;
+        let strings = read_range(file, &clip(strings.sh_offset.get(LE), strings.sh_size.get(LE))?).ok()?;
         for section in sections {
             let name = strings.get(section.sh_name.get(LE) as usize..)?;
             let name = name.split(|&b| b == 0).next()?;
@@ -119,10 +96,7 @@ impl Image {
         if size == 0 {
             return Some(&[]);
         }
-        let part = self
-            .parts
-            .partition_point(|(start, _)| *start <= offset)
-            .checked_sub(1)?;
+        let part = self.parts.partition_point(|(start, _)| *start <= offset).checked_sub(1)?;
         let (start, data) = self.parts.get(part)?;
         let from = usize::try_from(offset - start).ok()?;
         let to = from.checked_add(usize::try_from(size).ok()?)?;
@@ -131,11 +105,9 @@ impl Image {
 }
 
 fn read_range(file: &File, range: &Range<u64>) -> std::io::Result<Vec<u8>> {
-    let size =
-        usize::try_from(range.end - range.start).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
+    let size = usize::try_from(range.end - range.start).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
     let mut part = Vec::new();
-    part.try_reserve_exact(size)
-        .map_err(|_| std::io::ErrorKind::OutOfMemory)?;
+    part.try_reserve_exact(size).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
     part.resize(size, 0);
     file.read_exact_at(&mut part, range.start)?;
     Ok(part)
@@ -147,9 +119,7 @@ fn merge(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     let mut merged: Vec<Range<u64>> = Vec::new();
     for range in ranges {
         match merged.last_mut() {
-            Some(last) if range.start <= last.end.saturating_add(HOLE) => {
-                last.end = last.end.max(range.end)
-            }
+            Some(last) if range.start <= last.end.saturating_add(HOLE) => last.end = last.end.max(range.end),
             _ => merged.push(range),
         }
     }
@@ -166,9 +136,7 @@ impl<'a> ReadRef<'a> for &'a Image {
     }
 
     fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
-        let bytes = self
-            .get(range.start, range.end.checked_sub(range.start).ok_or(())?)
-            .ok_or(())?;
+        let bytes = self.get(range.start, range.end.checked_sub(range.start).ok_or(())?).ok_or(())?;
         let end = bytes.iter().position(|&b| b == delimiter).ok_or(())?;
         Ok(&bytes[..end])
     }

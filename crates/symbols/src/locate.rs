@@ -26,10 +26,7 @@ impl MappedObject {
     }
 
     fn base_name(&self) -> &str {
-        self.path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or("")
+        self.path.file_name().and_then(|name| name.to_str()).unwrap_or("")
     }
 }
 
@@ -41,23 +38,14 @@ pub fn mapped_objects(mappings: &[Mapping], exe: Option<&Path>) -> Vec<MappedObj
     let mut known = HashMap::new();
     for mapping in mappings {
         let Some(path) = mapping.path() else { continue };
-        let at = *known
-            .entry((mapping.dev, mapping.inode, path.clone()))
-            .or_insert(objects.len());
+        let at = *known.entry((mapping.dev, mapping.inode, path.clone())).or_insert(objects.len());
         if at == objects.len() {
-            objects.push(MappedObject {
-                path,
-                deleted: mapping.deleted,
-                mappings: Vec::new(),
-            });
+            objects.push(MappedObject { path, deleted: mapping.deleted, mappings: Vec::new() });
         }
         objects[at].mappings.push(mapping.clone());
     }
     objects.retain(|object| object.executable().next().is_some());
-    if let Some(main) = objects
-        .iter()
-        .position(|o| exe.is_some_and(|exe| is_exe(o, exe)))
-    {
+    if let Some(main) = objects.iter().position(|o| exe.is_some_and(|exe| is_exe(o, exe))) {
         objects[..=main].rotate_right(1);
     }
     objects
@@ -66,8 +54,7 @@ pub fn mapped_objects(mappings: &[Mapping], exe: Option<&Path>) -> Vec<MappedObj
 /// `/proc/PID/exe` of an unlinked program ends in ` (deleted)`.
 fn is_exe(object: &MappedObject, exe: &Path) -> bool {
     object.path == exe
-        || object.deleted
-            && exe.to_str().and_then(|e| e.strip_suffix(" (deleted)")) == object.path.to_str()
+        || object.deleted && exe.to_str().and_then(|e| e.strip_suffix(" (deleted)")) == object.path.to_str()
 }
 
 /// The mapped objects that `name` means, best first; empty if there is none. A name with a slash is a path (as the
@@ -75,9 +62,7 @@ fn is_exe(object: &MappedObject, exe: &Path) -> bool {
 /// then libraries by their short names (see [`is_library_name`]). `objects` are those of [`mapped_objects`].
 #[must_use]
 pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a MappedObject> {
-    let all = |wanted: &dyn Fn(&MappedObject) -> bool| {
-        objects.iter().filter(|o| wanted(o)).collect::<Vec<_>>()
-    };
+    let all = |wanted: &dyn Fn(&MappedObject) -> bool| objects.iter().filter(|o| wanted(o)).collect::<Vec<_>>();
     if name.contains('/') {
         let exact = all(&|o| o.path == Path::new(name));
         return match std::fs::canonicalize(name) {
@@ -86,11 +71,7 @@ pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a Ma
         };
     }
     let exact = all(&|o| o.base_name() == name);
-    if exact.is_empty() {
-        all(&|o| is_library_name(o.base_name(), name))
-    } else {
-        exact
-    }
+    if exact.is_empty() { all(&|o| is_library_name(o.base_name(), name)) } else { exact }
 }
 
 /// Whether the library file `file` can be called `short`: `libssl.so.3` is `libssl.so.3`, `libssl.so`, `libssl` and
@@ -100,24 +81,15 @@ pub fn is_library_name(file: &str, short: &str) -> bool {
     if short.is_empty() {
         return false;
     }
-    if file == short
-        || short.contains(".so")
-            && file
-                .strip_prefix(short)
-                .is_some_and(|rest| rest.starts_with('.'))
-    {
+    if file == short || short.contains(".so") && file.strip_prefix(short).is_some_and(|rest| rest.starts_with('.')) {
         return true;
     }
     let Some(stem) = library_stem(file) else {
         return false;
     };
     let is = |stem: &str| stem == short || stem.strip_prefix("lib") == Some(short);
-    let unversioned = stem
-        .rsplit_once('-')
-        .filter(|(_, v)| v.starts_with(|c: char| c.is_ascii_digit()));
-    is(stem)
-        || unversioned.is_some_and(|(stem, _)| is(stem))
-        || stem.starts_with("ld-musl-") && is_libc(short)
+    let unversioned = stem.rsplit_once('-').filter(|(_, v)| v.starts_with(|c: char| c.is_ascii_digit()));
+    is(stem) || unversioned.is_some_and(|(stem, _)| is(stem)) || stem.starts_with("ld-musl-") && is_libc(short)
 }
 
 fn is_libc(short: &str) -> bool {
@@ -126,9 +98,7 @@ fn is_libc(short: &str) -> bool {
 
 /// What is before `.so` at the end or before a version.
 fn library_stem(file: &str) -> Option<&str> {
-    let at = file
-        .find(".so.")
-        .or_else(|| file.ends_with(".so").then(|| file.len() - 3))?;
+    let at = file.find(".so.").or_else(|| file.ends_with(".so").then(|| file.len() - 3))?;
     Some(&file[..at])
 }
 
@@ -157,11 +127,7 @@ pub fn find_library(name: &str) -> Option<PathBuf> {
             .collect();
         fitting.sort();
         // libc.so is a linker script, and other machines' libraries may lie about.
-        fitting
-            .into_iter()
-            .rev()
-            .find(|(.., path)| is_x86_64(path))
-            .and_then(|(.., path)| path.canonicalize().ok())
+        fitting.into_iter().rev().find(|(.., path)| is_x86_64(path)).and_then(|(.., path)| path.canonicalize().ok())
     })
 }
 
@@ -169,20 +135,13 @@ pub fn find_library(name: &str) -> Option<PathBuf> {
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|dir| dir.join(name))
-        .find(|file| is_x86_64(file))?
-        .canonicalize()
-        .ok()
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| is_x86_64(file))?.canonicalize().ok()
 }
 
 /// `3.11` in `libpython3.11.so.1.0` does not count, `1.0` does.
 fn version(file: &str) -> Vec<u64> {
     let numbers = file.split_once(".so.").map_or("", |(_, version)| version);
-    numbers
-        .split('.')
-        .map_while(|number| number.parse().ok())
-        .collect()
+    numbers.split('.').map_while(|number| number.parse().ok()).collect()
 }
 
 fn is_x86_64(path: &Path) -> bool {
@@ -196,14 +155,7 @@ fn is_x86_64(path: &Path) -> bool {
 fn library_dirs() -> Vec<PathBuf> {
     let mut dirs = Vec::new();
     read_conf(Path::new("/etc/ld.so.conf"), &mut dirs, 0);
-    for dir in [
-        "/lib/x86_64-linux-gnu",
-        "/usr/lib/x86_64-linux-gnu",
-        "/lib64",
-        "/usr/lib64",
-        "/lib",
-        "/usr/lib",
-    ] {
+    for dir in ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"] {
         dirs.push(dir.into());
     }
     dirs
@@ -216,10 +168,7 @@ fn read_conf(path: &Path, dirs: &mut Vec<PathBuf>, depth: usize) {
     };
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or("").trim();
-        match line
-            .strip_prefix("include")
-            .filter(|rest| rest.starts_with([' ', '\t']))
-        {
+        match line.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t'])) {
             Some(pattern) if depth < 8 => {
                 let pattern = path.parent().unwrap_or(Path::new("/")).join(pattern.trim());
                 for file in expand(&pattern) {
@@ -234,10 +183,7 @@ fn read_conf(path: &Path, dirs: &mut Vec<PathBuf>, depth: usize) {
 
 /// The files that a glob in the last part of a path matches, sorted as the shell does.
 fn expand(pattern: &Path) -> Vec<PathBuf> {
-    let (Some(dir), Some(glob)) = (
-        pattern.parent(),
-        pattern.file_name().and_then(|n| n.to_str()),
-    ) else {
+    let (Some(dir), Some(glob)) = (pattern.parent(), pattern.file_name().and_then(|n| n.to_str())) else {
         return Vec::new();
     };
     let Ok(entries) = std::fs::read_dir(dir) else {
@@ -245,11 +191,7 @@ fn expand(pattern: &Path) -> Vec<PathBuf> {
     };
     let mut files: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|e| e.path()))
-        .filter(|p| {
-            p.file_name()
-                .and_then(|n| n.to_str())
-                .is_some_and(|n| crate::matcher::glob(glob, n))
-        })
+        .filter(|p| p.file_name().and_then(|n| n.to_str()).is_some_and(|n| crate::matcher::glob(glob, n)))
         .collect();
     files.sort();
     files
@@ -273,10 +215,7 @@ mod tests {
             ("libssl.so.3", "ssl"),
             ("libpython3.11.so.1.0", "libpython3.11"),
             ("libstdc++.so.6.0.30", "stdc++"),
-            (
-                "_json.cpython-311-x86_64-linux-gnu.so",
-                "_json.cpython-311-x86_64-linux-gnu",
-            ),
+            ("_json.cpython-311-x86_64-linux-gnu.so", "_json.cpython-311-x86_64-linux-gnu"),
         ] {
             assert!(is_library_name(file, short), "{file} {short}");
         }
@@ -315,15 +254,9 @@ mod tests {
     #[test]
     fn libraries_and_programs_of_this_machine() {
         // The oracle is the loader's own cache.
-        let cache = std::process::Command::new("/sbin/ldconfig")
-            .arg("-p")
-            .output()
-            .unwrap();
+        let cache = std::process::Command::new("/sbin/ldconfig").arg("-p").output().unwrap();
         let cache = String::from_utf8(cache.stdout).unwrap();
-        let line = cache
-            .lines()
-            .find(|l| l.trim().starts_with("libc.so.6 (libc6,x86-64"))
-            .unwrap();
+        let line = cache.lines().find(|l| l.trim().starts_with("libc.so.6 (libc6,x86-64")).unwrap();
         let wanted = std::fs::canonicalize(line.rsplit(' ').next().unwrap()).unwrap();
         for name in ["c", "libc", "libc.so", "libc.so.6"] {
             assert_eq!(find_library(name).as_ref(), Some(&wanted), "{name}");

@@ -11,12 +11,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Adds the landing pads of the LSDA at `va`, whose bytes (and what follows them) are `data`, for the FDE that starts at
 /// `function`. `Err` if it is not of this format.
-pub(crate) fn landing_pads(
-    data: &[u8],
-    va: Va,
-    function: Va,
-    out: &mut Vec<Va>,
-) -> gimli::Result<()> {
+pub(crate) fn landing_pads(data: &[u8], va: Va, function: Va, out: &mut Vec<Va>) -> gimli::Result<()> {
     let whole = Slice::new(data, LittleEndian);
     let mut input = whole;
     let start_encoding = DwEhPe(input.read_u8()?);
@@ -31,8 +26,7 @@ pub(crate) fn landing_pads(
     }
     let encoding = DwEhPe(input.read_u8()?);
     let length = input.read_uleb128()?;
-    let mut sites =
-        input.split(usize::try_from(length).map_err(|_| gimli::Error::UnsupportedOffset)?)?;
+    let mut sites = input.split(usize::try_from(length).map_err(|_| gimli::Error::UnsupportedOffset)?)?;
     while !sites.is_empty() {
         let _first = pointer(&mut sites, encoding, 0)?;
         let _length = pointer(&mut sites, encoding, 0)?;

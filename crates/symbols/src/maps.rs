@@ -112,13 +112,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         let maps = parse_maps(text);
         assert_eq!(maps.len(), 5);
         assert_eq!(maps[0].path(), Some("/usr/bin/a b  c".into()));
-        assert!(
-            maps[0].deleted && maps[0].execute && maps[0].read && !maps[0].write && !maps[0].shared
-        );
-        assert_eq!(
-            (maps[0].offset, maps[0].dev, maps[0].inode),
-            (FileOff(0x2c000), (0xfe, 1), 1835)
-        );
+        assert!(maps[0].deleted && maps[0].execute && maps[0].read && !maps[0].write && !maps[0].shared);
+        assert_eq!((maps[0].offset, maps[0].dev, maps[0].inode), (FileOff(0x2c000), (0xfe, 1), 1835));
         assert_eq!(maps[0].len(), Len(0x21000));
         assert_eq!((maps[1].path(), maps[1].name.as_str()), (None, "[stack]"));
         assert_eq!(maps[2].path(), Some("/dev/shm/x\ny".into()));

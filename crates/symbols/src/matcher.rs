@@ -20,10 +20,7 @@ enum Token {
     Byte(u8),
     Any,
     Star,
-    Class {
-        ranges: Vec<(u8, u8)>,
-        negated: bool,
-    },
+    Class { ranges: Vec<(u8, u8)>, negated: bool },
 }
 
 impl Matcher {
@@ -39,10 +36,7 @@ impl Matcher {
     #[must_use]
     pub fn glob(text: &str) -> Self {
         if text.contains(['*', '?', '[']) {
-            Self(Form::Glob {
-                text: text.to_owned(),
-                tokens: tokens(text.as_bytes()),
-            })
+            Self(Form::Glob { text: text.to_owned(), tokens: tokens(text.as_bytes()) })
         } else {
             Self::name(text)
         }
@@ -78,9 +72,7 @@ impl Matcher {
     pub(crate) fn exact(&self) -> Option<&str> {
         match &self.0 {
             Form::Name(text) => Some(text),
-            Form::Glob { text, .. } if text.contains(['(', '<']) || text.contains("operator") => {
-                Some(text)
-            }
+            Form::Glob { text, .. } if text.contains(['(', '<']) || text.contains("operator") => Some(text),
             _ => None,
         }
     }
@@ -96,19 +88,12 @@ impl Matcher {
                 glob_matches(tokens, function.name.as_bytes())
                     || (demangle::is_mangled(&function.name) && {
                         let full = text.contains('(');
-                        let name = if full {
-                            function.demangled()
-                        } else {
-                            demangle::short(&function.name)
-                        };
+                        let name = if full { function.demangled() } else { demangle::short(&function.name) };
                         name.is_some_and(|name| glob_matches(tokens, name.as_bytes()))
                     })
             }
             Form::Regex(regex) => {
-                regex.is_match(&function.name)
-                    || function
-                        .demangled()
-                        .is_some_and(|name| regex.is_match(&name))
+                regex.is_match(&function.name) || function.demangled().is_some_and(|name| regex.is_match(&name))
             }
         }
     }
@@ -119,14 +104,11 @@ pub(crate) fn is_demangled_name(function: &Function, wanted: &str) -> bool {
     let equal = |name: Option<String>| {
         name.is_some_and(|name| {
             let visible = |c: &char| *c != ' ';
-            name.chars()
-                .filter(visible)
-                .eq(wanted.chars().filter(visible))
+            name.chars().filter(visible).eq(wanted.chars().filter(visible))
         })
     };
     demangle::is_mangled(&function.name)
-        && (equal(demangle::short(&function.name))
-            || wanted.contains('(') && equal(function.demangled()))
+        && (equal(demangle::short(&function.name)) || wanted.contains('(') && equal(function.demangled()))
 }
 
 /// The identifier that the mangled form of `name` must contain, to skip most names without demangling them. `None` if
@@ -202,10 +184,7 @@ fn glob_matches(tokens: &[Token], name: &[u8]) -> bool {
             Some(Token::Any) => true,
             Some(Token::Byte(byte)) => *byte == name[n],
             Some(Token::Class { ranges, negated }) => {
-                ranges
-                    .iter()
-                    .any(|(low, high)| (low..=high).contains(&&name[n]))
-                    != *negated
+                ranges.iter().any(|(low, high)| (low..=high).contains(&&name[n])) != *negated
             }
             None => false,
         };
@@ -232,13 +211,9 @@ mod tests {
     #[test]
     fn globs_match_as_in_the_shell() {
         // The oracle is bash: [[ $name == $glob ]].
-        let globs = [
-            "*", "a*", "*a", "*a*b*", "a?c", "[abc]x", "[!abc]x", "[a-c]*", "a[]]b", "[x", "a**b",
-            "?", "[^a]x",
-        ];
-        let names = [
-            "a", "abc", "ba", "xaxbx", "ax", "dx", "a]b", "[x", "ab", "", "aXb", "b", "^x",
-        ];
+        let globs =
+            ["*", "a*", "*a", "*a*b*", "a?c", "[abc]x", "[!abc]x", "[a-c]*", "a[]]b", "[x", "a**b", "?", "[^a]x"];
+        let names = ["a", "abc", "ba", "xaxbx", "ax", "dx", "a]b", "[x", "ab", "", "aXb", "b", "^x"];
         for glob in globs {
             for name in names {
                 let status = std::process::Command::new("bash")
@@ -254,10 +229,7 @@ mod tests {
     #[test]
     fn a_glob_with_many_stars_ends_soon() {
         let glob = "*a".repeat(2000) + "b";
-        assert!(!glob_matches(
-            &tokens(glob.as_bytes()),
-            "a".repeat(5000).as_bytes()
-        ));
+        assert!(!glob_matches(&tokens(glob.as_bytes()), "a".repeat(5000).as_bytes()));
     }
 
     #[test]
@@ -267,9 +239,6 @@ mod tests {
         assert_eq!(needle("Foo::Foo"), None);
         assert_eq!(needle("Foo::operator+"), None);
         assert_eq!(needle("Foo::~Foo"), None);
-        assert_eq!(
-            needle("<alloc::vec::Vec<T> as core::fmt::Debug>::fmt"),
-            None
-        );
+        assert_eq!(needle("<alloc::vec::Vec<T> as core::fmt::Debug>::fmt"), None);
     }
 }

@@ -1,11 +1,7 @@
 //! Names that are close to a wrong one.
 
 /// At most `count` of `names` that are close to `wanted`, best first, each once.
-pub(crate) fn nearest<'a>(
-    wanted: &str,
-    names: impl Iterator<Item = &'a str>,
-    count: usize,
-) -> Vec<String> {
+pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, count: usize) -> Vec<String> {
     let wanted: Vec<char> = wanted.chars().take(128).collect();
     // A third of the letters wrong is a typo; more is another word.
     let limit = (wanted.len() / 3).clamp(1, 6);

@@ -49,48 +49,29 @@ impl Object {
     }
 
     /// An object whose bytes are in memory. `path` is for messages and for finding debug files.
-    pub fn from_bytes(
-        path: &Path,
-        bytes: Vec<u8>,
-        search: &DebugSearch,
-    ) -> Result<Self, ObjectError> {
+    pub fn from_bytes(path: &Path, bytes: Vec<u8>, search: &DebugSearch) -> Result<Self, ObjectError> {
         Self::build(path, path, Image::from_bytes(bytes), search)
     }
 
-    fn build(
-        path: &Path,
-        real: &Path,
-        image: Image,
-        search: &DebugSearch,
-    ) -> Result<Self, ObjectError> {
+    fn build(path: &Path, real: &Path, image: Image, search: &DebugSearch) -> Result<Self, ObjectError> {
         let elf = Elf::parse(path, image)?;
-        let corrupt = |what| ObjectError::Corrupt {
-            path: path.to_owned(),
-            what,
-        };
+        let corrupt = |what| ObjectError::Corrupt { path: path.to_owned(), what };
         for section in elf.sections.iter().filter(|s| s.is_text() || s.is_data()) {
             elf.data(section).map_err(corrupt)?;
         }
         let text = elf.text_ranges();
         let mut symbols = Symbols::default();
         let mut searched = Vec::new();
-        for (table, name, source) in [
-            (elf::SHT_SYMTAB, ".symtab", Source::Symtab),
-            (elf::SHT_DYNSYM, ".dynsym", Source::Dynsym),
-        ] {
+        for (table, name, source) in
+            [(elf::SHT_SYMTAB, ".symtab", Source::Symtab), (elf::SHT_DYNSYM, ".dynsym", Source::Dynsym)]
+        {
             let found = symtab::read(&elf, table, source, &text, &mut symbols).map_err(corrupt)?;
-            searched.push(Searched {
-                place: name.to_owned(),
-                outcome: found.map_or(Outcome::Absent, Outcome::Found),
-            });
+            searched.push(Searched { place: name.to_owned(), outcome: found.map_or(Outcome::Absent, Outcome::Found) });
         }
         // With a full table, the others hold nothing new.
         if searched[0].outcome == Outcome::Absent {
             let outcome = debugfile::read_debugdata(path, &elf, &text, &mut symbols);
-            searched.push(Searched {
-                place: ".gnu_debugdata".to_owned(),
-                outcome,
-            });
+            searched.push(Searched { place: ".gnu_debugdata".to_owned(), outcome });
             debugfile::read_debug_file(real, &elf, search, &text, &mut symbols, &mut searched);
         }
         let (functions, by_name) = index(symbols.functions);
@@ -115,9 +96,7 @@ impl Object {
     #[must_use]
     pub fn kind(&self) -> Kind {
         let flags = self.elf.dynamic(i64::from(elf::DT_FLAGS_1));
-        let pie = flags
-            .iter()
-            .any(|flags| flags & u64::from(elf::DF_1_PIE) != 0);
+        let pie = flags.iter().any(|flags| flags & u64::from(elf::DF_1_PIE) != 0);
         // Before DF_1_PIE (binutils 2.26), and for libraries that can be run like libc.so.6, the name has to tell.
         let program = pie || self.interpreter().is_some() && self.soname().is_none();
         match self.elf.e_type {
@@ -205,74 +184,42 @@ impl Object {
                 return found;
             }
         }
-        self.functions
-            .iter()
-            .filter(|f| matcher.matches(f))
-            .collect()
+        self.functions.iter().filter(|f| matcher.matches(f)).collect()
     }
 
     /// Like [`Object::find`]; an error that names the places and near names if nothing matches.
     pub fn find_some(&self, matcher: &Matcher) -> Result<Vec<&Function>, SymbolError> {
         let found = self.find(matcher);
-        if found.is_empty() {
-            Err(self.not_found(matcher.text()))
-        } else {
-            Ok(found)
-        }
+        if found.is_empty() { Err(self.not_found(matcher.text())) } else { Ok(found) }
     }
 
     fn find_name(&self, name: &str) -> Vec<&Function> {
         let named = |at: &u32| &self.functions[*at as usize];
         let first = self.by_name.partition_point(|at| *named(at).name < *name);
-        let equal: Vec<&Function> = self.by_name[first..]
-            .iter()
-            .map(named)
-            .take_while(|f| *f.name == *name)
-            .collect();
+        let equal: Vec<&Function> = self.by_name[first..].iter().map(named).take_while(|f| *f.name == *name).collect();
         if !equal.is_empty() {
             return equal;
         }
         let needle = matcher::needle(name).unwrap_or("");
-        self.functions
-            .iter()
-            .filter(|f| f.name.contains(needle) && matcher::is_demangled_name(f, name))
-            .collect()
+        self.functions.iter().filter(|f| f.name.contains(needle) && matcher::is_demangled_name(f, name)).collect()
     }
 
     /// `symbol+0xOFF`: the address in every function of that name. `Err` if there is none, or if the offset is outside of it.
-    pub fn find_offset(
-        &self,
-        name: &str,
-        offset: u64,
-    ) -> Result<Vec<(Va, &Function)>, SymbolError> {
+    pub fn find_offset(&self, name: &str, offset: u64) -> Result<Vec<(Va, &Function)>, SymbolError> {
         let found = self.find_some(&Matcher::name(name))?;
         let outside = |f: &&Function| match f.size.0 {
             0 => !self.elf.in_text(Va(f.va.0.wrapping_add(offset))),
             size => offset >= size,
         };
         match found.iter().find(|f| outside(f)) {
-            Some(f) => Err(SymbolError::OutsideFunction {
-                name: name.to_owned(),
-                offset,
-                size: f.size.0,
-            }),
-            None => Ok(found
-                .into_iter()
-                .map(|f| (Va(f.va.0.wrapping_add(offset)), f))
-                .collect()),
+            Some(f) => Err(SymbolError::OutsideFunction { name: name.to_owned(), offset, size: f.size.0 }),
+            None => Ok(found.into_iter().map(|f| (Va(f.va.0.wrapping_add(offset)), f)).collect()),
         }
     }
 
     /// `0xADDR`: checks that a link-time address is code.
     pub fn check_code(&self, va: Va) -> Result<(), SymbolError> {
-        if self.elf.in_text(va) {
-            Ok(())
-        } else {
-            Err(SymbolError::NotCode {
-                va: va.0,
-                path: self.path.clone(),
-            })
-        }
+        if self.elf.in_text(va) { Ok(()) } else { Err(SymbolError::NotCode { va: va.0, path: self.path.clone() }) }
     }
 
     /// The error for a name that matches nothing, with the places that were searched and at most three near names.
@@ -296,12 +243,7 @@ impl Object {
             let short: Vec<_> = self.functions.iter().map(Function::short_name).collect();
             near = nearest(name, short.iter().map(AsRef::as_ref), 3);
         }
-        SymbolError::NotFound {
-            name: name.to_owned(),
-            path: self.path.clone(),
-            looked,
-            nearest: near,
-        }
+        SymbolError::NotFound { name: name.to_owned(), path: self.path.clone(), looked, nearest: near }
     }
 
     /// The function around a link-time address, and the offset in it. Of several names, the preferred one. A function
@@ -314,14 +256,10 @@ impl Object {
         let end = self.functions.partition_point(|f| f.va <= va);
         let last = self.functions.get(end.checked_sub(1)?)?.va;
         // Functions can be nested (entry points within assembler routines), so the nearest start is not always it.
-        let around = self.functions[..end]
-            .iter()
-            .rev()
-            .take(256)
-            .filter(|f| match f.size.0 {
-                0 => f.va == last,
-                size => va.0 - f.va.0 < size,
-            });
+        let around = self.functions[..end].iter().rev().take(256).filter(|f| match f.size.0 {
+            0 => f.va == last,
+            size => va.0 - f.va.0 < size,
+        });
         let best = around.max_by(|a, b| (a.va, b.rank()).cmp(&(b.va, a.rank())))?;
         Some((best, va.0 - best.va.0))
     }
@@ -330,20 +268,14 @@ impl Object {
     #[must_use]
     pub fn va_of(&self, offset: FileOff) -> Option<Va> {
         let has = |s: &&Segment| s.offset <= offset && offset.0 - s.offset.0 < s.file_size.0;
-        self.segments()
-            .iter()
-            .find(has)
-            .map(|s| Va(s.va.0 + (offset.0 - s.offset.0)))
+        self.segments().iter().find(has).map(|s| Va(s.va.0 + (offset.0 - s.offset.0)))
     }
 
     /// The place in the file of a link-time address; `None` if the file has no such byte.
     #[must_use]
     pub fn offset_of(&self, va: Va) -> Option<FileOff> {
         let has = |s: &&Segment| s.va <= va && va.0 - s.va.0 < s.file_size.0;
-        self.segments()
-            .iter()
-            .find(has)
-            .map(|s| FileOff(s.offset.0 + (va.0 - s.va.0)))
+        self.segments().iter().find(has).map(|s| FileOff(s.offset.0 + (va.0 - s.va.0)))
     }
 
     /// What must be added to a link-time address to get the run-time one, from one *executable* mapping of this file
@@ -355,19 +287,11 @@ impl Object {
         }
         const PAGE: u64 = 4096;
         // The kernel and the dynamic linker map whole pages: both ends are rounded outwards.
-        let segment = self
-            .segments()
-            .iter()
-            .filter(|s| s.execute && s.file_size.0 > 0)
-            .find(|s| {
-                let start = s.offset.0 & !(PAGE - 1);
-                start <= mapping.offset.0
-                    && mapping.offset.0 < s.offset.0.saturating_add(s.file_size.0)
-            })?;
-        let linked = segment
-            .va
-            .0
-            .wrapping_add(mapping.offset.0.wrapping_sub(segment.offset.0));
+        let segment = self.segments().iter().filter(|s| s.execute && s.file_size.0 > 0).find(|s| {
+            let start = s.offset.0 & !(PAGE - 1);
+            start <= mapping.offset.0 && mapping.offset.0 < s.offset.0.saturating_add(s.file_size.0)
+        })?;
+        let linked = segment.va.0.wrapping_add(mapping.offset.0.wrapping_sub(segment.offset.0));
         Some(mapping.start.since(Va(linked)))
     }
 
@@ -378,14 +302,8 @@ impl Object {
         let Ok(relocations) = self.relocations() else {
             return Vec::new();
         };
-        let first = relocations
-            .irelative
-            .partition_point(|(r, _)| *r < resolver);
-        relocations.irelative[first..]
-            .iter()
-            .take_while(|(r, _)| *r == resolver)
-            .map(|(_, slot)| *slot)
-            .collect()
+        let first = relocations.irelative.partition_point(|(r, _)| *r < resolver);
+        relocations.irelative[first..].iter().take_while(|(r, _)| *r == resolver).map(|(_, slot)| *slot).collect()
     }
 
     /// Link-time addresses of the slots through which this object reaches the function `name` of whichever object has it
@@ -396,9 +314,7 @@ impl Object {
         let Ok(relocations) = self.relocations() else {
             return Vec::new();
         };
-        let first = relocations
-            .imports
-            .partition_point(|(n, _)| **n < *name.as_bytes());
+        let first = relocations.imports.partition_point(|(n, _)| **n < *name.as_bytes());
         relocations.imports[first..]
             .iter()
             .take_while(|(n, _)| **n == *name.as_bytes())
@@ -408,25 +324,14 @@ impl Object {
 
     fn relocations(&self) -> Result<&Relocations, ObjectError> {
         let read = self.relocations.get_or_init(|| reloc::read(&self.elf));
-        read.as_ref().map_err(|what| ObjectError::Corrupt {
-            path: self.path.clone(),
-            what,
-        })
+        read.as_ref().map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
     }
 
     /// The code facts for an analysis. Reads `.eh_frame` and the relocations at each call: keep the result. `Err` if one of
     /// them is corrupt, because then jump targets may be missing from it.
     pub fn code(&self) -> Result<Code<'_>, ObjectError> {
-        code::collect(
-            &self.elf,
-            &self.functions,
-            &self.labels,
-            self.relocations()?,
-        )
-        .map_err(|what| ObjectError::Corrupt {
-            path: self.path.clone(),
-            what,
-        })
+        code::collect(&self.elf, &self.functions, &self.labels, self.relocations()?)
+            .map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
     }
 }
 
@@ -437,15 +342,9 @@ fn is_wanted(section: &[u8]) -> bool {
 
 /// Sorts by address and rank, drops what another table said already, and sorts the names.
 fn index(mut functions: Vec<Function>) -> (Vec<Function>, Vec<u32>) {
-    functions.sort_by(|a, b| {
-        (a.va, a.rank(), a.size.0 == 0, a.source).cmp(&(b.va, b.rank(), b.size.0 == 0, b.source))
-    });
+    functions.sort_by(|a, b| (a.va, a.rank(), a.size.0 == 0, a.source).cmp(&(b.va, b.rank(), b.size.0 == 0, b.source)));
     functions.dedup_by(|b, a| a.va == b.va && a.name == b.name);
     let mut by_name: Vec<u32> = (0..u32::try_from(functions.len()).unwrap_or(u32::MAX)).collect();
-    by_name.sort_by(|a, b| {
-        functions[*a as usize]
-            .name
-            .cmp(&functions[*b as usize].name)
-    });
+    by_name.sort_by(|a, b| functions[*a as usize].name.cmp(&functions[*b as usize].name));
     (functions, by_name)
 }

@@ -26,9 +26,8 @@ pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
         match section.sh_type {
             elf::SHT_RELA => {
                 let data = elf.data(section)?;
-                let (entries, _) =
-                    slice_from_bytes::<Rela64<LE>>(data, data.len() / size_of::<Rela64<LE>>())
-                        .map_err(|()| "a relocation table is not readable")?;
+                let (entries, _) = slice_from_bytes::<Rela64<LE>>(data, data.len() / size_of::<Rela64<LE>>())
+                    .map_err(|()| "a relocation table is not readable")?;
                 for entry in entries {
                     let slot = Va(entry.r_offset.get(LE));
                     let addend = entry.r_addend.get(LE);
@@ -40,23 +39,16 @@ pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
                             found.irelative.push((Va(addend as u64), slot));
                         }
                         elf::R_X86_64_64 => {
-                            let symbol =
-                                symbol().ok_or("a relocation names a symbol that is not there")?;
+                            let symbol = symbol().ok_or("a relocation names a symbol that is not there")?;
                             if symbol.st_shndx.get(LE) != elf::SHN_UNDEF {
-                                found
-                                    .values
-                                    .push(Va(symbol.st_value.get(LE)).offset(addend));
+                                found.values.push(Va(symbol.st_value.get(LE)).offset(addend));
                             }
                         }
                         elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT => {
-                            let symbol =
-                                symbol().ok_or("a relocation names a symbol that is not there")?;
+                            let symbol = symbol().ok_or("a relocation names a symbol that is not there")?;
                             let name = symtab::name(strings, symbol);
-                            let name =
-                                name.ok_or("a symbol's name is outside of the string table")?;
-                            found
-                                .imports
-                                .push((name.get(..4096).unwrap_or(name).into(), slot));
+                            let name = name.ok_or("a symbol's name is outside of the string table")?;
+                            found.imports.push((name.get(..4096).unwrap_or(name).into(), slot));
                         }
                         _ => {}
                     }

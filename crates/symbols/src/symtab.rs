@@ -25,12 +25,9 @@ pub(crate) fn entries(elf: &Elf, table: u32) -> Result<Option<Table<'_>>, &'stat
         return Ok(None);
     };
     let data = elf.data(section)?;
-    let (symbols, _) = slice_from_bytes(data, data.len() / size_of::<Sym64<LE>>())
-        .map_err(|()| "a symbol table is not readable")?;
-    let strings = elf
-        .sections
-        .get(section.link)
-        .ok_or("a symbol table has no string table")?;
+    let (symbols, _) =
+        slice_from_bytes(data, data.len() / size_of::<Sym64<LE>>()).map_err(|()| "a symbol table is not readable")?;
+    let strings = elf.sections.get(section.link).ok_or("a symbol table has no string table")?;
     Ok(Some((symbols, elf.data(strings)?)))
 }
 
@@ -39,11 +36,7 @@ pub(crate) fn name<'a>(strings: &'a [u8], symbol: &Sym64<LE>) -> Option<&'a [u8]
     let rest = strings.get(symbol.st_name.get(LE) as usize..)?;
     let name = &rest[..rest.iter().position(|&b| b == 0)?];
     // Linkers write name@@VERSION (default) and name@VERSION into .symtab.
-    let end = name
-        .iter()
-        .skip(1)
-        .position(|&b| b == b'@')
-        .map_or(name.len(), |at| at + 1);
+    let end = name.iter().skip(1).position(|&b| b == b'@').map_or(name.len(), |at| at + 1);
     Some(&name[..end])
 }
 
@@ -78,9 +71,7 @@ pub(crate) fn read(
         if name.is_empty() {
             continue;
         }
-        budget = budget
-            .checked_sub(name.len())
-            .ok_or("its symbol names overlap beyond reason")?;
+        budget = budget.checked_sub(name.len()).ok_or("its symbol names overlap beyond reason")?;
         let name: Box<str> = String::from_utf8_lossy(name).into();
         out.functions.push(Function {
             va,
