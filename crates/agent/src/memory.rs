@@ -1,0 +1,435 @@
+//! Safe windows on the memory that the controller laid out.
+//!
+//! Everything a signal handler of the same thread may change between two lines is read and written through volatile
+//! accesses: the compiler must not keep it in registers.
+
+use core::ptr::{addr_of, addr_of_mut};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use sidestep_wire::lookup::LOOKUP_BUCKETS;
+use sidestep_wire::{
+    Header, LookupEntry, LookupTable, MapEntry, MapKind, Private, ProbeDesc, ShadowEntry, SigAction, Slot, ThreadState,
+};
+
+use crate::arch::{self, nr};
+
+/// The agent's view of its process.
+#[derive(Clone, Copy)]
+pub struct Agent {
+    private: *const Private,
+}
+
+impl Agent {
+    /// # Safety
+    /// `private` is filled as `sidestep_wire::private` says, and stays mapped with all that it points to.
+    #[must_use]
+    pub unsafe fn new(private: *const Private) -> Agent {
+        Agent { private }
+    }
+
+    /// What changes only while all threads are stopped, and atomics.
+    #[inline(always)]
+    #[must_use]
+    pub fn private(&self) -> &Private {
+        // SAFETY: see `new`. `old_sigtrap`, the only plain field that changes, is reached through `old_sigtrap`.
+        unsafe { &*self.private }
+    }
+
+    /// Head of the shared region.
+    #[inline(always)]
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        // SAFETY: see `new`; the fields that change are atomics.
+        unsafe { &*(self.private().shared as *const Header) }
+    }
+
+    /// The lookup table.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        Table(self.private().lookup as *mut LookupTable)
+    }
+
+    /// The state with a number.
+    #[must_use]
+    pub fn thread(&self, index: u64) -> Option<Thread> {
+        let private = self.private();
+        let in_range = index < u64::from(self.header().slots_max);
+        in_range.then(|| Thread((private.states + index * private.state_stride) as *mut ThreadState))
+    }
+
+    /// The state at an address from a lookup entry; 0 = none.
+    #[must_use]
+    pub fn state_at(&self, at: u64) -> Option<Thread> {
+        (at != 0).then_some(Thread(at as *mut ThreadState))
+    }
+
+    /// Number of states that may be in use.
+    #[must_use]
+    pub fn threads(&self) -> u64 {
+        u64::from(self.private().states_used.load(Ordering::Acquire).min(self.header().slots_max))
+    }
+
+    /// Address of a slot.
+    #[must_use]
+    pub fn slot(&self, index: u64) -> u64 {
+        let header = self.header();
+        self.private().shared + header.slots_off + index * header.slot_stride
+    }
+
+    /// The description of a probe.
+    #[inline(always)]
+    #[must_use]
+    pub fn probe(&self, probe: u32) -> Option<&ProbeDesc> {
+        // SAFETY: see `new`; the number was checked, and descriptions change only while all threads are stopped.
+        (u64::from(probe) < self.header().probes_max)
+            .then(|| unsafe { &*(self.private().probes as *const ProbeDesc).add(probe as usize) })
+    }
+
+    /// Counts a hit of a probe that could not be handled.
+    pub fn count_missed(&self, probe: u32) {
+        let header = self.header();
+        if u64::from(probe) < header.probes_max && !self.is_child() {
+            let missed = (self.private().shared + header.missed_off) as *mut u64;
+            // SAFETY: see `new`; the number was checked, and all threads count there atomically.
+            unsafe { AtomicU64::from_ptr(missed.add(probe as usize)) }.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Fills an entry of the mapping list, its kind last.
+    pub fn fill_map(&self, index: u32, addr: u64, len: u64, kind: MapKind) {
+        let header = self.header();
+        if index < header.maps_cap {
+            let maps = (self.private().shared + header.maps_off) as *mut MapEntry;
+            // SAFETY: see `new`; the entry was reserved by this thread.
+            unsafe {
+                let entry = maps.add(index as usize);
+                addr_of_mut!((*entry).addr).write_volatile(addr);
+                addr_of_mut!((*entry).len).write_volatile(len);
+                AtomicU32::from_ptr(addr_of_mut!((*entry).kind)).store(kind as u32, Ordering::Release);
+            }
+        }
+    }
+
+    /// Is this a forked child, in which nothing shared is written?
+    #[must_use]
+    pub fn is_child(&self) -> bool {
+        self.private().child.load(Ordering::Relaxed) != 0
+    }
+
+    /// Counts replaced return addresses that will not be seen again.
+    pub fn count_dropped(&self, entries: u64) {
+        if entries != 0 && !self.is_child() {
+            self.header().returns_dropped.fetch_add(entries, Ordering::Relaxed);
+        }
+    }
+
+    /// The action that SIGTRAP had before ours.
+    #[must_use]
+    pub fn old_sigtrap(&self) -> SigAction {
+        // SAFETY: see `new`. Field by field: a copy of the whole would go through an xmm register.
+        unsafe {
+            let old = addr_of!((*self.private).old_sigtrap);
+            SigAction {
+                handler: addr_of!((*old).handler).read_volatile(),
+                flags: addr_of!((*old).flags).read_volatile(),
+                restorer: addr_of!((*old).restorer).read_volatile(),
+                mask: addr_of!((*old).mask).read_volatile(),
+            }
+        }
+    }
+
+    /// `SA_RESETHAND`: from now on the default.
+    pub fn reset_old_sigtrap(&self) {
+        // SAFETY: see `new`; private memory is writable.
+        unsafe { addr_of_mut!((*self.private.cast_mut()).old_sigtrap.handler).write_volatile(0) }
+    }
+
+    /// A time stamp: TSC ticks or, without a usable TSC, nanoseconds.
+    #[inline(always)]
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        if self.private().tsc != 0 { arch::ticks() } else { clock() }
+    }
+
+    /// Time stamps' distance in nanoseconds.
+    #[inline(always)]
+    #[must_use]
+    pub fn nanoseconds(&self, ticks: u64) -> u64 {
+        let private = self.private();
+        if private.tsc == 0 {
+            return ticks;
+        }
+        ((u128::from(ticks) * u128::from(private.tsc_mult)) >> (private.tsc_shift & 127)) as u64
+    }
+}
+
+#[cold]
+fn clock() -> u64 {
+    const CLOCK_MONOTONIC: u64 = 1;
+    let mut time = core::mem::MaybeUninit::<[u64; 2]>::uninit();
+    // SAFETY: `time` has the layout of `struct timespec`; the call fills it, or fails and leaves zeros.
+    unsafe {
+        let words = time.as_mut_ptr().cast::<u64>();
+        words.write_volatile(0);
+        words.add(1).write_volatile(0);
+        arch::syscall(nr::CLOCK_GETTIME, [CLOCK_MONOTONIC, words as u64, 0, 0, 0, 0]);
+        words.read_volatile().wrapping_mul(1_000_000_000).wrapping_add(words.add(1).read_volatile())
+    }
+}
+
+/// The lookup table.
+#[derive(Clone, Copy)]
+pub struct Table(*mut LookupTable);
+
+impl Table {
+    /// Zero in a forked child that has not been noticed yet.
+    #[must_use]
+    pub fn marker(self) -> &'static AtomicU64 {
+        // SAFETY: the table stays mapped (`Agent::new`); only atomic accesses are made to this word.
+        unsafe { AtomicU64::from_ptr(addr_of_mut!((*self.0).marker)) }
+    }
+
+    /// Address of the cells of a forked child.
+    #[must_use]
+    pub fn child_cells(self) -> &'static AtomicU64 {
+        // SAFETY: as in `marker`.
+        unsafe { AtomicU64::from_ptr(addr_of_mut!((*self.0).child_cells)) }
+    }
+
+    /// See [`LookupTable::migrated`].
+    #[must_use]
+    pub fn migrated(self) -> &'static AtomicU64 {
+        // SAFETY: as in `marker`.
+        unsafe { &*addr_of!((*self.0).migrated) }
+    }
+
+    /// See [`LookupTable::reclaim`].
+    #[must_use]
+    pub fn reclaim(self) -> &'static AtomicU64 {
+        // SAFETY: as in `marker`.
+        unsafe { &*addr_of!((*self.0).reclaim) }
+    }
+
+    /// A bucket; numbers beyond the end go round.
+    #[must_use]
+    pub fn bucket(self, index: usize) -> Bucket {
+        // SAFETY: as in `marker`, and the index is in range.
+        Bucket(unsafe { addr_of_mut!((*self.0).buckets).cast::<LookupEntry>().add(index % LOOKUP_BUCKETS) })
+    }
+}
+
+/// One entry of the lookup table.
+#[derive(Clone, Copy)]
+pub struct Bucket(*mut LookupEntry);
+
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident),*) => {
+        $($(#[$doc])*
+        #[must_use]
+        pub fn $name(self) -> &'static AtomicU64 {
+            // SAFETY: the table stays mapped (`Agent::new`); the agent makes only atomic accesses.
+            unsafe { AtomicU64::from_ptr(addr_of_mut!((*self.0).$name)) }
+        })*
+    };
+}
+
+impl Bucket {
+    words! {
+        /// The visible key.
+        key,
+        /// Address of the cells.
+        cells,
+        /// Address of the thread state.
+        state,
+        /// Who claimed it.
+        owner
+    }
+
+    /// As generated code sees it.
+    #[must_use]
+    pub fn as_ptr(self) -> *const LookupEntry {
+        self.0
+    }
+}
+
+/// A thread's state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Thread(*mut ThreadState);
+
+macro_rules! fields {
+    ($($(#[$doc:meta])* $get:ident $set:ident: $type:ty),*) => {
+        $($(#[$doc])*
+        #[inline(always)]
+        #[must_use]
+        pub fn $get(self) -> $type {
+            // SAFETY: see `Thread::new`.
+            unsafe { addr_of!((*self.0).$get).read_volatile() }
+        }
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $set(self, value: $type) {
+            // SAFETY: see `Thread::new`.
+            unsafe { addr_of_mut!((*self.0).$get).write_volatile(value) }
+        })*
+    };
+}
+
+impl Thread {
+    /// # Safety
+    /// `state` points to a state within the private region.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn new(state: *mut ThreadState) -> Thread {
+        Thread(state)
+    }
+
+    fields! {
+        /// `fs` base of the thread.
+        fs_base set_fs_base: u64,
+        /// Address of its slot.
+        slot set_slot: u64,
+        /// Address of its cells.
+        cells set_cells: u64,
+        /// Address of its shadow stack.
+        shadow set_shadow: u64,
+        /// Capacity of its shadow stack.
+        shadow_cap set_shadow_cap: u64,
+        /// Its thread id when we last looked.
+        tid set_tid: u32,
+        /// Where the C library keeps the thread id.
+        tid_word set_tid_word: u32,
+        /// When we last looked at its name.
+        comm_time set_comm_time: u64
+    }
+
+    /// As generated code sees it.
+    #[must_use]
+    pub fn as_ptr(self) -> *mut ThreadState {
+        self.0
+    }
+
+    /// Entries in use in the shadow stack.
+    #[inline(always)]
+    #[must_use]
+    pub fn shadow_len(self) -> *mut u64 {
+        // SAFETY: see `new`.
+        unsafe { addr_of_mut!((*self.0).shadow_len).cast() }
+    }
+
+    /// Thread name as two words.
+    #[must_use]
+    pub fn comm(self) -> *mut u64 {
+        // SAFETY: see `new`; the field lies at a multiple of 8 (layout test in `sidestep-wire`).
+        unsafe { addr_of_mut!((*self.0).comm).cast() }
+    }
+
+    /// Its slot in the shared region; none in a forked child.
+    #[must_use]
+    pub fn shared_slot(self) -> Option<&'static Slot> {
+        let slot = self.slot() as *const Slot;
+        // SAFETY: the agent put a slot's address there; all fields in use are atomics.
+        (!slot.is_null()).then(|| unsafe { &*slot })
+    }
+
+    /// The first shadow stack lies behind the state.
+    #[must_use]
+    pub fn first_shadow(self) -> u64 {
+        // SAFETY: see `new`.
+        unsafe { self.0.add(1) as u64 }
+    }
+
+    /// Adds to one of the thread's cells.
+    #[inline(always)]
+    pub fn count(self, agent: Agent, cell: u64, by: u64) {
+        if cell < agent.header().cells {
+            // SAFETY: the cell is in range and only this thread adds to it.
+            unsafe { arch::add((self.cells() as *mut u64).add(cell as usize), by) }
+        }
+    }
+}
+
+/// An entry of a shadow stack.
+#[derive(Clone, Copy)]
+pub struct Entry(*mut ShadowEntry);
+
+impl Entry {
+    /// # Safety
+    /// `entry` is an entry of a shadow stack (those are never unmapped).
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn new(entry: *mut ShadowEntry) -> Entry {
+        Entry(entry)
+    }
+
+    /// The word that says whether the entry is alive.
+    #[inline(always)]
+    #[must_use]
+    pub fn slot(self) -> *mut u64 {
+        // SAFETY: see `new`.
+        unsafe { addr_of_mut!((*self.0).slot) }
+    }
+
+    /// The entry, if its slot is `slot` before and after the look at the rest.
+    #[inline(always)]
+    #[must_use]
+    pub fn read(self, slot: u64) -> Option<ShadowEntry> {
+        // SAFETY: see `new`.
+        unsafe {
+            let found = addr_of!((*self.0).slot).read_volatile();
+            let entry = ShadowEntry {
+                slot: found,
+                ret: addr_of!((*self.0).ret).read_volatile(),
+                time: addr_of!((*self.0).time).read_volatile(),
+                probe: addr_of!((*self.0).probe).read_volatile(),
+            };
+            (found == slot && self.slot().read_volatile() == slot).then_some(entry)
+        }
+    }
+
+    /// Address of the stack slot, 0 = dead.
+    #[inline(always)]
+    #[must_use]
+    pub fn stack_slot(self) -> u64 {
+        // SAFETY: see `new`.
+        unsafe { self.slot().read_volatile() }
+    }
+
+    /// Time stamp of the entry.
+    #[must_use]
+    pub fn time(self) -> u64 {
+        // SAFETY: see `new`.
+        unsafe { addr_of!((*self.0).time).read_volatile() }
+    }
+
+    /// Fills the entry, its slot last.
+    #[inline(always)]
+    pub fn write(self, entry: &ShadowEntry) {
+        // SAFETY: see `new`.
+        unsafe {
+            addr_of_mut!((*self.0).ret).write_volatile(entry.ret);
+            addr_of_mut!((*self.0).time).write_volatile(entry.time);
+            addr_of_mut!((*self.0).probe).write_volatile(entry.probe);
+            self.slot().write_volatile(entry.slot);
+        }
+    }
+
+    /// Sets the probe word.
+    pub fn set_probe(self, probe: u64) {
+        // SAFETY: see `new`.
+        unsafe { addr_of_mut!((*self.0).probe).write_volatile(probe) }
+    }
+
+    /// Declares the entry dead if it still is the one of `slot`.
+    #[inline(always)]
+    pub fn kill(self, slot: u64) -> bool {
+        // SAFETY: see `new`; the owner's side of the protocol in `shadow.rs`.
+        unsafe { arch::replace(self.slot(), slot, 0) }
+    }
+
+    /// The same from another thread.
+    pub fn kill_foreign(self, slot: u64) {
+        // SAFETY: see `new`.
+        let word = unsafe { AtomicU64::from_ptr(self.slot()) };
+        let _ = word.compare_exchange(slot, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}

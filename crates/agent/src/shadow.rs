@@ -1,0 +1,386 @@
+//! Shadow stacks: the real return addresses of the frames whose return address was replaced.
+//!
+//! A stack belongs to one thread. Its own signal handlers may run the same code in the middle of any line here, push and
+//! pop, make room, or leave by `siglongjmp` and never come back; threads on other processors may look for the entry of
+//! a coroutine that moved to them. Therefore:
+//!
+//! - `shadow_len` and `slot` change by single instructions only, and an entry counts from the store of its `slot` on;
+//! - entries at `shadow_len` and above have `slot` 0;
+//! - dead entries may lie anywhere ([`ShadowEntry`] says when one is dead); they are removed when the stack is full;
+//! - entries move only downwards, so that a search from the top sees each of them;
+//! - a push looks, after all is done, whether its entry is still there: a handler may have made room meanwhile and
+//!   taken the unfinished entry for a dead one;
+//! - memory of stacks is never unmapped before the detach.
+
+use core::sync::atomic::Ordering;
+
+use sidestep_wire::{MapKind, ShadowEntry};
+
+use crate::arch::{self, nr};
+use crate::memory::{Agent, Entry, Thread};
+use crate::safe_read;
+
+/// How many newer entries are looked at to prove that an entry's stack slot has been reused.
+const WINDOW: u64 = 512;
+
+/// The array in use at the moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stack {
+    base: u64,
+    cap: u64,
+}
+
+impl Stack {
+    /// The capacity is read first and written last: it never exceeds that of the array.
+    #[inline(always)]
+    fn of(thread: Thread) -> Stack {
+        let cap = thread.shadow_cap();
+        Stack { base: thread.shadow(), cap }
+    }
+
+    #[inline(always)]
+    fn entry(self, index: u64) -> Entry {
+        let at = self.base as *mut ShadowEntry;
+        // SAFETY: callers pass an index below `cap`.
+        unsafe { Entry::new(at.add(index as usize)) }
+    }
+
+    /// Entries in use.
+    #[inline(always)]
+    fn len(self, thread: Thread) -> u64 {
+        if self.base == 0 { 0 } else { len(thread).min(self.cap) }
+    }
+}
+
+#[inline(always)]
+fn len(thread: Thread) -> u64 {
+    // SAFETY: a field of the thread's state.
+    unsafe { thread.shadow_len().read_volatile() }
+}
+
+#[inline(always)]
+fn set_len(thread: Thread, old: u64, new: u64) -> bool {
+    // SAFETY: a field of the thread's state that only this thread writes.
+    unsafe { arch::replace(thread.shadow_len(), old, new) }
+}
+
+/// Replaces the return address at `slot` by the trampoline and remembers the real one. Does nothing but count when
+/// there is no memory for it.
+///
+/// # Safety
+/// `slot` is the stack slot of a return address, at the entry of a function on this thread.
+#[inline(always)]
+pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, time: u64) {
+    let trampoline = agent.private().trampoline;
+    let word = slot as *mut u64;
+    // SAFETY: the caller's.
+    let ret = unsafe { word.read_unaligned() };
+    if ret != trampoline {
+        drop_reused(agent, thread, slot);
+    }
+    let entry = ShadowEntry { slot, ret, time, probe: u64::from(probe) };
+    loop {
+        let Some((stack, index)) = reserve(agent, thread) else {
+            // SAFETY: the caller's; back to how it was if an earlier round has replaced it.
+            unsafe { word.write_unaligned(ret) };
+            return agent.count_dropped(1);
+        };
+        stack.entry(index).write(&entry);
+        // SAFETY: the caller's.
+        unsafe { word.write_unaligned(trampoline) };
+        let there =
+            Stack::of(thread).base == stack.base && len(thread) > index && stack.entry(index).stack_slot() == slot;
+        if there || is_there(thread, &entry) {
+            return;
+        }
+        stack.entry(index).kill(slot);
+    }
+}
+
+/// Top entries of the same stack slot: a real return address was just stored there, so they are dead.
+#[inline(always)]
+fn drop_reused(agent: Agent, thread: Thread, slot: u64) {
+    loop {
+        let stack = Stack::of(thread);
+        let used = stack.len(thread);
+        if used == 0 || stack.entry(used - 1).stack_slot() != slot {
+            return;
+        }
+        if stack.entry(used - 1).kill(slot) {
+            agent.count_dropped(1);
+        }
+        trim(thread);
+    }
+}
+
+#[inline(always)]
+fn reserve(agent: Agent, thread: Thread) -> Option<(Stack, u64)> {
+    loop {
+        let stack = Stack::of(thread);
+        let used = len(thread);
+        if used < stack.cap {
+            if set_len(thread, used, used + 1) {
+                return Some((stack, used));
+            }
+        } else if !make_room(agent, thread) {
+            return None;
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn is_there(thread: Thread, entry: &ShadowEntry) -> bool {
+    find(thread, entry.slot).is_some_and(|found| found.time() == entry.time)
+}
+
+/// The newest entry of a stack slot.
+#[inline(never)]
+fn find(thread: Thread, slot: u64) -> Option<Entry> {
+    let stack = Stack::of(thread);
+    let entries = (0..stack.len(thread)).rev().map(|index| stack.entry(index));
+    entries.into_iter().find(|entry| entry.stack_slot() == slot)
+}
+
+/// Gives back dead entries at the top.
+#[inline(always)]
+fn trim(thread: Thread) {
+    loop {
+        let stack = Stack::of(thread);
+        let used = stack.len(thread);
+        if used == 0 || stack.entry(used - 1).stack_slot() != 0 {
+            return;
+        }
+        let _ = set_len(thread, used, used - 1);
+    }
+}
+
+/// Takes the newest entry of a stack slot out of whatever shadow stack it is in.
+#[inline(always)]
+pub fn take(agent: Agent, thread: Option<Thread>, slot: u64) -> Option<ShadowEntry> {
+    if let Some(thread) = thread {
+        let stack = Stack::of(thread);
+        let used = stack.len(thread);
+        if used != 0 && agent.table().migrated().load(Ordering::Relaxed) == 0 {
+            let top = stack.entry(used - 1);
+            if let Some(entry) = top.read(slot) {
+                if top.kill(slot) {
+                    trim(thread);
+                    return Some(entry);
+                }
+            }
+        }
+    }
+    loop {
+        // If it is gone after the search, a signal handler has moved it: once more.
+        let (at, own) = search(agent, thread, slot)?;
+        if let Some(entry) = at.read(slot) {
+            match thread {
+                Some(thread) if own && at.kill(slot) => drop_dead_top(agent, thread),
+                _ if own => continue,
+                _ => at.kill_foreign(slot),
+            }
+            return Some(entry);
+        }
+    }
+}
+
+/// The newest entry of a stack slot, and whether it is in this thread's own shadow stack.
+#[cold]
+#[inline(never)]
+fn search(agent: Agent, thread: Option<Thread>, slot: u64) -> Option<(Entry, bool)> {
+    let migrated = agent.table().migrated();
+    let own = thread.and_then(|thread| find(thread, slot));
+    if own.is_none() || migrated.load(Ordering::Relaxed) != 0 {
+        if let Some((other, entry)) = search_others(agent, thread, slot) {
+            // The newest wins: an older one of the same address is what a longjmp left behind.
+            if own.is_none_or(|own| own.time() < entry.time()) {
+                // One thread with two states (its `fs` base changed: TLS was set up) is no migration.
+                if thread.is_none_or(|thread| thread.tid() != other.tid()) {
+                    migrated.store(1, Ordering::Relaxed);
+                }
+                return Some((entry, false));
+            }
+        }
+    }
+    own.map(|entry| (entry, true))
+}
+
+fn search_others(agent: Agent, not: Option<Thread>, slot: u64) -> Option<(Thread, Entry)> {
+    let others = (0..agent.threads()).filter_map(|i| agent.thread(i)).filter(|other| not != Some(*other));
+    others.filter_map(|other| Some((other, find(other, slot)?))).max_by_key(|(_, entry)| entry.time())
+}
+
+/// Does the stack slot of an entry still hold what it must hold if the frame is alive?
+fn is_alive(agent: Agent, entry: &ShadowEntry) -> bool {
+    match safe_read::word(entry.slot, safe_read::here()) {
+        Some(word) => {
+            let restored = entry.probe & ShadowEntry::RESTORED != 0;
+            word == agent.private().trampoline || (restored && word == entry.ret)
+        }
+        None => false,
+    }
+}
+
+/// After a return that was not the top entry's: what lies above may be left over from a longjmp.
+fn drop_dead_top(agent: Agent, thread: Thread) {
+    let mut dropped = 0;
+    loop {
+        trim(thread);
+        let stack = Stack::of(thread);
+        let used = stack.len(thread);
+        if used == 0 {
+            break;
+        }
+        match live(stack, used - 1) {
+            Some((_, entry)) if is_alive(agent, &entry) => break,
+            Some((top, entry)) => dropped += u64::from(top.kill(entry.slot)),
+            None => {}
+        }
+    }
+    agent.count_dropped(dropped);
+}
+
+/// Makes room in a full stack: drops dead entries; if those were few, doubles the stack.
+#[cold]
+#[inline(never)]
+fn make_room(agent: Agent, thread: Thread) -> bool {
+    let stack = Stack::of(thread);
+    if stack.base == 0 {
+        return false;
+    }
+    collect(agent, thread, stack);
+    let free = stack.cap - stack.len(thread);
+    if free * 4 >= stack.cap {
+        return true;
+    }
+    grow(agent, thread, stack) || free != 0
+}
+
+fn collect(agent: Agent, thread: Thread, stack: Stack) {
+    let used = stack.len(thread);
+    let mut dropped = 0;
+    for index in (0..used).rev() {
+        let Some((at, entry)) = live(stack, index) else { continue };
+        if is_reused(agent, stack, index, used, entry.slot) || !is_alive(agent, &entry) {
+            dropped += u64::from(at.kill(entry.slot));
+        }
+    }
+    // Downwards, each copy complete before its original goes.
+    let mut to = 0;
+    for from in 0..used {
+        let Some((at, entry)) = live(stack, from) else { continue };
+        if to != from {
+            stack.entry(to).write(&entry);
+            at.kill(entry.slot);
+        }
+        to += 1;
+    }
+    let _ = set_len(thread, used, to);
+    agent.count_dropped(dropped);
+}
+
+/// Has a newer entry found a real return address in the same stack slot?
+fn is_reused(agent: Agent, stack: Stack, index: u64, used: u64, slot: u64) -> bool {
+    let trampoline = agent.private().trampoline;
+    let end = used.min(index + 1 + WINDOW);
+    (index + 1..end).any(|newer| stack.entry(newer).read(slot).is_some_and(|e| e.ret != trampoline))
+}
+
+fn grow(agent: Agent, thread: Thread, stack: Stack) -> bool {
+    let cap = stack.cap * 2;
+    let bytes = cap * size_of::<ShadowEntry>() as u64;
+    let Some(base) = map(agent, bytes) else { return false };
+    let new = Stack { base, cap };
+    let used = stack.len(thread);
+    for index in 0..used {
+        if let Some((_, entry)) = live(stack, index) {
+            new.entry(index).write(&entry);
+        }
+    }
+    // A signal handler that had to grow the stack, too, was first; ours stays unused until the detach.
+    if thread.shadow() == stack.base {
+        thread.set_shadow(base);
+        thread.set_shadow_cap(cap);
+    }
+    true
+}
+
+/// Memory that the detach will find in the mapping list.
+fn map(agent: Agent, bytes: u64) -> Option<u64> {
+    const PROT_READ_WRITE: u64 = 3;
+    const MAP_PRIVATE_ANONYMOUS: u64 = 0x22;
+    const NO_FD: u64 = u64::MAX;
+
+    let header = agent.header();
+    let index = if agent.is_child() {
+        None
+    } else {
+        let add = |used: u32| (used < header.maps_cap).then_some(used + 1);
+        Some(header.maps_len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?)
+    };
+    // SAFETY: a new mapping anywhere.
+    let at = unsafe { arch::syscall(nr::MMAP, [0, bytes, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, NO_FD, 0]) };
+    if at <= 0 {
+        return None; // the list entry stays empty (kind 0)
+    }
+    if let Some(index) = index {
+        agent.fill_map(index, at as u64, bytes, MapKind::Private);
+    }
+    Some(at as u64)
+}
+
+/// Puts the real return addresses back for an unwinder.
+pub fn unwind(agent: Agent, thread: Thread) {
+    let trampoline = agent.private().trampoline;
+    let stack = Stack::of(thread);
+    // Newest first: of a chain, the one with the real address comes last.
+    for index in (0..stack.len(thread)).rev() {
+        let Some((at, entry)) = live(stack, index) else { continue };
+        if safe_read::word(entry.slot, safe_read::here()) != Some(trampoline) {
+            continue;
+        }
+        at.set_probe(entry.probe | ShadowEntry::RESTORED);
+        if entry.ret != trampoline {
+            // SAFETY: the slot of a live frame: it holds the trampoline's address.
+            unsafe { (entry.slot as *mut u64).write_unaligned(entry.ret) }
+        }
+    }
+}
+
+/// An exception was caught by the frame above `stack_pointer`: frames below are gone, the others get the trampoline
+/// again. Dropping an entry whose real address is in place is always safe.
+pub fn caught(agent: Agent, thread: Thread, stack_pointer: u64) {
+    let trampoline = agent.private().trampoline;
+    let stack = Stack::of(thread);
+    let mut dropped = 0;
+    // Oldest first: of a chain, the one with the real address puts the trampoline back for all.
+    for index in 0..stack.len(thread) {
+        let Some((at, entry)) = live(stack, index) else { continue };
+        if entry.probe & ShadowEntry::RESTORED == 0 {
+            continue;
+        }
+        let mut word = safe_read::word(entry.slot, safe_read::here());
+        if entry.slot > stack_pointer && entry.ret != trampoline && word == Some(entry.ret) {
+            // SAFETY: the slot of a live frame above the catcher: it holds the return address.
+            unsafe { (entry.slot as *mut u64).write_unaligned(trampoline) };
+            word = Some(trampoline);
+        }
+        if word == Some(trampoline) {
+            at.set_probe(entry.probe & !ShadowEntry::RESTORED);
+        } else {
+            dropped += u64::from(at.kill(entry.slot));
+        }
+    }
+    trim(thread);
+    agent.count_dropped(dropped);
+}
+
+/// The entry at an index, unless it is dead.
+fn live(stack: Stack, index: u64) -> Option<(Entry, ShadowEntry)> {
+    let at = stack.entry(index);
+    match at.stack_slot() {
+        0 => None,
+        slot => Some((at, at.read(slot)?)),
+    }
+}

@@ -1,0 +1,226 @@
+//! From a thread's `fs` base to its lookup entry: found, or made at the thread's first hit.
+//!
+//! Two kinds of interruption are expected anywhere in here: other threads that claim entries of their own, and a
+//! signal handler of this very thread that hits a probe. The handler finds the claim (`owner`) and completes it; the
+//! interrupted code then finds the winner's state, and the state that it took itself stays unused.
+
+use core::sync::atomic::Ordering;
+
+use sidestep_wire::lookup::{LOOKUP_BUCKETS, LOOKUP_MARKER, bucket};
+use sidestep_wire::private::SHADOW_FIRST;
+use sidestep_wire::{ShadowEntry, Slot, ThreadState};
+
+use crate::arch::{self, nr};
+use crate::memory::{Agent, Bucket, Table, Thread};
+use crate::safe_read;
+
+/// Most buckets that a search looks at.
+const PROBES: usize = 128;
+/// Most states that one call looks at for a dead thread: misses must stay cheap when all threads live.
+const RECLAIM: usize = 8;
+/// Where glibc (`struct pthread`, `tid`) and musl (`struct pthread`, `tid`) keep the thread id, from the `fs` base.
+const TID_WORDS: [u32; 2] = [0x2d0, 0x30];
+const ESRCH: i64 = -3;
+
+/// The entry of the thread with this `fs` base, complete; `None` = no room.
+pub fn slot(agent: Agent, fs_base: u64) -> Option<Bucket> {
+    let table = agent.table();
+    if table.marker().load(Ordering::Acquire) != LOOKUP_MARKER {
+        enter_child(agent, table);
+    }
+    let entry = claim(table, fs_base)?;
+    if entry.key().load(Ordering::Acquire) != fs_base || entry.cells().load(Ordering::Acquire) == 0 {
+        fill(agent, entry, fs_base)?;
+    }
+    Some(entry)
+}
+
+/// The table was wiped by a fork: from here on nothing shared is written.
+fn enter_child(agent: Agent, table: Table) {
+    let private = agent.private();
+    private.child.store(1, Ordering::Release);
+    table.child_cells().store(private.child_cells, Ordering::Release);
+    table.marker().store(LOOKUP_MARKER, Ordering::Release);
+}
+
+fn claim(table: Table, fs_base: u64) -> Option<Bucket> {
+    if fs_base == 0 {
+        return Some(table.bucket(0));
+    }
+    buckets(table, fs_base).find(|entry| {
+        match entry.owner().compare_exchange(0, fs_base, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => true,
+            Err(owner) => owner == fs_base,
+        }
+    })
+}
+
+/// Where the entry of an `fs` base may be.
+fn buckets(table: Table, fs_base: u64) -> impl Iterator<Item = Bucket> {
+    let first = bucket(fs_base);
+    (first..first + PROBES).filter(|index| index % LOOKUP_BUCKETS != 0).map(move |index| table.bucket(index))
+}
+
+fn fill(agent: Agent, entry: Bucket, fs_base: u64) -> Option<()> {
+    let thread = match agent.state_at(entry.state().load(Ordering::Acquire)) {
+        Some(thread) => thread,
+        None => {
+            let new = if agent.is_child() { in_child(agent, fs_base)? } else { in_parent(agent, fs_base)? };
+            let at = new.as_ptr() as u64;
+            match entry.state().compare_exchange(0, at, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => new,
+                Err(winner) => agent.state_at(winner)?,
+            }
+        }
+    };
+    entry.cells().store(thread.cells(), Ordering::Release);
+    entry.key().store(fs_base, Ordering::Release);
+    Some(())
+}
+
+fn in_parent(agent: Agent, fs_base: u64) -> Option<Thread> {
+    let (private, header) = (agent.private(), agent.header());
+    let next = |used: u32| (used < header.slots_max).then_some(used + 1);
+    let index = match header.slots_used.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) {
+        Ok(index) => u64::from(index),
+        Err(_) => reclaim(agent)?,
+    };
+    let thread = agent.thread(index)?;
+    let slot = agent.slot(index);
+    thread.set_slot(slot);
+    thread.set_cells(slot + header.cells_off);
+    prepare(agent, thread, fs_base);
+    if let Some(slot) = thread.shared_slot() {
+        publish(slot, thread);
+    }
+    private.states_used.fetch_max(index as u32 + 1, Ordering::AcqRel);
+    Some(thread)
+}
+
+fn publish(slot: &Slot, thread: Thread) {
+    slot.tid.store(thread.tid(), Ordering::Relaxed);
+    slot.fs_base.store(thread.fs_base(), Ordering::Release);
+}
+
+/// A thread of a forked child: the one that called `fork` has its state from before, with the return addresses that
+/// are replaced on its stack.
+fn in_child(agent: Agent, fs_base: u64) -> Option<Thread> {
+    let private = agent.private();
+    let known = (0..agent.threads()).filter_map(|i| agent.thread(i)).find(|t| t.fs_base() == fs_base);
+    let thread = match known {
+        Some(thread) => thread,
+        None => {
+            let next = |used: u32| (used < agent.header().slots_max).then_some(used + 1);
+            let index = match private.states_used.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) {
+                Ok(index) => u64::from(index),
+                Err(_) => reclaim(agent)?,
+            };
+            agent.thread(index)?
+        }
+    };
+    thread.set_slot(0);
+    thread.set_cells(private.child_cells);
+    prepare(agent, thread, fs_base);
+    Some(thread)
+}
+
+fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
+    thread.set_fs_base(fs_base);
+    if thread.shadow() == 0 {
+        let room = agent.private().state_stride.saturating_sub(size_of::<ThreadState>() as u64);
+        thread.set_shadow(thread.first_shadow());
+        thread.set_shadow_cap((room / size_of::<ShadowEntry>() as u64).min(SHADOW_FIRST as u64));
+    }
+    // SAFETY: no arguments.
+    let tid = unsafe { arch::syscall(nr::GETTID, [0; 6]) } as u32;
+    thread.set_tid(tid);
+    thread.set_tid_word(find_tid_word(fs_base, tid));
+    thread.refresh_comm(agent.now());
+}
+
+fn find_tid_word(fs_base: u64, tid: u32) -> u32 {
+    if fs_base == 0 {
+        return 0;
+    }
+    let holds = |word: &u32| read_u32(fs_base.wrapping_add(u64::from(*word))) == Some(tid);
+    TID_WORDS.into_iter().find(holds).unwrap_or(0)
+}
+
+fn read_u32(at: u64) -> Option<u32> {
+    safe_read::word(at, safe_read::here()).map(|word| word as u32)
+}
+
+/// The state of a thread that has ended. Its shadow stack is kept: a coroutine of the dead thread may go on elsewhere.
+#[cold]
+fn reclaim(agent: Agent) -> Option<u64> {
+    let table = agent.table();
+    for _ in 0..RECLAIM {
+        let next = table.reclaim().fetch_add(1, Ordering::Relaxed);
+        let index = next.checked_rem(u64::from(agent.header().slots_max))?;
+        let thread = agent.thread(index)?;
+        if !is_dead(thread) {
+            continue;
+        }
+        let fs_base = thread.fs_base();
+        let Some(entry) = buckets(table, fs_base).find(|e| e.owner().load(Ordering::Acquire) == fs_base) else {
+            continue;
+        };
+        let at = thread.as_ptr() as u64;
+        if entry.state().compare_exchange(at, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            continue;
+        }
+        entry.cells().store(0, Ordering::Release);
+        entry.key().store(0, Ordering::Release);
+        // A new thread with the same `fs` base may have come by before the entry was cleared. Then the state is left
+        // to it and used by nobody after its next hit.
+        if is_dead(thread) {
+            return Some(index);
+        }
+    }
+    None
+}
+
+/// The C library's thread id says which thread owns the `fs` base now: memory gone, cleared by the kernel
+/// (`CLONE_CHILD_CLEARTID`), or the id of no thread of this process. Without such a word nothing can be proven.
+fn is_dead(thread: Thread) -> bool {
+    if thread.tid_word() == 0 {
+        return false;
+    }
+    match read_u32(thread.fs_base().wrapping_add(u64::from(thread.tid_word()))) {
+        None | Some(0) => true,
+        // SAFETY: signal 0 only asks.
+        Some(tid) => unsafe {
+            let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;
+            arch::syscall(nr::TGKILL, [pid, u64::from(tid), 0, 0, 0, 0]) == ESRCH
+        },
+    }
+}
+
+impl Thread {
+    /// This thread's id: the C library's word if it agrees with what we know, else the kernel's.
+    #[inline(always)]
+    pub fn current_tid(self) -> u32 {
+        let word = self.tid_word();
+        if word != 0 {
+            let at = self.fs_base().wrapping_add(u64::from(word)) as *const u32;
+            // SAFETY: in the thread control block of the running thread; it was readable when the word was found.
+            let tid = unsafe { at.read_volatile() };
+            if tid == self.tid() {
+                return tid;
+            }
+        }
+        // SAFETY: no arguments.
+        let tid = unsafe { arch::syscall(nr::GETTID, [0; 6]) } as u32;
+        self.set_tid(tid);
+        tid
+    }
+
+    /// Asks the kernel for the thread's name.
+    #[cold]
+    pub fn refresh_comm(self, now: u64) {
+        const PR_GET_NAME: u64 = 16;
+        // SAFETY: writes 16 bytes to the state.
+        unsafe { arch::syscall(nr::PRCTL, [PR_GET_NAME, self.comm() as u64, 0, 0, 0, 0]) };
+        self.set_comm_time(now);
+    }
+}
