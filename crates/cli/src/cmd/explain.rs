@@ -8,7 +8,7 @@ use crate::flags::{Explain, Format};
 use crate::out::plan;
 use crate::out::sink::Sink;
 
-/// Runs the command. Fails if no match can be probed.
+/// Runs the command. A refusal is an answer, too.
 pub fn run(flags: &Explain) -> anyhow::Result<ExitCode> {
     let look = &flags.look;
     let pattern = super::parse_place(&flags.pattern, look.regexp, look.pid);
@@ -23,6 +23,5 @@ pub fn run(flags: &Explain) -> anyhow::Result<ExitCode> {
         }
     }
     sink.flush()?;
-    let possible = sites.iter().any(|site| site.plan.is_ok());
-    Ok(if possible { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(ExitCode::SUCCESS)
 }
