@@ -75,6 +75,14 @@ pub struct Searched {
     pub outcome: Outcome,
 }
 
+impl Searched {
+    /// Whether the place is a file, and not a section of the object.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        !self.place.starts_with('.')
+    }
+}
+
 impl fmt::Display for Searched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.outcome {

@@ -9,12 +9,11 @@
 //! Input is hostile until proven otherwise: a corrupt file gives an [`ObjectError`], never a panic or a huge allocation.
 //!
 //! ```
-//! use sidestep_symbols::{DebugSearch, Matcher, Object};
+//! use sidestep_symbols::{Matcher, Object};
 //! let exe = std::env::current_exe().unwrap();
 //! let object = Object::open(&exe, &[]).unwrap();
 //! let main = object.find(&Matcher::name("main"));
 //! assert_eq!(main[0].name.as_ref(), "main");
-//! # let _ = DebugSearch::default();
 //! ```
 #![forbid(unsafe_code)]
 

@@ -59,7 +59,8 @@ fn is_exe(object: &MappedObject, exe: &Path) -> bool {
 
 /// The mapped objects that `name` means, best first; empty if there is none. A name with a slash is a path (as the
 /// process sees it, or as we see it: links are followed). Any other is compared with the base names: equal ones first,
-/// then libraries by their short names (see [`is_library_name`]). `objects` are those of [`mapped_objects`].
+/// then libraries by their short names (see [`is_library_name`]), then programs that are links in `PATH` (Debian's
+/// `redis-server` is a link to `redis-check-rdb`). `objects` are those of [`mapped_objects`].
 #[must_use]
 pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a MappedObject> {
     let all = |wanted: &dyn Fn(&MappedObject) -> bool| objects.iter().filter(|o| wanted(o)).collect::<Vec<_>>();
@@ -71,7 +72,14 @@ pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a Ma
         };
     }
     let exact = all(&|o| o.base_name() == name);
-    if exact.is_empty() { all(&|o| is_library_name(o.base_name(), name)) } else { exact }
+    if !exact.is_empty() {
+        return exact;
+    }
+    let library = all(&|o| is_library_name(o.base_name(), name));
+    match find_program(name) {
+        Some(program) if library.is_empty() => all(&|o| o.path == program),
+        _ => library,
+    }
 }
 
 /// Whether the library file `file` can be called `short`: `libssl.so.3` is `libssl.so.3`, `libssl.so`, `libssl` and
@@ -249,6 +257,18 @@ mod tests {
         assert_eq!(resolve_object("/opt/prog", &objects), [&objects[0]]);
         assert!(resolve_object("/opt/other", &objects).is_empty());
         assert!(resolve_object("locale", &objects).is_empty());
+    }
+
+    #[test]
+    fn a_program_can_be_called_by_a_link_to_it() {
+        // Debian's sh is a link to dash; the kernel shows the file that was run.
+        let real = std::process::Command::new("sh").args(["-c", "readlink -f $(command -v sh)"]).output().unwrap();
+        let real = String::from_utf8(real.stdout).unwrap();
+        let maps = parse_maps(&format!("21000-22000 r-xp 00001000 08:01 8 {}\n", real.trim()));
+        let objects = mapped_objects(&maps, None);
+        assert_eq!(resolve_object("sh", &objects), [&objects[0]]);
+        assert_eq!(resolve_object("/bin/sh", &objects), [&objects[0]]);
+        assert!(resolve_object("bash", &objects).is_empty());
     }
 
     #[test]

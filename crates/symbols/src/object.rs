@@ -32,6 +32,9 @@ pub struct Object {
     relocations: OnceLock<Result<Relocations, &'static str>>,
 }
 
+const fn is_send_sync<T: Send + Sync>() {}
+const _: () = is_send_sync::<Object>();
+
 impl Object {
     /// Opens a file; looks for debug files in `debug_dirs`, then in `/usr/lib/debug` and beside the file.
     pub fn open(path: &Path, debug_dirs: &[PathBuf]) -> Result<Self, ObjectError> {
@@ -225,18 +228,7 @@ impl Object {
     /// The error for a name that matches nothing, with the places that were searched and at most three near names.
     #[must_use]
     pub fn not_found(&self, name: &str) -> SymbolError {
-        let (mut looked, mut missing) = (Vec::new(), Vec::new());
-        for searched in &self.searched {
-            match &searched.outcome {
-                Outcome::Found(_) => looked.push(searched.place.clone()),
-                _ => missing.push(searched.to_string()),
-            }
-        }
-        let looked = match (looked.is_empty(), missing.is_empty()) {
-            (true, _) => missing.join(", "),
-            (false, true) => format!("looked in {}", looked.join(", ")),
-            (false, false) => format!("looked in {}; {}", looked.join(", "), missing.join(", ")),
-        };
+        let looked = self.places();
         let raw = self.functions.iter().map(|f| &*f.name);
         let mut near = nearest(name, raw, 3);
         if near.is_empty() {
@@ -244,6 +236,33 @@ impl Object {
             near = nearest(name, short.iter().map(AsRef::as_ref), 3);
         }
         SymbolError::NotFound { name: name.to_owned(), path: self.path.clone(), looked, nearest: near }
+    }
+
+    /// Where symbols were looked for, as a clause: `looked in .dynsym; no .symtab, …`. Of debug files that are not there, the first
+    /// place stands for all.
+    fn places(&self) -> String {
+        let (mut looked, mut missing, mut absent_files) = (Vec::new(), Vec::new(), 0);
+        for searched in &self.searched {
+            match &searched.outcome {
+                Outcome::Found(_) => looked.push(searched.place.clone()),
+                Outcome::Absent if searched.is_file() => {
+                    absent_files += 1;
+                    if absent_files == 1 {
+                        missing.push(searched.to_string());
+                    }
+                }
+                _ => missing.push(searched.to_string()),
+            }
+        }
+        let mut places = missing.join(", ");
+        if absent_files > 1 {
+            places += &format!(" nor in {} other places", absent_files - 1);
+        }
+        match (looked.is_empty(), places.is_empty()) {
+            (true, _) => places,
+            (false, true) => format!("looked in {}", looked.join(", ")),
+            (false, false) => format!("looked in {}; {places}", looked.join(", ")),
+        }
     }
 
     /// The function around a link-time address, and the offset in it. Of several names, the preferred one. A function
@@ -340,10 +359,15 @@ fn is_wanted(section: &[u8]) -> bool {
     !section.starts_with(b".debug_") && !section.starts_with(b".zdebug_")
 }
 
-/// Sorts by address and rank, drops what another table said already, and sorts the names.
+/// Drops what another table said already (the best binding, a known size and the first source stay), sorts by address and
+/// rank, and sorts the names.
 fn index(mut functions: Vec<Function>) -> (Vec<Function>, Vec<u32>) {
-    functions.sort_by(|a, b| (a.va, a.rank(), a.size.0 == 0, a.source).cmp(&(b.va, b.rank(), b.size.0 == 0, b.source)));
+    functions.sort_by(|a, b| {
+        let rest = |f: &Function| (f.binding, f.size.0 == 0, f.source);
+        (a.va, &a.name, rest(a)).cmp(&(b.va, &b.name, rest(b)))
+    });
     functions.dedup_by(|b, a| a.va == b.va && a.name == b.name);
+    functions.sort_by(|a, b| (a.va, a.rank()).cmp(&(b.va, b.rank())));
     let mut by_name: Vec<u32> = (0..u32::try_from(functions.len()).unwrap_or(u32::MAX)).collect();
     by_name.sort_by(|a, b| functions[*a as usize].name.cmp(&functions[*b as usize].name));
     (functions, by_name)
