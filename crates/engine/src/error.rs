@@ -56,6 +56,15 @@ pub enum SessionError {
         /// `; did you mean …?`, or nothing.
         nearest: String,
     },
+    /// The embedded agent is broken.
+    #[error(transparent)]
+    Blob(#[from] crate::blob::BlobError),
+    /// The embedded agent lacks a function.
+    #[error("the embedded agent has no function {name}: rebuild sidestep")]
+    AgentSymbol {
+        /// Which.
+        name: &'static str,
+    },
     /// All sites were refused.
     #[error("nothing can be probed: {name} in {}: {reason}{}", .object.display(), and_others(*.others))]
     AllRefused {

@@ -24,5 +24,6 @@ mod survey;
 mod view;
 
 pub use api::*;
+pub use blob::BlobError;
 pub use error::SessionError;
 pub use session::{Listed, Progress, Session, explain, list};

@@ -84,7 +84,7 @@ fn map_all(
     tsc: Option<TscScale>,
     mapped: &mut Vec<MapEntry>,
 ) -> Result<Regions, SessionError> {
-    let blob = Blob::get();
+    let blob = Blob::new()?;
     let pid = stopped.process().pid();
     let mut remote = Remote(stopped);
     let note = |mapped: &mut Vec<MapEntry>, at: Va, len: u64, kind: MapKind| {
@@ -108,25 +108,28 @@ fn map_all(
     let lookup = remote.map_low(Len(layout.lookup_len))?;
     note(mapped, lookup, layout.lookup_len, MapKind::Lookup);
     remote.wipe_on_fork(lookup, Len(layout.lookup_len))?;
-    // The agent, and behind it a page of process-wide code.
-    let agent_len = round(blob.image_len(), 4096) + 4096;
+    // The agent, and behind it a page of process-wide code. It has no mutable statics, so all of it is read-execute.
+    let agent_len = round(blob.len(), 4096) + 4096;
     let agent = remote.map_code(None, Len(agent_len))?;
     note(mapped, agent, agent_len, MapKind::Agent);
 
+    let function = |name: &'static str| {
+        blob.symbol(name).map(|offset| Va(agent.0 + offset)).ok_or(SessionError::AgentSymbol { name })
+    };
     let env = Env {
         private,
         buckets: Va(lookup.0 + offset_of!(LookupTable, buckets) as u64),
         missed: Va(shared_va.0 + layout.missed_off),
-        agent_slot: blob.symbol(agent, "agent_slot"),
-        agent_hit: blob.symbol(agent, "agent_hit"),
-        agent_return: blob.symbol(agent, "agent_return"),
-        agent_sigtrap: blob.symbol(agent, "agent_sigtrap"),
+        agent_slot: function("agent_slot")?,
+        agent_hit: function("agent_hit")?,
+        agent_return: function("agent_return")?,
+        agent_sigtrap: function("agent_sigtrap")?,
         agent_xmm: blob.xmm_used(),
         hash_multiplier: HASH_MULTIPLIER as i32,
         hash_shift: HASH_SHIFT as u8,
         bucket_count: LOOKUP_BUCKETS as u32,
     };
-    stopped.write(agent, &blob.place(agent))?;
+    stopped.write(agent, &blob.place(agent.0))?;
     let globals_va = Va(agent.0 + agent_len - 4096);
     let (code, globals) = globals(globals_va, &env);
     stopped.write(globals_va, &code)?;
