@@ -70,12 +70,18 @@ impl Regions {
         out: &mut Vec<(u64, Record)>,
     ) {
         let base = self.layout.slot(slot);
-        let head = self.shared.u64(base + offset_of!(Slot, head) as u64).load(Ordering::Acquire);
+        let head = self.shared.u64(base + offset_of!(Slot, head) as u64);
         let tail_word = self.shared.u64(base + offset_of!(Slot, tail) as u64);
         let mut tail = tail_word.load(Ordering::Relaxed);
         let ring = self.shared.words(base + self.layout.ring_off, self.layout.ring_len / 8);
         let word = |at: u64| &ring[(at / 8) as usize & (ring.len() - 1)];
-        while tail < head {
+        let end = tail + self.layout.ring_len; // one round at most, however fast the writer is
+        loop {
+            // Anew for each record: the writer of the last one may have given back a part of its room.
+            let head = head.load(Ordering::Acquire);
+            if tail >= head.min(end) {
+                break;
+            }
             let state_len = word(tail).load(Ordering::Acquire);
             let (state, len) = (state_len as u32, state_len >> 32);
             if len < size_of::<RecordHeader>() as u64 || len % 8 != 0 || len > head - tail {
@@ -92,7 +98,7 @@ impl Regions {
                 if let Some(record) = parse(&bytes, args_of) {
                     out.push(record);
                 }
-            } else {
+            } else if state != RecordState::Pad as u32 {
                 if !stuck.give_up(slot, tail) {
                     break;
                 }
