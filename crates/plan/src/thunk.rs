@@ -233,7 +233,9 @@ pub fn thunks(at: Va, env: &Env) -> (Vec<u8>, Thunks) {
 pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     let mut asm = Asm::new(at);
     let trampoline = asm.here();
-    asm.push(Reg::Rax); // the slot: becomes the real return address
+    // The slot becomes the real return address. Until then it still holds the trampoline's address: that is how the agent
+    // sees, in a signal handler, that the frame is alive.
+    asm.lea(Reg::Rsp, Reg::Rsp, -8);
     save(&mut asm, env, 8);
     find_entry(&mut asm, env);
     let no_entry = asm.label();
