@@ -1,98 +1,107 @@
 //! The agent as it is mapped into a target: made by the build script, embedded here, checked by the tests below.
 
-use std::sync::OnceLock;
-
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Register};
 use object::elf::{PF_W, PT_LOAD, R_X86_64_RELATIVE};
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags};
-use sidestep_isa::Va;
 
 static ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.elf"));
 
 const PAGE: u64 = 4096;
 
-/// The agent's image, position-independent and all read-execute, with what is needed to place it.
+/// The agent's image, position-independent, with what is needed to place it.
 #[derive(Clone, Debug)]
 pub struct Blob {
     image: Vec<u8>,
-    code_len: usize,
-    relocations: Vec<(usize, u64)>,
+    text_len: u64,
+    code_len: u64,
+    relocations: Vec<(u64, u64)>,
     symbols: Vec<(String, u64)>,
 }
 
-/// The embedded agent is not what agent.ld makes: a fault of the build.
+/// The embedded agent is not what the engine expects: a fault of the build.
 #[derive(Debug, thiserror::Error)]
-enum BlobError {
-    #[error("no ELF file: {0}")]
+pub enum BlobError {
+    /// Not a readable ELF file.
+    #[error("the embedded agent is no ELF file ({0}): rebuild sidestep")]
     Elf(#[from] object::Error),
-    #[error("a relocation at {0:#x} needs more than the base address")]
+    /// A relocation that needs more than the base address.
+    #[error("the embedded agent has a relocation of another kind at {0:#x}: rebuild sidestep")]
     Relocation(u64),
-    #[error("the segments are not one read-execute part at 0 that begins with the code")]
+    /// No text, or parts that do not lie one behind the other.
+    #[error("the embedded agent's segments are not laid out as in agent.ld: rebuild sidestep")]
     Layout,
 }
 
 impl Blob {
-    /// The embedded agent.
-    ///
-    /// # Panics
-    /// If the build script made something else; the tests below would have failed.
-    pub fn get() -> &'static Blob {
-        static BLOB: OnceLock<Blob> = OnceLock::new();
-        BLOB.get_or_init(|| Blob::parse(ELF).unwrap_or_else(|error| panic!("the embedded agent is damaged: {error}")))
-    }
-
-    fn parse(bytes: &[u8]) -> Result<Blob, BlobError> {
-        let elf: ElfFile64<'_, Endianness> = ElfFile64::parse(bytes)?;
+    /// Reads the embedded agent.
+    pub fn new() -> Result<Blob, BlobError> {
+        let elf: ElfFile64<'_, Endianness> = ElfFile64::parse(ELF)?;
         let endian = elf.endian();
-        let mut loads =
-            elf.elf_program_headers().iter().filter(|s| s.p_type(endian) == PT_LOAD && s.p_memsz(endian) != 0);
-        let (Some(segment), None) = (loads.next(), loads.next()) else { return Err(BlobError::Layout) };
-        if segment.p_vaddr(endian) != 0 || segment.p_flags(endian) & PF_W != 0 {
-            return Err(BlobError::Layout);
+        let mut image = Vec::new();
+        let mut text_len = 0;
+        for segment in elf.elf_program_headers().iter().filter(|s| s.p_type(endian) == PT_LOAD) {
+            if segment.p_memsz(endian) == 0 {
+                continue;
+            }
+            let start = segment.p_vaddr(endian) as usize;
+            let data = segment.data(endian, ELF).map_err(|()| BlobError::Layout)?;
+            let end = (start as u64 + segment.p_memsz(endian)).next_multiple_of(PAGE);
+            if start != image.len() {
+                return Err(BlobError::Layout);
+            }
+            image.resize(end as usize, 0);
+            image[start..start + data.len()].copy_from_slice(data);
+            if segment.p_flags(endian) & PF_W == 0 {
+                text_len = end;
+            }
         }
-        let mut image = segment.data(endian, bytes).map_err(|()| BlobError::Layout)?.to_vec();
-        image.resize(image.len().next_multiple_of(PAGE as usize), 0);
         let code = elf.section_by_name(".text").filter(|code| code.address() == 0).ok_or(BlobError::Layout)?;
-
         let mut relocations = Vec::new();
         for (offset, relocation) in elf.dynamic_relocations().into_iter().flatten() {
             match relocation.flags() {
                 RelocationFlags::Elf { r_type: R_X86_64_RELATIVE } if offset + 8 <= image.len() as u64 => {
-                    relocations.push((offset as usize, relocation.addend() as u64));
+                    relocations.push((offset, relocation.addend() as u64));
                 }
                 _ => return Err(BlobError::Relocation(offset)),
             }
         }
-        let symbols = elf.symbols().filter(|symbol| symbol.is_definition());
+        let symbols = elf.symbols().filter(|s| s.is_definition());
         let symbols = symbols.filter_map(|s| Some((s.name().ok()?.to_owned(), s.address()))).collect();
-        Ok(Blob { image, code_len: code.size() as usize, relocations, symbols })
+        Ok(Blob { image, text_len, code_len: code.size(), relocations, symbols })
     }
 
-    /// Length of the image in bytes, a multiple of the page size.
+    /// Length of the whole image in bytes, a multiple of the page size.
     #[must_use]
-    pub fn image_len(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         self.image.len() as u64
     }
 
-    /// Address of a function of the image when that lies at `base`.
-    ///
-    /// # Panics
-    /// If the agent has no function of that name.
+    /// An image is never empty; here for the sake of `len`.
     #[must_use]
-    pub fn symbol(&self, base: Va, name: &str) -> Va {
-        match self.symbols.iter().find(|(symbol, _)| symbol == name) {
-            Some((_, offset)) => Va(base.0 + offset),
-            None => panic!("the embedded agent has no function {name}"),
-        }
+    pub fn is_empty(&self) -> bool {
+        self.image.is_empty()
     }
 
-    /// The image as it has to be written at `base`.
+    /// Length of the read-execute part, a multiple of the page size. What follows is read-write.
     #[must_use]
-    pub fn place(&self, base: Va) -> Vec<u8> {
+    pub fn text_len(&self) -> u64 {
+        self.text_len
+    }
+
+    /// Offset of a function in the image.
+    #[must_use]
+    pub fn symbol(&self, name: &str) -> Option<u64> {
+        self.symbols.iter().find(|(symbol, _)| symbol == name).map(|(_, offset)| *offset)
+    }
+
+    /// The image as it has to be written at the address `base`.
+    #[must_use]
+    pub fn place(&self, base: u64) -> Vec<u8> {
         let mut image = self.image.clone();
-        for (at, addend) in &self.relocations {
-            image[*at..at + 8].copy_from_slice(&base.0.wrapping_add(*addend).to_le_bytes());
+        for (offset, addend) in &self.relocations {
+            let at = *offset as usize;
+            image[at..at + 8].copy_from_slice(&base.wrapping_add(*addend).to_le_bytes());
         }
         image
     }
@@ -111,7 +120,7 @@ impl Blob {
 
     fn each_register(&self, mut see: impl FnMut(Register)) {
         let mut info = InstructionInfoFactory::new();
-        for instruction in Decoder::new(64, &self.image[..self.code_len], DecoderOptions::NONE) {
+        for instruction in Decoder::new(64, &self.image[..self.code_len as usize], DecoderOptions::NONE) {
             info.info(&instruction).used_registers().iter().for_each(|used| see(used.register()));
         }
     }
@@ -126,12 +135,12 @@ mod tests {
 
     use super::*;
 
-    fn blob() -> &'static Blob {
-        Blob::get()
+    fn blob() -> Blob {
+        Blob::new().unwrap()
     }
 
     fn code(blob: &Blob) -> Vec<iced_x86::Instruction> {
-        Decoder::new(64, &blob.image[..blob.code_len], DecoderOptions::NONE).iter().collect()
+        Decoder::new(64, &blob.image[..blob.code_len as usize], DecoderOptions::NONE).iter().collect()
     }
 
     fn tool(name: &str, args: &[&str]) -> String {
@@ -148,7 +157,7 @@ mod tests {
         for name in ["agent_slot", "agent_hit", "agent_return", "agent_sigtrap"] {
             let line = listing.lines().find(|line| line.ends_with(&format!(" T {name}"))).unwrap();
             let address = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
-            assert_eq!(blob().symbol(Va(0x7000), name), Va(0x7000 + address));
+            assert_eq!(blob().symbol(name), Some(address));
         }
     }
 
@@ -157,7 +166,9 @@ mod tests {
         assert!(!tool("readelf", &["-dW"]).contains("NEEDED"));
         assert!(tool("readelf", &["-rW"]).contains("no relocations"));
         assert_eq!(tool("nm", &["-u"]), "");
-        assert_eq!(blob().place(Va(0x1234_5000)), blob().image);
+        let blob = blob();
+        assert_eq!(blob.len(), blob.text_len());
+        assert_eq!(blob.place(0x1234_5000), blob.image);
     }
 
     #[test]
@@ -171,7 +182,7 @@ mod tests {
     fn the_image_is_what_objdump_sees() {
         let listing = tool("objdump", &["-d", "--no-show-raw-insn"]);
         let lines = listing.lines().filter(|line| line.starts_with(' ') && line.contains(":\t")).count();
-        assert_eq!(lines, code(blob()).len());
+        assert_eq!(lines, code(&blob()).len());
     }
 
     #[test]
@@ -182,7 +193,7 @@ mod tests {
             let other = r.is_st() || r.is_mm() || r.is_k() || r.is_bnd() || r.is_tmm();
             assert!(!other, "{r:?}");
         });
-        let other = code(blob)
+        let other = code(&blob)
             .into_iter()
             .find(|i| i.mnemonic() == Mnemonic::Emms || i.fpu_stack_increment_info().writes_top());
         assert!(other.is_none());
@@ -191,7 +202,7 @@ mod tests {
     /// The direction flag may be set at a probe inside a function.
     #[test]
     fn no_string_instruction_depends_on_the_direction_flag() {
-        for instruction in code(blob()) {
+        for instruction in code(&blob()) {
             assert!(!instruction.is_string_instruction(), "{:x}", instruction.ip());
         }
     }
@@ -201,12 +212,12 @@ mod tests {
     fn calls_stay_inside() {
         let blob = blob();
         let mut indirect = 0;
-        for instruction in code(blob) {
+        for instruction in code(&blob) {
             match instruction.flow_control() {
                 FlowControl::Call | FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
                     if instruction.mnemonic() != Mnemonic::Syscall =>
                 {
-                    assert!(instruction.near_branch_target() < blob.code_len as u64);
+                    assert!(instruction.near_branch_target() < blob.code_len);
                 }
                 FlowControl::IndirectCall => indirect += 1,
                 FlowControl::Interrupt | FlowControl::Exception | FlowControl::XbeginXabortXend => {
@@ -223,7 +234,7 @@ mod tests {
     /// A goroutine's stack may have a few hundred bytes left.
     #[test]
     fn frames_are_small() {
-        for instruction in code(blob()) {
+        for instruction in code(&blob()) {
             if instruction.mnemonic() == Mnemonic::Sub && instruction.op0_register() == Register::RSP {
                 assert!(instruction.immediate(1) < 200, "{:x}", instruction.ip());
             }
