@@ -7,13 +7,14 @@
 /// Length in bytes and number of instructions of the stack check at the start of `code`, if there is one:
 ///
 /// ```text
-/// [mov %fs:-8,%rcx]                                      only assembly functions: g is in r14 otherwise
+/// [mov %fs:-8,%r14 or %rcx]                              assembly functions: g is in r14 otherwise
 /// [lea -N(%rsp),%r12 | mov %rsp,%r12; sub $N,%r12; jb …]   large frames
 /// cmp 0x10(g),%rsp or %r12                               stackguard0; 0x18 = stackguard1
 /// jbe morestack
 /// ```
 pub(crate) fn stack_check(code: &[u8]) -> Option<(usize, usize)> {
     let mut at = Cursor { code, len: 0, insns: 0 };
+    at.eat(&[0x64, 0x4c, 0x8b, 0x34, 0x25, 0xf8, 0xff, 0xff, 0xff], 0);
     let in_rcx = at.eat(&[0x64, 0x48, 0x8b, 0x0c, 0x25, 0xf8, 0xff, 0xff, 0xff], 0);
     let small = at.eat(&[0x4c, 0x8d, 0x64, 0x24], 1) || at.eat(&[0x4c, 0x8d, 0xa4, 0x24], 4);
     let huge = !small && at.eat(&[0x49, 0x89, 0xe4], 0);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use object::elf::{R_X86_64_64, R_X86_64_RELATIVE, SHF_ALLOC, SHF_EXECINSTR};
@@ -10,6 +11,7 @@ use sidestep_isa::{Len, Va};
 use sidestep_plan::object::{Bytes, Extent, ObjectCode};
 
 /// A parsed file with what the tests ask for.
+#[allow(dead_code)]
 pub struct Elf<'a> {
     pub file: object::File<'a>,
     pub code: ObjectCode<'a>,
@@ -17,6 +19,7 @@ pub struct Elf<'a> {
     pub functions: Vec<(String, Va, u64)>,
 }
 
+#[allow(dead_code)]
 impl Elf<'_> {
     /// Address of a symbol.
     pub fn symbol(&self, name: &str) -> Va {
@@ -46,7 +49,8 @@ pub fn parse(data: &[u8]) -> Elf<'_> {
     code.text.sort_by_key(|t| t.va);
 
     let mut functions = Vec::new();
-    for symbol in file.symbols().chain(file.dynamic_symbols()).filter(|s| s.is_definition()) {
+    // Not `is_definition`, which is false for labels without type and size.
+    for symbol in file.symbols().chain(file.dynamic_symbols()).filter(|s| !s.is_undefined()) {
         let va = Va(symbol.address());
         if !code.text.iter().any(|t| va >= t.va && va.since(t.va) < t.data.len() as i64) {
             continue;
@@ -58,7 +62,7 @@ pub fn parse(data: &[u8]) -> Elf<'_> {
             functions.push((symbol.name().unwrap_or_default().to_owned(), va, symbol.size()));
         }
     }
-    functions.sort_by_key(|f| f.1);
+    functions.sort_by_key(|f| (f.1, std::cmp::Reverse(f.2)));
     functions.dedup_by_key(|f| f.1);
     frames(&file, &mut code.extents);
     for (_, relocation) in file.dynamic_relocations().into_iter().flatten() {
@@ -95,7 +99,9 @@ fn frames(file: &object::File<'_>, extents: &mut Vec<Extent>) {
 /// Compiles C or assembly (by the ending of `name`) and returns the file's contents.
 #[allow(dead_code)]
 pub fn compile(name: &str, source: &str, flags: &[&str]) -> Vec<u8> {
-    let dir = std::env::temp_dir().join(format!("sidestep-plan-{}-{name}", std::process::id()));
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("sidestep-plan-{}-{number}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a directory");
     let (from, to) = (dir.join(name), dir.join("out"));
     std::fs::write(&from, source).expect("a source file");

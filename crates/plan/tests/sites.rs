@@ -1,0 +1,293 @@
+//! The nasty cases, compiled on the spot: what each site becomes, and why.
+
+mod elf;
+
+use elf::{Elf, compile, parse};
+use sidestep_isa::{Len, Va};
+use sidestep_plan::{Index, Plan, Refusal, SiteKind, Technique, plan, render};
+
+const SHARED: [&str; 4] = ["-shared", "-nostdlib", "-fPIC", "-Wl,-z,noexecstack"];
+
+/// A function in assembly, with type and size.
+fn function(name: &str, body: &str) -> String {
+    format!(".globl {name}\n.type {name},@function\n{name}:\n{body}\n.size {name},.-{name}\n")
+}
+
+fn with<T>(source: &str, check: impl FnOnce(&Elf<'_>, &Index<'_>) -> T) -> T {
+    let data = compile("a.s", source, &SHARED);
+    let elf = parse(&data);
+    let index = Index::new(elf.code.clone());
+    check(&elf, &index)
+}
+
+/// The plan for the function `f` of assembly.
+fn plan_f(source: &str) -> Result<Plan, Refusal> {
+    with(source, |elf, index| plan(index, elf.symbol("f"), false))
+}
+
+fn f(body: &str) -> Plan {
+    // Followed by another function at once, so that there is no padding.
+    plan_f(&(function("f", body) + &function("next", "mov $1,%eax\nret"))).expect("a plan")
+}
+
+/// The reason why several instructions were not displaced.
+fn several(plan: &Plan) -> &str {
+    let rejected = plan.rejected.iter().find(|r| r.technique == Technique::JumpOverSeveral);
+    rejected.map_or("", |r| &r.reason)
+}
+
+fn lens(plan: &Plan) -> Vec<u8> {
+    plan.displaced.iter().map(|i| i.len).collect()
+}
+
+#[test]
+fn one_long_instruction() {
+    let plan = f("mov $1,%eax\nret");
+    assert_eq!((plan.technique, plan.region, plan.kind), (Technique::Jump, Len(5), SiteKind::FunctionEntry));
+    assert_eq!(plan.resume, Some(Va(plan.site.0 + 5)));
+    assert_eq!((lens(&plan), plan.dead_regs, plan.dead_flags), (vec![5], 1, false));
+    assert_eq!(plan.returns, Ok(()));
+}
+
+#[test]
+fn several_short_instructions() {
+    let plan = f("push %rbp\nmov %rsp,%rbp\nsub $16,%rsp\nleave\nret");
+    assert_eq!((plan.technique, plan.region), (Technique::JumpOverSeveral, Len(8)));
+    assert_eq!((lens(&plan), plan.dead_flags), (vec![1, 3, 4], true));
+}
+
+#[test]
+fn nops_and_endbr() {
+    assert_eq!(f(".byte 0x0f,0x1f,0x44,0,0\nret").technique, Technique::NopSite);
+    let plan = f("endbr64\n.byte 0x66,0x2e,0x0f,0x1f,0x84,0,0,0,0,0\nret");
+    assert_eq!((plan.technique, plan.region), (Technique::NopSite, Len(10)));
+    assert_eq!(plan.site, Va(plan.asked.0 + 4));
+    assert_eq!(f("nop\nnop\nnop\nnop\nnop\nret").technique, Technique::JumpOverSeveral);
+    assert_eq!(f("endbr64\nxor %eax,%eax\nadd %edi,%eax\nnop\nret").technique, Technique::JumpOverSeveral);
+}
+
+#[test]
+fn a_loop_head_at_the_third_byte() {
+    let plan = f("xor %eax,%eax\n1: add %edi,%eax\ndec %edi\njnz 1b\nret");
+    assert_eq!((plan.technique, plan.region), (Technique::Trap, Len(2)));
+    let want = format!("the code at {} jumps back to {}", Va(plan.site.0 + 6), Va(plan.site.0 + 2));
+    assert_eq!(several(&plan), want);
+}
+
+#[test]
+fn a_loop_right_behind_endbr_is_no_entry() {
+    let plan = f("endbr64\n1: sub $0x1234,%edi\njnz 1b\nret");
+    assert_eq!((plan.technique, plan.site), (Technique::Trap, plan.asked));
+}
+
+#[test]
+fn a_loop_at_the_first_instruction_may_have_live_data_below_the_stack_pointer() {
+    let plan = f("sub $0x1234,%edi\njnz f\nret");
+    assert_eq!((plan.technique, plan.kind), (Technique::Jump, SiteKind::Inside));
+    assert!(plan.returns.is_err());
+}
+
+#[test]
+fn a_function_of_three_bytes_followed_by_another() {
+    let plan = f("xor %eax,%eax\nret");
+    assert_eq!((plan.technique, plan.region), (Technique::Trap, Len(2)));
+    assert!(several(&plan).contains("something else starts at"), "{}", several(&plan));
+}
+
+#[test]
+fn a_function_of_one_ret() {
+    let plan = f("ret");
+    assert_eq!((plan.technique, plan.region, plan.resume), (Technique::Trap, Len(1), None));
+    for padding in [".p2align 4,0x90", ".p2align 4,0xcc", ".p2align 4", ".p2align 4,0"] {
+        let source = function("f", "ret") + padding + "\n" + &function("next", "ret");
+        let plan = plan_f(&source).expect("a plan");
+        assert_eq!((plan.technique, plan.region), (Technique::Jump, Len(5)), "{padding}");
+        assert_eq!((lens(&plan), plan.resume), (vec![1], None));
+    }
+}
+
+#[test]
+fn what_looks_like_padding_but_is_referred_to_is_none() {
+    let source = function("f", "ret") + "nop\nhidden: nop\nnop\n.p2align 4\n";
+    for reference in [function("g", "lea hidden(%rip),%rax\nret"), function("g", "jmp hidden")] {
+        assert_eq!(plan_f(&(source.clone() + &reference)).expect("a plan").technique, Technique::Trap);
+    }
+    let zeros = function("f", "ret") + "data: .long 0,0\n.p2align 4,0\n" + &function("g", "mov data(%rip),%eax\nret");
+    assert_eq!(plan_f(&zeros).expect("a plan").technique, Technique::Trap);
+    // Data that is no filler.
+    let data = function("f", "ret") + ".byte 1,2,3,4,5,6,7,8\n" + &function("g", "ret");
+    assert_eq!(plan_f(&data).expect("a plan").technique, Technique::Trap);
+}
+
+#[test]
+fn a_call_among_the_first_instructions() {
+    let inner = f("push %rax\npush %rax\ncall next\npop %rax\npop %rax\nret");
+    assert_eq!((inner.technique, lens(&inner)), (Technique::JumpOverSeveral, vec![1, 1, 5]));
+    assert_eq!(inner.resume, Some(Va(inner.site.0 + 7)));
+    let early = f("call *%rax\nadd $1,%eax\npop %rcx\nret");
+    assert_eq!(early.technique, Technique::Trap);
+    assert!(several(&early).contains("comes back to"), "{}", several(&early));
+}
+
+#[test]
+fn all_who_may_come_to_the_middle() {
+    let body = "push %rbp\nmiddle: push %rbx\npush %r12\npush %r13\nret";
+    let local = body.replace("middle", ".Lmiddle");
+    let cases = [
+        ("another symbol", String::new()),
+        ("jumps to", function("g", "jmp .Lmiddle")),
+        ("jumps to", function("g", "test %eax,%eax\njz .Lmiddle\nret")),
+        ("a call at", function("g", "call .Lmiddle\nret")),
+        ("pointer", function("g", "lea .Lmiddle(%rip),%rax\nret")),
+        ("pointer", function("g", "ret") + ".data\n.quad .Lmiddle\n"),
+        ("may be code", "g: call .Lmiddle\nret\n".into()),
+    ];
+    for (want, rest) in cases {
+        let body = if want == "another symbol" { body } else { &local };
+        // The referring code is put before f as well: the direction must not matter.
+        for source in [function("f", body) + &rest, rest.clone() + ".text\n" + &function("f", body)] {
+            let plan = plan_f(&source).expect("a plan");
+            assert_eq!(plan.technique, Technique::Trap, "{source}");
+            let reason = several(&plan).replace("jumps back to", "jumps to");
+            assert!(reason.contains(want), "{want}: {reason}");
+        }
+    }
+    assert_eq!(f(&local).technique, Technique::JumpOverSeveral);
+}
+
+#[test]
+fn landing_pads() {
+    let source = function("f", "push %rbp\npush %rbx\npush %r12\npush %r13\nret");
+    with(&source, |elf, _| {
+        let mut code = elf.code.clone();
+        let site = elf.symbol("f");
+        code.landing_pads.push(Va(site.0 + 2));
+        let plan = plan(&Index::new(code), site, false).expect("a plan");
+        assert_eq!(plan.technique, Technique::Trap);
+        assert!(several(&plan).contains("exceptions land"), "{}", several(&plan));
+    });
+}
+
+#[test]
+fn recognised_and_unknown_indirect_jumps() {
+    let table = "lea .Lt(%rip),%rdx\nmovslq (%rdx,%rdi,4),%rax\nadd %rdx,%rax\njmp *%rax\n.La: ret\n.Lb: nop\nret";
+    let data = "\n.section .rodata\n.p2align 2\n.Lt: .long .La-.Lt,.Lb-.Lt\n.text\n";
+    let known = format!("push %rbx\npush %rbx\npush %rbx\npop %rbx\npop %rbx\n{table}");
+    assert_eq!(plan_f(&(function("f", &known) + data)).expect("a plan").technique, Technique::JumpOverSeveral);
+
+    let hoisted =
+        "lea .Lt(%rip),%r12\ncall next\n.La: mov (%rsp),%rdi\n.Lb: movslq (%r12,%rdi,4),%rcx\nadd %r12,%rcx\njmp *%rcx";
+    let source = function("f", &format!("push %r12\npush %rbx\npush %rbp\nnop\nnop\n{hoisted}")) + data;
+    let plan = plan_f(&(source + &function("next", "ret"))).expect("a plan");
+    assert_eq!(plan.technique, Technique::JumpOverSeveral, "{}", several(&plan));
+
+    let into = "push %rbx\n.La: push %rbx\npush %rbx\n.Lb: pop %rbx\npop %rbx\n".to_owned()
+        + &table.replace(".La: ret", "ret").replace(".Lb: nop", "nop");
+    let plan = plan_f(&(function("f", &into) + data)).expect("a plan");
+    assert_eq!(plan.technique, Technique::Trap);
+    assert!(several(&plan).contains("a jump table may lead to"), "{}", several(&plan));
+
+    let pointer = "push %rbx\nmov %rdi,%rbx\nmov 8(%rbx),%rax\npop %rbx\njmp *%rax";
+    assert_eq!(f(pointer).technique, Technique::JumpOverSeveral);
+
+    let duff =
+        "push %rbx\npop %rbx\nnop\nlea 1f(%rip),%rax\nlea (%rax,%rdi,2),%rax\njmp *%rax\n1: inc %eax\ninc %eax\nret";
+    let plan = f(duff);
+    assert_eq!(plan.technique, Technique::Trap);
+    assert!(several(&plan).contains("computed address"), "{}", several(&plan));
+}
+
+#[test]
+fn a_switch_as_the_compiler_writes_it() {
+    let source = "
+        int g(int); int k(int);
+        int f(int a, int b) {
+            for (int r = 0;; r++) switch (a = g(a + b)) {
+                case 0: b = k(3); break; case 1: b = g(5); break; case 2: return r; case 3: b += 7; break;
+                case 4: b = k(b) * 9; break; case 5: b = -b; break; case 6: return b; default: b = k(a);
+            }
+        }";
+    for flags in [["-O2", "-fPIC"], ["-O0", "-fPIC"], ["-Os", "-fPIC"], ["-O2", "-fno-pic"], ["-O2", "-fcf-protection"]]
+    {
+        let link =
+            if flags[1] == "-fno-pic" { ["-no-pie", "-nostdlib", "-Wl,-e,f"] } else { ["-shared", "-nostdlib", "-g0"] };
+        let all = [&flags[..], &link, &["-Wl,--unresolved-symbols=ignore-all", "-fno-stack-protector"]].concat();
+        let data = compile("a.c", source, &all);
+        let elf = parse(&data);
+        let site = elf.symbol("f");
+        let plan = plan(&Index::new(elf.code.clone()), site, false).expect("a plan");
+        assert_ne!(plan.technique, Technique::Trap, "{flags:?}: {}", render(&plan, "f"));
+    }
+}
+
+#[test]
+fn addresses_that_cannot_be_probed() {
+    let reason = |body: &str| plan_f(&function("f", body)).expect_err(body).reason;
+    assert!(reason("syscall\nret").contains("system call"));
+    assert!(reason("int3\nret").contains("breakpoint"));
+    assert!(reason("ud2").contains("on purpose"));
+    assert!(reason(".byte 0x06").contains("no complete x86-64 instruction"));
+    let source = function("f", "mov $1,%eax\nret") + ".p2align 4\n" + &function("g", "ret");
+    with(&source, |elf, index| {
+        let site = elf.symbol("f").0;
+        let reason = |at| plan(index, Va(at), false).expect_err("a refusal").reason;
+        let inside = reason(site + 2);
+        assert!(inside.contains(&Va(site).to_string()) && inside.contains(&Va(site + 5).to_string()), "{inside}");
+        assert!(reason(site + 8).contains("no function is known"));
+        assert!(reason(1).contains("no executable section"));
+        assert!(reason(u64::MAX).contains("no executable section"));
+    });
+}
+
+#[test]
+fn inside_a_function() {
+    with(&function("f", "push %rbx\nmov $1,%eax\npop %rbx\nret"), |elf, index| {
+        let plan = plan(index, Va(elf.symbol("f").0 + 1), false).expect("a plan");
+        assert_eq!((plan.technique, plan.kind), (Technique::Jump, SiteKind::Inside));
+        assert!(plan.returns.is_err());
+    });
+}
+
+#[test]
+fn a_symbol_without_a_size_is_no_proof() {
+    let source = "f: push %rbx\npush %rbx\npush %rbx\npop %rbx\npop %rbx\npop %rbx\nret\n.globl f\n.type f,@function\n";
+    let plan = plan_f(source).expect("a plan");
+    assert_eq!(plan.technique, Technique::Trap);
+    assert!(several(&plan).contains("no size"), "{}", several(&plan));
+    let source = "f: mov $1,%eax\nret\n.globl f\n.type f,@function\n";
+    assert_eq!(plan_f(source).expect("a plan").technique, Technique::Jump);
+}
+
+#[test]
+fn a_cold_part_is_no_function() {
+    let cold = function("f", "add $0x1234,%eax\njmp 1f") + &function("g", "test %eax,%eax\njz f\n1: ret");
+    let plan = plan_f(&cold).expect("a plan");
+    assert_eq!(plan.kind, SiteKind::Inside);
+    assert!(plan.returns.is_err());
+}
+
+#[test]
+fn a_jump_over_a_lock_prefix_is_understood() {
+    let body = "push %rbx\nmov %rdi,%rbx\nnop\ncmpl $0,%fs:0x18\nje 1f\nlock\n1: incl (%rdi)\npop %rbx\nret";
+    assert_eq!(f(body).technique, Technique::JumpOverSeveral);
+}
+
+#[test]
+fn only_traps_where_only_traps_are_wanted() {
+    with(&function("f", "mov $1,%eax\nret"), |elf, index| {
+        let plan = plan(index, elf.symbol("f"), true).expect("a plan");
+        assert_eq!((plan.technique, plan.region, plan.rejected.len()), (Technique::Trap, Len(5), 0));
+    });
+}
+
+#[test]
+fn explanations() {
+    let text = render(&f("xor %eax,%eax\nret"), "f");
+    for part in ["f at 0x", ": trap", "31 c0", "xor    %eax,%eax", "int3", "not jump", "not jump over several"] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+    let text = render(&f("endbr64\npush %rbp\nmov %rsp,%rbp\npop %rbp\nret"), "f");
+    for part in ["jump over several", "endbr", "push   %rbp", "mov    %rsp,%rbp", "jmp    detour"] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+}
