@@ -72,9 +72,7 @@ pub enum CallError {
         len: Len,
     },
     /// The range given as scratch is too small.
-    #[error(
-        "the scratch range at {at} is too small: it has {len:?} bytes and needs {needed:?}; give a larger one"
-    )]
+    #[error("the scratch range at {at} is too small: it has {len:?} bytes and needs {needed:?}; give a larger one")]
     Scratch {
         /// Start of the range.
         at: Va,
@@ -84,17 +82,13 @@ pub enum CallError {
         needed: Len,
     },
     /// No `syscall` instruction could be found or put anywhere.
-    #[error(
-        "process {pid} has neither a syscall instruction nor padding for one; it cannot be probed"
-    )]
+    #[error("process {pid} has neither a syscall instruction nor padding for one; it cannot be probed")]
     NoGadgets {
         /// Process id.
         pid: i32,
     },
     /// The call did not return.
-    #[error(
-        "system call {nr} in process {pid} has not returned within {TIMEOUT:?}; is its control group frozen?"
-    )]
+    #[error("system call {nr} in process {pid} has not returned within {TIMEOUT:?}; is its control group frozen?")]
     Timeout {
         /// Process id.
         pid: i32,
@@ -182,11 +176,7 @@ impl Calls {
         };
         let result = active.call(nr, args)?;
         match result as i64 {
-            e @ -4095..=-1 => Err(CallError::Errno {
-                pid: process.pid(),
-                nr,
-                errno: -e as i32,
-            }),
+            e @ -4095..=-1 => Err(CallError::Errno { pid: process.pid(), nr, errno: -e as i32 }),
             _ => Ok(result),
         }
     }
@@ -198,14 +188,12 @@ impl Calls {
         }
         let maps = process.maps().map_err(|_| CallError::Exited { pid })?;
         let all: Vec<Regs> = threads.iter().map(|t| t.regs).collect();
-        let thread =
-            choose(process, threads, self.seccomp_suspended).ok_or(CallError::Seccomp { pid })?;
+        let thread = choose(process, threads, self.seccomp_suspended).ok_or(CallError::Seccomp { pid })?;
         let tid = thread.tid;
         let io = |what| move |source| io_error(what, pid, tid, source);
 
         abort_sequence(process, thread)?;
-        let xstate = ptrace::get_regset(tid, NT_X86_XSTATE, XSTATE_MAX)
-            .map_err(io("read the FP state of"))?;
+        let xstate = ptrace::get_regset(tid, NT_X86_XSTATE, XSTATE_MAX).map_err(io("read the FP state of"))?;
         let mask = ptrace::get_sigmask(tid).map_err(io("read the signal mask of"))?;
         let len = frame_len(&xstate);
         let frame = match self.scratch {
@@ -214,19 +202,12 @@ impl Calls {
                 let frame = Va(at.0.saturating_add(have.0).saturating_sub(len as u64) & !63);
                 let needed = Len(len as u64 + 64);
                 if frame < at {
-                    return Err(CallError::Scratch {
-                        at,
-                        len: have,
-                        needed,
-                    });
+                    return Err(CallError::Scratch { at, len: have, needed });
                 }
                 frame
             }
             None => {
-                let len_error = CallError::NoRoom {
-                    pid,
-                    len: Len(len as u64),
-                };
+                let len_error = CallError::NoRoom { pid, len: Len(len as u64) };
                 room::for_frame(process, &maps, &all, len).ok_or(len_error)?
             }
         };
@@ -242,17 +223,7 @@ impl Calls {
         process.read(frame, &mut old)?;
         let regs = thread.regs;
         let bytes = Frame::new(frame, &regs.settled(), &xstate, mask, gadgets).0;
-        let active = Active {
-            pid,
-            tid,
-            regs,
-            mask,
-            frame,
-            old,
-            gadgets,
-            own_gadgets,
-            ran: false,
-        };
+        let active = Active { pid, tid, regs, mask, frame, old, gadgets, own_gadgets, ran: false };
         if let Err(e) = process.write(frame, &bytes) {
             active.clean(process)?;
             return Err(e.into());
@@ -275,27 +246,16 @@ impl Calls {
 impl Active {
     fn call(&mut self, nr: u64, args: [u64; 6]) -> Result<u64, CallError> {
         let regs = self.regs.for_call(self.gadgets, self.frame, nr, args);
-        self.check(
-            "set the registers of",
-            ptrace::set_regs(self.tid, &regs.raw),
-        )?;
+        self.check("set the registers of", ptrace::set_regs(self.tid, &regs.raw))?;
         if !self.ran {
             self.ran = true;
-            self.check(
-                "set the signal mask of",
-                ptrace::set_sigmask(self.tid, u64::MAX),
-            )?;
+            self.check("set the signal mask of", ptrace::set_sigmask(self.tid, u64::MAX))?;
         }
         self.to_syscall_stop(nr)?;
         let entry = self.regs_now()?;
         if entry.syscall() != Some(nr) {
             let saw = format!("{:?} at {:#x}", entry.syscall(), entry.raw.rip);
-            return Err(CallError::Astray {
-                pid: self.pid,
-                tid: self.tid,
-                nr,
-                saw,
-            });
+            return Err(CallError::Astray { pid: self.pid, tid: self.tid, nr, saw });
         }
         self.to_syscall_stop(nr)?;
         Ok(self.regs_now()?.raw.rax)
@@ -303,9 +263,7 @@ impl Active {
 
     fn regs_now(&self) -> Result<Regs, CallError> {
         let raw = ptrace::get_regs(self.tid);
-        Ok(Regs {
-            raw: self.check("read the registers of", raw)?,
-        })
+        Ok(Regs { raw: self.check("read the registers of", raw)? })
     }
 
     fn to_syscall_stop(&self, nr: u64) -> Result<(), CallError> {
@@ -319,12 +277,7 @@ impl Active {
                 Event::Signal(libc::SIGSTOP) => signal = libc::SIGSTOP,
                 Event::Signal(other) => {
                     let saw = format!("signal {other}");
-                    return Err(CallError::Astray {
-                        pid: self.pid,
-                        tid: self.tid,
-                        nr,
-                        saw,
-                    });
+                    return Err(CallError::Astray { pid: self.pid, tid: self.tid, nr, saw });
                 }
                 Event::Stop | Event::Exec | Event::Other | Event::Exited(_) => signal = 0,
             }
@@ -352,14 +305,8 @@ impl Active {
             }
         }
         // In this order: with the old registers and all signals blocked, our death would leave the thread deaf.
-        self.check(
-            "set the signal mask of",
-            ptrace::set_sigmask(self.tid, self.mask),
-        )?;
-        self.check(
-            "set the registers of",
-            ptrace::set_regs(self.tid, &self.regs.raw),
-        )
+        self.check("set the signal mask of", ptrace::set_sigmask(self.tid, self.mask))?;
+        self.check("set the registers of", ptrace::set_regs(self.tid, &self.regs.raw))
     }
 
     /// Removes what was written to the target for the calls.
@@ -388,31 +335,20 @@ impl Active {
 fn io_error(what: &'static str, pid: i32, tid: i32, source: io::Error) -> CallError {
     match source.raw_os_error() {
         Some(libc::ESRCH | libc::ECHILD) => CallError::Exited { pid },
-        _ => CallError::Io {
-            what,
-            pid,
-            tid,
-            source,
-        },
+        _ => CallError::Io { what, pid, tid, source },
     }
 }
 
 /// The thread that makes the calls. Best is one that stands in a system call which restarts from its registers alone (or
 /// has just returned), then one in user code, and last one whose call the kernel would continue, which begins anew if we die.
-fn choose<'t>(
-    process: &Process,
-    threads: &'t mut [Thread],
-    seccomp_suspended: bool,
-) -> Option<&'t mut Thread> {
+fn choose<'t>(process: &Process, threads: &'t mut [Thread], seccomp_suspended: bool) -> Option<&'t mut Thread> {
     let mut order: Vec<&mut Thread> = threads.iter_mut().collect();
     order.sort_by_key(|t| match t.regs.syscall() {
         _ if t.regs.restarts_from_block() => 2,
         Some(_) => 0,
         None => 1,
     });
-    order
-        .into_iter()
-        .find(|t| seccomp_suspended || process.thread_seccomp(t.tid).is_ok_and(|mode| mode == 0))
+    order.into_iter().find(|t| seccomp_suspended || process.thread_seccomp(t.tid).is_ok_and(|mode| mode == 0))
 }
 
 /// Ends a restartable sequence in the way the kernel would.
@@ -427,8 +363,7 @@ fn abort_sequence(process: &Process, thread: &mut Thread) -> Result<(), CallErro
     if let Some((abort, word)) = rseq_abort(process, Va(area), thread.regs.ip())? {
         let mut regs = thread.regs;
         regs.set_ip(abort);
-        ptrace::set_regs(tid, &regs.raw)
-            .map_err(|e| io_error("set the registers of", pid, tid, e))?;
+        ptrace::set_regs(tid, &regs.raw).map_err(|e| io_error("set the registers of", pid, tid, e))?;
         thread.regs = regs;
         process.write(word, &[0; 8])?;
     }

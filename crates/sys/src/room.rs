@@ -10,6 +10,9 @@ use crate::procfs::Mapping;
 const BELOW: u64 = 4096;
 /// Distance kept from every stack pointer: more than any red zone or guard, and callees have not been there lately.
 const FROM_SP: u64 = 16 * 1024;
+/// Places tried on one stack, and their distance: a frame that a dead controller has left may be in the way.
+const PLACES: u64 = 4;
+const APART: u64 = 24 * 1024;
 /// The end of a mapping must have this many zero bytes before our own gadgets go there.
 const PADDING: usize = 64;
 
@@ -17,41 +20,28 @@ const PADDING: usize = 64;
 /// and its neighbour is the heap. The low end of a thread's stack is used, which nobody has reached if it is far from all
 /// stack pointers or still all zero.
 pub fn for_frame(process: &Process, maps: &[Mapping], threads: &[Regs], len: usize) -> Option<Va> {
-    maps.iter()
-        .enumerate()
-        .filter(|(i, m)| is_stack(maps, *i, m))
-        .find_map(|(_, m)| {
-            let frame = Va((m.start.0 + BELOW).next_multiple_of(64));
-            let end = frame.offset(len as i64);
-            if end > m.end {
-                return None;
-            }
-            let lowest = threads
-                .iter()
-                .map(Regs::sp)
-                .filter(|sp| m.contains(*sp))
-                .min();
-            let far = lowest.is_some_and(|sp| sp.0 >= end.0 + FROM_SP);
-            (far || is_zero(process, frame, len)).then_some(frame)
-        })
+    let main = maps.iter().filter(|m| is_main_stack(m));
+    let others = maps.windows(2).filter(|w| is_guarded(&w[0], &w[1])).map(|w| &w[1]);
+    main.chain(others).flat_map(|m| (0..PLACES).map(move |i| (m, i * APART))).find_map(|(m, offset)| {
+        let frame = Va((m.start.0 + BELOW + offset).next_multiple_of(64));
+        let end = frame.offset(len as i64);
+        if end > m.end {
+            return None;
+        }
+        let lowest = threads.iter().map(Regs::sp).filter(|sp| m.contains(*sp)).min();
+        let far = lowest.is_some_and(|sp| sp.0 >= end.0 + FROM_SP);
+        (far || is_zero(process, frame, len)).then_some(frame)
+    })
 }
 
-/// The main thread's stack, or a private anonymous mapping right above a guard, as thread libraries make them.
-fn is_stack(maps: &[Mapping], i: usize, m: &Mapping) -> bool {
-    if m.name == "[stack]" {
-        return true;
-    }
-    let guarded = i
-        .checked_sub(1)
-        .and_then(|j| maps.get(j))
-        .is_some_and(|below| {
-            below.end == m.start
-                && !below.read
-                && !below.write
-                && !below.exec
-                && below.name.is_empty()
-        });
-    guarded && m.name.is_empty() && m.read && m.write && !m.exec
+fn is_main_stack(m: &Mapping) -> bool {
+    m.name == "[stack]"
+}
+
+/// Is `m` a private anonymous mapping right above a guard, as thread libraries make their stacks?
+fn is_guarded(guard: &Mapping, m: &Mapping) -> bool {
+    let is_guard = !guard.read && !guard.write && !guard.exec && guard.name.is_empty();
+    is_guard && guard.end == m.start && m.name.is_empty() && m.read && m.write && !m.exec
 }
 
 fn is_zero(process: &Process, at: Va, len: usize) -> bool {
@@ -94,10 +84,7 @@ fn search(process: &Process, maps: &[Mapping]) -> Option<Gadgets> {
                 Gadgets::search(&mut found, at, chunk);
             }
             if let (Some(syscall_ret), Some(sigreturn)) = found {
-                return Some(Gadgets {
-                    syscall_ret,
-                    sigreturn,
-                });
+                return Some(Gadgets { syscall_ret, sigreturn });
             }
             at = at.plus(Len(CHUNK));
         }
@@ -111,10 +98,8 @@ pub fn for_gadgets(process: &Process, maps: &[Mapping]) -> Option<Va> {
     let vdso_first = |m: &&Mapping| m.name != "[vdso]";
     let mut code: Vec<&Mapping> = maps.iter().filter(|m| m.exec && m.read).collect();
     code.sort_by_key(vdso_first);
-    code.iter()
-        .map(|m| m.end.offset(-(PADDING as i64)))
-        .find_map(|at| {
-            let place = at.offset((PADDING - GADGET_CODE.len().next_multiple_of(16)) as i64);
-            is_zero(process, at, PADDING).then_some(place)
-        })
+    code.iter().map(|m| m.end.offset(-(PADDING as i64))).find_map(|at| {
+        let place = at.offset((PADDING - GADGET_CODE.len().next_multiple_of(16)) as i64);
+        is_zero(process, at, PADDING).then_some(place)
+    })
 }

@@ -153,12 +153,7 @@ impl Spawned {
     /// Lets the command run.
     #[must_use]
     pub fn into_process(self) -> (Process, Child) {
-        let Spawned {
-            process,
-            stopped,
-            child,
-            ..
-        } = self;
+        let Spawned { process, stopped, child, .. } = self;
         // An error says that the process has died: the child's status tells.
         let _ = stopped.resume();
         (process, child)
@@ -167,20 +162,11 @@ impl Spawned {
 
 /// Starts a command with this environment (usually [`std::env::vars_os`]), in the current directory, with our standard
 /// streams, and with the signal mask and dispositions that a shell would give it.
-pub fn spawn(
-    argv: &[OsString],
-    env: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<Spawned, SpawnError> {
-    let name = argv
-        .first()
-        .filter(|a| !a.is_empty())
-        .ok_or(SpawnError::Empty)?;
+pub fn spawn(argv: &[OsString], env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Spawned, SpawnError> {
+    let name = argv.first().filter(|a| !a.is_empty()).ok_or(SpawnError::Empty)?;
     let path = look_up(name)?;
     let image = Image::new(&path, argv, env)?;
-    let io = |source| SpawnError::Io {
-        path: path.clone(),
-        source,
-    };
+    let io = |source| SpawnError::Io { path: path.clone(), source };
     let (mut ours, theirs) = UnixStream::pair().map_err(io)?;
 
     // SAFETY: the child makes only async-signal-safe calls until execve or _exit.
@@ -195,12 +181,7 @@ pub fn spawn(
     match result {
         Ok((process, regs)) => {
             let stopped = Stopped::adopt(process.clone(), regs);
-            Ok(Spawned {
-                process,
-                stopped,
-                child,
-                startup: Startup::default(),
-            })
+            Ok(Spawned { process, stopped, child, startup: Startup::default() })
         }
         Err(e) => {
             // SAFETY: no memory is involved; the child has not been waited for, so its pid is still its own.
@@ -213,10 +194,7 @@ pub fn spawn(
 
 /// Traces the new process, lets it execute the program and stops it there.
 fn start(socket: &mut UnixStream, pid: i32, path: &Path) -> Result<(Process, Regs), SpawnError> {
-    let io = |source| SpawnError::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let io = |source| SpawnError::Io { path: path.to_owned(), source };
     ptrace::seize(pid, ptrace::OPTIONS).map_err(io)?;
     socket.write_all(&[1]).map_err(io)?;
     let deadline = Instant::now() + TIMEOUT;
@@ -228,10 +206,7 @@ fn start(socket: &mut UnixStream, pid: i32, path: &Path) -> Result<(Process, Reg
                 let mut errno = [0; 4];
                 return Err(match socket.read_exact(&mut errno) {
                     Ok(()) => exec_error(path, i32::from_ne_bytes(errno)),
-                    Err(_) => SpawnError::Died {
-                        path: path.to_owned(),
-                        status,
-                    },
+                    Err(_) => SpawnError::Died { path: path.to_owned(), status },
                 });
             }
             Some(Event::Signal(signal)) => ptrace::cont(pid, signal).map_err(io)?,
@@ -240,10 +215,7 @@ fn start(socket: &mut UnixStream, pid: i32, path: &Path) -> Result<(Process, Reg
     }
     match stop_after_exec(pid).map_err(io)? {
         Ok(regs) => Ok((Process::open(pid)?, regs)),
-        Err(status) => Err(SpawnError::Died {
-            path: path.to_owned(),
-            status,
-        }),
+        Err(status) => Err(SpawnError::Died { path: path.to_owned(), status }),
     }
 }
 
@@ -255,9 +227,7 @@ pub(crate) fn stop_after_exec(pid: i32) -> io::Result<Result<Regs, ExitStatus>> 
         ptrace::cont(pid, signal)?;
         match ptrace::wait(pid, false)? {
             Some(Event::Stop) => {
-                return Ok(Ok(Regs {
-                    raw: ptrace::get_regs(pid)?,
-                }));
+                return Ok(Ok(Regs { raw: ptrace::get_regs(pid)? }));
             }
             Some(Event::Exited(status)) => return Ok(Err(status)),
             Some(Event::Signal(s)) => signal = s,
@@ -273,10 +243,7 @@ fn exec_error(path: &Path, errno: i32) -> SpawnError {
         libc::ENOENT => SpawnError::NotFound { command: path },
         libc::EACCES | libc::EPERM => SpawnError::NotExecutable { path },
         libc::ENOEXEC | libc::ELIBBAD | libc::EINVAL => SpawnError::Format { path },
-        _ => SpawnError::Io {
-            path,
-            source: io::Error::from_raw_os_error(errno),
-        },
+        _ => SpawnError::Io { path, source: io::Error::from_raw_os_error(errno) },
     }
 }
 
@@ -289,33 +256,23 @@ fn look_up(name: &OsStr) -> Result<PathBuf, SpawnError> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let mut refused = None;
     for dir in std::env::split_paths(&path) {
-        let dir = if dir.as_os_str().is_empty() {
-            PathBuf::from(".")
-        } else {
-            dir
-        };
+        let dir = if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir };
         match check(&dir.join(name)) {
             Ok(found) => return Ok(found),
             Err(e @ SpawnError::NotExecutable { .. }) => refused = refused.or(Some(e)),
             Err(_) => {}
         }
     }
-    Err(refused.unwrap_or_else(|| SpawnError::NotFound {
-        command: name.into(),
-    }))
+    Err(refused.unwrap_or_else(|| SpawnError::NotFound { command: name.into() }))
 }
 
 fn check(path: &Path) -> Result<PathBuf, SpawnError> {
     let path = path.to_owned();
     match fs::metadata(&path) {
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-            Err(SpawnError::NotExecutable { path })
-        }
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(SpawnError::NotExecutable { path }),
         Err(_) => Err(SpawnError::NotFound { command: path }),
         Ok(m) if m.is_dir() => Err(SpawnError::IsDirectory { path }),
-        Ok(m) if !m.is_file() || m.permissions().mode() & 0o111 == 0 => {
-            Err(SpawnError::NotExecutable { path })
-        }
+        Ok(m) if !m.is_file() || m.permissions().mode() & 0o111 == 0 => Err(SpawnError::NotExecutable { path }),
         Ok(_) => Ok(path),
     }
 }
@@ -341,14 +298,8 @@ impl Image {
             name.push(value);
             CString::new(name.into_vec()).map_err(|_| SpawnError::ZeroByte)
         };
-        let args = argv
-            .iter()
-            .map(|a| c(a.as_bytes()))
-            .collect::<Result<Vec<_>, _>>()?;
-        let vars = env
-            .into_iter()
-            .map(variable)
-            .collect::<Result<Vec<_>, _>>()?;
+        let args = argv.iter().map(|a| c(a.as_bytes())).collect::<Result<Vec<_>, _>>()?;
+        let vars = env.into_iter().map(variable).collect::<Result<Vec<_>, _>>()?;
         Ok(Image {
             path: c(path.as_os_str().as_bytes())?,
             argv: pointers(&args),
@@ -364,13 +315,7 @@ impl Image {
             // Else this process itself would keep the socket open if the controller dies.
             libc::close(ours);
             // What we may ignore or block must not reach the program. Handlers are reset by the kernel.
-            for signal in [
-                libc::SIGINT,
-                libc::SIGQUIT,
-                libc::SIGTERM,
-                libc::SIGPIPE,
-                libc::SIGCHLD,
-            ] {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGPIPE, libc::SIGCHLD] {
                 libc::signal(signal, libc::SIG_DFL);
             }
             let mut none = std::mem::zeroed::<libc::sigset_t>();
@@ -388,11 +333,7 @@ impl Image {
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
-    strings
-        .iter()
-        .map(|s| s.as_ptr())
-        .chain([std::ptr::null()])
-        .collect()
+    strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
 #[cfg(test)]
@@ -405,14 +346,8 @@ mod tests {
 
     #[test]
     fn a_command_that_is_not_there_is_named() {
-        assert_eq!(
-            error("no-such-cmd"),
-            "no-such-cmd: command not found; check the name and PATH"
-        );
-        assert_eq!(
-            error("/no/such"),
-            "/no/such: command not found; check the name and PATH"
-        );
+        assert_eq!(error("no-such-cmd"), "no-such-cmd: command not found; check the name and PATH");
+        assert_eq!(error("/no/such"), "/no/such: command not found; check the name and PATH");
         assert_eq!(error("/tmp"), "/tmp: is a directory; name a program");
         assert!(error("/etc/passwd").starts_with("/etc/passwd: not executable"));
         assert!(look_up(OsStr::new("sh")).unwrap().is_absolute());

@@ -106,9 +106,7 @@ impl Spawned {
             signal = 0;
             match ptrace::wait(pid, false).map_err(io("wait for"))? {
                 Some(Event::Syscall) => {
-                    let regs = Regs {
-                        raw: ptrace::get_regs(pid).map_err(io("read the registers of"))?,
-                    };
+                    let regs = Regs { raw: ptrace::get_regs(pid).map_err(io("read the registers of"))? };
                     if !ptrace::at_entry(pid).map_err(io("inspect"))? {
                         continue;
                     }
@@ -159,11 +157,7 @@ impl Spawned {
 
     fn executed(&mut self) -> Result<StartupEvent, StartupError> {
         let pid = self.process.pid();
-        let regs = stop_after_exec(pid).map_err(|source| StartupError::Io {
-            what: "stop",
-            pid,
-            source,
-        })?;
+        let regs = stop_after_exec(pid).map_err(|source| StartupError::Io { what: "stop", pid, source })?;
         self.stopped.forget_threads();
         match regs {
             Err(status) => Ok(StartupEvent::Exited(status)),
@@ -180,14 +174,8 @@ impl Spawned {
     fn prepare(&mut self) -> Result<(), StartupError> {
         let pid = self.process.pid();
         self.startup.code = code_mappings(&self.process)?;
-        let regs = self
-            .stopped
-            .threads()
-            .first()
-            .map(|t| t.regs)
-            .ok_or(CallError::Exited { pid })?;
-        let (auxv, entry) =
-            find_entry(&self.process, regs.sp())?.ok_or(StartupError::NoEntry { pid })?;
+        let regs = self.stopped.threads().first().map(|t| t.regs).ok_or(CallError::Exited { pid })?;
+        let (auxv, entry) = find_entry(&self.process, regs.sp())?.ok_or(StartupError::NoEntry { pid })?;
         if regs.ip() == entry {
             // Static: nobody else runs before.
             self.startup.state = State::Entered;
@@ -206,9 +194,7 @@ impl Spawned {
     /// If this system call is the stub's: the registers at the entry point.
     fn entry_reached(&self, regs: &Regs) -> Result<Option<Regs>, MemoryError> {
         match self.startup.state {
-            State::Loading { stub, entry, .. }
-                if (0..ENTRY_STUB_LEN as i64).contains(&regs.raw_ip().since(stub)) =>
-            {
+            State::Loading { stub, entry, .. } if (0..ENTRY_STUB_LEN as i64).contains(&regs.raw_ip().since(stub)) => {
                 let saved = self.process.read_pod(regs.sp())?;
                 Ok(Some(regs.after_stub(saved, entry)))
             }
@@ -220,25 +206,16 @@ impl Spawned {
         if let State::Loading { stub, entry, auxv } = self.startup.state {
             self.startup.state = State::Entered;
             self.process.write(auxv, &entry.0.to_ne_bytes())?;
-            self.stopped
-                .call(libc::SYS_munmap, [stub.0, ENTRY_STUB_LEN, 0, 0, 0, 0])?;
+            self.stopped.call(libc::SYS_munmap, [stub.0, ENTRY_STUB_LEN, 0, 0, 0, 0])?;
+            self.stopped.end_calls()?;
         }
         Ok(())
     }
 }
 
 fn code_mappings(process: &Process) -> Result<Vec<Mapping>, StartupError> {
-    let io = |source| StartupError::Io {
-        what: "read the mappings of",
-        pid: process.pid(),
-        source,
-    };
-    Ok(process
-        .maps()
-        .map_err(io)?
-        .into_iter()
-        .filter(|m| m.exec)
-        .collect())
+    let io = |source| StartupError::Io { what: "read the mappings of", pid: process.pid(), source };
+    Ok(process.maps().map_err(io)?.into_iter().filter(|m| m.exec).collect())
 }
 
 /// The stack of a new program from `sp`: argc, argv…, 0, envp…, 0, then pairs of the auxiliary vector (System V ABI,

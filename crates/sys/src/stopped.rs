@@ -5,12 +5,16 @@ use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
 
-use crate::arch::Regs;
+use crate::arch::{Regs, on_frame};
 use crate::call::{CallError, Calls};
 use crate::memory::{MemoryError, Pod};
 use crate::process::Process;
 use crate::procfs;
 use crate::ptrace::{self, Event};
+
+/// Time for a thread to return through a frame, and how often it is given.
+const RETURN_TIME: Duration = Duration::from_micros(100);
+const RETURN_TRIES: u32 = 50;
 
 /// Why a process could not be stopped, or the state of a thread could not be read or set. The process runs on.
 #[derive(Debug, thiserror::Error)]
@@ -40,9 +44,7 @@ pub enum StopError {
         timeout: Duration,
     },
     /// Someone else traces the process, or a security module forbids it.
-    #[error(
-        "not permitted to trace thread {tid} of process {pid}: {source}; end any debugger of it, or run as root"
-    )]
+    #[error("not permitted to trace thread {tid} of process {pid}: {source}; end any debugger of it, or run as root")]
     Denied {
         /// Process id.
         pid: i32,
@@ -99,29 +101,16 @@ impl Stopped {
         // With filters suspended a remote call cannot hit one; if we may not do that, calls look for a free thread.
         let mut calls = Calls::default();
         calls.seccomp_suspended = true;
-        let mut stopped = Stopped {
-            process,
-            threads: Vec::new(),
-            timeout,
-            calls,
-        };
+        let mut stopped = Stopped { process, threads: Vec::new(), timeout, calls };
         stopped.catch_threads()?;
         Ok(stopped)
     }
 
     /// Takes over a process whose only thread is traced and in an [`Event::Stop`].
     pub(crate) fn adopt(process: Process, regs: Regs) -> Stopped {
-        let threads = vec![Thread {
-            tid: process.pid(),
-            regs,
-        }];
+        let threads = vec![Thread { tid: process.pid(), regs }];
         let timeout = Duration::from_secs(2);
-        Stopped {
-            process,
-            threads,
-            timeout,
-            calls: Calls::default(),
-        }
+        Stopped { process, threads, timeout, calls: Calls::default() }
     }
 
     /// Stops the threads that are not yet, until no pass over the list finds a new one: a thread that stands cannot
@@ -129,10 +118,7 @@ impl Stopped {
     pub(crate) fn catch_threads(&mut self) -> Result<(), StopError> {
         let pid = self.process.pid();
         loop {
-            let tids = self
-                .process
-                .threads()
-                .map_err(|_| StopError::Exited { pid })?;
+            let tids = self.process.threads().map_err(|_| StopError::Exited { pid })?;
             let mut new = Vec::new();
             for tid in tids {
                 let known = self.threads.iter().any(|t| t.tid == tid);
@@ -155,11 +141,7 @@ impl Stopped {
                 }
             }
         }
-        if self.threads.is_empty() {
-            Err(StopError::Exited { pid })
-        } else {
-            Ok(())
-        }
+        if self.threads.is_empty() { Err(StopError::Exited { pid }) } else { Ok(()) }
     }
 
     /// Starts the stop of a thread. `false`: it is gone or going.
@@ -171,11 +153,7 @@ impl Stopped {
             stuck.retain(|t| *t != tid);
             stuck.len() != before
         };
-        let seized = if was_stuck {
-            Ok(())
-        } else {
-            self.seize_with_options(tid)
-        };
+        let seized = if was_stuck { Ok(()) } else { self.seize_with_options(tid) };
         match seized.and_then(|()| ptrace::interrupt(tid)) {
             Ok(()) => Ok(true),
             Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(false),
@@ -189,8 +167,7 @@ impl Stopped {
         if self.calls.seccomp_suspended {
             let result = ptrace::seize(tid, ptrace::OPTIONS | ptrace::SUSPEND_SECCOMP);
             // Without the privilege, or without support in the kernel.
-            if !matches!(&result, Err(e) if matches!(e.raw_os_error(), Some(libc::EPERM | libc::EINVAL)))
-            {
+            if !matches!(&result, Err(e) if matches!(e.raw_os_error(), Some(libc::EPERM | libc::EINVAL))) {
                 return result;
             }
             ptrace::seize(tid, ptrace::OPTIONS)?;
@@ -204,35 +181,28 @@ impl Stopped {
     /// is, and the thread then stops at the first instruction of the handler.
     fn await_stop(&mut self, tid: i32, deadline: Instant) -> Result<(), StopError> {
         let pid = self.process.pid();
-        let io = |what, source| StopError::Io {
-            what,
-            pid,
-            tid,
-            source,
-        };
+        let io = |what, source| StopError::Io { what, pid, tid, source };
         let timeout = self.timeout;
+        let mut leftover = RETURN_TRIES;
         loop {
-            let event =
-                wait_until(tid, deadline, || self.reap_killed()).map_err(|e| io("wait for", e))?;
+            let event = wait_until(tid, deadline, || self.reap_killed()).map_err(|e| io("wait for", e))?;
             let resumed = match event {
                 None => {
                     let state = procfs::thread_state(pid, tid).unwrap_or('?');
                     let comm = procfs::comm(tid).unwrap_or_default();
-                    return Err(StopError::Timeout {
-                        pid,
-                        tid,
-                        comm,
-                        state,
-                        meaning: state_meaning(state),
-                        timeout,
-                    });
+                    return Err(StopError::Timeout { pid, tid, comm, state, meaning: state_meaning(state), timeout });
                 }
                 Some(Event::Stop) => match ptrace::get_regs(tid) {
+                    // A controller has died, and the thread is on its way back: let it go on until it is there.
+                    Ok(raw) if leftover > 0 && on_frame(&self.process, &Regs { raw }) => {
+                        leftover -= 1;
+                        ptrace::cont(tid, 0).and_then(|()| {
+                            std::thread::sleep(RETURN_TIME);
+                            ptrace::interrupt(tid)
+                        })
+                    }
                     Ok(raw) => {
-                        self.threads.push(Thread {
-                            tid,
-                            regs: Regs { raw },
-                        });
+                        self.threads.push(Thread { tid, regs: Regs { raw } });
                         return Ok(());
                     }
                     Err(e) => Err(e),
@@ -253,25 +223,17 @@ impl Stopped {
     /// Forgets threads that were killed while they stood, and takes their zombies away: an `execve` in another
     /// thread waits for that.
     fn reap_killed(&mut self) {
-        self.threads.retain(|t| {
-            !matches!(
-                ptrace::wait(t.tid, true),
-                Ok(Some(Event::Exited(_))) | Err(_)
-            )
-        });
+        self.threads.retain(|t| !matches!(ptrace::wait(t.tid, true), Ok(Some(Event::Exited(_))) | Err(_)));
     }
 
     fn release_stuck(&self) {
         // Those that have stopped by now can go; the others stay seized until the process is dropped.
-        self.process
-            .stuck()
-            .borrow_mut()
-            .retain(|tid| match ptrace::wait(*tid, true) {
-                Ok(None) => true,
-                Ok(Some(Event::Signal(signal))) => ptrace::detach(*tid, signal).is_err(),
-                Ok(Some(_)) => ptrace::detach(*tid, 0).is_err(),
-                Err(_) => false,
-            });
+        self.process.stuck().borrow_mut().retain(|tid| match ptrace::wait(*tid, true) {
+            Ok(None) => true,
+            Ok(Some(Event::Signal(signal))) => ptrace::detach(*tid, signal).is_err(),
+            Ok(Some(_)) => ptrace::detach(*tid, 0).is_err(),
+            Err(_) => false,
+        });
     }
 
     /// The process.
@@ -292,24 +254,14 @@ impl Stopped {
         let pid = self.process.pid();
         if self.calls.thread() == Some(tid) {
             // Its registers are ours at the moment.
-            self.end_calls()
-                .map_err(|_| StopError::NoThread { pid, tid })?;
+            self.end_calls().map_err(|_| StopError::NoThread { pid, tid })?;
         }
-        let thread = self
-            .threads
-            .iter_mut()
-            .find(|t| t.tid == tid)
-            .ok_or(StopError::NoThread { pid, tid })?;
+        let thread = self.threads.iter_mut().find(|t| t.tid == tid).ok_or(StopError::NoThread { pid, tid })?;
         let mut regs = thread.regs;
         regs.set_ip(at);
         ptrace::set_regs(tid, &regs.raw).map_err(|source| match source.raw_os_error() {
             Some(libc::ESRCH) => StopError::NoThread { pid, tid },
-            _ => StopError::Io {
-                what: "set the registers of",
-                pid,
-                tid,
-                source,
-            },
+            _ => StopError::Io { what: "set the registers of", pid, tid, source },
         })?;
         thread.regs = regs;
         Ok(())
@@ -334,8 +286,7 @@ impl Stopped {
     /// happens, the thread that is used for it ends up as it was. Several calls in a row are cheaper than one each
     /// time.
     pub fn call(&mut self, nr: i64, args: [u64; 6]) -> Result<u64, CallError> {
-        self.calls
-            .call(&self.process, &mut self.threads, nr as u64, args)
+        self.calls.call(&self.process, &mut self.threads, nr as u64, args)
     }
 
     /// From now on frames of remote calls lie in this range of readable and writable memory of the target instead of
@@ -360,7 +311,9 @@ impl Stopped {
     fn let_go(&mut self) -> Result<(), CallError> {
         let ended = self.end_calls();
         for thread in self.threads.drain(..) {
-            release(thread.tid);
+            if !release(thread.tid) {
+                self.process.stuck().borrow_mut().push(thread.tid);
+            }
         }
         ended
     }
@@ -397,10 +350,25 @@ impl Drop for Stopped {
     }
 }
 
-/// Lets a stopped thread go; takes it away if it was killed.
-fn release(tid: i32) {
-    if ptrace::detach(tid, 0).is_err() {
-        let _ = ptrace::wait(tid, true);
+/// Lets a stopped thread go. If it was killed instead it is waited for and taken away, as a traced zombie would keep
+/// its whole process from ending. `false`: it neither stands nor dies.
+fn release(tid: i32) -> bool {
+    const DYING: Duration = Duration::from_secs(1);
+    if ptrace::detach(tid, 0).is_ok() {
+        return true;
+    }
+    let deadline = Instant::now() + DYING;
+    loop {
+        match wait_until(tid, deadline, || {}) {
+            Ok(Some(Event::Exited(_))) | Err(_) => return true,
+            Ok(None) => return false,
+            // A last stop on its way out.
+            Ok(Some(_)) => {
+                if ptrace::detach(tid, 0).is_ok() || Instant::now() >= deadline {
+                    return true;
+                }
+            }
+        }
     }
 }
 
@@ -408,11 +376,7 @@ fn release(tid: i32) {
 ///
 /// There is no wait with a timeout, and a handler for a timer would be the program's, not ours: so look, let others
 /// run, and look again at growing distances.
-pub(crate) fn wait_until(
-    tid: i32,
-    deadline: Instant,
-    mut meanwhile: impl FnMut(),
-) -> io::Result<Option<Event>> {
+pub(crate) fn wait_until(tid: i32, deadline: Instant, mut meanwhile: impl FnMut()) -> io::Result<Option<Event>> {
     const YIELDS: u32 = 50;
     const LONGEST: Duration = Duration::from_millis(2);
     let mut pause = Duration::from_micros(20);

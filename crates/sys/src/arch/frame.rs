@@ -21,6 +21,7 @@ use std::arch::x86_64::__cpuid_count;
 use sidestep_isa::Va;
 
 use super::x86_64::{Gadgets, Regs};
+use crate::process::Process;
 
 /// Offset of the FP state.
 const FPSTATE: usize = 512;
@@ -32,6 +33,11 @@ const XSTATE_BV: usize = 512;
 const FP_XSTATE_MAGIC1: u32 = 0x4650_5853;
 const FP_XSTATE_MAGIC2: u32 = 0x4650_5845;
 const MAGIC2_LEN: usize = 4;
+/// UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS
+const UC_FLAGS: u64 = 7;
+/// `uc_stack.ss_flags` and the padding behind it. There is no such mode, so the kernel leaves the alternate stack as
+/// it is (it ignores the error); and no other frame has this word.
+const SS_FLAGS: u64 = 0x5349_4445_7fff_fff0;
 /// AMX tiles: part of the frame only if the thread has used them, as they need a permission.
 const AMX: u64 = 1 << 17 | 1 << 18;
 
@@ -48,10 +54,6 @@ impl Frame {
     /// A frame at `at` that restores `regs` (settled by [`Regs::settled`]), the FP state (as `PTRACE_GETREGSET
     /// NT_X86_XSTATE` gives it) and the signal mask. The alternate signal stack stays as it is.
     pub fn new(at: Va, regs: &Regs, xstate: &[u8], mask: u64, gadgets: Gadgets) -> Frame {
-        /// UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS
-        const UC_FLAGS: u64 = 7;
-        /// No such mode: the kernel ignores that it cannot set this alternate stack.
-        const BAD_SS_FLAGS: u64 = 0x7fff_fff0;
         let r = &regs.raw;
         let selectors = r.cs & 0xffff | (r.ss & 0xffff) << 48;
         let words = [
@@ -60,7 +62,7 @@ impl Frame {
             UC_FLAGS,
             0,
             0,
-            BAD_SS_FLAGS,
+            SS_FLAGS,
             0,
             // sigcontext
             r.r8,
@@ -105,6 +107,15 @@ impl Frame {
     }
 }
 
+/// Is a thread with these registers about to return through a frame of ours, which a controller that died has left?
+pub fn on_frame(process: &Process, regs: &Regs) -> bool {
+    // The return address is popped between the remote call and rt_sigreturn.
+    [0, -8].iter().any(|d| {
+        let words: Result<[u64; 6], _> = process.read_pod(regs.sp().offset(*d));
+        matches!(words, Ok([_, UC_FLAGS, 0, 0, SS_FLAGS, 0]))
+    })
+}
+
 /// The FP state with the words that make the kernel take all of it.
 fn fpstate(xstate: &[u8]) -> Vec<u8> {
     let (features, size) = features(xstate);
@@ -133,10 +144,7 @@ fn features(xstate: &[u8]) -> (u64, usize) {
     let enabled = word(SW_BYTES);
     let used = word(XSTATE_BV);
     let features = enabled & !AMX | used;
-    let size = (2..63)
-        .filter(|i| features >> i & 1 == 1)
-        .map(feature_end)
-        .fold(XSAVE_MIN, usize::max);
+    let size = (2..63).filter(|i| features >> i & 1 == 1).map(feature_end).fold(XSAVE_MIN, usize::max);
     (features, size.min(xstate.len().max(XSAVE_MIN)))
 }
 
@@ -187,10 +195,7 @@ mod tests {
             fs: 0,
             gs: 0,
         };
-        let gadgets = Gadgets {
-            syscall_ret: Va(1),
-            sigreturn: Va(2),
-        };
+        let gadgets = Gadgets { syscall_ret: Va(1), sigreturn: Va(2) };
         let frame = Frame::new(Va(0x10000), &Regs { raw }, &[0; 832], 0xabcd, gadgets).0;
         let word = |at: usize| u64::from_le_bytes(frame[at..at + 8].try_into().unwrap());
         let reg = |n: i32| word(regs + 8 * n as usize);
@@ -202,14 +207,10 @@ mod tests {
         assert_eq!(reg(libc::REG_RSP), 108);
         assert_eq!(reg(libc::REG_RIP), 107);
         assert_eq!(reg(libc::REG_CSGSFS), 0x002b_0000_0000_0033);
-        let fpregs = std::mem::offset_of!(libc::ucontext_t, uc_mcontext)
-            + std::mem::offset_of!(libc::mcontext_t, fpregs)
-            + uc;
+        let fpregs =
+            std::mem::offset_of!(libc::ucontext_t, uc_mcontext) + std::mem::offset_of!(libc::mcontext_t, fpregs) + uc;
         assert_eq!(word(fpregs), 0x10000 + FPSTATE as u64);
-        assert_eq!(
-            word(std::mem::offset_of!(libc::ucontext_t, uc_sigmask) + uc),
-            0xabcd
-        );
+        assert_eq!(word(std::mem::offset_of!(libc::ucontext_t, uc_sigmask) + uc), 0xabcd);
         assert_eq!(frame[frame.len() - 4..], FP_XSTATE_MAGIC2.to_le_bytes());
     }
 }

@@ -1,0 +1,124 @@
+//! Remote system calls.
+
+use sidestep_isa::{Len, Va};
+use sidestep_sys::{CallError, Process, SharedMap};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::target::{Build, Target};
+
+const RW: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+const RX: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+const ANON: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+
+/// Maps, uses and unmaps memory in the target, and shares some with it.
+fn maps_and_unmaps(target: &Target) {
+    let process = Process::open(target.pid()).unwrap();
+    let before = process.maps_text().unwrap();
+    for _ in 0..5 {
+        let mut stopped = process.stop().unwrap();
+        let data = Va(stopped.call(libc::SYS_mmap, [0, 8192, RW, ANON, u64::MAX, 0]).unwrap());
+        let code = Va(stopped.call(libc::SYS_mmap, [0, 4096, RX, ANON, u64::MAX, 0]).unwrap());
+        stopped.write(code, b"\xc3text").unwrap();
+        stopped.write(data, b"memory\0").unwrap();
+        assert_eq!(stopped.read_pod::<[u8; 5]>(code).unwrap(), *b"\xc3text");
+
+        // Frames elsewhere from now on, and a descriptor made with a name out of the target's own memory.
+        stopped.use_scratch(data.plus(Len(0)), Len(8192)).unwrap();
+        let fd = stopped.call(libc::SYS_memfd_create, [data.0, 0, 0, 0, 0, 0]).unwrap();
+        stopped.call(libc::SYS_ftruncate, [fd, 4096, 0, 0, 0, 0]).unwrap();
+        let args = [0, 4096, RW, libc::MAP_SHARED as u64, fd, 0];
+        let shared = Va(stopped.call(libc::SYS_mmap, args).unwrap());
+        let ours = SharedMap::from_target_fd(target.pid(), fd as i32).unwrap();
+        stopped.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]).unwrap();
+        ours.get::<AtomicU32>(12).unwrap().store(0x1234_5678, Ordering::Relaxed);
+        assert_eq!(stopped.read_pod::<u32>(shared.plus(Len(12))).unwrap(), 0x1234_5678);
+
+        let bad = stopped.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+        assert!(matches!(bad, Err(CallError::Errno { errno: libc::EBADF, .. })), "{bad:?}");
+        stopped.resume().unwrap();
+
+        let mut stopped = process.stop().unwrap();
+        for (at, len) in [(data, 8192), (code, 4096), (shared, 4096)] {
+            stopped.call(libc::SYS_munmap, [at.0, len, 0, 0, 0, 0]).unwrap();
+        }
+        stopped.resume().unwrap();
+    }
+    // The heap and thread stacks of a running program may change; its code may not.
+    let code = |text: &[u8]| sidestep_sys::parse_maps(text).into_iter().filter(|m| m.exec).collect::<Vec<_>>();
+    assert_eq!(code(&before), code(&process.maps_text().unwrap()));
+}
+
+#[test]
+fn a_dynamic_program_maps_memory_for_us() {
+    let target = Target::start(Build::Worker, &["mixed"]);
+    maps_and_unmaps(&target);
+    target.finish_well();
+}
+
+#[test]
+fn a_static_program_maps_memory_for_us() {
+    let target = Target::start(Build::Static, &["mixed"]);
+    maps_and_unmaps(&target);
+    target.finish_well();
+}
+
+#[test]
+fn a_musl_program_maps_memory_for_us() {
+    let target = Target::start(Build::Musl, &["mixed"]);
+    maps_and_unmaps(&target);
+    target.finish_well();
+}
+
+#[test]
+fn a_go_program_maps_memory_for_us() {
+    let target = Target::start(Build::Go, &[]);
+    maps_and_unmaps(&target);
+    target.finish_well();
+}
+
+#[test]
+fn a_program_without_any_library_maps_memory_for_us() {
+    let target = Target::start(Build::Tiny, &[]);
+    let process = Process::open(target.pid()).unwrap();
+    let vdso = process.maps().unwrap().into_iter().find(|m| m.name == "[vdso]").unwrap();
+    let mut before = vec![0; (vdso.end.0 - vdso.start.0) as usize];
+    process.read(vdso.start, &mut before).unwrap();
+    maps_and_unmaps(&target);
+    let mut after = vec![1; before.len()];
+    process.read(vdso.start, &mut after).unwrap();
+    assert_eq!(before, after, "our own gadgets are gone again");
+    assert_eq!(target.finish(), (String::new(), Some(0)));
+}
+
+#[test]
+fn all_registers_survive_calls() {
+    let target = Target::start(Build::Worker, &["vectors", "2"]);
+    let process = Process::open(target.pid()).unwrap();
+    for _ in 0..100 {
+        let mut stopped = process.stop().unwrap();
+        for _ in 0..3 {
+            stopped.call(libc::SYS_getpid, [0; 6]).unwrap();
+        }
+        stopped.resume().unwrap();
+    }
+    target.finish_well();
+}
+
+#[test]
+fn the_stack_is_as_it_was_after_calls() {
+    let target = Target::start(Build::Worker, &["blocked", "4"]);
+    let process = Process::open(target.pid()).unwrap();
+    let stack = process.maps().unwrap().into_iter().find(|m| m.name == "[stack]").unwrap();
+    let image = || {
+        let mut bytes = vec![0; (stack.end.0 - stack.start.0) as usize];
+        process.read(stack.start, &mut bytes).unwrap();
+        bytes
+    };
+    let before = image();
+    let mut stopped = process.stop().unwrap();
+    stopped.call(libc::SYS_getpid, [0; 6]).unwrap();
+    assert!(before != image(), "the frame lies on the stack");
+    stopped.resume().unwrap();
+    assert!(before == image());
+    target.finish_well();
+}

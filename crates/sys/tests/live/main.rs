@@ -1,0 +1,8 @@
+//! Live processes: everything here stops, calls into and starts real programs. Needs ptrace, cc, and for some tests
+//! musl-gcc and go.
+
+mod call;
+mod death;
+mod spawn;
+mod stop;
+mod target;

@@ -1,0 +1,208 @@
+//! Stopping and resuming.
+
+use std::time::{Duration, Instant};
+
+use sidestep_sys::{OpenError, Process, StopError};
+
+use crate::target::{Build, Target, kill};
+
+#[test]
+fn sixty_four_threads_stop_and_go_on_a_hundred_times() {
+    let target = Target::start(Build::Worker, &["sums", "64"]);
+    let process = Process::open(target.pid()).unwrap();
+    for _ in 0..100 {
+        let stopped = process.stop().unwrap();
+        assert_eq!(stopped.threads().len(), 65);
+        let mut tids: Vec<i32> = stopped.threads().iter().map(|t| t.tid).collect();
+        tids.sort_unstable();
+        assert_eq!(tids, process.threads().unwrap());
+        let maps = process.maps().unwrap();
+        for thread in stopped.threads() {
+            assert!(maps.iter().any(|m| m.exec && m.contains(thread.regs.ip())));
+            assert!(maps.iter().any(|m| m.write && m.contains(thread.regs.sp())));
+        }
+        stopped.resume().unwrap();
+    }
+    target.finish_well();
+}
+
+/// A system call with a timeout continues for the rest of it.
+fn keeps_its_time(kind: &str) {
+    let target = Target::start(Build::Worker, &[kind]);
+    let process = Process::open(target.pid()).unwrap();
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(1500) {
+        target.await_state('S');
+        let mut stopped = process.stop().unwrap();
+        assert!(stopped.threads()[0].regs.restarts());
+        let code: [u8; 2] = process.read_pod(stopped.threads()[0].regs.ip()).unwrap();
+        assert_eq!(code, [0x0f, 0x05], "a restarting call stands at its syscall instruction");
+        assert_eq!(stopped.call(libc::SYS_getppid, [0; 6]).unwrap(), u64::from(std::process::id()));
+        drop(stopped);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let (text, code) = target.finish();
+    assert_eq!(code, Some(0));
+    let (result, time) = text.trim().split_once(" after ").unwrap();
+    assert_eq!(result, "returned 0");
+    let ms: u64 = time.strip_suffix(" ms").unwrap().parse().unwrap();
+    // Begun anew after the last stop it would take 3.5 s.
+    assert!((2000..3000).contains(&ms), "{text}");
+}
+
+#[test]
+fn nanosleep_sleeps_its_rest() {
+    keeps_its_time("nanosleep");
+}
+
+#[test]
+fn a_futex_wait_with_a_timeout_waits_its_rest() {
+    keeps_its_time("futex");
+}
+
+#[test]
+fn poll_waits_its_rest() {
+    keeps_its_time("poll");
+}
+
+#[test]
+fn epoll_wait_gets_its_event() {
+    let target = Target::start(Build::Worker, &["epoll"]);
+    let process = Process::open(target.pid()).unwrap();
+    for _ in 0..20 {
+        process.stop().unwrap().call(libc::SYS_getpid, [0; 6]).unwrap();
+    }
+    assert_eq!(target.finish(), ("epoll 1\n".to_owned(), Some(0)));
+}
+
+#[test]
+fn sigsuspend_keeps_its_mask_and_returns_only_for_a_signal() {
+    let target = Target::start(Build::Worker, &["sigsuspend"]);
+    let process = Process::open(target.pid()).unwrap();
+    for _ in 0..20 {
+        target.await_state('S');
+        process.stop().unwrap().call(libc::SYS_getpid, [0; 6]).unwrap();
+    }
+    let stopped = process.stop().unwrap();
+    kill(target.pid(), "USR1");
+    drop(stopped);
+    assert_eq!(target.finish(), ("-1 1 1 mask 11\n".to_owned(), Some(0)));
+}
+
+#[test]
+fn a_suspended_process_stays_suspended() {
+    let target = Target::start(Build::Worker, &["sums", "3"]);
+    let process = Process::open(target.pid()).unwrap();
+    kill(target.pid(), "STOP");
+    target.await_state('T');
+    let mut stopped = process.stop().unwrap();
+    assert_eq!(stopped.call(libc::SYS_getpid, [0; 6]).unwrap(), target.pid() as u64);
+    stopped.resume().unwrap();
+    target.await_state('T');
+    let stopped = process.stop().unwrap();
+    kill(target.pid(), "CONT");
+    stopped.resume().unwrap();
+    target.finish_well();
+}
+
+#[test]
+fn a_process_suspended_while_it_works_for_us_is_suspended_afterwards() {
+    let target = Target::start(Build::Worker, &["sums", "3"]);
+    let process = Process::open(target.pid()).unwrap();
+    let mut stopped = process.stop().unwrap();
+    stopped.call(libc::SYS_getpid, [0; 6]).unwrap();
+    kill(target.pid(), "STOP");
+    stopped.call(libc::SYS_getpid, [0; 6]).unwrap();
+    stopped.resume().unwrap();
+    target.await_state('T');
+    kill(target.pid(), "CONT");
+    target.finish_well();
+}
+
+#[test]
+fn no_signal_of_a_storm_is_lost() {
+    let target = Target::start(Build::Worker, &["signals"]);
+    let pid = target.pid();
+    let process = Process::open(pid).unwrap();
+    let sender = std::thread::spawn(move || {
+        let mut sent = 0;
+        while sent < 3000 {
+            let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(1) };
+            #[allow(unsafe_code)]
+            // SAFETY: no memory is involved.
+            if unsafe { libc::sigqueue(pid, libc::SIGRTMIN(), value) } == 0 {
+                sent += 1;
+            } else {
+                // The queue is full.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if sent % 50 == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    let mut stops = 0;
+    while !sender.is_finished() || stops < 50 {
+        let mut stopped = process.stop().unwrap();
+        stopped.call(libc::SYS_getpid, [0; 6]).unwrap();
+        stopped.resume().unwrap();
+        stops += 1;
+    }
+    sender.join().unwrap();
+    assert_eq!(target.finish(), ("bad 0 queued 3000 ticked 1\n".to_owned(), Some(0)));
+}
+
+#[test]
+fn a_thread_moved_elsewhere_goes_on_there() {
+    // The program's own exit_group call, made by hand: the tiny program's code is known.
+    let target = Target::start(Build::Tiny, &[]);
+    let process = Process::open(target.pid()).unwrap();
+    target.await_state('S');
+    let mut stopped = process.stop().unwrap();
+    let thread = stopped.threads()[0].clone();
+    // From the `syscall` of read to that of write (the first in the text); it restarts as read(0, …) all the same.
+    let text = process.maps().unwrap().iter().find(|m| m.exec).unwrap().start;
+    let mut code = [0; 64];
+    stopped.read(text, &mut code).unwrap();
+    let first = code.windows(2).position(|w| w == [0x0f, 0x05]).unwrap();
+    let to = text.offset(first as i64);
+    assert_ne!(thread.regs.ip(), to);
+    stopped.call(libc::SYS_getpid, [0; 6]).unwrap();
+    stopped.set_ip(thread.tid, to).unwrap();
+    assert_eq!(stopped.threads()[0].regs.ip(), to);
+    stopped.resume().unwrap();
+    target.await_state('S');
+    let stopped = process.stop().unwrap();
+    assert_eq!(stopped.threads()[0].regs.ip(), to);
+    stopped.resume().unwrap();
+    assert_eq!(target.finish(), (String::new(), Some(0)));
+}
+
+#[test]
+fn a_process_that_dies_is_reported() {
+    let target = Target::start(Build::Worker, &["sums", "2"]);
+    let process = Process::open(target.pid()).unwrap();
+    let mut stopped = process.stop().unwrap();
+    kill(target.pid(), "KILL");
+    assert!(stopped.call(libc::SYS_getpid, [0; 6]).is_err());
+    drop(stopped);
+    target.await_state('Z');
+    assert!(!process.is_alive());
+    assert!(process.is_replaced());
+    assert!(matches!(process.stop(), Err(StopError::Exited { .. })));
+    assert!(matches!(Process::open(target.pid()), Err(OpenError::Zombie { .. })));
+}
+
+#[test]
+fn processes_that_cannot_be_opened_are_named() {
+    let message = |pid| Process::open(pid).unwrap_err().to_string();
+    assert_eq!(message(0x3fff_fff0), "no process with pid 1073741808; list the running ones with ps -e");
+    assert_eq!(message(-1), "no process with pid -1; list the running ones with ps -e");
+    assert!(message(2).contains("is a kernel thread"), "{}", message(2));
+    let target = Target::start(Build::Worker, &["blocked", "1"]);
+    let process = Process::open(target.pid()).unwrap();
+    let thread = *process.threads().unwrap().last().unwrap();
+    assert!(message(thread).contains(&format!("is a thread of process {}", target.pid())));
+    assert_eq!(process.comm().unwrap(), "Worker");
+    assert!(process.exe().unwrap().ends_with("Worker"));
+}

@@ -1,0 +1,291 @@
+// A program that does one kind of work, chosen by its first argument, and prints what it got. It prints "ready"
+// first and ends when its standard input does.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile int stop;
+static volatile int bad;
+
+static void ready(void) {
+    puts("ready");
+    fflush(stdout);
+}
+
+static void until_eof(void) {
+    char c;
+    ssize_t n;
+    while ((n = read(0, &c, 1)) == 1) {
+    }
+    if (n != 0)
+        printf("read: %s\n", strerror(errno));
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static __attribute__((noinline)) uint64_t checksum(double *f) {
+    uint64_t x = 88172645463325252u;
+    double d = 1;
+    for (int i = 0; i < 20000; i++) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        d = d * 1.0000001 + (double)(x & 255);
+    }
+    *f = d;
+    return x;
+}
+
+static void *sums(void *arg) {
+    double f, g;
+    uint64_t x = checksum(&f);
+    while (!stop)
+        if (checksum(&g) != x || f != g)
+            bad = 1;
+    return arg;
+}
+
+static void *naps(void *arg) {
+    struct timespec t = {0, 3000000};
+    while (!stop) {
+        double begin = now();
+        if (nanosleep(&t, 0) != 0 || now() - begin < 0.003)
+            bad = 2;
+    }
+    return arg;
+}
+
+static int words[2];
+static void *waits(void *arg) {
+    // Two threads take turns: each waits for its word to change.
+    int me = (int)(intptr_t)arg;
+    for (uint64_t turn = 0; !stop; turn++) {
+        while (!stop && __atomic_load_n(&words[me], __ATOMIC_ACQUIRE) == 0) {
+            struct timespec t = {0, 50000000};
+            if (syscall(SYS_futex, &words[me], FUTEX_WAIT, 0, me ? &t : 0, 0, 0) != 0 && errno != EAGAIN &&
+                errno != ETIMEDOUT)
+                bad = 3;
+        }
+        __atomic_store_n(&words[me], 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&words[!me], 1, __ATOMIC_RELEASE);
+        syscall(SYS_futex, &words[!me], FUTEX_WAKE, 1, 0, 0, 0);
+    }
+    // The other may have handed over and wait for ever.
+    __atomic_store_n(&words[!me], 1, __ATOMIC_RELEASE);
+    syscall(SYS_futex, &words[!me], FUTEX_WAKE, 1, 0, 0, 0);
+    return arg;
+}
+
+static int ends[2];
+static void *reads(void *arg) {
+    char c, want = 0;
+    ssize_t n;
+    while ((n = read(ends[0], &c, 1)) == 1)
+        if (c != want++)
+            bad = 4;
+    if (n < 0)
+        bad = 5;
+    return arg;
+}
+
+static void *writes(void *arg) {
+    struct timespec t = {0, 1000000};
+    for (char c = 0; !stop; c++) {
+        if (write(ends[1], &c, 1) != 1)
+            bad = 6;
+        nanosleep(&t, 0);
+    }
+    close(ends[1]);
+    return arg;
+}
+
+static void *blocks(void *arg) {
+    int fds[2];
+    char c;
+    if (pipe(fds) != 0 || read(fds[0], &c, 1) != 0)
+        bad = 7;
+    return arg;
+}
+
+// Keeps values in all vector and most general registers and looks whether they stay.
+static void *vectors(void *arg) {
+#define SET(n) "vmovdqu " #n "*32(%[v]), %%ymm" #n "\n"
+#define CMP(n) "vpcmpeqd " #n "*32(%[v]), %%ymm" #n ", %%ymm" #n "\nvpmovmskb %%ymm" #n ", %%eax\ncmp $-1, %%eax\njne 2f\n"
+    static uint32_t v[128];
+    for (int i = 0; i < 128; i++)
+        v[i] = 0x9e3779b9u * (i + 1);
+    while (!stop) {
+        int ok = 0;
+        __asm__ volatile(
+            SET(0) SET(1) SET(2) SET(3) SET(4) SET(5) SET(6) SET(7)
+            SET(8) SET(9) SET(10) SET(11) SET(12) SET(13) SET(14) SET(15)
+            "mov $0x1111111111111111, %%r8\nmov $0x2222222222222222, %%r9\nmov $0x3333333333333333, %%r10\n"
+            "mov $0x4444444444444444, %%r11\nmov $0x7777777777777777, %%rdx\nstd\n"
+            "mov $400000, %%ecx\n"
+            "1: dec %%ecx\njnz 1b\n"
+            "pushf\npop %%rax\ncld\nand $0x400, %%eax\njz 2f\n"
+            "mov $0x1111111111111111, %%rax\ncmp %%rax, %%r8\njne 2f\n"
+            "mov $0x2222222222222222, %%rax\ncmp %%rax, %%r9\njne 2f\n"
+            "mov $0x3333333333333333, %%rax\ncmp %%rax, %%r10\njne 2f\n"
+            "mov $0x4444444444444444, %%rax\ncmp %%rax, %%r11\njne 2f\n"
+            "mov $0x7777777777777777, %%rax\ncmp %%rax, %%rdx\njne 2f\n"
+            CMP(0) CMP(1) CMP(2) CMP(3) CMP(4) CMP(5) CMP(6) CMP(7)
+            CMP(8) CMP(9) CMP(10) CMP(11) CMP(12) CMP(13) CMP(14) CMP(15)
+            "movl $1, %[ok]\n"
+            "2:\n"
+            : [ok] "+m"(ok)
+            : [v] "r"(v)
+            : "rax", "rcx", "rdx", "r8", "r9", "r10", "r11", "cc", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4",
+              "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+        if (!ok)
+            bad = 8;
+    }
+    return arg;
+}
+
+// Any thread may get them.
+static long queued, ticks;
+static void on_queued(int s, siginfo_t *i, void *u) {
+    (void)s, (void)u;
+    __atomic_fetch_add(&queued, i->si_value.sival_int, __ATOMIC_RELAXED);
+}
+static void on_tick(int s) {
+    (void)s;
+    __atomic_fetch_add(&ticks, 1, __ATOMIC_RELAXED);
+}
+
+static pthread_t start(void *(*f)(void *), intptr_t arg) {
+    pthread_t t;
+    if (pthread_create(&t, 0, f, (void *)arg) != 0)
+        abort();
+    return t;
+}
+
+int main(int argc, char **argv) {
+    const char *kind = argv[1];
+    int n = argc > 2 ? atoi(argv[2]) : 1;
+    pthread_t t[128];
+    int m = 0;
+    if (!strcmp(kind, "sums")) {
+        while (m < n)
+            t[m++] = start(sums, 0);
+    } else if (!strcmp(kind, "vectors")) {
+        while (m < n)
+            t[m++] = start(vectors, 0);
+    } else if (!strcmp(kind, "mixed")) {
+        if (pipe(ends) != 0)
+            return 1;
+        words[0] = 1;
+        t[m++] = start(sums, 0), t[m++] = start(naps, 0), t[m++] = start(waits, 0), t[m++] = start(waits, 1);
+        t[m++] = start(reads, 0), t[m++] = start(writes, 0);
+    } else if (!strcmp(kind, "blocked")) {
+        for (int i = 0; i < n; i++)
+            start(blocks, 0);
+    } else if (!strcmp(kind, "one-sum")) {
+        // A single thread that never makes a system call but at the end of each round.
+        double f, g;
+        uint64_t x = checksum(&f);
+        ready();
+        struct pollfd p = {0, POLLIN, 0};
+        do
+            for (int i = 0; i < 20; i++)
+                if (checksum(&g) != x || f != g)
+                    bad = 1;
+        while (poll(&p, 1, 0) == 0);
+        printf("bad %d\n", bad);
+        return 0;
+    } else if (!strcmp(kind, "one-nap")) {
+        ready();
+        struct pollfd p = {0, POLLIN, 0};
+
+        do {
+            struct timespec u = {0, 3000000};
+            double begin = now();
+            if (nanosleep(&u, 0) != 0 || now() - begin < 0.003)
+                bad = 2;
+        } while (poll(&p, 1, 0) == 0);
+        printf("bad %d\n", bad);
+        return 0;
+    } else if (!strcmp(kind, "nanosleep")) {
+        ready();
+        double begin = now();
+        struct timespec u = {2, 0};
+        int r = nanosleep(&u, 0);
+        printf("returned %d after %.0f ms\n", r, (now() - begin) * 1e3);
+        return 0;
+    } else if (!strcmp(kind, "futex")) {
+        ready();
+        double begin = now();
+        struct timespec u = {2, 0};
+        long r = syscall(SYS_futex, &words[0], FUTEX_WAIT, 0, &u, 0, 0);
+        printf("returned %d after %.0f ms\n", r == -1 && errno == ETIMEDOUT ? 0 : errno, (now() - begin) * 1e3);
+        return 0;
+    } else if (!strcmp(kind, "poll")) {
+        ready();
+        double begin = now();
+        int r = poll(0, 0, 2000);
+        printf("returned %d after %.0f ms\n", r, (now() - begin) * 1e3);
+        return 0;
+    } else if (!strcmp(kind, "epoll")) {
+        struct epoll_event e = {.events = EPOLLIN};
+        int fd = epoll_create1(0), r;
+        epoll_ctl(fd, EPOLL_CTL_ADD, 0, &e);
+        ready();
+        while ((r = epoll_wait(fd, &e, 1, -1)) < 0 && errno == EINTR) {
+        }
+        printf("epoll %d\n", r);
+        return 0;
+    } else if (!strcmp(kind, "sigsuspend")) {
+        sigset_t set, now_set, none;
+        sigemptyset(&set), sigaddset(&set, SIGUSR1), sigaddset(&set, SIGUSR2), sigemptyset(&none);
+        sigprocmask(SIG_BLOCK, &set, 0);
+        signal(SIGUSR1, on_tick);
+        ready();
+        int r = sigsuspend(&none), e = errno;
+        sigprocmask(SIG_SETMASK, 0, &now_set);
+        printf("%d %d %ld mask %d%d\n", r, e == EINTR, ticks, sigismember(&now_set, SIGUSR1),
+               sigismember(&now_set, SIGUSR2));
+        return 0;
+    } else if (!strcmp(kind, "signals")) {
+        struct sigaction a = {.sa_sigaction = on_queued, .sa_flags = SA_SIGINFO | SA_RESTART};
+        sigaction(SIGRTMIN, &a, 0);
+        struct sigaction b = {.sa_handler = on_tick, .sa_flags = SA_RESTART};
+        sigaction(SIGALRM, &b, 0);
+        struct itimerval it = {{0, 1000}, {0, 1000}};
+        setitimer(ITIMER_REAL, &it, 0);
+        t[m++] = start(sums, 0);
+    }
+    ready();
+    until_eof();
+    stop = 1;
+    for (int i = 0; i < m; i++)
+        pthread_join(t[i], 0);
+    printf("bad %d", bad);
+    if (!strcmp(kind, "signals")) {
+        // What is pending for a thread that has ended.
+        sigset_t set;
+        siginfo_t info;
+        struct timespec zero = {0, 0};
+        sigemptyset(&set), sigaddset(&set, SIGRTMIN);
+        sigprocmask(SIG_BLOCK, &set, 0);
+        while (sigtimedwait(&set, &info, &zero) > 0)
+            queued++;
+        printf(" queued %ld ticked %d", queued, ticks > 0);
+    }
+    puts("");
+    return 0;
+}
