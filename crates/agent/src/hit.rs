@@ -25,22 +25,18 @@ pub fn missed(agent: Agent, probe: u32) {
 pub fn hit(agent: Agent, thread: Thread, frame: &Frame, probe: u32) {
     let Some(desc) = agent.probe(probe) else { return };
     match desc.flow {
-        LATENCY => {
-            thread.count(agent, u64::from(desc.hits), 1);
-            watch(agent, thread, frame, probe);
+        LATENCY | RETURN => {
+            if desc.flow == LATENCY {
+                thread.count(agent, u64::from(desc.hits), 1);
+            }
+            // SAFETY: such probes are only put on function entries, where `rsp` points to the return address.
+            unsafe { shadow::push(agent, thread, frame.rsp, probe, agent.now()) }
         }
-        RETURN => watch(agent, thread, frame, probe),
         ENTRY => entered(agent, thread, desc, frame, probe),
         UNWIND => shadow::unwind(agent, thread),
         CAUGHT => shadow::caught(agent, thread, frame.rsp),
         _ => {}
     }
-}
-
-#[inline(always)]
-fn watch(agent: Agent, thread: Thread, frame: &Frame, probe: u32) {
-    // SAFETY: such probes are only put on function entries, where `rsp` points to the return address.
-    unsafe { shadow::push(agent, thread, frame.rsp, probe, agent.now()) }
 }
 
 #[inline(never)]
@@ -76,29 +72,17 @@ pub fn returned(agent: Agent, thread: Option<Thread>, frame: &Frame) -> u64 {
 #[inline(always)]
 fn finish(agent: Agent, thread: Thread, probe: u32, ticks: u64, frame: &Frame, now: u64) {
     let Some(desc) = agent.probe(probe) else { return };
-    match desc.flow {
-        LATENCY => {
-            if desc.hist != NO_HISTOGRAM {
-                let nanoseconds = agent.nanoseconds(ticks);
-                let first = u64::from(desc.hist);
-                thread.count(agent, first + Histogram::bucket(nanoseconds) as u64, 1);
-                thread.count(agent, first + Histogram::SUM as u64, nanoseconds);
-            }
-            if desc.record != 0 {
-                record_return(agent, thread, desc, frame, probe, now);
-            }
+    if desc.flow == LATENCY {
+        if desc.hist != NO_HISTOGRAM {
+            let nanoseconds = agent.nanoseconds(ticks);
+            let first = u64::from(desc.hist);
+            thread.count(agent, first + Histogram::bucket(nanoseconds) as u64, 1);
+            thread.count(agent, first + Histogram::SUM as u64, nanoseconds);
         }
-        RETURN => {
-            thread.count(agent, u64::from(desc.hits), 1);
-            if desc.record != 0 {
-                record_return(agent, thread, desc, frame, probe, now);
-            }
-        }
-        _ => {}
+    } else {
+        thread.count(agent, u64::from(desc.hits), 1);
     }
-}
-
-#[inline(never)]
-fn record_return(agent: Agent, thread: Thread, desc: &ProbeDesc, frame: &Frame, probe: u32, now: u64) {
-    record::write(agent, thread, desc, probe, frame, now);
+    if desc.record != 0 {
+        record::write(agent, thread, desc, probe, frame, now);
+    }
 }

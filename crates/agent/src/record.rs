@@ -21,6 +21,7 @@ const UNREADABLE: u64 = u64::MAX;
 const HEADER: u64 = size_of::<RecordHeader>() as u64;
 
 /// Writes a record, or counts it as lost.
+#[inline(never)]
 pub fn write(agent: Agent, thread: Thread, desc: &ProbeDesc, probe: u32, frame: &Frame, now: u64) {
     let Some(slot) = thread.shared_slot() else { return }; // a forked child: nobody reads
     let header = agent.header();

@@ -75,7 +75,9 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, time: u6
     let word = slot as *mut u64;
     // SAFETY: the caller's.
     let ret = unsafe { word.read_unaligned() };
-    if ret != trampoline {
+    let stack = Stack::of(thread);
+    let used = stack.len(thread);
+    if ret != trampoline && used != 0 && stack.entry(used - 1).stack_slot() == slot {
         drop_reused(agent, thread, slot);
     }
     let entry = ShadowEntry { slot, ret, time, probe: u64::from(probe) };
@@ -98,7 +100,8 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, time: u6
 }
 
 /// Top entries of the same stack slot: a real return address was just stored there, so they are dead.
-#[inline(always)]
+#[cold]
+#[inline(never)]
 fn drop_reused(agent: Agent, thread: Thread, slot: u64) {
     loop {
         let stack = Stack::of(thread);
@@ -331,6 +334,8 @@ fn map(agent: Agent, bytes: u64) -> Option<u64> {
 }
 
 /// Puts the real return addresses back for an unwinder.
+#[cold]
+#[inline(never)]
 pub fn unwind(agent: Agent, thread: Thread) {
     let trampoline = agent.private().trampoline;
     let stack = Stack::of(thread);
@@ -350,6 +355,8 @@ pub fn unwind(agent: Agent, thread: Thread) {
 
 /// An exception was caught by the frame above `stack_pointer`: frames below are gone, the others get the trampoline
 /// again. Dropping an entry whose real address is in place is always safe.
+#[cold]
+#[inline(never)]
 pub fn caught(agent: Agent, thread: Thread, stack_pointer: u64) {
     let trampoline = agent.private().trampoline;
     let stack = Stack::of(thread);

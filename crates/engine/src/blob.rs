@@ -7,13 +7,12 @@ use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags};
 
 static ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.elf"));
 
-const PAGE: u64 = 4096;
+const PAGE: usize = 4096;
 
-/// The agent's image, position-independent, with what is needed to place it.
+/// The agent's image, position-independent and all read-execute, with what is needed to place it.
 #[derive(Clone, Debug)]
 pub struct Blob {
     image: Vec<u8>,
-    text_len: u64,
     code_len: u64,
     relocations: Vec<(u64, u64)>,
     symbols: Vec<(String, u64)>,
@@ -28,8 +27,8 @@ pub enum BlobError {
     /// A relocation that needs more than the base address.
     #[error("the embedded agent has a relocation of another kind at {0:#x}: rebuild sidestep")]
     Relocation(u64),
-    /// No text, or parts that do not lie one behind the other.
-    #[error("the embedded agent's segments are not laid out as in agent.ld: rebuild sidestep")]
+    /// Not one read-execute part at 0 that begins with the code.
+    #[error("the embedded agent is not laid out as in agent.ld: rebuild sidestep")]
     Layout,
 }
 
@@ -38,24 +37,14 @@ impl Blob {
     pub fn new() -> Result<Blob, BlobError> {
         let elf: ElfFile64<'_, Endianness> = ElfFile64::parse(ELF)?;
         let endian = elf.endian();
-        let mut image = Vec::new();
-        let mut text_len = 0;
-        for segment in elf.elf_program_headers().iter().filter(|s| s.p_type(endian) == PT_LOAD) {
-            if segment.p_memsz(endian) == 0 {
-                continue;
-            }
-            let start = segment.p_vaddr(endian) as usize;
-            let data = segment.data(endian, ELF).map_err(|()| BlobError::Layout)?;
-            let end = (start as u64 + segment.p_memsz(endian)).next_multiple_of(PAGE);
-            if start != image.len() {
-                return Err(BlobError::Layout);
-            }
-            image.resize(end as usize, 0);
-            image[start..start + data.len()].copy_from_slice(data);
-            if segment.p_flags(endian) & PF_W == 0 {
-                text_len = end;
-            }
+        let mut loads =
+            elf.elf_program_headers().iter().filter(|s| s.p_type(endian) == PT_LOAD && s.p_memsz(endian) != 0);
+        let (Some(segment), None) = (loads.next(), loads.next()) else { return Err(BlobError::Layout) };
+        if segment.p_vaddr(endian) != 0 || segment.p_flags(endian) & PF_W != 0 {
+            return Err(BlobError::Layout);
         }
+        let mut image = segment.data(endian, ELF).map_err(|()| BlobError::Layout)?.to_vec();
+        image.resize(image.len().next_multiple_of(PAGE), 0);
         let code = elf.section_by_name(".text").filter(|code| code.address() == 0).ok_or(BlobError::Layout)?;
         let mut relocations = Vec::new();
         for (offset, relocation) in elf.dynamic_relocations().into_iter().flatten() {
@@ -68,25 +57,13 @@ impl Blob {
         }
         let symbols = elf.symbols().filter(|s| s.is_definition());
         let symbols = symbols.filter_map(|s| Some((s.name().ok()?.to_owned(), s.address()))).collect();
-        Ok(Blob { image, text_len, code_len: code.size(), relocations, symbols })
+        Ok(Blob { image, code_len: code.size(), relocations, symbols })
     }
 
     /// Length of the whole image in bytes, a multiple of the page size.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.image.len() as u64
-    }
-
-    /// An image is never empty; here for the sake of `len`.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.image.is_empty()
-    }
-
-    /// Length of the read-execute part, a multiple of the page size. What follows is read-write.
-    #[must_use]
-    pub fn text_len(&self) -> u64 {
-        self.text_len
     }
 
     /// Offset of a function in the image.
@@ -167,7 +144,7 @@ mod tests {
         assert!(tool("readelf", &["-rW"]).contains("no relocations"));
         assert_eq!(tool("nm", &["-u"]), "");
         let blob = blob();
-        assert_eq!(blob.len(), blob.text_len());
+        assert_eq!(blob.len() % PAGE as u64, 0);
         assert_eq!(blob.place(0x1234_5000), blob.image);
     }
 
