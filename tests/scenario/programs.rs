@@ -80,7 +80,7 @@ fn grep_latencies_and_exit_status() {
     for (pattern, code, stdout) in [("7", 0, "3439\n"), ("x", 1, "0\n"), ("[", 2, "")] {
         let (output, report) = with_command(&["funclatency", "libc:malloc"], &["/bin/grep", "-c", pattern, &file]);
         assert_eq!((output.code(), output.stdout.as_str()), (code, stdout), "{}", report.0);
-        assert!(report.latencies() > 50, "{}", report.0);
+        assert!(report.latencies() > 20, "{}", report.0);
     }
 }
 
@@ -123,7 +123,8 @@ fn python_calls_the_c_library() {
     if !have(&["python3"]) {
         return;
     }
-    let command = ["python3", "-S", "-E", "-c", PYTHON];
+    // Not one from PATH: that may be a script that starts another.
+    let command = ["/usr/bin/python3", "-S", "-E", "-c", PYTHON];
     let plain = run(Command::new(command[0]).args(&command[1..]), LIMIT).ok();
     let (output, report) = with_command(&["funccount", "libc:getppid"], &command);
     assert_eq!(output.ok().stdout, plain.stdout);

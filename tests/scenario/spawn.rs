@@ -66,7 +66,9 @@ fn the_functions_that_make_processes() {
         let pattern = format!("libc:{function}");
         let (report, answer) = during(&["funccount", "-p", &pid, &pattern], || program.ask(command));
         assert_eq!(answer, 10, "{function}: {}", report.0);
-        report.assert_count(function, 10);
+        // posix_spawn is there in two versions, of which one is called.
+        let versions = report.counts().into_iter().filter(|(name, _)| name.split(' ').next() == Some(function));
+        assert_eq!(versions.map(|(_, count)| count).sum::<u64>(), 10, "{function}: {}", report.0);
         if function != "vfork" {
             let (report, answer) = during(&["funclatency", "-p", &pid, &pattern], || program.ask(command));
             assert_eq!(answer, 10, "{function}: {}", report.0);
