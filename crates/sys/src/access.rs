@@ -44,9 +44,7 @@ pub enum OpenError {
         comm: String,
     },
     /// A kernel thread has no user code.
-    #[error(
-        "process {pid} ({comm}) is a kernel thread and has no user code to probe; choose a user process"
-    )]
+    #[error("process {pid} ({comm}) is a kernel thread and has no user code to probe; choose a user process")]
     KernelThread {
         /// Process id.
         pid: i32,
@@ -62,9 +60,7 @@ pub enum OpenError {
         comm: String,
     },
     /// Another debugger or tracer is attached.
-    #[error(
-        "process {pid} ({comm}) is traced already by {tracer_comm} (pid {tracer}); end that first"
-    )]
+    #[error("process {pid} ({comm}) is traced already by {tracer_comm} (pid {tracer}); end that first")]
     Traced {
         /// Process id.
         pid: i32,
@@ -76,9 +72,7 @@ pub enum OpenError {
         tracer_comm: String,
     },
     /// It runs as another user.
-    #[error(
-        "not permitted: process {pid} ({comm}) belongs to user id {uid}; run as that user or as root"
-    )]
+    #[error("not permitted: process {pid} ({comm}) belongs to user id {uid}; run as that user or as root")]
     OtherUser {
         /// Process id.
         pid: i32,
@@ -139,49 +133,27 @@ pub fn open_memory(pid: i32, euid: u32) -> Result<Memory, OpenError> {
         Err(source) => return Err(OpenError::Io { pid, source }),
     };
     let comm = procfs::status_field(&status, "Name").unwrap_or_default();
-    let number = |key: &str| {
-        procfs::status_field(&status, key)
-            .and_then(|v| v.parse::<i32>().ok())
-            .unwrap_or(0)
-    };
+    let number = |key: &str| procfs::status_field(&status, key).and_then(|v| v.parse::<i32>().ok()).unwrap_or(0);
     let tgid = number("Tgid");
     if tgid != pid {
-        return Err(OpenError::IsThread {
-            tid: pid,
-            pid: tgid,
-        });
+        return Err(OpenError::IsThread { tid: pid, pid: tgid });
     }
     let state = procfs::status_field(&status, "State").unwrap_or_default();
     if state.starts_with(['Z', 'X']) {
         let others = procfs::threads(pid).map_or(0, |t| t.len());
-        return Err(if others > 1 {
-            OpenError::LeaderExited { pid, comm }
-        } else {
-            OpenError::Zombie { pid, comm }
-        });
+        return Err(if others > 1 { OpenError::LeaderExited { pid, comm } } else { OpenError::Zombie { pid, comm } });
     }
     // PF_KTHREAD of include/linux/sched.h, in field 9 of stat.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let flags = procfs::stat_field(&stat, 9)
-        .and_then(|f| f.parse::<u64>().ok())
-        .unwrap_or(0);
+    let flags = procfs::stat_field(&stat, 9).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
     if flags & 0x0020_0000 != 0 {
         return Err(OpenError::KernelThread { pid, comm });
     }
     let tracer = number("TracerPid");
     // A command that we have started ourselves is traced by a thread of ours.
-    if tracer != 0
-        && !Path::new("/proc/self/task")
-            .join(tracer.to_string())
-            .exists()
-    {
+    if tracer != 0 && !Path::new("/proc/self/task").join(tracer.to_string()).exists() {
         let tracer_comm = procfs::comm(tracer).unwrap_or_default();
-        return Err(OpenError::Traced {
-            pid,
-            comm,
-            tracer,
-            tracer_comm,
-        });
+        return Err(OpenError::Traced { pid, comm, tracer, tracer_comm });
     }
     let memory = Memory::open(pid).map_err(|e| why_denied(pid, comm.clone(), euid, e))?;
     if !is_x86_64(pid).unwrap_or(true) {
@@ -207,11 +179,7 @@ fn why_denied(pid: i32, comm: String, euid: u32, source: io::Error) -> OpenError
     }
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let uids = procfs::status_field(&status, "Uid").unwrap_or_default();
-    let uid = uids
-        .split_ascii_whitespace()
-        .next()
-        .and_then(|u| u.parse().ok())
-        .unwrap_or(euid);
+    let uid = uids.split_ascii_whitespace().next().and_then(|u| u.parse().ok()).unwrap_or(euid);
     if euid != 0 && uid != euid {
         return OpenError::OtherUser { pid, comm, uid };
     }
@@ -220,22 +188,13 @@ fn why_denied(pid: i32, comm: String, euid: u32, source: io::Error) -> OpenError
     match scope.ok().and_then(|s| s.trim().parse::<u32>().ok()) {
         Some(1) if euid != 0 => {
             let remedy = "run as root, or set it to 0: sysctl kernel.yama.ptrace_scope=0";
-            return OpenError::Yama {
-                pid,
-                scope: 1,
-                remedy,
-            };
+            return OpenError::Yama { pid, scope: 1, remedy };
         }
         Some(2) if euid != 0 => {
-            return OpenError::Yama {
-                pid,
-                scope: 2,
-                remedy: "run as root",
-            };
+            return OpenError::Yama { pid, scope: 2, remedy: "run as root" };
         }
         Some(scope @ 3..) => {
-            let remedy =
-                "it forbids all tracing until the next boot; change it in /etc/sysctl.d and reboot";
+            let remedy = "it forbids all tracing until the next boot; change it in /etc/sysctl.d and reboot";
             return OpenError::Yama { pid, scope, remedy };
         }
         _ => {}

@@ -222,7 +222,7 @@ impl Calls {
         let mut old = vec![0; len];
         process.read(frame, &mut old)?;
         let regs = thread.regs;
-        let bytes = Frame::new(frame, &regs.settled(), &xstate, mask, gadgets).0;
+        let bytes = Frame::new(frame, &regs.settled(process), &xstate, mask, gadgets).0;
         let active = Active { pid, tid, regs, mask, frame, old, gadgets, own_gadgets, ran: false };
         if let Err(e) = process.write(frame, &bytes) {
             active.clean(process)?;
@@ -343,7 +343,8 @@ fn io_error(what: &'static str, pid: i32, tid: i32, source: io::Error) -> CallEr
 /// has just returned), then one in user code, and last one whose call the kernel would continue, which begins anew if we die.
 fn choose<'t>(process: &Process, threads: &'t mut [Thread], seccomp_suspended: bool) -> Option<&'t mut Thread> {
     let mut order: Vec<&mut Thread> = threads.iter_mut().collect();
-    order.sort_by_key(|t| match t.regs.syscall() {
+    order.sort_by_key(|t| match t.regs.syscall().map(|nr| nr as i64) {
+        Some(libc::SYS_restart_syscall) => 3,
         _ if t.regs.restarts_from_block() => 2,
         Some(_) => 0,
         None => 1,

@@ -9,13 +9,9 @@ use std::time::Duration;
 #[must_use]
 pub fn tsc_usable() -> bool {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = cpuinfo
-        .lines()
-        .find(|l| l.starts_with("flags"))
-        .unwrap_or_default();
+    let flags = cpuinfo.lines().find(|l| l.starts_with("flags")).unwrap_or_default();
     let has = |flag: &str| flags.split_ascii_whitespace().any(|f| f == flag);
-    let source =
-        fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let source = source.unwrap_or_default();
     has("constant_tsc") && has("nonstop_tsc") && matches!(source.trim(), "tsc" | "kvm-clock")
 }
@@ -43,13 +39,7 @@ impl TscScale {
     pub fn calibrate(during: Duration) -> TscScale {
         let (base_tsc, base_ns) = moment();
         std::thread::sleep(during.max(Duration::from_millis(1)));
-        TscScale {
-            mult: 0,
-            shift: Self::SHIFT,
-            base_tsc,
-            base_ns,
-        }
-        .refined()
+        TscScale { mult: 0, shift: Self::SHIFT, base_tsc, base_ns }.refined()
     }
 
     /// The same base with the rate measured from then until now.
@@ -58,10 +48,7 @@ impl TscScale {
         let (tsc, ns) = moment();
         let ticks = u128::from(tsc.wrapping_sub(self.base_tsc)).max(1);
         let passed = u128::from(ns.saturating_sub(self.base_ns));
-        TscScale {
-            mult: ((passed << self.shift) / ticks) as u64,
-            ..*self
-        }
+        TscScale { mult: ((passed << self.shift) / ticks) as u64, ..*self }
     }
 
     /// A distance in ticks as nanoseconds.
@@ -75,9 +62,7 @@ impl TscScale {
     pub fn to_monotonic(&self, tsc: u64) -> u64 {
         match tsc.checked_sub(self.base_tsc) {
             Some(after) => self.base_ns.saturating_add(self.ticks_to_ns(after)),
-            None => self
-                .base_ns
-                .saturating_sub(self.ticks_to_ns(self.base_tsc - tsc)),
+            None => self.base_ns.saturating_sub(self.ticks_to_ns(self.base_tsc - tsc)),
         }
     }
 }
@@ -88,11 +73,7 @@ fn moment() -> (u64, u64) {
         let before = rdtsc();
         let ns = monotonic_ns();
         let after = rdtsc();
-        (
-            after.wrapping_sub(before),
-            before.wrapping_add(after.wrapping_sub(before) / 2),
-            ns,
-        )
+        (after.wrapping_sub(before), before.wrapping_add(after.wrapping_sub(before) / 2), ns)
     };
     let (_, tsc, ns) = (0..16).map(|_| one()).min().unwrap_or_else(one);
     (tsc, ns)
@@ -105,10 +86,7 @@ fn rdtsc() -> u64 {
 }
 
 fn monotonic_ns() -> u64 {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `t` is valid for writing, and this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
@@ -126,20 +104,12 @@ mod tests {
         let before = monotonic_ns();
         let stamp = scale.to_monotonic(rdtsc());
         let after = monotonic_ns();
-        assert!(
-            before <= stamp + slack && stamp <= after + slack,
-            "{before} {stamp} {after} {scale:?}"
-        );
+        assert!(before <= stamp + slack && stamp <= after + slack, "{before} {stamp} {after} {scale:?}");
     }
 
     #[test]
     fn conversion_is_exact_arithmetic() {
-        let s = TscScale {
-            mult: 1 << 31,
-            shift: 32,
-            base_tsc: 1000,
-            base_ns: 500,
-        };
+        let s = TscScale { mult: 1 << 31, shift: 32, base_tsc: 1000, base_ns: 500 };
         assert_eq!(s.ticks_to_ns(10), 5);
         assert_eq!(s.to_monotonic(1010), 505);
         assert_eq!(s.to_monotonic(990), 495);

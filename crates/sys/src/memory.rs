@@ -11,17 +11,13 @@ use sidestep_isa::{Len, Va};
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// The process has exited or has executed another program since it was opened.
-    #[error(
-        "the memory of process {pid} is gone: it has exited or executed another program; attach again"
-    )]
+    #[error("the memory of process {pid} is gone: it has exited or executed another program; attach again")]
     Gone {
         /// Process id.
         pid: i32,
     },
     /// The address range is not mapped, or not readable.
-    #[error(
-        "cannot {what} {len:?} bytes at {at} of process {pid}: {source}; check that the address is mapped"
-    )]
+    #[error("cannot {what} {len:?} bytes at {at} of process {pid}: {source}; check that the address is mapped")]
     Access {
         /// `read` or `write`.
         what: &'static str,
@@ -35,9 +31,7 @@ pub enum MemoryError {
         source: io::Error,
     },
     /// Other bytes than those written were read back.
-    #[error(
-        "a write at {at} of process {pid} did not take effect: is the mapping shared with another writer?"
-    )]
+    #[error("a write at {at} of process {pid} did not take effect: is the mapping shared with another writer?")]
     Verify {
         /// Process id.
         pid: i32,
@@ -78,10 +72,7 @@ pub struct Memory {
 impl Memory {
     /// Opens `/proc/PID/mem`; this is the kernel's check of the permission to trace.
     pub fn open(pid: i32) -> io::Result<Memory> {
-        let mem = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(format!("/proc/{pid}/mem"))?;
+        let mem = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"))?;
         Ok(Memory { pid, mem })
     }
 
@@ -89,9 +80,7 @@ impl Memory {
     pub fn read(&self, at: Va, buf: &mut [u8]) -> Result<(), MemoryError> {
         match self.mem.read_exact_at(buf, at.0) {
             Ok(()) => Ok(()),
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(MemoryError::Gone { pid: self.pid })
-            }
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(MemoryError::Gone { pid: self.pid }),
             Err(e) => Err(self.error("read", at, buf.len(), e)),
         }
     }
@@ -100,9 +89,7 @@ impl Memory {
     pub fn read_pod<T: Pod>(&self, at: Va) -> Result<T, MemoryError> {
         let mut value = std::mem::MaybeUninit::<T>::zeroed();
         // SAFETY: the zeroed value is `size_of::<T>()` initialised bytes, borrowed only here.
-        let bytes = unsafe {
-            std::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>())
-        };
+        let bytes = unsafe { std::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>()) };
         self.read(at, bytes)?;
         // SAFETY: `T: Pod`, so any bytes are a value.
         Ok(unsafe { value.assume_init() })
@@ -120,11 +107,7 @@ impl Memory {
         }
         let mut back = vec![0; bytes.len()];
         self.read(at, &mut back)?;
-        if back == bytes {
-            Ok(())
-        } else {
-            Err(MemoryError::Verify { pid: self.pid, at })
-        }
+        if back == bytes { Ok(()) } else { Err(MemoryError::Verify { pid: self.pid, at }) }
     }
 
     /// Does the opened address space still exist? `probe` is an address that is mapped in it.
@@ -133,12 +116,6 @@ impl Memory {
     }
 
     fn error(&self, what: &'static str, at: Va, len: usize, source: io::Error) -> MemoryError {
-        MemoryError::Access {
-            what,
-            pid: self.pid,
-            at,
-            len: Len(len as u64),
-            source,
-        }
+        MemoryError::Access { what, pid: self.pid, at, len: Len(len as u64), source }
     }
 }

@@ -60,13 +60,9 @@ impl Process {
         // SAFETY: the kernel has just given us this descriptor.
         let pidfd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let memory = access::open_memory(pid, euid())?;
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
-            .map_err(|source| OpenError::Io { pid, source })?;
-        let start_time = procfs::stat_field(&stat, 22)
-            .and_then(|f| f.parse().ok())
-            .unwrap_or(0);
-        let maps = fs::read(format!("/proc/{pid}/maps"))
-            .map_err(|source| OpenError::Io { pid, source })?;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|source| OpenError::Io { pid, source })?;
+        let start_time = procfs::stat_field(&stat, 22).and_then(|f| f.parse().ok()).unwrap_or(0);
+        let maps = fs::read(format!("/proc/{pid}/maps")).map_err(|source| OpenError::Io { pid, source })?;
         let anchor = parse_maps(&maps).first().map_or(Va(0), |m| m.start);
         let process = Process(Rc::new(Inner {
             pid,
@@ -77,11 +73,7 @@ impl Process {
             gadgets: Cell::new(None),
             stuck: RefCell::new(Vec::new()),
         }));
-        if process.is_alive() {
-            Ok(process)
-        } else {
-            Err(OpenError::NoProcess { pid })
-        }
+        if process.is_alive() { Ok(process) } else { Err(OpenError::NoProcess { pid }) }
     }
 
     /// Process id.
@@ -93,11 +85,7 @@ impl Process {
     /// Is the process still there (not exited, even if not yet waited for)? Never blocks.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        let mut p = libc::pollfd {
-            fd: self.0.pidfd.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
+        let mut p = libc::pollfd { fd: self.0.pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid pollfd. A pidfd becomes readable when the process ends (pidfd_open(2)).
         unsafe { libc::poll(&mut p, 1, 0) == 0 }
     }
@@ -158,11 +146,7 @@ impl Process {
     /// Real user id.
     pub fn uid(&self) -> io::Result<u32> {
         let uids = self.status("Uid")?;
-        Ok(uids
-            .split_ascii_whitespace()
-            .next()
-            .and_then(|u| u.parse().ok())
-            .unwrap_or(0))
+        Ok(uids.split_ascii_whitespace().next().and_then(|u| u.parse().ok()).unwrap_or(0))
     }
 
     /// When the process began, in clock ticks since boot (field 22 of `/proc/PID/stat`): with the pid it names a
@@ -180,17 +164,12 @@ impl Process {
     /// The same of another thread.
     pub(crate) fn thread_seccomp(&self, tid: i32) -> io::Result<u32> {
         let status = fs::read_to_string(self.path("task").join(tid.to_string()).join("status"))?;
-        Ok(procfs::status_field(&status, "Seccomp")
-            .and_then(|m| m.parse().ok())
-            .unwrap_or(0))
+        Ok(procfs::status_field(&status, "Seccomp").and_then(|m| m.parse().ok()).unwrap_or(0))
     }
 
     /// Does the main thread run with a user shadow stack (`x86_Thread_features` of `/proc/PID/status`, Linux 6.6)?
     pub fn shadow_stack(&self) -> io::Result<bool> {
-        Ok(self
-            .status("x86_Thread_features")?
-            .split_ascii_whitespace()
-            .any(|f| f == "shstk"))
+        Ok(self.status("x86_Thread_features")?.split_ascii_whitespace().any(|f| f == "shstk"))
     }
 
     /// Stops all threads, waiting up to 2 seconds for each of them.

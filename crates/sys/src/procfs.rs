@@ -57,9 +57,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
 
 /// The value behind `key:` in `/proc/PID/status`.
 pub fn status_field(status: &str, key: &str) -> Option<String> {
-    let rest = status
-        .lines()
-        .find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
+    let rest = status.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
     Some(rest.trim().to_owned())
 }
 

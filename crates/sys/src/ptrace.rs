@@ -44,11 +44,7 @@ fn request(op: c_uint, tid: pid_t, addr: usize, data: usize) -> io::Result<()> {
     // SAFETY: callers pass as `addr` and `data` numbers, or pointers that live until the call returns and are valid
     // for what the request reads and writes.
     let r = unsafe { libc::ptrace(op, tid, addr as *mut c_void, data as *mut c_void) };
-    if r == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if r == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Starts tracing without stopping.
@@ -92,38 +88,20 @@ pub fn set_regs(tid: pid_t, regs: &libc::user_regs_struct) -> io::Result<()> {
 /// The signal mask that the thread will have back in user code.
 pub fn get_sigmask(tid: pid_t) -> io::Result<u64> {
     let mut mask = 0u64;
-    request(
-        PTRACE_GETSIGMASK,
-        tid,
-        size_of::<u64>(),
-        ptr::from_mut(&mut mask) as usize,
-    )?;
+    request(PTRACE_GETSIGMASK, tid, size_of::<u64>(), ptr::from_mut(&mut mask) as usize)?;
     Ok(mask)
 }
 
 /// Sets the signal mask of a stopped thread.
 pub fn set_sigmask(tid: pid_t, mask: u64) -> io::Result<()> {
-    request(
-        PTRACE_SETSIGMASK,
-        tid,
-        size_of::<u64>(),
-        ptr::from_ref(&mask) as usize,
-    )
+    request(PTRACE_SETSIGMASK, tid, size_of::<u64>(), ptr::from_ref(&mask) as usize)
 }
 
 /// A register set (`NT_…`) of a stopped thread.
 pub fn get_regset(tid: pid_t, note: i32, max: usize) -> io::Result<Vec<u8>> {
     let mut buf = vec![0u8; max];
-    let mut iov = libc::iovec {
-        iov_base: buf.as_mut_ptr().cast(),
-        iov_len: buf.len(),
-    };
-    request(
-        libc::PTRACE_GETREGSET,
-        tid,
-        note as usize,
-        ptr::from_mut(&mut iov) as usize,
-    )?;
+    let mut iov = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+    request(libc::PTRACE_GETREGSET, tid, note as usize, ptr::from_mut(&mut iov) as usize)?;
     buf.truncate(iov.iov_len);
     Ok(buf)
 }
@@ -133,13 +111,7 @@ pub fn rseq_area(tid: pid_t) -> Option<u64> {
     // struct ptrace_rseq_configuration: pointer u64, size, signature, flags, pad u32.
     let mut conf = [0u64; 3];
     let len = size_of_val(&conf);
-    request(
-        PTRACE_GET_RSEQ_CONFIGURATION,
-        tid,
-        len,
-        conf.as_mut_ptr() as usize,
-    )
-    .ok()?;
+    request(PTRACE_GET_RSEQ_CONFIGURATION, tid, len, conf.as_mut_ptr() as usize).ok()?;
     (conf[0] != 0).then_some(conf[0])
 }
 
@@ -150,12 +122,7 @@ pub fn at_entry(tid: pid_t) -> io::Result<bool> {
     // struct ptrace_syscall_info: u8 op, …; as much as fits is written.
     let mut info = [0u64; 1];
     let len = size_of_val(&info);
-    request(
-        PTRACE_GET_SYSCALL_INFO,
-        tid,
-        len,
-        info.as_mut_ptr() as usize,
-    )?;
+    request(PTRACE_GET_SYSCALL_INFO, tid, len, info.as_mut_ptr() as usize)?;
     let [word] = info;
     Ok(word.to_le_bytes()[0] == PTRACE_SYSCALL_INFO_ENTRY)
 }
@@ -190,16 +157,11 @@ pub fn wait(tid: pid_t, nohang: bool) -> io::Result<Option<Event>> {
 
 /// Waits for the end of a child (`options`: 0 or `WNOHANG`) and takes it away.
 pub fn wait_exit(pid: pid_t, options: i32) -> io::Result<Option<ExitStatus>> {
-    Ok(waitid(pid, libc::WEXITED | libc::__WALL | options)?
-        .map(|(code, status)| exit_status(code, status)))
+    Ok(waitid(pid, libc::WEXITED | libc::__WALL | options)?.map(|(code, status)| exit_status(code, status)))
 }
 
 fn exit_status(code: i32, status: i32) -> ExitStatus {
-    if code == libc::CLD_EXITED {
-        ExitStatus::Code(status)
-    } else {
-        ExitStatus::Signal(status)
-    }
+    if code == libc::CLD_EXITED { ExitStatus::Code(status) } else { ExitStatus::Signal(status) }
 }
 
 /// Is this a process (not a thread of one) that we have started?
@@ -207,9 +169,7 @@ fn is_own_child(tid: pid_t) -> bool {
     let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else {
         return false;
     };
-    let is = |key, value: i64| {
-        procfs::status_field(&status, key).is_some_and(|v| v == value.to_string())
-    };
+    let is = |key, value: i64| procfs::status_field(&status, key).is_some_and(|v| v == value.to_string());
     is("Tgid", tid.into()) && is("PPid", std::process::id().into())
 }
 

@@ -20,9 +20,7 @@ pub enum SharedError {
         source: io::Error,
     },
     /// The file could not be mapped.
-    #[error(
-        "cannot map {len} bytes shared with process {pid}: {source}; check the memory limit (ulimit -v)"
-    )]
+    #[error("cannot map {len} bytes shared with process {pid}: {source}; check the memory limit (ulimit -v)")]
     Map {
         /// Process id.
         pid: i32,
@@ -45,31 +43,16 @@ impl SharedMap {
     /// Maps the whole file that the target has open as `fd`. The target may close it afterwards.
     pub fn from_target_fd(pid: i32, fd: i32) -> Result<SharedMap, SharedError> {
         let open = |source| SharedError::Open { pid, fd, source };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(format!("/proc/{pid}/fd/{fd}"))
-            .map_err(open)?;
+        let file = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}")).map_err(open)?;
         let len = file.metadata().map_err(open)?.len() as usize;
         // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours is replaced.
         let base = unsafe {
             let prot = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(
-                ptr::null_mut(),
-                len,
-                prot,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
+            libc::mmap(ptr::null_mut(), len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0)
         };
         match NonNull::new(base.cast::<u8>()) {
             Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(SharedMap { base, len }),
-            _ => Err(SharedError::Map {
-                pid,
-                len,
-                source: io::Error::last_os_error(),
-            }),
+            _ => Err(SharedError::Map { pid, len, source: io::Error::last_os_error() }),
         }
     }
 
@@ -155,20 +138,12 @@ mod tests {
     #[test]
     fn a_file_is_seen_and_written_through_the_map_within_its_bounds() {
         let path = std::env::temp_dir().join(format!("sidestep-shared-{}", std::process::id()));
-        let mut file = OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .read(true)
-            .write(true)
-            .open(&path)
-            .unwrap();
+        let mut file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
         file.write_all(&[1; 8192]).unwrap();
         let map = SharedMap::from_target_fd(std::process::id() as i32, file.as_raw_fd()).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(map.len(), 8192);
-        map.get::<AtomicU64>(4096)
-            .unwrap()
-            .store(7, Ordering::Relaxed);
+        map.get::<AtomicU64>(4096).unwrap().store(7, Ordering::Relaxed);
         let mut back = [0; 8];
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut back, 4096).unwrap();
         assert_eq!(u64::from_ne_bytes(back), 7);
@@ -182,10 +157,6 @@ mod tests {
     #[test]
     fn a_descriptor_that_is_not_there_is_an_error_of_one_line() {
         let e = SharedMap::from_target_fd(std::process::id() as i32, 9999).unwrap_err();
-        assert!(
-            e.to_string()
-                .starts_with("cannot open descriptor 9999 of process"),
-            "{e}"
-        );
+        assert!(e.to_string().starts_with("cannot open descriptor 9999 of process"), "{e}");
     }
 }
