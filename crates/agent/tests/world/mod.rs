@@ -1,0 +1,239 @@
+//! The regions of a target, laid out in the test's own process, and calls into the agent as the thunks make them.
+#![allow(dead_code)] // each test binary uses its part
+
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sidestep_agent::{agent_hit, agent_return, agent_slot};
+use sidestep_wire::lookup::LOOKUP_MARKER;
+use sidestep_wire::*;
+
+/// What stands for the return trampoline; no test ever executes it.
+pub const TRAMPOLINE: u64 = 0x7ead_0000_1000;
+const MAPS: u64 = 64;
+
+/// One set of regions; leaked, as a target's are until the detach.
+#[derive(Clone, Copy)]
+pub struct World {
+    pub private: *mut Private,
+}
+
+// SAFETY: the regions are shared between threads the way the agent shares them.
+unsafe impl Send for World {}
+// SAFETY: as above.
+unsafe impl Sync for World {}
+
+#[derive(Clone)]
+pub struct Setup {
+    pub slots: u32,
+    pub ring_len: u64,
+    pub probes: Vec<ProbeDesc>,
+    pub cells: u64,
+    pub tsc: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup { slots: 8, ring_len: 4096, probes: Vec::new(), cells: 2048, tsc: true }
+    }
+}
+
+pub fn map(len: u64, flags: i32) -> *mut u8 {
+    // SAFETY: a new mapping.
+    let at = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            len as usize,
+            libc::PROT_READ | libc::PROT_WRITE,
+            flags | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(at, libc::MAP_FAILED);
+    at.cast()
+}
+
+pub fn latency(hits: u32, hist: u32) -> ProbeDesc {
+    ProbeDesc { flow: Flow::Latency as u32, hits, hist, ..ProbeDesc::default() }
+}
+
+pub fn flow(flow: Flow) -> ProbeDesc {
+    ProbeDesc { flow: flow as u32, hist: u32::MAX, ..ProbeDesc::default() }
+}
+
+impl World {
+    pub fn new(setup: &Setup) -> World {
+        let probes = setup.probes.len() as u64;
+        let cells_off = size_of::<Slot>() as u64;
+        let ring_off = (cells_off + setup.cells * 8).next_multiple_of(64);
+        let slot_stride = (ring_off + setup.ring_len).next_multiple_of(4096);
+        let (missed_off, maps_off, slots_off) = (4096, 8192, 16384);
+        assert!(probes * 8 <= 4096 && MAPS * 24 <= 8192);
+        let total = slots_off + u64::from(setup.slots) * slot_stride;
+        let shared = map(total, libc::MAP_SHARED);
+
+        let state_stride = (size_of::<ThreadState>() + private::SHADOW_FIRST * 32).next_multiple_of(4096) as u64;
+        let descs_off = 4096u64;
+        let states_off = (descs_off + probes * size_of::<ProbeDesc>() as u64).next_multiple_of(4096);
+        let child_off = states_off + u64::from(setup.slots) * state_stride;
+        let private = map(child_off + setup.cells * 8, libc::MAP_PRIVATE);
+        let lookup = map(size_of::<LookupTable>() as u64, libc::MAP_PRIVATE);
+        // SAFETY: fresh mappings of sufficient size that nobody else knows yet.
+        unsafe {
+            let wiped = libc::madvise(lookup.cast(), size_of::<LookupTable>(), libc::MADV_WIPEONFORK);
+            assert_eq!(wiped, 0);
+            lookup.cast::<u64>().write(LOOKUP_MARKER);
+            let header = &mut *shared.cast::<Header>();
+            header.slots_off = slots_off;
+            header.slot_stride = slot_stride;
+            header.slots_max = setup.slots;
+            header.cells_off = cells_off;
+            header.cells = setup.cells;
+            header.ring_off = ring_off;
+            header.ring_len = setup.ring_len;
+            header.missed_off = missed_off;
+            header.probes_max = probes;
+            header.maps_off = maps_off;
+            header.maps_cap = MAPS as u32;
+            let p = private as u64;
+            let head = &mut *private.cast::<Private>();
+            head.shared = shared as u64;
+            head.lookup = lookup as u64;
+            head.trampoline = TRAMPOLINE;
+            head.probes = p + descs_off;
+            head.states = p + states_off;
+            head.state_stride = state_stride;
+            head.child_cells = p + child_off;
+            head.tsc = u32::from(setup.tsc);
+            head.tsc_mult = 1 << 31;
+            head.tsc_shift = 31;
+            for (i, desc) in setup.probes.iter().enumerate() {
+                (head.probes as *mut ProbeDesc).add(i).write(*desc);
+            }
+        }
+        World { private: private.cast() }
+    }
+
+    pub fn head(&self) -> &'static Private {
+        // SAFETY: leaked, see `new`.
+        unsafe { &*self.private }
+    }
+
+    pub fn header(&self) -> &'static Header {
+        // SAFETY: leaked, see `new`.
+        unsafe { &*(self.head().shared as *const Header) }
+    }
+
+    pub fn slot(&self, index: u64) -> &'static Slot {
+        let header = self.header();
+        // SAFETY: leaked, see `new`.
+        unsafe { &*((self.head().shared + header.slots_off + index * header.slot_stride) as *const Slot) }
+    }
+
+    pub fn word(&self, at: u64) -> &'static AtomicU64 {
+        // SAFETY: addresses within the regions.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }
+    }
+
+    /// A cell, added up over all slots.
+    pub fn cell(&self, cell: u64) -> u64 {
+        let header = self.header();
+        let of = |slot: u32| ptr::from_ref(self.slot(u64::from(slot))) as u64 + header.cells_off + cell * 8;
+        (0..header.slots_max).map(|slot| self.word(of(slot)).load(Ordering::Relaxed)).sum()
+    }
+
+    pub fn missed(&self, probe: u64) -> u64 {
+        self.word(self.head().shared + self.header().missed_off + probe * 8).load(Ordering::Relaxed)
+    }
+
+    pub fn dropped(&self) -> u64 {
+        self.header().returns_dropped.load(Ordering::Relaxed)
+    }
+
+    pub fn maps(&self) -> Vec<MapEntry> {
+        let header = self.header();
+        let maps = (self.head().shared + header.maps_off) as *const MapEntry;
+        // SAFETY: leaked, see `new`; the agent is not in between.
+        (0..header.maps_len.load(Ordering::Relaxed)).map(|i| unsafe { maps.add(i as usize).read() }).collect()
+    }
+
+    /// The thread's entry, as a detour finds it.
+    pub fn enter(&self, fs_base: u64) -> Option<Thread> {
+        // SAFETY: the private region is filled. A made-up `fs` base is only looked at through safe reads.
+        let entry = unsafe { agent_slot(self.private, fs_base) };
+        // SAFETY: null or an entry of the table.
+        let entry = unsafe { entry.as_ref() }?;
+        assert_eq!(entry.key, fs_base);
+        Some(Thread { world: *self, cells: entry.cells, state: entry.state as *mut ThreadState })
+    }
+}
+
+/// A thread that has its entry.
+#[derive(Clone, Copy)]
+pub struct Thread {
+    pub world: World,
+    pub cells: u64,
+    pub state: *mut ThreadState,
+}
+
+// SAFETY: as for `World`.
+unsafe impl Send for Thread {}
+
+impl Thread {
+    pub fn hit(&self, frame: &mut Frame, probe: u32) {
+        // SAFETY: a filled world, a state of it, and the test's frame.
+        unsafe { agent_hit(frame, self.state, self.world.private, probe) }
+    }
+
+    /// A call: the return address is stored, the function's probe is hit.
+    pub fn call(&self, slot: &mut u64, ret: u64, probe: u32) {
+        *slot = ret;
+        self.tail_call(slot, probe);
+    }
+
+    /// A jump to a probed function: the return address is whatever the caller left.
+    pub fn tail_call(&self, slot: &mut u64, probe: u32) {
+        self.hit(&mut Frame { rsp: ptr::from_mut(slot) as u64, ..Frame::default() }, probe);
+        assert_eq!(*slot, TRAMPOLINE);
+    }
+
+    /// `ret` through a slot: what the processor does, and if that leads to the trampoline, what the agent says.
+    pub fn ret(&self, slot: &mut u64) -> u64 {
+        match *slot {
+            TRAMPOLINE => {
+                let rsp = ptr::from_mut(slot) as u64 + 8;
+                let mut frame = Frame { rsp, rax: 0x7e7, ..Frame::default() };
+                // SAFETY: as in `hit`.
+                unsafe { agent_return(&mut frame, self.state, self.world.private) }
+            }
+            real => real,
+        }
+    }
+
+    pub fn state(&self) -> ThreadState {
+        // SAFETY: a plain copy of a state.
+        unsafe { ptr::read_volatile(self.state) }
+    }
+
+    /// Entries that nobody has declared dead.
+    pub fn live(&self) -> u64 {
+        let shadow = self.state().shadow as *const ShadowEntry;
+        // SAFETY: the entries of the thread's shadow stack.
+        (0..self.depth()).filter(|i| unsafe { (*shadow.add(*i as usize)).slot } != 0).count() as u64
+    }
+
+    pub fn depth(&self) -> u64 {
+        self.state().shadow_len.load(Ordering::Relaxed)
+    }
+}
+
+/// A small generator with a fixed seed (Knuth's MMIX constants), so that a failure can be repeated.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % n
+    }
+}
