@@ -3,7 +3,7 @@
 use sidestep_wire::{Flow, Frame, Histogram, ProbeDesc};
 
 use crate::memory::{Agent, Thread};
-use crate::{record, shadow};
+use crate::{guard, record, shadow};
 
 /// `ProbeDesc::hist` of a probe without a histogram.
 const NO_HISTOGRAM: u32 = u32::MAX;
@@ -13,6 +13,7 @@ const RETURN: u32 = Flow::Return as u32;
 const LATENCY: u32 = Flow::Latency as u32;
 const UNWIND: u32 = Flow::Unwind as u32;
 const CAUGHT: u32 = Flow::Caught as u32;
+const SIGNAL_CALL: u32 = Flow::SignalCall as u32;
 
 /// A hit by a thread that has no state.
 #[cold]
@@ -22,7 +23,7 @@ pub fn missed(agent: Agent, probe: u32) {
 
 /// A hit at the site of a probe.
 #[inline(always)]
-pub fn hit(agent: Agent, thread: Thread, frame: &Frame, probe: u32) {
+pub fn hit(agent: Agent, thread: Thread, frame: &mut Frame, probe: u32) {
     let Some(desc) = agent.probe(probe) else { return };
     match desc.flow {
         LATENCY | RETURN => {
@@ -35,6 +36,7 @@ pub fn hit(agent: Agent, thread: Thread, frame: &Frame, probe: u32) {
         ENTRY => entered(agent, thread, desc, frame, probe),
         UNWIND => shadow::unwind(agent, thread),
         CAUGHT => shadow::caught(agent, thread, frame.rsp),
+        SIGNAL_CALL => guard::system_call(agent, thread, frame),
         _ => {}
     }
 }

@@ -12,6 +12,7 @@
 mod arch;
 #[cfg(agent_blob)]
 mod freestanding;
+mod guard;
 mod hit;
 mod memory;
 mod record;
@@ -47,7 +48,7 @@ pub unsafe extern "C" fn agent_slot(private: *const Private, fs_base: u64) -> *c
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
 pub unsafe extern "C" fn agent_hit(frame: *mut Frame, state: *mut ThreadState, private: *const Private, probe: u32) {
     // SAFETY: the caller's; the frame lies on this thread's stack and nobody else has it.
-    let (agent, frame) = unsafe { (Agent::new(private), &*frame) };
+    let (agent, frame) = unsafe { (Agent::new(private), &mut *frame) };
     if state.is_null() {
         return hit::missed(agent, probe);
     }

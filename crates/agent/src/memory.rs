@@ -138,6 +138,18 @@ impl Agent {
         }
     }
 
+    /// The program has set another SIGTRAP action, which is in force for traps that are not ours.
+    pub fn set_old_sigtrap(&self, action: SigAction) {
+        // SAFETY: see `new`; private memory is writable. The handler goes last: until then the old one's data fit it.
+        unsafe {
+            let old = addr_of_mut!((*self.private.cast_mut()).old_sigtrap);
+            addr_of_mut!((*old).flags).write_volatile(action.flags);
+            addr_of_mut!((*old).restorer).write_volatile(action.restorer);
+            addr_of_mut!((*old).mask).write_volatile(action.mask);
+            addr_of_mut!((*old).handler).write_volatile(action.handler);
+        }
+    }
+
     /// `SA_RESETHAND`: from now on the default.
     pub fn reset_old_sigtrap(&self) {
         // SAFETY: see `new`; private memory is writable.
@@ -299,7 +311,25 @@ impl Thread {
         /// Where the C library keeps the thread id.
         tid_word set_tid_word: u32,
         /// When we last looked at its name.
-        comm_time set_comm_time: u64
+        comm_time set_comm_time: u64,
+        /// Whether the program believes that SIGTRAP is blocked.
+        sigtrap_blocked set_sigtrap_blocked: u32,
+        /// Index of the next kept signal set.
+        mask_next set_mask_next: u32
+    }
+
+    /// Keeps a signal set until as many more were kept as there is room for; gives its address.
+    #[must_use]
+    pub fn keep_mask(self, mask: u64) -> u64 {
+        let next = self.mask_next();
+        self.set_mask_next(next.wrapping_add(1));
+        // SAFETY: see `new`; the index is in range.
+        unsafe {
+            let masks = addr_of_mut!((*self.0).masks).cast::<u64>();
+            let at = masks.add(next as usize % 8);
+            at.write_volatile(mask);
+            at as u64
+        }
     }
 
     /// As generated code sees it.

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{Mapping, Process, Stopped};
 use sidestep_wire::header::{MAGIC, VERSION};
-use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, Private, ShadowEntry, SigAction, ThreadState};
+use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, Private, ShadowEntry, ThreadState};
 
 use crate::error::SessionError;
 use crate::raw::{Plain, from_bytes};
 use crate::remote::Remote;
+use crate::sigtrap::Installed;
 use crate::survey::{self, Place};
 
 /// How long threads get to leave our code by themselves.
@@ -32,7 +33,7 @@ pub(crate) struct Found {
     maps: (u64, u32),
     slots: u32,
     sigtrap: bool,
-    old_sigtrap: SigAction,
+    opened_actions: u64,
 }
 
 /// Looks for a shared region among the mappings of a process.
@@ -67,7 +68,7 @@ pub(crate) fn find(process: &Process, mappings: &[Mapping]) -> Result<Option<Fou
             maps: (word(offset_of!(Header, maps_off)), half(offset_of!(Header, maps_len))),
             slots: half(offset_of!(Header, slots_used)).min(half(offset_of!(Header, slots_max))),
             sigtrap: half(offset_of!(Header, sigtrap_installed)) == 1,
-            old_sigtrap: from_bytes(&head[offset_of!(Header, old_sigtrap)..]).unwrap_or_default(),
+            opened_actions: word(offset_of!(Header, opened_actions)),
         }));
     }
     Ok(None)
@@ -87,13 +88,38 @@ impl Found {
             maps: (0, 0),
             slots: 0,
             sigtrap: false,
-            old_sigtrap: SigAction::default(),
+            opened_actions: 0,
         }
     }
 
     /// Is the controller that made this still there?
     pub fn controller_alive(&self) -> bool {
         self.controller_pid > 0 && sidestep_sys::start_time_of(self.controller_pid) == Some(self.controller_start)
+    }
+
+    /// What has to be known to give SIGTRAP back. The program may have changed its action meanwhile: the agent knows.
+    fn sigtrap(&self, stopped: &Stopped) -> Result<Installed, SessionError> {
+        let old_at = Va(self.private_va.0 + offset_of!(Private, old_sigtrap) as u64);
+        let listed_at = Va(self.shared_va.0 + offset_of!(Header, opened_threads) as u64);
+        let listed: [u32; 128] = stopped.read_pod(listed_at)?;
+        let mut blocked: Vec<i32> = listed.into_iter().filter(|tid| *tid != 0).map(|tid| tid as i32).collect();
+        for state in self.states(stopped)? {
+            let thread = stopped.threads().iter().find(|t| t.regs.fs_base().0 == state.fs_base);
+            blocked.extend(thread.filter(|_| state.sigtrap_blocked == 1).map(|t| t.tid));
+        }
+        Ok(Installed {
+            ours: self.agent.0..self.agent.0 + self.agent.1,
+            old: read_one(stopped, old_at)?,
+            opened_actions: self.opened_actions,
+            blocked,
+        })
+    }
+
+    /// The states of all threads that have hit a probe.
+    fn states(&self, stopped: &Stopped) -> Result<Vec<ThreadState>, SessionError> {
+        let head: Private = read_one(stopped, self.private_va)?;
+        let used = u64::from(self.slots).max(u64::from(head.states_used.into_inner()));
+        (0..used).map(|i| read_one(stopped, Va(head.states + i * head.state_stride))).collect()
     }
 
     fn journal(&self, stopped: &Stopped) -> Result<Vec<JournalEntry>, SessionError> {
@@ -195,11 +221,8 @@ fn restore_returns(stopped: &mut Stopped, found: &Found) -> Result<(), SessionEr
     if found.trampoline == 0 {
         return Ok(());
     }
-    let head: Private = read_one(stopped, found.private_va)?;
-    let states = u64::from(found.slots).max(u64::from(head.states_used.into_inner()));
     let mut slots: Vec<ShadowEntry> = Vec::new();
-    for i in 0..states {
-        let state: ThreadState = read_one(stopped, Va(head.states + i * head.state_stride))?;
+    for state in found.states(stopped)? {
         let len = AtomicU64::into_inner(state.shadow_len).min(state.shadow_cap);
         if state.shadow != 0 && len != 0 {
             slots.extend(read_array::<ShadowEntry>(stopped, Va(state.shadow), len)?);
@@ -230,9 +253,8 @@ fn read_one<T: Plain>(stopped: &Stopped, at: Va) -> Result<T, SessionError> {
 fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
     let ours = found.mappings(stopped)?;
     if found.sigtrap {
-        let agent = found.agent.0..found.agent.0 + found.agent.1;
-        let buffer = Va(found.private_va.0 + crate::regions::SCRATCH);
-        crate::sigtrap::restore(stopped, buffer, agent, &found.old_sigtrap)?;
+        let installed = found.sigtrap(stopped)?;
+        crate::sigtrap::restore(stopped, Va(found.private_va.0 + crate::regions::SCRATCH), &installed)?;
     }
     let mut remote = Remote(stopped);
     let shared = |m: &&MapEntry| m.kind == MapKind::Shared as u32 || m.addr == found.shared_va.0;

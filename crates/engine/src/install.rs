@@ -88,7 +88,7 @@ pub(crate) fn install(
         same
     });
     if !traps.is_empty() {
-        regions.add_traps(stopped, &traps)?;
+        regions.add_traps(stopped, mappings, &traps)?;
     }
 
     leave_regions(stopped, mappings, jobs, &ready)?;
@@ -222,7 +222,12 @@ impl Regions {
     }
 
     /// Adds entries to the trap table (a new table replaces the old one) and installs the SIGTRAP handler.
-    fn add_traps(&mut self, stopped: &mut Stopped, new: &[TrapEntry]) -> Result<(), SessionError> {
+    fn add_traps(
+        &mut self,
+        stopped: &mut Stopped,
+        mappings: &[Mapping],
+        new: &[TrapEntry],
+    ) -> Result<(), SessionError> {
         self.traps.extend_from_slice(new);
         let size = (self.traps.len() as u64 * 2).next_power_of_two();
         let mut table = vec![TrapEntry::default(); size as usize];
@@ -241,6 +246,6 @@ impl Regions {
         let private = |off: usize| Va(self.private.0 + off as u64);
         stopped.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;
         stopped.write(private(offset_of!(Private, traps)), &at.0.to_ne_bytes())?;
-        crate::sigtrap::install(self, stopped)
+        crate::sigtrap::install(self, stopped, mappings)
     }
 }

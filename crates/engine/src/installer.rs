@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use sidestep_isa::Va;
 use sidestep_plan::handler::Handler;
+use sidestep_plan::{Technique, syscalls};
 use sidestep_sys::{Process, Stopped};
 use sidestep_symbols::Matcher;
 use sidestep_wire::{ArgKind, ArgSpec, Flow, Histogram, ProbeDesc};
@@ -13,10 +14,11 @@ use crate::api::{Action, Arg, AttachStats, Options, Probe, Refused, Request};
 use crate::error::SessionError;
 use crate::install::{self, Job, Outcome};
 use crate::layout::{Layout, Needs};
-use crate::objects::{Loaded, Objects};
+use crate::objects::{Loaded, Objects, code_facts};
 use crate::planning::{Planned, Wish, plan_all};
 use crate::regions::Regions;
 use crate::resolve::Match;
+use crate::sigtrap::CALLS;
 
 /// Ring of a thread, unless asked for otherwise.
 const RING_DEFAULT: usize = 256 * 1024;
@@ -152,26 +154,70 @@ impl Installer {
         }
     }
 
-    /// Plans the sites of our own that return probes need, in all objects of a process that were not looked at yet.
-    pub fn plan_hooks(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
-        if !self.requests.iter().any(|r| returns(&r.action)) {
-            return Ok(Vec::new());
+    /// Plans the sites of our own that the accepted ones need, in all objects of a process that were not looked at yet.
+    pub fn complete(
+        &mut self,
+        planned: Vec<Planned>,
+        process: &Process,
+        objects: &mut Objects,
+    ) -> Result<(Vec<Planned>, Vec<Hook>), SessionError> {
+        let mut hooks = Vec::new();
+        if self.requests.iter().any(|r| returns(&r.action)) {
+            hooks = self.plan_sites(process, objects, find_unwinders)?;
+            hooks.retain(|h| h.planned.plan.is_ok());
         }
+        let traps = |p: &Planned| p.plan.as_ref().is_ok_and(|p| p.technique == Technique::Trap);
+        let before = self.regions.as_ref().is_some_and(|r| !r.traps.is_empty());
+        if before || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned)) {
+            let guards = self.plan_sites(process, objects, find_signal_calls)?;
+            let open = guards.iter().find(|h| !guards_well(h)).map(|h| h.planned.matched.symbol_va);
+            if let Some(at) = open {
+                let reason = format!("it needs a trap, and SIGTRAP cannot be kept open in the system call at {at}");
+                return Ok((self.without_traps(planned, &reason), Vec::new()));
+            }
+            hooks.extend(guards);
+        }
+        Ok((planned, hooks))
+    }
+
+    fn without_traps(&mut self, planned: Vec<Planned>, reason: &str) -> Vec<Planned> {
+        let (traps, rest): (Vec<_>, Vec<_>) =
+            planned.into_iter().partition(|p| p.plan.as_ref().is_ok_and(|p| p.technique == Technique::Trap));
+        for p in traps {
+            self.refuse(&p.matched, reason.to_owned());
+        }
+        rest
+    }
+
+    fn plan_sites(
+        &mut self,
+        process: &Process,
+        objects: &mut Objects,
+        find: fn(&Loaded, &mut Vec<(Flow, Match)>),
+    ) -> Result<Vec<Hook>, SessionError> {
         let mut matches = Vec::new();
         for mapped in Objects::mapped(process)? {
             if let Ok(loaded) = objects.load(process, &mapped) {
-                find_hooks(&loaded, &mut matches);
+                find(&loaded, &mut matches);
             }
         }
-        let new = |(_, m): &(usize, Match)| !self.done.contains(&(None, m.object.path().to_owned(), m.symbol_va));
-        let matches: Vec<_> = matches.into_iter().filter(new).collect();
-        let wish = Wish { returns: false, trap_only: self.options.no_optimize };
-        let planned = plan_all(matches, &[wish; 2])?;
-        for p in &planned {
-            self.done.insert((None, p.matched.object.path().to_owned(), p.matched.symbol_va));
-        }
-        let flow = |kind: usize| if kind == 0 { Flow::Unwind } else { Flow::Caught };
-        Ok(planned.into_iter().filter(|p| p.plan.is_ok()).map(|p| Hook { flow: flow(p.request), planned: p }).collect())
+        matches.retain(|(_, m)| self.done.insert((None, m.object.path().to_owned(), m.symbol_va)));
+        // `plan_all` keeps our numbers: the index of the flow in this list.
+        let flows: Vec<Flow> = matches.iter().map(|(flow, _)| *flow).collect();
+        let matches: Vec<_> = matches.into_iter().enumerate().map(|(i, (_, m))| (i, m)).collect();
+        let wish = Wish { returns: false, trap_only: false };
+        let planned = plan_all(matches, &vec![wish; flows.len()])?;
+        Ok(planned
+            .into_iter()
+            .map(|mut planned| {
+                let flow = flows[planned.request];
+                if let (Flow::SignalCall, Ok(plan)) = (flow, &mut planned.plan) {
+                    // The agent wants to see the number in its register.
+                    plan.before_handler = 1;
+                }
+                Hook { flow, planned }
+            })
+            .collect())
     }
 
     /// Decides the sizes for an attach, where all matches are known.
@@ -370,24 +416,36 @@ fn add_job(jobs: &mut BTreeMap<u64, (Job, Vec<usize>)>, p: &Planned, handler: Ha
     true
 }
 
-/// The sites of our own in one object: kind 0 = unwinder, 1 = catcher.
-fn find_hooks(loaded: &Loaded, matches: &mut Vec<(usize, Match)>) {
-    for (kind, names) in [(0, &UNWINDERS[..]), (1, &CATCHERS[..])] {
+/// Is the guard of a system call what it has to be: a jump that displaces just the setting of the number?
+fn guards_well(hook: &Hook) -> bool {
+    hook.flow != Flow::SignalCall
+        || hook.planned.plan.as_ref().is_ok_and(|p| p.technique == Technique::Jump && p.displaced.len() == 1)
+}
+
+fn own_site(loaded: &Loaded, name: &str, va: Va) -> Match {
+    Match {
+        object: std::rc::Rc::clone(&loaded.object),
+        loaded: Some(loaded.clone()),
+        name: name.to_owned(),
+        raw: String::new(),
+        va: Ok(va),
+        symbol_va: va,
+        size: 0,
+    }
+}
+
+fn find_unwinders(loaded: &Loaded, matches: &mut Vec<(Flow, Match)>) {
+    for (flow, names) in [(Flow::Unwind, &UNWINDERS[..]), (Flow::Caught, &CATCHERS[..])] {
         for name in names {
-            for f in loaded.object.find(&Matcher::name(name)) {
-                matches.push((
-                    kind,
-                    Match {
-                        object: std::rc::Rc::clone(&loaded.object),
-                        loaded: Some(loaded.clone()),
-                        name: (*name).to_owned(),
-                        raw: f.name.to_string(),
-                        va: Ok(f.va),
-                        symbol_va: f.va,
-                        size: f.size.0,
-                    },
-                ));
-            }
+            let found = loaded.object.find(&Matcher::name(name));
+            matches.extend(found.into_iter().map(|f| (flow, own_site(loaded, name, f.va))));
         }
+    }
+}
+
+fn find_signal_calls(loaded: &Loaded, matches: &mut Vec<(Flow, Match)>) {
+    if let Ok(code) = loaded.object.code() {
+        let sites = syscalls::find(&code_facts(code), &CALLS);
+        matches.extend(sites.into_iter().map(|s| (Flow::SignalCall, own_site(loaded, "a signal call", s.mov))));
     }
 }

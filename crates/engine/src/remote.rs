@@ -68,8 +68,8 @@ impl Remote<'_> {
         self.call(libc::SYS_munmap, [at.0, len.0, 0, 0, 0, 0]).map(drop)
     }
 
-    /// `rt_sigaction` of SIGTRAP; `new` and `old` are addresses in the target, 0 = none.
-    pub fn sigtrap_action(&mut self, new: Va, old: Va) -> Result<(), CallError> {
-        self.call(libc::SYS_rt_sigaction, [libc::SIGTRAP as u64, new.0, old.0, 8, 0, 0]).map(drop)
+    /// `rt_sigaction`; `new` and `old` are addresses in the target, 0 = none.
+    pub fn sigaction(&mut self, signal: i32, new: Va, old: Va) -> Result<(), CallError> {
+        self.call(libc::SYS_rt_sigaction, [signal as u64, new.0, old.0, 8, 0, 0]).map(drop)
     }
 }

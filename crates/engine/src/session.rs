@@ -92,10 +92,10 @@ impl Session {
         progress(Progress { done: 0, total });
         let planned = plan_all(matches, &installer.wishes())?;
         let planned = installer.accept(planned);
+        let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
         if planned.is_empty() {
             return Err(installer.nothing());
         }
-        let hooks = installer.plan_hooks(&process, &mut objects)?;
         installer.size_for(planned.len() + hooks.len());
         let clock = clock();
         installer.stats.planning = begin.elapsed();

@@ -66,7 +66,7 @@ fn follow(
         let matches = installer.only_new(matches);
         let planned = plan_all(matches, &installer.wishes())?;
         let planned = installer.accept(planned);
-        let hooks = installer.plan_hooks(&process, &mut objects)?;
+        let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
         let total = installer.probes.len() + planned.len();
         progress(Progress { done: installer.probes.len(), total });
         installer.install(spawned.stopped(), planned, hooks, clock)?;

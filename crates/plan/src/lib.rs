@@ -10,6 +10,7 @@ pub mod index;
 pub mod object;
 pub mod plan;
 pub mod strategy;
+pub mod syscalls;
 mod sweep;
 pub mod thunk;
 

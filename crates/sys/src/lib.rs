@@ -19,6 +19,7 @@ mod procfs;
 mod ptrace;
 mod room;
 mod shared;
+mod sigmask;
 mod spawn;
 mod startup;
 mod stopped;

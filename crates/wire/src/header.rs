@@ -84,6 +84,10 @@ pub struct Header {
     pub pad0: u32,
     /// The action that was there before ours.
     pub old_sigtrap: SigAction,
+    /// Signals (bit n - 1) whose action blocked SIGTRAP: their masks leave it open while our handler is installed.
+    pub opened_actions: u64,
+    /// Threads that had SIGTRAP blocked when our handler was installed; 0 = unused.
+    pub opened_threads: [u32; 128],
 }
 
 /// `struct sigaction` of the x86-64 kernel (`include/linux/signal_types.h`), as `rt_sigaction` takes it.

@@ -72,6 +72,12 @@ pub struct ThreadState {
     pub comm_time: u64,
     /// Thread name.
     pub comm: [u8; 16],
+    /// 1: the program believes that SIGTRAP is blocked in this thread. It is open while there are trap probes.
+    pub sigtrap_blocked: u32,
+    /// Free-running index of the next of `masks`.
+    pub mask_next: u32,
+    /// Signal sets of system calls that the thread is in, or was.
+    pub masks: [u64; 8],
 }
 
 /// A replaced return address.
@@ -111,6 +117,9 @@ pub enum Flow {
     Unwind = 3,
     /// Not a user's probe: an exception was caught; frames above the catcher are gone, the others are watched again.
     Caught = 4,
+    /// Not a user's probe: a system call that changes signal masks or actions is about to be made, its number is in
+    /// `rax`. SIGTRAP stays deliverable.
+    SignalCall = 5,
 }
 
 /// What the agent does at a hit of one probe.

@@ -9,13 +9,18 @@ pub mod nr {
     pub const MMAP: u64 = 9;
     pub const RT_SIGACTION: u64 = 13;
     pub const RT_SIGPROCMASK: u64 = 14;
+    pub const SCHED_YIELD: u64 = 24;
     pub const GETPID: u64 = 39;
+    pub const RT_SIGSUSPEND: u64 = 130;
     pub const PRCTL: u64 = 157;
     pub const GETTID: u64 = 186;
     pub const CLOCK_GETTIME: u64 = 228;
     pub const TGKILL: u64 = 234;
+    pub const PPOLL: u64 = 271;
+    pub const EPOLL_PWAIT: u64 = 281;
     pub const RT_TGSIGQUEUEINFO: u64 = 297;
     pub const PROCESS_VM_READV: u64 = 310;
+    pub const EPOLL_PWAIT2: u64 = 441;
 }
 
 /// Offset in `struct ucontext` of the interrupted instruction pointer: `uc_mcontext` at 40, `rip` its 17th word.
