@@ -114,11 +114,40 @@ fn the_stack_is_as_it_was_after_calls() {
         process.read(stack.start, &mut bytes).unwrap();
         bytes
     };
+    // In its last system call, so that nothing but us changes its stack.
+    target.await_state('S');
     let before = image();
     let mut stopped = process.stop().unwrap();
     stopped.call(libc::SYS_getpid, [0; 6]).unwrap();
     assert!(before != image(), "the frame lies on the stack");
     stopped.resume().unwrap();
     assert!(before == image());
+    target.finish_well();
+}
+
+#[test]
+fn a_restartable_sequence_is_aborted_as_by_a_preemption() {
+    let target = Target::start(Build::Worker, &["one-sequence"]);
+    let process = Process::open(target.pid()).unwrap();
+    for _ in 0..100 {
+        let mut stopped = process.stop().unwrap();
+        stopped.call(libc::SYS_getpid, [0; 6]).unwrap();
+        stopped.resume().unwrap();
+    }
+    target.finish_well();
+}
+
+#[test]
+fn a_seccomp_filter_does_not_kill_for_our_calls() {
+    let target = Target::start(Build::Worker, &["confined"]);
+    let process = Process::open(target.pid()).unwrap();
+    assert_eq!(process.seccomp().unwrap(), 2);
+    let mut stopped = process.stop().unwrap();
+    // Depends on our privilege and on the kernel's configuration.
+    match stopped.call(libc::SYS_getppid, [0; 6]) {
+        Ok(parent) => assert_eq!(parent, u64::from(std::process::id())),
+        Err(e) => assert!(matches!(e, CallError::Seccomp { .. }), "{e}"),
+    }
+    stopped.resume().unwrap();
     target.finish_well();
 }

@@ -2,15 +2,22 @@
 // first and ends when its standard input does.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/filter.h>
 #include <linux/futex.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
+#ifdef __GLIBC__
+#include <sys/rseq.h>
+#endif
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
@@ -168,6 +175,44 @@ static void on_tick(int s) {
     __atomic_fetch_add(&ticks, 1, __ATOMIC_RELAXED);
 }
 
+#ifdef __GLIBC__
+// One round of a restartable sequence. The kernel clears the descriptor's pointer when it aborts the sequence; going on
+// without it is what must not happen.
+static int sequence(void) {
+    struct rseq *area = (void *)((char *)__builtin_thread_pointer() + __rseq_offset);
+    int broken = 0;
+    __asm__ volatile(
+        ".pushsection .data.rseq, \"aw\"\n.balign 32\n3: .long 0, 0\n.quad 1f, 2f - 1f, 4f\n.popsection\n"
+        "lea 3b(%%rip), %%rax\nmov %%rax, 8(%[area])\n"
+        "1: mov $1000000, %%ecx\n"
+        "6: cmp %%rax, 8(%[area])\njne 7f\ndec %%ecx\njnz 6b\n"
+        "2: jmp 5f\n"
+        "7: movl $1, %[broken]\njmp 5f\n"
+        ".byte 0x0f, 0xb9, 0x3d\n.long 0x53053053\n"
+        "4:\n"
+        "5: movq $0, 8(%[area])\n"
+        : [broken] "+m"(broken)
+        : [area] "r"(area)
+        : "rax", "rcx", "cc", "memory");
+    return broken;
+}
+#else
+static int sequence(void) { return 1; }
+#endif
+
+// From here on getppid kills.
+static void confine(void) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog prog = {sizeof code / sizeof *code, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) != 0)
+        abort();
+}
+
 static pthread_t start(void *(*f)(void *), intptr_t arg) {
     pthread_t t;
     if (pthread_create(&t, 0, f, (void *)arg) != 0)
@@ -208,6 +253,17 @@ int main(int argc, char **argv) {
         while (poll(&p, 1, 0) == 0);
         printf("bad %d\n", bad);
         return 0;
+    } else if (!strcmp(kind, "one-sequence")) {
+        ready();
+        struct pollfd p = {0, POLLIN, 0};
+        do
+            for (int i = 0; i < 20; i++)
+                bad |= sequence();
+        while (poll(&p, 1, 0) == 0);
+        printf("bad %d\n", bad);
+        return 0;
+    } else if (!strcmp(kind, "confined")) {
+        confine();
     } else if (!strcmp(kind, "one-nap")) {
         ready();
         struct pollfd p = {0, POLLIN, 0};
