@@ -206,3 +206,47 @@ fn processes_that_cannot_be_opened_are_named() {
     assert_eq!(process.comm().unwrap(), "Worker");
     assert!(process.exe().unwrap().ends_with("Worker"));
 }
+
+#[test]
+fn a_thread_that_hangs_in_the_kernel_is_named_and_left_alone() {
+    let target = Target::start(Build::Worker, &["vfork"]);
+    let process = Process::open(target.pid()).unwrap();
+    target.await_state('D');
+    let e = process.stop_within(Duration::from_millis(100)).unwrap_err();
+    assert!(matches!(e, StopError::Timeout { state: 'D', .. }), "{e}");
+    // With more patience it works, and without us the thread goes on.
+    let mut stopped = process.stop_within(Duration::from_secs(20)).unwrap();
+    assert_eq!(stopped.call(libc::SYS_getpid, [0; 6]).unwrap(), target.pid() as u64);
+    stopped.resume().unwrap();
+    target.finish_well();
+}
+
+#[test]
+fn a_thread_that_hung_goes_on_when_the_process_is_let_go() {
+    let target = Target::start(Build::Worker, &["vfork"]);
+    let process = Process::open(target.pid()).unwrap();
+    target.await_state('D');
+    assert!(process.stop_within(Duration::from_millis(100)).is_err());
+    // Its child ends, and it stops for us.
+    target.await_state('t');
+    drop(process);
+    target.finish_well();
+}
+
+#[test]
+fn another_users_process_is_refused_with_what_to_do() {
+    let target = Target::start(Build::Worker, &["blocked", "1"]);
+    let pid = target.pid();
+    let other = std::thread::spawn(move || {
+        #[allow(unsafe_code)]
+        // SAFETY: no memory is involved. The bare system call changes this thread only.
+        let r = unsafe { libc::syscall(libc::SYS_setresuid, -1, 65534, -1) };
+        assert!(r == 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM));
+        // If we are not root ourselves: init is not ours either.
+        Process::open(if r == 0 { pid } else { 1 }).unwrap_err()
+    });
+    let e = other.join().unwrap();
+    assert!(matches!(e, OpenError::OtherUser { uid: 0, .. }), "{e}");
+    assert!(e.to_string().ends_with("belongs to user id 0; run as that user or as root"), "{e}");
+    target.finish_well();
+}

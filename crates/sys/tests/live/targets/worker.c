@@ -262,6 +262,17 @@ int main(int argc, char **argv) {
         while (poll(&p, 1, 0) == 0);
         printf("bad %d\n", bad);
         return 0;
+    } else if (!strcmp(kind, "vfork")) {
+        // The parent hangs in the kernel, deaf, until the child is done.
+        ready();
+        if (vfork() == 0) {
+            struct timespec u = {1, 500000000};
+            nanosleep(&u, 0);
+            _exit(0);
+        }
+        until_eof();
+        printf("bad %d\n", bad);
+        return 0;
     } else if (!strcmp(kind, "confined")) {
         confine();
     } else if (!strcmp(kind, "one-nap")) {
