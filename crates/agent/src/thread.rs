@@ -180,14 +180,16 @@ fn reclaim(agent: Agent) -> Option<u64> {
     None
 }
 
-/// The C library's thread id says which thread owns the `fs` base now: memory gone, cleared by the kernel
-/// (`CLONE_CHILD_CLEARTID`), or the id of no thread of this process. Without such a word nothing can be proven.
+/// The C library's thread id says which thread owns the `fs` base now. The thread is dead if the memory is gone, if the
+/// kernel has cleared the word (`CLONE_CHILD_CLEARTID`) or glibc made it negative (a stack kept for the next thread),
+/// or if it is the id of no thread of this process. Without such a word nothing can be proven.
 fn is_dead(thread: Thread) -> bool {
     if thread.tid_word() == 0 {
         return false;
     }
     match read_u32(thread.fs_base().wrapping_add(u64::from(thread.tid_word()))) {
-        None | Some(0) => true,
+        None => true,
+        Some(tid) if tid as i32 <= 0 => true,
         // SAFETY: signal 0 only asks.
         Some(tid) => unsafe {
             let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;

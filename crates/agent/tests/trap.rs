@@ -1,0 +1,222 @@
+//! SIGTRAP: with the real signal, on the real processor.
+#![cfg(target_arch = "x86_64")]
+
+mod world;
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use sidestep_agent::agent_sigtrap;
+use sidestep_wire::{Private, SigAction, TrapEntry};
+use world::{Setup, World};
+
+static PRIVATE: AtomicPtr<Private> = AtomicPtr::new(ptr::null_mut());
+
+/// The engine's stub.
+extern "C" fn stub(signal: i32, info: *mut u8, context: *mut u8) {
+    // SAFETY: set by `install`; the rest is the kernel's.
+    unsafe { agent_sigtrap(PRIVATE.load(Ordering::Acquire), signal, info, context) }
+}
+
+/// A process of its own for each test: dispositions belong to the whole process. Gives the wait status.
+fn in_child(body: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child runs the body and leaves by `_exit`.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(101);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for that child.
+    assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+    status
+}
+
+/// Our handler before that of the program, a trap table with the given pairs.
+fn install(traps: &[(u64, u64)], handler: u64, flags: u64, mask: u64) -> World {
+    let world = World::new(&Setup::default());
+    let table_len = 16u64;
+    let table = Box::leak(vec![TrapEntry::default(); table_len as usize].into_boxed_slice());
+    for (site, detour) in traps {
+        let mut index = TrapEntry::bucket(*site, table_len - 1);
+        while table[index as usize].site != 0 {
+            index = (index + 1) % table_len;
+        }
+        table[index as usize] = TrapEntry { site: *site, detour: *detour };
+    }
+    let head = world.head();
+    head.trap_mask.store(table_len - 1, Ordering::Relaxed);
+    head.traps.store(table.as_ptr() as u64, Ordering::Relaxed);
+    // SAFETY: nobody else looks at it yet.
+    unsafe { (*world.private).old_sigtrap = SigAction { handler, flags, restorer: 0, mask } };
+    PRIVATE.store(world.private, Ordering::Release);
+    // SAFETY: a handler that lives as long as the process.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = stub as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+        assert_eq!(libc::sigaction(libc::SIGTRAP, &action, ptr::null_mut()), 0);
+    }
+    world
+}
+
+/// A page of code, writable for the test's convenience.
+fn code(bytes: &[u8]) -> u64 {
+    let page = world::map(4096, libc::MAP_PRIVATE);
+    // SAFETY: a fresh page.
+    unsafe {
+        ptr::copy_nonoverlapping(bytes.as_ptr(), page, bytes.len());
+        let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        assert_eq!(libc::mprotect(page.cast(), 4096, all), 0);
+    }
+    page as u64
+}
+
+fn call(at: u64) -> i32 {
+    // SAFETY: the tests write functions there.
+    let function: extern "C" fn() -> i32 = unsafe { std::mem::transmute(at as *const ()) };
+    function()
+}
+
+const INT3: u8 = 0xcc;
+/// `mov $N, %eax; ret`
+const fn answer(n: u8) -> [u8; 6] {
+    [0xb8, n, 0, 0, 0, 0xc3]
+}
+
+fn assert_exit(status: i32, code: i32) {
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == code, "status {status:#x}");
+}
+
+fn assert_killed(status: i32) {
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGTRAP, "status {status:#x}");
+}
+
+#[test]
+fn a_trap_goes_on_at_its_detour() {
+    assert_exit(
+        in_child(|| {
+            let detours: Vec<u64> = (0..12).map(|n| code(&answer(n))).collect();
+            let sites: Vec<u64> = (0..12).map(|_| code(&[INT3])).collect();
+            let pairs: Vec<_> = sites.iter().copied().zip(detours).collect();
+            install(&pairs, 0, 0, 0);
+            sites.iter().enumerate().all(|(n, site)| call(*site) == n as i32).into()
+        }),
+        1,
+    );
+}
+
+/// Takes the probe away, then lets the agent see the trap that was already under way.
+extern "C" fn remove_first(signal: i32, info: *mut u8, context: *mut u8) {
+    // SAFETY: the page of code of the test.
+    unsafe { (SITE.load(Ordering::Relaxed) as *mut [u8; 6]).write(answer(9)) };
+    stub(signal, info, context);
+}
+
+static SITE: AtomicU64 = AtomicU64::new(0);
+
+#[test]
+fn a_probe_removed_meanwhile_runs_what_is_there_now() {
+    assert_exit(
+        in_child(|| {
+            let site = code(&[INT3]);
+            SITE.store(site, Ordering::Relaxed);
+            install(&[], 0, 0, 0);
+            // SAFETY: a handler that lives as long as the process.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = remove_first as *const () as usize;
+                action.sa_flags = libc::SA_SIGINFO;
+                libc::sigaction(libc::SIGTRAP, &action, ptr::null_mut());
+            }
+            call(site)
+        }),
+        9,
+    );
+}
+
+#[test]
+fn the_programs_own_breakpoint_kills_it_as_before() {
+    assert_killed(in_child(|| {
+        install(&[], libc::SIG_DFL as u64, 0, 0);
+        call(code(&[INT3, 0xc3]))
+    }));
+    // The kernel does not let a breakpoint be ignored.
+    assert_killed(in_child(|| {
+        install(&[], libc::SIG_IGN as u64, 0, 0);
+        call(code(&[INT3, 0xc3]))
+    }));
+    // Two bytes long: the one before the return address is not the breakpoint instruction.
+    assert_killed(in_child(|| {
+        install(&[], libc::SIG_DFL as u64, 0, 0);
+        call(code(&[0xcd, 3, 0xc3]))
+    }));
+}
+
+#[test]
+fn a_sent_signal_is_ignored_or_kills_as_before() {
+    let send = |handler: libc::sighandler_t| {
+        in_child(|| {
+            install(&[], handler as u64, 0, 0);
+            // SAFETY: a signal to this process.
+            unsafe { libc::raise(libc::SIGTRAP) };
+            5
+        })
+    };
+    assert_exit(send(libc::SIG_IGN), 5);
+    assert_killed(send(libc::SIG_DFL));
+}
+
+static SEEN: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+    // SAFETY: what the kernel passed; `sigprocmask` only reads.
+    unsafe {
+        assert_eq!((signal, (*info).si_signo), (libc::SIGTRAP, libc::SIGTRAP));
+        assert_ne!((*context).uc_mcontext.gregs[libc::REG_RIP as usize], 0);
+        let mut mask: libc::sigset_t = std::mem::zeroed();
+        libc::sigprocmask(libc::SIG_BLOCK, ptr::null(), &mut mask);
+        let usr1 = libc::sigismember(&mask, libc::SIGUSR1) as u64;
+        let trap = libc::sigismember(&mask, libc::SIGTRAP) as u64;
+        SEEN.store(1 | usr1 << 1 | trap << 2, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_programs_handler_runs_with_its_mask() {
+    assert_exit(
+        in_child(|| {
+            let usr1 = 1u64 << (libc::SIGUSR1 - 1);
+            let trap = 1u64 << (libc::SIGTRAP - 1);
+            install(&[], handler as *const () as u64, libc::SA_SIGINFO as u64, usr1 | trap);
+            call(code(&[INT3, 0xc3]));
+            let first = SEEN.swap(0, Ordering::Relaxed);
+            // SAFETY: a signal to this process; `sigprocmask` only reads.
+            unsafe {
+                libc::raise(libc::SIGTRAP);
+                let mut mask: libc::sigset_t = std::mem::zeroed();
+                libc::sigprocmask(libc::SIG_BLOCK, ptr::null(), &mut mask);
+                assert_eq!(libc::sigismember(&mask, libc::SIGUSR1), 0);
+            }
+            assert_eq!((first, SEEN.load(Ordering::Relaxed)), (3, 3));
+            33
+        }),
+        33,
+    );
+}
+
+#[test]
+fn a_one_shot_handler_is_used_once() {
+    assert_killed(in_child(|| {
+        install(&[], handler as *const () as u64, (libc::SA_SIGINFO | libc::SA_RESETHAND) as u32 as u64, 0);
+        // SAFETY: signals to this process.
+        unsafe {
+            libc::raise(libc::SIGTRAP);
+            assert_eq!(SEEN.load(Ordering::Relaxed), 1);
+            libc::raise(libc::SIGTRAP);
+        }
+        1
+    }));
+}
