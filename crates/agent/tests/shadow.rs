@@ -353,5 +353,5 @@ fn signal_handlers_interrupt_every_line() {
     });
     assert_eq!(WRONG.load(Ordering::Relaxed), 0);
     let measured = latencies(&world) + world.dropped();
-    assert!(world.cell(0) == measured + thread.live(), "each entry has one end");
+    assert_eq!(world.cell(0), measured + thread.live(), "each entry has one end");
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use sidestep_isa::Va;
 use sidestep_plan::handler::Handler;
-use sidestep_plan::{Technique, syscalls};
+use sidestep_plan::Technique;
 use sidestep_sys::{Process, Stopped};
 use sidestep_symbols::Matcher;
 use sidestep_wire::{ArgKind, ArgSpec, Flow, Histogram, ProbeDesc};
@@ -14,8 +14,8 @@ use crate::api::{Action, Arg, AttachStats, Options, Probe, Refused, Request};
 use crate::error::SessionError;
 use crate::install::{self, Job, Outcome};
 use crate::layout::{Layout, Needs};
-use crate::objects::{Loaded, Objects, code_facts};
-use crate::planning::{Planned, Wish, plan_all};
+use crate::objects::{Loaded, Objects};
+use crate::planning::{Planned, Wish, plan_all, plan_guards};
 use crate::regions::Regions;
 use crate::resolve::Match;
 use crate::sigtrap::CALLS;
@@ -72,7 +72,9 @@ pub(crate) struct Installer {
     next_histogram: u64,
     shared_histogram: HashMap<usize, u32>,
     /// Sites that were dealt with: a later look at the same process finds them again.
-    done: HashSet<(Option<usize>, PathBuf, Va)>,
+    done: HashSet<(usize, PathBuf, Va)>,
+    /// Objects that were searched for sites of our own: purpose, run-time address.
+    hooked: HashSet<(&'static str, u64)>,
 }
 
 impl Installer {
@@ -95,6 +97,7 @@ impl Installer {
             next_histogram: 0,
             shared_histogram: HashMap::new(),
             done: HashSet::new(),
+            hooked: HashSet::new(),
         })
     }
 
@@ -120,7 +123,7 @@ impl Installer {
     pub fn only_new(&self, matches: Vec<(usize, Match)>) -> Vec<(usize, Match)> {
         let new = |(request, m): &(usize, Match)| {
             let va = m.va.unwrap_or(m.symbol_va);
-            !self.done.contains(&(Some(*request), m.object.path().to_owned(), va))
+            !self.done.contains(&(*request, m.object.path().to_owned(), va))
         };
         matches.into_iter().filter(new).collect()
     }
@@ -132,7 +135,7 @@ impl Installer {
             if let Err(reason) = p.plan {
                 self.refuse(&p.matched, reason);
             }
-            self.done.insert((Some(p.request), p.matched.object.path().to_owned(), p.matched.symbol_va));
+            self.done.insert((p.request, p.matched.object.path().to_owned(), p.matched.symbol_va));
         }
         accepted
     }
@@ -163,19 +166,23 @@ impl Installer {
     ) -> Result<(Vec<Planned>, Vec<Hook>), SessionError> {
         let mut hooks = Vec::new();
         if self.requests.iter().any(|r| returns(&r.action)) {
-            hooks = self.plan_sites(process, objects, find_unwinders)?;
-            hooks.retain(|h| h.planned.plan.is_ok());
+            hooks = self.plan_unwinders(process, objects)?;
         }
         let traps = |p: &Planned| p.plan.as_ref().is_ok_and(|p| p.technique == Technique::Trap);
         let before = self.regions.as_ref().is_some_and(|r| !r.traps.is_empty());
         if before || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned)) {
-            let guards = self.plan_sites(process, objects, find_signal_calls)?;
-            let open = guards.iter().find(|h| !guards_well(h)).map(|h| h.planned.matched.symbol_va);
-            if let Some(at) = open {
-                let reason = format!("it needs a trap, and SIGTRAP cannot be kept open in the system call at {at}");
-                return Ok((self.without_traps(planned, &reason), Vec::new()));
+            match self.plan_guards(process, objects)? {
+                Ok(guards) => hooks.extend(guards),
+                Err((object, at)) => {
+                    let reason = format!(
+                        "it needs a trap, and the system call at {at} of {} could block SIGTRAP, which kills a process \
+                         at a trap",
+                        object.display()
+                    );
+                    hooks.retain(|h| !traps(&h.planned));
+                    return Ok((self.without_traps(planned, &reason), hooks));
+                }
             }
-            hooks.extend(guards);
         }
         Ok((planned, hooks))
     }
@@ -189,35 +196,53 @@ impl Installer {
         rest
     }
 
-    fn plan_sites(
+    fn plan_unwinders(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
+        const FLOWS: [Flow; 2] = [Flow::Unwind, Flow::Caught];
+        let mut matches = Vec::new();
+        for loaded in self.new_objects(process, objects, "unwinders")? {
+            for (kind, names) in [&UNWINDERS[..], &CATCHERS[..]].into_iter().enumerate() {
+                for name in names {
+                    let found = loaded.object.find(&Matcher::name(name));
+                    matches.extend(found.into_iter().map(|f| (kind, Match::own(&loaded, name, f.va))));
+                }
+            }
+        }
+        let wish = Wish { returns: false, trap_only: false };
+        let planned = plan_all(matches, &[wish; 2])?.into_iter().filter(|p| p.plan.is_ok());
+        Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())
+    }
+
+    /// The inner error: a system call that cannot be guarded.
+    fn plan_guards(
         &mut self,
         process: &Process,
         objects: &mut Objects,
-        find: fn(&Loaded, &mut Vec<(Flow, Match)>),
-    ) -> Result<Vec<Hook>, SessionError> {
-        let mut matches = Vec::new();
-        for mapped in Objects::mapped(process)? {
-            if let Ok(loaded) = objects.load(process, &mapped) {
-                find(&loaded, &mut matches);
+    ) -> Result<Result<Vec<Hook>, (PathBuf, Va)>, SessionError> {
+        let mut hooks = Vec::new();
+        for loaded in self.new_objects(process, objects, "signal calls")? {
+            match plan_guards(&loaded, &CALLS) {
+                Ok(planned) => hooks.extend(planned.into_iter().map(|planned| Hook { flow: Flow::SignalCall, planned })),
+                Err(at) => return Ok(Err((loaded.object.path().to_owned(), at))),
             }
         }
-        matches.retain(|(_, m)| self.done.insert((None, m.object.path().to_owned(), m.symbol_va)));
-        // `plan_all` keeps our numbers: the index of the flow in this list.
-        let flows: Vec<Flow> = matches.iter().map(|(flow, _)| *flow).collect();
-        let matches: Vec<_> = matches.into_iter().enumerate().map(|(i, (_, m))| (i, m)).collect();
-        let wish = Wish { returns: false, trap_only: false };
-        let planned = plan_all(matches, &vec![wish; flows.len()])?;
-        Ok(planned
-            .into_iter()
-            .map(|mut planned| {
-                let flow = flows[planned.request];
-                if let (Flow::SignalCall, Ok(plan)) = (flow, &mut planned.plan) {
-                    // The agent wants to see the number in its register.
-                    plan.before_handler = 1;
-                }
-                Hook { flow, planned }
-            })
-            .collect())
+        Ok(Ok(hooks))
+    }
+
+    /// The objects of a process that were not asked for this purpose before.
+    fn new_objects(
+        &mut self,
+        process: &Process,
+        objects: &mut Objects,
+        purpose: &'static str,
+    ) -> Result<Vec<Loaded>, SessionError> {
+        let mut new = Vec::new();
+        for mapped in Objects::mapped(process)? {
+            let Ok(loaded) = objects.load(process, &mapped) else { continue };
+            if self.hooked.insert((purpose, loaded.range.start)) {
+                new.push(loaded);
+            }
+        }
+        Ok(new)
     }
 
     /// Decides the sizes for an attach, where all matches are known.
@@ -284,7 +309,7 @@ impl Installer {
             };
             regions.describe(stopped, number, &desc)?;
             if add_job(&mut jobs, &p, handler, pending.len()) {
-                self.done.insert((Some(p.request), p.matched.object.path().to_owned(), p.matched.va.unwrap_or_default()));
+                self.done.insert((p.request, p.matched.object.path().to_owned(), p.matched.va.unwrap_or_default()));
                 pending.push((p, plumbing));
             }
         }
@@ -414,38 +439,4 @@ fn add_job(jobs: &mut BTreeMap<u64, (Job, Vec<usize>)>, p: &Planned, handler: Ha
     job.handlers.push(handler);
     waiting.push(who);
     true
-}
-
-/// Is the guard of a system call what it has to be: a jump that displaces just the setting of the number?
-fn guards_well(hook: &Hook) -> bool {
-    hook.flow != Flow::SignalCall
-        || hook.planned.plan.as_ref().is_ok_and(|p| p.technique == Technique::Jump && p.displaced.len() == 1)
-}
-
-fn own_site(loaded: &Loaded, name: &str, va: Va) -> Match {
-    Match {
-        object: std::rc::Rc::clone(&loaded.object),
-        loaded: Some(loaded.clone()),
-        name: name.to_owned(),
-        raw: String::new(),
-        va: Ok(va),
-        symbol_va: va,
-        size: 0,
-    }
-}
-
-fn find_unwinders(loaded: &Loaded, matches: &mut Vec<(Flow, Match)>) {
-    for (flow, names) in [(Flow::Unwind, &UNWINDERS[..]), (Flow::Caught, &CATCHERS[..])] {
-        for name in names {
-            let found = loaded.object.find(&Matcher::name(name));
-            matches.extend(found.into_iter().map(|f| (flow, own_site(loaded, name, f.va))));
-        }
-    }
-}
-
-fn find_signal_calls(loaded: &Loaded, matches: &mut Vec<(Flow, Match)>) {
-    if let Ok(code) = loaded.object.code() {
-        let sites = syscalls::find(&code_facts(code), &CALLS);
-        matches.extend(sites.into_iter().map(|s| (Flow::SignalCall, own_site(loaded, "a signal call", s.mov))));
-    }
 }

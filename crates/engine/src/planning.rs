@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use sidestep_isa::Va;
-use sidestep_plan::{Index, Plan, Technique, plan};
+use sidestep_plan::{Index, Plan, Technique, plan, syscalls};
 use sidestep_symbols::Object;
 
 use crate::error::SessionError;
-use crate::objects::code_facts;
+use crate::objects::{Loaded, code_facts};
 use crate::resolve::Match;
 
 /// Longest region that a plan can have, with a margin.
@@ -51,7 +51,6 @@ pub(crate) fn plan_all(matches: Vec<(usize, Match)>, wishes: &[Wish]) -> Result<
         let Some(group) = by_object.remove(&key) else { continue };
         let Some(object) = group.first().map(|(_, m)| Rc::clone(&m.object)) else { continue };
         let code = object.code()?;
-        let text = code.text.clone();
         let index = Index::new(code_facts(code));
         let mut planned: Vec<Planned> = group
             .into_iter()
@@ -60,17 +59,46 @@ pub(crate) fn plan_all(matches: Vec<(usize, Match)>, wishes: &[Wish]) -> Result<
         separate(&index, &mut planned);
         for p in &mut planned {
             if let Ok(plan) = &p.plan {
-                p.expected = text
-                    .iter()
-                    .find(|b| b.va <= plan.site && plan.site.0 < b.va.0 + b.data.len() as u64)
-                    .map(|b| {
-                        let from = (plan.site.0 - b.va.0) as usize;
-                        b.data[from..b.data.len().min(from + REGION_MAX)].to_vec()
-                    })
-                    .unwrap_or_default();
+                p.expected = expected(&index, plan);
             }
         }
         all.append(&mut planned);
+    }
+    Ok(all)
+}
+
+/// What the file says is at the site.
+fn expected(index: &Index<'_>, plan: &Plan) -> Vec<u8> {
+    let bytes = index.code().bytes_at(plan.site).unwrap_or_default();
+    bytes[..bytes.len().min(REGION_MAX)].to_vec()
+}
+
+/// Guards of all places in an object that make one of these system calls. `Err`: the link-time address of a place that
+/// cannot be guarded.
+pub(crate) fn plan_guards(loaded: &Loaded, numbers: &[u32]) -> Result<Vec<Planned>, Va> {
+    // An object whose code cannot be analysed was never probed, so its code is not known to run.
+    let Ok(code) = loaded.object.code() else { return Ok(Vec::new()) };
+    let facts = code_facts(code);
+    let sites = syscalls::find(&facts, numbers);
+    if sites.is_empty() {
+        return Ok(Vec::new());
+    }
+    let index = Index::new(facts);
+    let mut all = Vec::new();
+    for site in sites {
+        match syscalls::guard(&index, site) {
+            Some(Ok(plan)) => all.push(Planned {
+                request: 0,
+                matched: Match::own(loaded, "a signal call", plan.site),
+                expected: expected(&index, &plan),
+                plan: Ok(plan),
+            }),
+            // No instruction of the program.
+            Some(Err(_)) => {}
+            None if site.number.is_some() => return Err(site.mov),
+            // It may be any call; a function that passes them all on is guarded or is not used for these.
+            None => {}
+        }
     }
     Ok(all)
 }

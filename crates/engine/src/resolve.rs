@@ -29,6 +29,21 @@ pub(crate) struct Match {
     pub size: u64,
 }
 
+impl Match {
+    /// A site of our own.
+    pub fn own(loaded: &Loaded, name: &str, va: Va) -> Match {
+        Match {
+            object: Rc::clone(&loaded.object),
+            loaded: Some(loaded.clone()),
+            name: name.to_owned(),
+            raw: String::new(),
+            va: Ok(va),
+            symbol_va: va,
+            size: 0,
+        }
+    }
+}
+
 const IFUNC_UNKNOWN: &str =
     "an indirect function: the processor decides at run time which code is used; give -p PID of a process that uses it";
 const IFUNC_UNBOUND: &str = "an indirect function that the process has not resolved yet";

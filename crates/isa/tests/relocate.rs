@@ -94,7 +94,6 @@ fn hex(bytes: &[u8]) -> String {
 fn instructions_bound_to_their_address_are_refused() {
     let refused = [
         "xbegin t",
-        "syscall",
         "sysenter",
         "int3",
         "int $0x80",
@@ -256,4 +255,16 @@ proptest! {
             let _ = (insn.to_string(), insn.usage(), insn.flow(), insn.address_candidate());
         }
     }
+}
+
+#[test]
+fn a_system_call_leaves_the_original_address_in_rcx() {
+    let bytes = assembled("syscall", FROM, 0);
+    let mut out = Vec::new();
+    relocate(&bytes, Va(FROM), Va(TO), &mut out).expect("a copy");
+    assert_eq!(out.len(), relocated_len(&bytes, Va(FROM)).expect("a length"));
+    let disp = (FROM + 2).wrapping_sub(TO + 9) as u32;
+    let mut want = vec![0x0f, 0x05, 0x48, 0x8d, 0x0d];
+    want.extend_from_slice(&disp.to_le_bytes());
+    assert_eq!(out, want);
 }

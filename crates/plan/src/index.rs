@@ -184,7 +184,8 @@ impl<'a> ObjectCode<'a> {
     }
 
     /// The bytes from `start` to the end of their section, in data or text.
-    pub(crate) fn bytes_at(&self, start: Va) -> Option<&'a [u8]> {
+    #[must_use]
+    pub fn bytes_at(&self, start: Va) -> Option<&'a [u8]> {
         self.data.iter().chain(&self.text).find_map(|section| {
             let from = usize::try_from(start.since(section.va)).ok()?;
             section.data.get(from..).filter(|rest| !rest.is_empty())

@@ -1,49 +1,64 @@
-//! Places in code that make a given system call: `mov $NUMBER,%eax`, then `syscall`, with nothing in between that changes
-//! the number or leaves the straight line. Compilers and C libraries write it so; the `mov` has just the five bytes of a
-//! jump.
+//! Guards: a handler right before a system call, where all its registers are set.
+//!
+//! Compilers and C libraries set the number a few instructions before the `syscall`, in a straight line: `mov $14,%eax`,
+//! or from a register (`mov %r15d,%eax`, `mov %rdi,%rax` in `syscall(3)`), where only the handler can see which call it is.
 
 use sidestep_isa::Va;
 use sidestep_isa::x86::emit::Reg;
 use sidestep_isa::x86::{Flow, decode};
 
+use crate::index::Index;
 use crate::object::ObjectCode;
+use crate::plan::{DisplacedInsn, Plan, Technique};
+use crate::strategy::plan;
 
 /// Most instructions between the number and the call.
 const WINDOW: usize = 12;
 
-/// A place that makes a system call.
+/// Where a system call gets its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SyscallSite {
-    /// Link-time address of the `mov $NUMBER,%eax`.
+    /// Link-time address of the `mov` to `eax`.
     pub mov: Va,
     /// Link-time address of the `syscall`.
     pub syscall: Va,
-    /// The number.
-    pub number: u32,
+    /// The number, if it is in the `mov`.
+    pub number: Option<u32>,
 }
 
-/// All places in an object that make one of these calls.
+/// All places in an object that make, or may make, one of these calls.
 #[must_use]
 pub fn find(code: &ObjectCode<'_>, numbers: &[u32]) -> Vec<SyscallSite> {
     let mut sites = Vec::new();
     for section in &code.text {
-        for (at, window) in section.data.windows(5).enumerate() {
-            if window[0] != 0xb8 || window[2..] != [0, 0, 0] && window[3..] != [0, 0] {
-                continue;
-            }
-            let number = u32::from_le_bytes([window[1], window[2], window[3], window[4]]);
+        for at in 0..section.data.len() {
+            let bytes = &section.data[at..];
             // `41 b8` moves to %r8d.
             let prefixed = at > 0 && section.data[at - 1] & 0xf0 == 0x40;
-            if !numbers.contains(&number) || prefixed {
+            let Some((len, number)) = sets_number(bytes).filter(|_| !prefixed) else { continue };
+            if number.is_some_and(|n| !numbers.contains(&n)) {
                 continue;
             }
             let mov = Va(section.va.0 + at as u64);
-            if let Some(syscall) = call_behind(&section.data[at + 5..], Va(mov.0 + 5)) {
+            if let Some(syscall) = call_behind(&bytes[len..], Va(mov.0 + len as u64)) {
                 sites.push(SyscallSite { mov, syscall, number });
             }
         }
     }
     sites
+}
+
+/// Length and number of a `mov` to `eax` or `rax`.
+fn sets_number(bytes: &[u8]) -> Option<(usize, Option<u32>)> {
+    let imm = |at: usize| bytes.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    let to_rax = |modrm: u8| modrm & 0xc7 == 0xc0;
+    match *bytes {
+        [0xb8, ..] => Some((5, Some(imm(1)?))),
+        [0x48, 0xc7, 0xc0, ..] => Some((7, Some(imm(3)?))),
+        [0x44 | 0x48 | 0x4c, 0x89, modrm, ..] if to_rax(modrm) => Some((3, None)),
+        [0x89, modrm, ..] if to_rax(modrm) => Some((2, None)),
+        _ => None,
+    }
 }
 
 fn call_behind(mut bytes: &[u8], mut at: Va) -> Option<Va> {
@@ -60,10 +75,39 @@ fn call_behind(mut bytes: &[u8], mut at: Va) -> Option<Va> {
     None
 }
 
+/// The plan of a guard: all from the `mov` on is displaced, and the handler runs right before the `syscall`. `None`: no
+/// jump is possible there; `Some(Err)`: nothing at all, because it is no instruction of the program.
+#[must_use]
+pub fn guard(index: &Index<'_>, site: SyscallSite) -> Option<Result<Plan, String>> {
+    let mut plan = match plan(index, site.mov, false) {
+        Ok(plan) if plan.technique != Technique::Trap => plan,
+        Ok(_) => return None,
+        Err(refusal) => return Some(Err(refusal.reason)),
+    };
+    if let Some(at) = plan.displaced.iter().position(|insn| insn.va == site.syscall) {
+        plan.before_handler = at;
+        return Some(Ok(plan));
+    }
+    let mut at = plan.resume?;
+    while at < site.syscall {
+        let bytes = index.code().bytes_at(at)?;
+        let insn = decode(bytes, at).ok()?;
+        let mut displaced = DisplacedInsn { va: at, bytes: [0; 15], len: insn.len() as u8 };
+        displaced.bytes[..insn.len()].copy_from_slice(&bytes[..insn.len()]);
+        plan.displaced.push(displaced);
+        at = insn.next();
+    }
+    plan.before_handler = plan.displaced.len();
+    plan.resume = Some(at);
+    (at == site.syscall).then_some(Ok(plan))
+}
+
 #[cfg(test)]
 mod tests {
+    use sidestep_isa::Len;
+
     use super::*;
-    use crate::object::Bytes;
+    use crate::object::{Bytes, Extent};
 
     fn found(text: &[u8]) -> Vec<SyscallSite> {
         let code = ObjectCode {
@@ -82,10 +126,31 @@ mod tests {
         assert_eq!(
             found(&text),
             [
-                SyscallSite { mov: Va(0x1000), syscall: Va(0x1008), number: 14 },
-                SyscallSite { mov: Va(0x100b), syscall: Va(0x1010), number: 441 },
+                SyscallSite { mov: Va(0x1000), syscall: Va(0x1008), number: Some(14) },
+                SyscallSite { mov: Va(0x100b), syscall: Va(0x1010), number: Some(441) },
             ]
         );
+    }
+
+    #[test]
+    fn the_number_may_come_from_a_register() {
+        // mov %r15d,%eax; syscall
+        let text = [0x44, 0x89, 0xf8, 0x0f, 0x05];
+        assert_eq!(found(&text), [SyscallSite { mov: Va(0x1000), syscall: Va(0x1003), number: None }]);
+    }
+
+    #[test]
+    fn the_handler_of_a_guard_runs_when_all_registers_are_set() {
+        // mov $14,%eax; mov %rsi,%rdi; syscall; ret
+        let text = [0xb8, 14, 0, 0, 0, 0x48, 0x89, 0xf7, 0x0f, 0x05, 0xc3];
+        let index = Index::new(ObjectCode {
+            text: vec![Bytes { name: ".text", va: Va(0x1000), data: &text }],
+            extents: vec![Extent { start: Va(0x1000), len: Len(text.len() as u64) }],
+            ..ObjectCode::default()
+        });
+        let site = find(index.code(), &[14])[0];
+        let plan = guard(&index, site).unwrap().unwrap();
+        assert_eq!((plan.displaced.len(), plan.before_handler, plan.resume), (2, 2, Some(Va(0x1008))));
     }
 
     #[test]

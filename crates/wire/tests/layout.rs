@@ -16,12 +16,13 @@ macro_rules! layout {
 
 #[test]
 fn shared_region() {
-    layout!(Header: 256, align 64, {
+    layout!(Header: 768, align 64, {
         magic: 0, version: 8, armed: 12, controller_pid: 16, target_pid: 20, controller_start: 24, total_len: 32,
         shared_va: 40, private_va: 48, lookup_va: 56, agent_va: 64, agent_len: 72, trampoline_va: 80, slots_off: 88,
         slot_stride: 96, slots_max: 104, slots_used: 108, cells_off: 112, cells: 120, ring_off: 128, ring_len: 136,
         missed_off: 144, probes_max: 152, journal_off: 160, journal_cap: 168, journal_len: 172, maps_off: 176,
         maps_cap: 184, maps_len: 188, returns_dropped: 192, sigtrap_installed: 200, old_sigtrap: 208,
+        opened_actions: 240, opened_threads: 248,
     });
     layout!(SigAction: 32, align 8, { handler: 0, flags: 8, restorer: 16, mask: 24 });
     layout!(JournalEntry: 96, align 8, {
@@ -36,7 +37,7 @@ fn shared_region() {
 fn private_region() {
     layout!(Private: 256, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, child_cells: 48, traps: 56,
-        trap_mask: 64, old_sigtrap: 72, tsc: 104, tsc_shift: 108, tsc_mult: 112, states_used: 120, child: 124, scratch: 128, scratch: 128,
+        trap_mask: 64, old_sigtrap: 72, tsc: 104, tsc_shift: 108, tsc_mult: 112, states_used: 120, child: 124, scratch: 128,
     });
     layout!(ThreadState: 152, align 8, {
         fs_base: 0, slot: 8, cells: 16, shadow: 24, shadow_cap: 32, shadow_len: 40, tid: 48, tid_word: 52,

@@ -54,10 +54,9 @@ pub enum Unsupported {
     /// end it (SDM volume 1, chapter 16).
     #[error("`xbegin` starts a transaction that a detour would abort")]
     Transaction,
-    /// `syscall` leaves its own next address in rcx, and the kernel restarts an interrupted call at rip - 2; a thread
-    /// blocked in it would stand in the copy for ever (SDM volume 2, "SYSCALL").
-    #[error("a system call leaves its own address in rcx and in the kernel")]
-    Syscall,
+    /// `sysenter` comes back to an address that the kernel keeps.
+    #[error("`sysenter` comes back to an address that the kernel keeps")]
+    Sysenter,
     /// Debuggers and programs recognise traps by their address.
     #[error("a trap is recognised by its address")]
     Interrupt,
@@ -102,6 +101,11 @@ enum Form {
     },
     Call {
         target: u64,
+        back: u64,
+    },
+    /// `syscall` leaves the address behind it in rcx (SDM volume 2, "SYSCALL"). The kernel restarts an interrupted call
+    /// at rip - 2, so the copy begins with the instruction itself.
+    Syscall {
         back: u64,
     },
     /// `jump`: the bytes of the jump. `rip`: place and meaning of a rip-relative displacement in it.
@@ -161,6 +165,7 @@ pub fn relocated_len(bytes: &[u8], from: Va) -> Result<usize, RelocateError> {
         Form::Branch { .. } => 6,
         Form::Counted { address_size, .. } => 9 + usize::from(address_size),
         Form::Call { .. } => 6 + 5 + 8,
+        Form::Syscall { .. } => 2 + 7,
         Form::CallIndirect { jump, .. } => 6 + jump.len + 8,
     })
 }
@@ -199,6 +204,10 @@ fn encode(form: &Form, bytes: &[u8], to: Va, out: &mut Vec<u8>) -> Result<(), Re
             out.extend_from_slice(&[0xff, 0x35, 0x05, 0, 0, 0, 0xe9]); // push 5(%rip); jmp
             rel32(out, target)?;
             out.extend_from_slice(&back.to_le_bytes());
+        }
+        Form::Syscall { back } => {
+            out.extend_from_slice(&[0x0f, 0x05, 0x48, 0x8d, 0x0d]); // syscall; lea back(%rip),%rcx
+            rel32(out, back)?;
         }
         Form::CallIndirect { ref jump, rip, back } => {
             out.extend_from_slice(&[0xff, 0x35, jump.len as u8, 0, 0, 0]); // push the literal behind the jump
@@ -256,7 +265,8 @@ fn form(bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
             Err(why) => return refuse(why),
         },
         Flow::Transaction(_) => return refuse(Unsupported::Transaction),
-        Flow::Syscall => return refuse(Unsupported::Syscall),
+        Flow::Syscall if bytes == [0x0f, 0x05] => Form::Syscall { back },
+        Flow::Syscall => return refuse(Unsupported::Sysenter),
         Flow::Interrupt => return refuse(Unsupported::Interrupt),
         Flow::Stop => return refuse(Unsupported::Stop),
         Flow::Far => return refuse(Unsupported::Far),
