@@ -173,7 +173,7 @@ impl Session {
 
     /// Is the target still there? Never blocks.
     pub fn poll(&mut self) -> TargetState {
-        if self.state == TargetState::Running {
+        if matches!(self.state, TargetState::Running | TargetState::Executed) {
             if let Some(child) = &mut self.child {
                 if let Ok(Some(status)) = child.try_wait() {
                     self.state = TargetState::Exited(Some(exit_status(status)));
@@ -181,9 +181,9 @@ impl Session {
             } else if !self.process.is_alive() {
                 self.state = TargetState::Exited(None);
             }
-            if self.state == TargetState::Running && self.process.is_replaced() && self.process.is_alive() {
-                self.state = TargetState::Executed;
-            }
+        }
+        if self.state == TargetState::Running && self.process.is_replaced() && self.process.is_alive() {
+            self.state = TargetState::Executed;
         }
         self.state
     }

@@ -2,6 +2,7 @@
 //! its code has run.
 
 use std::ffi::OsString;
+use std::time::Instant;
 
 use sidestep_sys::{Child, Process, Spawned, StartupEvent, spawn};
 
@@ -61,15 +62,19 @@ fn follow(
             }
         }
         let last = event == StartupEvent::Entry;
+        let begin = Instant::now();
         let process = spawned.process().clone();
         let (matches, missing) = find(&process, &installer, &mut objects, last);
         let matches = installer.only_new(matches);
         let planned = plan_all(matches, &installer.wishes())?;
         let planned = installer.accept(planned);
         let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
+        installer.stats.planning += begin.elapsed();
         let total = installer.probes.len() + planned.len();
         progress(Progress { done: installer.probes.len(), total });
+        let stop = Instant::now();
         installer.install(spawned.stopped(), planned, hooks, clock)?;
+        installer.stats.stopped += stop.elapsed();
         progress(Progress { done: total, total });
         if last {
             return match missing {

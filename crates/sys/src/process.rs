@@ -86,8 +86,9 @@ impl Process {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let mut p = libc::pollfd { fd: self.0.pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one valid pollfd. A pidfd becomes readable when the process ends (pidfd_open(2)).
-        unsafe { libc::poll(&mut p, 1, 0) == 0 }
+        // SAFETY: one valid pollfd. A pidfd becomes readable when the process ends (pidfd_open(2)); an error (EINTR)
+        // says nothing.
+        unsafe { libc::poll(&mut p, 1, 0) <= 0 }
     }
 
     /// Has the process exited or replaced its program by `execve` since it was opened? All addresses are void then.
