@@ -80,7 +80,7 @@ fn grep_latencies_and_exit_status() {
     for (pattern, code, stdout) in [("7", 0, "3439\n"), ("x", 1, "0\n"), ("[", 2, "")] {
         let (output, report) = with_command(&["funclatency", "libc:malloc"], &["/bin/grep", "-c", pattern, &file]);
         assert_eq!((output.code(), output.stdout.as_str()), (code, stdout), "{}", report.0);
-        assert!(report.latencies() > 20, "{}", report.0);
+        assert!(report.latencies() > 0, "{}", report.0);
     }
 }
 

@@ -67,6 +67,14 @@ static long signals(long n)
 
 static volatile long outer_calls;
 
+static void mask(int how)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGALRM);
+    sigprocmask(how, &set, NULL);
+}
+
 static void jump_out(int sig)
 {
     (void)sig;
@@ -76,6 +84,8 @@ static void jump_out(int sig)
 
 PROBED long until_signal(void)
 {
+    /* Not earlier: every jump is to come out of this function. */
+    mask(SIG_UNBLOCK);
     for (;;)
         outer_calls += leaf(outer_calls) != 0;
 }
@@ -86,6 +96,7 @@ static long sigjumps(long n)
     struct sigaction sa = { .sa_handler = jump_out };
     volatile long i;
     sigaction(SIGALRM, &sa, NULL);
+    mask(SIG_BLOCK);
     for (i = 0; i < n; i++)
         if (sigsetjmp(sigback, 1) == 0) {
             timer(1000);
@@ -93,6 +104,7 @@ static long sigjumps(long n)
         }
     timer(0);
     signal(SIGALRM, SIG_IGN);
+    mask(SIG_UNBLOCK);
     return n;
 }
 

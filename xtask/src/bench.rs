@@ -13,7 +13,7 @@ use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
 use sidestep_tests::tool::{Report, Tracing};
 use sidestep_tests::{build, target};
 
-use crate::test::{cargo, checkout};
+use crate::test::checkout;
 
 /// Rounds of which the median counts.
 const ROUNDS: usize = 7;
@@ -39,22 +39,8 @@ const MANY: &str = "libcrypto:^(EVP_|EC)";
 
 /// Measures and prints; `write`: also into `docs/bench.md`.
 pub fn bench(write: bool) -> Result<()> {
-    let built = cargo()
-        .args([
-            "build",
-            "--release",
-            "--locked",
-            "--package",
-            "sidestep-cli",
-        ])
-        .status()?;
-    ensure!(built.success(), "sidestep does not build");
-    let text = format!(
-        "{}{}\n{}",
-        heading()?,
-        Bench::start()?.hits()?,
-        attach_many()?
-    );
+    println!("measuring {}", sidestep_tests::tool::path().display());
+    let text = format!("{}{}\n{}", heading()?, Bench::start()?.hits()?, attach_many()?);
     println!("{text}");
     if write {
         let path = checkout().join("docs/bench.md");
@@ -81,23 +67,12 @@ impl Bench {
         let path = target("bench").context("no C compiler")?;
         let program = Program::start(&mut Command::new(&path));
         let pid = program.pid().to_string();
-        Ok(Bench {
-            program,
-            pid,
-            path,
-            calls: BTreeMap::new(),
-        })
+        Ok(Bench { program, pid, path, calls: BTreeMap::new() })
     }
 
     fn hits(mut self) -> Result<String> {
         let base = self.column();
-        let above = |column: Column| {
-            column
-                .iter()
-                .zip(&base)
-                .map(|(ns, base)| ns - base)
-                .collect::<Column>()
-        };
+        let above = |column: Column| column.iter().zip(&base).map(|(ns, base)| ns - base).collect::<Column>();
         let stamps = self.median("stamps", 1_000_000, ROUNDS, Duration::ZERO);
         let trap = self.median("trap", 20_000, ROUNDS, Duration::ZERO);
 
@@ -111,10 +86,7 @@ impl Bench {
             ("record", above(records)),
             ("trap probe, count", above(trapped)),
         ];
-        for (name, at) in [
-            ("kernel uprobe", At::Entry),
-            ("kernel uretprobe", At::Return),
-        ] {
+        for (name, at) in [("kernel uprobe", At::Entry), ("kernel uretprobe", At::Return)] {
             match self.kernel(at) {
                 Ok(column) => columns.push((name, above(column))),
                 Err(error) => eprintln!("{name} not measured: {error:#}"),
@@ -125,18 +97,11 @@ impl Bench {
             Err(error) => eprintln!("bpftrace not measured: {error:#}"),
         }
         let again = self.column();
-        ensure!(
-            self.program.finish().code() == 0,
-            "the measured program did not end well"
-        );
+        ensure!(self.program.finish().code() == 0, "the measured program did not end well");
 
         let mut text = String::new();
         let names = FUNCTIONS.map(|(_, name)| name).join(" | ");
-        writeln!(
-            text,
-            "| ns per hit | {names} |\n|---|{}",
-            "---:|".repeat(FUNCTIONS.len())
-        )?;
+        writeln!(text, "| ns per hit | {names} |\n|---|{}", "---:|".repeat(FUNCTIONS.len()))?;
         let mut row = |name: &str, column: &Column| {
             let cells: Vec<String> = column.iter().map(|ns| number(*ns)).collect();
             writeln!(text, "| {name} | {} |", cells.join(" | "))
@@ -160,12 +125,7 @@ impl Bench {
     fn column(&mut self) -> Column {
         let each = |(name, _): (&'static str, _)| {
             let rough = self.median(name, 2000, 3, Duration::ZERO).max(0.5);
-            self.median(
-                name,
-                ((ROUND_NS / rough) as u64).clamp(2000, 20_000_000),
-                ROUNDS,
-                Duration::ZERO,
-            )
+            self.median(name, ((ROUND_NS / rough) as u64).clamp(2000, 20_000_000), ROUNDS, Duration::ZERO)
         };
         FUNCTIONS.into_iter().map(each).collect()
     }
@@ -191,16 +151,8 @@ impl Bench {
         let column = self.column();
         let report = tracing.stop();
         let expected: u64 = self.calls.values().sum();
-        let counted = if tool[0] == "funccount" {
-            report.counts().values().sum()
-        } else {
-            report.latencies()
-        };
-        ensure!(
-            counted == expected,
-            "{counted} of {expected} hits were counted: {}",
-            report.0
-        );
+        let counted = if tool[0] == "funccount" { report.counts().values().sum() } else { report.latencies() };
+        ensure!(counted == expected, "{counted} of {expected} hits were counted: {}", report.0);
         Ok(column)
     }
 
@@ -208,17 +160,12 @@ impl Bench {
     fn records(&mut self) -> Result<Column> {
         let mut column = Column::new();
         for (name, _) in FUNCTIONS {
-            let tracing =
-                Tracing::start(&["trace", "-p", &self.pid, &format!("{name} \"%d\", arg0")]);
+            let tracing = Tracing::start(&["trace", "-p", &self.pid, &format!("{name} \"%d\", arg0")]);
             column.push(self.median(name, RECORDS, 25, Duration::from_millis(100)));
             sleep(Duration::from_millis(100));
             let report: Report = tracing.stop();
             let (expected, printed) = (25 * (RECORDS + 1), report.records().len() as u64);
-            ensure!(
-                printed == expected,
-                "{printed} of {expected} records of {name}: {}",
-                report.0.stderr
-            );
+            ensure!(printed == expected, "{printed} of {expected} records of {name}: {}", report.0.stderr);
         }
         Ok(column)
     }
@@ -233,26 +180,19 @@ impl Bench {
         let column = self.column();
         for ((name, _), probe) in FUNCTIONS.into_iter().zip(&mut probes) {
             let (hits, calls) = (probe.hits()?, self.calls[name]);
-            ensure!(
-                hits == calls,
-                "the kernel counted {hits} of {calls} calls of {name}"
-            );
+            ensure!(hits == calls, "the kernel counted {hits} of {calls} calls of {name}");
         }
         Ok(column)
     }
 
     fn bpftrace(&mut self) -> Result<Column> {
         ensure!(build::installed("bpftrace"), "not installed");
-        let script: String = FUNCTIONS
-            .map(|(f, _)| format!("uprobe:{}:{f} {{ @ = count(); }} ", self.path.display()))
-            .concat();
-        let running =
-            Running::start(Command::new("bpftrace").args(["-p", &self.pid, "-e", &script]));
+        let script: String =
+            FUNCTIONS.map(|(f, _)| format!("uprobe:{}:{f} {{ @ = count(); }} ", self.path.display())).concat();
+        let running = Running::start(Command::new("bpftrace").args(["-p", &self.pid, "-e", &script]));
         // It does not say when it is done; the calls do.
         let slow = eventually(LIMIT, || {
-            FUNCTIONS
-                .into_iter()
-                .all(|(name, _)| self.median(name, 2000, 1, Duration::ZERO) > 100.0)
+            FUNCTIONS.into_iter().all(|(name, _)| self.median(name, 2000, 1, Duration::ZERO) > 100.0)
         });
         ensure!(slow, "it did not attach in {LIMIT:?}");
         let column = self.column();
@@ -263,18 +203,12 @@ impl Bench {
 }
 
 fn number(ns: f64) -> String {
-    if ns.abs() < 100.0 {
-        format!("{ns:.1}")
-    } else {
-        format!("{ns:.0}")
-    }
+    if ns.abs() < 100.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
 }
 
 /// The time until the tool traces over a thousand functions, from the start of its process.
 fn attach_many() -> Result<String> {
-    let program = Program::start(&mut Command::new(
-        target("crypto").context("no C compiler")?,
-    ));
+    let program = Program::start(&mut Command::new(target("crypto").context("no C compiler")?));
     let pid = program.pid().to_string();
     let mut runs = Vec::new();
     for _ in 0..ROUNDS {
@@ -287,12 +221,7 @@ fn attach_many() -> Result<String> {
     }
     runs.sort_by_key(|(time, ..)| *time);
     let (time, detach, report) = &runs[ROUNDS / 2];
-    let note = report
-        .0
-        .stderr
-        .lines()
-        .find(|l| l.contains("probes in process"))
-        .unwrap_or("no figures");
+    let note = report.0.stderr.lines().find(|l| l.contains("probes in process")).unwrap_or("no figures");
     let note = note.split_once(": ").map_or(note, |(_, rest)| rest);
     let heading = report.0.stdout.lines().next().unwrap_or_default();
     let functions = heading.split_whitespace().nth(1).unwrap_or("?");
@@ -308,34 +237,13 @@ fn attach_many() -> Result<String> {
 fn heading() -> Result<String> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
-    let cpu = cpuinfo
-        .lines()
-        .find_map(|l| l.strip_prefix("model name")?.split_once(": "))
-        .map_or("x86-64", |l| l.1);
+    let cpu = cpuinfo.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ")).map_or("x86-64", |l| l.1);
     let cpus = cpuinfo.matches("processor\t").count();
-    let virtual_machine = if cpuinfo.contains(" hypervisor") {
-        " in a virtual machine"
-    } else {
-        ""
-    };
+    let virtual_machine = if cpuinfo.contains(" hypervisor") { " in a virtual machine" } else { "" };
     let os = read("/etc/os-release");
-    let os = os
-        .lines()
-        .find_map(|l| l.strip_prefix("PRETTY_NAME="))
-        .unwrap_or("Linux")
-        .trim_matches('"');
-    let git = |args: &[&str]| {
-        run(
-            Command::new("git").args(args).current_dir(checkout()),
-            LIMIT,
-        )
-        .stdout
-    };
-    let changed = if git(&["status", "--porcelain", "--untracked-files=no"]).is_empty() {
-        ""
-    } else {
-        " with changes"
-    };
+    let os = os.lines().find_map(|l| l.strip_prefix("PRETTY_NAME=")).unwrap_or("Linux").trim_matches('"');
+    let git = |args: &[&str]| run(Command::new("git").args(args).current_dir(checkout()), LIMIT).stdout;
+    let changed = if git(&["status", "--porcelain", "--untracked-files=no"]).is_empty() { "" } else { " with changes" };
     let mut text = String::from("# What one probe hit costs\n\n");
     writeln!(
         text,

@@ -10,10 +10,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("gcc", "target programs in C"),
     ("g++", "target programs in C++"),
     ("libc6-dev", "static target programs"),
-    (
-        "binutils",
-        "linking the agent; objdump, readelf and nm as oracles",
-    ),
+    ("binutils", "linking the agent; objdump, readelf and nm as oracles"),
     ("musl-tools", "target programs with musl"),
     ("golang-go", "target programs in Go"),
     ("redis-server", "a target, and the oracle of its own calls"),
@@ -28,39 +25,21 @@ const PACKAGES: &[(&str, &str)] = &[
 ];
 
 /// What the programs of Debian's Rust 1.85 load; see `setup-rust-1.85.sh`.
-const RUST_LIBRARIES: &[&str] = &[
-    "libz3-4",
-    "libpcre3",
-    "libxml2",
-    "libedit2",
-    "libcurl4",
-    "libgit2-1.5",
-    "libsqlite3-0",
-    "ca-certificates",
-];
+const RUST_LIBRARIES: &[&str] =
+    &["libz3-4", "libpcre3", "libxml2", "libedit2", "libcurl4", "libgit2-1.5", "libsqlite3-0", "ca-certificates"];
 
 /// Installs what is missing.
 pub fn setup() -> Result<()> {
-    let wanted = PACKAGES
-        .iter()
-        .map(|(name, _)| *name)
-        .chain(RUST_LIBRARIES.iter().copied());
+    let wanted = PACKAGES.iter().map(|(name, _)| *name).chain(RUST_LIBRARIES.iter().copied());
     let missing: Vec<&str> = wanted.filter(|name| !installed(name)).collect();
     if missing.is_empty() {
         println!("setup: all Debian packages that the tests need are there");
         return Ok(());
     }
-    println!(
-        "setup: installing with apt-get, for the tests: {}",
-        missing.join(" ")
-    );
+    println!("setup: installing with apt-get, for the tests: {}", missing.join(" "));
     apt(&["update", "-q"])?;
     // A redis-server that the package starts as a service is not wanted: the tests start their own.
-    apt(&[
-        &["install", "-q", "-y", "--no-install-recommends"],
-        &missing[..],
-    ]
-    .concat())
+    apt(&[&["install", "-q", "-y", "--no-install-recommends"], &missing[..]].concat())
 }
 
 fn apt(args: &[&str]) -> Result<()> {
@@ -71,24 +50,13 @@ fn apt(args: &[&str]) -> Result<()> {
     if !root {
         command.arg("env");
     }
-    let status = command
-        .args(environment)
-        .arg("apt-get")
-        .args(args)
-        .status()
-        .context("apt-get")?;
-    ensure!(
-        status.success(),
-        "apt-get {} failed: the tests need Debian 12 or a relative of it",
-        args.join(" ")
-    );
+    let status = command.args(environment).arg("apt-get").args(args).status().context("apt-get")?;
+    ensure!(status.success(), "apt-get {} failed: the tests need Debian 12 or a relative of it", args.join(" "));
     Ok(())
 }
 
 fn installed(package: &str) -> bool {
-    let query = Command::new("dpkg-query")
-        .args(["-W", "-f", "${db:Status-Status}", package])
-        .output();
+    let query = Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Status}", package]).output();
     query.is_ok_and(|output| output.stdout == b"installed")
 }
 
@@ -103,14 +71,7 @@ pub fn oldest_rust() -> Result<PathBuf> {
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
     let prefix = cache.context("HOME is not set")?.join("sidestep/rust-1.85");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/setup-rust-1.85.sh");
-    let status = Command::new("bash")
-        .arg(script)
-        .arg(&prefix)
-        .status()
-        .context("bash")?;
-    ensure!(
-        status.success(),
-        "{script} failed: are the packages of Rust 1.85 still in Debian 12?"
-    );
+    let status = Command::new("bash").arg(script).arg(&prefix).status().context("bash")?;
+    ensure!(status.success(), "{script} failed: are the packages of Rust 1.85 still in Debian 12?");
     Ok(prefix.join("bin"))
 }

@@ -26,26 +26,9 @@ pub fn test(quick: bool) -> Result<bool> {
         }
     }
     tally.step("format", cargo().args(["fmt", "--all", "--check"]));
-    let clippy = [
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--locked",
-        "--",
-        "-D",
-        "warnings",
-    ];
+    let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
     tally.step("lints", cargo().args(clippy));
-    tally.step(
-        "release build",
-        cargo().args([
-            "build",
-            "--release",
-            "--locked",
-            "--package",
-            "sidestep-cli",
-        ]),
-    );
+    tally.step("release build", cargo().args(["build", "--release", "--locked", "--package", "sidestep-cli"]));
     tally.tests(cargo().args(["test", "--workspace", "--locked", "--no-fail-fast"]))?;
     if !quick {
         tally.oldest_compiler();
@@ -74,11 +57,8 @@ impl Tally {
     /// Runs test runners and adds up their `test result:` lines.
     fn tests(&mut self, command: &mut Command) -> Result<()> {
         println!("=== tests");
-        let mut child = command
-            .env("SIDESTEP_BIN", release_binary())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cargo")?;
+        let mut child =
+            command.env("SIDESTEP_BIN", release_binary()).stdout(Stdio::piped()).spawn().context("cargo")?;
         let before = self.failed;
         let stdout = child.stdout.take().context("no pipe")?;
         for line in BufReader::new(stdout).lines() {
@@ -87,10 +67,7 @@ impl Tally {
             if let Some((passed, failed)) = result(&line) {
                 self.passed += passed;
                 self.failed += failed;
-            } else if let Some(name) = line
-                .strip_prefix("test ")
-                .and_then(|l| l.strip_suffix(" ... FAILED"))
-            {
+            } else if let Some(name) = line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED")) {
                 self.broken.push(format!("test {name}"));
             }
         }
@@ -107,32 +84,15 @@ impl Tally {
         match setup::oldest_rust() {
             Ok(bin) => {
                 let path = std::env::var_os("PATH").unwrap_or_default();
-                let path = std::env::join_paths(
-                    [bin.clone()]
-                        .into_iter()
-                        .chain(std::env::split_paths(&path)),
-                );
+                let path = std::env::join_paths([bin.clone()].into_iter().chain(std::env::split_paths(&path)));
                 let mut command = Command::new(bin.join("cargo"));
-                command
-                    .args(["check", "--workspace", "--all-targets", "--locked"])
-                    .arg("--target-dir");
-                command
-                    .arg(target_dir().join("rust-1.85"))
-                    .current_dir(checkout());
+                command.args(["check", "--workspace", "--all-targets", "--locked"]).arg("--target-dir");
+                command.arg(target_dir().join("rust-1.85")).current_dir(checkout());
                 // What rustup and cargo set for their own children points to the other compiler.
-                for name in [
-                    "RUSTC",
-                    "RUSTDOC",
-                    "CARGO",
-                    "RUSTUP_TOOLCHAIN",
-                    "RUSTC_WRAPPER",
-                ] {
+                for name in ["RUSTC", "RUSTDOC", "CARGO", "RUSTUP_TOOLCHAIN", "RUSTC_WRAPPER"] {
                     command.env_remove(name);
                 }
-                self.step(
-                    "check with Rust 1.85",
-                    command.env("PATH", path.unwrap_or_default()),
-                );
+                self.step("check with Rust 1.85", command.env("PATH", path.unwrap_or_default()));
             }
             Err(error) => eprintln!("SKIPPED, NOT CHECKED: Rust 1.85: {error:#}"),
         }
@@ -141,15 +101,8 @@ impl Tally {
 
 /// Passed and failed of a line `test result: ok. 3 passed; 0 failed; …`.
 fn result(line: &str) -> Option<(u64, u64)> {
-    let rest = line
-        .trim_start()
-        .strip_prefix("test result: ")?
-        .split_once(". ")?
-        .1;
-    let number = |what: &str| {
-        rest.split("; ")
-            .find_map(|part| part.strip_suffix(what)?.trim().parse().ok())
-    };
+    let rest = line.trim_start().strip_prefix("test result: ")?.split_once(". ")?.1;
+    let number = |what: &str| rest.split("; ").find_map(|part| part.strip_suffix(what)?.trim().parse().ok());
     Some((number(" passed")?, number(" failed")?))
 }
 
@@ -182,10 +135,7 @@ mod tests {
     fn reads_result_lines() {
         let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s";
         assert_eq!(result(line), Some((12, 3)));
-        assert_eq!(
-            result("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out"),
-            Some((0, 0))
-        );
+        assert_eq!(result("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out"), Some((0, 0)));
         assert_eq!(result("test scenario::x ... ok"), None);
     }
 }
