@@ -188,7 +188,8 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
         .map(|m| (m.addr, m.addr + m.len))
         .collect();
     let in_code = |ip: u64| code.iter().any(|(start, end)| (*start..*end).contains(&ip));
-    let mut inside = None;
+    // A thread may have executed a trap and not got its signal yet: the handler must still be there.
+    let mut inside = if found.sigtrap { stopped.awaiting(libc::SIGTRAP).pop() } else { None };
     for position in survey::positions(stopped, &mappings)? {
         if !in_code(position.ip.0) {
             continue;

@@ -1,6 +1,9 @@
-//! Signal masks of stopped threads.
+//! Signals of stopped threads: masks, and what waits for delivery.
+
+use std::fs;
 
 use crate::call::CallError;
+use crate::procfs;
 use crate::ptrace;
 use crate::stopped::Stopped;
 
@@ -28,5 +31,18 @@ impl Stopped {
             let _ = ptrace::set_sigmask(tid, mask | 1 << (signal - 1));
         }
         Ok(())
+    }
+
+    /// Threads for which this signal was raised but not delivered yet: stopped between a fault and its handler
+    /// (`SigPnd` of `/proc/PID/task/TID/status`, which does not count what was sent to the whole process).
+    #[must_use]
+    pub fn awaiting(&self, signal: i32) -> Vec<i32> {
+        let pid = self.process().pid();
+        let waits = |tid: &i32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+            let pending = procfs::status_field(&status, "SigPnd").and_then(|f| u64::from_str_radix(&f, 16).ok());
+            pending.is_some_and(|set| set >> (signal - 1) & 1 == 1)
+        };
+        self.threads().iter().map(|t| t.tid).filter(waits).collect()
     }
 }
