@@ -306,6 +306,8 @@ impl Thread {
         shadow set_shadow: u64,
         /// Capacity of its shadow stack.
         shadow_cap set_shadow_cap: u64,
+        /// Address of an array that may become the shadow stack, or 0.
+        shadow_spare set_shadow_spare: u64,
         /// Its thread id when we last looked.
         tid set_tid: u32,
         /// Where the C library keeps the thread id.
@@ -346,6 +348,21 @@ impl Thread {
         unsafe { addr_of_mut!((*self.0).shadow_len).cast() }
     }
 
+    /// Makes another array the shadow stack, in one instruction.
+    #[must_use]
+    pub fn replace_shadow(self, old: u64, new: u64) -> bool {
+        // SAFETY: see `new`; only this thread writes the field.
+        unsafe { arch::replace(addr_of_mut!((*self.0).shadow), old, new) }
+    }
+
+    /// Takes the spare array, so that no signal handler can, too.
+    #[must_use]
+    pub fn take_spare(self) -> Option<u64> {
+        let spare = self.shadow_spare();
+        // SAFETY: see `new`; only this thread writes the field.
+        (spare != 0 && unsafe { arch::replace(addr_of_mut!((*self.0).shadow_spare), spare, 0) }).then_some(spare)
+    }
+
     /// Thread name as two words.
     #[must_use]
     pub fn comm(self) -> *mut u64 {
@@ -361,9 +378,9 @@ impl Thread {
         (!slot.is_null()).then(|| unsafe { &*slot })
     }
 
-    /// The first shadow stack lies behind the state.
+    /// The first array lies behind the state.
     #[must_use]
-    pub fn first_shadow(self) -> u64 {
+    pub fn first_array(self) -> u64 {
         // SAFETY: see `new`.
         unsafe { self.0.add(1) as u64 }
     }
@@ -431,16 +448,23 @@ impl Entry {
         unsafe { addr_of!((*self.0).time).read_volatile() }
     }
 
-    /// Fills the entry, its slot last.
+    /// Fills an unused entry, its slot last. False if it turned out to be in use.
     #[inline(always)]
-    pub fn write(self, entry: &ShadowEntry) {
+    #[must_use]
+    pub fn write(self, entry: &ShadowEntry) -> bool {
         // SAFETY: see `new`.
         unsafe {
             addr_of_mut!((*self.0).ret).write_volatile(entry.ret);
             addr_of_mut!((*self.0).time).write_volatile(entry.time);
             addr_of_mut!((*self.0).probe).write_volatile(entry.probe);
-            self.slot().write_volatile(entry.slot);
+            arch::replace(self.slot(), 0, entry.slot)
         }
+    }
+
+    /// Makes an entry of an array that is not in use unused.
+    pub fn clear(self) {
+        // SAFETY: see `new`.
+        unsafe { self.slot().write_volatile(0) }
     }
 
     /// Sets the probe word.

@@ -6,14 +6,19 @@
 //!
 //! - `shadow_len` and `slot` change by single instructions only, and an entry counts from the store of its `slot` on;
 //! - entries at `shadow_len` and above have `slot` 0;
-//! - dead entries may lie anywhere ([`ShadowEntry`] says when one is dead); they are removed when the stack is full;
-//! - entries move only downwards, so that a search from the top sees each of them;
-//! - a push looks, after all is done, whether its entry is still there: a handler may have made room meanwhile and
+//! - dead entries may lie anywhere ([`ShadowEntry`] says when one is dead); they are dropped when the stack is full;
+//! - entries never move within an array: to make room, the live ones are copied to another array, which then becomes
+//!   the stack by one instruction, or not at all if a handler has made room meanwhile;
+//! - a push looks, after all is done, whether its entry is there, whole: a handler may have made room meanwhile and
 //!   taken the unfinished entry for a dead one;
-//! - memory of stacks is never unmapped before the detach.
+//! - arrays are never unmapped before the detach, so a search through an old one is harmless; it is repeated.
+//!
+//! At the end of a handler the live entries are those from before it, in the same order, so none of them lies above
+//! where the interrupted code has seen it.
 
 use core::sync::atomic::Ordering;
 
+use sidestep_wire::private::SHADOW_FIRST;
 use sidestep_wire::{MapKind, ShadowEntry};
 
 use crate::arch::{self, nr};
@@ -22,8 +27,13 @@ use crate::safe_read;
 
 /// How many newer entries are looked at to prove that an entry's stack slot has been reused.
 const WINDOW: u64 = 512;
+/// How often an entry is searched before it is given up.
+const SEARCHES: usize = 4;
+/// Bytes of an array's head.
+const HEAD: u64 = size_of::<ShadowEntry>() as u64;
 
-/// The array in use at the moment.
+/// An array of entries. In front of it there is a head of the size of an entry: its capacity, and whether a
+/// `make_room` is copying from it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stack {
     base: u64,
@@ -31,11 +41,37 @@ struct Stack {
 }
 
 impl Stack {
-    /// The capacity is read first and written last: it never exceeds that of the array.
+    /// The array in use at the moment.
     #[inline(always)]
     fn of(thread: Thread) -> Stack {
-        let cap = thread.shadow_cap();
-        Stack { base: thread.shadow(), cap }
+        Stack::at(thread.shadow())
+    }
+
+    #[inline(always)]
+    fn at(base: u64) -> Stack {
+        if base == 0 {
+            return Stack { base, cap: 0 };
+        }
+        // SAFETY: the head of an array, which does not change while the array is in use.
+        Stack { base, cap: unsafe { ((base - HEAD) as *const u64).read_volatile() } }
+    }
+
+    /// Makes an empty array of zeroed memory.
+    fn new(memory: u64, cap: u64) -> Stack {
+        // SAFETY: the start of memory for the head and `cap` entries.
+        unsafe { (memory as *mut u64).write_volatile(cap) };
+        Stack { base: memory + HEAD, cap }
+    }
+
+    /// From here on nobody but the caller makes it the spare array. False: somebody else is copying from it already.
+    fn pin(self) -> bool {
+        // SAFETY: in the head of the array, which only this thread uses.
+        unsafe { arch::replace((self.base - HEAD + 8) as *mut u64, 0, 1) }
+    }
+
+    fn unpin(self) {
+        // SAFETY: as in `pin`.
+        unsafe { ((self.base - HEAD + 8) as *mut u64).write_volatile(0) }
     }
 
     #[inline(always)]
@@ -48,7 +84,7 @@ impl Stack {
     /// Entries in use.
     #[inline(always)]
     fn len(self, thread: Thread) -> u64 {
-        if self.base == 0 { 0 } else { len(thread).min(self.cap) }
+        len(thread).min(self.cap)
     }
 }
 
@@ -87,12 +123,13 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, time: u6
             unsafe { word.write_unaligned(ret) };
             return agent.count_dropped(1);
         };
-        stack.entry(index).write(&entry);
+        if !stack.entry(index).write(&entry) {
+            continue; // a handler left something there
+        }
         // SAFETY: the caller's.
         unsafe { word.write_unaligned(trampoline) };
-        let there =
-            Stack::of(thread).base == stack.base && len(thread) > index && stack.entry(index).stack_slot() == slot;
-        if there || is_there(thread, &entry) {
+        let in_use = thread.shadow() == stack.base && len(thread) > index;
+        if (in_use && stack.entry(index).read(slot) == Some(entry)) || is_there(thread, &entry) {
             return;
         }
         stack.entry(index).kill(slot);
@@ -134,15 +171,25 @@ fn reserve(agent: Agent, thread: Thread) -> Option<(Stack, u64)> {
 #[cold]
 #[inline(never)]
 fn is_there(thread: Thread, entry: &ShadowEntry) -> bool {
-    find(thread, entry.slot).is_some_and(|found| found.time() == entry.time)
+    find(thread, entry.slot).is_some_and(|found| found.read(entry.slot) == Some(*entry))
 }
 
 /// The newest entry of a stack slot.
 #[inline(never)]
 fn find(thread: Thread, slot: u64) -> Option<Entry> {
-    let stack = Stack::of(thread);
-    let entries = (0..stack.len(thread)).rev().map(|index| stack.entry(index));
-    entries.into_iter().find(|entry| entry.stack_slot() == slot)
+    loop {
+        let stack = Stack::of(thread);
+        let mut index = stack.len(thread);
+        while index != 0 {
+            index -= 1;
+            if stack.entry(index).stack_slot() == slot {
+                return Some(stack.entry(index));
+            }
+        }
+        if thread.shadow() == stack.base {
+            return None;
+        }
+    }
 }
 
 /// Gives back dead entries at the top.
@@ -168,29 +215,49 @@ pub fn take(agent: Agent, thread: Option<Thread>, slot: u64) -> Option<ShadowEnt
             let top = stack.entry(used - 1);
             if let Some(entry) = top.read(slot) {
                 if top.kill(slot) {
-                    trim(thread);
+                    if thread.shadow() == stack.base {
+                        trim(thread);
+                    } else {
+                        drop_copy(thread, &entry);
+                    }
                     return Some(entry);
                 }
             }
         }
     }
-    loop {
-        // If it is gone after the search, a signal handler has moved it: once more.
-        let (at, own) = search(agent, thread, slot)?;
-        if let Some(entry) = at.read(slot) {
-            match thread {
-                Some(thread) if own && at.kill(slot) => drop_dead_top(agent, thread),
-                _ if own => continue,
-                _ => at.kill_foreign(slot),
+    take_from_anywhere(agent, thread, slot)
+}
+
+#[cold]
+#[inline(never)]
+fn take_from_anywhere(agent: Agent, thread: Option<Thread>, slot: u64) -> Option<ShadowEntry> {
+    // A miss is repeated: another thread may have made room during the search.
+    for _ in 0..SEARCHES {
+        let Some((at, own)) = search(agent, thread, slot) else { continue };
+        let Some(entry) = at.read(slot) else { continue };
+        match thread {
+            Some(thread) if own => {
+                at.kill(slot);
+                drop_copy(thread, &entry);
+                drop_dead_top(agent, thread);
             }
-            return Some(entry);
+            _ => at.kill_foreign(slot),
+        }
+        return Some(entry);
+    }
+    None
+}
+
+/// Drops the copy of an entry that a handler has made in another array meanwhile.
+fn drop_copy(thread: Thread, entry: &ShadowEntry) {
+    if let Some(copy) = find(thread, entry.slot) {
+        if copy.read(entry.slot) == Some(*entry) {
+            copy.kill(entry.slot);
         }
     }
 }
 
 /// The newest entry of a stack slot, and whether it is in this thread's own shadow stack.
-#[cold]
-#[inline(never)]
 fn search(agent: Agent, thread: Option<Thread>, slot: u64) -> Option<(Entry, bool)> {
     let migrated = agent.table().migrated();
     let own = thread.and_then(|thread| find(thread, slot));
@@ -244,7 +311,7 @@ fn drop_dead_top(agent: Agent, thread: Thread) {
     agent.count_dropped(dropped);
 }
 
-/// Makes room in a full stack: drops dead entries; if those were few, doubles the stack.
+/// Makes room in a full stack: copies the live entries to another array, twice as long if most are alive.
 #[cold]
 #[inline(never)]
 fn make_room(agent: Agent, thread: Thread) -> bool {
@@ -252,35 +319,56 @@ fn make_room(agent: Agent, thread: Thread) -> bool {
     if stack.base == 0 {
         return false;
     }
-    collect(agent, thread, stack);
-    let free = stack.cap - stack.len(thread);
-    if free * 4 >= stack.cap {
-        return true;
+    let pinned = stack.pin();
+    let used = stack.len(thread);
+    let alive = drop_dead(agent, stack, used);
+    let cap = if alive * 4 > stack.cap * 3 { stack.cap * 2 } else { stack.cap };
+    let new = array(agent, thread, cap);
+    if let Some(new) = new {
+        let mut to = 0;
+        for index in 0..used {
+            if let Some((_, entry)) = live(stack, index) {
+                to += u64::from(new.entry(to).write(&entry));
+            }
+        }
+        if thread.shadow_cap() < cap {
+            thread.set_shadow_cap(cap);
+        }
+        // Fails if a handler was faster; ours then stays unused until the detach.
+        if thread.replace_shadow(stack.base, new.base) {
+            let _ = set_len(thread, used, to);
+        }
     }
-    grow(agent, thread, stack) || free != 0
+    if pinned {
+        stack.unpin();
+        if thread.shadow() != stack.base && stack.base != thread.first_array() + HEAD {
+            thread.set_shadow_spare(stack.base);
+        }
+    }
+    new.is_some()
 }
 
-fn collect(agent: Agent, thread: Thread, stack: Stack) {
-    let used = stack.len(thread);
-    let mut dropped = 0;
+/// The first array of a thread, in `room` bytes behind its state.
+pub fn first(thread: Thread, room: u64) {
+    let cap = (room.saturating_sub(HEAD) / size_of::<ShadowEntry>() as u64).min(SHADOW_FIRST as u64);
+    let first = Stack::new(thread.first_array(), cap);
+    thread.set_shadow_cap(cap);
+    thread.set_shadow(first.base);
+}
+
+/// Drops dead entries; returns how many are left.
+fn drop_dead(agent: Agent, stack: Stack, used: u64) -> u64 {
+    let (mut alive, mut dropped) = (0, 0);
     for index in (0..used).rev() {
         let Some((at, entry)) = live(stack, index) else { continue };
         if is_reused(agent, stack, index, used, entry.slot) || !is_alive(agent, &entry) {
             dropped += u64::from(at.kill(entry.slot));
+        } else {
+            alive += 1;
         }
     }
-    // Downwards, each copy complete before its original goes.
-    let mut to = 0;
-    for from in 0..used {
-        let Some((at, entry)) = live(stack, from) else { continue };
-        if to != from {
-            stack.entry(to).write(&entry);
-            at.kill(entry.slot);
-        }
-        to += 1;
-    }
-    let _ = set_len(thread, used, to);
     agent.count_dropped(dropped);
+    alive
 }
 
 /// Has a newer entry found a real return address in the same stack slot?
@@ -290,23 +378,15 @@ fn is_reused(agent: Agent, stack: Stack, index: u64, used: u64, slot: u64) -> bo
     (index + 1..end).any(|newer| stack.entry(newer).read(slot).is_some_and(|e| e.ret != trampoline))
 }
 
-fn grow(agent: Agent, thread: Thread, stack: Stack) -> bool {
-    let cap = stack.cap * 2;
-    let bytes = cap * size_of::<ShadowEntry>() as u64;
-    let Some(base) = map(agent, bytes) else { return false };
-    let new = Stack { base, cap };
-    let used = stack.len(thread);
-    for index in 0..used {
-        if let Some((_, entry)) = live(stack, index) {
-            new.entry(index).write(&entry);
+/// An empty array: the one that was in use before, or a new one.
+fn array(agent: Agent, thread: Thread, cap: u64) -> Option<Stack> {
+    if let Some(spare) = thread.take_spare().map(Stack::at) {
+        if spare.cap == cap {
+            (0..cap).for_each(|index| spare.entry(index).clear());
+            return Some(spare);
         }
     }
-    // A signal handler that had to grow the stack, too, was first; ours stays unused until the detach.
-    if thread.shadow() == stack.base {
-        thread.set_shadow(base);
-        thread.set_shadow_cap(cap);
-    }
-    true
+    Some(Stack::new(map(agent, HEAD + cap * size_of::<ShadowEntry>() as u64)?, cap))
 }
 
 /// Memory that the detach will find in the mapping list.

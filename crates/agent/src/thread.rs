@@ -7,12 +7,11 @@
 use core::sync::atomic::Ordering;
 
 use sidestep_wire::lookup::{LOOKUP_BUCKETS, LOOKUP_MARKER, bucket};
-use sidestep_wire::private::SHADOW_FIRST;
-use sidestep_wire::{ShadowEntry, Slot, ThreadState};
+use sidestep_wire::{Slot, ThreadState};
 
 use crate::arch::{self, nr};
 use crate::memory::{Agent, Bucket, Table, Thread};
-use crate::safe_read;
+use crate::{safe_read, shadow};
 
 /// Most buckets that a search looks at.
 const PROBES: usize = 128;
@@ -128,8 +127,7 @@ fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
     thread.set_fs_base(fs_base);
     if thread.shadow() == 0 {
         let room = agent.private().state_stride.saturating_sub(size_of::<ThreadState>() as u64);
-        thread.set_shadow(thread.first_shadow());
-        thread.set_shadow_cap((room / size_of::<ShadowEntry>() as u64).min(SHADOW_FIRST as u64));
+        shadow::first(thread, room);
     }
     // SAFETY: no arguments.
     let tid = unsafe { arch::syscall(nr::GETTID, [0; 6]) } as u32;

@@ -60,7 +60,7 @@ pub struct ThreadState {
     pub cells: u64,
     /// Run-time address of its shadow stack, `[ShadowEntry]`.
     pub shadow: u64,
-    /// Capacity of the shadow stack in entries.
+    /// No shadow stack of the thread has been longer, in entries.
     pub shadow_cap: u64,
     /// Entries in use.
     pub shadow_len: AtomicU64,
@@ -78,6 +78,8 @@ pub struct ThreadState {
     pub mask_next: u32,
     /// Signal sets of system calls that the thread is in, or was.
     pub masks: [u64; 8],
+    /// Run-time address of an array that may become the shadow stack, or 0.
+    pub shadow_spare: u64,
 }
 
 /// A replaced return address.

@@ -39,9 +39,9 @@ fn private_region() {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, child_cells: 48, traps: 56,
         trap_mask: 64, old_sigtrap: 72, tsc: 104, tsc_shift: 108, tsc_mult: 112, states_used: 120, child: 124, scratch: 128,
     });
-    layout!(ThreadState: 152, align 8, {
+    layout!(ThreadState: 160, align 8, {
         fs_base: 0, slot: 8, cells: 16, shadow: 24, shadow_cap: 32, shadow_len: 40, tid: 48, tid_word: 52,
-        comm_time: 56, comm: 64, sigtrap_blocked: 80, mask_next: 84, masks: 88,
+        comm_time: 56, comm: 64, sigtrap_blocked: 80, mask_next: 84, masks: 88, shadow_spare: 152,
     });
     layout!(ShadowEntry: 32, align 8, { slot: 0, ret: 8, time: 16, probe: 24 });
     layout!(ProbeDesc: 72, align 4, { flow: 0, record: 4, hits: 8, lost: 12, hist: 16, nargs: 20, args: 24 });
