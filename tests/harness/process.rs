@@ -189,6 +189,11 @@ impl Program {
         line.parse().unwrap_or_else(|_| panic!("{} answered {line:?}", self.running.what))
     }
 
+    /// The same, but `None` if the program ended instead.
+    pub fn try_answer(&mut self) -> Option<i64> {
+        self.lines.recv_timeout(LIMIT).ok()?.parse().ok()
+    }
+
     /// Sends a command and returns its answer.
     #[track_caller]
     pub fn ask(&mut self, command: &str) -> i64 {

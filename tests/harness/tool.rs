@@ -59,20 +59,28 @@ impl Tracing {
     #[track_caller]
     pub fn start(args: &[&str]) -> Tracing {
         let mut tracing = Tracing::launch(args);
+        if tracing.wait_for_heading() {
+            return tracing;
+        }
+        panic!("sidestep {args:?} did not attach: {}", tracing.output())
+    }
+
+    /// Waits until it traces; false if it ends instead.
+    ///
+    /// # Panics
+    /// If it takes too long.
+    #[track_caller]
+    pub fn wait_for_heading(&mut self) -> bool {
         loop {
-            match tracing.lines.recv_timeout(LIMIT) {
+            match self.lines.recv_timeout(LIMIT) {
                 Ok(line) => {
-                    tracing.seen += &format!("{line}\n");
+                    self.seen += &format!("{line}\n");
                     if line.starts_with("Tracing ") || line.starts_with("TIME ") {
-                        return tracing;
+                        return true;
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => {
-                    panic!("sidestep {args:?} did not attach in {LIMIT:?}")
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    panic!("sidestep {args:?} did not attach: {}", tracing.running.finish(LIMIT))
-                }
+                Err(RecvTimeoutError::Timeout) => panic!("sidestep did not attach in {LIMIT:?}"),
+                Err(RecvTimeoutError::Disconnected) => return false,
             }
         }
     }

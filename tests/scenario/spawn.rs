@@ -84,10 +84,11 @@ fn latency_of_vfork_does_no_harm() {
     let Some(path) = target("spawn") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
-    let tracing = Tracing::launch(&["funclatency", "-d", "2", "-p", &pid, "libc:vfork"]);
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let mut tracing = Tracing::launch(&["funclatency", "-p", &pid, "libc:vfork"]);
+    tracing.wait_for_heading();
     assert_eq!(program.ask("vfork 20"), 20);
-    drop(tracing);
+    tracing.signal(libc::SIGINT);
+    tracing.output();
     assert_eq!(program.ask("vfork 20"), 20);
     program.finish().ok();
 }

@@ -71,10 +71,11 @@ fn blocked_and_no_jump_allowed() {
         return;
     };
     program.ask("block 0");
-    let tracing = Tracing::launch(&["funccount", "--no-optimize", "-d", "2", "-p", &pid, "leaf"]);
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let mut tracing = Tracing::launch(&["funccount", "--no-optimize", "-p", &pid, "leaf"]);
+    tracing.wait_for_heading();
     assert_eq!(program.ask("work 100"), work(100));
-    drop(tracing);
+    tracing.signal(libc::SIGINT);
+    tracing.output();
     assert_eq!(program.ask("work 100"), work(100));
     program.finish().ok();
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use sidestep_tests::process::Program;
-use sidestep_tests::tool::{Report, during};
+use sidestep_tests::tool::{Report, Tracing, during};
 use sidestep_tests::{Snapshot, target};
 
 /// Runs a command of a target under each kind of probe; the answer must be right, and afterwards all as before.
@@ -114,4 +114,43 @@ fn coroutines_leave_in_the_middle() {
             assert_eq!(report.latencies(), 8000, "{}", report.0);
         }
     });
+}
+
+/// Functions that look at their own return address, keep it, or return twice: a latency probe on them is right or
+/// refused, never harmful.
+#[test]
+fn functions_that_know_their_return_address() {
+    let cases = [
+        ("unwind", "libc:_setjmp", "jump 500"),
+        ("unwind", "libc:__sigsetjmp", "sigjump 20"),
+        ("unwind", "libc:siglongjmp", "jump 500"),
+        ("unwind", "libc:getcontext", "coroutines 100"),
+        ("unwind", "libc:swapcontext", "coroutines 100"),
+        ("throw", "libgcc_s:_Unwind_RaiseException", "run 200"),
+        ("throw", "libgcc_s:_Unwind_Resume", "run 200"),
+        ("throw", "libstdc++:__cxa_rethrow", "run 200"),
+        ("throw", "libstdc++:__gxx_personality_v0", "run 200"),
+    ];
+    let mut harmed = Vec::new();
+    for (name, function, command) in cases {
+        let Some(path) = target(name) else { return };
+        let mut program = Program::start(&mut Command::new(path));
+        let pid = program.pid().to_string();
+        let expected = program.ask(command);
+        let mut tracing = Tracing::launch(&["funclatency", "-p", &pid, function]);
+        tracing.wait_for_heading();
+        program.send(command);
+        if program.try_answer() != Some(expected) {
+            harmed.push(function);
+            continue;
+        }
+        tracing.signal(libc::SIGINT);
+        let output = tracing.output();
+        assert!(output.code() <= 1, "{function}: {output}");
+        program.send(command);
+        if program.try_answer() != Some(expected) {
+            harmed.push(function);
+        }
+    }
+    assert!(harmed.is_empty(), "a latency probe on these harms the program: {harmed:?}");
 }
