@@ -63,7 +63,7 @@ fn generated_code() {
 #[test]
 fn no_implicit_padding() {
     assert_eq!(size_of::<Private>(), 7 * 8 + 2 * 8 + 32 + 4 + 4 + 8 + 4 + 4 + 128);
-    assert_eq!(size_of::<ThreadState>(), 6 * 8 + 4 + 4 + 8 + 16 + 4 + 4 + 8 * 8);
+    assert_eq!(size_of::<ThreadState>(), 6 * 8 + 4 + 4 + 8 + 16 + 4 + 4 + 8 * 8 + 8);
     assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 2 + 6 + 2 * 16 + 32);
     assert_eq!(size_of::<ProbeDesc>(), 6 * 4 + 6 * 8);
 }
