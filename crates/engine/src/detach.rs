@@ -232,7 +232,7 @@ fn restore_returns(stopped: &mut Stopped, found: &Found) -> Result<(), SessionEr
     // Several entries may name one stack slot: probes on one frame (chained to the trampoline), or a dead one and its
     // successor. The newest entry with a real address is right.
     slots.retain(|e| e.slot != 0 && e.ret != found.trampoline);
-    slots.sort_by_key(|e| e.time);
+    slots.sort_by_key(|e| std::cmp::Reverse(e.time));
     for entry in slots {
         let mut word = [0; 8];
         if stopped.read(Va(entry.slot), &mut word).is_ok() {
