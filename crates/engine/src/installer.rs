@@ -105,6 +105,14 @@ impl Installer {
         self.regions.as_ref()
     }
 
+    /// The program is about to begin: see [`Regions::promote_thread_pointer`].
+    pub fn begin_program(&mut self, stopped: &mut Stopped) -> Result<(), SessionError> {
+        match &mut self.regions {
+            Some(regions) => regions.promote_thread_pointer(stopped),
+            None => Ok(()),
+        }
+    }
+
     pub fn requests(&self) -> &[Request] {
         &self.requests
     }

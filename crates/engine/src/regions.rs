@@ -1,9 +1,10 @@
 //! The regions of a session in the target: mapped, filled, listed for removal.
 
 use std::mem::offset_of;
+use std::sync::atomic::Ordering;
 
 use sidestep_isa::{Len, Va};
-use sidestep_plan::thunk::{Env, Globals, globals};
+use sidestep_plan::thunk::{Env, Globals, globals, thread_pointer_through_self};
 use sidestep_sys::{Stopped, TscScale};
 use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_MARKER};
@@ -14,6 +15,7 @@ use crate::error::SessionError;
 use crate::layout::{Layout, round};
 use crate::raw::bytes_of;
 use crate::remote::Remote;
+use crate::survey;
 use crate::view::View;
 
 /// The regions of a session.
@@ -55,13 +57,42 @@ impl Regions {
     /// Adds a mapping to the list of what has to be removed.
     pub fn list_mapping(&self, entry: MapEntry) -> Result<(), SessionError> {
         let count = self.shared.u32(at!(maps_len));
-        let index = u64::from(count.load(std::sync::atomic::Ordering::Acquire));
+        let index = u64::from(count.load(Ordering::Acquire));
         if index >= self.layout.maps_cap {
             return Err(SessionError::TooMany { what: "mappings" });
         }
         let off = self.layout.maps_off + index * size_of::<MapEntry>() as u64;
         self.shared.write(off, bytes_of(&entry));
-        count.store(index as u32 + 1, std::sync::atomic::Ordering::Release);
+        count.store(index as u32 + 1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes all code that was generated so far take the thread pointer from `%fs:0`, if that has become possible: a
+    /// spawned program has its TLS set up now. Does nothing if a thread is in that code.
+    pub fn promote_thread_pointer(&mut self, stopped: &mut Stopped) -> Result<(), SessionError> {
+        if self.env.self_pointer || !self_pointers(stopped) {
+            return Ok(());
+        }
+        let count = self.shared.u32(at!(maps_len)).load(Ordering::Acquire);
+        let mappings = self.shared.read_array::<MapEntry>(self.layout.maps_off, u64::from(count));
+        let code: Vec<MapEntry> = mappings
+            .into_iter()
+            .filter(|m| m.kind == MapKind::Slab as u32 || m.kind == MapKind::Agent as u32)
+            .collect();
+        let ours = |ip: Va| code.iter().any(|m| (m.addr..m.addr + m.len).contains(&ip.0));
+        let maps = stopped.process().maps();
+        let maps = maps.map_err(|source| SessionError::Maps { pid: stopped.process().pid(), source })?;
+        if survey::positions(stopped, &maps)?.iter().any(|p| ours(p.ip)) {
+            return Ok(());
+        }
+        for m in code {
+            let mut bytes = vec![0; m.len as usize];
+            stopped.read(Va(m.addr), &mut bytes)?;
+            if thread_pointer_through_self(&mut bytes) {
+                stopped.write(Va(m.addr), &bytes)?;
+            }
+        }
+        self.env.self_pointer = true;
         Ok(())
     }
 
@@ -125,6 +156,7 @@ fn map_all(
         agent_return: function("agent_return")?,
         agent_sigtrap: function("agent_sigtrap")?,
         agent_xmm: blob.xmm_used(),
+        self_pointer: self_pointers(stopped),
         hash_multiplier: HASH_MULTIPLIER as i32,
         hash_shift: HASH_SHIFT as u8,
         bucket_count: LOOKUP_BUCKETS as u32,
@@ -171,6 +203,15 @@ fn map_all(
     }
     HeaderWriter { shared: &regions.shared }.u64(at!(magic), MAGIC);
     Ok(regions)
+}
+
+/// Has every thread its thread pointer at `%fs:0`? C libraries see to it before a thread begins; programs of other
+/// runtimes, and those whose C library has not started yet, are told by the one thread that lacks it.
+fn self_pointers(stopped: &Stopped) -> bool {
+    stopped.threads().iter().all(|t| {
+        let base = t.regs.fs_base();
+        base.0 != 0 && stopped.read_pod::<u64>(base).is_ok_and(|word| word == base.0)
+    })
 }
 
 struct HeaderWriter<'a> {

@@ -77,6 +77,7 @@ fn follow(
         installer.stats.stopped += stop.elapsed();
         progress(Progress { done: total, total });
         if last {
+            installer.begin_program(spawned.stopped())?;
             return match missing {
                 Some(e) if installer.probes.is_empty() && installer.refused.is_empty() => Err(e),
                 _ if installer.probes.is_empty() => Err(installer.nothing()),

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use sidestep_sys::{SharedError, SharedMap};
 
+use crate::raw::{Plain, from_bytes};
+
 /// The shared region. Offsets come from [`crate::layout::Layout`], so they lie inside.
 pub(crate) struct View(SharedMap);
 
@@ -30,5 +32,13 @@ impl View {
         for (to, from) in to.iter().zip(bytes) {
             to.store(*from, Ordering::Relaxed);
         }
+    }
+
+    /// `n` structs in a row.
+    pub fn read_array<T: Plain>(&self, off: u64, n: u64) -> Vec<T> {
+        let from: &[AtomicU8] =
+            self.0.slice(off as usize, n as usize * size_of::<T>()).expect("the range lies inside the region");
+        let bytes: Vec<u8> = from.iter().map(|b| b.load(Ordering::Relaxed)).collect();
+        bytes.chunks_exact(size_of::<T>()).filter_map(from_bytes).collect()
     }
 }

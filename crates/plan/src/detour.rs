@@ -186,7 +186,7 @@ fn inline_handler(asm: &mut Asm, plan: &Plan, handler: Handler, env: &Env) -> Co
     if keep_flags {
         asm.flags_to_ax();
     }
-    asm.rdfsbase(key);
+    asm.thread_pointer(key, env.self_pointer);
     env.emit_hash(asm, cells, key);
     asm.cmp_mem(cells, env.bucket_disp(), key);
     asm.jcc(Cond::Ne, slow);

@@ -13,6 +13,7 @@
 //! ```
 
 use sidestep_isa::Va;
+pub use sidestep_isa::x86::emit::thread_pointer_through_self;
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 
 /// Run-time facts that generated code contains.
@@ -34,6 +35,8 @@ pub struct Env {
     pub agent_sigtrap: Va,
     /// The xmm registers that the agent's code touches, a bit each.
     pub agent_xmm: u16,
+    /// Every thread has its thread pointer at `%fs:0`, now and from now on.
+    pub self_pointer: bool,
     /// Multiplier of the lookup hash (`wire::lookup`).
     pub hash_multiplier: i32,
     /// Shift of the lookup hash.
@@ -141,7 +144,7 @@ fn find_entry(asm: &mut Asm, env: &Env) {
     let slow = asm.label();
     let found = asm.label();
     let done = asm.label();
-    asm.rdfsbase(Reg::Rsi);
+    asm.thread_pointer(Reg::Rsi, env.self_pointer);
     env.emit_hash(asm, Reg::Rax, Reg::Rsi);
     asm.cmp_mem(Reg::Rax, env.bucket_disp(), Reg::Rsi);
     asm.jcc(Cond::Ne, slow);

@@ -222,9 +222,17 @@ impl Asm {
         self.rel32(label);
     }
 
-    /// `rdfsbase dst`
-    pub fn rdfsbase(&mut self, dst: Reg) {
-        self.raw(&[0xf3, 0x48 | dst.high(), 0x0f, 0xae, 0xc0 | dst.low()]);
+    /// The thread pointer (`fs` base), in [`THREAD_POINTER_LEN`] bytes either way.
+    ///
+    /// `rdfsbase` always works, but waits until all older instructions have retired, and what depends on it waits
+    /// too (6 ns on Zen). `mov %fs:0` is an ordinary load; the word is the pointer itself wherever TLS is set up
+    /// according to the ABI (ELF Handling for Thread-Local Storage, 3.4.6), and unmapped before that.
+    pub fn thread_pointer(&mut self, dst: Reg, through_self: bool) {
+        if through_self {
+            self.raw(&[0x64, 0x48 | dst.high() << 2, 0x8b, 0x04 | dst.low() << 3, 0x25, 0, 0, 0, 0]);
+        } else {
+            self.raw(&[0xf3, 0x48 | dst.high(), 0x0f, 0xae, 0xc0 | dst.low(), 0x0f, 0x1f, 0x40, 0]);
+        }
     }
 
     /// `imul dst, src, imm32`
@@ -387,6 +395,25 @@ pub fn jump_patch(site: Va, detour: Va) -> Result<[u8; 5], OutOfReach> {
     Ok(patch)
 }
 
+/// Length of what [`Asm::thread_pointer`] emits.
+pub const THREAD_POINTER_LEN: usize = 9;
+
+/// Makes all `rdfsbase` of [`Asm::thread_pointer`] in some code loads of `%fs:0`, in place. Says whether there were any.
+pub fn thread_pointer_through_self(code: &mut [u8]) -> bool {
+    let mut found = false;
+    for at in 0..code.len().saturating_sub(THREAD_POINTER_LEN - 1) {
+        if let [0xf3, rex @ (0x48 | 0x49), 0x0f, 0xae, modrm @ 0xc0..=0xc7, 0x0f, 0x1f, 0x40, 0] =
+            code[at..at + THREAD_POINTER_LEN]
+        {
+            let (low, high) = (modrm & 7, rex & 1);
+            let load = [0x64, 0x48 | high << 2, 0x8b, 0x04 | low << 3, 0x25, 0, 0, 0, 0];
+            code[at..at + THREAD_POINTER_LEN].copy_from_slice(&load);
+            found = true;
+        }
+    }
+    found
+}
+
 /// The patch of a trap site: `int3`.
 pub const TRAP_PATCH: [u8; 1] = [0xcc];
 
@@ -400,6 +427,7 @@ mod tests {
         let code = asm.finish();
         let mut out = Vec::new();
         let mut f = GasFormatter::new();
+        f.options_mut().set_branch_leading_zeros(false);
         for insn in &mut Decoder::with_ip(64, &code, at, DecoderOptions::NONE) {
             let mut s = String::new();
             f.format(&insn, &mut s);
@@ -421,7 +449,9 @@ mod tests {
         a.load32(Reg::R9, Reg::Rbx, 0x60);
         a.store(Reg::R13, 0, Reg::Rdx);
         a.lea(Reg::Rsp, Reg::Rsp, -128);
-        a.rdfsbase(Reg::R11);
+        a.thread_pointer(Reg::R11, false);
+        a.thread_pointer(Reg::R11, true);
+        a.thread_pointer(Reg::Rcx, true);
         a.imul_imm(Reg::R11, Reg::Rax, 0x1e37_79b1);
         a.shr(Reg::R11, 27);
         a.and32(Reg::R11, 0x3ffe0);
@@ -450,6 +480,9 @@ mod tests {
             "mov %rdx,(%r13)",
             "lea -0x80(%rsp),%rsp",
             "rdfsbase %r11",
+            "nopl (%rax)",
+            "mov %fs:0,%r11",
+            "mov %fs:0,%rcx",
             "imul $0x1E3779B1,%rax,%r11",
             "shr $0x1B,%r11",
             "and $0x3FFE0,%r11d",
@@ -470,6 +503,23 @@ mod tests {
             "ret",
         ];
         assert_eq!(text(a), want);
+    }
+
+    #[test]
+    fn promotion_of_the_thread_pointer_is_what_would_have_been_emitted() {
+        for reg in [Reg::Rax, Reg::Rcx, Reg::Rsi, Reg::R8, Reg::R11] {
+            let code = |through_self| {
+                let mut a = Asm::new(Va(0));
+                a.push(reg);
+                a.thread_pointer(reg, through_self);
+                a.pop(reg);
+                a.finish()
+            };
+            let mut promoted = code(false);
+            assert!(thread_pointer_through_self(&mut promoted));
+            assert_eq!(promoted, code(true));
+            assert!(!thread_pointer_through_self(&mut promoted));
+        }
     }
 
     #[test]
