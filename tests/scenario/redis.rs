@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use sidestep_tests::build::installed;
 use sidestep_tests::process::{LIMIT, Running, eventually, run};
@@ -55,6 +56,21 @@ impl Redis {
         run(command.arg("-s").arg(&self.socket).args(["-q", "-t", "set,get"]).args(args), LIMIT).ok().stdout
     }
 
+    /// Waits until it has closed the connections of its benchmark; then its state.
+    fn at_rest(&self) -> Snapshot {
+        let rest = eventually(LIMIT, || self.cli(&["INFO", "clients"]).contains("connected_clients:1\r\n"));
+        assert!(rest, "clients stay");
+        // The connection that asked closes after its answer.
+        let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count);
+        let still = || {
+            let before = descriptors();
+            std::thread::sleep(Duration::from_millis(20));
+            before == descriptors()
+        };
+        assert!(eventually(LIMIT, still), "descriptors come and go");
+        Snapshot::of(self.server.pid())
+    }
+
     /// A field of a command's line in `INFO commandstats`.
     fn stat(&self, command: &str, field: &str) -> f64 {
         let info = self.cli(&["INFO", "commandstats"]);
@@ -75,7 +91,7 @@ impl Drop for Redis {
 fn counts_are_those_of_commandstats() {
     let Some(redis) = Redis::start() else { return };
     redis.benchmark(&["-n", "1000"]);
-    let before = Snapshot::of(redis.server.pid());
+    let before = redis.at_rest();
     for flags in [&[][..], &["--no-optimize"]] {
         redis.cli(&["CONFIG", "RESETSTAT"]);
         let pid = redis.pid();
@@ -86,7 +102,7 @@ fn counts_are_those_of_commandstats() {
         assert_eq!((redis.stat("set", "calls"), redis.stat("get", "calls")), (20_000.0, 20_000.0));
     }
     assert_eq!(redis.cli(&["PING"]), "PONG\n");
-    before.assert_same_but_data(&Snapshot::of(redis.server.pid()));
+    before.assert_same_but_data(&redis.at_rest());
 }
 
 /// `call` runs a command and takes the time that goes into commandstats, so for a command that takes long enough both
@@ -121,7 +137,7 @@ fn median_latency_is_that_of_commandstats() {
 fn attaching_and_detaching_under_load() {
     let Some(redis) = Redis::start() else { return };
     redis.benchmark(&["-n", "1000"]);
-    let before = Snapshot::of(redis.server.pid());
+    let before = redis.at_rest();
     redis.cli(&["CONFIG", "RESETSTAT"]);
     let pid = redis.pid();
     std::thread::scope(|scope| {
@@ -132,6 +148,5 @@ fn attaching_and_detaching_under_load() {
         load.join().expect("redis-benchmark runs to its end");
     });
     assert_eq!((redis.stat("set", "calls"), redis.stat("get", "calls")), (100_000.0, 100_000.0));
-    assert!(eventually(LIMIT, || redis.cli(&["INFO", "clients"]).contains("connected_clients:1\r\n")));
-    before.assert_same_but_data(&Snapshot::of(redis.server.pid()));
+    before.assert_same_but_data(&redis.at_rest());
 }
