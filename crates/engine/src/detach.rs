@@ -16,6 +16,8 @@ use crate::remote::Remote;
 use crate::sigtrap::Installed;
 use crate::survey::{self, Place};
 
+/// How our memfd shows in `/proc/PID/maps` and `/proc/PID/fd`.
+const MEMFD_LINK: &str = "/memfd:sidestep";
 /// How long threads get to leave our code by themselves.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -39,7 +41,7 @@ pub(crate) struct Found {
 /// Looks for a shared region among the mappings of a process.
 pub(crate) fn find(process: &Process, mappings: &[Mapping]) -> Result<Option<Found>, SessionError> {
     for mapping in mappings {
-        if !mapping.name.to_string_lossy().starts_with("/memfd:sidestep") || mapping.exec {
+        if !mapping.name.to_string_lossy().starts_with(MEMFD_LINK) || mapping.exec {
             continue;
         }
         let mut head = [0; size_of::<Header>()];
@@ -49,11 +51,13 @@ pub(crate) fn find(process: &Process, mappings: &[Mapping]) -> Result<Option<Fou
         let word = |off: usize| u64::from_ne_bytes(head[off..off + 8].try_into().unwrap_or_default());
         let half = |off: usize| u32::from_ne_bytes(head[off..off + 4].try_into().unwrap_or_default());
         if word(offset_of!(Header, magic)) != MAGIC {
-            // Killed before the region was complete: nothing was patched yet. The list says what was mapped.
-            if half(offset_of!(Header, version)) == 0 {
+            // Killed before anything else was mapped, or no region of ours.
+            if half(offset_of!(Header, controller_pid)) == 0 || half(offset_of!(Header, version)) == VERSION {
                 return Ok(Some(Found::bare(mapping.start)));
             }
-        } else if half(offset_of!(Header, version)) != VERSION {
+            continue;
+        }
+        if half(offset_of!(Header, version)) != VERSION {
             return Err(SessionError::ForeignVersion { pid: process.pid() });
         }
         return Ok(Some(Found {
@@ -262,6 +266,7 @@ fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
     for entry in ours.iter().filter(|m| !shared(m)) {
         remote.unmap(Va(entry.addr), Len(entry.len))?;
     }
+    close_all(&mut remote)?;
     let len = ours.iter().find(shared).map(|m| m.len).or_else(|| {
         let maps = remote.0.process().maps().ok()?;
         maps.iter().find(|m| m.start == found.shared_va).map(|m| m.end.0 - m.start.0)
@@ -270,4 +275,22 @@ fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
         remote.unmap(found.shared_va, Len(len))?;
     }
     Ok(())
+}
+
+/// A controller that was killed between making the memfd and closing it left a descriptor.
+fn close_all(remote: &mut Remote<'_>) -> Result<(), SessionError> {
+    for fd in remote.0.process().descriptors(MEMFD_LINK) {
+        remote.close(fd)?;
+    }
+    Ok(())
+}
+
+/// The same for a process that has no region of ours.
+pub(crate) fn close_descriptors(process: &Process) -> Result<(), SessionError> {
+    if process.descriptors(MEMFD_LINK).is_empty() {
+        return Ok(());
+    }
+    let mut stopped = process.stop()?;
+    close_all(&mut Remote(&mut stopped))?;
+    Ok(stopped.resume()?)
 }

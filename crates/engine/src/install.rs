@@ -13,7 +13,7 @@ use sidestep_plan::handler::Handler;
 use sidestep_plan::thunk::{self, Thunks};
 use sidestep_plan::{Plan, Technique};
 use sidestep_sys::{Mapping, Stopped};
-use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, Private, TrapEntry};
+use sidestep_wire::{Header, JournalEntry, MapKind, Private, TrapEntry};
 
 use crate::error::SessionError;
 use crate::raw::bytes_of;
@@ -127,7 +127,7 @@ fn slab(
     let measure = fill(regions, jobs, group, origin).1.len() as u64;
     let len = Len(crate::layout::round(measure, 4096));
     let at = map_near(stopped, near, len, &jobs[group[0]])?;
-    regions.list_mapping(MapEntry { addr: at.0, len: len.0, kind: MapKind::Slab as u32, pad: 0 })?;
+    regions.list_mapping(at, len, MapKind::Slab)?;
     let (built, bytes) = fill(regions, jobs, group, at);
     stopped.write(at, &bytes)?;
     Ok((built, bytes.len()))
@@ -241,7 +241,7 @@ impl Regions {
         let bytes: Vec<u8> = table.iter().flat_map(|e| bytes_of(e).to_vec()).collect();
         let len = crate::layout::round(bytes.len() as u64, 4096);
         let at = Remote(stopped).map_data(Len(len))?;
-        self.list_mapping(MapEntry { addr: at.0, len, kind: MapKind::Private as u32, pad: 0 })?;
+        self.list_mapping(at, Len(len), MapKind::Private)?;
         stopped.write(at, &bytes)?;
         let private = |off: usize| Va(self.private.0 + off as u64);
         stopped.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;

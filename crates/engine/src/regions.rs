@@ -31,6 +31,8 @@ pub(crate) struct Regions {
     pub traps: Vec<TrapEntry>,
 }
 
+const PAGE: u64 = 4096;
+
 /// Buffer for remote calls, from the start of the private region.
 pub(crate) const SCRATCH: u64 = offset_of!(Private, scratch) as u64;
 
@@ -41,30 +43,60 @@ macro_rules! at {
 }
 
 impl Regions {
-    /// Maps and fills everything but slabs. On an error, what was mapped is unmapped again.
+    /// Maps and fills everything but slabs. On an error the next [`crate::detach::remove`] unmaps what was mapped: every
+    /// mapping is listed as soon as it is there.
     pub fn map(stopped: &mut Stopped, layout: Layout, tsc: Option<TscScale>) -> Result<Regions, SessionError> {
-        let mut mapped = Vec::new();
-        let result = map_all(stopped, layout, tsc, &mut mapped);
-        if result.is_err() {
-            let mut remote = Remote(stopped);
-            for entry in mapped.iter().rev() {
-                let _ = remote.unmap(Va(entry.addr), Len(entry.len));
-            }
-        }
-        result
+        let blob = Blob::new()?;
+        let (private, shared_va, shared) = map_shared(stopped, &layout)?;
+        let list = List { shared: &shared, layout: &layout };
+        list.add(shared_va, layout.shared_len, MapKind::Shared)?;
+        list.add(private, layout.private_len, MapKind::Private)?;
+        let mut remote = Remote(stopped);
+        let lookup = remote.map_low(Len(layout.lookup_len))?;
+        list.add(lookup, layout.lookup_len, MapKind::Lookup)?;
+        remote.wipe_on_fork(lookup, Len(layout.lookup_len))?;
+        // The agent, and behind it a page of process-wide code. It has no mutable statics, so all is read-execute.
+        let agent_len = round(blob.len(), PAGE) + PAGE;
+        let agent = remote.map_code(None, Len(agent_len))?;
+        list.add(agent, agent_len, MapKind::Agent)?;
+
+        let function = |name: &'static str| {
+            blob.symbol(name).map(|offset| Va(agent.0 + offset)).ok_or(SessionError::AgentSymbol { name })
+        };
+        let env = Env {
+            private,
+            buckets: Va(lookup.0 + offset_of!(LookupTable, buckets) as u64),
+            missed: Va(shared_va.0 + layout.missed_off),
+            agent_slot: function("agent_slot")?,
+            agent_hit: function("agent_hit")?,
+            agent_return: function("agent_return")?,
+            agent_sigtrap: function("agent_sigtrap")?,
+            agent_xmm: blob.xmm_used(),
+            self_pointer: self_pointers(stopped),
+            hash_multiplier: HASH_MULTIPLIER as i32,
+            hash_shift: HASH_SHIFT as u8,
+            bucket_count: LOOKUP_BUCKETS as u32,
+        };
+        stopped.write(agent, &blob.place(agent.0))?;
+        let globals_va = Va(agent.0 + agent_len - PAGE);
+        let (code, globals) = globals(globals_va, &env);
+        stopped.write(globals_va, &code)?;
+        stopped.write(lookup, bytes_of(&LOOKUP_MARKER))?;
+        let head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref());
+        stopped.write(private, bytes_of(&head))?;
+
+        let header = HeaderWriter { shared: &shared };
+        header.u64(at!(private_va), private.0);
+        header.u64(at!(lookup_va), lookup.0);
+        header.u64(at!(agent_va), agent.0);
+        header.u64(at!(agent_len), agent_len);
+        header.u64(at!(trampoline_va), globals.trampoline.0);
+        Ok(Regions { layout, shared, private, env, globals, tsc, traps: Vec::new() })
     }
 
     /// Adds a mapping to the list of what has to be removed.
-    pub fn list_mapping(&self, entry: MapEntry) -> Result<(), SessionError> {
-        let count = self.shared.u32(at!(maps_len));
-        let index = u64::from(count.load(Ordering::Acquire));
-        if index >= self.layout.maps_cap {
-            return Err(SessionError::TooMany { what: "mappings" });
-        }
-        let off = self.layout.maps_off + index * size_of::<MapEntry>() as u64;
-        self.shared.write(off, bytes_of(&entry));
-        count.store(index as u32 + 1, Ordering::Release);
-        Ok(())
+    pub fn list_mapping(&self, at: Va, len: Len, kind: MapKind) -> Result<(), SessionError> {
+        List { shared: &self.shared, layout: &self.layout }.add(at, len.0, kind)
     }
 
     /// Makes all code that was generated so far take the thread pointer from `%fs:0`, if that has become possible: a
@@ -109,66 +141,51 @@ impl Regions {
     }
 }
 
-fn map_all(
-    stopped: &mut Stopped,
-    layout: Layout,
-    tsc: Option<TscScale>,
-    mapped: &mut Vec<MapEntry>,
-) -> Result<Regions, SessionError> {
-    let blob = Blob::new()?;
+/// The list of mappings in the shared region.
+struct List<'a> {
+    shared: &'a View,
+    layout: &'a Layout,
+}
+
+impl List<'_> {
+    fn add(&self, at: Va, len: u64, kind: MapKind) -> Result<(), SessionError> {
+        let count = self.shared.u32(at!(maps_len));
+        let index = u64::from(count.load(Ordering::Acquire));
+        if index >= self.layout.maps_cap {
+            return Err(SessionError::TooMany { what: "mappings" });
+        }
+        let entry = MapEntry { addr: at.0, len, kind: kind as u32, pad: 0 };
+        self.shared.write(self.layout.maps_off + index * size_of::<MapEntry>() as u64, bytes_of(&entry));
+        count.store(index as u32 + 1, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// Maps the private region (which lends the memfd its name's bytes) and the shared one, whose header then says what any
+/// controller needs to find the list of mappings.
+fn map_shared(stopped: &mut Stopped, layout: &Layout) -> Result<(Va, Va, View), SessionError> {
     let pid = stopped.process().pid();
     let mut remote = Remote(stopped);
-    let note = |mapped: &mut Vec<MapEntry>, at: Va, len: u64, kind: MapKind| {
-        mapped.push(MapEntry { addr: at.0, len, kind: kind as u32, pad: 0 });
-        at
-    };
-
     let private = remote.map_data(Len(layout.private_len))?;
-    note(mapped, private, layout.private_len, MapKind::Private);
-    let mut name = MEMFD_NAME.as_bytes().to_vec();
-    name.push(0);
-    remote.0.write(private, &name)?;
-    let fd = remote.memfd(private)?;
-    let resized = remote.resize(fd, Len(layout.shared_len));
-    let shared = View::from_target_fd(pid, fd);
-    let shared_va = remote.map_shared(fd, Len(layout.shared_len));
-    remote.close(fd)?;
-    resized?;
-    let shared = shared?;
-    let shared_va = note(mapped, shared_va?, layout.shared_len, MapKind::Shared);
-    let lookup = remote.map_low(Len(layout.lookup_len))?;
-    note(mapped, lookup, layout.lookup_len, MapKind::Lookup);
-    remote.wipe_on_fork(lookup, Len(layout.lookup_len))?;
-    // The agent, and behind it a page of process-wide code. It has no mutable statics, so all of it is read-execute.
-    let agent_len = round(blob.len(), 4096) + 4096;
-    let agent = remote.map_code(None, Len(agent_len))?;
-    note(mapped, agent, agent_len, MapKind::Agent);
-
-    let function = |name: &'static str| {
-        blob.symbol(name).map(|offset| Va(agent.0 + offset)).ok_or(SessionError::AgentSymbol { name })
+    let mapped = (|| {
+        let mut name = MEMFD_NAME.as_bytes().to_vec();
+        name.push(0);
+        remote.0.write(private, &name)?;
+        let fd = remote.memfd(private)?;
+        let resized = remote.resize(fd, Len(layout.shared_len));
+        let shared = View::from_target_fd(pid, fd);
+        let shared_va = remote.map_shared(fd, Len(layout.shared_len));
+        remote.close(fd)?;
+        resized?;
+        Ok((shared_va?, shared?))
+    })();
+    let (shared_va, shared) = match mapped {
+        Ok(mapped) => mapped,
+        Err(e) => {
+            let _ = remote.unmap(private, Len(layout.private_len));
+            return Err(e);
+        }
     };
-    let env = Env {
-        private,
-        buckets: Va(lookup.0 + offset_of!(LookupTable, buckets) as u64),
-        missed: Va(shared_va.0 + layout.missed_off),
-        agent_slot: function("agent_slot")?,
-        agent_hit: function("agent_hit")?,
-        agent_return: function("agent_return")?,
-        agent_sigtrap: function("agent_sigtrap")?,
-        agent_xmm: blob.xmm_used(),
-        self_pointer: self_pointers(stopped),
-        hash_multiplier: HASH_MULTIPLIER as i32,
-        hash_shift: HASH_SHIFT as u8,
-        bucket_count: LOOKUP_BUCKETS as u32,
-    };
-    stopped.write(agent, &blob.place(agent.0))?;
-    let globals_va = Va(agent.0 + agent_len - 4096);
-    let (code, globals) = globals(globals_va, &env);
-    stopped.write(globals_va, &code)?;
-    stopped.write(lookup, bytes_of(&LOOKUP_MARKER))?;
-
-    stopped.write(private, bytes_of(&private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref())))?;
-
     let header = HeaderWriter { shared: &shared };
     header.u32(at!(version), VERSION);
     header.u32(at!(controller_pid), std::process::id());
@@ -176,11 +193,6 @@ fn map_all(
     header.u64(at!(controller_start), sidestep_sys::start_time_of(std::process::id() as i32).unwrap_or(0));
     header.u64(at!(total_len), layout.shared_len);
     header.u64(at!(shared_va), shared_va.0);
-    header.u64(at!(private_va), private.0);
-    header.u64(at!(lookup_va), lookup.0);
-    header.u64(at!(agent_va), agent.0);
-    header.u64(at!(agent_len), agent_len);
-    header.u64(at!(trampoline_va), globals.trampoline.0);
     header.u64(at!(slots_off), layout.slots_off);
     header.u64(at!(slot_stride), layout.slot_stride);
     header.u32(at!(slots_max), layout.slots_max as u32);
@@ -194,15 +206,8 @@ fn map_all(
     header.u32(at!(journal_cap), layout.journal_cap as u32);
     header.u64(at!(maps_off), layout.maps_off);
     header.u32(at!(maps_cap), layout.maps_cap as u32);
-    let regions = Regions { layout, shared, private, env, globals, tsc, traps: Vec::new() };
-    // The shared region goes last: it holds the list.
-    let (shared_entry, others): (Vec<&MapEntry>, Vec<&MapEntry>) =
-        mapped.iter().partition(|e| e.kind == MapKind::Shared as u32);
-    for entry in others.into_iter().chain(shared_entry) {
-        regions.list_mapping(*entry)?;
-    }
-    HeaderWriter { shared: &regions.shared }.u64(at!(magic), MAGIC);
-    Ok(regions)
+    header.u64(at!(magic), MAGIC);
+    Ok((private, shared_va, shared))
 }
 
 /// Has every thread its thread pointer at `%fs:0`? C libraries see to it before a thread begins; programs of other

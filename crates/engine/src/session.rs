@@ -245,7 +245,7 @@ fn clean_up(process: &Process) -> Result<(), SessionError> {
             Err(SessionError::Busy { pid: process.pid(), controller: found.controller_pid })
         }
         Some(_) => detach::remove(process, &maps),
-        None => Ok(()),
+        None => detach::close_descriptors(process),
     }
 }
 

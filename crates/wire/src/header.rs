@@ -14,7 +14,7 @@ pub const PATCH_MAX: usize = 16;
 /// The head of the shared region, at offset 0. Offsets are in bytes from the start of the region.
 #[repr(C, align(64))]
 pub struct Header {
-    /// [`MAGIC`], written last.
+    /// [`MAGIC`], written when the offsets below are there. Addresses follow as soon as they are known; 0 = not yet.
     pub magic: AtomicU64,
     /// [`VERSION`].
     pub version: u32,
@@ -69,7 +69,7 @@ pub struct Header {
     pub journal_cap: u32,
     /// Entries in use. An entry is complete before this count covers it, and covered before its site is written.
     pub journal_len: AtomicU32,
-    /// `[MapEntry; maps_cap]`: every mapping that belongs to us, the shared region last.
+    /// `[MapEntry; maps_cap]`: every mapping that belongs to us.
     pub maps_off: u64,
     /// Capacity of the mapping list.
     pub maps_cap: u32,
