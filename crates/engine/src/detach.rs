@@ -184,7 +184,8 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
     if found.private_va != Va(0) {
         restore_returns(stopped, found)?;
     }
-    let mappings = stopped.process().maps().map_err(|source| SessionError::Maps { pid: stopped.process().pid(), source })?;
+    let mappings =
+        stopped.process().maps().map_err(|source| SessionError::Maps { pid: stopped.process().pid(), source })?;
     let ours = found.mappings(stopped)?;
     let code: Vec<(u64, u64)> = ours
         .iter()

@@ -98,10 +98,8 @@ pub(crate) fn install(
         stopped.write(detour.site, &detour.patch)?;
         outcomes[*i] = Some(Outcome::Installed { site: detour.site });
     }
-    let outcomes = outcomes
-        .into_iter()
-        .map(|o| o.unwrap_or_else(|| Outcome::Refused("no detour was built".into())))
-        .collect();
+    let outcomes =
+        outcomes.into_iter().map(|o| o.unwrap_or_else(|| Outcome::Refused("no detour was built".into()))).collect();
     Ok((outcomes, code_bytes))
 }
 
@@ -153,7 +151,8 @@ fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec
 
 fn map_near(stopped: &mut Stopped, near: std::ops::Range<u64>, len: Len, job: &Job) -> Result<Va, SessionError> {
     // A fresh look each time: the last slab is there, too.
-    let mappings = stopped.process().maps().map_err(|source| SessionError::Maps { pid: stopped.process().pid(), source })?;
+    let mappings =
+        stopped.process().maps().map_err(|source| SessionError::Maps { pid: stopped.process().pid(), source })?;
     let used: Vec<Used> = mappings
         .iter()
         .map(|m| Used {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
 use sidestep_isa::Va;
-use sidestep_plan::handler::Handler;
 use sidestep_plan::Technique;
-use sidestep_sys::{Process, Stopped};
+use sidestep_plan::handler::Handler;
 use sidestep_symbols::Matcher;
+use sidestep_sys::{Process, Stopped};
 use sidestep_wire::{ArgKind, ArgSpec, Flow, Histogram, ProbeDesc};
 
 use crate::api::{Action, Arg, AttachStats, Options, Probe, Refused, Request};
@@ -79,7 +79,8 @@ pub(crate) struct Installer {
 
 impl Installer {
     pub fn new(requests: &[Request], options: &Options, process: Option<&Process>) -> Result<Installer, SessionError> {
-        let strings = requests.iter().any(|r| matches!(&r.action, Action::Record { args, .. } if args.iter().any(|a| a.string)));
+        let strings =
+            requests.iter().any(|r| matches!(&r.action, Action::Record { args, .. } if args.iter().any(|a| a.string)));
         if let Some(process) = process.filter(|p| strings && p.seccomp().is_ok_and(|mode| mode != 0)) {
             return Err(SessionError::SeccompStrings { pid: process.pid() });
         }
@@ -173,7 +174,15 @@ impl Installer {
         objects: &mut Objects,
     ) -> Result<(Vec<Planned>, Vec<Hook>), SessionError> {
         let mut hooks = Vec::new();
+        let mut planned = planned;
         if self.requests.iter().any(|r| returns(&r.action)) {
+            if let Some(library) = copies_stacks(process)? {
+                planned = self.without(
+                    planned,
+                    &format!("{library} moves stacks, and with them return addresses"),
+                    |i, p| returns(&i.requests[p.request].action),
+                );
+            }
             hooks = self.plan_unwinders(process, objects)?;
         }
         let traps = |p: &Planned| p.plan.as_ref().is_ok_and(|p| p.technique == Technique::Trap);
@@ -188,17 +197,22 @@ impl Installer {
                         object.display()
                     );
                     hooks.retain(|h| !traps(&h.planned));
-                    return Ok((self.without_traps(planned, &reason), hooks));
+                    return Ok((self.without(planned, &reason, |_, p| traps(p)), hooks));
                 }
             }
         }
         Ok((planned, hooks))
     }
 
-    fn without_traps(&mut self, planned: Vec<Planned>, reason: &str) -> Vec<Planned> {
-        let (traps, rest): (Vec<_>, Vec<_>) =
-            planned.into_iter().partition(|p| p.plan.as_ref().is_ok_and(|p| p.technique == Technique::Trap));
-        for p in traps {
+    /// Refuses those for which `which` is true.
+    fn without(
+        &mut self,
+        planned: Vec<Planned>,
+        reason: &str,
+        which: impl Fn(&Installer, &Planned) -> bool,
+    ) -> Vec<Planned> {
+        let (refused, rest): (Vec<_>, Vec<_>) = planned.into_iter().partition(|p| which(self, p));
+        for p in refused {
             self.refuse(&p.matched, reason.to_owned());
         }
         rest
@@ -229,7 +243,9 @@ impl Installer {
         let mut hooks = Vec::new();
         for loaded in self.new_objects(process, objects, "signal calls")? {
             match plan_guards(&loaded, &CALLS) {
-                Ok(planned) => hooks.extend(planned.into_iter().map(|planned| Hook { flow: Flow::SignalCall, planned })),
+                Ok(planned) => {
+                    hooks.extend(planned.into_iter().map(|planned| Hook { flow: Flow::SignalCall, planned }))
+                }
                 Err(at) => return Ok(Err((loaded.object.path().to_owned(), at))),
             }
         }
@@ -323,15 +339,19 @@ impl Installer {
         }
         for hook in hooks {
             let number = self.number(regions)?;
-            let desc = ProbeDesc { flow: hook.flow as u32, hist: u32::MAX, hits: number * 2, lost: number * 2 + 1, ..ProbeDesc::default() };
+            let desc = ProbeDesc {
+                flow: hook.flow as u32,
+                hist: u32::MAX,
+                hits: number * 2,
+                lost: number * 2 + 1,
+                ..ProbeDesc::default()
+            };
             regions.describe(stopped, number, &desc)?;
             add_job(&mut jobs, &hook.planned, Handler::Agent { probe: number }, usize::MAX);
         }
         let (jobs, who): (Vec<Job>, Vec<Vec<usize>>) = jobs.into_values().unzip();
-        let mappings = stopped
-            .process()
-            .maps()
-            .map_err(|source| SessionError::Maps { pid: stopped.process().pid(), source })?;
+        let mappings =
+            stopped.process().maps().map_err(|source| SessionError::Maps { pid: stopped.process().pid(), source })?;
         let (outcomes, code_bytes) = install::install(regions, stopped, &mappings, &jobs)?;
         self.stats.code_bytes += code_bytes;
         let mut results: Vec<Option<Result<Va, String>>> = pending.iter().map(|_| None).collect();
@@ -417,6 +437,13 @@ impl Installer {
         self.next_histogram += 1;
         Ok(first as u32)
     }
+}
+
+/// The library by which a process copies parts of its stacks away and back (Python's greenlet does): a replaced return
+/// address is then not found where it was put.
+fn copies_stacks(process: &Process) -> Result<Option<String>, SessionError> {
+    let name = |o: &sidestep_symbols::MappedObject| Some(o.path.file_name()?.to_str()?.to_owned());
+    Ok(Objects::mapped(process)?.iter().filter_map(name).find(|n| n.contains("greenlet")))
 }
 
 fn returns(action: &Action) -> bool {

@@ -3,7 +3,9 @@
 use std::mem::size_of;
 
 use sidestep_wire::private::SHADOW_FIRST;
-use sidestep_wire::{Histogram, JournalEntry, LookupTable, MapEntry, Private, ProbeDesc, ShadowEntry, Slot, ThreadState};
+use sidestep_wire::{
+    Histogram, JournalEntry, LookupTable, MapEntry, Private, ProbeDesc, ShadowEntry, Slot, ThreadState,
+};
 
 const PAGE: u64 = 4096;
 /// Upper bound of the shared region: it is sparse, but it counts as address space.

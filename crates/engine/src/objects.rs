@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use sidestep_plan::object::{Bytes, Extent};
 use sidestep_plan::ObjectCode;
+use sidestep_plan::object::{Bytes, Extent};
 use sidestep_symbols::{Code, DebugSearch, MappedObject, Mapping, Object, mapped_objects, parse_maps};
 use sidestep_sys::Process;
 

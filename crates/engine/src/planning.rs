@@ -52,10 +52,8 @@ pub(crate) fn plan_all(matches: Vec<(usize, Match)>, wishes: &[Wish]) -> Result<
         let Some(object) = group.first().map(|(_, m)| Rc::clone(&m.object)) else { continue };
         let code = object.code()?;
         let index = Index::new(code_facts(code));
-        let mut planned: Vec<Planned> = group
-            .into_iter()
-            .map(|(request, matched)| plan_one(&index, request, matched, wishes[request]))
-            .collect();
+        let mut planned: Vec<Planned> =
+            group.into_iter().map(|(request, matched)| plan_one(&index, request, matched, wishes[request])).collect();
         separate(&index, &mut planned);
         for p in &mut planned {
             if let Ok(plan) = &p.plan {

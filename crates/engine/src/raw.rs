@@ -2,8 +2,8 @@
 #![allow(unsafe_code)] // two conversions, argued below; everything else in the crate is safe
 
 use sidestep_wire::{
-    JournalEntry, LookupEntry, MapEntry, Private, ProbeDesc, RecordHeader, ShadowEntry, SigAction,
-    ThreadState, TrapEntry,
+    JournalEntry, LookupEntry, MapEntry, Private, ProbeDesc, RecordHeader, ShadowEntry, SigAction, ThreadState,
+    TrapEntry,
 };
 
 /// A struct without padding and for which every bit pattern is a value.

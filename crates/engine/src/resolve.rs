@@ -48,24 +48,39 @@ const IFUNC_UNKNOWN: &str =
     "an indirect function: the processor decides at run time which code is used; give -p PID of a process that uses it";
 const IFUNC_UNBOUND: &str = "an indirect function that the process has not resolved yet";
 
-/// Functions of one object that a pattern means. Empty: none.
-fn in_object(object: &Rc<Object>, func: &FuncPattern) -> Result<Vec<(String, String, Va, u64, FunctionKind)>, SessionError> {
-    let named = |groups: Vec<Vec<&Function>>| {
-        groups
-            .into_iter()
-            .filter_map(|g| g.first().copied())
-            .map(|f| (f.short_name().into_owned(), f.name.to_string(), f.va, f.size.0, f.kind))
-            .collect()
+/// A place in an object that a pattern means.
+struct Found {
+    /// Name for the user.
+    name: String,
+    /// Raw symbol name; empty for an address.
+    raw: String,
+    va: Va,
+    size: u64,
+    kind: FunctionKind,
+}
+
+impl Found {
+    fn function(f: &Function) -> Found {
+        Found { name: f.short_name().into_owned(), raw: f.name.to_string(), va: f.va, size: f.size.0, kind: f.kind }
+    }
+}
+
+/// Places in one object that a pattern means. Empty: none.
+fn in_object(object: &Object, func: &FuncPattern) -> Result<Vec<Found>, SessionError> {
+    let named = |found: Vec<&Function>| {
+        by_address(&found).iter().filter_map(|g| g.first()).map(|f| Found::function(f)).collect()
     };
     Ok(match func {
-        FuncPattern::Name(text) => named(by_address(&object.find(&Matcher::glob(text)))),
-        FuncPattern::Regex(text) => named(by_address(&object.find(&Matcher::regex(text)?))),
+        FuncPattern::Name(text) => named(object.find(&Matcher::glob(text))),
+        FuncPattern::Regex(text) => named(object.find(&Matcher::regex(text)?)),
         FuncPattern::Offset(symbol, offset) => match object.find_offset(symbol, *offset) {
             Ok(found) => found
                 .into_iter()
-                .map(|(va, f)| {
-                    let name = format!("{}+{offset:#x}", f.short_name());
-                    (name, f.name.to_string(), va, f.size.0, FunctionKind::Func)
+                .map(|(va, f)| Found {
+                    name: format!("{}+{offset:#x}", f.short_name()),
+                    va,
+                    kind: FunctionKind::Func,
+                    ..Found::function(f)
                 })
                 .collect(),
             Err(SymbolError::NotFound { .. }) => Vec::new(),
@@ -78,7 +93,7 @@ fn in_object(object: &Rc<Object>, func: &FuncPattern) -> Result<Vec<(String, Str
                 Some((f, offset)) => format!("{}+{offset:#x}", f.short_name()),
                 None => va.to_string(),
             };
-            vec![(name, String::new(), *va, 0, FunctionKind::Func)]
+            vec![Found { name, raw: String::new(), va: *va, size: 0, kind: FunctionKind::Func }]
         }
     })
 }
@@ -120,14 +135,14 @@ pub(crate) fn in_files(pattern: &Pattern, objects: &mut Objects) -> Result<Vec<M
     }
     Ok(found
         .into_iter()
-        .map(|(name, raw, va, size, kind)| Match {
+        .map(|f| Match {
             object: Rc::clone(&object),
             loaded: None,
-            name,
-            raw,
-            va: if kind == FunctionKind::Ifunc { Err(IFUNC_UNKNOWN) } else { Ok(va) },
-            symbol_va: va,
-            size,
+            va: if f.kind == FunctionKind::Ifunc { Err(IFUNC_UNKNOWN) } else { Ok(f.va) },
+            name: f.name,
+            raw: f.raw,
+            symbol_va: f.va,
+            size: f.size,
         })
         .collect())
 }
@@ -170,12 +185,20 @@ pub(crate) fn in_process(
             searched.push(Rc::clone(&loaded.object));
             continue;
         }
-        for (name, raw, symbol_va, size, kind) in found {
-            let va = match kind {
-                FunctionKind::Ifunc => implementation(process, objects, &mapped, &loaded, &raw, symbol_va),
-                _ => Ok(symbol_va),
+        for f in found {
+            let va = match f.kind {
+                FunctionKind::Ifunc => implementation(process, objects, &mapped, &loaded, &f.raw, f.va),
+                _ => Ok(f.va),
             };
-            matches.push(Match { object: Rc::clone(&loaded.object), loaded: Some(loaded.clone()), name, raw, va, symbol_va, size });
+            matches.push(Match {
+                object: Rc::clone(&loaded.object),
+                loaded: Some(loaded.clone()),
+                name: f.name,
+                raw: f.raw,
+                va,
+                symbol_va: f.va,
+                size: f.size,
+            });
         }
         // A name, or a pattern that fits the main program, means one object.
         if !is_many(&pattern.func) || i == 0 {

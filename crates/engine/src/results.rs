@@ -94,7 +94,8 @@ impl Regions {
                 break;
             }
             if state == RecordState::Committed as u32 {
-                let bytes: Vec<u8> = (0..len / 8).flat_map(|i| word(tail + i * 8).load(Ordering::Relaxed).to_ne_bytes()).collect();
+                let bytes: Vec<u8> =
+                    (0..len / 8).flat_map(|i| word(tail + i * 8).load(Ordering::Relaxed).to_ne_bytes()).collect();
                 if let Some(record) = parse(&bytes, args_of) {
                     out.push(record);
                 }

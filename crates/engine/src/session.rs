@@ -8,8 +8,8 @@ use sidestep_sys::{Process, TscScale};
 use sidestep_wire::ArgKind;
 
 use crate::api::{
-    AttachStats, Counts, Distribution, ExitStatus, Explained, Options, Pattern, Probe, Record, Refused, Request, Target,
-    TargetState,
+    AttachStats, Counts, Distribution, ExitStatus, Explained, Options, Pattern, Probe, Record, Refused, Request,
+    Target, TargetState,
 };
 use crate::error::SessionError;
 use crate::installer::{Installer, Plumbing};
@@ -61,15 +61,7 @@ impl Session {
 
     fn new(process: Process, child: Option<sidestep_sys::Child>, installer: Installer) -> Session {
         let tsc = installer.regions().and_then(|r| r.tsc);
-        Session {
-            process,
-            child,
-            installer,
-            stuck: Stuck::default(),
-            state: TargetState::Running,
-            attached: true,
-            tsc,
-        }
+        Session { process, child, installer, stuck: Stuck::default(), state: TargetState::Running, attached: true, tsc }
     }
 
     fn attach(

@@ -72,7 +72,8 @@ mod tests {
 
     #[test]
     fn nearest_gap_below_wins() {
-        let map = [used(0x5500_0000_0000, 0x5500_0010_0000, Grows::No), used(0x5500_0010_0000, 0x5500_0020_0000, Grows::Up)];
+        let map =
+            [used(0x5500_0000_0000, 0x5500_0010_0000, Grows::No), used(0x5500_0010_0000, 0x5500_0020_0000, Grows::Up)];
         let at = find(&map, 0x5500_0000_1000..0x5500_0002_0000, Len(0x4000)).unwrap();
         assert_eq!(at, Va(0x5500_0000_0000 - 0x4000));
     }

@@ -10,8 +10,8 @@ pub mod index;
 pub mod object;
 pub mod plan;
 pub mod strategy;
-pub mod syscalls;
 mod sweep;
+pub mod syscalls;
 pub mod thunk;
 
 pub use explain::render;

@@ -110,19 +110,15 @@ mod tests {
     use crate::object::{Bytes, Extent};
 
     fn found(text: &[u8]) -> Vec<SyscallSite> {
-        let code = ObjectCode {
-            text: vec![Bytes { name: ".text", va: Va(0x1000), data: text }],
-            ..ObjectCode::default()
-        };
+        let code =
+            ObjectCode { text: vec![Bytes { name: ".text", va: Va(0x1000), data: text }], ..ObjectCode::default() };
         find(&code, &[14, 441])
     }
 
     #[test]
     fn the_number_may_be_set_some_instructions_before() {
         // mov $14,%eax; mov %rsi,%rdi; syscall; ret; mov $441,%eax; syscall
-        let text = [
-            0xb8, 14, 0, 0, 0, 0x48, 0x89, 0xf7, 0x0f, 0x05, 0xc3, 0xb8, 0xb9, 1, 0, 0, 0x0f, 0x05,
-        ];
+        let text = [0xb8, 14, 0, 0, 0, 0x48, 0x89, 0xf7, 0x0f, 0x05, 0xc3, 0xb8, 0xb9, 1, 0, 0, 0x0f, 0x05];
         assert_eq!(
             found(&text),
             [

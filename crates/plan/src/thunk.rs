@@ -75,8 +75,7 @@ pub struct Globals {
 /// Bytes of red zone below the stack pointer (System V ABI, AMD64 supplement, 3.2.2).
 pub const RED_ZONE: i32 = 128;
 
-const SAVED: [Reg; 9] =
-    [Reg::Rax, Reg::Rcx, Reg::Rdx, Reg::Rsi, Reg::Rdi, Reg::R8, Reg::R9, Reg::R10, Reg::R11];
+const SAVED: [Reg; 9] = [Reg::Rax, Reg::Rcx, Reg::Rdx, Reg::Rsi, Reg::Rdi, Reg::R8, Reg::R9, Reg::R10, Reg::R11];
 /// Bytes of `wire::Frame`.
 const FRAME: i32 = 80;
 

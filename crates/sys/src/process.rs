@@ -143,7 +143,8 @@ impl Process {
     #[must_use]
     pub fn descriptors(&self, prefix: &str) -> Vec<i32> {
         let entries = fs::read_dir(self.path("fd")).into_iter().flatten().flatten();
-        let named = entries.filter(|e| fs::read_link(e.path()).is_ok_and(|to| to.to_string_lossy().starts_with(prefix)));
+        let named =
+            entries.filter(|e| fs::read_link(e.path()).is_ok_and(|to| to.to_string_lossy().starts_with(prefix)));
         named.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
     }
 
