@@ -21,6 +21,8 @@ pub(crate) struct Match {
     pub name: String,
     /// Raw symbol name; empty for an address.
     pub raw: String,
+    /// Other functions' names at this address that the pattern means, too: raw, demangled.
+    pub aliases: Vec<(String, String)>,
     /// Link-time address of the code; for an indirect function, of the implementation in use.
     pub va: Result<Va, &'static str>,
     /// Link-time address of the symbol.
@@ -37,6 +39,7 @@ impl Match {
             loaded: Some(loaded.clone()),
             name: name.to_owned(),
             raw: String::new(),
+            aliases: Vec::new(),
             va: Ok(va),
             symbol_va: va,
             size: 0,
@@ -54,6 +57,7 @@ struct Found {
     name: String,
     /// Raw symbol name; empty for an address.
     raw: String,
+    aliases: Vec<(String, String)>,
     va: Va,
     size: u64,
     kind: FunctionKind,
@@ -61,15 +65,27 @@ struct Found {
 
 impl Found {
     fn function(f: &Function) -> Found {
-        Found { name: f.short_name().into_owned(), raw: f.name.to_string(), va: f.va, size: f.size.0, kind: f.kind }
+        Found {
+            name: f.short_name().into_owned(),
+            raw: f.name.to_string(),
+            aliases: Vec::new(),
+            va: f.va,
+            size: f.size.0,
+            kind: f.kind,
+        }
+    }
+
+    /// The names of one address, the preferred one first.
+    fn group(names: &[&Function]) -> Option<Found> {
+        let (first, others) = names.split_first()?;
+        let name = |f: &&Function| (f.name.to_string(), f.short_name().into_owned());
+        Some(Found { aliases: others.iter().map(name).collect(), ..Found::function(first) })
     }
 }
 
 /// Places in one object that a pattern means. Empty: none.
 fn in_object(object: &Object, func: &FuncPattern) -> Result<Vec<Found>, SessionError> {
-    let named = |found: Vec<&Function>| {
-        by_address(&found).iter().filter_map(|g| g.first()).map(|f| Found::function(f)).collect()
-    };
+    let named = |found: Vec<&Function>| by_address(&found).iter().filter_map(|g| Found::group(g)).collect();
     Ok(match func {
         FuncPattern::Name(text) => named(object.find(&Matcher::glob(text))),
         FuncPattern::Regex(text) => named(object.find(&Matcher::regex(text)?)),
@@ -93,7 +109,14 @@ fn in_object(object: &Object, func: &FuncPattern) -> Result<Vec<Found>, SessionE
                 Some((f, offset)) => format!("{}+{offset:#x}", f.short_name()),
                 None => va.to_string(),
             };
-            vec![Found { name, raw: String::new(), va: *va, size: 0, kind: FunctionKind::Func }]
+            vec![Found {
+                name,
+                raw: String::new(),
+                aliases: Vec::new(),
+                va: *va,
+                size: 0,
+                kind: FunctionKind::Func,
+            }]
         }
     })
 }
@@ -141,6 +164,7 @@ pub(crate) fn in_files(pattern: &Pattern, objects: &mut Objects) -> Result<Vec<M
             va: if f.kind == FunctionKind::Ifunc { Err(IFUNC_UNKNOWN) } else { Ok(f.va) },
             name: f.name,
             raw: f.raw,
+            aliases: f.aliases,
             symbol_va: f.va,
             size: f.size,
         })
@@ -195,6 +219,7 @@ pub(crate) fn in_process(
                 loaded: Some(loaded.clone()),
                 name: f.name,
                 raw: f.raw,
+                aliases: f.aliases,
                 va,
                 symbol_va: f.va,
                 size: f.size,

@@ -277,16 +277,18 @@ fn matches(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec
 /// All functions that a pattern matches: in the mappings of `pid`, or in files (a short library name is looked up
 /// like the dynamic loader does). Sorted by object, then name.
 pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Listed>, SessionError> {
-    let mut all: Vec<Listed> = matches(pattern, pid, options)?
-        .into_iter()
-        .map(|m| Listed {
+    let mut all = Vec::new();
+    for m in matches(pattern, pid, options)? {
+        let listed = |raw: &str, name: &str| Listed {
             object: m.object.path().to_owned(),
-            demangled: (!m.raw.is_empty() && m.raw != m.name).then(|| m.name.clone()),
+            name: if raw.is_empty() { name.to_owned() } else { raw.to_owned() },
+            demangled: (!raw.is_empty() && raw != name).then(|| name.to_owned()),
             va: m.va.unwrap_or(m.symbol_va),
             size: m.size,
-            name: if m.raw.is_empty() { m.name } else { m.raw },
-        })
-        .collect();
+        };
+        all.push(listed(&m.raw, &m.name));
+        all.extend(m.aliases.iter().map(|(raw, name)| listed(raw, name)));
+    }
     all.sort_by(|a, b| (&a.object, &a.name, a.va).cmp(&(&b.object, &b.name, b.va)));
     Ok(all)
 }

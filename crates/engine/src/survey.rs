@@ -44,7 +44,7 @@ pub(crate) fn positions(stopped: &Stopped, mappings: &[Mapping]) -> Result<Vec<P
             if stopped.read(Va(start), &mut bytes).is_err() {
                 continue; // unmapped or a guard: nothing there to return to
             }
-            for (offset, ip, interrupted_sp) in arch::signal_frames(&bytes) {
+            for (offset, ip, interrupted_sp) in arch::signal_frames(&bytes, Va(start), sp) {
                 all.push(Position { place: Place::SignalFrame { tid, at: Va(start + offset as u64) }, ip });
                 todo.push(interrupted_sp);
             }

@@ -9,6 +9,7 @@ pub mod handler;
 pub mod index;
 pub mod object;
 pub mod plan;
+mod returns;
 pub mod strategy;
 mod sweep;
 pub mod syscalls;

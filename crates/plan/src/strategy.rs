@@ -6,6 +6,7 @@ use sidestep_isa::{Len, Va};
 use crate::go;
 use crate::index::Index;
 use crate::plan::{DisplacedInsn, Plan, Refusal, Rejected, SiteKind, Technique};
+use crate::returns::names_its_return_address;
 use crate::sweep::{Borders, How, Stretch};
 
 /// Bytes of a `jmp rel32`.
@@ -57,7 +58,17 @@ fn choose(index: &Index<'_>, asked: Va, trap_only: bool) -> Result<Plan, String>
         Some(code) => live::dead_before(code, stretch.start, handler_at),
         None => live::Dead::default(),
     };
-    let (kind, returns) = nature(index, &site, entry, check.is_some());
+    let (kind, mut returns) = nature(index, &site, entry, check.is_some());
+    if returns.is_ok()
+        && names_its_return_address(
+            index.code.text_at(stretch.start, stretch.end).unwrap_or_default(),
+            stretch.start,
+            asked,
+        )
+        .is_some()
+    {
+        returns = Err("it looks at its own return address");
+    }
     Ok(Plan {
         asked,
         site: site.va,

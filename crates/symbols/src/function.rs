@@ -76,10 +76,12 @@ impl Function {
         }
     }
 
-    /// The order in which names of one address are preferred: functions before indirect ones and cold parts, global
-    /// first, then the shorter, then the alphabet.
-    pub(crate) fn rank(&self) -> (bool, Binding, usize, &str) {
-        (self.kind == FunctionKind::Cold, self.binding, self.name.len(), &self.name)
+    /// The order in which names of one address are preferred: functions before indirect ones and cold parts, exported
+    /// names first (a C library exports `calloc` weakly and its own `__libc_calloc` strongly: users know the first),
+    /// without leading underscores before with, then the shorter, then the alphabet.
+    pub(crate) fn rank(&self) -> (bool, bool, bool, usize, &str) {
+        let local = self.binding == Binding::Local;
+        (self.kind == FunctionKind::Cold, local, self.name.starts_with('_'), self.name.len(), &self.name)
     }
 }
 

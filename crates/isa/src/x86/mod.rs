@@ -5,6 +5,7 @@ pub mod emit;
 pub mod indirect;
 pub mod live;
 pub mod relocate;
+pub mod stack;
 
 pub use decode::{DecodeError, Flow, Insn, Usage, decode, sweep};
 pub use relocate::{RelocateError, relocate, relocated_len};

@@ -10,18 +10,32 @@ const SELECTORS: u64 = 0x002b_0000_0000_0033;
 /// sigcontext` (arch/x86/include/uapi/asm/ucontext.h).
 pub const MASK_BEHIND_IP: u64 = 256 - 16 * 8;
 
-/// All signal frames in the bytes of a stack (from an 8-aligned address): offset of the saved instruction pointer, its
-/// value, and the saved stack pointer.
+/// Words of `struct ucontext` before the saved instruction pointer: the alternate stack's address, flags and size, as
+/// they were when the signal was delivered.
+const ALT_BEHIND_IP: usize = 19;
+const SS_DISABLE: u64 = 2;
+
+/// All signal frames that a thread with stack pointer `sp` will return through, in the bytes of its stack from `start`
+/// (8-aligned, `sp` or a little below): offset of the saved instruction pointer, its value, and the saved stack pointer.
+///
+/// A frame on an alternate stack counts only for a thread that is on that very stack: what lies on the stacks of others,
+/// or of signals that are long over, does not.
 #[must_use]
-pub fn signal_frames(stack: &[u8]) -> Vec<(usize, Va, Va)> {
+pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<(usize, Va, Va)> {
     let word = |i: usize| {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&stack[i * 8..i * 8 + 8]);
         u64::from_le_bytes(bytes)
     };
+    let on_its_stack = |ip: usize| {
+        let [base, flags, size] = [0, 1, 2].map(|i| word(ip - ALT_BEHIND_IP + i));
+        let alternate = base..base.saturating_add(size);
+        let frame = start.0 + ip as u64 * 8;
+        flags & SS_DISABLE != 0 || !alternate.contains(&frame) || alternate.contains(&sp.0)
+    };
     // … sp, ip, flags, selectors …
-    (3..stack.len() / 8)
-        .filter(|i| word(*i) == SELECTORS)
+    (ALT_BEHIND_IP + 2..stack.len() / 8)
+        .filter(|i| word(*i) == SELECTORS && on_its_stack(i - 2))
         .map(|i| ((i - 2) * 8, Va(word(i - 2)), Va(word(i - 3))))
         .collect()
 }
@@ -30,11 +44,25 @@ pub fn signal_frames(stack: &[u8]) -> Vec<(usize, Va, Va)> {
 mod tests {
     use super::*;
 
+    /// A stack with a frame whose saved ip is its 20th word, delivered on the given alternate stack.
+    fn stack(alternate: [u64; 3]) -> Vec<u8> {
+        let mut words = [1u64; 24];
+        words[..3].copy_from_slice(&alternate);
+        words[18..22].copy_from_slice(&[0x7000, 0x4000, 0x246, SELECTORS]);
+        words.iter().flat_map(|w| w.to_le_bytes()).collect()
+    }
+
     #[test]
     fn a_frame_is_found_by_its_selectors() {
-        let words = [1u64, 0x7000, 0x4000, 0x246, SELECTORS, 5];
-        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-        assert_eq!(signal_frames(&bytes), [(16, Va(0x4000), Va(0x7000))]);
-        assert_eq!(signal_frames(&bytes[..32]), []);
+        let bytes = stack([0, SS_DISABLE, 0]);
+        assert_eq!(signal_frames(&bytes, Va(0x6000), Va(0x6000)), [(19 * 8, Va(0x4000), Va(0x7000))]);
+        assert_eq!(signal_frames(&bytes[..21 * 8], Va(0x6000), Va(0x6000)), []);
+    }
+
+    #[test]
+    fn a_stale_frame_on_an_alternate_stack_is_none_of_a_thread_elsewhere() {
+        let bytes = stack([0x6000, 0, 0x1000]);
+        assert_eq!(signal_frames(&bytes, Va(0x6000), Va(0x6000)).len(), 1);
+        assert_eq!(signal_frames(&bytes, Va(0x6000), Va(0x5f00)), []);
     }
 }

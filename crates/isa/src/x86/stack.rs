@@ -1,0 +1,107 @@
+//! Where a function's stack pointer is, instruction by instruction, as far as compilers' code tells.
+
+use iced_x86::{Code, Mnemonic, OpKind, Register};
+
+use super::decode::{Flow, Insn};
+
+/// Stack and frame pointer relative to the stack pointer at the function's entry; `None` = not known any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stack {
+    rsp: Option<i64>,
+    rbp: Option<i64>,
+}
+
+impl Stack {
+    /// At the entry: the return address is at offset 0.
+    pub const ENTRY: Stack = Stack { rsp: Some(0), rbp: None };
+
+    /// Is the stack pointer certainly where it was at the entry?
+    #[must_use]
+    pub fn is_as_at_entry(&self) -> bool {
+        self.rsp == Some(0)
+    }
+
+    /// Whether an instruction reads, writes or takes the address of the slot that holds the return address, other than by
+    /// returning.
+    #[must_use]
+    pub fn names_return_address(&self, insn: &Insn) -> bool {
+        let i = &insn.iced;
+        if insn.flow() == Flow::Return {
+            return false;
+        }
+        let pops = matches!(i.mnemonic(), Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq);
+        if pops && self.rsp == Some(0) {
+            return true;
+        }
+        if !i.op_kinds().any(|kind| kind == OpKind::Memory) || i.memory_index() != Register::None {
+            return false;
+        }
+        let base = match i.memory_base() {
+            Register::RSP => self.rsp,
+            Register::RBP => self.rbp,
+            _ => None,
+        };
+        let at = base.map(|base| base.wrapping_add(i.memory_displacement64() as i64));
+        // A nop's operand is no access.
+        at == Some(0) && i.mnemonic() != Mnemonic::Nop
+    }
+
+    /// The state behind an instruction (for a call: after it has returned).
+    #[must_use]
+    pub fn after(&self, insn: &Insn) -> Stack {
+        let i = &insn.iced;
+        let mut next = *self;
+        match i.code() {
+            Code::Leaveq => {
+                next.rsp = self.rbp.map(|rbp| rbp + 8);
+                next.rbp = None;
+                return next;
+            }
+            Code::Mov_r64_rm64 | Code::Mov_rm64_r64 if i.op1_kind() == OpKind::Register => {
+                let from = match i.op1_register() {
+                    Register::RSP => self.rsp,
+                    Register::RBP => self.rbp,
+                    _ => None,
+                };
+                match i.op0_register() {
+                    Register::RSP => next.rsp = from,
+                    Register::RBP => next.rbp = from,
+                    _ => {}
+                }
+                return next;
+            }
+            Code::Lea_r64_m if i.memory_index() == Register::None => {
+                let base = match i.memory_base() {
+                    Register::RSP => self.rsp,
+                    Register::RBP => self.rbp,
+                    _ => None,
+                };
+                let value = base.map(|base| base.wrapping_add(i.memory_displacement64() as i64));
+                match i.op0_register() {
+                    Register::RSP => next.rsp = value,
+                    Register::RBP => next.rbp = value,
+                    _ => {}
+                }
+                return next;
+            }
+            _ => {}
+        }
+        let immediate = || i.try_immediate(1).ok().map(|v| v as i64);
+        if i.op0_kind() == OpKind::Register && i.op0_register() == Register::RSP {
+            next.rsp = match i.mnemonic() {
+                Mnemonic::Add => self.rsp.zip(immediate()).map(|(rsp, by)| rsp.wrapping_add(by)),
+                Mnemonic::Sub => self.rsp.zip(immediate()).map(|(rsp, by)| rsp.wrapping_sub(by)),
+                Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push => self.rsp,
+                _ => None,
+            };
+        }
+        if i.op0_kind() == OpKind::Register && i.op0_register() == Register::RBP {
+            let reads_only = matches!(i.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push);
+            next.rbp = if reads_only { self.rbp } else { None };
+        }
+        if !matches!(insn.flow(), Flow::Call(_) | Flow::CallIndirect) {
+            next.rsp = next.rsp.map(|rsp| rsp + i64::from(i.stack_pointer_increment()));
+        }
+        next
+    }
+}

@@ -1,0 +1,122 @@
+//! Which functions cannot be watched by a replaced return address: those that look at it themselves. `vfork` takes it off
+//! the stack, `setjmp` stores it for a second return, `dlsym` finds its caller by it.
+
+use std::collections::HashMap;
+
+use sidestep_isa::Va;
+use sidestep_isa::x86::stack::Stack;
+use sidestep_isa::x86::{self, Flow, Insn};
+
+/// How many tail calls are followed: `_setjmp` is `xor %esi,%esi; jmp __sigsetjmp`.
+const TAIL_CALLS: usize = 4;
+
+/// Does the function at `entry` name the slot of its return address, or one that it tail-calls directly? `text` gives the
+/// code around an address: its start, and its bytes.
+pub(crate) fn looks_at_return_address<'a>(text: &impl Fn(Va) -> Option<(Va, &'a [u8])>, entry: Va) -> bool {
+    let mut todo = vec![entry];
+    let mut done = Vec::new();
+    while let Some(entry) = todo.pop() {
+        if done.len() > TAIL_CALLS || done.contains(&entry) {
+            continue;
+        }
+        done.push(entry);
+        let Some((start, code)) = text(entry) else { continue };
+        match walk(code, start, entry) {
+            Walk::Names(_) => return true,
+            Walk::TailCalls(to) => todo.extend(to),
+        }
+    }
+    false
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Walk {
+    /// This instruction names the slot.
+    Names(Va),
+    /// None does; where the function goes with the stack as it was at its entry.
+    TailCalls(Vec<Va>),
+}
+
+/// All paths from `entry` within `code` (which starts at `start`), as far as the stack pointer is known.
+fn walk(code: &[u8], start: Va, entry: Va) -> Walk {
+    let insns: HashMap<Va, Insn> =
+        x86::sweep(code, start).map_while(Result::ok).map(|insn| (insn.va(), insn)).collect();
+    let mut seen: HashMap<Va, Stack> = HashMap::new();
+    let mut todo = vec![(entry, Stack::ENTRY)];
+    let mut tail_calls = Vec::new();
+    while let Some((va, stack)) = todo.pop() {
+        let Some(insn) = insns.get(&va) else {
+            if stack.is_as_at_entry() {
+                tail_calls.push(va);
+            }
+            continue;
+        };
+        // Compiled code reaches an instruction with one depth only; code that does not is looked at once.
+        if seen.insert(va, stack).is_some() {
+            continue;
+        }
+        if stack.names_return_address(insn) {
+            return Walk::Names(va);
+        }
+        let after = stack.after(insn);
+        match insn.flow() {
+            Flow::Jump(to) => todo.push((to, after)),
+            Flow::Branch(to) | Flow::Transaction(to) => todo.extend([(insn.next(), after), (to, after)]),
+            _ if insn.falls_through() => todo.push((insn.next(), after)),
+            _ => {}
+        }
+    }
+    Walk::TailCalls(tail_calls)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(code: &[u8]) -> Option<u64> {
+        match walk(code, Va(0x1000), Va(0x1000)) {
+            Walk::Names(va) => Some(va.0),
+            Walk::TailCalls(_) => None,
+        }
+    }
+
+    #[test]
+    fn functions_that_take_or_store_their_return_address_are_found() {
+        // pop %rdi; mov $58,%eax; syscall; push %rdi; ret (vfork)
+        assert_eq!(names(&[0x5f, 0xb8, 58, 0, 0, 0, 0x0f, 0x05, 0x57, 0xc3]), Some(0x1000));
+        // mov %rbx,(%rdi); mov (%rsp),%rax; ret (setjmp)
+        assert_eq!(names(&[0x48, 0x89, 0x1f, 0x48, 0x8b, 0x04, 0x24, 0xc3]), Some(0x1003));
+        // push %rbp; mov %rsp,%rbp; sub $16,%rsp; mov 8(%rbp),%rax; leave; ret (__builtin_return_address)
+        let framed = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x10, 0x48, 0x8b, 0x45, 0x08, 0xc9, 0xc3];
+        assert_eq!(names(&framed), Some(0x1008));
+        // sub $24,%rsp; je +5; mov 24(%rsp),%rsi; add $24,%rsp; ret
+        let branched = [0x48, 0x83, 0xec, 0x18, 0x74, 0x05, 0x48, 0x8b, 0x74, 0x24, 0x18, 0x48, 0x83, 0xc4, 0x18, 0xc3];
+        assert_eq!(names(&branched), Some(0x1006));
+    }
+
+    #[test]
+    fn stack_arguments_and_locals_are_no_return_address() {
+        // push %rbx; mov 16(%rsp),%rbx; lea 16(%rsp),%rax; call +0; pop %rbx; ret
+        let plain = [0x53, 0x48, 0x8b, 0x5c, 0x24, 0x10, 0x48, 0x8d, 0x44, 0x24, 0x10, 0xe8, 0, 0, 0, 0, 0x5b, 0xc3];
+        assert_eq!(names(&plain), None);
+        // push %rbp; mov %rsp,%rbp; mov 16(%rbp),%rax; pop %rbp; ret
+        assert_eq!(names(&[0x55, 0x48, 0x89, 0xe5, 0x48, 0x8b, 0x45, 0x10, 0x5d, 0xc3]), None);
+    }
+
+    #[test]
+    fn a_tail_call_hands_the_return_address_on() {
+        // xor %esi,%esi; jmp +0x10; … at 0x1017: mov (%rsp),%rax; ret
+        let first: &[u8] = &[0x31, 0xf6, 0xe9, 0x10, 0, 0, 0];
+        let second: &[u8] = &[0x48, 0x8b, 0x04, 0x24, 0xc3];
+        let text = |va: Va| match va.0 {
+            0x1000 => Some((Va(0x1000), first)),
+            0x1017 => Some((Va(0x1017), second)),
+            _ => None,
+        };
+        assert!(looks_at_return_address(&text, Va(0x1000)));
+        // With a frame of its own the call is no tail call of the same stack.
+        let framed: &[u8] = &[0x53, 0xe9, 0x10, 0, 0, 0];
+        let text = |va: Va| if va.0 == 0x1000 { Some((va, framed)) } else { Some((va, second)) };
+        assert!(!looks_at_return_address(&text, Va(0x1000)));
+    }
+}
