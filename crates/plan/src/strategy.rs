@@ -6,7 +6,7 @@ use sidestep_isa::{Len, Va};
 use crate::go;
 use crate::index::Index;
 use crate::plan::{DisplacedInsn, Plan, Refusal, Rejected, SiteKind, Technique};
-use crate::returns::names_its_return_address;
+use crate::returns::looks_at_return_address;
 use crate::sweep::{Borders, How, Stretch};
 
 /// Bytes of a `jmp rel32`.
@@ -59,14 +59,11 @@ fn choose(index: &Index<'_>, asked: Va, trap_only: bool) -> Result<Plan, String>
         None => live::Dead::default(),
     };
     let (kind, mut returns) = nature(index, &site, entry, check.is_some());
-    if returns.is_ok()
-        && names_its_return_address(
-            index.code.text_at(stretch.start, stretch.end).unwrap_or_default(),
-            stretch.start,
-            asked,
-        )
-        .is_some()
-    {
+    let text = |va: Va| {
+        let (_, stretch) = index.stretch(va)?;
+        Some((stretch.start, index.code.text_at(stretch.start, stretch.end)?))
+    };
+    if returns.is_ok() && looks_at_return_address(&text, asked) {
         returns = Err("it looks at its own return address");
     }
     Ok(Plan {
