@@ -126,6 +126,13 @@ impl Found {
         (0..used).map(|i| read_one(stopped, Va(head.states + i * head.state_stride))).collect()
     }
 
+    /// Is the private region there? Not yet, or not any more, if a controller died while it mapped or unmapped. (The
+    /// header cannot say: forked children share it.)
+    fn has_private(&self, stopped: &Stopped) -> bool {
+        self.private_va != Va(0)
+            && stopped.read_pod::<u64>(self.private_va).is_ok_and(|shared| shared == self.shared_va.0)
+    }
+
     fn journal(&self, stopped: &Stopped) -> Result<Vec<JournalEntry>, SessionError> {
         read_array(stopped, Va(self.shared_va.0 + self.journal.0), u64::from(self.journal.1))
     }
@@ -181,7 +188,7 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
             stopped.write(Va(entry.site), &entry.old[..len])?;
         }
     }
-    if found.private_va != Va(0) {
+    if found.has_private(stopped) {
         restore_returns(stopped, found)?;
     }
     let mappings =
@@ -258,13 +265,15 @@ fn read_one<T: Plain>(stopped: &Stopped, at: Va) -> Result<T, SessionError> {
 /// Unmaps everything of ours, the list last.
 fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
     let ours = found.mappings(stopped)?;
-    if found.sigtrap {
+    if found.sigtrap && found.has_private(stopped) {
         let installed = found.sigtrap(stopped)?;
         crate::sigtrap::restore(stopped, Va(found.private_va.0 + crate::regions::SCRATCH), &installed)?;
     }
-    let mut remote = Remote(stopped);
     let shared = |m: &&MapEntry| m.kind == MapKind::Shared as u32 || m.addr == found.shared_va.0;
-    for entry in ours.iter().filter(|m| !shared(m)) {
+    let process = stopped.process().clone();
+    let maps = process.maps().map_err(|source| SessionError::Maps { pid: process.pid(), source })?;
+    let mut remote = Remote(stopped);
+    for entry in ours.iter().filter(|m| !shared(m)).filter(|m| is_there(m, &maps)) {
         remote.unmap(Va(entry.addr), Len(entry.len))?;
     }
     close_all(&mut remote)?;
@@ -276,6 +285,21 @@ fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
         remote.unmap(found.shared_va, Len(len))?;
     }
     Ok(())
+}
+
+/// Is a listed mapping there? A controller may have died before it was made, or after it was unmapped, and the program
+/// may have put something else there.
+fn is_there(entry: &MapEntry, maps: &[Mapping]) -> bool {
+    let code = entry.kind == MapKind::Agent as u32 || entry.kind == MapKind::Slab as u32;
+    let (start, end) = (entry.addr, entry.addr + entry.len);
+    let mut at = start;
+    for m in maps.iter().filter(|m| m.start.0 < end && m.end.0 > start) {
+        if m.start.0 > at || !m.name.is_empty() || m.exec != code || m.write == code {
+            return false;
+        }
+        at = m.end.0;
+    }
+    at >= end
 }
 
 /// A controller that was killed between making the memfd and closing it left a descriptor.

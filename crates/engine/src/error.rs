@@ -93,6 +93,12 @@ pub enum SessionError {
         /// Why.
         source: std::io::Error,
     },
+    /// The main thread's stack is full, or has another name.
+    #[error("process {pid} has no unused stack for a moment's use: try again")]
+    NoStack {
+        /// The target.
+        pid: i32,
+    },
     /// More than fits.
     #[error("too many {what} for one session: use a narrower pattern")]
     TooMany {
@@ -102,11 +108,11 @@ pub enum SessionError {
     /// The processor or kernel does not let programs read the thread pointer.
     #[error("this machine has no FSGSBASE instructions: Linux 5.9 or newer on a processor of 2012 or newer is needed")]
     NoFsgsbase,
-    /// No free address space near an object.
-    #[error("no free address space within 2 GiB of {}", object.display())]
+    /// No free address space where it is needed.
+    #[error("no free address space within 2 GiB of {near}: the program has mapped all of it")]
     NoRoom {
-        /// The object.
-        object: PathBuf,
+        /// Run-time address.
+        near: sidestep_isa::Va,
     },
     /// The command ended before anything could be probed.
     #[error("the command ended before its entry point was reached")]

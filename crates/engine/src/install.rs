@@ -19,7 +19,6 @@ use crate::error::SessionError;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::Remote;
-use crate::space::{self, Grows, Used};
 use crate::survey;
 
 /// One site to install.
@@ -124,8 +123,11 @@ fn slab(
     let origin = Va(near.start);
     let measure = fill(regions, jobs, group, origin).1.len() as u64;
     let len = Len(crate::layout::round(measure, 4096));
-    let at = map_near(stopped, near, len, &jobs[group[0]])?;
+    let mut remote = Remote(stopped);
+    let at = remote.free_range(near, len)?.ok_or(SessionError::NoRoom { near: origin })?;
+    // Listed before it is there: a mapping that is not listed would stay for ever if we died now.
     regions.list_mapping(at, len, MapKind::Slab)?;
+    remote.map_code(at, len)?;
     let (built, bytes) = fill(regions, jobs, group, at);
     stopped.write(at, &bytes)?;
     Ok((built, bytes.len()))
@@ -147,27 +149,6 @@ fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec
         built.push((*i, detour.map_err(|e| e.to_string())));
     }
     (built, bytes)
-}
-
-fn map_near(stopped: &mut Stopped, near: std::ops::Range<u64>, len: Len, job: &Job) -> Result<Va, SessionError> {
-    // A fresh look each time: the last slab is there, too.
-    let mappings =
-        stopped.process().maps().map_err(|source| SessionError::Maps { pid: stopped.process().pid(), source })?;
-    let used: Vec<Used> = mappings
-        .iter()
-        .map(|m| Used {
-            start: m.start.0,
-            end: m.end.0,
-            grows: match m.name.to_str() {
-                Some("[heap]") => Grows::Up,
-                Some("[stack]") => Grows::Down,
-                _ => Grows::No,
-            },
-        })
-        .collect();
-    let none = || SessionError::NoRoom { object: format!("the code at {}", job.plan.site.offset(job.bias)).into() };
-    let at = space::find(&used, near, len).ok_or_else(none)?;
-    Ok(Remote(stopped).map_code(Some(at), len)?)
 }
 
 /// Moves every thread that stands behind the first instruction of a region to the copy of the instruction it stands at.
@@ -239,8 +220,7 @@ impl Regions {
         }
         let bytes: Vec<u8> = table.iter().flat_map(|e| bytes_of(e).to_vec()).collect();
         let len = crate::layout::round(bytes.len() as u64, 4096);
-        let at = Remote(stopped).map_data(Len(len))?;
-        self.list_mapping(at, Len(len), MapKind::Private)?;
+        let at = self.map_listed(stopped, Len(len), MapKind::Private)?;
         stopped.write(at, &bytes)?;
         let private = |off: usize| Va(self.private.0 + off as u64);
         stopped.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;

@@ -1,6 +1,7 @@
 //! The regions of a session in the target: mapped, filled, listed for removal.
 
 use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use sidestep_isa::{Len, Va};
@@ -32,6 +33,8 @@ pub(crate) struct Regions {
 }
 
 const PAGE: u64 = 4096;
+/// Where the search for the lookup table's place begins.
+const LOW: u64 = 0x2000_0000;
 
 /// Buffer for remote calls, from the start of the private region.
 pub(crate) const SCRATCH: u64 = offset_of!(Private, scratch) as u64;
@@ -47,18 +50,20 @@ impl Regions {
     /// mapping is listed as soon as it is there.
     pub fn map(stopped: &mut Stopped, layout: Layout, tsc: Option<TscScale>) -> Result<Regions, SessionError> {
         let blob = Blob::new()?;
-        let (private, shared_va, shared) = map_shared(stopped, &layout)?;
+        let (shared_va, shared) = map_shared(stopped, &layout)?;
         let list = List { shared: &shared, layout: &layout };
         list.add(shared_va, layout.shared_len, MapKind::Shared)?;
-        list.add(private, layout.private_len, MapKind::Private)?;
-        let mut remote = Remote(stopped);
-        let lookup = remote.map_low(Len(layout.lookup_len))?;
-        list.add(lookup, layout.lookup_len, MapKind::Lookup)?;
-        remote.wipe_on_fork(lookup, Len(layout.lookup_len))?;
+        let near = shared_va.0..shared_va.0;
+        let private = list.map(stopped, near.clone(), Len(layout.private_len), MapKind::Private)?;
+        // Below 2 GiB: generated code names its address in a displacement.
+        let lookup = list.map(stopped, LOW..LOW, Len(layout.lookup_len), MapKind::Lookup)?;
+        if lookup.0 + layout.lookup_len > i32::MAX as u64 {
+            return Err(SessionError::NoRoom { near: Va(LOW) });
+        }
+        Remote(stopped).wipe_on_fork(lookup, Len(layout.lookup_len))?;
         // The agent, and behind it a page of process-wide code. It has no mutable statics, so all is read-execute.
         let agent_len = round(blob.len(), PAGE) + PAGE;
-        let agent = remote.map_code(None, Len(agent_len))?;
-        list.add(agent, agent_len, MapKind::Agent)?;
+        let agent = list.map(stopped, near, Len(agent_len), MapKind::Agent)?;
 
         let function = |name: &'static str| {
             blob.symbol(name).map(|offset| Va(agent.0 + offset)).ok_or(SessionError::AgentSymbol { name })
@@ -96,7 +101,16 @@ impl Regions {
 
     /// Adds a mapping to the list of what has to be removed.
     pub fn list_mapping(&self, at: Va, len: Len, kind: MapKind) -> Result<(), SessionError> {
-        List { shared: &self.shared, layout: &self.layout }.add(at, len.0, kind)
+        self.list().add(at, len.0, kind)
+    }
+
+    /// Maps memory anywhere; see [`List::map`].
+    pub fn map_listed(&self, stopped: &mut Stopped, len: Len, kind: MapKind) -> Result<Va, SessionError> {
+        self.list().map(stopped, self.private.0..self.private.0, len, kind)
+    }
+
+    fn list(&self) -> List<'_> {
+        List { shared: &self.shared, layout: &self.layout }
     }
 
     /// Makes all code that was generated so far take the thread pointer from `%fs:0`, if that has become possible: a
@@ -159,33 +173,44 @@ impl List<'_> {
         count.store(index as u32 + 1, Ordering::Release);
         Ok(())
     }
+
+    /// Maps memory near an address. It is listed before it is there: if we died in between, what is not listed would stay
+    /// for ever, and what is listed but not there does no harm.
+    fn map(&self, stopped: &mut Stopped, near: Range<u64>, len: Len, kind: MapKind) -> Result<Va, SessionError> {
+        let mut remote = Remote(stopped);
+        let none = SessionError::NoRoom { near: Va(near.start) };
+        let at = remote.free_range(near, len)?.ok_or(none)?;
+        self.add(at, len.0, kind)?;
+        Ok(if kind == MapKind::Agent { remote.map_code(at, len)? } else { remote.map_data(at, len)? })
+    }
 }
 
-/// Maps the private region (which lends the memfd its name's bytes) and the shared one, whose header then says what any
-/// controller needs to find the list of mappings.
-fn map_shared(stopped: &mut Stopped, layout: &Layout) -> Result<(Va, Va, View), SessionError> {
+/// A place for a few bytes below all stack pointers: the low end of the main thread's stack, if it is far from being used.
+fn unused_stack(stopped: &Stopped) -> Option<Va> {
+    const FAR: u64 = 16 * 1024;
+    let stack = stopped.process().maps().ok()?.into_iter().find(|m| m.name == *"[stack]")?;
+    let used = stopped.threads().iter().map(|t| t.regs.sp()).filter(|sp| stack.contains(*sp)).min();
+    used.is_none_or(|sp| sp.0 - stack.start.0 > FAR).then_some(stack.start)
+}
+
+/// Maps the shared region, whose header then says what any controller needs to find the list of mappings.
+fn map_shared(stopped: &mut Stopped, layout: &Layout) -> Result<(Va, View), SessionError> {
     let pid = stopped.process().pid();
+    let name = [MEMFD_NAME.as_bytes(), &[0]].concat();
+    let at = unused_stack(stopped).ok_or(SessionError::NoStack { pid })?;
+    let mut old = vec![0; name.len()];
+    stopped.read(at, &mut old)?;
+    stopped.write(at, &name)?;
+    let fd = Remote(stopped).memfd(at);
+    stopped.write(at, &old)?;
+    let fd = fd?;
     let mut remote = Remote(stopped);
-    let private = remote.map_data(Len(layout.private_len))?;
-    let mapped = (|| {
-        let mut name = MEMFD_NAME.as_bytes().to_vec();
-        name.push(0);
-        remote.0.write(private, &name)?;
-        let fd = remote.memfd(private)?;
-        let resized = remote.resize(fd, Len(layout.shared_len));
-        let shared = View::from_target_fd(pid, fd);
-        let shared_va = remote.map_shared(fd, Len(layout.shared_len));
-        remote.close(fd)?;
-        resized?;
-        Ok((shared_va?, shared?))
-    })();
-    let (shared_va, shared) = match mapped {
-        Ok(mapped) => mapped,
-        Err(e) => {
-            let _ = remote.unmap(private, Len(layout.private_len));
-            return Err(e);
-        }
-    };
+    let resized = remote.resize(fd, Len(layout.shared_len));
+    let shared = View::from_target_fd(pid, fd);
+    let shared_va = remote.map_shared(fd, Len(layout.shared_len));
+    remote.close(fd)?;
+    resized?;
+    let (shared_va, shared) = (shared_va?, shared?);
     let header = HeaderWriter { shared: &shared };
     header.u32(at!(version), VERSION);
     header.u32(at!(controller_pid), std::process::id());
@@ -207,7 +232,7 @@ fn map_shared(stopped: &mut Stopped, layout: &Layout) -> Result<(Va, Va, View), 
     header.u64(at!(maps_off), layout.maps_off);
     header.u32(at!(maps_cap), layout.maps_cap as u32);
     header.u64(at!(magic), MAGIC);
-    Ok((private, shared_va, shared))
+    Ok((shared_va, shared))
 }
 
 /// Has every thread its thread pointer at `%fs:0`? C libraries see to it before a thread begins; programs of other

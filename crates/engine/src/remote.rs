@@ -1,7 +1,12 @@
 //! Mapping memory in a stopped target, by its own system calls.
 
+use std::ops::Range;
+
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{CallError, Stopped};
+
+use crate::error::SessionError;
+use crate::space::{self, Grows, Used};
 
 /// Remote system calls with names.
 pub(crate) struct Remote<'a>(pub &'a mut Stopped);
@@ -16,25 +21,35 @@ impl Remote<'_> {
         self.call(libc::SYS_mmap, args).map(Va)
     }
 
-    /// Zeroed read-write memory; costs nothing until it is touched.
-    pub fn map_data(&mut self, len: Len) -> Result<Va, CallError> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        self.mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
+    /// A free range near (and within 2 GiB of) addresses, as the mappings are at this moment.
+    pub fn free_range(&self, near: Range<u64>, len: Len) -> Result<Option<Va>, SessionError> {
+        let process = self.0.process();
+        let mappings = process.maps().map_err(|source| SessionError::Maps { pid: process.pid(), source })?;
+        let used: Vec<Used> = mappings
+            .iter()
+            .map(|m| Used {
+                start: m.start.0,
+                end: m.end.0,
+                grows: match m.name.to_str() {
+                    Some("[heap]") => Grows::Up,
+                    Some("[stack]") => Grows::Down,
+                    _ => Grows::No,
+                },
+            })
+            .collect();
+        Ok(space::find(&used, near, len))
     }
 
-    /// The same, below 2 GiB.
-    pub fn map_low(&mut self, len: Len) -> Result<Va, CallError> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_32BIT;
-        self.mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
+    /// Zeroed read-write memory at exactly `at`, which must be free; costs nothing until it is touched.
+    pub fn map_data(&mut self, at: Va, len: Len) -> Result<Va, CallError> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        self.mmap(at.0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
     }
 
-    /// Code: read-execute, at exactly `at` (which must be free), or anywhere.
-    pub fn map_code(&mut self, at: Option<Va>, len: Len) -> Result<Va, CallError> {
-        let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        if at.is_some() {
-            flags |= libc::MAP_FIXED_NOREPLACE;
-        }
-        self.mmap(at.map_or(0, |a| a.0), len, libc::PROT_READ | libc::PROT_EXEC, flags, -1)
+    /// Code, read-execute, at exactly `at`, which must be free.
+    pub fn map_code(&mut self, at: Va, len: Len) -> Result<Va, CallError> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        self.mmap(at.0, len, libc::PROT_READ | libc::PROT_EXEC, flags, -1)
     }
 
     /// `memfd_create` with the name at `name`; closed on exec.

@@ -109,14 +109,7 @@ fn in_object(object: &Object, func: &FuncPattern) -> Result<Vec<Found>, SessionE
                 Some((f, offset)) => format!("{}+{offset:#x}", f.short_name()),
                 None => va.to_string(),
             };
-            vec![Found {
-                name,
-                raw: String::new(),
-                aliases: Vec::new(),
-                va: *va,
-                size: 0,
-                kind: FunctionKind::Func,
-            }]
+            vec![Found { name, raw: String::new(), aliases: Vec::new(), va: *va, size: 0, kind: FunctionKind::Func }]
         }
     })
 }
