@@ -230,7 +230,7 @@ impl Installer {
             }
         }
         let wish = Wish { returns: false, trap_only: false };
-        let planned = plan_all(matches, &[wish; 2])?.into_iter().filter(|p| p.plan.is_ok());
+        let planned = plan_all(matches, &[wish; 2], &mut || {})?.into_iter().filter(|p| p.plan.is_ok());
         Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())
     }
 

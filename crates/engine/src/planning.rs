@@ -34,9 +34,13 @@ pub(crate) struct Wish {
     pub trap_only: bool,
 }
 
-/// Plans all matches. `wishes` is per request. Two sites of which one lies in the region of the other: the first
+/// Plans all matches. `wishes` is per request; `planned_one` is called for each. Two sites of which one lies in the region of the other: the first
 /// gets a trap, which needs one byte only.
-pub(crate) fn plan_all(matches: Vec<(usize, Match)>, wishes: &[Wish]) -> Result<Vec<Planned>, SessionError> {
+pub(crate) fn plan_all(
+    matches: Vec<(usize, Match)>,
+    wishes: &[Wish],
+    planned_one: &mut dyn FnMut(),
+) -> Result<Vec<Planned>, SessionError> {
     let mut by_object: BTreeMap<*const Object, Vec<(usize, Match)>> = BTreeMap::new();
     let mut order = Vec::new();
     for (request, matched) in matches {
@@ -52,8 +56,13 @@ pub(crate) fn plan_all(matches: Vec<(usize, Match)>, wishes: &[Wish]) -> Result<
         let Some(object) = group.first().map(|(_, m)| Rc::clone(&m.object)) else { continue };
         let code = object.code()?;
         let index = Index::new(code_facts(code));
-        let mut planned: Vec<Planned> =
-            group.into_iter().map(|(request, matched)| plan_one(&index, request, matched, wishes[request])).collect();
+        let mut planned: Vec<Planned> = group
+            .into_iter()
+            .map(|(request, matched)| {
+                planned_one();
+                plan_one(&index, request, matched, wishes[request])
+            })
+            .collect();
         separate(&index, &mut planned);
         for p in &mut planned {
             if let Ok(plan) = &p.plan {

@@ -82,7 +82,11 @@ impl Session {
         }
         let total = matches.len();
         progress(Progress { done: 0, total });
-        let planned = plan_all(matches, &installer.wishes())?;
+        let mut done = 0;
+        let planned = plan_all(matches, &installer.wishes(), &mut || {
+            done += 1;
+            progress(Progress { done, total });
+        })?;
         let planned = installer.accept(planned);
         let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
         if planned.is_empty() {
@@ -297,7 +301,7 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
 pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Explained>, SessionError> {
     let found = matches(pattern, pid, options)?.into_iter().map(|m| (0, m)).collect();
     let wish = Wish { returns: false, trap_only: options.no_optimize };
-    Ok(plan_all(found, &[wish])?
+    Ok(plan_all(found, &[wish], &mut || {})?
         .into_iter()
         .map(|p| Explained {
             name: p.matched.name.clone(),

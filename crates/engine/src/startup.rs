@@ -66,16 +66,17 @@ fn follow(
         let process = spawned.process().clone();
         let (matches, missing) = find(&process, &installer, &mut objects, last);
         let matches = installer.only_new(matches);
-        let planned = plan_all(matches, &installer.wishes())?;
+        let (mut done, total) = (installer.probes.len(), installer.probes.len() + matches.len());
+        let planned = plan_all(matches, &installer.wishes(), &mut || {
+            done += 1;
+            progress(Progress { done, total });
+        })?;
         let planned = installer.accept(planned);
         let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
         installer.stats.planning += begin.elapsed();
-        let total = installer.probes.len() + planned.len();
-        progress(Progress { done: installer.probes.len(), total });
         let stop = Instant::now();
         installer.install(spawned.stopped(), planned, hooks, clock)?;
         installer.stats.stopped += stop.elapsed();
-        progress(Progress { done: total, total });
         if last {
             installer.begin_program(spawned.stopped())?;
             return match missing {
