@@ -1,0 +1,16 @@
+//! eBPF: instructions, text, interpreter, native code. Handlers of probes are eBPF programs.
+//!
+//! Pure: nothing here touches a process or a file. Without the feature `std` there are instructions and interpreter
+//! only, on `core` alone: what the agent needs in a target.
+#![cfg_attr(not(feature = "std"), no_std)]
+#![forbid(unsafe_code)]
+
+mod codec;
+pub mod insn;
+#[cfg(feature = "std")]
+pub mod program;
+
+pub use codec::{DecodeError, DecodeProblem};
+pub use insn::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Reg, Size, Slot, Swap, Width};
+#[cfg(feature = "std")]
+pub use program::{Function, Program};
