@@ -5,9 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use sidestep_plan::ObjectCode;
-use sidestep_plan::object::{Bytes, Extent};
-use sidestep_symbols::{Code, DebugSearch, MappedObject, Mapping, Object, mapped_objects, parse_maps};
+use sidestep_symbols::{DebugSearch, MappedObject, Mapping, Object, mapped_objects, parse_maps};
 use sidestep_sys::Process;
 
 use crate::api::Options;
@@ -90,20 +88,4 @@ impl Objects {
 
 fn map_file(pid: i32, m: &Mapping) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", m.start.0, m.end.0))
-}
-
-/// The planner's view of an object's code.
-pub(crate) fn code_facts(code: Code<'_>) -> ObjectCode<'_> {
-    fn sections(all: Vec<sidestep_symbols::Bytes<'_>>) -> Vec<Bytes<'_>> {
-        all.into_iter().map(|b| Bytes { name: b.name, va: b.va, data: b.data }).collect()
-    }
-    ObjectCode {
-        text: sections(code.text),
-        data: sections(code.data),
-        extents: code.extents.into_iter().map(|e| Extent { start: e.start, len: e.len }).collect(),
-        labels: code.labels,
-        pointers: code.pointers,
-        landing_pads: code.landing_pads,
-        go: code.go,
-    }
 }

@@ -8,7 +8,7 @@ use sidestep_plan::{Index, Plan, Technique, plan, syscalls};
 use sidestep_symbols::Object;
 
 use crate::error::SessionError;
-use crate::objects::{Loaded, code_facts};
+use crate::objects::Loaded;
 use crate::resolve::Match;
 
 /// Longest region that a plan can have, with a margin.
@@ -55,7 +55,7 @@ pub(crate) fn plan_all(
         let Some(group) = by_object.remove(&key) else { continue };
         let Some(object) = group.first().map(|(_, m)| Rc::clone(&m.object)) else { continue };
         let code = object.code()?;
-        let index = Index::new(code_facts(code));
+        let index = Index::new(code);
         let mut planned: Vec<Planned> = group
             .into_iter()
             .map(|(request, matched)| {
@@ -85,12 +85,11 @@ fn expected(index: &Index<'_>, plan: &Plan) -> Vec<u8> {
 pub(crate) fn plan_guards(loaded: &Loaded, numbers: &[u32]) -> Result<Vec<Planned>, Va> {
     // An object whose code cannot be analysed was never probed, so its code is not known to run.
     let Ok(code) = loaded.object.code() else { return Ok(Vec::new()) };
-    let facts = code_facts(code);
-    let sites = syscalls::find(&facts, numbers);
+    let sites = syscalls::find(&code, numbers);
     if sites.is_empty() {
         return Ok(Vec::new());
     }
-    let index = Index::new(facts);
+    let index = Index::new(code);
     let mut all = Vec::new();
     for site in sites {
         match syscalls::guard(&index, site) {

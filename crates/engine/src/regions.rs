@@ -87,7 +87,8 @@ impl Regions {
         let (code, globals) = globals(globals_va, &env);
         stopped.write(globals_va, &code)?;
         stopped.write(lookup, bytes_of(&LOOKUP_MARKER))?;
-        let head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref());
+        let pid = Remote(stopped).pid()?;
+        let head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
         stopped.write(private, bytes_of(&head))?;
 
         let header = HeaderWriter { shared: &shared };
@@ -265,6 +266,7 @@ fn private_head(
     lookup: Va,
     trampoline: Va,
     tsc: Option<&TscScale>,
+    pid: u32,
 ) -> Private {
     Private {
         shared: shared.0,
@@ -282,6 +284,8 @@ fn private_head(
         tsc_mult: tsc.map_or(0, |t| t.mult),
         states_used: 0.into(),
         child: 0.into(),
+        pid: pid.into(),
+        pad: 0,
         scratch: [0; 16],
     }
 }

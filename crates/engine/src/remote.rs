@@ -68,6 +68,11 @@ impl Remote<'_> {
         self.mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE, fd)
     }
 
+    /// `getpid`: the id in the target's own pid namespace.
+    pub fn pid(&mut self) -> Result<u32, CallError> {
+        self.call(libc::SYS_getpid, [0; 6]).map(|pid| pid as u32)
+    }
+
     /// `close`.
     pub fn close(&mut self, fd: i32) -> Result<(), CallError> {
         self.call(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0]).map(drop)

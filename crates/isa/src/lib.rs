@@ -4,9 +4,11 @@
 #![forbid(unsafe_code)]
 
 pub mod addr;
+pub mod object;
 pub mod x86;
 
 pub use addr::{FileOff, Len, Va};
+pub use object::ObjectCode;
 
 /// An instruction set, as a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,5 @@
 //! Everything that refers to code, for a whole object: computed once, asked for each site.
 
-use sidestep_isa::x86;
 use sidestep_isa::{Len, Va};
 
 use crate::family::Families;
@@ -155,46 +154,6 @@ impl<'a> Index<'a> {
             Some(target) => Err(format!("a jump table may lead to {target}")),
             None => Ok(()),
         }
-    }
-}
-
-impl<'a> ObjectCode<'a> {
-    /// Whether an address is in an executable section.
-    pub(crate) fn is_text(&self, va: Va) -> bool {
-        self.section(va).is_some()
-    }
-
-    fn section(&self, va: Va) -> Option<&Bytes<'a>> {
-        let after = self.text.partition_point(|s| s.va <= va);
-        self.text[..after].last().filter(|s| va.since(s.va) < s.data.len() as i64)
-    }
-
-    /// The text from `start` to `end`, which must be in one section.
-    pub(crate) fn text_at(&self, start: Va, end: Va) -> Option<&'a [u8]> {
-        let section = self.section(start)?;
-        let from = usize::try_from(start.since(section.va)).ok()?;
-        let to = usize::try_from(end.since(section.va)).ok()?;
-        section.data.get(from..to)
-    }
-
-    /// The text from `start` to the end of its section.
-    pub(crate) fn text_from(&self, start: Va) -> Option<&'a [u8]> {
-        let section = self.section(start)?;
-        section.data.get(usize::try_from(start.since(section.va)).ok()?..)
-    }
-
-    /// The bytes from `start` to the end of their section, in data or text.
-    #[must_use]
-    pub fn bytes_at(&self, start: Va) -> Option<&'a [u8]> {
-        self.data.iter().chain(&self.text).find_map(|section| {
-            let from = usize::try_from(start.since(section.va)).ok()?;
-            section.data.get(from..).filter(|rest| !rest.is_empty())
-        })
-    }
-
-    /// The instruction at an address.
-    pub(crate) fn insn_at(&self, va: Va) -> Option<x86::Insn> {
-        x86::decode(self.text_from(va)?, va).ok()
     }
 }
 

@@ -7,7 +7,6 @@ mod family;
 mod go;
 pub mod handler;
 pub mod index;
-pub mod object;
 pub mod plan;
 mod returns;
 pub mod strategy;
@@ -17,6 +16,6 @@ pub mod thunk;
 
 pub use explain::render;
 pub use index::Index;
-pub use object::ObjectCode;
 pub use plan::{DisplacedInsn, Plan, Refusal, Rejected, SiteKind, Technique};
+pub use sidestep_isa::object::{self, ObjectCode};
 pub use strategy::plan;

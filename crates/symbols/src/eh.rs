@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use gimli::{BaseAddresses, EhFrame, LittleEndian, Pointer, UnwindSection};
 use sidestep_isa::{Len, Va};
 
-use crate::code::Extent;
 use crate::elf::Elf;
 use crate::lsda;
+use sidestep_isa::object::Extent;
 
 /// What the frame descriptions say. All link-time.
 #[derive(Debug, Default)]

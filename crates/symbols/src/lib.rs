@@ -34,7 +34,6 @@ mod object;
 mod reloc;
 mod symtab;
 
-pub use code::{Bytes, Code, Extent};
 pub use debugfile::{DebugSearch, Outcome, Searched};
 pub use elf::{Kind, Segment};
 pub use error::{ObjectError, PatternError, SymbolError};

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use object::elf;
-use sidestep_isa::{FileOff, Va};
+use sidestep_isa::{FileOff, ObjectCode, Va};
 
-use crate::code::{self, Code};
+use crate::code;
 use crate::debugfile::{self, DebugSearch, Outcome, Searched};
 use crate::elf::{Elf, Kind, Segment};
 use crate::error::{ObjectError, SymbolError};
@@ -348,7 +348,7 @@ impl Object {
 
     /// The code facts for an analysis. Reads `.eh_frame` and the relocations at each call: keep the result. `Err` if one of
     /// them is corrupt, because then jump targets may be missing from it.
-    pub fn code(&self) -> Result<Code<'_>, ObjectError> {
+    pub fn code(&self) -> Result<ObjectCode<'_>, ObjectError> {
         code::collect(&self.elf, &self.functions, &self.labels, self.relocations()?)
             .map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
     }

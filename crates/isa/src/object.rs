@@ -1,0 +1,89 @@
+//! The code facts of an object file: what its reader (`sidestep-symbols`) tells its analysis (`sidestep-plan`). All
+//! addresses are link-time.
+
+use crate::x86;
+use crate::{Len, Va};
+
+/// A run of bytes at a link-time address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes<'a> {
+    /// Section or segment name, for messages.
+    pub name: &'a str,
+    /// Where it starts.
+    pub va: Va,
+    /// Its contents as in the file.
+    pub data: &'a [u8],
+}
+
+/// A function's extent, from a symbol or an FDE of `.eh_frame`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte.
+    pub start: Va,
+    /// Length; 0 = not known (a symbol without a size).
+    pub len: Len,
+}
+
+/// The code facts of one object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectCode<'a> {
+    /// Executable sections, sorted by address.
+    pub text: Vec<Bytes<'a>>,
+    /// Other mapped sections with bytes in the file: jump tables and code pointers are here.
+    pub data: Vec<Bytes<'a>>,
+    /// Extents of all function symbols of all tables, and of all FDEs. Any order, with duplicates.
+    pub extents: Vec<Extent>,
+    /// The address of every symbol in text, of every type and size, and of the entry point, `DT_INIT` and `DT_FINI`.
+    pub labels: Vec<Va>,
+    /// Values in text that dynamic relocations store. A program at a fixed address has no relocations: there, every
+    /// aligned word of its data that is an address in text.
+    pub pointers: Vec<Va>,
+    /// Landing pads of all LSDAs.
+    pub landing_pads: Vec<Va>,
+    /// The object was compiled by the Go toolchain.
+    pub go: bool,
+}
+
+impl<'a> ObjectCode<'a> {
+    /// Whether an address is in an executable section.
+    #[must_use]
+    pub fn is_text(&self, va: Va) -> bool {
+        self.section(va).is_some()
+    }
+
+    fn section(&self, va: Va) -> Option<&Bytes<'a>> {
+        let after = self.text.partition_point(|s| s.va <= va);
+        self.text[..after].last().filter(|s| va.since(s.va) < s.data.len() as i64)
+    }
+
+    /// The text from `start` to `end`, which must be in one section.
+    #[must_use]
+    pub fn text_at(&self, start: Va, end: Va) -> Option<&'a [u8]> {
+        let section = self.section(start)?;
+        let from = usize::try_from(start.since(section.va)).ok()?;
+        let to = usize::try_from(end.since(section.va)).ok()?;
+        section.data.get(from..to)
+    }
+
+    /// The text from `start` to the end of its section.
+    #[must_use]
+    pub fn text_from(&self, start: Va) -> Option<&'a [u8]> {
+        let section = self.section(start)?;
+        section.data.get(usize::try_from(start.since(section.va)).ok()?..)
+    }
+
+    /// The bytes from `start` to the end of their section, in data or text.
+    #[must_use]
+    pub fn bytes_at(&self, start: Va) -> Option<&'a [u8]> {
+        self.data.iter().chain(&self.text).find_map(|section| {
+            let from = usize::try_from(start.since(section.va)).ok()?;
+            section.data.get(from..).filter(|rest| !rest.is_empty())
+        })
+    }
+
+    /// The instruction at an address.
+    #[must_use]
+    pub fn insn_at(&self, va: Va) -> Option<x86::Insn> {
+        x86::decode(self.text_from(va)?, va).ok()
+    }
+}
