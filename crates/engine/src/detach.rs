@@ -12,7 +12,7 @@ use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, Private, ShadowEntr
 
 use crate::error::SessionError;
 use crate::raw::{Plain, from_bytes};
-use crate::remote::Remote;
+use crate::remote::{Remote, mappings};
 use crate::sigtrap::Installed;
 use crate::survey::{self, Place};
 
@@ -191,8 +191,7 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
     if found.has_private(stopped) {
         restore_returns(stopped, found)?;
     }
-    let mappings =
-        stopped.process().maps().map_err(|source| SessionError::Maps { pid: stopped.process().pid(), source })?;
+    let mappings = mappings(stopped.process())?;
     let ours = found.mappings(stopped)?;
     let code: Vec<(u64, u64)> = ours
         .iter()
@@ -270,8 +269,7 @@ fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
         crate::sigtrap::restore(stopped, Va(found.private_va.0 + crate::regions::SCRATCH), &installed)?;
     }
     let shared = |m: &&MapEntry| m.kind == MapKind::Shared as u32 || m.addr == found.shared_va.0;
-    let process = stopped.process().clone();
-    let maps = process.maps().map_err(|source| SessionError::Maps { pid: process.pid(), source })?;
+    let maps = mappings(stopped.process())?;
     let mut remote = Remote(stopped);
     for entry in ours.iter().filter(|m| !shared(m)).filter(|m| is_there(m, &maps)) {
         remote.unmap(Va(entry.addr), Len(entry.len))?;

@@ -17,6 +17,7 @@ use crate::layout::{Layout, Needs};
 use crate::objects::{Loaded, Objects};
 use crate::planning::{Planned, Wish, plan_all, plan_guards};
 use crate::regions::Regions;
+use crate::remote::mappings;
 use crate::resolve::Match;
 use crate::sigtrap::CALLS;
 
@@ -350,8 +351,7 @@ impl Installer {
             add_job(&mut jobs, &hook.planned, Handler::Agent { probe: number }, usize::MAX);
         }
         let (jobs, who): (Vec<Job>, Vec<Vec<usize>>) = jobs.into_values().unzip();
-        let mappings =
-            stopped.process().maps().map_err(|source| SessionError::Maps { pid: stopped.process().pid(), source })?;
+        let mappings = mappings(stopped.process())?;
         let (outcomes, code_bytes) = install::install(regions, stopped, &mappings, &jobs)?;
         self.stats.code_bytes += code_bytes;
         let mut results: Vec<Option<Result<Va, String>>> = pending.iter().map(|_| None).collect();

@@ -15,7 +15,7 @@ use crate::blob::Blob;
 use crate::error::SessionError;
 use crate::layout::{Layout, round};
 use crate::raw::bytes_of;
-use crate::remote::Remote;
+use crate::remote::{Remote, mappings};
 use crate::survey;
 use crate::view::View;
 
@@ -127,8 +127,7 @@ impl Regions {
             .filter(|m| m.kind == MapKind::Slab as u32 || m.kind == MapKind::Agent as u32)
             .collect();
         let ours = |ip: Va| code.iter().any(|m| (m.addr..m.addr + m.len).contains(&ip.0));
-        let maps = stopped.process().maps();
-        let maps = maps.map_err(|source| SessionError::Maps { pid: stopped.process().pid(), source })?;
+        let maps = mappings(stopped.process())?;
         if survey::positions(stopped, &maps)?.iter().any(|p| ours(p.ip)) {
             return Ok(());
         }

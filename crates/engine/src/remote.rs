@@ -3,10 +3,15 @@
 use std::ops::Range;
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{CallError, Stopped};
+use sidestep_sys::{CallError, Mapping, Process, Stopped};
 
 use crate::error::SessionError;
 use crate::space::{self, Grows, Used};
+
+/// The mappings of a process, ascending.
+pub(crate) fn mappings(process: &Process) -> Result<Vec<Mapping>, SessionError> {
+    process.maps().map_err(|source| SessionError::Maps { pid: process.pid(), source })
+}
 
 /// Remote system calls with names.
 pub(crate) struct Remote<'a>(pub &'a mut Stopped);
@@ -23,9 +28,7 @@ impl Remote<'_> {
 
     /// A free range near (and within 2 GiB of) addresses, as the mappings are at this moment.
     pub fn free_range(&self, near: Range<u64>, len: Len) -> Result<Option<Va>, SessionError> {
-        let process = self.0.process();
-        let mappings = process.maps().map_err(|source| SessionError::Maps { pid: process.pid(), source })?;
-        let used: Vec<Used> = mappings
+        let used: Vec<Used> = mappings(self.0.process())?
             .iter()
             .map(|m| Used {
                 start: m.start.0,

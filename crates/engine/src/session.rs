@@ -15,6 +15,7 @@ use crate::error::SessionError;
 use crate::installer::{Installer, Plumbing};
 use crate::objects::Objects;
 use crate::planning::{Wish, plan_all};
+use crate::remote::mappings;
 use crate::results::Stuck;
 use crate::{detach, resolve, startup};
 
@@ -235,7 +236,7 @@ fn exit_status(status: sidestep_sys::ExitStatus) -> ExitStatus {
 
 /// Removes what an earlier controller left, unless it is still at work.
 fn clean_up(process: &Process) -> Result<(), SessionError> {
-    let maps = process.maps().map_err(|source| SessionError::Maps { pid: process.pid(), source })?;
+    let maps = mappings(process)?;
     match detach::find(process, &maps)? {
         Some(found) if found.target_pid == process.pid() && found.controller_alive() => {
             Err(SessionError::Busy { pid: process.pid(), controller: found.controller_pid })
@@ -246,8 +247,7 @@ fn clean_up(process: &Process) -> Result<(), SessionError> {
 }
 
 fn remove(process: &Process) -> Result<(), SessionError> {
-    let maps = process.maps().map_err(|source| SessionError::Maps { pid: process.pid(), source })?;
-    detach::remove(process, &maps)
+    detach::remove(process, &mappings(process)?)
 }
 
 /// A calibrated clock, if time stamps can be taken without a system call.
