@@ -1,6 +1,7 @@
 //! What a session has installed, and the way there: numbers, cells and descriptors for each probe.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 use std::path::PathBuf;
 
 use sidestep_isa::Va;
@@ -74,6 +75,8 @@ pub(crate) struct Installer {
     shared_histogram: HashMap<usize, u32>,
     /// Sites that were dealt with: a later look at the same process finds them again.
     done: HashSet<(usize, PathBuf, Va)>,
+    /// Sites of our own, by run-time range; each with the number of instructions before its handler.
+    own: Vec<(Range<u64>, usize)>,
     /// Objects that were searched for sites of our own: purpose, run-time address.
     hooked: HashSet<(&'static str, u64)>,
 }
@@ -99,6 +102,7 @@ impl Installer {
             next_histogram: 0,
             shared_histogram: HashMap::new(),
             done: HashSet::new(),
+            own: Vec::new(),
             hooked: HashSet::new(),
         })
     }
@@ -325,7 +329,12 @@ impl Installer {
     ) -> Result<(), SessionError> {
         let mut jobs: BTreeMap<u64, (Job, Vec<usize>)> = BTreeMap::new();
         let mut pending = Vec::new();
+        self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
         for p in planned {
+            if self.meets_own(&p) {
+                self.refuse(&p.matched, "a probe that keeps SIGTRAP deliverable is there".into());
+                continue;
+            }
             let number = self.number(regions)?;
             let (desc, plumbing) = self.describe(regions, p.request, number)?;
             let handler = match &self.requests[p.request].action {
@@ -383,6 +392,16 @@ impl Installer {
             }
         }
         Ok(())
+    }
+
+    /// Two regions must not overlap: the handler of a guard runs at its `syscall` only, and a jump is not to be cut.
+    fn meets_own(&self, p: &Planned) -> bool {
+        place(p).is_some_and(|(range, before)| {
+            let meets = |(own, own_before): &&(Range<u64>, usize)| {
+                own.start < range.end && range.start < own.end && (own.start, *own_before) != (range.start, before)
+            };
+            self.own.iter().any(|own| meets(&own))
+        })
     }
 
     fn number(&mut self, regions: &Regions) -> Result<u32, SessionError> {
@@ -455,6 +474,13 @@ fn arg_spec(arg: &Arg) -> ArgSpec {
         kind: if arg.string { ArgKind::Str } else { ArgKind::Int } as u32,
         source: arg.index.unwrap_or(ArgSpec::RETVAL),
     }
+}
+
+/// Run-time range of a region, and the number of instructions in it before the handler.
+fn place(p: &Planned) -> Option<(Range<u64>, usize)> {
+    let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return None };
+    let start = plan.site.offset(loaded.bias).0;
+    Some((start..start + plan.region.0, plan.before_handler))
 }
 
 /// Adds a handler to the job of its site. `false` if there is no plan (it was refused before).

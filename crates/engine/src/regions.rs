@@ -121,11 +121,9 @@ impl Regions {
             return Ok(());
         }
         let count = self.shared.u32(at!(maps_len)).load(Ordering::Acquire);
-        let mappings = self.shared.read_array::<MapEntry>(self.layout.maps_off, u64::from(count));
-        let code: Vec<MapEntry> = mappings
-            .into_iter()
-            .filter(|m| m.kind == MapKind::Slab as u32 || m.kind == MapKind::Agent as u32)
-            .collect();
+        let listed = self.shared.read_array::<MapEntry>(self.layout.maps_off, u64::from(count));
+        let code: Vec<MapEntry> =
+            listed.into_iter().filter(|m| m.kind == MapKind::Slab as u32 || m.kind == MapKind::Agent as u32).collect();
         let ours = |ip: Va| code.iter().any(|m| (m.addr..m.addr + m.len).contains(&ip.0));
         let maps = mappings(stopped.process())?;
         if survey::positions(stopped, &maps)?.iter().any(|p| ours(p.ip)) {
@@ -185,9 +183,9 @@ impl List<'_> {
     }
 }
 
-/// A place for a few bytes below all stack pointers: the low end of the main thread's stack, if it is far from being used.
+/// A place for a few bytes below all stack pointers and red zones: the low end of the main thread's stack.
 fn unused_stack(stopped: &Stopped) -> Option<Va> {
-    const FAR: u64 = 16 * 1024;
+    const FAR: u64 = 256;
     let stack = stopped.process().maps().ok()?.into_iter().find(|m| m.name == *"[stack]")?;
     let used = stopped.threads().iter().map(|t| t.regs.sp()).filter(|sp| stack.contains(*sp)).min();
     used.is_none_or(|sp| sp.0 - stack.start.0 > FAR).then_some(stack.start)
