@@ -2,6 +2,10 @@
 #include "serve.h"
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+extern char **environ;
 
 static volatile long own, wrong;
 
@@ -61,6 +65,18 @@ static long work(long n)
     return sum;
 }
 
+/* Children for which the C library resets all handlers, while they still share our memory. */
+static long spawns(long n)
+{
+    char *argv[] = { "true", NULL };
+    for (long i = 0; i < n; i++) {
+        pid_t pid;
+        int status = 0;
+        wrong += posix_spawn(&pid, "/bin/true", NULL, NULL, argv, environ) || waitpid(pid, &status, 0) != pid || status;
+    }
+    return wrong ? -wrong : n;
+}
+
 /* An own breakpoint without a handler kills. */
 static long die(long n)
 {
@@ -72,7 +88,7 @@ int main(int argc, char **argv)
 {
     static const struct command table[] = {
         { "install", install }, { "mixed", mixed }, { "block", block }, { "unblock", unblock },
-        { "work", work },       { "die", die },     { 0 },
+        { "work", work },       { "die", die },     { "spawn", spawns }, { 0 },
     };
     return serve(argc, argv, table);
 }

@@ -10,6 +10,7 @@ use sidestep_wire::{Frame, SigAction};
 use crate::arch::{self, nr};
 use crate::memory::{Agent, Thread};
 use crate::safe_read;
+use crate::thread::is_borrower;
 
 const SIGTRAP: u64 = 5;
 const TRAP_BIT: u64 = 1 << (SIGTRAP - 1);
@@ -20,7 +21,7 @@ const SET_LEN: u64 = 8;
 /// A system call is about to be made by the target.
 pub fn system_call(agent: Agent, thread: Thread, frame: &mut Frame) {
     match frame.rax {
-        nr::RT_SIGPROCMASK if frame.r10 == SET_LEN => mask(thread, frame),
+        nr::RT_SIGPROCMASK if frame.r10 == SET_LEN => mask(agent, thread, frame),
         nr::RT_SIGACTION if frame.r10 == SET_LEN => action(agent, frame),
         // These wait with another mask, which a handler that runs meanwhile keeps. The call itself is the target's:
         // no thread may wait in here.
@@ -36,7 +37,7 @@ fn done(frame: &mut Frame) {
     frame.rax = nr::SCHED_YIELD;
 }
 
-fn mask(thread: Thread, frame: &mut Frame) {
+fn mask(agent: Agent, thread: Thread, frame: &mut Frame) {
     let (how, set, old) = (frame.rdi, frame.rsi, frame.rdx);
     let mut wanted = 0;
     if set != 0 {
@@ -60,7 +61,7 @@ fn mask(thread: Thread, frame: &mut Frame) {
         // SAFETY: the kernel has just written there.
         unsafe { *(old as *mut u64) |= TRAP_BIT };
     }
-    if set != 0 {
+    if set != 0 && !is_borrower(agent) {
         let named = wanted & TRAP_BIT != 0;
         match how {
             SIG_SETMASK => thread.set_sigtrap_blocked(u32::from(named)),
@@ -110,7 +111,8 @@ fn own_action(agent: Agent, frame: &mut Frame, new: Option<SigAction>, old: u64)
         // SAFETY: the kernel has just written an action there.
         unsafe { (old as *mut SigAction).write_unaligned(current) };
     }
-    if let Some(new) = new {
+    // `posix_spawn` gives its child the default actions before the program begins: not the parent's business.
+    if let Some(new) = new.filter(|_| !is_borrower(agent)) {
         agent.set_old_sigtrap(new);
     }
     done(frame);

@@ -38,8 +38,21 @@ pub fn slot(agent: Agent, fs_base: u64) -> Option<Bucket> {
 fn enter_child(agent: Agent, table: Table) {
     let private = agent.private();
     private.child.store(1, Ordering::Release);
+    private.pid.store(process_id(), Ordering::Release);
     table.child_cells().store(private.child_cells, Ordering::Release);
     table.marker().store(LOOKUP_MARKER, Ordering::Release);
+}
+
+/// Is this process one that only borrows the memory (`vfork`, `posix_spawn`), and so has signal masks and actions of its
+/// own, but none of its own here?
+#[cold]
+pub fn is_borrower(agent: Agent) -> bool {
+    agent.private().pid.load(Ordering::Acquire) != process_id()
+}
+
+fn process_id() -> u32 {
+    // SAFETY: no arguments.
+    (unsafe { arch::syscall(nr::GETPID, [0; 6]) }) as u32
 }
 
 fn claim(table: Table, fs_base: u64) -> Option<Bucket> {

@@ -45,6 +45,11 @@ pub struct Private {
     pub states_used: AtomicU32,
     /// 1 in a forked child once it has noticed: nothing shared is written any more.
     pub child: AtomicU32,
+    /// Process id of the target in its own pid namespace; of a forked child since it has noticed. Code that runs with
+    /// another one is a child that shares our memory until it executes a program (`vfork`, `posix_spawn`).
+    pub pid: AtomicU32,
+    /// Padding.
+    pub pad: u32,
     /// Buffer of the controller's remote system calls; the agent does not look at it.
     pub scratch: [u64; 16],
 }

@@ -35,9 +35,10 @@ fn shared_region() {
 
 #[test]
 fn private_region() {
-    layout!(Private: 256, align 8, {
+    layout!(Private: 264, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, child_cells: 48, traps: 56,
-        trap_mask: 64, old_sigtrap: 72, tsc: 104, tsc_shift: 108, tsc_mult: 112, states_used: 120, child: 124, scratch: 128,
+        trap_mask: 64, old_sigtrap: 72, tsc: 104, tsc_shift: 108, tsc_mult: 112, states_used: 120, child: 124, pid: 128,
+        scratch: 136,
     });
     layout!(ThreadState: 160, align 8, {
         fs_base: 0, slot: 8, cells: 16, shadow: 24, shadow_cap: 32, shadow_len: 40, tid: 48, tid_word: 52,
@@ -62,7 +63,7 @@ fn generated_code() {
 /// Fields are written to other processes as bytes, so none of them may hide padding.
 #[test]
 fn no_implicit_padding() {
-    assert_eq!(size_of::<Private>(), 7 * 8 + 2 * 8 + 32 + 4 + 4 + 8 + 4 + 4 + 128);
+    assert_eq!(size_of::<Private>(), 7 * 8 + 2 * 8 + 32 + 4 + 4 + 8 + 4 + 4 + 4 + 4 + 128);
     assert_eq!(size_of::<ThreadState>(), 6 * 8 + 4 + 4 + 8 + 16 + 4 + 4 + 8 * 8 + 8);
     assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 2 + 6 + 2 * 16 + 32);
     assert_eq!(size_of::<ProbeDesc>(), 6 * 4 + 6 * 8);

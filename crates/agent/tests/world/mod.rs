@@ -105,6 +105,7 @@ impl World {
             head.states = p + states_off;
             head.state_stride = state_stride;
             head.child_cells = p + child_off;
+            head.pid = std::process::id().into();
             head.tsc = u32::from(setup.tsc);
             head.tsc_mult = 1 << 31;
             head.tsc_shift = 31;
