@@ -22,6 +22,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("xz-utils", "compressed symbol tables"),
     ("util-linux", "setpriv: another user"),
     ("libssl3", "a library with thousands of functions"),
+    ("llvm-19", "llvm-mc as oracle of eBPF text; 19 is the first that knows version 4 of the instructions"),
 ];
 
 /// What the programs of Debian's Rust 1.85 load; see `setup-rust-1.85.sh`.

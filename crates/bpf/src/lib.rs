@@ -5,11 +5,16 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "std")]
+pub mod asm;
 mod codec;
+pub mod disasm;
 pub mod insn;
 #[cfg(feature = "std")]
 pub mod program;
 
+#[cfg(feature = "std")]
+pub use asm::{AsmError, AsmProblem, assemble};
 pub use codec::{DecodeError, DecodeProblem};
 pub use insn::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Reg, Size, Slot, Swap, Width};
 #[cfg(feature = "std")]
