@@ -38,6 +38,8 @@ const RECIPES: &[Recipe] = &[
     recipe("spawn", CC, &["spawn.c"]),
     recipe("short", CC, &["short.c", "short_asm.S"]),
     recipe("trap", CC, &["trap.c"]),
+    recipe("sandbox", CC, &["sandbox.c"]),
+    recipe("deep", CC, &["deep.c"]),
     recipe("load", CC, &["load.c"]),
     recipe("load-ibt", CC_IBT, &["load.c"]),
     recipe("bench", CC, &["bench.c", "bench_asm.S"]),

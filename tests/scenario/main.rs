@@ -5,6 +5,8 @@ mod detach;
 mod errors;
 mod programs;
 mod redis;
+mod regressions;
+mod sandbox;
 mod short;
 mod spawn;
 mod status;

@@ -130,13 +130,16 @@ pub enum SessionError {
         /// Bytes left mapped.
         bytes: u64,
     },
-    /// Strings are read by a system call that a filter may punish.
+    /// A probe makes system calls that a filter punishes.
     #[error(
-        "process {pid} runs under a seccomp filter, and reading strings needs process_vm_readv: trace integers only"
+        "the seccomp filter of process {pid} would kill it for {call}, which probes need: it cannot be probed (or its \
+         filter cannot be read: run as root)"
     )]
-    SeccompStrings {
+    Seccomp {
         /// The target.
         pid: i32,
+        /// Name of the system call.
+        call: &'static str,
     },
     /// Traces of an earlier controller that cannot be understood.
     #[error("process {pid} carries probes of another version of sidestep: use that version to remove them")]

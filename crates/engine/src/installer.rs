@@ -75,20 +75,15 @@ pub(crate) struct Installer {
     shared_histogram: HashMap<usize, u32>,
     /// Sites that were dealt with: a later look at the same process finds them again.
     done: HashSet<(usize, PathBuf, Va)>,
-    /// Sites of our own, by run-time range; each with the number of instructions before its handler.
-    own: Vec<(Range<u64>, usize)>,
+    /// Run-time ranges that the detours of sites of our own stand for.
+    own: Vec<Range<u64>>,
     /// Objects that were searched for sites of our own: purpose, run-time address.
     hooked: HashSet<(&'static str, u64)>,
 }
 
 impl Installer {
-    pub fn new(requests: &[Request], options: &Options, process: Option<&Process>) -> Result<Installer, SessionError> {
-        let strings =
-            requests.iter().any(|r| matches!(&r.action, Action::Record { args, .. } if args.iter().any(|a| a.string)));
-        if let Some(process) = process.filter(|p| strings && p.seccomp().is_ok_and(|mode| mode != 0)) {
-            return Err(SessionError::SeccompStrings { pid: process.pid() });
-        }
-        Ok(Installer {
+    pub fn new(requests: &[Request], options: &Options) -> Installer {
+        Installer {
             requests: requests.to_vec(),
             options: options.clone(),
             regions: None,
@@ -104,7 +99,7 @@ impl Installer {
             done: HashSet::new(),
             own: Vec::new(),
             hooked: HashSet::new(),
-        })
+        }
     }
 
     pub fn regions(&self) -> Option<&Regions> {
@@ -312,7 +307,10 @@ impl Installer {
         }
         let mut regions = match (self.regions.take(), self.layout) {
             (Some(regions), _) => regions,
-            (None, Some(layout)) => Regions::map(stopped, layout, clock)?,
+            (None, Some(layout)) => {
+                crate::seccomp::check(stopped)?;
+                Regions::map(stopped, layout, clock)?
+            }
             (None, None) => return Err(SessionError::TooMany { what: "probes" }),
         };
         let result = self.install_in(&mut regions, stopped, planned, hooks);
@@ -347,7 +345,7 @@ impl Installer {
                 pending.push((p, plumbing));
             }
         }
-        for hook in hooks {
+        for mut hook in hooks {
             let number = self.number(regions)?;
             let desc = ProbeDesc {
                 flow: hook.flow as u32,
@@ -357,7 +355,13 @@ impl Installer {
                 ..ProbeDesc::default()
             };
             regions.describe(stopped, number, &desc)?;
-            add_job(&mut jobs, &hook.planned, Handler::Agent { probe: number }, usize::MAX);
+            let handler = match (hook.flow, &mut hook.planned.plan) {
+                (Flow::SignalCall, Ok(plan)) => {
+                    Handler::Guard { probe: number, before: std::mem::take(&mut plan.before_handler) }
+                }
+                _ => Handler::Agent { probe: number },
+            };
+            add_job(&mut jobs, &hook.planned, handler, usize::MAX);
         }
         let (jobs, who): (Vec<Job>, Vec<Vec<usize>>) = jobs.into_values().unzip();
         let mappings = mappings(stopped.process())?;
@@ -394,13 +398,10 @@ impl Installer {
         Ok(())
     }
 
-    /// Two regions must not overlap: the handler of a guard runs at its `syscall` only, and a jump is not to be cut.
+    /// Two regions must not overlap: one jump would cut the other, or lead around it. The same site is fine.
     fn meets_own(&self, p: &Planned) -> bool {
-        place(p).is_some_and(|(range, before)| {
-            let meets = |(own, own_before): &&(Range<u64>, usize)| {
-                own.start < range.end && range.start < own.end && (own.start, *own_before) != (range.start, before)
-            };
-            self.own.iter().any(|own| meets(&own))
+        place(p).is_some_and(|range| {
+            self.own.iter().any(|own| own.start < range.end && range.start < own.end && own.start != range.start)
         })
     }
 
@@ -476,11 +477,12 @@ fn arg_spec(arg: &Arg) -> ArgSpec {
     }
 }
 
-/// Run-time range of a region, and the number of instructions in it before the handler.
-fn place(p: &Planned) -> Option<(Range<u64>, usize)> {
+/// Run-time range of what is displaced: for a guard, more than its region.
+fn place(p: &Planned) -> Option<Range<u64>> {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return None };
     let start = plan.site.offset(loaded.bias).0;
-    Some((start..start + plan.region.0, plan.before_handler))
+    let last = plan.displaced.last().map_or(0, |insn| insn.va.since(plan.site) as u64 + u64::from(insn.len));
+    Some(start..start + plan.region.0.max(last))
 }
 
 /// Adds a handler to the job of its site. `false` if there is no plan (it was refused before).
@@ -497,6 +499,10 @@ fn add_job(jobs: &mut BTreeMap<u64, (Job, Vec<usize>)>, p: &Planned, handler: Ha
         };
         (job, Vec::new())
     });
+    // A guard displaces all up to its system call.
+    if plan.displaced.len() > job.plan.displaced.len() {
+        job.plan = plan.clone();
+    }
     job.handlers.push(handler);
     waiting.push(who);
     true

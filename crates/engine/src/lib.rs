@@ -16,6 +16,7 @@ mod regions;
 mod remote;
 mod resolve;
 mod results;
+mod seccomp;
 mod session;
 mod sigtrap;
 mod space;

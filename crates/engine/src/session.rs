@@ -75,7 +75,7 @@ impl Session {
         let process = Process::open(pid)?;
         clean_up(&process)?;
         let mut objects = Objects::new(options);
-        let mut installer = Installer::new(requests, options, Some(&process))?;
+        let mut installer = Installer::new(requests, options);
         let mut matches = Vec::new();
         for (i, request) in requests.iter().enumerate() {
             let found = resolve::in_process(&request.pattern, &process, &mut objects)?;

@@ -45,7 +45,7 @@ fn follow(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Installer, SessionError> {
     let mut objects = Objects::new(options);
-    let mut installer = Installer::new(requests, options, None)?;
+    let mut installer = Installer::new(requests, options);
     installer.size_for_spawn();
     loop {
         let event = spawned.next_mapping_change()?;
@@ -53,7 +53,7 @@ fn follow(
             StartupEvent::Mapped | StartupEvent::Entry => {}
             // What was installed went with the old program.
             StartupEvent::Executed => {
-                installer = Installer::new(requests, options, None)?;
+                installer = Installer::new(requests, options);
                 installer.size_for_spawn();
                 continue;
             }

@@ -11,6 +11,7 @@ use libc::{c_uint, c_void, pid_t};
 
 use crate::ExitStatus;
 use crate::procfs;
+use crate::seccomp::Filter;
 
 // linux/ptrace.h; not in every version of the libc crate.
 const PTRACE_GETSIGMASK: c_uint = 0x420a;
@@ -41,10 +42,15 @@ pub enum Event {
 }
 
 fn request(op: c_uint, tid: pid_t, addr: usize, data: usize) -> io::Result<()> {
+    request_count(op, tid, addr, data).map(drop)
+}
+
+/// A request that answers with a number.
+fn request_count(op: c_uint, tid: pid_t, addr: usize, data: usize) -> io::Result<usize> {
     // SAFETY: callers pass as `addr` and `data` numbers, or pointers that live until the call returns and are valid
     // for what the request reads and writes.
     let r = unsafe { libc::ptrace(op, tid, addr as *mut c_void, data as *mut c_void) };
-    if r == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    usize::try_from(r).map_err(|_| io::Error::last_os_error())
 }
 
 /// Starts tracing without stopping.
@@ -104,6 +110,17 @@ pub fn get_regset(tid: pid_t, note: i32, max: usize) -> io::Result<Vec<u8>> {
     request(libc::PTRACE_GETREGSET, tid, note as usize, ptr::from_mut(&mut iov) as usize)?;
     buf.truncate(iov.iov_len);
     Ok(buf)
+}
+
+/// The `index`-th seccomp filter of a stopped thread, 0 = the newest; ENOENT behind the last.
+pub(crate) fn seccomp_filter(tid: pid_t, index: usize) -> io::Result<Vec<Filter>> {
+    const PTRACE_SECCOMP_GET_FILTER: c_uint = 0x420c;
+    /// `BPF_MAXINSNS`
+    const MAX: usize = 4096;
+    let mut filter = vec![Filter::default(); MAX];
+    let len = request_count(PTRACE_SECCOMP_GET_FILTER, tid, index, filter.as_mut_ptr() as usize)?;
+    filter.truncate(len);
+    Ok(filter)
 }
 
 /// Address of the thread's `struct rseq`, if it has registered one (Linux 5.13).

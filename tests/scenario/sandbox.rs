@@ -1,0 +1,42 @@
+//! Programs that confine themselves with seccomp filters: the agent's own system calls must not be what kills them.
+
+use std::process::Command;
+
+use sidestep_tests::process::{LIMIT, Program, run};
+use sidestep_tests::tool::{during, sidestep};
+use sidestep_tests::{Snapshot, target};
+
+fn locked(how: &str) -> Option<(Program, String)> {
+    let mut program = Program::start(&mut Command::new(target("sandbox")?));
+    assert_eq!(program.ask(how), 0, "the filter is installed");
+    let pid = program.pid().to_string();
+    Some((program, pid))
+}
+
+#[test]
+fn a_filter_that_kills_is_respected() {
+    let Some((mut program, pid)) = locked("lock 0") else { return };
+    let before = Snapshot::of(program.pid());
+    let output = run(&mut sidestep(&["funccount", "-p", &pid, "leaf"]), LIMIT);
+    assert_eq!(output.code(), 1, "{output}");
+    assert!(output.stderr.contains("would kill it for gettid"), "{output}");
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("work 100"), 100);
+    program.finish().ok();
+}
+
+#[test]
+fn a_filter_that_refuses_does_no_harm() {
+    let Some((mut program, pid)) = locked("lock 1") else { return };
+    let before = Snapshot::of(program.pid());
+    for flags in [&[][..], &["--no-optimize"]] {
+        let args = [&["funccount"], flags, &["-p", &pid, "leaf"]].concat();
+        let (report, sum) = during(&args, || program.ask("work 1000"));
+        assert_eq!(sum, 1000, "{}", report.0);
+        report.assert_count("leaf", 1000);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    let (report, sum) = during(&["funclatency", "-p", &pid, "leaf"], || program.ask("work 1000"));
+    assert_eq!(sum, 1000, "{}", report.0);
+    program.finish().ok();
+}
