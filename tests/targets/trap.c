@@ -3,7 +3,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 extern char **environ;
 
@@ -77,6 +79,19 @@ static long spawns(long n)
     return wrong ? -wrong : n;
 }
 
+/* Blocks everything without the C library's functions for that, and calls one while all is blocked. */
+static long direct(long n)
+{
+    long all = -1, old, now, good = 0;
+    for (long i = 0; i < n; i++) {
+        syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &old, 8);
+        good += getppid() > 0;
+        syscall(SYS_rt_sigprocmask, SIG_SETMASK, &old, &now, 8);
+        good -= !(now >> (SIGTRAP - 1) & 1);
+    }
+    return good;
+}
+
 /* An own breakpoint without a handler kills. */
 static long die(long n)
 {
@@ -88,7 +103,7 @@ int main(int argc, char **argv)
 {
     static const struct command table[] = {
         { "install", install }, { "mixed", mixed }, { "block", block }, { "unblock", unblock },
-        { "work", work },       { "die", die },     { "spawn", spawns }, { 0 },
+        { "work", work },       { "die", die },     { "spawn", spawns }, { "direct", direct }, { 0 },
     };
     return serve(argc, argv, table);
 }

@@ -6,7 +6,7 @@
 //!            [step over the red zone]
 //!            handler, with its context
 //!            [undo]
-//!            displaced instructions
+//!            displaced instructions, with guards in between
 //!            jmp resume
 //!   cold:    [slow path of an inline handler]
 //! ```
@@ -76,19 +76,33 @@ pub fn build(
     let (before, after) = plan.displaced.split_at(split);
 
     displace(&mut asm, before, plan, bias, &mut copies)?;
-    let inside = plan.kind == SiteKind::Inside;
+    let (guards, handlers): (Vec<Handler>, Vec<Handler>) =
+        handlers.iter().partition(|handler| matches!(handler, Handler::Guard { .. }));
+    let inside = plan.kind == SiteKind::Inside && !handlers.is_empty();
     if inside {
         asm.lea(Reg::Rsp, Reg::Rsp, -RED_ZONE);
     }
     let mut cold = Vec::new();
     for handler in handlers {
         match handler.context() {
-            Context::Cells => cold.push((*handler, inline_handler(&mut asm, plan, *handler, env))),
-            Context::Frame => agent_handler(&mut asm, *handler, inside, thunks)?,
+            Context::Cells => cold.push((handler, inline_handler(&mut asm, plan, handler, env))),
+            Context::Frame => agent_handler(&mut asm, handler, inside, thunks)?,
         }
     }
     if inside {
         asm.lea(Reg::Rsp, Reg::Rsp, RED_ZONE);
+    }
+    let mut after = after;
+    for guard in guards {
+        if let Handler::Guard { before, .. } = guard {
+            let done = plan.displaced.len() - after.len();
+            let (first, rest) = after.split_at(before.saturating_sub(done).min(after.len()));
+            displace(&mut asm, first, plan, bias, &mut copies)?;
+            asm.lea(Reg::Rsp, Reg::Rsp, -RED_ZONE);
+            agent_handler(&mut asm, guard, true, thunks)?;
+            asm.lea(Reg::Rsp, Reg::Rsp, RED_ZONE);
+            after = rest;
+        }
     }
     displace(&mut asm, after, plan, bias, &mut copies)?;
     if let Some(resume) = plan.resume {
@@ -134,7 +148,7 @@ fn displace(
 }
 
 fn agent_handler(asm: &mut Asm, handler: Handler, inside: bool, thunks: &Thunks) -> Result<(), OutOfReach> {
-    if let Handler::Agent { probe } = handler {
+    if let Handler::Agent { probe } | Handler::Guard { probe, .. } = handler {
         asm.push_imm(probe as i32);
         asm.call_to(if inside { thunks.hit_inside } else { thunks.hit_entry })?;
         asm.lea(Reg::Rsp, Reg::Rsp, 8);

@@ -26,6 +26,14 @@ pub enum Handler {
         /// Number of the probe.
         probe: u32,
     },
+    /// As [`Handler::Agent`], at a place of its own: behind the first displaced instructions (`plan::syscalls`). The red zone
+    /// may be in use there, even if the site is a function entry.
+    Guard {
+        /// Number of the probe.
+        probe: u32,
+        /// How many displaced instructions run before it.
+        before: usize,
+    },
 }
 
 impl Handler {
@@ -34,7 +42,7 @@ impl Handler {
     pub fn context(self) -> Context {
         match self {
             Handler::Count { .. } => Context::Cells,
-            Handler::Agent { .. } => Context::Frame,
+            Handler::Agent { .. } | Handler::Guard { .. } => Context::Frame,
         }
     }
 

@@ -1,0 +1,52 @@
+//! What went wrong once, named after it.
+
+use std::process::Command;
+
+use sidestep_tests::process::Program;
+use sidestep_tests::target;
+use sidestep_tests::tool::during;
+
+use super::counts::work;
+
+/// The child of `posix_spawn` gives every signal its default action, in the memory of its parent.
+#[test]
+fn spawned_child_took_the_parents_sigtrap_handler_away() {
+    let Some(path) = target("trap") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    program.ask("install 0");
+    let (report, own) = during(&["funccount", "--no-optimize", "-p", &pid, "leaf"], || {
+        assert_eq!(program.ask("spawn 3"), 3);
+        program.ask("mixed 100")
+    });
+    assert_eq!(own, 200, "{}", report.0);
+    assert_eq!(program.ask("mixed 10"), 20, "its handler is gone after the detach");
+    program.finish().ok();
+}
+
+/// The stack of a thread that stands at its deepest point has little room below.
+#[test]
+fn no_stack_was_left_to_attach_with() {
+    let Some(path) = target("deep") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    let (report, answer) = during(&["funccount", "-p", &pid, "leaf"], || program.ask("work 100"));
+    assert_eq!(answer, work(100));
+    report.assert_count("leaf", 100);
+    program.finish().ok();
+}
+
+/// The number of a system call may be set by the first instruction of a probed function. The guard has to run behind the
+/// probe, right before the call.
+#[test]
+fn guard_of_a_system_call_ran_at_the_entry_of_its_function() {
+    let Some(path) = target("trap") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    let args = ["funccount", "--no-optimize", "-p", &pid, "-r", "libc:^(syscall|getppid)$"];
+    let (report, answer) = during(&args, || program.ask("direct 100"));
+    assert_eq!(answer, 100, "{}", report.0);
+    report.assert_count("syscall", 200);
+    report.assert_count("getppid", 100);
+    program.finish().ok();
+}
