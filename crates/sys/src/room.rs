@@ -10,19 +10,21 @@ use crate::procfs::Mapping;
 const BELOW: u64 = 4096;
 /// Distance kept from every stack pointer: more than any red zone or guard, and callees have not been there lately.
 const FROM_SP: u64 = 16 * 1024;
+/// The red zone, and as much again.
+const BEHIND_RED_ZONE: u64 = 256;
 /// Places tried on one stack, and their distance: a frame that a dead controller has left may be in the way.
 const PLACES: u64 = 4;
 const APART: u64 = 24 * 1024;
 /// The end of a mapping must have this many zero bytes before our own gadgets go there.
 const PADDING: usize = 64;
 
-/// An address for `len` bytes of frame, aligned to 64. Never just below a stack pointer: a goroutine's stack is tiny
-/// and its neighbour is the heap. The low end of a thread's stack is used, which nobody has reached if it is far from all
-/// stack pointers or still all zero.
+/// An address for `len` bytes of frame, aligned to 64. The low end of a thread's stack is used, which nobody has reached if
+/// it is far from all stack pointers or still all zero. Just below a stack pointer only if there is nothing else, and only on
+/// the main stack, which grows: a goroutine's stack is tiny and its neighbour is the heap.
 pub fn for_frame(process: &Process, maps: &[Mapping], threads: &[Regs], len: usize) -> Option<Va> {
     let main = maps.iter().filter(|m| is_main_stack(m));
     let others = maps.windows(2).filter(|w| is_guarded(&w[0], &w[1])).map(|w| &w[1]);
-    main.chain(others).flat_map(|m| (0..PLACES).map(move |i| (m, i * APART))).find_map(|(m, offset)| {
+    let from_low_end = main.chain(others).flat_map(|m| (0..PLACES).map(move |i| (m, i * APART))).find_map(|(m, offset)| {
         let frame = Va((m.start.0 + BELOW + offset).next_multiple_of(64));
         let end = frame.offset(len as i64);
         if end > m.end {
@@ -31,6 +33,12 @@ pub fn for_frame(process: &Process, maps: &[Mapping], threads: &[Regs], len: usi
         let lowest = threads.iter().map(Regs::sp).filter(|sp| m.contains(*sp)).min();
         let far = lowest.is_some_and(|sp| sp.0 >= end.0 + FROM_SP);
         (far || is_zero(process, frame, len)).then_some(frame)
+    });
+    from_low_end.or_else(|| {
+        let main = maps.iter().find(|m| is_main_stack(m))?;
+        let lowest = threads.iter().map(Regs::sp).filter(|sp| main.contains(*sp)).min()?;
+        let frame = Va(lowest.0.checked_sub(BEHIND_RED_ZONE + len as u64)? & !63);
+        (frame >= main.start).then_some(frame)
     })
 }
 
