@@ -236,6 +236,22 @@ pub enum AtomicOp {
     Cmpxchg,
 }
 
+impl AtomicOp {
+    /// Where the old value goes, given the operand.
+    #[must_use]
+    pub const fn result(self, src: Reg) -> Option<Reg> {
+        match self {
+            AtomicOp::Cmpxchg => Some(Reg::R0),
+            AtomicOp::Xchg
+            | AtomicOp::Add { fetch: true }
+            | AtomicOp::Or { fetch: true }
+            | AtomicOp::And { fetch: true }
+            | AtomicOp::Xor { fetch: true } => Some(src),
+            _ => None,
+        }
+    }
+}
+
 /// What [`Insn::LoadImm64`] loads: the `src` field says how to read the two immediates.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Imm64 {

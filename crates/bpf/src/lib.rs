@@ -5,11 +5,13 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod alu;
 #[cfg(feature = "std")]
 pub mod asm;
 mod codec;
 pub mod disasm;
 pub mod insn;
+pub mod interp;
 #[cfg(feature = "std")]
 pub mod program;
 

@@ -94,11 +94,47 @@ impl Program {
         })
     }
 
+    /// Replaces all references to maps and variables by what `address` says. Interpreter and native code need that;
+    /// functions stay.
+    ///
+    /// # Errors
+    /// The first reference that `address` does not know, with its slot; the program is then half linked.
+    pub fn link(&mut self, mut address: impl FnMut(Imm64) -> Option<u64>) -> Result<(), LinkError> {
+        let insns: Vec<_> = self.iter().collect::<Result<_, _>>().map_err(LinkError::Decode)?;
+        for (at, insn) in insns {
+            let Insn::LoadImm64 { dst, imm } = insn else { continue };
+            if matches!(imm, Imm64::Value(_) | Imm64::Func(_)) {
+                continue;
+            }
+            let value = address(imm).ok_or(LinkError::Unknown { at, imm })?;
+            let (first, second) = Insn::LoadImm64 { dst, imm: Imm64::Value(value) }.encode();
+            self.slots[at] = first;
+            self.slots[at + 1] = second.unwrap_or_default();
+        }
+        Ok(())
+    }
+
     /// The function that a slot belongs to.
     #[must_use]
     pub fn function_of(&self, pc: usize) -> Option<&Function> {
         self.functions.iter().rev().find(|f| f.start <= pc)
     }
+}
+
+/// Why a program could not be linked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LinkError {
+    /// Something in it is no instruction.
+    #[error(transparent)]
+    Decode(DecodeError),
+    /// It refers to something that does not exist.
+    #[error("insn {at}: {imm} refers to nothing; create the map or remove the reference")]
+    Unknown {
+        /// The slot.
+        at: usize,
+        /// The reference.
+        imm: Imm64,
+    },
 }
 
 /// The code of these instructions.
