@@ -75,20 +75,18 @@ fn mask(agent: Agent, thread: Thread, frame: &mut Frame) {
 
 fn action(agent: Agent, frame: &mut Frame) {
     let (signal, new, old) = (frame.rdi, frame.rsi, frame.rdx);
-    let mut wanted = SigAction::default();
-    if new != 0 {
-        let words = [&mut wanted.handler, &mut wanted.flags, &mut wanted.restorer, &mut wanted.mask];
-        for (i, word) in words.into_iter().enumerate() {
-            match safe_read::word(new + 8 * i as u64, safe_read::here()) {
-                Some(value) => *word = value,
-                None => return,
-            }
+    if new == 0 {
+        if signal == SIGTRAP {
+            own_action(agent, frame, None, old);
         }
+        return;
     }
+    // The kernel says what is wrong with an action that cannot be read.
+    let Some(mut wanted) = read_action(new) else { return };
     if signal == SIGTRAP {
-        return own_action(agent, frame, (new != 0).then_some(wanted), old);
+        return own_action(agent, frame, Some(wanted), old);
     }
-    if new == 0 || wanted.mask & TRAP_BIT == 0 {
+    if wanted.mask & TRAP_BIT == 0 {
         return;
     }
     wanted.mask &= !TRAP_BIT;
@@ -97,6 +95,12 @@ fn action(agent: Agent, frame: &mut Frame) {
     if unsafe { arch::syscall(nr::RT_SIGACTION, [signal, from, old, SET_LEN, 0, 0]) } == 0 {
         done(frame);
     }
+}
+
+/// Field by field: zeros to begin with would come from an xmm register.
+fn read_action(at: u64) -> Option<SigAction> {
+    let word = |index: u64| safe_read::word(at.wrapping_add(8 * index), safe_read::here());
+    Some(SigAction { handler: word(0)?, flags: word(1)?, restorer: word(2)?, mask: word(3)? })
 }
 
 /// The program's own SIGTRAP action: remembered for traps that are not ours.
@@ -112,7 +116,7 @@ fn own_action(agent: Agent, frame: &mut Frame, new: Option<SigAction>, old: u64)
         unsafe { (old as *mut SigAction).write_unaligned(current) };
     }
     // `posix_spawn` gives its child the default actions before the program begins: not the parent's business.
-    if let Some(new) = new.filter(|_| !is_borrower(agent)) {
+    if let (Some(new), false) = (new, is_borrower(agent)) {
         agent.set_old_sigtrap(new);
     }
     done(frame);

@@ -24,7 +24,7 @@ const PADDING: usize = 64;
 pub fn for_frame(process: &Process, maps: &[Mapping], threads: &[Regs], len: usize) -> Option<Va> {
     let main = maps.iter().filter(|m| is_main_stack(m));
     let others = maps.windows(2).filter(|w| is_guarded(&w[0], &w[1])).map(|w| &w[1]);
-    let from_low_end = main.chain(others).flat_map(|m| (0..PLACES).map(move |i| (m, i * APART))).find_map(|(m, offset)| {
+    let low_ends = main.chain(others).flat_map(|m| (0..PLACES).map(move |i| (m, i * APART))).find_map(|(m, offset)| {
         let frame = Va((m.start.0 + BELOW + offset).next_multiple_of(64));
         let end = frame.offset(len as i64);
         if end > m.end {
@@ -34,7 +34,7 @@ pub fn for_frame(process: &Process, maps: &[Mapping], threads: &[Regs], len: usi
         let far = lowest.is_some_and(|sp| sp.0 >= end.0 + FROM_SP);
         (far || is_zero(process, frame, len)).then_some(frame)
     });
-    from_low_end.or_else(|| {
+    low_ends.or_else(|| {
         let main = maps.iter().find(|m| is_main_stack(m))?;
         let lowest = threads.iter().map(Regs::sp).filter(|sp| main.contains(*sp)).min()?;
         let frame = Va(lowest.0.checked_sub(BEHIND_RED_ZONE + len as u64)? & !63);
