@@ -66,8 +66,13 @@ pub enum DecodeProblem {
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "insn {}: opcode {:#04x}: ", self.at, self.opcode)?;
-        match self.problem {
+        write!(f, "insn {}: opcode {:#04x}: {}", self.at, self.opcode, self.problem)
+    }
+}
+
+impl fmt::Display for DecodeProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
             DecodeProblem::Opcode => write!(f, "no instruction of eBPF version 4; compile with -mcpu=v4 or lower"),
             DecodeProblem::Register(n) => write!(f, "there is no register r{n}; use r0 to r10"),
             DecodeProblem::Field(name, value) => write!(f, "the field {name} must not be {value} here"),

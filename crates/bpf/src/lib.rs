@@ -13,7 +13,11 @@ pub mod disasm;
 pub mod insn;
 pub mod interp;
 #[cfg(feature = "std")]
+pub mod map;
+#[cfg(feature = "std")]
 pub mod program;
+#[cfg(feature = "std")]
+pub mod verify;
 
 #[cfg(feature = "std")]
 pub use asm::{AsmError, AsmProblem, assemble};

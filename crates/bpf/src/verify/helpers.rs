@@ -1,0 +1,176 @@
+//! What helpers take and give: numbers, names and meanings of the kernel (`include/uapi/linux/bpf.h`, its list of
+//! helpers, and `Documentation/bpf/helpers`).
+
+use crate::map::MapKind;
+
+/// What an argument must be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Arg {
+    /// Any value that is initialised.
+    Any,
+    /// The context, unchanged.
+    Context,
+    /// A map of one of these kinds.
+    Map(&'static [MapKind]),
+    /// As many readable bytes as a key of the map has.
+    Key,
+    /// As many readable bytes as a value of the map has.
+    Value,
+    /// Readable bytes; the next argument is their length.
+    Read,
+    /// Bytes that the helper writes; the next argument is their length.
+    Write,
+    /// The length of the argument before; not 0.
+    Length,
+    /// The length of the argument before.
+    LengthOrZero,
+    /// 8 aligned bytes that the helper writes.
+    WriteU64,
+    /// A constant length of a record.
+    RecordLength,
+    /// A record of a ring, which the helper takes back.
+    Record,
+    /// A function that the helper calls: of an index and the next argument.
+    Callback,
+    /// What a callback gets: a pointer to the stack, or null.
+    CallbackContext,
+    /// Constant text in a read-only map.
+    Text,
+}
+
+/// What `r0` is afterwards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Returns {
+    /// Any number.
+    Number,
+    /// A number of 32 bits.
+    Small,
+    /// A negative error, or at most the length of the memory that was written.
+    Written,
+    /// A value of the map, or null.
+    MapValue,
+    /// A reserved record, or null.
+    Record,
+    /// Nothing.
+    Nothing,
+}
+
+/// A helper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Helper {
+    /// The kernel's number.
+    pub number: u32,
+    /// The kernel's name, without `bpf_`.
+    pub name: &'static str,
+    pub(crate) args: &'static [Arg],
+    pub(crate) returns: Returns,
+    /// Changes what the target does.
+    pub is_unsafe: bool,
+}
+
+use Arg::{
+    Any, Callback, CallbackContext, Context, Key, Length, LengthOrZero, Map, Read, Record, RecordLength, Text, Value,
+    Write, WriteU64,
+};
+
+const ENTRIES: &[MapKind] = &[
+    MapKind::Hash,
+    MapKind::Array,
+    MapKind::PercpuHash,
+    MapKind::PercpuArray,
+    MapKind::LruHash,
+    MapKind::LruPercpuHash,
+];
+const DELETABLE: &[MapKind] = &[
+    MapKind::Hash,
+    MapKind::Array,
+    MapKind::PercpuHash,
+    MapKind::PercpuArray,
+    MapKind::LruHash,
+    MapKind::LruPercpuHash,
+    MapKind::StackTrace,
+];
+const RING: &[MapKind] = &[MapKind::Ringbuf];
+const PERF: &[MapKind] = &[MapKind::PerfEventArray];
+const STACKS: &[MapKind] = &[MapKind::StackTrace];
+
+const fn helper(number: u32, name: &'static str, args: &'static [Arg], returns: Returns) -> Helper {
+    Helper { number, name, args, returns, is_unsafe: false }
+}
+
+/// All helpers, by rising number.
+const HELPERS: &[Helper] = &[
+    helper(1, "map_lookup_elem", &[Map(ENTRIES), Key], Returns::MapValue),
+    helper(2, "map_update_elem", &[Map(ENTRIES), Key, Value, Any], Returns::Number),
+    helper(3, "map_delete_elem", &[Map(DELETABLE), Key], Returns::Number),
+    helper(5, "ktime_get_ns", &[], Returns::Number),
+    helper(6, "trace_printk", &[Read, Length, Any, Any, Any], Returns::Number),
+    helper(7, "get_prandom_u32", &[], Returns::Number),
+    helper(8, "get_smp_processor_id", &[], Returns::Small),
+    helper(14, "get_current_pid_tgid", &[], Returns::Number),
+    helper(15, "get_current_uid_gid", &[], Returns::Number),
+    helper(16, "get_current_comm", &[Write, Length], Returns::Number),
+    helper(25, "perf_event_output", &[Context, Map(PERF), Any, Read, LengthOrZero], Returns::Number),
+    helper(27, "get_stackid", &[Context, Map(STACKS), Any], Returns::Number),
+    Helper { is_unsafe: true, ..helper(58, "override_return", &[Context, Any], Returns::Number) },
+    helper(67, "get_stack", &[Context, Write, LengthOrZero, Any], Returns::Written),
+    helper(112, "probe_read_user", &[Write, LengthOrZero, Any], Returns::Number),
+    helper(114, "probe_read_user_str", &[Write, LengthOrZero, Any], Returns::Written),
+    helper(130, "ringbuf_output", &[Map(RING), Read, LengthOrZero, Any], Returns::Number),
+    helper(131, "ringbuf_reserve", &[Map(RING), RecordLength, Any], Returns::Record),
+    helper(132, "ringbuf_submit", &[Record, Any], Returns::Nothing),
+    helper(133, "ringbuf_discard", &[Record, Any], Returns::Nothing),
+    helper(134, "ringbuf_query", &[Map(RING), Any], Returns::Number),
+    helper(173, "get_func_ip", &[Context], Returns::Number),
+    helper(174, "get_attach_cookie", &[Context], Returns::Number),
+    helper(181, "loop", &[Any, Callback, CallbackContext, Any], Returns::Number),
+    helper(182, "strncmp", &[Read, Length, Text], Returns::Number),
+    helper(183, "get_func_arg", &[Context, Any, WriteU64], Returns::Number),
+    helper(184, "get_func_ret", &[Context, WriteU64], Returns::Number),
+    helper(185, "get_func_arg_cnt", &[Context], Returns::Number),
+];
+
+impl Helper {
+    /// The helper with this number.
+    #[must_use]
+    pub fn by_number(number: u32) -> Option<&'static Helper> {
+        HELPERS.iter().find(|h| h.number == number)
+    }
+
+    /// The helper with this name of the kernel, without `bpf_`.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<&'static Helper> {
+        HELPERS.iter().find(|h| h.name == name)
+    }
+
+    /// All helpers, by rising number.
+    pub fn all() -> impl Iterator<Item = &'static Helper> {
+        HELPERS.iter()
+    }
+
+    /// How many arguments it takes, from `r1` on.
+    #[must_use]
+    pub fn arity(&self) -> usize {
+        self.args.len()
+    }
+}
+
+impl Arg {
+    /// What the argument must be, in words.
+    pub fn expected(self) -> &'static str {
+        match self {
+            Any | Length | LengthOrZero => "a number",
+            Context => "the context",
+            Map(_) => "a map",
+            Key => "a pointer to a key of the map",
+            Value => "a pointer to a value of the map",
+            Read | Write => "a pointer to memory",
+            WriteU64 => "a pointer to 8 bytes",
+            RecordLength => "a constant length",
+            Record => "a reserved record of a ring",
+            Callback => "a function of the program",
+            CallbackContext => "a pointer to the stack, or null",
+            Text => "constant text in a read-only map",
+        }
+    }
+}
