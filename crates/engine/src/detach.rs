@@ -180,16 +180,18 @@ pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<(), Sess
 /// May be repeated.
 fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionError> {
     let journal = found.journal(stopped)?;
-    for entry in &journal {
+    // Return addresses first and our own sites last: if we are killed in between, no trap is left without its guards, and no
+    // replaced return address without its unwinders.
+    if found.has_private(stopped) {
+        restore_returns(stopped, found)?;
+    }
+    for entry in journal.iter().rev() {
         let len = usize::from(entry.len);
         let mut now = vec![0; len];
         // A site whose library was unloaded is gone; one that somebody else has changed since is not ours to restore.
         if stopped.read(Va(entry.site), &mut now).is_ok() && now == entry.new[..len] {
             stopped.write(Va(entry.site), &entry.old[..len])?;
         }
-    }
-    if found.has_private(stopped) {
-        restore_returns(stopped, found)?;
     }
     let mappings = mappings(stopped.process())?;
     let ours = found.mappings(stopped)?;

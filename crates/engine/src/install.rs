@@ -27,6 +27,8 @@ pub(crate) struct Job {
     pub plan: Plan,
     /// Run-time minus link-time address.
     pub bias: i64,
+    /// A site of our own, without which others do harm: written first, restored last.
+    pub own: bool,
     /// What runs at a hit, in order.
     pub handlers: Vec<Handler>,
     /// Run-time range of the object's code and data that displaced instructions may refer to.
@@ -90,6 +92,8 @@ pub(crate) fn install(
         regions.add_traps(stopped, mappings, &traps)?;
     }
 
+    // If we are killed in between, no trap without its guards, no replaced return address without its unwinders.
+    ready.sort_by_key(|(i, _)| !jobs[*i].own);
     leave_regions(stopped, mappings, jobs, &ready)?;
     regions.shared.u32(offset_of!(Header, armed) as u64).store(1, Ordering::Release);
     for (i, detour) in &ready {

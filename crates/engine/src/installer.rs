@@ -493,6 +493,7 @@ fn add_job(jobs: &mut BTreeMap<u64, (Job, Vec<usize>)>, p: &Planned, handler: Ha
         let job = Job {
             plan: plan.clone(),
             bias: loaded.bias,
+            own: false,
             handlers: Vec::new(),
             object: loaded.range.clone(),
             expected: p.expected.clone(),
@@ -503,6 +504,7 @@ fn add_job(jobs: &mut BTreeMap<u64, (Job, Vec<usize>)>, p: &Planned, handler: Ha
     if plan.displaced.len() > job.plan.displaced.len() {
         job.plan = plan.clone();
     }
+    job.own |= who == usize::MAX;
     job.handlers.push(handler);
     waiting.push(who);
     true
