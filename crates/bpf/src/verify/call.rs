@@ -85,7 +85,7 @@ impl Walk<'_> {
         self.path.state.references.retain(|r| r.id != reference);
         let gone = |v: &Value| matches!(v.kind, Kind::Record { reference: r, .. } if r == reference);
         for frame in &mut self.path.state.frames {
-            frame.regs.iter_mut().filter(|v| gone(v)).for_each(|v| *v = Value::CLOBBERED);
+            frame.regs.iter_mut().filter(|v| gone(v)).for_each(|v| *v = Value::RELEASED);
             for slot in frame.stack.iter_mut().filter(|s| gone(&s.value)) {
                 slot.scatter();
             }
@@ -103,7 +103,10 @@ impl Walk<'_> {
             Arg::Map(kinds) => {
                 let Kind::Map { map } = value.kind else { return Err(found(self)) };
                 let shape = &self.rules.maps[map];
-                if !kinds.contains(&shape.kind) || helper.changes_map() && shape.readonly {
+                if helper.changes_map() && shape.readonly {
+                    return Err(Problem::ReadOnly { what: self.describe(&value) });
+                }
+                if !kinds.contains(&shape.kind) {
                     let (helper, map, kind) = (helper.name, shape.name.clone(), shape.kind);
                     return Err(Problem::WrongMap { helper, map, kind });
                 }

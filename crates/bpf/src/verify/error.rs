@@ -65,6 +65,9 @@ pub enum Problem {
     /// Read after a call.
     #[error("{0} has no value after a call: keep what is needed in r6 to r9")]
     Clobbered(Reg),
+    /// Read after what it pointed to was given back.
+    #[error("the record that {0} pointed to was submitted or discarded: use it before")]
+    Released(Reg),
     /// `r10` is read-only.
     #[error("r10 is read-only: copy it and change the copy")]
     FramePointer,
@@ -91,6 +94,14 @@ pub enum Problem {
         to: i64,
         /// Its length.
         size: u64,
+    },
+    /// Outside of the stack.
+    #[error("the stack is accessed from r10{from:+} to r10{to:+}, but is from r10-{max} to r10: change the offset", max = super::state::STACK)]
+    OutOfStack {
+        /// First byte, at the least.
+        from: i64,
+        /// End, at the most.
+        to: i64,
     },
     /// Not aligned.
     #[error("{what} is accessed at offset {offset}, which is no multiple of {size}: align it")]
@@ -256,6 +267,6 @@ pub enum Problem {
     #[error("a callback must submit or discard what it reserves, and nothing else")]
     CallbackReference,
     /// A frame's stack.
-    #[error("a pointer to the stack of a function that returns must not outlive it: do not return it")]
+    #[error("a pointer to the stack of a function that returns must not outlive it: keep it in the function")]
     StackEscapes,
 }

@@ -227,6 +227,7 @@ impl<'a> Walk<'a> {
         match value.kind {
             Kind::Uninit => return Err(Problem::Uninit(reg)),
             Kind::Clobbered => return Err(Problem::Clobbered(reg)),
+            Kind::Released => return Err(Problem::Released(reg)),
             _ => {}
         }
         self.trail.read_reg(self.path.since, &self.path.written, top, reg.index());

@@ -104,7 +104,7 @@ const HELPERS: &[Helper] = &[
     helper(2, "map_update_elem", &[Map(ENTRIES), Key, Value, Any], Returns::Number),
     helper(3, "map_delete_elem", &[Map(DELETABLE), Key], Returns::Number),
     helper(5, "ktime_get_ns", &[], Returns::Number),
-    helper(6, "trace_printk", &[Read, Length, Any, Any, Any], Returns::Number),
+    helper(6, "trace_printk", &[Read, Length], Returns::Number),
     helper(7, "get_prandom_u32", &[], Returns::Number),
     helper(8, "get_smp_processor_id", &[], Returns::Small),
     helper(14, "get_current_pid_tgid", &[], Returns::Number),

@@ -111,7 +111,7 @@ impl Walk<'_> {
         }
         let what = self.describe(pointer);
         let offsets = pointer.number.s;
-        let (from, to) = (offsets.min + off, offsets.max + off + size as i64);
+        let (from, to) = (offsets.min.saturating_add(off), offsets.max.saturating_add(off).saturating_add(size as i64));
         let bounds = |length: u64| {
             if from >= 0 && to <= length as i64 {
                 return Ok(());
@@ -124,7 +124,7 @@ impl Walk<'_> {
                 let hint = "look entries up with map_lookup_elem";
                 return Err(Problem::NoAccess { what, hint });
             }
-            Kind::Function { .. } | Kind::Uninit | Kind::Clobbered => {
+            Kind::Function { .. } | Kind::Uninit | Kind::Clobbered | Kind::Released => {
                 return Err(Problem::NoAccess { what, hint: "functions can only be called" });
             }
             Kind::Context => {
@@ -151,9 +151,7 @@ impl Walk<'_> {
             }
             Kind::Stack { frame } => {
                 if from < -(STACK as i64) || to > 0 {
-                    let what = format!("the stack from r10-{STACK} on");
-                    let (from, to, size) = (from + STACK as i64, to + STACK as i64, STACK as u64);
-                    return Err(Problem::OutOfBounds { what, from, to, size });
+                    return Err(Problem::OutOfStack { from, to });
                 }
                 let index = self.function_index(self.path.state.frames[frame].function);
                 self.stacks[index] = self.stacks[index].max(-from as usize);

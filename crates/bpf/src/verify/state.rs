@@ -207,7 +207,7 @@ fn widen_value(new: &mut Value, old: &Value) {
 
 fn value_covers(old: &Value, new: &Value, exact: bool, ids: &mut Ids) -> bool {
     match (old.kind, new.kind) {
-        (Kind::Uninit | Kind::Clobbered, _) => true,
+        (Kind::Uninit | Kind::Clobbered | Kind::Released, _) => true,
         (Kind::Number, Kind::Number) => {
             !exact || old.number.contains(&new.number) && (old.id == 0 || ids.agree(old.id, new.id))
         }

@@ -293,12 +293,15 @@ impl Walk<'_> {
     pub fn describe(&self, value: &Value) -> String {
         let map = |map: usize| self.rules.maps.get(map).map_or("?", |m| m.name.as_str());
         let thing = match value.kind {
-            Kind::Uninit | Kind::Clobbered => "nothing".to_owned(),
+            Kind::Uninit | Kind::Clobbered | Kind::Released => "nothing".to_owned(),
             Kind::Number => match value.as_constant() {
                 Some(value) => format!("the number {}", value as i64),
                 None => format!("a number ({})", value.number),
             },
-            Kind::Context => "the context".to_owned(),
+            Kind::Context => match value.number.as_constant() {
+                Some(0) => "the context".to_owned(),
+                _ => format!("the context moved by {}", value.number),
+            },
             Kind::Stack { .. } => "the stack".to_owned(),
             Kind::Map { map: index } => format!("the map '{}'", map(index)),
             Kind::MapValue { map: index } => format!("a value of map '{}'", map(index)),

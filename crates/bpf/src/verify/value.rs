@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Uninit,
     /// A call has overwritten it.
     Clobbered,
+    /// It pointed to a record that was given back.
+    Released,
     /// A number.
     Number,
     /// The registers of the target, as `r1` has it at the entry.
@@ -58,6 +60,8 @@ impl Value {
     pub const CLOBBERED: Value = Value::of(Kind::Clobbered, Scalar::UNKNOWN);
     pub const UNKNOWN: Value = Value::number(Scalar::UNKNOWN);
 
+    pub const RELEASED: Value = Value::of(Kind::Released, Scalar::UNKNOWN);
+
     const fn of(kind: Kind, number: Scalar) -> Value {
         Value { kind, nullable: false, number, id: 0, origin: 0 }
     }
@@ -80,7 +84,7 @@ impl Value {
     }
 
     pub fn is_initialised(&self) -> bool {
-        !matches!(self.kind, Kind::Uninit | Kind::Clobbered)
+        !matches!(self.kind, Kind::Uninit | Kind::Clobbered | Kind::Released)
     }
 
     pub fn is_pointer(&self) -> bool {
