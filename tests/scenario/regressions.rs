@@ -4,7 +4,7 @@ use std::process::Command;
 
 use sidestep_tests::process::Program;
 use sidestep_tests::target;
-use sidestep_tests::tool::during;
+use sidestep_tests::tool::{Tracing, during};
 
 use super::counts::work;
 
@@ -48,5 +48,33 @@ fn guard_of_a_system_call_ran_at_the_entry_of_its_function() {
     assert_eq!(answer, 100, "{}", report.0);
     report.assert_count("syscall", 200);
     report.assert_count("getppid", 100);
+    program.finish().ok();
+}
+
+/// Sites were written in order of address: a controller that died meanwhile left traps without the guards that keep
+/// SIGTRAP deliverable, and the next program code that blocked all signals was its last.
+#[test]
+fn controller_killed_while_it_wrote_left_traps_without_guards() {
+    let Some(path) = target("trap") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    let stopped = |program: &Program| {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", program.pid())).unwrap();
+        stat.rsplit(") ").next().unwrap().starts_with('t')
+    };
+    for round in 0..12u32 {
+        let tracing = Tracing::launch(&["funccount", "--no-optimize", "-p", &pid, "libc:*"]);
+        // From the moment at which the threads are stopped, some way into the work on them.
+        for _ in 0..20_000 {
+            if stopped(&program) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_micros(500));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(u64::from(round) * 5));
+        tracing.kill();
+        assert_eq!(program.ask("direct 20"), 20, "round {round}");
+        assert_eq!(program.ask("spawn 1"), 1, "round {round}");
+    }
     program.finish().ok();
 }

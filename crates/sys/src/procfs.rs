@@ -68,11 +68,13 @@ pub fn stat_field(stat: &str, n: usize) -> Option<&str> {
     rest.split_ascii_whitespace().nth(n.checked_sub(3)?)
 }
 
-/// When a process began, in clock ticks since boot (field 22 of `/proc/PID/stat`); `None` if there is no such process.
+/// When a process began, in clock ticks since boot (field 22 of `/proc/PID/stat`); `None` if there is no such process, or
+/// only its exit status is left.
 #[must_use]
 pub fn start_time_of(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat_field(&stat, 22)?.parse().ok()
+    let ended = matches!(stat_field(&stat, 3)?, "Z" | "X");
+    stat_field(&stat, 22).filter(|_| !ended)?.parse().ok()
 }
 
 /// The state letter of a thread (`R`, `S`, `D`, `Z`…), `None` if it is gone.
@@ -102,6 +104,20 @@ pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A controller that was killed, and whose parent does not ask for its status, is no controller any more.
+    #[test]
+    fn a_zombie_has_no_start_time() {
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id() as i32;
+        assert!(start_time_of(pid).is_some());
+        drop(child.stdin.take());
+        while thread_state(pid, pid) != Some('Z') {
+            std::thread::yield_now();
+        }
+        assert_eq!(start_time_of(pid), None);
+        child.wait().unwrap();
+    }
 
     #[test]
     fn maps_lines_with_and_without_a_name() {
