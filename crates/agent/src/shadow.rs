@@ -408,7 +408,7 @@ fn map(agent: Agent, bytes: u64) -> Option<u64> {
         return None; // the list entry stays empty (kind 0)
     }
     if let Some(index) = index {
-        agent.fill_map(index, at as u64, bytes, MapKind::Private);
+        agent.fill_map(index, at as u64, bytes, MapKind::Grown);
     }
     Some(at as u64)
 }

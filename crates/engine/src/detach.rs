@@ -185,14 +185,8 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
     if found.has_private(stopped) {
         restore_returns(stopped, found)?;
     }
-    for entry in journal.iter().rev() {
-        let len = usize::from(entry.len);
-        let mut now = vec![0; len];
-        // A site whose library was unloaded is gone; one that somebody else has changed since is not ours to restore.
-        if stopped.read(Va(entry.site), &mut now).is_ok() && now == entry.new[..len] {
-            stopped.write(Va(entry.site), &entry.old[..len])?;
-        }
-    }
+    let (own, users): (Vec<_>, Vec<_>) = journal.iter().rev().partition(|e| e.own == 1);
+    restore_text(stopped, &users)?;
     let mappings = mappings(stopped.process())?;
     let ours = found.mappings(stopped)?;
     let code: Vec<(u64, u64)> = ours
@@ -200,28 +194,45 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
         .filter(|m| m.kind == MapKind::Agent as u32 || m.kind == MapKind::Slab as u32)
         .map(|m| (m.addr, m.addr + m.len))
         .collect();
-    let in_code = |ip: u64| code.iter().any(|(start, end)| (*start..*end).contains(&ip));
+    let mut positions = survey::positions(stopped, &mappings)?;
+    positions.retain(|p| code.iter().any(|(start, end)| (*start..*end).contains(&p.ip.0)));
     // A thread may have executed a trap and not got its signal yet: the handler must still be there.
     let mut inside = if found.sigtrap { stopped.awaiting(libc::SIGTRAP).pop() } else { None };
-    for position in survey::positions(stopped, &mappings)? {
-        if !in_code(position.ip.0) {
-            continue;
+    for position in &positions {
+        if original_of(&journal, position.ip.0).is_none() {
+            inside = Some(match position.place {
+                Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
+            });
         }
-        match original_of(&journal, position.ip.0) {
-            Some(at) => survey::move_to(stopped, &position, at)?,
-            None => {
-                inside = Some(match position.place {
-                    Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
-                });
-            }
+    }
+    // A thread in the agent may be about to replace a return address or to meet a trap: then our own sites stay for now.
+    if inside.is_none() {
+        restore_text(stopped, &own)?;
+    }
+    for position in &positions {
+        let restored = |e: &&JournalEntry| inside.is_none() || e.own == 0;
+        if let Some(at) = original_of(journal.iter().filter(restored), position.ip.0) {
+            survey::move_to(stopped, position, at)?;
         }
     }
     Ok(inside)
 }
 
+fn restore_text(stopped: &mut Stopped, entries: &[&JournalEntry]) -> Result<(), SessionError> {
+    for entry in entries {
+        let len = usize::from(entry.len);
+        let mut now = vec![0; len];
+        // A site whose library was unloaded is gone; one that somebody else has changed since is not ours to restore.
+        if stopped.read(Va(entry.site), &mut now).is_ok() && now == entry.new[..len] {
+            stopped.write(Va(entry.site), &entry.old[..len])?;
+        }
+    }
+    Ok(())
+}
+
 /// The original of an address in a detour at which no handler is under way.
-fn original_of(journal: &[JournalEntry], ip: u64) -> Option<Va> {
-    let entry = journal.iter().find(|e| (e.detour..e.detour + u64::from(e.detour_len)).contains(&ip))?;
+fn original_of<'a>(journal: impl IntoIterator<Item = &'a JournalEntry>, ip: u64) -> Option<Va> {
+    let entry = journal.into_iter().find(|e| (e.detour..e.detour + u64::from(e.detour_len)).contains(&ip))?;
     let offset = ip - entry.detour;
     if offset == 0 {
         return Some(Va(entry.site));
@@ -272,8 +283,10 @@ fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
     }
     let shared = |m: &&MapEntry| m.kind == MapKind::Shared as u32 || m.addr == found.shared_va.0;
     let maps = mappings(stopped.process())?;
+    let child = found.target_pid != stopped.process().pid();
+    let foreign = |m: &&MapEntry| child && m.kind == MapKind::Grown as u32;
     let mut remote = Remote(stopped);
-    for entry in ours.iter().filter(|m| !shared(m)).filter(|m| is_there(m, &maps)) {
+    for entry in ours.iter().filter(|m| !shared(m) && !foreign(m)).filter(|m| is_there(m, &maps)) {
         remote.unmap(Va(entry.addr), Len(entry.len))?;
     }
     close_all(&mut remote)?;

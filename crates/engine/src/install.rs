@@ -192,6 +192,7 @@ impl Regions {
             displaced: detour.copies.first().map_or(0, |c| u32::from(c.1)),
             len: detour.patch.len() as u8,
             insns_len: detour.copies.len().min(16) as u8,
+            own: u8::from(job.own),
             ..JournalEntry::default()
         };
         entry.old[..detour.patch.len()].copy_from_slice(&job.expected[..detour.patch.len()]);

@@ -176,12 +176,12 @@ impl Installer {
         let mut hooks = Vec::new();
         let mut planned = planned;
         if self.requests.iter().any(|r| returns(&r.action)) {
-            if let Some(library) = copies_stacks(process)? {
-                planned = self.without(
-                    planned,
-                    &format!("{library} moves stacks, and with them return addresses"),
-                    |i, p| returns(&i.requests[p.request].action),
-                );
+            let unsafe_here = match copies_stacks(process)? {
+                Some(library) => Some(format!("{library} moves stacks, and with them return addresses")),
+                None => hidden_unwinder(process, objects)?,
+            };
+            if let Some(reason) = unsafe_here {
+                planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
             }
             hooks = self.plan_unwinders(process, objects)?;
         }
@@ -464,6 +464,23 @@ impl Installer {
 fn copies_stacks(process: &Process) -> Result<Option<String>, SessionError> {
     let name = |o: &sidestep_symbols::MappedObject| Some(o.path.file_name()?.to_str()?.to_owned());
     Ok(Objects::mapped(process)?.iter().filter_map(name).find(|n| n.contains("greenlet")))
+}
+
+/// The object of a process that unwinds stacks by code that has no name: exceptions could not be told from returns. Such
+/// an unwinder finds its tables with the help of the C library, or the whole program is static.
+fn hidden_unwinder(process: &Process, objects: &mut Objects) -> Result<Option<String>, SessionError> {
+    for mapped in Objects::mapped(process)? {
+        let Ok(loaded) = objects.load(process, &mapped) else { continue };
+        let object = &loaded.object;
+        let imports = |name: &str| !object.import_slots(name).is_empty();
+        let unwinds = imports("dl_iterate_phdr") || imports("_dl_find_object") || object.is_static();
+        let named = imports(UNWINDERS[0]) || !object.find(&Matcher::name(UNWINDERS[0])).is_empty();
+        if unwinds && !named && object.code().is_ok_and(|code| !code.landing_pads.is_empty()) {
+            let name = object.path().display();
+            return Ok(Some(format!("{name} has exceptions and no symbol for the code that unwinds them")));
+        }
+    }
+    Ok(None)
 }
 
 fn returns(action: &Action) -> bool {

@@ -120,8 +120,10 @@ pub struct JournalEntry {
     pub len: u8,
     /// Number of displaced instructions in use in `insns`.
     pub insns_len: u8,
+    /// 1: a site of our own, without which others do harm. Restored last.
+    pub own: u8,
     /// Padding.
-    pub pad: [u8; 6],
+    pub pad: [u8; 5],
     /// What was there.
     pub old: [u8; PATCH_MAX],
     /// What we wrote.
@@ -148,14 +150,16 @@ pub struct MapEntry {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
-    /// The agent's text and data.
+    /// The agent's text.
     Agent = 1,
     /// Detours and thunks.
     Slab = 2,
-    /// The private region and what the agent mapped itself.
+    /// The private region and trap tables.
     Private = 3,
     /// The lookup table.
     Lookup = 4,
     /// The shared region; unmapped last.
     Shared = 5,
+    /// A shadow stack that the agent had to grow: not there in children that were forked before.
+    Grown = 6,
 }

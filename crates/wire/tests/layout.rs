@@ -26,7 +26,7 @@ fn shared_region() {
     });
     layout!(SigAction: 32, align 8, { handler: 0, flags: 8, restorer: 16, mask: 24 });
     layout!(JournalEntry: 96, align 8, {
-        site: 0, detour: 8, detour_len: 16, displaced: 20, len: 24, insns_len: 25, pad: 26, old: 32, new: 48, insns: 64,
+        site: 0, detour: 8, detour_len: 16, displaced: 20, len: 24, insns_len: 25, own: 26, pad: 27, old: 32, new: 48, insns: 64,
     });
     layout!(MapEntry: 24, align 8, { addr: 0, len: 8, kind: 16, pad: 20 });
     layout!(Slot: 64, align 64, { fs_base: 0, tid: 8, head: 16, tail: 24, pad1: 32 });
@@ -65,7 +65,7 @@ fn generated_code() {
 fn no_implicit_padding() {
     assert_eq!(size_of::<Private>(), 7 * 8 + 2 * 8 + 32 + 4 + 4 + 8 + 4 + 4 + 4 + 4 + 128);
     assert_eq!(size_of::<ThreadState>(), 6 * 8 + 4 + 4 + 8 + 16 + 4 + 4 + 8 * 8 + 8);
-    assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 2 + 6 + 2 * 16 + 32);
+    assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 3 + 5 + 2 * 16 + 32);
     assert_eq!(size_of::<ProbeDesc>(), 6 * 4 + 6 * 8);
 }
 
