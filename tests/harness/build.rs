@@ -45,6 +45,8 @@ const RECIPES: &[Recipe] = &[
     recipe("bench", CC, &["bench.c", "bench_asm.S"]),
     // The runtime package has no `libcrypto.so` to link with, but `-l:` takes the full name.
     Recipe { name: "crypto", compiler: CC, sources: &["crypto.c"], libraries: &["-l:libcrypto.so.3"] },
+    recipe("comparator", &["g++", "-O2"], &["comparator.cpp"]),
+    recipe("comparator-stripped", &["g++", "-O2", "-static-libgcc", "-static-libstdc++", "-s"], &["comparator.cpp"]),
     recipe("throw", &["g++", "-O2", "-g", CALLS], &["throw.cpp"]),
     recipe("panics", &["rustc", "-O", "-g", "--edition=2024"], &["panics.rs"]),
     recipe("grow", &["go", "build"], &["grow.go"]),

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use sidestep_tests::process::Program;
+use sidestep_tests::process::{LIMIT, Program, run};
 use sidestep_tests::target;
-use sidestep_tests::tool::{Tracing, during};
+use sidestep_tests::tool::{Tracing, during, sidestep};
 
 use super::counts::work;
 
@@ -77,4 +77,23 @@ fn controller_killed_while_it_wrote_left_traps_without_guards() {
         assert_eq!(program.ask("spawn 1"), 1, "round {round}");
     }
     program.finish().ok();
+}
+
+/// The unwinder of a stripped program that brings its own cannot be hooked: it met the trampoline and aborted.
+#[test]
+fn unwinder_without_a_name_met_a_replaced_return_address() {
+    for (name, refused) in [("comparator", false), ("comparator-stripped", true)] {
+        let Some(program) = target(name) else { return };
+        let program = program.to_str().expect("a path in UTF-8");
+        let output = run(&mut sidestep(&["funclatency", "libc:qsort", "--", program]), LIMIT);
+        if refused {
+            assert_eq!(output.code(), 1, "{output}");
+            assert!(output.stderr.contains("no symbol for the code that unwinds"), "{output}");
+        } else {
+            assert_eq!(output.code(), 3, "{output}");
+            assert!(output.stdout.contains("100\n"), "{output}");
+        }
+        let count = run(&mut sidestep(&["funccount", "libc:qsort", "--", program]), LIMIT);
+        assert_eq!(count.code(), 3, "{count}");
+    }
 }

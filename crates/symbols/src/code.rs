@@ -1,7 +1,7 @@
 //! What an analysis of the code must know about an object.
 
-use sidestep_isa::object::{Bytes, Extent, ObjectCode};
 use sidestep_isa::Va;
+use sidestep_isa::object::{Bytes, Extent, ObjectCode};
 
 use crate::eh;
 use crate::elf::{Elf, word};
