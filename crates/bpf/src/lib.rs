@@ -15,6 +15,10 @@ pub mod interp;
 #[cfg(feature = "std")]
 pub mod map;
 #[cfg(feature = "std")]
+pub mod native;
+#[cfg(feature = "std")]
+pub mod object;
+#[cfg(feature = "std")]
 pub mod program;
 #[cfg(feature = "std")]
 pub mod verify;

@@ -1,0 +1,354 @@
+//! Native code: agrees with the interpreter and the kernel on random programs, and changes no more than it says.
+
+mod generate;
+mod run;
+
+use generate::{arithmetic, atomic_op, cond, operand, reg, size, value, width};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, TestCaseError, TestRng, TestRunner};
+use run::kernel::Kernel;
+use run::{Buffer, TABLE, agree, listing, run_inline};
+use sidestep_bpf::interp::Stop;
+use sidestep_bpf::native::x86_64::{CompileError, Shape, compile};
+use sidestep_bpf::{AluOp, Imm64, Insn, Operand, Program, Reg, Size, assemble};
+
+/// Bytes of stack that random programs use.
+const STACK: i16 = 64;
+
+/// Offsets of the buffer that random programs read and write; the words before are their registers.
+const SCRATCH: i16 = 128;
+
+/// An instruction of a random program: `r9` is the buffer, `r0` to `r8` are numbers.
+fn step() -> impl Strategy<Value = Insn> + Clone {
+    // Aligned, as the kernel wants it: either of the stack or of the buffer.
+    let place = |bytes: i16| {
+        prop_oneof![
+            (0..STACK / bytes).prop_map(move |i| (Reg::R10, -STACK + i * bytes)),
+            (0..STACK / bytes).prop_map(move |i| (Reg::R9, SCRATCH + i * bytes)),
+        ]
+    };
+    let sized = size().prop_flat_map(move |size| (Just(size), place(size.bytes() as i16)));
+    let load = (sized.clone(), any::<bool>(), reg(9)).prop_map(|((size, (base, off)), signed, dst)| Insn::Load {
+        size,
+        signed: signed && size != Size::Dw,
+        dst,
+        base,
+        off,
+    });
+    let store = (sized, operand(9)).prop_map(|((size, (base, off)), src)| Insn::Store { size, base, off, src });
+    let atomic = width()
+        .prop_flat_map(move |width| (Just(width), atomic_op(), place(width.size().bytes() as i16), reg(9)))
+        .prop_map(|(width, op, (base, off), src)| Insn::Atomic { width, op, base, off, src });
+    let branch = (width(), cond(), reg(9), operand(9), 0..12i16)
+        .prop_map(|(width, cond, dst, src, off)| Insn::Branch { width, cond, dst, src, off });
+    prop_oneof![8 => arithmetic(9), 2 => load, 2 => store, 2 => atomic, 2 => branch].prop_map(tame)
+}
+
+/// The kernel refuses immediate divisors of 0 and immediate shifts by the width and more.
+fn tame(insn: Insn) -> Insn {
+    let Insn::Alu { width, op, dst, src: Operand::Imm(imm) } = insn else { return insn };
+    let imm = match op {
+        AluOp::Lsh | AluOp::Rsh | AluOp::Arsh => imm & (width.bits() as i32 - 1),
+        AluOp::Div | AluOp::Mod | AluOp::Sdiv | AluOp::Smod if imm == 0 => 1,
+        _ => imm,
+    };
+    Insn::Alu { width, op, dst, src: Operand::Imm(imm) }
+}
+
+/// `r9` = buffer, `r0` to `r8` from it, the stack filled; then these instructions; then the registers go back.
+fn whole(steps: &[Insn]) -> Program {
+    let word = |i: u8| i16::from(i) * 8;
+    let mut insns = vec![Insn::LoadImm64 { dst: Reg::R9, imm: Imm64::MapFdValue { map: 0, offset: 0 } }];
+    for off in (-STACK..0).step_by(8) {
+        let src = Operand::Imm(i32::from(off) * 0x0101_0101);
+        insns.push(Insn::Store { size: Size::Dw, base: Reg::R10, off, src });
+    }
+    for dst in Reg::all().take(9) {
+        insns.push(Insn::Load { size: Size::Dw, signed: false, dst, base: Reg::R9, off: word(dst.number()) });
+    }
+    // Branches count slots, and may not leave the steps or go into the middle of one.
+    let slots: Vec<usize> = steps.iter().map(Insn::slots).collect();
+    for (i, step) in steps.iter().enumerate() {
+        insns.push(match *step {
+            Insn::Branch { width, cond, dst, src, off } => {
+                let over = slots[i + 1..].iter().take(off as usize).sum::<usize>() as i16;
+                Insn::Branch { width, cond, dst, src, off: over }
+            }
+            other => other,
+        });
+    }
+    for src in Reg::all().take(9) {
+        let src_operand = Operand::Reg(src);
+        insns.push(Insn::Store { size: Size::Dw, base: Reg::R9, off: word(src.number()), src: src_operand });
+    }
+    for i in 0..STACK / 8 {
+        insns.push(Insn::Load { size: Size::Dw, signed: false, dst: Reg::R0, base: Reg::R10, off: 8 * i - STACK });
+        insns.push(Insn::Store { size: Size::Dw, base: Reg::R9, off: 192 + 8 * i, src: Operand::Reg(Reg::R0) });
+    }
+    insns.push(Insn::Exit);
+    Program::from_insns(&insns).unwrap()
+}
+
+fn buffer() -> impl Strategy<Value = Buffer> {
+    prop::collection::vec(value(), 32).prop_map(|words| words.try_into().unwrap())
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(3000) })]
+
+    #[test]
+    fn interpreter_and_native_code_agree(steps in prop::collection::vec(step(), 1..60), buffer in buffer()) {
+        agree(&whole(&steps), &buffer);
+    }
+
+    /// Few registers, so that each stands in `rax`, `rcx`, `rdx` or a scratch register at some time.
+    #[test]
+    fn one_operation_in_any_shape(
+        insn in arithmetic(9),
+        others in prop::collection::vec(reg(9), 0..9),
+        buffer in buffer(),
+        prefer in any::<u16>(),
+    ) {
+        inlined(&insn, &others, &buffer, prefer)?;
+    }
+}
+
+/// Runs one operation inlined; the registers that it does not name as clobbered must stay.
+fn inlined(insn: &Insn, others: &[Reg], buffer: &Buffer, prefer: u16) -> Result<(), TestCaseError> {
+    // Registers that occur get their values from the context and go back there.
+    let mut used: Vec<Reg> = others.to_vec();
+    if let Insn::Alu { dst, src, .. } = *insn {
+        used.extend([Some(dst), if let Operand::Reg(src) = src { Some(src) } else { None }].into_iter().flatten());
+    } else if let Insn::Neg { dst, .. } | Insn::Swap { dst, .. } | Insn::LoadImm64 { dst, .. } = *insn {
+        used.push(dst);
+    } else if let Insn::MovSx { dst, src, .. } = *insn {
+        used.extend([dst, src]);
+    }
+    used.retain(|&reg| reg != Reg::R1);
+    let mut text = String::from("r9 = r1\n");
+    for reg in &used {
+        text += &format!("{reg} = *(u64 *)(r9 + {})\n", 8 * reg.number());
+    }
+    text += &format!("r1 = *(u64 *)(r9 + 8)\n{insn}\n");
+    for reg in used.iter().chain([&Reg::R1]) {
+        text += &format!("*(u64 *)(r9 + {}) = {reg}\n", 8 * reg.number());
+    }
+    let program = assemble(&format!("{text} r0 = 0\n exit")).unwrap();
+    let (_, want) = agree(&program, buffer);
+
+    let code = compile(&program, Shape::Inline { prefer, result: false }).unwrap();
+    let mut after = *buffer;
+    let mut machine: [u64; 16] = std::array::from_fn(|i| 0x1234_5678_9abc_def0 ^ (i as u64) << 24);
+    machine[code.context.unwrap() as usize] = after.as_mut_ptr() as u64;
+    let before = machine;
+    run_inline(&code.bytes, &mut machine);
+    prop_assert_eq!(after, want, "{}", listing(&program));
+    for reg in 0..16 {
+        prop_assert!(code.clobbers & 1 << reg != 0 || machine[reg] == before[reg], "{} {}", reg, listing(&program));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_kernel_agrees_on_random_programs() {
+    let Some(kernel) = Kernel::new() else { return };
+    let config = Config { failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(Default::default()));
+    let strategy = (prop::collection::vec(step(), 1..60), buffer());
+    for _ in 0..1500 {
+        let (steps, buffer) = strategy.new_tree(&mut runner).unwrap().current();
+        let program = whole(&steps);
+        let (_, want) = agree(&program, &buffer);
+        let mut after = buffer;
+        kernel.run(&program, &mut after).unwrap_or_else(|e| panic!("{}\n{e}", listing(&program)));
+        assert_eq!(after, want, "{}", listing(&program));
+    }
+}
+
+#[test]
+fn helpers_get_all_arguments_and_preserve_what_they_must() {
+    let text = "r6 = 6\n r7 = 7\n r8 = 8\n r9 = 9\n r1 = 1\n r2 = 2\n r3 = 3\n r4 = 4\n r5 = 5\n call 1\n
+        *(u64 *)(r10 - 8) = r0\n r1 = r6\n r2 = r7\n r3 = r8\n r4 = r9\n r5 = *(u64 *)(r10 - 8)\n call helper#1\n exit";
+    let (result, _) = agree(&assemble(text).unwrap(), &[0; 32]);
+    assert_eq!(result, run::mix([6, 7, 8, 9, run::mix([1, 2, 3, 4, 5])]));
+}
+
+#[test]
+fn helpers_call_functions_of_the_program() {
+    // The callback calls a helper itself, and a function, so it needs the table, too.
+    let text = "r6 = r1\n r1 = 10\n r2 = func(each) ll\n r3 = r6\n call 2\n exit\n
+        each: r6 = r1\n r7 = r2\n call square\n r3 = *(u64 *)(r7 + 0)\n r3 += r0\n *(u64 *)(r7 + 0) = r3\n
+        r1 = r6\n r2 = 0\n r3 = 0\n r4 = 0\n r5 = 0\n call 1\n exit\n
+        square: r0 = r1\n r0 *= r1\n exit";
+    let (result, after) = agree(&assemble(text).unwrap(), &[0; 32]);
+    assert_eq!(after[0], (0..10).map(|i| i * i).sum::<u64>());
+    assert_eq!(result, (0..10).map(|i| run::mix([i, 0, 0, 0, 0])).fold(0, u64::wrapping_add));
+}
+
+#[test]
+fn inlined_code_calls_helpers() {
+    let text = "r6 = r1\n r2 = 2\n r3 = 3\n r4 = 4\n r5 = 5\n r1 = 1\n call 1\n *(u64 *)(r6 + 8) = r0\n r0 = 1\n exit";
+    let program = assemble(text).unwrap();
+    let code = compile(&program, Shape::Inline { prefer: 0, result: true }).unwrap();
+    assert!(code.helpers && code.flags);
+    let mut buffer = [0u64; 32];
+    let mut machine = [0u64; 16];
+    machine[code.context.unwrap() as usize] = buffer.as_mut_ptr() as u64;
+    machine[9] = &raw const TABLE as u64;
+    run_inline(&code.bytes, &mut machine);
+    assert_eq!(buffer[1], run::mix([1, 2, 3, 4, 5]));
+    assert_eq!(machine[code.result.unwrap() as usize], 1);
+}
+
+fn disassemble(bytes: &[u8]) -> Vec<String> {
+    let mut formatter = GasFormatter::new();
+    let text = |insn| {
+        let mut text = String::new();
+        formatter.format(&insn, &mut text);
+        text
+    };
+    Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE).into_iter().map(text).collect()
+}
+
+#[test]
+fn a_counter_is_one_instruction_and_its_constants() {
+    let mut program = assemble(
+        "r1 = map_fd_value(0, 8) ll
+         r2 = 1
+         lock *(u64 *)(r1 + 0) += r2
+         r0 = 0
+         exit",
+    )
+    .unwrap();
+    program.link(|_| Some(0x7fff_1234_5678)).unwrap();
+    let dead = 1 << 9 | 1 << 10;
+    let code = compile(&program, Shape::Inline { prefer: dead, result: false }).unwrap();
+    assert_eq!(disassemble(&code.bytes), ["movabs $0x7FFF12345678,%r9", "mov $1,%r10d", "lock add %r10,(%r9)"]);
+    assert_eq!((code.clobbers, code.flags, code.stack), (dead, true, 0));
+    assert_eq!((code.result, code.helpers), (None, false));
+}
+
+#[test]
+fn leaves_save_nothing_and_jumps_are_short() {
+    let text = "r0 = *(u64 *)(r1 + 0)\n if r0 s> 10 goto out\n r6 = *(u32 *)(r1 + 8)\n *(u64 *)(r10 - 8) = r6\n
+        r0 = *(u8 *)(r10 - 8)\n out: exit";
+    let program = assemble(text).unwrap();
+    let code = compile(&program, Shape::Function).unwrap();
+    let want = [
+        "mov (%rdi),%rax",
+        "cmp $0xA,%rax",
+        "jg 0x0000000000000017",
+        "mov 8(%rdi),%r9d",
+        "mov %r9,-8(%rsp)",
+        "movzbl -8(%rsp),%eax",
+        "ret",
+    ];
+    let text = disassemble(&code.bytes);
+    let text: Vec<String> = text.into_iter().map(|t| t.trim().to_owned()).collect();
+    assert_eq!(text, want);
+    assert_eq!((code.clobbers, code.stack), (1 | 1 << 9, 8));
+    assert_eq!(code.slot_at(0), Some(0));
+    assert_eq!(code.slot_at(4), Some(1));
+    assert_eq!(code.slot_at(code.bytes.len() - 2), Some(4));
+}
+
+/// Loads, stores and moves leave the flags of the target alone; iced says which instructions do not.
+#[test]
+fn code_that_keeps_the_flags_says_so() {
+    let mut runner = TestRunner::deterministic();
+    let strategy = (prop::collection::vec(step(), 0..3), any::<u16>());
+    let mut keeps = 0;
+    for _ in 0..3000 {
+        let (steps, prefer) = strategy.new_tree(&mut runner).unwrap().current();
+        let mut program = whole(&steps);
+        program.link(|_| Some(4096)).unwrap();
+        let code = compile(&program, Shape::Inline { prefer, result: false }).unwrap();
+        let changes = Decoder::with_ip(64, &code.bytes, 0, 0).into_iter().any(|insn| insn.rflags_modified() != 0);
+        assert!(code.flags || !changes, "{}", listing(&program));
+        keeps += u32::from(!code.flags);
+    }
+    assert!(keeps > 20, "{keeps}");
+}
+
+/// All code is within its bytes: no jump leaves it, and nothing is read from outside by rip.
+#[test]
+fn code_runs_at_any_address() {
+    let mut runner = TestRunner::deterministic();
+    let strategy = prop::collection::vec(step(), 1..200);
+    for _ in 0..300 {
+        let steps = strategy.new_tree(&mut runner).unwrap().current();
+        let mut program = whole(&steps);
+        program.link(|_| Some(0x1000)).unwrap();
+        let code = compile(&program, Shape::Function).unwrap();
+        let mut starts = vec![false; code.bytes.len()];
+        let mut targets = Vec::new();
+        for insn in &mut Decoder::with_ip(64, &code.bytes, 0, 0) {
+            assert!(!insn.is_invalid());
+            starts[insn.ip() as usize] = true;
+            match insn.flow_control() {
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
+                    targets.push(insn.near_branch_target())
+                }
+                flow => assert!(matches!(flow, FlowControl::Next | FlowControl::Return), "{flow:?}"),
+            }
+            assert!(!insn.is_ip_rel_memory_operand());
+        }
+        assert!(targets.iter().all(|&to| starts[to as usize]));
+    }
+}
+
+#[test]
+fn what_cannot_be_compiled_is_refused() {
+    let inline = Shape::Inline { prefer: 0, result: true };
+    let error = |text: &str, shape| compile(&assemble(text).unwrap(), shape).unwrap_err();
+    let function = |text| error(text, Shape::Function);
+    assert_eq!(function("r0 = 0"), CompileError::Target { at: 0 });
+    assert_eq!(function(""), CompileError::Target { at: 0 });
+    assert_eq!(function("goto +5\nexit"), CompileError::Target { at: 0 });
+    assert_eq!(function("goto +1\nr0 = 0 ll\nexit"), CompileError::Target { at: 0 });
+    assert_eq!(function("call pc+1\nexit\ngoto -2\nexit"), CompileError::Target { at: 2 });
+    assert_eq!(function("call pc+9\nexit"), CompileError::Target { at: 0 });
+    assert_eq!(function("r10 += 8\nexit"), CompileError::FramePointer { at: 0 });
+    assert_eq!(function("r1 *= r10\nexit"), CompileError::FramePointer { at: 0 });
+    assert_eq!(function("call 512\nexit"), CompileError::Helper { at: 0, number: 512 });
+    assert_eq!(function("call pc+1\nexit\ncall pc-1\nexit"), CompileError::Recursion { at: 2 });
+    assert_eq!(function("r0 = map(3) ll\nexit"), CompileError::Unlinked { at: 0, imm: Imm64::Map(3) });
+    assert_eq!(error("call pc+1\nexit\nr0 = 0\nexit", inline), CompileError::Inline { at: 0 });
+    assert_eq!(
+        function("r0 = map(3) ll\nexit").to_string(),
+        "insn 0: map(3) ll has no address yet; link the program first"
+    );
+}
+
+#[test]
+fn the_interpreter_stops_what_it_must() {
+    let stop = |text: &str| run::interpret(&assemble(text).unwrap(), &mut [0; 32], 1000).unwrap_err();
+    assert_eq!(stop("goto -1"), (0, Stop::Budget));
+    assert_eq!(stop("r0 = 0"), (1, Stop::Outside(1)));
+    assert_eq!(stop("goto -2").1, Stop::Outside(u64::MAX));
+    assert_eq!(stop("r2 = 0\n r0 = *(u64 *)(r2 + 8)\n exit"), (1, Stop::Fault(8)));
+    assert_eq!(stop("r0 = *(u8 *)(r1 + 256)\n exit").0, 0);
+    assert_eq!(stop("call pc-1\nexit"), (0, Stop::Depth));
+    assert_eq!(stop("call 99\nexit"), (0, Stop::Helper(99)));
+    assert_eq!(stop("r0 = map(0) ll\nexit"), (0, Stop::Unlinked));
+    assert_eq!(stop("r1 = 99999\n r2 = func(f) ll\n r3 = 0\n call 2\n exit\n f: r0 = 0\n exit").1, Stop::Budget);
+}
+
+/// Random slots, not even instructions: whatever happens, it ends, and nothing panics.
+#[test]
+fn no_code_harms_the_interpreter_or_the_compiler() {
+    let mut runner = TestRunner::deterministic();
+    let strategy = prop::collection::vec(generate::any_insn(), 1..20);
+    let mut ran = 0;
+    for _ in 0..3000 {
+        let insns = strategy.new_tree(&mut runner).unwrap().current();
+        let program = Program::from_insns(&insns).unwrap();
+        ran += u32::from(run::interpret(&program, &mut [0; 32], 500).is_ok());
+        for shape in [Shape::Function, Shape::Inline { prefer: 0, result: false }] {
+            let _ = compile(&program, shape);
+        }
+    }
+    assert!(ran > 50, "{ran}");
+}
