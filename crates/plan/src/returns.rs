@@ -1,11 +1,9 @@
 //! Which functions cannot be watched by a replaced return address: those that look at it themselves. `vfork` takes it off
 //! the stack, `setjmp` stores it for a second return, `dlsym` finds its caller by it.
 
-use std::collections::HashMap;
-
 use sidestep_isa::Va;
 use sidestep_isa::x86::stack::Stack;
-use sidestep_isa::x86::{self, Flow, Insn};
+use sidestep_isa::x86::{self, Flow};
 
 /// How many tail calls are followed: `_setjmp` is `xor %esi,%esi; jmp __sigsetjmp`.
 const TAIL_CALLS: usize = 4;
@@ -39,22 +37,22 @@ enum Walk {
 
 /// All paths from `entry` within `code` (which starts at `start`), as far as the stack pointer is known.
 fn walk(code: &[u8], start: Va, entry: Va) -> Walk {
-    let insns: HashMap<Va, Insn> =
-        x86::sweep(code, start).map_while(Result::ok).map(|insn| (insn.va(), insn)).collect();
-    let mut seen: HashMap<Va, Stack> = HashMap::new();
+    // By offset. Compiled code reaches an instruction with one depth only, so once is enough.
+    let mut seen = vec![false; code.len()];
     let mut todo = vec![(entry, Stack::ENTRY)];
     let mut tail_calls = Vec::new();
     while let Some((va, stack)) = todo.pop() {
-        let Some(insn) = insns.get(&va) else {
+        let Some((at, seen)) = usize::try_from(va.since(start)).ok().and_then(|at| Some((at, seen.get_mut(at)?)))
+        else {
             if stack.is_as_at_entry() {
                 tail_calls.push(va);
             }
             continue;
         };
-        // Compiled code reaches an instruction with one depth only; code that does not is looked at once.
-        if seen.insert(va, stack).is_some() {
+        if std::mem::replace(seen, true) {
             continue;
         }
+        let Ok(insn) = &x86::decode(&code[at..], va) else { continue };
         if stack.names_return_address(insn) {
             return Walk::Names(va);
         }
