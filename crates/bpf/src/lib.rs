@@ -17,6 +17,8 @@ pub mod map;
 #[cfg(feature = "std")]
 pub mod native;
 #[cfg(feature = "std")]
+pub mod object;
+#[cfg(feature = "std")]
 pub mod program;
 #[cfg(feature = "std")]
 pub mod verify;
