@@ -15,6 +15,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("golang-go", "target programs in Go"),
     ("redis-server", "a target, and the oracle of its own calls"),
     ("redis-tools", "its client and load"),
+    ("clang", "eBPF objects as users build them"),
     ("bash", "a target"),
     ("python3", "a target"),
     ("grep", "a target"),
