@@ -9,9 +9,9 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestCaseError, TestRng, TestRunner};
 use run::kernel::Kernel;
-use run::{Buffer, TABLE, agree, listing, run_inline};
+use run::{Buffer, TABLE, agree, call, linked, listing, run_inline};
 use sidestep_bpf::interp::Stop;
-use sidestep_bpf::native::x86_64::{CompileError, Shape, compile};
+use sidestep_bpf::native::x86_64::{Code, CompileError, Shape, compile};
 use sidestep_bpf::{AluOp, Imm64, Insn, Operand, Program, Reg, Size, assemble};
 
 /// Bytes of stack that random programs use.
@@ -103,6 +103,20 @@ proptest! {
         agree(&whole(&steps), &buffer);
     }
 
+    #[test]
+    fn inlined_programs_agree_and_change_what_they_say(
+        steps in prop::collection::vec(step(), 1..6),
+        buffer in buffer(),
+        prefer in any::<u16>(),
+    ) {
+        let program = whole(&steps);
+        let (_, want) = agree(&program, &buffer);
+        let mut after = buffer;
+        let code = compile(&linked(&program, &mut after), Shape::Inline { prefer, result: false }).unwrap();
+        check_inline(&program, &code, &mut after)?;
+        prop_assert_eq!(after, want, "{}", listing(&program));
+    }
+
     /// Few registers, so that each stands in `rax`, `rcx`, `rdx` or a scratch register at some time.
     #[test]
     fn one_operation_in_any_shape(
@@ -112,6 +126,19 @@ proptest! {
         prefer in any::<u16>(),
     ) {
         inlined(&insn, &others, &buffer, prefer)?;
+    }
+}
+
+/// Scratch registers must never be those that divisions and shifts use without saying so.
+#[test]
+fn any_two_registers_may_be_dead() {
+    let operations = ["r2 /= r3", "r8 s%= 3", "r7 <<= r8", "r8 = atomic_fetch_xor((u64 *)(r9 + 0), r8)"];
+    let others: Vec<Reg> = Reg::all().skip(2).take(7).collect();
+    let buffer: Buffer = std::array::from_fn(|i| 0x0123_4567_89ab_cdef_u64.rotate_left(7 * i as u32));
+    for insn in operations.map(|text| assemble(text).unwrap().insn(0).unwrap()) {
+        for (a, b) in (0..16).flat_map(|a| (0..=a).map(move |b| (a, b))) {
+            inlined(&insn, &others, &buffer, 1 << a | 1 << b).unwrap();
+        }
     }
 }
 
@@ -140,13 +167,21 @@ fn inlined(insn: &Insn, others: &[Reg], buffer: &Buffer, prefer: u16) -> Result<
 
     let code = compile(&program, Shape::Inline { prefer, result: false }).unwrap();
     let mut after = *buffer;
+    check_inline(&program, &code, &mut after)?;
+    prop_assert_eq!(after, want, "{}", listing(&program));
+    Ok(())
+}
+
+/// Runs inlined code, which gets the buffer as its context. Registers that it does not clobber must stay.
+fn check_inline(program: &Program, code: &Code, buffer: &mut Buffer) -> Result<(), TestCaseError> {
     let mut machine: [u64; 16] = std::array::from_fn(|i| 0x1234_5678_9abc_def0 ^ (i as u64) << 24);
-    machine[code.context.unwrap() as usize] = after.as_mut_ptr() as u64;
+    if let Some(context) = code.context {
+        machine[context as usize] = buffer.as_mut_ptr() as u64;
+    }
     let before = machine;
     run_inline(&code.bytes, &mut machine);
-    prop_assert_eq!(after, want, "{}", listing(&program));
     for reg in 0..16 {
-        prop_assert!(code.clobbers & 1 << reg != 0 || machine[reg] == before[reg], "{} {}", reg, listing(&program));
+        prop_assert!(code.clobbers & 1 << reg != 0 || machine[reg] == before[reg], "{} {}", reg, listing(program));
     }
     Ok(())
 }
@@ -200,6 +235,38 @@ fn inlined_code_calls_helpers() {
     run_inline(&code.bytes, &mut machine);
     assert_eq!(buffer[1], run::mix([1, 2, 3, 4, 5]));
     assert_eq!(machine[code.result.unwrap() as usize], 1);
+}
+
+/// Helpers may use instructions that need an aligned stack.
+#[test]
+fn the_stack_is_aligned_for_helpers_and_as_deep_as_said() {
+    for (saved, stack) in (0..=4).flat_map(|saved| [0, 8, 16, 24, 500].map(|stack| (saved, stack))) {
+        let mut text: String = (6..6 + saved).map(|reg| format!("r{reg} = 0\n")).collect();
+        if stack != 0 {
+            text += &format!("*(u8 *)(r10 - {stack}) = 1\n");
+        }
+        let deepest = |calls: &str| {
+            let program = assemble(&format!("{text} {calls}")).unwrap();
+            let code = compile(&program, Shape::Function).unwrap();
+            (call(&code, &mut [0; 32]), code.stack as u64)
+        };
+        let (rsp, outer) = deepest("call 3\n exit");
+        assert_eq!(rsp % 16, 0, "{text}");
+        // The same function once more, called by itself.
+        let (rsp_below, both) = deepest(&format!("call again\n exit\n again: {text} call 3\n exit"));
+        assert_eq!((rsp_below % 16, both), (0, 2 * outer + 8), "{text}");
+        let (distance, _) = deepest(&format!(
+            "call 3\n *(u64 *)(r10 - 504) = r0\n call again\n r1 = *(u64 *)(r10 - 504)\n r1 -= r0\n r0 = r1\n exit\n
+             again: {text} call 3\n exit"
+        ));
+        assert_eq!(distance, outer + 8, "{text}");
+        let program = assemble(&format!("{text} call 3\n exit")).unwrap();
+        let code = compile(&program, Shape::Inline { prefer: 0, result: true }).unwrap();
+        let mut machine = [0; 16];
+        machine[9] = &raw const TABLE as u64;
+        run_inline(&code.bytes, &mut machine);
+        assert_eq!(machine[0] % 16, 0, "{text}");
+    }
 }
 
 fn disassemble(bytes: &[u8]) -> Vec<String> {

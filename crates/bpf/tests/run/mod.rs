@@ -105,15 +105,25 @@ extern "C" fn native_loop(times: u64, function: u64, context: u64, _: u64, _: u6
     (0..times).fold(0, |sum, i| sum.wrapping_add(function(i, context, 0, 0, 0, table)))
 }
 
+// The `rsp` of whoever calls it, right before the call.
+std::arch::global_asm!("sidestep_test_rsp: lea 8(%rsp), %rax", "ret", options(att_syntax));
+
+unsafe extern "C" {
+    #[link_name = "sidestep_test_rsp"]
+    safe fn native_rsp(_: u64, _: u64, _: u64, _: u64, _: u64, table: *const Table) -> u64;
+}
+
 /// Helpers by number.
 #[repr(C)]
 pub struct Table {
     none: usize,
     mix: Function,
     repeat: Function,
+    /// In native code only.
+    rsp: Function,
 }
 
-pub static TABLE: Table = Table { none: 0, mix: native_mix, repeat: native_loop };
+pub static TABLE: Table = Table { none: 0, mix: native_mix, repeat: native_loop, rsp: native_rsp };
 
 /// Executable pages.
 struct Pages(*mut libc::c_void, usize);
