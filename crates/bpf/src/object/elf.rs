@@ -49,6 +49,9 @@ pub(super) struct Elf<'a> {
 
 impl<'a> Elf<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Elf<'a>, ObjectError> {
+        if bytes.len() > super::MAX_FILE {
+            return Err(ObjectError::TooLarge(bytes.len()));
+        }
         let wrong = |e: object::Error| ObjectError::Elf(e.to_string());
         let file = ElfFile64::<Endianness>::parse(bytes).map_err(wrong)?;
         let endian = file.endian();
@@ -83,7 +86,8 @@ impl<'a> Elf<'a> {
             let section = symbol.section_index().map(|i| i.0);
             let mut name = String::from_utf8_lossy(symbol.name_bytes().unwrap_or_default()).into_owned();
             if symbol.kind() == SymbolKind::Section || name.is_empty() {
-                name = sections.iter().find(|s| Some(s.index) == section).map_or(name, |s| s.name.clone());
+                let at = section.and_then(|index| sections.binary_search_by_key(&index, |s| s.index).ok());
+                name = at.map_or(name, |at| sections[at].name.clone());
             }
             let is_function = symbol.kind() == SymbolKind::Text && !symbol.is_undefined();
             symbols.push(Symbol { name, offset: symbol.address(), size: symbol.size(), section, is_function });
@@ -93,7 +97,7 @@ impl<'a> Elf<'a> {
 
     /// The section with this index of the file.
     pub fn section(&self, index: usize) -> Option<&Section<'a>> {
-        self.sections.iter().find(|s| s.index == index)
+        self.sections.binary_search_by_key(&index, |s| s.index).ok().map(|at| &self.sections[at])
     }
 
     /// The content of the section with this name.

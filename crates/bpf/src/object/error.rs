@@ -8,6 +8,9 @@ pub enum ObjectError {
     /// Not an ELF file that can be read.
     #[error("no ELF object: {0}; compile with clang -target bpf -g -O2 -c")]
     Elf(String),
+    /// Longer than programs are.
+    #[error("the object has {0} bytes, more than {max}: make it smaller", max = super::MAX_FILE)]
+    TooLarge(usize),
     /// For another machine.
     #[error("an object for another machine: compile with clang -target bpf -g -O2 -c")]
     Machine,

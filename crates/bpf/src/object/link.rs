@@ -70,7 +70,7 @@ impl<'a> Linker<'a> {
             let Some(section) = section else { continue };
             let end = symbol.offset.checked_add(symbol.size);
             let code = end.and_then(|end| section.data.get(symbol.offset as usize..end as usize));
-            let code = code.filter(|code| code.len() % 8 == 0 && !code.is_empty());
+            let code = code.filter(|code| symbol.offset % 8 == 0 && code.len() % 8 == 0 && !code.is_empty());
             let code = code.ok_or_else(|| {
                 let (function, insn, problem) = (symbol.name.clone(), 0, CodeProblem::Truncated);
                 ObjectError::Code { function, insn, problem }
@@ -95,8 +95,8 @@ impl<'a> Linker<'a> {
         programs
     }
 
-    /// The program that begins with a function.
-    pub fn link(&self, entry: Place) -> Result<Linked, ObjectError> {
+    /// The program that begins with a function; it may have `room` slots at most.
+    pub fn link(&self, entry: Place, room: usize) -> Result<Linked, ObjectError> {
         let mut slots = Vec::new();
         let mut starts = HashMap::from([(entry, 0)]);
         let mut names = Vec::new();
@@ -109,7 +109,7 @@ impl<'a> Linker<'a> {
             starts.insert(place, start);
             names.push((start, function.name.clone()));
             let located = |(insn, problem)| ObjectError::Code { function: function.name.clone(), insn, problem };
-            if start + function.code.len() / 8 > MAX_SLOTS {
+            if start + function.code.len() / 8 > room.min(MAX_SLOTS) {
                 return Err(located((0, CodeProblem::TooLong)));
             }
             let refers = self.copy(place, function, &mut slots).map_err(located)?;
@@ -196,7 +196,7 @@ impl<'a> Linker<'a> {
         let section = section.ok_or_else(|| CodeProblem::Undefined(name()))?;
         match (relocation.kind, insn) {
             (R_BPF_64_32, Insn::CallLocal(off)) => {
-                let offset = symbol.offset as i64 + (i64::from(off) + 1) * 8;
+                let offset = (symbol.offset as i64).wrapping_add((i64::from(off) + 1) * 8);
                 self.function_at(section.index, offset as u64).map(Target::Function)
             }
             (R_BPF_64_64, Insn::LoadImm64 { imm: Imm64::Value(value), .. }) => {
@@ -231,8 +231,8 @@ impl<'a> Linker<'a> {
     fn check_core(&self, section: &Section, place: Place, len: usize) -> Result<(), Located> {
         let (Some(notes), Some(btf)) = (self.notes.get(&section.name), self.btf) else { return Ok(()) };
         let first = (place.offset / 8) as usize;
-        let inside = notes.relocations.iter().filter(|r| (first..first + len).contains(&r.insn));
-        match inside.filter(|r| !r.is_settled(btf)).min_by_key(|r| r.insn) {
+        let inside = within(&notes.relocations, first..first + len, |r| r.insn);
+        match inside.iter().find(|r| !r.is_settled(btf)) {
             Some(r) => Err((r.insn - first, CodeProblem::CoRe { access: r.describe(btf) })),
             None => Ok(()),
         }
@@ -242,10 +242,16 @@ impl<'a> Linker<'a> {
         let section = self.elf.section(place.section);
         let Some(notes) = section.and_then(|s| self.notes.get(&s.name)) else { return Vec::new() };
         let first = (place.offset / 8) as usize;
-        let inside = first..first + function.code.len() / 8;
-        let lines = notes.lines.iter().filter(|line| inside.contains(&line.insn));
-        lines.map(|line| Line { insn: line.insn - first + start, ..line.clone() }).collect()
+        let inside = within(&notes.lines, first..first + function.code.len() / 8, |line| line.insn);
+        inside.iter().map(|line| Line { insn: line.insn - first + start, ..line.clone() }).collect()
     }
+}
+
+/// The part of a sorted list that is about these slots.
+fn within<T>(sorted: &[T], slots: std::ops::Range<usize>, slot: impl Fn(&T) -> usize) -> &[T] {
+    let start = sorted.partition_point(|entry| slot(entry) < slots.start);
+    let end = sorted.partition_point(|entry| slot(entry) < slots.end);
+    &sorted[start..end]
 }
 
 /// What an instruction refers to.

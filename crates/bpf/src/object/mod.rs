@@ -40,6 +40,9 @@ use crate::program::Program;
 /// Bytes of variables in a section at most.
 pub const MAX_DATA: u64 = 1 << 26;
 
+/// Bytes of an object at most.
+pub const MAX_FILE: usize = 1 << 26;
+
 /// An object, ready to be verified.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {
@@ -86,8 +89,11 @@ impl Object {
         let maps = maps::Maps::read(&elf, btf.as_ref())?;
         let linker = link::Linker::new(&elf, &maps, btf.as_ref(), &notes)?;
         let mut programs = Vec::new();
+        // Functions are copied for each program that calls them.
+        let mut room = 4 * crate::verify::MAX_SLOTS;
         for (place, section, name) in linker.programs() {
-            let linked = linker.link(place)?;
+            let linked = linker.link(place, room)?;
+            room -= linked.program.slots.len();
             programs.push(ObjectProgram {
                 name: name.to_owned(),
                 section: section.to_owned(),

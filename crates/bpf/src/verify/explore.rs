@@ -148,7 +148,7 @@ impl<'a> Walk<'a> {
             } else if old.equals(&self.path.state) {
                 return Err(Problem::InfiniteLoop);
             }
-            if calls_back || self.trail.miss(at) {
+            if self.trail.miss(at, calls_back) {
                 index += 1;
             } else {
                 listed.remove(index);

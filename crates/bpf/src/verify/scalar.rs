@@ -164,7 +164,9 @@ impl Scalar {
             self.u32 = self.u32.intersect(Span::new(self.s.min as u32, self.s.max as u32));
         }
         if let (Ok(min), Ok(max)) = (i32::try_from(self.s.min), i32::try_from(self.s.max)) {
+            // The number is its lower half, sign-extended.
             self.s32 = self.s32.intersect(Span::new(min, max));
+            self.s = self.s.intersect(Span::new(self.s32.min.into(), self.s32.max.into()));
         }
         // The upper half is at least that of the least number, the lower half at least the least lower half.
         let join = |high: u64, low: u32| high & !u64::from(u32::MAX) | u64::from(low);
@@ -380,3 +382,6 @@ impl fmt::Display for Bound {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

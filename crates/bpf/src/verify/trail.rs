@@ -109,11 +109,12 @@ impl Trail {
         self.checkpoints[at].hits += 1;
     }
 
-    /// Notes that it did not. Returns whether it is worth comparing with further on.
-    pub fn miss(&mut self, at: usize) -> bool {
+    /// Notes that it did not. Returns whether it is worth comparing with further on; calls of callbacks are for longer, as
+    /// their rounds end only by such.
+    pub fn miss(&mut self, at: usize, calls_back: bool) -> bool {
         let checkpoint = &mut self.checkpoints[at];
         checkpoint.misses += 1;
-        checkpoint.listed = checkpoint.misses <= 3 * checkpoint.hits + 8;
+        checkpoint.listed = checkpoint.misses <= 3 * checkpoint.hits + if calls_back { 64 } else { 8 };
         let listed = checkpoint.listed;
         self.forget(at);
         listed

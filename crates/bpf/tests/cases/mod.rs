@@ -1,5 +1,11 @@
 //! The maps that programs of the tests use, by index, and pieces that many begin with.
 
+#![allow(dead_code)]
+
+pub mod accepted;
+pub mod random;
+pub mod refused;
+
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::verify::Rules;
 
