@@ -6,7 +6,6 @@
 use core::fmt;
 
 use crate::alu;
-use crate::codec::DecodeProblem;
 use crate::insn::{AtomicOp, Imm64, Insn, Reg, Size, Slot, Width};
 
 /// Depth of calls between functions of a program, with the first: the kernel's `MAX_CALL_FRAMES`.
@@ -51,8 +50,8 @@ pub enum Stop {
     Depth,
     /// Control left the code: the slot where nothing is.
     Outside(u64),
-    /// Not an instruction.
-    Insn(DecodeProblem),
+    /// Not an instruction; decoding it again says why.
+    Insn,
     /// A reference to a map or variable, which must be replaced by its address before.
     Unlinked,
     /// It may not access this address.
@@ -67,7 +66,7 @@ impl fmt::Display for Stop {
             Stop::Budget => f.write_str("the program used up its budget of instructions; shorten its loops"),
             Stop::Depth => write!(f, "functions are nested deeper than {MAX_DEPTH}; call fewer"),
             Stop::Outside(slot) => write!(f, "there is no instruction {slot}; end each path with exit"),
-            Stop::Insn(problem) => write!(f, "no instruction ({problem:?}); verify the program first"),
+            Stop::Insn => f.write_str("not an instruction; verify the program first"),
             Stop::Unlinked => f.write_str("a map or variable has no address yet; link the program first"),
             Stop::Fault(address) => write!(f, "no access to {address:#x}; verify the program first"),
             Stop::Helper(number) => write!(f, "there is no helper {number}; use one that is listed"),
@@ -119,11 +118,10 @@ impl<'c> Vm<'c> {
         let frame = frame_end.checked_sub(FRAME).filter(|&frame| frame >= self.bottom && self.depth < MAX_DEPTH);
         self.top = frame.ok_or(Stop::Depth)?;
         self.depth += 1;
-        let mut registers = Registers([0; 16]);
-        for (reg, arg) in Reg::all().skip(1).zip(args) {
-            registers.set(reg, arg);
-        }
-        registers.set(Reg::R10, frame_end);
+        let [r1, r2, r3, r4, r5] = args;
+        // The others have no value yet; zeros would come from an xmm register, which the agent must not touch.
+        let x = frame_end;
+        let registers = Registers([x, r1, r2, r3, r4, r5, x, x, x, x, frame_end, x, x, x, x, x]);
         let result = self.run(machine, start, registers);
         self.depth -= 1;
         self.top = frame_end;
@@ -136,7 +134,7 @@ impl<'c> Vm<'c> {
             self.pc = pc;
             self.budget = self.budget.checked_sub(1).ok_or(Stop::Budget)?;
             let here = self.code.get(pc..).filter(|code| !code.is_empty()).ok_or(Stop::Outside(pc as u64))?;
-            let insn = Insn::decode(here).map_err(|e| Stop::Insn(e.problem))?;
+            let insn = Insn::decode(here).map_err(|_| Stop::Insn)?;
             pc = pc.wrapping_add(insn.slots());
             match insn {
                 Insn::Alu { width, op, dst, src } => {

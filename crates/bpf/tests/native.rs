@@ -321,6 +321,16 @@ fn leaves_save_nothing_and_jumps_are_short() {
     assert_eq!(code.slot_at(code.bytes.len() - 2), Some(4));
 }
 
+#[test]
+fn the_stack_is_what_the_verifier_found() {
+    let mut program = assemble("r2 = r10\n r2 += -40\n *(u64 *)(r2 + 0) = 1\n r0 = 0\n exit").unwrap();
+    let stack = |program: &Program| compile(program, Shape::Function).unwrap().stack;
+    // Subtracted from rsp, and a multiple of 16 with the return address.
+    assert_eq!(stack(&program), 512 + 8);
+    program.functions[0].stack = 40;
+    assert_eq!(stack(&program), 40);
+}
+
 /// Loads, stores and moves leave the flags of the target alone; iced says which instructions do not.
 #[test]
 fn code_that_keeps_the_flags_says_so() {
@@ -401,6 +411,16 @@ fn the_interpreter_stops_what_it_must() {
     assert_eq!(stop("call 99\nexit"), (0, Stop::Helper(99)));
     assert_eq!(stop("r0 = map(0) ll\nexit"), (0, Stop::Unlinked));
     assert_eq!(stop("r1 = 99999\n r2 = func(f) ll\n r3 = 0\n call 2\n exit\n f: r0 = 0\n exit").1, Stop::Budget);
+}
+
+#[test]
+fn calls_are_eight_deep_and_no_deeper() {
+    let nested = |functions: usize| {
+        let text = "call pc+1\n exit\n".repeat(functions - 1) + "r0 = 5\n exit";
+        run::interpret(&assemble(&text).unwrap(), &mut [0; 32], 1000)
+    };
+    assert_eq!(nested(8), Ok(5));
+    assert_eq!(nested(9), Err((14, Stop::Depth)));
 }
 
 /// Random slots, not even instructions: whatever happens, it ends, and nothing panics.

@@ -130,6 +130,11 @@ const RESULTS: &[(&str, u64)] = &[
     // Calls: each function has registers and a stack of its own.
     ("r6 = 5; r1 = 3; call double; r0 += r6; exit; double: r6 = r1; r6 += r6; r0 = r6", 11),
     (
+        "r6 = r10; r6 += -64; *(u64 *)(r6 + 0) = 77; call own; r0 = *(u64 *)(r6 + 0); exit;
+      own: r1 = r10; r1 += -64; r2 = 8; next: *(u64 *)(r1 + 0) = 1; r1 += 8; r2 += -1; if r2 != 0 goto next; r0 = 0",
+        77,
+    ),
+    (
         "r1 = 1; r2 = 2; r3 = 3; r4 = 4; r5 = 5; call five; exit;
       five: r0 = r1; r0 *= 10; r0 += r2; r0 *= 10; r0 += r3; r0 *= 10; r0 += r4; r0 *= 10; r0 += r5",
         12345,

@@ -85,7 +85,7 @@ impl Machine for Memory {
 
 /// Interprets a linked program. The context is the buffer.
 pub fn interpret(program: &Program, buffer: &mut Buffer, budget: u64) -> Result<u64, (usize, Stop)> {
-    let mut stack = vec![0u64; 512];
+    let mut stack = vec![0u64; 2 * 512];
     let (start, stack_start) = (buffer.as_mut_ptr() as u64, stack.as_mut_ptr() as u64);
     let (len, stack_len) = (size_of::<Buffer>() as u64, 8 * stack.len() as u64);
     let mut memory = Memory { regions: vec![(start, start + len), (stack_start, stack_start + stack_len)] };
