@@ -95,7 +95,6 @@ pub(crate) fn install(
     // If we are killed in between, no trap without its guards, no replaced return address without its unwinders.
     ready.sort_by_key(|(i, _)| !jobs[*i].own);
     leave_regions(stopped, mappings, jobs, &ready)?;
-    regions.shared.u32(offset_of!(Header, armed) as u64).store(1, Ordering::Release);
     for (i, detour) in &ready {
         regions.journal(&jobs[*i], detour)?;
         stopped.write(detour.site, &detour.patch)?;
@@ -189,7 +188,6 @@ impl Regions {
             site: detour.site.0,
             detour: detour.at.0,
             detour_len: detour.bytes.len() as u32,
-            displaced: detour.copies.first().map_or(0, |c| u32::from(c.1)),
             len: detour.patch.len() as u8,
             insns_len: detour.copies.len().min(16) as u8,
             own: u8::from(job.own),

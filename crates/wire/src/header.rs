@@ -18,8 +18,8 @@ pub struct Header {
     pub magic: AtomicU64,
     /// [`VERSION`].
     pub version: u32,
-    /// 1 from the first change of target code until the end of the detach.
-    pub armed: AtomicU32,
+    /// Padding.
+    pub pad1: u32,
     /// Process id of the controller, as the controller sees it.
     pub controller_pid: i32,
     /// Process id of the target, as the controller sees it.
@@ -114,8 +114,8 @@ pub struct JournalEntry {
     pub detour: u64,
     /// Bytes of `detour`, all of them.
     pub detour_len: u32,
-    /// Offset in the detour of the first displaced instruction; from there on a thread may be moved back to the site.
-    pub displaced: u32,
+    /// Padding.
+    pub pad1: u32,
     /// How many bytes of `old` and `new` count.
     pub len: u8,
     /// Number of displaced instructions in use in `insns`.

@@ -17,7 +17,7 @@ macro_rules! layout {
 #[test]
 fn shared_region() {
     layout!(Header: 768, align 64, {
-        magic: 0, version: 8, armed: 12, controller_pid: 16, target_pid: 20, controller_start: 24, total_len: 32,
+        magic: 0, version: 8, pad1: 12, controller_pid: 16, target_pid: 20, controller_start: 24, total_len: 32,
         shared_va: 40, private_va: 48, lookup_va: 56, agent_va: 64, agent_len: 72, trampoline_va: 80, slots_off: 88,
         slot_stride: 96, slots_max: 104, slots_used: 108, cells_off: 112, cells: 120, ring_off: 128, ring_len: 136,
         missed_off: 144, probes_max: 152, journal_off: 160, journal_cap: 168, journal_len: 172, maps_off: 176,
@@ -26,7 +26,7 @@ fn shared_region() {
     });
     layout!(SigAction: 32, align 8, { handler: 0, flags: 8, restorer: 16, mask: 24 });
     layout!(JournalEntry: 96, align 8, {
-        site: 0, detour: 8, detour_len: 16, displaced: 20, len: 24, insns_len: 25, own: 26, pad: 27, old: 32, new: 48, insns: 64,
+        site: 0, detour: 8, detour_len: 16, pad1: 20, len: 24, insns_len: 25, own: 26, pad: 27, old: 32, new: 48, insns: 64,
     });
     layout!(MapEntry: 24, align 8, { addr: 0, len: 8, kind: 16, pad: 20 });
     layout!(Slot: 64, align 64, { fs_base: 0, tid: 8, head: 16, tail: 24, pad1: 32 });
