@@ -58,10 +58,56 @@ const RESERVE: &str = "r1 = map(2) ll
     exit
     reserved:";
 
+/// Two paths, of which `r6` decides, meet with 8 and 100 in `r8`, the harmless one first; a value of 64 bytes in `r7`.
+const MEET: &str = "r6 = *(u64 *)(r1 + 0)
+    SLOT
+    r7 = r0
+    r8 = 8
+    if r6 != 0 goto other
+    r5 = 0
+    r5 = 0
+    r5 = 0
+    goto meet
+    other:
+    r8 = 100
+    meet:
+    r5 = 0";
+
+/// The same in a slot of the stack.
+const SPILLED: &str = "MEET
+    *(u64 *)(r10 - 16) = 8
+    if r6 != 0 goto other2
+    r5 = 0
+    r5 = 0
+    r5 = 0
+    goto meet2
+    other2:
+    *(u64 *)(r10 - 16) = 100
+    meet2:
+    r5 = 0";
+
+/// Another meeting, of paths that differ in nothing.
+const TWICE: &str = "r9 = *(u64 *)(r7 + 0)
+    r5 = 0
+    if r9 == 0 goto meet3
+    r5 = 0
+    r5 = 0
+    r5 = 0
+    meet3:
+    r5 = 0";
+
 /// A program as the assembler reads it: `;` separates instructions, and names in capitals stand for pieces.
 pub fn lines(text: &str) -> String {
     let branches: String = (0..30).map(|i| format!("if r2 & {} goto b{i}\nr0 += 1\nb{i}:\n", 1 << i)).collect();
-    let pieces = [("LOOKUP", LOOKUP), ("SLOT", SLOT), ("RESERVE", RESERVE), ("BRANCHES", &branches)];
+    let pieces = [
+        ("SPILLED", SPILLED),
+        ("TWICE", TWICE),
+        ("MEET", MEET),
+        ("LOOKUP", LOOKUP),
+        ("SLOT", SLOT),
+        ("RESERVE", RESERVE),
+        ("BRANCHES", &branches),
+    ];
     let text = pieces.iter().fold(text.to_owned(), |text, (name, piece)| text.replace(name, piece));
     text.replace(';', "\n").replace(": ", ":\n")
 }
