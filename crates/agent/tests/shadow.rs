@@ -158,7 +158,7 @@ fn deep_recursion_grows_the_shadow_stack() {
     assert_eq!(maps.len(), 5); // 480 doubled until it holds 10,000
     assert_eq!(maps[4].addr + 32, thread.state().shadow);
     for entry in maps {
-        assert_eq!(entry.kind, MapKind::Private as u32);
+        assert_eq!(entry.kind, MapKind::Grown as u32);
         // SAFETY: an error shows when the range is not mapped.
         assert_eq!(unsafe { libc::msync(entry.addr as *mut _, entry.len as usize, libc::MS_ASYNC) }, 0);
     }
