@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod accepted;
+pub mod meetings;
 pub mod random;
 pub mod refused;
 
