@@ -24,23 +24,23 @@ pub const MEETINGS: &[(&str, &str, &str)] = &[
     ),
     (
         "paths meet: a bound",
-        "MEET; if r6 > r8 goto out; r7 += r6; w1 = *(u8 *)(r7 + 0); out: r0 = 0; exit",
-        "insn 20: w1 = *(u8 *)(r7 + 0): bytes 1 to 101 of a value of map 'slots' are accessed, which has 64: check the offset first",
+        "MEET; r9 = *(u64 *)(r7 + 0); if r9 > r8 goto out; r7 += r9; w1 = *(u8 *)(r7 + 0); out: r0 = 0; exit",
+        "insn 21: w1 = *(u8 *)(r7 + 0): bytes 0 to 101 of a value of map 'slots' are accessed, which has 64: check the offset first",
     ),
     (
         "paths meet: a bound from the left",
-        "MEET; if r8 < r6 goto out; r7 += r6; w1 = *(u8 *)(r7 + 0); out: r0 = 0; exit",
-        "insn 20: w1 = *(u8 *)(r7 + 0): bytes 1 to 101 of a value of map 'slots' are accessed, which has 64: check the offset first",
+        "MEET; r9 = *(u64 *)(r7 + 0); if r8 < r9 goto out; r7 += r9; w1 = *(u8 *)(r7 + 0); out: r0 = 0; exit",
+        "insn 21: w1 = *(u8 *)(r7 + 0): bytes 0 to 101 of a value of map 'slots' are accessed, which has 64: check the offset first",
     ),
     (
         "paths meet: a bound of a copy",
-        "MEET; r3 = r6; if r3 > r8 goto out; r7 += r6; w1 = *(u8 *)(r7 + 0); out: r0 = 0; exit",
-        "insn 21: w1 = *(u8 *)(r7 + 0): bytes 1 to 101 of a value of map 'slots' are accessed, which has 64: check the offset first",
+        "MEET; r9 = *(u64 *)(r7 + 0); r3 = r9; if r3 > r8 goto out; r7 += r9; w1 = *(u8 *)(r7 + 0); out: r0 = 0; exit",
+        "insn 22: w1 = *(u8 *)(r7 + 0): bytes 0 to 101 of a value of map 'slots' are accessed, which has 64: check the offset first",
     ),
     (
         "paths meet: a bound of a spilled copy",
-        "MEET; *(u64 *)(r10 - 16) = r6; if r6 > r8 goto out; r3 = *(u64 *)(r10 - 16); r7 += r3; w1 = *(u8 *)(r7 + 0); out: r0 = 0; exit",
-        "insn 22: w1 = *(u8 *)(r7 + 0): bytes 1 to 101 of a value of map 'slots' are accessed, which has 64: check the offset first",
+        "MEET; r9 = *(u64 *)(r7 + 0); *(u64 *)(r10 - 16) = r9; if r9 > r8 goto out; r3 = *(u64 *)(r10 - 16); r7 += r3; w1 = *(u8 *)(r7 + 0); out: r0 = 0; exit",
+        "insn 23: w1 = *(u8 *)(r7 + 0): bytes 0 to 101 of a value of map 'slots' are accessed, which has 64: check the offset first",
     ),
     (
         "paths meet: spilled and filled",
@@ -121,5 +121,25 @@ pub const MEETINGS: &[(&str, &str, &str)] = &[
         "a callback moves one number into another",
         "*(u64 *)(r10 - 16) = 8; *(u64 *)(r10 - 24) = 100; SLOT; r7 = r0; r1 = 4; r2 = func(sub) ll; r3 = r10; r3 += -24; r4 = 0; call 181; r3 = *(u64 *)(r10 - 16); r7 += r3; w0 = *(u8 *)(r7 + 0); exit; sub: r3 = *(u64 *)(r2 + 0); *(u64 *)(r2 + 8) = r3; r0 = 0; exit",
         "insn 19: r7 += r3: a value of map 'slots' is moved by any number, further than anything is long: bound the offset first",
+    ),
+    (
+        "paths meet twice: an argument",
+        "MEET; r1 = r7; r2 = r8; TWICE; call sub; exit; sub: r1 += r2; w0 = *(u8 *)(r1 + 0); exit",
+        "insn 30: w0 = *(u8 *)(r1 + 0): bytes 100 to 101 of a value of map 'slots' are accessed, which has 64: check the offset first",
+    ),
+    (
+        "paths meet twice: an argument of an argument",
+        "MEET; r1 = r7; r2 = r8; TWICE; call a; exit; a: call b; exit; b: r1 += r2; w0 = *(u8 *)(r1 + 0); exit",
+        "insn 32: w0 = *(u8 *)(r1 + 0): bytes 100 to 101 of a value of map 'slots' are accessed, which has 64: check the offset first",
+    ),
+    (
+        "paths meet: a number like a harmless one",
+        "MEET; r9 = *(u64 *)(r7 + 0); r3 = 8; if r9 != 0 goto b; r5 = 0; r5 = 0; goto meet4; b: r3 = r8; meet4: r5 = 0; r7 += r3; w0 = *(u8 *)(r7 + 0); exit",
+        "insn 27: w0 = *(u8 *)(r7 + 0): bytes 100 to 101 of a value of map 'slots' are accessed, which has 64: check the offset first",
+    ),
+    (
+        "paths meet: a slot like a harmless one",
+        "MEET; r9 = *(u64 *)(r7 + 0); *(u64 *)(r10 - 24) = 8; if r9 != 0 goto b; r5 = 0; r5 = 0; goto meet4; b: *(u64 *)(r10 - 24) = r8; meet4: r5 = 0; r3 = *(u64 *)(r10 - 24); r7 += r3; w0 = *(u8 *)(r7 + 0); exit",
+        "insn 28: w0 = *(u8 *)(r7 + 0): bytes 100 to 101 of a value of map 'slots' are accessed, which has 64: check the offset first",
     ),
 ];
