@@ -167,6 +167,7 @@ const ONLY_THE_KERNELS: &[(&str, &str)] = &[
     ("atomic with a pointer", "root may see addresses"),
     ("half of a pointer moved", "root may see addresses"),
     ("pointer turned around", "root may see addresses"),
+    ("null after all", "nothing of the kernel lies so low"),
     ("map by descriptor", "the descriptor may happen to be a map"),
     ("map accessed directly", "the kernel's struct bpf_map is there"),
 ];

@@ -33,8 +33,7 @@ impl StackSlot {
 
     /// Gives the spilled value up, but keeps that its bytes are there.
     pub fn scatter(&mut self) {
-        let left = if self.value.is_zero() { Byte::Zero } else { Byte::Unknown };
-        self.bytes.iter_mut().filter(|b| **b == Byte::Spilled).for_each(|b| *b = left);
+        self.bytes.iter_mut().filter(|b| **b == Byte::Spilled).for_each(|b| *b = Byte::Unknown);
         self.value = Value::UNINIT;
     }
 }

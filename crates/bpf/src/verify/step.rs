@@ -213,6 +213,11 @@ impl Walk<'_> {
         self.exact(&right);
         let null_jumps = cond == Cond::Eq;
         if !left.nullable {
+            // Far before its memory a pointer could be null by accident.
+            if left.number.s.min < -(super::state::STACK as i64) {
+                self.fork(target, |_| Ok(()))?;
+                return Ok(Next::At(pc + 1));
+            }
             return Ok(Next::At(if null_jumps { pc + 1 } else { target }));
         }
         self.fork(target, |walk| {

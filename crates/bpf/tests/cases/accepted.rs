@@ -94,6 +94,7 @@ pub const ACCEPTED: &[(&str, &str)] = &[
      "r1 = 10; r2 = func(sub) ll; r3 = 0; r4 = 0; call 181; exit; sub: r0 = 0; if r1 < 5 goto out; r0 = 1; out: exit"),
     ("unaligned value", "SLOT; r0 = *(u64 *)(r0 + 3); exit"),
     ("difference of pointers", "r2 = r10; r2 += -8; r0 = r10; r0 -= r2; exit"),
+    ("a pointer that was checked is not null", "LOOKUP; if r0 == 0 goto out; r6 = r0; if r6 == 0 goto bad; out: r0 = 0; exit; bad: r0 = r9; exit"),
     ("null is a number", "LOOKUP; if r0 != 0 goto out; exit; out: r0 = 1; exit"),
     ("halves", "r0 = *(u64 *)(r1 + 0); w0 += 1; w0 s>>= 3; w0 = -w0; r0 = bswap32 r0; w0 = (s8)w0; exit"),
     ("signed division", "r0 = *(u64 *)(r1 + 0); r0 s/= -3; r0 s%= 5; exit"),

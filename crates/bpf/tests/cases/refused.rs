@@ -584,4 +584,9 @@ pub const REFUSED: &[(&str, &str, &str)] = &[
         "r1 = 10; r2 = 0; r3 = 0; r4 = 0; call 181; exit",
         "insn 4: call loop#181: r2 must be a function of the program, but is the number 0",
     ),
+    (
+        "null after all",
+        "SLOT; r0 -= 4096; if r0 != 0 goto out; r0 = *(u64 *)(r9 + 0); out: r0 = 0; exit",
+        "insn 11: r0 = *(u64 *)(r9 + 0): r9 has no value yet: set it first",
+    ),
 ];
