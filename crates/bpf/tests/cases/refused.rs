@@ -587,6 +587,6 @@ pub const REFUSED: &[(&str, &str, &str)] = &[
     (
         "null after all",
         "SLOT; r0 -= 4096; if r0 != 0 goto out; r0 = *(u64 *)(r9 + 0); out: r0 = 0; exit",
-        "insn 11: r0 = *(u64 *)(r9 + 0): r9 has no value yet: set it first",
+        "insn 10: r0 = *(u64 *)(r9 + 0): r9 has no value yet: set it first",
     ),
 ];
