@@ -51,6 +51,8 @@ pub enum Cond {
     E = 4,
     /// Not equal, not zero.
     Ne = 5,
+    /// Above: the first operand is the greater one, unsigned.
+    A = 7,
 }
 
 /// A place in the code that is being assembled.
@@ -118,6 +120,13 @@ impl Asm {
     /// Raw bytes.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Code with distances of 4 bytes, at these offsets, that are to lead to labels.
+    pub fn code(&mut self, bytes: &[u8], branches: &[(usize, Label)]) {
+        let start = self.bytes.len();
+        self.fixups.extend(branches.iter().map(|(at, label)| (start + at, *label)));
+        self.raw(bytes);
     }
 
     /// A label to be bound later.
@@ -211,6 +220,27 @@ impl Asm {
         self.mem(&[], &[0x89], src as u8, base, disp);
     }
 
+    /// `mov qword [base + disp], imm32`, sign-extended.
+    pub fn store_imm(&mut self, base: Reg, disp: i32, value: i32) {
+        self.mem(&[], &[0xc7], 0, base, disp);
+        self.imm32(value);
+    }
+
+    /// `pushfq`
+    pub fn pushf(&mut self) {
+        self.bytes.push(0x9c);
+    }
+
+    /// `pop qword [base + disp]`; a displacement from `rsp` counts from what it is afterwards.
+    pub fn pop_to(&mut self, base: Reg, disp: i32) {
+        self.mem(&[], &[0x8f], 0, base, disp);
+    }
+
+    /// `add dst, src`
+    pub fn add(&mut self, dst: Reg, src: Reg) {
+        self.raw(&[0x48 | src.high() << 2 | dst.high(), 0x01, 0xc0 | src.low() << 3 | dst.low()]);
+    }
+
     /// `lea dst, [base + disp]`: arithmetic without flags.
     pub fn lea(&mut self, dst: Reg, base: Reg, disp: i32) {
         self.mem(&[], &[0x8d], dst as u8, base, disp);
@@ -263,6 +293,12 @@ impl Asm {
     /// `cmp [base + disp], reg`
     pub fn cmp_mem(&mut self, base: Reg, disp: i32, reg: Reg) {
         self.mem(&[], &[0x39], reg as u8, base, disp);
+    }
+
+    /// `cmp qword [base + disp], imm8`, sign-extended.
+    pub fn cmp_imm8(&mut self, base: Reg, disp: i32, value: i8) {
+        self.mem(&[], &[0x83], 7, base, disp);
+        self.bytes.push(value as u8);
     }
 
     /// `test reg, reg`
