@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the shared region: `"SIDESTEP"` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDESTEP");
 /// Layout version; a controller touches only regions of its own version.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 4;
 /// Name given to `memfd_create`: the mapping shows as `/memfd:sidestep (deleted)` in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "sidestep";
 /// Longest patch of a site, in bytes.
@@ -62,6 +62,10 @@ pub struct Header {
     pub missed_off: u64,
     /// Capacity of the `missed` array and of the probe descriptors.
     pub probes_max: u64,
+    /// `[MapDesc; map_descs]`.
+    pub map_descs_off: u64,
+    /// How many.
+    pub map_descs: u64,
 
     /// `[JournalEntry; journal_cap]`.
     pub journal_off: u64,
@@ -78,16 +82,10 @@ pub struct Header {
 
     /// Return addresses that were replaced and never seen again (longjmp, exit of a thread), for all probes.
     pub returns_dropped: AtomicU64,
-    /// 1 when our SIGTRAP handler is installed.
-    pub sigtrap_installed: AtomicU32,
-    /// Padding.
-    pub pad0: u32,
-    /// The action that was there before ours.
-    pub old_sigtrap: SigAction,
-    /// Signals (bit n - 1) whose action blocked SIGTRAP: their masks leave it open while our handler is installed.
-    pub opened_actions: u64,
-    /// Threads that had SIGTRAP blocked when our handler was installed; 0 = unused.
-    pub opened_threads: [u32; 128],
+    /// Lines of `trace_printk` that did not fit into a ring.
+    pub lines_dropped: AtomicU64,
+    /// Set of the signals whose handler is ours ([`crate::Signals`]).
+    pub signals: AtomicU64,
 }
 
 /// `struct sigaction` of the x86-64 kernel (`include/linux/signal_types.h`), as `rt_sigaction` takes it.
@@ -129,7 +127,43 @@ pub struct JournalEntry {
     /// What we wrote.
     pub new: [u8; PATCH_MAX],
     /// Per displaced instruction: (offset from the site, offset of its copy from the start of the detour).
-    pub insns: [(u8, u8); 16],
+    pub insns: [(u16, u16); 16],
+    /// Run-time address of the `u16` that counts who listens at a USDT probe, or 0. It is raised by 1 after the site is
+    /// written, and lowered before the site is restored.
+    pub semaphore: u64,
+    /// What is known of the semaphore: a [`SemaphoreState`].
+    pub semaphore_state: u32,
+    /// What it was when the state was written.
+    pub semaphore_from: u32,
+}
+
+/// How far raising or lowering a semaphore is. Changes are announced before they are made, with what the semaphore was, so
+/// that whoever comes after a controller that was killed knows whether one was made.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SemaphoreState {
+    /// Not raised.
+    Low = 0,
+    /// About to be raised.
+    Raising = 1,
+    /// Raised.
+    High = 2,
+    /// About to be lowered.
+    Lowering = 3,
+}
+
+impl JournalEntry {
+    /// Whether the semaphore is raised, if it is `now`.
+    #[must_use]
+    pub const fn is_raised(&self, now: u16) -> bool {
+        let from = self.semaphore_from as u16;
+        match self.semaphore_state {
+            state if state == SemaphoreState::Raising as u32 => now == from.wrapping_add(1),
+            state if state == SemaphoreState::High as u32 => true,
+            state if state == SemaphoreState::Lowering as u32 => now == from,
+            _ => false,
+        }
+    }
 }
 
 /// A mapping of ours in the target.

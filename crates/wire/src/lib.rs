@@ -1,4 +1,5 @@
-//! The memory that controller and target share, and the memory that the agent keeps for itself: layouts only.
+//! The memory that controller and target share, and the memory that the agent keeps for itself: layouts, and the
+//! structures that both change at the same time.
 //!
 //! There are four regions in a target:
 //!
@@ -14,14 +15,24 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod context;
+pub mod hash;
 pub mod header;
 pub mod lookup;
+pub mod map;
 pub mod private;
 pub mod record;
+pub mod signals;
 pub mod slot;
+pub mod stacks;
 
-pub use header::{Header, JournalEntry, MapEntry, MapKind, SigAction};
+pub use context::{Hit, Regs};
+pub use hash::Table;
+pub use header::{Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SigAction};
 pub use lookup::{LOOKUP_BUCKETS, LookupEntry, LookupTable};
-pub use private::{ArgKind, ArgSpec, Flow, Frame, Private, ProbeDesc, ShadowEntry, ThreadState, TrapEntry};
-pub use record::{RECORD_ALIGN, RecordHeader, RecordState};
+pub use map::{MapDesc, MapError};
+pub use private::{Flow, HELPERS, Private, ProbeDesc, ShadowEntry, ThreadState, TrapEntry};
+pub use record::{MAPS_MAX, RECORD_ALIGN, RecordHeader, RecordState};
+pub use signals::{Blocked, ClosedThread, Signals};
 pub use slot::{Histogram, Slot};
+pub use stacks::Stacks;

@@ -24,7 +24,7 @@ pub const LOOKUP_MARKER: u64 = u64::from_le_bytes(*b"LOOKUP_1");
 pub struct LookupEntry {
     /// `fs` base; 0 = empty (see above for bucket 0). Written last.
     pub key: u64,
-    /// Run-time address of the thread's cells (`[u64]`).
+    /// Run-time address of the thread's cells (`[u64]`); 0 in a forked child: programs do not run there.
     pub cells: u64,
     /// Run-time address of the thread's [`crate::ThreadState`].
     pub state: u64,
@@ -37,15 +37,13 @@ pub struct LookupEntry {
 pub struct LookupTable {
     /// [`LOOKUP_MARKER`], or 0 in a forked child that has not hit a probe yet.
     pub marker: u64,
-    /// Set by the agent in a forked child: address of the cells that nobody reads, for information.
-    pub child_cells: u64,
     /// 1 once a function has returned on another thread than it was entered on (coroutines): from then on a return
     /// compares the shadow stacks of all threads.
     pub migrated: AtomicU64,
     /// Where the next search for the slot of a dead thread goes on.
     pub reclaim: AtomicU64,
     /// Keeps the buckets aligned.
-    pub pad: [u64; 4],
+    pub pad: [u64; 5],
     /// The buckets. Linear probing; a detour looks at the first bucket only, the agent at all.
     pub buckets: [LookupEntry; LOOKUP_BUCKETS],
 }

@@ -2,12 +2,10 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::header::SigAction;
+use crate::signals::{Blocked, Signals};
 
-/// Most arguments in a record.
-pub const ARGS_MAX: usize = 6;
-/// Longest string in a record, in bytes, without NUL.
-pub const STR_MAX: usize = 256;
+/// Helpers have numbers below this.
+pub const HELPERS: usize = 264;
 /// Entries of a thread's first shadow stack.
 pub const SHADOW_FIRST: usize = 480;
 
@@ -26,15 +24,13 @@ pub struct Private {
     pub states: u64,
     /// Distance between thread states in bytes.
     pub state_stride: u64,
-    /// Cells that a forked child uses (`Header::cells` of them), within the private region.
-    pub child_cells: u64,
+    /// Nanoseconds of `CLOCK_MONOTONIC` = (ticks * tsc_mult) >> tsc_shift, plus this (wrapping).
+    pub tsc_base: u64,
     /// Trap table: run-time address of `[TrapEntry; trap_mask + 1]`, open addressing, 0 = no trap probes.
     /// Replaced as a whole; a replaced table stays mapped.
     pub traps: AtomicU64,
     /// Size of the trap table - 1.
     pub trap_mask: AtomicU64,
-    /// What to do with a SIGTRAP that is not ours: the action that was installed before.
-    pub old_sigtrap: SigAction,
     /// 1: time stamps are TSC; 0: `clock_gettime(CLOCK_MONOTONIC)` by system call.
     pub tsc: u32,
     /// Nanoseconds = (ticks * tsc_mult) >> tsc_shift (128-bit product).
@@ -50,18 +46,28 @@ pub struct Private {
     pub pid: AtomicU32,
     /// Padding.
     pub pad: u32,
+    /// Signals of ours.
+    pub signals: Signals,
     /// Buffer of the controller's remote system calls; the agent does not look at it.
     pub scratch: [u64; 16],
 }
 
-/// One thread.
+/// One thread. Native code of programs is given its address in `r9`: the table of helpers.
 #[repr(C)]
 pub struct ThreadState {
+    /// Run-time addresses of the helpers, by number. A number without a helper has one that returns `-EINVAL`.
+    pub helpers: [u64; HELPERS],
+    /// Run-time address of the private region.
+    pub private: u64,
+    /// Stack address of the [`crate::Hit`] that the thread is in with a program that must not be entered again; 0 = none.
+    pub busy: u64,
+    /// Time stamp that the program took last, in nanoseconds; 0 = none in this hit. What records carry.
+    pub stamp: u64,
     /// `fs` base, the thread's identity.
     pub fs_base: u64,
     /// Run-time address of the thread's [`crate::Slot`]; 0 in a forked child.
     pub slot: u64,
-    /// Run-time address of its cells.
+    /// Run-time address of its cells; 0 in a forked child, where no program runs.
     pub cells: u64,
     /// Run-time address of its shadow stack, `[ShadowEntry]`.
     pub shadow: u64,
@@ -77,11 +83,11 @@ pub struct ThreadState {
     pub comm_time: u64,
     /// Thread name.
     pub comm: [u8; 16],
-    /// 1: the program believes that SIGTRAP is blocked in this thread. It is open while there are trap probes.
-    pub sigtrap_blocked: u32,
-    /// Free-running index of the next of `masks`.
-    pub mask_next: u32,
-    /// Signal sets of system calls that the thread is in, or was.
+    /// Signals of ours that the program believes to be blocked in this thread.
+    pub blocked: Blocked,
+    /// Free-running index of the next pair of `masks`.
+    pub mask_next: u64,
+    /// What system calls that the thread is in, or was, point to: signal sets, in pairs of words.
     pub masks: [u64; 8],
     /// Run-time address of an array that may become the shadow stack, or 0.
     pub shadow_spare: u64,
@@ -99,10 +105,12 @@ pub struct ShadowEntry {
     pub slot: u64,
     /// The real return address.
     pub ret: u64,
-    /// Time stamp of the entry.
+    /// Time stamp of the entry: of two entries of one slot in different stacks, the newer one is alive.
     pub time: u64,
     /// Probe number in the low 32 bits; [`ShadowEntry::RESTORED`].
     pub probe: u64,
+    /// [`crate::Hit::cookie`] as the program of the entry left it.
+    pub cookie: u64,
 }
 
 impl ShadowEntry {
@@ -110,96 +118,57 @@ impl ShadowEntry {
     pub const RESTORED: u64 = 1 << 32;
 }
 
-/// Does the probe watch the entry, the return, or both.
+/// What the agent does at a hit.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Entry only.
+    /// Nothing but the program of the entry, which thunks call without the agent.
     Entry = 0,
-    /// Return only, the work of the probe is done at the return.
+    /// Watch for the return. [`ProbeDesc::entry`] runs before, if there is one, and [`ProbeDesc::exit`] at the return.
     Return = 1,
-    /// Entry to return: latency.
-    Latency = 2,
     /// Not a user's probe: an unwinder is about to walk the stack; put the real return addresses back.
     Unwind = 3,
     /// Not a user's probe: an exception was caught; frames above the catcher are gone, the others are watched again.
     Caught = 4,
     /// Not a user's probe: a system call that changes signal masks or actions is about to be made, its number is in
-    /// `rax`. SIGTRAP stays deliverable.
+    /// `rax`. Signals of ours stay deliverable.
     SignalCall = 5,
 }
 
-/// What the agent does at a hit of one probe.
+/// One probe.
+///
+/// Code is a function of the System V ABI that is given the address of [`crate::Hit::regs`] in `rdi` and of the
+/// [`ThreadState`] in `r9`; its result is in `rax`.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct ProbeDesc {
     /// [`Flow`].
     pub flow: u32,
-    /// 1: write a record.
-    pub record: u32,
     /// Cell of the hit count.
     pub hits: u32,
-    /// Cell of the count of records that did not fit the ring.
-    pub lost: u32,
-    /// First cell of the histogram ([`crate::Histogram`]), with `flow == Latency`; `u32::MAX` = none.
-    pub hist: u32,
-    /// Arguments in use.
-    pub nargs: u32,
-    /// The arguments of a record.
-    pub args: [ArgSpec; ARGS_MAX],
+    /// [`ProbeDesc::COUNT_ENTRY`], [`ProbeDesc::EXCLUSIVE`].
+    pub flags: u32,
+    /// Padding.
+    pub pad: u32,
+    /// Run-time address of the function or instruction (`get_func_ip`).
+    pub site: u64,
+    /// What `get_attach_cookie` gives.
+    pub cookie: u64,
+    /// Run-time address of the code that runs at the entry, or 0. If its result is not 0, the return is not watched.
+    pub entry: u64,
+    /// Run-time address of the code that runs at the return, or 0.
+    pub exit: u64,
 }
 
-/// One argument of a record.
-#[repr(C)]
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct ArgSpec {
-    /// [`ArgKind`].
-    pub kind: u32,
-    /// 0…5: integer argument registers; 6…: stack arguments; [`ArgSpec::RETVAL`].
-    pub source: u32,
-}
-
-impl ArgSpec {
-    /// `source` of the return value.
-    pub const RETVAL: u32 = 1000;
-}
-
-/// How an argument is recorded.
-#[repr(u32)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ArgKind {
-    /// The 64-bit value.
-    Int = 0,
-    /// The value is a pointer to a NUL-terminated string. The arg word holds the number of bytes recorded, or
-    /// `u64::MAX` when memory could not be read; the bytes follow the words, padded to 8.
-    Str = 1,
-}
-
-/// What the thunk saved, and what an agent function may look at. Lies on the target's stack.
-#[repr(C)]
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct Frame {
-    /// r11 … rax: all registers that the C ABI lets a callee change.
-    pub r11: u64,
-    /// See `r11`.
-    pub r10: u64,
-    /// See `r11`.
-    pub r9: u64,
-    /// See `r11`.
-    pub r8: u64,
-    /// See `r11`.
-    pub rdi: u64,
-    /// See `r11`.
-    pub rsi: u64,
-    /// See `r11`.
-    pub rdx: u64,
-    /// See `r11`.
-    pub rcx: u64,
-    /// See `r11`.
-    pub rax: u64,
-    /// Stack pointer at the probed instruction. At a function entry the return address is at `[rsp]`; in the return
-    /// trampoline `rsp - 8` is the slot that held the trampoline's address.
-    pub rsp: u64,
+impl ProbeDesc {
+    /// Bit of `flags`: hits are counted at the entry, else at the return.
+    pub const COUNT_ENTRY: u32 = 1;
+    /// Bit of `flags`: the programs must not be entered again by a signal handler that interrupts them; such a hit counts as
+    /// missed.
+    pub const EXCLUSIVE: u32 = 2;
+    /// Bit of `flags`: the site is the entry of a function, so that the return address is at `[rsp]`. Always so with
+    /// [`Flow::Return`].
+    pub const FUNCTION: u32 = 4;
 }
 
 /// Trap table entry: a trap at `site` continues at `detour`.

@@ -1,8 +1,8 @@
-//! Records in a ring: `[RecordHeader][arg values: u64 × nargs][string bytes…]`, never wrapping in the middle of a header,
-//! but free to wrap in the payload (positions are taken modulo the ring's length, 8 bytes at a time).
+//! Records in a thread's ring: `[RecordHeader][bytes…]`. A record never wraps: what is left at the end of the ring is filled
+//! by a record that nobody reads.
 //!
 //! Every record begins on a [`RECORD_ALIGN`] boundary and its length is a multiple of it: that keeps headers whole,
-//! and a record of up to three integers is one cache line.
+//! and a record of up to five integers is one cache line.
 
 /// Alignment and granularity of records, in bytes.
 pub const RECORD_ALIGN: u64 = 64;
@@ -14,12 +14,63 @@ pub struct RecordHeader {
     /// [`RecordState`] in the low 32 bits, length of the whole record in bytes in the high 32 bits. Written twice:
     /// `Reserved` first (before `Slot::head` covers it), `Committed` last.
     pub state_len: u64,
-    /// Probe number in the low 32 bits, thread id in the high 32 bits.
-    pub probe_tid: u64,
-    /// Time stamp: TSC, or nanoseconds of `CLOCK_MONOTONIC` where `Private::tsc` is 0.
+    /// Number of the map ([`crate::MapDesc::index`]) in the low 15 bits, thread in the next 22 (the kernel's
+    /// `PID_MAX_LIMIT`), length of the bytes in the high 27: [`RecordHeader::what`]. A slot goes from one thread to the next,
+    /// so each record says whose it is.
+    pub what: u64,
+    /// Nanoseconds of `CLOCK_MONOTONIC`.
     pub time: u64,
-    /// Thread name, NUL-padded.
-    pub comm: [u8; 16],
+}
+
+/// Maps of a session are numbered below this.
+pub const MAPS_MAX: u32 = (1 << MAP_BITS) - 1;
+const MAP_BITS: u32 = 15;
+const LEN_SHIFT: u32 = 37;
+
+/// All but the length.
+const LOW: u64 = (1 << LEN_SHIFT) - 1;
+
+impl RecordHeader {
+    /// Packs map, thread and length.
+    ///
+    /// ```
+    /// use sidestep_wire::RecordHeader;
+    /// let header = RecordHeader { what: RecordHeader::what(3, 4_194_303, 40), ..RecordHeader::default() };
+    /// assert_eq!((header.map(), header.tid(), header.len()), (3, 4_194_303, 40));
+    /// ```
+    #[inline(always)]
+    #[must_use]
+    pub const fn what(map: u32, tid: u32, len: u64) -> u64 {
+        (map & MAPS_MAX) as u64 | (tid as u64) << MAP_BITS & LOW | len << LEN_SHIFT
+    }
+
+    /// The same with at most this length: the new word, and the length.
+    #[inline(always)]
+    #[must_use]
+    pub const fn cut(what: u64, len: u64) -> (u64, u64) {
+        let whole = what >> LEN_SHIFT;
+        let len = if len < whole { len } else { whole };
+        (what & LOW | len << LEN_SHIFT, len)
+    }
+
+    /// Number of the map, or [`crate::map::TRACE`].
+    #[must_use]
+    pub const fn map(&self) -> u32 {
+        self.what as u32 & MAPS_MAX
+    }
+
+    /// The thread that wrote it.
+    #[must_use]
+    pub const fn tid(&self) -> u32 {
+        ((self.what & LOW) >> MAP_BITS) as u32
+    }
+
+    /// Bytes behind the header.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub const fn len(&self) -> u64 {
+        self.what >> LEN_SHIFT
+    }
 }
 
 /// Progress of a record.

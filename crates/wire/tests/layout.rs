@@ -16,43 +16,54 @@ macro_rules! layout {
 
 #[test]
 fn shared_region() {
-    layout!(Header: 768, align 64, {
+    layout!(Header: 256, align 64, {
         magic: 0, version: 8, pad1: 12, controller_pid: 16, target_pid: 20, controller_start: 24, total_len: 32,
         shared_va: 40, private_va: 48, lookup_va: 56, agent_va: 64, agent_len: 72, trampoline_va: 80, slots_off: 88,
         slot_stride: 96, slots_max: 104, slots_used: 108, cells_off: 112, cells: 120, ring_off: 128, ring_len: 136,
-        missed_off: 144, probes_max: 152, journal_off: 160, journal_cap: 168, journal_len: 172, maps_off: 176,
-        maps_cap: 184, maps_len: 188, returns_dropped: 192, sigtrap_installed: 200, old_sigtrap: 208,
-        opened_actions: 240, opened_threads: 248,
+        missed_off: 144, probes_max: 152, map_descs_off: 160, map_descs: 168, journal_off: 176, journal_cap: 184,
+        journal_len: 188, maps_off: 192, maps_cap: 200, maps_len: 204, returns_dropped: 208,
+        lines_dropped: 216, signals: 224,
     });
     layout!(SigAction: 32, align 8, { handler: 0, flags: 8, restorer: 16, mask: 24 });
-    layout!(JournalEntry: 96, align 8, {
+    layout!(JournalEntry: 144, align 8, {
         site: 0, detour: 8, detour_len: 16, pad1: 20, len: 24, insns_len: 25, own: 26, pad: 27, old: 32, new: 48, insns: 64,
+        semaphore: 128, semaphore_state: 136, semaphore_from: 140,
     });
     layout!(MapEntry: 24, align 8, { addr: 0, len: 8, kind: 16, pad: 20 });
     layout!(Slot: 64, align 64, { fs_base: 0, tid: 8, head: 16, tail: 24, pad1: 32 });
-    layout!(RecordHeader: 40, align 8, { state_len: 0, probe_tid: 8, time: 16, comm: 24 });
+    layout!(RecordHeader: 24, align 8, { state_len: 0, what: 8, time: 16 });
 }
 
 #[test]
 fn private_region() {
-    layout!(Private: 264, align 8, {
-        shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, child_cells: 48, traps: 56,
-        trap_mask: 64, old_sigtrap: 72, tsc: 104, tsc_shift: 108, tsc_mult: 112, states_used: 120, child: 124, pid: 128,
-        scratch: 136,
+    layout!(Private: 4464, align 8, {
+        shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
+        trap_mask: 64, tsc: 72, tsc_shift: 76, tsc_mult: 80, states_used: 88, child: 92, pid: 96, signals: 104,
+        scratch: 4336,
     });
-    layout!(ThreadState: 160, align 8, {
-        fs_base: 0, slot: 8, cells: 16, shadow: 24, shadow_cap: 32, shadow_len: 40, tid: 48, tid_word: 52,
-        comm_time: 56, comm: 64, sigtrap_blocked: 80, mask_next: 84, masks: 88, shadow_spare: 152,
+    layout!(Signals: 4232, align 8, { ours: 0, readable: 8, old: 16, blocking: 112, closed: 136 });
+    layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });
+    layout!(Blocked: 24, align 8, { now: 0, after: 8, sp: 16 });
+    layout!(ThreadState: 2320, align 8, {
+        helpers: 0, private: 2112, busy: 2120, stamp: 2128, fs_base: 2136, slot: 2144, cells: 2152, shadow: 2160,
+        shadow_cap: 2168, shadow_len: 2176, tid: 2184, tid_word: 2188, comm_time: 2192, comm: 2200, blocked: 2216,
+        mask_next: 2240, masks: 2248, shadow_spare: 2312,
     });
-    layout!(ShadowEntry: 32, align 8, { slot: 0, ret: 8, time: 16, probe: 24 });
-    layout!(ProbeDesc: 72, align 4, { flow: 0, record: 4, hits: 8, lost: 12, hist: 16, nargs: 20, args: 24 });
+    layout!(ShadowEntry: 40, align 8, { slot: 0, ret: 8, time: 16, probe: 24, cookie: 32 });
+    layout!(ProbeDesc: 48, align 8, { flow: 0, hits: 4, flags: 8, pad: 12, site: 16, cookie: 24, entry: 32, exit: 40 });
     layout!(TrapEntry: 16, align 8, { site: 0, detour: 8 });
 }
 
 #[test]
 fn generated_code() {
-    layout!(Frame: 80, align 8, {
-        r11: 0, r10: 8, r9: 16, r8: 24, rdi: 32, rsi: 40, rdx: 48, rcx: 56, rax: 64, rsp: 72,
+    layout!(Regs: 168, align 8, {
+        r15: 0, r14: 8, r13: 16, r12: 24, rbp: 32, rbx: 40, r11: 48, r10: 56, r9: 64, r8: 72, rax: 80, rcx: 88, rdx: 96,
+        rsi: 104, rdi: 112, orig_rax: 120, rip: 128, cs: 136, eflags: 144, rsp: 152, ss: 160,
+    });
+    layout!(Hit: 192, align 8, { probe: 0, regs: 8, cookie: 176, overridden: 184 });
+    layout!(MapDesc: 128, align 64, {
+        kind: 0, key_size: 4, value_size: 8, max_entries: 12, flags: 16, index: 20, data: 24, cells: 32, stride: 40,
+        dropped: 48, count: 56, free: 64, hand: 72, buckets: 80, capacity: 84, fresh: 88, pad: 96,
     });
     layout!(LookupEntry: 32, align 32, { key: 0, cells: 8, state: 16, owner: 24 });
     assert_eq!(offset_of!(LookupTable, marker), 0);
@@ -63,10 +74,29 @@ fn generated_code() {
 /// Fields are written to other processes as bytes, so none of them may hide padding.
 #[test]
 fn no_implicit_padding() {
-    assert_eq!(size_of::<Private>(), 7 * 8 + 2 * 8 + 32 + 4 + 4 + 8 + 4 + 4 + 4 + 4 + 128);
-    assert_eq!(size_of::<ThreadState>(), 6 * 8 + 4 + 4 + 8 + 16 + 4 + 4 + 8 * 8 + 8);
-    assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 3 + 5 + 2 * 16 + 32);
-    assert_eq!(size_of::<ProbeDesc>(), 6 * 4 + 6 * 8);
+    assert_eq!(size_of::<Private>(), 7 * 8 + 2 * 8 + 4 + 4 + 8 + 4 + 4 + 4 + 4 + size_of::<Signals>() + 128);
+    assert_eq!(size_of::<ThreadState>(), HELPERS * 8 + 9 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 8 * 8 + 8);
+    assert_eq!(size_of::<Signals>(), 8 + 4 + 4 + 3 * 32 + 3 * 8 + 128 * 32);
+    assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 3 + 5 + 2 * 16 + 64 + 8 + 2 * 4);
+    assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 4 * 8);
+    assert_eq!(size_of::<MapDesc>(), 6 * 4 + 7 * 8 + 2 * 4 + 8 + 4 * 8);
+}
+
+/// A controller may be killed before or after each step.
+#[test]
+fn semaphores_are_lowered_if_they_were_raised() {
+    let entry = |state: SemaphoreState, from| JournalEntry {
+        semaphore_state: state as u32,
+        semaphore_from: from,
+        ..JournalEntry::default()
+    };
+    assert!(!entry(SemaphoreState::Low, 0).is_raised(1));
+    assert!(!entry(SemaphoreState::Raising, 1).is_raised(1));
+    assert!(entry(SemaphoreState::Raising, 1).is_raised(2));
+    assert!(entry(SemaphoreState::Raising, 0xffff).is_raised(0));
+    assert!(entry(SemaphoreState::High, 0).is_raised(7));
+    assert!(entry(SemaphoreState::Lowering, 2).is_raised(2));
+    assert!(!entry(SemaphoreState::Lowering, 2).is_raised(1));
 }
 
 #[test]

@@ -1,0 +1,87 @@
+//! Signals that the agent needs deliverable: SIGTRAP for trap probes, SIGSEGV and SIGBUS for reads of memory that may not
+//! be there. While a signal is *ours*, our handler is installed and no thread blocks it; what the program wants is kept
+//! here.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::header::SigAction;
+
+/// SIGTRAP.
+pub const SIGTRAP: i32 = 5;
+/// SIGBUS.
+pub const SIGBUS: i32 = 7;
+/// SIGSEGV.
+pub const SIGSEGV: i32 = 11;
+/// The signals that can be ours, in the order of the arrays of [`Signals`].
+pub const SIGNALS: [i32; 3] = [SIGTRAP, SIGBUS, SIGSEGV];
+
+/// Room for threads in [`Signals::closed`].
+pub const CLOSED_MAX: usize = 128;
+
+/// A signal as a set: bit n - 1, as the kernel has it.
+#[must_use]
+pub const fn set_of(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// `SA_SIGINFO` and its like (`include/uapi/asm-generic/signal-defs.h`, `arch/x86/include/uapi/asm/signal.h`).
+#[allow(missing_docs)] // the kernel's names
+pub mod flags {
+    pub const SIGINFO: u64 = 4;
+    pub const UNSUPPORTED: u64 = 0x400;
+    pub const RESTORER: u64 = 0x0400_0000;
+    pub const ONSTACK: u64 = 0x0800_0000;
+    pub const RESTART: u64 = 0x1000_0000;
+    pub const NODEFER: u64 = 0x4000_0000;
+    pub const RESETHAND: u64 = 0x8000_0000;
+}
+
+/// The flags of our action in place of `old`.
+///
+/// Not deferred, since the program's handler may hit probes, too. A handler of the program runs on our signal frame, so the frame
+/// must lie on the stack that it asked for, and the system calls that it wants restarted must be.
+/// Without a handler: on the alternate stack, as Go demands, and no call may end early.
+#[must_use]
+pub const fn flags_for(old: &SigAction) -> u64 {
+    const AS_THE_PROGRAM_SAYS: u64 = flags::ONSTACK | flags::RESTART;
+    let as_said = if old.handler > 1 { old.flags & AS_THE_PROGRAM_SAYS } else { AS_THE_PROGRAM_SAYS };
+    flags::SIGINFO | flags::RESTORER | flags::NODEFER | as_said
+}
+
+/// Part of the private region.
+#[repr(C)]
+pub struct Signals {
+    /// Set of the signals that are ours. Grows only, while all threads are stopped.
+    pub ours: AtomicU64,
+    /// 1: a bad address may be read directly, since our handler of SIGSEGV and SIGBUS is certain to get the fault.
+    pub readable: AtomicU32,
+    /// Padding.
+    pub pad: u32,
+    /// What to do with a signal that is not for us: the action that the program believes to be installed.
+    pub old: [SigAction; SIGNALS.len()],
+    /// For each of [`SIGNALS`], the set of signals whose actions block it, as the program believes.
+    pub blocking: [AtomicU64; SIGNALS.len()],
+    /// Threads that had signals of ours blocked when they became ours, until their state takes it over.
+    pub closed: [ClosedThread; CLOSED_MAX],
+}
+
+/// A thread that had signals of ours blocked at the attach.
+#[repr(C)]
+pub struct ClosedThread {
+    /// Its `fs` base. Written last; the thread that takes the entry over makes it 0 = unused.
+    pub fs_base: AtomicU64,
+    /// As in [`Blocked`].
+    pub blocked: Blocked,
+}
+
+/// What a thread believes about signals of ours.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The set it believes to be blocked. They are open.
+    pub now: u64,
+    /// What is left of it when the handler returns in which `now` came to be.
+    pub after: u64,
+    /// Stack pointer where `now` came to be.
+    pub sp: u64,
+}
