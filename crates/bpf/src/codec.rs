@@ -208,6 +208,7 @@ impl Insn {
                     Imm64::Func(off) => (4, off as u32, 0),
                     Imm64::Map(index) => (5, index, 0),
                     Imm64::MapValue { map, offset } => (6, map, offset),
+                    Imm64::Thread(offset) => (15, offset, 0),
                 };
                 let second = Slot { imm: high as i32, ..Slot::default() };
                 (Slot::new(LD_IMM64, dst.number(), kind, 0, low as i32), Some(second))
@@ -319,6 +320,7 @@ fn load_imm64(slot: Slot, second: Option<&Slot>) -> Result<Insn, DecodeProblem> 
                 1 => Imm64::MapFd(low),
                 4 => Imm64::Func(slot.imm),
                 5 => Imm64::Map(low),
+                15 => Imm64::Thread(low),
                 _ => return Err(DecodeProblem::Field("src", kind.into())),
             }
         }

@@ -96,6 +96,7 @@ impl fmt::Display for Imm64 {
             Imm64::Func(off) => write!(f, "func(pc{off:+}) ll"),
             Imm64::Map(index) => write!(f, "map({index}) ll"),
             Imm64::MapValue { map, offset } => write!(f, "map_value({map}, {offset}) ll"),
+            Imm64::Thread(offset) => write!(f, "thread({offset}) ll"),
         }
     }
 }

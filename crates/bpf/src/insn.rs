@@ -207,6 +207,14 @@ pub enum Cond {
     Set,
 }
 
+impl Cond {
+    /// Whether it compares signed numbers.
+    #[must_use]
+    pub const fn is_signed(self) -> bool {
+        matches!(self, Cond::Sgt | Cond::Sge | Cond::Slt | Cond::Sle)
+    }
+}
+
 /// What an atomic operation does to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AtomicOp {
@@ -278,13 +286,16 @@ pub enum Imm64 {
     Func(i32),
     /// 5: the map with this index in the program's list.
     Map(u32),
-    /// 6: an address in the value of the only entry of the map with this index.
+    /// 6: an address in a value of the array with this index.
     MapValue {
         /// The index.
         map: u32,
-        /// Offset in the value.
+        /// Offset in the map's values, which lie one behind the other, each rounded up to 8 bytes.
         offset: u32,
     },
+    /// 15, none of the kernel's: an address in the memory that each thread has for itself (its *cells*). What linking
+    /// makes of references to values of maps that have one per thread.
+    Thread(u32),
 }
 
 /// An instruction. Offsets of jumps and calls count slots, from the end of the instruction.

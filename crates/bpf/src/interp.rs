@@ -39,6 +39,14 @@ pub trait Machine {
     /// # Errors
     /// [`Stop::Helper`] if there is none with this number, and what [`Vm::call`] gives.
     fn call(&mut self, vm: &mut Vm<'_>, helper: u32, args: [u64; 5]) -> Result<u64, Stop>;
+
+    /// The address at an offset in the memory that the thread has for itself: [`Imm64::Thread`].
+    ///
+    /// # Errors
+    /// [`Stop::Unlinked`] if there is no such memory.
+    fn thread(&mut self, _offset: u32) -> Result<u64, Stop> {
+        Err(Stop::Unlinked)
+    }
 }
 
 /// Why a program was stopped. No verified program is, except by its budget.
@@ -161,6 +169,7 @@ impl<'c> Vm<'c> {
                 }
                 Insn::LoadImm64 { dst, imm: Imm64::Value(value) } => r.set(dst, value),
                 Insn::LoadImm64 { dst, imm: Imm64::Func(off) } => r.set(dst, jump(pc.wrapping_sub(1), off) as u64),
+                Insn::LoadImm64 { dst, imm: Imm64::Thread(offset) } => r.set(dst, machine.thread(offset)?),
                 Insn::LoadImm64 { .. } => return Err(Stop::Unlinked),
                 Insn::Goto { off, .. } => pc = jump(pc, off),
                 Insn::Branch { width, cond, dst, src, off } => {

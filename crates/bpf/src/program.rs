@@ -94,20 +94,20 @@ impl Program {
         })
     }
 
-    /// Replaces all references to maps and variables by what `address` says. Interpreter and native code need that;
-    /// functions stay.
+    /// Replaces all references to maps and variables by what `address` says: [`Imm64::Value`] or [`Imm64::Thread`].
+    /// Interpreter and native code need that; functions stay.
     ///
     /// # Errors
     /// The first reference that `address` does not know, with its slot; the program is then half linked.
-    pub fn link(&mut self, mut address: impl FnMut(Imm64) -> Option<u64>) -> Result<(), LinkError> {
+    pub fn link(&mut self, mut address: impl FnMut(Imm64) -> Option<Imm64>) -> Result<(), LinkError> {
         let insns: Vec<_> = self.iter().collect::<Result<_, _>>().map_err(LinkError::Decode)?;
         for (at, insn) in insns {
             let Insn::LoadImm64 { dst, imm } = insn else { continue };
-            if matches!(imm, Imm64::Value(_) | Imm64::Func(_)) {
+            if matches!(imm, Imm64::Value(_) | Imm64::Func(_) | Imm64::Thread(_)) {
                 continue;
             }
-            let value = address(imm).ok_or(LinkError::Unknown { at, imm })?;
-            let (first, second) = Insn::LoadImm64 { dst, imm: Imm64::Value(value) }.encode();
+            let imm = address(imm).ok_or(LinkError::Unknown { at, imm })?;
+            let (first, second) = Insn::LoadImm64 { dst, imm }.encode();
             self.slots[at] = first;
             self.slots[at + 1] = second.unwrap_or_default();
         }

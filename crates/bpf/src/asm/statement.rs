@@ -246,6 +246,8 @@ fn reference<'a>(c: &mut Cursor<'a>, width: Width, dst: Reg) -> Result<Option<St
         Imm64::Map(first(c)?)
     } else if c.eat_word("map_value") {
         Imm64::MapValue { map: first(c)?, offset: second(c)? }
+    } else if c.eat_word("thread") {
+        Imm64::Thread(first(c)?)
     } else {
         return Ok(None);
     };

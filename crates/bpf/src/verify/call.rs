@@ -19,11 +19,6 @@ impl Helper {
     pub(crate) fn calls_back(&self) -> bool {
         self.args.contains(&Arg::Callback)
     }
-
-    /// Whether it sets or removes entries.
-    fn changes_map(&self) -> bool {
-        matches!(self.name, "map_update_elem" | "map_delete_elem")
-    }
 }
 
 /// What the arguments of a call have shown.
@@ -46,8 +41,16 @@ impl Walk<'_> {
         let mut call = Call::default();
         for (index, arg) in helper.args.iter().enumerate() {
             let reg = Reg::new(index as u8 + 1).ok_or(Problem::NoHelper(number))?;
-            let value = self.read(reg)?;
+            let value = match self.read(reg) {
+                Err(_) if *arg == Arg::Optional => continue,
+                value => value?,
+            };
+            self.facts.context_escapes |= value.kind == Kind::Context;
+            self.facts.context_is_data |= value.kind == Kind::Context && matches!(arg, Arg::Any | Arg::Optional);
             self.argument(helper, *arg, reg, value, &mut call)?;
+        }
+        if helper.returns == Returns::MapValue {
+            self.facts.looks_up(pc, call.map);
         }
         if let Some((function, context)) = call.callback {
             let index = Value::UNKNOWN;
@@ -67,6 +70,7 @@ impl Walk<'_> {
             Returns::Number => Value::UNKNOWN,
             Returns::Nothing => Value::CLOBBERED,
             Returns::Small => Value::number(Scalar::unsigned(0, i32::MAX as u64)),
+            Returns::UpTo(most) => Value::number(Scalar::unsigned(0, most)),
             Returns::Written => Value::number(Scalar::signed(-MAX_ERRNO, call.written as i64)),
             Returns::MapValue => {
                 let kind = call.map.map_or(Kind::Number, |map| Kind::MapValue { map });
@@ -95,7 +99,7 @@ impl Walk<'_> {
     fn argument(&mut self, helper: &Helper, arg: Arg, reg: Reg, value: Value, call: &mut Call) -> Result<(), Problem> {
         let found = |walk: &Self| Problem::Argument { reg, expected: arg.expected(), found: walk.describe(&value) };
         match arg {
-            Arg::Any => Ok(()),
+            Arg::Any | Arg::Optional => Ok(()),
             Arg::Context => {
                 let is_context = value.kind == Kind::Context && value.number.as_constant() == Some(0);
                 if is_context { Ok(()) } else { Err(found(self)) }
@@ -160,7 +164,9 @@ impl Walk<'_> {
                 let shape = &self.rules.maps[map];
                 let offset = value.number.as_constant().map(|n| n as usize);
                 let text = offset.and_then(|at| shape.initial.get(at..)).unwrap_or_default();
-                if shape.readonly && !value.nullable && text.contains(&0) { Ok(()) } else { Err(Problem::NoText(reg)) }
+                // Only the first entry has a content that is known.
+                let known = shape.readonly && shape.max_entries == 1;
+                if known && !value.nullable && text.contains(&0) { Ok(()) } else { Err(Problem::NoText(reg)) }
             }
         }
     }
@@ -210,7 +216,10 @@ impl Walk<'_> {
                 Ok(())
             }
             Place::Stack(range) => self.overwrite(range),
-            Place::Other => Ok(()),
+            Place::Other => {
+                self.facts.helper_writes |= access == Access::Write && matches!(pointer.kind, Kind::MapValue { .. });
+                Ok(())
+            }
         }
     }
 }

@@ -236,11 +236,14 @@ pub enum Problem {
     #[error("the program has no map {0}: add it to the list of maps")]
     NoMap(u32),
     /// A map without a value of which the address could be taken.
-    #[error("map '{0}' is no array of one entry: look the value up")]
+    #[error("map '{0}' is no array: look the value up")]
     NoMapValue(String),
     /// Descriptors of the kernel.
     #[error("map descriptors mean nothing here: refer to maps by index")]
     Descriptor,
+    /// An address that only linking knows.
+    #[error("addresses in a thread's memory come from linking: refer to a value of a map")]
+    Linked,
     /// Kernel variables.
     #[error("kernel variables cannot be used in a target: remove the reference")]
     KernelVariable,

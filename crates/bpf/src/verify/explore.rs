@@ -1,6 +1,7 @@
 //! Walks all paths of a program, sparing those that are covered by a checkpoint.
 
 use super::error::Problem;
+use super::facts::Facts;
 use super::flow::Code;
 use super::state::{Frame, Needs, Reference, State};
 use super::trail::{Trail, Written};
@@ -53,6 +54,7 @@ pub(super) struct Walk<'a> {
     pub steps: usize,
     /// Bytes of stack that each function uses.
     pub stacks: Vec<usize>,
+    pub facts: Facts,
 }
 
 impl<'a> Walk<'a> {
@@ -73,6 +75,7 @@ impl<'a> Walk<'a> {
             ids: 0,
             steps: 0,
             stacks: vec![0; code.starts.len()],
+            facts: Facts::default(),
         }
     }
 
@@ -299,6 +302,7 @@ impl<'a> Walk<'a> {
         }
         let mut frame = Frame::new(index, function, call);
         frame.regs[1..=5].copy_from_slice(&self.path.state.frame().regs[1..=5]);
+        self.facts.context_escapes |= frame.regs[1..=5].iter().any(|v| v.kind == Kind::Context);
         self.path.state.frames.push(frame);
         let written = &mut self.path.written;
         written.slots[index] = u64::MAX;

@@ -8,6 +8,8 @@ use crate::map::MapKind;
 pub(crate) enum Arg {
     /// Any value that is initialised.
     Any,
+    /// Any value, or none: what the text of `trace_printk` does not ask for.
+    Optional,
     /// The context, unchanged.
     Context,
     /// A map of one of these kinds.
@@ -45,6 +47,8 @@ pub(crate) enum Returns {
     Number,
     /// A number of 32 bits.
     Small,
+    /// At most this.
+    UpTo(u64),
     /// A negative error, or at most the length of the memory that was written.
     Written,
     /// A value of the map, or null.
@@ -55,10 +59,13 @@ pub(crate) enum Returns {
     Nothing,
 }
 
+/// A bucket of a histogram at most: `Histogram::BUCKETS - 1` in `sidestep-wire`.
+pub(crate) const LAST_BUCKET: u64 = 975;
+
 /// A helper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Helper {
-    /// The kernel's number.
+    /// The kernel's number; from 256 on our own.
     pub number: u32,
     /// The kernel's name, without `bpf_`.
     pub name: &'static str,
@@ -69,9 +76,12 @@ pub struct Helper {
 }
 
 use Arg::{
-    Any, Callback, CallbackContext, Context, Key, Length, LengthOrZero, Map, Read, Record, RecordLength, Text, Value,
-    Write, WriteU64,
+    Any, Callback, CallbackContext, Context, Key, Length, LengthOrZero, Map, Optional, Read, Record, RecordLength,
+    Text, Value, Write, WriteU64,
 };
+
+/// Number of `hist_bucket`.
+pub(crate) const HIST_BUCKET: u32 = 256;
 
 const ENTRIES: &[MapKind] = &[
     MapKind::Hash,
@@ -103,8 +113,9 @@ const HELPERS: &[Helper] = &[
     helper(1, "map_lookup_elem", &[Map(ENTRIES), Key], Returns::MapValue),
     helper(2, "map_update_elem", &[Map(ENTRIES), Key, Value, Any], Returns::Number),
     helper(3, "map_delete_elem", &[Map(DELETABLE), Key], Returns::Number),
+    helper(4, "probe_read", &[Write, LengthOrZero, Any], Returns::Number),
     helper(5, "ktime_get_ns", &[], Returns::Number),
-    helper(6, "trace_printk", &[Read, Length], Returns::Number),
+    helper(6, "trace_printk", &[Read, Length, Optional, Optional, Optional], Returns::Number),
     helper(7, "get_prandom_u32", &[], Returns::Number),
     helper(8, "get_smp_processor_id", &[], Returns::Small),
     helper(14, "get_current_pid_tgid", &[], Returns::Number),
@@ -112,10 +123,14 @@ const HELPERS: &[Helper] = &[
     helper(16, "get_current_comm", &[Write, Length], Returns::Number),
     helper(25, "perf_event_output", &[Context, Map(PERF), Any, Read, LengthOrZero], Returns::Number),
     helper(27, "get_stackid", &[Context, Map(STACKS), Any], Returns::Number),
+    helper(45, "probe_read_str", &[Write, LengthOrZero, Any], Returns::Written),
     Helper { is_unsafe: true, ..helper(58, "override_return", &[Context, Any], Returns::Number) },
     helper(67, "get_stack", &[Context, Write, LengthOrZero, Any], Returns::Written),
     helper(112, "probe_read_user", &[Write, LengthOrZero, Any], Returns::Number),
+    // A process has no memory of the kernel: the context and the maps are in its own.
+    helper(113, "probe_read_kernel", &[Write, LengthOrZero, Any], Returns::Number),
     helper(114, "probe_read_user_str", &[Write, LengthOrZero, Any], Returns::Written),
+    helper(115, "probe_read_kernel_str", &[Write, LengthOrZero, Any], Returns::Written),
     helper(130, "ringbuf_output", &[Map(RING), Read, LengthOrZero, Any], Returns::Number),
     helper(131, "ringbuf_reserve", &[Map(RING), RecordLength, Any], Returns::Record),
     helper(132, "ringbuf_submit", &[Record, Any], Returns::Nothing),
@@ -128,6 +143,10 @@ const HELPERS: &[Helper] = &[
     helper(183, "get_func_arg", &[Context, Any, WriteU64], Returns::Number),
     helper(184, "get_func_ret", &[Context, WriteU64], Returns::Number),
     helper(185, "get_func_arg_cnt", &[Context], Returns::Number),
+    // Not the kernel's: the bucket of a value in a histogram of latencies or sizes.
+    helper(HIST_BUCKET, "hist_bucket", &[Any], Returns::UpTo(LAST_BUCKET)),
+    // Not the kernel's: as ringbuf_submit, but only so many bytes; more than were reserved are checked at run time.
+    helper(257, "ringbuf_submit_part", &[Record, Any, Any], Returns::Nothing),
 ];
 
 impl Helper {
@@ -148,7 +167,20 @@ impl Helper {
         HELPERS.iter()
     }
 
-    /// How many arguments it takes, from `r1` on.
+    /// Whether it reads memory that a pointer of the target names, and which may not be there.
+    #[must_use]
+    pub fn reads_target(&self) -> bool {
+        self.name.starts_with("probe_read")
+            || matches!(self.name, "trace_printk" | "get_stackid" | "get_stack" | "get_func_arg")
+    }
+
+    /// Whether it looks at registers of the context.
+    #[must_use]
+    pub fn reads_registers(&self) -> bool {
+        matches!(self.name, "get_stackid" | "get_stack" | "get_func_arg" | "get_func_ret")
+    }
+
+    /// How many registers it may read, from `r1` on.
     #[must_use]
     pub fn arity(&self) -> usize {
         self.args.len()
@@ -159,7 +191,7 @@ impl Arg {
     /// What the argument must be, in words.
     pub fn expected(self) -> &'static str {
         match self {
-            Any | Length | LengthOrZero => "a number",
+            Any | Optional | Length | LengthOrZero => "a number",
             Context => "the context",
             Map(_) => "a map",
             Key => "a pointer to a key of the map",

@@ -3,6 +3,7 @@
 use super::arith;
 use super::error::Problem;
 use super::explore::Walk;
+use super::facts::Memory;
 use super::scalar::Scalar;
 use super::state::{Byte, STACK};
 use super::value::{Kind, Value};
@@ -43,11 +44,21 @@ fn anything(size: Size) -> Value {
     Value::number(Scalar::UNKNOWN.truncate(size.bits()))
 }
 
+/// The offset of an access from what the pointer points to.
+fn offset(pointer: &Value, off: i16) -> Scalar {
+    arith::alu(Width::W64, AluOp::Add, &pointer.number, &Scalar::constant(i64::from(off) as u64))
+}
+
+fn is_aligned(offset: &Scalar, size: Size) -> bool {
+    offset.bits.max() & (size.bytes() as u64 - 1) == 0
+}
+
 impl Walk<'_> {
     pub fn load(&mut self, size: Size, base: Reg, off: i16) -> Result<Value, Problem> {
         let pointer = self.read(base)?;
         let place = self.locate(base, &pointer, off.into(), size.bytes() as u64, Access::Read)?;
         self.check_aligned(&pointer, off, size, false)?;
+        self.touches(&pointer, off, size);
         match place {
             Place::Stack(range) if range.is_fixed => self.load_stack(range, size),
             Place::Stack(range) => {
@@ -63,6 +74,7 @@ impl Walk<'_> {
         let mut value = self.operand(Width::W64, src)?;
         let place = self.locate(base, &pointer, off.into(), size.bytes() as u64, Access::Write)?;
         self.check_aligned(&pointer, off, size, false)?;
+        self.touches(&pointer, off, size);
         match place {
             Place::Stack(range) => {
                 if let Operand::Reg(reg) = src {
@@ -70,7 +82,18 @@ impl Walk<'_> {
                 }
                 self.store_stack(range, size, value)
             }
-            Place::Other => Ok(()),
+            Place::Other => {
+                self.facts.context_escapes |= value.kind == Kind::Context;
+                self.facts.context_is_data |= value.kind == Kind::Context;
+                Ok(())
+            }
+        }
+    }
+
+    fn touches(&mut self, pointer: &Value, off: i16, size: Size) {
+        self.facts.touches(self.path.pc, Memory::of(pointer.kind, self.rules));
+        if !is_aligned(&offset(pointer, off), size) {
+            self.facts.unaligned.insert(self.path.pc);
         }
     }
 
@@ -89,6 +112,7 @@ impl Walk<'_> {
         let size = width.size();
         let place = self.locate(base, &pointer, off.into(), size.bytes() as u64, Access::Write)?;
         self.check_aligned(&pointer, off, size, true)?;
+        self.touches(&pointer, off, size);
         if let Place::Stack(range) = place {
             self.check_written(range)?;
             self.store_stack(range, size, anything(size))?;
@@ -131,10 +155,11 @@ impl Walk<'_> {
                 if pointer.number.as_constant() != Some(0) {
                     return Err(Problem::ChangedContext);
                 }
-                if access == Access::Write {
+                bounds(self.rules.context_size.into())?;
+                let writable = &self.rules.context_writable;
+                if access == Access::Write && (from < writable.start.into() || to > writable.end.into()) {
                     return Err(Problem::ReadOnly { what });
                 }
-                bounds(self.rules.context_size.into())?;
                 Place::Other
             }
             Kind::MapValue { map } => {
@@ -166,9 +191,8 @@ impl Walk<'_> {
         if !atomic && !self.rules.strict_alignment && !matches!(pointer.kind, Kind::Stack { .. } | Kind::Context) {
             return Ok(());
         }
-        let off = Scalar::constant(i64::from(off) as u64);
-        let address = arith::alu(Width::W64, AluOp::Add, &pointer.number, &off);
-        if address.bits.max() & (size.bytes() as u64 - 1) == 0 {
+        let address = offset(pointer, off);
+        if is_aligned(&address, size) {
             return Ok(());
         }
         Err(Problem::Misaligned { what: self.describe(pointer), offset: address.s.min, size: size.bytes() })

@@ -9,13 +9,13 @@
 //! use sidestep_bpf::verify::{Rules, verify};
 //!
 //! let program = sidestep_bpf::assemble("
-//!     r0 = *(u64 *)(r1 + 168)
+//!     r0 = *(u64 *)(r1 + 176)
 //!     exit
 //! ").unwrap();
 //! let refused = verify(&program, &Rules::default()).unwrap_err();
 //! assert_eq!(
 //!     refused.to_string(),
-//!     "insn 0: r0 = *(u64 *)(r1 + 168): bytes 168 to 176 of the context are accessed, which has 168: \
+//!     "insn 0: r0 = *(u64 *)(r1 + 176): bytes 176 to 184 of the context are accessed, which has 176: \
 //!      check the offset first",
 //! );
 //! ```
@@ -24,6 +24,7 @@ mod arith;
 mod call;
 mod error;
 mod explore;
+mod facts;
 mod flow;
 mod helpers;
 mod memory;
@@ -35,10 +36,14 @@ mod trail;
 mod value;
 
 pub use error::{Problem, VerifyError};
+pub use facts::{Facts, Lookup, Memory};
 pub use helpers::Helper;
+pub(crate) use helpers::{HIST_BUCKET, LAST_BUCKET};
 
 use crate::insn::Insn;
 use crate::map::Map;
+use crate::pass::body::Body;
+use crate::pass::known;
 use crate::program::Program;
 
 /// Slots of a program at most, as in the kernel for privileged users (`BPF_COMPLEXITY_LIMIT_INSNS`).
@@ -52,8 +57,10 @@ type Located = (usize, Problem);
 pub struct Rules<'a> {
     /// The maps that instructions refer to by index.
     pub maps: &'a [Map],
-    /// Bytes of the context that `r1` points to at the entry, read-only.
+    /// Bytes of the context that `r1` points to at the entry.
     pub context_size: u32,
+    /// Which of them may be written: none, or the cookie of a session (bytes 168 to 176).
+    pub context_writable: std::ops::Range<u32>,
     /// Accesses to maps and records must be aligned, too: for machines that cannot do others.
     pub strict_alignment: bool,
     /// Allow helpers that change what the target does.
@@ -63,9 +70,16 @@ pub struct Rules<'a> {
 }
 
 impl Default for Rules<'_> {
-    /// No maps; the context is `struct pt_regs` of x86-64: 21 registers.
+    /// No maps; the context is `struct pt_regs` of x86-64, 21 registers, and the cookie of a session, all read-only.
     fn default() -> Self {
-        Rules { maps: &[], context_size: 21 * 8, strict_alignment: false, allow_unsafe: false, max_steps: 1_000_000 }
+        Rules {
+            maps: &[],
+            context_size: 22 * 8,
+            context_writable: 0..0,
+            strict_alignment: false,
+            allow_unsafe: false,
+            max_steps: 1_000_000,
+        }
     }
 }
 
@@ -76,6 +90,10 @@ pub struct Verified {
     pub program: Program,
     /// Instructions looked at, on all paths together.
     pub steps: usize,
+    /// What is true on all paths.
+    pub facts: Facts,
+    /// The slot of the verified program that each slot comes from: linking moves instructions.
+    pub origin: Vec<usize>,
 }
 
 /// Proves that a program is safe.
@@ -92,10 +110,28 @@ fn check(program: &Program, rules: &Rules) -> Result<Verified, Located> {
     let mut walk = explore::Walk::new(&code, rules);
     walk.run()?;
     code.check_stacks(&walk.stacks)?;
-    let (steps, stacks) = (walk.steps, walk.stacks);
+    let (steps, stacks, mut facts) = (walk.steps, walk.stacks, walk.facts);
     let mut program = program.clone();
     program.functions = code.starts.iter().zip(stacks).map(|(&start, stack)| function(start, stack)).collect();
-    Ok(Verified { program, steps })
+    facts.settle(&program);
+    let origin: Vec<usize> = (0..program.slots.len()).collect();
+    find_keys(&program, &mut facts, rules);
+    Ok(Verified { program, steps, facts, origin })
+}
+
+/// Notes the keys of lookups that are always the same.
+fn find_keys(program: &Program, facts: &mut Facts, rules: &Rules) {
+    if facts.lookups.is_empty() {
+        return;
+    }
+    let slots: Vec<usize> = program.iter().filter_map(Result::ok).map(|(at, _)| at).collect();
+    let Some(body) = Body::new(program, facts, &[]) else { return };
+    for (at, state) in slots.into_iter().zip(known::before(&body)) {
+        if let (Some(lookup), Some(state)) = (facts.lookups.get_mut(&at), state) {
+            let len = lookup.map.and_then(|map| rules.maps.get(map)).map(|map| map.key_size);
+            lookup.key = len.and_then(|len| known::key(&state, len));
+        }
+    }
 }
 
 /// Stacks are used in slots of 8 bytes.

@@ -56,22 +56,25 @@ impl Walk<'_> {
             Imm64::MapValue { map, offset } => {
                 let map = self.map_index(map)?;
                 let shape = &self.rules.maps[map];
-                if shape.kind != crate::map::MapKind::Array || shape.max_entries != 1 {
+                if !shape.kind.is_array() {
                     return Err(Problem::NoMapValue(shape.name.clone()));
                 }
-                if offset >= shape.value_size {
-                    let (from, size) = (offset.into(), shape.value_size.into());
-                    let what = self.describe(&Value::pointer(Kind::MapValue { map }));
+                let start = Value::pointer(Kind::MapValue { map });
+                let inside = u64::from(offset) % shape.stride();
+                if inside >= shape.value_size.into() || u64::from(offset) / shape.stride() >= shape.max_entries.into() {
+                    let (from, what) = (offset.into(), self.describe(&start));
+                    let size =
+                        shape.stride() * u64::from(shape.max_entries.saturating_sub(1)) + u64::from(shape.value_size);
                     return Err(Problem::OutOfBounds { what, from, to: from + 1, size });
                 }
-                let start = Value::pointer(Kind::MapValue { map });
-                Ok(Value { number: Scalar::constant(offset.into()), ..start })
+                Ok(Value { number: Scalar::constant(inside), ..start })
             }
             Imm64::Func(_) => {
                 Ok(Value::pointer(Kind::Function { start: function_target(pc, insn).unwrap_or_default() }))
             }
             Imm64::MapFd(_) | Imm64::MapFdValue { .. } => Err(Problem::Descriptor),
             Imm64::BtfId { .. } => Err(Problem::KernelVariable),
+            Imm64::Thread(_) => Err(Problem::Linked),
         }
     }
 
