@@ -2,9 +2,12 @@
 
 use sidestep_isa::x86::emit::Reg as Machine;
 
-use super::Shape;
 use super::emit::Mem;
+use super::fold::{Place, Step};
+use super::intrinsic;
+use super::{CompileError, Env, Shape};
 use crate::insn::{AluOp, AtomicOp, Imm64, Insn, Operand, Reg};
+use crate::pass::live;
 
 /// Saved by the callee in the System V ABI.
 pub const CALLEE_SAVED: [Machine; 6] =
@@ -35,8 +38,16 @@ pub struct Usage {
     pub helpers: bool,
     /// It calls anything.
     pub calls: bool,
+    /// It needs the table, but for calls.
+    pub table: bool,
+    /// It needs the address of the thread's memory.
+    pub cells: bool,
+    /// Machine registers that are as at the site, and must stay so.
+    pub reserved: u16,
     /// How many registers in between its instructions need.
     scratch: usize,
+    /// It compares and exchanges, which takes `rax` for `r0`.
+    pub exchanges: bool,
     /// `r10` is more than the base of a memory operand.
     frame_escapes: bool,
     /// Lowest offset from `r10` in memory operands.
@@ -44,12 +55,26 @@ pub struct Usage {
 }
 
 impl Usage {
-    pub fn of(insns: &[(usize, Insn)], shape: Shape) -> Usage {
+    pub fn of(steps: &[Step], shape: Shape, env: &Env) -> Usage {
         let mut usage = Usage::default();
-        for (_, insn) in insns {
-            usage.add(insn, shape);
+        for step in steps.iter().filter(|step| !step.dead) {
+            usage.add(step, shape, env);
+        }
+        if let (Some(cells), true) = (shape.site().and_then(|s| s.cells), usage.cells) {
+            usage.reserved |= cells.bit();
         }
         usage
+    }
+
+    /// Checks that nothing is left that only a function can have.
+    pub fn check_inline(&self, steps: &[Step]) -> Result<(), CompileError> {
+        let at = steps.first().map_or(0, |s| s.at);
+        let context = steps.first().map_or(0, |s| s.live & !live::writes(&s.insn) | s.reads_alone());
+        let rax = self.exchanges && self.reserved & Machine::Rax.bit() != 0;
+        if self.calls || rax || context & live::bit(Reg::R1) != 0 {
+            return Err(CompileError::Inline { at });
+        }
+        Ok(())
     }
 
     /// Whether a register of the program occurs.
@@ -78,11 +103,27 @@ impl Usage {
         }
     }
 
-    fn add(&mut self, insn: &Insn, shape: Shape) {
-        match *insn {
+    /// Registers that the instruction reads in the place of its own.
+    fn folded(&mut self, step: &Step) {
+        for machine in [step.left, step.right].into_iter().flatten() {
+            self.reserved |= machine.bit();
+        }
+        match step.place {
+            Some(Place::Register(machine, _)) => self.reserved |= machine.bit(),
+            Some(Place::Cells(_)) => self.cells = true,
+            Some(Place::Ip(_) | Place::Sp) | None => {}
+        }
+    }
+
+    fn add(&mut self, step: &Step, shape: Shape, env: &Env) {
+        self.folded(step);
+        let (memory_is_folded, source_is_folded) = (step.place.is_some(), step.right.is_some());
+        match step.insn {
             Insn::Alu { op, dst, src, .. } => {
                 self.reg(dst);
-                self.value(src);
+                if !source_is_folded && !memory_is_folded {
+                    self.value(src);
+                }
                 let scratch = match (op, src) {
                     (AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, Operand::Reg(_)) => 1,
                     (AluOp::Div | AluOp::Sdiv | AluOp::Mod | AluOp::Smod, _) => 2,
@@ -95,6 +136,10 @@ impl Usage {
                 self.reg(dst);
                 // Who is given the function calls it with the table that this function has.
                 self.calls |= matches!(imm, Imm64::Func(_));
+                if let Imm64::Thread(_) = imm {
+                    self.cells = true;
+                    self.table |= shape == Shape::Function;
+                }
             }
             Insn::MovSx { dst, src, .. } => {
                 self.reg(dst);
@@ -102,43 +147,58 @@ impl Usage {
             }
             Insn::Load { dst, base, off, .. } => {
                 self.reg(dst);
-                self.memory(base, off);
+                if !memory_is_folded {
+                    self.memory(base, off);
+                }
             }
             Insn::Store { base, off, src, .. } => {
-                self.memory(base, off);
-                self.value(src);
+                if !memory_is_folded {
+                    self.memory(base, off);
+                }
+                if !source_is_folded {
+                    self.value(src);
+                }
             }
             Insn::Atomic { op, base, off, src, .. } => {
-                self.memory(base, off);
-                self.reg(src);
+                if !memory_is_folded {
+                    self.memory(base, off);
+                }
+                if !source_is_folded && step.imm.is_none() {
+                    self.reg(src);
+                }
                 match op {
-                    AtomicOp::Cmpxchg => self.reg(Reg::R0),
+                    AtomicOp::Cmpxchg => {
+                        self.reg(Reg::R0);
+                        self.exchanges = true;
+                    }
                     _ if super::atomic::is_loop(op) => self.scratch = 2,
                     _ => {}
                 }
             }
             Insn::Goto { .. } => {}
             Insn::Branch { dst, src, .. } => {
-                self.value(Operand::Reg(dst));
-                self.value(src);
+                if step.left.is_none() {
+                    self.value(Operand::Reg(dst));
+                }
+                if !source_is_folded {
+                    self.value(src);
+                }
+            }
+            Insn::CallHelper(number) if intrinsic::find(env, number).is_some() => {
+                self.reg(Reg::R0);
+                if number == crate::verify::HIST_BUCKET && !source_is_folded {
+                    self.reg(Reg::R1);
+                }
+                self.table |= env.clock.is_some_and(|c| c.stamp.is_some()) && shape == Shape::Function;
+                self.scratch = 2;
             }
             Insn::CallHelper(_) | Insn::CallLocal(_) => {
                 self.calls = true;
-                self.helpers |= matches!(insn, Insn::CallHelper(_));
+                self.helpers |= matches!(step.insn, Insn::CallHelper(_));
                 self.reg(Reg::R0);
             }
             Insn::Exit if shape.result() => self.reg(Reg::R0),
             Insn::Exit => {}
-        }
-    }
-}
-
-/// Removes `r0 = …` right before each exit, for whoever does not look at `r0`. Jumps to it go to the exit then.
-pub fn drop_result(insns: &mut [(usize, Insn)]) {
-    for i in 1..insns.len() {
-        if let (Insn::Alu { op: AluOp::Mov, dst: Reg::R0, .. }, Insn::Exit) = (insns[i - 1].1, insns[i].1) {
-            // A jump to what follows is no code.
-            insns[i - 1].1 = Insn::Goto { off: 0, long: false };
         }
     }
 }
@@ -148,30 +208,41 @@ pub struct Registers {
     map: [Machine; Reg::COUNT],
     /// For what is in between; only as many as [`Usage`] asked for.
     pub scratch: [Machine; 2],
-    /// Registers that stand for one of the program, one bit each.
+    /// Registers that stand for one of the program or must stay as they are, one bit each.
     pub taken: u16,
+    /// Those that must stay as they are.
+    pub reserved: u16,
 }
 
 impl Registers {
-    fn new(usage: &Usage, shape: Shape) -> Registers {
+    /// `None` if there are not enough, for what must stay as it is at a site.
+    fn new(usage: &Usage, shape: Shape) -> Option<Registers> {
         // What does not occur is never asked for.
-        let mut registers =
-            Registers { map: [Machine::Rsp; Reg::COUNT], scratch: [Machine::R11, Machine::R10], taken: 0 };
-        registers.give(usage, Reg::R0, Machine::Rax);
-        if usage.calls || shape == Shape::Function {
+        let mut registers = Registers {
+            map: [Machine::Rsp; Reg::COUNT],
+            scratch: [Machine::R11, Machine::R10],
+            taken: 0,
+            reserved: usage.reserved,
+        };
+        if shape == Shape::Function || usage.exchanges {
+            registers.give(usage, Reg::R0, Machine::Rax);
+        }
+        if shape == Shape::Function {
             for (reg, machine) in Reg::all().skip(1).zip(ARGUMENTS) {
                 registers.give(usage, reg, machine);
             }
         }
-        let prefer = if let Shape::Inline { prefer, .. } = shape { prefer } else { 0 };
+        let prefer = shape.site().map_or(0, |site| site.dead);
         let mut order: Vec<Machine> = CALLER_SAVED.into_iter().chain(CALLEE_SAVED).collect();
         // Stable: among equals, those that need no save come first.
         order.sort_by_key(|reg| prefer & reg.bit() == 0);
-        let mut busy = registers.taken;
+        let mut busy = registers.taken | usage.reserved;
+        if usage.table {
+            busy |= Machine::R9.bit();
+        }
         for scratch in 0..usage.scratch {
             let free = |reg: &&Machine| (busy | IMPLICIT) & reg.bit() == 0;
-            // There are 15, and the program has 10.
-            let Some(&reg) = order.iter().find(free) else { continue };
+            let reg = *order.iter().find(free)?;
             registers.scratch[scratch] = reg;
             busy |= reg.bit();
         }
@@ -181,11 +252,12 @@ impl Registers {
             }
             let survives = |machine: &Machine| !usage.calls || CALLEE_SAVED.contains(machine);
             let free = |machine: &&Machine| busy & machine.bit() == 0 && survives(machine);
-            let Some(&machine) = order.iter().find(free) else { continue };
+            let machine = *order.iter().find(free)?;
             registers.give(usage, reg, machine);
             busy |= machine.bit();
         }
-        registers
+        registers.taken |= usage.reserved;
+        Some(registers)
     }
 
     fn give(&mut self, usage: &Usage, reg: Reg, machine: Machine) {
@@ -217,22 +289,23 @@ pub struct Frame {
 }
 
 impl Frame {
-    pub fn new(usage: &Usage, stack: u16, shape: Shape) -> Frame {
-        let registers = Registers::new(usage, shape);
+    /// `None` if there are not enough registers.
+    pub fn new(usage: &Usage, stack: u16, shape: Shape) -> Option<Frame> {
+        let registers = Registers::new(usage, shape)?;
         let mut saved: Vec<Machine> = CALLEE_SAVED.to_vec();
         let scratch = &registers.scratch[..usage.scratch];
         saved.retain(|reg| shape == Shape::Function && (registers.taken & reg.bit() != 0 || scratch.contains(reg)));
         let used = if usage.frame_escapes { i32::from(stack).max(-usage.lowest) } else { -usage.lowest };
         let program = (used + 7) & !7;
         if !usage.calls && program <= RED_ZONE {
-            return Frame { registers, saved, reserved: 0, pointer: 0, table: None, below: program };
+            return Some(Frame { registers, saved, reserved: 0, pointer: 0, table: None, below: program });
         }
         let table = usage.calls.then_some(Mem { base: Machine::Rsp, disp: 0 });
         let pointer = program + if table.is_some() { 8 } else { 0 };
         // The return address and the pushes, or nothing in a detour.
         let above = if shape == Shape::Function { 8 + 8 * saved.len() as i32 } else { 0 };
         let reserved = ((pointer + above + 15) & !15) - above;
-        Frame { registers, saved, reserved, pointer, table, below: 0 }
+        Some(Frame { registers, saved, reserved, pointer, table, below: 0 })
     }
 
     /// Bytes below the `rsp` that the function is entered with.

@@ -3,6 +3,7 @@
 use sidestep_isa::x86::emit::Reg as Machine;
 
 use super::emit::{JNE, Mem};
+use super::fold::Step;
 use super::lower::Lower;
 use crate::insn::{AluOp, AtomicOp, Reg, Width};
 
@@ -11,10 +12,25 @@ pub fn is_loop(op: AtomicOp) -> bool {
     matches!(op, AtomicOp::Or { fetch: true } | AtomicOp::And { fetch: true } | AtomicOp::Xor { fetch: true })
 }
 
+/// The operation, if it gives nothing back.
+fn arithmetic(op: AtomicOp) -> Option<AluOp> {
+    match op {
+        AtomicOp::Add { fetch: false } => Some(AluOp::Add),
+        AtomicOp::Or { fetch: false } => Some(AluOp::Or),
+        AtomicOp::And { fetch: false } => Some(AluOp::And),
+        AtomicOp::Xor { fetch: false } => Some(AluOp::Xor),
+        _ => None,
+    }
+}
+
 impl Lower<'_> {
-    /// `src` is not `r10`.
-    pub fn atomic(&mut self, width: Width, op: AtomicOp, base: Reg, off: i16, src: Reg) {
-        let (mem, src) = (self.memory(base, off), self.of(src));
+    /// `src` is not `r10`. Without `lock` where no other thread touches the memory: one instruction is whole for signals.
+    pub fn atomic(&mut self, step: &Step, width: Width, op: AtomicOp, mem: Mem, src: Reg) {
+        let lock = !step.local;
+        if let (Some(imm), Some(op)) = (step.imm, arithmetic(op)) {
+            return self.emit.memory_imm(lock, width, op, mem, imm);
+        }
+        let src = step.right.unwrap_or_else(|| self.of(src));
         let opcode: &[u8] = match op {
             AtomicOp::Add { fetch: false } => &[0x01],
             AtomicOp::Or { fetch: false } => &[0x09],
@@ -31,19 +47,19 @@ impl Lower<'_> {
             }
             AtomicOp::Cmpxchg => {
                 self.changes(Machine::Rax);
-                self.emit.lock(width, &[0x0f, 0xb1], mem, src);
+                self.emit.atomic(lock, width, &[0x0f, 0xb1], mem, src);
                 // If they were equal, the upper half is still there.
                 return self.truncate(width, Machine::Rax);
             }
-            AtomicOp::Or { .. } => return self.fetch(width, AluOp::Or, mem, src),
-            AtomicOp::And { .. } => return self.fetch(width, AluOp::And, mem, src),
-            AtomicOp::Xor { .. } => return self.fetch(width, AluOp::Xor, mem, src),
+            AtomicOp::Or { .. } => return self.fetch(lock, width, AluOp::Or, mem, src),
+            AtomicOp::And { .. } => return self.fetch(lock, width, AluOp::And, mem, src),
+            AtomicOp::Xor { .. } => return self.fetch(lock, width, AluOp::Xor, mem, src),
         };
-        self.emit.lock(width, opcode, mem, src);
+        self.emit.atomic(lock, width, opcode, mem, src);
     }
 
     /// A loop around `cmpxchg`, which wants the old value in `rax`.
-    fn fetch(&mut self, width: Width, op: AluOp, mut mem: Mem, src: Machine) {
+    fn fetch(&mut self, lock: bool, width: Width, op: AluOp, mut mem: Mem, src: Machine) {
         let (ax, new, kept) = (Machine::Rax, self.scratch(0), self.scratch(1));
         let keep = self.taken(ax);
         let mut operand = src;
@@ -63,7 +79,7 @@ impl Lower<'_> {
         let again = self.emit.bytes.len();
         self.emit.mov(width, new, ax);
         self.emit.alu(width, op, new, operand);
-        self.emit.lock(width, &[0x0f, 0xb1], mem, new);
+        self.emit.atomic(lock, width, &[0x0f, 0xb1], mem, new);
         let back = again as isize - (self.emit.bytes.len() as isize + 2);
         self.emit.raw(&[0x70 | JNE, back as i8 as u8]);
         if src != ax {

@@ -3,12 +3,13 @@
 use sidestep_isa::x86::emit::Reg as Machine;
 
 use super::emit::JNE;
+use super::fold::Step;
 use super::lower::Lower;
 use crate::insn::{AluOp, Operand, Width};
 
 impl Lower<'_> {
     /// `dst op= src` for shifts. Count modulo width: as the CPU does it.
-    pub fn shift(&mut self, width: Width, op: AluOp, dst: Machine, src: Operand) {
+    pub fn shift(&mut self, step: &Step, width: Width, op: AluOp, dst: Machine, src: Operand) {
         self.changes(dst);
         let src = match src {
             Operand::Imm(imm) => {
@@ -17,7 +18,7 @@ impl Lower<'_> {
                     by => self.emit.shift_imm(width, op, dst, by as u8),
                 };
             }
-            Operand::Reg(src) => self.of(src),
+            Operand::Reg(src) => step.right.unwrap_or_else(|| self.of(src)),
         };
         let (count, scratch) = (Machine::Rcx, self.scratch(0));
         if src == count {
@@ -43,12 +44,12 @@ impl Lower<'_> {
     }
 
     /// `dst op= src` for divisions and remainders.
-    pub fn divide(&mut self, width: Width, op: AluOp, dst: Machine, src: Operand) {
+    pub fn divide(&mut self, step: &Step, width: Width, op: AluOp, dst: Machine, src: Operand) {
         self.changes(dst);
         match src {
             Operand::Imm(imm) => self.divide_by_imm(width, op, dst, imm),
             Operand::Reg(src) => {
-                let src = self.of(src);
+                let src = step.right.unwrap_or_else(|| self.of(src));
                 let quotient = matches!(op, AluOp::Div | AluOp::Sdiv);
                 self.emit.test(width, src, src);
                 let not_zero = self.emit.skip_if(JNE);

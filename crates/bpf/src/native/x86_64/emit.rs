@@ -120,6 +120,19 @@ impl Emit {
         self.memory(true, &[0x8d], dst as u8, mem, false);
     }
 
+    /// `lea dst, [base + index + disp]`; the index is not `rsp`.
+    pub fn lea_sum(&mut self, dst: Reg, base: Reg, index: Reg, disp: i32) {
+        let high = |reg: Reg| reg as u8 >> 3;
+        let short = i8::try_from(disp).ok();
+        let mode = if short.is_some() { 0x44 } else { 0x84 };
+        self.raw(&[0x48 | high(dst) << 2 | high(index) << 1 | high(base), 0x8d, mode | (dst as u8 & 7) << 3]);
+        self.bytes.push((index as u8 & 7) << 3 | base as u8 & 7);
+        match short {
+            Some(disp) => self.bytes.push(disp as u8),
+            None => self.imm32(disp),
+        }
+    }
+
     /// Zero- or sign-extending load.
     pub fn load(&mut self, size: Size, signed: bool, dst: Reg, mem: Mem) {
         let opcode: &[u8] = match (size, signed) {
@@ -254,9 +267,21 @@ impl Emit {
         self.raw(&[0x0f, 0xc8 | reg as u8 & 7]);
     }
 
-    /// `lock op [mem], reg`
-    pub fn lock(&mut self, width: Width, opcode: &[u8], mem: Mem, reg: Reg) {
-        self.bytes.push(0xf0);
+    /// `op [mem], imm`, with `lock` before it if asked for.
+    pub fn memory_imm(&mut self, lock: bool, width: Width, op: AluOp, mem: Mem, imm: i32) {
+        if lock {
+            self.bytes.push(0xf0);
+        }
+        let opcode = if i8::try_from(imm).is_ok() { 0x83 } else { 0x81 };
+        self.memory(wide(width), &[opcode], group1(op), mem, false);
+        self.imm8_or_32(imm);
+    }
+
+    /// `op [mem], reg`, with `lock` before it if asked for.
+    pub fn atomic(&mut self, lock: bool, width: Width, opcode: &[u8], mem: Mem, reg: Reg) {
+        if lock {
+            self.bytes.push(0xf0);
+        }
         self.memory(wide(width), opcode, reg as u8, mem, false);
     }
 

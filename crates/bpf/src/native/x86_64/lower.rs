@@ -4,6 +4,8 @@ use sidestep_isa::x86::emit::Reg as Machine;
 
 use super::allocate::{CALLEE_SAVED, CALLER_SAVED};
 use super::emit::{self, Emit, Mem};
+use super::fold::{Place, Step};
+use super::intrinsic;
 use super::{CompileError, Function, MAX_HELPERS, Shape, Source};
 use crate::insn::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, Swap, Width};
 
@@ -45,6 +47,8 @@ pub struct Lowered {
     pub clobbers: u16,
     pub flags: bool,
     pub map: Vec<(usize, usize)>,
+    /// Distances of jumps out of a filter.
+    pub go: Vec<usize>,
     fixups: Vec<Fixup>,
     places: Places,
 }
@@ -85,22 +89,30 @@ impl Lowered {
 /// Compiles with these jumps short.
 pub fn lower(source: &Source, branches: &Branches) -> Result<Lowered, CompileError> {
     let mut emit = Emit::default();
-    let (mut clobbers, mut flags, mut map, mut fixups) = (0, false, Vec::new(), Vec::new());
+    let (mut clobbers, mut flags, mut map, mut fixups, mut go) = (0, false, Vec::new(), Vec::new(), Vec::new());
     let mut places = Places { slots: vec![0; source.starts.len()], entries: Vec::new(), ends: Vec::new() };
     for (index, function) in source.functions.iter().enumerate() {
-        let mut lower = Lower { emit, source, function, index, branches, changed: 0, flags: false, fixups };
+        let mut lower = Lower { emit, source, function, index, branches, changed: 0, flags: false, fixups, go };
         places.entries.push(lower.emit.bytes.len());
         lower.prologue();
-        for (i, (at, insn)) in function.insns.iter().enumerate() {
-            places.slots[*at] = lower.emit.bytes.len();
-            map.push((lower.emit.bytes.len(), *at));
-            lower.insn(*at, insn, i + 1 == function.insns.len())?;
+        let last = function.steps.iter().rposition(|step| !step.dead).unwrap_or(0);
+        let mut skip = false;
+        for (i, step) in function.steps.iter().enumerate() {
+            places.slots[step.at] = lower.emit.bytes.len();
+            map.push((lower.emit.bytes.len(), step.at));
+            if step.dead || std::mem::take(&mut skip) {
+                continue;
+            }
+            skip = lower.branch_over(step, &function.steps[i + 1..])?;
+            if !skip {
+                lower.insn(step, i >= last)?;
+            }
         }
         places.ends.push(lower.emit.bytes.len());
         lower.epilogue();
         clobbers |= lower.changed;
         flags |= lower.flags;
-        (emit, fixups) = (lower.emit, lower.fixups);
+        (emit, fixups, go) = (lower.emit, lower.fixups, lower.go);
     }
     let mut bytes = emit.bytes;
     for fixup in &fixups {
@@ -108,19 +120,20 @@ pub fn lower(source: &Source, branches: &Branches) -> Result<Lowered, CompileErr
         let distance = places.of(fixup.target) as i64 - (fixup.at + len) as i64;
         bytes[fixup.at..fixup.at + len].copy_from_slice(&distance.to_le_bytes()[..len]);
     }
-    Ok(Lowered { bytes, clobbers, flags, map, fixups, places })
+    Ok(Lowered { bytes, clobbers, flags, map, go, fixups, places })
 }
 
 /// A function that is being compiled.
 pub struct Lower<'a> {
     pub emit: Emit,
-    source: &'a Source,
-    function: &'a Function,
+    pub source: &'a Source<'a>,
+    pub function: &'a Function,
     index: usize,
     branches: &'a Branches,
     changed: u16,
-    flags: bool,
+    pub flags: bool,
     fixups: Vec<Fixup>,
+    go: Vec<usize>,
 }
 
 impl Lower<'_> {
@@ -143,6 +156,26 @@ impl Lower<'_> {
         if !self.function.frame.saved.contains(&machine) {
             self.changed |= machine.bit();
         }
+    }
+
+    /// Whether a machine register must stay as it is.
+    pub fn is_reserved(&self, machine: Machine) -> bool {
+        self.function.frame.registers.reserved & machine.bit() != 0
+    }
+
+    /// Whether a machine register stands for this one, which may not occur.
+    pub fn stands_for(&self, machine: Machine, reg: Reg) -> bool {
+        self.function.usage.uses(reg) && self.of(reg) == machine
+    }
+
+    /// Whether times that are taken go to the thread's state.
+    pub fn stamps(&self) -> bool {
+        self.source.shape == Shape::Function
+    }
+
+    /// Where the table is, if it is not in `r9`.
+    pub fn table_slot(&self) -> Option<Mem> {
+        self.function.frame.table
     }
 
     pub fn memory(&self, base: Reg, off: i16) -> Mem {
@@ -219,7 +252,45 @@ impl Lower<'_> {
         Machine::R9
     }
 
-    fn insn(&mut self, at: usize, insn: &Insn, last: bool) -> Result<(), CompileError> {
+    /// A branch over a jump: the opposite branch. Says whether it was one, with which the jump is done, too.
+    fn branch_over(&mut self, step: &Step, next: &[Step]) -> Result<bool, CompileError> {
+        let (Insn::Branch { width, cond, dst, src, .. }, [jump, after, ..]) = (step.insn, next) else {
+            return Ok(false);
+        };
+        let Insn::Goto { off, .. } = jump.insn else { return Ok(false) };
+        let over = self.source.jump(self.function, step.at, &step.insn)? == after.at;
+        if !over || !jump.alone || jump.dead || step.go || off == 0 {
+            return Ok(false);
+        }
+        self.compare(step, width, cond, dst, src);
+        // The lowest bit of a condition is its opposite.
+        self.branch(jump, Some(emit::condition(cond) ^ 1))?;
+        Ok(true)
+    }
+
+    /// The jump of an instruction, in the code or out of it.
+    fn branch(&mut self, step: &Step, condition: Option<u8>) -> Result<(), CompileError> {
+        if step.go {
+            self.leave(condition);
+            return Ok(());
+        }
+        let target = Target::Slot(self.source.jump(self.function, step.at, &step.insn)?);
+        self.jump(step.at, condition, target);
+        Ok(())
+    }
+
+    /// A jump out of a filter.
+    fn leave(&mut self, condition: Option<u8>) {
+        match condition {
+            None => self.emit.raw(&[0xe9]),
+            Some(cond) => self.emit.raw(&[0x0f, 0x80 | cond]),
+        }
+        self.go.push(self.emit.bytes.len());
+        self.emit.raw(&[0; 4]);
+    }
+
+    fn insn(&mut self, step: &Step, last: bool) -> Result<(), CompileError> {
+        let (at, insn) = (step.at, &step.insn);
         match *insn {
             Insn::Alu { dst: Reg::R10, .. }
             | Insn::Neg { dst: Reg::R10, .. }
@@ -228,7 +299,7 @@ impl Lower<'_> {
             | Insn::Load { dst: Reg::R10, .. }
             | Insn::LoadImm64 { dst: Reg::R10, .. }
             | Insn::Atomic { src: Reg::R10, .. } => return Err(CompileError::FramePointer { at }),
-            Insn::Alu { width, op, dst, src } => self.alu(at, width, op, dst, src)?,
+            Insn::Alu { width, op, dst, src } => self.alu(step, width, op, dst, src)?,
             Insn::Neg { width, dst } => {
                 let dst = self.writes(dst);
                 self.flags = true;
@@ -251,23 +322,29 @@ impl Lower<'_> {
                 }
             }
             Insn::Load { size, signed, dst, base, off } => {
-                let mem = self.memory(base, off);
                 let dst = self.writes(dst);
-                self.emit.load(size, signed, dst, mem);
+                match step.place {
+                    None | Some(Place::Cells(_)) => {
+                        let mem = self.operand(step, base, off)?;
+                        self.emit.load(size, signed, dst, mem);
+                    }
+                    Some(place) => self.load_word(place, size, signed, dst),
+                }
             }
             Insn::Store { size, base, off, src } => {
-                let mem = self.memory(base, off);
+                let mem = self.operand(step, base, off)?;
                 match src {
                     Operand::Imm(imm) => self.emit.store_imm(size, mem, imm),
                     Operand::Reg(reg) => {
-                        let src = self.read(reg);
+                        let src = self.right(step, reg);
                         self.emit.store(size, mem, src);
                     }
                 }
             }
             Insn::Atomic { width, op, base, off, src } => {
                 self.flags = true;
-                self.atomic(width, op, base, off, src);
+                let mem = self.operand(step, base, off)?;
+                self.atomic(step, width, op, mem, src);
             }
             Insn::LoadImm64 { dst, imm: Imm64::Value(value) } => {
                 let dst = self.writes(dst);
@@ -281,19 +358,20 @@ impl Lower<'_> {
                 self.emit.raw(&[0x48 | dst >> 3 << 2, 0x8d, 0x05 | (dst & 7) << 3]);
                 self.fixup(None, false, Target::Entry(callee));
             }
+            Insn::LoadImm64 { dst, imm: Imm64::Thread(offset) } => self.thread(at, dst, offset)?,
             Insn::LoadImm64 { imm, .. } => return Err(CompileError::Unlinked { at, imm }),
-            // Also what is left of an instruction that was dropped.
+            // A jump to what follows is no code.
             Insn::Goto { off: 0, .. } => {}
-            Insn::Goto { .. } => {
-                let target = Target::Slot(self.source.jump(self.function, at, insn)?);
-                self.jump(at, None, target);
-            }
+            Insn::Goto { .. } => self.branch(step, None)?,
             Insn::Branch { width, cond, dst, src, .. } => {
-                let target = Target::Slot(self.source.jump(self.function, at, insn)?);
-                self.compare(width, cond, dst, src);
-                self.jump(at, Some(emit::condition(cond)), target);
+                self.compare(step, width, cond, dst, src);
+                self.branch(step, Some(emit::condition(cond)))?;
             }
             Insn::CallHelper(number) => {
+                if let Some(intrinsic) = intrinsic::find(self.source.env, number) {
+                    self.intrinsic(step, intrinsic);
+                    return Ok(());
+                }
                 if number >= MAX_HELPERS {
                     return Err(CompileError::Helper { at, number });
                 }
@@ -306,6 +384,7 @@ impl Lower<'_> {
                 self.emit.raw(&[0xe8]);
                 self.fixup(None, false, Target::Entry(callee));
             }
+            Insn::Exit if step.go => self.leave(None),
             Insn::Exit if last => {}
             Insn::Exit => self.jump(at, None, Target::End(self.index)),
         }
@@ -320,16 +399,24 @@ impl Lower<'_> {
     }
 
     /// The machine register of one that is written now.
-    fn writes(&mut self, reg: Reg) -> Machine {
+    pub fn writes(&mut self, reg: Reg) -> Machine {
         let machine = self.of(reg);
         self.changes(machine);
         machine
     }
 
-    fn alu(&mut self, at: usize, width: Width, op: AluOp, dst: Reg, src: Operand) -> Result<(), CompileError> {
+    /// The second operand, to read from.
+    fn right(&mut self, step: &Step, reg: Reg) -> Machine {
+        match step.right {
+            Some(machine) => machine,
+            None => self.read(reg),
+        }
+    }
+
+    fn alu(&mut self, step: &Step, width: Width, op: AluOp, dst: Reg, src: Operand) -> Result<(), CompileError> {
         let pointer = src == Operand::Reg(Reg::R10);
         if pointer && !matches!(op, AluOp::Mov | AluOp::Add | AluOp::Sub) {
-            return Err(CompileError::FramePointer { at });
+            return Err(CompileError::FramePointer { at: step.at });
         }
         let dst = self.writes(dst);
         match (op, src) {
@@ -338,7 +425,7 @@ impl Lower<'_> {
                 self.truncate(width, dst);
             }
             (AluOp::Mov, Operand::Reg(src)) => {
-                let src = self.of(src);
+                let src = self.right(step, src);
                 if src != dst || width == Width::W32 {
                     self.emit.mov(width, dst, src);
                 }
@@ -350,15 +437,20 @@ impl Lower<'_> {
             }
             (AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, _) => {
                 self.flags = true;
-                self.shift(width, op, dst, src);
+                self.shift(step, width, op, dst, src);
             }
             (AluOp::Div | AluOp::Sdiv | AluOp::Mod | AluOp::Smod, _) => {
                 self.flags = true;
-                self.divide(width, op, dst, src);
+                self.divide(step, width, op, dst, src);
+            }
+            (_, Operand::Reg(_)) if step.place.is_some() => {
+                let disp = if let Some(Place::Cells(disp)) = step.place { disp } else { 0 };
+                let base = self.cells(step.at)?;
+                self.emit.lea_sum(dst, base, dst, disp);
             }
             (_, Operand::Reg(src)) => {
                 self.flags = true;
-                let src = self.read(src);
+                let src = self.right(step, src);
                 self.emit.alu(width, op, dst, src);
             }
             (_, Operand::Imm(imm)) => {
@@ -369,16 +461,19 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn compare(&mut self, width: Width, cond: Cond, dst: Reg, src: Operand) {
+    fn compare(&mut self, step: &Step, width: Width, cond: Cond, dst: Reg, src: Operand) {
         self.flags = true;
-        let a = self.read(dst);
+        let a = match step.left {
+            Some(machine) => machine,
+            None => self.read(dst),
+        };
         match (src, cond) {
             (Operand::Reg(src), Cond::Set) => {
-                let b = self.read(src);
+                let b = self.right(step, src);
                 self.emit.test(width, a, b);
             }
             (Operand::Reg(src), _) => {
-                let b = self.read(src);
+                let b = self.right(step, src);
                 self.emit.cmp(width, a, b);
             }
             (Operand::Imm(imm), Cond::Set) => self.emit.test_imm(width, a, imm),

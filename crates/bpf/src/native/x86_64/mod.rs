@@ -4,7 +4,8 @@
 //! *table* in `r9`, the result `r0` in `rax`. Helper `n` is called by the same ABI through the pointer at `table + 8 * n`,
 //! with the table as its sixth argument. So the table can also hold, after the pointers, what the helpers need, and a helper
 //! that is given a function of the program calls it in the same way. Nothing else is outside the code: jumps are
-//! relative, and addresses of maps are those that [`Program::link`] put in.
+//! relative, and addresses of maps are those that linking put in: [`crate::verify::Verified::link`], or
+//! [`Program::link`].
 //!
 //! The frame of a function, when it calls something:
 //!
@@ -18,37 +19,112 @@
 //!
 //! One that calls nothing keeps up to 128 bytes of stack below `rsp`, and `r6` to `r9` where nothing must be saved.
 //!
+//! Small programs need no function: [`Shape::Inline`] and [`Shape::Filter`] are parts of a detour, which read the registers
+//! of the site where a function loads words of the context, and so change few registers or none. What the verifier
+//! learned ([`Facts`]) says which memory no other thread touches: there atomic operations need no `lock`.
+//!
 //! Only for programs that were verified: the code checks neither addresses nor the number of instructions.
+//!
+//! ```
+//! use sidestep_bpf::native::x86_64::{Env, Shape, Site, compile};
+//! use sidestep_bpf::pass::filter;
+//! use sidestep_bpf::verify::{Rules, verify};
+//! use sidestep_isa::x86::emit::Reg;
+//!
+//! // Calls ktime_get_ns if the first argument is above 64.
+//! let program = sidestep_bpf::assemble("
+//!     r2 = *(u64 *)(r1 + 112)
+//!     if r2 <= 64 goto out
+//!     call 5
+//!     out: r0 = 0
+//!     exit
+//! ").unwrap();
+//! let program = verify(&program, &Rules::default()).unwrap().link(&[]).unwrap();
+//! let filter = filter(&program).unwrap();
+//! let site = Site { dead: 0, cells: Some(Reg::R9), sp: 0, ip: 0x1000 };
+//! let code = compile(&filter.program, &filter.facts, &Env::default(), Shape::Filter(site)).unwrap();
+//! // cmp rdi, 64; ja ...
+//! assert_eq!(code.bytes, [0x48, 0x83, 0xff, 64, 0x0f, 0x87, 0, 0, 0, 0]);
+//! assert_eq!((code.go, code.clobbers), (vec![6], 0));
+//! ```
 
 mod allocate;
 mod atomic;
 mod division;
 mod emit;
+mod fold;
+mod intrinsic;
 mod lower;
+mod place;
 
 use sidestep_isa::x86::emit::Reg as Machine;
 
 use crate::codec::DecodeError;
 use crate::insn::{Imm64, Insn};
+use crate::pass::body::Body;
 use crate::program::{self, Program};
+use crate::verify::Facts;
 use allocate::Frame;
+use fold::Step;
 use lower::{Branches, Lowered};
 
-/// How the code ends, and what it may use.
+/// How the code begins and ends, and what it may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
     /// A function: saves what the ABI says, and returns.
     Function,
     /// A part of a detour: falls through at its end, saves nothing ([`Code::clobbers`] is what it changes).
     ///
-    /// The context is expected in [`Code::context`]; the table, if it calls helpers, in `r9`, with `rsp` a multiple of 16.
-    /// 128 bytes below `rsp` are free.
-    Inline {
-        /// Registers to use before others: those that are dead there, one bit each by their number.
-        prefer: u16,
-        /// Whether anyone looks at `r0` in the end.
-        result: bool,
-    },
+    /// For programs that call nothing but what is computed in place ([`Env`]), and that load no more of the context than
+    /// general registers, `rsp` and `rip`: there is no context, loads read the registers of the site. What the program
+    /// returns is not there. 128 bytes below `rsp` are free.
+    Inline(Site),
+    /// The same for what [`crate::pass::filter`] gives: falls through at its end where the result is 0, and jumps at each
+    /// of [`Code::go`] where it is 1.
+    ///
+    /// So the straight way is the one on which nothing is done; whoever wants it the other way round puts the slow path
+    /// behind the filter, has the jumps go there, and a jump of its own before it.
+    Filter(Site),
+}
+
+/// Where inlined code runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Site {
+    /// Registers whose values nobody needs any more, one bit each by their number: they are used before others.
+    pub dead: u16,
+    /// The register that holds the address of the thread's memory, if [`Code::cells`]: none that the program reads. All
+    /// others hold what they do at the site.
+    pub cells: Option<Machine>,
+    /// What must be added to `rsp` at the start of the code to get the site's.
+    pub sp: i32,
+    /// Run-time address of the site: `rip` of the context.
+    pub ip: u64,
+}
+
+/// What is known of the place where code will run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Env {
+    /// Offset from the table of the word with the address of the thread's memory.
+    pub cells: i32,
+    /// How to compute the time. None: a helper does.
+    pub clock: Option<Clock>,
+    /// What `get_attach_cookie` gives, if it is always the same.
+    pub attach_cookie: Option<u64>,
+    /// What `get_func_ip` gives, if it is always the same.
+    pub func_ip: Option<u64>,
+}
+
+/// Nanoseconds are `(ticks * mult >> shift) + base`, with ticks of the time stamp counter and a product of 128 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Clock {
+    /// Factor.
+    pub mult: u64,
+    /// Bits, below 128.
+    pub shift: u8,
+    /// Added in the end, wrapping.
+    pub base: u64,
+    /// Offset from the table of a word where functions leave each time that they take.
+    pub stamp: Option<i32>,
 }
 
 /// Native code of a program.
@@ -60,16 +136,16 @@ pub struct Code {
     pub clobbers: u16,
     /// Whether it changes the arithmetic flags.
     pub flags: bool,
-    /// Where it expects the context (`r1`), if it uses it.
-    pub context: Option<Machine>,
-    /// Where it leaves `r0`, if anyone looks at it.
-    pub result: Option<Machine>,
+    /// Whether it needs the address of the thread's memory.
+    pub cells: bool,
     /// Whether it calls helpers, and so needs the table.
     pub helpers: bool,
     /// Bytes of stack below the `rsp` that it is entered with, without the helpers' own.
     pub stack: usize,
     /// Where the code of each instruction starts: offset in `bytes`, and slot. Rising.
     pub map: Vec<(usize, usize)>,
+    /// Offsets in `bytes` of the distances, 4 bytes from their own end, of jumps out of a [`Shape::Filter`].
+    pub go: Vec<usize>,
 }
 
 impl Code {
@@ -98,19 +174,24 @@ pub enum CompileError {
     Helper { at: usize, number: u32 },
     #[error("insn {at}: calls itself, or too deep; use a loop")]
     Recursion { at: usize },
-    #[error("insn {at}: functions cannot be called from inlined code; compile the program as a function")]
+    #[error("insn {at}: cannot be inlined; compile the program as a function")]
     Inline { at: usize },
+    #[error("insn {at}: the thread's memory is out of reach; use smaller maps")]
+    Cells { at: usize },
 }
+
+/// Programs with more instructions are compiled as they are.
+const MAX_FOLDED: usize = 1 << 16;
 
 /// Helpers are numbered below this: a table of one page of pointers holds them.
 pub const MAX_HELPERS: u32 = 512;
 
-/// Compiles a program.
+/// Compiles a program of which `facts` are known.
 ///
 /// # Errors
 /// If it was not verified or linked, or cannot be inlined.
-pub fn compile(program: &Program, shape: Shape) -> Result<Code, CompileError> {
-    let source = Source::new(program, shape)?;
+pub fn compile(program: &Program, facts: &Facts, env: &Env, shape: Shape) -> Result<Code, CompileError> {
+    let source = Source::new(program, facts, env, shape)?;
     let mut branches = Branches::all_long(program.slots.len());
     let mut lowered = lower::lower(&source, &branches)?;
     // Code only shrinks, so what fits once fits later. Two or three rounds find nearly all.
@@ -121,30 +202,37 @@ pub fn compile(program: &Program, shape: Shape) -> Result<Code, CompileError> {
         lowered = lower::lower(&source, &branches)?;
     }
     let stack = source.stack(0, &mut Vec::new())?;
-    let Lowered { bytes, clobbers, flags, map, .. } = lowered;
-    let entry = &source.functions[0];
-    let used = |reg: crate::Reg| entry.usage.uses(reg).then(|| entry.frame.registers.of(reg));
+    let Lowered { bytes, clobbers, flags, map, go, .. } = lowered;
     Ok(Code {
         bytes,
         clobbers,
         flags,
-        context: used(crate::Reg::R1),
-        result: (shape.result() && entry.usage.uses(crate::Reg::R0)).then_some(Machine::Rax),
+        cells: source.functions.iter().any(|f| f.usage.cells),
         helpers: source.functions.iter().any(|f| f.usage.helpers),
         stack,
         map,
+        go,
     })
 }
 
 impl Shape {
+    /// Whether anyone looks at the result.
     fn result(self) -> bool {
-        !matches!(self, Shape::Inline { result: false, .. })
+        self == Shape::Function
+    }
+
+    fn site(&self) -> Option<&Site> {
+        match self {
+            Shape::Function => None,
+            Shape::Inline(site) | Shape::Filter(site) => Some(site),
+        }
     }
 }
 
 /// A program that was looked at once.
-struct Source {
+struct Source<'a> {
     shape: Shape,
+    env: &'a Env,
     functions: Vec<Function>,
     /// Slots that are the start of an instruction.
     starts: Vec<bool>,
@@ -152,50 +240,60 @@ struct Source {
 
 /// A function of it.
 struct Function {
-    insns: Vec<(usize, Insn)>,
+    steps: Vec<Step>,
     usage: allocate::Usage,
     frame: Frame,
 }
 
-impl Source {
-    fn new(program: &Program, shape: Shape) -> Result<Source, CompileError> {
+impl<'a> Source<'a> {
+    fn new(program: &Program, facts: &Facts, env: &'a Env, shape: Shape) -> Result<Source<'a>, CompileError> {
         if program.functions.first().map(|f| f.start) != Some(0) {
             return Err(CompileError::Target { at: 0 });
         }
         let mut starts = vec![false; program.slots.len()];
-        let mut bodies = vec![Vec::new(); program.functions.len()];
+        let mut steps = Vec::new();
         for insn in program.iter() {
             let (at, insn) = insn?;
             starts[at] = true;
-            let function = program.functions.partition_point(|f| f.start <= at) - 1;
-            bodies[function].push((at, insn));
+            steps.push(Step::plain(at, insn));
+        }
+        // One that was not verified is compiled as it is, for as far as it can be.
+        let body = Body::new(program, facts, &[]).filter(|body| body.nodes.len() <= MAX_FOLDED);
+        match &body {
+            Some(body) => fold::fold(&mut steps, body, &shape)?,
+            None if shape.site().is_some() => return Err(CompileError::Inline { at: 0 }),
+            None => {}
         }
         let mut functions = Vec::new();
-        for (mut insns, function) in bodies.into_iter().zip(&program.functions) {
-            match insns.last() {
-                Some((_, insn)) if !insn.falls_through() => {}
-                Some(&(at, _)) => return Err(CompileError::Target { at }),
+        let ends = program.functions.iter().skip(1).map(|f| f.start).chain([program.slots.len()]);
+        for (function, end) in program.functions.iter().zip(ends) {
+            let from = steps.partition_point(|s| s.at < function.start);
+            let to = steps.partition_point(|s| s.at < end);
+            let steps: Vec<Step> = steps.get(from..to).unwrap_or_default().to_vec();
+            match steps.last() {
+                Some(step) if !step.insn.falls_through() => {}
+                Some(step) => return Err(CompileError::Target { at: step.at }),
                 None => return Err(CompileError::Target { at: function.start }),
             }
-            if !shape.result() {
-                allocate::drop_result(&mut insns);
+            let usage = allocate::Usage::of(&steps, shape, env);
+            if shape.site().is_some() {
+                usage.check_inline(&steps)?;
             }
-            let usage = allocate::Usage::of(&insns, shape);
-            let frame = Frame::new(&usage, function.stack, shape);
-            functions.push(Function { insns, usage, frame });
+            let frame = Frame::new(&usage, function.stack, shape).ok_or(CompileError::Inline { at: function.start })?;
+            functions.push(Function { steps, usage, frame });
         }
-        Ok(Source { shape, functions, starts })
+        Ok(Source { shape, env, functions, starts })
     }
 
     /// The function that starts at the slot that `insn` refers to.
     fn callee(&self, at: usize, insn: &Insn) -> Result<usize, CompileError> {
         let target = program::target(at, insn).ok_or(CompileError::Target { at })?;
-        self.functions.iter().position(|f| f.insns[0].0 == target).ok_or(CompileError::Target { at })
+        self.functions.iter().position(|f| f.steps[0].at == target).ok_or(CompileError::Target { at })
     }
 
     /// The slot that a jump of a function goes to.
     fn jump(&self, function: &Function, at: usize, insn: &Insn) -> Result<usize, CompileError> {
-        let bounds = function.insns[0].0..=function.insns[function.insns.len() - 1].0;
+        let bounds = function.steps[0].at..=function.steps[function.steps.len() - 1].at;
         program::jump_target(at, insn)
             .filter(|to| bounds.contains(to) && self.starts[*to])
             .ok_or(CompileError::Target { at })
@@ -205,7 +303,7 @@ impl Source {
     fn stack(&self, function: usize, callers: &mut Vec<usize>) -> Result<usize, CompileError> {
         callers.push(function);
         let mut deepest = 0;
-        for (at, insn) in &self.functions[function].insns {
+        for Step { at, insn, .. } in &self.functions[function].steps {
             let called = matches!(insn, Insn::CallLocal(_) | Insn::LoadImm64 { imm: Imm64::Func(_), .. });
             if called {
                 let callee = self.callee(*at, insn)?;
