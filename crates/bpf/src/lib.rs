@@ -1,4 +1,4 @@
-//! eBPF: instructions, text, interpreter, native code. Handlers of probes are eBPF programs.
+//! eBPF: instructions, text, verifier, passes, interpreter, native code. Handlers of probes are eBPF programs.
 //!
 //! Pure: nothing here touches a process or a file. Without the feature `std` there are instructions and interpreter
 //! only, on `core` alone: what the agent needs in a target.
@@ -10,6 +10,8 @@ pub mod alu;
 pub mod asm;
 mod codec;
 pub mod disasm;
+#[cfg(feature = "std")]
+pub mod dump;
 pub mod insn;
 pub mod interp;
 #[cfg(feature = "std")]
@@ -18,6 +20,8 @@ pub mod map;
 pub mod native;
 #[cfg(feature = "std")]
 pub mod object;
+#[cfg(feature = "std")]
+pub mod pass;
 #[cfg(feature = "std")]
 pub mod program;
 #[cfg(feature = "std")]

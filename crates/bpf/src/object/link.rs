@@ -193,7 +193,7 @@ impl<'a> Linker<'a> {
         let symbol = symbol.ok_or_else(|| CodeProblem::Undefined(format!("symbol {}", relocation.symbol)))?;
         let name = || symbol.name.clone();
         let section = symbol.section.and_then(|index| self.elf.section(index));
-        let section = section.ok_or_else(|| CodeProblem::Undefined(name()))?;
+        let Some(section) = section else { return self.known(&symbol.name, relocation.kind) };
         match (relocation.kind, insn) {
             (R_BPF_64_32, Insn::CallLocal(off)) => {
                 let offset = (symbol.offset as i64).wrapping_add((i64::from(off) + 1) * 8);
@@ -206,6 +206,19 @@ impl<'a> Linker<'a> {
             (R_BPF_64_32 | R_BPF_64_64, _) => Err(CodeProblem::Misplaced(name())),
             (other, _) => Err(CodeProblem::Relocation(other)),
         }
+    }
+
+    /// What the object only declares: variables that the loader knows.
+    fn known(&self, name: &str, relocation: u32) -> Result<Target, CodeProblem> {
+        if let (Some((map, offset)), R_BPF_64_64) = (self.maps.known(name), relocation) {
+            return Ok(Target::Value(Imm64::MapValue { map: map as u32, offset }));
+        }
+        let named = |btf: &Btf, id| btf.get(id).is_ok_and(|ty| ty.name == name);
+        let has = |btf: &Btf, section| btf.section(section).unwrap_or_default().iter().any(|v| named(btf, v.ty));
+        if self.btf.is_some_and(|btf| has(btf, ".kconfig") || has(btf, ".ksyms")) {
+            return Err(CodeProblem::Kernel(name.to_owned()));
+        }
+        Err(CodeProblem::Undefined(name.to_owned()))
     }
 
     fn address(&self, symbol: &Symbol, section: &Section, addend: i64) -> Result<Target, CodeProblem> {

@@ -36,7 +36,12 @@ pub(super) struct Maps {
     definitions: HashMap<u64, usize>,
     /// By index of the section.
     data: HashMap<usize, usize>,
+    /// Variables that the loader knows, by name: their map, and where in its value.
+    externs: HashMap<String, (usize, u32)>,
 }
+
+/// What the loader tells programs, as libbpf does (`extern ... __kconfig`). Nothing that is a kernel's alone.
+const KNOWN: [(&str, u64); 1] = [("LINUX_HAS_BPF_COOKIE", 1)];
 
 impl Maps {
     pub fn read(elf: &Elf, btf: Option<&Btf>) -> Result<Maps, ObjectError> {
@@ -52,7 +57,34 @@ impl Maps {
                 _ => {}
             }
         }
+        if let Some(btf) = btf {
+            maps.add_known(btf).map_err(|error| ObjectError::Btf { section: ".BTF", error })?;
+        }
         Ok(maps)
+    }
+
+    /// Where a variable is that the loader knows: map and offset.
+    pub fn known(&self, name: &str) -> Option<(usize, u32)> {
+        self.externs.get(name).copied()
+    }
+
+    /// The variables of `.kconfig` that we know, a word each.
+    fn add_known(&mut self, btf: &Btf) -> Result<(), BtfError> {
+        let mut initial = Vec::new();
+        for variable in btf.section(".kconfig").unwrap_or_default() {
+            let ty = btf.get(variable.ty)?;
+            let known = KNOWN.iter().find(|(name, _)| *name == ty.name);
+            if let (Some((name, value)), Kind::Variable(ty)) = (known, &ty.kind) {
+                if matches!(btf.resolve(*ty)?.kind, Kind::Int { .. }) {
+                    self.externs.insert((*name).to_owned(), (self.list.len(), initial.len() as u32));
+                    initial.extend(value.to_le_bytes());
+                }
+            }
+        }
+        if !initial.is_empty() {
+            self.list.push(variables(".kconfig", initial.len() as u32, true, initial));
+        }
+        Ok(())
     }
 
     /// The map that is defined at an offset in `.maps`.
@@ -88,19 +120,18 @@ impl Maps {
             return Err(ObjectError::DataRelocation(name));
         }
         self.data.insert(section.index, self.list.len());
-        let map = Map {
-            readonly: name.starts_with(".rodata"),
-            name,
-            kind: MapKind::Array,
-            key_size: 4,
-            value_size: section.size as u32,
-            max_entries: 1,
-            flags: 0,
-            initial: section.data.to_vec(),
-        };
-        self.list.push(ObjectMap { map, key: None, value: None });
+        let readonly = name.starts_with(".rodata");
+        self.list.push(variables(&name, section.size as u32, readonly, section.data.to_vec()));
         Ok(())
     }
+}
+
+/// A map whose only value holds variables.
+fn variables(name: &str, value_size: u32, readonly: bool, initial: Vec<u8>) -> ObjectMap {
+    let name = name.to_owned();
+    let (kind, key_size, max_entries, flags) = (MapKind::Array, 4, 1, 0);
+    let map = Map { name, kind, key_size, value_size, max_entries, flags, readonly, initial };
+    ObjectMap { map, key: None, value: None }
 }
 
 fn is_data(section: &Section) -> bool {
