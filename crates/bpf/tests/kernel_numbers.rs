@@ -23,7 +23,9 @@ fn helpers_have_the_kernels_numbers() {
     assert!(kernels.len() > 200, "{kernels:?}");
     for helper in Helper::all() {
         let kernels = kernels.get(helper.number as usize).map(String::as_str);
-        assert_eq!(kernels, Some(helper.name), "helper {}", helper.number);
+        // Our own have numbers that the kernel does not use yet.
+        let name = if helper.number < 256 { Some(helper.name) } else { None };
+        assert_eq!(kernels, name, "helper {}", helper.number);
         assert_eq!(Helper::by_name(helper.name), Some(helper));
         assert_eq!(Helper::by_number(helper.number), Some(helper));
     }

@@ -9,10 +9,12 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestCaseError, TestRng, TestRunner};
 use run::kernel::Kernel;
-use run::{Buffer, TABLE, agree, call, linked, listing, run_inline};
+use run::{Buffer, agree, call, function, listing, run_inline};
 use sidestep_bpf::interp::Stop;
-use sidestep_bpf::native::x86_64::{Code, CompileError, Shape, compile};
+use sidestep_bpf::native::x86_64::{Code, CompileError, Env, Shape, Site, compile};
+use sidestep_bpf::verify::{Facts, Memory};
 use sidestep_bpf::{AluOp, Imm64, Insn, Operand, Program, Reg, Size, assemble};
+use sidestep_isa::x86::emit::Reg as Machine;
 
 /// Bytes of stack that random programs use.
 const STACK: i16 = 64;
@@ -112,7 +114,7 @@ proptest! {
         let program = whole(&steps);
         let (_, want) = agree(&program, &buffer);
         let mut after = buffer;
-        let code = compile(&linked(&program, &mut after), Shape::Inline { prefer, result: false }).unwrap();
+        let code = inline(&on_thread(&program), prefer, Machine::R12).unwrap();
         check_inline(&program, &code, &mut after)?;
         prop_assert_eq!(after, want, "{}", listing(&program));
     }
@@ -144,7 +146,7 @@ fn any_two_registers_may_be_dead() {
 
 /// Runs one operation inlined; the registers that it does not name as clobbered must stay.
 fn inlined(insn: &Insn, others: &[Reg], buffer: &Buffer, prefer: u16) -> Result<(), TestCaseError> {
-    // Registers that occur get their values from the context and go back there.
+    // Registers that occur get their values from the buffer and go back there.
     let mut used: Vec<Reg> = others.to_vec();
     if let Insn::Alu { dst, src, .. } = *insn {
         used.extend([Some(dst), if let Operand::Reg(src) = src { Some(src) } else { None }].into_iter().flatten());
@@ -153,30 +155,63 @@ fn inlined(insn: &Insn, others: &[Reg], buffer: &Buffer, prefer: u16) -> Result<
     } else if let Insn::MovSx { dst, src, .. } = *insn {
         used.extend([dst, src]);
     }
-    used.retain(|&reg| reg != Reg::R1);
-    let mut text = String::from("r9 = r1\n");
+    let mut text = String::from("r9 = thread(0) ll\n");
     for reg in &used {
         text += &format!("{reg} = *(u64 *)(r9 + {})\n", 8 * reg.number());
     }
-    text += &format!("r1 = *(u64 *)(r9 + 8)\n{insn}\n");
-    for reg in used.iter().chain([&Reg::R1]) {
+    text += &format!("{insn}\n");
+    for reg in &used {
         text += &format!("*(u64 *)(r9 + {}) = {reg}\n", 8 * reg.number());
     }
     let program = assemble(&format!("{text} r0 = 0\n exit")).unwrap();
     let (_, want) = agree(&program, buffer);
-
-    let code = compile(&program, Shape::Inline { prefer, result: false }).unwrap();
+    let code = inline(&program, prefer, Machine::Rbp).unwrap();
     let mut after = *buffer;
     check_inline(&program, &code, &mut after)?;
     prop_assert_eq!(after, want, "{}", listing(&program));
     Ok(())
 }
 
-/// Runs inlined code, which gets the buffer as its context. Registers that it does not clobber must stay.
+/// A site where these registers are dead, and this one has the address of the thread's memory.
+fn site(dead: u16, cells: Machine) -> Site {
+    Site { dead, cells: Some(cells), sp: 0, ip: 0x1234 }
+}
+
+fn inline(program: &Program, dead: u16, cells: Machine) -> Result<Code, CompileError> {
+    compile(program, &local(program), &Env::default(), Shape::Inline(site(dead, cells)))
+}
+
+/// The program with the buffer as memory of the thread.
+fn on_thread(program: &Program) -> Program {
+    let mut program = program.clone();
+    let thread = |imm| if let Imm64::MapFdValue { offset, .. } = imm { Some(Imm64::Thread(offset)) } else { None };
+    program.link(thread).unwrap();
+    program
+}
+
+/// All memory but the stack is the thread's.
+fn local(program: &Program) -> Facts {
+    let mut facts = Facts::default();
+    for (at, insn) in program.iter().flatten() {
+        if let Insn::Load { base, .. } | Insn::Store { base, .. } | Insn::Atomic { base, .. } = insn {
+            let memory = if base == Reg::R10 { Memory::Stack } else { Memory::ThreadMap(0) };
+            facts.accesses.insert(at, memory);
+        }
+    }
+    facts
+}
+
+/// Registers that tests of inlined code start with.
+fn machine() -> [u64; 16] {
+    std::array::from_fn(|i| 0x1234_5678_9abc_def0 ^ (i as u64) << 24)
+}
+
+/// Runs inlined code, which gets the buffer as memory of the thread, by `r12` or `rbp`. Registers that it does not clobber
+/// must stay.
 fn check_inline(program: &Program, code: &Code, buffer: &mut Buffer) -> Result<(), TestCaseError> {
-    let mut machine: [u64; 16] = std::array::from_fn(|i| 0x1234_5678_9abc_def0 ^ (i as u64) << 24);
-    if let Some(context) = code.context {
-        machine[context as usize] = buffer.as_mut_ptr() as u64;
+    let mut machine = machine();
+    for cells in [Machine::R12, Machine::Rbp] {
+        machine[cells as usize] = buffer.as_mut_ptr() as u64;
     }
     let before = machine;
     run_inline(&code.bytes, &mut machine);
@@ -204,8 +239,8 @@ fn the_kernel_agrees_on_random_programs() {
 
 #[test]
 fn helpers_get_all_arguments_and_preserve_what_they_must() {
-    let text = "r6 = 6\n r7 = 7\n r8 = 8\n r9 = 9\n r1 = 1\n r2 = 2\n r3 = 3\n r4 = 4\n r5 = 5\n call 1\n
-        *(u64 *)(r10 - 8) = r0\n r1 = r6\n r2 = r7\n r3 = r8\n r4 = r9\n r5 = *(u64 *)(r10 - 8)\n call helper#1\n exit";
+    let text = "r6 = 6\n r7 = 7\n r8 = 8\n r9 = 9\n r1 = 1\n r2 = 2\n r3 = 3\n r4 = 4\n r5 = 5\n call 11\n
+        *(u64 *)(r10 - 8) = r0\n r1 = r6\n r2 = r7\n r3 = r8\n r4 = r9\n r5 = *(u64 *)(r10 - 8)\n call helper#11\n exit";
     let (result, _) = agree(&assemble(text).unwrap(), &[0; 32]);
     assert_eq!(result, run::mix([6, 7, 8, 9, run::mix([1, 2, 3, 4, 5])]));
 }
@@ -213,28 +248,13 @@ fn helpers_get_all_arguments_and_preserve_what_they_must() {
 #[test]
 fn helpers_call_functions_of_the_program() {
     // The callback calls a helper itself, and a function, so it needs the table, too.
-    let text = "r6 = r1\n r1 = 10\n r2 = func(each) ll\n r3 = r6\n call 2\n exit\n
+    let text = "r6 = r1\n r1 = 10\n r2 = func(each) ll\n r3 = r6\n call 9\n exit\n
         each: r6 = r1\n r7 = r2\n call square\n r3 = *(u64 *)(r7 + 0)\n r3 += r0\n *(u64 *)(r7 + 0) = r3\n
-        r1 = r6\n r2 = 0\n r3 = 0\n r4 = 0\n r5 = 0\n call 1\n exit\n
+        r1 = r6\n r2 = 0\n r3 = 0\n r4 = 0\n r5 = 0\n call 11\n exit\n
         square: r0 = r1\n r0 *= r1\n exit";
     let (result, after) = agree(&assemble(text).unwrap(), &[0; 32]);
     assert_eq!(after[0], (0..10).map(|i| i * i).sum::<u64>());
     assert_eq!(result, (0..10).map(|i| run::mix([i, 0, 0, 0, 0])).fold(0, u64::wrapping_add));
-}
-
-#[test]
-fn inlined_code_calls_helpers() {
-    let text = "r6 = r1\n r2 = 2\n r3 = 3\n r4 = 4\n r5 = 5\n r1 = 1\n call 1\n *(u64 *)(r6 + 8) = r0\n r0 = 1\n exit";
-    let program = assemble(text).unwrap();
-    let code = compile(&program, Shape::Inline { prefer: 0, result: true }).unwrap();
-    assert!(code.helpers && code.flags);
-    let mut buffer = [0u64; 32];
-    let mut machine = [0u64; 16];
-    machine[code.context.unwrap() as usize] = buffer.as_mut_ptr() as u64;
-    machine[9] = &raw const TABLE as u64;
-    run_inline(&code.bytes, &mut machine);
-    assert_eq!(buffer[1], run::mix([1, 2, 3, 4, 5]));
-    assert_eq!(machine[code.result.unwrap() as usize], 1);
 }
 
 /// Helpers may use instructions that need an aligned stack.
@@ -247,25 +267,19 @@ fn the_stack_is_aligned_for_helpers_and_as_deep_as_said() {
         }
         let deepest = |calls: &str| {
             let program = assemble(&format!("{text} {calls}")).unwrap();
-            let code = compile(&program, Shape::Function).unwrap();
+            let code = function(&program).unwrap();
             (call(&code, &mut [0; 32]), code.stack as u64)
         };
-        let (rsp, outer) = deepest("call 3\n exit");
+        let (rsp, outer) = deepest("call 10\n exit");
         assert_eq!(rsp % 16, 0, "{text}");
         // The same function once more, called by itself.
-        let (rsp_below, both) = deepest(&format!("call again\n exit\n again: {text} call 3\n exit"));
+        let (rsp_below, both) = deepest(&format!("call again\n exit\n again: {text} call 10\n exit"));
         assert_eq!((rsp_below % 16, both), (0, 2 * outer + 8), "{text}");
         let (distance, _) = deepest(&format!(
-            "call 3\n *(u64 *)(r10 - 504) = r0\n call again\n r1 = *(u64 *)(r10 - 504)\n r1 -= r0\n r0 = r1\n exit\n
-             again: {text} call 3\n exit"
+            "call 10\n *(u64 *)(r10 - 504) = r0\n call again\n r1 = *(u64 *)(r10 - 504)\n r1 -= r0\n r0 = r1\n exit\n
+             again: {text} call 10\n exit"
         ));
         assert_eq!(distance, outer + 8, "{text}");
-        let program = assemble(&format!("{text} call 3\n exit")).unwrap();
-        let code = compile(&program, Shape::Inline { prefer: 0, result: true }).unwrap();
-        let mut machine = [0; 16];
-        machine[9] = &raw const TABLE as u64;
-        run_inline(&code.bytes, &mut machine);
-        assert_eq!(machine[0] % 16, 0, "{text}");
     }
 }
 
@@ -280,29 +294,11 @@ fn disassemble(bytes: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn a_counter_is_one_instruction_and_its_constants() {
-    let mut program = assemble(
-        "r1 = map_fd_value(0, 8) ll
-         r2 = 1
-         lock *(u64 *)(r1 + 0) += r2
-         r0 = 0
-         exit",
-    )
-    .unwrap();
-    program.link(|_| Some(0x7fff_1234_5678)).unwrap();
-    let dead = 1 << 9 | 1 << 10;
-    let code = compile(&program, Shape::Inline { prefer: dead, result: false }).unwrap();
-    assert_eq!(disassemble(&code.bytes), ["movabs $0x7FFF12345678,%r9", "mov $1,%r10d", "lock add %r10,(%r9)"]);
-    assert_eq!((code.clobbers, code.flags, code.stack), (dead, true, 0));
-    assert_eq!((code.result, code.helpers), (None, false));
-}
-
-#[test]
 fn leaves_save_nothing_and_jumps_are_short() {
     let text = "r0 = *(u64 *)(r1 + 0)\n if r0 s> 10 goto out\n r6 = *(u32 *)(r1 + 8)\n *(u64 *)(r10 - 8) = r6\n
         r0 = *(u8 *)(r10 - 8)\n out: exit";
     let program = assemble(text).unwrap();
-    let code = compile(&program, Shape::Function).unwrap();
+    let code = function(&program).unwrap();
     let want = [
         "mov (%rdi),%rax",
         "cmp $0xA,%rax",
@@ -324,7 +320,7 @@ fn leaves_save_nothing_and_jumps_are_short() {
 #[test]
 fn the_stack_is_what_the_verifier_found() {
     let mut program = assemble("r2 = r10\n r2 += -40\n *(u64 *)(r2 + 0) = 1\n r0 = 0\n exit").unwrap();
-    let stack = |program: &Program| compile(program, Shape::Function).unwrap().stack;
+    let stack = |program: &Program| function(program).unwrap().stack;
     // Subtracted from rsp, and a multiple of 16 with the return address.
     assert_eq!(stack(&program), 512 + 8);
     program.functions[0].stack = 40;
@@ -340,8 +336,8 @@ fn code_that_keeps_the_flags_says_so() {
     for _ in 0..3000 {
         let (steps, prefer) = strategy.new_tree(&mut runner).unwrap().current();
         let mut program = whole(&steps);
-        program.link(|_| Some(4096)).unwrap();
-        let code = compile(&program, Shape::Inline { prefer, result: false }).unwrap();
+        program = on_thread(&program);
+        let code = inline(&program, prefer, Machine::R12).unwrap();
         let changes = Decoder::with_ip(64, &code.bytes, 0, 0).into_iter().any(|insn| insn.rflags_modified() != 0);
         assert!(code.flags || !changes, "{}", listing(&program));
         keeps += u32::from(!code.flags);
@@ -357,8 +353,8 @@ fn code_runs_at_any_address() {
     for _ in 0..300 {
         let steps = strategy.new_tree(&mut runner).unwrap().current();
         let mut program = whole(&steps);
-        program.link(|_| Some(0x1000)).unwrap();
-        let code = compile(&program, Shape::Function).unwrap();
+        program.link(|_| Some(Imm64::Value(0x1000))).unwrap();
+        let code = function(&program).unwrap();
         let mut starts = vec![false; code.bytes.len()];
         let mut targets = Vec::new();
         for insn in &mut Decoder::with_ip(64, &code.bytes, 0, 0) {
@@ -378,9 +374,8 @@ fn code_runs_at_any_address() {
 
 #[test]
 fn what_cannot_be_compiled_is_refused() {
-    let inline = Shape::Inline { prefer: 0, result: true };
-    let error = |text: &str, shape| compile(&assemble(text).unwrap(), shape).unwrap_err();
-    let function = |text| error(text, Shape::Function);
+    let inline = |text: &str| inline(&assemble(text).unwrap(), 0, Machine::Rbx).unwrap_err();
+    let function = |text: &str| function(&assemble(text).unwrap()).unwrap_err();
     assert_eq!(function("r0 = 0"), CompileError::Target { at: 0 });
     assert_eq!(function(""), CompileError::Target { at: 0 });
     assert_eq!(function("goto +5\nexit"), CompileError::Target { at: 0 });
@@ -388,11 +383,15 @@ fn what_cannot_be_compiled_is_refused() {
     assert_eq!(function("call pc+1\nexit\ngoto -2\nexit"), CompileError::Target { at: 2 });
     assert_eq!(function("call pc+9\nexit"), CompileError::Target { at: 0 });
     assert_eq!(function("r10 += 8\nexit"), CompileError::FramePointer { at: 0 });
-    assert_eq!(function("r1 *= r10\nexit"), CompileError::FramePointer { at: 0 });
+    assert_eq!(function("r0 *= r10\nexit"), CompileError::FramePointer { at: 0 });
     assert_eq!(function("call 512\nexit"), CompileError::Helper { at: 0, number: 512 });
     assert_eq!(function("call pc+1\nexit\ncall pc-1\nexit"), CompileError::Recursion { at: 2 });
     assert_eq!(function("r0 = map(3) ll\nexit"), CompileError::Unlinked { at: 0, imm: Imm64::Map(3) });
-    assert_eq!(error("call pc+1\nexit\nr0 = 0\nexit", inline), CompileError::Inline { at: 0 });
+    for text in
+        ["call pc+1\nexit\nr0 = 0\nexit", "call 1\nexit", "r0 = *(u64 *)(r1 + 144)\n*(u64 *)(r10 - 8) = r0\nexit"]
+    {
+        assert_eq!(inline(text), CompileError::Inline { at: 0 }, "{text}");
+    }
     assert_eq!(
         function("r0 = map(3) ll\nexit").to_string(),
         "insn 0: map(3) ll has no address yet; link the program first"
@@ -410,7 +409,7 @@ fn the_interpreter_stops_what_it_must() {
     assert_eq!(stop("call pc-1\nexit"), (0, Stop::Depth));
     assert_eq!(stop("call 99\nexit"), (0, Stop::Helper(99)));
     assert_eq!(stop("r0 = map(0) ll\nexit"), (0, Stop::Unlinked));
-    assert_eq!(stop("r1 = 99999\n r2 = func(f) ll\n r3 = 0\n call 2\n exit\n f: r0 = 0\n exit").1, Stop::Budget);
+    assert_eq!(stop("r1 = 99999\n r2 = func(f) ll\n r3 = 0\n call 9\n exit\n f: r0 = 0\n exit").1, Stop::Budget);
 }
 
 #[test]
@@ -433,8 +432,9 @@ fn no_code_harms_the_interpreter_or_the_compiler() {
         let insns = strategy.new_tree(&mut runner).unwrap().current();
         let program = Program::from_insns(&insns).unwrap();
         ran += u32::from(run::interpret(&program, &mut [0; 32], 500).is_ok());
-        for shape in [Shape::Function, Shape::Inline { prefer: 0, result: false }] {
-            let _ = compile(&program, shape);
+        let site = site(0, Machine::R12);
+        for shape in [Shape::Function, Shape::Inline(site), Shape::Filter(site)] {
+            let _ = compile(&program, &Facts::default(), &Env::default(), shape);
         }
     }
     assert!(ran > 50, "{ran}");

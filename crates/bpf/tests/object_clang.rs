@@ -171,13 +171,29 @@ fn what_only_the_kernel_has_is_refused_by_name() {
     let extern_ = "extern int CONFIG_HZ SEC(\".kconfig\"); SEC(\"uprobe\") int prog(void *c) { return CONFIG_HZ; }";
     assert_eq!(
         refused("kconfig", extern_),
-        "prog, insn 0: 'CONFIG_HZ' is not defined in the object: link the objects with bpftool gen object, or define it",
+        "prog, insn 0: 'CONFIG_HZ' is a variable of the kernel: it has no value in a target",
     );
     let function = "int other(int); SEC(\"uprobe\") int prog(void *c) { return other(1); }";
     assert_eq!(
         refused("undefined", function),
         "prog, insn 1: 'other' is not defined in the object: link the objects with bpftool gen object, or define it",
     );
+}
+
+#[test]
+fn what_the_loader_knows_is_a_constant() {
+    let text = "extern const _Bool LINUX_HAS_BPF_COOKIE SEC(\".kconfig\");
+        SEC(\"uprobe\") int prog(void *c) { return LINUX_HAS_BPF_COOKIE ? 3 : 4; }
+        char LICENSE[] SEC(\"license\") = \"GPL\";";
+    let object = Object::parse(&compile("cookie", Some(text), "v3", &[])).unwrap();
+    let map = object.maps.iter().position(|m| m.map.name == ".kconfig").unwrap();
+    let known = &object.maps[map].map;
+    assert_eq!((known.kind, known.readonly), (MapKind::Array, true));
+    assert_eq!(known.initial, [1, 0, 0, 0, 0, 0, 0, 0]);
+    let place = Imm64::MapValue { map: map as u32, offset: 0 };
+    let loads = |insn: &Insn| matches!(insn, Insn::LoadImm64 { imm, .. } if *imm == place);
+    assert!(object.programs[0].program.iter().any(|insn| loads(&insn.unwrap().1)));
+    verify_all(&object);
 }
 
 #[test]

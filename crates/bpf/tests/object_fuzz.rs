@@ -8,9 +8,12 @@ use std::process::Command;
 use cases::accepted::ACCEPTED;
 use cases::random::{Random, program};
 use cases::{lines, maps};
+use sidestep_bpf::native::x86_64::{CompileError, Env, Shape, Site, compile};
 use sidestep_bpf::object::Object;
-use sidestep_bpf::verify::{Problem, Rules, verify};
-use sidestep_bpf::{Program, Slot, assemble};
+use sidestep_bpf::pass::{Link, Values, filter};
+use sidestep_bpf::verify::{Problem, Rules, Verified, verify};
+use sidestep_bpf::{Imm64, Program, Slot, assemble};
+use sidestep_isa::x86::emit::Reg;
 
 /// Enough for what the mutations of small programs need, little enough for thousands of them.
 const STEPS: usize = 5_000;
@@ -90,6 +93,20 @@ fn damaged_objects_are_errors_or_objects() {
 }
 
 #[test]
+fn random_bytes_are_no_objects() {
+    for seed in 0..5000 {
+        let mut random = Random::new(seed);
+        let mut bytes: Vec<u8> = (0..random.below(400)).map(|_| random.next() as u8).collect();
+        // Half of them look like one at first.
+        if seed % 2 == 0 {
+            let head = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x01\0\xf7\0\x01\0\0\0";
+            bytes.iter_mut().zip(head).for_each(|(byte, h)| *byte = *h);
+        }
+        assert!(Object::parse(&bytes).is_err());
+    }
+}
+
+#[test]
 fn every_beginning_of_an_object_is_an_error_or_an_object() {
     let whole = object("latency");
     for len in (0..whole.len()).step_by(7) {
@@ -120,7 +137,10 @@ fn damaged_programs_are_verified_in_bounded_time() {
             // As they come: also what Program::new refuses.
             let slots = bytes.chunks_exact(8).map(|b| Slot::from_bytes(b.try_into().unwrap())).collect();
             match verify(&Program { slots, functions: Vec::new() }, &rules) {
-                Ok(_) => accepted += 1,
+                Ok(verified) => {
+                    accepted += 1;
+                    compile_all(&verified);
+                }
                 Err(error) => {
                     refused += 1;
                     assert!(!error.to_string().contains('\n'), "{error}");
@@ -129,6 +149,24 @@ fn damaged_programs_are_verified_in_bounded_time() {
         }
     }
     assert!(accepted > 1000 && refused > 1000, "{accepted} accepted, {refused} refused");
+}
+
+/// What was accepted is linked and compiled, if not in every shape.
+fn compile_all(verified: &Verified) {
+    let values = |base| Some(Values { base, stride: 64, entries: 8 });
+    let link = |base| Link { map: 1, values: values(base) };
+    for base in [Imm64::Value(1 << 40), Imm64::Thread(64)] {
+        let linked = verified.link(&[link(base); 7]).unwrap();
+        let site = Site { dead: 0, cells: Some(Reg::R9), sp: 0, ip: 0 };
+        let code = |verified: &Verified, shape| compile(&verified.program, &verified.facts, &Env::default(), shape);
+        assert!(code(&linked, Shape::Function).is_ok());
+        let inlined = code(&linked, Shape::Inline(site));
+        assert!(inlined.is_ok() || matches!(inlined, Err(CompileError::Inline { .. })));
+        if let Some(filter) = filter(&linked) {
+            let filter = code(&filter, Shape::Filter(site));
+            assert!(filter.is_ok() || matches!(filter, Err(CompileError::Inline { .. })));
+        }
+    }
 }
 
 #[test]

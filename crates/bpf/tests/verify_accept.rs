@@ -2,7 +2,7 @@
 
 mod cases;
 
-use cases::accepted::ACCEPTED;
+use cases::accepted::{ACCEPTED, OWN};
 use cases::{lines, maps, rules};
 use sidestep_bpf::assemble;
 use sidestep_bpf::verify::verify;
@@ -10,7 +10,7 @@ use sidestep_bpf::verify::verify;
 #[test]
 fn safe_programs_are_accepted() {
     let maps = maps();
-    for (name, text) in ACCEPTED {
+    for (name, text) in ACCEPTED.iter().chain(OWN) {
         let program = assemble(&lines(text)).unwrap_or_else(|e| panic!("{name}: {e}\n{}", lines(text)));
         if let Err(e) = verify(&program, &rules(&maps)) {
             panic!("{name}: {e}");

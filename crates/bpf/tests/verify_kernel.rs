@@ -1,88 +1,30 @@
 //! The kernel's verifier as the judge of ours: what we accept, it accepts, but for a list.
 //!
-//! As root. Numbers and layouts: `include/uapi/linux/bpf.h`.
-#![allow(unsafe_code)]
+//! As root.
 
 mod cases;
-
-use std::io::Error;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+mod kernel;
 
 use cases::accepted::ACCEPTED;
 use cases::meetings::MEETINGS;
 use cases::random::program;
 use cases::refused::REFUSED;
 use cases::{lines, maps, rules};
+use kernel::say;
 use sidestep_bpf::map::Map;
 use sidestep_bpf::verify::verify;
 use sidestep_bpf::{AluOp, Insn, Operand, Program, assemble};
-
-const MAP_CREATE: i32 = 0;
-const MAP_UPDATE_ELEM: i32 = 2;
-const PROG_LOAD: i32 = 5;
-const MAP_FREEZE: i32 = 22;
-const PROG_TYPE_KPROBE: u32 = 2;
-const F_RDONLY_PROG: u32 = 1 << 7;
-
-fn bpf<T>(command: i32, attr: &mut T) -> Result<i32, Error> {
-    // SAFETY: an attribute of this command, with pointers that live during the call.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command, attr as *mut T, size_of::<T>()) };
-    if result < 0 { Err(Error::last_os_error()) } else { Ok(result as i32) }
-}
-
-/// Says something that is seen although the test passes.
-fn say(line: &str) {
-    // SAFETY: writes that line.
-    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct Load {
-    kind: u32,
-    count: u32,
-    insns: u64,
-    license: u64,
-    log_level: u32,
-    log_size: u32,
-    log: u64,
-    kernel: u32,
-    flags: u32,
-    name: [u8; 16],
-    device: u32,
-    attach_type: u32,
-    btf: u32,
-    function_size: u32,
-    functions: u64,
-    function_count: u32,
-    line_size: u32,
-    lines: u64,
-    line_count: u32,
-    attach_btf: u32,
-    attach_program: u32,
-    core_count: u32,
-    /// Descriptors by index.
-    maps: u64,
-}
-
-#[repr(C)]
-struct Element {
-    map: u64,
-    key: u64,
-    value: u64,
-    flags: u64,
-}
+use sidestep_sys::bpf::{self, ProgramKind, ProgramSpec, ReferenceError};
 
 /// The maps of the tests in the kernel.
 struct Kernel {
-    maps: Vec<OwnedFd>,
+    maps: Vec<bpf::Map>,
 }
 
 impl Kernel {
     /// None, and a line that says so, where the machine does not let us make maps.
     fn new(maps: &[Map]) -> Option<Kernel> {
-        let fds: Result<Vec<OwnedFd>, Error> = maps.iter().map(Self::map).collect();
-        match fds {
+        match maps.iter().map(kernel::create).collect() {
             Ok(maps) => Some(Kernel { maps }),
             Err(error) => {
                 say(&format!("NOT COMPARED with the kernel's verifier, run as root to do so: {error}\n"));
@@ -91,52 +33,25 @@ impl Kernel {
         }
     }
 
-    fn map(map: &Map) -> Result<OwnedFd, Error> {
-        let flags = if map.readonly { F_RDONLY_PROG } else { 0 };
-        let mut attr = [map.kind.number(), map.key_size, map.value_size, map.max_entries, flags];
-        // SAFETY: a new descriptor that nobody else has.
-        let fd = unsafe { OwnedFd::from_raw_fd(bpf(MAP_CREATE, &mut attr)?) };
-        if !map.initial.is_empty() {
-            let key = 0u32;
-            let (key, value) = (&raw const key as u64, map.initial.as_ptr() as u64);
-            bpf(MAP_UPDATE_ELEM, &mut Element { map: fd.as_raw_fd() as u64, key, value, flags: 0 })?;
-            bpf(MAP_FREEZE, &mut [fd.as_raw_fd() as u32])?;
-        }
-        Ok(fd)
-    }
-
-    fn load(&self, program: &Program, log: &mut [u8]) -> Result<(), Error> {
-        let fds: Vec<i32> = self.maps.iter().map(AsRawFd::as_raw_fd).collect();
-        let mut load = Load {
-            kind: PROG_TYPE_KPROBE,
-            count: program.slots.len() as u32,
-            insns: program.slots.as_ptr() as u64,
-            license: c"GPL".as_ptr() as u64,
-            maps: fds.as_ptr() as u64,
-            ..Load::default()
-        };
-        if !log.is_empty() {
-            (load.log_level, load.log_size, load.log) = (1, log.len() as u32, log.as_mut_ptr() as u64);
-        }
-        let fd = bpf(PROG_LOAD, &mut load)?;
-        // SAFETY: a new descriptor that nobody else has.
-        drop(unsafe { OwnedFd::from_raw_fd(fd) });
-        Ok(())
+    /// What `then` makes of the program as the kernel takes it. The error: it refers to a map that is not there.
+    fn with<T>(&self, program: &Program, then: impl Fn(&ProgramSpec<'_>) -> T) -> Result<T, ReferenceError> {
+        let mut code = kernel::code(program);
+        let maps: Vec<&bpf::Map> = self.maps.iter().collect();
+        bpf::resolve_maps(&mut code, &maps)?;
+        Ok(then(&ProgramSpec { name: "test", kind: ProgramKind::Probe, code: &code, license: "GPL" }))
     }
 
     fn accepts(&self, program: &Program) -> bool {
-        self.load(program, &mut []).is_ok()
+        self.with(program, bpf::Program::loads) == Ok(true)
     }
 
     /// The last lines of what the kernel's verifier says against a program.
     fn reason(&self, program: &Program) -> String {
-        let mut log = vec![0; 1 << 22];
-        let error = self.load(program, &mut log).map_or_else(|e| e.to_string(), |()| "accepted".to_owned());
-        let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
-        let log = String::from_utf8_lossy(&log[..end]);
-        let said = log.lines().rev().filter(|l| !l.starts_with("processed") && !l.is_empty());
-        let last: Vec<&str> = said.take(3).collect();
-        format!("{error}: {}", last.into_iter().rev().collect::<Vec<_>>().join(" / "))
+        match self.with(program, bpf::Program::load) {
+            Ok(Ok(_)) => "accepted".to_owned(),
+            Ok(Err(error)) => error.reason().join(" / "),
+            Err(error) => error.to_string(),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod cases;
 use cases::random::{Random, program};
 use cases::{maps, rules};
 use sidestep_bpf::interp::{Machine, Stop, Vm};
+use sidestep_bpf::pass::{Link, Values};
 use sidestep_bpf::verify::verify;
 use sidestep_bpf::{AtomicOp, Imm64, Insn, Size, Width, alu};
 
@@ -14,8 +15,9 @@ const VALUE: u64 = 0x20_0000;
 const STACK_END: u64 = 0x30_1000;
 
 /// Memory that exists: context, one map value, the stack. What is read before it was written is an error, too.
+#[derive(Clone)]
 struct Memory {
-    context: [u8; 168],
+    context: [u8; 176],
     value: [u8; 64],
     stack: Vec<Option<u8>>,
     /// Answer of the lookup.
@@ -67,8 +69,8 @@ impl Machine for Memory {
 
     fn call(&mut self, _: &mut Vm<'_>, helper: u32, args: [u64; 5]) -> Result<u64, Stop> {
         assert_eq!(helper, 1, "the only helper of these programs");
-        self.load(args[1], Size::W)?;
-        Ok(if self.found { VALUE } else { 0 })
+        let key = self.load(args[1], Size::W)?;
+        Ok(if self.found && key == 0 { VALUE } else { 0 })
     }
 }
 
@@ -95,6 +97,8 @@ fn accepted_programs_stay_within_their_memory() {
         let program = program(seed);
         let Ok(verified) = verify(&program, &rules(&maps)) else { continue };
         accepted += 1;
+        let values = |entries| Some(Values { base: Imm64::Value(VALUE), stride: 64, entries });
+        let simple = [0, 1].map(|entries| verified.link(&[Link { map: 7, values: values(entries) }; 7]).unwrap());
         let mut linked = verified.program;
         for (pc, insn) in program.iter().map(Result::unwrap) {
             if let Insn::LoadImm64 { dst, imm: Imm64::Map(_) } = insn {
@@ -104,14 +108,22 @@ fn accepted_programs_stay_within_their_memory() {
         let mut random = Random::new(seed ^ 0xabcd);
         for round in 0..12 {
             let stack = vec![None; 4097];
-            let mut memory = Memory { context: [0; 168], value: [0; 64], stack, found: round != 0 };
+            let mut memory = Memory { context: [0; 176], value: [0; 64], stack, found: round != 0 };
             fill(&mut random, &mut memory.context);
             fill(&mut random, &mut memory.value);
+            let mut other = memory.clone();
             let mut vm = Vm::new(&linked.slots, STACK_END, 4096, 100_000);
             let result = vm.call(&mut memory, 0, [CONTEXT, 0, 0, 0, 0]);
             let text: Vec<_> = program.iter().map(|i| i.unwrap()).map(|(pc, i)| format!("{pc}: {i}")).collect();
             assert!(result.is_ok(), "seed {seed}, insn {}: {result:?}\n{}", vm.pc(), text.join("\n"));
             ended += 1;
+            // Nor do the passes change what it does.
+            let simple = &simple[usize::from(other.found)].program;
+            let mut vm = Vm::new(&simple.slots, STACK_END, 4096, 100_000);
+            let again = vm.call(&mut other, 0, [CONTEXT, 0, 0, 0, 0]);
+            let short: Vec<_> = simple.iter().map(|i| i.unwrap()).map(|(pc, i)| format!("{pc}: {i}")).collect();
+            let same = again == result && other.value == memory.value;
+            assert!(same, "seed {seed}: {again:?}\n{}\n\n{}", text.join("\n"), short.join("\n"));
         }
     }
     assert!(accepted > 600, "too few programs are accepted to say anything: {accepted}");

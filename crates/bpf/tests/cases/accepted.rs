@@ -100,3 +100,13 @@ pub const ACCEPTED: &[(&str, &str)] = &[
     ("signed division", "r0 = *(u64 *)(r1 + 0); r0 s/= -3; r0 s%= 5; exit"),
     ("far jump", "gotol out; out: r0 = 0; exit"),
 ];
+
+/// What the kernel does not have.
+pub const OWN: &[(&str, &str)] = &[
+    ("cookie", "r0 = *(u64 *)(r1 + 168); exit"),
+    ("any entry of an array", "r6 = map_value(1, 456) ll; *(u64 *)(r6 + 48) = 1; r0 = *(u64 *)(r6 - 8); exit"),
+    (
+        "reserve and submit a part",
+        "r6 = r1; r1 = map(2) ll; r2 = 16; r3 = 0; call 131; if r0 == 0 goto out; r1 = r0; r2 = *(u64 *)(r6 + 0); r3 = 0; call 257; out: r0 = 0; exit",
+    ),
+];

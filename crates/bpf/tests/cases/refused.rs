@@ -120,18 +120,18 @@ pub const REFUSED: &[(&str, &str, &str)] = &[
     ),
     (
         "context too far",
-        "r0 = *(u64 *)(r1 + 168); exit",
-        "insn 0: r0 = *(u64 *)(r1 + 168): bytes 168 to 176 of the context are accessed, which has 168: check the offset first",
+        "r0 = *(u64 *)(r1 + 176); exit",
+        "insn 0: r0 = *(u64 *)(r1 + 176): bytes 176 to 184 of the context are accessed, which has 176: check the offset first",
     ),
     (
         "context before the start",
         "r0 = *(u64 *)(r1 - 8); exit",
-        "insn 0: r0 = *(u64 *)(r1 - 8): bytes -8 to 0 of the context are accessed, which has 168: check the offset first",
+        "insn 0: r0 = *(u64 *)(r1 - 8): bytes -8 to 0 of the context are accessed, which has 176: check the offset first",
     ),
     (
         "context across the end",
-        "r0 = *(u64 *)(r1 + 164); exit",
-        "insn 0: r0 = *(u64 *)(r1 + 164): bytes 164 to 172 of the context are accessed, which has 168: check the offset first",
+        "r0 = *(u64 *)(r1 + 172); exit",
+        "insn 0: r0 = *(u64 *)(r1 + 172): bytes 172 to 180 of the context are accessed, which has 176: check the offset first",
     ),
     (
         "context unaligned",
@@ -477,7 +477,7 @@ pub const REFUSED: &[(&str, &str, &str)] = &[
     (
         "address in a hash",
         "r1 = map_value(0, 0) ll; r0 = 0; exit",
-        "insn 0: r1 = map_value(0, 0) ll: map 'counts' is no array of one entry: look the value up",
+        "insn 0: r1 = map_value(0, 0) ll: map 'counts' is no array: look the value up",
     ),
     (
         "address behind the value",
@@ -588,5 +588,30 @@ pub const REFUSED: &[(&str, &str, &str)] = &[
         "null after all",
         "SLOT; r0 -= 4096; if r0 != 0 goto out; r0 = *(u64 *)(r9 + 0); out: r0 = 0; exit",
         "insn 10: r0 = *(u64 *)(r9 + 0): r9 has no value yet: set it first",
+    ),
+    (
+        "cookie of no session",
+        "*(u64 *)(r1 + 168) = 1; r0 = 0; exit",
+        "insn 0: *(u64 *)(r1 + 168) = 1: the context is read-only: keep what changes in a map",
+    ),
+    (
+        "behind the last entry of an array",
+        "r1 = map_value(1, 512) ll; r0 = 0; exit",
+        "insn 0: r1 = map_value(1, 512) ll: bytes 512 to 513 of a value of map 'slots' are accessed, which has 512: check the offset first",
+    ),
+    (
+        "from one entry of an array into the next",
+        "r1 = map_value(1, 120) ll; r0 = *(u64 *)(r1 + 8); exit",
+        "insn 2: r0 = *(u64 *)(r1 + 8): bytes 64 to 72 of a value of map 'slots' are accessed, which has 64: check the offset first",
+    ),
+    (
+        "address that only linking knows",
+        "r1 = thread(8) ll; r0 = 0; exit",
+        "insn 0: r1 = thread(8) ll: addresses in a thread's memory come from linking: refer to a value of a map",
+    ),
+    (
+        "used after a part was submitted",
+        "RESERVE; r6 = r0; r1 = r0; r2 = 8; r3 = 0; call 257; *(u64 *)(r6 + 0) = 1; r0 = 0; exit",
+        "insn 12: *(u64 *)(r6 + 0) = 1: the record that r6 pointed to was submitted or discarded: use it before",
     ),
 ];

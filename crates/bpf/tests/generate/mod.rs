@@ -100,6 +100,7 @@ pub fn any_insn() -> impl Strategy<Value = Insn> + Clone {
         any::<i32>().prop_map(Imm64::Func),
         any::<u32>().prop_map(Imm64::Map),
         any::<(u32, u32)>().prop_map(|(map, offset)| Imm64::MapValue { map, offset }),
+        any::<u32>().prop_map(Imm64::Thread),
     ];
     prop_oneof![
         6 => arithmetic(11),

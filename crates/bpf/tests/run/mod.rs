@@ -1,6 +1,6 @@
 //! Runs programs in the interpreter, natively, and in the kernel, on the same buffer.
 //!
-//! The only test file with unsafe code: pages of machine code, real addresses, and the system call `bpf`.
+//! The only test file with unsafe code: pages of machine code, and real addresses.
 #![allow(unsafe_code, dead_code)]
 
 pub mod kernel;
@@ -8,7 +8,8 @@ pub mod kernel;
 use std::ptr;
 
 use sidestep_bpf::interp::{Machine, Stop, Vm};
-use sidestep_bpf::native::x86_64::{self, Code, Shape};
+use sidestep_bpf::native::x86_64::{self, Code, CompileError, Env, Shape};
+use sidestep_bpf::verify::Facts;
 use sidestep_bpf::{AtomicOp, Imm64, Program, Size, Width, alu};
 
 /// What programs read and write: `map_fd_value(0, offset) ll`.
@@ -20,20 +21,23 @@ pub fn linked(program: &Program, buffer: &mut Buffer) -> Program {
     let mut program = program.clone();
     program
         .link(|imm| match imm {
-            Imm64::MapFdValue { map: 0, offset } => Some(address + u64::from(offset)),
+            Imm64::MapFdValue { map: 0, offset } => Some(Imm64::Value(address + u64::from(offset))),
             _ => None,
         })
         .unwrap();
     program
 }
 
-/// Helper 1: depends on all arguments and on their order.
+/// Depends on all arguments and on their order.
 pub fn mix(args: [u64; 5]) -> u64 {
     args.iter().zip(1..).fold(7, |sum: u64, (&arg, n)| sum.rotate_left(9) ^ arg.wrapping_mul(2 * n + 1))
 }
 
-/// Number of helper 2: calls the function `r2` with 0, 1, … and `r3`, `r1` times; the sum of what it gives.
-pub const LOOP: u32 = 2;
+/// Number of [`mix`], as all of these one that the kernel has for something else.
+pub const MIX: u32 = 11;
+
+/// Number of the helper that calls the function `r2` with 0, 1, … and `r3`, `r1` times; the sum of what it gives.
+pub const LOOP: u32 = 9;
 
 /// Memory of the interpreter: the buffer and its stack, by their real addresses.
 struct Memory {
@@ -71,9 +75,14 @@ impl Machine for Memory {
         Ok(old)
     }
 
+    fn thread(&mut self, offset: u32) -> Result<u64, Stop> {
+        Ok(self.regions[0].0 + u64::from(offset))
+    }
+
     fn call(&mut self, vm: &mut Vm<'_>, helper: u32, args: [u64; 5]) -> Result<u64, Stop> {
         match helper {
-            1 => Ok(mix(args)),
+            MIX => Ok(mix(args)),
+            256 => Ok(sidestep_wire::Histogram::bucket(args[0]) as u64),
             LOOP => (0..args[0]).try_fold(0u64, |sum, i| {
                 let result = vm.call(self, args[1], [i, args[2], 0, 0, 0])?;
                 Ok(sum.wrapping_add(result))
@@ -83,14 +92,26 @@ impl Machine for Memory {
     }
 }
 
-/// Interprets a linked program. The context is the buffer.
+/// Compiles a program of which nothing is known as a function.
+pub fn function(program: &Program) -> Result<Code, CompileError> {
+    x86_64::compile(program, &Facts::default(), &Env { cells: CELLS, ..Env::default() }, Shape::Function)
+}
+
+/// Interprets a linked program. The context is the buffer, and so is the thread's memory.
 pub fn interpret(program: &Program, buffer: &mut Buffer, budget: u64) -> Result<u64, (usize, Stop)> {
+    let start = buffer.as_mut_ptr() as u64;
+    interpret_at(program, start, buffer, budget)
+}
+
+/// The same with another context, of 22 words.
+pub fn interpret_at(program: &Program, context: u64, buffer: &mut Buffer, budget: u64) -> Result<u64, (usize, Stop)> {
     let mut stack = vec![0u64; 2 * 512];
     let (start, stack_start) = (buffer.as_mut_ptr() as u64, stack.as_mut_ptr() as u64);
     let (len, stack_len) = (size_of::<Buffer>() as u64, 8 * stack.len() as u64);
-    let mut memory = Memory { regions: vec![(start, start + len), (stack_start, stack_start + stack_len)] };
+    let regions = vec![(start, start + len), (stack_start, stack_start + stack_len), (context, context + 22 * 8)];
+    let mut memory = Memory { regions };
     let mut vm = Vm::new(&program.slots, stack_start + stack_len, stack_len, budget);
-    vm.call(&mut memory, 0, [start, 0, 0, 0, 0]).map_err(|stop| (vm.pc(), stop))
+    vm.call(&mut memory, 0, [context, 0, 0, 0, 0]).map_err(|stop| (vm.pc(), stop))
 }
 
 extern "C" fn native_mix(a: u64, b: u64, c: u64, d: u64, e: u64, _table: *const Table) -> u64 {
@@ -116,17 +137,27 @@ unsafe extern "C" {
 /// Helpers by number.
 #[repr(C)]
 pub struct Table {
-    none: usize,
-    mix: Function,
+    none: [usize; 9],
     repeat: Function,
     /// In native code only.
     rsp: Function,
+    mix: Function,
+    /// Address of the thread's memory.
+    cells: u64,
+    /// Where times are left.
+    stamp: u64,
 }
 
-pub static TABLE: Table = Table { none: 0, mix: native_mix, repeat: native_loop, rsp: native_rsp };
+/// Offset of the address of the thread's memory in the table.
+pub const CELLS: i32 = 96;
+
+/// Offset of the word where times are left.
+pub const STAMP: i32 = 104;
+pub static TABLE: Table =
+    Table { none: [0; 9], repeat: native_loop, rsp: native_rsp, mix: native_mix, cells: 0, stamp: 0 };
 
 /// Executable pages.
-struct Pages(*mut libc::c_void, usize);
+pub struct Pages(*mut libc::c_void, usize);
 
 impl Pages {
     fn new(code: &[u8]) -> Pages {
@@ -150,12 +181,37 @@ impl Drop for Pages {
     }
 }
 
+/// Native code of a linked program, as a function.
+pub struct Native(Pages);
+
+impl Native {
+    pub fn new(code: &Code) -> Native {
+        Native(Pages::new(&code.bytes))
+    }
+
+    /// The context is the buffer, and so is the thread's memory. Gives the result, and the time that the code left.
+    pub fn run(&self, buffer: &mut Buffer) -> (u64, u64) {
+        let address = buffer.as_mut_ptr() as u64;
+        self.run_at(address, address)
+    }
+
+    /// The same with this memory of the thread.
+    pub fn run_on(&self, context: &mut Buffer, cells: &mut [u64]) -> u64 {
+        self.run_at(context.as_mut_ptr() as u64, cells.as_mut_ptr() as u64).0
+    }
+
+    fn run_at(&self, context: u64, cells: u64) -> (u64, u64) {
+        let mut table = Table { cells, ..TABLE };
+        // SAFETY: the code of a function with this signature.
+        let function: Function = unsafe { std::mem::transmute(self.0.0) };
+        let result = function(context, 0, 0, 0, 0, &raw mut table);
+        (result, table.stamp)
+    }
+}
+
 /// Runs native code of a linked program as a function. The context is the buffer.
 pub fn call(code: &Code, buffer: &mut Buffer) -> u64 {
-    let pages = Pages::new(&code.bytes);
-    // SAFETY: the code of a function with this signature.
-    let function: Function = unsafe { std::mem::transmute(pages.0) };
-    function(buffer.as_mut_ptr() as u64, 0, 0, 0, 0, &raw const TABLE)
+    Native::new(code).run(buffer).0
 }
 
 /// Loads all machine registers but `rsp` from an array, runs code that falls through, and stores them.
@@ -212,7 +268,7 @@ pub fn run_inline(code: &[u8], registers: &mut [u64; 16]) {
 pub fn agree(program: &Program, buffer: &Buffer) -> (u64, Buffer) {
     let (mut here, mut there) = (*buffer, *buffer);
     let interpreted = interpret(&linked(program, &mut here), &mut here, 1 << 20);
-    let code = x86_64::compile(&linked(program, &mut there), Shape::Function).unwrap();
+    let code = function(&linked(program, &mut there)).unwrap();
     let native = call(&code, &mut there);
     assert_eq!(interpreted, Ok(native), "interpreted, native:\n{}", listing(program));
     assert_eq!(here, there, "interpreted, native:\n{}", listing(program));
