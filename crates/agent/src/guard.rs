@@ -1,135 +1,227 @@
-//! Keeps SIGTRAP deliverable while there are trap probes: the kernel kills a process whose `int3` finds the signal
-//! blocked, or its handler replaced (`force_sig_info_to_task` in kernel/signal.c).
+//! Keeps signals of ours deliverable: the kernel kills a process whose `int3` or bad load finds its signal blocked, or its
+//! handler replaced (`force_sig_info_to_task` in kernel/signal.c).
 //!
 //! The engine probes the target's own system calls that change masks or actions, between `mov $NUMBER,%eax` and
-//! `syscall`. What the program asked for is done here, with SIGTRAP left open and its answers made as if it were not; the
+//! `syscall`. What the program asked for is done here, with the signals left open and its answers made as if they were not; the
 //! system call that follows then becomes one that returns 0 and does nothing.
+//!
+//! Not hidden from the program: a signal of ours that a process sends (not one that an instruction raises) arrives even
+//! where the program believes it blocked, so `sigwait` and `signalfd` get it only while they wait.
 
-use sidestep_wire::{Frame, SigAction};
+use core::mem::MaybeUninit;
+use core::ptr::{addr_of, addr_of_mut};
+use core::sync::atomic::Ordering;
+
+use sidestep_wire::signals::{SIGNALS, flags, flags_for, set_of};
+use sidestep_wire::{Regs, SigAction};
 
 use crate::arch::{self, nr};
 use crate::memory::{Agent, Thread};
-use crate::safe_read;
 use crate::thread::is_borrower;
+use crate::{blocked, safe_read, signal};
 
-const SIGTRAP: u64 = 5;
-const TRAP_BIT: u64 = 1 << (SIGTRAP - 1);
 const SIG_UNBLOCK: u64 = 1;
 const SIG_SETMASK: u64 = 2;
 const SET_LEN: u64 = 8;
+const NSIG: u64 = 64;
+/// SIGKILL and SIGSTOP.
+const NEVER_BLOCKED: u64 = set_of(9) | set_of(19);
 
 /// A system call is about to be made by the target.
-pub fn system_call(agent: Agent, thread: Thread, frame: &mut Frame) {
+pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
     match frame.rax {
         nr::RT_SIGPROCMASK if frame.r10 == SET_LEN => mask(agent, thread, frame),
         nr::RT_SIGACTION if frame.r10 == SET_LEN => action(agent, frame),
+        // Its argument is the stack pointer, which points to the context.
+        nr::RT_SIGRETURN => blocked::returned(thread, frame.rsp),
         // These wait with another mask, which a handler that runs meanwhile keeps. The call itself is the target's:
         // no thread may wait in here.
-        nr::RT_SIGSUSPEND => frame.rdi = opened(thread, frame.rdi),
-        nr::PPOLL => frame.r10 = opened(thread, frame.r10),
-        nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 => frame.r8 = opened(thread, frame.r8),
+        nr::RT_SIGSUSPEND => frame.rdi = opened(agent, thread, frame.rdi),
+        nr::PPOLL => frame.r10 = opened(agent, thread, frame.r10),
+        nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 => frame.r8 = opened(agent, thread, frame.r8),
+        nr::PSELECT6 => select(agent, thread, frame),
         _ => {}
     }
 }
 
 /// The call is done: what follows must return 0 and change nothing.
-fn done(frame: &mut Frame) {
+fn done(frame: &mut Regs) {
     frame.rax = nr::SCHED_YIELD;
 }
 
-fn mask(agent: Agent, thread: Thread, frame: &mut Frame) {
+fn mask(agent: Agent, thread: Thread, frame: &mut Regs) {
     let (how, set, old) = (frame.rdi, frame.rsi, frame.rdx);
     let mut wanted = 0;
     if set != 0 {
-        match safe_read::word(set, safe_read::here()) {
+        match safe_read::word(agent, set) {
             Some(mask) => wanted = mask,
             None => return, // the kernel says what is wrong with it
         }
     }
-    let open = wanted & !TRAP_BIT;
-    let was_blocked = thread.sigtrap_blocked();
-    if (set == 0 || wanted & TRAP_BIT == 0 && how != SIG_SETMASK) && was_blocked == 0 {
+    let ours = blocked::ours(agent);
+    let believed = blocked::now(thread);
+    if wanted & ours == 0 && believed == 0 {
         return;
     }
-    let from = if set == 0 { 0 } else { core::ptr::addr_of!(open) as u64 };
+    let open = wanted & !ours;
+    let from = if set == 0 { 0 } else { addr_of!(open) as u64 };
     // SAFETY: a set of our own, and the program's pointer for the answer, which the kernel checks.
     let result = unsafe { arch::syscall(nr::RT_SIGPROCMASK, [how, from, old, SET_LEN, 0, 0]) };
     if result != 0 {
         return; // made once more by the program, it fails the same way
     }
-    if old != 0 && was_blocked != 0 {
+    if old != 0 && believed != 0 {
         // SAFETY: the kernel has just written there.
-        unsafe { *(old as *mut u64) |= TRAP_BIT };
+        unsafe { *(old as *mut u64) |= believed };
     }
     if set != 0 && !is_borrower(agent) {
-        let named = wanted & TRAP_BIT != 0;
-        match how {
-            SIG_SETMASK => thread.set_sigtrap_blocked(u32::from(named)),
-            SIG_UNBLOCK if named => thread.set_sigtrap_blocked(0),
-            _ if named => thread.set_sigtrap_blocked(1),
-            _ => {}
+        let named = wanted & ours;
+        let new = match how {
+            SIG_SETMASK => named,
+            SIG_UNBLOCK => believed & !named,
+            _ => believed | named,
+        };
+        if new != believed {
+            blocked::change(thread, new, frame.rsp);
         }
     }
     done(frame);
 }
 
-fn action(agent: Agent, frame: &mut Frame) {
-    let (signal, new, old) = (frame.rdi, frame.rsi, frame.rdx);
-    if new == 0 {
-        if signal == SIGTRAP {
-            own_action(agent, frame, None, old);
+fn action(agent: Agent, frame: &mut Regs) {
+    let (number, new, old) = (frame.rdi, frame.rsi, frame.rdx);
+    let ours = blocked::ours(agent);
+    let index = if number <= NSIG { signal::index(number as i32) } else { None };
+    let own = index.filter(|i| SIGNALS.get(*i).is_some_and(|s| ours & set_of(*s) != 0));
+    let mut wanted = None;
+    if new != 0 {
+        match read_action(agent, new) {
+            Some(action) => wanted = Some(action),
+            None => return, // the kernel says what is wrong with it
         }
-        return;
     }
-    // The kernel says what is wrong with an action that cannot be read.
-    let Some(mut wanted) = read_action(new) else { return };
-    if signal == SIGTRAP {
-        return own_action(agent, frame, Some(wanted), old);
-    }
-    if wanted.mask & TRAP_BIT == 0 {
-        return;
-    }
-    wanted.mask &= !TRAP_BIT;
-    let from = core::ptr::addr_of!(wanted) as u64;
-    // SAFETY: an action of our own, and the program's pointer for the answer, which the kernel checks.
-    if unsafe { arch::syscall(nr::RT_SIGACTION, [signal, from, old, SET_LEN, 0, 0]) } == 0 {
-        done(frame);
+    match own {
+        Some(index) => own_action(agent, frame, index, wanted.as_ref()),
+        None if (1..=NSIG).contains(&number) => other_action(agent, frame, wanted.as_mut(), old, ours),
+        None => {}
     }
 }
 
 /// Field by field: zeros to begin with would come from an xmm register.
-fn read_action(at: u64) -> Option<SigAction> {
-    let word = |index: u64| safe_read::word(at.wrapping_add(8 * index), safe_read::here());
+fn read_action(agent: Agent, at: u64) -> Option<SigAction> {
+    let word = |index: u64| safe_read::word(agent, at.wrapping_add(8 * index));
     Some(SigAction { handler: word(0)?, flags: word(1)?, restorer: word(2)?, mask: word(3)? })
 }
 
-/// The program's own SIGTRAP action: remembered for traps that are not ours.
-fn own_action(agent: Agent, frame: &mut Frame, new: Option<SigAction>, old: u64) {
+/// The program's own action for a signal of ours: remembered for signals that are not for us.
+fn own_action(agent: Agent, frame: &mut Regs, index: usize, new: Option<&SigAction>) {
+    let (number, old) = (frame.rdi, frame.rdx);
     if old != 0 {
         // Asked of the kernel first, which checks the pointer; then the truth.
         // SAFETY: the program's pointer, which the kernel checks.
-        if unsafe { arch::syscall(nr::RT_SIGACTION, [SIGTRAP, 0, old, SET_LEN, 0, 0]) } != 0 {
+        if unsafe { arch::syscall(nr::RT_SIGACTION, [number, 0, old, SET_LEN, 0, 0]) } != 0 {
             return;
         }
-        let current = agent.old_sigtrap();
-        // SAFETY: the kernel has just written an action there.
-        unsafe { (old as *mut SigAction).write_unaligned(current) };
+        write_action(old, &signal::old_action(agent, index));
     }
     // `posix_spawn` gives its child the default actions before the program begins: not the parent's business.
     if let (Some(new), false) = (new, is_borrower(agent)) {
-        agent.set_old_sigtrap(new);
+        // What the kernel does not keep (`do_sigaction` in kernel/signal.c).
+        let flags = new.flags & !flags::UNSUPPORTED;
+        let mask = new.mask & !NEVER_BLOCKED;
+        signal::set_old_action(agent, index, &SigAction { flags, mask, ..*new });
+        let mut ours = MaybeUninit::<SigAction>::uninit();
+        let at = ours.as_mut_ptr();
+        // SAFETY: an action of our own, which the kernel fills.
+        unsafe {
+            arch::syscall(nr::RT_SIGACTION, [number, 0, at as u64, SET_LEN, 0, 0]);
+            addr_of_mut!((*at).flags).write_volatile(flags_for(new));
+            arch::syscall(nr::RT_SIGACTION, [number, at as u64, 0, SET_LEN, 0, 0]);
+        }
     }
     done(frame);
 }
 
-/// A copy of a signal set without SIGTRAP that lives until the call that follows is over; the set itself where that
-/// makes no difference.
-fn opened(thread: Thread, set: u64) -> u64 {
+/// Another signal, whose handler must not run with signals of ours blocked.
+fn other_action(agent: Agent, frame: &mut Regs, new: Option<&mut SigAction>, old: u64, ours: u64) {
+    let number = frame.rdi;
+    let bit = 1u64 << (number - 1);
+    let signals = &agent.private().signals;
+    let mut believed = 0;
+    for (blocking, signal) in signals.blocking.iter().zip(SIGNALS) {
+        if blocking.load(Ordering::Relaxed) & bit != 0 {
+            believed |= set_of(signal);
+        }
+    }
+    let named = new.as_ref().map_or(0, |action| action.mask & ours);
+    if named == 0 && believed == 0 {
+        return;
+    }
+    let from = match new {
+        Some(action) => {
+            action.mask &= !ours;
+            addr_of!(*action) as u64
+        }
+        None => 0,
+    };
+    // SAFETY: an action of our own, and the program's pointer for the answer, which the kernel checks.
+    if unsafe { arch::syscall(nr::RT_SIGACTION, [number, from, old, SET_LEN, 0, 0]) } != 0 {
+        return; // made once more by the program, it fails the same way
+    }
+    if old != 0 {
+        // SAFETY: the kernel has just written an action there.
+        unsafe {
+            let mask = addr_of_mut!((*(old as *mut SigAction)).mask);
+            mask.write_unaligned(mask.read_unaligned() | believed);
+        }
+    }
+    if from != 0 && !is_borrower(agent) {
+        for (blocking, signal) in signals.blocking.iter().zip(SIGNALS) {
+            if named & set_of(signal) != 0 {
+                blocking.fetch_or(bit, Ordering::Relaxed);
+            } else {
+                blocking.fetch_and(!bit, Ordering::Relaxed);
+            }
+        }
+    }
+    done(frame);
+}
+
+fn write_action(at: u64, action: &SigAction) {
+    let words = at as *mut u64;
+    // SAFETY: the kernel has just written an action there. Word by word, as in `read_action`.
+    unsafe {
+        words.write_unaligned(action.handler);
+        words.add(1).write_unaligned(action.flags);
+        words.add(2).write_unaligned(action.restorer);
+        words.add(3).write_unaligned(action.mask);
+    }
+}
+
+/// A copy of a signal set without signals of ours that lives until the call that follows is over; the set itself where
+/// that makes no difference.
+fn opened(agent: Agent, thread: Thread, set: u64) -> u64 {
     if set == 0 {
         return set;
     }
-    match safe_read::word(set, safe_read::here()) {
-        Some(mask) if mask & TRAP_BIT != 0 => thread.keep_mask(mask & !TRAP_BIT),
+    let ours = blocked::ours(agent);
+    match safe_read::word(agent, set) {
+        Some(mask) if mask & ours != 0 => thread.keep([mask & !ours, 0]),
         _ => set,
+    }
+}
+
+/// `pselect6` takes the address of an address and a length.
+fn select(agent: Agent, thread: Thread, frame: &mut Regs) {
+    let at = frame.r9;
+    if at == 0 {
+        return;
+    }
+    let (Some(set), Some(len)) = (safe_read::word(agent, at), safe_read::word(agent, at.wrapping_add(8))) else {
+        return; // the kernel says what is wrong with it
+    };
+    let open = if len == SET_LEN { opened(agent, thread, set) } else { set };
+    if open != set {
+        frame.r9 = thread.keep([open, len]);
     }
 }

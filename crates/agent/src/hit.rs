@@ -1,19 +1,81 @@
-//! What happens at a hit: counts, return addresses, latencies, records.
+//! What happens at a hit: counts, return addresses, programs.
 
-use sidestep_wire::{Flow, Frame, Histogram, ProbeDesc};
+use core::ptr::addr_of_mut;
+
+use sidestep_wire::{Flow, Hit, ProbeDesc, Regs};
 
 use crate::memory::{Agent, Thread};
-use crate::{guard, record, shadow};
-
-/// `ProbeDesc::hist` of a probe without a histogram.
-const NO_HISTOGRAM: u32 = u32::MAX;
+use crate::{exclusive, guard, helpers, shadow};
 
 const ENTRY: u32 = Flow::Entry as u32;
 const RETURN: u32 = Flow::Return as u32;
-const LATENCY: u32 = Flow::Latency as u32;
 const UNWIND: u32 = Flow::Unwind as u32;
 const CAUGHT: u32 = Flow::Caught as u32;
 const SIGNAL_CALL: u32 = Flow::SignalCall as u32;
+
+/// The hit that a thunk has on its stack. Programs and helpers write to it, too.
+#[derive(Clone, Copy)]
+pub struct Place(*mut Hit);
+
+impl Place {
+    /// # Safety
+    /// `regs` is [`Hit::regs`] of a hit that stays in place while this is used.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn around(regs: *mut Regs) -> Place {
+        Place(regs.cast::<u8>().wrapping_sub(core::mem::offset_of!(Hit, regs)).cast())
+    }
+
+    /// Where it is.
+    #[inline(always)]
+    #[must_use]
+    pub fn address(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// The context.
+    #[inline(always)]
+    #[must_use]
+    pub fn regs(self) -> *mut Regs {
+        // SAFETY: see `around`.
+        unsafe { addr_of_mut!((*self.0).regs) }
+    }
+
+    /// Which probe.
+    #[inline(always)]
+    #[must_use]
+    pub fn probe(self) -> u64 {
+        // SAFETY: see `around`.
+        unsafe { addr_of_mut!((*self.0).probe).read_volatile() }
+    }
+
+    /// Lets the program return from the probed function.
+    pub fn override_return(self) {
+        // SAFETY: see `around`.
+        unsafe { addr_of_mut!((*self.0).overridden).write_volatile(1) }
+    }
+
+    fn is_overridden(self) -> bool {
+        // SAFETY: see `around`.
+        unsafe { addr_of_mut!((*self.0).overridden).read_volatile() != 0 }
+    }
+
+    fn cookie(self) -> u64 {
+        // SAFETY: see `around`.
+        unsafe { addr_of_mut!((*self.0).cookie).read_volatile() }
+    }
+
+    /// Makes it a hit of a probe.
+    #[inline(always)]
+    fn begin(self, probe: u64, cookie: u64) {
+        // SAFETY: see `around`.
+        unsafe {
+            addr_of_mut!((*self.0).probe).write_volatile(probe);
+            addr_of_mut!((*self.0).cookie).write_volatile(cookie);
+            addr_of_mut!((*self.0).overridden).write_volatile(0);
+        }
+    }
+}
 
 /// A hit by a thread that has no state.
 #[cold]
@@ -23,68 +85,116 @@ pub fn missed(agent: Agent, probe: u32) {
 
 /// A hit at the site of a probe.
 #[inline(always)]
-pub fn hit(agent: Agent, thread: Thread, frame: &mut Frame, probe: u32) {
+pub fn hit(agent: Agent, thread: Thread, hit: Place, probe: u32) {
     let Some(desc) = agent.probe(probe) else { return };
-    match desc.flow {
-        LATENCY | RETURN => {
-            if desc.flow == LATENCY {
-                thread.count(agent, u64::from(desc.hits), 1);
-            }
-            // SAFETY: such probes are only put on function entries, where `rsp` points to the return address.
-            unsafe { shadow::push(agent, thread, frame.rsp, probe, agent.now()) }
-        }
-        ENTRY => entered(agent, thread, desc, frame, probe),
+    let regs = hit.regs();
+    // SAFETY: the thunk's, see `Place`.
+    let stack_pointer = unsafe { addr_of_mut!((*regs).rsp).read_volatile() };
+    if desc.flow == RETURN || desc.flow == ENTRY {
+        return entered(agent, thread, desc, hit, probe, stack_pointer);
+    }
+    own(agent, thread, desc.flow, regs, stack_pointer);
+}
+
+/// A hit at a site of our own.
+#[cold]
+#[inline(never)]
+fn own(agent: Agent, thread: Thread, flow: u32, regs: *mut Regs, stack_pointer: u64) {
+    match flow {
         UNWIND => shadow::unwind(agent, thread),
-        CAUGHT => shadow::caught(agent, thread, frame.rsp),
-        SIGNAL_CALL => guard::system_call(agent, thread, frame),
+        CAUGHT => shadow::caught(agent, thread, stack_pointer),
+        // SAFETY: nobody else has the registers: no program runs at such a probe.
+        SIGNAL_CALL => guard::system_call(agent, thread, unsafe { &mut *regs }),
         _ => {}
     }
 }
 
-#[inline(never)]
-fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, frame: &Frame, probe: u32) {
-    thread.count(agent, u64::from(desc.hits), 1);
-    if desc.record != 0 {
-        record::write(agent, thread, desc, probe, frame, agent.now());
+#[inline(always)]
+fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32, stack_pointer: u64) {
+    if thread.cells() == 0 {
+        return; // a forked child
+    }
+    hit.begin(u64::from(probe), 0);
+    let mut watch = desc.flow == RETURN;
+    if desc.entry != 0 {
+        let Some(result) = run(agent, thread, desc, desc.entry, hit) else { return agent.count_missed(probe) };
+        watch &= result == 0 && !hit.is_overridden();
+    }
+    if desc.flow == ENTRY || desc.flags & ProbeDesc::COUNT_ENTRY != 0 {
+        thread.count(agent, u64::from(desc.hits));
+    }
+    if watch {
+        // Time stamps are slow to take: the program's will do.
+        let time = match thread.stamp() {
+            stamp if desc.entry != 0 && stamp != 0 => stamp,
+            _ => agent.monotonic(),
+        };
+        // SAFETY: such probes are only put on function entries, where `rsp` points to the return address.
+        unsafe { shadow::push(agent, thread, stack_pointer, probe, hit.cookie(), time) }
     }
 }
 
 /// A return to the trampoline. Gives the real return address.
 #[inline(always)]
-pub fn returned(agent: Agent, thread: Option<Thread>, frame: &Frame) -> u64 {
-    let now = agent.now();
-    let slot = frame.rsp.wrapping_sub(8);
+pub fn returned(agent: Agent, thread: Option<Thread>, hit: Place) -> u64 {
+    // SAFETY: the thunk's, see `Place`.
+    let slot = unsafe { addr_of_mut!((*hit.regs()).rsp).read_volatile() }.wrapping_sub(8);
     let trampoline = agent.private().trampoline;
     // The thunk keeps this slot for the answer. Until then it says, as it did during the call, that the frame is alive:
     // a signal handler that makes room in the shadow stack must not take the entry for a dead one.
     // SAFETY: the slot that the thunk reserved.
     unsafe { (slot as *mut u64).write_unaligned(trampoline) };
+    let mut real = 0;
     loop {
-        let Some(entry) = shadow::take(agent, thread, slot) else { return 0 };
+        let Some(entry) = shadow::take(agent, thread, slot) else { return real };
+        if entry.ret != trampoline {
+            real = entry.ret;
+        } else if real == 0 {
+            real = shadow::real_return(agent, thread, slot).unwrap_or(0);
+        }
         match thread {
-            Some(thread) => finish(agent, thread, entry.probe as u32, now.saturating_sub(entry.time), frame, now),
+            Some(thread) => finish(agent, thread, entry.probe as u32, entry.cookie, hit, real),
             None => agent.count_dropped(1),
         }
         if entry.ret != trampoline {
-            return entry.ret;
+            return real;
         }
     }
 }
 
 #[inline(always)]
-fn finish(agent: Agent, thread: Thread, probe: u32, ticks: u64, frame: &Frame, now: u64) {
+fn finish(agent: Agent, thread: Thread, probe: u32, cookie: u64, hit: Place, real: u64) {
     let Some(desc) = agent.probe(probe) else { return };
-    if desc.flow == LATENCY {
-        if desc.hist != NO_HISTOGRAM {
-            let nanoseconds = agent.nanoseconds(ticks);
-            let first = u64::from(desc.hist);
-            thread.count(agent, first + Histogram::bucket(nanoseconds) as u64, 1);
-            thread.count(agent, first + Histogram::SUM as u64, nanoseconds);
+    if thread.cells() == 0 {
+        return; // a forked child
+    }
+    if desc.exit != 0 {
+        hit.begin(u64::from(probe) | Hit::RETURNED, cookie);
+        // SAFETY: the thunk's, see `Place`.
+        unsafe { addr_of_mut!((*hit.regs()).rip).write_volatile(real) };
+        if run(agent, thread, desc, desc.exit, hit).is_none() {
+            return agent.count_missed(probe);
         }
-    } else {
-        thread.count(agent, u64::from(desc.hits), 1);
     }
-    if desc.record != 0 {
-        record::write(agent, thread, desc, probe, frame, now);
+    if desc.flags & ProbeDesc::COUNT_ENTRY == 0 {
+        thread.count(agent, u64::from(desc.hits));
     }
+}
+
+/// Runs a program; `None` = it must not be entered now.
+#[inline(never)]
+fn run(agent: Agent, thread: Thread, desc: &ProbeDesc, code: u64, hit: Place) -> Option<u64> {
+    let alone = desc.flags & ProbeDesc::EXCLUSIVE != 0;
+    if alone && !exclusive::enter(agent, thread, hit) {
+        return None;
+    }
+    thread.set_stamp(0);
+    // SAFETY: the controller put a verified program there, compiled for this ABI.
+    let result = unsafe {
+        let program: helpers::Function = core::mem::transmute(code as *const ());
+        program(hit.regs() as u64, 0, 0, 0, 0, thread.as_ptr())
+    };
+    // Without asking `alone` again: the compiler would make two calls of one.
+    exclusive::leave(thread, hit);
+    Some(result)
 }

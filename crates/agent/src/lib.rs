@@ -1,28 +1,36 @@
 //! The part of Sidestep that runs inside the target.
 //!
-//! Generated thunks call the four `agent_*` functions on the target's own stack, at any instruction of the program, in
+//! Generated thunks call the `agent_*` functions on the target's own stack, at any instruction of the program, in
 //! any context: before the dynamic loader has run, inside `malloc`, in a signal handler, on a coroutine's stack. So the
-//! agent calls nothing of the target, takes no lock, keeps no flag of being busy, uses little stack, and cannot panic.
+//! agent calls nothing of the target, takes no lock, waits for nobody, uses little stack, and cannot panic.
 //! All its state lies behind the [`Private`] region whose address every function is given.
 //!
 //! The same source is two things: an ordinary library, tested on the host, and, compiled with `--cfg agent_blob` by
-//! the build script of `sidestep-engine`, a flat position-independent image that the engine maps into a target.
+//! the build script of `sidestep-engine`, a flat position-independent image that the engine maps into a target. The
+//! interpreter is in the image if it is compiled with `--cfg agent_interpreter`, and `sidestep-bpf` with it.
 #![no_std]
 
 mod arch;
+mod blocked;
+mod exclusive;
 #[cfg(agent_blob)]
 mod freestanding;
 mod guard;
+mod helpers;
 mod hit;
+#[cfg(any(not(agent_blob), agent_interpreter))]
+mod interpret;
 mod memory;
 mod record;
 mod safe_read;
 mod shadow;
+mod signal;
 mod thread;
 mod trap;
 
-use sidestep_wire::{Frame, LookupEntry, Private, ThreadState};
+use sidestep_wire::{LookupEntry, Private, Regs, ThreadState};
 
+use hit::Place;
 use memory::{Agent, Thread};
 
 /// The lookup entry of the thread with this `fs` base, made at its first hit. Null = there is no room for another
@@ -44,42 +52,118 @@ pub unsafe extern "C" fn agent_slot(private: *const Private, fs_base: u64) -> *c
 ///
 /// # Safety
 /// `private` is a filled private region, `state` the calling thread's state from its lookup entry (null counts as
-/// missed), `frame` what the thunk saved. For probes that watch a return, `frame.rsp` points to the return address.
+/// missed), `regs` are those of a [`sidestep_wire::Hit`] that the thunk saved; the rest of it is filled here. For
+/// probes that watch a return, `regs.rsp` points to the return address.
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
-pub unsafe extern "C" fn agent_hit(frame: *mut Frame, state: *mut ThreadState, private: *const Private, probe: u32) {
-    // SAFETY: the caller's; the frame lies on this thread's stack and nobody else has it.
-    let (agent, frame) = unsafe { (Agent::new(private), &mut *frame) };
+pub unsafe extern "C" fn agent_hit(regs: *mut Regs, state: *mut ThreadState, private: *const Private, probe: u32) {
+    // SAFETY: the caller's; the hit lies on this thread's stack.
+    let (agent, place) = unsafe { (Agent::new(private), Place::around(regs)) };
     if state.is_null() {
         return hit::missed(agent, probe);
     }
     // SAFETY: the caller's.
-    hit::hit(agent, unsafe { Thread::new(state) }, frame, probe);
+    hit::hit(agent, unsafe { Thread::new(state) }, place, probe);
 }
 
 /// A function returned to the trampoline: does the work of the probes that watch it, newest first, and gives the
 /// address to go on at.
 ///
-/// The slot of the return address is at `frame.rsp - 8`. Every slot that holds the trampoline's address has a live
+/// The slot of the return address is at `regs.rsp - 8`. Every slot that holds the trampoline's address has a live
 /// entry in some thread's shadow stack; only if the target wrote that address somewhere else itself (stacks copied to
 /// the heap and back, as greenlets are) the answer is 0, and the target dies at address 0.
 ///
 /// # Safety
 /// As for [`agent_hit`]; `state` may be null for a thread without a slot.
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
-pub unsafe extern "C" fn agent_return(frame: *mut Frame, state: *mut ThreadState, private: *const Private) -> u64 {
+pub unsafe extern "C" fn agent_return(regs: *mut Regs, state: *mut ThreadState, private: *const Private) -> u64 {
     // SAFETY: the caller's.
-    let (agent, frame) = unsafe { (Agent::new(private), &*frame) };
+    let (agent, place) = unsafe { (Agent::new(private), Place::around(regs)) };
     // SAFETY: the caller's.
     let thread = (!state.is_null()).then(|| unsafe { Thread::new(state) });
-    hit::returned(agent, thread, frame)
+    hit::returned(agent, thread, place)
 }
 
-/// The SIGTRAP handler, called by a stub that puts `private` in front of the kernel's arguments.
+/// May the exclusive program of the hit around `regs` run although `state.busy` is not 0? If so (1), `busy` is set;
+/// 0 = the hit is missed. See the rule in `exclusive.rs`.
+///
+/// # Safety
+/// `state` is the calling thread's, prepared, and `Hit::probe` is written.
+#[cfg_attr(agent_blob, unsafe(no_mangle))]
+pub unsafe extern "C" fn agent_busy(regs: *mut Regs, state: *mut ThreadState) -> u64 {
+    // SAFETY: the caller's.
+    let (thread, place) = unsafe { (Thread::new(state), Place::around(regs)) };
+    // SAFETY: the address was put there when the state was prepared.
+    let agent = unsafe { Agent::new(thread.private() as *const Private) };
+    u64::from(exclusive::replace(agent, thread, place.address()))
+}
+
+/// Runs a program that was not compiled: its `len` instruction slots at `slots`, on a stack of `stack_len` bytes that ends
+/// at `stack_end` (16-aligned; 512 bytes for each nested call). The code of such a probe is a stub that makes room for
+/// the stack and sets the arguments but the first and the last, which it was given.
+///
+/// # Safety
+/// The program is verified and linked, but for callbacks of `loop`, which stay numbers of slots; the stack is writable.
+/// `regs` and `state` are what every program is given.
+#[cfg(any(not(agent_blob), agent_interpreter))]
+#[cfg_attr(agent_blob, unsafe(no_mangle))]
+pub unsafe extern "C" fn agent_interpret(
+    regs: *mut Regs,
+    slots: *const u64,
+    len: u64,
+    stack_end: u64,
+    stack_len: u64,
+    state: *mut ThreadState,
+) -> u64 {
+    // SAFETY: the caller's.
+    let code = unsafe { core::slice::from_raw_parts(slots.cast(), len as usize) };
+    interpret::run(code, regs as u64, stack_end, stack_len, state)
+}
+
+/// The handler of the signals of [`sidestep_wire::Signals`], called by a stub that puts `private` in front of the kernel's
+/// arguments. Gives the address of the program's own handler, to which the stub has to jump with registers and
+/// stack as the kernel had made them; 0 = return.
 ///
 /// # Safety
 /// `private` is a filled private region, `info` and `context` are the kernel's.
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
-pub unsafe extern "C" fn agent_sigtrap(private: *const Private, signal: i32, info: *mut u8, context: *mut u8) {
+pub unsafe extern "C" fn agent_signal(private: *const Private, signal: i32, info: *mut u8, context: *mut u8) -> u64 {
     // SAFETY: the caller's.
-    unsafe { trap::sigtrap(Agent::new(private), signal, info, context) }
+    unsafe { signal::handle(Agent::new(private), signal, info, context) }
+}
+
+/// Reads of memory that may not be there, for tests and measurements.
+#[cfg(not(agent_blob))]
+pub mod reads {
+    use sidestep_wire::Private;
+
+    use crate::memory::Agent;
+    use crate::safe_read;
+
+    /// As `safe_read::copy` of the agent.
+    ///
+    /// # Safety
+    /// `private` is a filled private region, `to` is writable for `len` bytes.
+    pub unsafe fn copy(private: *const Private, from: u64, to: *mut u8, len: u64) -> u64 {
+        // SAFETY: the caller's.
+        unsafe { safe_read::copy(Agent::new(private), from, to, len) }
+    }
+
+    /// As `safe_read::copy_str` of the agent.
+    ///
+    /// # Safety
+    /// As for [`copy`].
+    pub unsafe fn copy_str(private: *const Private, from: u64, to: *mut u8, max: u64) -> Option<u64> {
+        // SAFETY: the caller's.
+        unsafe { safe_read::copy_str(Agent::new(private), from, to, max) }
+    }
+
+    /// As `safe_read::word` of the agent.
+    ///
+    /// # Safety
+    /// `private` is a filled private region.
+    #[must_use]
+    pub unsafe fn word(private: *const Private, at: u64) -> Option<u64> {
+        // SAFETY: the caller's.
+        unsafe { safe_read::word(Agent::new(private), at) }
+    }
 }

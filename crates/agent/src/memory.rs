@@ -8,7 +8,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sidestep_wire::lookup::LOOKUP_BUCKETS;
 use sidestep_wire::{
-    Header, LookupEntry, LookupTable, MapEntry, MapKind, Private, ProbeDesc, ShadowEntry, SigAction, Slot, ThreadState,
+    Blocked, HELPERS, Header, LookupEntry, LookupTable, MapEntry, MapKind, Private, ProbeDesc, ShadowEntry, Signals,
+    Slot, ThreadState,
 };
 
 use crate::arch::{self, nr};
@@ -27,11 +28,17 @@ impl Agent {
         Agent { private }
     }
 
+    /// Where the private region is.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.private as u64
+    }
+
     /// What changes only while all threads are stopped, and atomics.
     #[inline(always)]
     #[must_use]
     pub fn private(&self) -> &Private {
-        // SAFETY: see `new`. `old_sigtrap`, the only plain field that changes, is reached through `old_sigtrap`.
+        // SAFETY: see `new`. Plain fields that change are reached through raw pointers only.
         unsafe { &*self.private }
     }
 
@@ -123,37 +130,11 @@ impl Agent {
         }
     }
 
-    /// The action that SIGTRAP had before ours.
+    /// What the program believes about signals of ours. Its plain fields change.
     #[must_use]
-    pub fn old_sigtrap(&self) -> SigAction {
-        // SAFETY: see `new`. Field by field: a copy of the whole would go through an xmm register.
-        unsafe {
-            let old = addr_of!((*self.private).old_sigtrap);
-            SigAction {
-                handler: addr_of!((*old).handler).read_volatile(),
-                flags: addr_of!((*old).flags).read_volatile(),
-                restorer: addr_of!((*old).restorer).read_volatile(),
-                mask: addr_of!((*old).mask).read_volatile(),
-            }
-        }
-    }
-
-    /// The program has set another SIGTRAP action, which is in force for traps that are not ours.
-    pub fn set_old_sigtrap(&self, action: SigAction) {
-        // SAFETY: see `new`; private memory is writable. The handler goes last: until then the old one's data fit it.
-        unsafe {
-            let old = addr_of_mut!((*self.private.cast_mut()).old_sigtrap);
-            addr_of_mut!((*old).flags).write_volatile(action.flags);
-            addr_of_mut!((*old).restorer).write_volatile(action.restorer);
-            addr_of_mut!((*old).mask).write_volatile(action.mask);
-            addr_of_mut!((*old).handler).write_volatile(action.handler);
-        }
-    }
-
-    /// `SA_RESETHAND`: from now on the default.
-    pub fn reset_old_sigtrap(&self) {
-        // SAFETY: see `new`; private memory is writable.
-        unsafe { addr_of_mut!((*self.private.cast_mut()).old_sigtrap.handler).write_volatile(0) }
+    pub fn signals(&self) -> *mut Signals {
+        // SAFETY: see `new`; no reference is made.
+        unsafe { addr_of_mut!((*self.private.cast_mut()).signals) }
     }
 
     /// A time stamp: TSC ticks or, without a usable TSC, nanoseconds.
@@ -161,6 +142,14 @@ impl Agent {
     #[must_use]
     pub fn now(&self) -> u64 {
         if self.private().tsc != 0 { arch::ticks() } else { clock() }
+    }
+
+    /// Nanoseconds of `CLOCK_MONOTONIC`.
+    #[inline(always)]
+    #[must_use]
+    pub fn monotonic(&self) -> u64 {
+        let private = self.private();
+        if private.tsc == 0 { clock() } else { self.nanoseconds(arch::ticks()).wrapping_add(private.tsc_base) }
     }
 
     /// Time stamps' distance in nanoseconds.
@@ -199,13 +188,6 @@ impl Table {
     pub fn marker(self) -> &'static AtomicU64 {
         // SAFETY: the table stays mapped (`Agent::new`); only atomic accesses are made to this word.
         unsafe { AtomicU64::from_ptr(addr_of_mut!((*self.0).marker)) }
-    }
-
-    /// Address of the cells of a forked child.
-    #[must_use]
-    pub fn child_cells(self) -> &'static AtomicU64 {
-        // SAFETY: as in `marker`.
-        unsafe { AtomicU64::from_ptr(addr_of_mut!((*self.0).child_cells)) }
     }
 
     /// See [`LookupTable::migrated`].
@@ -300,7 +282,13 @@ impl Thread {
         fs_base set_fs_base: u64,
         /// Address of its slot.
         slot set_slot: u64,
-        /// Address of its cells.
+        /// Address of the private region.
+        private set_private: u64,
+        /// Address of the hit that the thread is in with an exclusive program, or 0.
+        busy set_busy: u64,
+        /// The program's last time stamp of this hit in nanoseconds, or 0.
+        stamp set_stamp: u64,
+        /// Address of its cells; 0 in a forked child.
         cells set_cells: u64,
         /// Address of its shadow stack.
         shadow set_shadow: u64,
@@ -314,22 +302,36 @@ impl Thread {
         tid_word set_tid_word: u32,
         /// When we last looked at its name.
         comm_time set_comm_time: u64,
-        /// Whether the program believes that SIGTRAP is blocked.
-        sigtrap_blocked set_sigtrap_blocked: u32,
-        /// Index of the next kept signal set.
-        mask_next set_mask_next: u32
+        /// Free-running index of the next kept pair of words.
+        mask_next set_mask_next: u64
     }
 
-    /// Keeps a signal set until as many more were kept as there is room for; gives its address.
+    /// Sets the address of a helper.
+    #[inline(always)]
+    pub fn set_helper(self, number: usize, address: u64) {
+        if number < HELPERS {
+            // SAFETY: see `new`; the number is in range.
+            unsafe { addr_of_mut!((*self.0).helpers).cast::<u64>().add(number).write_volatile(address) }
+        }
+    }
+
+    /// What it believes about signals of ours.
     #[must_use]
-    pub fn keep_mask(self, mask: u64) -> u64 {
+    pub fn blocked(self) -> *mut Blocked {
+        // SAFETY: see `new`.
+        unsafe { addr_of_mut!((*self.0).blocked) }
+    }
+
+    /// Keeps what a system call points to until as much more was kept as there is room for; gives its address.
+    #[must_use]
+    pub fn keep(self, words: [u64; 2]) -> u64 {
         let next = self.mask_next();
         self.set_mask_next(next.wrapping_add(1));
         // SAFETY: see `new`; the index is in range.
         unsafe {
-            let masks = addr_of_mut!((*self.0).masks).cast::<u64>();
-            let at = masks.add(next as usize % 8);
-            at.write_volatile(mask);
+            let at = addr_of_mut!((*self.0).masks).cast::<u64>().add(next as usize % 4 * 2);
+            at.write_volatile(words[0]);
+            at.add(1).write_volatile(words[1]);
             at as u64
         }
     }
@@ -385,12 +387,13 @@ impl Thread {
         unsafe { self.0.add(1) as u64 }
     }
 
-    /// Adds to one of the thread's cells.
+    /// Adds 1 to one of the thread's cells; in a forked child there are none.
     #[inline(always)]
-    pub fn count(self, agent: Agent, cell: u64, by: u64) {
-        if cell < agent.header().cells {
+    pub fn count(self, agent: Agent, cell: u64) {
+        let cells = self.cells();
+        if cells != 0 && cell < agent.header().cells {
             // SAFETY: the cell is in range and only this thread adds to it.
-            unsafe { arch::add((self.cells() as *mut u64).add(cell as usize), by) }
+            unsafe { arch::add((cells as *mut u64).add(cell as usize), 1) }
         }
     }
 }
@@ -428,6 +431,7 @@ impl Entry {
                 ret: addr_of!((*self.0).ret).read_volatile(),
                 time: addr_of!((*self.0).time).read_volatile(),
                 probe: addr_of!((*self.0).probe).read_volatile(),
+                cookie: addr_of!((*self.0).cookie).read_volatile(),
             };
             (found == slot && self.slot().read_volatile() == slot).then_some(entry)
         }
@@ -457,6 +461,7 @@ impl Entry {
             addr_of_mut!((*self.0).ret).write_volatile(entry.ret);
             addr_of_mut!((*self.0).time).write_volatile(entry.time);
             addr_of_mut!((*self.0).probe).write_volatile(entry.probe);
+            addr_of_mut!((*self.0).cookie).write_volatile(entry.cookie);
             arch::replace(self.slot(), 0, entry.slot)
         }
     }

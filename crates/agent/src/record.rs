@@ -3,90 +3,114 @@
 //! A signal handler of the same thread may write records in the middle of one. So room is reserved by one instruction,
 //! and a record counts once its first word says `Committed`. The state `Reserved` has to be in the ring before `head`
 //! covers it: it is put there by an instruction that fails if a handler has been there first.
+//!
+//! No record wraps. One that does not fit before the end of the ring begins at its start, behind a pad; so the longest
+//! that always finds room in an empty ring has half its length.
 
 use core::sync::atomic::Ordering;
 
-use sidestep_wire::private::{ARGS_MAX, STR_MAX};
-use sidestep_wire::{ArgKind, ArgSpec, Frame, ProbeDesc, RECORD_ALIGN, RecordHeader, RecordState, Slot};
+use sidestep_wire::{RECORD_ALIGN, RecordHeader, RecordState, Slot};
 
 use crate::arch;
 use crate::memory::{Agent, Thread};
-use crate::safe_read;
-
-/// How long a thread name may be out of date, in nanoseconds.
-const COMM_AGE: u64 = 10_000_000;
-/// Arg word of a string that could not be read.
-const UNREADABLE: u64 = u64::MAX;
 
 const HEADER: u64 = size_of::<RecordHeader>() as u64;
+/// How far ahead memory is asked for: some short records.
+const AHEAD: u64 = 4 * RECORD_ALIGN;
 
-/// Writes a record, or counts it as lost.
-#[inline(never)]
-pub fn write(agent: Agent, thread: Thread, desc: &ProbeDesc, probe: u32, frame: &Frame, now: u64) {
-    let Some(slot) = thread.shared_slot() else { return }; // a forked child: nobody reads
-    let header = agent.header();
-    let ring = Ring { slot, base: thread.slot() + header.ring_off, len: header.ring_len };
-    let args = &desc.args[..(desc.nargs as usize).min(ARGS_MAX)];
-    let strings = args.iter().filter(|arg| is_string(arg)).count();
-    let room = align(HEADER + (args.len() * 8 + strings * STR_MAX) as u64);
-    let Some(at) = ring.reserve(room) else { return thread.count(agent, u64::from(desc.lost), 1) };
-
-    if agent.nanoseconds(now.wrapping_sub(thread.comm_time())) > COMM_AGE {
-        thread.refresh_comm(now);
-    }
-    ring.put(at + 8, u64::from(probe) | u64::from(thread.current_tid()) << 32);
-    ring.put(at + 16, now);
-    // SAFETY: the name is two words of the thread's state.
-    let comm = unsafe { [thread.comm().read_volatile(), thread.comm().add(1).read_volatile()] };
-    ring.put(at + 24, comm[0]);
-    ring.put(at + 32, comm[1]);
-    let mut end = at + HEADER + args.len() as u64 * 8;
-    let mut word = at + HEADER;
-    for arg in args {
-        let mut value = argument(arg, frame);
-        if is_string(arg) {
-            value = value.and_then(|from| ring.put_string(end, from));
-            end += value.unwrap_or(0).next_multiple_of(8);
-        }
-        ring.put(word, value.unwrap_or(UNREADABLE));
-        word += 8;
-    }
-    ring.finish(at, room, align(end - at));
-}
-
-fn is_string(arg: &ArgSpec) -> bool {
-    arg.kind == ArgKind::Str as u32
-}
-
-fn align(len: u64) -> u64 {
-    len.next_multiple_of(RECORD_ALIGN)
-}
-
-/// The value of an argument: System V ABI, AMD64 supplement, 3.2.3.
-fn argument(arg: &ArgSpec, frame: &Frame) -> Option<u64> {
-    Some(match arg.source {
-        0 => frame.rdi,
-        1 => frame.rsi,
-        2 => frame.rdx,
-        3 => frame.rcx,
-        4 => frame.r8,
-        5 => frame.r9,
-        ArgSpec::RETVAL => frame.rax,
-        n => {
-            let at = frame.rsp.wrapping_add(8 + (u64::from(n) - 6) * 8);
-            return safe_read::word(at, frame.rsp);
-        }
-    })
-}
-
-struct Ring<'a> {
-    slot: &'a Slot,
+/// The ring of a thread.
+pub struct Ring {
+    slot: &'static Slot,
+    thread: Thread,
     base: u64,
     /// A power of two, or 0.
     len: u64,
 }
 
-impl Ring<'_> {
+impl Ring {
+    /// The thread's; none in a forked child, where nobody reads.
+    #[must_use]
+    pub fn of(agent: Agent, thread: Thread) -> Option<Ring> {
+        let slot = thread.shared_slot()?;
+        let header = agent.header();
+        Some(Ring { slot, thread, base: thread.slot() + header.ring_off, len: header.ring_len })
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Bytes ever reserved and ever consumed.
+    #[must_use]
+    pub fn positions(&self) -> (u64, u64) {
+        (self.slot.head.load(Ordering::Relaxed), self.slot.tail.load(Ordering::Acquire))
+    }
+
+    /// Room for a record of `bytes` bytes, at the address that it gives; `None` = full.
+    #[must_use]
+    pub fn reserve(&self, bytes: u64, map: u32) -> Option<u64> {
+        if bytes > self.len {
+            return None;
+        }
+        let room = align(HEADER + bytes);
+        let at = self.room(room)?;
+        // The reader had it last: a record that comes soon shall not wait for it.
+        arch::prefetch_for_write(self.word(at + room + AHEAD));
+        self.put(at + 8, RecordHeader::what(map, self.thread.writer(), bytes));
+        Some(self.word(at) as u64 + HEADER)
+    }
+
+    /// Publishes the first `bytes` bytes of the record at `record`, and gives the rest back. `time` is what it carries.
+    pub fn submit(&self, record: u64, bytes: Option<u64>, time: u64) {
+        let Some((at, room)) = self.find(record) else { return };
+        self.put(at + 16, time);
+        let mut len = room;
+        if let Some(bytes) = bytes {
+            let word = self.word(at + 8);
+            // SAFETY: in the record.
+            let (what, bytes) = RecordHeader::cut(unsafe { word.read_volatile() }, bytes);
+            self.put(at + 8, what);
+            len = align(HEADER + bytes).min(room);
+        }
+        let reserved = RecordState::Reserved.word(len);
+        if len < room {
+            // Valid at every step: a record and a pad, or, if no handler has written behind them, a record alone.
+            self.put(at + len, RecordState::Pad.word(room - len));
+            if !self.replace(at, RecordState::Reserved.word(room), reserved) {
+                return; // given up by the controller
+            }
+            let _ = self.move_head(at + room, at + len);
+        }
+        let _ = self.replace(at, reserved, RecordState::Committed.word(len));
+    }
+
+    /// Gives the record at `record` back.
+    pub fn discard(&self, record: u64) {
+        let Some((at, room)) = self.find(record) else { return };
+        // A pad that the controller has already seen must not become something else: it stays `Reserved` if `head` goes
+        // back, for then nobody looks at it.
+        if !self.move_head(at + room, at) {
+            let _ = self.replace(at, RecordState::Reserved.word(room), RecordState::Pad.word(room));
+        }
+    }
+
+    /// Position and length of a record that is still reserved.
+    fn find(&self, record: u64) -> Option<(u64, u64)> {
+        let offset = record.wrapping_sub(HEADER).wrapping_sub(self.base);
+        if offset >= self.len || offset % RECORD_ALIGN != 0 {
+            return None;
+        }
+        let head = self.slot.head.load(Ordering::Relaxed);
+        // Where it begins below `head`; 0 is the whole ring.
+        let below = head.wrapping_sub(offset) & (self.len - 1);
+        let at = head.wrapping_sub(if below == 0 { self.len } else { below });
+        // SAFETY: in the ring.
+        let first = unsafe { self.word(at).read_volatile() };
+        (first as u32 == RecordState::Reserved as u32).then_some((at, first >> 32))
+    }
+
     fn word(&self, at: u64) -> *mut u64 {
         (self.base + (at & (self.len - 1) & !7)) as *mut u64
     }
@@ -108,68 +132,39 @@ impl Ring<'_> {
     }
 
     /// Position of `len` bytes of room in state `Reserved`; `None` = full.
-    fn reserve(&self, len: u64) -> Option<u64> {
-        let reserved = RecordState::Reserved.word(len);
+    fn room(&self, len: u64) -> Option<u64> {
         loop {
-            let head = self.slot.head.load(Ordering::Relaxed);
-            let tail = self.slot.tail.load(Ordering::Acquire);
+            let (head, tail) = self.positions();
             let used = head.wrapping_sub(tail);
             if used > self.len {
-                // The controller gave up a record while `finish` gave back a part of it.
+                // The controller gave up a record while a part of it was given back.
                 if self.len == 0 || tail % RECORD_ALIGN != 0 || !self.move_head(head, tail) {
                     return None;
                 }
                 continue;
             }
-            if self.len - used < len {
+            let left = self.len - (head & self.len.wrapping_sub(1));
+            let (part, needed) = if len > left { (left, left + len) } else { (len, len) };
+            if self.len - used < needed {
                 return None;
             }
+            let reserved = RecordState::Reserved.word(part);
             // SAFETY: in the ring.
             let before = unsafe { self.word(head).read_volatile() };
             if self.replace(head, before, reserved) {
-                if self.move_head(head, head + len) {
+                if !self.move_head(head, head + part) {
+                    // A handler wrote a record here between the two lines that read; its first word was `before`.
+                    let _ = self.replace(head, reserved, before);
+                } else if part == needed {
                     return Some(head);
+                } else {
+                    let _ = self.replace(head, reserved, RecordState::Pad.word(part));
                 }
-                // A handler wrote a record here between the two lines that read; its first word was `before`.
-                let _ = self.replace(head, reserved, before);
             }
         }
     }
+}
 
-    /// Copies a string into the ring, page by page; its length, or `None` if its first byte cannot be read.
-    fn put_string(&self, at: u64, from: u64) -> Option<u64> {
-        let max = STR_MAX as u64;
-        let mut done = 0;
-        while done < max {
-            let position = (at + done) & (self.len - 1);
-            let to = (self.base + position) as *mut u8;
-            let want = (max - done).min(self.len - position);
-            // SAFETY: `want` bytes from `to` lie in the ring and in the reserved part of it.
-            let got = unsafe { safe_read::within_page(from.wrapping_add(done), to, want) };
-            // SAFETY: as above; the bytes were just written.
-            let nul = (0..got).find(|i| unsafe { to.add(*i as usize).read_volatile() } == 0);
-            if let Some(nul) = nul {
-                return Some(done + nul);
-            }
-            if got == 0 {
-                return (done != 0).then_some(done);
-            }
-            done += got;
-        }
-        Some(done)
-    }
-
-    /// Publishes a record of `len` bytes of which `room` were reserved, and gives the rest back.
-    fn finish(&self, at: u64, room: u64, len: u64) {
-        let reserved = RecordState::Reserved.word(len);
-        if len < room {
-            // Valid at every step: a record and a pad, or, if no handler has written behind them, a record alone.
-            self.put(at + len, RecordState::Pad.word(room - len));
-            if !self.replace(at, RecordState::Reserved.word(room), reserved) {
-                return; // given up by the controller
-            }
-            let _ = self.move_head(at + room, at + len);
-        }
-        let _ = self.replace(at, reserved, RecordState::Committed.word(len));
-    }
+fn align(len: u64) -> u64 {
+    len.next_multiple_of(RECORD_ALIGN)
 }

@@ -1,19 +1,102 @@
-//! Reads of addresses that may not be mapped.
+//! Reads of addresses that may not be mapped: an error, never a signal in the target.
 //!
-//! `process_vm_readv` on our own process fails with EFAULT instead of a signal. Where a seccomp filter denies it,
+//! While the engine vouches for SIGSEGV and SIGBUS (`wire::Signals::readable`), memory is simply read, and our handler lets a
+//! load that failed go on ([`crate::arch::load`]). This holds in children of `vfork` and `posix_spawn`, too: they inherit
+//! the handler, and what they do to it is kept from the kernel (`guard`).
+//!
+//! Otherwise the kernel is asked: `process_vm_readv` on our own process fails with EFAULT. Where a seccomp filter denies it,
 //! `rt_sigprocmask` with an invalid `how` tells whether eight bytes can be read: the kernel copies the set in first
 //! (EFAULT) and looks at `how` then (EINVAL); see `kernel/signal.c`.
 
 use core::ptr::addr_of;
+use core::sync::atomic::Ordering;
 
-use crate::arch::{self, nr};
+use crate::arch::{self, load, nr};
+use crate::memory::Agent;
 
 const PAGE: u64 = 4096;
 const EPERM: i64 = -1;
 const ENOSYS: i64 = -38;
 const EINVAL: i64 = -22;
 
-/// Copies up to `len` bytes that lie in one page; returns how many were copied.
+/// May this address be read directly? NULL and its like are the bad addresses that are met most, and those with the highest
+/// bit are the kernel's: its answer is cheaper than a fault.
+#[inline(always)]
+fn is_direct(agent: Agent, from: u64) -> bool {
+    (PAGE..1 << 63).contains(&from) && agent.private().signals.readable.load(Ordering::Relaxed) == 1
+}
+
+/// Copies `len` bytes; gives how many were copied before the first that cannot be read.
+///
+/// # Safety
+/// `to` is writable for `len` bytes.
+pub unsafe fn copy(agent: Agent, from: u64, to: *mut u8, len: u64) -> u64 {
+    if is_direct(agent, from) {
+        // SAFETY: the caller's; faults are taken care of.
+        return unsafe { load::load(to, from, len) };
+    }
+    let mut done = 0;
+    while done < len {
+        // SAFETY: the caller's.
+        let got = unsafe { within_page(from.wrapping_add(done), to.add(done as usize), len - done) };
+        if got == 0 {
+            break;
+        }
+        done += got;
+    }
+    done
+}
+
+/// Copies a string up to its NUL, at most `max` bytes; gives its length without NUL. It ends where it cannot be read any
+/// more; `None` = its very first byte cannot. What `to` holds behind the string is not specified.
+///
+/// # Safety
+/// `to` is writable for `max` bytes.
+pub unsafe fn copy_str(agent: Agent, from: u64, to: *mut u8, max: u64) -> Option<u64> {
+    if is_direct(agent, from) {
+        // SAFETY: the caller's; faults are taken care of.
+        let len = unsafe { load::load_string(to, from, max) };
+        return (len != u64::MAX).then_some(len);
+    }
+    let mut done = 0;
+    while done < max {
+        // SAFETY: the caller's.
+        let part = unsafe { to.add(done as usize) };
+        // SAFETY: the caller's.
+        let got = unsafe { within_page(from.wrapping_add(done), part, max - done) };
+        // SAFETY: the bytes were just written.
+        if let Some(nul) = (0..got).find(|i| unsafe { part.add(*i as usize).read_volatile() } == 0) {
+            return Some(done + nul);
+        }
+        if got == 0 {
+            return (done != 0).then_some(done);
+        }
+        done += got;
+    }
+    Some(done)
+}
+
+/// The word at an address, if it can be read.
+#[must_use]
+#[inline(never)]
+pub fn word(agent: Agent, at: u64) -> Option<u64> {
+    if is_direct(agent, at) {
+        // SAFETY: faults are taken care of.
+        return unsafe { load::load_word(at) };
+    }
+    let last = at.checked_add(7)?;
+    let here = addr_of!(last) as u64 / PAGE;
+    if at / PAGE == here && last / PAGE == here {
+        // SAFETY: on the page of this function's own frame.
+        return Some(unsafe { (at as *const u64).read_unaligned() });
+    }
+    let mut bytes = [0u8; 8];
+    // SAFETY: eight bytes.
+    let got = unsafe { copy(agent, at, bytes.as_mut_ptr(), 8) };
+    (got == 8).then(|| u64::from_le_bytes(bytes))
+}
+
+/// Asks the kernel, whatever the state of our handler: copies up to `len` bytes that lie in one page; gives how many.
 ///
 /// # Safety
 /// `to` is writable for `len` bytes.
@@ -43,36 +126,4 @@ fn is_mapped(at: u64) -> bool {
     const INVALID_HOW: u64 = 0x7fff_ffff;
     // SAFETY: reads eight aligned bytes, changes nothing because `how` is invalid.
     (unsafe { arch::syscall(nr::RT_SIGPROCMASK, [INVALID_HOW, at & !7, 0, 8, 0, 0]) }) == EINVAL
-}
-
-/// The word at an address, if it can be read. `near` is an address that is known to be mapped: its page needs no
-/// system call.
-#[must_use]
-pub fn word(at: u64, near: u64) -> Option<u64> {
-    let last = at.checked_add(7)?;
-    if at / PAGE == near / PAGE && last / PAGE == near / PAGE {
-        // SAFETY: lies within the page of `near`.
-        return Some(unsafe { (at as *const u64).read_unaligned() });
-    }
-    let mut bytes = [0u8; 8];
-    let first = PAGE - at % PAGE;
-    // SAFETY: eight bytes in two parts at most, `first` < 8 where there are two.
-    let whole = unsafe {
-        let to = bytes.as_mut_ptr();
-        if first >= 8 {
-            within_page(at, to, 8) == 8
-        } else {
-            within_page(at, to, first) == first
-                && within_page(at + first, to.add(first as usize), 8 - first) == 8 - first
-        }
-    };
-    whole.then(|| u64::from_le_bytes(bytes))
-}
-
-/// Some mapped address: this thread's stack.
-#[inline(always)]
-#[must_use]
-pub fn here() -> u64 {
-    let local = 0u8;
-    addr_of!(local) as u64
 }

@@ -101,12 +101,12 @@ fn set_len(thread: Thread, old: u64, new: u64) -> bool {
 }
 
 /// Replaces the return address at `slot` by the trampoline and remembers the real one. Does nothing but count when
-/// there is no memory for it.
+/// there is no memory for it. `time` is when, in nanoseconds: all threads' entries of one slot are told apart by it.
 ///
 /// # Safety
 /// `slot` is the stack slot of a return address, at the entry of a function on this thread.
 #[inline(always)]
-pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, time: u64) {
+pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: u64, time: u64) {
     let trampoline = agent.private().trampoline;
     let word = slot as *mut u64;
     // SAFETY: the caller's.
@@ -116,7 +116,7 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, time: u6
     if ret != trampoline && used != 0 && stack.entry(used - 1).stack_slot() == slot {
         drop_reused(agent, thread, slot);
     }
-    let entry = ShadowEntry { slot, ret, time, probe: u64::from(probe) };
+    let entry = ShadowEntry { slot, ret, time, probe: u64::from(probe), cookie };
     loop {
         let Some((stack, index)) = reserve(agent, thread) else {
             // SAFETY: the caller's; back to how it was if an earlier round has replaced it.
@@ -248,6 +248,27 @@ fn take_from_anywhere(agent: Agent, thread: Option<Thread>, slot: u64) -> Option
     None
 }
 
+/// Where the frame of a stack slot that holds the trampoline's address returns to in the end: past all probes that share
+/// the frame.
+#[cold]
+#[inline(never)]
+pub fn real_return(agent: Agent, thread: Option<Thread>, slot: u64) -> Option<u64> {
+    let own = thread.and_then(|thread| find_real(agent, thread, slot));
+    if own.is_some() && agent.table().migrated().load(Ordering::Relaxed) == 0 {
+        return own.map(|entry| entry.ret);
+    }
+    let others = (0..agent.threads()).filter_map(|i| agent.thread(i));
+    let newest = others.filter_map(|other| find_real(agent, other, slot)).max_by_key(|entry| entry.time);
+    newest.map(|entry| entry.ret)
+}
+
+/// The newest entry of a stack slot that has a real return address.
+fn find_real(agent: Agent, thread: Thread, slot: u64) -> Option<ShadowEntry> {
+    let stack = Stack::of(thread);
+    let entries = (0..stack.len(thread)).rev().filter_map(|index| stack.entry(index).read(slot));
+    entries.into_iter().find(|entry| entry.ret != agent.private().trampoline)
+}
+
 /// Drops the copy of an entry that a handler has made in another array meanwhile.
 fn drop_copy(thread: Thread, entry: &ShadowEntry) {
     if let Some(copy) = find(thread, entry.slot) {
@@ -283,7 +304,7 @@ fn search_others(agent: Agent, not: Option<Thread>, slot: u64) -> Option<(Thread
 
 /// Does the stack slot of an entry still hold what it must hold if the frame is alive?
 fn is_alive(agent: Agent, entry: &ShadowEntry) -> bool {
-    match safe_read::word(entry.slot, safe_read::here()) {
+    match safe_read::word(agent, entry.slot) {
         Some(word) => {
             let restored = entry.probe & ShadowEntry::RESTORED != 0;
             word == agent.private().trampoline || (restored && word == entry.ret)
@@ -422,7 +443,7 @@ pub fn unwind(agent: Agent, thread: Thread) {
     // Newest first: of a chain, the one with the real address comes last.
     for index in (0..stack.len(thread)).rev() {
         let Some((at, entry)) = live(stack, index) else { continue };
-        if safe_read::word(entry.slot, safe_read::here()) != Some(trampoline) {
+        if safe_read::word(agent, entry.slot) != Some(trampoline) {
             continue;
         }
         at.set_probe(entry.probe | ShadowEntry::RESTORED);
@@ -447,7 +468,7 @@ pub fn caught(agent: Agent, thread: Thread, stack_pointer: u64) {
         if entry.probe & ShadowEntry::RESTORED == 0 {
             continue;
         }
-        let mut word = safe_read::word(entry.slot, safe_read::here());
+        let mut word = safe_read::word(agent, entry.slot);
         if entry.slot > stack_pointer && entry.ret != trampoline && word == Some(entry.ret) {
             // SAFETY: the slot of a live frame above the catcher: it holds the return address.
             unsafe { (entry.slot as *mut u64).write_unaligned(trampoline) };

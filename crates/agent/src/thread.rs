@@ -11,7 +11,7 @@ use sidestep_wire::{Slot, ThreadState};
 
 use crate::arch::{self, nr};
 use crate::memory::{Agent, Bucket, Table, Thread};
-use crate::{safe_read, shadow};
+use crate::{blocked, helpers, safe_read, shadow};
 
 /// Most buckets that a search looks at.
 const PROBES: usize = 128;
@@ -39,7 +39,6 @@ fn enter_child(agent: Agent, table: Table) {
     let private = agent.private();
     private.child.store(1, Ordering::Release);
     private.pid.store(process_id(), Ordering::Release);
-    table.child_cells().store(private.child_cells, Ordering::Release);
     table.marker().store(LOOKUP_MARKER, Ordering::Release);
 }
 
@@ -131,13 +130,17 @@ fn in_child(agent: Agent, fs_base: u64) -> Option<Thread> {
         }
     };
     thread.set_slot(0);
-    thread.set_cells(private.child_cells);
+    thread.set_cells(0);
     prepare(agent, thread, fs_base);
     Some(thread)
 }
 
 fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
+    blocked::prepare(agent, thread, fs_base);
     thread.set_fs_base(fs_base);
+    thread.set_private(agent.address());
+    thread.set_busy(0);
+    helpers::install(thread);
     if thread.shadow() == 0 {
         let room = agent.private().state_stride.saturating_sub(size_of::<ThreadState>() as u64);
         shadow::first(thread, room);
@@ -145,20 +148,20 @@ fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
     // SAFETY: no arguments.
     let tid = unsafe { arch::syscall(nr::GETTID, [0; 6]) } as u32;
     thread.set_tid(tid);
-    thread.set_tid_word(find_tid_word(fs_base, tid));
+    thread.set_tid_word(find_tid_word(agent, fs_base, tid));
     thread.refresh_comm(agent.now());
 }
 
-fn find_tid_word(fs_base: u64, tid: u32) -> u32 {
+fn find_tid_word(agent: Agent, fs_base: u64, tid: u32) -> u32 {
     if fs_base == 0 {
         return 0;
     }
-    let holds = |word: &u32| read_u32(fs_base.wrapping_add(u64::from(*word))) == Some(tid);
+    let holds = |word: &u32| read_u32(agent, fs_base.wrapping_add(u64::from(*word))) == Some(tid);
     TID_WORDS.into_iter().find(holds).unwrap_or(0)
 }
 
-fn read_u32(at: u64) -> Option<u32> {
-    safe_read::word(at, safe_read::here()).map(|word| word as u32)
+fn read_u32(agent: Agent, at: u64) -> Option<u32> {
+    safe_read::word(agent, at).map(|word| word as u32)
 }
 
 /// The state of a thread that has ended. Its shadow stack is kept: a coroutine of the dead thread may go on elsewhere.
@@ -169,7 +172,7 @@ fn reclaim(agent: Agent) -> Option<u64> {
         let next = table.reclaim().fetch_add(1, Ordering::Relaxed);
         let index = next.checked_rem(u64::from(agent.header().slots_max))?;
         let thread = agent.thread(index)?;
-        if !is_dead(thread) {
+        if !is_dead(agent, thread) {
             continue;
         }
         let fs_base = thread.fs_base();
@@ -184,7 +187,7 @@ fn reclaim(agent: Agent) -> Option<u64> {
         entry.key().store(0, Ordering::Release);
         // A new thread with the same `fs` base may have come by before the entry was cleared. Then the state is left
         // to it and used by nobody after its next hit.
-        if is_dead(thread) {
+        if is_dead(agent, thread) {
             return Some(index);
         }
     }
@@ -194,11 +197,11 @@ fn reclaim(agent: Agent) -> Option<u64> {
 /// The C library's thread id says which thread owns the `fs` base now. The thread is dead if the memory is gone, if the
 /// kernel has cleared the word (`CLONE_CHILD_CLEARTID`) or glibc made it negative (a stack kept for the next thread),
 /// or if it is the id of no thread of this process. Without such a word nothing can be proven.
-fn is_dead(thread: Thread) -> bool {
+fn is_dead(agent: Agent, thread: Thread) -> bool {
     if thread.tid_word() == 0 {
         return false;
     }
-    match read_u32(thread.fs_base().wrapping_add(u64::from(thread.tid_word()))) {
+    match read_u32(agent, thread.fs_base().wrapping_add(u64::from(thread.tid_word()))) {
         None => true,
         Some(tid) if tid as i32 <= 0 => true,
         // SAFETY: signal 0 only asks.
@@ -226,6 +229,13 @@ impl Thread {
         let tid = unsafe { arch::syscall(nr::GETTID, [0; 6]) } as u32;
         self.set_tid(tid);
         tid
+    }
+
+    /// This thread's id in records: without a call of the kernel, as long as the C library's word agrees with what we know or
+    /// is unknown.
+    #[inline(always)]
+    pub fn writer(self) -> u32 {
+        if self.tid_word() == 0 { self.tid() } else { self.current_tid() }
     }
 
     /// Asks the kernel for the thread's name.

@@ -5,12 +5,12 @@ mod world;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use sidestep_wire::private::SHADOW_FIRST;
-use sidestep_wire::{Flow, Frame, Histogram, MapKind};
+use sidestep_wire::{Flow, Histogram, MapKind, Regs, ShadowEntry};
 use world::{Random, Setup, TRAMPOLINE, Thread, World, flow, latency};
 
 /// Probe 0: latency, hits in cell 0, histogram from cell 8. Probe 1: the same function again. 2, 3: an exception.
 fn setup() -> Setup {
-    let probes = vec![latency(0, 8), latency(1, 8), flow(Flow::Unwind), flow(Flow::Caught)];
+    let probes = vec![latency(0), latency(1), flow(Flow::Unwind), flow(Flow::Caught)];
     Setup { probes, cells: 8 + Histogram::CELLS as u64, ..Setup::default() }
 }
 
@@ -156,7 +156,7 @@ fn deep_recursion_grows_the_shadow_stack() {
     assert_eq!((world.dropped(), latencies(&world)), (0, depth as u64));
     let maps = world.maps();
     assert_eq!(maps.len(), 5); // 480 doubled until it holds 10,000
-    assert_eq!(maps[4].addr + 32, thread.state().shadow);
+    assert_eq!(maps[4].addr + size_of::<ShadowEntry>() as u64, thread.state().shadow);
     for entry in maps {
         assert_eq!(entry.kind, MapKind::Grown as u32);
         // SAFETY: an error shows when the range is not mapped.
@@ -173,7 +173,7 @@ fn a_full_mapping_list_only_costs_the_returns() {
     let mut stack = vec![0; 1000];
     for (n, slot) in stack.iter_mut().enumerate() {
         *slot = address(n as u64);
-        thread.hit(&mut Frame { rsp: std::ptr::from_mut(slot) as u64, ..Frame::default() }, 0);
+        thread.hit(&mut Regs { rsp: std::ptr::from_mut(slot) as u64, ..Regs::default() }, 0);
     }
     assert_eq!(world.dropped(), 1000 - SHADOW_FIRST as u64);
     for (n, slot) in stack.iter_mut().enumerate().rev() {
@@ -193,14 +193,14 @@ fn an_exception_passes_real_addresses() {
     }
     thread.tail_call(&mut stack[12], 1);
     thread.tail_call(&mut stack[3], 1);
-    thread.hit(&mut Frame { rsp: base, ..Frame::default() }, 2);
+    thread.hit(&mut Regs { rsp: base, ..Regs::default() }, 2);
     assert_eq!([15, 12, 9, 6, 3].map(|at| stack[at]), [0, 1, 2, 3, 4].map(address), "what the unwinder sees");
 
     // A destructor that runs while the stack is unwound.
     thread.call(&mut stack[1], address(7), 0);
     assert_eq!(thread.ret(&mut stack[1]), address(7));
 
-    thread.hit(&mut Frame { rsp: base + 8 * 8, ..Frame::default() }, 3);
+    thread.hit(&mut Regs { rsp: base + 8 * 8, ..Regs::default() }, 3);
     assert_eq!([15, 12, 9].map(|at| stack[at]), [TRAMPOLINE; 3]);
     assert_eq!(world.dropped(), 3);
     for (n, at) in [(2, 9), (1, 12), (0, 15)] {
@@ -217,7 +217,7 @@ fn an_exception_that_nobody_catches_is_only_not_measured() {
     for round in 0..2000 {
         stack.call(&thread, address(round), 7, 0);
         stack.call(&thread, address(round + 1), 2, 0);
-        thread.hit(&mut Frame { rsp: stack.words.as_ptr() as u64, ..Frame::default() }, 2);
+        thread.hit(&mut Regs { rsp: stack.words.as_ptr() as u64, ..Regs::default() }, 2);
         stack.ret(&thread);
         stack.ret(&thread);
     }
@@ -285,7 +285,7 @@ fn a_return_without_a_state() {
     assert_eq!(stateless.ret(&mut slot), address(1));
     assert_eq!((world.dropped(), latencies(&world)), (1, 0));
     slot = address(2);
-    stateless.hit(&mut Frame { rsp: std::ptr::from_mut(&mut slot) as u64, ..Frame::default() }, 1);
+    stateless.hit(&mut Regs { rsp: std::ptr::from_mut(&mut slot) as u64, ..Regs::default() }, 1);
     assert_eq!((slot, world.missed(1)), (address(2), 1));
 }
 

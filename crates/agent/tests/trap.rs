@@ -6,7 +6,7 @@ mod world;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use sidestep_agent::agent_sigtrap;
+use sidestep_agent::agent_signal;
 use sidestep_wire::{Private, SigAction, TrapEntry};
 use world::{Setup, World};
 
@@ -15,7 +15,12 @@ static PRIVATE: AtomicPtr<Private> = AtomicPtr::new(ptr::null_mut());
 /// The engine's stub.
 extern "C" fn stub(signal: i32, info: *mut u8, context: *mut u8) {
     // SAFETY: set by `install`; the rest is the kernel's.
-    unsafe { agent_sigtrap(PRIVATE.load(Ordering::Acquire), signal, info, context) }
+    let handler = unsafe { agent_signal(PRIVATE.load(Ordering::Acquire), signal, info, context) };
+    if handler != 0 {
+        // SAFETY: a handler of a test.
+        let handler: extern "C" fn(i32, *mut u8, *mut u8) = unsafe { std::mem::transmute(handler as *const ()) };
+        handler(signal, info, context);
+    }
 }
 
 /// A process of its own for each test: dispositions belong to the whole process. Gives the wait status.
@@ -50,7 +55,11 @@ fn install(traps: &[(u64, u64)], handler: u64, flags: u64, mask: u64) -> World {
     head.trap_mask.store(table_len - 1, Ordering::Relaxed);
     head.traps.store(table.as_ptr() as u64, Ordering::Relaxed);
     // SAFETY: nobody else looks at it yet.
-    unsafe { (*world.private).old_sigtrap = SigAction { handler, flags, restorer: 0, mask } };
+    unsafe {
+        let signals = &mut (*world.private).signals;
+        signals.ours.store(1 << (libc::SIGTRAP - 1), Ordering::Relaxed);
+        signals.old[0] = SigAction { handler, flags, restorer: 0, mask };
+    }
     PRIVATE.store(world.private, Ordering::Release);
     // SAFETY: a handler that lives as long as the process.
     unsafe {

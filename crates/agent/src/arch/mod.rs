@@ -1,6 +1,8 @@
 //! What differs between processors: system calls, the cycle counter, single-instruction updates, signal contexts.
 
 #[cfg(target_arch = "x86_64")]
+pub mod load;
+#[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::*;

@@ -9,24 +9,35 @@ pub mod nr {
     pub const MMAP: u64 = 9;
     pub const RT_SIGACTION: u64 = 13;
     pub const RT_SIGPROCMASK: u64 = 14;
+    pub const RT_SIGRETURN: u64 = 15;
     pub const SCHED_YIELD: u64 = 24;
     pub const GETPID: u64 = 39;
+    pub const GETUID: u64 = 102;
+    pub const GETGID: u64 = 104;
     pub const RT_SIGSUSPEND: u64 = 130;
+    pub const SIGALTSTACK: u64 = 131;
     pub const PRCTL: u64 = 157;
     pub const GETTID: u64 = 186;
     pub const CLOCK_GETTIME: u64 = 228;
     pub const TGKILL: u64 = 234;
+    pub const PSELECT6: u64 = 270;
     pub const PPOLL: u64 = 271;
     pub const EPOLL_PWAIT: u64 = 281;
     pub const RT_TGSIGQUEUEINFO: u64 = 297;
+    pub const GETCPU: u64 = 309;
     pub const PROCESS_VM_READV: u64 = 310;
     pub const EPOLL_PWAIT2: u64 = 441;
 }
 
 /// Offset in `struct ucontext` of the interrupted instruction pointer: `uc_mcontext` at 40, `rip` its 17th word.
 pub const UCONTEXT_IP: usize = 40 + 16 * 8;
+/// Distance from a `struct ucontext` down to the word at which the kernel has put the address of the restorer
+/// (`struct rt_sigframe`, `arch/x86/include/asm/sigframe.h`).
+pub const UCONTEXT_RESTORER: usize = 8;
 /// The one-byte breakpoint instruction, `int3`.
 pub const BREAKPOINT: u8 = 0xcc;
+/// First byte of a patch that is no breakpoint: `jmp rel32`.
+pub const JUMP: u8 = 0xe9;
 /// First byte of `int imm8`; `cd 03` traps like `int3`, but is two bytes long.
 pub const INT_IMM8: u8 = 0xcd;
 
@@ -49,12 +60,53 @@ pub unsafe fn syscall(number: u64, args: [u64; 6]) -> i64 {
     result
 }
 
+/// The thread pointer. The controller attaches only where the instruction may be used.
+#[inline(always)]
+#[must_use]
+pub fn fs_base() -> u64 {
+    let base;
+    // SAFETY: reads a register.
+    unsafe { asm!("rdfsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
+    base
+}
+
+/// Asks for the cache line, which is about to be written. Any address will do.
+#[inline(always)]
+pub fn prefetch_for_write(at: *mut u64) {
+    // SAFETY: a hint that never faults; processors that do not know it take it for a nop (Intel SDM, PREFETCHW).
+    unsafe { asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags)) }
+}
+
 /// The time stamp counter.
 #[inline(always)]
 #[must_use]
 pub fn ticks() -> u64 {
     // SAFETY: every x86-64 processor has `rdtsc`; the controller selects it only where it is usable.
     unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// The processor that the thread is on. The kernel keeps its number in the limit of a segment
+/// (`arch/x86/include/asm/segment.h`: `vdso_read_cpunode`): no system call, and no question whether there is `rdpid`.
+#[must_use]
+pub fn processor() -> Option<u64> {
+    const CPUNODE: u64 = 15 * 8 + 3;
+    const NUMBER: u64 = 0xfff;
+    let (limit, valid): (u64, u8);
+    // SAFETY: `lsl` only reads the descriptor, and says so if there is none.
+    unsafe {
+        asm!("xor {limit:e}, {limit:e}", "lsl {limit:e}, {selector:e}", "setz {valid}",
+            limit = out(reg) limit, selector = in(reg) CPUNODE, valid = lateout(reg_byte) valid,
+            options(nomem, nostack));
+    }
+    if valid != 0 {
+        return Some(limit & NUMBER);
+    }
+    let mut cpu = core::mem::MaybeUninit::<u32>::uninit();
+    // SAFETY: the call fills the word or fails.
+    unsafe {
+        let done = syscall(nr::GETCPU, [cpu.as_mut_ptr() as u64, 0, 0, 0, 0, 0]) == 0;
+        done.then(|| cpu.as_ptr().read_volatile().into())
+    }
 }
 
 /// `*at += by` in one instruction: whole for this thread's signal handlers, not for other processors.

@@ -23,18 +23,19 @@ unsafe impl Send for World {}
 // SAFETY: as above.
 unsafe impl Sync for World {}
 
-#[derive(Clone)]
 pub struct Setup {
     pub slots: u32,
     pub ring_len: u64,
     pub probes: Vec<ProbeDesc>,
     pub cells: u64,
     pub tsc: bool,
+    /// They are given memory behind the slots, and cells behind `cells`.
+    pub maps: Vec<MapDesc>,
 }
 
 impl Default for Setup {
     fn default() -> Setup {
-        Setup { slots: 8, ring_len: 4096, probes: Vec::new(), cells: 2048, tsc: true }
+        Setup { slots: 8, ring_len: 4096, probes: Vec::new(), cells: 2048, tsc: true, maps: Vec::new() }
     }
 }
 
@@ -54,30 +55,91 @@ pub fn map(len: u64, flags: i32) -> *mut u8 {
     at.cast()
 }
 
-pub fn latency(hits: u32, hist: u32) -> ProbeDesc {
-    ProbeDesc { flow: Flow::Latency as u32, hits, hist, ..ProbeDesc::default() }
+pub fn flow(flow: Flow) -> ProbeDesc {
+    ProbeDesc { flow: flow as u32, flags: ProbeDesc::COUNT_ENTRY, ..ProbeDesc::default() }
 }
 
-pub fn flow(flow: Flow) -> ProbeDesc {
-    ProbeDesc { flow: flow as u32, hist: u32::MAX, ..ProbeDesc::default() }
+/// What stands for native code of programs.
+pub type Program = unsafe extern "C" fn(*mut Regs, u64, u64, u64, u64, *mut ThreadState) -> u64;
+
+pub fn program(flow: Flow, code: Program) -> ProbeDesc {
+    ProbeDesc { entry: code as *const () as u64, ..self::flow(flow) }
+}
+
+/// First cell of the histogram that [`latency`] fills.
+pub const HISTOGRAM: u64 = 8;
+
+/// Measures calls: how often in cell `hits`, how long in the histogram.
+pub fn latency(hits: u32) -> ProbeDesc {
+    ProbeDesc { hits, exit: measure as *const () as u64, ..program(Flow::Return, remember) }
+}
+
+unsafe extern "C" fn remember(regs: *mut Regs, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
+    // SAFETY: the context of a hit: the word behind the registers is its cookie.
+    unsafe { regs.add(1).cast::<u64>().write(helper(state, 5, [0; 5])) };
+    0
+}
+
+unsafe extern "C" fn measure(regs: *mut Regs, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
+    // SAFETY: as above; the cells are large enough.
+    unsafe {
+        let passed = helper(state, 5, [0; 5]).saturating_sub(regs.add(1).cast::<u64>().read());
+        let cells = ((*state).cells as *mut u64).add(HISTOGRAM as usize);
+        for (cell, by) in [(helper(state, 256, [passed, 0, 0, 0, 0]), 1), (Histogram::SUM as u64, passed)] {
+            // One instruction, as generated code has it: a handler may come at any moment.
+            std::arch::asm!("add qword ptr [{}], {}", in(reg) cells.add(cell as usize), in(reg) by, options(nostack));
+        }
+    }
+    0
+}
+
+/// Calls a helper as generated code does.
+///
+/// # Safety
+/// `state` is prepared, the arguments are what the helper wants.
+pub unsafe fn helper(state: *mut ThreadState, number: usize, [a, b, c, d, e]: [u64; 5]) -> u64 {
+    // SAFETY: the caller's.
+    unsafe {
+        let code = ptr::addr_of!((*state).helpers[number]).read();
+        let code: unsafe extern "C" fn(u64, u64, u64, u64, u64, *mut ThreadState) -> u64 = std::mem::transmute(code);
+        code(a, b, c, d, e, state)
+    }
 }
 
 impl World {
     pub fn new(setup: &Setup) -> World {
         let probes = setup.probes.len() as u64;
         let cells_off = size_of::<Slot>() as u64;
-        let ring_off = (cells_off + setup.cells * 8).next_multiple_of(64);
+        let mut cells = setup.cells * 8;
+        let places: Vec<u64> = setup
+            .maps
+            .iter()
+            .map(|map| {
+                cells += map.cells_len();
+                cells - map.cells_len()
+            })
+            .collect();
+        let ring_off = (cells_off + cells).next_multiple_of(64);
         let slot_stride = (ring_off + setup.ring_len).next_multiple_of(4096);
         let (missed_off, maps_off, slots_off) = (4096, 8192, 16384);
         assert!(probes * 8 <= 4096 && MAPS * 24 <= 8192);
-        let total = slots_off + u64::from(setup.slots) * slot_stride;
+        let map_descs_off = slots_off + u64::from(setup.slots) * slot_stride;
+        let mut total = map_descs_off + 128 * setup.maps.len() as u64;
+        let data: Vec<u64> = setup
+            .maps
+            .iter()
+            .map(|map| {
+                total = (total + map.data_len()).next_multiple_of(64);
+                (total - map.data_len()) & !63
+            })
+            .collect();
         let shared = map(total, libc::MAP_SHARED);
 
-        let state_stride = (size_of::<ThreadState>() + private::SHADOW_FIRST * 32).next_multiple_of(4096) as u64;
-        let descs_off = 4096u64;
+        let state_stride =
+            (size_of::<ThreadState>() + private::SHADOW_FIRST * size_of::<ShadowEntry>()).next_multiple_of(4096) as u64;
+        let descs_off = (size_of::<Private>() as u64).next_multiple_of(64);
         let states_off = (descs_off + probes * size_of::<ProbeDesc>() as u64).next_multiple_of(4096);
-        let child_off = states_off + u64::from(setup.slots) * state_stride;
-        let private = map(child_off + setup.cells * 8, libc::MAP_PRIVATE);
+        let private = map(states_off + u64::from(setup.slots) * state_stride, libc::MAP_PRIVATE);
         let lookup = map(size_of::<LookupTable>() as u64, libc::MAP_PRIVATE);
         // SAFETY: fresh mappings of sufficient size that nobody else knows yet.
         unsafe {
@@ -89,7 +151,15 @@ impl World {
             header.slot_stride = slot_stride;
             header.slots_max = setup.slots;
             header.cells_off = cells_off;
-            header.cells = setup.cells;
+            header.cells = cells / 8;
+            header.map_descs_off = map_descs_off;
+            header.map_descs = setup.maps.len() as u64;
+            for (i, desc) in setup.maps.iter().enumerate() {
+                let to = shared.add(map_descs_off as usize).cast::<MapDesc>().add(i);
+                ptr::copy_nonoverlapping(desc, to, 1);
+                (*to).data = data[i];
+                (*to).cells = places[i];
+            }
             header.ring_off = ring_off;
             header.ring_len = setup.ring_len;
             header.missed_off = missed_off;
@@ -104,7 +174,6 @@ impl World {
             head.probes = p + descs_off;
             head.states = p + states_off;
             head.state_stride = state_stride;
-            head.child_cells = p + child_off;
             head.pid = std::process::id().into();
             head.tsc = u32::from(setup.tsc);
             head.tsc_mult = 1 << 31;
@@ -124,6 +193,21 @@ impl World {
     pub fn header(&self) -> &'static Header {
         // SAFETY: leaked, see `new`.
         unsafe { &*(self.head().shared as *const Header) }
+    }
+
+    /// A map, as helpers and the controller see it.
+    pub fn map(&self, index: u64) -> &'static MapDesc {
+        let at = self.head().shared + self.header().map_descs_off + index * 128;
+        // SAFETY: leaked, see `new`.
+        unsafe { &*(at as *const MapDesc) }
+    }
+
+    /// Its memory.
+    pub fn data(&self, index: u64) -> &'static [AtomicU64] {
+        let map = self.map(index);
+        let at = (self.head().shared + map.data) as *const AtomicU64;
+        // SAFETY: leaked, see `new`.
+        unsafe { std::slice::from_raw_parts(at, map.data_len() as usize / 8) }
     }
 
     pub fn slot(&self, index: u64) -> &'static Slot {
@@ -182,9 +266,21 @@ pub struct Thread {
 unsafe impl Send for Thread {}
 
 impl Thread {
-    pub fn hit(&self, frame: &mut Frame, probe: u32) {
-        // SAFETY: a filled world, a state of it, and the test's frame.
-        unsafe { agent_hit(frame, self.state, self.world.private, probe) }
+    pub fn hit(&self, frame: &mut Regs, probe: u32) {
+        let mut hit = Hit { regs: *frame, ..Hit::default() };
+        let regs = ptr::from_mut(&mut hit).wrapping_byte_add(8).cast();
+        // SAFETY: a filled world, a state of it, and the registers of a hit.
+        unsafe { agent_hit(regs, self.state, self.world.private, probe) }
+        *frame = hit.regs;
+    }
+
+    /// Calls a helper.
+    ///
+    /// # Safety
+    /// The arguments are what the helper wants.
+    pub unsafe fn helper(&self, number: usize, args: [u64; 5]) -> u64 {
+        // SAFETY: the caller's, and a prepared state.
+        unsafe { helper(self.state, number, args) }
     }
 
     /// A call: the return address is stored, the function's probe is hit.
@@ -195,7 +291,7 @@ impl Thread {
 
     /// A jump to a probed function: the return address is whatever the caller left.
     pub fn tail_call(&self, slot: &mut u64, probe: u32) {
-        self.hit(&mut Frame { rsp: ptr::from_mut(slot) as u64, ..Frame::default() }, probe);
+        self.hit(&mut Regs { rsp: ptr::from_mut(slot) as u64, ..Regs::default() }, probe);
         assert_eq!(*slot, TRAMPOLINE);
     }
 
@@ -204,9 +300,10 @@ impl Thread {
         match *slot {
             TRAMPOLINE => {
                 let rsp = ptr::from_mut(slot) as u64 + 8;
-                let mut frame = Frame { rsp, rax: 0x7e7, ..Frame::default() };
+                let mut hit = Hit { regs: Regs { rsp, rax: 0x7e7, ..Regs::default() }, ..Hit::default() };
+                let regs = ptr::from_mut(&mut hit).wrapping_byte_add(8).cast();
                 // SAFETY: as in `hit`.
-                unsafe { agent_return(&mut frame, self.state, self.world.private) }
+                unsafe { agent_return(regs, self.state, self.world.private) }
             }
             real => real,
         }

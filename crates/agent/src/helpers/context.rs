@@ -1,0 +1,140 @@
+//! What belongs to a hit, and control: 58, 173, 174, 181, 183, 184, 185.
+
+use core::ptr::addr_of;
+
+use sidestep_wire::{Hit, ProbeDesc, Regs, ThreadState};
+
+use super::{E2BIG, EINVAL, EOPNOTSUPP, Function, here};
+use crate::hit::Place;
+use crate::safe_read;
+
+/// Arguments in registers (System V ABI, AMD64 supplement, 3.2.3).
+const REGISTERS: u64 = 6;
+/// Arguments on the stack that are looked for.
+const MOST_ARGUMENTS: u64 = 64;
+/// Most calls of a callback: the kernel's `BPF_MAX_LOOPS`.
+const MAX_LOOPS: u64 = 1 << 23;
+
+/// # Safety
+/// `context` is verified, `state` the running thread's.
+unsafe fn probe(context: u64, state: *mut ThreadState) -> Option<&'static ProbeDesc> {
+    // SAFETY: the caller's; descriptions are never unmapped before the detach.
+    unsafe {
+        let (agent, _) = here(state);
+        let probe = Place::around(context as *mut Regs).probe();
+        agent.probe(probe as u32).map(|desc| &*core::ptr::from_ref(desc))
+    }
+}
+
+/// 58: the probed function returns at once, with `value`.
+pub unsafe extern "C" fn override_return(context: u64, value: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
+    // SAFETY: a verified context.
+    unsafe {
+        let regs = context as *mut Regs;
+        core::ptr::addr_of_mut!((*regs).rax).write_volatile(value);
+        Place::around(regs).override_return();
+    }
+    0
+}
+
+/// 173
+pub unsafe extern "C" fn get_func_ip(context: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
+    // SAFETY: a verified context, the running thread's state.
+    unsafe { probe(context, state) }.map_or(0, |desc| desc.site)
+}
+
+/// 174
+pub unsafe extern "C" fn get_attach_cookie(
+    context: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    state: *mut ThreadState,
+) -> u64 {
+    // SAFETY: a verified context, the running thread's state.
+    unsafe { probe(context, state) }.map_or(0, |desc| desc.cookie)
+}
+
+/// How often [`repeat`] calls, or its error.
+pub fn loops(times: u64, flags: u64) -> Result<u64, u64> {
+    match times & u64::from(u32::MAX) {
+        _ if flags != 0 => Err(EINVAL),
+        times if times > MAX_LOOPS => Err(E2BIG),
+        times => Ok(times),
+    }
+}
+
+/// 181: calls a function until it gives 1; how often.
+pub unsafe extern "C" fn repeat(
+    times: u64,
+    callback: u64,
+    context: u64,
+    flags: u64,
+    _: u64,
+    state: *mut ThreadState,
+) -> u64 {
+    let times = match loops(times, flags) {
+        Ok(times) => times,
+        Err(error) => return error,
+    };
+    // SAFETY: native code of a verified function of the program.
+    let callback: Function = unsafe { core::mem::transmute(callback as *const ()) };
+    for index in 0..times {
+        // SAFETY: as above.
+        if unsafe { callback(index, context, 0, 0, 0, state) } != 0 {
+            return index + 1;
+        }
+    }
+    times
+}
+
+/// 183: an argument of the function that was just entered.
+pub unsafe extern "C" fn get_func_arg(
+    context: u64,
+    number: u64,
+    to: u64,
+    _: u64,
+    _: u64,
+    state: *mut ThreadState,
+) -> u64 {
+    // SAFETY: the running thread's.
+    let (agent, _) = unsafe { here(state) };
+    let regs = context as *const Regs;
+    // SAFETY: a verified context.
+    let value = unsafe {
+        match number {
+            0 => Some(addr_of!((*regs).rdi).read_volatile()),
+            1 => Some(addr_of!((*regs).rsi).read_volatile()),
+            2 => Some(addr_of!((*regs).rdx).read_volatile()),
+            3 => Some(addr_of!((*regs).rcx).read_volatile()),
+            4 => Some(addr_of!((*regs).r8).read_volatile()),
+            5 => Some(addr_of!((*regs).r9).read_volatile()),
+            REGISTERS..MOST_ARGUMENTS => {
+                let stack = addr_of!((*regs).rsp).read_volatile();
+                safe_read::word(agent, stack.wrapping_add(8 + (number - REGISTERS) * 8))
+            }
+            _ => None,
+        }
+    };
+    // SAFETY: verified memory.
+    unsafe { (to as *mut u64).write_volatile(value.unwrap_or(0)) };
+    if value.is_some() { 0 } else { EINVAL }
+}
+
+/// 184: what the function returned.
+pub unsafe extern "C" fn get_func_ret(context: u64, to: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
+    let regs = context as *mut Regs;
+    // SAFETY: a verified context, and verified memory.
+    unsafe {
+        let returned = Place::around(regs).probe() & Hit::RETURNED != 0;
+        let value = addr_of!((*regs).rax).read_volatile();
+        (to as *mut u64).write_volatile(if returned { value } else { 0 });
+        if returned { 0 } else { EOPNOTSUPP }
+    }
+}
+
+/// 185: nobody knows the function's type; as many as there are registers for them.
+pub unsafe extern "C" fn get_func_arg_cnt(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
+    REGISTERS
+}

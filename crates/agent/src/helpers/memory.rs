@@ -1,0 +1,71 @@
+//! Reads of the target's memory, and what is computed: 4, 45, 112 to 115, 182, 256.
+
+use sidestep_wire::{Histogram, ThreadState};
+
+use super::{EFAULT, here};
+use crate::safe_read;
+
+/// 4, 112, 113: all memory that can be read is the target's own.
+pub unsafe extern "C" fn probe_read(to: u64, len: u64, from: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
+    // SAFETY: verified memory.
+    unsafe {
+        let (agent, _) = here(state);
+        if safe_read::copy(agent, from, to as *mut u8, len) == len {
+            return 0;
+        }
+        clear(to, len);
+    }
+    EFAULT
+}
+
+/// 45, 114, 115: length with the NUL, which ends also a string that was cut.
+pub unsafe extern "C" fn probe_read_str(to: u64, len: u64, from: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
+    if len == 0 {
+        return 0;
+    }
+    // SAFETY: verified memory.
+    unsafe {
+        let (agent, _) = here(state);
+        match safe_read::copy_str(agent, from, to as *mut u8, len) {
+            Some(text) if text == len => {
+                (to as *mut u8).add(len as usize - 1).write_volatile(0);
+                len
+            }
+            // Up to its NUL, or up to where it could not be read any more: the last byte says which.
+            Some(text) if safe_read::copy(agent, from.wrapping_add(text), (to + text) as *mut u8, 1) == 1 => text + 1,
+            _ => {
+                clear(to, len);
+                EFAULT
+            }
+        }
+    }
+}
+
+/// 182: compares up to `len` bytes.
+pub unsafe extern "C" fn strncmp(a: u64, len: u64, b: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
+    for i in 0..len {
+        // SAFETY: verified memory; the second text ends by a NUL.
+        let (a, b) = unsafe { (((a + i) as *const u8).read_volatile(), ((b + i) as *const u8).read_volatile()) };
+        if a != b {
+            return (i64::from(a) - i64::from(b)).signum() as u64;
+        }
+        if a == 0 {
+            break;
+        }
+    }
+    0
+}
+
+/// 256
+pub unsafe extern "C" fn hist_bucket(value: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
+    Histogram::bucket(value) as u64
+}
+
+/// # Safety
+/// `at` is writable for `len` bytes.
+pub unsafe fn clear(at: u64, len: u64) {
+    for i in 0..len {
+        // SAFETY: the caller's. Volatile: no call of `memset`.
+        unsafe { ((at + i) as *mut u8).write_volatile(0) }
+    }
+}

@@ -1,0 +1,80 @@
+//! Who and when: 5, 7, 8, 14, 15, 16.
+
+use sidestep_wire::ThreadState;
+
+use super::{EINVAL, here};
+use crate::arch::{self, nr};
+use crate::memory::{Agent, Thread};
+
+/// How long a thread name may be out of date, in nanoseconds.
+const COMM_AGE: u64 = 10_000_000;
+
+/// 5: nanoseconds of `CLOCK_MONOTONIC`. Records of the same hit carry the same time.
+pub unsafe extern "C" fn ktime_get_ns(_: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
+    // SAFETY: the running thread's.
+    let (agent, thread) = unsafe { here(state) };
+    let now = agent.monotonic();
+    thread.set_stamp(now);
+    now
+}
+
+/// The time of a record.
+pub fn stamp(agent: Agent, thread: Thread) -> u64 {
+    match thread.stamp() {
+        0 => agent.monotonic(),
+        stamp => stamp,
+    }
+}
+
+/// 7: the cycle counter and the thread, well mixed (the finalizer of `splitmix64`): no state that a handler could
+/// tear.
+pub unsafe extern "C" fn get_prandom_u32(_: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
+    // SAFETY: the running thread's.
+    let (agent, _) = unsafe { here(state) };
+    let mut z = agent.now().wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(state as u64);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ z >> 31) >> 32
+}
+
+/// 8
+pub unsafe extern "C" fn get_smp_processor_id(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
+    arch::processor().unwrap_or(0)
+}
+
+/// 14: process and thread, as the target sees them.
+pub unsafe extern "C" fn get_current_pid_tgid(_: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
+    // SAFETY: the running thread's.
+    let (agent, thread) = unsafe { here(state) };
+    let pid = agent.private().pid.load(core::sync::atomic::Ordering::Relaxed);
+    u64::from(pid) << 32 | u64::from(thread.current_tid())
+}
+
+/// 15: asked of the kernel each time, for a program may change its identity whenever it likes.
+pub unsafe extern "C" fn get_current_uid_gid(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
+    // SAFETY: no arguments.
+    let (uid, gid) = unsafe { (arch::syscall(nr::GETUID, [0; 6]), arch::syscall(nr::GETGID, [0; 6])) };
+    u64::from(gid as u32) << 32 | u64::from(uid as u32)
+}
+
+/// 16
+pub unsafe extern "C" fn get_current_comm(to: u64, len: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
+    if len == 0 {
+        return EINVAL;
+    }
+    // SAFETY: the running thread's.
+    let (agent, thread) = unsafe { here(state) };
+    let now = agent.now();
+    if agent.nanoseconds(now.wrapping_sub(thread.comm_time())) > COMM_AGE {
+        thread.refresh_comm(now);
+    }
+    let name = thread.comm().cast::<u8>();
+    for i in 0..len {
+        // SAFETY: 16 bytes of the state, and verified memory.
+        unsafe {
+            let byte = if i < 15 && i < len - 1 { name.add(i as usize).read_volatile() } else { 0 };
+            (to as *mut u8).add(i as usize).write_volatile(byte);
+        }
+    }
+    0
+}

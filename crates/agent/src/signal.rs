@@ -1,0 +1,156 @@
+//! The handler of the signals of ours: a trap of ours goes on at its detour, a load of ours that failed at its fix-up.
+//! Every other signal meets what the program has installed, exactly as if the kernel had delivered it.
+//!
+//! A handler of the program is not called but jumped to, on the kernel's own signal frame, with the program's restorer as its return
+//! address: unwinders see what they know, and nothing of ours is on the stack when the probes are removed.
+
+use core::ptr::{addr_of, addr_of_mut};
+
+use sidestep_wire::SigAction;
+use sidestep_wire::signals::{SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags, set_of};
+
+use crate::arch::{self, JUMP, UCONTEXT_IP, UCONTEXT_RESTORER, load, nr};
+use crate::memory::{Agent, Thread};
+use crate::thread::{self, is_borrower};
+use crate::{blocked, safe_read, trap};
+
+/// `si_code` of `int3` (`arch/x86/kernel/traps.c`: `force_sig`).
+const SI_KERNEL: i32 = 0x80;
+/// `si_code` of a broken page that nobody has touched (`mm/memory-failure.c`).
+const BUS_MCEERR_AO: i32 = 5;
+const SIG_DFL: u64 = 0;
+const SIG_IGN: u64 = 1;
+const SIG_BLOCK: u64 = 0;
+
+/// Gives the address of the program's handler to jump to; 0 = return.
+///
+/// # Safety
+/// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`.
+pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8) -> u64 {
+    // SAFETY: `si_code` is the third word of `siginfo_t`, the instruction pointer a word of the context.
+    let (code, ip_at) = unsafe { (info.cast::<i32>().add(2).read_volatile(), context.add(UCONTEXT_IP).cast::<u64>()) };
+    // SAFETY: as above.
+    let ip = unsafe { ip_at.read_volatile() };
+    let next = match signal {
+        SIGTRAP if code == SI_KERNEL => trap::detour(agent, ip.wrapping_sub(1)),
+        // Not one that was sent while such a load was under way.
+        SIGSEGV | SIGBUS if code > 0 => load::after_fault(ip),
+        _ => None,
+    };
+    if let Some(next) = next {
+        // SAFETY: as above; the kernel takes the registers from there on return.
+        unsafe { ip_at.write_volatile(next) };
+        return 0;
+    }
+    // SAFETY: the caller's.
+    unsafe { pass_on(agent, signal, code, info, context) }
+}
+
+/// Does what would have happened without us.
+unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: *mut u8) -> u64 {
+    let Some(index) = index(signal) else { return 0 };
+    let old = old_action(agent, index);
+    let thread = current(agent);
+    let set = set_of(signal);
+    // What the kernel raises for an instruction is neither ignored nor blocked (`force_sig_info_to_task`).
+    let forced = code > 0;
+    match old.handler {
+        SIG_IGN if !forced => return 0,
+        SIG_DFL | SIG_IGN => {
+            die(signal, code, info);
+            return 0;
+        }
+        _ if forced && thread.is_some_and(|t| blocked::now(t) & set != 0) => {
+            die(signal, code, info);
+            return 0;
+        }
+        _ => {}
+    }
+    let mut mask = old.mask;
+    if old.flags & flags::NODEFER == 0 {
+        mask |= set;
+    }
+    let ours = blocked::ours(agent);
+    let open = mask & !ours;
+    if open != 0 {
+        // SAFETY: the mask lives through the call; sigreturn restores the interrupted code's mask.
+        unsafe { arch::syscall(nr::RT_SIGPROCMASK, [SIG_BLOCK, addr_of!(open) as u64, 0, 8, 0, 0]) };
+    }
+    if !is_borrower(agent) {
+        // Without a guard at the end of the handler this would last for ever.
+        if let (Some(thread), true) = (thread, is_guarded(agent, old.restorer)) {
+            blocked::change(thread, blocked::now(thread) | mask & ours, (context as u64).wrapping_sub(1));
+        }
+        if old.flags & flags::RESETHAND != 0 {
+            // SAFETY: private memory.
+            unsafe { addr_of_mut!((*agent.signals()).old[index].handler).write_volatile(SIG_DFL) };
+        }
+    }
+    if old.flags & flags::RESTORER != 0 {
+        // SAFETY: the word below the context is the return address of the handler that the kernel has called.
+        unsafe { context.sub(UCONTEXT_RESTORER).cast::<u64>().write_volatile(old.restorer) };
+    }
+    old.handler
+}
+
+/// Has the call of `rt_sigreturn` at a restorer a probe of ours?
+fn is_guarded(agent: Agent, restorer: u64) -> bool {
+    safe_read::word(agent, restorer).is_some_and(|code| code as u8 == JUMP)
+}
+
+fn current(agent: Agent) -> Option<Thread> {
+    let bucket = thread::slot(agent, arch::fs_base())?;
+    agent.state_at(bucket.state().load(core::sync::atomic::Ordering::Acquire))
+}
+
+/// Place of a signal in the arrays of [`sidestep_wire::Signals`].
+#[must_use]
+pub fn index(signal: i32) -> Option<usize> {
+    SIGNALS.iter().position(|s| *s == signal)
+}
+
+/// The action that the program believes to be installed.
+#[must_use]
+pub fn old_action(agent: Agent, index: usize) -> SigAction {
+    // SAFETY: private memory; the index comes from `index`. Field by field: a copy of the whole would go through an xmm
+    // register.
+    unsafe {
+        let old = addr_of!((*agent.signals()).old).cast::<SigAction>().add(index);
+        SigAction {
+            handler: addr_of!((*old).handler).read_volatile(),
+            flags: addr_of!((*old).flags).read_volatile(),
+            restorer: addr_of!((*old).restorer).read_volatile(),
+            mask: addr_of!((*old).mask).read_volatile(),
+        }
+    }
+}
+
+/// The program has set another action. The handler goes last: until then the old one's data fit it.
+pub fn set_old_action(agent: Agent, index: usize, action: &SigAction) {
+    // SAFETY: as in `old_action`.
+    unsafe {
+        let old = addr_of_mut!((*agent.signals()).old).cast::<SigAction>().add(index);
+        addr_of_mut!((*old).flags).write_volatile(action.flags);
+        addr_of_mut!((*old).restorer).write_volatile(action.restorer);
+        addr_of_mut!((*old).mask).write_volatile(action.mask);
+        addr_of_mut!((*old).handler).write_volatile(action.handler);
+    }
+}
+
+/// The default action, now that nobody catches the signal any more: an instruction that failed fails again, so that all that
+/// is told about the death is the truth; any other signal comes again, with the same information.
+fn die(signal: i32, code: i32, info: *mut u8) {
+    static DEFAULT: [u64; 4] = [SIG_DFL, 0, 0, 0]; // struct sigaction
+    // SAFETY: the arguments are what the calls want. `si_code` may be anything in a signal to one's own process
+    // (`do_rt_tgsigqueueinfo` in kernel/signal.c).
+    unsafe {
+        arch::syscall(nr::RT_SIGACTION, [signal as u64, addr_of!(DEFAULT) as u64, 0, 8, 0, 0]);
+        // A breakpoint has been executed: its instruction would not be met again.
+        let fails_again = code > 0 && signal != SIGTRAP && (signal, code) != (SIGBUS, BUS_MCEERR_AO);
+        if !fails_again {
+            let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;
+            let tid = arch::syscall(nr::GETTID, [0; 6]) as u64;
+            arch::syscall(nr::RT_TGSIGQUEUEINFO, [pid, tid, signal as u64, info as u64, 0, 0]);
+        }
+    }
+}
