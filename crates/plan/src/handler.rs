@@ -1,26 +1,16 @@
-//! The seam where a handler enters the detour: code, and the context it needs.
+//! What happens at a hit.
 
-use sidestep_isa::x86::emit::{Asm, Reg};
+use std::rc::Rc;
 
-/// What a handler finds ready when its code runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Context {
-    /// One register points at the cells of the thread; the code may change that register and the flags, nothing else.
-    Cells,
-    /// All registers of the site are saved in a frame, and the agent's hit function gets it.
-    Frame,
-}
+use sidestep_bpf::verify::Verified;
 
-/// What happens at a hit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+use crate::thunk::Context;
+
+/// What a detour does besides what the program would have done.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Handler {
-    /// Adds 1 to a cell of the thread, inline.
-    Count {
-        /// The cell.
-        cell: u32,
-        /// Number of the probe, for misses.
-        probe: u32,
-    },
+    /// Counts the hit and runs an eBPF program.
+    Program(Program),
     /// Calls the agent's hit function.
     Agent {
         /// Number of the probe.
@@ -36,20 +26,19 @@ pub enum Handler {
     },
 }
 
-impl Handler {
-    /// The context that the code needs.
-    #[must_use]
-    pub fn context(self) -> Context {
-        match self {
-            Handler::Count { .. } => Context::Cells,
-            Handler::Agent { .. } | Handler::Guard { .. } => Context::Frame,
-        }
-    }
-
-    /// Emits inline code for [`Context::Cells`].
-    pub(crate) fn emit_cells(self, asm: &mut Asm, cells: Reg) {
-        if let Handler::Count { cell, .. } = self {
-            asm.add_one(cells, cell as i32 * 8, false);
-        }
-    }
+/// A program at a site, linked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Program {
+    /// Number of the probe: also the cell that counts its hits.
+    pub probe: u32,
+    /// Number of its thunks.
+    pub thunk: usize,
+    /// What it reads of the context.
+    pub context: Context,
+    /// What `get_attach_cookie` gives.
+    pub cookie: u64,
+    /// The program, if it may become part of the detour.
+    pub inline: Option<Rc<Verified>>,
+    /// What decides, without any effect, whether the program would do anything ([`sidestep_bpf::pass::filter`]).
+    pub filter: Option<Rc<Verified>>,
 }

@@ -107,7 +107,10 @@ mod tests {
     use sidestep_isa::Len;
 
     use super::*;
+    use crate::detour::build;
+    use crate::handler::Handler;
     use crate::object::{Bytes, Extent};
+    use crate::thunk::{Env, thunks};
 
     fn found(text: &[u8]) -> Vec<SyscallSite> {
         let code =
@@ -145,8 +148,17 @@ mod tests {
             ..ObjectCode::default()
         });
         let site = find(index.code(), &[14])[0];
-        let plan = guard(&index, site).unwrap().unwrap();
+        let mut plan = guard(&index, site).unwrap().unwrap();
         assert_eq!((plan.displaced.len(), plan.before_handler, plan.resume), (2, 2, Some(Va(0x1008))));
+
+        // A thread that stands at the call is led to the guard, one instruction before it to the copy of that.
+        let before = std::mem::take(&mut plan.before_handler);
+        let env = Env { hash_shift: 32, bucket_count: 1, ..Env::default() };
+        let at = Va(0x2000);
+        let thunks = thunks(Va(0x3000), &env, &[]).1;
+        let detour = build(&plan, &[Handler::Guard { probe: 1, before }], at, 0, &thunks, &env).unwrap();
+        assert_eq!((&detour.guards[..], &detour.copies[..2]), (&[(8, 8)][..], &[(0, 0), (5, 5)][..]));
+        assert_eq!(detour.bytes[8..13], [0x48, 0x8d, 0x64, 0x24, 0x80], "lea -128(%rsp),%rsp");
     }
 
     #[test]

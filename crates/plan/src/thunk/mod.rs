@@ -1,20 +1,22 @@
 //! Code that all detours of a slab share, and the return trampoline.
 //!
-//! Every thunk saves all that the C ABI lets a callee change, so that agent functions can be plain compiled code:
-//!
-//! ```text
-//!   high   probe, cell …           pushed by the detour
-//!          return into the detour  pushed by its call     (trampoline: the slot that gets the real return address)
-//!          Frame.rsp
-//!          Frame.rax … Frame.r11   rax first
-//!          flags                   lahf/seto form
-//!          rbx                     holds the stack pointer over the agent call
-//!   low    xmm registers that the agent's code uses, 16-aligned
-//! ```
+//! Every thunk saves all that the C ABI lets a callee change ([`frame`]), so that agent functions can be plain compiled code.
 
+mod frame;
+mod program;
+
+use std::mem::offset_of;
+
+use sidestep_bpf::native::x86_64::Env as Native;
 use sidestep_isa::Va;
 pub use sidestep_isa::x86::emit::thread_pointer_through_self;
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
+use sidestep_isa::x86::live::Dead;
+use sidestep_wire::LookupEntry;
+
+pub use frame::Context;
+use frame::{ABOVE, Frame, REGS};
+pub use program::Program;
 
 /// Run-time facts that generated code contains.
 #[derive(Clone, Debug, Default)]
@@ -25,16 +27,24 @@ pub struct Env {
     pub buckets: Va,
     /// Address of the array of missed counts.
     pub missed: Va,
+    /// Address of the descriptions of the probes.
+    pub descs: Va,
     /// `agent_slot`.
     pub agent_slot: Va,
     /// `agent_hit`.
     pub agent_hit: Va,
     /// `agent_return`.
     pub agent_return: Va,
-    /// `agent_sigtrap`.
-    pub agent_sigtrap: Va,
+    /// `agent_busy`.
+    pub agent_busy: Va,
+    /// `agent_signal`.
+    pub agent_signal: Va,
+    /// What programs read of the context that run at returns, or before the agent watches for one.
+    pub context: Context,
     /// The xmm registers that the agent's code touches, a bit each.
     pub agent_xmm: u16,
+    /// What programs are compiled for.
+    pub native: Native,
     /// Every thread has its thread pointer at `%fs:0`, now and from now on.
     pub self_pointer: bool,
     /// Multiplier of the lookup hash (`wire::lookup`).
@@ -45,20 +55,75 @@ pub struct Env {
     pub bucket_count: u32,
 }
 
-/// Size of a lookup entry, and offsets of its fields (`wire::LookupEntry`).
-const ENTRY_SHIFT: u8 = 5;
-const ENTRY_CELLS: i32 = 8;
-const ENTRY_STATE: i32 = 16;
+const ENTRY_SHIFT: u8 = size_of::<LookupEntry>().trailing_zeros() as u8;
+const ENTRY_CELLS: i32 = offset_of!(LookupEntry, cells) as i32;
+const ENTRY_STATE: i32 = offset_of!(LookupEntry, state) as i32;
 
 /// Where the shared code of a slab is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thunks {
-    /// A count that did not find its thread in the first bucket: stack = cell, probe (pushed in the order probe, cell).
-    pub count_slow: Va,
-    /// Frame context at a function entry: stack = probe.
-    pub hit_entry: Va,
-    /// Frame context elsewhere; the detour has stepped over the red zone.
-    pub hit_inside: Va,
+    /// Those of the agent's hit function.
+    pub agent: Places,
+    /// Those of each program, in the order given.
+    pub programs: Vec<Places>,
+}
+
+/// A thunk for each [`Place`]. All take the number of the probe from the stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Places {
+    entry: Va,
+    bare: Va,
+    inside: Va,
+}
+
+/// Where a site is, as far as thunks care.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// At a function entry.
+    Entry,
+    /// At a function entry where nobody needs `rax`, `r10`, `r11` and the flags any more: at most of them.
+    Bare,
+    /// Elsewhere; the detour has stepped over the red zone.
+    Inside,
+}
+
+impl Place {
+    /// Of a site: `inside` if the detour has stepped over the red zone, else by what is dead there.
+    pub(crate) fn of(dead: Dead, inside: bool) -> Place {
+        match inside {
+            true => Place::Inside,
+            false if dead.flags && dead.regs & frame::unused() == frame::unused() => Place::Bare,
+            false => Place::Entry,
+        }
+    }
+
+    fn frame(self, env: &Env, context: Context) -> Frame {
+        // The detour's push and call.
+        let above_sp = 16 + if self == Place::Inside { RED_ZONE } else { 0 };
+        Frame { xmm: env.agent_xmm, context, above_sp, bare: self == Place::Bare }
+    }
+}
+
+impl Places {
+    fn emit(asm: &mut Asm, mut emit: impl FnMut(&mut Asm, Place)) -> Places {
+        let mut one = |place| {
+            let at = asm.here();
+            emit(asm, place);
+            asm.align(16);
+            at
+        };
+        Places { entry: one(Place::Entry), bare: one(Place::Bare), inside: one(Place::Inside) }
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn at(&self, place: Place) -> Va {
+        match place {
+            Place::Entry => self.entry,
+            Place::Bare => self.bare,
+            Place::Inside => self.inside,
+        }
+    }
 }
 
 /// Process-wide code: the return trampoline and the signal entry.
@@ -66,18 +131,14 @@ pub struct Thunks {
 pub struct Globals {
     /// What a replaced return address points to.
     pub trampoline: Va,
-    /// SIGTRAP handler.
-    pub sigtrap: Va,
+    /// Handler of the signals of ours.
+    pub signal: Va,
     /// Its restorer.
     pub restorer: Va,
 }
 
 /// Bytes of red zone below the stack pointer (System V ABI, AMD64 supplement, 3.2.2).
 pub const RED_ZONE: i32 = 128;
-
-const SAVED: [Reg; 9] = [Reg::Rax, Reg::Rcx, Reg::Rdx, Reg::Rsi, Reg::Rdi, Reg::R8, Reg::R9, Reg::R10, Reg::R11];
-/// Bytes of `wire::Frame`.
-const FRAME: i32 = 80;
 
 impl Env {
     /// Bucket address of the key in `key` to `out`, as displacement base for `self.buckets`.
@@ -95,42 +156,6 @@ impl Env {
     pub(crate) fn cells_disp(&self) -> i32 {
         self.bucket_disp() + ENTRY_CELLS
     }
-}
-
-/// Saves registers as drawn above. Expects `Frame.rsp` to lie `above_sp` bytes above the stack pointer at the start.
-fn save(asm: &mut Asm, env: &Env, above_sp: i32) {
-    asm.push(Reg::Rax); // becomes Frame.rsp
-    for reg in SAVED {
-        asm.push(reg);
-    }
-    asm.flags_to_ax();
-    asm.push(Reg::Rax);
-    asm.push(Reg::Rbx);
-    asm.mov(Reg::Rbx, Reg::Rsp);
-    asm.lea(Reg::Rcx, Reg::Rbx, 16 + FRAME + above_sp);
-    asm.store(Reg::Rbx, 16 + FRAME - 8, Reg::Rcx);
-    let xmm: Vec<u8> = (0..16).filter(|i| env.agent_xmm >> i & 1 == 1).collect();
-    if !xmm.is_empty() {
-        asm.lea(Reg::Rsp, Reg::Rsp, -16 * xmm.len() as i32);
-    }
-    asm.and_imm8(Reg::Rsp, -16);
-    for (i, x) in xmm.iter().enumerate() {
-        asm.store_xmm(16 * i as i32, *x);
-    }
-}
-
-fn restore(asm: &mut Asm, env: &Env) {
-    for (i, x) in (0..16u8).filter(|i| env.agent_xmm >> i & 1 == 1).enumerate() {
-        asm.load_xmm(16 * i as i32, x);
-    }
-    asm.mov(Reg::Rsp, Reg::Rbx);
-    asm.pop(Reg::Rbx);
-    asm.pop(Reg::Rax);
-    asm.ax_to_flags();
-    for reg in SAVED.iter().rev() {
-        asm.pop(*reg);
-    }
-    asm.lea(Reg::Rsp, Reg::Rsp, 8);
 }
 
 fn call(asm: &mut Asm, function: Va) {
@@ -167,37 +192,17 @@ fn count_missed(asm: &mut Asm, env: &Env, probe_disp: i32) {
     asm.add_one(Reg::Rcx, 0, true);
 }
 
-fn count_slow(asm: &mut Asm, env: &Env) {
-    // stack: return, cell, probe
-    let missed = asm.label();
-    let out = asm.label();
-    save(asm, env, 24);
-    let cell = 16 + FRAME + 8;
-    find_entry(asm, env);
-    asm.test(Reg::Rax);
-    asm.jcc(Cond::E, missed);
-    asm.load(Reg::Rax, Reg::Rax, ENTRY_CELLS);
-    asm.load32(Reg::Rcx, Reg::Rbx, cell);
-    asm.lea_index8(Reg::Rax, Reg::Rax, Reg::Rcx);
-    asm.add_one(Reg::Rax, 0, false);
-    asm.jmp(out);
-    asm.bind(missed);
-    count_missed(asm, env, cell + 8);
-    asm.bind(out);
-    restore(asm, env);
-    asm.ret();
-}
-
-fn hit(asm: &mut Asm, env: &Env, red_zone: i32) {
+fn hit(asm: &mut Asm, env: &Env, place: Place) {
     // stack: return, probe
     let missed = asm.label();
     let out = asm.label();
-    save(asm, env, 16 + red_zone);
-    let probe = 16 + FRAME + 8;
+    let frame = place.frame(env, env.context);
+    frame.save(asm);
+    let probe = ABOVE + 8;
     find_entry(asm, env);
     asm.test(Reg::Rax);
     asm.jcc(Cond::E, missed);
-    asm.lea(Reg::Rdi, Reg::Rbx, 16);
+    asm.lea(Reg::Rdi, Reg::Rbx, REGS);
     asm.load(Reg::Rsi, Reg::Rax, ENTRY_STATE);
     asm.mov_imm64(Reg::Rdx, env.private.0);
     asm.load32(Reg::Rcx, Reg::Rbx, probe);
@@ -206,24 +211,20 @@ fn hit(asm: &mut Asm, env: &Env, red_zone: i32) {
     asm.bind(missed);
     count_missed(asm, env, probe);
     asm.bind(out);
-    restore(asm, env);
+    frame.restore(asm);
     asm.ret();
 }
 
 /// The shared code at the start of a slab.
 #[must_use]
-pub fn thunks(at: Va, env: &Env) -> (Vec<u8>, Thunks) {
+pub fn thunks(at: Va, env: &Env, programs: &[Program]) -> (Vec<u8>, Thunks) {
     let mut asm = Asm::new(at);
-    let count_at = asm.here();
-    count_slow(&mut asm, env);
-    asm.align(16);
-    let entry_at = asm.here();
-    hit(&mut asm, env, 0);
-    asm.align(16);
-    let inside_at = asm.here();
-    hit(&mut asm, env, RED_ZONE);
-    asm.align(16);
-    (asm.finish(), Thunks { count_slow: count_at, hit_entry: entry_at, hit_inside: inside_at })
+    let agent = Places::emit(&mut asm, |asm, place| hit(asm, env, place));
+    let programs = programs
+        .iter()
+        .map(|program| Places::emit(&mut asm, |asm, place| program::run(asm, env, program, place)))
+        .collect();
+    (asm.finish(), Thunks { agent, programs })
 }
 
 /// The process-wide code.
@@ -238,7 +239,8 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     // The slot becomes the real return address. Until then it still holds the trampoline's address: that is how the agent
     // sees, in a signal handler, that the frame is alive.
     asm.lea(Reg::Rsp, Reg::Rsp, -8);
-    save(&mut asm, env, 8);
+    let frame = Frame { xmm: env.agent_xmm, context: env.context, above_sp: 8, bare: false };
+    frame.save(&mut asm);
     find_entry(&mut asm, env);
     let no_entry = asm.label();
     asm.mov(Reg::Rsi, Reg::Rax);
@@ -246,27 +248,40 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     asm.jcc(Cond::E, no_entry);
     asm.load(Reg::Rsi, Reg::Rax, ENTRY_STATE);
     asm.bind(no_entry);
-    asm.lea(Reg::Rdi, Reg::Rbx, 16);
+    asm.lea(Reg::Rdi, Reg::Rbx, REGS);
     asm.mov_imm64(Reg::Rdx, env.private.0);
     call(&mut asm, env.agent_return);
-    asm.store(Reg::Rbx, 16 + FRAME, Reg::Rax);
-    restore(&mut asm, env);
+    asm.store(Reg::Rbx, ABOVE, Reg::Rax);
+    frame.restore(&mut asm);
     asm.lea(Reg::Rsp, Reg::Rsp, 8);
     asm.jmp_mem_rsp(-8);
     asm.align(16);
 
-    // The kernel calls this with (sig, info, context) in rdi, rsi, rdx; the agent wants its memory first.
-    let sigtrap = asm.here();
+    // The kernel calls this with (sig, info, context) in rdi, rsi, rdx; the agent wants its memory first. The program's
+    // own handler gets all as the kernel has made it: registers (rax = 0), stack pointer, return address.
+    let signal = asm.here();
+    let done = asm.label();
+    asm.push(Reg::Rdi);
+    asm.push(Reg::Rsi);
+    asm.push(Reg::Rdx);
     asm.mov(Reg::Rcx, Reg::Rdx);
     asm.mov(Reg::Rdx, Reg::Rsi);
     asm.mov(Reg::Rsi, Reg::Rdi);
     asm.mov_imm64(Reg::Rdi, env.private.0);
-    asm.mov_imm64(Reg::Rax, env.agent_sigtrap.0);
-    asm.raw(&[0xff, 0xe0]); // jmp *%rax: a tail call
+    call(&mut asm, env.agent_signal);
+    asm.mov(Reg::Rcx, Reg::Rax);
+    asm.pop(Reg::Rdx);
+    asm.pop(Reg::Rsi);
+    asm.pop(Reg::Rdi);
+    asm.test(Reg::Rax);
+    asm.jcc(Cond::E, done);
+    asm.raw(&[0x31, 0xc0, 0xff, 0xe1]); // xor %eax,%eax; jmp *%rcx
+    asm.bind(done);
+    asm.ret();
     asm.align(16);
 
     let restorer = asm.here();
     asm.syscall(15); // rt_sigreturn
     asm.align(16);
-    (asm.finish(), Globals { trampoline, sigtrap, restorer })
+    (asm.finish(), Globals { trampoline, signal, restorer })
 }

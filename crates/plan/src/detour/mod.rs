@@ -13,13 +13,16 @@
 //!
 //! Lengths do not depend on addresses, so a detour can be measured before its slab exists.
 
+mod inline;
+
 use sidestep_isa::Va;
-use sidestep_isa::x86::emit::{Asm, Cond, OutOfReach, Reg, TRAP_PATCH, jump_patch};
+use sidestep_isa::x86::emit::{Asm, OutOfReach, Reg, TRAP_PATCH, jump_patch};
+use sidestep_isa::x86::live::Dead;
 use sidestep_isa::x86::relocate::{RelocateError, relocate};
 
-use crate::handler::{Context, Handler};
+use crate::handler::Handler;
 use crate::plan::{DisplacedInsn, Plan, SiteKind, Technique};
-use crate::thunk::{Env, RED_ZONE, Thunks};
+use crate::thunk::{Context, Env, Place, Places, RED_ZONE, Thunks};
 
 /// A detour, ready to be written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,7 +37,10 @@ pub struct Detour {
     pub patch: Vec<u8>,
     /// For each displaced instruction: offset from the site, offset of its copy in the detour. The last pair is the
     /// place behind them, if execution gets there: the jump back.
-    pub copies: Vec<(u8, u8)>,
+    pub copies: Vec<(u16, u16)>,
+    /// For each guard: offset of its system call from the site, offset of the guard in the detour. A thread that is about to make
+    /// the call has to go through it.
+    pub guards: Vec<(u16, u16)>,
 }
 
 /// Why a plan cannot be carried out at an address.
@@ -51,7 +57,13 @@ pub enum DetourError {
         /// Why.
         source: RelocateError,
     },
-    /// A copy lies more than 255 bytes into the detour.
+    /// The slab was made without this program.
+    #[error("there is no code of program {program} in the slab")]
+    NoThunk {
+        /// Number of the program.
+        program: usize,
+    },
+    /// A copy lies more than 65535 bytes into the detour.
     #[error("the detour of {site} is too long")]
     TooLong {
         /// Run-time address of the site.
@@ -76,30 +88,43 @@ pub fn build(
     let (before, after) = plan.displaced.split_at(split);
 
     displace(&mut asm, before, plan, bias, &mut copies)?;
-    let (guards, handlers): (Vec<Handler>, Vec<Handler>) =
+    let (guards, handlers): (Vec<&Handler>, Vec<&Handler>) =
         handlers.iter().partition(|handler| matches!(handler, Handler::Guard { .. }));
     let inside = plan.kind == SiteKind::Inside && !handlers.is_empty();
     if inside {
         asm.lea(Reg::Rsp, Reg::Rsp, -RED_ZONE);
     }
     let mut cold = Vec::new();
-    for handler in handlers {
-        match handler.context() {
-            Context::Cells => cold.push((handler, inline_handler(&mut asm, plan, handler, env))),
-            Context::Frame => agent_handler(&mut asm, handler, inside, thunks)?,
+    for (i, handler) in handlers.iter().enumerate() {
+        // Programs see the registers of the site, also those that the function does not need.
+        let dead = Dead { regs: plan.dead_regs, flags: plan.dead_flags };
+        let dead = handlers[i + 1..].iter().fold(dead, |dead, later| reads(later, env).spare(dead));
+        match handler {
+            Handler::Program(program) => {
+                let thunk =
+                    *thunks.programs.get(program.thunk).ok_or(DetourError::NoThunk { program: program.thunk })?;
+                cold.extend(inline::program(&mut asm, dead, site, program, thunk, inside, env)?);
+            }
+            Handler::Agent { probe } | Handler::Guard { probe, .. } => {
+                call(&mut asm, *probe, thunks.agent, Place::of(dead, inside))?;
+            }
         }
     }
     if inside {
         asm.lea(Reg::Rsp, Reg::Rsp, RED_ZONE);
     }
     let mut after = after;
+    let mut guarded = Vec::new();
     for guard in guards {
-        if let Handler::Guard { before, .. } = guard {
+        if let Handler::Guard { probe, before } = guard {
             let done = plan.displaced.len() - after.len();
             let (first, rest) = after.split_at(before.saturating_sub(done).min(after.len()));
             displace(&mut asm, first, plan, bias, &mut copies)?;
+            if let Some(call) = rest.first().map(|insn| insn.va).or(plan.resume) {
+                guarded.push(offsets(plan.site, call, &asm, at));
+            }
             asm.lea(Reg::Rsp, Reg::Rsp, -RED_ZONE);
-            agent_handler(&mut asm, guard, true, thunks)?;
+            call(&mut asm, *probe, thunks.agent, Place::Inside)?;
             asm.lea(Reg::Rsp, Reg::Rsp, RED_ZONE);
             after = rest;
         }
@@ -109,19 +134,20 @@ pub fn build(
         copies.push(offsets(plan.site, resume, &asm, at));
         asm.jmp_to(resume.offset(bias))?;
     }
-    for (handler, cold) in cold {
-        cold.emit(&mut asm, handler, thunks)?;
+    for cold in cold {
+        cold.emit(&mut asm)?;
     }
-    let copies = copies
-        .into_iter()
-        .map(|(from, to)| Some((u8::try_from(from).ok()?, u8::try_from(to).ok()?)))
-        .collect::<Option<Vec<_>>>()
-        .ok_or(DetourError::TooLong { site })?;
+    let copies = short(copies).ok_or(DetourError::TooLong { site })?;
+    let guards = short(guarded).ok_or(DetourError::TooLong { site })?;
     let patch = match plan.technique {
         Technique::Trap => TRAP_PATCH.to_vec(),
         _ => jump_patch(site, at)?.to_vec(),
     };
-    Ok(Detour { at, bytes: asm.finish(), site, patch, copies })
+    Ok(Detour { at, bytes: asm.finish(), site, patch, copies, guards })
+}
+
+fn short(pairs: Vec<(u64, u64)>) -> Option<Vec<(u16, u16)>> {
+    pairs.into_iter().map(|(from, to)| Some((u16::try_from(from).ok()?, u16::try_from(to).ok()?))).collect()
 }
 
 fn offsets(site: Va, original: Va, asm: &Asm, at: Va) -> (u64, u64) {
@@ -147,73 +173,18 @@ fn displace(
     Ok(())
 }
 
-fn agent_handler(asm: &mut Asm, handler: Handler, inside: bool, thunks: &Thunks) -> Result<(), OutOfReach> {
-    if let Handler::Agent { probe } | Handler::Guard { probe, .. } = handler {
-        asm.push_imm(probe as i32);
-        asm.call_to(if inside { thunks.hit_inside } else { thunks.hit_entry })?;
-        asm.lea(Reg::Rsp, Reg::Rsp, 8);
+/// What the programs of a handler read of the context.
+fn reads(handler: &Handler, env: &Env) -> Context {
+    match handler {
+        Handler::Program(program) => program.context,
+        Handler::Agent { .. } | Handler::Guard { .. } => env.context,
     }
+}
+
+/// Calls a thunk with the number of a probe.
+fn call(asm: &mut Asm, probe: u32, thunk: Places, place: Place) -> Result<(), OutOfReach> {
+    asm.push_imm(probe as i32);
+    asm.call_to(thunk.at(place))?;
+    asm.lea(Reg::Rsp, Reg::Rsp, 8);
     Ok(())
-}
-
-/// The slow path of an inline handler, emitted behind the detour.
-struct Cold {
-    slow: sidestep_isa::x86::emit::Label,
-    done: sidestep_isa::x86::emit::Label,
-}
-
-impl Cold {
-    fn emit(self, asm: &mut Asm, handler: Handler, thunks: &Thunks) -> Result<(), OutOfReach> {
-        if let Handler::Count { cell, probe } = handler {
-            asm.bind(self.slow);
-            asm.push_imm(probe as i32);
-            asm.push_imm(cell as i32);
-            asm.call_to(thunks.count_slow)?;
-            asm.lea(Reg::Rsp, Reg::Rsp, 16);
-            asm.jmp(self.done);
-        }
-        Ok(())
-    }
-}
-
-/// Finds the cells of the thread and runs the handler on them, saving only what is live.
-fn inline_handler(asm: &mut Asm, plan: &Plan, handler: Handler, env: &Env) -> Cold {
-    let slow = asm.label();
-    let done = asm.label();
-    // rsp is never scratch; the flags, if live, are kept in rax.
-    let candidates = [Reg::R11, Reg::R10, Reg::R9, Reg::R8, Reg::Rcx, Reg::Rdx, Reg::Rsi, Reg::Rdi];
-    let mut scratch: Vec<Reg> = candidates.into_iter().filter(|r| plan.dead_regs & r.bit() != 0).collect();
-    if plan.dead_flags && plan.dead_regs & Reg::Rax.bit() != 0 {
-        scratch.insert(0, Reg::Rax);
-    }
-    scratch.extend([Reg::Rcx, Reg::Rdx].into_iter().filter(|r| plan.dead_regs & r.bit() == 0));
-    let (key, cells) = (scratch[0], scratch[1]);
-    let mut saved: Vec<Reg> = [key, cells].into_iter().filter(|r| plan.dead_regs & r.bit() == 0).collect();
-    let keep_flags = !plan.dead_flags;
-    if keep_flags && plan.dead_regs & Reg::Rax.bit() == 0 {
-        saved.insert(0, Reg::Rax);
-    }
-
-    for reg in &saved {
-        asm.push(*reg);
-    }
-    if keep_flags {
-        asm.flags_to_ax();
-    }
-    asm.thread_pointer(key, env.self_pointer);
-    env.emit_hash(asm, cells, key);
-    asm.cmp_mem(cells, env.bucket_disp(), key);
-    asm.jcc(Cond::Ne, slow);
-    asm.load(cells, cells, env.cells_disp());
-    asm.test(cells);
-    asm.jcc(Cond::E, slow);
-    handler.emit_cells(asm, cells);
-    asm.bind(done);
-    if keep_flags {
-        asm.ax_to_flags();
-    }
-    for reg in saved.iter().rev() {
-        asm.pop(*reg);
-    }
-    Cold { slow, done }
 }

@@ -1,0 +1,237 @@
+//! Programs at a site: as much of them as can be is a part of the detour, and saves what is live and changed, nothing else.
+//!
+//! ```text
+//!   filter:  save what it changes, compare …, restore, jmp done        stop: nothing else happened
+//!   inline:  save what it changes, find the cells, count, program, restore
+//!   done:
+//!   …
+//!   cold:    restore, push probe, call thunk, jmp done                 the whole program, with a frame
+//! ```
+
+use sidestep_bpf::native::x86_64::{self as native, Code, Env as Native, Shape, compile};
+use sidestep_bpf::verify::Verified;
+use sidestep_isa::Va;
+use sidestep_isa::x86::emit::{Asm, Cond, Label, OutOfReach, Reg};
+use sidestep_isa::x86::live::Dead;
+
+use crate::handler::Program;
+use crate::thunk::{self, Context, Env, Places, RED_ZONE};
+
+/// All registers but `rsp`, those that need no save in most functions first.
+const ORDER: [Reg; 15] = [
+    Reg::R11,
+    Reg::R10,
+    Reg::R9,
+    Reg::R8,
+    Reg::Rcx,
+    Reg::Rdx,
+    Reg::Rsi,
+    Reg::Rdi,
+    Reg::Rax,
+    Reg::Rbx,
+    Reg::Rbp,
+    Reg::R12,
+    Reg::R13,
+    Reg::R14,
+    Reg::R15,
+];
+
+/// What is emitted behind the detour.
+pub struct Cold {
+    probe: u32,
+    thunk: Places,
+    place: thunk::Place,
+    done: Label,
+    ways: Vec<Way>,
+}
+
+/// A way to the thunk: where it comes from, and what has to be restored before.
+struct Way {
+    label: Label,
+    saved: Saved,
+}
+
+/// What a part of a detour has saved.
+#[derive(Clone, Default)]
+struct Saved {
+    /// Pushed in this order.
+    regs: Vec<Reg>,
+    flags: Flags,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Flags {
+    #[default]
+    Dead,
+    /// In `ax`, which nothing in between changes.
+    InRax,
+    /// On the stack, above the registers.
+    Pushed,
+}
+
+impl Saved {
+    /// `changed`: registers that the code changes; `flags`: whether it changes those.
+    fn new(dead: Dead, changed: u16, flags: bool) -> Saved {
+        let live = |reg: Reg| dead.regs & reg.bit() == 0;
+        let flags = match (flags && !dead.flags, changed & Reg::Rax.bit() != 0) {
+            (false, _) => Flags::Dead,
+            (true, false) => Flags::InRax,
+            (true, true) => Flags::Pushed,
+        };
+        let rax = flags != Flags::Dead;
+        let changes = |reg: Reg| changed & reg.bit() != 0 || rax && reg == Reg::Rax;
+        let mut regs: Vec<Reg> = ORDER.into_iter().filter(|reg| changes(*reg) && live(*reg)).collect();
+        // First, so that the flags can be pushed over it.
+        regs.sort_by_key(|reg| *reg != Reg::Rax);
+        Saved { regs, flags }
+    }
+
+    /// Bytes that lie on the stack.
+    fn bytes(&self) -> i32 {
+        8 * (self.regs.len() as i32 + i32::from(self.flags == Flags::Pushed))
+    }
+
+    fn save(&self, asm: &mut Asm) {
+        for reg in &self.regs {
+            asm.push(*reg);
+        }
+        if self.flags != Flags::Dead {
+            asm.flags_to_ax();
+        }
+        if self.flags == Flags::Pushed {
+            asm.push(Reg::Rax);
+        }
+    }
+
+    fn restore(&self, asm: &mut Asm) {
+        if self.flags == Flags::Pushed {
+            asm.pop(Reg::Rax);
+        }
+        if self.flags != Flags::Dead {
+            asm.ax_to_flags();
+        }
+        for reg in self.regs.iter().rev() {
+            asm.pop(*reg);
+        }
+    }
+}
+
+/// Emits the program; what is left goes behind the detour.
+pub fn program(
+    asm: &mut Asm,
+    dead: Dead,
+    site: Va,
+    program: &Program,
+    thunk: Places,
+    inside: bool,
+    env: &Env,
+) -> Result<Option<Cold>, OutOfReach> {
+    let done = asm.label();
+    let place = thunk::Place::of(dead, inside);
+    let mut cold = Cold { probe: program.probe, thunk, place, done, ways: Vec::new() };
+    let native = Native { attach_cookie: Some(program.cookie), func_ip: Some(site.0), ..env.native };
+    // What comes before the program must leave it what it reads.
+    let site = Site { dead: program.context.spare(dead), inside, ip: site.0, native };
+    if let Some(filter) = &program.filter {
+        if let Some((code, saved)) = site.filter(filter) {
+            let go = asm.label();
+            saved.save(asm);
+            asm.code(&code.bytes, &code.go.iter().map(|at| (*at, go)).collect::<Vec<_>>());
+            saved.restore(asm);
+            cold.ways.push(Way { label: go, saved });
+            asm.bind(done);
+            return Ok(Some(cold));
+        }
+    }
+    match program.inline.as_deref().and_then(|inline| site.inline(asm, inline, program.probe, env)) {
+        Some(way) => cold.ways.push(way),
+        None => {
+            cold.call(asm)?;
+            return Ok(None);
+        }
+    }
+    asm.bind(done);
+    Ok(Some(cold))
+}
+
+impl Cold {
+    fn call(&self, asm: &mut Asm) -> Result<(), OutOfReach> {
+        super::call(asm, self.probe, self.thunk, self.place)
+    }
+
+    pub fn emit(self, asm: &mut Asm) -> Result<(), OutOfReach> {
+        for way in &self.ways {
+            asm.bind(way.label);
+            way.saved.restore(asm);
+            self.call(asm)?;
+            asm.jmp(self.done);
+        }
+        Ok(())
+    }
+}
+
+/// Where a program is to be inlined.
+struct Site {
+    dead: Dead,
+    inside: bool,
+    ip: u64,
+    native: Native,
+}
+
+impl Site {
+    fn inline(&self, asm: &mut Asm, program: &Verified, probe: u32, env: &Env) -> Option<Way> {
+        // What the program reads of the site must not be used for finding the cells.
+        let read = Context(program.facts.context).registers();
+        let free = |reg: &Reg| read & reg.bit() == 0 && *reg != Reg::Rax;
+        let mut scratch: Vec<Reg> = ORDER.into_iter().filter(free).collect();
+        scratch.sort_by_key(|reg| self.dead.regs & reg.bit() == 0);
+        let (&cells, &key) = (scratch.first()?, scratch.get(1)?);
+        let (code, saved) = self.compile(
+            program,
+            |site| Shape::Inline(native::Site { cells: Some(cells), ..site }),
+            |code| (code.clobbers | cells.bit() | key.bit(), true),
+        )?;
+
+        let slow = asm.label();
+        saved.save(asm);
+        asm.thread_pointer(key, env.self_pointer);
+        env.emit_hash(asm, cells, key);
+        asm.cmp_mem(cells, env.bucket_disp(), key);
+        asm.jcc(Cond::Ne, slow);
+        asm.load(cells, cells, env.cells_disp());
+        asm.test(cells);
+        asm.jcc(Cond::E, slow);
+        asm.add_one(cells, probe as i32 * 8, false);
+        asm.raw(&code.bytes);
+        saved.restore(asm);
+        Some(Way { label: slow, saved })
+    }
+
+    fn filter(&self, program: &Verified) -> Option<(Code, Saved)> {
+        // One that never lets anything pass has nothing to spare: the hit counts.
+        let found = self.compile(program, Shape::Filter, |code| (code.clobbers, code.flags));
+        found.filter(|(code, _)| !code.go.is_empty())
+    }
+
+    /// Code, and what it makes necessary to save: `changes` are the registers, and whether the flags.
+    fn compile(
+        &self,
+        program: &Verified,
+        shape: impl Fn(native::Site) -> Shape,
+        changes: impl Fn(&Code) -> (u16, bool),
+    ) -> Option<(Code, Saved)> {
+        let attempt = |pushed: i32| {
+            let stepped = if self.inside { RED_ZONE } else { 0 };
+            let site = native::Site { dead: self.dead.regs, cells: None, sp: stepped + pushed, ip: self.ip };
+            let code = compile(&program.program, &program.facts, &self.native, shape(site)).ok()?;
+            let (changed, flags) = changes(&code);
+            let saved = Saved::new(self.dead, changed, flags);
+            // The flags would be where the program looks for a value of the site.
+            let clash = saved.flags != Flags::Dead && Context(program.facts.context).registers() & Reg::Rax.bit() != 0;
+            (!clash).then_some((code, saved))
+        };
+        // How much is pushed says where the site's stack pointer is; code that looks at it is as long either way.
+        let (_, saved) = attempt(0)?;
+        attempt(saved.bytes())
+    }
+}
