@@ -57,13 +57,16 @@ impl TscScale {
         ((u128::from(ticks) * u128::from(self.mult)) >> self.shift) as u64
     }
 
+    /// What to add, wrapping, to the nanoseconds of a value of the counter to get `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.base_ns.wrapping_sub(self.ticks_to_ns(self.base_tsc))
+    }
+
     /// A value of the counter as nanoseconds of `CLOCK_MONOTONIC`; earlier than the base is fine, too.
     #[must_use]
     pub fn to_monotonic(&self, tsc: u64) -> u64 {
-        match tsc.checked_sub(self.base_tsc) {
-            Some(after) => self.base_ns.saturating_add(self.ticks_to_ns(after)),
-            None => self.base_ns.saturating_sub(self.ticks_to_ns(self.base_tsc - tsc)),
-        }
+        self.ticks_to_ns(tsc).wrapping_add(self.offset())
     }
 }
 
@@ -111,6 +114,7 @@ mod tests {
     fn conversion_is_exact_arithmetic() {
         let s = TscScale { mult: 1 << 31, shift: 32, base_tsc: 1000, base_ns: 500 };
         assert_eq!(s.ticks_to_ns(10), 5);
+        assert_eq!(s.offset(), 0);
         assert_eq!(s.to_monotonic(1010), 505);
         assert_eq!(s.to_monotonic(990), 495);
         assert_eq!(s.ticks_to_ns(u64::MAX), u64::MAX / 2);

@@ -11,6 +11,7 @@
 
 mod access;
 pub mod arch;
+pub mod bpf;
 mod call;
 mod clock;
 mod memory;
