@@ -2,6 +2,7 @@
 //!
 //! - [`Object`]: one ELF file with its functions from all symbol tables and debug files, its segments, relocations and
 //!   code facts. Opened once, immutable, `Send + Sync`; holds no file open.
+//! - [`usdt`]: the USDT probes of an object, with their arguments.
 //! - [`Matcher`]: a name, glob or regular expression for functions.
 //! - [`maps`]: `/proc/PID/maps` as data. [`locate`]: from `libc`, `ssl` or a path to a mapped object or a file.
 //!
@@ -33,6 +34,7 @@ mod nearest;
 mod object;
 mod reloc;
 mod symtab;
+pub mod usdt;
 
 pub use debugfile::{DebugSearch, Outcome, Searched};
 pub use elf::{Kind, Segment};

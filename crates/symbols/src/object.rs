@@ -17,6 +17,7 @@ use crate::matcher::{self, Matcher};
 use crate::nearest::nearest;
 use crate::reloc::{self, Relocations};
 use crate::symtab::{self, Symbols};
+use crate::usdt::{self, UsdtError};
 
 /// An x86-64 program or shared library with the functions of all its symbol tables and debug files.
 #[derive(Debug)]
@@ -339,6 +340,28 @@ impl Object {
             .take_while(|(n, _)| **n == *name.as_bytes())
             .map(|(_, slot)| *slot)
             .collect()
+    }
+
+    /// All sites of all USDT probes, by provider, name and address. Reads the notes at each call: keep the result.
+    pub fn usdt_probes(&self) -> Result<Vec<usdt::Probe>, ObjectError> {
+        usdt::read(&self.elf).map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
+    }
+
+    /// All sites of the USDT probes whose provider and name match these globs; an error with near names if there is none.
+    pub fn find_usdt(&self, provider: &str, name: &str) -> Result<Vec<usdt::Probe>, UsdtError> {
+        let all = self.usdt_probes()?;
+        let found: Vec<_> = all.iter().filter(|probe| probe.matches(provider, name)).cloned().collect();
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        let names: Vec<String> = all.iter().map(|probe| format!("{}:{}", probe.provider, probe.name)).collect();
+        Err(UsdtError::NotFound {
+            provider: provider.to_owned(),
+            name: name.to_owned(),
+            path: self.path.clone(),
+            count: all.len(),
+            nearest: nearest(&format!("{provider}:{name}"), names.iter().map(String::as_str), 3),
+        })
     }
 
     fn relocations(&self) -> Result<&Relocations, ObjectError> {
