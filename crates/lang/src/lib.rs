@@ -1,0 +1,6 @@
+//! What users write about probes, made into eBPF programs.
+//!
+//! Pure: text in, programs and descriptions of their output out.
+#![forbid(unsafe_code)]
+
+pub mod uprobe_events;

@@ -1,0 +1,152 @@
+//! Instructions with labels.
+
+use sidestep_bpf::{AluOp, Cond, Insn, Operand, Program, Reg, Size, Width};
+
+use super::CompileError;
+
+/// A place in the program, bound later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Label(usize);
+
+/// A program as far as it is written.
+#[derive(Default)]
+pub(super) struct Builder {
+    /// With where they jump to.
+    insns: Vec<(Insn, Option<Label>)>,
+    /// Slots so far.
+    slots: usize,
+    /// Slot of each label.
+    labels: Vec<Option<usize>>,
+}
+
+impl Builder {
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    pub fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+
+    /// The label is here.
+    pub fn bind(&mut self, label: Label) {
+        self.labels[label.0] = Some(self.slots);
+    }
+
+    /// Whether something jumps there.
+    pub fn is_used(&self, label: Label) -> bool {
+        self.insns.iter().any(|(_, to)| *to == Some(label))
+    }
+
+    pub fn push(&mut self, insn: Insn) {
+        self.slots += insn.slots();
+        self.insns.push((insn, None));
+    }
+
+    fn push_to(&mut self, insn: Insn, label: Label) {
+        self.slots += insn.slots();
+        self.insns.push((insn, Some(label)));
+    }
+
+    pub fn mov(&mut self, dst: Reg, src: Reg) {
+        self.alu(AluOp::Mov, dst, src);
+    }
+
+    pub fn mov_imm(&mut self, dst: Reg, imm: i32) {
+        self.alu_imm(AluOp::Mov, dst, imm);
+    }
+
+    /// `dst = value`, in as few slots as it takes.
+    pub fn set(&mut self, dst: Reg, value: u64) {
+        match i32::try_from(value as i64) {
+            Ok(imm) => self.mov_imm(dst, imm),
+            Err(_) => self.push(Insn::LoadImm64 { dst, imm: sidestep_bpf::Imm64::Value(value) }),
+        }
+    }
+
+    pub fn alu(&mut self, op: AluOp, dst: Reg, src: Reg) {
+        self.push(Insn::Alu { width: Width::W64, op, dst, src: Operand::Reg(src) });
+    }
+
+    pub fn alu_imm(&mut self, op: AluOp, dst: Reg, imm: i32) {
+        self.push(Insn::Alu { width: Width::W64, op, dst, src: Operand::Imm(imm) });
+    }
+
+    /// `dst op= value`; `temp` is lost if the value is no immediate.
+    pub fn alu_value(&mut self, op: AluOp, dst: Reg, value: u64, temp: Reg) {
+        match i32::try_from(value as i64) {
+            Ok(imm) => self.alu_imm(op, dst, imm),
+            Err(_) => {
+                self.set(temp, value);
+                self.alu(op, dst, temp);
+            }
+        }
+    }
+
+    /// All ones in `reg` if it is negative, else 0.
+    pub fn sign(&mut self, reg: Reg) {
+        self.alu_imm(AluOp::Arsh, reg, 63);
+    }
+
+    pub fn invert(&mut self, reg: Reg) {
+        self.alu_imm(AluOp::Xor, reg, -1);
+    }
+
+    pub fn load(&mut self, size: Size, dst: Reg, base: Reg, off: i16) {
+        self.push(Insn::Load { size, signed: false, dst, base, off });
+    }
+
+    /// Into the record.
+    pub fn store(&mut self, size: Size, off: i16, src: Reg) {
+        self.push(Insn::Store { size, base: Reg::R7, off, src: Operand::Reg(src) });
+    }
+
+    /// Into the record.
+    pub fn store_imm(&mut self, size: Size, off: i16, imm: i32) {
+        self.push(Insn::Store { size, base: Reg::R7, off, src: Operand::Imm(imm) });
+    }
+
+    pub fn call(&mut self, helper: u32) {
+        self.push(Insn::CallHelper(helper));
+    }
+
+    /// Calls the function at a label.
+    pub fn call_local(&mut self, label: Label) {
+        self.push_to(Insn::CallLocal(0), label);
+    }
+
+    pub fn goto(&mut self, label: Label) {
+        self.push_to(Insn::Goto { off: 0, long: false }, label);
+    }
+
+    pub fn branch(&mut self, width: Width, cond: Cond, dst: Reg, src: Operand, label: Label) {
+        self.push_to(Insn::Branch { width, cond, dst, src, off: 0 }, label);
+    }
+
+    pub fn branch_imm(&mut self, width: Width, cond: Cond, dst: Reg, imm: i32, label: Label) {
+        self.branch(width, cond, dst, Operand::Imm(imm), label);
+    }
+
+    /// The program, with all jumps in place.
+    pub fn finish(self) -> Result<Program, CompileError> {
+        let mut insns = Vec::with_capacity(self.insns.len());
+        let mut slot = 0;
+        for (mut insn, label) in self.insns {
+            slot += insn.slots();
+            if let Some(label) = label {
+                let target = self.labels[label.0].ok_or(CompileError::TooLong)?;
+                let distance = target as i64 - slot as i64;
+                let near = i16::try_from(distance);
+                match &mut insn {
+                    Insn::Branch { off, .. } => *off = near.map_err(|_| CompileError::TooLong)?,
+                    Insn::Goto { off, long } => (*off, *long) = (distance as i32, near.is_err()),
+                    Insn::CallLocal(off) => *off = distance as i32,
+                    _ => {}
+                }
+            }
+            insns.push(insn);
+        }
+        Ok(Program::from_insns(&insns)?)
+    }
+}
