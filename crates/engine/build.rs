@@ -11,31 +11,54 @@ use std::process::Command;
 
 fn main() {
     let crates = PathBuf::from(var("CARGO_MANIFEST_DIR")).join("..");
-    let (wire, agent) = (crates.join("wire/src"), crates.join("agent/src"));
+    let (wire, agent, bpf) = (crates.join("wire/src"), crates.join("agent/src"), crates.join("bpf/src"));
     let script = crates.join("agent/agent.ld");
-    for input in [&wire, &agent, &script] {
+    for input in [&wire, &agent, &bpf, &script] {
         println!("cargo:rerun-if-changed={}", input.display());
     }
     println!("cargo:rerun-if-env-changed=LD");
 
     let out = PathBuf::from(var("OUT_DIR"));
     let wire_lib = out.join("libsidestep_wire.rlib");
-    let agent_lib = out.join("libsidestep_agent.a");
+    let bpf_lib = out.join("libsidestep_bpf.rlib");
     run(rustc("sidestep_wire", "rlib", &wire_lib).arg(wire.join("lib.rs")));
-    let mut external = OsString::from("sidestep_wire=");
-    external.push(&wire_lib);
-    run(rustc("sidestep_agent", "staticlib", &agent_lib)
-        .args(["--cfg", "agent_blob", "--extern"])
-        .arg(external)
-        .arg(agent.join("lib.rs")));
-    run(Command::new(env::var_os("LD").unwrap_or_else(|| "ld".into()))
-        .args(["-pie", "--no-dynamic-linker", "--no-undefined", "--gc-sections", "--strip-debug", "--build-id=none"])
-        .args(["-z", "text", "-z", "now", "-z", "norelro", "-z", "noexecstack", "-z", "max-page-size=4096"])
-        .arg("-T")
-        .arg(&script)
-        .arg("-o")
-        .arg(out.join("agent.elf"))
-        .arg(&agent_lib));
+    run(rustc("sidestep_bpf", "rlib", &bpf_lib).arg("--cap-lints=allow").arg(bpf.join("lib.rs")));
+    for image in ["agent", "interpreter"] {
+        let library = out.join(format!("lib{image}.a"));
+        let mut compile = rustc("sidestep_agent", "staticlib", &library);
+        compile.args(["--cfg", "agent_blob", "--extern"]).arg(named("sidestep_wire", &wire_lib));
+        let mut link = Command::new(env::var_os("LD").unwrap_or_else(|| "ld".into()));
+        if image == "interpreter" {
+            // In one piece, or the tables of its jumps would need relocations.
+            compile
+                .args(["--cfg", "agent_interpreter", "-C", "lto=fat", "--extern"])
+                .arg(named("sidestep_bpf", &bpf_lib));
+            link.args(["-u", "agent_interpret"]);
+        }
+        run(compile.arg(agent.join("lib.rs")));
+        run(link
+            .args([
+                "-pie",
+                "--no-dynamic-linker",
+                "--no-undefined",
+                "--gc-sections",
+                "--strip-debug",
+                "--build-id=none",
+            ])
+            .args(["-z", "text", "-z", "now", "-z", "norelro", "-z", "noexecstack", "-z", "max-page-size=4096"])
+            .arg("-T")
+            .arg(&script)
+            .arg("-o")
+            .arg(out.join(format!("{image}.elf")))
+            .arg(&library));
+    }
+}
+
+/// `NAME=PATH`, as `--extern` takes it.
+fn named(name: &str, path: &Path) -> OsString {
+    let mut argument = OsString::from(format!("{name}="));
+    argument.push(path);
+    argument
 }
 
 fn rustc(name: &str, kind: &str, output: &Path) -> Command {
@@ -48,7 +71,7 @@ fn rustc(name: &str, kind: &str, output: &Path) -> Command {
         .args(["-C", "debug-assertions=off", "-C", "no-vectorize-loops", "-C", "no-vectorize-slp"])
         // Two neighbouring words must not travel through an xmm register: the thunks would have to save it.
         .args(["-C", "llvm-args=-combiner-store-merging=0"])
-        .args(["--cap-lints", "warn", "-o"])
+        .arg("-o")
         .arg(output);
     command
 }

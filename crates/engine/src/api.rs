@@ -4,8 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sidestep_isa::Va;
+use sidestep_bpf::verify::{Rules, VerifyError, verify};
+use sidestep_isa::{FileOff, Va};
 use sidestep_plan::{Plan, Technique};
+pub use sidestep_wire::Histogram;
+use sidestep_wire::Hit;
 
 /// What to probe.
 #[derive(Clone, Debug)]
@@ -37,37 +40,100 @@ pub enum FuncPattern {
     Offset(String, u64),
     /// `0xADDR`: link-time virtual address.
     Addr(Va),
+    /// An offset in the object's file, in bytes, as the kernel's `uprobe_events` has it.
+    FileOffset(FileOff),
     /// `-r`: a regular expression is matched against names.
     Regex(String),
+    /// USDT probes, by globs of provider and name: each of their sites.
+    Usdt(String, String),
 }
 
-/// What a probe does at a hit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Count hits.
-    Count,
-    /// Count, and put the time from entry to return into a histogram. `per_function`: one histogram a function,
-    /// otherwise one for all functions of the request.
-    Latency {
-        /// One histogram per function.
-        per_function: bool,
-    },
-    /// One record per hit.
-    Record {
-        /// At the return instead of the entry.
-        at_return: bool,
-        /// Up to 6.
-        args: Vec<Arg>,
-    },
+/// Programs, and the maps that they share: what a session runs in its target.
+#[derive(Clone, Debug, Default)]
+pub struct Bundle {
+    /// Programs refer to them by index.
+    pub maps: Vec<BundleMap>,
+    /// [`Action`]s refer to them by index.
+    pub programs: Vec<Program>,
 }
 
-/// One argument of a record.
+impl Bundle {
+    /// Adds a program that was made here, for probes at entries and returns. It may write the cookie of a call.
+    ///
+    /// # Errors
+    /// What the verifier found.
+    pub fn add(&mut self, name: &str, program: &sidestep_bpf::Program) -> Result<usize, VerifyError> {
+        let maps: Vec<_> = self.maps.iter().map(|m| m.map.clone()).collect();
+        let rules = Rules { maps: &maps, context_writable: COOKIE, ..Rules::default() };
+        self.programs.push(Program { name: name.to_owned(), verified: verify(program, &rules)? });
+        Ok(self.programs.len() - 1)
+    }
+}
+
+/// The word behind the registers: kept from the entry of a call to its return.
+pub const COOKIE: std::ops::Range<u32> = Hit::COOKIE as u32..Hit::CONTEXT as u32;
+
+/// A map of a session.
+#[derive(Clone, Debug)]
+pub struct BundleMap {
+    /// What it is.
+    pub map: sidestep_bpf::map::Map,
+    /// It gets as many entries as there are probes with [`Cookie::PerProbe`] (an array with a value per thread).
+    pub per_probe: bool,
+}
+
+/// A program of a session.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Its name, for messages.
+    pub name: String,
+    /// Proven to be harmless, with the maps of the bundle.
+    pub verified: sidestep_bpf::verify::Verified,
+}
+
+impl Program {
+    /// The program that does nothing.
+    pub(crate) fn nothing() -> Result<Program, VerifyError> {
+        let exit = sidestep_bpf::Insn::Alu {
+            width: sidestep_bpf::Width::W64,
+            op: sidestep_bpf::AluOp::Mov,
+            dst: sidestep_bpf::Reg::R0,
+            src: sidestep_bpf::Operand::Imm(0),
+        };
+        let program = sidestep_bpf::Program {
+            slots: sidestep_bpf::program::encode(&[exit, sidestep_bpf::Insn::Exit]),
+            ..Default::default()
+        };
+        Ok(Program { name: "nothing".to_owned(), verified: verify(&program, &Rules::default())? })
+    }
+}
+
+/// What a probe does at a hit: hits are always counted, at the entry unless there is only a program for the return.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Action {
+    /// The program that runs at the entry. If its result is not 0, the return of this call is not watched.
+    pub entry: Option<usize>,
+    /// The program that runs at the return.
+    pub exit: Option<usize>,
+    /// What `get_attach_cookie` gives.
+    pub cookie: Cookie,
+}
+
+/// A number that tells programs which probe was hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arg {
-    /// `arg0`…; `None` = `retval`.
-    pub index: Option<u32>,
-    /// Read the value as a pointer to a string.
-    pub string: bool,
+pub enum Cookie {
+    /// The same for all sites of the request.
+    Value(u64),
+    /// 0, 1, 2 … for each probe that asks for it: [`Probe::cookie`].
+    PerProbe,
+    /// Of a USDT site, the key of its arguments in this map of the bundle, an array of libbpf's `struct __bpf_usdt_spec`.
+    Arguments(usize),
+}
+
+impl Default for Cookie {
+    fn default() -> Self {
+        Cookie::Value(0)
+    }
 }
 
 /// A pattern with what to do at its sites.
@@ -94,6 +160,8 @@ pub struct Probe {
     pub va: Va,
     /// How it is done.
     pub technique: Technique,
+    /// What its programs see as cookie.
+    pub cookie: u64,
 }
 
 /// A match that could not be probed.
@@ -101,36 +169,41 @@ pub struct Probe {
 pub struct Refused {
     /// Symbol name.
     pub name: String,
-    /// Path of the object.
+    /// Path of the object; empty if the pattern itself, which is the name then, means nothing.
     pub object: PathBuf,
     /// A clause for the user.
     pub reason: String,
 }
 
 /// One record as read from a ring.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Which probe.
-    pub probe: usize,
-    /// Thread id.
+    /// Which map it was written to; `None`: by `trace_printk`.
+    pub map: Option<usize>,
+    /// Thread that wrote it, in its own pid namespace.
     pub tid: u32,
-    /// Thread name.
-    pub comm: String,
     /// Nanoseconds of `CLOCK_MONOTONIC`.
     pub time_ns: u64,
-    /// The arguments asked for.
-    pub args: Vec<Value>,
+    /// What the program wrote.
+    pub bytes: Vec<u8>,
 }
 
-/// A recorded argument.
+/// An entry of a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its key; of an array, the index.
+    pub key: Vec<u8>,
+    /// Its value.
+    pub value: Value,
+}
+
+/// A value of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// The register or stack word.
-    Int(u64),
-    /// The string's bytes, at most [`sidestep_wire::private::STR_MAX`].
-    Str(Vec<u8>),
-    /// The pointer could not be read.
-    Fault(u64),
+    /// All threads share it.
+    One(Vec<u8>),
+    /// Thread ids, and each thread's own.
+    PerThread(Vec<(u32, Vec<u8>)>),
 }
 
 /// Counts of one probe since the session began.
@@ -140,8 +213,6 @@ pub struct Counts {
     pub hits: u64,
     /// Hits that were not handled.
     pub missed: u64,
-    /// Records that did not fit.
-    pub lost: u64,
 }
 
 /// A latency distribution in nanoseconds.
@@ -153,6 +224,22 @@ pub struct Distribution {
     pub sum: u64,
     /// Number of values.
     pub count: u64,
+}
+
+impl Distribution {
+    /// The distribution in the cells of a histogram ([`sidestep_wire::Histogram`]): buckets, then the sum.
+    #[must_use]
+    pub fn from_cells(cells: &[u64]) -> Distribution {
+        let buckets: Vec<_> = cells
+            .iter()
+            .take(Histogram::BUCKETS)
+            .enumerate()
+            .filter(|(_, n)| **n > 0)
+            .map(|(i, n)| (Histogram::low(i), Histogram::low(i + 1), *n))
+            .collect();
+        let count = buckets.iter().map(|b| b.2).sum();
+        Distribution { buckets, sum: cells.get(Histogram::SUM).copied().unwrap_or(0), count }
+    }
 }
 
 /// What became of the target.
@@ -180,6 +267,8 @@ pub enum ExitStatus {
 pub struct Options {
     /// Use trap probes only (`--no-optimize`).
     pub no_optimize: bool,
+    /// Interpret programs instead of compiling them (`--interpret`).
+    pub interpret: bool,
     /// Bytes of ring per thread, rounded up to a power of two; 0 = the default (256 KiB).
     pub ring_bytes: usize,
     /// Where to look for separate debug files besides `/usr/lib/debug`.

@@ -6,6 +6,8 @@ use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags};
 
 static ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.elf"));
+/// The same with the interpreter.
+static INTERPRETER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/interpreter.elf"));
 
 const PAGE: usize = 4096;
 
@@ -33,9 +35,10 @@ pub enum BlobError {
 }
 
 impl Blob {
-    /// Reads the embedded agent.
-    pub fn new() -> Result<Blob, BlobError> {
-        let elf: ElfFile64<'_, Endianness> = ElfFile64::parse(ELF)?;
+    /// Reads the embedded agent: the one with the interpreter, or the one without.
+    pub fn new(interpreter: bool) -> Result<Blob, BlobError> {
+        let file = if interpreter { INTERPRETER } else { ELF };
+        let elf: ElfFile64<'_, Endianness> = ElfFile64::parse(file)?;
         let endian = elf.endian();
         let mut loads =
             elf.elf_program_headers().iter().filter(|s| s.p_type(endian) == PT_LOAD && s.p_memsz(endian) != 0);
@@ -43,7 +46,7 @@ impl Blob {
         if segment.p_vaddr(endian) != 0 || segment.p_flags(endian) & PF_W != 0 {
             return Err(BlobError::Layout);
         }
-        let mut image = segment.data(endian, ELF).map_err(|()| BlobError::Layout)?.to_vec();
+        let mut image = segment.data(endian, file).map_err(|()| BlobError::Layout)?.to_vec();
         image.resize(image.len().next_multiple_of(PAGE), 0);
         let code = elf.section_by_name(".text").filter(|code| code.address() == 0).ok_or(BlobError::Layout)?;
         let mut relocations = Vec::new();
@@ -113,7 +116,7 @@ mod tests {
     use super::*;
 
     fn blob() -> Blob {
-        Blob::new().unwrap()
+        Blob::new(false).unwrap()
     }
 
     fn code(blob: &Blob) -> Vec<iced_x86::Instruction> {
@@ -131,7 +134,7 @@ mod tests {
     #[test]
     fn symbols_agree_with_nm() {
         let listing = tool("nm", &[]);
-        for name in ["agent_slot", "agent_hit", "agent_return", "agent_sigtrap"] {
+        for name in ["agent_slot", "agent_hit", "agent_return", "agent_signal"] {
             let line = listing.lines().find(|line| line.ends_with(&format!(" T {name}"))).unwrap();
             let address = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
             assert_eq!(blob().symbol(name), Some(address));
@@ -146,6 +149,13 @@ mod tests {
         let blob = blob();
         assert_eq!(blob.len() % PAGE as u64, 0);
         assert_eq!(blob.place(0x1234_5000), blob.image);
+    }
+
+    #[test]
+    fn the_interpreter_needs_nothing_else_either() {
+        let interpreter = Blob::new(true).unwrap();
+        assert!(interpreter.symbol("agent_interpret").is_some() && blob().symbol("agent_interpret").is_none());
+        assert_eq!((interpreter.xmm_used(), &interpreter.relocations), (0, &Vec::new()));
     }
 
     #[test]
@@ -184,7 +194,8 @@ mod tests {
         }
     }
 
-    /// Everything that leaves the image is the application's own SIGTRAP handler.
+    /// What leaves the image are programs, at a hit and as callbacks of `loop`: the application's own signal handlers are
+    /// entered by the generated stub.
     #[test]
     fn calls_stay_inside() {
         let blob = blob();
@@ -205,7 +216,7 @@ mod tests {
             let own_tls = instruction.has_segment_prefix() && instruction.mnemonic() != Mnemonic::Nop;
             assert!(!own_tls, "{:x}", instruction.ip());
         }
-        assert_eq!(indirect, 1);
+        assert_eq!(indirect, 2);
     }
 
     /// A goroutine's stack may have a few hundred bytes left.

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{Mapping, Process, Stopped};
 use sidestep_wire::header::{MAGIC, VERSION};
-use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, Private, ShadowEntry, ThreadState};
+use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, Private, SemaphoreState, ShadowEntry, ThreadState};
 
 use crate::error::SessionError;
-use crate::raw::{Plain, from_bytes};
+use crate::raw::{Plain, bytes_of, from_bytes};
 use crate::remote::{Remote, mappings};
-use crate::sigtrap::Installed;
 use crate::survey::{self, Place};
 
 /// How our memfd shows in `/proc/PID/maps` and `/proc/PID/fd`.
@@ -33,9 +32,7 @@ pub(crate) struct Found {
     trampoline: u64,
     journal: (u64, u32),
     maps: (u64, u32),
-    slots: u32,
-    sigtrap: bool,
-    opened_actions: u64,
+    signals: u64,
 }
 
 /// Looks for a shared region among the mappings of a process.
@@ -70,9 +67,7 @@ pub(crate) fn find(process: &Process, mappings: &[Mapping]) -> Result<Option<Fou
             trampoline: word(offset_of!(Header, trampoline_va)),
             journal: (word(offset_of!(Header, journal_off)), half(offset_of!(Header, journal_len))),
             maps: (word(offset_of!(Header, maps_off)), half(offset_of!(Header, maps_len))),
-            slots: half(offset_of!(Header, slots_used)).min(half(offset_of!(Header, slots_max))),
-            sigtrap: half(offset_of!(Header, sigtrap_installed)) == 1,
-            opened_actions: word(offset_of!(Header, opened_actions)),
+            signals: word(offset_of!(Header, signals)),
         }));
     }
     Ok(None)
@@ -90,40 +85,13 @@ impl Found {
             trampoline: 0,
             journal: (0, 0),
             maps: (0, 0),
-            slots: 0,
-            sigtrap: false,
-            opened_actions: 0,
+            signals: 0,
         }
     }
 
     /// Is the controller that made this still there?
     pub fn controller_alive(&self) -> bool {
         self.controller_pid > 0 && sidestep_sys::start_time_of(self.controller_pid) == Some(self.controller_start)
-    }
-
-    /// What has to be known to give SIGTRAP back. The program may have changed its action meanwhile: the agent knows.
-    fn sigtrap(&self, stopped: &Stopped) -> Result<Installed, SessionError> {
-        let old_at = Va(self.private_va.0 + offset_of!(Private, old_sigtrap) as u64);
-        let listed_at = Va(self.shared_va.0 + offset_of!(Header, opened_threads) as u64);
-        let listed: [u32; 128] = stopped.read_pod(listed_at)?;
-        let mut blocked: Vec<i32> = listed.into_iter().filter(|tid| *tid != 0).map(|tid| tid as i32).collect();
-        for state in self.states(stopped)? {
-            let thread = stopped.threads().iter().find(|t| t.regs.fs_base().0 == state.fs_base);
-            blocked.extend(thread.filter(|_| state.sigtrap_blocked == 1).map(|t| t.tid));
-        }
-        Ok(Installed {
-            ours: self.agent.0..self.agent.0 + self.agent.1,
-            old: read_one(stopped, old_at)?,
-            opened_actions: self.opened_actions,
-            blocked,
-        })
-    }
-
-    /// The states of all threads that have hit a probe.
-    fn states(&self, stopped: &Stopped) -> Result<Vec<ThreadState>, SessionError> {
-        let head: Private = read_one(stopped, self.private_va)?;
-        let used = u64::from(self.slots).max(u64::from(head.states_used.into_inner()));
-        (0..used).map(|i| read_one(stopped, Va(head.states + i * head.state_stride))).collect()
     }
 
     /// Is the private region there? Not yet, or not any more, if a controller died while it mapped or unmapped. (The
@@ -147,7 +115,20 @@ impl Found {
     }
 }
 
-fn read_array<T: Plain>(stopped: &Stopped, at: Va, count: u64) -> Result<Vec<T>, SessionError> {
+/// The states of all threads that have hit a probe, and where they are.
+pub(crate) fn states(stopped: &Stopped, private: Va) -> Result<Vec<(Va, ThreadState)>, SessionError> {
+    let head: Private = read_one(stopped, private)?;
+    let shared = |off: usize| stopped.read_pod::<u32>(Va(head.shared + off as u64));
+    let slots = shared(offset_of!(Header, slots_used))?.min(shared(offset_of!(Header, slots_max))?);
+    let given = slots.max(head.states_used.into_inner());
+    let state = |i: u32| {
+        let at = Va(head.states + u64::from(i) * head.state_stride);
+        Ok((at, read_one(stopped, at)?))
+    };
+    (0..given).map(state).collect()
+}
+
+pub(crate) fn read_array<T: Plain>(stopped: &Stopped, at: Va, count: u64) -> Result<Vec<T>, SessionError> {
     let mut bytes = vec![0; count as usize * size_of::<T>()];
     stopped.read(at, &mut bytes)?;
     Ok(bytes.chunks_exact(size_of::<T>()).filter_map(from_bytes).collect())
@@ -176,7 +157,7 @@ pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<(), Sess
     }
 }
 
-/// Restores text, return addresses and the SIGTRAP action; gives a thread that is still inside our code, if any.
+/// Restores text and return addresses; gives a thread that is still inside our code, if any.
 /// May be repeated.
 fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionError> {
     let journal = found.journal(stopped)?;
@@ -185,6 +166,7 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
     if found.has_private(stopped) {
         restore_returns(stopped, found)?;
     }
+    lower(stopped, found, &journal)?;
     let (own, users): (Vec<_>, Vec<_>) = journal.iter().rev().partition(|e| e.own == 1);
     restore_text(stopped, &users)?;
     let mappings = mappings(stopped.process())?;
@@ -197,7 +179,8 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
     let mut positions = survey::positions(stopped, &mappings)?;
     positions.retain(|p| code.iter().any(|(start, end)| (*start..*end).contains(&p.ip.0)));
     // A thread may have executed a trap and not got its signal yet: the handler must still be there.
-    let mut inside = if found.sigtrap { stopped.awaiting(libc::SIGTRAP).pop() } else { None };
+    let mut inside =
+        if found.signals & crate::signals::TRAPS != 0 { stopped.awaiting(libc::SIGTRAP).pop() } else { None };
     for position in &positions {
         if original_of(&journal, position.ip.0).is_none() {
             inside = Some(match position.place {
@@ -218,13 +201,41 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
     Ok(inside)
 }
 
+/// Lowers the semaphores of sites that are still written: where a library was unloaded, something else may be now.
+fn lower(stopped: &mut Stopped, found: &Found, journal: &[JournalEntry]) -> Result<(), SessionError> {
+    // A forked child has its own semaphores, but no journal of its own: they were raised when it was forked.
+    let child = found.target_pid != stopped.process().pid();
+    for (index, entry) in journal.iter().enumerate().filter(|(_, e)| e.semaphore != 0) {
+        let Ok(now) = stopped.read_pod::<u16>(Va(entry.semaphore)) else { continue };
+        if !is_written(stopped, entry) || now == 0 || !(child || entry.is_raised(now)) {
+            continue;
+        }
+        let at = found.shared_va.0 + found.journal.0 + (index * size_of::<JournalEntry>()) as u64;
+        let announce = |stopped: &mut Stopped, state: SemaphoreState| match child {
+            true => Ok(()),
+            false => stopped.write(
+                Va(at + offset_of!(JournalEntry, semaphore_state) as u64),
+                bytes_of(&(state as u64 | u64::from(now) << 32)),
+            ),
+        };
+        announce(stopped, SemaphoreState::Lowering)?;
+        stopped.write(Va(entry.semaphore), &(now - 1).to_ne_bytes())?;
+        announce(stopped, SemaphoreState::Low)?;
+    }
+    Ok(())
+}
+
+/// Is our patch at the site? A site whose library was unloaded is gone; one that somebody else has changed since is not
+/// ours to restore.
+fn is_written(stopped: &Stopped, entry: &JournalEntry) -> bool {
+    let mut now = vec![0; usize::from(entry.len)];
+    stopped.read(Va(entry.site), &mut now).is_ok() && now == entry.new[..usize::from(entry.len)]
+}
+
 fn restore_text(stopped: &mut Stopped, entries: &[&JournalEntry]) -> Result<(), SessionError> {
     for entry in entries {
-        let len = usize::from(entry.len);
-        let mut now = vec![0; len];
-        // A site whose library was unloaded is gone; one that somebody else has changed since is not ours to restore.
-        if stopped.read(Va(entry.site), &mut now).is_ok() && now == entry.new[..len] {
-            stopped.write(Va(entry.site), &entry.old[..len])?;
+        if is_written(stopped, entry) {
+            stopped.write(Va(entry.site), &entry.old[..usize::from(entry.len)])?;
         }
     }
     Ok(())
@@ -247,7 +258,7 @@ fn restore_returns(stopped: &mut Stopped, found: &Found) -> Result<(), SessionEr
         return Ok(());
     }
     let mut slots: Vec<ShadowEntry> = Vec::new();
-    for state in found.states(stopped)? {
+    for (_, state) in states(stopped, found.private_va)? {
         let len = AtomicU64::into_inner(state.shadow_len).min(state.shadow_cap);
         if state.shadow != 0 && len != 0 {
             slots.extend(read_array::<ShadowEntry>(stopped, Va(state.shadow), len)?);
@@ -269,7 +280,7 @@ fn restore_returns(stopped: &mut Stopped, found: &Found) -> Result<(), SessionEr
     Ok(())
 }
 
-fn read_one<T: Plain>(stopped: &Stopped, at: Va) -> Result<T, SessionError> {
+pub(crate) fn read_one<T: Plain>(stopped: &Stopped, at: Va) -> Result<T, SessionError> {
     let mut all = read_array(stopped, at, 1)?;
     all.pop().ok_or(SessionError::TooMany { what: "nothing" })
 }
@@ -277,9 +288,10 @@ fn read_one<T: Plain>(stopped: &Stopped, at: Va) -> Result<T, SessionError> {
 /// Unmaps everything of ours, the list last.
 fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
     let ours = found.mappings(stopped)?;
-    if found.sigtrap && found.has_private(stopped) {
-        let installed = found.sigtrap(stopped)?;
-        crate::sigtrap::restore(stopped, Va(found.private_va.0 + crate::regions::SCRATCH), &installed)?;
+    if found.signals != 0 && found.has_private(stopped) {
+        let buffer = Va(found.private_va.0 + crate::regions::SCRATCH);
+        let agent = found.agent.0..found.agent.0 + found.agent.1;
+        crate::signals::restore(stopped, found.private_va, buffer, agent, found.signals)?;
     }
     let shared = |m: &&MapEntry| m.kind == MapKind::Shared as u32 || m.addr == found.shared_va.0;
     let maps = mappings(stopped.process())?;

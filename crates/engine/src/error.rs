@@ -35,6 +35,9 @@ pub enum SessionError {
     /// No such function.
     #[error(transparent)]
     Symbol(#[from] sidestep_symbols::SymbolError),
+    /// No such USDT probe.
+    #[error(transparent)]
+    Usdt(#[from] sidestep_symbols::usdt::UsdtError),
     /// A regular expression does not parse.
     #[error(transparent)]
     Pattern(#[from] sidestep_symbols::PatternError),
@@ -104,6 +107,30 @@ pub enum SessionError {
     TooMany {
         /// What there are too many of.
         what: &'static str,
+    },
+    /// Maps that need more memory than a session gets.
+    #[error(
+        "the maps need too much memory: give them fewer or smaller entries (those per CPU are kept for each thread)"
+    )]
+    MapsTooLarge,
+    /// A program is not proven to be harmless.
+    #[error(transparent)]
+    Verify(#[from] sidestep_bpf::verify::VerifyError),
+    /// A program cannot become native code.
+    #[error("program {name}: {source}")]
+    Compile {
+        /// Which.
+        name: String,
+        /// Why.
+        source: sidestep_bpf::native::x86_64::CompileError,
+    },
+    /// A program refers to what is not there.
+    #[error("program {name}: {source}")]
+    Link {
+        /// Which.
+        name: String,
+        /// Why.
+        source: sidestep_bpf::program::LinkError,
     },
     /// The processor or kernel does not let programs read the thread pointer.
     #[error("this machine has no FSGSBASE instructions: Linux 5.9 or newer on a processor of 2012 or newer is needed")]

@@ -13,13 +13,13 @@ use sidestep_plan::handler::Handler;
 use sidestep_plan::thunk::{self, Thunks};
 use sidestep_plan::{Plan, Technique};
 use sidestep_sys::{Mapping, Stopped};
-use sidestep_wire::{Header, JournalEntry, MapKind, Private, TrapEntry};
+use sidestep_wire::{Header, JournalEntry, MapKind, Private, SemaphoreState, TrapEntry};
 
 use crate::error::SessionError;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::Remote;
-use crate::survey;
+use crate::survey::{self, Place};
 
 /// One site to install.
 #[derive(Clone, Debug)]
@@ -33,8 +33,12 @@ pub(crate) struct Job {
     pub handlers: Vec<Handler>,
     /// Run-time range of the object's code and data that displaced instructions may refer to.
     pub object: std::ops::Range<u64>,
+    /// Its functions run on stacks of goroutines.
+    pub is_go: bool,
     /// What the file says is at the site.
     pub expected: Vec<u8>,
+    /// Run-time address of the counter of who listens at a USDT probe.
+    pub semaphore: Option<Va>,
 }
 
 /// What became of a job.
@@ -96,8 +100,11 @@ pub(crate) fn install(
     ready.sort_by_key(|(i, _)| !jobs[*i].own);
     leave_regions(stopped, mappings, jobs, &ready)?;
     for (i, detour) in &ready {
-        regions.journal(&jobs[*i], detour)?;
+        let entry = regions.journal(&jobs[*i], detour)?;
         stopped.write(detour.site, &detour.patch)?;
+        if let Some(semaphore) = jobs[*i].semaphore {
+            regions.raise(stopped, entry, semaphore)?;
+        }
         outcomes[*i] = Some(Outcome::Installed { site: detour.site });
     }
     let outcomes =
@@ -138,7 +145,8 @@ fn slab(
 
 /// The thunks and detours of a slab at `at`.
 fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec<u8>) {
-    let (mut bytes, thunks): (Vec<u8>, Thunks) = thunk::thunks(at, &regions.env);
+    let (mut bytes, thunks): (Vec<u8>, Thunks) =
+        thunk::thunks(at, &regions.env, &regions.programs.thunks(jobs[group[0]].is_go));
     let mut built = Vec::new();
     for i in group {
         let job = &jobs[*i];
@@ -154,7 +162,8 @@ fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec
     (built, bytes)
 }
 
-/// Moves every thread that stands behind the first instruction of a region to the copy of the instruction it stands at.
+/// Moves every thread that stands behind the first instruction of a region to the copy of the instruction it stands at,
+/// and every one that is about to make a guarded system call to the guard.
 fn leave_regions(
     stopped: &mut Stopped,
     mappings: &[Mapping],
@@ -167,9 +176,15 @@ fn leave_regions(
     for position in survey::positions(stopped, mappings)? {
         let ip = position.ip.0;
         let index = sites.partition_point(|s| s.0 < ip);
-        let Some((start, _, detour)) = index.checked_sub(1).map(|i| sites[i]).filter(|s| ip < s.1) else { continue };
-        let copy = detour.copies.iter().find(|(from, _)| u64::from(*from) == ip - start);
-        if let Some((_, to)) = copy {
+        let Some((start, end, detour)) = index.checked_sub(1).map(|i| sites[i]) else { continue };
+        // The kernel makes a call that it restarts itself.
+        let restarts = match position.place {
+            Place::Thread { tid } => stopped.threads().iter().any(|t| t.tid == tid && t.regs.restarts()),
+            Place::SignalFrame { .. } => false,
+        };
+        let guards = detour.guards.iter().filter(|_| !restarts);
+        let copies = detour.copies.iter().filter(|_| ip < end);
+        if let Some((_, to)) = guards.chain(copies).find(|(from, _)| u64::from(*from) == ip - start) {
             survey::move_to(stopped, &position, Va(detour.at.0 + u64::from(*to)))?;
         }
     }
@@ -177,8 +192,8 @@ fn leave_regions(
 }
 
 impl Regions {
-    /// Journals a site, before it is written.
-    fn journal(&self, job: &Job, detour: &Detour) -> Result<(), SessionError> {
+    /// Journals a site, before it is written. Gives the offset of the entry.
+    fn journal(&self, job: &Job, detour: &Detour) -> Result<u64, SessionError> {
         let count = self.shared.u32(offset_of!(Header, journal_len) as u64);
         let index = u64::from(count.load(Ordering::Acquire));
         if index >= self.layout.journal_cap {
@@ -191,6 +206,7 @@ impl Regions {
             len: detour.patch.len() as u8,
             insns_len: detour.copies.len().min(16) as u8,
             own: u8::from(job.own),
+            semaphore: job.semaphore.map_or(0, |va| va.0),
             ..JournalEntry::default()
         };
         entry.old[..detour.patch.len()].copy_from_slice(&job.expected[..detour.patch.len()]);
@@ -201,6 +217,18 @@ impl Regions {
         let off = self.layout.journal_off + index * size_of::<JournalEntry>() as u64;
         self.shared.write(off, bytes_of(&entry));
         count.store(index as u32 + 1, Ordering::Release);
+        Ok(off)
+    }
+
+    /// Raises the semaphore of a site that was journalled at an offset. A forked child has a copy, which stays raised.
+    fn raise(&self, stopped: &mut Stopped, entry: u64, semaphore: Va) -> Result<(), SessionError> {
+        let now: u16 = stopped.read_pod(semaphore)?;
+        let state = self.shared.u32(entry + offset_of!(JournalEntry, semaphore_state) as u64);
+        let from = self.shared.u32(entry + offset_of!(JournalEntry, semaphore_from) as u64);
+        from.store(now.into(), Ordering::Release);
+        state.store(SemaphoreState::Raising as u32, Ordering::Release);
+        stopped.write(semaphore, &now.wrapping_add(1).to_ne_bytes())?;
+        state.store(SemaphoreState::High as u32, Ordering::Release);
         Ok(())
     }
 
@@ -228,6 +256,6 @@ impl Regions {
         let private = |off: usize| Va(self.private.0 + off as u64);
         stopped.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;
         stopped.write(private(offset_of!(Private, traps)), &at.0.to_ne_bytes())?;
-        crate::sigtrap::install(self, stopped, mappings)
+        crate::signals::install(self, stopped, mappings, crate::signals::TRAPS)
     }
 }

@@ -2,10 +2,11 @@
 
 use std::mem::size_of;
 
+use sidestep_bpf::map::Map;
 use sidestep_wire::private::SHADOW_FIRST;
-use sidestep_wire::{
-    Histogram, JournalEntry, LookupTable, MapEntry, Private, ProbeDesc, ShadowEntry, Slot, ThreadState,
-};
+use sidestep_wire::{JournalEntry, LookupTable, MapDesc, MapEntry, Private, ProbeDesc, ShadowEntry, Slot, ThreadState};
+
+use crate::maps;
 
 const PAGE: u64 = 4096;
 /// Upper bound of the shared region: it is sparse, but it counts as address space.
@@ -16,18 +17,27 @@ const SLOTS_MAX: u64 = 4096;
 const SLOTS_MIN: u64 = 128;
 
 /// What a session needs room for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Needs {
     /// Probes, ours included.
     pub probes: u64,
-    /// Histograms.
-    pub histograms: u64,
+    /// Maps, with their final numbers of entries.
+    pub maps: Vec<Map>,
     /// Bytes of ring per thread, a power of two, or 0.
     pub ring_len: u64,
 }
 
+/// Where the memory of a map is, and how much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapPlace {
+    /// Offset in the shared region.
+    pub data: u64,
+    /// Offset from a thread's cells, in bytes.
+    pub cells: u64,
+}
+
 /// Where everything is. Shared offsets are from the start of the shared region, private ones from the private region's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub probes_max: u64,
     pub cells: u64,
@@ -41,12 +51,13 @@ pub struct Layout {
     pub journal_cap: u64,
     pub maps_off: u64,
     pub maps_cap: u64,
+    pub map_descs_off: u64,
+    pub maps: Vec<MapPlace>,
     pub slots_off: u64,
     pub shared_len: u64,
     pub descs_off: u64,
     pub states_off: u64,
     pub state_stride: u64,
-    pub child_cells_off: u64,
     pub private_len: u64,
     pub lookup_len: u64,
 }
@@ -55,26 +66,47 @@ pub struct Layout {
 const MAPS_CAP: u64 = 16 * 1024;
 
 impl Layout {
-    /// Lays out the regions.
-    pub fn new(needs: Needs) -> Layout {
-        let cells = needs.probes * 2 + needs.histograms * Histogram::CELLS as u64;
+    /// Lays out the regions. `None`: it would be more than [`SHARED_MAX`].
+    pub fn new(needs: &Needs) -> Option<Layout> {
+        // First the hit counts, then what maps keep per thread.
+        let mut cells = needs.probes * 8;
+        let descs: Vec<MapDesc> =
+            needs.maps.iter().enumerate().map(|(i, m)| maps::desc(m, i)).collect::<Option<_>>()?;
+        let mut place = |desc: &MapDesc| {
+            let at = cells;
+            cells = round(cells.checked_add(desc.cells_len())?, 8);
+            Some(at)
+        };
+        let cells_of: Vec<u64> = descs.iter().map(&mut place).collect::<Option<_>>()?;
         let cells_off = size_of::<Slot>() as u64;
-        let ring_off = round(cells_off + cells * 8, 64);
+        let ring_off = round(cells_off.checked_add(cells)?, 64);
         let slot_stride = round(ring_off + needs.ring_len, PAGE);
-        let slots_max = (SHARED_MAX / slot_stride).clamp(SLOTS_MIN, SLOTS_MAX);
 
         let missed_off = PAGE;
         let journal_off = round(missed_off + needs.probes * 8, 64);
         let maps_off = round(journal_off + needs.probes * size_of::<JournalEntry>() as u64, 64);
-        let slots_off = round(maps_off + MAPS_CAP * size_of::<MapEntry>() as u64, PAGE);
+        let map_descs_off = round(maps_off + MAPS_CAP * size_of::<MapEntry>() as u64, 64);
+        let mut end = map_descs_off + (needs.maps.len() * size_of::<MapDesc>()) as u64;
+        let mut maps = Vec::new();
+        for (desc, cells) in descs.iter().zip(cells_of) {
+            // On pages of its own, so that what is large and never touched takes no memory.
+            end = round(end, PAGE);
+            maps.push(MapPlace { data: end, cells });
+            end = end.checked_add(desc.data_len())?;
+        }
+        let slots_off = round(end, PAGE);
+        let left = SHARED_MAX.checked_sub(slots_off)?;
+        let slots_max = (left / slot_stride).min(SLOTS_MAX);
+        if slots_max < SLOTS_MIN {
+            return None;
+        }
 
         let descs_off = round(size_of::<Private>() as u64, 64);
         let states_off = round(descs_off + needs.probes * size_of::<ProbeDesc>() as u64, PAGE);
         let state_stride = round((size_of::<ThreadState>() + SHADOW_FIRST * size_of::<ShadowEntry>()) as u64, PAGE);
-        let child_cells_off = states_off + slots_max * state_stride;
-        Layout {
+        Some(Layout {
             probes_max: needs.probes,
-            cells,
+            cells: cells / 8,
             ring_len: needs.ring_len,
             slots_max,
             slot_stride,
@@ -85,15 +117,21 @@ impl Layout {
             journal_cap: needs.probes,
             maps_off,
             maps_cap: MAPS_CAP,
+            map_descs_off,
+            maps,
             slots_off,
             shared_len: slots_off + slots_max * slot_stride,
             descs_off,
             states_off,
             state_stride,
-            child_cells_off,
-            private_len: round(child_cells_off + cells * 8, PAGE),
+            private_len: round(states_off + slots_max * state_stride, PAGE),
             lookup_len: round(size_of::<LookupTable>() as u64, PAGE),
-        }
+        })
+    }
+
+    /// Offset of the description of a map in the shared region.
+    pub fn map_desc(&self, index: usize) -> u64 {
+        self.map_descs_off + (index * size_of::<MapDesc>()) as u64
     }
 
     /// Offset of a slot in the shared region.
@@ -108,23 +146,45 @@ pub(crate) fn round(value: u64, to: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use sidestep_bpf::map::MapKind;
+
     use super::*;
+
+    fn map(kind: MapKind, value_size: u32, max_entries: u32) -> Map {
+        let (name, initial) = (String::new(), Vec::new());
+        Map { name, kind, key_size: 4, value_size, max_entries, flags: 0, readonly: false, initial }
+    }
 
     #[test]
     fn regions_do_not_overlap_and_slots_fit() {
+        let maps = vec![map(MapKind::Array, 12, 100), map(MapKind::PercpuArray, 8000, 3), map(MapKind::Hash, 8, 10240)];
         for needs in [
-            Needs { probes: 1, histograms: 0, ring_len: 0 },
-            Needs { probes: 5000, histograms: 5000, ring_len: 0 },
-            Needs { probes: 64, histograms: 1, ring_len: 256 * 1024 },
+            Needs { probes: 1, maps: Vec::new(), ring_len: 0 },
+            Needs { probes: 5000, maps: maps.clone(), ring_len: 0 },
+            Needs { probes: 64, maps, ring_len: 256 * 1024 },
         ] {
-            let l = Layout::new(needs);
+            let l = Layout::new(&needs).unwrap();
             assert!(size_of::<sidestep_wire::Header>() as u64 <= l.missed_off);
             assert!(l.missed_off + 8 * needs.probes <= l.journal_off);
             assert!(l.cells_off + 8 * l.cells <= l.ring_off);
             assert!(l.ring_off + l.ring_len <= l.slot_stride);
             assert!(l.slot(l.slots_max) <= l.shared_len);
-            assert!(l.states_off + l.slots_max * l.state_stride <= l.child_cells_off);
+            assert!(l.states_off + l.slots_max * l.state_stride <= l.private_len);
             assert!(l.slots_max >= SLOTS_MIN);
+            let mut last = l.map_descs_off + (needs.maps.len() * size_of::<MapDesc>()) as u64;
+            let mut cells = needs.probes * 8;
+            for (i, (place, map)) in l.maps.iter().zip(&needs.maps).enumerate() {
+                let desc = maps::desc(map, i).unwrap();
+                assert!(place.data >= last && place.cells >= cells);
+                (last, cells) = (place.data + desc.data_len(), place.cells + desc.cells_len());
+            }
+            assert!(last <= l.slots_off && cells <= 8 * l.cells);
         }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let huge = map(MapKind::PercpuArray, 1 << 20, 1 << 10);
+        assert_eq!(Layout::new(&Needs { probes: 1, maps: vec![huge], ring_len: 0 }), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -46,18 +47,26 @@ impl Objects {
 
     /// Opens a mapped object, in the mount namespace of the process.
     pub fn load(&mut self, process: &Process, mapped: &MappedObject) -> Result<Loaded, SessionError> {
-        let root = process.root();
-        let first = mapped.executable().next().or(mapped.mappings.first());
-        let file = match (mapped.deleted, first) {
-            (true, Some(m)) => map_file(process.pid(), m),
-            _ => root.join(mapped.path.strip_prefix("/").unwrap_or(&mapped.path)),
-        };
-        let inode = first.map_or(0, |m| m.inode);
-        let object = self.open_at(&mapped.path, &file, inode, &self.search(Some(root)))?;
+        let inode = first(mapped).map_or(0, |m| m.inode);
+        let file = Objects::file(process, mapped);
+        let object = self.open_at(&mapped.path, &file, inode, &self.search(Some(process.root())))?;
         let bias = mapped.executable().find_map(|m| object.load_bias(m)).unwrap_or(0);
         let start = mapped.mappings.first().map_or(0, |m| m.start.0);
         let end = mapped.mappings.last().map_or(0, |m| m.end.0);
         Ok(Loaded { object, bias, range: start..end })
+    }
+
+    /// The file of a mapped object, as we see it.
+    pub fn file(process: &Process, mapped: &MappedObject) -> PathBuf {
+        let inode = first(mapped).map_or(0, |m| m.inode);
+        let is_it = |file: &Path| file.metadata().is_ok_and(|m| m.ino() == inode);
+        let theirs = process.root().join(mapped.path.strip_prefix("/").unwrap_or(&mapped.path));
+        match (mapped.deleted, first(mapped)) {
+            (true, Some(m)) => map_file(process.pid(), m),
+            // The kernel names files as seen by whoever asks: after a chroot without a mount namespace that is us.
+            _ if !is_it(&theirs) && is_it(&mapped.path) => mapped.path.clone(),
+            _ => theirs,
+        }
     }
 
     fn search(&self, root: Option<PathBuf>) -> DebugSearch {
@@ -84,6 +93,11 @@ impl Objects {
         self.open.insert(key, Rc::clone(&object));
         Ok(object)
     }
+}
+
+/// A mapping that tells which file it is.
+fn first(mapped: &MappedObject) -> Option<&Mapping> {
+    mapped.executable().next().or(mapped.mappings.first())
 }
 
 fn map_file(pid: i32, m: &Mapping) -> PathBuf {

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)] // two conversions, argued below; everything else in the crate is safe
 
 use sidestep_wire::{
-    JournalEntry, LookupEntry, MapEntry, Private, ProbeDesc, RecordHeader, ShadowEntry, SigAction, ThreadState,
-    TrapEntry,
+    Blocked, ClosedThread, JournalEntry, LookupEntry, MapDesc, MapEntry, Private, ProbeDesc, RecordHeader, ShadowEntry,
+    SigAction, ThreadState, TrapEntry,
 };
 
 /// A struct without padding and for which every bit pattern is a value.
@@ -16,7 +16,13 @@ pub(crate) unsafe trait Plain: Sized {}
 // padding.
 unsafe impl Plain for JournalEntry {}
 // SAFETY: as above.
+unsafe impl Plain for ClosedThread {}
+// SAFETY: as above.
+unsafe impl Plain for Blocked {}
+// SAFETY: as above.
 unsafe impl Plain for MapEntry {}
+// SAFETY: as above.
+unsafe impl Plain for MapDesc {}
 // SAFETY: as above.
 unsafe impl Plain for ProbeDesc {}
 // SAFETY: as above.

@@ -4,16 +4,23 @@ use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
 use sidestep_plan::thunk::{Env, Globals, globals, thread_pointer_through_self};
 use sidestep_sys::{Stopped, TscScale};
 use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_MARKER};
-use sidestep_wire::{Header, LOOKUP_BUCKETS, LookupTable, MapEntry, MapKind, Private, ProbeDesc, TrapEntry};
+use sidestep_wire::{
+    Blocked, ClosedThread, Header, LOOKUP_BUCKETS, LookupTable, MapEntry, MapKind, Private, ProbeDesc, Signals,
+    TrapEntry,
+};
 
+use crate::api::Program;
 use crate::blob::Blob;
 use crate::error::SessionError;
 use crate::layout::{Layout, round};
+use crate::maps;
+use crate::programs::{Memory, Programs};
 use crate::raw::bytes_of;
 use crate::remote::{Remote, mappings};
 use crate::survey;
@@ -27,7 +34,10 @@ pub(crate) struct Regions {
     pub private: Va,
     pub env: Env,
     pub globals: Globals,
-    pub tsc: Option<TscScale>,
+    /// Programs that the session may run, and one that does nothing.
+    pub programs: Programs,
+    /// Their maps.
+    pub maps: Vec<Map>,
     /// All trap table entries so far.
     pub traps: Vec<TrapEntry>,
 }
@@ -48,11 +58,20 @@ macro_rules! at {
 impl Regions {
     /// Maps and fills everything but slabs. On an error the next [`crate::detach::remove`] unmaps what was mapped: every
     /// mapping is listed as soon as it is there.
-    pub fn map(stopped: &mut Stopped, layout: Layout, tsc: Option<TscScale>) -> Result<Regions, SessionError> {
-        let blob = Blob::new()?;
+    pub fn map(
+        stopped: &mut Stopped,
+        layout: Layout,
+        maps: Vec<Map>,
+        programs: &[Program],
+        interpret: bool,
+        tsc: Option<TscScale>,
+    ) -> Result<Regions, SessionError> {
+        let blob = Blob::new(interpret)?;
         let (shared_va, shared) = map_shared(stopped, &layout)?;
+        maps::init(&shared, &layout, &maps);
         let list = List { shared: &shared, layout: &layout };
         list.add(shared_va, layout.shared_len, MapKind::Shared)?;
+        Remote(stopped).dont_dump(shared_va, Len(layout.shared_len))?;
         let near = shared_va.0..shared_va.0;
         let private = list.map(stopped, near.clone(), Len(layout.private_len), MapKind::Private)?;
         // Below 2 GiB: generated code names its address in a displacement.
@@ -61,8 +80,12 @@ impl Regions {
             return Err(SessionError::NoRoom { near: Va(LOW) });
         }
         Remote(stopped).wipe_on_fork(lookup, Len(layout.lookup_len))?;
-        // The agent, and behind it a page of process-wide code. It has no mutable statics, so all is read-execute.
-        let agent_len = round(blob.len(), PAGE) + PAGE;
+        // The agent, behind it a page of process-wide code, and the programs. It has no mutable statics, so all is
+        // read-execute.
+        let memory = Memory { layout: &layout, maps: &maps, shared: shared_va };
+        let mut programs = Programs::compile(programs, &memory, interpret, tsc.as_ref())?;
+        let globals_at = round(blob.len(), PAGE);
+        let agent_len = globals_at + PAGE + round(programs.bytes.len() as u64, PAGE);
         let agent = list.map(stopped, near, Len(agent_len), MapKind::Agent)?;
 
         let function = |name: &'static str| {
@@ -72,10 +95,14 @@ impl Regions {
             private,
             buckets: Va(lookup.0 + offset_of!(LookupTable, buckets) as u64),
             missed: Va(shared_va.0 + layout.missed_off),
+            descs: Va(private.0 + layout.descs_off),
             agent_slot: function("agent_slot")?,
             agent_hit: function("agent_hit")?,
             agent_return: function("agent_return")?,
-            agent_sigtrap: function("agent_sigtrap")?,
+            agent_busy: function("agent_busy")?,
+            agent_signal: function("agent_signal")?,
+            context: programs.context(),
+            native: programs.env,
             agent_xmm: blob.xmm_used(),
             self_pointer: self_pointers(stopped),
             hash_multiplier: HASH_MULTIPLIER as i32,
@@ -83,7 +110,10 @@ impl Regions {
             bucket_count: LOOKUP_BUCKETS as u32,
         };
         stopped.write(agent, &blob.place(agent.0))?;
-        let globals_va = Va(agent.0 + agent_len - PAGE);
+        let globals_va = Va(agent.0 + globals_at);
+        let interpreter = if interpret { Some(function("agent_interpret")?) } else { None };
+        programs.place(Va(globals_va.0 + PAGE), interpreter);
+        stopped.write(Va(globals_va.0 + PAGE), &programs.bytes)?;
         let (code, globals) = globals(globals_va, &env);
         stopped.write(globals_va, &code)?;
         stopped.write(lookup, bytes_of(&LOOKUP_MARKER))?;
@@ -97,7 +127,7 @@ impl Regions {
         header.u64(at!(agent_va), agent.0);
         header.u64(at!(agent_len), agent_len);
         header.u64(at!(trampoline_va), globals.trampoline.0);
-        Ok(Regions { layout, shared, private, env, globals, tsc, traps: Vec::new() })
+        Ok(Regions { layout, shared, private, env, globals, programs, maps, traps: Vec::new() })
     }
 
     /// Adds a mapping to the list of what has to be removed.
@@ -225,6 +255,8 @@ fn map_shared(stopped: &mut Stopped, layout: &Layout) -> Result<(Va, View), Sess
     header.u64(at!(ring_len), layout.ring_len);
     header.u64(at!(missed_off), layout.missed_off);
     header.u64(at!(probes_max), layout.probes_max);
+    header.u64(at!(map_descs_off), layout.map_descs_off);
+    header.u64(at!(map_descs), layout.maps.len() as u64);
     header.u64(at!(journal_off), layout.journal_off);
     header.u32(at!(journal_cap), layout.journal_cap as u32);
     header.u64(at!(maps_off), layout.maps_off);
@@ -272,10 +304,9 @@ fn private_head(
         probes: private.0 + layout.descs_off,
         states: private.0 + layout.states_off,
         state_stride: layout.state_stride,
-        child_cells: private.0 + layout.child_cells_off,
+        tsc_base: tsc.map_or(0, TscScale::offset),
         traps: 0.into(),
         trap_mask: 0.into(),
-        old_sigtrap: Default::default(),
         tsc: u32::from(tsc.is_some()),
         tsc_shift: tsc.map_or(0, |t| t.shift),
         tsc_mult: tsc.map_or(0, |t| t.mult),
@@ -283,6 +314,19 @@ fn private_head(
         child: 0.into(),
         pid: pid.into(),
         pad: 0,
+        signals: no_signals(),
         scratch: [0; 16],
+    }
+}
+
+fn no_signals() -> Signals {
+    let unused = || ClosedThread { fs_base: 0.into(), blocked: Blocked::default() };
+    Signals {
+        ours: 0.into(),
+        readable: 0.into(),
+        pad: 0,
+        old: Default::default(),
+        blocking: Default::default(),
+        closed: std::array::from_fn(|_| unused()),
     }
 }

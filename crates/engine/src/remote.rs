@@ -86,6 +86,11 @@ impl Remote<'_> {
         self.call(libc::SYS_madvise, [at.0, len.0, libc::MADV_WIPEONFORK as u64, 0, 0, 0]).map(drop)
     }
 
+    /// Left out of core files: the kernel would fill every hole of a shared mapping to write it.
+    pub fn dont_dump(&mut self, at: Va, len: Len) -> Result<(), CallError> {
+        self.call(libc::SYS_madvise, [at.0, len.0, libc::MADV_DONTDUMP as u64, 0, 0, 0]).map(drop)
+    }
+
     /// `munmap`.
     pub fn unmap(&mut self, at: Va, len: Len) -> Result<(), CallError> {
         self.call(libc::SYS_munmap, [at.0, len.0, 0, 0, 0, 0]).map(drop)

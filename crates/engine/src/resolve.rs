@@ -4,6 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use sidestep_isa::Va;
+use sidestep_symbols::usdt::{Probe as Usdt, UsdtError};
 use sidestep_symbols::{Function, FunctionKind, Matcher, Object, SymbolError, by_address, find_object, resolve_object};
 use sidestep_sys::Process;
 
@@ -29,6 +30,8 @@ pub(crate) struct Match {
     pub symbol_va: Va,
     /// Size of the function, 0 = unknown.
     pub size: u64,
+    /// The USDT probe that it is a site of.
+    pub usdt: Option<Rc<Usdt>>,
 }
 
 impl Match {
@@ -43,6 +46,7 @@ impl Match {
             va: Ok(va),
             symbol_va: va,
             size: 0,
+            usdt: None,
         }
     }
 }
@@ -61,6 +65,7 @@ struct Found {
     va: Va,
     size: u64,
     kind: FunctionKind,
+    usdt: Option<Rc<Usdt>>,
 }
 
 impl Found {
@@ -72,6 +77,19 @@ impl Found {
             va: f.va,
             size: f.size.0,
             kind: f.kind,
+            usdt: None,
+        }
+    }
+
+    fn usdt(probe: Usdt) -> Found {
+        Found {
+            name: format!("{}:{}", probe.provider, probe.name),
+            raw: String::new(),
+            aliases: Vec::new(),
+            va: probe.va,
+            size: 0,
+            kind: FunctionKind::Func,
+            usdt: Some(Rc::new(probe)),
         }
     }
 
@@ -102,16 +120,27 @@ fn in_object(object: &Object, func: &FuncPattern) -> Result<Vec<Found>, SessionE
             Err(SymbolError::NotFound { .. }) => Vec::new(),
             Err(e) => return Err(e.into()),
         },
-        FuncPattern::Addr(va) => {
-            object.check_code(*va)?;
-            let name = match object.function_at(*va) {
-                Some((f, 0)) => f.short_name().into_owned(),
-                Some((f, offset)) => format!("{}+{offset:#x}", f.short_name()),
-                None => va.to_string(),
-            };
-            vec![Found { name, raw: String::new(), aliases: Vec::new(), va: *va, size: 0, kind: FunctionKind::Func }]
-        }
+        FuncPattern::Addr(va) => vec![at_address(object, *va)?],
+        FuncPattern::FileOffset(offset) => match object.va_of(*offset) {
+            Some(va) => vec![at_address(object, va)?],
+            None => Vec::new(),
+        },
+        FuncPattern::Usdt(provider, name) => match object.find_usdt(provider, name) {
+            Ok(found) => found.into_iter().map(Found::usdt).collect(),
+            Err(UsdtError::NotFound { .. }) => Vec::new(),
+            Err(e) => return Err(e.into()),
+        },
     })
+}
+
+fn at_address(object: &Object, va: Va) -> Result<Found, SessionError> {
+    object.check_code(va)?;
+    let name = match object.function_at(va) {
+        Some((f, 0)) => f.short_name().into_owned(),
+        Some((f, offset)) => format!("{}+{offset:#x}", f.short_name()),
+        None => va.to_string(),
+    };
+    Ok(Found { name, raw: String::new(), aliases: Vec::new(), va, size: 0, kind: FunctionKind::Func, usdt: None })
 }
 
 /// What to say when nothing matches in an object.
@@ -119,6 +148,11 @@ fn not_found(object: &Object, func: &FuncPattern) -> SessionError {
     let text = match func {
         FuncPattern::Name(text) | FuncPattern::Regex(text) | FuncPattern::Offset(text, _) => text.clone(),
         FuncPattern::Addr(va) => va.to_string(),
+        FuncPattern::FileOffset(offset) => format!("offset {:#x}", offset.0),
+        FuncPattern::Usdt(provider, name) => match object.find_usdt(provider, name) {
+            Err(e) => return e.into(),
+            Ok(_) => format!("{provider}:{name}"),
+        },
     };
     object.not_found(&text).into()
 }
@@ -127,7 +161,8 @@ fn is_many(func: &FuncPattern) -> bool {
     match func {
         FuncPattern::Name(text) => !Matcher::glob(text).is_name(),
         FuncPattern::Regex(_) => true,
-        FuncPattern::Offset(..) | FuncPattern::Addr(_) => false,
+        FuncPattern::Usdt(provider, name) => [provider, name].into_iter().any(|glob| !Matcher::glob(glob).is_name()),
+        FuncPattern::Offset(..) | FuncPattern::Addr(_) | FuncPattern::FileOffset(_) => false,
     }
 }
 
@@ -160,6 +195,7 @@ pub(crate) fn in_files(pattern: &Pattern, objects: &mut Objects) -> Result<Vec<M
             aliases: f.aliases,
             symbol_va: f.va,
             size: f.size,
+            usdt: f.usdt,
         })
         .collect())
 }
@@ -216,6 +252,7 @@ pub(crate) fn in_process(
                 va,
                 symbol_va: f.va,
                 size: f.size,
+                usdt: f.usdt,
             });
         }
         // A name, or a pattern that fits the main program, means one object.

@@ -1,19 +1,25 @@
-//! Reading what the agent wrote, while the target runs and afterwards: cells summed over threads, rings drained.
+//! Reading what programs wrote, while the target runs and afterwards: cells summed over threads, rings drained.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-use sidestep_wire::{ArgKind, Header, Histogram, RecordHeader, RecordState, Slot};
+use sidestep_wire::map::TRACE;
+use sidestep_wire::{Header, MapDesc, RecordHeader, RecordState, Slot};
 
-use crate::api::{Distribution, Record, Value};
+use crate::api::Record;
 use crate::raw::from_bytes;
 use crate::regions::Regions;
 
 impl Regions {
     /// Slots in use.
-    fn slots(&self) -> u64 {
+    pub fn slots(&self) -> u64 {
         let used = self.shared.u32(offset_of!(Header, slots_used) as u64).load(Ordering::Acquire);
         u64::from(used).min(self.layout.slots_max)
+    }
+
+    /// Thread that uses a slot, or did last.
+    pub fn tid(&self, slot: u64) -> u32 {
+        self.shared.u32(self.layout.slot(slot) + offset_of!(Slot, tid) as u64).load(Ordering::Relaxed)
     }
 
     /// Sum of one cell over all threads.
@@ -22,7 +28,7 @@ impl Regions {
         (0..self.slots()).map(|s| self.shared.u64(self.layout.slot(s) + off).load(Ordering::Relaxed)).sum()
     }
 
-    /// Hits of a probe that found no slot.
+    /// Hits of a probe that found no slot, or interrupted a program that must not be entered again.
     pub fn missed(&self, probe: u32) -> u64 {
         self.shared.u64(self.layout.missed_off + u64::from(probe) * 8).load(Ordering::Relaxed)
     }
@@ -32,43 +38,23 @@ impl Regions {
         self.shared.u64(offset_of!(Header, returns_dropped) as u64).load(Ordering::Relaxed)
     }
 
-    /// A histogram, summed over all threads.
-    pub fn histogram(&self, first_cell: u32) -> Distribution {
-        let mut cells = vec![0u64; Histogram::CELLS];
-        for slot in 0..self.slots() {
-            let off = self.layout.slot(slot) + self.layout.cells_off + u64::from(first_cell) * 8;
-            for (sum, cell) in cells.iter_mut().zip(self.shared.words(off, Histogram::CELLS as u64)) {
-                *sum += cell.load(Ordering::Relaxed);
-            }
-        }
-        let buckets: Vec<_> = cells[..Histogram::BUCKETS]
-            .iter()
-            .enumerate()
-            .filter(|(_, n)| **n > 0)
-            .map(|(i, n)| (Histogram::low(i), Histogram::low(i + 1), *n))
-            .collect();
-        let count = buckets.iter().map(|b| b.2).sum();
-        Distribution { buckets, sum: cells[Histogram::SUM], count }
+    /// Lines of `trace_printk` that did not fit.
+    pub fn lines_dropped(&self) -> u64 {
+        self.shared.u64(offset_of!(Header, lines_dropped) as u64).load(Ordering::Relaxed)
     }
 
-    /// Takes all complete records out of all rings; not sorted. `args_of` gives the kinds of a probe's arguments.
-    pub fn drain(&self, args_of: &dyn Fn(u32) -> Option<Vec<ArgKind>>, stuck: &mut Stuck) -> Vec<(u64, Record)> {
+    /// Takes all complete records out of all rings; not sorted.
+    pub fn drain(&self, stuck: &mut Stuck) -> Vec<Record> {
         let mut records = Vec::new();
         if self.layout.ring_len != 0 {
             for slot in 0..self.slots() {
-                self.drain_slot(slot, args_of, stuck, &mut records);
+                self.drain_slot(slot, stuck, &mut records);
             }
         }
         records
     }
 
-    fn drain_slot(
-        &self,
-        slot: u64,
-        args_of: &dyn Fn(u32) -> Option<Vec<ArgKind>>,
-        stuck: &mut Stuck,
-        out: &mut Vec<(u64, Record)>,
-    ) {
+    fn drain_slot(&self, slot: u64, stuck: &mut Stuck, out: &mut Vec<Record>) {
         let base = self.layout.slot(slot);
         let head = self.shared.u64(base + offset_of!(Slot, head) as u64);
         let tail_word = self.shared.u64(base + offset_of!(Slot, tail) as u64);
@@ -96,9 +82,7 @@ impl Regions {
             if state == RecordState::Committed as u32 {
                 let bytes: Vec<u8> =
                     (0..len / 8).flat_map(|i| word(tail + i * 8).load(Ordering::Relaxed).to_ne_bytes()).collect();
-                if let Some(record) = parse(&bytes, args_of) {
-                    out.push(record);
-                }
+                out.extend(parse(&bytes));
             } else if state != RecordState::Pad as u32 {
                 if !stuck.give_up(slot, tail) {
                     break;
@@ -108,10 +92,25 @@ impl Regions {
                 if word(tail).compare_exchange(state_len, abandoned, Ordering::AcqRel, Ordering::Acquire).is_err() {
                     break;
                 }
+                let head: Vec<u8> = (0..size_of::<RecordHeader>() as u64 / 8)
+                    .flat_map(|i| word(tail + i * 8).load(Ordering::Relaxed).to_ne_bytes())
+                    .collect();
+                self.count_lost(from_bytes(&head).as_ref().map(RecordHeader::map));
             }
             tail += len;
         }
         tail_word.store(tail, Ordering::Release);
+    }
+
+    /// A record that nobody will read.
+    fn count_lost(&self, map: Option<u32>) {
+        let at = match map {
+            Some(map) if (map as usize) < self.maps.len() => {
+                self.layout.map_desc(map as usize) + offset_of!(MapDesc, dropped) as u64
+            }
+            _ => offset_of!(Header, lines_dropped) as u64,
+        };
+        self.shared.u64(at).fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -135,28 +134,10 @@ impl Stuck {
     }
 }
 
-/// A committed record: time stamp as written, and the rest.
-fn parse(bytes: &[u8], args_of: &dyn Fn(u32) -> Option<Vec<ArgKind>>) -> Option<(u64, Record)> {
+/// A committed record.
+fn parse(bytes: &[u8]) -> Option<Record> {
     let header: RecordHeader = from_bytes(bytes)?;
-    let probe = header.probe_tid as u32;
-    let kinds = args_of(probe)?;
-    let words = bytes.get(size_of::<RecordHeader>()..)?;
-    let mut strings = words.get(kinds.len() * 8..)?;
-    let mut args = Vec::with_capacity(kinds.len());
-    for (i, kind) in kinds.iter().enumerate() {
-        let word: u64 = from_bytes(words.get(i * 8..)?)?;
-        args.push(match kind {
-            ArgKind::Int => Value::Int(word),
-            ArgKind::Str if word == u64::MAX => Value::Fault(0),
-            ArgKind::Str => {
-                let text = strings.get(..word as usize)?.to_vec();
-                strings = strings.get((word as usize).next_multiple_of(8)..)?;
-                Value::Str(text)
-            }
-        });
-    }
-    let end = header.comm.iter().position(|b| *b == 0).unwrap_or(header.comm.len());
-    let comm = String::from_utf8_lossy(&header.comm[..end]).into_owned();
-    let tid = (header.probe_tid >> 32) as u32;
-    Some((header.time, Record { probe: probe as usize, tid, comm, time_ns: 0, args }))
+    let written = bytes.get(size_of::<RecordHeader>()..)?.get(..header.len() as usize)?;
+    let map = (header.map() != TRACE).then_some(header.map() as usize);
+    Some(Record { map, tid: header.tid(), time_ns: header.time, bytes: written.to_vec() })
 }

@@ -5,14 +5,13 @@ use std::time::{Duration, Instant};
 
 use sidestep_isa::Va;
 use sidestep_sys::{Process, TscScale};
-use sidestep_wire::ArgKind;
 
 use crate::api::{
-    AttachStats, Counts, Distribution, ExitStatus, Explained, Options, Pattern, Probe, Record, Refused, Request,
+    AttachStats, Bundle, Counts, Entry, ExitStatus, Explained, Options, Pattern, Probe, Record, Refused, Request,
     Target, TargetState,
 };
 use crate::error::SessionError;
-use crate::installer::{Installer, Plumbing};
+use crate::installer::Installer;
 use crate::objects::Objects;
 use crate::planning::{Wish, plan_all};
 use crate::remote::mappings;
@@ -36,7 +35,6 @@ pub struct Session {
     stuck: Stuck,
     state: TargetState,
     attached: bool,
-    tsc: Option<TscScale>,
 }
 
 impl Session {
@@ -44,6 +42,7 @@ impl Session {
     /// site could be probed at all; single refusals are in [`Session::refused`]. A spawned command runs when this returns.
     pub fn start(
         target: Target,
+        bundle: &Bundle,
         requests: &[Request],
         options: &Options,
         progress: &mut dyn FnMut(Progress),
@@ -52,21 +51,21 @@ impl Session {
             return Err(SessionError::NoFsgsbase);
         }
         match target {
-            Target::Pid(pid) => Session::attach(pid, requests, options, progress),
+            Target::Pid(pid) => Session::attach(pid, bundle, requests, options, progress),
             Target::Command(argv) => {
-                let (process, child, installer) = startup::run(&argv, requests, options, progress)?;
+                let (process, child, installer) = startup::run(&argv, bundle, requests, options, progress)?;
                 Ok(Session::new(process, Some(child), installer))
             }
         }
     }
 
     fn new(process: Process, child: Option<sidestep_sys::Child>, installer: Installer) -> Session {
-        let tsc = installer.regions().and_then(|r| r.tsc);
-        Session { process, child, installer, stuck: Stuck::default(), state: TargetState::Running, attached: true, tsc }
+        Session { process, child, installer, stuck: Stuck::default(), state: TargetState::Running, attached: true }
     }
 
     fn attach(
         pid: i32,
+        bundle: &Bundle,
         requests: &[Request],
         options: &Options,
         progress: &mut dyn FnMut(Progress),
@@ -75,7 +74,7 @@ impl Session {
         let process = Process::open(pid)?;
         clean_up(&process)?;
         let mut objects = Objects::new(options);
-        let mut installer = Installer::new(requests, options);
+        let mut installer = Installer::new(bundle, requests, options);
         let mut matches = Vec::new();
         for (i, request) in requests.iter().enumerate() {
             let found = resolve::in_process(&request.pattern, &process, &mut objects)?;
@@ -93,7 +92,7 @@ impl Session {
         if planned.is_empty() {
             return Err(installer.nothing());
         }
-        installer.size_for(planned.len() + hooks.len());
+        installer.size_for(planned.len() + hooks.len())?;
         let clock = clock();
         installer.stats.planning = begin.elapsed();
 
@@ -130,21 +129,23 @@ impl Session {
     /// Current counts, per probe. Works while the target runs, after its end, and after the detach.
     pub fn counts(&self) -> Vec<Counts> {
         let Some(regions) = self.installer.regions() else { return Vec::new() };
-        let count = |p: &Plumbing| Counts {
-            hits: regions.cell(p.hits),
-            missed: regions.missed(p.number),
-            lost: p.lost.map_or(0, |cell| regions.cell(cell)),
-        };
-        self.installer.plumbing.iter().map(count).collect()
+        let count = |number: &u32| Counts { hits: regions.cell(*number), missed: regions.missed(*number) };
+        self.installer.numbers.iter().map(count).collect()
     }
 
-    /// The latency distribution that a probe feeds (probes of one request share one, unless `per_function`).
-    pub fn distribution(&self, probe: usize) -> Distribution {
-        let hist = self.installer.plumbing.get(probe).and_then(|p| p.hist);
-        match (self.installer.regions(), hist) {
-            (Some(regions), Some(hist)) => regions.histogram(hist),
-            _ => Distribution::default(),
-        }
+    /// The entries of a map, as they are now; of arrays, those in use are all. Consistent entry by entry.
+    pub fn entries(&self, map: usize) -> Vec<Entry> {
+        self.installer.regions().map_or_else(Vec::new, |regions| regions.entries(map))
+    }
+
+    /// The words of one value of an array with a value per thread, summed over all threads.
+    pub fn sums(&self, map: usize, index: u64) -> Vec<u64> {
+        self.installer.regions().map_or_else(Vec::new, |regions| regions.sums(map, index))
+    }
+
+    /// Entries or records that did not fit into a map.
+    pub fn dropped(&self, map: usize) -> u64 {
+        self.installer.regions().map_or(0, |regions| regions.dropped(map))
     }
 
     /// Returns that were never seen (longjmp, end of a thread): the number of entries without a latency.
@@ -152,20 +153,17 @@ impl Session {
         self.installer.regions().map_or(0, |r| r.returns_dropped())
     }
 
+    /// Lines of `trace_printk` that did not fit into a ring.
+    pub fn lines_dropped(&self) -> u64 {
+        self.installer.regions().map_or(0, |regions| regions.lines_dropped())
+    }
+
     /// Takes the records written since the last call, in order of time. Never blocks.
     pub fn records(&mut self) -> Vec<Record> {
         let Some(regions) = self.installer.regions() else { return Vec::new() };
-        let kinds = |number: u32| -> Option<Vec<ArgKind>> {
-            Some(self.installer.plumbing.get(self.installer.probe_of(number)?)?.args.clone())
-        };
-        let mut records = regions.drain(&kinds, &mut self.stuck);
-        records.sort_by_key(|(time, _)| *time);
-        let convert = |(time, mut record): (u64, Record)| {
-            record.probe = self.installer.probe_of(record.probe as u32).unwrap_or(record.probe);
-            record.time_ns = self.tsc.map_or(time, |scale| scale.to_monotonic(time));
-            record
-        };
-        records.into_iter().map(convert).collect()
+        let mut records = regions.drain(&mut self.stuck);
+        records.sort_by_key(|record| record.time_ns);
+        records
     }
 
     /// Is the target still there? Never blocks.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use sidestep_sys::{Child, Process, Spawned, StartupEvent, spawn};
 
-use crate::api::{Options, Request};
+use crate::api::{Bundle, Options, Request};
 use crate::error::SessionError;
 use crate::installer::Installer;
 use crate::objects::Objects;
@@ -17,13 +17,14 @@ use crate::session::{Progress, clock};
 /// Spawns, installs, lets go.
 pub(crate) fn run(
     argv: &[OsString],
+    bundle: &Bundle,
     requests: &[Request],
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Process, Child, Installer), SessionError> {
     let clock = clock();
     let mut spawned = spawn(argv, std::env::vars_os())?;
-    let result = follow(&mut spawned, requests, options, clock, progress);
+    let result = follow(&mut spawned, bundle, requests, options, clock, progress);
     match result {
         Ok(installer) => {
             let (process, child) = spawned.into_process();
@@ -39,22 +40,23 @@ pub(crate) fn run(
 
 fn follow(
     spawned: &mut Spawned,
+    bundle: &Bundle,
     requests: &[Request],
     options: &Options,
     clock: Option<sidestep_sys::TscScale>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Installer, SessionError> {
     let mut objects = Objects::new(options);
-    let mut installer = Installer::new(requests, options);
-    installer.size_for_spawn();
+    let mut installer = Installer::new(bundle, requests, options);
+    installer.size_for_spawn()?;
     loop {
         let event = spawned.next_mapping_change()?;
         match event {
             StartupEvent::Mapped | StartupEvent::Entry => {}
             // What was installed went with the old program.
             StartupEvent::Executed => {
-                installer = Installer::new(requests, options);
-                installer.size_for_spawn();
+                installer = Installer::new(bundle, requests, options);
+                installer.size_for_spawn()?;
                 continue;
             }
             StartupEvent::Exited(_) => {
@@ -79,31 +81,33 @@ fn follow(
         installer.stats.stopped += stop.elapsed();
         if last {
             installer.begin_program(spawned.stopped())?;
-            return match missing {
-                Some(e) if installer.probes.is_empty() && installer.refused.is_empty() => Err(e),
-                _ if installer.probes.is_empty() => Err(installer.nothing()),
-                _ => Ok(installer),
-            };
+            if installer.probes.is_empty() {
+                let first = missing.into_iter().next().filter(|_| installer.refused.is_empty());
+                return Err(first.map_or_else(|| installer.nothing(), |(_, error)| error));
+            }
+            missing.into_iter().for_each(|(request, error)| installer.miss(request, &error));
+            return Ok(installer);
         }
     }
 }
 
-/// What the requests mean among the objects that are there so far, and the first thing that is missing. Indirect
+/// With the index of the request that it belongs to.
+type OfRequests<T> = Vec<(usize, T)>;
+
+/// What the requests mean among the objects that are there so far, and the requests that mean nothing. Indirect
 /// functions that are not resolved yet wait for a later event, unless this is the last.
 fn find(
     process: &Process,
     installer: &Installer,
     objects: &mut Objects,
     last: bool,
-) -> (Vec<(usize, resolve::Match)>, Option<SessionError>) {
+) -> (OfRequests<resolve::Match>, OfRequests<SessionError>) {
     let mut all = Vec::new();
-    let mut missing = None;
+    let mut missing = Vec::new();
     for (i, request) in installer.requests().iter().enumerate() {
         match resolve::in_process(&request.pattern, process, objects) {
             Ok(found) => all.extend(found.into_iter().filter(|m| last || m.va.is_ok()).map(|m| (i, m))),
-            Err(e) => {
-                missing.get_or_insert(e);
-            }
+            Err(e) => missing.push((i, e)),
         }
     }
     (all, missing)

@@ -1,0 +1,172 @@
+//! Sites of our own: probes without which others would do harm. Before an unwinder walks the stack real return addresses are
+//! put back; system calls that could block signals of ours are guarded.
+
+use sidestep_bpf::verify::Helper;
+use sidestep_plan::Technique;
+use sidestep_symbols::Matcher;
+use sidestep_sys::Process;
+use sidestep_wire::Flow;
+
+use super::{Installer, overlap, place, returns};
+use crate::error::SessionError;
+use crate::objects::{Loaded, Objects};
+use crate::planning::{Planned, Wish, plan_all, plan_guards};
+use crate::resolve::Match;
+use crate::signals::CALLS;
+
+/// Functions that walk the stack, and must find real return addresses there (Itanium C++ ABI, exception handling,
+/// 1.3, and libgcc's extensions), and the one that ends the walk in C++.
+const UNWINDERS: [&str; 5] = [
+    "_Unwind_RaiseException",
+    "_Unwind_Resume",
+    "_Unwind_Resume_or_Rethrow",
+    "_Unwind_ForcedUnwind",
+    "_Unwind_Backtrace",
+];
+const CATCHERS: [&str; 1] = ["__cxa_begin_catch"];
+
+/// A site of our own.
+pub(crate) struct Hook {
+    pub flow: Flow,
+    pub planned: Planned,
+}
+
+impl Installer {
+    /// Plans the sites of our own that the accepted ones need, in all objects of a process that were not looked at yet.
+    pub fn complete(
+        &mut self,
+        planned: Vec<Planned>,
+        process: &Process,
+        objects: &mut Objects,
+    ) -> Result<(Vec<Planned>, Vec<Hook>), SessionError> {
+        let mut hooks = Vec::new();
+        let mut planned = planned;
+        if self.requests.iter().any(|r| returns(&r.action)) {
+            let unsafe_here = match copies_stacks(process)? {
+                Some(library) => Some(format!("{library} moves stacks, and with them return addresses")),
+                None => hidden_unwinder(process, objects)?,
+            };
+            if let Some(reason) = unsafe_here {
+                planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
+            }
+            hooks = self.plan_unwinders(process, objects)?;
+        }
+        let traps = |p: &Planned| p.plan.as_ref().is_ok_and(|p| p.technique == Technique::Trap);
+        let before = self.regions.as_ref().is_some_and(|r| !r.traps.is_empty());
+        let trapped = before || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
+        if trapped || self.reads_memory() {
+            let mut guards = self.plan_guards(process, objects)?;
+            guards.append(&mut self.held);
+            if let (true, Some((object, at))) = (trapped, &self.unguarded) {
+                let reason = format!(
+                    "it needs a trap, and the system call at {at} of {} could block SIGTRAP, which kills a process at a \
+                     trap",
+                    object.display()
+                );
+                hooks.retain(|h| !traps(&h.planned));
+                return Ok((self.without(planned, &reason, |_, p| traps(p)), hooks));
+            }
+            // Reads can do without.
+            if trapped || self.unguarded.is_none() && !planned.iter().any(|p| meets(guards.iter(), p)) {
+                hooks.append(&mut guards);
+            }
+            self.held = guards;
+        }
+        Ok((planned, hooks))
+    }
+
+    /// Do probes read memory that may not be there?
+    pub(super) fn reads_memory(&self) -> bool {
+        self.bundle.programs.iter().any(|program| program.verified.facts.calls(Helper::reads_target))
+    }
+
+    /// Refuses those for which `which` is true.
+    fn without(
+        &mut self,
+        planned: Vec<Planned>,
+        reason: &str,
+        which: impl Fn(&Installer, &Planned) -> bool,
+    ) -> Vec<Planned> {
+        let (refused, rest): (Vec<_>, Vec<_>) = planned.into_iter().partition(|p| which(self, p));
+        for p in refused {
+            self.refuse(&p.matched, reason.to_owned());
+        }
+        rest
+    }
+
+    fn plan_unwinders(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
+        const FLOWS: [Flow; 2] = [Flow::Unwind, Flow::Caught];
+        let mut matches = Vec::new();
+        for loaded in self.new_objects(process, objects, "unwinders")? {
+            for (kind, names) in [&UNWINDERS[..], &CATCHERS[..]].into_iter().enumerate() {
+                for name in names {
+                    let found = loaded.object.find(&Matcher::name(name));
+                    matches.extend(found.into_iter().map(|f| (kind, Match::own(&loaded, name, f.va))));
+                }
+            }
+        }
+        let wish = Wish { returns: false, trap_only: false };
+        let planned = plan_all(matches, &[wish; 2], &mut || {})?.into_iter().filter(|p| p.plan.is_ok());
+        Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())
+    }
+
+    fn plan_guards(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
+        let mut hooks = Vec::new();
+        for loaded in self.new_objects(process, objects, "signal calls")? {
+            match plan_guards(&loaded, &CALLS) {
+                Ok(planned) => {
+                    hooks.extend(planned.into_iter().map(|planned| Hook { flow: Flow::SignalCall, planned }))
+                }
+                Err(at) => self.unguarded = Some((loaded.object.path().to_owned(), at)),
+            }
+        }
+        Ok(hooks)
+    }
+
+    /// The objects of a process that were not asked for this purpose before.
+    fn new_objects(
+        &mut self,
+        process: &Process,
+        objects: &mut Objects,
+        purpose: &'static str,
+    ) -> Result<Vec<Loaded>, SessionError> {
+        let mut new = Vec::new();
+        for mapped in Objects::mapped(process)? {
+            let Ok(loaded) = objects.load(process, &mapped) else { continue };
+            if self.hooked.insert((purpose, loaded.range.start)) {
+                new.push(loaded);
+            }
+        }
+        Ok(new)
+    }
+}
+
+/// Would a probe overlap one of these sites of our own? The same site is fine.
+fn meets<'a>(mut hooks: impl Iterator<Item = &'a Hook>, p: &Planned) -> bool {
+    let Some(range) = place(p) else { return false };
+    hooks.any(|h| place(&h.planned).is_some_and(|own| overlap(&own, &range)))
+}
+
+/// The library by which a process copies parts of its stacks away and back (Python's greenlet does): a replaced return
+/// address is then not found where it was put.
+fn copies_stacks(process: &Process) -> Result<Option<String>, SessionError> {
+    let name = |o: &sidestep_symbols::MappedObject| Some(o.path.file_name()?.to_str()?.to_owned());
+    Ok(Objects::mapped(process)?.iter().filter_map(name).find(|n| n.contains("greenlet")))
+}
+
+/// The object of a process that unwinds stacks by code that has no name: exceptions could not be told from returns. Such
+/// an unwinder finds its tables with the help of the C library, or the whole program is static.
+fn hidden_unwinder(process: &Process, objects: &mut Objects) -> Result<Option<String>, SessionError> {
+    for mapped in Objects::mapped(process)? {
+        let Ok(loaded) = objects.load(process, &mapped) else { continue };
+        let object = &loaded.object;
+        let imports = |name: &str| !object.import_slots(name).is_empty();
+        let unwinds = imports("dl_iterate_phdr") || imports("_dl_find_object") || object.is_static();
+        let named = imports(UNWINDERS[0]) || !object.find(&Matcher::name(UNWINDERS[0])).is_empty();
+        if unwinds && !named && object.code().is_ok_and(|code| !code.landing_pads.is_empty()) {
+            let name = object.path().display();
+            return Ok(Some(format!("{name} has exceptions and no symbol for the code that unwinds them")));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,401 @@
+//! What a session has installed, and the way there: numbers, cells and descriptors for each probe.
+
+mod hooks;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use sidestep_bpf::map::Map;
+use sidestep_isa::Va;
+use sidestep_plan::handler::Handler;
+use sidestep_plan::{Plan, SiteKind};
+use sidestep_sys::Stopped;
+use sidestep_wire::{Flow, ProbeDesc};
+
+use crate::api::{Action, AttachStats, Bundle, BundleMap, Cookie, Options, Probe, Refused, Request};
+use crate::error::SessionError;
+use crate::install::{self, Job, Outcome};
+use crate::layout::{Layout, Needs};
+use crate::maps;
+use crate::planning::{Planned, Wish};
+use crate::regions::Regions;
+use crate::remote::mappings;
+use crate::resolve::Match;
+use crate::signals;
+use crate::usdt::Arguments;
+pub(crate) use hooks::Hook;
+
+/// Ring of a thread, unless asked for otherwise.
+const RING_DEFAULT: usize = 256 * 1024;
+const RING_MIN: usize = 4096;
+const RING_MAX: usize = 64 << 20;
+/// Probes, and of those the ones with map entries of their own, for which a spawned command gets room: what it will match
+/// is not known before its libraries are there.
+const SPAWN_PROBES: u64 = 64 * 1024;
+const SPAWN_ENTRIES: u64 = 512;
+
+/// What is installed.
+pub(crate) struct Installer {
+    bundle: Bundle,
+    requests: Vec<Request>,
+    options: Options,
+    regions: Option<Regions>,
+    layout: Option<(Layout, Vec<Map>)>,
+    pub probes: Vec<Probe>,
+    /// Of each probe: its number in descriptors, and the cell that counts its hits.
+    pub numbers: Vec<u32>,
+    pub refused: Vec<Refused>,
+    pub stats: AttachStats,
+    next_number: u32,
+    next_cookie: u64,
+    /// Cookies for which maps have room.
+    cookies: u64,
+    /// Of USDT sites, by map.
+    arguments: HashMap<usize, Arguments>,
+    /// Sites that were dealt with: a later look at the same process finds them again.
+    done: HashSet<(usize, PathBuf, Va)>,
+    /// Run-time ranges that the detours of sites of our own stand for.
+    own: Vec<Range<u64>>,
+    /// Objects that were searched for sites of our own: purpose, run-time address.
+    hooked: HashSet<(&'static str, u64)>,
+    /// A system call that could block signals and cannot be guarded.
+    unguarded: Option<(PathBuf, Va)>,
+    /// Guards that are not worth a refused probe, as long as there are no traps.
+    held: Vec<Hook>,
+    /// A guard could not be installed.
+    unsafe_reads: bool,
+}
+
+impl Installer {
+    pub fn new(bundle: &Bundle, requests: &[Request], options: &Options) -> Installer {
+        Installer {
+            bundle: bundle.clone(),
+            requests: requests.to_vec(),
+            options: options.clone(),
+            regions: None,
+            layout: None,
+            probes: Vec::new(),
+            numbers: Vec::new(),
+            refused: Vec::new(),
+            stats: AttachStats::default(),
+            next_number: 0,
+            next_cookie: 0,
+            cookies: 0,
+            arguments: HashMap::new(),
+            done: HashSet::new(),
+            own: Vec::new(),
+            hooked: HashSet::new(),
+            unguarded: None,
+            held: Vec::new(),
+            unsafe_reads: false,
+        }
+    }
+
+    pub fn regions(&self) -> Option<&Regions> {
+        self.regions.as_ref()
+    }
+
+    /// The program is about to begin: see [`Regions::promote_thread_pointer`].
+    pub fn begin_program(&mut self, stopped: &mut Stopped) -> Result<(), SessionError> {
+        match &mut self.regions {
+            Some(regions) => regions.promote_thread_pointer(stopped),
+            None => Ok(()),
+        }
+    }
+
+    pub fn requests(&self) -> &[Request] {
+        &self.requests
+    }
+
+    pub fn wishes(&self) -> Vec<Wish> {
+        let trap_only = self.options.no_optimize;
+        self.requests.iter().map(|r| Wish { returns: returns(&r.action), trap_only }).collect()
+    }
+
+    /// Leaves out matches that were dealt with.
+    pub fn only_new(&self, matches: Vec<(usize, Match)>) -> Vec<(usize, Match)> {
+        let new = |(request, m): &(usize, Match)| {
+            let va = m.va.unwrap_or(m.symbol_va);
+            !self.done.contains(&(*request, m.object.path().to_owned(), va))
+        };
+        matches.into_iter().filter(new).collect()
+    }
+
+    /// Sorts out what was refused.
+    pub fn accept(&mut self, planned: Vec<Planned>) -> Vec<Planned> {
+        let (accepted, refused): (Vec<_>, Vec<_>) = planned.into_iter().partition(|p| p.plan.is_ok());
+        for p in refused {
+            if let Err(reason) = p.plan {
+                self.refuse(&p.matched, reason);
+            }
+            self.done.insert((p.request, p.matched.object.path().to_owned(), p.matched.symbol_va));
+        }
+        accepted
+    }
+
+    fn refuse(&mut self, m: &Match, reason: String) {
+        self.refused.push(Refused { name: m.name.clone(), object: m.object.path().to_owned(), reason });
+    }
+
+    /// A request that means nothing, beside others that do.
+    pub fn miss(&mut self, request: usize, reason: &SessionError) {
+        let (name, reason) = (self.requests[request].pattern.text.clone(), reason.to_string());
+        self.refused.push(Refused { name, object: PathBuf::new(), reason });
+    }
+
+    /// The error if nothing is left to be probed.
+    pub fn nothing(&self) -> SessionError {
+        match self.refused.first() {
+            Some(first) => SessionError::AllRefused {
+                name: first.name.clone(),
+                object: first.object.clone(),
+                reason: first.reason.clone(),
+                others: self.refused.len() - 1,
+            },
+            None => SessionError::EndedEarly,
+        }
+    }
+
+    /// Decides the sizes for an attach, where all matches are known.
+    pub fn size_for(&mut self, probes: usize) -> Result<(), SessionError> {
+        self.size(probes as u64, probes as u64)
+    }
+
+    /// Decides the sizes for a spawn.
+    pub fn size_for_spawn(&mut self) -> Result<(), SessionError> {
+        self.size(SPAWN_PROBES, SPAWN_ENTRIES)
+    }
+
+    fn size(&mut self, probes: u64, cookies: u64) -> Result<(), SessionError> {
+        let probes = probes.max(1);
+        self.cookies = cookies.max(1);
+        let entries = u32::try_from(self.cookies).map_err(|_| SessionError::TooMany { what: "probes" })?;
+        let sized = |m: &BundleMap| match m.per_probe {
+            true => Map { max_entries: entries, ..m.map.clone() },
+            false => m.map.clone(),
+        };
+        let maps: Vec<Map> = self.bundle.maps.iter().map(sized).collect();
+        let asked = match self.options.ring_bytes {
+            0 => RING_DEFAULT,
+            n => n.clamp(RING_MIN, RING_MAX),
+        };
+        // All rings of a bundle share the one that each thread has.
+        let ring_len = match maps::ring_bytes(&maps) {
+            0 if !self.bundle.prints() => 0,
+            wanted => (wanted as usize).clamp(asked, RING_MAX).next_power_of_two() as u64,
+        };
+        let needs = Needs { probes, maps, ring_len };
+        let layout = Layout::new(&needs).ok_or(SessionError::MapsTooLarge)?;
+        self.layout = Some((layout, needs.maps));
+        Ok(())
+    }
+
+    /// Installs planned sites and hooks. The regions are mapped first, if they are not there yet.
+    pub fn install(
+        &mut self,
+        stopped: &mut Stopped,
+        planned: Vec<Planned>,
+        hooks: Vec<Hook>,
+        clock: Option<sidestep_sys::TscScale>,
+    ) -> Result<(), SessionError> {
+        if planned.is_empty() && hooks.is_empty() {
+            return Ok(());
+        }
+        let mut regions = match (self.regions.take(), self.layout.clone()) {
+            (Some(regions), _) => regions,
+            (None, Some((layout, maps))) => {
+                crate::seccomp::check(stopped)?;
+                Regions::map(stopped, layout, maps, &self.bundle.programs, self.options.interpret, clock)?
+            }
+            (None, None) => return Err(SessionError::TooMany { what: "probes" }),
+        };
+        let result = self.install_in(&mut regions, stopped, planned, hooks);
+        self.regions = Some(regions);
+        result
+    }
+
+    fn install_in(
+        &mut self,
+        regions: &mut Regions,
+        stopped: &mut Stopped,
+        planned: Vec<Planned>,
+        hooks: Vec<Hook>,
+    ) -> Result<(), SessionError> {
+        let mut jobs: BTreeMap<u64, (Job, Vec<usize>)> = BTreeMap::new();
+        let mut pending = Vec::new();
+        self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
+        for p in planned {
+            if self.meets_own(&p) {
+                self.refuse(&p.matched, "a probe that keeps signals deliverable is there".into());
+                continue;
+            }
+            let action = self.requests[p.request].action;
+            let cookie = match self.cookie(action.cookie, &p.matched, regions)? {
+                Ok(cookie) => cookie,
+                Err(reason) => {
+                    self.refuse(&p.matched, reason);
+                    continue;
+                }
+            };
+            if regions.programs.overrides(&action) && !can_override(&p, &action) {
+                self.refuse(&p.matched, "override_return works only at the start of a function".into());
+                continue;
+            }
+            let number = self.number(regions)?;
+            let site = place(&p).map_or(0, |range| range.start);
+            regions.describe(stopped, number, &regions.programs.desc(&action, number, site, cookie))?;
+            let handler = regions.programs.handler(&action, number, cookie);
+            if add_job(&mut jobs, &p, handler, pending.len()) {
+                self.done.insert((p.request, p.matched.object.path().to_owned(), p.matched.va.unwrap_or_default()));
+                pending.push((p, number, cookie));
+            }
+        }
+        for mut hook in hooks {
+            let number = self.number(regions)?;
+            let desc = ProbeDesc { flow: hook.flow as u32, hits: number, ..ProbeDesc::default() };
+            regions.describe(stopped, number, &desc)?;
+            let handler = match (hook.flow, &mut hook.planned.plan) {
+                (Flow::SignalCall, Ok(plan)) => {
+                    Handler::Guard { probe: number, before: std::mem::take(&mut plan.before_handler) }
+                }
+                _ => Handler::Agent { probe: number },
+            };
+            add_job(&mut jobs, &hook.planned, handler, usize::MAX);
+        }
+        let (jobs, who): (Vec<Job>, Vec<Vec<usize>>) = jobs.into_values().unzip();
+        let mappings = mappings(stopped.process())?;
+        let reads = self.reads_memory() && self.unguarded.is_none() && self.held.is_empty();
+        if reads {
+            signals::install(regions, stopped, &mappings, signals::READS)?;
+        }
+        let (outcomes, code_bytes) = install::install(regions, stopped, &mappings, &jobs)?;
+        self.unsafe_reads |= outcomes.iter().zip(&jobs).any(|(o, job)| job.own && matches!(o, Outcome::Refused(_)));
+        signals::set_readable(regions, stopped, reads && !self.unsafe_reads)?;
+        self.stats.code_bytes += code_bytes;
+        let mut results: Vec<Option<Result<Va, String>>> = pending.iter().map(|_| None).collect();
+        for (outcome, who) in outcomes.into_iter().zip(who) {
+            for i in who.into_iter().filter(|i| *i != usize::MAX) {
+                results[i] = Some(match &outcome {
+                    Outcome::Installed { site } => Ok(*site),
+                    Outcome::Refused(reason) => Err(reason.clone()),
+                });
+            }
+        }
+        for ((p, number, cookie), result) in pending.into_iter().zip(results) {
+            match (result, p.plan) {
+                (Some(Ok(site)), Ok(plan)) => {
+                    let id = self.probes.len();
+                    self.numbers.push(number);
+                    self.probes.push(Probe {
+                        id,
+                        request: p.request,
+                        name: p.matched.name,
+                        object: p.matched.object.path().to_owned(),
+                        va: site,
+                        technique: plan.technique,
+                        cookie,
+                    });
+                }
+                (Some(Err(reason)), _) => self.refuse(&p.matched, reason),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn meets_own(&self, p: &Planned) -> bool {
+        place(p).is_some_and(|range| self.own.iter().any(|own| overlap(own, &range)))
+    }
+
+    fn number(&mut self, regions: &Regions) -> Result<u32, SessionError> {
+        let number = self.next_number;
+        if u64::from(number) >= regions.layout.probes_max {
+            return Err(SessionError::TooMany { what: "probes" });
+        }
+        self.next_number += 1;
+        Ok(number)
+    }
+
+    /// The inner error: the site has no cookie of this kind.
+    fn cookie(
+        &mut self,
+        cookie: Cookie,
+        matched: &Match,
+        regions: &Regions,
+    ) -> Result<Result<u64, String>, SessionError> {
+        let value = match cookie {
+            Cookie::Value(value) => return Ok(Ok(value)),
+            Cookie::Arguments(map) => return Ok(self.arguments_of(map, matched, regions)),
+            Cookie::PerProbe => self.next_cookie,
+        };
+        if value >= self.cookies {
+            return Err(SessionError::TooMany { what: "probes with results of their own" });
+        }
+        self.next_cookie += 1;
+        Ok(Ok(value))
+    }
+
+    /// The key of a USDT site's arguments, which are there afterwards.
+    fn arguments_of(&mut self, map: usize, matched: &Match, regions: &Regions) -> Result<u64, String> {
+        let probe = matched.usdt.as_ref().ok_or("it is no USDT probe")?;
+        let shape = &regions.maps.get(map).ok_or("its program has no map for arguments")?;
+        let arguments =
+            self.arguments.entry(map).or_insert_with(|| Arguments::new(shape.value_size, shape.max_entries));
+        let key = arguments.key(probe)?;
+        regions.set_value(map, u64::from(key), &arguments.specs()[key as usize]);
+        Ok(u64::from(key))
+    }
+}
+
+fn returns(action: &Action) -> bool {
+    action.exit.is_some()
+}
+
+/// Run-time range of what is displaced: for a guard, more than its region.
+fn place(p: &Planned) -> Option<Range<u64>> {
+    let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return None };
+    let start = plan.site.offset(loaded.bias).0;
+    let last = plan.displaced.last().map_or(0, |insn| insn.va.since(plan.site) as u64 + u64::from(insn.len));
+    Some(start..start + plan.region.0.max(last))
+}
+
+/// Two regions must not overlap: one jump would cut the other, or lead around it.
+fn overlap(own: &Range<u64>, range: &Range<u64>) -> bool {
+    own.start < range.end && range.start < own.end && own.start != range.start
+}
+
+/// Whether the return address is on top of the stack, and the function has not returned yet.
+fn can_override(p: &Planned, action: &Action) -> bool {
+    let at_start = |plan: &Plan| plan.kind == SiteKind::FunctionEntry || plan.returns.is_ok();
+    action.exit.is_none() && p.plan.as_ref().is_ok_and(at_start)
+}
+
+/// Adds a handler to the job of its site. `false` if there is no plan (it was refused before).
+fn add_job(jobs: &mut BTreeMap<u64, (Job, Vec<usize>)>, p: &Planned, handler: Handler, who: usize) -> bool {
+    let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return false };
+    let site = plan.site.offset(loaded.bias);
+    let (job, waiting) = jobs.entry(site.0).or_insert_with(|| {
+        let job = Job {
+            plan: plan.clone(),
+            bias: loaded.bias,
+            own: false,
+            handlers: Vec::new(),
+            object: loaded.range.clone(),
+            is_go: loaded.object.is_go(),
+            expected: p.expected.clone(),
+            semaphore: None,
+        };
+        (job, Vec::new())
+    });
+    // A guard displaces all up to its system call.
+    if plan.displaced.len() > job.plan.displaced.len() {
+        job.plan = plan.clone();
+    }
+    job.own |= who == usize::MAX;
+    let semaphore = p.matched.usdt.as_ref().and_then(|probe| probe.semaphore);
+    job.semaphore = job.semaphore.or(semaphore.map(|va| va.offset(loaded.bias)));
+    job.handlers.push(handler);
+    waiting.push(who);
+    true
+}

@@ -1,0 +1,260 @@
+//! Programs of a session: linked to the memory of their maps, compiled, placed.
+
+use std::mem::offset_of;
+use std::rc::Rc;
+
+use sidestep_bpf::insn::Imm64;
+use sidestep_bpf::interp::{FRAME, MAX_DEPTH};
+use sidestep_bpf::map::{Map, MapKind};
+use sidestep_bpf::native::x86_64::{self as native, Clock, Env, Shape};
+use sidestep_bpf::pass::{self, Link, Values};
+use sidestep_bpf::verify::{Helper, Verified};
+use sidestep_isa::Va;
+use sidestep_isa::x86::emit::{Asm, Reg};
+use sidestep_plan::handler::{self, Handler};
+use sidestep_plan::thunk;
+use sidestep_sys::TscScale;
+use sidestep_wire::{Flow, ProbeDesc, ThreadState};
+
+use crate::api::{Action, Program};
+use crate::error::SessionError;
+use crate::layout::{Layout, MapPlace};
+
+/// Functions begin on their own half cache line.
+const ALIGN: usize = 16;
+
+/// Bytes of stack that the agent needs at a hit, whatever the program calls (`agent_slot`, output, reads of memory).
+const AGENT_STACK: i32 = 320;
+/// The same for the interpreter's own frames.
+const INTERPRETER_STACK: i32 = 768;
+
+/// Bytes of stack that a helper needs, somewhat rounded up: those of the longest chain of calls in the agent's code.
+fn helper_stack(number: u32) -> i32 {
+    match number {
+        2 => 1152,      // map_update_elem: makes room in an LRU hash
+        1 | 3 => 640,   // map_lookup_elem, map_delete_elem
+        27 | 67 => 512, // get_stackid, get_stack
+        _ => AGENT_STACK,
+    }
+}
+
+/// Bytes of stack for an interpreted program: every nested call has its own frame.
+fn frames(program: &sidestep_bpf::Program) -> i32 {
+    FRAME as i32 * program.functions.len().clamp(1, MAX_DEPTH as usize) as i32
+}
+
+/// A program that was linked and compiled.
+struct Compiled {
+    /// Its code, and what has to be around it.
+    thunk: thunk::Program,
+    /// Bytes of stack that it and what it calls need.
+    stack: i32,
+    /// For detours.
+    inline: Option<Rc<Verified>>,
+    /// For detours: decides whether the program has anything to do.
+    filter: Option<Rc<Verified>>,
+}
+
+/// All programs of a session, and behind them one that does nothing: the hit is counted.
+pub(crate) struct Programs {
+    compiled: Vec<Compiled>,
+    /// Their code.
+    pub bytes: Vec<u8>,
+    /// What they are compiled for.
+    pub env: Env,
+    /// Where stubs have addresses, with [`Programs::place`] to fill them in.
+    stubs: Vec<Stub>,
+}
+
+/// The code of a program that is interpreted: a call of the interpreter.
+struct Stub {
+    /// Offset of 8 bytes that get the address of the program's instructions …
+    slots_at: usize,
+    /// … which lie at this offset, …
+    slots: usize,
+    /// and of 8 bytes that get the address of the interpreter.
+    interpreter_at: usize,
+}
+
+/// Where maps are in the target.
+pub(crate) struct Memory<'a> {
+    pub layout: &'a Layout,
+    pub maps: &'a [Map],
+    /// Run-time address of the shared region.
+    pub shared: Va,
+}
+
+impl Memory<'_> {
+    fn links(&self) -> Vec<Link> {
+        let one = |(index, (map, place)): (usize, (&Map, &MapPlace))| {
+            let base = match map.kind {
+                MapKind::Array => Some(Imm64::Value(self.shared.0 + place.data)),
+                MapKind::PercpuArray => u32::try_from(place.cells).ok().map(Imm64::Thread),
+                _ => None,
+            };
+            let values = base.map(|base| Values { base, stride: map.stride() as u32, entries: map.max_entries });
+            Link { map: self.shared.0 + self.layout.map_desc(index), values }
+        };
+        self.maps.iter().zip(&self.layout.maps).enumerate().map(one).collect()
+    }
+}
+
+impl Programs {
+    /// Links and compiles; [`Programs::place`] comes next.
+    pub fn compile(
+        programs: &[Program],
+        memory: &Memory<'_>,
+        interpret: bool,
+        tsc: Option<&TscScale>,
+    ) -> Result<Programs, SessionError> {
+        let clock = |tsc: &TscScale| Clock {
+            mult: tsc.mult,
+            shift: tsc.shift as u8,
+            base: tsc.offset(),
+            stamp: Some(offset_of!(ThreadState, stamp) as i32),
+        };
+        let cells = offset_of!(ThreadState, cells) as i32;
+        let env = Env { cells, clock: tsc.map(clock), ..Env::default() };
+        let mut all = Programs { compiled: Vec::new(), bytes: Vec::new(), env, stubs: Vec::new() };
+        let links = memory.links();
+        for program in programs {
+            all.add(program, &links, &env, interpret)?;
+        }
+        all.add(&Program::nothing()?, &links, &env, false)?;
+        Ok(all)
+    }
+
+    fn add(&mut self, program: &Program, links: &[Link], env: &Env, interpret: bool) -> Result<(), SessionError> {
+        let failed = |source| SessionError::Link { name: program.name.clone(), source };
+        let linked = program.verified.link(links).map_err(failed)?;
+        let failed = |source| SessionError::Compile { name: program.name.clone(), source };
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), 0xcc);
+        let at = self.bytes.len() as u64;
+        let stack = if interpret {
+            self.stub(&linked.program);
+            INTERPRETER_STACK + frames(&linked.program)
+        } else {
+            let code = native::compile(&linked.program, &linked.facts, env, Shape::Function).map_err(failed)?;
+            self.bytes.extend_from_slice(&code.bytes);
+            code.stack as i32
+        };
+        let facts = &linked.facts;
+        let thunk = thunk::Program {
+            code: Va(at),
+            context: context(&linked),
+            exclusive: !facts.reentrant,
+            overrides: facts.calls(|helper| helper.is_unsafe),
+            goroutine: None,
+        };
+        let stack = stack + facts.helpers.iter().map(|number| helper_stack(*number)).fold(AGENT_STACK, i32::max);
+        let filter = if interpret { None } else { pass::filter(&linked).map(Rc::new) };
+        // Nothing keeps a signal handler out of a part of a detour.
+        let inline = (facts.reentrant && !interpret).then(|| Rc::new(linked));
+        self.compiled.push(Compiled { thunk, stack, inline, filter });
+        Ok(())
+    }
+
+    /// A function as native code would be, which has the program interpreted. `agent_interpret` in `sidestep-agent` says
+    /// what it gets.
+    fn stub(&mut self, program: &sidestep_bpf::Program) {
+        let stack = frames(program);
+        let start = self.bytes.len();
+        let mut asm = Asm::new(Va(0));
+        // The return address makes the frame a multiple of 16.
+        asm.lea(Reg::Rsp, Reg::Rsp, -(stack + 8));
+        asm.lea(Reg::Rcx, Reg::Rsp, stack);
+        asm.mov_imm64(Reg::R8, stack as u64);
+        asm.mov_imm64(Reg::Rdx, program.slots.len() as u64);
+        asm.mov_imm64(Reg::Rsi, 0);
+        let slots_at = start + asm.len() - 8;
+        asm.mov_imm64(Reg::Rax, 0);
+        let interpreter_at = start + asm.len() - 8;
+        asm.call_reg(Reg::Rax);
+        asm.lea(Reg::Rsp, Reg::Rsp, stack + 8);
+        asm.ret();
+        self.bytes.extend(asm.finish());
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), 0xcc);
+        self.stubs.push(Stub { slots_at, slots: self.bytes.len(), interpreter_at });
+        self.bytes.extend(program.to_bytes());
+    }
+
+    /// Says where the code is, and the interpreter if there is one.
+    pub fn place(&mut self, at: Va, interpreter: Option<Va>) {
+        for stub in &self.stubs {
+            let slots = at.0 + stub.slots as u64;
+            self.bytes[stub.slots_at..stub.slots_at + 8].copy_from_slice(&slots.to_le_bytes());
+            let interpreter = interpreter.unwrap_or_default().0;
+            self.bytes[stub.interpreter_at..stub.interpreter_at + 8].copy_from_slice(&interpreter.to_le_bytes());
+        }
+        for program in &mut self.compiled {
+            program.thunk.code.0 += at.0;
+        }
+    }
+
+    /// What any of them reads of the context.
+    pub fn context(&self) -> thunk::Context {
+        self.compiled.iter().map(|p| p.thunk.context).reduce(thunk::Context::union).unwrap_or_default()
+    }
+
+    /// For the slab of an object.
+    pub fn thunks(&self, is_go: bool) -> Vec<thunk::Program> {
+        let one = |p: &Compiled| thunk::Program { goroutine: is_go.then_some(p.stack), ..p.thunk };
+        self.compiled.iter().map(one).collect()
+    }
+
+    /// For the agent.
+    pub fn desc(&self, action: &Action, number: u32, site: u64, cookie: u64) -> ProbeDesc {
+        let program = |index: Option<usize>| index.and_then(|i| self.compiled.get(i)).map(|p| p.thunk);
+        let code = |index| program(index).map_or(0, |p| p.code.0);
+        let exclusive = [action.entry, action.exit].into_iter().any(|i| program(i).is_some_and(|p| p.exclusive));
+        let mut flags = 0;
+        if action.entry.is_some() || action.exit.is_none() {
+            flags |= ProbeDesc::COUNT_ENTRY;
+        }
+        if exclusive {
+            flags |= ProbeDesc::EXCLUSIVE;
+        }
+        let flow = if action.exit.is_some() { Flow::Return } else { Flow::Entry };
+        let (entry, exit) = (code(action.entry), code(action.exit));
+        ProbeDesc { flow: flow as u32, hits: number, flags, pad: 0, site, cookie, entry, exit }
+    }
+
+    /// Whether a program makes the probed function return.
+    pub fn overrides(&self, action: &Action) -> bool {
+        [action.entry, action.exit]
+            .into_iter()
+            .flatten()
+            .any(|i| self.compiled.get(i).is_some_and(|p| p.thunk.overrides))
+    }
+
+    /// For the detour.
+    pub fn handler(&self, action: &Action, number: u32, cookie: u64) -> Handler {
+        if action.exit.is_some() {
+            return Handler::Agent { probe: number };
+        }
+        let last = self.compiled.len().saturating_sub(1);
+        let thunk = action.entry.unwrap_or(last);
+        let program = self.compiled.get(thunk);
+        Handler::Program(handler::Program {
+            probe: number,
+            thunk,
+            context: program.map(|p| p.thunk.context).unwrap_or_default(),
+            cookie,
+            inline: program.and_then(|p| p.inline.clone()),
+            // Where there is no program, every hit is counted.
+            filter: program.filter(|_| action.entry.is_some()).and_then(|p| p.filter.clone()),
+        })
+    }
+}
+
+/// A program whose context a helper looks at needs all of it but the flags, which no helper looks at; so does one that
+/// passes its context to a function. One that reads it as it reads the target's memory needs the flags, too.
+fn context(linked: &Verified) -> thunk::Context {
+    let facts = &linked.facts;
+    if facts.context_is_data {
+        return thunk::Context::ALL;
+    }
+    let looked_at = linked.program.functions.len() > 1 || facts.calls(Helper::reads_registers);
+    let all = if facts.context_escapes && looked_at { thunk::Context::HELPERS } else { thunk::Context::default() };
+    all.union(thunk::Context(facts.context))
+}

@@ -1,0 +1,223 @@
+//! Signals of ours in the target: our handler while they are, and nothing that blocks them. SIGTRAP while there are trap
+//! probes, SIGSEGV and SIGBUS while probes read memory that may not be there. The kernel kills a process
+//! whose `int3` or bad load finds its signal blocked. What the target does about masks and actions later on is taken care
+//! of by probes of our own on its system calls ([`CALLS`], `agent::guard`).
+
+use std::collections::HashMap;
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
+use sidestep_isa::Va;
+use sidestep_sys::{Mapping, Stopped, arch};
+use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags_for, set_of};
+use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, Signals, ThreadState};
+
+use crate::detach::{read_array, read_one, states};
+use crate::error::SessionError;
+use crate::raw::{bytes_of, from_bytes};
+use crate::regions::Regions;
+use crate::remote::Remote;
+use crate::survey::{self, Place};
+
+/// What trap probes need.
+pub(crate) const TRAPS: u64 = set_of(SIGTRAP);
+/// What reads without a system call need.
+pub(crate) const READS: u64 = set_of(SIGSEGV) | set_of(SIGBUS);
+
+const LAST: i32 = 64;
+
+/// System calls by which a program could block a signal of ours or take it over, and the one that ends a handler.
+pub(crate) const CALLS: [u32; 8] = [
+    libc::SYS_rt_sigaction as u32,
+    libc::SYS_rt_sigprocmask as u32,
+    libc::SYS_rt_sigreturn as u32,
+    libc::SYS_rt_sigsuspend as u32,
+    libc::SYS_pselect6 as u32,
+    libc::SYS_ppoll as u32,
+    libc::SYS_epoll_pwait as u32,
+    libc::SYS_epoll_pwait2 as u32,
+];
+
+/// Address of a field of the private region's [`Signals`].
+macro_rules! at {
+    ($private:expr, $field:ident) => {
+        Va($private.0 + (offset_of!(Private, signals) + offset_of!(Signals, $field)) as u64)
+    };
+}
+
+/// Makes a set of signals ours: installs our handler and opens them everywhere. Does nothing for those that are.
+pub(crate) fn install(
+    regions: &Regions,
+    stopped: &mut Stopped,
+    mappings: &[Mapping],
+    wanted: u64,
+) -> Result<(), SessionError> {
+    let installed = regions.shared.u64(offset_of!(Header, signals) as u64);
+    let before = installed.load(Ordering::Acquire);
+    let new = wanted & !before;
+    if new == 0 {
+        return Ok(());
+    }
+    let buffer = regions.scratch();
+    let ours = SIGNALS.into_iter().enumerate().filter(|(_, signal)| new & set_of(*signal) != 0);
+    let blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(regions.private, blocking))?;
+    for (i, signal) in ours.clone() {
+        let mut old = action(stopped, signal, buffer)?;
+        for (set, ours) in blocking.iter().zip(SIGNALS) {
+            if set & set_of(signal) != 0 {
+                old.mask |= set_of(ours);
+            }
+        }
+        // The agent must know the old action before ours is in force.
+        let old_at = at!(regions.private, old).0 + (i * size_of::<SigAction>()) as u64;
+        stopped.write(Va(old_at), bytes_of(&old))?;
+    }
+    stopped.write(at!(regions.private, ours), &(before | new).to_ne_bytes())?;
+    installed.store(before | new, Ordering::Release);
+    for (i, signal) in ours {
+        let old_at = at!(regions.private, old).0 + (i * size_of::<SigAction>()) as u64;
+        let ours = SigAction {
+            handler: regions.globals.signal.0,
+            flags: flags_for(&read_one(stopped, Va(old_at))?),
+            restorer: regions.globals.restorer.0,
+            mask: 0,
+        };
+        set_action(stopped, signal, buffer, &ours)?;
+    }
+    open_actions(regions, stopped, buffer, new, before | new)?;
+    open_threads(regions, stopped, mappings, new)
+}
+
+/// Says whether bad addresses may be read directly.
+pub(crate) fn set_readable(regions: &Regions, stopped: &Stopped, readable: bool) -> Result<(), SessionError> {
+    Ok(stopped.write(at!(regions.private, readable), &u32::from(readable).to_ne_bytes())?)
+}
+
+fn action(stopped: &mut Stopped, signal: i32, buffer: Va) -> Result<SigAction, SessionError> {
+    Remote(stopped).sigaction(signal, Va(0), buffer)?;
+    let mut bytes = [0; size_of::<SigAction>()];
+    stopped.read(buffer, &mut bytes)?;
+    Ok(from_bytes(&bytes).unwrap_or_default())
+}
+
+fn set_action(stopped: &mut Stopped, signal: i32, buffer: Va, action: &SigAction) -> Result<(), SessionError> {
+    stopped.write(buffer, bytes_of(action))?;
+    Ok(Remote(stopped).sigaction(signal, buffer, Va(0))?)
+}
+
+/// Handlers of other signals must not run with signals of ours blocked.
+fn open_actions(regions: &Regions, stopped: &mut Stopped, buffer: Va, new: u64, ours: u64) -> Result<(), SessionError> {
+    let mut blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(regions.private, blocking))?;
+    let untouched = set_of(libc::SIGKILL) | set_of(libc::SIGSTOP) | ours;
+    for signal in (1..=LAST).filter(|s| untouched & set_of(*s) == 0) {
+        let mut action = action(stopped, signal, buffer)?;
+        if action.mask & new == 0 || action.handler <= 1 {
+            continue;
+        }
+        for (set, ours) in blocking.iter_mut().zip(SIGNALS) {
+            if action.mask & new & set_of(ours) != 0 {
+                *set |= set_of(signal);
+            }
+        }
+        stopped.write(at!(regions.private, blocking), &blocking.map(u64::to_ne_bytes).concat())?;
+        action.mask &= !new;
+        set_action(stopped, signal, buffer, &action)?;
+    }
+    Ok(())
+}
+
+/// Threads, and the masks that signal frames on their stacks will restore.
+fn open_threads(regions: &Regions, stopped: &mut Stopped, mappings: &[Mapping], new: u64) -> Result<(), SessionError> {
+    // What stays blocked in a thread when its signal handlers have returned.
+    let mut after: HashMap<i32, u64> = HashMap::new();
+    for position in survey::positions(stopped, mappings)? {
+        if let Place::SignalFrame { at, tid } = position.place {
+            let mask_at = Va(at.0 + arch::MASK_BEHIND_IP);
+            let mask: u64 = stopped.read_pod(mask_at)?;
+            *after.entry(tid).or_insert(u64::MAX) &= mask;
+            if mask & new != 0 {
+                stopped.write(mask_at, &(mask & !new).to_ne_bytes())?;
+            }
+        }
+    }
+    let mut closed: HashMap<i32, u64> = HashMap::new();
+    for signal in SIGNALS.into_iter().filter(|s| new & set_of(*s) != 0) {
+        for tid in stopped.unblock(signal)? {
+            *closed.entry(tid).or_default() |= set_of(signal);
+        }
+    }
+    let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.fs_base(), t.regs.sp())).collect();
+    for (tid, fs_base, sp) in threads {
+        let Some(now) = closed.get(&tid) else { continue };
+        let after = after.get(&tid).copied().unwrap_or(u64::MAX);
+        note(regions, stopped, fs_base.0, Blocked { now: *now, after: now & after, sp: sp.0 })?;
+    }
+    Ok(())
+}
+
+/// Notes what a thread has blocked: in its state, or where its state will find it.
+fn note(regions: &Regions, stopped: &Stopped, fs_base: u64, new: Blocked) -> Result<(), SessionError> {
+    let add = |at: Va| -> Result<(), SessionError> {
+        let old: [u64; 3] = stopped.read_pod(at)?;
+        let sum = Blocked { now: old[0] | new.now, after: old[1] & old[0] | new.after, sp: new.sp };
+        Ok(stopped.write(at, bytes_of(&sum))?)
+    };
+    for state in states(stopped, regions.private)? {
+        if state.1.fs_base == fs_base && fs_base != 0 {
+            return add(Va(state.0.0 + offset_of!(ThreadState, blocked) as u64));
+        }
+    }
+    let list = at!(regions.private, closed);
+    let entries = read_array::<ClosedThread>(stopped, list, CLOSED_MAX as u64)?;
+    let known = entries.iter().position(|e| e.fs_base.load(Ordering::Relaxed) == fs_base);
+    let free = || entries.iter().position(|e| e.fs_base.load(Ordering::Relaxed) == 0);
+    let Some(index) = known.or_else(free) else { return Ok(()) };
+    let at = list.0 + (index * size_of::<ClosedThread>()) as u64;
+    add(Va(at + offset_of!(ClosedThread, blocked) as u64))?;
+    Ok(stopped.write(Va(at), &fs_base.to_ne_bytes())?)
+}
+
+/// Puts back what the program believes, where ours is still the action in force. `buffer`: 128 bytes of the target;
+/// `agent`: range of our handler; `set`: the signals that are ours.
+pub(crate) fn restore(
+    stopped: &mut Stopped,
+    private: Va,
+    buffer: Va,
+    agent: std::ops::Range<u64>,
+    set: u64,
+) -> Result<(), SessionError> {
+    let ours = || SIGNALS.into_iter().enumerate().filter(|(_, signal)| set & set_of(*signal) != 0);
+    for (i, signal) in ours() {
+        if agent.contains(&action(stopped, signal, buffer)?.handler) {
+            let old_at = at!(private, old).0 + (i * size_of::<SigAction>()) as u64;
+            let old = read_one(stopped, Va(old_at))?;
+            set_action(stopped, signal, buffer, &old)?;
+        }
+    }
+    let blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(private, blocking))?;
+    for signal in (1..=LAST).filter(|s| set & set_of(*s) == 0) {
+        let mask = ours().filter(|(i, _)| blocking[*i] & set_of(signal) != 0).fold(0, |m, (_, s)| m | set_of(s));
+        if mask != 0 {
+            let mut action = action(stopped, signal, buffer)?;
+            if action.handler > 1 {
+                action.mask |= mask;
+                set_action(stopped, signal, buffer, &action)?;
+            }
+        }
+    }
+    let mut blocked: HashMap<u64, u64> = HashMap::new();
+    for closed in read_array::<ClosedThread>(stopped, at!(private, closed), CLOSED_MAX as u64)? {
+        *blocked.entry(closed.fs_base.into_inner()).or_default() |= closed.blocked.now;
+    }
+    for (_, state) in states(stopped, private)? {
+        *blocked.entry(state.fs_base).or_default() |= state.blocked.now;
+    }
+    let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.fs_base().0)).collect();
+    for (tid, fs_base) in threads {
+        let believed = blocked.get(&fs_base).copied().filter(|_| fs_base != 0).unwrap_or(0);
+        for (_, signal) in ours().filter(|(_, signal)| believed & set_of(*signal) != 0) {
+            stopped.block(tid, signal)?;
+        }
+    }
+    Ok(())
+}
