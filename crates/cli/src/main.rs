@@ -13,8 +13,33 @@ fn main() -> ExitCode {
     match cmd::run(flags::Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
-            out::sink::say(&format!("sidestep: {error:#}"));
+            out::sink::say(&format!("sidestep: {}", message(&error)));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// An error and its causes, without those that it has named already.
+fn message(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |text, cause| {
+        let cause = cause.to_string();
+        match text.as_str() {
+            "" => cause,
+            said if said.contains(&cause) => text,
+            said => format!("{said}: {cause}"),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, anyhow};
+
+    #[test]
+    fn cause_was_said_twice() {
+        let error = anyhow!("No such process").context("cannot open 7: No such process; is /proc there?");
+        assert_eq!(super::message(&error), "cannot open 7: No such process; is /proc there?");
+        let error = Err::<(), _>(anyhow!("b")).context("cannot read").unwrap_err();
+        assert_eq!(super::message(&error), "cannot read: b");
     }
 }

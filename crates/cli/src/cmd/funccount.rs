@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use sidestep_engine::{Action, Request, Session};
+use sidestep_engine::{Action, Bundle, Request, Session};
 
 use super::watch::{self, Job, Tool};
 use crate::flags::Funccount;
@@ -13,12 +13,14 @@ use crate::out::{json, label, table, time};
 /// Runs the command.
 pub fn run(flags: &Funccount) -> anyhow::Result<ExitCode> {
     let pattern = super::parse_pattern(&flags.pattern, flags.regexp);
-    let request = Request { pattern, action: Action::Count };
+    // Without a program: hits are counted anyway.
+    let request = Request { pattern, action: Action::default() };
     let job = Job {
         target: &flags.target,
         timing: Some(&flags.timing),
         output: &flags.output,
         engine: &flags.engine,
+        bundle: &Bundle::default(),
         requests: &[request],
     };
     let mut tool =

@@ -3,7 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use sidestep_engine::{Action, Distribution, Request, Session};
+use sidestep_bpf::map::{Map, MapKind};
+use sidestep_engine::{Action, Bundle, BundleMap, Cookie, Distribution, Histogram, Request, Session};
 
 use super::funccount::{timestamp, tracing};
 use super::watch::{self, Job, Tool};
@@ -12,15 +13,84 @@ use crate::out::distribution::{self, Unit};
 use crate::out::sink::Sink;
 use crate::out::{json, label};
 
+/// Remembers the time of the call.
+const ENTRY: &str = "
+    r6 = r1
+    call 5 // ktime_get_ns
+    *(u64 *)(r6 + 168) = r0
+    r0 = 0
+    exit
+";
+
+/// What `INDEX` stands for in [`EXIT`] if there is one histogram, and if each probe has its own.
+const ONE: &str = "*(u32 *)(r10 - 4) = 0";
+const PER_PROBE: &str = "
+    r1 = r6
+    call 174 // get_attach_cookie
+    *(u32 *)(r10 - 4) = w0
+";
+
+/// Adds the time since then to a histogram: a bucket, and behind all buckets the sum.
+const EXIT: &str = "
+    r6 = r1
+    call 5 // ktime_get_ns
+    r7 = *(u64 *)(r6 + 168)
+    if r7 s<= r0 goto passed
+    r0 = r7
+passed:
+    r0 -= r7
+    r7 = r0
+    INDEX
+    r1 = map(0) ll
+    r2 = r10
+    r2 += -4
+    call 1 // map_lookup_elem
+    if r0 == 0 goto out
+    r6 = r0
+    r1 = r7
+    call 256 // hist_bucket
+    r0 <<= 3
+    r1 = r6
+    r1 += r0
+    r2 = 1
+    lock *(u64 *)(r1 + 0) += r2
+    lock *(u64 *)(r6 + SUM) += r7
+out:
+    r0 = 0
+    exit
+";
+
+fn bundle(per_function: bool) -> anyhow::Result<Bundle> {
+    let map = Map {
+        name: "latencies".to_owned(),
+        kind: MapKind::PercpuArray,
+        key_size: 4,
+        value_size: (Histogram::CELLS * 8) as u32,
+        max_entries: 1,
+        flags: 0,
+        readonly: false,
+        initial: Vec::new(),
+    };
+    let mut bundle = Bundle { maps: vec![BundleMap { map, per_probe: per_function }], programs: Vec::new() };
+    let sum = (Histogram::SUM * 8).to_string();
+    let exit = EXIT.replace("INDEX", if per_function { PER_PROBE } else { ONE });
+    bundle.add("entry", &sidestep_bpf::assemble(ENTRY)?)?;
+    bundle.add("exit", &sidestep_bpf::assemble(&exit.replace("SUM", &sum))?)?;
+    Ok(bundle)
+}
+
 /// Runs the command.
 pub fn run(flags: &Funclatency) -> anyhow::Result<ExitCode> {
     let pattern = super::parse_pattern(&flags.pattern, flags.regexp);
-    let request = Request { pattern, action: Action::Latency { per_function: flags.per_function } };
+    let cookie = if flags.per_function { Cookie::PerProbe } else { Cookie::default() };
+    let request = Request { pattern, action: Action { entry: Some(0), exit: Some(1), cookie } };
+    let bundle = bundle(flags.per_function)?;
     let job = Job {
         target: &flags.target,
         timing: Some(&flags.timing),
         output: &flags.output,
         engine: &flags.engine,
+        bundle: &bundle,
         requests: &[request],
     };
     let unit = match (flags.microseconds, flags.milliseconds) {
@@ -28,7 +98,7 @@ pub fn run(flags: &Funclatency) -> anyhow::Result<ExitCode> {
         (_, true) => Unit::Millis,
         _ => Unit::Nanos,
     };
-    let mut tool = Timer { flags, unit, functions: Vec::new(), printed: Vec::new() };
+    let mut tool = Timer { flags, unit, functions: Vec::new(), cookies: Vec::new(), printed: Vec::new() };
     watch::run(&job, &mut tool)
 }
 
@@ -37,13 +107,16 @@ struct Timer<'a> {
     unit: Unit,
     /// With `-F` the functions' names; otherwise one that stands for all.
     functions: Vec<String>,
+    /// Where their distributions are.
+    cookies: Vec<u64>,
     /// The distributions as they were printed last.
     printed: Vec<Distribution>,
 }
 
 impl Timer<'_> {
     fn print(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
-        let now: Vec<_> = (0..self.functions.len()).map(|probe| session.distribution(probe)).collect();
+        let now: Vec<_> =
+            self.cookies.iter().map(|cookie| Distribution::from_cells(&session.sums(0, *cookie))).collect();
         let new: Vec<_> = now.iter().zip(&self.printed).map(|(now, before)| distribution::since(now, before)).collect();
         self.printed = now;
         sink.gap()?;
@@ -95,6 +168,7 @@ impl Tool for Timer<'_> {
             labels.truncate(1);
         }
         self.printed = vec![Distribution::default(); labels.len()];
+        self.cookies = session.probes().iter().map(|probe| probe.cookie).take(labels.len()).collect();
         self.functions = labels;
         Ok(())
     }

@@ -1,92 +1,121 @@
-//! Hits that were missed and records that were lost: said as they appear, and in total at the end.
+//! Hits that were missed, records that were lost, entries that did not fit: said as they appear, and in total at the end.
 
 use std::io;
 
-use sidestep_engine::Counts;
+use sidestep_bpf::map::{Map, MapKind};
+use sidestep_engine::{Bundle, Session};
 
 use crate::out::json;
+use crate::out::label;
 use crate::out::sink::Sink;
 
 /// A way to lose something.
-struct Kind {
-    of: fn(&Counts) -> u64,
-    /// `Lost 3 events of read`.
-    verb: &'static str,
-    noun: &'static str,
-    total: &'static str,
-    /// In JSON; the first is bpftrace's.
-    json: &'static str,
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Events,
+    Hits,
+    Entries,
 }
 
-const KINDS: [Kind; 2] = [
-    Kind {
-        of: |counts| counts.lost,
-        verb: "Lost",
-        noun: "events",
-        total: "Total lost event count",
-        json: "lost_events",
-    },
-    Kind {
-        of: |counts| counts.missed,
-        verb: "Missed",
-        noun: "hits",
-        total: "Total missed hit count",
-        json: "missed_hits",
-    },
-];
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::Events, Kind::Hits, Kind::Entries];
 
-/// What has been said so far, per probe.
+    /// `Lost 3 events`, with the first word of the name's clause.
+    fn new_ones(self, count: u64, name: &str) -> String {
+        match self {
+            Kind::Events => format!("Lost {count} events of {name}"),
+            Kind::Hits => format!("Missed {count} hits of {name}"),
+            Kind::Entries => format!("Dropped {count} entries of {name}: the map is full"),
+        }
+    }
+
+    fn total(self) -> &'static str {
+        match self {
+            Kind::Events => "Total lost event count",
+            Kind::Hits => "Total missed hit count",
+            Kind::Entries => "Total dropped entry count",
+        }
+    }
+
+    /// In JSON; the first is bpftrace's.
+    fn json(self) -> &'static str {
+        match self {
+            Kind::Events => "lost_events",
+            Kind::Hits => "missed_hits",
+            Kind::Entries => "dropped_entries",
+        }
+    }
+}
+
+/// Something that loses, and how much it had lost when it was said last.
+struct Loser {
+    kind: Kind,
+    name: String,
+    said: u64,
+}
+
+/// What has been said so far.
 pub struct Losses {
-    labels: Vec<String>,
-    said: Vec<Counts>,
+    /// A probe each, then a map each, and the lines of `trace_printk`.
+    losers: Vec<Loser>,
+    maps: usize,
 }
 
 impl Losses {
-    /// Nothing has been lost yet. The labels are the probes' names.
-    pub fn new(labels: Vec<String>) -> Losses {
-        let said = vec![Counts::default(); labels.len()];
-        Losses { labels, said }
+    /// Nothing has been lost yet.
+    pub fn new(session: &Session, bundle: &Bundle) -> Losses {
+        let loser = |kind, name| Loser { kind, name, said: 0 };
+        let probes = label::labels(session.probes()).into_iter().map(|label| loser(Kind::Hits, label));
+        let maps = bundle.maps.iter().map(|m| loser(of_map(&m.map), m.map.name.clone()));
+        let lines = std::iter::once(loser(Kind::Events, "trace_printk".to_owned()));
+        Losses { losers: probes.chain(maps).chain(lines).collect(), maps: bundle.maps.len() }
     }
 
-    /// Says what is new, one line per probe.
-    pub fn look(&mut self, counts: &[Counts], sink: &mut Sink) -> io::Result<()> {
-        for ((now, said), label) in counts.iter().zip(&mut self.said).zip(&self.labels) {
-            for kind in &KINDS {
-                let new = (kind.of)(now).saturating_sub((kind.of)(said));
-                if new > 0 {
-                    sink.warn(&format!("{} {new} {} of {label}", kind.verb, kind.noun));
-                    if sink.json() {
-                        sink.line(&line(kind.json, new, label))?;
-                    }
+    /// Says what is new, one line each.
+    pub fn look(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        let hits = session.counts().into_iter().map(|counts| counts.missed);
+        let dropped = (0..self.maps).map(|map| session.dropped(map));
+        let lines = std::iter::once(session.lines_dropped());
+        for (now, loser) in hits.chain(dropped).chain(lines).zip(&mut self.losers) {
+            let new = now.saturating_sub(loser.said);
+            if new > 0 {
+                sink.warn(&loser.kind.new_ones(new, &loser.name));
+                if sink.json() {
+                    sink.line(&line(loser.kind, new, &loser.name))?;
                 }
             }
-            *said = *now;
+            loser.said = now;
         }
         Ok(())
     }
 
     /// Says the sums, if there are any, and what they are made of.
     pub fn total(&self, sink: &Sink) {
-        for kind in &KINDS {
-            if let Some(text) = self.sum(kind) {
-                sink.warn(&text);
-            }
+        for text in Kind::ALL.into_iter().filter_map(|kind| self.sum(kind)) {
+            sink.warn(&text);
         }
     }
 
-    fn sum(&self, kind: &Kind) -> Option<String> {
-        let losses = self.said.iter().map(|counts| (kind.of)(counts)).zip(&self.labels);
-        let losses: Vec<(u64, &String)> = losses.filter(|(count, _)| *count > 0).collect();
-        let sum: u64 = losses.iter().map(|(count, _)| count).sum();
-        let parts: Vec<String> = losses.iter().map(|(count, label)| format!("{count} of {label}")).collect();
-        (sum > 0).then(|| format!("{}: {sum} ({})", kind.total, parts.join(", ")))
+    fn sum(&self, kind: Kind) -> Option<String> {
+        let losers: Vec<&Loser> = self.losers.iter().filter(|l| l.kind == kind && l.said > 0).collect();
+        let sum: u64 = losers.iter().map(|l| l.said).sum();
+        let parts: Vec<String> = losers.iter().map(|l| format!("{} of {}", l.said, l.name)).collect();
+        (sum > 0).then(|| format!("{}: {sum} ({})", kind.total(), parts.join(", ")))
+    }
+}
+
+fn of_map(map: &Map) -> Kind {
+    match map.kind {
+        MapKind::Ringbuf | MapKind::PerfEventArray => Kind::Events,
+        _ => Kind::Entries,
     }
 }
 
 /// bpftrace's schema has the number in both places.
-fn line(kind: &str, events: u64, label: &str) -> String {
-    let data = [("events", json::number(events)), ("probe", json::string(label))];
-    json::object([("type", json::string(kind)), ("count", json::number(events)), ("data", json::object(data))])
+fn line(kind: Kind, count: u64, name: &str) -> String {
+    let of = if kind == Kind::Hits { "probe" } else { "map" };
+    let data = [("events", json::number(count)), (of, json::string(name))];
+    json::object([("type", json::string(kind.json())), ("count", json::number(count)), ("data", json::object(data))])
 }
 
 #[cfg(test)]
@@ -95,21 +124,24 @@ mod tests {
 
     #[test]
     fn sums_name_the_probes() {
-        let mut losses = Losses::new(vec!["open".to_owned(), "read".to_owned(), "write".to_owned()]);
-        assert_eq!(losses.sum(&KINDS[0]), None);
-        losses.said[1].lost = 2;
-        losses.said[2].lost = 40;
-        losses.said[2].missed = 1;
-        let [lost, missed] = [0, 1].map(|kind| losses.sum(&KINDS[kind]).unwrap());
-        assert_eq!(lost, "Total lost event count: 42 (2 of read, 40 of write)");
-        assert_eq!(missed, "Total missed hit count: 1 (1 of write)");
+        let loser = |kind, name: &str, said| Loser { kind, name: name.to_owned(), said };
+        let losers = vec![
+            loser(Kind::Hits, "open", 0),
+            loser(Kind::Hits, "read", 1),
+            loser(Kind::Events, "events", 2),
+            loser(Kind::Events, "more", 40),
+        ];
+        let losses = Losses { losers, maps: 2 };
+        assert_eq!(losses.sum(Kind::Entries), None);
+        assert_eq!(losses.sum(Kind::Events).unwrap(), "Total lost event count: 42 (2 of events, 40 of more)");
+        assert_eq!(losses.sum(Kind::Hits).unwrap(), "Total missed hit count: 1 (1 of read)");
     }
 
     #[test]
     fn json_has_bpftraces_members() {
         assert_eq!(
-            line("lost_events", 3, "read"),
-            r#"{"type": "lost_events", "count": 3, "data": {"events": 3, "probe": "read"}}"#
+            line(Kind::Events, 3, "events"),
+            r#"{"type": "lost_events", "count": 3, "data": {"events": 3, "map": "events"}}"#
         );
     }
 }

@@ -1,5 +1,6 @@
 //! One file per command; [`watch`] is the life of a probing command, from the attach to the exit status.
 
+mod bpf;
 mod explain;
 mod funccount;
 mod funclatency;
@@ -23,6 +24,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Funccount(flags) => funccount::run(flags),
         Command::Funclatency(flags) => funclatency::run(flags),
         Command::Trace(flags) => trace::run(flags),
+        Command::Bpf(flags) => bpf::run(flags),
         Command::Explain(flags) => explain::run(flags),
         Command::List(flags) => list::run(flags),
     };
@@ -47,7 +49,7 @@ fn parse_place(text: &str, regexp: bool, pid: Option<i32>) -> Pattern {
     if pattern.object.is_none() && pid.is_none() {
         let name = match &pattern.func {
             FuncPattern::Name(_) | FuncPattern::Regex(_) => text,
-            FuncPattern::Offset(..) | FuncPattern::Addr(_) => "FUNC",
+            _ => "FUNC",
         };
         usage(
             ErrorKind::MissingRequiredArgument,

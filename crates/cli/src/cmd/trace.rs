@@ -1,4 +1,4 @@
-//! `sidestep trace`: a line per call, with arguments or the return value.
+//! `sidestep trace`: a line per call, with arguments or the return value; or per hit of an event of `uprobe_events`.
 
 use std::io;
 use std::process::ExitCode;
@@ -6,30 +6,52 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::error::ErrorKind;
-use sidestep_engine::{Record, Request, Session, Value};
+use sidestep_engine::{Action, Bundle, BundleMap, Cookie, FuncPattern, Pattern, Record, Request, Session};
+use sidestep_isa::FileOff;
+use sidestep_lang::uprobe_events::{self, Event, Filter, Kind, Options, ParseError, RecordFormat};
 
 use super::funccount::attached;
 use super::watch::{self, Job, Tool};
 use crate::flags::Trace;
-use crate::flags::format::printable;
+use crate::flags::format::{Value, printable};
 use crate::flags::spec::Spec;
 use crate::out::sink::Sink;
-use crate::out::{json, time};
+use crate::out::{json, label, time};
 
 /// More records than this at once: there are more to come, do not wait for them.
 const BUSY: usize = 256;
 
 /// Runs the command.
 pub fn run(flags: &Trace) -> anyhow::Result<ExitCode> {
-    let specs: Result<Vec<_>, _> = flags.specs.iter().map(|text| Spec::parse(text)).collect();
-    let specs = specs.unwrap_or_else(|message| super::usage(ErrorKind::ValueValidation, &message));
-    let requests: Vec<Request> = specs.iter().map(Spec::request).collect();
-    let job =
-        Job { target: &flags.target, timing: None, output: &flags.output, engine: &flags.engine, requests: &requests };
+    let sources: Vec<Source> = flags.specs.iter().map(|text| Source::parse(text)).collect();
+    let probes = sources.iter().map(|source| source.probe(flags.filter.as_deref())).collect::<Vec<_>>();
+    let mut bundle = Bundle::default();
+    let (mut requests, mut formats) = (Vec::new(), Vec::new());
+    for (source, compiled) in sources.iter().zip(uprobe_events::compile(&probes, &Options::default())?) {
+        if bundle.maps.is_empty() {
+            // All programs write to one ring.
+            bundle.maps = compiled.maps.into_iter().map(|map| BundleMap { map, per_probe: false }).collect();
+        }
+        let program = Some(bundle.add(source.event.name.as_str(), &compiled.program)?);
+        let (entry, exit) = if source.event.kind == Kind::Return { (None, program) } else { (program, None) };
+        let action = Action { entry, exit, cookie: Cookie::default() };
+        requests.push(Request { pattern: source.pattern.clone(), action });
+        formats.push(compiled.format);
+    }
+    let job = Job {
+        target: &flags.target,
+        timing: None,
+        output: &flags.output,
+        engine: &flags.engine,
+        bundle: &bundle,
+        requests: &requests,
+    };
     let since_epoch = i64::try_from(time::realtime()).map_err(|_| anyhow!("the clock is beyond 2262"))?;
     let start = time::monotonic();
     let mut tool = Tracer {
-        specs,
+        sources,
+        formats,
+        labels: Vec::new(),
         since_start: flags.timestamp,
         start,
         monotonic_to_real: since_epoch - start as i64,
@@ -40,8 +62,52 @@ pub fn run(flags: &Trace) -> anyhow::Result<ExitCode> {
     watch::run(&job, &mut tool)
 }
 
+/// One SPEC.
+struct Source {
+    pattern: Pattern,
+    event: Event,
+    /// What it prints; `None`: what the kernel would print for the event.
+    spec: Option<Spec>,
+}
+
+impl Source {
+    fn parse(text: &str) -> Source {
+        if is_line(text) {
+            let event = Event::parse(text).unwrap_or_else(|error| refuse(&error, text));
+            let (object, func) = (Some(event.path.clone()), FuncPattern::FileOffset(FileOff(event.offset)));
+            let pattern = Pattern { text: format!("{}:{:#x}", event.path, event.offset), object, func };
+            return Source { pattern, event, spec: None };
+        }
+        let spec = Spec::parse(text).unwrap_or_else(|message| super::usage(ErrorKind::ValueValidation, &message));
+        Source { pattern: spec.pattern.clone(), event: spec.event(), spec: Some(spec) }
+    }
+
+    fn probe(&self, filter: Option<&str>) -> uprobe_events::Probe {
+        let parse = |text| Filter::parse(text, &self.event).unwrap_or_else(|error| refuse(&error, text));
+        uprobe_events::Probe { event: self.event.clone(), filter: filter.map(parse) }
+    }
+}
+
+/// `p`, `r` or `-`, perhaps with a name, and then a file: the kernel's grammar, not bcc's.
+fn is_line(text: &str) -> bool {
+    let mut words = text.split_ascii_whitespace();
+    let (Some(first), Some(second)) = (words.next(), words.next()) else { return text.starts_with("-:") };
+    let kind = first.split(':').next().unwrap_or_default();
+    let is_kind = kind == "p" || kind.strip_prefix('r').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
+    is_kind && !second.starts_with('"')
+}
+
+/// As the kernel's `error_log` has it: what is wrong, and where.
+fn refuse(error: &ParseError, text: &str) -> ! {
+    let message = error.render(text);
+    super::usage(ErrorKind::ValueValidation, message.trim_start_matches("error: ").trim_end())
+}
+
 struct Tracer {
-    specs: Vec<Spec>,
+    sources: Vec<Source>,
+    formats: Vec<RecordFormat>,
+    /// Names of the probes of each source.
+    labels: Vec<Vec<(u64, String)>>,
     since_start: bool,
     start: u64,
     /// Add to a record's time to get nanoseconds since 1970.
@@ -68,41 +134,102 @@ impl Tracer {
     }
 
     fn print(&mut self, record: &Record, session: &Session, sink: &mut Sink) -> io::Result<()> {
-        let Some(probe) = session.probes().get(record.probe) else {
+        let number = uprobe_events::event_number(&record.bytes).and_then(|number| usize::try_from(number).ok());
+        let Some((number, format)) = number.and_then(|number| Some((number, self.formats.get(number)?.clone()))) else {
             return Ok(());
         };
-        let message = self.specs.get(probe.request).map_or_else(String::new, |spec| spec.message(&record.args));
-        let (pid, comm) = (session.pid(), printable(record.comm.as_bytes()));
+        let (Ok(header), Ok(text)) = (format.header(&record.bytes), format.render(&record.bytes)) else {
+            return Ok(());
+        };
+        let comm = printable(&header.comm);
+        let site = if self.sources[number].event.kind == Kind::Return { header.func } else { header.ip };
+        let name = self.label(number, site);
+        let values: Vec<uprobe_events::Value> =
+            (0..format.fields().len()).filter_map(|i| format.value(&record.bytes, i).ok().flatten()).collect();
+        let Some(spec) = &self.sources[number].spec else {
+            if sink.json() {
+                return sink.line(&event_json(record, session.pid(), &comm, &format, &values));
+            }
+            let seconds = record.time_ns as f64 / 1e9;
+            return sink.line(&format!("{comm:>16}-{:<7} {seconds:>12.6}: {}", header.tid, printable(text.as_bytes())));
+        };
+        let plain: Vec<Value> = values.iter().map(plain).collect();
+        let message = spec.message(&plain);
+        let (pid, tid) = (session.pid(), header.tid);
         let time = self.time_of(record);
         if !sink.json() {
-            let line = format!("{time:<8} {pid:<7} {:<7} {comm:<15} {:<16} {message}", record.tid, probe.name);
+            let line = format!("{time:<8} {pid:<7} {tid:<7} {comm:<15} {name:<16} {message}");
             return sink.line(line.trim_end());
         }
-        let args = record.args.iter().map(|value| match value {
-            Value::Int(value) => json::number(*value),
-            Value::Str(bytes) => json::string(&String::from_utf8_lossy(bytes)),
-            Value::Fault(_) => "null".to_owned(),
-        });
         sink.line(&json::line(
             "trace",
             json::object([
                 ("time", json::string(time)),
                 ("nsecs", json::number(record.time_ns)),
                 ("pid", pid.to_string()),
-                ("tid", record.tid.to_string()),
-                ("comm", json::string(&record.comm)),
-                ("func", json::string(&probe.name)),
-                ("args", json::array(args)),
+                ("tid", tid.to_string()),
+                ("comm", json::string(&String::from_utf8_lossy(&header.comm))),
+                ("func", json::string(&name)),
+                ("args", json::array(values.iter().map(value_json))),
                 ("message", json::string(&message)),
             ]),
         ))
     }
+
+    /// What the function at an address is called.
+    fn label(&self, source: usize, site: u64) -> String {
+        let labels = self.labels.get(source).map_or(&[][..], Vec::as_slice);
+        let found = labels.iter().find(|(va, _)| *va == site).or(labels.first());
+        found.map_or_else(|| format!("{site:#x}"), |(_, name)| name.clone())
+    }
+}
+
+fn plain(value: &uprobe_events::Value) -> Value {
+    match value {
+        uprobe_events::Value::Unsigned(value) => Value::Int(*value),
+        uprobe_events::Value::Signed(value) => Value::Int(*value as u64),
+        uprobe_events::Value::Bytes(bytes) => Value::Str(bytes.clone()),
+        uprobe_events::Value::Array(_) | uprobe_events::Value::Fault => Value::Fault(0),
+    }
+}
+
+fn value_json(value: &uprobe_events::Value) -> String {
+    match value {
+        uprobe_events::Value::Unsigned(value) => json::number(*value),
+        uprobe_events::Value::Signed(value) => value.to_string(),
+        uprobe_events::Value::Bytes(bytes) => json::string(&String::from_utf8_lossy(bytes)),
+        uprobe_events::Value::Array(elements) => json::array(elements.iter().map(value_json)),
+        uprobe_events::Value::Fault => "null".to_owned(),
+    }
+}
+
+fn event_json(record: &Record, pid: i32, comm: &str, format: &RecordFormat, values: &[uprobe_events::Value]) -> String {
+    let fields = format.fields().iter().zip(values).map(|(field, value)| (field.name.as_str(), value_json(value)));
+    json::line(
+        "event",
+        json::object([
+            ("name", json::string(format.name())),
+            ("nsecs", json::number(record.time_ns)),
+            ("pid", pid.to_string()),
+            ("tid", record.tid.to_string()),
+            ("comm", json::string(comm)),
+            ("fields", json::object(fields)),
+        ]),
+    )
 }
 
 impl Tool for Tracer {
     fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        let labels = label::labels(session.probes());
+        self.labels = vec![Vec::new(); self.sources.len()];
+        for (probe, label) in session.probes().iter().zip(labels) {
+            self.labels[probe.request].push((probe.va.0, label));
+        }
         if sink.json() {
             return attached(session.probes().len(), sink);
+        }
+        if self.sources.iter().all(|source| source.spec.is_none()) {
+            return sink.heading(&format!("{:>16}-{:<7} {:>12}  FUNCTION", "TASK", "TID", "TIMESTAMP"));
         }
         sink.heading(&format!("{:<8} {:<7} {:<7} {:<15} {:<16} -", "TIME", "PID", "TID", "COMM", "FUNC"))
     }

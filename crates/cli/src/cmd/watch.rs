@@ -4,12 +4,11 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sidestep_engine::{ExitStatus, Request, Session, Target, TargetState};
+use sidestep_engine::{Bundle, ExitStatus, Request, Session, Target, TargetState};
 
 use super::losses::Losses;
 use super::{is_closed_pipe, progress};
 use crate::flags::{EngineFlags, Output, TargetFlags, Timing};
-use crate::out::label;
 use crate::out::sink::Sink;
 use crate::signals::{self, Signals};
 
@@ -39,6 +38,7 @@ pub struct Job<'a> {
     pub timing: Option<&'a Timing>,
     pub output: &'a Output,
     pub engine: &'a EngineFlags,
+    pub bundle: &'a Bundle,
     pub requests: &'a [Request],
 }
 
@@ -61,10 +61,10 @@ pub fn run(job: &Job, tool: &mut dyn Tool) -> anyhow::Result<ExitCode> {
     let sink = Sink::open(job.output.file.as_deref(), job.output.format, job.output.quiet)?;
     let session = {
         let mut line = progress::Line::new(job.output.quiet);
-        Session::start(target, job.requests, &job.engine.options(), &mut |progress| line.show(progress))?
+        Session::start(target, job.bundle, job.requests, &job.engine.options(), &mut |progress| line.show(progress))?
     };
     notes(&session, &sink, job.output.verbose);
-    let losses = Losses::new(label::labels(session.probes()));
+    let losses = Losses::new(&session, job.bundle);
     let mut watch = Watch { session, tool, sink, signals, losses };
 
     let mut end = watch.probing(job.timing).unwrap_or_else(End::Output);
@@ -125,7 +125,7 @@ impl Watch<'_> {
                 }
             }
             if now >= next_losses {
-                self.losses.look(&self.session.counts(), &mut self.sink)?;
+                self.losses.look(&self.session, &mut self.sink)?;
                 next_losses = now + LOSS_PERIOD;
             }
             self.sink.flush()?;
@@ -141,7 +141,7 @@ impl Watch<'_> {
     fn results(&mut self, end: &End) -> io::Result<()> {
         self.tool.poll(&mut self.session, &mut self.sink)?;
         self.tool.end(&self.session, &mut self.sink)?;
-        self.losses.look(&self.session.counts(), &mut self.sink)?;
+        self.losses.look(&self.session, &mut self.sink)?;
         self.sink.flush()?;
         let pid = self.session.pid();
         match end {
@@ -208,7 +208,9 @@ fn notes(session: &Session, sink: &Sink, verbose: bool) {
         return;
     }
     for refused in refused {
-        sink.note(&format!("{}:{} cannot be probed: {}", refused.object.display(), refused.name, refused.reason));
+        let (object, name) = (refused.object.display(), &refused.name);
+        let place = if refused.object.as_os_str().is_empty() { name.clone() } else { format!("{object}:{name}") };
+        sink.note(&format!("{place} cannot be probed: {}", refused.reason));
     }
     let mut techniques: Vec<(String, usize)> = Vec::new();
     for probe in session.probes() {

@@ -4,7 +4,16 @@
 //! `hh h l ll L j z t`. As in C, an integer without a length is 32 bits wide: the upper half of an argument register
 //! is not defined for an `int`.
 
-use sidestep_engine::Value;
+/// A value that is printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// An integer.
+    Int(u64),
+    /// The bytes of a string.
+    Str(Vec<u8>),
+    /// A string at this address, which could not be read.
+    Fault(u64),
+}
 
 /// A parsed format.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -44,6 +44,8 @@ pub enum Command {
     Funclatency(Funclatency),
     /// Print a line with arguments or return value at each call.
     Trace(Trace),
+    /// Run the programs of an eBPF object file at their probes.
+    Bpf(Bpf),
     /// Say what would be written where, and why. Touches no process.
     Explain(Explain),
     /// List the functions that a pattern matches. Touches no process.
@@ -119,23 +121,77 @@ sidestep trace [OPTIONS] -p PID SPEC...
 SPEC = [p:|r:][OBJECT:]FUNC[(signature)] [\"FORMAT\", VALUE, ...]
   p: at the entry (default), r: at the return. VALUE is arg0 ... arg9 at the entry, retval at the return.
   FORMAT is printf's: %d %u %x are 32 bits wide, %ld %lu %lx %p 64; %s reads a string of the target.
+SPEC may also be a line as the kernel's uprobe_events takes it: p|r[:[GROUP/]EVENT] PATH:OFFSET [NAME=FETCHARG[:TYPE]]...
 
 Examples:
   sidestep trace -p 1234 'libc:open \"%s %d\", arg0, arg1'
   sidestep trace 'r:libc:read \"%ld\", retval' -- cat /etc/passwd
-  sidestep trace -p 1234 -M 10 -t 'libc:malloc \"%lu bytes\", arg0' 'libc:free \"%p\", arg0'")]
+  sidestep trace -p 1234 -M 10 -t 'libc:malloc \"%lu bytes\", arg0' 'libc:free \"%p\", arg0'
+  sidestep trace -p 1234 'p:mem/alloc /usr/bin/app:0x1130 size=%di name=+0(%si):string' --filter 'size > 64'")]
 pub struct Trace {
     /// What to trace and what to print.
     #[arg(required = true, value_name = "SPEC")]
     pub specs: Vec<String>,
     #[command(flatten)]
     pub target: TargetFlags,
+    /// Trace only hits for which EXPR holds, in the grammar of the kernel's event filters.
+    #[arg(long, value_name = "EXPR")]
+    pub filter: Option<String>,
     /// Print the time since the start in seconds instead of the time of day.
     #[arg(short = 't', long)]
     pub timestamp: bool,
     /// Stop after N lines.
     #[arg(short = 'M', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_events: Option<u64>,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub engine: EngineFlags,
+}
+
+/// `sidestep bpf`.
+#[derive(Args, Debug)]
+#[command(group = target_group(), override_usage = "\
+sidestep bpf [OPTIONS] OBJECT.bpf.o -p PID
+       sidestep bpf [OPTIONS] OBJECT.bpf.o -- CMD [ARG]...", after_help = "\
+The object is what `clang -g -O2 -target bpf -c` makes of programs for libbpf. Sections say where they run:
+  uprobe/OBJECT:FUNC[+OFF]  uretprobe/OBJECT:FUNC  uprobe.multi/OBJECT:GLOB  uretprobe.multi/OBJECT:GLOB
+  usdt/OBJECT:PROVIDER:NAME
+Maps are printed at the end (and with -i), records of rings as they come.
+
+Examples:
+  sidestep bpf count.bpf.o -p 1234                      # until Ctrl-C
+  sidestep bpf count.bpf.o -a on_call=libc:malloc -- ls # where the section does not say it
+  sidestep bpf count.bpf.o -a f=usdt:libc:libc:setjmp -p 1234
+  sidestep bpf lat.bpf.o --set min_ns=1000 -p 1234      # a volatile const of the program
+  sidestep bpf -f json -d 5 events.bpf.o -p 1234        # one JSON object per line
+  sidestep bpf --kernel count.bpf.o -p 1234             # the same in the kernel, to compare")]
+pub struct Bpf {
+    /// Object file.
+    #[arg(value_name = "OBJECT")]
+    pub object: PathBuf,
+    #[command(flatten)]
+    pub target: TargetFlags,
+    /// Run PROGRAM at [OBJECT:]FUNC or usdt:OBJECT:PROVIDER:NAME, whatever its section says.
+    #[arg(short = 'a', long, value_name = "PROGRAM=PLACE")]
+    pub attach: Vec<String>,
+    /// Give the global variable NAME (in .rodata, .data or .bss) an integer value before the start.
+    #[arg(short = 's', long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+    /// Print the records of ring MAP as values of C type TYPE.
+    #[arg(short = 't', long = "type", value_name = "MAP=TYPE")]
+    pub types: Vec<String>,
+    /// Run in the kernel, by its uprobes (needs root).
+    #[arg(long, conflicts_with = "user")]
+    pub kernel: bool,
+    /// Run in the process (this is the default).
+    #[arg(long)]
+    pub user: bool,
+    /// Allow helpers that change what the process does: override_return.
+    #[arg(long = "unsafe")]
+    pub allow_unsafe: bool,
+    #[command(flatten)]
+    pub timing: Timing,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
@@ -251,6 +307,9 @@ pub struct EngineFlags {
     /// Use trap probes only.
     #[arg(long)]
     pub no_optimize: bool,
+    /// Interpret handlers instead of compiling them, to compare.
+    #[arg(long)]
+    pub interpret: bool,
 }
 
 impl TargetFlags {
@@ -267,7 +326,12 @@ impl TargetFlags {
 impl EngineFlags {
     /// The same for the engine.
     pub fn options(&self) -> Options {
-        Options { no_optimize: self.no_optimize, debug_dirs: self.debuginfo.clone(), ..Options::default() }
+        Options {
+            no_optimize: self.no_optimize,
+            interpret: self.interpret,
+            debug_dirs: self.debuginfo.clone(),
+            ..Options::default()
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! `trace`'s SPEC: `[p:|r:][OBJECT:]FUNC[(signature)] ["FORMAT", VALUE, ...]`.
 
-use sidestep_engine::{Action, Arg, Pattern, Request, Value};
+use sidestep_engine::Pattern;
+use sidestep_lang::uprobe_events::{self, Base, Event, Fetch, Kind, Type};
 
-use super::format::Format;
+use super::format::{Format, Value};
 use super::pattern;
 
 /// Most values that one record holds.
@@ -10,10 +11,26 @@ const ARGS_MAX: usize = 6;
 /// Arguments that a function's stack frame is searched for: `arg0` ... `arg9`.
 const ARG_LAST: u32 = 9;
 
+/// A value that is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Arg {
+    /// `arg0`…; `None` = `retval`.
+    index: Option<u32>,
+    /// It is a pointer to a string.
+    string: bool,
+}
+
+impl Arg {
+    fn name(self) -> String {
+        let name = self.index.map_or_else(|| "retval".to_owned(), |index| format!("arg{index}"));
+        if self.string { format!("{name}_string") } else { name }
+    }
+}
+
 /// A parsed SPEC.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    pattern: Pattern,
+    pub pattern: Pattern,
     at_return: bool,
     format: Option<Format>,
     /// What a record holds, each once.
@@ -46,7 +63,7 @@ impl Spec {
             return Ok(spec);
         }
         if rest.starts_with('(') {
-            return Err("filters are not supported".to_owned());
+            return Err("a filter is an option of its own: --filter 'arg0 > 3'".to_owned());
         }
         let (format, rest) = split_quoted(rest)?;
         let format = Format::parse(format)?;
@@ -81,16 +98,22 @@ impl Spec {
         }
     }
 
-    /// The same for the engine.
-    pub fn request(&self) -> Request {
-        let action = Action::Record { at_return: self.at_return, args: self.args.clone() };
-        Request { pattern: self.pattern.clone(), action }
+    /// What is recorded at a hit.
+    pub fn event(&self) -> Event {
+        let kind = if self.at_return { Kind::Return } else { Kind::Entry };
+        self.args.iter().fold(Event::new(kind, "sidestep", "trace"), |event, arg| {
+            let fetch = Fetch::value(arg.index.map_or(Base::ReturnValue, Base::Argument));
+            event.with(match arg.string {
+                true => uprobe_events::Arg::new(&arg.name(), fetch.deref(0), Type::String),
+                false => uprobe_events::Arg::new(&arg.name(), fetch, Type::Unsigned(sidestep_bpf::Size::Dw)),
+            })
+        })
     }
 
-    /// The message for a record's arguments.
-    pub fn message(&self, args: &[Value]) -> String {
+    /// The message for a record's values.
+    pub fn message(&self, values: &[Value]) -> String {
         match &self.format {
-            Some(format) => format.render(self.values.iter().filter_map(|&index| args.get(index))),
+            Some(format) => format.render(self.values.iter().filter_map(|&index| values.get(index))),
             None => String::new(),
         }
     }
@@ -176,8 +199,9 @@ mod tests {
         let spec = Spec::parse(r#"libc:open "%s %d", arg0, arg1"#).unwrap();
         assert_eq!(spec.pattern.text, "libc:open");
         assert_eq!(spec.pattern.object.as_deref(), Some("libc"));
-        let Action::Record { at_return: false, args } = spec.request().action else { panic!("no entry record") };
-        assert_eq!(args, [arg(0, true), arg(1, false)]);
+        assert!(!spec.at_return);
+        assert_eq!(spec.args, [arg(0, true), arg(1, false)]);
+        assert!(spec.event().to_string().ends_with(" arg0_string=+0($arg1):string arg1=$arg2:u64"));
         assert_eq!(spec.message(&[Value::Str(b"/etc/passwd".to_vec()), Value::Int(0o100)]), "/etc/passwd 64");
     }
 
@@ -185,8 +209,9 @@ mod tests {
     fn return_with_value() {
         for text in [r#"r:libc:read "= %ld", retval"#, r#"  r:libc:read(int, void *)   "= %ld",retval "#] {
             let spec = Spec::parse(text).unwrap();
-            let Action::Record { at_return: true, args } = spec.request().action else { panic!("no return record") };
-            assert_eq!(args, [Arg { index: None, string: false }]);
+            assert!(spec.at_return);
+            assert_eq!(spec.args, [Arg { index: None, string: false }]);
+            assert_eq!(spec.event().to_string().split(' ').next_back(), Some("retval=$retval:u64"));
             assert_eq!(spec.pattern.func, FuncPattern::Name("read".to_owned()));
             assert_eq!(spec.message(&[Value::Int(u64::MAX)]), "= -1");
         }
@@ -231,7 +256,7 @@ mod tests {
         assert!(error(r#"f "%d", arg10"#).contains("\"arg10\" is no value"));
         assert!(error(r#"f "%d", x + 1"#).contains("\"x + 1\" is no value"));
         assert!(error(r#"f "%d" arg0"#).contains("comma"));
-        assert!(error(r#"f (arg0 > 3) "%d", arg0"#).contains("filters"));
+        assert!(error(r#"f (arg0 > 3) "%d", arg0"#).contains("--filter"));
         assert!(error(r#"f "%d, arg0"#).contains("not closed"));
         assert!(error("f(int").contains("not closed"));
         assert!(error("f arg0").contains("double quotes"));

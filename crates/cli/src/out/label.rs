@@ -45,6 +45,7 @@ mod tests {
             object: object.into(),
             va: Va(va),
             technique: Technique::Jump,
+            cookie: 0,
         };
         let probes = [
             probe("read", "/lib/libc.so.6", 0x10),

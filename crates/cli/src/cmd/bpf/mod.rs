@@ -1,0 +1,103 @@
+//! `sidestep bpf`: the programs of an object file that clang made, in a process.
+
+mod kernel;
+mod load;
+mod print;
+mod set;
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use sidestep_engine::Session;
+
+use super::watch::{self, Job, Tool};
+use crate::flags::Bpf;
+use crate::out::sink::Sink;
+use load::Loaded;
+use print::Printer;
+
+/// More records than this at once: there are more to come, do not wait for them.
+const BUSY: usize = 256;
+
+/// Runs the command.
+pub fn run(flags: &Bpf) -> anyhow::Result<ExitCode> {
+    let kernel = flags.kernel.then(|| kernel::target(flags));
+    let loaded = load::load(flags)?;
+    let owner = if kernel.is_some() { "cpu" } else { "tid" };
+    let printer = Printer::new(&loaded.object, &loaded.file, &flags.types, flags.output.format, owner)?;
+    if let Some(pid) = kernel {
+        return kernel::run(flags, pid, &loaded, &printer);
+    }
+    let job = Job {
+        target: &flags.target,
+        timing: Some(&flags.timing),
+        output: &flags.output,
+        engine: &flags.engine,
+        bundle: &loaded.bundle,
+        requests: &loaded.requests,
+    };
+    let mut tool = Runner { loaded: &loaded, printer, timestamp: flags.timing.timestamp, busy: false };
+    watch::run(&job, &mut tool)
+}
+
+struct Runner<'a> {
+    loaded: &'a Loaded,
+    printer: Printer<'a>,
+    timestamp: bool,
+    busy: bool,
+}
+
+impl Runner<'_> {
+    fn maps(&self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        super::funccount::timestamp(self.timestamp, sink)?;
+        for map in self.printer.shown() {
+            for line in self.printer.map(map, &session.entries(map)) {
+                sink.line(&line)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tool for Runner<'_> {
+    fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        heading(self.loaded, session.probes().len(), "", sink)
+    }
+
+    fn period(&self) -> Duration {
+        if self.busy { Duration::ZERO } else { Duration::from_millis(20) }
+    }
+
+    fn poll(&mut self, session: &mut Session, sink: &mut Sink) -> io::Result<bool> {
+        let records = session.records();
+        self.busy = records.len() > BUSY;
+        for record in &records {
+            sink.line(&self.printer.record(record))?;
+        }
+        Ok(false)
+    }
+
+    fn interval(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        self.maps(session, sink)
+    }
+
+    fn end(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        self.maps(session, sink)?;
+        sink.heading("Detaching...")
+    }
+}
+
+/// The first line. `place`: where, if not in the process.
+fn heading(loaded: &Loaded, sites: usize, place: &str, sink: &mut Sink) -> io::Result<()> {
+    if sink.json() {
+        return super::funccount::attached(sites, sink);
+    }
+    let (programs, name) = (count(loaded.object.programs.len(), "program"), &loaded.name);
+    sink.heading(&format!("Running {programs} of {name}{place} at {}... Hit Ctrl-C to end.", count(sites, "site")))
+}
+
+/// `1 program`, `2 programs`.
+fn count(n: usize, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
