@@ -25,6 +25,10 @@ const CALLS: &str = "-fno-optimize-sibling-calls";
 const CC: &[&str] = &["cc", "-O2", "-g", "-pthread", CALLS];
 const CC_IBT: &[&str] = &["cc", "-O2", "-g", "-pthread", CALLS, "-fcf-protection"];
 
+/// An eBPF object as users of libbpf build theirs. The `asm/ptrace.h` that it includes is this machine's.
+const BPF: &[&str] =
+    &["clang", "-O2", "-g", "-Wall", "-target", "bpf", "-D__TARGET_ARCH_x86", "-I/usr/include/x86_64-linux-gnu", "-c"];
+
 const RECIPES: &[Recipe] = &[
     recipe("counts", CC, &["counts.c"]),
     recipe("counts-ibt", CC_IBT, &["counts.c"]),
@@ -38,6 +42,9 @@ const RECIPES: &[Recipe] = &[
     recipe("spawn", CC, &["spawn.c"]),
     recipe("short", CC, &["short.c", "short_asm.S"]),
     recipe("trap", CC, &["trap.c"]),
+    recipe("faults", CC, &["faults.c"]),
+    recipe("faults-static", &["cc", "-O2", "-static", "-pthread", CALLS], &["faults.c"]),
+    recipe("faults-musl", &["musl-gcc", "-O2", "-static", "-pthread", CALLS], &["faults.c"]),
     recipe("sandbox", CC, &["sandbox.c"]),
     recipe("deep", CC, &["deep.c"]),
     recipe("load", CC, &["load.c"]),
@@ -50,6 +57,25 @@ const RECIPES: &[Recipe] = &[
     recipe("throw", &["g++", "-O2", "-g", CALLS], &["throw.cpp"]),
     recipe("panics", &["rustc", "-O", "-g", "--edition=2024"], &["panics.rs"]),
     recipe("grow", &["go", "build"], &["grow.go"]),
+    recipe("probed", CC, &["probed.c"]),
+    recipe("usdt", CC, &["usdt.c"]),
+    recipe("registers", CC, &["registers.c", "registers_asm.S"]),
+    recipe("bench.bpf.o", BPF, &["bench.bpf.c"]),
+    recipe("sections.bpf.o", BPF, &["sections.bpf.c"]),
+    recipe("session.bpf.o", BPF, &["session.bpf.c"]),
+    recipe("maps.bpf.o", BPF, &["maps.bpf.c"]),
+    recipe("loop.bpf.o", BPF, &["loop.bpf.c"]),
+    recipe("latency.bpf.o", BPF, &["latency.bpf.c"]),
+    recipe("look.bpf.o", BPF, &["look.bpf.c"]),
+    recipe("storm.bpf.o", BPF, &["storm.bpf.c"]),
+    recipe("races.bpf.o", BPF, &["races.bpf.c"]),
+    recipe("registers.bpf.o", BPF, &["registers.bpf.c"]),
+    recipe("override.bpf.o", BPF, &["override.bpf.c"]),
+    recipe("refused.bpf.o", BPF, &["refused.bpf.c"]),
+    recipe("core.bpf.o", BPF, &["core.bpf.c"]),
+    recipe("usdt.bpf.o", BPF, &["usdt.bpf.c"]),
+    recipe("thrown.bpf.o", BPF, &["thrown.bpf.c"]),
+    recipe("room.bpf.o", BPF, &["room.bpf.c"]),
 ];
 
 /// The program `name`, built if it is missing or older than its sources. `None` if its compiler is missing and

@@ -75,7 +75,10 @@ impl Tracing {
             match self.lines.recv_timeout(LIMIT) {
                 Ok(line) => {
                     self.seen += &format!("{line}\n");
-                    if line.starts_with("Tracing ") || line.starts_with("TIME ") {
+                    if ["Tracing ", "TIME ", "Running "].iter().any(|h| line.starts_with(h))
+                        || line.contains("TASK-TID")
+                        || line.contains("attached_probes")
+                    {
                         return true;
                     }
                 }

@@ -1,10 +1,15 @@
 //! Scenarios: the whole tool on real programs, judged by what the programs, the kernel and the file system say.
 
+mod bpf;
 mod counts;
 mod detach;
 mod errors;
+mod events;
+mod faults;
 mod programs;
+mod races;
 mod redis;
+mod registers;
 mod regressions;
 mod sandbox;
 mod short;
@@ -12,3 +17,4 @@ mod spawn;
 mod status;
 mod trap;
 mod unwind;
+mod usdt;

@@ -2,10 +2,12 @@
 
 use std::process::Command;
 
+use sidestep_tests::build::target_dir;
 use sidestep_tests::process::{LIMIT, Program, run};
-use sidestep_tests::target;
 use sidestep_tests::tool::{Tracing, during, sidestep};
+use sidestep_tests::{skip, target};
 
+use super::bpf::{Mode, variable, with_object};
 use super::counts::work;
 
 /// The child of `posix_spawn` gives every signal its default action, in the memory of its parent.
@@ -96,4 +98,46 @@ fn unwinder_without_a_name_met_a_replaced_return_address() {
         let count = run(&mut sidestep(&["funccount", "libc:qsort", "--", program]), LIMIT);
         assert_eq!(count.code(), 3, "{count}");
     }
+}
+
+/// There is no guard page below the stack of a goroutine: what did not fit went into somebody else's memory.
+#[test]
+fn program_ran_over_the_end_of_a_goroutines_stack() {
+    let Some(path) = target("grow") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    for (mode, flags) in [(Mode::User, &[][..]), (Mode::User, &["--interpret"]), (Mode::Trap, &[])] {
+        let found = with_object(mode, "room.bpf.o", flags, &mut program, |program| program.ask("deep 2000"));
+        let Some((report, answer)) = found else { return };
+        assert_eq!(answer, 10, "{}", report.0);
+        let missed: i64 = report.0.stderr.lines().filter_map(missed_hits).sum();
+        assert_eq!(variable(&report, "runs") + missed, 10 * 2001, "{mode:?} {flags:?}: {}", report.0);
+    }
+    program.finish().ok();
+}
+
+/// The number in `Missed N hits of FUNCTION`.
+fn missed_hits(line: &str) -> Option<i64> {
+    line.strip_prefix("Missed ")?.split_once(" hits of ")?.0.parse().ok()
+}
+
+/// The kernel names mapped files as seen from our root, not from that of a process in a chroot.
+#[test]
+fn nothing_was_found_in_a_chroot() {
+    let Some(path) = target("counts-static") else { return };
+    let root = target_dir().join(format!("test-targets/chroot.{}", std::process::id()));
+    std::fs::create_dir_all(&root).unwrap();
+    std::fs::copy(path, root.join("counts")).unwrap();
+    let mut chroot = Command::new("chroot");
+    let allowed = run(chroot.arg(&root).args(["/counts", "work", "1"]), LIMIT).code() == 0;
+    if allowed {
+        let mut program = Program::start(Command::new("chroot").arg(&root).arg("/counts"));
+        let pid = program.pid().to_string();
+        let (report, answer) = during(&["funccount", "-p", &pid, "leaf"], || program.ask("work 100"));
+        assert_eq!(answer, work(100));
+        report.assert_count("leaf", 100);
+        program.finish().ok();
+    } else {
+        skip("chroot is not permitted: run as root");
+    }
+    std::fs::remove_dir_all(&root).unwrap();
 }

@@ -3,6 +3,8 @@
  * A function is called once before the round, to have its page and its probe warm. */
 #include "serve.h"
 #include <signal.h>
+#include <pthread.h>
+#include <string.h>
 #include <time.h>
 
 typedef long function(void *);
@@ -17,8 +19,9 @@ static long now(void)
 
 static long time_of(function *f, long calls)
 {
-    /* f_mov reads through the pointer. */
+    /* f_mov reads through the pointer; some probes read a string there. */
     static long cell[8];
+    memcpy(cell, "sixteen letters.", 17);
     function *volatile opaque = f;
     f = opaque;
     f(cell);
@@ -26,6 +29,20 @@ static long time_of(function *f, long calls)
     for (long i = 0; i < calls; i++)
         f(cell);
     return (now() - start) * 1000 / calls;
+}
+
+static void *worker(void *calls) { return (void *)time_of(f_push, (long)calls); }
+
+/* Two threads at once: what a call of f_push costs each. */
+static long pair(long calls)
+{
+    pthread_t threads[2];
+    void *times[2];
+    for (int i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, worker, (void *)calls);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], &times[i]);
+    return ((long)times[0] + (long)times[1]) / 2;
 }
 
 static void ignore(int sig) { (void)sig; }
@@ -63,7 +80,7 @@ int main(int argc, char **argv)
     static const struct command table[] = {
         { "f_nop", time_f_nop },         { "f_nop5", time_f_nop5 }, { "f_push", time_f_push }, { "f_ret", time_f_ret },
         { "f_endbr64", time_f_endbr64 }, { "f_sub", time_f_sub },   { "f_mov", time_f_mov },   { "trap", trap },
-        { "stamps", stamps },            { 0 },
+        { "stamps", stamps },            { "pair", pair },        { 0 },
     };
     return serve(argc, argv, table);
 }

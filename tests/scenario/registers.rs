@@ -1,0 +1,199 @@
+//! What programs see of a site, and what is left of it: all registers, flags and the red zone, judged by the target.
+
+use sidestep_tests::process::{LIMIT, Program, run};
+use sidestep_tests::target;
+use sidestep_tests::tool::{Report, Tracing, sidestep};
+
+use std::process::Command;
+
+use super::bpf::{entries, variable};
+
+/// What the target calls a site, and where it is. At a dead one some registers and the flags are written at once.
+const SITES: [(&str, &str); 4] = [
+    ("entry", "at_entry"),
+    ("dead_entry", "at_dead_entry"),
+    ("middle", "at_middle+0x50"),
+    ("dead_middle", "at_dead_middle+0x50"),
+];
+
+/// Programs that add up a word of the context, and which that is.
+const SUMS: [(&str, usize); 7] =
+    [("rdi", 14), ("rax", 10), ("r11", 6), ("rcx", 11), ("rsp", 19), ("rip", 16), ("eflags", 18)];
+
+const ROUNDS: i64 = 500;
+
+/// Programs that are at a site together.
+const SETS: [&[&str]; 14] = [
+    &["words"],
+    &["copy"],
+    &["add_rdi"],
+    &["add_rax"],
+    &["add_r11", "add_rcx"],
+    &["timer"],
+    &["stop"],
+    &["go"],
+    &["alone"],
+    &["walk"],
+    &["timer", "words"],
+    &["stop", "words"],
+    &["add_rsp", "add_rip", "add_eflags"],
+    &[
+        "add_rdi",
+        "add_rax",
+        "add_r11",
+        "add_rcx",
+        "add_rsp",
+        "add_rip",
+        "timer",
+        "add_eflags",
+        "stop",
+        "go",
+        "walk",
+        "alone",
+        "copy",
+        "words",
+    ],
+];
+
+fn start() -> Option<Program> {
+    Some(Program::start(&mut Command::new(target("registers")?)))
+}
+
+/// Puts programs at a place, lets `work` run meanwhile, stops.
+#[track_caller]
+fn with_programs(
+    flags: &[&str],
+    programs: &[&str],
+    place: &str,
+    target_program: &mut Program,
+    work: impl FnOnce(&mut Program),
+) -> Option<Report> {
+    let (object, pid) = (target("registers.bpf.o")?, target_program.pid().to_string());
+    let attach: Vec<String> = programs.iter().map(|program| format!("{program}=registers:{place}")).collect();
+    let attach = attach.iter().flat_map(|text| ["-a", text]);
+    let args = ["bpf", object.to_str().expect("UTF-8"), "-p", &pid].into_iter().chain(flags.iter().copied());
+    let tracing = Tracing::start(&args.chain(attach).collect::<Vec<_>>());
+    work(target_program);
+    Some(tracing.stop())
+}
+
+/// The words of an array of numbers.
+#[track_caller]
+fn words(report: &Report, name: &str) -> Vec<i64> {
+    let heading = format!("{name}: [");
+    let line = report.0.stdout.lines().rev().find_map(|line| line.trim().strip_prefix(&heading));
+    let line = line.unwrap_or_else(|| panic!("no {name}: {}", report.0));
+    let word = |text: &str| text.trim().parse::<u64>().expect("a word") as i64;
+    line.trim_end_matches(']').split(',').map(word).collect()
+}
+
+/// An unsigned variable, as the target prints it.
+#[track_caller]
+fn sum(report: &Report, name: &str) -> i64 {
+    let heading = format!("{name}: ");
+    let text = report.0.stdout.lines().rev().find_map(|line| line.trim().strip_prefix(&heading));
+    text.and_then(|text| text.parse::<u64>().ok()).unwrap_or_else(|| panic!("no {name}: {}", report.0)) as i64
+}
+
+fn programs_see_and_leave(flags: &[&str]) {
+    let Some(mut program) = start() else { return };
+    for (site, place) in SITES {
+        assert_eq!(program.ask(&format!("{site} {ROUNDS}")), 0, "without a probe");
+        for set in SETS {
+            let what = format!("{flags:?} {site} {set:?}");
+            let (mut wrong, mut seen, mut sums) = (0, Vec::new(), Vec::new());
+            let report = with_programs(flags, set, place, &mut program, |program| {
+                wrong = program.ask(&format!("{site} {ROUNDS}"));
+                seen = (0..21).map(|k| program.ask(&format!("word {k}"))).collect();
+                sums = (0..21).map(|k| program.ask(&format!("sum {k}"))).collect();
+            });
+            let Some(report) = report else { return };
+            assert_eq!(wrong, 0, "{what}: the target's state is another");
+            assert!(!report.0.stderr.contains("missed"), "{what}: {}", report.0);
+            for (name, array) in [("words", "seen"), ("copy", "copied"), ("go", "chosen")] {
+                let expected = if set.contains(&name) { seen.clone() } else { vec![0; 21] };
+                assert_eq!(words(&report, array), expected, "{what}: {name}");
+            }
+            for (name, word) in SUMS {
+                let expected = if set.contains(&format!("add_{name}").as_str()) { sums[word] } else { 0 };
+                assert_eq!(sum(&report, &format!("sum_{name}")), expected, "{what}: {name}");
+            }
+            for (name, counter) in [("timer", "timed"), ("walk", "walked"), ("alone", "entries")] {
+                let expected = if set.contains(&name) { ROUNDS } else { 0 };
+                assert_eq!(variable(&report, counter), expected, "{what}: {name}");
+            }
+            assert_eq!(variable(&report, "stopped"), 0, "{what}");
+            let of_site = entries(&report, "by_site");
+            let expected = if set.contains(&"alone") { vec![format!("key: 1  value: {ROUNDS}")] } else { Vec::new() };
+            assert_eq!(of_site, expected, "{what}");
+        }
+    }
+    program.finish().ok();
+}
+
+#[test]
+fn programs_see_true_registers_and_leave_them() {
+    programs_see_and_leave(&[]);
+}
+
+#[test]
+fn programs_at_traps_see_true_registers_and_leave_them() {
+    programs_see_and_leave(&["--no-optimize"]);
+}
+
+#[test]
+fn interpreted_programs_see_true_registers_and_leave_them() {
+    programs_see_and_leave(&["--interpret"]);
+}
+
+#[test]
+fn children_keep_their_registers_and_write_no_map() {
+    let Some(mut program) = start() else { return };
+    let all = SETS[SETS.len() - 1];
+    for flags in [&[][..], &["--no-optimize"], &["--interpret"]] {
+        for (site, place) in SITES {
+            let mut status = 0;
+            let report = with_programs(flags, all, place, &mut program, |program| status = program.ask("child 200"));
+            let Some(report) = report else { return };
+            assert_eq!(status, 0, "{flags:?} {site}");
+            for counter in ["timed", "walked", "entries", "stopped"] {
+                assert_eq!(variable(&report, counter), 0, "{flags:?} {site}: {counter}");
+            }
+            for array in ["seen", "copied", "chosen"] {
+                assert_eq!(words(&report, array), [0; 21], "{flags:?} {site}: {array}");
+            }
+            for (name, _) in SUMS {
+                assert_eq!(sum(&report, &format!("sum_{name}")), 0, "{flags:?} {site}: {name}");
+            }
+        }
+    }
+    program.finish().ok();
+}
+
+/// Whether to return was read from the stack, where the hit of the parent had left its answer.
+#[test]
+fn a_child_does_not_return_as_its_parent_did() {
+    let Some(mut program) = start() else { return };
+    let (Some(object), pid) = (target("override.bpf.o"), program.pid().to_string()) else { return };
+    let object = object.to_str().expect("UTF-8");
+    for flag in ["--user", "--no-optimize"] {
+        let tracing = Tracing::start(&["bpf", object, "-p", &pid, "--unsafe", flag, "-a", "deny=registers:allowed"]);
+        assert_eq!(program.ask("forked 7"), 42 * 1000 + 7, "{flag}");
+        tracing.stop();
+    }
+    program.finish().ok();
+}
+
+/// There it went to whatever lay below the stack pointer.
+#[test]
+fn override_return_in_the_middle_of_a_function_is_refused() {
+    let Some(mut program) = start() else { return };
+    let (Some(object), pid) = (target("override.bpf.o"), program.pid().to_string()) else { return };
+    let object = object.to_str().expect("UTF-8");
+    let args = ["bpf", object, "-p", &pid, "--unsafe", "-a", "deny=registers:at_middle+0x50"];
+    let output = run(&mut sidestep(&args), LIMIT);
+    assert_eq!(output.code(), 1, "{output}");
+    assert!(output.stderr.contains("override_return works only at the start of a function"), "{output}");
+    assert_eq!(program.ask("middle 10"), 0);
+    program.finish().ok();
+}

@@ -1,0 +1,15 @@
+#include "bpf.h"
+#include <bpf/bpf_core_read.h>
+
+struct task_struct {
+    int pid;
+} __attribute__((preserve_access_index));
+
+int last = 0;
+
+SEC("uprobe/probed:job")
+int of_the_kernel(struct pt_regs *ctx)
+{
+    last = BPF_CORE_READ((struct task_struct *)PT_REGS_PARM1(ctx), pid);
+    return 0;
+}
