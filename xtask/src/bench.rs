@@ -13,14 +13,15 @@ use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
 use sidestep_tests::tool::{Report, Tracing};
 use sidestep_tests::{build, target};
 
+use crate::handlers;
 use crate::test::checkout;
 
 /// Rounds of which the median counts.
-const ROUNDS: usize = 7;
+pub const ROUNDS: usize = 7;
 /// CPU time of a round, about, in nanoseconds.
 const ROUND_NS: f64 = 60e6;
 /// As many records as fit into a ring between two looks of the reader.
-const RECORDS: u64 = 2000;
+pub const RECORDS: u64 = 2000;
 
 /// Functions of `bench_asm.S`, and how their first instruction is called in the table.
 const FUNCTIONS: [(&str, &str); 7] = [
@@ -40,7 +41,9 @@ const MANY: &str = "libcrypto:^(EVP_|EC)";
 /// Measures and prints; `write`: also into `docs/bench.md`.
 pub fn bench(write: bool) -> Result<()> {
     println!("measuring {}", sidestep_tests::tool::path().display());
-    let text = format!("{}{}\n{}", heading()?, Bench::start()?.hits()?, attach_many()?);
+    let mut bench = Bench::start()?;
+    let handlers = handlers::handlers(&mut bench)?;
+    let text = format!("{}{}\n{handlers}\n{}", heading()?, bench.hits()?, attach_many()?);
     println!("{text}");
     if write {
         let path = checkout().join("docs/bench.md");
@@ -51,12 +54,12 @@ pub fn bench(write: bool) -> Result<()> {
 }
 
 /// The measured process.
-struct Bench {
+pub struct Bench {
     program: Program,
-    pid: String,
+    pub pid: String,
     path: PathBuf,
-    /// Calls of each function since the last [`Bench::reset`].
-    calls: BTreeMap<&'static str, u64>,
+    /// Calls of each function since the last [`BTreeMap::clear`].
+    pub calls: BTreeMap<&'static str, u64>,
 }
 
 /// Nanoseconds per function, in the order of [`FUNCTIONS`].
@@ -131,7 +134,7 @@ impl Bench {
     }
 
     /// Median of `rounds` answers in nanoseconds per call, with a pause before each round.
-    fn median(&mut self, name: &'static str, calls: u64, rounds: usize, pause: Duration) -> f64 {
+    pub fn median(&mut self, name: &'static str, calls: u64, rounds: usize, pause: Duration) -> f64 {
         let mut answers = Vec::new();
         for _ in 0..rounds {
             sleep(pause);
@@ -202,7 +205,7 @@ impl Bench {
     }
 }
 
-fn number(ns: f64) -> String {
+pub fn number(ns: f64) -> String {
     if ns.abs() < 100.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
 }
 

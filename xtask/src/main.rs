@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod handlers;
 mod setup;
 mod test;
 
