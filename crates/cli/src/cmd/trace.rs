@@ -11,15 +11,12 @@ use sidestep_isa::FileOff;
 use sidestep_lang::uprobe_events::{self, Event, Filter, Kind, Options, ParseError, RecordFormat};
 
 use super::funccount::attached;
-use super::watch::{self, Job, Tool};
+use super::watch::{self, Job, Pace, Tool};
 use crate::flags::Trace;
 use crate::flags::format::{Value, printable};
 use crate::flags::spec::Spec;
 use crate::out::sink::Sink;
 use crate::out::{json, label, time};
-
-/// More records than this at once: there are more to come, do not wait for them.
-const BUSY: usize = 256;
 
 /// Runs the command.
 pub fn run(flags: &Trace) -> anyhow::Result<ExitCode> {
@@ -56,7 +53,7 @@ pub fn run(flags: &Trace) -> anyhow::Result<ExitCode> {
         start,
         monotonic_to_real: since_epoch - start as i64,
         left: flags.max_events.unwrap_or(u64::MAX),
-        busy: false,
+        pace: Pace::default(),
         last_second: (u64::MAX, String::new()),
     };
     watch::run(&job, &mut tool)
@@ -113,7 +110,7 @@ struct Tracer {
     /// Add to a record's time to get nanoseconds since 1970.
     monotonic_to_real: i64,
     left: u64,
-    busy: bool,
+    pace: Pace,
     /// The second that was formatted last, and its text: most records share it with the one before.
     last_second: (u64, String),
 }
@@ -235,12 +232,12 @@ impl Tool for Tracer {
     }
 
     fn period(&self) -> Duration {
-        if self.busy { Duration::ZERO } else { Duration::from_millis(20) }
+        self.pace.period()
     }
 
     fn poll(&mut self, session: &mut Session, sink: &mut Sink) -> io::Result<bool> {
         let records = session.records();
-        self.busy = records.len() > BUSY;
+        self.pace.saw(records.len());
         for record in &records {
             if self.left == 0 {
                 break;

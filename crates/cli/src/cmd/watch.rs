@@ -32,6 +32,27 @@ pub trait Tool {
     fn end(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()>;
 }
 
+/// When a tool that prints records looks for them again.
+#[derive(Default)]
+pub struct Pace {
+    busy: bool,
+}
+
+impl Pace {
+    /// More records than this at once: there are more to come, do not wait for them.
+    const BUSY: usize = 256;
+
+    /// So many records were there.
+    pub fn saw(&mut self, records: usize) {
+        self.busy = records > Self::BUSY;
+    }
+
+    /// How long to wait.
+    pub fn period(&self) -> Duration {
+        if self.busy { Duration::ZERO } else { Duration::from_millis(20) }
+    }
+}
+
 /// The flags that all tools share, and the probes.
 pub struct Job<'a> {
     pub target: &'a TargetFlags,

@@ -11,14 +11,11 @@ use std::time::Duration;
 
 use sidestep_engine::Session;
 
-use super::watch::{self, Job, Tool};
+use super::watch::{self, Job, Pace, Tool};
 use crate::flags::Bpf;
 use crate::out::sink::Sink;
 use load::Loaded;
 use print::Printer;
-
-/// More records than this at once: there are more to come, do not wait for them.
-const BUSY: usize = 256;
 
 /// Runs the command.
 pub fn run(flags: &Bpf) -> anyhow::Result<ExitCode> {
@@ -37,7 +34,7 @@ pub fn run(flags: &Bpf) -> anyhow::Result<ExitCode> {
         bundle: &loaded.bundle,
         requests: &loaded.requests,
     };
-    let mut tool = Runner { loaded: &loaded, printer, timestamp: flags.timing.timestamp, busy: false };
+    let mut tool = Runner { loaded: &loaded, printer, timestamp: flags.timing.timestamp, pace: Pace::default() };
     watch::run(&job, &mut tool)
 }
 
@@ -45,7 +42,7 @@ struct Runner<'a> {
     loaded: &'a Loaded,
     printer: Printer<'a>,
     timestamp: bool,
-    busy: bool,
+    pace: Pace,
 }
 
 impl Runner<'_> {
@@ -66,12 +63,12 @@ impl Tool for Runner<'_> {
     }
 
     fn period(&self) -> Duration {
-        if self.busy { Duration::ZERO } else { Duration::from_millis(20) }
+        self.pace.period()
     }
 
     fn poll(&mut self, session: &mut Session, sink: &mut Sink) -> io::Result<bool> {
         let records = session.records();
-        self.busy = records.len() > BUSY;
+        self.pace.saw(records.len());
         for record in &records {
             sink.line(&self.printer.record(record))?;
         }
