@@ -21,7 +21,7 @@ pub const ROUNDS: usize = 7;
 /// CPU time of a round, about, in nanoseconds.
 const ROUND_NS: f64 = 60e6;
 /// As many records as fit into a ring between two looks of the reader.
-pub const RECORDS: u64 = 2000;
+const RECORDS: u64 = 2000;
 
 /// Functions of `bench_asm.S`, and how their first instruction is called in the table.
 const FUNCTIONS: [(&str, &str); 7] = [
