@@ -4,10 +4,9 @@ mod generate;
 mod run;
 
 use generate::{arithmetic, cond, operand, reg, size, value, width};
-use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
-use run::{Buffer, CELLS, Native, STAMP, call, function, interpret_at, listing, run_inline};
+use run::{Buffer, CELLS, Native, STAMP, call, disassemble, function, in_slots, interpret_at, listing, run_inline};
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::native::x86_64::{Clock, Code, CompileError, Env, Shape, Site, compile};
 use sidestep_bpf::pass::{Link, Values, filter};
@@ -55,21 +54,11 @@ fn shaped(verified: &Verified, shape: Shape) -> Result<Code, CompileError> {
     compile(&verified.program, &verified.facts, &Env::default(), shape)
 }
 
-fn disassemble(code: &Code) -> Vec<String> {
-    let mut formatter = GasFormatter::new();
-    let text = |insn| {
-        let mut text = String::new();
-        formatter.format(&insn, &mut text);
-        text.trim().to_owned()
-    };
-    Decoder::with_ip(64, &code.bytes, 0, DecoderOptions::NONE).into_iter().map(text).collect()
-}
-
 fn inlined(text: &str) -> Vec<String> {
     let verified = linked(text);
     let code =
         shaped(&verified, Shape::Inline(site())).unwrap_or_else(|e| panic!("{e}:\n{}", listing(&verified.program)));
-    disassemble(&code)
+    disassemble(&code.bytes)
 }
 
 #[test]
@@ -109,8 +98,8 @@ fn histograms_are_a_dozen_instructions() {
     let shape = |dead: u16| shaped(&linked(text), Shape::Inline(Site { dead: site().dead | dead, ..site() })).unwrap();
     // One register that is needed later is kept in one that is not, rather than saved by the detour.
     let kept = shape(0);
-    assert_eq!((disassemble(&kept).len(), kept.clobbers), (14, site().dead));
-    let code = disassemble(&shape(Machine::Rcx.bit()));
+    assert_eq!((disassemble(&kept.bytes).len(), kept.clobbers), (14, site().dead));
+    let code = disassemble(&shape(Machine::Rcx.bit()).bytes);
     assert_eq!(code.len(), 12, "{code:#?}");
     assert_eq!(code[9..], ["shl $3,%rcx", "lea 0x100(%r9,%rcx),%rcx", "addq $1,(%rcx)"]);
 }
@@ -123,7 +112,7 @@ fn filters_are_a_comparison_and_a_jump() {
     ] {
         let filter = filter(&linked(text)).unwrap();
         let code = shaped(&filter, Shape::Filter(site())).unwrap();
-        let text = disassemble(&code);
+        let text = disassemble(&code.bytes);
         assert_eq!(text.len(), 2, "{text:?}");
         assert!(
             text[0] == "cmp $0x40,%rdi" && text[1].starts_with("ja ")
@@ -315,16 +304,7 @@ fn program(steps: &[Insn], loads: &[(Size, bool, usize)]) -> Program {
     for dst in Reg::all().take(9).filter(|&dst| dst < Reg::R2 || dst.index() >= 2 + loads.len()) {
         insns.push(Insn::LoadImm64 { dst, imm: Imm64::Value(0x1_2345_6789 << dst.number()) });
     }
-    let slots: Vec<usize> = steps.iter().map(Insn::slots).collect();
-    for (i, step) in steps.iter().enumerate() {
-        insns.push(match *step {
-            Insn::Branch { width, cond, dst, src, off } => {
-                let over = slots[i + 1..].iter().take(off as usize).sum::<usize>() as i16;
-                Insn::Branch { width, cond, dst, src, off: over }
-            }
-            other => other,
-        });
-    }
+    insns.extend(in_slots(steps));
     insns.push(Insn::LoadImm64 { dst: Reg::R9, imm: Imm64::Thread(0) });
     for src in Reg::all().take(9) {
         let off = 8 * i16::from(src.number());
@@ -383,7 +363,7 @@ proptest! {
             machine[9] = buffer.as_mut_ptr() as u64;
             let mut after = machine;
             run_inline(&code.bytes, &mut after);
-            prop_assert_eq!(buffer, want, "{}\n{:#?}", listing(&verified.program), disassemble(&code));
+            prop_assert_eq!(buffer, want, "{}\n{:#?}", listing(&verified.program), disassemble(&code.bytes));
             for reg in 0..16 {
                 prop_assert!(code.clobbers & 1 << reg != 0 || after[reg] == machine[reg], "{}", reg);
             }

@@ -4,12 +4,12 @@ mod generate;
 mod run;
 
 use generate::{arithmetic, atomic_op, cond, operand, reg, size, value, width};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter};
+use iced_x86::{Decoder, FlowControl};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestCaseError, TestRng, TestRunner};
 use run::kernel::Kernel;
-use run::{Buffer, agree, call, function, listing, run_inline};
+use run::{Buffer, agree, call, disassemble, function, in_slots, listing, run_inline};
 use sidestep_bpf::interp::Stop;
 use sidestep_bpf::native::x86_64::{Code, CompileError, Env, Shape, Site, compile};
 use sidestep_bpf::verify::{Facts, Memory};
@@ -70,17 +70,7 @@ fn whole(steps: &[Insn]) -> Program {
     for dst in Reg::all().take(9) {
         insns.push(Insn::Load { size: Size::Dw, signed: false, dst, base: Reg::R9, off: word(dst.number()) });
     }
-    // Branches count slots, and may not leave the steps or go into the middle of one.
-    let slots: Vec<usize> = steps.iter().map(Insn::slots).collect();
-    for (i, step) in steps.iter().enumerate() {
-        insns.push(match *step {
-            Insn::Branch { width, cond, dst, src, off } => {
-                let over = slots[i + 1..].iter().take(off as usize).sum::<usize>() as i16;
-                Insn::Branch { width, cond, dst, src, off: over }
-            }
-            other => other,
-        });
-    }
+    insns.extend(in_slots(steps));
     for src in Reg::all().take(9) {
         let src_operand = Operand::Reg(src);
         insns.push(Insn::Store { size: Size::Dw, base: Reg::R9, off: word(src.number()), src: src_operand });
@@ -283,16 +273,6 @@ fn the_stack_is_aligned_for_helpers_and_as_deep_as_said() {
     }
 }
 
-fn disassemble(bytes: &[u8]) -> Vec<String> {
-    let mut formatter = GasFormatter::new();
-    let text = |insn| {
-        let mut text = String::new();
-        formatter.format(&insn, &mut text);
-        text
-    };
-    Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE).into_iter().map(text).collect()
-}
-
 #[test]
 fn leaves_save_nothing_and_jumps_are_short() {
     let text = "r0 = *(u64 *)(r1 + 0)\n if r0 s> 10 goto out\n r6 = *(u32 *)(r1 + 8)\n *(u64 *)(r10 - 8) = r6\n
@@ -308,9 +288,7 @@ fn leaves_save_nothing_and_jumps_are_short() {
         "movzbl -8(%rsp),%eax",
         "ret",
     ];
-    let text = disassemble(&code.bytes);
-    let text: Vec<String> = text.into_iter().map(|t| t.trim().to_owned()).collect();
-    assert_eq!(text, want);
+    assert_eq!(disassemble(&code.bytes), want);
     assert_eq!((code.clobbers, code.stack), (1 | 1 << 9, 8));
     assert_eq!(code.slot_at(0), Some(0));
     assert_eq!(code.slot_at(4), Some(1));

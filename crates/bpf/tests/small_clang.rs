@@ -5,8 +5,7 @@ mod run;
 use std::path::Path;
 use std::process::Command;
 
-use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
-use run::{Buffer, CELLS, Native, run_inline};
+use run::{Buffer, CELLS, Native, disassemble, run_inline};
 use sidestep_bpf::Imm64;
 use sidestep_bpf::native::x86_64::{Code, CompileError, Env, Shape, Site, compile};
 use sidestep_bpf::object::Object;
@@ -41,21 +40,11 @@ fn shaped(verified: &Verified, shape: Shape) -> Result<Code, CompileError> {
     compile(&verified.program, &verified.facts, &Env { cells: CELLS, ..Env::default() }, shape)
 }
 
-fn disassemble(code: &Code) -> Vec<String> {
-    let mut formatter = GasFormatter::new();
-    let text = |insn| {
-        let mut text = String::new();
-        formatter.format(&insn, &mut text);
-        text.trim().to_owned()
-    };
-    Decoder::with_ip(64, &code.bytes, 0, DecoderOptions::NONE).into_iter().map(text).collect()
-}
-
 #[test]
 fn they_are_as_short_as_by_hand() {
     for cpu in ["v2", "v3"] {
         for (name, verified) in programs(cpu) {
-            let inlined = shaped(&verified, Shape::Inline(site())).map(|code| disassemble(&code));
+            let inlined = shaped(&verified, Shape::Inline(site())).map(|code| disassemble(&code.bytes));
             let want: &[&str] = match name.as_str() {
                 "count" => &["addq $1,8(%r9)"],
                 "sum_of_large" => &["cmp $0x41,%rsi", "jb 0x000000000000000A", "add %rsi,0x10(%r9)"],
@@ -72,7 +61,12 @@ fn they_are_as_short_as_by_hand() {
                 "large_calls" => {
                     assert!(inlined.is_err());
                     let filter = shaped(&filter(&verified).unwrap(), Shape::Filter(site())).unwrap();
-                    assert_eq!((filter.go.len(), disassemble(&filter).len()), (2, 4), "{:#?}", disassemble(&filter));
+                    assert_eq!(
+                        (filter.go.len(), disassemble(&filter.bytes).len()),
+                        (2, 4),
+                        "{:#?}",
+                        disassemble(&filter.bytes)
+                    );
                     continue;
                 }
                 other => panic!("{other}"),

@@ -7,10 +7,11 @@ pub mod kernel;
 
 use std::ptr;
 
+use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 use sidestep_bpf::interp::{Machine, Stop, Vm};
 use sidestep_bpf::native::x86_64::{self, Code, CompileError, Env, Shape};
 use sidestep_bpf::verify::Facts;
-use sidestep_bpf::{AtomicOp, Imm64, Program, Size, Width, alu};
+use sidestep_bpf::{AtomicOp, Imm64, Insn, Program, Size, Width, alu};
 
 /// What programs read and write: `map_fd_value(0, offset) ll`.
 pub type Buffer = [u64; 32];
@@ -278,4 +279,27 @@ pub fn agree(program: &Program, buffer: &Buffer) -> (u64, Buffer) {
 /// The program, to be read.
 pub fn listing(program: &Program) -> String {
     program.iter().map(Result::unwrap).map(|(at, insn)| format!("{at:3}: {insn}\n")).collect()
+}
+
+/// Machine code, to be read.
+pub fn disassemble(bytes: &[u8]) -> Vec<String> {
+    let mut formatter = GasFormatter::new();
+    let text = |insn| {
+        let mut text = String::new();
+        formatter.format(&insn, &mut text);
+        text.trim().to_owned()
+    };
+    Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE).into_iter().map(text).collect()
+}
+
+/// The steps with branches that count slots; here they count steps, so that none goes into the middle of one.
+pub fn in_slots(steps: &[Insn]) -> impl Iterator<Item = Insn> {
+    let slots: Vec<usize> = steps.iter().map(Insn::slots).collect();
+    steps.iter().enumerate().map(move |(i, step)| match *step {
+        Insn::Branch { width, cond, dst, src, off } => {
+            let over = slots[i + 1..].iter().take(off as usize).sum::<usize>() as i16;
+            Insn::Branch { width, cond, dst, src, off: over }
+        }
+        other => other,
+    })
 }
