@@ -6,7 +6,9 @@ use crate::memory::MemoryError;
 use crate::process::Process;
 
 /// Length of the `syscall` instruction.
-pub const SYSCALL_LEN: u64 = 2;
+pub const SYSCALL_LEN: u64 = SYSCALL.len() as u64;
+/// The instruction.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 // include/linux/errno.h: what an interrupted system call leaves in rax for the kernel's own signal code.
 const ERESTARTSYS: i64 = -512;
@@ -93,12 +95,20 @@ impl Regs {
     /// would be continued from kernel state begins anew; its argument registers are still there.
     pub(crate) fn settled(&self, process: &Process) -> Regs {
         let mut regs = *self;
-        if self.restarts() {
+        if self.restarts() || self.is_restarting(process) {
             regs.raw.rip = self.ip().0;
             regs.raw.rax = self.number_from_code(process).unwrap_or(self.raw.orig_rax);
         }
         regs.raw.orig_rax = u64::MAX;
         regs
+    }
+
+    /// Stopped again between the kernel's decision to continue a call (`restart_syscall` in rax, the instruction pointer
+    /// back at `syscall`) and the call?
+    fn is_restarting(&self, process: &Process) -> bool {
+        self.syscall().is_some()
+            && self.raw.rax as i64 == libc::SYS_restart_syscall
+            && process.read_pod(self.ip()).is_ok_and(|code: [u8; 2]| code == SYSCALL)
     }
 
     /// A call that was interrupted twice has become a `restart_syscall`, and no register tells what it was. The
@@ -317,6 +327,26 @@ mod tests {
         assert!(!r.restarts());
         // A finished call that returned EINTR goes on behind it.
         assert_eq!(regs(0x1002, -4, 232).ip(), Va(0x1002));
+    }
+
+    /// mov $35,%eax; syscall; nop; nop
+    static NANOSLEEP: [u8; 9] = [0xb8, 35, 0, 0, 0, 0x0f, 0x05, 0x90, 0x90];
+
+    #[test]
+    fn a_sleep_that_was_stopped_just_before_its_restart_begins_anew() {
+        let this = Process::open(std::process::id() as i32).unwrap();
+        let at = NANOSLEEP.as_ptr() as u64 + 5;
+        let number = |rip, rax, orig_rax| {
+            let settled = regs(rip, rax, orig_rax).settled(&this).raw;
+            (settled.rip - at, settled.rax)
+        };
+        // Stopped in the call, for the first time and again; stopped between the kernel's decision and the call.
+        assert_eq!(number(at + 2, ERESTART_RESTARTBLOCK, libc::SYS_nanosleep), (0, 35));
+        assert_eq!(number(at + 2, ERESTART_RESTARTBLOCK, libc::SYS_restart_syscall), (0, 35));
+        assert_eq!(number(at, libc::SYS_restart_syscall, libc::SYS_nanosleep), (0, 35));
+        assert_eq!(number(at, libc::SYS_restart_syscall, libc::SYS_restart_syscall), (0, 35));
+        // A call that gave this number.
+        assert_eq!(number(at + 2, libc::SYS_restart_syscall, libc::SYS_read), (2, 219));
     }
 
     #[test]
