@@ -83,10 +83,10 @@ pub fn missed(agent: Agent, probe: u32) {
     agent.count_missed(probe);
 }
 
-/// A hit at the site of a probe.
+/// A hit at the site of a probe. True: it has replaced the return address.
 #[inline(always)]
-pub fn hit(agent: Agent, thread: Thread, hit: Place, probe: u32) {
-    let Some(desc) = agent.probe(probe) else { return };
+pub fn hit(agent: Agent, thread: Thread, hit: Place, probe: u32) -> bool {
+    let Some(desc) = agent.probe(probe) else { return false };
     let regs = hit.regs();
     // SAFETY: the thunk's, see `Place`.
     let stack_pointer = unsafe { addr_of_mut!((*regs).rsp).read_volatile() };
@@ -94,6 +94,7 @@ pub fn hit(agent: Agent, thread: Thread, hit: Place, probe: u32) {
         return entered(agent, thread, desc, hit, probe, stack_pointer);
     }
     own(agent, thread, desc.flow, regs, stack_pointer);
+    false
 }
 
 /// A hit at a site of our own.
@@ -110,28 +111,32 @@ fn own(agent: Agent, thread: Thread, flow: u32, regs: *mut Regs, stack_pointer: 
 }
 
 #[inline(always)]
-fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32, stack_pointer: u64) {
+fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32, stack_pointer: u64) -> bool {
     if thread.cells() == 0 {
-        return; // a forked child
+        return false; // a forked child
     }
     hit.begin(u64::from(probe), 0);
     let mut watch = desc.flow == RETURN;
     if desc.entry != 0 {
-        let Some(result) = run(agent, thread, desc, desc.entry, hit) else { return agent.count_missed(probe) };
+        let Some(result) = run(agent, thread, desc, desc.entry, hit) else {
+            agent.count_missed(probe);
+            return false;
+        };
         watch &= result == 0 && !hit.is_overridden();
     }
     if desc.flow == ENTRY || desc.flags & ProbeDesc::COUNT_ENTRY != 0 {
         thread.count(agent, u64::from(desc.hits));
     }
-    if watch {
-        // Time stamps are slow to take: the program's will do.
-        let time = match thread.stamp() {
-            stamp if desc.entry != 0 && stamp != 0 => stamp,
-            _ => agent.monotonic(),
-        };
-        // SAFETY: such probes are only put on function entries, where `rsp` points to the return address.
-        unsafe { shadow::push(agent, thread, stack_pointer, probe, hit.cookie(), time) }
+    if !watch {
+        return false;
     }
+    // Time stamps are slow to take: the program's will do.
+    let time = match thread.stamp() {
+        stamp if desc.entry != 0 && stamp != 0 => stamp,
+        _ => agent.monotonic(),
+    };
+    // SAFETY: such probes are only put on function entries, where `rsp` points to the return address.
+    unsafe { shadow::push(agent, thread, stack_pointer, probe, hit.cookie(), time) }
 }
 
 /// A return to the trampoline. Gives the real return address.

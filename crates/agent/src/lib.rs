@@ -48,21 +48,28 @@ pub unsafe extern "C" fn agent_slot(private: *const Private, fs_base: u64) -> *c
     }
 }
 
-/// A hit of `probe`: does what its [`sidestep_wire::ProbeDesc`] says.
+/// A hit of `probe`: does what its [`sidestep_wire::ProbeDesc`] says. Gives 1 if the return address was replaced by this
+/// hit: the function is then to be called by the code in front of the trampoline.
 ///
 /// # Safety
 /// `private` is a filled private region, `state` the calling thread's state from its lookup entry (null counts as
 /// missed), `regs` are those of a [`sidestep_wire::Hit`] that the thunk saved; the rest of it is filled here. For
 /// probes that watch a return, `regs.rsp` points to the return address.
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
-pub unsafe extern "C" fn agent_hit(regs: *mut Regs, state: *mut ThreadState, private: *const Private, probe: u32) {
+pub unsafe extern "C" fn agent_hit(
+    regs: *mut Regs,
+    state: *mut ThreadState,
+    private: *const Private,
+    probe: u32,
+) -> u64 {
     // SAFETY: the caller's; the hit lies on this thread's stack.
     let (agent, place) = unsafe { (Agent::new(private), Place::around(regs)) };
     if state.is_null() {
-        return hit::missed(agent, probe);
+        hit::missed(agent, probe);
+        return 0;
     }
     // SAFETY: the caller's.
-    hit::hit(agent, unsafe { Thread::new(state) }, place, probe);
+    u64::from(hit::hit(agent, unsafe { Thread::new(state) }, place, probe))
 }
 
 /// A function returned to the trampoline: does the work of the probes that watch it, newest first, and gives the

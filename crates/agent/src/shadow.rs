@@ -103,10 +103,13 @@ fn set_len(thread: Thread, old: u64, new: u64) -> bool {
 /// Replaces the return address at `slot` by the trampoline and remembers the real one. Does nothing but count when
 /// there is no memory for it. `time` is when, in nanoseconds: all threads' entries of one slot are told apart by it.
 ///
+/// True if it was replaced by this hit. A frame that was jumped to from a watched one has been called by the trampoline
+/// already.
+///
 /// # Safety
 /// `slot` is the stack slot of a return address, at the entry of a function on this thread.
 #[inline(always)]
-pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: u64, time: u64) {
+pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: u64, time: u64) -> bool {
     let trampoline = agent.private().trampoline;
     let word = slot as *mut u64;
     // SAFETY: the caller's.
@@ -121,7 +124,8 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: 
         let Some((stack, index)) = reserve(agent, thread) else {
             // SAFETY: the caller's; back to how it was if an earlier round has replaced it.
             unsafe { word.write_unaligned(ret) };
-            return agent.count_dropped(1);
+            agent.count_dropped(1);
+            return false;
         };
         if !stack.entry(index).write(&entry) {
             continue; // a handler left something there
@@ -130,10 +134,19 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: 
         unsafe { word.write_unaligned(trampoline) };
         let in_use = thread.shadow() == stack.base && len(thread) > index;
         if (in_use && stack.entry(index).read(slot) == Some(entry)) || is_there(thread, &entry) {
-            return;
+            return ret != trampoline || is_second(agent, stack, index, &entry);
         }
         stack.entry(index).kill(slot);
     }
+}
+
+/// Is it the entry of another probe at the same site, and so perhaps of the same hit?
+#[cold]
+#[inline(never)]
+fn is_second(agent: Agent, stack: Stack, index: u64, entry: &ShadowEntry) -> bool {
+    let site = |entry: &ShadowEntry| agent.probe(entry.probe as u32).map(|desc| desc.site);
+    let below = index.checked_sub(1).and_then(|below| stack.entry(below).read(entry.slot));
+    below.is_some_and(|below| site(&below) == site(entry))
 }
 
 /// Top entries of the same stack slot: a real return address was just stored there, so they are dead.

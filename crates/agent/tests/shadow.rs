@@ -5,12 +5,14 @@ mod world;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use sidestep_wire::private::SHADOW_FIRST;
-use sidestep_wire::{Flow, Histogram, MapKind, Regs, ShadowEntry};
+use sidestep_wire::{Flow, Histogram, MapKind, ProbeDesc, Regs, ShadowEntry};
 use world::{Random, Setup, TRAMPOLINE, Thread, World, flow, latency};
 
-/// Probe 0: latency, hits in cell 0, histogram from cell 8. Probe 1: the same function again. 2, 3: an exception.
+/// Probe 0: latency, hits in cell 0, histogram from cell 8. Probe 1: the same function again. 2, 3: an exception. 4: latency of
+/// another function, hits in cell 0.
 fn setup() -> Setup {
-    let probes = vec![latency(0), latency(1), flow(Flow::Unwind), flow(Flow::Caught)];
+    let elsewhere = ProbeDesc { site: 0x2000, ..latency(0) };
+    let probes = vec![latency(0), latency(1), flow(Flow::Unwind), flow(Flow::Caught), elsewhere];
     Setup { probes, cells: 8 + Histogram::CELLS as u64, ..Setup::default() }
 }
 
@@ -132,10 +134,12 @@ fn two_probes_of_one_frame_and_tail_calls() {
     let thread = world.enter(0x1000).unwrap();
     let mut slots = [0; 2];
     thread.call(&mut slots[1], address(1), 0);
-    thread.tail_call(&mut slots[1], 1);
+    // The second one has the last word at this hit, and the first one has replaced the address.
+    assert!(thread.tail_call(&mut slots[1], 1));
     thread.call(&mut slots[0], address(2), 0);
     assert_eq!(thread.ret(&mut slots[0]), address(2));
-    thread.tail_call(&mut slots[1], 0);
+    // A jump to a function elsewhere: whoever has called the first one knows already.
+    assert!(!thread.tail_call(&mut slots[1], 4));
     assert_eq!(thread.depth(), 3);
     assert_eq!(thread.ret(&mut slots[1]), address(1));
     assert_eq!((world.cell(0), world.cell(1), latencies(&world), thread.depth()), (3, 1, 4, 0));

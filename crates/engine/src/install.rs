@@ -146,7 +146,7 @@ fn slab(
 /// The thunks and detours of a slab at `at`.
 fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec<u8>) {
     let (mut bytes, thunks): (Vec<u8>, Thunks) =
-        thunk::thunks(at, &regions.env, &regions.programs.thunks(jobs[group[0]].is_go));
+        thunk::thunks(at, &regions.env, regions.globals.enter, &regions.programs.thunks(jobs[group[0]].is_go));
     let mut built = Vec::new();
     for i in group {
         let job = &jobs[*i];

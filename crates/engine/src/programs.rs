@@ -230,7 +230,7 @@ impl Programs {
     /// For the detour.
     pub fn handler(&self, action: &Action, number: u32, cookie: u64) -> Handler {
         if action.exit.is_some() {
-            return Handler::Agent { probe: number };
+            return Handler::Return { probe: number };
         }
         let last = self.compiled.len().saturating_sub(1);
         let thunk = action.entry.unwrap_or(last);

@@ -16,6 +16,11 @@ pub enum Handler {
         /// Number of the probe.
         probe: u32,
     },
+    /// As [`Handler::Agent`], for a probe that may replace the return address.
+    Return {
+        /// Number of the probe.
+        probe: u32,
+    },
     /// As [`Handler::Agent`], at a place of its own: behind the first displaced instructions (`plan::syscalls`). The red zone
     /// may be in use there, even if the site is a function entry.
     Guard {

@@ -155,7 +155,7 @@ mod tests {
         let before = std::mem::take(&mut plan.before_handler);
         let env = Env { hash_shift: 32, bucket_count: 1, ..Env::default() };
         let at = Va(0x2000);
-        let thunks = thunks(Va(0x3000), &env, &[]).1;
+        let thunks = thunks(Va(0x3000), &env, Va(0x9000), &[]).1;
         let detour = build(&plan, &[Handler::Guard { probe: 1, before }], at, 0, &thunks, &env).unwrap();
         assert_eq!((&detour.guards[..], &detour.copies[..2]), (&[(8, 8)][..], &[(0, 0), (5, 5)][..]));
         assert_eq!(detour.bytes[8..13], [0x48, 0x8d, 0x64, 0x24, 0x80], "lea -128(%rsp),%rsp");

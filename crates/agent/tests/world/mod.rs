@@ -266,12 +266,13 @@ pub struct Thread {
 unsafe impl Send for Thread {}
 
 impl Thread {
-    pub fn hit(&self, frame: &mut Regs, probe: u32) {
+    pub fn hit(&self, frame: &mut Regs, probe: u32) -> bool {
         let mut hit = Hit { regs: *frame, ..Hit::default() };
         let regs = ptr::from_mut(&mut hit).wrapping_byte_add(8).cast();
         // SAFETY: a filled world, a state of it, and the registers of a hit.
-        unsafe { agent_hit(regs, self.state, self.world.private, probe) }
+        let watched = unsafe { agent_hit(regs, self.state, self.world.private, probe) };
         *frame = hit.regs;
+        watched != 0
     }
 
     /// Calls a helper.
@@ -286,13 +287,14 @@ impl Thread {
     /// A call: the return address is stored, the function's probe is hit.
     pub fn call(&self, slot: &mut u64, ret: u64, probe: u32) {
         *slot = ret;
-        self.tail_call(slot, probe);
+        assert!(self.tail_call(slot, probe));
     }
 
-    /// A jump to a probed function: the return address is whatever the caller left.
-    pub fn tail_call(&self, slot: &mut u64, probe: u32) {
-        self.hit(&mut Regs { rsp: ptr::from_mut(slot) as u64, ..Regs::default() }, probe);
+    /// A jump to a probed function: the return address is whatever the caller left. True: this hit has replaced it.
+    pub fn tail_call(&self, slot: &mut u64, probe: u32) -> bool {
+        let replaced = self.hit(&mut Regs { rsp: ptr::from_mut(slot) as u64, ..Regs::default() }, probe);
         assert_eq!(*slot, TRAMPOLINE);
+        replaced
     }
 
     /// `ret` through a slot: what the processor does, and if that leads to the trampoline, what the agent says.

@@ -390,10 +390,10 @@ impl Asm {
         self.raw(&[0xff, 0xd0 | reg.low()]);
     }
 
-    /// `jmp [rsp + disp]`
-    pub fn jmp_mem_rsp(&mut self, disp: i32) {
+    /// `call [rsp + disp]`: the address is read before the return address is pushed.
+    pub fn call_mem_rsp(&mut self, disp: i32) {
         self.bytes.push(0xff);
-        self.modrm_disp(4, Reg::Rsp, disp);
+        self.modrm_disp(2, Reg::Rsp, disp);
     }
 
     /// `jmp [rip + 0]` followed by the address: reaches everything.
@@ -500,7 +500,7 @@ mod tests {
         a.store_xmm(16, 9);
         a.load_xmm(0, 1);
         a.call_reg(Reg::R11);
-        a.jmp_mem_rsp(-8);
+        a.call_mem_rsp(-16);
         a.flags_to_ax();
         a.ax_to_flags();
         a.ret();
@@ -531,7 +531,7 @@ mod tests {
             "movups %xmm9,0x10(%rsp)",
             "movups (%rsp),%xmm1",
             "call *%r11",
-            "jmpq *-8(%rsp)",
+            "callq *-0x10(%rsp)",
             "lahf",
             "seto %al",
             "add $0x7F,%al",

@@ -22,7 +22,7 @@ use sidestep_isa::x86::relocate::{RelocateError, relocate};
 
 use crate::handler::Handler;
 use crate::plan::{DisplacedInsn, Plan, SiteKind, Technique};
-use crate::thunk::{Context, Env, Place, Places, RED_ZONE, Thunks};
+use crate::thunk::{Context, Env, Place, Places, RED_ZONE, Thunks, watched};
 
 /// A detour, ready to be written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -105,7 +105,13 @@ pub fn build(
                     *thunks.programs.get(program.thunk).ok_or(DetourError::NoThunk { program: program.thunk })?;
                 cold.extend(inline::program(&mut asm, dead, site, program, thunk, inside, env)?);
             }
-            Handler::Agent { probe } | Handler::Guard { probe, .. } => {
+            // The last one decides how the function is entered.
+            Handler::Return { probe } if !inside && i + 1 == handlers.len() => {
+                asm.push_imm(*probe as i32);
+                asm.call_to(thunks.returns.at(Place::of(dead, inside)))?;
+                watched::enter(&mut asm, thunks.enter)?;
+            }
+            Handler::Agent { probe } | Handler::Return { probe } | Handler::Guard { probe, .. } => {
                 call(&mut asm, *probe, thunks.agent, Place::of(dead, inside))?;
             }
         }
@@ -177,7 +183,7 @@ fn displace(
 fn reads(handler: &Handler, env: &Env) -> Context {
     match handler {
         Handler::Program(program) => program.context,
-        Handler::Agent { .. } | Handler::Guard { .. } => env.context,
+        Handler::Agent { .. } | Handler::Return { .. } | Handler::Guard { .. } => env.context,
     }
 }
 

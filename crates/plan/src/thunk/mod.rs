@@ -4,6 +4,7 @@
 
 mod frame;
 mod program;
+pub(crate) mod watched;
 
 use std::mem::offset_of;
 
@@ -64,6 +65,10 @@ const ENTRY_STATE: i32 = offset_of!(LookupEntry, state) as i32;
 pub struct Thunks {
     /// Those of the agent's hit function.
     pub agent: Places,
+    /// Those of the agent's hit function for probes that may replace the return address.
+    pub returns: Places,
+    /// Leads to [`Globals::enter`].
+    pub enter: Va,
     /// Those of each program, in the order given.
     pub programs: Vec<Places>,
 }
@@ -129,6 +134,8 @@ impl Places {
 /// Process-wide code: the return trampoline and the signal entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Globals {
+    /// Calls a function whose return address was replaced ([`watched`]).
+    pub enter: Va,
     /// What a replaced return address points to.
     pub trampoline: Va,
     /// Handler of the signals of ours.
@@ -192,7 +199,7 @@ fn count_missed(asm: &mut Asm, env: &Env, probe_disp: i32) {
     asm.add_one(Reg::Rcx, 0, true);
 }
 
-fn hit(asm: &mut Asm, env: &Env, place: Place) {
+fn hit(asm: &mut Asm, env: &Env, place: Place, watch: bool) {
     // stack: return, probe
     let missed = asm.label();
     let out = asm.label();
@@ -207,34 +214,44 @@ fn hit(asm: &mut Asm, env: &Env, place: Place) {
     asm.mov_imm64(Reg::Rdx, env.private.0);
     asm.load32(Reg::Rcx, Reg::Rbx, probe);
     call(asm, env.agent_hit);
-    asm.jmp(out);
-    asm.bind(missed);
-    count_missed(asm, env, probe);
+    if watch {
+        watched::choose(asm, env, missed, out);
+    } else {
+        asm.jmp(out);
+        asm.bind(missed);
+        count_missed(asm, env, probe);
+    }
     asm.bind(out);
     frame.restore(asm);
     asm.ret();
 }
 
-/// The shared code at the start of a slab.
+/// The shared code at the start of a slab. `enter` is [`Globals::enter`].
 #[must_use]
-pub fn thunks(at: Va, env: &Env, programs: &[Program]) -> (Vec<u8>, Thunks) {
+pub fn thunks(at: Va, env: &Env, enter: Va, programs: &[Program]) -> (Vec<u8>, Thunks) {
     let mut asm = Asm::new(at);
-    let agent = Places::emit(&mut asm, |asm, place| hit(asm, env, place));
+    let agent = Places::emit(&mut asm, |asm, place| hit(asm, env, place, false));
+    let returns = Places::emit(&mut asm, |asm, place| hit(asm, env, place, true));
+    let far = enter;
+    let enter = asm.here();
+    asm.jmp_far(far);
+    asm.align(16);
     let programs = programs
         .iter()
         .map(|program| Places::emit(&mut asm, |asm, place| program::run(asm, env, program, place)))
         .collect();
-    (asm.finish(), Thunks { agent, programs })
+    (asm.finish(), Thunks { agent, returns, enter, programs })
 }
 
 /// The process-wide code.
 ///
-/// The trampoline leaves by an indirect jump, not by `ret`: the return predictor has already consumed the entry of
-/// the call, and a second `ret` would put all outer returns out of step. The address it jumps to lies in the red zone,
-/// where no signal handler writes.
+/// The trampoline leaves by `ret`, as the function has returned to where it was called from ([`watched`]).
 #[must_use]
 pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     let mut asm = Asm::new(at);
+    let enter = asm.here();
+    // Two instructions of the detour left the stack pointer above the slot.
+    asm.call_mem_rsp(-16);
     let trampoline = asm.here();
     // The slot becomes the real return address. Until then it still holds the trampoline's address: that is how the agent
     // sees, in a signal handler, that the frame is alive.
@@ -253,8 +270,7 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     call(&mut asm, env.agent_return);
     asm.store(Reg::Rbx, ABOVE, Reg::Rax);
     frame.restore(&mut asm);
-    asm.lea(Reg::Rsp, Reg::Rsp, 8);
-    asm.jmp_mem_rsp(-8);
+    asm.ret();
     asm.align(16);
 
     // The kernel calls this with (sig, info, context) in rdi, rsi, rdx; the agent wants its memory first. The program's
@@ -283,5 +299,5 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     let restorer = asm.here();
     asm.syscall(15); // rt_sigreturn
     asm.align(16);
-    (asm.finish(), Globals { trampoline, signal, restorer })
+    (asm.finish(), Globals { enter, trampoline, signal, restorer })
 }
