@@ -81,10 +81,11 @@ impl Stack {
         unsafe { Entry::new(at.add(index as usize)) }
     }
 
-    /// Entries in use.
+    /// Entries in use. A branch that is never taken, not a minimum: what follows need not wait for the capacity.
     #[inline(always)]
     fn len(self, thread: Thread) -> u64 {
-        len(thread).min(self.cap)
+        let len = len(thread);
+        if len > self.cap { cut(self.cap) } else { len }
     }
 }
 
@@ -92,6 +93,12 @@ impl Stack {
 fn len(thread: Thread) -> u64 {
     // SAFETY: a field of the thread's state.
     unsafe { thread.shadow_len().read_volatile() }
+}
+
+#[cold]
+#[inline(never)]
+fn cut(cap: u64) -> u64 {
+    cap
 }
 
 #[inline(always)]
@@ -218,6 +225,20 @@ fn trim(thread: Thread) {
     }
 }
 
+/// Gives back the last of `used` entries, which is dead, and those below it that are.
+#[inline(always)]
+fn drop_top(thread: Thread, stack: Stack, used: u64) {
+    if !set_len(thread, used, used - 1) || (used > 1 && stack.entry(used - 2).stack_slot() == 0) {
+        trim_below(thread);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn trim_below(thread: Thread) {
+    trim(thread);
+}
+
 /// Takes the newest entry of a stack slot out of whatever shadow stack it is in.
 #[inline(always)]
 pub fn take(agent: Agent, thread: Option<Thread>, slot: u64) -> Option<ShadowEntry> {
@@ -229,7 +250,7 @@ pub fn take(agent: Agent, thread: Option<Thread>, slot: u64) -> Option<ShadowEnt
             if let Some(entry) = top.read(slot) {
                 if top.kill(slot) {
                     if thread.shadow() == stack.base {
-                        trim(thread);
+                        drop_top(thread, stack, used);
                     } else {
                         drop_copy(thread, &entry);
                     }
