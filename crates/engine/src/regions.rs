@@ -1,5 +1,6 @@
 //! The regions of a session in the target: mapped, filled, listed for removal.
 
+use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -40,6 +41,8 @@ pub(crate) struct Regions {
     pub maps: Vec<Map>,
     /// All trap table entries so far.
     pub traps: Vec<TrapEntry>,
+    /// Pages of stubs that are mapped.
+    pub stubs: BTreeSet<u64>,
 }
 
 const PAGE: u64 = 4096;
@@ -127,7 +130,7 @@ impl Regions {
         header.u64(at!(agent_va), agent.0);
         header.u64(at!(agent_len), agent_len);
         header.u64(at!(trampoline_va), globals.trampoline.0);
-        Ok(Regions { layout, shared, private, env, globals, programs, maps, traps: Vec::new() })
+        Ok(Regions { layout, shared, private, env, globals, programs, maps, traps: Vec::new(), stubs: BTreeSet::new() })
     }
 
     /// Adds a mapping to the list of what has to be removed.

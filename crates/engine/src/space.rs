@@ -62,6 +62,26 @@ pub fn find(used: &[Used], near: std::ops::Range<u64>, len: Len) -> Option<Va> {
     best.map(|(_, at)| Va(at))
 }
 
+/// What must stay free or is used, sorted, apart from each other.
+pub fn forbidden(used: &[Used]) -> Vec<std::ops::Range<u64>> {
+    let mut all = vec![0..LOWEST];
+    for u in used {
+        let start = if u.grows == Grows::Down { u.start.saturating_sub(GROWTH) } else { u.start };
+        let end = if u.grows == Grows::Up { u.end.saturating_add(GROWTH) } else { u.end };
+        all.push(start..end);
+    }
+    all.push(HIGHEST..u64::MAX);
+    all.sort_unstable_by_key(|range| range.start);
+    let mut apart: Vec<std::ops::Range<u64>> = Vec::new();
+    for range in all {
+        match apart.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => apart.push(range),
+        }
+    }
+    apart
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

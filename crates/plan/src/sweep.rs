@@ -26,6 +26,8 @@ pub(crate) struct Stretch {
     pub fault: Option<String>,
     /// Some jump goes through a register or a word of the stack.
     pub value_jumps: bool,
+    /// Execution may run over the end.
+    pub open_end: bool,
 }
 
 /// How control gets from one place to another.
@@ -108,7 +110,7 @@ fn fill(start: Va, end: Va, known: &[(Va, Va)], unsized_: &[Va], all: &mut Vec<S
 
 fn push(all: &mut Vec<Stretch>, start: Va, end: Va, borders: Borders) {
     if start < end {
-        all.push(Stretch { start, end, borders, fault: None, value_jumps: false });
+        all.push(Stretch { start, end, borders, fault: None, value_jumps: false, open_end: true });
     }
 }
 
@@ -152,6 +154,10 @@ fn linear(
         };
         let source = insn.va();
         boundaries.set(source.since(stretch.start) as usize);
+        // Functions that end in nops end where those begin.
+        if !insn.is_nop() && !insn.is_int3() {
+            stretch.open_end = insn.falls_through();
+        }
         let (target, how) = match insn.flow() {
             Flow::Next => (None, How::Maybe),
             Flow::Jump(target) => (Some(target), How::Jump),

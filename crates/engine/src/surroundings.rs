@@ -1,0 +1,146 @@
+//! What plans have to fit in with: the sites of a session, and the address space of its target. Jumps that cannot lead
+//! everywhere go to *stubs*, many of which share a page.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+
+use sidestep_isa::Va;
+use sidestep_plan::room::STUB;
+use sidestep_plan::{Fixed, Room};
+
+use crate::space::{self, Used};
+
+const PAGE: u64 = 4096;
+/// Most pages of stubs: each may be a mapping of its own, of which a process can have 65,530 (`vm.max_map_count`).
+const PAGES_MAX: usize = 12 * 1024;
+/// Where an object is assumed to be that no process has mapped.
+pub(crate) const ASSUMED_BIAS: i64 = 0x7f00_0000_0000;
+
+/// The sites and stubs of a session.
+#[derive(Default)]
+pub(crate) struct Surroundings {
+    /// What no stub may lie in, sorted, apart from each other.
+    forbidden: Vec<Range<u64>>,
+    /// Pages of stubs, with what is taken of them.
+    pages: BTreeMap<u64, Vec<Range<u64>>>,
+    /// The upper half of the displacement that went well last.
+    hints: HashMap<Fixed, i16>,
+    /// By bias and first address of the object.
+    objects: HashMap<(i64, u64), Sites>,
+}
+
+/// What is taken of an object's code; link-time addresses.
+#[derive(Default)]
+struct Sites {
+    sites: BTreeSet<Va>,
+    /// Start → end, and who needs it.
+    claims: BTreeMap<Va, (Va, Va)>,
+}
+
+/// The surroundings of one object.
+pub(crate) struct ObjectRoom<'s> {
+    all: &'s mut Surroundings,
+    object: (i64, u64),
+}
+
+impl Surroundings {
+    /// The address space is as it is now.
+    pub fn look(&mut self, used: &[Used]) {
+        self.forbidden = space::forbidden(used);
+    }
+
+    /// The room of the object that lies `bias` above its link-time addresses, the first of which is `start`.
+    pub fn of(&mut self, bias: i64, start: u64) -> ObjectRoom<'_> {
+        ObjectRoom { all: self, object: (bias, start) }
+    }
+
+    /// A place for a stub at `base` plus one of `low` (first, last, step), in a page that has some already, or in a new one.
+    fn place(&mut self, base: i64, low: (u16, u16, u16)) -> Option<u64> {
+        let (first, last, step) = (base + i64::from(low.0), base + i64::from(low.1), u64::from(low.2));
+        let (first, last) = (u64::try_from(first).ok()?, u64::try_from(last).ok()?);
+        let shared = self.pages.range(first & !(PAGE - 1)..=last);
+        let found =
+            shared.filter_map(|(page, taken)| gap(*page, taken, first, last, step).map(|at| (*page, at))).next();
+        let (page, at) = match found {
+            Some(found) => found,
+            None if self.pages.len() < PAGES_MAX => {
+                let mut pages = (first & !(PAGE - 1)..=last).step_by(PAGE as usize);
+                pages.find_map(|page| {
+                    let free = !self.pages.contains_key(&page) && self.is_free(page);
+                    let at = if free { gap(page, &[], first, last, step) } else { None };
+                    at.map(|at| (page, at))
+                })?
+            }
+            None => return None,
+        };
+        let taken = self.pages.entry(page).or_default();
+        taken.insert(taken.partition_point(|t| t.start < at), at..at + STUB);
+        Some(at)
+    }
+
+    fn is_free(&self, page: u64) -> bool {
+        let before = self.forbidden.partition_point(|range| range.end <= page);
+        self.forbidden.get(before).is_none_or(|range| page + PAGE <= range.start)
+    }
+}
+
+/// The lowest address from `first` to `last`, in steps, at which a stub fits into what is left of a page.
+fn gap(page: u64, taken: &[Range<u64>], first: u64, last: u64, step: u64) -> Option<u64> {
+    let from = |address: u64| first + address.saturating_sub(first).div_ceil(step) * step;
+    let mut at = from(page);
+    for range in taken {
+        if range.start < at + STUB && at < range.end {
+            at = from(range.end);
+        }
+    }
+    (at <= last && at + STUB <= page + PAGE).then_some(at)
+}
+
+impl ObjectRoom<'_> {
+    /// Sites of probes to come: no other probe may touch their first byte.
+    pub fn expect(&mut self, sites: impl IntoIterator<Item = Va>) {
+        self.all.objects.entry(self.object).or_default().sites.extend(sites);
+    }
+}
+
+impl Room for ObjectRoom<'_> {
+    fn is_free(&self, site: Va, range: Range<Va>) -> Result<(), String> {
+        let Some(all) = self.all.objects.get(&self.object) else { return Ok(()) };
+        if let Some(other) = all.sites.range(range.clone()).find(|other| **other != site) {
+            return Err(format!("there is another probe at {other}"));
+        }
+        let claims = all.claims.range(..range.end).map(|(start, (end, owner))| (*start, *end, *owner));
+        // No claim is longer than two instructions.
+        let mut near = claims.rev().take_while(|(start, ..)| range.start.since(*start) < 64);
+        match near.find(|(_, end, owner)| *end > range.start && *owner != site) {
+            Some((start, _, owner)) => Err(format!("the probe at {owner} needs the bytes at {start}")),
+            None => Ok(()),
+        }
+    }
+
+    fn claim(&mut self, site: Va, range: Range<Va>) {
+        let claim =
+            self.all.objects.entry(self.object).or_default().claims.entry(range.start).or_insert((range.end, site));
+        claim.0 = claim.0.max(range.end);
+    }
+
+    fn stub(&mut self, end: Va, fixed: Fixed) -> Option<Va> {
+        let bias = self.object.0;
+        let end = end.offset(bias).0 as i64;
+        let hint = self.all.hints.get(&fixed).copied();
+        for high in hint.into_iter().chain(fixed.highs()) {
+            let Some(low) = fixed.low(high) else { continue };
+            if let Some(at) = self.all.place(end + (i64::from(high) << 16), low) {
+                self.all.hints.insert(fixed, high);
+                return Some(Va(at).offset(-bias));
+            }
+        }
+        None
+    }
+}
+
+/// The address space of a process that has mapped nothing but an object, where the loader would.
+pub(crate) fn assumed(image: Range<u64>, heap: bool) -> Vec<Used> {
+    let grows = if heap { space::Grows::Up } else { space::Grows::No };
+    vec![Used { start: image.start, end: image.end, grows }]
+}
