@@ -23,7 +23,8 @@ use crate::layout::{Layout, round};
 use crate::maps;
 use crate::programs::{Memory, Programs};
 use crate::raw::bytes_of;
-use crate::remote::{Remote, mappings};
+use crate::remote::{Remote, mappings, used};
+use crate::space::{self, LOW};
 use crate::survey;
 use crate::view::View;
 
@@ -46,8 +47,6 @@ pub(crate) struct Regions {
 }
 
 const PAGE: u64 = 4096;
-/// Where the search for the lookup table's place begins.
-const LOW: u64 = 0x2000_0000;
 
 /// Buffer for remote calls, from the start of the private region.
 pub(crate) const SCRATCH: u64 = offset_of!(Private, scratch) as u64;
@@ -235,10 +234,11 @@ fn map_shared(stopped: &mut Stopped, layout: &Layout) -> Result<(Va, View), Sess
     let fd = Remote(stopped).memfd(at);
     stopped.write(at, &old)?;
     let fd = fd?;
+    let aside = space::aside(&used(&mappings(stopped.process())?), Len(layout.shared_len));
     let mut remote = Remote(stopped);
     let resized = remote.resize(fd, Len(layout.shared_len));
     let shared = View::from_target_fd(pid, fd);
-    let shared_va = remote.map_shared(fd, Len(layout.shared_len));
+    let shared_va = remote.map_shared(aside, fd, Len(layout.shared_len));
     remote.close(fd)?;
     resized?;
     let (shared_va, shared) = (shared_va?, shared?);

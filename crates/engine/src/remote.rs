@@ -64,9 +64,10 @@ impl Remote<'_> {
         self.call(libc::SYS_ftruncate, [fd as u64, len.0, 0, 0, 0, 0]).map(drop)
     }
 
-    /// Maps a whole memfd shared.
-    pub fn map_shared(&mut self, fd: i32, len: Len) -> Result<Va, CallError> {
-        self.mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE, fd)
+    /// Maps a whole memfd shared, at `at` if that is free.
+    pub fn map_shared(&mut self, at: Option<Va>, fd: i32, len: Len) -> Result<Va, CallError> {
+        let at = at.map_or(0, |at| at.0);
+        self.mmap(at, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE, fd)
     }
 
     /// `getpid`: the id in the target's own pid namespace.
