@@ -144,3 +144,67 @@ pub(crate) fn assumed(image: Range<u64>, heap: bool) -> Vec<Used> {
     let grows = if heap { space::Grows::Up } else { space::Grows::No };
     vec![Used { start: image.start, end: image.end, grows }]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::Grows;
+
+    const BIAS: i64 = 0x5500_0000_0000;
+
+    fn surroundings() -> Surroundings {
+        let mut all = Surroundings::default();
+        let image = BIAS as u64..BIAS as u64 + 0x20_0000;
+        all.look(&[Used { start: image.start, end: image.end, grows: Grows::No }]);
+        all
+    }
+
+    #[test]
+    fn stubs_are_where_jumps_lead_and_apart() {
+        let mut all = surroundings();
+        let mut taken: Vec<u64> = Vec::new();
+        let guard = Fixed([Some(0xcc), None, None, Some(0xcc)]);
+        for site in (0x1000..0x3000).step_by(7) {
+            for fixed in [Fixed([None, None, Some(0x89), Some(0x48)]), guard, Fixed([None, None, None, Some(0x0f)])] {
+                let end = Va(site + 5);
+                let at = all.of(BIAS, 0).stub(end, fixed).unwrap();
+                let bytes = i32::try_from(at.since(end)).unwrap().to_le_bytes();
+                assert!(bytes.iter().zip(fixed.0).all(|(byte, fixed)| fixed.is_none_or(|fixed| fixed == *byte)));
+                let at = at.offset(BIAS).0;
+                assert!(at % PAGE + STUB <= PAGE);
+                assert!(at + STUB <= BIAS as u64 || at >= BIAS as u64 + 0x20_0000);
+                taken.push(at);
+            }
+        }
+        taken.sort_unstable();
+        assert!(taken.windows(2).all(|pair| pair[0] + STUB <= pair[1]));
+        // Many share a page: 3513 of 14 bytes.
+        assert!(all.pages.len() < 40, "{}", all.pages.len());
+    }
+
+    #[test]
+    fn an_address_in_the_object_is_none() {
+        let exact = Fixed([Some(0), Some(0x10), Some(0), Some(0)]);
+        assert_eq!(surroundings().of(BIAS, 0).stub(Va(0x1000), exact), None);
+        let far = Fixed([Some(0), Some(0x10), Some(0), Some(0x10)]);
+        let mut all = surroundings();
+        assert_eq!(all.of(BIAS, 0).stub(Va(0x1000), far), Some(Va(0x1000_2000)));
+        // Once.
+        assert_eq!(all.of(BIAS, 0).stub(Va(0x1000), far), None);
+    }
+
+    #[test]
+    fn a_site_is_nobody_elses() {
+        let mut all = surroundings();
+        let mut room = all.of(BIAS, 0);
+        room.expect([Va(0x1000), Va(0x1004)]);
+        assert!(room.is_free(Va(0x1000), Va(0x1000)..Va(0x1004)).is_ok());
+        assert!(room.is_free(Va(0x1000), Va(0x1000)..Va(0x1005)).is_err());
+        room.claim(Va(0x1000), Va(0x2000)..Va(0x2005));
+        assert!(room.is_free(Va(0x1000), Va(0x2003)..Va(0x2008)).is_ok());
+        assert!(room.is_free(Va(0x1004), Va(0x2004)..Va(0x2008)).is_err());
+        assert!(room.is_free(Va(0x1004), Va(0x2005)..Va(0x2008)).is_ok());
+        // Another object at the same link-time addresses.
+        assert!(all.of(BIAS + 0x1000, 0x1000).is_free(Va(0x1004), Va(0x1000)..Va(0x2008)).is_ok());
+    }
+}
