@@ -23,6 +23,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("python3", "a target"),
     ("grep", "a target"),
     ("strace", "a second tracer"),
+    ("valgrind", "callgrind: how often each instruction runs"),
+    ("zlib1g", "a library at work"),
     ("xz-utils", "compressed symbol tables"),
     ("util-linux", "setpriv: another user"),
     ("libssl3", "a library with thousands of functions"),
