@@ -1,12 +1,13 @@
 //! Removing every trace, from what the target's own memory says. The end of a session and the clean-up after a
 //! controller that was killed are the same code.
 
+use std::mem::offset_of;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{Mapping, Process, Stopped};
-use sidestep_wire::{JournalEntry, MapEntry, MapKind, ShadowEntry};
+use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, ShadowEntry};
 
 use crate::error::SessionError;
 use crate::remote::{Remote, mappings};
@@ -44,6 +45,9 @@ pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<(), Sess
 /// May be repeated.
 fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionError> {
     let journal = found.journal(stopped.process())?;
+    if !found.is_child(stopped.process()) && found.controller_pid != 0 {
+        stopped.write(Va(found.shared_va.0 + offset_of!(Header, detaching) as u64), &1u32.to_ne_bytes())?;
+    }
     // Return addresses first and our own sites last: if we are killed in between, no trap is left without its guards, and no
     // replaced return address without its unwinders.
     if found.has_private(stopped.process()) {
@@ -87,7 +91,7 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
 /// Lowers the semaphores of sites that are still written: where a library was unloaded, something else may be now.
 fn lower(stopped: &mut Stopped, found: &Found, journal: &[JournalEntry]) -> Result<(), SessionError> {
     // A forked child has its own semaphores, but no journal of its own: they were raised when it was forked.
-    let child = found.target_pid != stopped.process().pid();
+    let child = found.is_child(stopped.process());
     for (index, entry) in journal.iter().enumerate().filter(|(_, e)| e.semaphore != 0) {
         let Ok(now) = stopped.read_pod::<u16>(Va(entry.semaphore)) else { continue };
         if !is_written(stopped.process(), entry) || now == 0 {
@@ -159,7 +163,7 @@ fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
     }
     let shared = |m: &&MapEntry| m.kind == MapKind::Shared as u32 || m.addr == found.shared_va.0;
     let maps = mappings(stopped.process())?;
-    let child = found.target_pid != stopped.process().pid();
+    let child = found.is_child(stopped.process());
     let foreign = |m: &&MapEntry| child && m.kind == MapKind::Grown as u32;
     let mut remote = Remote(stopped);
     for entry in ours.iter().filter(|m| !shared(m) && !foreign(m)).filter(|m| is_there(m, &maps)) {

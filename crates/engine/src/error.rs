@@ -94,6 +94,12 @@ pub enum SessionError {
         /// The process.
         pid: i32,
     },
+    /// A detach is under way, or was given up.
+    #[error("the probes of process {pid} are being removed; if nobody does so any more, the next attach does")]
+    Detaching {
+        /// The process.
+        pid: i32,
+    },
     /// The process has copies of another one's probes, which do nothing in it.
     #[error("process {pid} was forked from process {parent}, whose probes do nothing in it: give -p {parent}")]
     Forked {

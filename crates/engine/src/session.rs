@@ -262,7 +262,7 @@ fn exit_status(status: sidestep_sys::ExitStatus) -> ExitStatus {
 fn clean_up(process: &Process) -> Result<(), SessionError> {
     let maps = mappings(process)?;
     match traces::find(process, &maps)? {
-        Some(found) if found.target_pid == process.pid() && found.controller_alive() => {
+        Some(found) if !found.is_child(process) && found.controller_alive() => {
             Err(SessionError::Busy { pid: process.pid(), controller: found.controller_pid })
         }
         Some(_) => detach::remove(process, &maps),

@@ -27,6 +27,8 @@ pub(crate) struct Found {
     pub agent: (u64, u64),
     pub trampoline: u64,
     pub signals: u64,
+    /// Somebody has begun to take the probes out.
+    detaching: bool,
     /// Offset and number of entries.
     pub journal: (u64, u32),
     maps: (u64, u32),
@@ -77,6 +79,7 @@ pub(crate) fn find(process: &Process, mappings: &[Mapping]) -> Result<Option<Fou
             agent: (word(offset_of!(Header, agent_va)), word(offset_of!(Header, agent_len))),
             trampoline: word(offset_of!(Header, trampoline_va)),
             signals: word(offset_of!(Header, signals)),
+            detaching: half(offset_of!(Header, detaching)) != 0,
             journal: (word(offset_of!(Header, journal_off)), half(offset_of!(Header, journal_len))),
             maps: (word(offset_of!(Header, maps_off)), half(offset_of!(Header, maps_len))),
             cells: Cells {
@@ -95,7 +98,8 @@ pub(crate) fn session(process: &Process) -> Result<Found, SessionError> {
     let pid = process.pid();
     match find(process, &mappings(process)?)? {
         Some(found) if found.controller_pid == 0 => Err(SessionError::NotProbed { pid }),
-        Some(found) if found.target_pid != pid => Err(SessionError::Forked { pid, parent: found.target_pid }),
+        Some(found) if found.is_child(process) => Err(SessionError::Forked { pid, parent: found.target_pid }),
+        Some(found) if found.detaching => Err(SessionError::Detaching { pid }),
         Some(found) => Ok(found),
         None => Err(SessionError::NotProbed { pid }),
     }
@@ -107,9 +111,7 @@ pub(crate) fn look<T>(
     read: impl FnOnce(&Found) -> Result<T, SessionError>,
 ) -> Result<T, SessionError> {
     let result = read(&session(process)?);
-    if result.is_err() {
-        session(process)?;
-    }
+    session(process)?;
     result
 }
 
@@ -124,6 +126,7 @@ impl Found {
             agent: (0, 0),
             trampoline: 0,
             signals: 0,
+            detaching: false,
             journal: (0, 0),
             maps: (0, 0),
             cells: Cells::default(),
@@ -145,6 +148,11 @@ impl Found {
     /// All sites, in the order in which they were written.
     pub fn journal(&self, process: &Process) -> Result<Vec<JournalEntry>, SessionError> {
         read_array(process, self.entry(0), u64::from(self.journal.1))
+    }
+
+    /// Is this a process that was forked from the one that the session is for? It shares the region, and changes nothing there.
+    pub fn is_child(&self, process: &Process) -> bool {
+        self.target_pid != process.pid()
     }
 
     /// Where an entry of the journal is.

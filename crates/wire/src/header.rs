@@ -86,6 +86,10 @@ pub struct Header {
     pub lines_dropped: AtomicU64,
     /// Set of the signals whose handler is ours ([`crate::Signals`]).
     pub signals: AtomicU64,
+    /// 1: somebody has begun to take the probes out. Written before the first site is restored.
+    pub detaching: AtomicU32,
+    /// Padding.
+    pub pad2: u32,
 }
 
 /// `struct sigaction` of the x86-64 kernel (`include/linux/signal_types.h`), as `rt_sigaction` takes it.

@@ -22,7 +22,7 @@ fn shared_region() {
         slot_stride: 96, slots_max: 104, slots_used: 108, cells_off: 112, cells: 120, ring_off: 128, ring_len: 136,
         missed_off: 144, probes_max: 152, map_descs_off: 160, map_descs: 168, journal_off: 176, journal_cap: 184,
         journal_len: 188, maps_off: 192, maps_cap: 200, maps_len: 204, returns_dropped: 208,
-        lines_dropped: 216, signals: 224,
+        lines_dropped: 216, signals: 224, detaching: 232, pad2: 236,
     });
     layout!(SigAction: 32, align 8, { handler: 0, flags: 8, restorer: 16, mask: 24 });
     layout!(JournalEntry: 160, align 8, {

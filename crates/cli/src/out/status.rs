@@ -64,7 +64,7 @@ pub fn summary(status: &Status) -> String {
     let own = status.probes.iter().filter(|probe| probe.kind == ProbeKind::Own).count();
     let (probes, sites) = (status.probes.len() - own, status.sites);
     let (probes, sites) = (plural(probes, "probe"), plural(sites, "site"));
-    format!("{probes} at {sites}, {} bytes of detours; {own} of its own; {controller}", status.detour_bytes)
+    format!("{probes} at {sites}, {} bytes of detours; {own} of sidestep's own; {controller}", status.detour_bytes)
 }
 
 fn plural(count: usize, what: &str) -> String {
@@ -153,7 +153,7 @@ mod tests {
             sites: 1,
             detour_bytes: 96,
         };
-        let text = "3 probes at 1 site, 96 bytes of detours; 1 of its own; controlled by process 42";
+        let text = "3 probes at 1 site, 96 bytes of detours; 1 of sidestep's own; controlled by process 42";
         assert_eq!(summary(&status), text);
         status.controller_alive = false;
         assert!(summary(&status).ends_with("process 42, which controlled them, is gone; the next attach removes them"));
