@@ -1,6 +1,7 @@
 //! Scenarios: the whole tool on real programs, judged by what the programs, the kernel and the file system say.
 
 mod bpf;
+mod carried;
 mod counts;
 mod detach;
 mod errors;
@@ -16,6 +17,7 @@ mod sandbox;
 mod short;
 mod spawn;
 mod status;
+mod switch;
 mod trap;
 mod unwind;
 mod usdt;

@@ -15,13 +15,14 @@ use sidestep_plan::thunk::{self, Thunks};
 use sidestep_plan::{Patch, Plan};
 use sidestep_sys::{Mapping, Stopped};
 use sidestep_wire::header::ISLAND;
-use sidestep_wire::{Header, JournalEntry, MapKind, Private, SemaphoreState, TrapEntry};
+use sidestep_wire::{Header, JournalEntry, MapKind, Private, TrapEntry};
 
 use crate::error::SessionError;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::Remote;
 use crate::survey::{self, Place};
+use crate::{semaphore, traces};
 
 const PAGE: u64 = 4096;
 
@@ -124,10 +125,10 @@ pub(crate) fn install(
             regions.journal_island(detour.site, *at, &padding, bytes)?;
             stopped.write(*at, bytes)?;
         }
-        let entry = regions.journal(&jobs[*i], detour)?;
+        let entry = regions.journal(&jobs[*i], detour, mappings)?;
         stopped.write(detour.site, &detour.patch)?;
         if let Some(semaphore) = jobs[*i].semaphore {
-            regions.raise(stopped, entry, semaphore)?;
+            semaphore::raise(stopped, entry, semaphore)?;
         }
         outcomes[*i] = Some(Outcome::Installed { site: detour.site });
     }
@@ -236,8 +237,9 @@ fn leave_regions(
 }
 
 impl Regions {
-    /// Journals a site, before it is written. Gives the offset of the entry.
-    fn journal(&self, job: &Job, detour: &Detour) -> Result<u64, SessionError> {
+    /// Journals a site, before it is written. Gives the address of the entry.
+    fn journal(&self, job: &Job, detour: &Detour, mappings: &[Mapping]) -> Result<Va, SessionError> {
+        let (inode, file_offset) = traces::file_of(mappings, detour.site);
         let mut entry = JournalEntry {
             site: detour.site.0,
             detour: detour.at.0,
@@ -245,6 +247,10 @@ impl Regions {
             len: detour.patch.len() as u8,
             insns_len: detour.copies.len().min(16) as u8,
             own: u8::from(job.own),
+            newest: job.handlers.iter().map(|handler| handler.probe() + 1).max().unwrap_or(0),
+            optimized: u8::from(job.plan.patch != Patch::Trap),
+            inode,
+            file_offset,
             semaphore: job.semaphore.map_or(0, |va| va.0),
             ..JournalEntry::default()
         };
@@ -256,8 +262,8 @@ impl Regions {
         self.append(&entry)
     }
 
-    /// Adds an entry to the journal. Gives its offset.
-    fn append(&self, entry: &JournalEntry) -> Result<u64, SessionError> {
+    /// Adds an entry to the journal. Gives its address.
+    fn append(&self, entry: &JournalEntry) -> Result<Va, SessionError> {
         let count = self.shared.u32(offset_of!(Header, journal_len) as u64);
         let index = u64::from(count.load(Ordering::Acquire));
         if index >= self.layout.journal_cap {
@@ -266,7 +272,7 @@ impl Regions {
         let off = self.layout.journal_off + index * size_of::<JournalEntry>() as u64;
         self.shared.write(off, bytes_of(entry));
         count.store(index as u32 + 1, Ordering::Release);
-        Ok(off)
+        Ok(Va(self.shared_va.0 + off))
     }
 
     /// Journals padding that is about to lead to the detour of a site.
@@ -276,18 +282,6 @@ impl Regions {
         entry.old[..old.len()].copy_from_slice(old);
         entry.new[..new.len()].copy_from_slice(new);
         self.append(&entry).map(drop)
-    }
-
-    /// Raises the semaphore of a site that was journalled at an offset. A forked child has a copy, which stays raised.
-    fn raise(&self, stopped: &mut Stopped, entry: u64, semaphore: Va) -> Result<(), SessionError> {
-        let now: u16 = stopped.read_pod(semaphore)?;
-        let state = self.shared.u32(entry + offset_of!(JournalEntry, semaphore_state) as u64);
-        let from = self.shared.u32(entry + offset_of!(JournalEntry, semaphore_from) as u64);
-        from.store(now.into(), Ordering::Release);
-        state.store(SemaphoreState::Raising as u32, Ordering::Release);
-        stopped.write(semaphore, &now.wrapping_add(1).to_ne_bytes())?;
-        state.store(SemaphoreState::High as u32, Ordering::Release);
-        Ok(())
     }
 
     /// Adds entries to the trap table (a new table replaces the old one) and installs the SIGTRAP handler.

@@ -33,6 +33,8 @@ pub(crate) struct Regions {
     pub layout: Layout,
     /// The shared region, as the controller sees it.
     pub shared: View,
+    /// And where it is in the target.
+    pub shared_va: Va,
     pub private: Va,
     pub env: Env,
     pub globals: Globals,
@@ -129,7 +131,8 @@ impl Regions {
         header.u64(at!(agent_va), agent.0);
         header.u64(at!(agent_len), agent_len);
         header.u64(at!(trampoline_va), globals.trampoline.0);
-        Ok(Regions { layout, shared, private, env, globals, programs, maps, traps: Vec::new(), stubs: BTreeSet::new() })
+        let (traps, stubs) = (Vec::new(), BTreeSet::new());
+        Ok(Regions { layout, shared, shared_va, private, env, globals, programs, maps, traps, stubs })
     }
 
     /// Adds a mapping to the list of what has to be removed.

@@ -12,12 +12,12 @@ use sidestep_sys::{Mapping, Stopped, arch};
 use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags_for, set_of};
 use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, Signals, ThreadState};
 
-use crate::detach::{read_array, read_one, states};
 use crate::error::SessionError;
 use crate::raw::{bytes_of, from_bytes};
 use crate::regions::Regions;
 use crate::remote::Remote;
 use crate::survey::{self, Place};
+use crate::traces::{read_array, read_one, states};
 
 /// What trap probes need.
 pub(crate) const TRAPS: u64 = set_of(SIGTRAP);
@@ -78,7 +78,7 @@ pub(crate) fn install(
         let old_at = at!(regions.private, old).0 + (i * size_of::<SigAction>()) as u64;
         let ours = SigAction {
             handler: regions.globals.signal.0,
-            flags: flags_for(&read_one(stopped, Va(old_at))?),
+            flags: flags_for(&read_one(stopped.process(), Va(old_at))?),
             restorer: regions.globals.restorer.0,
             mask: 0,
         };
@@ -162,13 +162,13 @@ fn note(regions: &Regions, stopped: &Stopped, fs_base: u64, new: Blocked) -> Res
         let sum = Blocked { now: old[0] | new.now, after: old[1] & old[0] | new.after, sp: new.sp };
         Ok(stopped.write(at, bytes_of(&sum))?)
     };
-    for state in states(stopped, regions.private)? {
+    for state in states(stopped.process(), regions.private)? {
         if state.1.fs_base == fs_base && fs_base != 0 {
             return add(Va(state.0.0 + offset_of!(ThreadState, blocked) as u64));
         }
     }
     let list = at!(regions.private, closed);
-    let entries = read_array::<ClosedThread>(stopped, list, CLOSED_MAX as u64)?;
+    let entries = read_array::<ClosedThread>(stopped.process(), list, CLOSED_MAX as u64)?;
     let known = entries.iter().position(|e| e.fs_base.load(Ordering::Relaxed) == fs_base);
     let free = || entries.iter().position(|e| e.fs_base.load(Ordering::Relaxed) == 0);
     let Some(index) = known.or_else(free) else { return Ok(()) };
@@ -190,7 +190,7 @@ pub(crate) fn restore(
     for (i, signal) in ours() {
         if agent.contains(&action(stopped, signal, buffer)?.handler) {
             let old_at = at!(private, old).0 + (i * size_of::<SigAction>()) as u64;
-            let old = read_one(stopped, Va(old_at))?;
+            let old = read_one(stopped.process(), Va(old_at))?;
             set_action(stopped, signal, buffer, &old)?;
         }
     }
@@ -206,10 +206,10 @@ pub(crate) fn restore(
         }
     }
     let mut blocked: HashMap<u64, u64> = HashMap::new();
-    for closed in read_array::<ClosedThread>(stopped, at!(private, closed), CLOSED_MAX as u64)? {
+    for closed in read_array::<ClosedThread>(stopped.process(), at!(private, closed), CLOSED_MAX as u64)? {
         *blocked.entry(closed.fs_base.into_inner()).or_default() |= closed.blocked.now;
     }
-    for (_, state) in states(stopped, private)? {
+    for (_, state) in states(stopped.process(), private)? {
         *blocked.entry(state.fs_base).or_default() |= state.blocked.now;
     }
     let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.fs_base().0)).collect();

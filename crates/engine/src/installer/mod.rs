@@ -225,7 +225,7 @@ impl Installer {
         planned: Vec<Planned>,
         hooks: Vec<Hook>,
     ) -> Result<(), SessionError> {
-        let mut jobs: BTreeMap<u64, (Job, Vec<usize>)> = BTreeMap::new();
+        let mut jobs = Jobs::new();
         let mut pending = Vec::new();
         self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
         for p in planned {
@@ -246,8 +246,11 @@ impl Installer {
                 continue;
             }
             let number = self.number(regions)?;
-            let site = place(&p).map_or(0, |range| range.start);
-            regions.describe(stopped, number, &regions.programs.desc(&action, number, site, cookie))?;
+            let mut desc = regions.programs.desc(&action, number, cookie);
+            if p.matched.usdt.is_some() {
+                desc.flags |= ProbeDesc::USDT;
+            }
+            describe(regions, stopped, &jobs, &p, desc)?;
             let handler = regions.programs.handler(&action, number, cookie);
             if add_job(&mut jobs, &p, handler, pending.len()) {
                 self.done.insert((p.request, p.matched.object.path().to_owned(), p.matched.va.unwrap_or_default()));
@@ -257,7 +260,7 @@ impl Installer {
         for mut hook in hooks {
             let number = self.number(regions)?;
             let desc = ProbeDesc { flow: hook.flow as u32, hits: number, ..ProbeDesc::default() };
-            regions.describe(stopped, number, &desc)?;
+            describe(regions, stopped, &jobs, &hook.planned, desc)?;
             let handler = match (hook.flow, &mut hook.planned.plan) {
                 (Flow::SignalCall, Ok(plan)) => {
                     Handler::Guard { probe: number, before: std::mem::take(&mut plan.before_handler) }
@@ -374,8 +377,27 @@ fn can_override(p: &Planned, action: &Action) -> bool {
     action.exit.is_none() && p.plan.as_ref().is_ok_and(at_start)
 }
 
+/// By address, with which of the pending probes wait for it.
+type Jobs = BTreeMap<u64, (Job, Vec<usize>)>;
+
+/// Writes the descriptor of a probe that comes behind those which its site has.
+fn describe(
+    regions: &Regions,
+    stopped: &mut Stopped,
+    jobs: &Jobs,
+    p: &Planned,
+    desc: ProbeDesc,
+) -> Result<(), SessionError> {
+    let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return Ok(()) };
+    let site = plan.site.offset(loaded.bias).0;
+    let before = jobs.get(&site).and_then(|(job, _)| job.handlers.last());
+    let older = before.map_or(0, |handler| handler.probe() + 1);
+    let desc = ProbeDesc { site, asked: plan.asked.offset(loaded.bias).0, older, ..desc };
+    regions.describe(stopped, desc.hits, &desc)
+}
+
 /// Adds a handler to the job of its site. `false` if there is no plan (it was refused before).
-fn add_job(jobs: &mut BTreeMap<u64, (Job, Vec<usize>)>, p: &Planned, handler: Handler, who: usize) -> bool {
+fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return false };
     let site = plan.site.offset(loaded.bias);
     let (job, waiting) = jobs.entry(site.0).or_insert_with(|| {
