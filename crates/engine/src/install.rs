@@ -1,7 +1,7 @@
 //! Installing probes: the only place that writes over code of the target.
 //!
-//! Order, so that a controller that is killed in between leaves a correct target: code of slabs first, then trap
-//! table, then threads that stand inside a region are moved to their copies (valid whether the site is patched or
+//! Order, so that a controller that is killed in between leaves a correct target: code of slabs first, then trap table and
+//! table of copies, then threads that stand inside a region are moved to their copies (valid whether the site is patched or
 //! not), then the journal entry, then the site itself.
 
 use std::mem::offset_of;
@@ -95,6 +95,7 @@ pub(crate) fn install(
     if !traps.is_empty() {
         regions.add_traps(stopped, mappings, &traps)?;
     }
+    regions.add_detours(stopped, ready.iter().map(|(i, detour)| (&jobs[*i].plan, detour)))?;
 
     // If we are killed in between, no trap without its guards, no replaced return address without its unwinders.
     ready.sort_by_key(|(i, _)| !jobs[*i].own);

@@ -18,6 +18,7 @@ use sidestep_wire::{
 use crate::api::Program;
 use crate::blob::Blob;
 use crate::error::SessionError;
+use crate::faults::Detours;
 use crate::layout::{Layout, round};
 use crate::maps;
 use crate::programs::{Memory, Programs};
@@ -40,6 +41,8 @@ pub(crate) struct Regions {
     pub maps: Vec<Map>,
     /// All trap table entries so far.
     pub traps: Vec<TrapEntry>,
+    /// All detours so far, and who is shown them.
+    pub detours: Detours,
 }
 
 const PAGE: u64 = 4096;
@@ -127,7 +130,17 @@ impl Regions {
         header.u64(at!(agent_va), agent.0);
         header.u64(at!(agent_len), agent_len);
         header.u64(at!(trampoline_va), globals.trampoline.0);
-        Ok(Regions { layout, shared, private, env, globals, programs, maps, traps: Vec::new() })
+        Ok(Regions {
+            layout,
+            shared,
+            private,
+            env,
+            globals,
+            programs,
+            maps,
+            traps: Vec::new(),
+            detours: Detours::default(),
+        })
     }
 
     /// Adds a mapping to the list of what has to be removed.
@@ -307,6 +320,7 @@ fn private_head(
         tsc_base: tsc.map_or(0, TscScale::offset),
         traps: 0.into(),
         trap_mask: 0.into(),
+        detours: 0.into(),
         tsc: u32::from(tsc.is_some()),
         tsc_shift: tsc.map_or(0, |t| t.shift),
         tsc_mult: tsc.map_or(0, |t| t.mult),

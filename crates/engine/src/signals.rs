@@ -1,5 +1,6 @@
 //! Signals of ours in the target: our handler while they are, and nothing that blocks them. SIGTRAP while there are trap
-//! probes, SIGSEGV and SIGBUS while probes read memory that may not be there. The kernel kills a process
+//! probes, SIGSEGV and SIGBUS while probes read memory that may not be there, and all that an instruction can raise while
+//! displaced ones may do so ([`crate::faults`]). The kernel kills a process
 //! whose `int3` or bad load finds its signal blocked. What the target does about masks and actions later on is taken care
 //! of by probes of our own on its system calls ([`CALLS`], `agent::guard`).
 
@@ -9,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use sidestep_isa::Va;
 use sidestep_sys::{Mapping, Stopped, arch};
-use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags_for, set_of};
+use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags_for, set_of};
 use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, Signals, ThreadState};
 
 use crate::detach::{read_array, read_one, states};
@@ -23,6 +24,10 @@ use crate::survey::{self, Place};
 pub(crate) const TRAPS: u64 = set_of(SIGTRAP);
 /// What reads without a system call need.
 pub(crate) const READS: u64 = set_of(SIGSEGV) | set_of(SIGBUS);
+/// What displaced instructions need that may fault; those that trap, [`TRAPS`] as well.
+pub(crate) const FAULTS: u64 = READS | set_of(SIGILL) | set_of(SIGFPE);
+/// Those that say where they came from, besides the registers.
+pub(crate) const NAMED: u64 = TRAPS | set_of(SIGILL) | set_of(SIGFPE);
 
 const LAST: i32 = 64;
 
