@@ -114,7 +114,8 @@ fn set_action(stopped: &mut Stopped, signal: i32, buffer: Va, action: &SigAction
 fn open_actions(regions: &Regions, stopped: &mut Stopped, buffer: Va, new: u64, ours: u64) -> Result<(), SessionError> {
     let mut blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(regions.private, blocking))?;
     let untouched = set_of(libc::SIGKILL) | set_of(libc::SIGSTOP) | ours;
-    for signal in (1..=LAST).filter(|s| untouched & set_of(*s) == 0) {
+    let handled = stopped.caught() & !untouched;
+    for signal in (1..=LAST).filter(|s| handled & set_of(*s) != 0) {
         let mut action = action(stopped, signal, buffer)?;
         if action.mask & new == 0 || action.handler <= 1 {
             continue;
