@@ -3,6 +3,7 @@
 mod bpf;
 mod counts;
 mod detach;
+mod displaced;
 mod errors;
 mod events;
 mod faults;

@@ -99,7 +99,7 @@ pub(crate) fn install(
 
     // If we are killed in between, no trap without its guards, no replaced return address without its unwinders.
     ready.sort_by_key(|(i, _)| !jobs[*i].own);
-    leave_regions(stopped, mappings, jobs, &ready)?;
+    leave_regions(stopped, mappings, jobs, &ready, regions.detours.shown)?;
     for (i, detour) in &ready {
         let entry = regions.journal(&jobs[*i], detour)?;
         stopped.write(detour.site, &detour.patch)?;
@@ -164,12 +164,14 @@ fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec
 }
 
 /// Moves every thread that stands behind the first instruction of a region to the copy of the instruction it stands at,
-/// and every one that is about to make a guarded system call to the guard.
+/// and every one that is about to make a guarded system call to the guard. `shown`: a handler sees its fault at the
+/// original, and comes back to the copy by itself.
 fn leave_regions(
     stopped: &mut Stopped,
     mappings: &[Mapping],
     jobs: &[Job],
     ready: &[(usize, Detour)],
+    shown: bool,
 ) -> Result<(), SessionError> {
     let mut sites: Vec<(u64, u64, &Detour)> =
         ready.iter().map(|(i, d)| (d.site.0, d.site.0 + jobs[*i].plan.region.0, d)).collect();
@@ -178,6 +180,9 @@ fn leave_regions(
         let ip = position.ip.0;
         let index = sites.partition_point(|s| s.0 < ip);
         let Some((start, end, detour)) = index.checked_sub(1).map(|i| sites[i]) else { continue };
+        if shown && survey::has_faulted(stopped, &position) {
+            continue;
+        }
         // The kernel makes a call that it restarts itself.
         let restarts = match position.place {
             Place::Thread { tid } => stopped.threads().iter().any(|t| t.tid == tid && t.regs.restarts()),
