@@ -4,6 +4,7 @@ mod bpf;
 mod carried;
 mod counts;
 mod detach;
+mod displaced;
 mod errors;
 mod events;
 mod faults;

@@ -73,9 +73,10 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
         }
     }
     positions.retain(|p| code.iter().any(|(start, end)| (*start..*end).contains(&p.ip.0)));
-    // A thread may have executed a trap and not got its signal yet: the handler must still be there.
-    let mut inside =
-        if found.signals & crate::signals::TRAPS != 0 { stopped.awaiting(libc::SIGTRAP).pop() } else { None };
+    // A thread may have executed a trap or an instruction that names its place, and not got its signal yet: the handler must
+    // still be there.
+    let named = found.signals & crate::signals::NAMED;
+    let mut inside = if named != 0 { stopped.awaiting(named).pop() } else { None };
     for position in &positions {
         if original_of(&journal, position.ip.0).is_none() {
             inside = Some(match position.place {

@@ -1,7 +1,7 @@
 //! Installing probes: the only place that writes over code of the target.
 //!
-//! Order, so that a controller that is killed in between leaves a correct target: code of slabs first, then trap
-//! table, then threads that stand inside a region are moved to their copies (valid whether the site is patched or
+//! Order, so that a controller that is killed in between leaves a correct target: code of slabs first, then trap table and
+//! table of copies, then threads that stand inside a region are moved to their copies (valid whether the site is patched or
 //! not), then the journal entry, then the site itself.
 
 use std::collections::BTreeSet;
@@ -111,10 +111,11 @@ pub(crate) fn install(
     if !traps.is_empty() {
         regions.add_traps(stopped, mappings, &traps)?;
     }
+    regions.add_detours(stopped, ready.iter().map(|(i, detour)| (&jobs[*i].plan, detour)))?;
 
     // If we are killed in between, no trap without its guards, no replaced return address without its unwinders.
     ready.sort_by_key(|(i, _)| !jobs[*i].own);
-    leave_regions(stopped, mappings, jobs, &ready)?;
+    leave_regions(stopped, mappings, jobs, &ready, regions.detours.shown)?;
     for (i, detour) in &ready {
         if let Some((at, bytes)) = &detour.stub {
             stopped.write(*at, bytes)?;
@@ -208,12 +209,14 @@ fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec
 }
 
 /// Moves every thread that stands behind the first instruction of a region to the copy of the instruction it stands at,
-/// and every one that is about to make a guarded system call to the guard.
+/// and every one that is about to make a guarded system call to the guard. `shown`: a handler sees its fault at the
+/// original, and comes back to the copy by itself.
 fn leave_regions(
     stopped: &mut Stopped,
     mappings: &[Mapping],
     jobs: &[Job],
     ready: &[(usize, Detour)],
+    shown: bool,
 ) -> Result<(), SessionError> {
     let mut sites: Vec<(u64, u64, &Detour)> =
         ready.iter().map(|(i, d)| (d.site.0, d.site.0 + jobs[*i].plan.region.0, d)).collect();
@@ -222,6 +225,9 @@ fn leave_regions(
         let ip = position.ip.0;
         let index = sites.partition_point(|s| s.0 < ip);
         let Some((start, end, detour)) = index.checked_sub(1).map(|i| sites[i]) else { continue };
+        if shown && survey::has_faulted(stopped, &position) {
+            continue;
+        }
         // The kernel makes a call that it restarts itself.
         let restarts = match position.place {
             Place::Thread { tid } => stopped.threads().iter().any(|t| t.tid == tid && t.regs.restarts()),

@@ -6,6 +6,7 @@ mod api;
 mod blob;
 mod detach;
 mod error;
+mod faults;
 mod install;
 mod installer;
 mod kernel;

@@ -242,6 +242,12 @@ impl Session {
         }
     }
 
+    /// Why a fault of a displaced instruction shows its handler, or a core file, an address of ours instead of its own;
+    /// `None`: it does not.
+    pub fn hides_originals(&self) -> Option<String> {
+        self.installer.hides_originals()
+    }
+
     /// Figures about the attach.
     pub fn stats(&self) -> AttachStats {
         self.installer.stats

@@ -1,5 +1,6 @@
 //! Signals of ours in the target: our handler while they are, and nothing that blocks them. SIGTRAP while there are trap
-//! probes, SIGSEGV and SIGBUS while probes read memory that may not be there. The kernel kills a process
+//! probes, SIGSEGV and SIGBUS while probes read memory that may not be there, and all that an instruction can raise while
+//! displaced ones may do so ([`crate::faults`]). The kernel kills a process
 //! whose `int3` or bad load finds its signal blocked. What the target does about masks and actions later on is taken care
 //! of by probes of our own on its system calls ([`CALLS`], `agent::guard`).
 
@@ -9,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use sidestep_isa::Va;
 use sidestep_sys::{Mapping, Stopped, arch};
-use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags_for, set_of};
+use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags_for, set_of};
 use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, Signals, ThreadState};
 
 use crate::error::SessionError;
@@ -23,6 +24,10 @@ use crate::traces::{read_array, read_one, states};
 pub(crate) const TRAPS: u64 = set_of(SIGTRAP);
 /// What reads without a system call need.
 pub(crate) const READS: u64 = set_of(SIGSEGV) | set_of(SIGBUS);
+/// What displaced instructions need that may fault; those that trap, [`TRAPS`] as well.
+pub(crate) const FAULTS: u64 = READS | set_of(SIGILL) | set_of(SIGFPE);
+/// Those that say where they came from, besides the registers.
+pub(crate) const NAMED: u64 = TRAPS | set_of(SIGILL) | set_of(SIGFPE);
 
 const LAST: i32 = 64;
 
@@ -109,7 +114,8 @@ fn set_action(stopped: &mut Stopped, signal: i32, buffer: Va, action: &SigAction
 fn open_actions(regions: &Regions, stopped: &mut Stopped, buffer: Va, new: u64, ours: u64) -> Result<(), SessionError> {
     let mut blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(regions.private, blocking))?;
     let untouched = set_of(libc::SIGKILL) | set_of(libc::SIGSTOP) | ours;
-    for signal in (1..=LAST).filter(|s| untouched & set_of(*s) == 0) {
+    let handled = stopped.caught() & !untouched;
+    for signal in (1..=LAST).filter(|s| handled & set_of(*s) != 0) {
         let mut action = action(stopped, signal, buffer)?;
         if action.mask & new == 0 || action.handler <= 1 {
             continue;

@@ -4,6 +4,7 @@
 pub mod detour;
 pub mod explain;
 mod family;
+pub mod faults;
 mod go;
 pub mod handler;
 pub mod index;

@@ -31,6 +31,9 @@ pub struct Private {
     pub traps: AtomicU64,
     /// Size of the trap table - 1.
     pub trap_mask: AtomicU64,
+    /// Run-time address of the [`crate::DetourTable`], or 0: faults of displaced instructions are not looked up.
+    /// Replaced as a whole; a replaced table stays mapped.
+    pub detours: AtomicU64,
     /// 1: time stamps are TSC; 0: `clock_gettime(CLOCK_MONOTONIC)` by system call.
     pub tsc: u32,
     /// Nanoseconds = (ticks * tsc_mult) >> tsc_shift (128-bit product).

@@ -37,12 +37,12 @@ fn shared_region() {
 
 #[test]
 fn private_region() {
-    layout!(Private: 4464, align 8, {
+    layout!(Private: 4552, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
-        trap_mask: 64, tsc: 72, tsc_shift: 76, tsc_mult: 80, states_used: 88, child: 92, pid: 96, signals: 104,
-        scratch: 4336,
+        trap_mask: 64, detours: 72, tsc: 80, tsc_shift: 84, tsc_mult: 88, states_used: 96, child: 100, pid: 104, signals: 112,
+        scratch: 4424,
     });
-    layout!(Signals: 4232, align 8, { ours: 0, readable: 8, old: 16, blocking: 112, closed: 136 });
+    layout!(Signals: 4312, align 8, { ours: 0, readable: 8, old: 16, blocking: 176, closed: 216 });
     layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });
     layout!(Blocked: 24, align 8, { now: 0, after: 8, sp: 16 });
     layout!(ThreadState: 2320, align 8, {
@@ -55,6 +55,9 @@ fn private_region() {
         flow: 0, hits: 4, flags: 8, older: 12, site: 16, asked: 24, cookie: 32, entry: 40, exit: 48,
     });
     layout!(TrapEntry: 16, align 8, { site: 0, detour: 8 });
+    layout!(DetourTable: 8, align 4, { len: 0, copies: 4 });
+    layout!(DetourEntry: 24, align 8, { detour: 0, site: 8, first: 16, count: 20 });
+    layout!(CopyPair: 4, align 2, { original: 0, copy: 2 });
 }
 
 #[test]
@@ -77,9 +80,9 @@ fn generated_code() {
 /// Fields are written to other processes as bytes, so none of them may hide padding.
 #[test]
 fn no_implicit_padding() {
-    assert_eq!(size_of::<Private>(), 7 * 8 + 2 * 8 + 4 + 4 + 8 + 4 + 4 + 4 + 4 + size_of::<Signals>() + 128);
+    assert_eq!(size_of::<Private>(), 7 * 8 + 3 * 8 + 4 + 4 + 8 + 4 + 4 + 4 + 4 + size_of::<Signals>() + 128);
     assert_eq!(size_of::<ThreadState>(), HELPERS * 8 + 9 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 8 * 8 + 8);
-    assert_eq!(size_of::<Signals>(), 8 + 4 + 4 + 3 * 32 + 3 * 8 + 128 * 32);
+    assert_eq!(size_of::<Signals>(), 8 + 4 + 4 + 5 * 32 + 5 * 8 + 128 * 32);
     assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 4 + 4 + 2 * 16 + 64 + 8 + 2 * 4 + 2 * 8);
     assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 5 * 8);
     assert_eq!(size_of::<MapDesc>(), 6 * 4 + 7 * 8 + 2 * 4 + 8 + 4 * 8);

@@ -67,6 +67,10 @@ pub(crate) struct Installer {
     held: Vec<Hook>,
     /// A guard could not be installed.
     unsafe_reads: bool,
+    /// Signals that displaced instructions may raise.
+    faults: u64,
+    /// There are probes that would do harm if the program saw where such a one really is.
+    must_show: bool,
 }
 
 impl Installer {
@@ -92,6 +96,8 @@ impl Installer {
             unguarded: None,
             held: Vec::new(),
             unsafe_reads: false,
+            faults: 0,
+            must_show: false,
         }
     }
 
@@ -145,6 +151,18 @@ impl Installer {
     pub fn miss(&mut self, request: usize, reason: &SessionError) {
         let (name, reason) = (self.requests[request].pattern.text.clone(), reason.to_string());
         self.refused.push(Refused { name, object: PathBuf::new(), reason });
+    }
+
+    /// Why a fault of a displaced instruction shows an address of ours, if it does.
+    pub fn hides_originals(&self) -> Option<String> {
+        match (&self.unguarded, self.faults) {
+            (_, 0) => None,
+            (Some((object, at)), _) => {
+                Some(format!("the system call at {at} of {} could take its signal over", object.display()))
+            }
+            (None, _) if self.held.is_empty() => None,
+            (None, _) => Some("a probe is where a system call would have to be guarded".into()),
+        }
     }
 
     /// The error if nothing is left to be probed.
@@ -271,10 +289,11 @@ impl Installer {
         }
         let (jobs, who): (Vec<Job>, Vec<Vec<usize>>) = jobs.into_values().unzip();
         let mappings = mappings(stopped.process())?;
-        let reads = self.reads_memory() && self.unguarded.is_none() && self.held.is_empty();
-        if reads {
-            signals::install(regions, stopped, &mappings, signals::READS)?;
-        }
+        let guarded = self.unguarded.is_none() && self.held.is_empty();
+        let reads = self.reads_memory() && guarded;
+        let wanted = if reads { signals::READS } else { 0 } | if guarded { self.faults } else { 0 };
+        signals::install(regions, stopped, &mappings, wanted)?;
+        regions.detours.shown |= guarded && self.faults != 0;
         let (outcomes, code_bytes) = install::install(regions, stopped, &mappings, &jobs)?;
         self.unsafe_reads |= outcomes.iter().zip(&jobs).any(|(o, job)| job.own && matches!(o, Outcome::Refused(_)));
         signals::set_readable(regions, stopped, reads && !self.unsafe_reads)?;
