@@ -278,12 +278,12 @@ pub struct Options {
 }
 
 /// Figures about the attach, for `-v` and benchmarks.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct AttachStats {
     /// Resolving and planning, while the target ran.
     pub planning: Duration,
-    /// How long the threads were stopped.
-    pub stopped: Duration,
+    /// How long the threads were stopped, each time. None: it had not begun yet.
+    pub pauses: Vec<Duration>,
     /// Bytes of detours and thunks.
     pub code_bytes: usize,
 }

@@ -6,10 +6,11 @@ use std::mem::offset_of;
 use sidestep_isa::{Len, Va};
 use sidestep_plan::detour::Detour;
 use sidestep_plan::{Plan, faults};
-use sidestep_sys::Stopped;
+
 use sidestep_wire::{CopyPair, DetourEntry, DetourTable, MapKind, Private};
 
 use crate::error::SessionError;
+use crate::hold::Hold;
 use crate::planning::Planned;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
@@ -43,7 +44,7 @@ impl Regions {
     /// Adds detours to the table of copies, before their sites are written. A new table replaces the old one.
     pub fn add_detours<'a>(
         &mut self,
-        stopped: &mut Stopped,
+        hold: &mut Hold<'_>,
         new: impl Iterator<Item = (&'a Plan, &'a Detour)>,
     ) -> Result<(), SessionError> {
         let known = &mut self.detours;
@@ -57,9 +58,11 @@ impl Regions {
             return Ok(());
         }
         let bytes = known.table();
-        let at = self.map_listed(stopped, Len(crate::layout::round(bytes.len() as u64, 4096)), MapKind::Private)?;
-        stopped.write(at, &bytes)?;
-        Ok(stopped.write(Va(self.private.0 + offset_of!(Private, detours) as u64), &at.0.to_ne_bytes())?)
+        let len = Len(crate::layout::round(bytes.len() as u64, 4096));
+        let at = hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Private))?;
+        let process = hold.process();
+        process.write(at, &bytes)?;
+        Ok(process.write(Va(self.private.0 + offset_of!(Private, detours) as u64), &at.0.to_ne_bytes())?)
     }
 }
 

@@ -13,14 +13,15 @@ use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::thunk::{self, Thunks};
 use sidestep_plan::{Patch, Plan};
-use sidestep_sys::{Mapping, Stopped};
+use sidestep_sys::{Mapping, Process, Stopped};
 use sidestep_wire::header::ISLAND;
 use sidestep_wire::{Header, JournalEntry, MapKind, Private, TrapEntry};
 
 use crate::error::SessionError;
+use crate::hold::Hold;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
-use crate::remote::Remote;
+use crate::remote::{Remote, mappings};
 use crate::survey::{self, Place};
 use crate::{semaphore, traces};
 
@@ -52,20 +53,24 @@ pub(crate) enum Outcome {
     Refused(String),
 }
 
-/// Installs a batch. One outcome per job.
+/// Installs a batch; `signals` are to be ours. One outcome per job.
+///
+/// All that can be made ready is, while the target runs: it is stopped for moments to map memory, and once to look at its threads
+/// and to write the sites.
 pub(crate) fn install(
     regions: &mut Regions,
-    stopped: &mut Stopped,
-    mappings: &[Mapping],
+    hold: &mut Hold<'_>,
     jobs: &[Job],
+    signals: u64,
 ) -> Result<(Vec<Outcome>, usize), SessionError> {
+    let process = hold.process();
     let mut outcomes: Vec<Option<Outcome>> = jobs.iter().map(|_| None).collect();
     let mut code_bytes = 0;
     let mut ready: Vec<(usize, Detour)> = Vec::new();
-    let lost = map_stubs(regions, stopped, jobs)?;
+    let lost = map_stubs(regions, hold, jobs)?;
 
     for group in groups(jobs) {
-        let detours = match slab(regions, stopped, jobs, &group) {
+        let detours = match slab(regions, hold, jobs, &group) {
             Ok((detours, len)) => {
                 code_bytes += len;
                 detours
@@ -86,51 +91,41 @@ pub(crate) fn install(
         }
     }
 
-    let mut traps = Vec::new();
-    ready.retain(|(i, detour)| {
-        let needs = [&detour.patch[..], &detour.relies_on].concat();
-        let mut now = vec![0; needs.len()];
-        let same = stopped.read(detour.site, &mut now).is_ok() && jobs[*i].expected.starts_with(&now);
-        let stub = detour.stub.as_ref().map(|(at, _)| at.0 & !(PAGE - 1));
-        if stub.is_some_and(|page| lost.contains(&page)) {
-            let reason = "the address space that its jump needs was taken meanwhile: try again".into();
+    ready.retain(|(i, detour)| match is_ready(&process, &jobs[*i], detour, &lost) {
+        Ok(()) => true,
+        Err(reason) => {
             outcomes[*i] = Some(Outcome::Refused(reason));
-            return false;
+            false
         }
-        if !same {
-            let reason = format!("the code at {} is not what the file says: somebody else has changed it", detour.site);
-            outcomes[*i] = Some(Outcome::Refused(reason));
-        }
-        let trap = |&(from, to): &(u16, u16)| TrapEntry {
-            site: detour.site.0 + u64::from(from),
-            detour: detour.at.0 + u64::from(to),
-        };
-        traps.extend(detour.traps.iter().filter(|_| same).map(trap));
-        same && now.ends_with(&detour.relies_on)
     });
-    if !traps.is_empty() {
-        regions.add_traps(stopped, mappings, &traps)?;
+    for (at, bytes) in ready.iter().filter_map(|(_, detour)| detour.stub.as_ref()) {
+        process.write(*at, bytes)?;
     }
-    regions.add_detours(stopped, ready.iter().map(|(i, detour)| (&jobs[*i].plan, detour)))?;
+    let traps: Vec<TrapEntry> = ready.iter().flat_map(|(_, detour)| detour.trap_entries()).collect();
+    let signals = if traps.is_empty() { signals } else { signals | crate::signals::TRAPS };
+    if !traps.is_empty() {
+        regions.add_traps(hold, &traps)?;
+    }
+    regions.add_detours(hold, ready.iter().map(|(i, detour)| (&jobs[*i].plan, detour)))?;
 
     // If we are killed in between, no trap without its guards, no replaced return address without its unwinders.
     ready.sort_by_key(|(i, _)| !jobs[*i].own);
-    leave_regions(stopped, mappings, jobs, &ready, regions.detours.shown)?;
+    let entries = entries(&process, jobs, &ready)?;
+    hold.stopped(|stopped| {
+        let mappings = mappings(&process)?;
+        crate::signals::install(regions, stopped, &mappings, signals)?;
+        leave_regions(stopped, &mappings, jobs, &ready, regions.detours.shown)?;
+        let journalled = regions.journal(&entries)?;
+        // Of the entries that are written together, none may need another.
+        for of_one_kind in entries.chunk_by(|a, b| a.own == b.own) {
+            write_sites(stopped, of_one_kind)?;
+        }
+        for (entry, at) in entries.iter().zip(journalled).filter(|(entry, _)| entry.semaphore != 0) {
+            semaphore::raise(stopped, at, Va(entry.semaphore))?;
+        }
+        Ok(())
+    })?;
     for (i, detour) in &ready {
-        if let Some((at, bytes)) = &detour.stub {
-            stopped.write(*at, bytes)?;
-        }
-        if let Some((at, bytes)) = &detour.island {
-            let mut padding = vec![0; bytes.len()];
-            stopped.read(*at, &mut padding)?;
-            regions.journal_island(detour.site, *at, &padding, bytes)?;
-            stopped.write(*at, bytes)?;
-        }
-        let entry = regions.journal(&jobs[*i], detour, mappings)?;
-        stopped.write(detour.site, &detour.patch)?;
-        if let Some(semaphore) = jobs[*i].semaphore {
-            semaphore::raise(stopped, entry, semaphore)?;
-        }
         outcomes[*i] = Some(Outcome::Installed { site: detour.site });
     }
     let outcomes =
@@ -138,8 +133,87 @@ pub(crate) fn install(
     Ok((outcomes, code_bytes))
 }
 
+/// Whether a detour can be put into use. If not, why.
+fn is_ready(process: &Process, job: &Job, detour: &Detour, lost: &BTreeSet<u64>) -> Result<(), String> {
+    if detour.stub.as_ref().is_some_and(|(at, _)| lost.contains(&(at.0 & !(PAGE - 1)))) {
+        return Err("the address space that its jump needs was taken meanwhile: try again".into());
+    }
+    let mut now = vec![0; detour.patch.len() + detour.relies_on.len()];
+    let read = process.read(detour.site, &mut now).is_ok();
+    if read && job.expected.starts_with(&now) && now.ends_with(&detour.relies_on) {
+        return Ok(());
+    }
+    Err(format!("the code at {} is not what the file says: somebody else has changed it", detour.site))
+}
+
+/// What the journal says of sites and of the islands that lead to their detours, in the order in which they are written.
+fn entries(process: &Process, jobs: &[Job], ready: &[(usize, Detour)]) -> Result<Vec<JournalEntry>, SessionError> {
+    let mappings = mappings(process)?;
+    let mut all = Vec::new();
+    for (_, detour) in ready {
+        if let Some((at, bytes)) = &detour.island {
+            let mut padding = vec![0; bytes.len()];
+            process.read(*at, &mut padding)?;
+            all.push(island_entry(detour.site, *at, &padding, bytes));
+        }
+    }
+    all.extend(ready.iter().map(|(i, detour)| site_entry(&jobs[*i], detour, &mappings)));
+    Ok(all)
+}
+
+fn site_entry(job: &Job, detour: &Detour, mappings: &[Mapping]) -> JournalEntry {
+    let (inode, file_offset) = traces::file_of(mappings, detour.site);
+    let mut entry = JournalEntry {
+        site: detour.site.0,
+        detour: detour.at.0,
+        detour_len: detour.bytes.len() as u32,
+        insns_len: detour.copies.len().min(16) as u8,
+        own: u8::from(job.own),
+        newest: job.handlers.iter().map(|handler| handler.probe() + 1).max().unwrap_or(0),
+        optimized: u8::from(job.plan.patch != Patch::Trap),
+        inode,
+        file_offset,
+        semaphore: job.semaphore.map_or(0, |va| va.0),
+        ..change(&job.expected, &detour.patch)
+    };
+    for (to, from) in entry.insns.iter_mut().zip(&detour.copies) {
+        *to = *from;
+    }
+    entry
+}
+
+fn island_entry(site: Va, at: Va, old: &[u8], new: &[u8]) -> JournalEntry {
+    JournalEntry { site: at.0, detour: site.0, own: ISLAND, ..change(old, new) }
+}
+
+/// The bytes that are written and those that were there, of which there may be more.
+fn change(old: &[u8], new: &[u8]) -> JournalEntry {
+    let mut entry = JournalEntry { len: new.len() as u8, ..JournalEntry::default() };
+    entry.old[..new.len()].copy_from_slice(&old[..new.len()]);
+    entry.new[..new.len()].copy_from_slice(new);
+    entry
+}
+
+/// Writes what the journal says, a page at a time: the threads wait.
+fn write_sites(stopped: &Stopped, entries: &[JournalEntry]) -> Result<(), SessionError> {
+    let mut sorted: Vec<&JournalEntry> = entries.iter().collect();
+    sorted.sort_by_key(|entry| entry.site);
+    for page in sorted.chunk_by(|a, b| a.site / PAGE == b.site / PAGE) {
+        let start = page[0].site;
+        let end = page.iter().map(|entry| entry.site + u64::from(entry.len)).max().unwrap_or(start);
+        let mut bytes = vec![0; (end - start) as usize];
+        stopped.read(Va(start), &mut bytes)?;
+        for entry in page {
+            let at = (entry.site - start) as usize;
+            bytes[at..at + usize::from(entry.len)].copy_from_slice(&entry.new[..usize::from(entry.len)]);
+        }
+        stopped.write(Va(start), &bytes)?;
+    }
+    Ok(())
+}
+
 /// Maps the pages that stubs of these jobs need and that are not there yet. Gives those that could not be mapped.
-fn map_stubs(regions: &mut Regions, stopped: &mut Stopped, jobs: &[Job]) -> Result<BTreeSet<u64>, SessionError> {
+fn map_stubs(regions: &mut Regions, hold: &mut Hold<'_>, jobs: &[Job]) -> Result<BTreeSet<u64>, SessionError> {
     let page = |job: &Job| match job.plan.patch {
         Patch::Jump { stub: Some(at), .. } => Some(at.offset(job.bias).0 & !(PAGE - 1)),
         _ => None,
@@ -147,14 +221,20 @@ fn map_stubs(regions: &mut Regions, stopped: &mut Stopped, jobs: &[Job]) -> Resu
     let mut lost = BTreeSet::new();
     let wanted: BTreeSet<u64> = jobs.iter().filter_map(page).filter(|at| !regions.stubs.contains(at)).collect();
     let wanted: Vec<u64> = wanted.into_iter().collect();
-    for run in wanted.chunk_by(|a, b| a + PAGE == *b) {
-        let (at, len) = (Va(run[0]), Len(run.len() as u64 * PAGE));
-        regions.list_mapping(at, len, MapKind::Slab)?;
-        match Remote(stopped).map_code(at, len) {
-            Ok(_) => regions.stubs.extend(run),
-            Err(_) => lost.extend(run),
-        }
+    if wanted.is_empty() {
+        return Ok(lost);
     }
+    hold.stopped(|stopped| {
+        for run in wanted.chunk_by(|a, b| a + PAGE == *b) {
+            let (at, len) = (Va(run[0]), Len(run.len() as u64 * PAGE));
+            regions.list_mapping(at, len, MapKind::Slab)?;
+            match Remote(stopped).map_code(at, len) {
+                Ok(_) => regions.stubs.extend(run),
+                Err(_) => lost.extend(run),
+            }
+        }
+        Ok(())
+    })?;
     Ok(lost)
 }
 
@@ -168,24 +248,22 @@ fn groups(jobs: &[Job]) -> Vec<Vec<usize>> {
 type Built = Vec<(usize, Result<Detour, String>)>;
 
 /// Maps and fills a slab for the jobs of one object.
-fn slab(
-    regions: &Regions,
-    stopped: &mut Stopped,
-    jobs: &[Job],
-    group: &[usize],
-) -> Result<(Built, usize), SessionError> {
+fn slab(regions: &Regions, hold: &mut Hold<'_>, jobs: &[Job], group: &[usize]) -> Result<(Built, usize), SessionError> {
     let near = jobs[group[0]].object.clone();
     // Lengths do not depend on addresses: measure at the object itself.
     let origin = Va(near.start);
     let measure = fill(regions, jobs, group, origin).1.len() as u64;
     let len = Len(crate::layout::round(measure, 4096));
-    let mut remote = Remote(stopped);
-    let at = remote.free_range(near, len)?.ok_or(SessionError::NoRoom { near: origin })?;
-    // Listed before it is there: a mapping that is not listed would stay for ever if we died now.
-    regions.list_mapping(at, len, MapKind::Slab)?;
-    remote.map_code(at, len)?;
+    let at = hold.stopped(|stopped| {
+        let mut remote = Remote(stopped);
+        let at = remote.free_range(near, len)?.ok_or(SessionError::NoRoom { near: origin })?;
+        // Listed before it is there: a mapping that is not listed would stay for ever if we died now.
+        regions.list_mapping(at, len, MapKind::Slab)?;
+        remote.map_code(at, len)?;
+        Ok(at)
+    })?;
     let (built, bytes) = fill(regions, jobs, group, at);
-    stopped.write(at, &bytes)?;
+    hold.process().write(at, &bytes)?;
     Ok((built, bytes.len()))
 }
 
@@ -243,60 +321,25 @@ fn leave_regions(
 }
 
 impl Regions {
-    /// Journals a site, before it is written. Gives the address of the entry.
-    fn journal(&self, job: &Job, detour: &Detour, mappings: &[Mapping]) -> Result<Va, SessionError> {
-        let (inode, file_offset) = traces::file_of(mappings, detour.site);
-        let mut entry = JournalEntry {
-            site: detour.site.0,
-            detour: detour.at.0,
-            detour_len: detour.bytes.len() as u32,
-            len: detour.patch.len() as u8,
-            insns_len: detour.copies.len().min(16) as u8,
-            own: u8::from(job.own),
-            newest: job.handlers.iter().map(|handler| handler.probe() + 1).max().unwrap_or(0),
-            optimized: u8::from(job.plan.patch != Patch::Trap),
-            inode,
-            file_offset,
-            semaphore: job.semaphore.map_or(0, |va| va.0),
-            ..JournalEntry::default()
-        };
-        entry.old[..detour.patch.len()].copy_from_slice(&job.expected[..detour.patch.len()]);
-        entry.new[..detour.patch.len()].copy_from_slice(&detour.patch);
-        for (to, from) in entry.insns.iter_mut().zip(&detour.copies) {
-            *to = *from;
-        }
-        self.append(&entry)
-    }
-
-    /// Adds an entry to the journal. Gives its address.
-    fn append(&self, entry: &JournalEntry) -> Result<Va, SessionError> {
+    /// Adds entries to the journal, before what they say is done. Gives their addresses.
+    fn journal(&self, entries: &[JournalEntry]) -> Result<impl Iterator<Item = Va>, SessionError> {
         let count = self.shared.u32(offset_of!(Header, journal_len) as u64);
-        let index = u64::from(count.load(Ordering::Acquire));
-        if index >= self.layout.journal_cap {
+        let first = u64::from(count.load(Ordering::Acquire));
+        if first + entries.len() as u64 > self.layout.journal_cap {
             return Err(SessionError::TooMany { what: "sites" });
         }
-        let off = self.layout.journal_off + index * size_of::<JournalEntry>() as u64;
-        self.shared.write(off, bytes_of(entry));
-        count.store(index as u32 + 1, Ordering::Release);
-        Ok(Va(self.shared_va.0 + off))
+        let size = size_of::<JournalEntry>() as u64;
+        let start = self.layout.journal_off + first * size;
+        for (off, entry) in (start..).step_by(size as usize).zip(entries) {
+            self.shared.write(off, bytes_of(entry));
+        }
+        count.store((first + entries.len() as u64) as u32, Ordering::Release);
+        let shared = self.shared_va.0;
+        Ok((start..).step_by(size as usize).take(entries.len()).map(move |off| Va(shared + off)))
     }
 
-    /// Journals padding that is about to lead to the detour of a site.
-    fn journal_island(&self, site: Va, at: Va, old: &[u8], new: &[u8]) -> Result<(), SessionError> {
-        let mut entry = JournalEntry { site: at.0, detour: site.0, own: ISLAND, ..JournalEntry::default() };
-        entry.len = new.len() as u8;
-        entry.old[..old.len()].copy_from_slice(old);
-        entry.new[..new.len()].copy_from_slice(new);
-        self.append(&entry).map(drop)
-    }
-
-    /// Adds entries to the trap table (a new table replaces the old one) and installs the SIGTRAP handler.
-    fn add_traps(
-        &mut self,
-        stopped: &mut Stopped,
-        mappings: &[Mapping],
-        new: &[TrapEntry],
-    ) -> Result<(), SessionError> {
+    /// Adds entries to the trap table: a new table replaces the old one.
+    fn add_traps(&mut self, hold: &mut Hold<'_>, new: &[TrapEntry]) -> Result<(), SessionError> {
         self.traps.extend_from_slice(new);
         let size = (self.traps.len() as u64 * 2).next_power_of_two();
         let mut table = vec![TrapEntry::default(); size as usize];
@@ -309,11 +352,14 @@ impl Regions {
         }
         let bytes: Vec<u8> = table.iter().flat_map(|e| bytes_of(e).to_vec()).collect();
         let len = crate::layout::round(bytes.len() as u64, 4096);
-        let at = self.map_listed(stopped, Len(len), MapKind::Private)?;
-        stopped.write(at, &bytes)?;
+        let at = hold.stopped(|stopped| self.map_listed(stopped, Len(len), MapKind::Private))?;
+        let process = hold.process();
+        process.write(at, &bytes)?;
         let private = |off: usize| Va(self.private.0 + off as u64);
-        stopped.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;
-        stopped.write(private(offset_of!(Private, traps)), &at.0.to_ne_bytes())?;
-        crate::signals::install(self, stopped, mappings, crate::signals::TRAPS)
+        hold.stopped(|_| {
+            process.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;
+            process.write(private(offset_of!(Private, traps)), &at.0.to_ne_bytes())?;
+            Ok(())
+        })
     }
 }

@@ -7,6 +7,7 @@ mod blob;
 mod detach;
 mod error;
 mod faults;
+mod hold;
 mod install;
 mod installer;
 mod kernel;

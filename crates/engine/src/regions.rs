@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
 use sidestep_plan::thunk::{Env, Globals, globals, thread_pointer_through_self};
-use sidestep_sys::{Stopped, TscScale};
+use sidestep_sys::{Process, Stopped, TscScale};
 use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_MARKER};
 use sidestep_wire::{
@@ -20,6 +20,7 @@ use crate::api::Program;
 use crate::blob::Blob;
 use crate::error::SessionError;
 use crate::faults::Detours;
+use crate::hold::Hold;
 use crate::layout::{Layout, round};
 use crate::maps;
 use crate::programs::{Memory, Programs};
@@ -63,10 +64,10 @@ macro_rules! at {
 }
 
 impl Regions {
-    /// Maps and fills everything but slabs. On an error the next [`crate::detach::remove`] unmaps what was mapped: every
+    /// Maps and fills everything but slabs, while the target runs as long as it can. On an error the next [`crate::detach::remove`] unmaps what was mapped: every
     /// mapping is listed as soon as it is there.
     pub fn map(
-        stopped: &mut Stopped,
+        hold: &mut Hold<'_>,
         layout: Layout,
         maps: Vec<Map>,
         programs: &[Program],
@@ -74,26 +75,35 @@ impl Regions {
         tsc: Option<TscScale>,
     ) -> Result<Regions, SessionError> {
         let blob = Blob::new(interpret)?;
-        let (shared_va, shared) = map_shared(stopped, &layout)?;
+        let process = hold.process();
+        let mapped = hold.stopped(|stopped| {
+            crate::seccomp::check(stopped)?;
+            let (shared_va, shared) = map_shared(stopped, &layout)?;
+            let list = List { shared: &shared, layout: &layout };
+            list.add(shared_va, layout.shared_len, MapKind::Shared)?;
+            Remote(stopped).dont_dump(shared_va, Len(layout.shared_len))?;
+            let near = shared_va.0..shared_va.0;
+            let private = list.map(stopped, near, Len(layout.private_len), MapKind::Private)?;
+            // Below 2 GiB: generated code names its address in a displacement.
+            let lookup = list.map(stopped, LOW..LOW, Len(layout.lookup_len), MapKind::Lookup)?;
+            if lookup.0 + layout.lookup_len > i32::MAX as u64 {
+                return Err(SessionError::NoRoom { near: Va(LOW) });
+            }
+            Remote(stopped).wipe_on_fork(lookup, Len(layout.lookup_len))?;
+            let pid = Remote(stopped).pid()?;
+            Ok((shared_va, shared, private, lookup, self_pointers(stopped), pid))
+        })?;
+        let (shared_va, shared, private, lookup, self_pointer, pid) = mapped;
         maps::init(&shared, &layout, &maps);
         let list = List { shared: &shared, layout: &layout };
-        list.add(shared_va, layout.shared_len, MapKind::Shared)?;
-        Remote(stopped).dont_dump(shared_va, Len(layout.shared_len))?;
-        let near = shared_va.0..shared_va.0;
-        let private = list.map(stopped, near.clone(), Len(layout.private_len), MapKind::Private)?;
-        // Below 2 GiB: generated code names its address in a displacement.
-        let lookup = list.map(stopped, LOW..LOW, Len(layout.lookup_len), MapKind::Lookup)?;
-        if lookup.0 + layout.lookup_len > i32::MAX as u64 {
-            return Err(SessionError::NoRoom { near: Va(LOW) });
-        }
-        Remote(stopped).wipe_on_fork(lookup, Len(layout.lookup_len))?;
         // The agent, behind it a page of process-wide code, and the programs. It has no mutable statics, so all is
         // read-execute.
         let memory = Memory { layout: &layout, maps: &maps, shared: shared_va };
         let mut programs = Programs::compile(programs, &memory, interpret, tsc.as_ref())?;
         let globals_at = round(blob.len(), PAGE);
         let agent_len = globals_at + PAGE + round(programs.bytes.len() as u64, PAGE);
-        let agent = list.map(stopped, near, Len(agent_len), MapKind::Agent)?;
+        let near = shared_va.0..shared_va.0;
+        let agent = hold.stopped(|stopped| list.map(stopped, near, Len(agent_len), MapKind::Agent))?;
 
         let function = |name: &'static str| {
             blob.symbol(name).map(|offset| Va(agent.0 + offset)).ok_or(SessionError::AgentSymbol { name })
@@ -111,22 +121,21 @@ impl Regions {
             context: programs.context(),
             native: programs.env,
             agent_xmm: blob.xmm_used(),
-            self_pointer: self_pointers(stopped),
+            self_pointer,
             hash_multiplier: HASH_MULTIPLIER as i32,
             hash_shift: HASH_SHIFT as u8,
             bucket_count: LOOKUP_BUCKETS as u32,
         };
-        stopped.write(agent, &blob.place(agent.0))?;
+        process.write(agent, &blob.place(agent.0))?;
         let globals_va = Va(agent.0 + globals_at);
         let interpreter = if interpret { Some(function("agent_interpret")?) } else { None };
         programs.place(Va(globals_va.0 + PAGE), interpreter);
-        stopped.write(Va(globals_va.0 + PAGE), &programs.bytes)?;
+        process.write(Va(globals_va.0 + PAGE), &programs.bytes)?;
         let (code, globals) = globals(globals_va, &env);
-        stopped.write(globals_va, &code)?;
-        stopped.write(lookup, bytes_of(&LOOKUP_MARKER))?;
-        let pid = Remote(stopped).pid()?;
+        process.write(globals_va, &code)?;
+        process.write(lookup, bytes_of(&LOOKUP_MARKER))?;
         let head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
-        stopped.write(private, bytes_of(&head))?;
+        process.write(private, bytes_of(&head))?;
 
         let header = HeaderWriter { shared: &shared };
         header.u64(at!(private_va), private.0);
@@ -185,9 +194,9 @@ impl Regions {
     }
 
     /// Writes the descriptor of a probe.
-    pub fn describe(&self, stopped: &mut Stopped, probe: u32, desc: &ProbeDesc) -> Result<(), SessionError> {
+    pub fn describe(&self, process: &Process, probe: u32, desc: &ProbeDesc) -> Result<(), SessionError> {
         let off = self.layout.descs_off + u64::from(probe) * size_of::<ProbeDesc>() as u64;
-        stopped.write(Va(self.private.0 + off), bytes_of(desc))?;
+        process.write(Va(self.private.0 + off), bytes_of(desc))?;
         Ok(())
     }
 }

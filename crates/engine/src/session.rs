@@ -11,6 +11,7 @@ use crate::api::{
     Target, TargetState,
 };
 use crate::error::SessionError;
+use crate::hold::Hold;
 use crate::installer::Installer;
 use crate::objects::Objects;
 use crate::planning::{Wish, plan_all};
@@ -100,13 +101,13 @@ impl Session {
         let clock = clock();
         installer.stats.planning = begin.elapsed();
 
-        let stop = Instant::now();
-        let mut stopped = process.stop()?;
-        let installed = installer.install(&mut stopped, planned, hooks, clock);
-        let resumed = stopped.resume();
-        installer.stats.stopped = stop.elapsed();
+        let mut hold = Hold::running(&process);
+        let installed = installer.install(&mut hold, planned, hooks, clock);
+        if let Hold::Running { pauses, .. } = hold {
+            installer.stats.pauses = pauses;
+        }
         let nothing = installer.probes.is_empty().then(|| installer.nothing());
-        let failed = installed.err().or(resumed.err().map(SessionError::from)).or(nothing);
+        let failed = installed.err().or(nothing);
         if let Some(e) = failed {
             let _ = remove(&process);
             return Err(e);
@@ -250,7 +251,7 @@ impl Session {
 
     /// Figures about the attach.
     pub fn stats(&self) -> AttachStats {
-        self.installer.stats
+        self.installer.stats.clone()
     }
 }
 

@@ -9,7 +9,7 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
 use sidestep_isa::Va;
-use sidestep_sys::{Mapping, Stopped, arch};
+use sidestep_sys::{Mapping, Process, Stopped, arch};
 use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags_for, set_of};
 use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, Signals, ThreadState};
 
@@ -94,8 +94,8 @@ pub(crate) fn install(
 }
 
 /// Says whether bad addresses may be read directly.
-pub(crate) fn set_readable(regions: &Regions, stopped: &Stopped, readable: bool) -> Result<(), SessionError> {
-    Ok(stopped.write(at!(regions.private, readable), &u32::from(readable).to_ne_bytes())?)
+pub(crate) fn set_readable(regions: &Regions, process: &Process, readable: bool) -> Result<(), SessionError> {
+    Ok(process.write(at!(regions.private, readable), &u32::from(readable).to_ne_bytes())?)
 }
 
 fn action(stopped: &mut Stopped, signal: i32, buffer: Va) -> Result<SigAction, SessionError> {

@@ -8,6 +8,7 @@ use sidestep_sys::{Child, Process, Spawned, StartupEvent, spawn};
 
 use crate::api::{Bundle, Options, Request};
 use crate::error::SessionError;
+use crate::hold::Hold;
 use crate::installer::Installer;
 use crate::objects::Objects;
 use crate::planning::plan_all;
@@ -79,9 +80,7 @@ fn follow(
         let planned = installer.accept(planned);
         let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
         installer.stats.planning += begin.elapsed();
-        let stop = Instant::now();
-        installer.install(spawned.stopped(), planned, hooks, clock)?;
-        installer.stats.stopped += stop.elapsed();
+        installer.install(&mut Hold::Stopped(spawned.stopped()), planned, hooks, clock)?;
         if last {
             installer.begin_program(spawned.stopped())?;
             if installer.probes.is_empty() {

@@ -247,12 +247,13 @@ fn notes(session: &Session, sink: &Sink, verbose: bool) {
     let techniques: Vec<_> = techniques.into_iter().map(|(name, count)| format!("{count} by {name}")).collect();
     let stats = session.stats();
     sink.note(&format!(
-        "{} probes in process {}: {}; planned in {:.1} ms, threads stopped for {:.1} ms, {} bytes of code",
+        "{} probes in process {}: {}; planned in {:.1} ms, threads stopped {} times for at most {:.1} ms, {} bytes of code",
         session.probes().len(),
         session.pid(),
         techniques.join(", "),
         stats.planning.as_secs_f64() * 1e3,
-        stats.stopped.as_secs_f64() * 1e3,
+        stats.pauses.len(),
+        stats.pauses.iter().max().map_or(0.0, |pause| pause.as_secs_f64() * 1e3),
         stats.code_bytes
     ));
 }

@@ -10,17 +10,17 @@ use sidestep_bpf::map::Map;
 use sidestep_isa::Va;
 use sidestep_plan::handler::Handler;
 use sidestep_plan::{Plan, SiteKind};
-use sidestep_sys::Stopped;
+use sidestep_sys::{Process, Stopped};
 use sidestep_wire::{Flow, ProbeDesc};
 
 use crate::api::{Action, AttachStats, Bundle, BundleMap, Cookie, Options, Probe, Refused, Request};
 use crate::error::SessionError;
+use crate::hold::Hold;
 use crate::install::{self, Job, Outcome};
 use crate::layout::{Layout, Needs};
 use crate::maps;
 use crate::planning::{Planned, Wish};
 use crate::regions::Regions;
-use crate::remote::mappings;
 use crate::resolve::Match;
 use crate::signals;
 use crate::surroundings::Surroundings;
@@ -215,7 +215,7 @@ impl Installer {
     /// Installs planned sites and hooks. The regions are mapped first, if they are not there yet.
     pub fn install(
         &mut self,
-        stopped: &mut Stopped,
+        hold: &mut Hold<'_>,
         planned: Vec<Planned>,
         hooks: Vec<Hook>,
         clock: Option<sidestep_sys::TscScale>,
@@ -226,12 +226,11 @@ impl Installer {
         let mut regions = match (self.regions.take(), self.layout.clone()) {
             (Some(regions), _) => regions,
             (None, Some((layout, maps))) => {
-                crate::seccomp::check(stopped)?;
-                Regions::map(stopped, layout, maps, &self.bundle.programs, self.options.interpret, clock)?
+                Regions::map(hold, layout, maps, &self.bundle.programs, self.options.interpret, clock)?
             }
             (None, None) => return Err(SessionError::TooMany { what: "probes" }),
         };
-        let result = self.install_in(&mut regions, stopped, planned, hooks);
+        let result = self.install_in(&mut regions, hold, planned, hooks);
         self.regions = Some(regions);
         result
     }
@@ -239,10 +238,11 @@ impl Installer {
     fn install_in(
         &mut self,
         regions: &mut Regions,
-        stopped: &mut Stopped,
+        hold: &mut Hold<'_>,
         planned: Vec<Planned>,
         hooks: Vec<Hook>,
     ) -> Result<(), SessionError> {
+        let process = hold.process();
         let mut jobs = Jobs::new();
         let mut pending = Vec::new();
         self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
@@ -268,7 +268,7 @@ impl Installer {
             if p.matched.usdt.is_some() {
                 desc.flags |= ProbeDesc::USDT;
             }
-            describe(regions, stopped, &jobs, &p, desc)?;
+            describe(regions, &process, &jobs, &p, desc)?;
             let handler = regions.programs.handler(&action, number, cookie);
             if add_job(&mut jobs, &p, handler, pending.len()) {
                 self.done.insert((p.request, p.matched.object.path().to_owned(), p.matched.va.unwrap_or_default()));
@@ -278,7 +278,7 @@ impl Installer {
         for mut hook in hooks {
             let number = self.number(regions)?;
             let desc = ProbeDesc { flow: hook.flow as u32, hits: number, ..ProbeDesc::default() };
-            describe(regions, stopped, &jobs, &hook.planned, desc)?;
+            describe(regions, &process, &jobs, &hook.planned, desc)?;
             let handler = match (hook.flow, &mut hook.planned.plan) {
                 (Flow::SignalCall, Ok(plan)) => {
                     Handler::Guard { probe: number, before: std::mem::take(&mut plan.before_handler) }
@@ -288,15 +288,13 @@ impl Installer {
             add_job(&mut jobs, &hook.planned, handler, usize::MAX);
         }
         let (jobs, who): (Vec<Job>, Vec<Vec<usize>>) = jobs.into_values().unzip();
-        let mappings = mappings(stopped.process())?;
         let guarded = self.unguarded.is_none() && self.held.is_empty();
         let reads = self.reads_memory() && guarded;
         let wanted = if reads { signals::READS } else { 0 } | if guarded { self.faults } else { 0 };
-        signals::install(regions, stopped, &mappings, wanted)?;
         regions.detours.shown |= guarded && self.faults != 0;
-        let (outcomes, code_bytes) = install::install(regions, stopped, &mappings, &jobs)?;
+        let (outcomes, code_bytes) = install::install(regions, hold, &jobs, wanted)?;
         self.unsafe_reads |= outcomes.iter().zip(&jobs).any(|(o, job)| job.own && matches!(o, Outcome::Refused(_)));
-        signals::set_readable(regions, stopped, reads && !self.unsafe_reads)?;
+        signals::set_readable(regions, &process, reads && !self.unsafe_reads)?;
         self.stats.code_bytes += code_bytes;
         let mut results: Vec<Option<Result<Va, String>>> = pending.iter().map(|_| None).collect();
         for (outcome, who) in outcomes.into_iter().zip(who) {
@@ -402,7 +400,7 @@ type Jobs = BTreeMap<u64, (Job, Vec<usize>)>;
 /// Writes the descriptor of a probe that comes behind those which its site has.
 fn describe(
     regions: &Regions,
-    stopped: &mut Stopped,
+    process: &Process,
     jobs: &Jobs,
     p: &Planned,
     desc: ProbeDesc,
@@ -412,7 +410,7 @@ fn describe(
     let before = jobs.get(&site).and_then(|(job, _)| job.handlers.last());
     let older = before.map_or(0, |handler| handler.probe() + 1);
     let desc = ProbeDesc { site, asked: plan.asked.offset(loaded.bias).0, older, ..desc };
-    regions.describe(stopped, desc.hits, &desc)
+    regions.describe(process, desc.hits, &desc)
 }
 
 /// Adds a handler to the job of its site. `false` if there is no plan (it was refused before).

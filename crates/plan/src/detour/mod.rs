@@ -21,6 +21,7 @@ use sidestep_isa::x86::emit::{Asm, OutOfReach, Reg, TRAP_PATCH, jump_patch, shor
 use sidestep_isa::x86::live::Dead;
 use sidestep_isa::x86::relocate::{RelocateError, relocate};
 use sidestep_isa::{Len, Va};
+use sidestep_wire::TrapEntry;
 
 use crate::handler::Handler;
 use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind, Technique};
@@ -51,6 +52,17 @@ pub struct Detour {
     /// For each guard: offset of its system call from the site, offset of the guard in the detour. A thread that is about to make
     /// the call has to go through it.
     pub guards: Vec<(u16, u16)>,
+}
+
+impl Detour {
+    /// Where threads that meet its traps go on.
+    pub fn trap_entries(&self) -> impl Iterator<Item = TrapEntry> {
+        let entry = |(from, to): &(u16, u16)| TrapEntry {
+            site: self.site.0 + u64::from(*from),
+            detour: self.at.0 + u64::from(*to),
+        };
+        self.traps.iter().map(entry)
+    }
 }
 
 /// Why a plan cannot be carried out at an address.

@@ -1,0 +1,55 @@
+//! A target that is being changed: running, but for the moments in which it must not.
+
+use std::time::{Duration, Instant};
+
+use sidestep_sys::{Process, Stopped};
+
+use crate::error::SessionError;
+
+/// How the target is held.
+pub(crate) enum Hold<'a> {
+    /// It runs, and is stopped for each piece of work that needs it.
+    Running {
+        /// It.
+        process: &'a Process,
+        /// How long it was stopped, each time.
+        pauses: Vec<Duration>,
+    },
+    /// It has not begun yet.
+    Stopped(&'a mut Stopped),
+}
+
+impl<'a> Hold<'a> {
+    /// Of a process that is attached to.
+    pub fn running(process: &'a Process) -> Hold<'a> {
+        Hold::Running { process, pauses: Vec::new() }
+    }
+
+    /// The target.
+    pub fn process(&self) -> Process {
+        match self {
+            Hold::Running { process, .. } => (*process).clone(),
+            Hold::Stopped(stopped) => stopped.process().clone(),
+        }
+    }
+
+    /// Does a piece of work while all threads are stopped.
+    pub fn stopped<T>(
+        &mut self,
+        work: impl FnOnce(&mut Stopped) -> Result<T, SessionError>,
+    ) -> Result<T, SessionError> {
+        match self {
+            Hold::Running { process, pauses } => {
+                let begin = Instant::now();
+                let mut stopped = process.stop()?;
+                let result = work(&mut stopped);
+                let resumed = stopped.resume();
+                pauses.push(begin.elapsed());
+                let value = result?;
+                resumed?;
+                Ok(value)
+            }
+            Hold::Stopped(stopped) => work(stopped),
+        }
+    }
+}
