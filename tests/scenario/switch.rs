@@ -239,6 +239,40 @@ fn probes_are_switched_under_load() {
     }
 }
 
+/// Every call of 64 threads gives what it has to, and is counted once or not at all.
+#[test]
+fn results_are_right_while_probes_come_and_go() {
+    for (mode, calls) in
+        [(&["funccount"][..], 200_000i64), (&["funclatency"], 50_000), (&["funccount", "--no-optimize"], 5_000)]
+    {
+        let Some((mut program, pid)) = start("counts-ibt") else { return };
+        let tracing = Tracing::start(&[mode, &["-p", &pid, "leaf"]].concat());
+        let done = AtomicBool::new(false);
+        let mut rounds = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    says("disable", &pid, &[], "1 probe disabled");
+                    says("enable", &pid, &[], "1 probe enabled");
+                }
+            });
+            let start = Instant::now();
+            while start.elapsed() < TIME / 3 {
+                assert_eq!(program.ask(&format!("threads {calls}")), 64 * (3 * calls * (calls - 1) / 2 + calls));
+                rounds += 1;
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let before = status(&pid, &[]).0[0].hits;
+        assert!(before > 0 && before <= rounds * 64 * calls as u64, "{before} of {rounds} rounds");
+        program.ask("threads 1000");
+        let report = tracing.stop();
+        let counted = if mode[0] == "funclatency" { report.latencies() } else { report.count("leaf") };
+        assert_eq!(counted, before + 64_000, "{}", report.0);
+        program.finish().ok();
+    }
+}
+
 /// Several at once, and somebody who looks.
 #[test]
 fn many_switch_at_the_same_time() {
