@@ -53,6 +53,7 @@ const RECIPES: &[Recipe] = &[
     recipe("sandbox", CC, &["sandbox.c"]),
     recipe("deep", CC, &["deep.c"]),
     recipe("load", CC, &["load.c"]),
+    recipe("reload", CC, &["reload.c"]),
     recipe("load-ibt", CC_IBT, &["load.c"]),
     recipe("bench", CC, &["bench.c", "bench_asm.S"]),
     // The runtime package has no `libcrypto.so` to link with, but `-l:` takes the full name.

@@ -1,7 +1,8 @@
 //! `sidestep disable` and `enable`: while a probe is disabled nothing of it is in the program's way, and nothing is counted; whoever
 //! switches, however many at once, and whoever dies in between.
 
-use std::process::Command;
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -238,6 +239,40 @@ fn probes_are_switched_under_load() {
     }
 }
 
+/// Every call of 64 threads gives what it has to, and is counted once or not at all.
+#[test]
+fn results_are_right_while_probes_come_and_go() {
+    for (mode, calls) in
+        [(&["funccount"][..], 200_000i64), (&["funclatency"], 50_000), (&["funccount", "--no-optimize"], 5_000)]
+    {
+        let Some((mut program, pid)) = start("counts-ibt") else { return };
+        let tracing = Tracing::start(&[mode, &["-p", &pid, "leaf"]].concat());
+        let done = AtomicBool::new(false);
+        let mut rounds = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    says("disable", &pid, &[], "1 probe disabled");
+                    says("enable", &pid, &[], "1 probe enabled");
+                }
+            });
+            let start = Instant::now();
+            while start.elapsed() < TIME / 3 {
+                assert_eq!(program.ask(&format!("threads {calls}")), 64 * (3 * calls * (calls - 1) / 2 + calls));
+                rounds += 1;
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let before = status(&pid, &[]).0[0].hits;
+        assert!(before > 0 && before <= rounds * 64 * calls as u64, "{before} of {rounds} rounds");
+        program.ask("threads 1000");
+        let report = tracing.stop();
+        let counted = if mode[0] == "funclatency" { report.latencies() } else { report.count("leaf") };
+        assert_eq!(counted, before + 64_000, "{}", report.0);
+        program.finish().ok();
+    }
+}
+
 /// Several at once, and somebody who looks.
 #[test]
 fn many_switch_at_the_same_time() {
@@ -362,4 +397,64 @@ fn children_keep_what_they_were_forked_with() {
         assert_eq!(program.ask(&format!("reap {child}")), 0);
     }
     program.finish().ok();
+}
+
+/// What is at the place of an unloaded library is not ours to change; the library itself, when it is there again, is if that was
+/// wanted.
+#[test]
+fn unloaded_libraries_are_left_alone() {
+    let Some((mut program, pid)) = start("reload") else { return };
+    assert_eq!(program.ask("load 0"), 0);
+    let place = program.ask("where 0");
+    let state = || status(&pid, &[]).0[0].state.clone();
+    let tracing = Tracing::start(&["funccount", "-p", &pid, "libz:adler32"]);
+    assert_eq!(program.ask("sums 10"), 10);
+    says("disable", &pid, &[], "1 probe disabled");
+    assert_eq!(program.ask("unload 0"), 0);
+    assert_eq!(state(), "[GONE]");
+    let refuses = || {
+        for command in ["enable", "disable"] {
+            let output = switch(command, &pid, &[]);
+            assert_eq!(output.code(), 1, "{output}");
+            assert!(output.stderr.contains("stays as it was: its object was unloaded"), "{output}");
+        }
+    };
+    refuses();
+    assert_eq!(program.ask("load 0"), 0);
+    assert_eq!(program.ask("where 0"), place, "nothing else has taken its place");
+    assert_eq!((program.ask("sums 100"), state().as_str()), (100, "[DISABLED]"));
+    says("enable", &pid, &[], "1 probe enabled");
+    assert_eq!(program.ask("sums 1000"), 1000);
+    // Loaded once more, it has no probe, and nobody has said that it is to have none.
+    assert_eq!((program.ask("unload 0"), program.ask("load 0"), program.ask("where 0")), (0, 0, place));
+    assert_eq!((program.ask("sums 100"), state().as_str()), (100, "[GONE]"));
+    refuses();
+    tracing.stop().assert_count("adler32", 1010);
+    assert_eq!(program.ask("sums 10"), 10);
+    program.finish().ok();
+}
+
+/// A command of one's own is a process like any other.
+#[test]
+fn probes_of_a_command_are_switched() {
+    let Some(path) = target("load") else { return };
+    let args = ["funccount", "-q", "leaf", "--", path.to_str().expect("UTF-8")];
+    let mut running = Running::start(sidestep(&args).stdin(Stdio::piped()));
+    let mut stdin = running.take_stdin().expect("a pipe");
+    let children = format!("/proc/{0}/task/{0}/children", running.pid());
+    let child = || std::fs::read_to_string(&children).unwrap_or_default().trim().to_owned();
+    let probed = || !child().is_empty() && switch("status", &child(), &[]).code() == 0;
+    assert!(eventually(LIMIT, probed), "no command");
+    let pid = child();
+    let hits = || status(&pid, &[]).0[0].hits;
+    writeln!(stdin, "start 0").expect("it reads");
+    assert!(eventually(LIMIT, || hits() > 0), "nothing is counted");
+    says("disable", &pid, &["leaf"], "1 probe disabled");
+    let before = hits();
+    says("enable", &pid, &["leaf"], "1 probe enabled");
+    assert!(eventually(LIMIT, || hits() > before), "nothing is counted");
+    writeln!(stdin, "finish 0").expect("it reads");
+    drop(stdin);
+    let output = running.finish(LIMIT).ok();
+    assert!(output.stdout.contains("ready\n0\n0\n"), "{output}");
 }

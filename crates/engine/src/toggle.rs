@@ -9,7 +9,6 @@
 //! is enabled after they are written again: a site with our patch is removed by the detach whatever the journal says.
 
 use std::collections::{BTreeSet, HashSet};
-use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
 use sidestep_isa::Va;
@@ -19,11 +18,12 @@ use sidestep_wire::JournalEntry;
 use crate::api::{FuncPattern, Options, Pattern};
 use crate::error::SessionError;
 use crate::objects::Objects;
+use crate::raw::bytes_of;
 use crate::remote::mappings;
 use crate::resolve;
 use crate::semaphore;
 use crate::survey;
-use crate::traces::{self, Site, Text};
+use crate::traces::{self, Found, Site, Text};
 
 /// What became of probes that were to be enabled or disabled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -149,7 +149,7 @@ fn switch_stopped(stopped: &mut Stopped, chosen: &[Site], to: Switch) -> Result<
     let journal = found.journal(&process)?;
     let maps = mappings(&process)?;
     let mut switched = Switched::default();
-    let mut work: Vec<(Va, JournalEntry)> = Vec::new();
+    let mut work: Vec<(usize, JournalEntry)> = Vec::new();
     for site in chosen {
         let va = Va(site.entry.site);
         let is_it =
@@ -170,24 +170,39 @@ fn switch_stopped(stopped: &mut Stopped, chosen: &[Site], to: Switch) -> Result<
             _ => {
                 switched.sites += 1;
                 switched.probes += site.users().count();
-                work.push((found.entry(site.index), *entry));
+                work.push((site.index, *entry));
             }
         }
     }
-    if to == Switch::On {
-        leave_regions(stopped, &maps, &work)?;
-    }
-    for (at, entry) in &work {
-        match to {
-            Switch::On => write(stopped, *at, entry)?,
-            Switch::Off => restore(stopped, *at, entry)?,
+    match to {
+        Switch::On => {
+            leave_regions(stopped, &maps, &work)?;
+            work.iter().try_for_each(|(index, entry)| write(stopped, found.entry(*index), entry))?;
+            note(stopped, &found, &work, to)?;
+        }
+        Switch::Off => {
+            note(stopped, &found, &work, to)?;
+            work.iter().try_for_each(|(index, entry)| restore(stopped, found.entry(*index), entry))?;
         }
     }
     Ok(switched)
 }
 
+/// Notes in the journal that sites are disabled, or that they are not.
+fn note(stopped: &Stopped, found: &Found, work: &[(usize, JournalEntry)], to: Switch) -> Result<(), SessionError> {
+    // As a whole, since a write costs more than what it writes. It has changed where semaphores were raised.
+    let mut journal = found.journal(stopped.process())?;
+    for (index, _) in work {
+        if let Some(entry) = journal.get_mut(*index) {
+            entry.disabled = u32::from(to == Switch::Off);
+        }
+    }
+    let bytes: Vec<u8> = journal.iter().flat_map(bytes_of).copied().collect();
+    Ok(stopped.write(found.entry(0), &bytes)?)
+}
+
 /// Moves every thread that stands where a patch is about to be, behind its first byte, to the copy of its instruction.
-fn leave_regions(stopped: &mut Stopped, maps: &[Mapping], work: &[(Va, JournalEntry)]) -> Result<(), SessionError> {
+fn leave_regions(stopped: &mut Stopped, maps: &[Mapping], work: &[(usize, JournalEntry)]) -> Result<(), SessionError> {
     let mut entries: Vec<&JournalEntry> = work.iter().map(|(_, entry)| entry).collect();
     entries.sort_by_key(|entry| entry.site);
     for position in survey::positions(stopped, maps)? {
@@ -208,11 +223,10 @@ fn write(stopped: &Stopped, at: Va, entry: &JournalEntry) -> Result<(), SessionE
     if entry.semaphore != 0 && !entry.is_raised(stopped.read_pod(Va(entry.semaphore))?) {
         semaphore::raise(stopped, at, Va(entry.semaphore))?;
     }
-    set_disabled(stopped, at, false)
+    Ok(())
 }
 
 fn restore(stopped: &Stopped, at: Va, entry: &JournalEntry) -> Result<(), SessionError> {
-    set_disabled(stopped, at, true)?;
     if entry.semaphore != 0 {
         let now = stopped.read_pod(Va(entry.semaphore))?;
         if now != 0 && entry.is_raised(now) {
@@ -220,9 +234,4 @@ fn restore(stopped: &Stopped, at: Va, entry: &JournalEntry) -> Result<(), Sessio
         }
     }
     Ok(stopped.write(Va(entry.site), &entry.old[..usize::from(entry.len)])?)
-}
-
-fn set_disabled(stopped: &Stopped, at: Va, disabled: bool) -> Result<(), SessionError> {
-    let at = Va(at.0 + offset_of!(JournalEntry, disabled) as u64);
-    Ok(stopped.write(at, &u32::from(disabled).to_ne_bytes())?)
 }
