@@ -76,7 +76,9 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
     // A thread may have executed a trap or an instruction that names its place, and not got its signal yet: the handler must
     // still be there.
     let named = found.signals & crate::signals::NAMED;
-    let mut inside = if named != 0 { stopped.awaiting(named).pop() } else { None };
+    let awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
+    positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
+    let mut inside = awaiting.first().copied();
     for position in &positions {
         if original_of(&journal, position.ip.0).is_none() {
             inside = Some(match position.place {
@@ -91,7 +93,7 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
     for position in &positions {
         let restored = |e: &&JournalEntry| inside.is_none() || e.own == 0;
         if let Some(at) = original_of(journal.iter().filter(restored), position.ip.0) {
-            survey::move_to(stopped, position, at)?;
+            survey::move_back(stopped, position, at)?;
         }
     }
     Ok(inside)

@@ -83,12 +83,12 @@ fn expected(index: &Index<'_>, plan: &Plan) -> Vec<u8> {
 /// Guards of all places in an object that make one of these system calls. `Err`: the link-time address of a place that
 /// cannot be guarded.
 pub(crate) fn plan_guards(loaded: &Loaded, numbers: &[u32]) -> Result<Vec<Planned>, Va> {
-    // An object whose code cannot be analysed was never probed, so its code is not known to run.
-    let Ok(code) = loaded.object.code() else { return Ok(Vec::new()) };
-    let sites = syscalls::find(&code, numbers);
+    let sites = loaded.object.text().map_or_else(|_| Vec::new(), |text| syscalls::find(&text, numbers));
     if sites.is_empty() {
         return Ok(Vec::new());
     }
+    // An object whose code cannot be analysed was never probed, so its code is not known to run.
+    let Ok(code) = loaded.object.code() else { return Ok(Vec::new()) };
     let index = Index::new(code);
     let mut all = Vec::new();
     for site in sites {

@@ -8,6 +8,8 @@ use crate::signals::{FAULTS, TRAPS};
 
 /// Most bytes of one stack that are looked at.
 const STACK_MAX: u64 = 8 << 20;
+/// Offset of `si_addr` in `siginfo_t`.
+const SI_ADDR: u64 = 16;
 
 /// A place from which a thread will go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,4 +82,16 @@ pub(crate) fn move_to(stopped: &mut Stopped, position: &Position, to: Va) -> Res
         Place::SignalFrame { at, .. } => stopped.write(at, &to.0.to_ne_bytes())?,
     }
     Ok(())
+}
+
+/// Moves a position to the original of where it is. What the signal of a frame says of its place goes with it, since its
+/// handler may not have looked yet.
+pub(crate) fn move_back(stopped: &mut Stopped, position: &Position, to: Va) -> Result<(), crate::SessionError> {
+    if let (true, Place::SignalFrame { at, .. }) = (has_faulted(stopped, position), position.place) {
+        let addr_at = Va(at.0 + arch::INFO_BEHIND_IP + SI_ADDR);
+        if stopped.read_pod::<u64>(addr_at)? == position.ip.0 {
+            stopped.write(addr_at, &to.0.to_ne_bytes())?;
+        }
+    }
+    move_to(stopped, position, to)
 }

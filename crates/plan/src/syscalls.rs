@@ -8,7 +8,7 @@ use sidestep_isa::x86::emit::Reg;
 use sidestep_isa::x86::{Flow, decode};
 
 use crate::index::Index;
-use crate::object::ObjectCode;
+use crate::object::Bytes;
 use crate::plan::{DisplacedInsn, Plan, Technique};
 use crate::strategy::plan;
 
@@ -26,11 +26,11 @@ pub struct SyscallSite {
     pub number: Option<u32>,
 }
 
-/// All places in an object that make, or may make, one of these calls.
+/// All places in the text of an object that make, or may make, one of these calls.
 #[must_use]
-pub fn find(code: &ObjectCode<'_>, numbers: &[u32]) -> Vec<SyscallSite> {
+pub fn find(text: &[Bytes<'_>], numbers: &[u32]) -> Vec<SyscallSite> {
     let mut sites = Vec::new();
-    for section in &code.text {
+    for section in text {
         for at in 0..section.data.len() {
             let bytes = &section.data[at..];
             // `41 b8` moves to %r8d.
@@ -109,13 +109,11 @@ mod tests {
     use super::*;
     use crate::detour::build;
     use crate::handler::Handler;
-    use crate::object::{Bytes, Extent};
+    use crate::object::{Bytes, Extent, ObjectCode};
     use crate::thunk::{Env, thunks};
 
     fn found(text: &[u8]) -> Vec<SyscallSite> {
-        let code =
-            ObjectCode { text: vec![Bytes { name: ".text", va: Va(0x1000), data: text }], ..ObjectCode::default() };
-        find(&code, &[14, 441])
+        find(&[Bytes { name: ".text", va: Va(0x1000), data: text }], &[14, 441])
     }
 
     #[test]
@@ -147,7 +145,7 @@ mod tests {
             extents: vec![Extent { start: Va(0x1000), len: Len(text.len() as u64) }],
             ..ObjectCode::default()
         });
-        let site = find(index.code(), &[14])[0];
+        let site = find(&index.code().text, &[14])[0];
         let mut plan = guard(&index, site).unwrap().unwrap();
         assert_eq!((plan.displaced.len(), plan.before_handler, plan.resume), (2, 2, Some(Va(0x1008))));
 

@@ -4,7 +4,7 @@ use sidestep_isa::Va;
 use sidestep_isa::object::{Bytes, Extent, ObjectCode};
 
 use crate::eh;
-use crate::elf::{Elf, word};
+use crate::elf::{Elf, Section, word};
 use crate::function::Function;
 use crate::reloc::Relocations;
 
@@ -17,14 +17,8 @@ pub(crate) fn collect<'a>(
     let frames = eh::read(elf)?;
     let ranges = elf.text_ranges();
     let mut code = ObjectCode { landing_pads: frames.landing_pads, go: is_go(elf, functions), ..ObjectCode::default() };
-    for section in &elf.sections {
-        if section.is_text() || section.is_data() {
-            let bytes = Bytes { name: &section.name, va: section.va, data: elf.data(section)? };
-            if section.is_text() { code.text.push(bytes) } else { code.data.push(bytes) }
-        }
-    }
-    code.text.sort_by_key(|bytes| bytes.va);
-    code.data.sort_by_key(|bytes| bytes.va);
+    code.text = sections(elf, Section::is_text)?;
+    code.data = sections(elf, Section::is_data)?;
 
     code.extents = functions.iter().map(|f| Extent { start: f.va, len: f.size }).collect();
     code.extents.extend(frames.extents);
@@ -47,6 +41,20 @@ pub(crate) fn collect<'a>(
     code.pointers.sort_unstable();
     code.pointers.dedup();
     Ok(code)
+}
+
+/// The instructions alone.
+pub(crate) fn text(elf: &Elf) -> Result<Vec<Bytes<'_>>, &'static str> {
+    sections(elf, Section::is_text)
+}
+
+fn sections(elf: &Elf, wanted: impl Fn(&Section) -> bool) -> Result<Vec<Bytes<'_>>, &'static str> {
+    let mut all = Vec::new();
+    for section in elf.sections.iter().filter(|section| wanted(section)) {
+        all.push(Bytes { name: &section.name, va: section.va, data: elf.data(section)? });
+    }
+    all.sort_by_key(|bytes| bytes.va);
+    Ok(all)
 }
 
 /// The Go linker leaves these sections even in a stripped program.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use object::elf;
+use sidestep_isa::object::Bytes;
 use sidestep_isa::{FileOff, ObjectCode, Va};
 
 use crate::code;
@@ -374,6 +375,11 @@ impl Object {
     pub fn code(&self) -> Result<ObjectCode<'_>, ObjectError> {
         code::collect(&self.elf, &self.functions, &self.labels, self.relocations()?)
             .map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
+    }
+
+    /// The sections with instructions, by address: of [`Object::code`] what costs nothing.
+    pub fn text(&self) -> Result<Vec<Bytes<'_>>, ObjectError> {
+        code::text(&self.elf).map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
     }
 }
 
