@@ -7,7 +7,7 @@ const LOWEST: u64 = 0x10000;
 /// End of user space with 4-level paging.
 const HIGHEST: u64 = 0x7fff_ffff_f000;
 /// Left free above a heap, which grows upwards, and below a stack, which grows downwards.
-const GROWTH: u64 = 512 << 20;
+const GROWTH: u64 = 256 << 20;
 /// Farthest distance of a 32-bit displacement, with a margin for what lies around the ends.
 const REACH: u64 = (2 << 30) - (1 << 20);
 const PAGE: u64 = 4096;
