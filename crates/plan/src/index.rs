@@ -81,6 +81,18 @@ impl<'a> Index<'a> {
         Some((number, &self.stretches[number]))
     }
 
+    /// All stretches, by address.
+    pub(crate) fn stretches(&self) -> &[Stretch] {
+        &self.stretches
+    }
+
+    /// The functions that start in a stretch.
+    pub(crate) fn starts_in(&self, stretch: &Stretch) -> &[Va] {
+        let lo = self.starts.partition_point(|s| *s < stretch.start);
+        let hi = self.starts.partition_point(|s| *s < stretch.end);
+        &self.starts[lo..hi.max(lo)]
+    }
+
     /// Whether a function starts here.
     pub(crate) fn is_start(&self, va: Va) -> bool {
         self.starts.binary_search(&va).is_ok()

@@ -4,8 +4,8 @@ use std::fmt;
 
 use sidestep_isa::{Len, Va};
 
-/// How a hit leaves the original code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// How a hit leaves the original code. Best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Technique {
     /// A long nop becomes the jump.
     NopSite,

@@ -3,6 +3,7 @@
 use sidestep_isa::x86::{self, Flow};
 use sidestep_isa::{Len, Va};
 
+use crate::boundaries::Boundaries;
 use crate::object::{Extent, ObjectCode};
 
 /// How well the borders of a stretch are known.
@@ -26,6 +27,27 @@ pub(crate) struct Stretch {
     pub fault: Option<String>,
     /// Some jump goes through a register or a word of the stack.
     pub value_jumps: bool,
+    /// Offsets of its instructions from `start`, one behind the other up to where that fails. Of a gap, none.
+    pub boundaries: Boundaries,
+}
+
+impl Stretch {
+    /// Its bytes.
+    pub fn len(&self) -> usize {
+        self.end.since(self.start) as usize
+    }
+
+    /// Where the instruction around `va` starts.
+    pub fn insn_start(&self, va: Va) -> Option<Va> {
+        let offset = usize::try_from(va.since(self.start)).ok()?;
+        let at = if self.boundaries.get(offset) { Some(offset) } else { self.boundaries.before(offset) };
+        at.map(|at| self.start.plus(Len(at as u64)))
+    }
+
+    /// The addresses of all its instructions.
+    pub fn insns(&self) -> impl Iterator<Item = Va> {
+        self.boundaries.iter().map(|at| self.start.plus(Len(at as u64)))
+    }
 }
 
 /// How control gets from one place to another.
@@ -108,20 +130,19 @@ fn fill(start: Va, end: Va, known: &[(Va, Va)], unsized_: &[Va], all: &mut Vec<S
 
 fn push(all: &mut Vec<Stretch>, start: Va, end: Va, borders: Borders) {
     if start < end {
-        all.push(Stretch { start, end, borders, fault: None, value_jumps: false });
+        all.push(Stretch { start, end, borders, fault: None, value_jumps: false, boundaries: Boundaries::default() });
     }
 }
 
 /// Decodes all stretches.
 pub(crate) fn sweep(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stretch]) -> Found {
     let mut found = Found::default();
-    let mut boundaries = Boundaries::default();
     for (number, stretch) in stretches.iter_mut().enumerate() {
         let Some(bytes) = code.text_at(stretch.start, stretch.end) else {
             continue;
         };
         if stretch.borders != Borders::Gap {
-            linear(code, number, stretch, bytes, starts, &mut boundaries, &mut found);
+            linear(code, number, stretch, bytes, starts, &mut found);
         }
         if stretch.borders == Borders::Gap || stretch.fault.is_some() {
             everywhere(code, stretch.start, bytes, &mut found);
@@ -131,17 +152,9 @@ pub(crate) fn sweep(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stret
 }
 
 /// One instruction behind the other, as a compiler wrote them; checks that the result makes sense.
-fn linear(
-    code: &ObjectCode<'_>,
-    number: usize,
-    stretch: &mut Stretch,
-    bytes: &[u8],
-    starts: &[Va],
-    boundaries: &mut Boundaries,
-    found: &mut Found,
-) {
+fn linear(code: &ObjectCode<'_>, number: usize, stretch: &mut Stretch, bytes: &[u8], starts: &[Va], found: &mut Found) {
     let first_edge = found.edges.len();
-    boundaries.clear(bytes.len());
+    stretch.boundaries = Boundaries::new(bytes.len());
     for insn in x86::sweep(bytes, stretch.start) {
         let insn = match insn {
             Ok(insn) => insn,
@@ -151,7 +164,7 @@ fn linear(
             }
         };
         let source = insn.va();
-        boundaries.set(source.since(stretch.start) as usize);
+        stretch.boundaries.set(source.since(stretch.start) as usize);
         let (target, how) = match insn.flow() {
             Flow::Next => (None, How::Maybe),
             Flow::Jump(target) => (Some(target), How::Jump),
@@ -189,8 +202,8 @@ fn linear(
         }
         let offset = target.since(stretch.start) as usize;
         // `lock` as an instruction of its own, jumped over on one CPU (glibc).
-        let behind_lock = offset > 0 && bytes[offset - 1] == 0xf0 && boundaries.get(offset - 1);
-        if !boundaries.get(offset) && !behind_lock {
+        let behind_lock = offset > 0 && bytes[offset - 1] == 0xf0 && stretch.boundaries.get(offset - 1);
+        if !stretch.boundaries.get(offset) && !behind_lock {
             stretch.fault = Some(format!("{target}, which {source} refers to, is in the middle of an instruction"));
         }
     }
@@ -227,26 +240,5 @@ fn everywhere(code: &ObjectCode<'_>, start: Va, bytes: &[u8], found: &mut Found)
                 found.edges.push(Edge { target, source, how: How::Maybe });
             }
         }
-    }
-}
-
-/// Offsets at which an instruction starts.
-#[derive(Default)]
-struct Boundaries {
-    bits: Vec<u64>,
-}
-
-impl Boundaries {
-    fn clear(&mut self, len: usize) {
-        self.bits.clear();
-        self.bits.resize(len / 64 + 1, 0);
-    }
-
-    fn set(&mut self, offset: usize) {
-        self.bits[offset / 64] |= 1 << (offset % 64);
-    }
-
-    fn get(&self, offset: usize) -> bool {
-        self.bits.get(offset / 64).is_some_and(|word| word >> (offset % 64) & 1 == 1)
     }
 }
