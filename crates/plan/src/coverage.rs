@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use sidestep_isa::Va;
+use sidestep_isa::{Va, x86};
 
 use crate::index::Index;
 use crate::parallel;
@@ -30,9 +30,10 @@ pub struct Coverage {
     pub techniques: BTreeMap<Technique, u64>,
     /// Sites that cannot be probed.
     pub refused: u64,
-    /// Sites in functions that do not decode, or not to something that makes sense: data among the code. No other number
-    /// includes them.
+    /// Instructions in functions that do not decode, or not to something that makes sense: data among the code. They are no sites.
     pub data: u64,
+    /// Bytes between functions that are no padding: data, or code that nothing describes.
+    pub between: u64,
     /// Why sites were refused, or got a trap: most frequent first.
     pub reasons: Vec<Reason>,
 }
@@ -75,7 +76,11 @@ impl Coverage {
             |stretch| stretch.len(),
             |part| {
                 let mut tally = Tally::default();
-                for stretch in part.iter().filter(|s| s.borders != Borders::Gap) {
+                for stretch in part {
+                    if stretch.borders == Borders::Gap {
+                        tally.numbers.between += unfilled(index, stretch);
+                        continue;
+                    }
                     match sites {
                         Sites::Entries => {
                             index.starts_in(stretch).iter().for_each(|va| tally.count(index, stretch, *va))
@@ -95,6 +100,16 @@ impl Coverage {
         self.techniques.get(&technique).copied().unwrap_or(0)
     }
 
+    /// Adds the numbers of another object, but not its reasons, which have an address of their own object as an example.
+    pub fn add(&mut self, other: &Coverage) {
+        for (technique, sites) in &other.techniques {
+            *self.techniques.entry(*technique).or_default() += sites;
+        }
+        self.refused += other.refused;
+        self.data += other.data;
+        self.between += other.between;
+    }
+
     /// All sites; data is none.
     #[must_use]
     pub fn sites(&self) -> u64 {
@@ -111,9 +126,8 @@ impl Coverage {
 /// What one thread counted.
 #[derive(Default)]
 struct Tally {
-    techniques: BTreeMap<Technique, u64>,
-    refused: u64,
-    data: u64,
+    /// Without the reasons.
+    numbers: Coverage,
     /// How often, and the first site.
     reasons: HashMap<(Option<Technique>, String), (u64, Va)>,
 }
@@ -122,43 +136,51 @@ impl Tally {
     fn count(&mut self, index: &Index<'_>, stretch: &Stretch, va: Va) {
         let (technique, reason) = match choose(index, va, false) {
             Ok(choice) => {
-                *self.techniques.entry(choice.technique).or_default() += 1;
+                *self.numbers.techniques.entry(choice.technique).or_default() += 1;
                 if choice.technique != Technique::Trap {
                     return;
                 }
                 (Some(Technique::Trap), choice.rejected.last().map(|r| general(&r.reason)))
             }
             Err(_) if stretch.fault.is_some() => {
-                self.data += 1;
+                self.numbers.data += 1;
                 return;
             }
             Err(reason) => {
-                self.refused += 1;
+                self.numbers.refused += 1;
                 (None, Some(general(&reason)))
             }
         };
-        let entry = self.reasons.entry((technique, reason.unwrap_or_default())).or_insert((0, va));
-        entry.0 += 1;
-        entry.1 = entry.1.min(va);
+        self.note((technique, reason.unwrap_or_default()), 1, va);
+    }
+
+    fn note(&mut self, reason: (Option<Technique>, String), sites: u64, example: Va) {
+        let entry = self.reasons.entry(reason).or_insert((0, example));
+        *entry = (entry.0 + sites, entry.1.min(example));
     }
 
     fn plus(mut self, other: Tally) -> Tally {
-        for (technique, sites) in other.techniques {
-            *self.techniques.entry(technique).or_default() += sites;
-        }
+        self.numbers.add(&other.numbers);
         for (reason, (sites, example)) in other.reasons {
-            let entry = self.reasons.entry(reason).or_insert((0, example));
-            *entry = (entry.0 + sites, entry.1.min(example));
+            self.note(reason, sites, example);
         }
-        Tally { refused: self.refused + other.refused, data: self.data + other.data, ..self }
+        self
     }
 
     fn coverage(self) -> Coverage {
         let reason = |((technique, text), (sites, example))| Reason { technique, text, sites, example };
         let mut reasons: Vec<Reason> = self.reasons.into_iter().map(reason).collect();
         reasons.sort_by(|a, b| b.sites.cmp(&a.sites).then(a.example.cmp(&b.example)));
-        Coverage { techniques: self.techniques, refused: self.refused, data: self.data, reasons }
+        Coverage { reasons, ..self.numbers }
     }
+}
+
+/// Bytes of a gap behind the filler that it begins with.
+fn unfilled(index: &Index<'_>, gap: &Stretch) -> u64 {
+    let bytes = index.code().text_at(gap.start, gap.end).unwrap_or_default();
+    let filler = x86::sweep(bytes, gap.start).map_while(Result::ok).take_while(|insn| insn.is_nop() || insn.is_int3());
+    let rest = &bytes[filler.map(|insn| insn.len()).sum()..];
+    if rest.iter().all(|byte| *byte == 0) { 0 } else { rest.len() as u64 }
 }
 
 /// A reason without what differs from site to site: addresses, and instructions in backquotes.

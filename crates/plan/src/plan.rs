@@ -1,6 +1,7 @@
 //! The plan: all that will be done at one site, as data.
 
 use std::fmt;
+use std::iter::successors;
 
 use sidestep_isa::{Len, Va};
 
@@ -15,6 +16,20 @@ pub enum Technique {
     JumpOverSeveral,
     /// The first byte becomes `int3`; the handler continues in the detour.
     Trap,
+}
+
+impl Technique {
+    /// All techniques, best first.
+    pub fn all() -> impl Iterator<Item = Technique> {
+        // As a match, which a new technique cannot be left out of.
+        let next = |technique: &Technique| match technique {
+            Technique::NopSite => Some(Technique::Jump),
+            Technique::Jump => Some(Technique::JumpOverSeveral),
+            Technique::JumpOverSeveral => Some(Technique::Trap),
+            Technique::Trap => None,
+        };
+        successors(Some(Technique::NopSite), next)
+    }
 }
 
 /// Where in a function a site lies.
