@@ -2,6 +2,7 @@
 
 mod bpf;
 mod counts;
+mod coverage;
 mod detach;
 mod errors;
 mod events;

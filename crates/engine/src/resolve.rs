@@ -1,6 +1,6 @@
 //! From patterns to sites: which functions of which objects are meant.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use sidestep_isa::Va;
@@ -133,13 +133,18 @@ fn in_object(object: &Object, func: &FuncPattern) -> Result<Vec<Found>, SessionE
     })
 }
 
-fn at_address(object: &Object, va: Va) -> Result<Found, SessionError> {
-    object.check_code(va)?;
-    let name = match object.function_at(va) {
+/// `symbol+0xOFF` of a link-time address, or the address itself.
+pub(crate) fn name_at(object: &Object, va: Va) -> String {
+    match object.function_at(va) {
         Some((f, 0)) => f.short_name().into_owned(),
         Some((f, offset)) => format!("{}+{offset:#x}", f.short_name()),
         None => va.to_string(),
-    };
+    }
+}
+
+fn at_address(object: &Object, va: Va) -> Result<Found, SessionError> {
+    object.check_code(va)?;
+    let name = name_at(object, va);
     Ok(Found { name, raw: String::new(), aliases: Vec::new(), va, size: 0, kind: FunctionKind::Func, usdt: None })
 }
 
@@ -166,20 +171,17 @@ fn is_many(func: &FuncPattern) -> bool {
     }
 }
 
+/// The file that an object's name means without a process.
+pub(crate) fn file(name: &str) -> Result<PathBuf, SessionError> {
+    let missing = name.contains('/') && !Path::new(name).exists();
+    let place = if missing { "(no such file)" } else { "in the file system" };
+    find_object(name).ok_or_else(|| SessionError::NoObject { name: name.to_owned(), place: place.to_owned() })
+}
+
 /// Matches in the files that a pattern names, without a process. Without an object part there is nothing to look in.
 pub(crate) fn in_files(pattern: &Pattern, objects: &mut Objects) -> Result<Vec<Match>, SessionError> {
-    let place = || "in the file system".to_string();
-    let Some(name) = &pattern.object else {
-        return Err(SessionError::NoObject { name: String::new(), place: place() });
-    };
-    let path = find_object(name).ok_or_else(|| {
-        let path = Path::new(name);
-        if name.contains('/') && !path.exists() {
-            return SessionError::NoObject { name: name.clone(), place: "(no such file)".into() };
-        }
-        SessionError::NoObject { name: name.clone(), place: place() }
-    })?;
-    let object = objects.open_file(&path)?;
+    let object = pattern.object.as_deref().unwrap_or_default();
+    let object = objects.open_file(&file(object)?)?;
     let found = in_object(&object, &pattern.func)?;
     if found.is_empty() {
         return Err(not_found(&object, &pattern.func));

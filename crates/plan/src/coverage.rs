@@ -43,7 +43,7 @@ pub struct Coverage {
 pub struct Reason {
     /// [`Technique::Trap`], or `None` where nothing was possible.
     pub technique: Option<Technique>,
-    /// A clause for the user. `X` stands for an address, `…` for an instruction. Of a trap, why the last one of the better techniques
+    /// A clause for the user. `X` stands for an address, `…` for an instruction with operands. Of a trap, why the last one of the better techniques
     /// was not possible.
     pub text: String,
     /// How many sites.
@@ -85,7 +85,9 @@ impl Coverage {
                         Sites::Entries => {
                             index.starts_in(stretch).iter().for_each(|va| tally.count(index, stretch, *va))
                         }
-                        Sites::Instructions => stretch.insns().for_each(|va| tally.count(index, stretch, va)),
+                        Sites::Instructions => {
+                            instructions(index, stretch).into_iter().for_each(|va| tally.count(index, stretch, va))
+                        }
                     }
                 }
                 tally
@@ -183,29 +185,37 @@ fn unfilled(index: &Index<'_>, gap: &Stretch) -> u64 {
     if rest.iter().all(|byte| *byte == 0) { 0 } else { rest.len() as u64 }
 }
 
-/// A reason without what differs from site to site: addresses, and instructions in backquotes.
+/// The instructions of a function. Behind one without a size may be padding, which is none of it.
+fn instructions(index: &Index<'_>, function: &Stretch) -> Vec<Va> {
+    let mut all: Vec<Va> = function.insns().collect();
+    if function.borders == Borders::Guessed {
+        let filler = |va: &Va| index.code().insn_at(*va).is_some_and(|insn| insn.is_nop() || insn.is_int3());
+        let padding = all.iter().rev().take_while(|va| filler(va)).count();
+        all.truncate(all.len() - padding);
+    }
+    all
+}
+
+/// A reason without what differs from site to site: addresses, and instructions with operands, which stand in backquotes.
 fn general(reason: &str) -> String {
     let mut text = String::with_capacity(reason.len());
     for (i, part) in reason.split('`').enumerate() {
-        if i % 2 == 1 {
-            text.push('…');
-            continue;
-        }
-        for (i, word) in part.split(' ').enumerate() {
-            if i > 0 {
-                text.push(' ');
-            }
-            match word.split_once("0x") {
-                Some((before, rest)) => {
-                    text.push_str(before);
-                    text.push('X');
-                    text.push_str(rest.trim_start_matches(|c: char| c.is_ascii_hexdigit()));
-                }
-                None => text.push_str(word),
-            }
+        match i % 2 {
+            0 => without_addresses(part, &mut text),
+            _ if part.contains(' ') => text.push('…'),
+            _ => text.push_str(part),
         }
     }
     text
+}
+
+fn without_addresses(text: &str, out: &mut String) {
+    let mut parts = text.split("0x");
+    out.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        out.push('X');
+        out.push_str(part.trim_start_matches(|c: char| c.is_ascii_hexdigit()));
+    }
 }
 
 #[cfg(test)]
@@ -220,6 +230,7 @@ mod tests {
                 "`mov %rsp,0x8(%rax)` has 3 of 5 bytes, and execution goes on behind it",
                 "… has 3 of 5 bytes, and execution goes on behind it",
             ),
+            ("`ret` has 1 of 5 bytes", "ret has 1 of 5 bytes"),
             ("0x10, which 0x7 refers to, is in", "X, which X refers to, is in"),
         ] {
             assert_eq!(general(reason), want);

@@ -1,6 +1,7 @@
 //! One file per command; [`watch`] is the life of a probing command, from the attach to the exit status.
 
 mod bpf;
+mod coverage;
 mod explain;
 mod funccount;
 mod funclatency;
@@ -27,6 +28,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Bpf(flags) => bpf::run(flags),
         Command::Explain(flags) => explain::run(flags),
         Command::List(flags) => list::run(flags),
+        Command::Coverage(flags) => coverage::run(flags),
     };
     match result {
         Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Ok(ExitCode::SUCCESS),
