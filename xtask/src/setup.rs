@@ -22,6 +22,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("bash", "a target"),
     ("python3", "a target"),
     ("grep", "a target"),
+    ("git", "a large program, to count techniques"),
+    ("busybox-static", "a static program, to count techniques"),
     ("strace", "a second tracer"),
     ("xz-utils", "compressed symbol tables"),
     ("util-linux", "setpriv: another user"),
