@@ -71,10 +71,11 @@ impl Coverage {
     /// ```
     #[must_use]
     pub fn of(index: &Index<'_>, sites: Sites) -> Coverage {
+        let mut stretches: Vec<&Stretch> = index.stretches().iter().collect();
         let tallies = parallel::map(
-            index.stretches(),
+            &mut stretches,
             |stretch| stretch.len(),
-            |part| {
+            |_, part| {
                 let mut tally = Tally::default();
                 for stretch in part {
                     if stretch.borders == Borders::Gap {

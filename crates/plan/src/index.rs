@@ -49,8 +49,7 @@ impl<'a> Index<'a> {
         let landing_pads = sorted(code.landing_pads.clone());
 
         let mut stretches = sweep::stretches(&code);
-        let mut found = sweep::sweep(&code, &starts, &mut stretches);
-        found.edges.sort_unstable();
+        let found = sweep::sweep(&code, &starts, &mut stretches);
 
         let mut named = found.named;
         named.extend(code.pointers.iter().filter(|p| code.is_text(**p)));

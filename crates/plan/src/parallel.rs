@@ -7,33 +7,33 @@ use std::thread;
 /// Below this weight a thread costs more than it saves (a byte of code takes some nanoseconds, a thread tens of microseconds).
 const WORTH_A_THREAD: usize = 64 << 10;
 
-/// Cuts `items` into one part per processor, of about the same weight, and works on the parts at the same time. Results in
-/// the order of the parts.
-pub(crate) fn map<T: Sync, R: Send>(
-    items: &[T],
+/// Cuts `items` into one part per processor, of about the same weight (bytes of code), and works on the parts at the same
+/// time. `work` gets the number of its first item and the items. Results in the order of the parts.
+pub(crate) fn map<T: Send, R: Send>(
+    items: &mut [T],
     weight: impl Fn(&T) -> usize,
-    work: impl Fn(&[T]) -> R + Sync,
+    work: impl Fn(usize, &mut [T]) -> R + Sync,
 ) -> Vec<R> {
     let total: usize = items.iter().map(&weight).sum();
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(total / WORTH_A_THREAD).max(1);
     let work = &work;
     thread::scope(|scope| {
-        let (mut rest, mut running) = (items, Vec::new());
-        for left in (1..threads).rev() {
-            let share = rest.iter().map(&weight).sum::<usize>() / (left + 1);
+        let (mut rest, mut first, mut left, mut running) = (items, 0, total, Vec::new());
+        for others in (1..threads).rev() {
+            let share = left / (others + 1);
             let mut sum = 0;
-            let cut = rest.iter().position(|item| {
-                sum += weight(item);
-                sum > share
-            });
-            let (part, others) = rest.split_at(cut.unwrap_or(rest.len()));
-            running.push(scope.spawn(move || work(part)));
-            rest = others;
+            let mut len = 0;
+            while len < rest.len() && sum + weight(&rest[len]) <= share {
+                sum += weight(&rest[len]);
+                len += 1;
+            }
+            let (part, behind) = rest.split_at_mut(len);
+            running.push(scope.spawn(move || work(first, part)));
+            (rest, first, left) = (behind, first + len, left - sum);
         }
-        let last = work(rest);
-        let mut all: Vec<R> = running.into_iter().map(|t| t.join().unwrap_or_else(|e| resume_unwind(e))).collect();
-        all.push(last);
-        all
+        let last = work(first, rest);
+        let done = running.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        done.chain([last]).collect()
     })
 }
 
@@ -43,11 +43,15 @@ mod tests {
 
     #[test]
     fn parts_are_all_in_order() {
-        for weights in
-            [vec![], vec![1; 10], vec![1 << 20; 10], vec![1 << 30, 1, 1], (0..1000).map(|i| i * 997).collect()]
-        {
-            let parts = map(&weights, |w| *w, <[usize]>::to_vec);
-            assert_eq!(parts.concat(), weights);
+        let rising: Vec<usize> = (0..1000).map(|i| i * 997).collect();
+        for mut weights in [vec![], vec![1; 10], vec![1 << 20; 10], vec![1 << 30, 1, 1], vec![1, 1 << 30], rising] {
+            let parts = map(&mut weights, |w| *w, |first, part| (first, part.to_vec()));
+            let mut all = Vec::new();
+            for (first, part) in parts {
+                assert_eq!(first, all.len());
+                all.extend(part);
+            }
+            assert_eq!(all, weights);
         }
     }
 }

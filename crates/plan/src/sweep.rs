@@ -5,6 +5,7 @@ use sidestep_isa::{Len, Va};
 
 use crate::boundaries::Boundaries;
 use crate::object::{Extent, ObjectCode};
+use crate::parallel;
 
 /// How well the borders of a stretch are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,21 +135,37 @@ fn push(all: &mut Vec<Stretch>, start: Va, end: Va, borders: Borders) {
     }
 }
 
-/// Decodes all stretches.
-pub(crate) fn sweep(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stretch]) -> Found {
-    let mut found = Found::default();
-    for (number, stretch) in stretches.iter_mut().enumerate() {
-        let Some(bytes) = code.text_at(stretch.start, stretch.end) else {
-            continue;
-        };
-        if stretch.borders != Borders::Gap {
-            linear(code, number, stretch, bytes, starts, &mut found);
-        }
-        if stretch.borders == Borders::Gap || stretch.fault.is_some() {
-            everywhere(code, stretch.start, bytes, &mut found);
-        }
+impl Found {
+    fn append(&mut self, mut other: Found) {
+        self.edges.append(&mut other.edges);
+        self.named.append(&mut other.named);
+        self.leaving.append(&mut other.leaving);
     }
-    found
+}
+
+/// Decodes all stretches. The edges that it finds are sorted.
+pub(crate) fn sweep(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stretch]) -> Found {
+    let parts = parallel::map(stretches, Stretch::len, |first, part| {
+        let mut found = Found::default();
+        for (number, stretch) in (first..).zip(part) {
+            let Some(bytes) = code.text_at(stretch.start, stretch.end) else {
+                continue;
+            };
+            if stretch.borders != Borders::Gap {
+                linear(code, number, stretch, bytes, starts, &mut found);
+            }
+            if stretch.borders == Borders::Gap || stretch.fault.is_some() {
+                everywhere(code, stretch.start, bytes, &mut found);
+            }
+        }
+        found.edges.sort_unstable();
+        found
+    });
+    let mut all = Found::default();
+    parts.into_iter().for_each(|found| all.append(found));
+    // Finds the sorted parts, and merges them.
+    all.edges.sort();
+    all
 }
 
 /// One instruction behind the other, as a compiler wrote them; checks that the result makes sense.
