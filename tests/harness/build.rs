@@ -52,6 +52,7 @@ const RECIPES: &[Recipe] = &[
     recipe("bench", CC, &["bench.c", "bench_asm.S"]),
     // The runtime package has no `libcrypto.so` to link with, but `-l:` takes the full name.
     Recipe { name: "crypto", compiler: CC, sources: &["crypto.c"], libraries: &["-l:libcrypto.so.3"] },
+    Recipe { name: "inflate", compiler: CC, sources: &["inflate.c"], libraries: &["-l:libz.so.1"] },
     recipe("comparator", &["g++", "-O2"], &["comparator.cpp"]),
     recipe("comparator-stripped", &["g++", "-O2", "-static-libgcc", "-static-libstdc++", "-s"], &["comparator.cpp"]),
     recipe("throw", &["g++", "-O2", "-g", CALLS], &["throw.cpp"]),

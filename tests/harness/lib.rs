@@ -4,6 +4,7 @@
 //! Nothing here waits without a limit, and what was started is killed when its handle is dropped.
 
 pub mod build;
+pub mod callgrind;
 pub mod kernel;
 pub mod process;
 pub mod snapshot;

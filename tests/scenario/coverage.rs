@@ -123,10 +123,11 @@ for line in open(sys.argv[1]):
     data = item['data']
     assert sum(data['techniques'].values()) + data['refused'] == data['sites']
     assert data['without_trap'] == data['sites'] - data['refused'] - data['techniques']['trap']
-    for kind in ['refused', 'trap'] if 'reasons' in data else []:
-        reasons = [r for r in data['reasons'] if r['technique'] == kind]
-        assert sum(r['sites'] for r in reasons) == (data['refused'] if kind == 'refused' else data['techniques']['trap'])
-        assert all(r['reason'] and r['example'] and int(r['address'], 16) for r in reasons)
+    for reason in data.get('reasons', []):
+        assert reason['reason'] and reason['example'] and int(reason['address'], 16)
+        assert ('rejected' in reason) == (reason['technique'] == 'trap')
+    refused = [r['sites'] for r in data.get('reasons', []) if r['technique'] == 'refused']
+    assert 'reasons' not in data or sum(refused) == data['refused']
     print(item['type'], data.get('binary'), data['kind'], data['sites'], data['data_in_text']['instructions'])";
     let (Some(a), Some(b)) = (target("coverage"), target("counts")) else { return };
     if !build::installed("python3") {

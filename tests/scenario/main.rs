@@ -7,6 +7,7 @@ mod detach;
 mod errors;
 mod events;
 mod faults;
+mod ladder;
 mod programs;
 mod races;
 mod redis;

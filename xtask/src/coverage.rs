@@ -39,9 +39,10 @@ pub fn coverage(write: bool) -> Result<()> {
     writeln!(text, "{} Debian's packages as installed there.", machine::made_by("coverage --write"))?;
     writeln!(
         text,
-        "`sidestep coverage` decides for each site as an attach would, without a process. Entries: the starts of all\n\
-         functions of symbol tables and unwind information. Instructions: all of these functions, decoded from their\n\
-         start; of functions that hold data, what is not certain to be an instruction stands in a column of its own.\n"
+        "`sidestep coverage` decides for each site as an attach would that finds the loader's address space and no other\n\
+         probe. Entries: the starts of all functions of symbol tables and unwind information. Instructions: all of these\n\
+         functions, decoded from their start; of those that hold data, what is not certain to be an instruction stands in\n\
+         a column of its own.\n"
     )?;
     text += &entries.render("entries")?;
     text += &instructions.render("instructions")?;
@@ -106,21 +107,26 @@ impl Table {
 
     /// Why sites of all binaries are refused or get a trap, most frequent first.
     fn reasons(&self) -> Result<String> {
-        let mut all: BTreeMap<(String, String), (u64, String)> = BTreeMap::new();
+        let mut all: BTreeMap<(String, String, String), (u64, String)> = BTreeMap::new();
         for row in &self.0 {
             let list = row.json.split_once("\"reasons\": [").context("no reasons")?.1;
             for item in list.split("{\"technique\"").skip(1) {
                 let item = format!("\"technique\"{item}");
-                let key = (text_of(&item, "technique")?, text_of(&item, "reason")?);
+                // A refusal has no technique that was not possible.
+                let rejected = text_of(&item, "rejected").unwrap_or_default().replace('_', " ");
+                let key = (text_of(&item, "technique")?, rejected, text_of(&item, "reason")?);
                 let example = format!("{}:{}", row.name, text_of(&item, "example")?);
                 all.entry(key).or_insert((0, example)).0 += number_of(&item, "sites")?;
             }
         }
+        // Why the first two are not possible says only how long the instruction is.
+        all.retain(|(_, rejected, _), _| !["nop site", "jump"].contains(&rejected.as_str()));
         let mut all: Vec<_> = all.into_iter().collect();
         all.sort_by_key(|(_, (sites, _))| std::cmp::Reverse(*sites));
-        let mut text = String::from("| why not better | | instructions | for example |\n|---|---|---:|---|\n");
-        for ((technique, reason), (sites, example)) in all.iter().take(REASONS) {
-            writeln!(text, "| {technique} | {reason} | {sites} | `{example}` |")?;
+        let mut text =
+            String::from("| gets a | and no | because | instructions | for example |\n|---|---|---|---:|---|\n");
+        for ((technique, rejected, reason), (sites, example)) in all.iter().take(REASONS) {
+            writeln!(text, "| {technique} | {rejected} | {reason} | {sites} | `{example}` |")?;
         }
         Ok(text)
     }

@@ -25,6 +25,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("git", "a large program, to count techniques"),
     ("busybox-static", "a static program, to count techniques"),
     ("strace", "a second tracer"),
+    ("valgrind", "callgrind: how often each instruction runs"),
+    ("zlib1g", "a library at work"),
     ("xz-utils", "compressed symbol tables"),
     ("util-linux", "setpriv: another user"),
     ("libssl3", "a library with thousands of functions"),

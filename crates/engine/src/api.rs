@@ -38,6 +38,8 @@ pub enum FuncPattern {
     Name(String),
     /// `symbol+0xOFF`.
     Offset(String, u64),
+    /// `symbol+*`: every instruction of the functions that a glob or name means.
+    Every(String),
     /// `0xADDR`: link-time virtual address.
     Addr(Va),
     /// An offset in the object's file, in bytes, as the kernel's `uprobe_events` has it.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{Mapping, Process, Stopped};
-use sidestep_wire::header::{MAGIC, VERSION};
+use sidestep_wire::header::{ISLAND, MAGIC, VERSION};
 use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, Private, SemaphoreState, ShadowEntry, ThreadState};
 
 use crate::error::SessionError;
@@ -177,6 +177,13 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
         .map(|m| (m.addr, m.addr + m.len))
         .collect();
     let mut positions = survey::positions(stopped, &mappings)?;
+    // A thread that has jumped to an island has not executed anything of the site.
+    let island = |ip: Va| journal.iter().find(|e| e.own == ISLAND && e.site == ip.0).map(|e| Va(e.detour));
+    for position in &positions {
+        if let Some(site) = island(position.ip) {
+            survey::move_to(stopped, position, site)?;
+        }
+    }
     positions.retain(|p| code.iter().any(|(start, end)| (*start..*end).contains(&p.ip.0)));
     // A thread may have executed a trap and not got its signal yet: the handler must still be there.
     let mut inside =

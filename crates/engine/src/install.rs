@@ -4,6 +4,7 @@
 //! table, then threads that stand inside a region are moved to their copies (valid whether the site is patched or
 //! not), then the journal entry, then the site itself.
 
+use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
@@ -11,8 +12,9 @@ use sidestep_isa::{Len, Va};
 use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::thunk::{self, Thunks};
-use sidestep_plan::{Plan, Technique};
+use sidestep_plan::{Patch, Plan};
 use sidestep_sys::{Mapping, Stopped};
+use sidestep_wire::header::ISLAND;
 use sidestep_wire::{Header, JournalEntry, MapKind, Private, SemaphoreState, TrapEntry};
 
 use crate::error::SessionError;
@@ -20,6 +22,8 @@ use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::Remote;
 use crate::survey::{self, Place};
+
+const PAGE: u64 = 4096;
 
 /// One site to install.
 #[derive(Clone, Debug)]
@@ -57,6 +61,7 @@ pub(crate) fn install(
     let mut outcomes: Vec<Option<Outcome>> = jobs.iter().map(|_| None).collect();
     let mut code_bytes = 0;
     let mut ready: Vec<(usize, Detour)> = Vec::new();
+    let lost = map_stubs(regions, stopped, jobs)?;
 
     for group in groups(jobs) {
         let detours = match slab(regions, stopped, jobs, &group) {
@@ -82,15 +87,25 @@ pub(crate) fn install(
 
     let mut traps = Vec::new();
     ready.retain(|(i, detour)| {
-        let mut now = vec![0; detour.patch.len()];
+        let needs = [&detour.patch[..], &detour.relies_on].concat();
+        let mut now = vec![0; needs.len()];
         let same = stopped.read(detour.site, &mut now).is_ok() && jobs[*i].expected.starts_with(&now);
+        let stub = detour.stub.as_ref().map(|(at, _)| at.0 & !(PAGE - 1));
+        if stub.is_some_and(|page| lost.contains(&page)) {
+            let reason = "the address space that its jump needs was taken meanwhile: try again".into();
+            outcomes[*i] = Some(Outcome::Refused(reason));
+            return false;
+        }
         if !same {
             let reason = format!("the code at {} is not what the file says: somebody else has changed it", detour.site);
             outcomes[*i] = Some(Outcome::Refused(reason));
-        } else if jobs[*i].plan.technique == Technique::Trap {
-            traps.push(TrapEntry { site: detour.site.0, detour: detour.at.0 });
         }
-        same
+        let trap = |&(from, to): &(u16, u16)| TrapEntry {
+            site: detour.site.0 + u64::from(from),
+            detour: detour.at.0 + u64::from(to),
+        };
+        traps.extend(detour.traps.iter().filter(|_| same).map(trap));
+        same && now.ends_with(&detour.relies_on)
     });
     if !traps.is_empty() {
         regions.add_traps(stopped, mappings, &traps)?;
@@ -100,6 +115,15 @@ pub(crate) fn install(
     ready.sort_by_key(|(i, _)| !jobs[*i].own);
     leave_regions(stopped, mappings, jobs, &ready)?;
     for (i, detour) in &ready {
+        if let Some((at, bytes)) = &detour.stub {
+            stopped.write(*at, bytes)?;
+        }
+        if let Some((at, bytes)) = &detour.island {
+            let mut padding = vec![0; bytes.len()];
+            stopped.read(*at, &mut padding)?;
+            regions.journal_island(detour.site, *at, &padding, bytes)?;
+            stopped.write(*at, bytes)?;
+        }
         let entry = regions.journal(&jobs[*i], detour)?;
         stopped.write(detour.site, &detour.patch)?;
         if let Some(semaphore) = jobs[*i].semaphore {
@@ -110,6 +134,26 @@ pub(crate) fn install(
     let outcomes =
         outcomes.into_iter().map(|o| o.unwrap_or_else(|| Outcome::Refused("no detour was built".into()))).collect();
     Ok((outcomes, code_bytes))
+}
+
+/// Maps the pages that stubs of these jobs need and that are not there yet. Gives those that could not be mapped.
+fn map_stubs(regions: &mut Regions, stopped: &mut Stopped, jobs: &[Job]) -> Result<BTreeSet<u64>, SessionError> {
+    let page = |job: &Job| match job.plan.patch {
+        Patch::Jump { stub: Some(at), .. } => Some(at.offset(job.bias).0 & !(PAGE - 1)),
+        _ => None,
+    };
+    let mut lost = BTreeSet::new();
+    let wanted: BTreeSet<u64> = jobs.iter().filter_map(page).filter(|at| !regions.stubs.contains(at)).collect();
+    let wanted: Vec<u64> = wanted.into_iter().collect();
+    for run in wanted.chunk_by(|a, b| a + PAGE == *b) {
+        let (at, len) = (Va(run[0]), Len(run.len() as u64 * PAGE));
+        regions.list_mapping(at, len, MapKind::Slab)?;
+        match Remote(stopped).map_code(at, len) {
+            Ok(_) => regions.stubs.extend(run),
+            Err(_) => lost.extend(run),
+        }
+    }
+    Ok(lost)
 }
 
 /// Jobs of one object share slabs; a slab must reach everything that its instructions refer to.
@@ -194,11 +238,6 @@ fn leave_regions(
 impl Regions {
     /// Journals a site, before it is written. Gives the offset of the entry.
     fn journal(&self, job: &Job, detour: &Detour) -> Result<u64, SessionError> {
-        let count = self.shared.u32(offset_of!(Header, journal_len) as u64);
-        let index = u64::from(count.load(Ordering::Acquire));
-        if index >= self.layout.journal_cap {
-            return Err(SessionError::TooMany { what: "sites" });
-        }
         let mut entry = JournalEntry {
             site: detour.site.0,
             detour: detour.at.0,
@@ -214,10 +253,29 @@ impl Regions {
         for (to, from) in entry.insns.iter_mut().zip(&detour.copies) {
             *to = *from;
         }
+        self.append(&entry)
+    }
+
+    /// Adds an entry to the journal. Gives its offset.
+    fn append(&self, entry: &JournalEntry) -> Result<u64, SessionError> {
+        let count = self.shared.u32(offset_of!(Header, journal_len) as u64);
+        let index = u64::from(count.load(Ordering::Acquire));
+        if index >= self.layout.journal_cap {
+            return Err(SessionError::TooMany { what: "sites" });
+        }
         let off = self.layout.journal_off + index * size_of::<JournalEntry>() as u64;
-        self.shared.write(off, bytes_of(&entry));
+        self.shared.write(off, bytes_of(entry));
         count.store(index as u32 + 1, Ordering::Release);
         Ok(off)
+    }
+
+    /// Journals padding that is about to lead to the detour of a site.
+    fn journal_island(&self, site: Va, at: Va, old: &[u8], new: &[u8]) -> Result<(), SessionError> {
+        let mut entry = JournalEntry { site: at.0, detour: site.0, own: ISLAND, ..JournalEntry::default() };
+        entry.len = new.len() as u8;
+        entry.old[..old.len()].copy_from_slice(old);
+        entry.new[..new.len()].copy_from_slice(new);
+        self.append(&entry).map(drop)
     }
 
     /// Raises the semaphore of a site that was journalled at an offset. A forked child has a copy, which stays raised.

@@ -62,7 +62,9 @@ pub struct Layout {
     pub lookup_len: u64,
 }
 
-/// Mapping list entries: slabs, and shadow stacks that the agent had to grow.
+/// Journal entries of a probe: its site, and an island that leads to its detour.
+const JOURNAL: u64 = 2;
+/// Mapping list entries: slabs, pages of stubs, and shadow stacks that the agent had to grow.
 const MAPS_CAP: u64 = 16 * 1024;
 
 impl Layout {
@@ -84,7 +86,7 @@ impl Layout {
 
         let missed_off = PAGE;
         let journal_off = round(missed_off + needs.probes * 8, 64);
-        let maps_off = round(journal_off + needs.probes * size_of::<JournalEntry>() as u64, 64);
+        let maps_off = round(journal_off + JOURNAL * needs.probes * size_of::<JournalEntry>() as u64, 64);
         let map_descs_off = round(maps_off + MAPS_CAP * size_of::<MapEntry>() as u64, 64);
         let mut end = map_descs_off + (needs.maps.len() * size_of::<MapDesc>()) as u64;
         let mut maps = Vec::new();
@@ -114,7 +116,7 @@ impl Layout {
             ring_off,
             missed_off,
             journal_off,
-            journal_cap: needs.probes,
+            journal_cap: JOURNAL * needs.probes,
             maps_off,
             maps_cap: MAPS_CAP,
             map_descs_off,

@@ -25,6 +25,7 @@ mod session;
 mod signals;
 mod space;
 mod startup;
+mod surroundings;
 mod survey;
 mod usdt;
 mod view;

@@ -1,15 +1,16 @@
 //! From matches to jobs: every site planned once, its handlers in the order of the requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use sidestep_isa::Va;
-use sidestep_plan::{Index, Plan, Technique, plan, syscalls};
+use sidestep_plan::{Index, Plan, Refusal, plan, plan_in, site_of, syscalls};
 use sidestep_symbols::Object;
 
 use crate::error::SessionError;
 use crate::objects::Loaded;
 use crate::resolve::Match;
+use crate::surroundings::{ObjectRoom, Surroundings};
 
 /// Longest region that a plan can have, with a margin.
 const REGION_MAX: usize = 64;
@@ -34,17 +35,18 @@ pub(crate) struct Wish {
     pub trap_only: bool,
 }
 
-/// Plans all matches. `wishes` is per request; `planned_one` is called for each. Two sites of which one lies in the region of the other: the first
-/// gets a trap, which needs one byte only.
+/// Plans all matches. `wishes` is per request; `planned_one` is called for each. No plan touches the first byte of another
+/// site.
 pub(crate) fn plan_all(
     matches: Vec<(usize, Match)>,
     wishes: &[Wish],
+    surroundings: &mut Surroundings,
     planned_one: &mut dyn FnMut(),
 ) -> Result<Vec<Planned>, SessionError> {
-    let mut by_object: BTreeMap<*const Object, Vec<(usize, Match)>> = BTreeMap::new();
+    let mut by_object: BTreeMap<(*const Object, i64), Vec<(usize, Match)>> = BTreeMap::new();
     let mut order = Vec::new();
     for (request, matched) in matches {
-        let key = Rc::as_ptr(&matched.object);
+        let key = (Rc::as_ptr(&matched.object), matched.bias());
         if !by_object.contains_key(&key) {
             order.push(key);
         }
@@ -53,23 +55,21 @@ pub(crate) fn plan_all(
     let mut all = Vec::new();
     for key in order {
         let Some(group) = by_object.remove(&key) else { continue };
-        let Some(object) = group.first().map(|(_, m)| Rc::clone(&m.object)) else { continue };
-        let code = object.code()?;
+        let Some(first) = group.first().map(|(_, m)| m.clone()) else { continue };
+        let code = first.object.code()?;
         let index = Index::new(code);
-        let mut planned: Vec<Planned> = group
-            .into_iter()
-            .map(|(request, matched)| {
-                planned_one();
-                plan_one(&index, request, matched, wishes[request])
-            })
-            .collect();
-        separate(&index, &mut planned);
-        for p in &mut planned {
+        let mut room = surroundings.of(first.bias(), first.image().start);
+        let optimized = group.iter().filter(|(request, _)| !wishes[*request].trap_only);
+        room.expect(optimized.filter_map(|(_, m)| site_of(&index, m.va.ok()?)));
+        let mut known = HashMap::new();
+        for (request, matched) in group {
+            planned_one();
+            let mut p = plan_one(&index, request, matched, wishes[request], &mut room, &mut known);
             if let Ok(plan) = &p.plan {
                 p.expected = expected(&index, plan);
             }
+            all.push(p);
         }
-        all.append(&mut planned);
     }
     Ok(all)
 }
@@ -109,25 +109,25 @@ pub(crate) fn plan_guards(loaded: &Loaded, numbers: &[u32]) -> Result<Vec<Planne
     Ok(all)
 }
 
-fn plan_one(index: &Index<'_>, request: usize, matched: Match, wish: Wish) -> Planned {
+fn plan_one(
+    index: &Index<'_>,
+    request: usize,
+    matched: Match,
+    wish: Wish,
+    room: &mut ObjectRoom<'_>,
+    known: &mut HashMap<Va, Result<Plan, Refusal>>,
+) -> Planned {
+    let mut plan_at = |va| match wish.trap_only {
+        true => plan(index, va, true),
+        // Several requests for one site share what it needs.
+        false => known.entry(va).or_insert_with(|| plan_in(index, va, room)).clone(),
+    };
     let plan = matched.va.map_err(str::to_owned).and_then(|va| {
-        let plan = plan(index, va, wish.trap_only).map_err(|r| r.reason)?;
+        let plan = plan_at(va).map_err(|r| r.reason)?;
         match plan.returns {
             Err(why) if wish.returns => Err(why.to_owned()),
             _ => Ok(plan),
         }
     });
     Planned { request, matched, plan, expected: Vec::new() }
-}
-
-/// Replans sites whose region holds another site.
-fn separate(index: &Index<'_>, planned: &mut [Planned]) {
-    let sites: Vec<Va> = planned.iter().filter_map(|p| p.plan.as_ref().ok().map(|p| p.site)).collect();
-    for p in planned {
-        let Ok(old) = &p.plan else { continue };
-        let end = old.site.plus(old.region);
-        if old.technique != Technique::Trap && sites.iter().any(|s| *s > old.site && *s < end) {
-            p.plan = plan(index, old.asked, true).map_err(|r| r.reason);
-        }
-    }
 }

@@ -1,5 +1,6 @@
 //! The regions of a session in the target: mapped, filled, listed for removal.
 
+use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -22,7 +23,8 @@ use crate::layout::{Layout, round};
 use crate::maps;
 use crate::programs::{Memory, Programs};
 use crate::raw::bytes_of;
-use crate::remote::{Remote, mappings};
+use crate::remote::{Remote, mappings, used};
+use crate::space::{self, LOW};
 use crate::survey;
 use crate::view::View;
 
@@ -40,11 +42,11 @@ pub(crate) struct Regions {
     pub maps: Vec<Map>,
     /// All trap table entries so far.
     pub traps: Vec<TrapEntry>,
+    /// Pages of stubs that are mapped.
+    pub stubs: BTreeSet<u64>,
 }
 
 const PAGE: u64 = 4096;
-/// Where the search for the lookup table's place begins.
-const LOW: u64 = 0x2000_0000;
 
 /// Buffer for remote calls, from the start of the private region.
 pub(crate) const SCRATCH: u64 = offset_of!(Private, scratch) as u64;
@@ -127,7 +129,7 @@ impl Regions {
         header.u64(at!(agent_va), agent.0);
         header.u64(at!(agent_len), agent_len);
         header.u64(at!(trampoline_va), globals.trampoline.0);
-        Ok(Regions { layout, shared, private, env, globals, programs, maps, traps: Vec::new() })
+        Ok(Regions { layout, shared, private, env, globals, programs, maps, traps: Vec::new(), stubs: BTreeSet::new() })
     }
 
     /// Adds a mapping to the list of what has to be removed.
@@ -232,10 +234,11 @@ fn map_shared(stopped: &mut Stopped, layout: &Layout) -> Result<(Va, View), Sess
     let fd = Remote(stopped).memfd(at);
     stopped.write(at, &old)?;
     let fd = fd?;
+    let aside = space::aside(&used(&mappings(stopped.process())?), Len(layout.shared_len));
     let mut remote = Remote(stopped);
     let resized = remote.resize(fd, Len(layout.shared_len));
     let shared = View::from_target_fd(pid, fd);
-    let shared_va = remote.map_shared(fd, Len(layout.shared_len));
+    let shared_va = remote.map_shared(aside, fd, Len(layout.shared_len));
     remote.close(fd)?;
     resized?;
     let (shared_va, shared) = (shared_va?, shared?);

@@ -13,6 +13,16 @@ pub(crate) fn mappings(process: &Process) -> Result<Vec<Mapping>, SessionError> 
     process.maps().map_err(|source| SessionError::Maps { pid: process.pid(), source })
 }
 
+/// The address space that mappings take.
+pub(crate) fn used(mappings: &[Mapping]) -> Vec<Used> {
+    let grows = |m: &Mapping| match m.name.to_str() {
+        Some("[heap]") => Grows::Up,
+        Some("[stack]") => Grows::Down,
+        _ => Grows::No,
+    };
+    mappings.iter().map(|m| Used { start: m.start.0, end: m.end.0, grows: grows(m) }).collect()
+}
+
 /// Remote system calls with names.
 pub(crate) struct Remote<'a>(pub &'a mut Stopped);
 
@@ -28,19 +38,7 @@ impl Remote<'_> {
 
     /// A free range near (and within 2 GiB of) addresses, as the mappings are at this moment.
     pub fn free_range(&self, near: Range<u64>, len: Len) -> Result<Option<Va>, SessionError> {
-        let used: Vec<Used> = mappings(self.0.process())?
-            .iter()
-            .map(|m| Used {
-                start: m.start.0,
-                end: m.end.0,
-                grows: match m.name.to_str() {
-                    Some("[heap]") => Grows::Up,
-                    Some("[stack]") => Grows::Down,
-                    _ => Grows::No,
-                },
-            })
-            .collect();
-        Ok(space::find(&used, near, len))
+        Ok(space::find(&used(&mappings(self.0.process())?), near, len))
     }
 
     /// Zeroed read-write memory at exactly `at`, which must be free; costs nothing until it is touched.
@@ -66,9 +64,10 @@ impl Remote<'_> {
         self.call(libc::SYS_ftruncate, [fd as u64, len.0, 0, 0, 0, 0]).map(drop)
     }
 
-    /// Maps a whole memfd shared.
-    pub fn map_shared(&mut self, fd: i32, len: Len) -> Result<Va, CallError> {
-        self.mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE, fd)
+    /// Maps a whole memfd shared, at `at` if that is free.
+    pub fn map_shared(&mut self, at: Option<Va>, fd: i32, len: Len) -> Result<Va, CallError> {
+        let at = at.map_or(0, |at| at.0);
+        self.mmap(at, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE, fd)
     }
 
     /// `getpid`: the id in the target's own pid namespace.

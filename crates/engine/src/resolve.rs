@@ -1,16 +1,21 @@
 //! From patterns to sites: which functions of which objects are meant.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use sidestep_isa::Va;
+use sidestep_isa::{Va, x86};
 use sidestep_symbols::usdt::{Probe as Usdt, UsdtError};
-use sidestep_symbols::{Function, FunctionKind, Matcher, Object, SymbolError, by_address, find_object, resolve_object};
+use sidestep_symbols::{
+    Function, FunctionKind, Kind, Matcher, Object, SymbolError, by_address, find_object, resolve_object,
+};
 use sidestep_sys::Process;
 
 use crate::api::{FuncPattern, Pattern};
 use crate::error::SessionError;
 use crate::objects::{Loaded, Objects};
+use crate::surroundings::ASSUMED_BIAS;
 
 /// A function that a pattern means.
 #[derive(Clone)]
@@ -35,6 +40,22 @@ pub(crate) struct Match {
 }
 
 impl Match {
+    /// Run-time minus link-time address; of an object that no process has mapped, what it could be.
+    pub fn bias(&self) -> i64 {
+        match &self.loaded {
+            Some(loaded) => loaded.bias,
+            None => assumed_bias(&self.object),
+        }
+    }
+
+    /// Run-time range of the object.
+    pub fn image(&self) -> Range<u64> {
+        match &self.loaded {
+            Some(loaded) => loaded.range.clone(),
+            None => assumed_image(&self.object),
+        }
+    }
+
     /// A site of our own.
     pub fn own(loaded: &Loaded, name: &str, va: Va) -> Match {
         Match {
@@ -49,6 +70,19 @@ impl Match {
             usdt: None,
         }
     }
+}
+
+/// Where an object is taken to be that no process has mapped: run-time minus link-time address.
+pub(crate) fn assumed_bias(object: &Object) -> i64 {
+    if object.is_pie() || object.kind() == Kind::Library { ASSUMED_BIAS } else { 0 }
+}
+
+/// The run-time range of such an object.
+pub(crate) fn assumed_image(object: &Object) -> Range<u64> {
+    let at = |va: Va| va.offset(assumed_bias(object)).0;
+    let segments = object.segments();
+    let end = segments.iter().map(|s| at(s.va.plus(s.size))).max();
+    segments.iter().map(|s| at(s.va)).min().unwrap_or(0)..end.unwrap_or(0)
 }
 
 const IFUNC_UNKNOWN: &str =
@@ -120,6 +154,7 @@ fn in_object(object: &Object, func: &FuncPattern) -> Result<Vec<Found>, SessionE
             Err(SymbolError::NotFound { .. }) => Vec::new(),
             Err(e) => return Err(e.into()),
         },
+        FuncPattern::Every(text) => every_instruction(object, &object.find(&Matcher::glob(text)))?,
         FuncPattern::Addr(va) => vec![at_address(object, *va)?],
         FuncPattern::FileOffset(offset) => match object.va_of(*offset) {
             Some(va) => vec![at_address(object, va)?],
@@ -131,6 +166,24 @@ fn in_object(object: &Object, func: &FuncPattern) -> Result<Vec<Found>, SessionE
             Err(e) => return Err(e.into()),
         },
     })
+}
+
+/// The instructions of functions, in order, as far as those decode.
+fn every_instruction(object: &Object, functions: &[&Function]) -> Result<Vec<Found>, SessionError> {
+    let code = object.code()?;
+    let mut found = BTreeMap::new();
+    for f in functions.iter().filter(|f| f.kind == FunctionKind::Func) {
+        let text = code.text_at(f.va, f.va.plus(f.size)).unwrap_or_default();
+        for insn in x86::sweep(text, f.va).map_while(Result::ok) {
+            let name = match insn.va().since(f.va) {
+                0 => f.short_name().into_owned(),
+                offset => format!("{}+{offset:#x}", f.short_name()),
+            };
+            let va = insn.va();
+            found.entry(va).or_insert_with(|| Found { name, raw: String::new(), va, ..Found::function(f) });
+        }
+    }
+    Ok(found.into_values().collect())
 }
 
 /// `symbol+0xOFF` of a link-time address, or the address itself.
@@ -151,7 +204,10 @@ fn at_address(object: &Object, va: Va) -> Result<Found, SessionError> {
 /// What to say when nothing matches in an object.
 fn not_found(object: &Object, func: &FuncPattern) -> SessionError {
     let text = match func {
-        FuncPattern::Name(text) | FuncPattern::Regex(text) | FuncPattern::Offset(text, _) => text.clone(),
+        FuncPattern::Name(text)
+        | FuncPattern::Regex(text)
+        | FuncPattern::Offset(text, _)
+        | FuncPattern::Every(text) => text.clone(),
         FuncPattern::Addr(va) => va.to_string(),
         FuncPattern::FileOffset(offset) => format!("offset {:#x}", offset.0),
         FuncPattern::Usdt(provider, name) => match object.find_usdt(provider, name) {
@@ -165,7 +221,7 @@ fn not_found(object: &Object, func: &FuncPattern) -> SessionError {
 fn is_many(func: &FuncPattern) -> bool {
     match func {
         FuncPattern::Name(text) => !Matcher::glob(text).is_name(),
-        FuncPattern::Regex(_) => true,
+        FuncPattern::Regex(_) | FuncPattern::Every(_) => true,
         FuncPattern::Usdt(provider, name) => [provider, name].into_iter().any(|glob| !Matcher::glob(glob).is_name()),
         FuncPattern::Offset(..) | FuncPattern::Addr(_) | FuncPattern::FileOffset(_) => false,
     }

@@ -14,8 +14,9 @@ use crate::error::SessionError;
 use crate::installer::Installer;
 use crate::objects::Objects;
 use crate::planning::{Wish, plan_all};
-use crate::remote::mappings;
+use crate::remote::{mappings, used};
 use crate::results::Stuck;
+use crate::surroundings::{self, Surroundings};
 use crate::{detach, resolve, startup};
 
 /// How far a start has come, for a progress line.
@@ -83,7 +84,9 @@ impl Session {
         let total = matches.len();
         progress(Progress { done: 0, total });
         let mut done = 0;
-        let planned = plan_all(matches, &installer.wishes(), &mut || {
+        let wishes = installer.wishes();
+        installer.surroundings.look(&used(&mappings(&process)?));
+        let planned = plan_all(matches, &wishes, &mut installer.surroundings, &mut || {
             done += 1;
             progress(Progress { done, total });
         })?;
@@ -297,9 +300,14 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
 
 /// What would be written where, and why, for every match of a pattern. Touches no process.
 pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Explained>, SessionError> {
-    let found = matches(pattern, pid, options)?.into_iter().map(|m| (0, m)).collect();
+    let found: Vec<_> = matches(pattern, pid, options)?.into_iter().map(|m| (0, m)).collect();
     let wish = Wish { returns: false, trap_only: options.no_optimize };
-    Ok(plan_all(found, &[wish], &mut || {})?
+    let mut surroundings = Surroundings::default();
+    surroundings.look(&match pid {
+        Some(pid) => used(&mappings(&Process::open(pid)?)?),
+        None => found.iter().flat_map(|(_, m)| surroundings::assumed(m.image(), m.bias() == 0)).collect(),
+    });
+    Ok(plan_all(found, &[wish], &mut surroundings, &mut || {})?
         .into_iter()
         .map(|p| Explained {
             name: p.matched.name.clone(),

@@ -11,6 +11,10 @@ const GROWTH: u64 = 512 << 20;
 /// Farthest distance of a 32-bit displacement, with a margin for what lies around the ends.
 const REACH: u64 = (2 << 30) - (1 << 20);
 const PAGE: u64 = 4096;
+/// Where the search for the place of the lookup table begins, which has to be below 2 GiB.
+pub const LOW: u64 = 0x2000_0000;
+/// What is kept free for it.
+const LOW_ROOM: u64 = 16 << 20;
 
 /// A used range of the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,37 @@ pub fn find(used: &[Used], near: std::ops::Range<u64>, len: Len) -> Option<Va> {
     best.map(|(_, at)| Va(at))
 }
 
+/// An address for `len` bytes that no jump from anybody's code reaches, so that they are in no probe's way.
+pub fn aside(used: &[Used], len: Len) -> Option<Va> {
+    let taken = forbidden(used);
+    let gaps = taken.windows(2).map(|pair| pair[0].end..pair[1].start).rev();
+    let at = gaps.filter_map(|gap| {
+        let at = gap.end.checked_sub(2 * REACH + len.0)? & !(PAGE - 1);
+        (at >= gap.start + 2 * REACH).then_some(Va(at))
+    });
+    at.into_iter().next()
+}
+
+/// What must stay free or is used, sorted, apart from each other.
+pub fn forbidden(used: &[Used]) -> Vec<std::ops::Range<u64>> {
+    let mut all = vec![0..LOWEST, LOW..LOW + LOW_ROOM];
+    for u in used {
+        let start = if u.grows == Grows::Down { u.start.saturating_sub(GROWTH) } else { u.start };
+        let end = if u.grows == Grows::Up { u.end.saturating_add(GROWTH) } else { u.end };
+        all.push(start..end);
+    }
+    all.push(HIGHEST..u64::MAX);
+    all.sort_unstable_by_key(|range| range.start);
+    let mut apart: Vec<std::ops::Range<u64>> = Vec::new();
+    for range in all {
+        match apart.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => apart.push(range),
+        }
+    }
+    apart
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +125,29 @@ mod tests {
     fn out_of_reach_is_none() {
         let map = [used(0x1_0000_0000, 0x7000_0000_0000, Grows::No)];
         assert_eq!(find(&map, 0x6000_0000_0000..0x6000_0000_1000, Len(0x1000)), None);
+    }
+
+    #[test]
+    fn what_nobody_jumps_to_is_far_from_all_code() {
+        let map = [
+            used(0x5500_0000_0000, 0x5500_0010_0000, Grows::No),
+            used(0x7f00_0000_0000, 0x7f00_0010_0000, Grows::No),
+            used(0x7f00_4000_0000, 0x7f00_4010_0000, Grows::No),
+            used(0x7fff_0000_0000, 0x7fff_0001_0000, Grows::Down),
+        ];
+        let at = aside(&map, Len(0x10_0000)).unwrap().0;
+        assert!(map.iter().all(|u| at + 0x10_0000 + REACH < u.start || at > u.end + REACH), "{at:#x}");
+        assert!(at > 0x7f00_4010_0000);
+        let full = [used(0x10000, HIGHEST - (4 << 30), Grows::No)];
+        assert_eq!(aside(&full, Len(0x1000)), None);
+    }
+
+    #[test]
+    fn what_is_forbidden_is_apart() {
+        let map = [used(0x40_0000, 0x50_0000, Grows::No), used(0x50_0000, 0x60_0000, Grows::Up)];
+        let all = forbidden(&map);
+        assert!(all.windows(2).all(|pair| pair[0].end < pair[1].start), "{all:?}");
+        assert!(all.contains(&(0x40_0000..LOW + LOW_ROOM.max(0x60_0000 + GROWTH - LOW))), "{all:?}");
     }
 
     #[test]

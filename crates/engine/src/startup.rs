@@ -11,6 +11,7 @@ use crate::error::SessionError;
 use crate::installer::Installer;
 use crate::objects::Objects;
 use crate::planning::plan_all;
+use crate::remote::{mappings, used};
 use crate::resolve;
 use crate::session::{Progress, clock};
 
@@ -69,7 +70,9 @@ fn follow(
         let (matches, missing) = find(&process, &installer, &mut objects, last);
         let matches = installer.only_new(matches);
         let (mut done, total) = (installer.probes.len(), installer.probes.len() + matches.len());
-        let planned = plan_all(matches, &installer.wishes(), &mut || {
+        let wishes = installer.wishes();
+        installer.surroundings.look(&used(&mappings(&process)?));
+        let planned = plan_all(matches, &wishes, &mut installer.surroundings, &mut || {
             done += 1;
             progress(Progress { done, total });
         })?;

@@ -10,7 +10,8 @@ use sidestep_isa::{Va, x86};
 use crate::index::Index;
 use crate::parallel;
 use crate::plan::Technique;
-use crate::strategy::choose;
+use crate::room::Room;
+use crate::strategy::{Ladder, choose};
 use crate::sweep::{Borders, Stretch};
 
 /// Which sites are counted. Functions are what symbols and unwind information describe; padding and whatever else lies
@@ -38,13 +39,12 @@ pub struct Coverage {
     pub reasons: Vec<Reason>,
 }
 
-/// Why some sites were refused, or got a trap.
+/// Why some sites were refused, or got a trap instead of something better.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reason {
-    /// [`Technique::Trap`], or `None` where nothing was possible.
-    pub technique: Option<Technique>,
-    /// A clause for the user. `X` stands for an address, `…` for an instruction with operands. Of a trap, why the last one of the better techniques
-    /// was not possible.
+    /// The technique that was not possible, where a trap was; `None` where nothing was.
+    pub rejected: Option<Technique>,
+    /// A clause for the user. `X` stands for an address, `…` for an instruction with operands.
     pub text: String,
     /// How many sites.
     pub sites: u64,
@@ -53,43 +53,27 @@ pub struct Reason {
 }
 
 impl Coverage {
-    /// Counts the sites of an object, on all processors.
-    ///
-    /// ```
-    /// use sidestep_isa::{Len, Va};
-    /// use sidestep_plan::coverage::{Coverage, Sites};
-    /// use sidestep_plan::object::{Bytes, Extent, ObjectCode};
-    /// use sidestep_plan::{Index, Technique};
-    /// let text = [0xb8, 1, 0, 0, 0, 0xc3]; // mov $1,%eax; ret
-    /// let index = Index::new(ObjectCode {
-    ///     text: vec![Bytes { name: ".text", va: Va(0x1000), data: &text }],
-    ///     extents: vec![Extent { start: Va(0x1000), len: Len(6) }],
-    ///     ..ObjectCode::default()
-    /// });
-    /// let coverage = Coverage::of(&index, Sites::Instructions);
-    /// assert_eq!((coverage.of_technique(Technique::Jump), coverage.of_technique(Technique::Trap)), (1, 1));
-    /// ```
+    /// Counts the sites of an object, on all processors. Each is decided about by itself, in a room that `room` makes for
+    /// each processor: it should not keep what is claimed.
     #[must_use]
-    pub fn of(index: &Index<'_>, sites: Sites) -> Coverage {
+    pub fn of<R: Room>(index: &Index<'_>, sites: Sites, room: impl Fn() -> R + Sync) -> Coverage {
         let mut stretches: Vec<&Stretch> = index.stretches().iter().collect();
         let tallies = parallel::map(
             &mut stretches,
             |stretch| stretch.len(),
             |_, part| {
                 let mut tally = Tally::default();
+                let mut room = room();
                 for stretch in part {
                     if stretch.borders == Borders::Gap {
                         tally.numbers.between += unfilled(index, stretch);
                         continue;
                     }
-                    match sites {
-                        Sites::Entries => {
-                            index.starts_in(stretch).iter().for_each(|va| tally.count(index, stretch, *va))
-                        }
-                        Sites::Instructions => {
-                            instructions(index, stretch).into_iter().for_each(|va| tally.count(index, stretch, va))
-                        }
-                    }
+                    let all = match sites {
+                        Sites::Entries => index.starts_in(stretch).to_vec(),
+                        Sites::Instructions => instructions(index, stretch),
+                    };
+                    all.into_iter().for_each(|va| tally.count(index, stretch, va, &mut room));
                 }
                 tally
             },
@@ -131,30 +115,27 @@ impl Coverage {
 struct Tally {
     /// Without the reasons.
     numbers: Coverage,
-    /// How often, and the first site.
+    /// By what was not possible and why: how often, and the first site.
     reasons: HashMap<(Option<Technique>, String), (u64, Va)>,
 }
 
 impl Tally {
-    fn count(&mut self, index: &Index<'_>, stretch: &Stretch, va: Va) {
-        let (technique, reason) = match choose(index, va, false) {
+    fn count(&mut self, index: &Index<'_>, stretch: &Stretch, va: Va, room: &mut dyn Room) {
+        match choose(index, va, Ladder::Within(room)) {
             Ok(choice) => {
                 *self.numbers.techniques.entry(choice.technique).or_default() += 1;
-                if choice.technique != Technique::Trap {
-                    return;
+                if choice.technique == Technique::Trap {
+                    for rejected in choice.rejected {
+                        self.note((Some(rejected.technique), general(&rejected.reason)), 1, va);
+                    }
                 }
-                (Some(Technique::Trap), choice.rejected.last().map(|r| general(&r.reason)))
             }
-            Err(_) if stretch.fault.is_some() => {
-                self.numbers.data += 1;
-                return;
-            }
+            Err(_) if stretch.fault.is_some() => self.numbers.data += 1,
             Err(reason) => {
                 self.numbers.refused += 1;
-                (None, Some(general(&reason)))
+                self.note((None, general(&reason)), 1, va);
             }
-        };
-        self.note((technique, reason.unwrap_or_default()), 1, va);
+        }
     }
 
     fn note(&mut self, reason: (Option<Technique>, String), sites: u64, example: Va) {
@@ -171,9 +152,9 @@ impl Tally {
     }
 
     fn coverage(self) -> Coverage {
-        let reason = |((technique, text), (sites, example))| Reason { technique, text, sites, example };
+        let reason = |((rejected, text), (sites, example))| Reason { rejected, text, sites, example };
         let mut reasons: Vec<Reason> = self.reasons.into_iter().map(reason).collect();
-        reasons.sort_by(|a, b| b.sites.cmp(&a.sites).then(a.example.cmp(&b.example)));
+        reasons.sort_by(|a, b| (b.sites, a.rejected, &a.text).cmp(&(a.sites, b.rejected, &b.text)));
         Coverage { reasons, ..self.numbers }
     }
 }

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use sidestep_isa::x86;
 use sidestep_isa::{Len, Va};
 
-use crate::plan::{DisplacedInsn, Plan, SiteKind, Technique};
+use crate::detour;
+use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind};
 
 /// Renders a plan for the user: what is written where, what moves, and why nothing better was chosen. Ends with a newline.
 #[must_use]
@@ -31,10 +32,8 @@ pub fn render(plan: &Plan, name: &str) -> String {
         line(&mut text, label, format_args!("{end}  {padding} bytes of padding"));
     }
 
-    match plan.technique {
-        Technique::Trap => line(&mut text, "after", format_args!("{}", row(plan.site, "cc", "int3"))),
-        _ => line(&mut text, "after", format_args!("{}", row(plan.site, "e9 xx xx xx xx", "jmp    detour"))),
-    }
+    let (bytes, insn) = patched(plan);
+    line(&mut text, "after", format_args!("{}", row(plan.site, &bytes, &insn)));
     label = "detour";
     for (i, insn) in plan.displaced.iter().enumerate() {
         if i == plan.before_handler {
@@ -58,6 +57,21 @@ pub fn render(plan: &Plan, name: &str) -> String {
         line(&mut text, &format!("not {}", rejected.technique), format_args!("{}", rejected.reason));
     }
     text
+}
+
+/// What is written at a site, as bytes and as text. `xx` depends on where the detour will be; bytes in parentheses are there
+/// already.
+#[must_use]
+pub fn patched(plan: &Plan) -> (String, String) {
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ");
+    let Ok((bytes, there)) = detour::patch(plan, 0, plan.site) else { return Default::default() };
+    let there = if there.is_empty() { String::new() } else { format!(" ({})", hex(&there)) };
+    let all = hex(&bytes) + &there;
+    match plan.patch {
+        Patch::Trap => (all, "int3".into()),
+        Patch::Jump { stub: None, .. } => ("e9 xx xx xx xx".into(), "jmp    detour".into()),
+        Patch::Jump { stub: Some(to), .. } | Patch::Short { island: to } => (all, format!("jmp    {to}: jmp detour")),
+    }
 }
 
 fn line(text: &mut String, label: &str, rest: std::fmt::Arguments<'_>) {

@@ -1,5 +1,8 @@
 //! Everything that refers to code, for a whole object: computed once, asked for each site.
 
+use std::ops::Range;
+
+use sidestep_isa::x86;
 use sidestep_isa::{Len, Va};
 
 use crate::family::Families;
@@ -37,6 +40,8 @@ pub struct Index<'a> {
     landing_pads: Vec<Va>,
     /// Addresses in text that some instruction, relocation or data word names, sorted.
     named: Vec<Va>,
+    /// Padding between functions that nobody runs into or refers to, sorted.
+    holes: Vec<Range<Va>>,
 }
 
 impl<'a> Index<'a> {
@@ -65,7 +70,47 @@ impl<'a> Index<'a> {
         } else {
             Families::new(&code, &stretches, &starts, &found.leaving, |va| number_of(&stretches, va))
         };
-        Index { code, stretches, families, edges: found.edges, starts, labels, landing_pads, named }
+        let mut index = Index {
+            code,
+            stretches,
+            families,
+            edges: found.edges,
+            starts,
+            labels,
+            landing_pads,
+            named,
+            holes: Vec::new(),
+        };
+        index.holes = index.find_holes();
+        index
+    }
+
+    fn find_holes(&self) -> Vec<Range<Va>> {
+        let padding = |stretch: &Stretch| {
+            let bytes = self.code.text_at(stretch.start, stretch.end).unwrap_or_default();
+            x86::sweep(bytes, stretch.start).all(|insn| insn.is_ok_and(|insn| insn.is_nop() || insn.is_int3()))
+        };
+        let pairs = self.stretches.windows(2).filter(|pair| pair[1].borders == Borders::Gap && !pair[0].open_end);
+        let hole = |pair: &[Stretch]| {
+            let (before, gap) = (&pair[0], &pair[1]);
+            let fits = before.end == gap.start && before.fault.is_none() && gap.end.since(gap.start) >= 5;
+            let free = || self.arrival(gap.start, gap.end).is_none() && padding(gap);
+            (before.borders == Borders::Known && fits && free()).then_some(gap.start..gap.end)
+        };
+        pairs.filter_map(hole).collect()
+    }
+
+    /// Padding that nobody runs into or refers to and that begins or ends between two addresses.
+    pub(crate) fn holes(&self, from: Va, to: Va) -> &[Range<Va>] {
+        let lo = self.holes.partition_point(|hole| hole.end <= from);
+        let hi = self.holes.partition_point(|hole| hole.start < to);
+        &self.holes[lo..hi.max(lo)]
+    }
+
+    /// Whether somebody is known to jump or call to an address from `from` up to, not including, `to`, or a function starts
+    /// there. (Exceptions, and pointers to it, are rarely followed.)
+    pub(crate) fn is_frequented(&self, from: Va, to: Va) -> bool {
+        self.edges_to(from, to).iter().any(|edge| edge.how != How::Maybe) || first(&self.labels, from, to).is_some()
     }
 
     /// The object that was indexed.

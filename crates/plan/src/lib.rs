@@ -12,6 +12,7 @@ pub mod index;
 mod parallel;
 pub mod plan;
 mod returns;
+pub mod room;
 pub mod strategy;
 mod sweep;
 pub mod syscalls;
@@ -19,6 +20,7 @@ pub mod thunk;
 
 pub use explain::render;
 pub use index::Index;
-pub use plan::{DisplacedInsn, Plan, Refusal, Rejected, SiteKind, Technique};
+pub use plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Technique};
+pub use room::{Fixed, Room};
 pub use sidestep_isa::object::{self, ObjectCode};
-pub use strategy::plan;
+pub use strategy::{plan, plan_in, site_of};

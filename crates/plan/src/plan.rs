@@ -14,6 +14,13 @@ pub enum Technique {
     Jump,
     /// Several instructions are displaced, proven free of jump targets.
     JumpOverSeveral,
+    /// One short instruction becomes a jump whose displacement overlaps what follows, which stays.
+    Pun,
+    /// Several instructions are displaced, and the jump has a trap wherever one of them began: who comes from elsewhere
+    /// goes on at its copy.
+    GuardedJump,
+    /// A 2-byte jump to padding, which becomes the jump to the detour.
+    ShortJump,
     /// The first byte becomes `int3`; the handler continues in the detour.
     Trap,
 }
@@ -25,11 +32,34 @@ impl Technique {
         let next = |technique: &Technique| match technique {
             Technique::NopSite => Some(Technique::Jump),
             Technique::Jump => Some(Technique::JumpOverSeveral),
-            Technique::JumpOverSeveral => Some(Technique::Trap),
+            Technique::JumpOverSeveral => Some(Technique::Pun),
+            Technique::Pun => Some(Technique::GuardedJump),
+            Technique::GuardedJump => Some(Technique::ShortJump),
+            Technique::ShortJump => Some(Technique::Trap),
             Technique::Trap => None,
         };
         successors(Some(Technique::NopSite), next)
     }
+}
+
+/// What is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patch {
+    /// `jmp rel32` behind `prefixes` prefixes without a meaning, as far as it lies in the region: the rest of its
+    /// displacement is what is there. It leads to the detour, or to a stub at this link-time address (minus the bias, that is).
+    Jump {
+        /// Number of prefixes.
+        prefixes: u8,
+        /// Where it leads, if it cannot lead everywhere.
+        stub: Option<Va>,
+    },
+    /// `jmp rel8` to padding at this link-time address, where a `jmp rel32` is put.
+    Short {
+        /// Where the padding is.
+        island: Va,
+    },
+    /// `int3`.
+    Trap,
 }
 
 /// Where in a function a site lies.
@@ -63,6 +93,8 @@ pub struct Plan {
     pub kind: SiteKind,
     /// The technique.
     pub technique: Technique,
+    /// What is written.
+    pub patch: Patch,
     /// Bytes of the original code that the patch makes unusable: from `site`, whole instructions, plus padding.
     pub region: Len,
     /// The displaced instructions, in order.
@@ -79,6 +111,23 @@ pub struct Plan {
     pub returns: Result<(), &'static str>,
     /// Better techniques that were not possible, best first, each with its reason.
     pub rejected: Vec<Rejected>,
+}
+
+impl Plan {
+    /// How many bytes at the site are written or, where a jump overlaps what follows, have to stay.
+    #[must_use]
+    pub fn relies_on(&self) -> Len {
+        match self.patch {
+            Patch::Jump { prefixes, .. } => Len(self.region.0.max(u64::from(prefixes) + 5)),
+            Patch::Short { .. } | Patch::Trap => self.region,
+        }
+    }
+
+    /// Whether a thread may meet a trap.
+    #[must_use]
+    pub fn has_traps(&self) -> bool {
+        matches!(self.technique, Technique::Trap | Technique::GuardedJump)
+    }
 }
 
 /// A technique that was not possible.
@@ -113,6 +162,9 @@ impl fmt::Display for Technique {
             Technique::NopSite => "nop site",
             Technique::Jump => "jump",
             Technique::JumpOverSeveral => "jump over several",
+            Technique::Pun => "pun",
+            Technique::GuardedJump => "guarded jump",
+            Technique::ShortJump => "short jump",
             Technique::Trap => "trap",
         })
     }

@@ -1,12 +1,14 @@
 //! Choosing how a site is probed: the best technique that is proven safe.
 
+use sidestep_isa::x86::emit::TRAP_PATCH;
 use sidestep_isa::x86::{self, Insn, live, relocated_len};
 use sidestep_isa::{Len, Va};
 
 use crate::go;
 use crate::index::Index;
-use crate::plan::{DisplacedInsn, Plan, Refusal, Rejected, SiteKind, Technique};
+use crate::plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Technique};
 use crate::returns::looks_at_return_address;
+use crate::room::{Fixed, Room};
 use crate::sweep::{Borders, How, Stretch};
 
 /// Bytes of a `jmp rel32`.
@@ -15,14 +17,52 @@ const JUMP: usize = 5;
 const GO_RETURNS: &str = "Go moves its stacks and checks return addresses";
 
 /// Decides how to probe the code at link-time address `asked`: the start of a function, or any instruction in one.
-/// With `trap_only` better techniques than a trap are not considered.
+/// With `trap_only` better techniques than a trap are not considered, nor are those that need a [`Room`].
 ///
 /// The plan is complete: nothing that follows has a choice. Fails with the reason, in the user's words, if no technique
 /// is safe.
 pub fn plan(index: &Index<'_>, asked: Va, trap_only: bool) -> Result<Plan, Refusal> {
-    match choose(index, asked, trap_only) {
+    let ladder = if trap_only { Ladder::Trap } else { Ladder::Anywhere };
+    plan_by(index, asked, ladder)
+}
+
+/// As [`plan`], with all techniques. What the plan takes of the room is claimed.
+pub fn plan_in(index: &Index<'_>, asked: Va, room: &mut dyn Room) -> Result<Plan, Refusal> {
+    plan_by(index, asked, Ladder::Within(room))
+}
+
+fn plan_by(index: &Index<'_>, asked: Va, ladder: Ladder<'_>) -> Result<Plan, Refusal> {
+    match choose(index, asked, ladder) {
         Ok(choice) => Ok(complete(index, choice)),
         Err(reason) => Err(Refusal { asked, reason }),
+    }
+}
+
+/// The address that a probe at `asked` is written to: behind an `endbr64`, for example.
+#[must_use]
+pub fn site_of(index: &Index<'_>, asked: Va) -> Option<Va> {
+    let stretch = locate(index, asked).ok()?;
+    Some(Site::new(index, stretch, asked).ok()?.va)
+}
+
+/// Which techniques are considered.
+pub(crate) enum Ladder<'r> {
+    Trap,
+    Anywhere,
+    Within(&'r mut dyn Room),
+}
+
+/// What a technique needs of a site.
+struct Shape {
+    technique: Technique,
+    /// Bytes that become unusable.
+    region: usize,
+    patch: Patch,
+}
+
+impl Shape {
+    fn jump(technique: Technique, region: usize) -> Shape {
+        Shape { technique, region, patch: Patch::Jump { prefixes: 0, stub: None } }
     }
 }
 
@@ -34,12 +74,13 @@ pub(crate) struct Choice<'i, 'a> {
     check: Option<(usize, usize)>,
     pub technique: Technique,
     region: usize,
+    patch: Patch,
     displaced: Vec<DisplacedInsn>,
     pub rejected: Vec<Rejected>,
 }
 
 /// The first half of [`plan`]: all that can fail.
-pub(crate) fn choose<'i, 'a>(index: &'i Index<'a>, asked: Va, trap_only: bool) -> Result<Choice<'i, 'a>, String> {
+pub(crate) fn choose<'i, 'a>(index: &'i Index<'a>, asked: Va, ladder: Ladder<'_>) -> Result<Choice<'i, 'a>, String> {
     let stretch = locate(index, asked)?;
     let entry = index.is_start(asked);
     if !entry {
@@ -49,33 +90,26 @@ pub(crate) fn choose<'i, 'a>(index: &'i Index<'a>, asked: Va, trap_only: bool) -
 
     let check = if entry && index.code.go { go::stack_check(site.code) } else { None };
     let mut rejected = Vec::new();
-    let chosen = if trap_only {
-        None
-    } else if let Some(check) = check {
-        attempt(&mut rejected, Technique::JumpOverSeveral, site.stack_check(check))
-    } else {
-        attempt(&mut rejected, Technique::NopSite, site.nop())
-            .or_else(|| attempt(&mut rejected, Technique::Jump, site.single()))
-            .or_else(|| attempt(&mut rejected, Technique::JumpOverSeveral, site.several()))
-    };
-    let (technique, region) = match (chosen, check) {
-        (Some(chosen), _) => chosen,
-        // The bytes behind a trap stay as they are, but the check runs before the handler here, too.
-        (None, Some((len, _))) => (Technique::Trap, len),
-        (None, None) => (Technique::Trap, site.first.len()),
-    };
+    // The bytes behind a trap stay as they are, but the check runs before the handler there, too.
+    let trap_region = check.map_or(site.first.len(), |(len, _)| len);
+    let shape = site.climb(ladder, check, &mut rejected)?.unwrap_or(Shape {
+        technique: Technique::Trap,
+        region: trap_region,
+        patch: Patch::Trap,
+    });
+    let Shape { technique, region, patch } = shape;
     let displaced = site.displaced(region);
     for insn in &displaced {
         relocated_len(&insn.bytes[..usize::from(insn.len)], insn.va).map_err(|e| e.to_string())?;
     }
-    Ok(Choice { site, entry, check, technique, region, displaced, rejected })
+    Ok(Choice { site, entry, check, technique, region, patch, displaced, rejected })
 }
 
 /// The second half of [`plan`]: what the detour and the user should know besides.
 fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
-    let Choice { site, entry, check, technique, region, displaced, rejected } = choice;
+    let Choice { site, entry, check, technique, region, patch, displaced, rejected } = choice;
     let Site { asked, stretch, .. } = site;
-    let before_handler = check.map_or(0, |(_, insns)| insns);
+    let before_handler = check.map_or(0, |(_, insns)| insns).min(displaced.len());
     let handler_at = displaced.get(before_handler).map_or(site.va.plus(Len(region as u64)), |insn| insn.va);
     let dead = match index.code.text_at(stretch.start, stretch.end) {
         Some(code) => live::dead_before(code, stretch.start, handler_at),
@@ -94,6 +128,7 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
         site: site.va,
         kind,
         technique,
+        patch,
         region: Len(region as u64),
         resume: resume(&displaced),
         displaced,
@@ -105,19 +140,9 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
     }
 }
 
-/// Keeps a technique's region, or notes why it was not possible.
-fn attempt(
-    rejected: &mut Vec<Rejected>,
-    technique: Technique,
-    region: Result<usize, String>,
-) -> Option<(Technique, usize)> {
-    match region {
-        Ok(region) => Some((technique, region)),
-        Err(reason) => {
-            rejected.push(Rejected { technique, reason });
-            None
-        }
-    }
+/// Keeps a technique, or notes why it was not possible.
+fn attempt(rejected: &mut Vec<Rejected>, technique: Technique, shape: Result<Shape, String>) -> Option<Shape> {
+    shape.map_err(|reason| rejected.push(Rejected { technique, reason })).ok()
 }
 
 fn locate<'i>(index: &'i Index<'_>, asked: Va) -> Result<&'i Stretch, String> {
@@ -224,6 +249,54 @@ impl<'i, 'a> Site<'i, 'a> {
         }
     }
 
+    /// The best technique that is safe, none = a trap. Fails if not even that is possible.
+    fn climb(
+        &self,
+        ladder: Ladder<'_>,
+        check: Option<(usize, usize)>,
+        rejected: &mut Vec<Rejected>,
+    ) -> Result<Option<Shape>, String> {
+        use Technique::{GuardedJump, Jump, JumpOverSeveral, NopSite, Pun, ShortJump};
+        let mut room: Option<&mut dyn Room> = match ladder {
+            Ladder::Trap => return Ok(None),
+            Ladder::Anywhere => None,
+            Ladder::Within(room) => Some(room),
+        };
+        if let Some(room) = &mut room {
+            room.is_free(self.va, self.va..self.end(1))?;
+            room.claim(self.va, self.va..self.end(1));
+        }
+        // Claims what a technique needs; a region that holds another site is none.
+        let mut jump = |technique, region: Result<usize, String>, room: &mut Option<&mut dyn Room>| {
+            let shape = region.and_then(|region| {
+                if let Some(room) = room {
+                    room.is_free(self.va, self.va..self.end(region))?;
+                    room.claim(self.va, self.va..self.end(region));
+                }
+                Ok(Shape::jump(technique, region))
+            });
+            attempt(rejected, technique, shape)
+        };
+        let found = match check {
+            Some(check) => jump(JumpOverSeveral, self.stack_check(check), &mut room),
+            None => jump(NopSite, self.nop(), &mut room)
+                .or_else(|| jump(Jump, self.single(), &mut room))
+                .or_else(|| jump(JumpOverSeveral, self.several(true), &mut room)),
+        };
+        let room = match (found, room) {
+            (None, Some(room)) => room,
+            (found, _) => return Ok(found),
+        };
+        // Short instructions leave a pun so little choice that it often gets a page of its own.
+        let roomy = self.first.len() > 2;
+        let mut pun = |room: &mut dyn Room| attempt(rejected, Pun, self.pun(room));
+        let early = if roomy { pun(room) } else { None };
+        Ok(early
+            .or_else(|| attempt(rejected, GuardedJump, self.guarded(room)))
+            .or_else(|| if roomy { None } else { attempt(rejected, Pun, self.pun(room)) })
+            .or_else(|| attempt(rejected, ShortJump, self.short(room))))
+    }
+
     fn nop(&self) -> Result<usize, String> {
         if !self.first.is_nop() || self.first.len() < JUMP {
             return Err(format!("`{}` is no nop of at least {JUMP} bytes", self.first));
@@ -246,7 +319,8 @@ impl<'i, 'a> Site<'i, 'a> {
         Ok(JUMP)
     }
 
-    fn several(&self) -> Result<usize, String> {
+    /// `closed`: all control flow of the function is known, and nobody comes back to the middle.
+    fn several(&self, closed: bool) -> Result<usize, String> {
         if self.index.code.go {
             return Err("Go may stop a thread between any two instructions and expects to know the place".into());
         }
@@ -262,7 +336,7 @@ impl<'i, 'a> Site<'i, 'a> {
             if region >= JUMP {
                 break;
             }
-            if matches!(insn.flow(), x86::Flow::Call(_) | x86::Flow::CallIndirect) {
+            if closed && matches!(insn.flow(), x86::Flow::Call(_) | x86::Flow::CallIndirect) {
                 return Err(format!("`{insn}` at {at} comes back to {}, inside the jump", insn.next()));
             }
             if !insn.falls_through() {
@@ -270,9 +344,96 @@ impl<'i, 'a> Site<'i, 'a> {
                 region = JUMP;
             }
         }
-        self.index.control_flow_known(self.va, self.end(region))?;
-        self.no_arrival(region)?;
+        if closed {
+            self.index.control_flow_known(self.va, self.end(region))?;
+            self.no_arrival(region)?;
+        }
         Ok(region)
+    }
+
+    /// Several instructions, with a trap at the start of each but the first: only those that the jump would cover matter, what is
+    /// behind it is still there.
+    fn guarded(&self, room: &mut dyn Room) -> Result<Shape, String> {
+        let region = self.several(false)?;
+        if self.index.is_frequented(Va(self.va.0 + 1), self.end(JUMP)) {
+            return Err(self.no_arrival(JUMP).err().unwrap_or_else(|| "others jump into it".into()));
+        }
+        let mut fixed = Fixed::default();
+        for insn in self.displaced(region).iter().skip(1) {
+            let offset = insn.va.since(self.va) as usize;
+            if let Some(byte) = offset.checked_sub(1).and_then(|i| fixed.0.get_mut(i)) {
+                *byte = Some(TRAP_PATCH[0]);
+            }
+        }
+        self.jump_to_stub(room, Technique::GuardedJump, region, 0, fixed)
+    }
+
+    /// A jump of which only as much is written as the first instruction has bytes.
+    fn pun(&self, room: &mut dyn Room) -> Result<Shape, String> {
+        let len = self.first.len();
+        self.no_arrival(len)?;
+        let mut reason = String::new();
+        for prefixes in 0..len.min(JUMP) {
+            let stays = self.code.get(len..prefixes + JUMP);
+            let stays = stays.ok_or("the section ends behind it")?;
+            let mut fixed = Fixed::default();
+            let free = 4 - stays.len();
+            for (byte, there) in fixed.0[free..].iter_mut().zip(stays) {
+                *byte = Some(*there);
+            }
+            match self.jump_to_stub(room, Technique::Pun, len, prefixes as u8, fixed) {
+                Ok(shape) => return Ok(shape),
+                Err(why) => reason = why,
+            }
+        }
+        Err(reason)
+    }
+
+    fn jump_to_stub(
+        &self,
+        room: &mut dyn Room,
+        technique: Technique,
+        region: usize,
+        prefixes: u8,
+        fixed: Fixed,
+    ) -> Result<Shape, String> {
+        let end = self.end(usize::from(prefixes) + JUMP);
+        let all = self.va..self.end(region.max(usize::from(prefixes) + JUMP));
+        room.is_free(self.va, all.clone())?;
+        let stub = room.stub(end, fixed).ok_or_else(|| {
+            format!(
+                "no address that a jump with the displacement `{fixed}` leads to is free ({} are possible)",
+                fixed.choices()
+            )
+        })?;
+        room.claim(self.va, all);
+        Ok(Shape { technique, region, patch: Patch::Jump { prefixes, stub: Some(stub) } })
+    }
+
+    /// Padding between functions within the reach of a 2-byte jump.
+    fn short(&self, room: &mut dyn Room) -> Result<Shape, String> {
+        const SHORT: usize = 2;
+        let len = self.first.len();
+        if len < SHORT {
+            return Err(format!("`{}` has {len} of {SHORT} bytes", self.first));
+        }
+        self.no_arrival(len)?;
+        room.is_free(self.va, self.va..self.end(len))?;
+        let (from, to) = (self.end(SHORT).offset(-128), self.end(SHORT).offset(127));
+        for hole in self.index.holes(from, to) {
+            // From its end: its start may be needed by the function before it.
+            let mut island = hole.end.offset(-(JUMP as i64));
+            while island >= hole.start {
+                let range = island..island.offset(JUMP as i64);
+                if island >= from && island <= to && room.is_free(self.va, range.clone()).is_ok() {
+                    room.claim(self.va, range);
+                    room.claim(self.va, self.va..self.end(len));
+                    return Ok(Shape { technique: Technique::ShortJump, region: len, patch: Patch::Short { island } });
+                }
+                island = island.offset(-1);
+            }
+        }
+        Err("there is no padding between functions near it that nobody else uses".into())
     }
 
     fn stack_check(&self, (len, _): (usize, usize)) -> Result<usize, String> {

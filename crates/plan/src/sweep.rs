@@ -28,6 +28,8 @@ pub(crate) struct Stretch {
     pub fault: Option<String>,
     /// Some jump goes through a register or a word of the stack.
     pub value_jumps: bool,
+    /// Execution may run over the end.
+    pub open_end: bool,
     /// Offsets of its instructions from `start`, one behind the other up to where that fails. Of a gap, none.
     pub boundaries: Boundaries,
 }
@@ -131,7 +133,8 @@ fn fill(start: Va, end: Va, known: &[(Va, Va)], unsized_: &[Va], all: &mut Vec<S
 
 fn push(all: &mut Vec<Stretch>, start: Va, end: Va, borders: Borders) {
     if start < end {
-        all.push(Stretch { start, end, borders, fault: None, value_jumps: false, boundaries: Boundaries::default() });
+        let boundaries = Boundaries::default();
+        all.push(Stretch { start, end, borders, fault: None, value_jumps: false, open_end: true, boundaries });
     }
 }
 
@@ -182,6 +185,10 @@ fn linear(code: &ObjectCode<'_>, number: usize, stretch: &mut Stretch, bytes: &[
         };
         let source = insn.va();
         stretch.boundaries.set(source.since(stretch.start) as usize);
+        // Functions that end in nops end where those begin.
+        if !insn.is_nop() && !insn.is_int3() {
+            stretch.open_end = insn.falls_through();
+        }
         let (target, how) = match insn.flow() {
             Flow::Next => (None, How::Maybe),
             Flow::Jump(target) => (Some(target), How::Jump),

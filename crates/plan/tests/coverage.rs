@@ -3,12 +3,30 @@
 mod elf;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Instant;
 
 use elf::{Elf, compile, parse};
 use sidestep_isa::{Len, Va, x86};
 use sidestep_plan::coverage::{Coverage, Sites};
-use sidestep_plan::{Index, Technique, plan, render};
+use sidestep_plan::{Fixed, Index, Room, Technique, plan_in, render};
+
+/// Everything is free.
+struct Free;
+
+impl Room for Free {
+    fn is_free(&self, _: Va, _: Range<Va>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn claim(&mut self, _: Va, _: Range<Va>) {}
+
+    fn stub(&mut self, end: Va, fixed: Fixed) -> Option<Va> {
+        let high = fixed.highs().next()?;
+        let (low, ..) = fixed.low(high)?;
+        Some(end.offset((i64::from(high) << 16) + i64::from(low)))
+    }
+}
 
 /// The starts of all functions.
 fn entries(elf: &Elf<'_>) -> BTreeSet<Va> {
@@ -33,21 +51,22 @@ fn instructions(elf: &Elf<'_>) -> BTreeSet<Va> {
 /// Plans every site; asserts that the coverage says the same.
 fn assert_as_planned(index: &Index<'_>, sites: Sites, all: &BTreeSet<Va>) -> Coverage {
     let start = Instant::now();
-    let coverage = Coverage::of(index, sites);
+    let coverage = Coverage::of(index, sites, || Free);
     println!("  {sites:?}: {} in {:?}: {:?}", coverage.sites(), start.elapsed(), coverage.techniques);
     for reason in coverage.reasons.iter().take(14) {
-        println!("  {:6} {:?} {}, {}", reason.sites, reason.technique, reason.text, reason.example);
+        println!("  {:6} {:?} {}, {}", reason.sites, reason.rejected, reason.text, reason.example);
     }
 
-    let mut techniques: BTreeMap<Technique, u64> = BTreeMap::new();
+    let (mut techniques, mut rejections): (BTreeMap<Technique, u64>, BTreeMap<Technique, u64>) = Default::default();
     let (mut refused, mut traps) = (BTreeSet::new(), BTreeSet::new());
     for va in all {
-        match plan(index, *va, false) {
+        match plan_in(index, *va, &mut Free) {
             Ok(plan) => {
                 assert!(render(&plan, "f").ends_with('\n'));
                 *techniques.entry(plan.technique).or_default() += 1;
                 if plan.technique == Technique::Trap {
                     traps.insert(*va);
+                    plan.rejected.iter().for_each(|r| *rejections.entry(r.technique).or_default() += 1);
                 }
             }
             Err(refusal) => _ = refused.insert(refusal.asked),
@@ -55,12 +74,16 @@ fn assert_as_planned(index: &Index<'_>, sites: Sites, all: &BTreeSet<Va>) -> Cov
     }
     assert_eq!(coverage.techniques, techniques);
     assert_eq!(coverage.refused + coverage.data, refused.len() as u64);
-    let of = |technique| coverage.reasons.iter().filter(move |r| r.technique == technique);
-    assert_eq!(of(None).map(|r| r.sites).sum::<u64>(), coverage.refused);
-    assert_eq!(of(Some(Technique::Trap)).map(|r| r.sites).sum::<u64>(), traps.len() as u64);
-    assert!(
-        of(None).all(|r| refused.contains(&r.example)) && of(Some(Technique::Trap)).all(|r| traps.contains(&r.example))
-    );
+    for rejected in [None].into_iter().chain(Technique::all().map(Some)) {
+        let (count, sites) = match rejected {
+            None => (coverage.refused, &refused),
+            // Not all techniques are tried on all sites.
+            Some(technique) => (rejections.get(&technique).copied().unwrap_or(0), &traps),
+        };
+        let reasons: Vec<_> = coverage.reasons.iter().filter(|r| r.rejected == rejected).collect();
+        assert_eq!(reasons.iter().map(|r| r.sites).sum::<u64>(), count, "{rejected:?}");
+        assert!(reasons.iter().all(|r| sites.contains(&r.example)), "{rejected:?}");
+    }
     assert!(coverage.reasons.windows(2).all(|pair| pair[0].sites >= pair[1].sites));
     assert!(coverage.reasons.iter().all(|r| !r.text.contains("0x") && !r.text.contains('`') && !r.text.is_empty()));
     coverage
@@ -137,14 +160,14 @@ fn data_in_text_is_no_site() {
     let elf = parse(&data);
     let index = Index::new(elf.code.clone());
 
-    let entries = Coverage::of(&index, Sites::Entries);
+    let entries = Coverage::of(&index, Sites::Entries, || Free);
     assert_eq!((entries.sites(), entries.of_technique(Technique::Jump), entries.data), (2, 2, 0));
     // Of `f` only the entry can be probed: the jump behind it may be data, too.
-    let all = Coverage::of(&index, Sites::Instructions);
+    let all = Coverage::of(&index, Sites::Instructions, || Free);
     assert_eq!((all.sites(), all.of_technique(Technique::Jump), all.refused, all.data), (4, 3, 1, 1));
     assert_eq!(all.between, 16);
     let [reason] = &all.reasons[..] else { panic!("{:?}", all.reasons) };
-    assert_eq!((reason.technique, reason.sites), (None, 1));
+    assert_eq!((reason.rejected, reason.sites), (None, 1));
     assert_eq!(reason.example, elf.symbol("g").plus(Len(10)));
     assert!(reason.text.starts_with("the instruction at X cannot be moved"), "{}", reason.text);
 }

@@ -102,6 +102,9 @@ pub struct SigAction {
     pub mask: u64,
 }
 
+/// In [`JournalEntry::own`]: no site, but padding that became a jump to the detour of the site in [`JournalEntry::detour`].
+pub const ISLAND: u8 = 2;
+
 /// One patched site: enough to recognise and undo the patch.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -118,7 +121,7 @@ pub struct JournalEntry {
     pub len: u8,
     /// Number of displaced instructions in use in `insns`.
     pub insns_len: u8,
-    /// 1: a site of our own, without which others do harm. Restored last.
+    /// 1: a site of our own, without which others do harm. Restored last. [`ISLAND`].
     pub own: u8,
     /// Padding.
     pub pad: [u8; 5],

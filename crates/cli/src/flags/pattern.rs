@@ -57,6 +57,9 @@ fn parse_func(func: &str) -> Result<FuncPattern, String> {
         };
     }
     if let Some((symbol, offset)) = func.rsplit_once('+') {
+        if !symbol.is_empty() && offset == "*" {
+            return Ok(FuncPattern::Every(symbol.to_owned()));
+        }
         // `operator+` and the like are names.
         if !symbol.is_empty() && offset.starts_with(|c: char| c.is_ascii_digit()) {
             let number = match offset.strip_prefix("0x") {
@@ -111,6 +114,7 @@ mod tests {
     fn addresses_and_offsets() {
         assert_eq!(func("./a:0x1040"), (Some("./a".to_owned()), FuncPattern::Addr(Va(0x1040))));
         assert_eq!(func("main+0x1c").1, FuncPattern::Offset("main".to_owned(), 0x1c));
+        assert_eq!(func("main+*").1, FuncPattern::Every("main".to_owned()));
         assert_eq!(func("main+28").1, FuncPattern::Offset("main".to_owned(), 28));
         for bad in ["libc:", "", "0xfoo", "main+0xz", "main+1f", "0x11112222333344445", "libc:\"", "libc:\"\""] {
             assert!(parse(bad, false).is_err(), "{bad}");

@@ -2,7 +2,7 @@
 
 use sidestep_engine::Covered;
 use sidestep_plan::Technique;
-use sidestep_plan::coverage::{Coverage, Sites};
+use sidestep_plan::coverage::{Coverage, Reason, Sites};
 
 use super::json::{array, line, number, object, string};
 
@@ -10,18 +10,27 @@ use super::json::{array, line, number, object, string};
 pub fn lines(covered: &Covered, sites: Sites) -> Vec<String> {
     let mut lines = vec![covered.object.display().to_string()];
     numbers(&covered.coverage, sites, &mut lines);
-    for (technique, heading) in [(None, "why refused"), (Some(Technique::Trap), "why a trap")] {
-        let reasons = covered.coverage.reasons.iter().zip(&covered.examples);
-        if reasons.clone().any(|(reason, _)| reason.technique == technique) {
-            lines.push(format!("  {heading}"));
-        }
-        for (reason, example) in reasons.filter(|(reason, _)| reason.technique == technique) {
-            let va = reason.example.to_string();
-            let place = if *example == va { va } else { format!("{example} ({va})") };
-            lines.push(format!("  {:>27}  {}; first at {place}", reason.sites, reason.text));
-        }
+    let reasons = || covered.coverage.reasons.iter().zip(&covered.examples);
+    if covered.coverage.refused > 0 {
+        lines.push("  why refused".to_owned());
     }
+    lines.extend(
+        reasons().filter(|(reason, _)| reason.rejected.is_none()).map(|(reason, example)| why(reason, example)),
+    );
+    if covered.coverage.of_technique(Technique::Trap) > 0 {
+        lines.push("  why a trap".to_owned());
+    }
+    lines.extend(
+        reasons().filter(|(reason, _)| reason.rejected.is_some()).map(|(reason, example)| why(reason, example)),
+    );
     lines
+}
+
+fn why(reason: &Reason, example: &str) -> String {
+    let no = reason.rejected.map_or(String::new(), |technique| format!("no {technique}: "));
+    let va = reason.example.to_string();
+    let place = if example == va { va } else { format!("{example} ({va})") };
+    format!("  {:>27}  {no}{}; first at {place}", reason.sites, reason.text)
 }
 
 /// The block of all together.
@@ -62,14 +71,16 @@ fn share(part: u64, all: u64) -> String {
 /// The line of one binary.
 pub fn json(covered: &Covered, sites: Sites) -> String {
     let reasons = covered.coverage.reasons.iter().zip(&covered.examples).map(|(reason, example)| {
-        let technique = reason.technique.map_or("refused".to_owned(), key);
-        object([
-            ("technique", string(&technique)),
+        let technique = if reason.rejected.is_some() { "trap" } else { "refused" };
+        let mut members = vec![("technique", string(technique))];
+        members.extend(reason.rejected.map(|technique| ("rejected", string(&key(technique)))));
+        members.extend([
             ("reason", string(&reason.text)),
             ("sites", number(reason.sites)),
             ("example", string(example)),
             ("address", string(&reason.example.to_string())),
-        ])
+        ]);
+        object(members)
     });
     let mut members = vec![("binary", string(&covered.object.display().to_string()))];
     members.extend(members_of(&covered.coverage, sites));
@@ -110,14 +121,14 @@ mod tests {
 
     fn covered() -> Covered {
         let reason =
-            |technique, text: &str, sites, va| Reason { technique, text: text.to_owned(), sites, example: Va(va) };
+            |rejected, text: &str, sites, va| Reason { rejected, text: text.to_owned(), sites, example: Va(va) };
         let coverage = Coverage {
             techniques: [(Technique::Jump, 99_998), (Technique::Trap, 1)].into(),
             refused: 1,
             data: 2,
             between: 32,
             reasons: vec![
-                reason(Some(Technique::Trap), "a call at X goes to X", 1, 0x1010),
+                reason(Some(Technique::JumpOverSeveral), "a call at X goes to X", 1, 0x1010),
                 reason(None, "there is a breakpoint already", 1, 0x2000),
             ],
         };
@@ -142,7 +153,7 @@ mod tests {
             "  why refused",
             "                            1  there is a breakpoint already; first at \"g\" (0x2000)",
             "  why a trap",
-            "                            1  a call at X goes to X; first at f+0x10 (0x1010)",
+            "                            1  no jump over several: a call at X goes to X; first at f+0x10 (0x1010)",
         ];
         assert_eq!(lines[0], "/bin/a");
         assert_eq!(lines[lines.len() - 4..], reasons);
@@ -168,7 +179,7 @@ mod tests {
         let tail = [
             r#""trap": 1}, "refused": 1, "without_trap": 99998, "#,
             r#""data_in_text": {"instructions": 2, "bytes_between_functions": 32}, "reasons": ["#,
-            r#"{"technique": "trap", "reason": "a call at X goes to X", "sites": 1, "#,
+            r#"{"technique": "trap", "rejected": "jump_over_several", "reason": "a call at X goes to X", "sites": 1, "#,
             r#""example": "f+0x10", "address": "0x1010"}, "#,
             r#"{"technique": "refused", "reason": "there is a breakpoint already", "sites": 1, "#,
             r#""example": "\"g\"", "address": "0x2000"}]}}"#,

@@ -2,6 +2,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 use sidestep_engine::Explained;
+use sidestep_plan::explain::patched;
 use sidestep_plan::{DisplacedInsn, Plan, SiteKind};
 
 /// Names by the bit numbers of [`Plan::dead_regs`].
@@ -30,6 +31,8 @@ fn describe(plan: &Plan, verbose: bool, lines: &mut Vec<String>) {
     lines.push(field("technique", &plan.technique.to_string()));
     let end = plan.site.plus(plan.region);
     lines.push(field("replaces", &format!("{} to {end}, {} bytes", plan.site, plan.region.0)));
+    let (bytes, insn) = patched(plan);
+    lines.push(field("by", &format!("{bytes}  {insn}")));
     for (index, insn) in plan.displaced.iter().enumerate() {
         let note = if index < plan.before_handler { "    (runs before the handler)" } else { "" };
         lines.push(field(if index == 0 { "displaces" } else { "" }, &format!("{}{note}", instruction(insn))));
@@ -81,7 +84,7 @@ fn instruction(insn: &DisplacedInsn) -> String {
 mod tests {
     use super::*;
     use sidestep_isa::{Len, Va};
-    use sidestep_plan::{Refusal, Rejected, Technique};
+    use sidestep_plan::{Patch, Refusal, Rejected, Technique};
 
     fn insn(va: u64, code: &[u8]) -> DisplacedInsn {
         let mut bytes = [0; 15];
@@ -96,6 +99,7 @@ mod tests {
             site: Va(0x1004),
             kind: SiteKind::FunctionEntry,
             technique: Technique::JumpOverSeveral,
+            patch: Patch::Jump { prefixes: 0, stub: None },
             region: Len(5),
             displaced: vec![insn(0x1004, &[0x55]), insn(0x1005, &[0x48, 0x83, 0xec, 0x18])],
             resume: Some(Va(0x1009)),

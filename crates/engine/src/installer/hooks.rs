@@ -2,7 +2,7 @@
 //! put back; system calls that could block signals of ours are guarded.
 
 use sidestep_bpf::verify::Helper;
-use sidestep_plan::Technique;
+use sidestep_plan::Plan;
 use sidestep_symbols::Matcher;
 use sidestep_sys::Process;
 use sidestep_wire::Flow;
@@ -51,7 +51,7 @@ impl Installer {
             }
             hooks = self.plan_unwinders(process, objects)?;
         }
-        let traps = |p: &Planned| p.plan.as_ref().is_ok_and(|p| p.technique == Technique::Trap);
+        let traps = |p: &Planned| p.plan.as_ref().is_ok_and(Plan::has_traps);
         let before = self.regions.as_ref().is_some_and(|r| !r.traps.is_empty());
         let trapped = before || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
         if trapped || self.reads_memory() {
@@ -106,7 +106,8 @@ impl Installer {
             }
         }
         let wish = Wish { returns: false, trap_only: false };
-        let planned = plan_all(matches, &[wish; 2], &mut || {})?.into_iter().filter(|p| p.plan.is_ok());
+        let planned =
+            plan_all(matches, &[wish; 2], &mut self.surroundings, &mut || {})?.into_iter().filter(|p| p.plan.is_ok());
         Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())
     }
 

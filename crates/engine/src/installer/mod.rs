@@ -23,6 +23,7 @@ use crate::regions::Regions;
 use crate::remote::mappings;
 use crate::resolve::Match;
 use crate::signals;
+use crate::surroundings::Surroundings;
 use crate::usdt::Arguments;
 pub(crate) use hooks::Hook;
 
@@ -47,6 +48,7 @@ pub(crate) struct Installer {
     pub numbers: Vec<u32>,
     pub refused: Vec<Refused>,
     pub stats: AttachStats,
+    pub surroundings: Surroundings,
     next_number: u32,
     next_cookie: u64,
     /// Cookies for which maps have room.
@@ -79,6 +81,7 @@ impl Installer {
             numbers: Vec::new(),
             refused: Vec::new(),
             stats: AttachStats::default(),
+            surroundings: Surroundings::default(),
             next_number: 0,
             next_cookie: 0,
             cookies: 0,
@@ -352,12 +355,12 @@ fn returns(action: &Action) -> bool {
     action.exit.is_some()
 }
 
-/// Run-time range of what is displaced: for a guard, more than its region.
+/// Run-time range of what is displaced or relied on: for a guard, more than its region.
 fn place(p: &Planned) -> Option<Range<u64>> {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return None };
     let start = plan.site.offset(loaded.bias).0;
     let last = plan.displaced.last().map_or(0, |insn| insn.va.since(plan.site) as u64 + u64::from(insn.len));
-    Some(start..start + plan.region.0.max(last))
+    Some(start..start + plan.relies_on().0.max(last))
 }
 
 /// Two regions must not overlap: one jump would cut the other, or lead around it.

@@ -431,6 +431,12 @@ pub fn jump_patch(site: Va, detour: Va) -> Result<[u8; 5], OutOfReach> {
     Ok(patch)
 }
 
+/// The 2-byte patch that leads to an island nearby.
+pub fn short_jump_patch(site: Va, island: Va) -> Result<[u8; 2], OutOfReach> {
+    let rel = i8::try_from(island.since(site) - 2).map_err(|_| OutOfReach { from: site, to: island })?;
+    Ok([0xeb, rel as u8])
+}
+
 /// Length of what [`Asm::thread_pointer`] emits.
 pub const THREAD_POINTER_LEN: usize = 9;
 

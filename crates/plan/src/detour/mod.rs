@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!   site:    jmp detour            (or int3, and the trap handler continues at the detour)
+//!            jmp stub              (where the displacement is not free: the stub is where it leads)
+//!            jmp island            (2 bytes, to padding where the jump is put)
 //!   detour:  [displaced instructions that come before the handler]
 //!            [step over the red zone]
 //!            handler, with its context
@@ -15,13 +17,13 @@
 
 mod inline;
 
-use sidestep_isa::Va;
-use sidestep_isa::x86::emit::{Asm, OutOfReach, Reg, TRAP_PATCH, jump_patch};
+use sidestep_isa::x86::emit::{Asm, OutOfReach, Reg, TRAP_PATCH, jump_patch, short_jump_patch};
 use sidestep_isa::x86::live::Dead;
 use sidestep_isa::x86::relocate::{RelocateError, relocate};
+use sidestep_isa::{Len, Va};
 
 use crate::handler::Handler;
-use crate::plan::{DisplacedInsn, Plan, SiteKind, Technique};
+use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind, Technique};
 use crate::thunk::{Context, Env, Place, Places, RED_ZONE, Thunks, watched};
 
 /// A detour, ready to be written.
@@ -35,6 +37,14 @@ pub struct Detour {
     pub site: Va,
     /// What is written at the site.
     pub patch: Vec<u8>,
+    /// What has to be behind it, and is not written: the rest of its displacement.
+    pub relies_on: Vec<u8>,
+    /// Code elsewhere that leads to the detour: run-time address, bytes.
+    pub stub: Option<(Va, Vec<u8>)>,
+    /// What is written over padding, before the site is: run-time address, bytes.
+    pub island: Option<(Va, Vec<u8>)>,
+    /// Traps that a thread may meet: offset from the site, offset in the detour of where it goes on.
+    pub traps: Vec<(u16, u16)>,
     /// For each displaced instruction: offset from the site, offset of its copy in the detour. The last pair is the
     /// place behind them, if execution gets there: the jump back.
     pub copies: Vec<(u16, u16)>,
@@ -145,11 +155,50 @@ pub fn build(
     }
     let copies = short(copies).ok_or(DetourError::TooLong { site })?;
     let guards = short(guarded).ok_or(DetourError::TooLong { site })?;
-    let patch = match plan.technique {
-        Technique::Trap => TRAP_PATCH.to_vec(),
-        _ => jump_patch(site, at)?.to_vec(),
+    let (patch, relies_on) = patch(plan, bias, at)?;
+    let (stub, island) = match plan.patch {
+        Patch::Jump { stub: Some(to), .. } => (Some((to.offset(bias), stub(to.offset(bias), at))), None),
+        Patch::Short { island: to } => (None, Some((to.offset(bias), jump_patch(to.offset(bias), at)?.to_vec()))),
+        Patch::Jump { stub: None, .. } | Patch::Trap => (None, None),
     };
-    Ok(Detour { at, bytes: asm.finish(), site, patch, copies, guards })
+    let traps = match plan.technique {
+        Technique::Trap => vec![(0, 0)],
+        Technique::GuardedJump => {
+            copies.iter().copied().filter(|(from, _)| (1..patch.len() as u16).contains(from)).collect()
+        }
+        _ => Vec::new(),
+    };
+    Ok(Detour { at, bytes: asm.finish(), site, patch, relies_on, stub, island, traps, copies, guards })
+}
+
+/// What is written at the site if the detour is at `at`, and what has to be behind it.
+pub(crate) fn patch(plan: &Plan, bias: i64, at: Va) -> Result<(Vec<u8>, Vec<u8>), OutOfReach> {
+    let site = plan.site.offset(bias);
+    let mut all = match plan.patch {
+        Patch::Trap => TRAP_PATCH.to_vec(),
+        Patch::Short { island } => short_jump_patch(site, island.offset(bias))?.to_vec(),
+        Patch::Jump { prefixes, stub } => {
+            let prefixes = vec![NO_PREFIX; prefixes.into()];
+            let to = stub.map_or(at, |stub| stub.offset(bias));
+            let jump = jump_patch(site.plus(Len(prefixes.len() as u64)), to)?;
+            [&prefixes[..], &jump].concat()
+        }
+    };
+    let written = all.len().min(plan.region.0 as usize);
+    let relies_on = all.split_off(written);
+    Ok((all, relies_on))
+}
+
+/// A prefix that a jump ignores in 64-bit code: the segment override of `es` (SDM volume 2, 2.1.1).
+const NO_PREFIX: u8 = 0x26;
+
+/// Code at `at` that leads to a detour.
+fn stub(at: Va, detour: Va) -> Vec<u8> {
+    let mut asm = Asm::new(at);
+    if asm.jmp_to(detour).is_err() {
+        asm.jmp_far(detour);
+    }
+    asm.finish()
 }
 
 fn short(pairs: Vec<(u64, u64)>) -> Option<Vec<(u16, u16)>> {

@@ -185,6 +185,7 @@ fn of_target(target: &ProbeTarget) -> Pattern {
 fn of_parts(object: &str, func: FuncPattern) -> Pattern {
     let name = match &func {
         FuncPattern::Name(name) | FuncPattern::Regex(name) => name.clone(),
+        FuncPattern::Every(name) => format!("{name}+*"),
         FuncPattern::Offset(name, offset) => format!("{name}+{offset:#x}"),
         FuncPattern::Addr(va) => va.to_string(),
         FuncPattern::FileOffset(offset) => format!("{:#x}", offset.0),

@@ -1,0 +1,240 @@
+//! What plans have to fit in with: the sites of a session, and the address space of its target. Jumps that cannot lead
+//! everywhere go to *stubs*, many of which share a page.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+
+use sidestep_isa::Va;
+use sidestep_plan::room::STUB;
+use sidestep_plan::{Fixed, Room};
+
+use crate::space::{self, Used};
+
+const PAGE: u64 = 4096;
+/// Most pages of stubs: each may be a mapping of its own, of which a process can have 65,530 (`vm.max_map_count`).
+const PAGES_MAX: usize = 12 * 1024;
+/// Where an object is assumed to be that no process has mapped.
+pub(crate) const ASSUMED_BIAS: i64 = 0x7f00_0000_0000;
+
+/// The sites and stubs of a session.
+#[derive(Default)]
+pub(crate) struct Surroundings {
+    /// What no stub may lie in, sorted, apart from each other.
+    forbidden: Vec<Range<u64>>,
+    /// Pages of stubs, with what is taken of them.
+    pages: BTreeMap<u64, Vec<Range<u64>>>,
+    /// The upper half of the displacement that went well last.
+    hints: HashMap<Fixed, i16>,
+    /// By bias and first address of the object.
+    objects: HashMap<(i64, u64), Sites>,
+}
+
+/// What is taken of an object's code; link-time addresses.
+#[derive(Default)]
+struct Sites {
+    sites: BTreeSet<Va>,
+    /// Start → end, and who needs it.
+    claims: BTreeMap<Va, (Va, Va)>,
+}
+
+/// The surroundings of one object.
+pub(crate) struct ObjectRoom<'s> {
+    all: &'s mut Surroundings,
+    object: (i64, u64),
+}
+
+impl Surroundings {
+    /// The address space is as it is now.
+    pub fn look(&mut self, used: &[Used]) {
+        self.forbidden = space::forbidden(used);
+    }
+
+    /// The room of the object that lies `bias` above its link-time addresses, the first of which is `start`.
+    pub fn of(&mut self, bias: i64, start: u64) -> ObjectRoom<'_> {
+        ObjectRoom { all: self, object: (bias, start) }
+    }
+
+    /// A place for a stub that a jump which ends at `end` leads to, and the upper half of its displacement. The `hints` are
+    /// tried first.
+    fn find(&self, end: Va, fixed: Fixed, hints: &HashMap<Fixed, i16>) -> Option<(i16, u64)> {
+        hints.get(&fixed).copied().into_iter().chain(fixed.highs()).find_map(|high| {
+            let at = self.place(end.0 as i64 + (i64::from(high) << 16), fixed.low(high)?)?;
+            Some((high, at))
+        })
+    }
+
+    /// A place for a stub at `base` plus one of `low` (first, last, step), in a page that has some already, or in a new one.
+    fn place(&self, base: i64, low: (u16, u16, u16)) -> Option<u64> {
+        let (first, last, step) = (base + i64::from(low.0), base + i64::from(low.1), u64::from(low.2));
+        let (first, last) = (u64::try_from(first).ok()?, u64::try_from(last).ok()?);
+        let mut shared = self.pages.range(first & !(PAGE - 1)..=last);
+        if let Some(at) = shared.find_map(|(page, taken)| gap(*page, taken, first, last, step)) {
+            return Some(at);
+        }
+        if self.pages.len() >= PAGES_MAX {
+            return None;
+        }
+        let mut pages = (first & !(PAGE - 1)..=last).step_by(PAGE as usize);
+        pages.find_map(|page| {
+            let free = !self.pages.contains_key(&page) && self.is_free(page);
+            if free { gap(page, &[], first, last, step) } else { None }
+        })
+    }
+
+    fn take(&mut self, at: u64) {
+        let taken = self.pages.entry(at & !(PAGE - 1)).or_default();
+        taken.insert(taken.partition_point(|t| t.start < at), at..at + STUB);
+    }
+
+    fn is_free(&self, page: u64) -> bool {
+        let before = self.forbidden.partition_point(|range| range.end <= page);
+        self.forbidden.get(before).is_none_or(|range| page + PAGE <= range.start)
+    }
+}
+
+/// The lowest address from `first` to `last`, in steps, at which a stub fits into what is left of a page.
+fn gap(page: u64, taken: &[Range<u64>], first: u64, last: u64, step: u64) -> Option<u64> {
+    let from = |address: u64| first + address.saturating_sub(first).div_ceil(step) * step;
+    let mut at = from(page);
+    for range in taken {
+        if range.start < at + STUB && at < range.end {
+            at = from(range.end);
+        }
+    }
+    (at <= last && at + STUB <= page + PAGE).then_some(at)
+}
+
+impl ObjectRoom<'_> {
+    /// Sites of probes to come: no other probe may touch their first byte.
+    pub fn expect(&mut self, sites: impl IntoIterator<Item = Va>) {
+        self.all.objects.entry(self.object).or_default().sites.extend(sites);
+    }
+}
+
+impl Room for ObjectRoom<'_> {
+    fn is_free(&self, site: Va, range: Range<Va>) -> Result<(), String> {
+        let Some(all) = self.all.objects.get(&self.object) else { return Ok(()) };
+        if let Some(other) = all.sites.range(range.clone()).find(|other| **other != site) {
+            return Err(format!("there is another probe at {other}"));
+        }
+        let claims = all.claims.range(..range.end).map(|(start, (end, owner))| (*start, *end, *owner));
+        // No claim is longer than two instructions.
+        let mut near = claims.rev().take_while(|(start, ..)| range.start.since(*start) < 64);
+        match near.find(|(_, end, owner)| *end > range.start && *owner != site) {
+            Some((start, _, owner)) => Err(format!("the probe at {owner} needs the bytes at {start}")),
+            None => Ok(()),
+        }
+    }
+
+    fn claim(&mut self, site: Va, range: Range<Va>) {
+        let claim =
+            self.all.objects.entry(self.object).or_default().claims.entry(range.start).or_insert((range.end, site));
+        claim.0 = claim.0.max(range.end);
+    }
+
+    fn stub(&mut self, end: Va, fixed: Fixed) -> Option<Va> {
+        let bias = self.object.0;
+        let (high, at) = self.all.find(end.offset(bias), fixed, &self.all.hints)?;
+        self.all.hints.insert(fixed, high);
+        self.all.take(at);
+        Some(Va(at).offset(-bias))
+    }
+}
+
+/// The surroundings of one probe that is alone in a process. It takes nothing, so that the next site is alone, too.
+pub(crate) struct Alone<'s> {
+    all: &'s Surroundings,
+    bias: i64,
+    hints: HashMap<Fixed, i16>,
+}
+
+impl Surroundings {
+    /// The room of any probe of an object that lies `bias` above its link-time addresses, if it were the only one.
+    pub fn alone(&self, bias: i64) -> Alone<'_> {
+        Alone { all: self, bias, hints: HashMap::new() }
+    }
+}
+
+impl Room for Alone<'_> {
+    fn is_free(&self, _site: Va, _range: Range<Va>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn claim(&mut self, _site: Va, _range: Range<Va>) {}
+
+    fn stub(&mut self, end: Va, fixed: Fixed) -> Option<Va> {
+        let (high, at) = self.all.find(end.offset(self.bias), fixed, &self.hints)?;
+        self.hints.insert(fixed, high);
+        Some(Va(at).offset(-self.bias))
+    }
+}
+
+/// The address space of a process that has mapped nothing but an object, where the loader would.
+pub(crate) fn assumed(image: Range<u64>, heap: bool) -> Vec<Used> {
+    let grows = if heap { space::Grows::Up } else { space::Grows::No };
+    vec![Used { start: image.start, end: image.end, grows }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::Grows;
+
+    const BIAS: i64 = 0x5500_0000_0000;
+
+    fn surroundings() -> Surroundings {
+        let mut all = Surroundings::default();
+        let image = BIAS as u64..BIAS as u64 + 0x20_0000;
+        all.look(&[Used { start: image.start, end: image.end, grows: Grows::No }]);
+        all
+    }
+
+    #[test]
+    fn stubs_are_where_jumps_lead_and_apart() {
+        let mut all = surroundings();
+        let mut taken: Vec<u64> = Vec::new();
+        let guard = Fixed([Some(0xcc), None, None, Some(0xcc)]);
+        for site in (0x1000..0x3000).step_by(7) {
+            for fixed in [Fixed([None, None, Some(0x89), Some(0x48)]), guard, Fixed([None, None, None, Some(0x0f)])] {
+                let end = Va(site + 5);
+                let at = all.of(BIAS, 0).stub(end, fixed).unwrap();
+                let bytes = i32::try_from(at.since(end)).unwrap().to_le_bytes();
+                assert!(bytes.iter().zip(fixed.0).all(|(byte, fixed)| fixed.is_none_or(|fixed| fixed == *byte)));
+                let at = at.offset(BIAS).0;
+                assert!(at % PAGE + STUB <= PAGE);
+                assert!(at + STUB <= BIAS as u64 || at >= BIAS as u64 + 0x20_0000);
+                taken.push(at);
+            }
+        }
+        taken.sort_unstable();
+        assert!(taken.windows(2).all(|pair| pair[0] + STUB <= pair[1]));
+        // Many share a page: 3513 of 14 bytes.
+        assert!(all.pages.len() < 40, "{}", all.pages.len());
+    }
+
+    #[test]
+    fn an_address_in_the_object_is_none() {
+        let exact = Fixed([Some(0), Some(0x10), Some(0), Some(0)]);
+        assert_eq!(surroundings().of(BIAS, 0).stub(Va(0x1000), exact), None);
+        let far = Fixed([Some(0), Some(0x10), Some(0), Some(0x10)]);
+        let mut all = surroundings();
+        assert_eq!(all.of(BIAS, 0).stub(Va(0x1000), far), Some(Va(0x1000_2000)));
+        // Once.
+        assert_eq!(all.of(BIAS, 0).stub(Va(0x1000), far), None);
+    }
+
+    #[test]
+    fn a_site_is_nobody_elses() {
+        let mut all = surroundings();
+        let mut room = all.of(BIAS, 0);
+        room.expect([Va(0x1000), Va(0x1004)]);
+        assert!(room.is_free(Va(0x1000), Va(0x1000)..Va(0x1004)).is_ok());
+        assert!(room.is_free(Va(0x1000), Va(0x1000)..Va(0x1005)).is_err());
+        room.claim(Va(0x1000), Va(0x2000)..Va(0x2005));
+        assert!(room.is_free(Va(0x1000), Va(0x2003)..Va(0x2008)).is_ok());
+        assert!(room.is_free(Va(0x1004), Va(0x2004)..Va(0x2008)).is_err());
+        assert!(room.is_free(Va(0x1004), Va(0x2005)..Va(0x2008)).is_ok());
+        // Another object at the same link-time addresses.
+        assert!(all.of(BIAS + 0x1000, 0x1000).is_free(Va(0x1004), Va(0x1000)..Va(0x2008)).is_ok());
+    }
+}

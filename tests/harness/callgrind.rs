@@ -1,0 +1,62 @@
+//! How often each instruction runs, counted by somebody else.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use crate::build::target_dir;
+use crate::process::{LIMIT, run};
+
+/// Runs a program under callgrind. Gives the number of executions by function and link-time address, of the functions
+/// whose name `wanted` likes.
+///
+/// # Panics
+/// If valgrind is not installed or the program fails.
+pub fn executions(program: &Command, wanted: impl Fn(&str) -> bool) -> BTreeMap<u64, u64> {
+    let dir = target_dir().join("test-targets");
+    let thread = std::thread::current().name().unwrap_or("main").replace(':', "-");
+    let file = dir.join(format!("callgrind.{}.{thread}", std::process::id()));
+    let mut command = Command::new("valgrind");
+    command.args(["-q", "--tool=callgrind", "--dump-instr=yes", "--compress-strings=no", "--compress-pos=no"]);
+    // Else jumps of the linkage table count at the call.
+    command.arg("--skip-plt=no");
+    command.arg(format!("--callgrind-out-file={}", file.display())).arg(program.get_program()).args(program.get_args());
+    run(&mut command, LIMIT).ok();
+    let profile = std::fs::read_to_string(&file).expect("callgrind's profile");
+    let _ = std::fs::remove_file(&file);
+    parse(&profile, wanted)
+}
+
+/// The format is in valgrind's manual, "Callgrind Format Specification": `fn=` begins a function, a line behind `calls=` is what
+/// the callee cost.
+fn parse(profile: &str, wanted: impl Fn(&str) -> bool) -> BTreeMap<u64, u64> {
+    let mut all = BTreeMap::new();
+    let (mut inside, mut of_callee) = (false, false);
+    for line in profile.lines() {
+        if let Some(name) = line.strip_prefix("fn=") {
+            // Recursion and symbols of one address: `f'2`, `f@@VERSION`.
+            inside = wanted(name.split(['\'', '@']).next().unwrap_or(name));
+        } else if line.starts_with("calls=") {
+            of_callee = true;
+        } else if let Some(rest) = line.strip_prefix("0x") {
+            let mut words = rest.split(' ');
+            let address = words.next().and_then(|word| u64::from_str_radix(word, 16).ok());
+            let cost = words.next_back().and_then(|word| word.parse::<u64>().ok());
+            if let (true, false, Some(address), Some(cost)) = (inside, of_callee, address, cost) {
+                *all.entry(address).or_default() += cost;
+            }
+            of_callee = false;
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_of_callees_are_not_the_callers() {
+        let profile = "fn=g\n0x10 1 5\nfn=f@@V1\n0x20 1 3\n0x24 2 3\ncfn=g\ncalls=3 0x10 1\n0x24 2 15\n0x28 3 3\nfn=f'2\n0x20 1 1\n";
+        assert_eq!(parse(profile, |name| name == "f"), [(0x20, 4), (0x24, 3), (0x28, 3)].into());
+    }
+}

@@ -1,0 +1,146 @@
+//! Probes at every instruction: right results, and counts that callgrind agrees with.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use sidestep_tests::process::{LIMIT, Program, run};
+use sidestep_tests::tool::{Report, Tracing, during, sidestep};
+use sidestep_tests::{Snapshot, callgrind, target};
+
+/// Functions of `short_asm.S`, and how their instructions are reached.
+const HARD: &[&str] = &[
+    "loop_at_2",
+    "loop_at_4",
+    "three_bytes",
+    "behind_three",
+    "only_ret",
+    "behind_ret",
+    "ret_padded",
+    "call_inside",
+    "call_first",
+    "jumps_away",
+    "jumped_to",
+    "branch_first",
+    "counts_down",
+    "reads_rip",
+    "red_zone",
+];
+
+/// What a report says of `FUNC+0xOFF`, by link-time address.
+fn by_address(report: &Report, start: impl Fn(&str) -> Option<u64>) -> BTreeMap<u64, u64> {
+    let address = |name: &str| match name.split_once("+0x") {
+        Some((function, offset)) => Some(start(function)? + u64::from_str_radix(offset, 16).ok()?),
+        None => start(name),
+    };
+    report.counts().into_iter().filter_map(|(name, count)| Some((address(&name)?, count))).collect()
+}
+
+/// Link-time addresses of an object's functions.
+fn functions(object: &str, dynamic: bool) -> BTreeMap<String, u64> {
+    let flags: &[&str] = if dynamic { &["-D"] } else { &[] };
+    let listing = run(Command::new("nm").args(flags).args(["--defined-only", object]), LIMIT).ok().stdout;
+    let row = |line: &str| {
+        let mut words = line.split(' ');
+        let va = u64::from_str_radix(words.next()?, 16).ok()?;
+        let name = words.nth(1)?;
+        Some((name.split('@').next().unwrap_or(name).to_owned(), va))
+    };
+    listing.lines().filter_map(row).collect()
+}
+
+fn ran(executions: &BTreeMap<u64, u64>) -> BTreeMap<u64, u64> {
+    executions.iter().filter(|(_, n)| **n > 0).map(|(a, n)| (*a, *n)).collect()
+}
+
+#[test]
+fn each_instruction_of_hard_functions_alone() {
+    let Some(path) = target("short") else { return };
+    let expected = ran(&callgrind::executions(Command::new(&path).args(["check", "50"]), |name| HARD.contains(&name)));
+    let names = functions(path.to_str().expect("UTF-8"), false);
+    let mut program = Program::start(&mut Command::new(&path));
+    let pid = program.pid().to_string();
+    let before = Snapshot::of(program.pid());
+    assert!(expected.len() > 40, "{expected:?}");
+    for (address, count) in &expected {
+        let (report, wrong) = during(&["funccount", "-p", &pid, &format!("{address:#x}")], || program.ask("check 50"));
+        assert_eq!(wrong, 0, "{address:#x}: {}", report.0);
+        let found = by_address(&report, |name| names.get(name).copied());
+        assert_eq!(found, [(*address, *count)].into(), "{}", report.0);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    program.finish().ok();
+}
+
+#[test]
+fn all_instructions_of_hard_functions_at_once() {
+    let Some(path) = target("short") else { return };
+    let expected = ran(&callgrind::executions(Command::new(&path).args(["check", "50"]), |name| HARD.contains(&name)));
+    let names = functions(path.to_str().expect("UTF-8"), false);
+    let mut program = Program::start(&mut Command::new(&path));
+    let pid = program.pid().to_string();
+    let before = Snapshot::of(program.pid());
+    for flags in [&[][..], &["--no-optimize"]] {
+        let args = [&["funccount"], flags, &["-p", &pid, "short:*_*+*"]].concat();
+        let (report, wrong) = during(&args, || program.ask("check 50"));
+        assert_eq!(wrong, 0, "{}", report.0);
+        let mut found = by_address(&report, |name| names.get(name).copied());
+        found.retain(|address, _| expected.contains_key(address));
+        assert_eq!(found, expected, "{}", report.0);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    program.finish().ok();
+}
+
+#[test]
+fn all_instructions_of_a_real_workload_at_once() {
+    let Some(path) = target("inflate") else { return };
+    let library = "/lib/x86_64-linux-gnu/libz.so.1";
+    let names = functions(library, true);
+    let by_name = |name: &str| name == "inflate";
+    let once = callgrind::executions(Command::new(&path).args(["inflate", "1"]), by_name);
+    let thrice = callgrind::executions(Command::new(&path).args(["inflate", "3"]), by_name);
+    let mut program = Program::start(&mut Command::new(&path));
+    let pid = program.pid().to_string();
+    let (one, three) = (program.ask("inflate 1"), program.ask("inflate 3"));
+    let before = Snapshot::of(program.pid());
+    for (rounds, sum, expected) in [(1, one, &once), (3, three, &thrice)] {
+        let args = ["funccount", "-p", &pid, "libz:inflate+*"];
+        let (report, found) = during(&args, || program.ask(&format!("inflate {rounds}")));
+        assert_eq!(found, sum, "{}", report.0);
+        let counts = by_address(&report, |name| (name == "inflate").then(|| names[name]));
+        assert!(counts.len() > 500, "{}", report.0);
+        assert_eq!(counts, ran(expected), "{}", report.0);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    program.finish().ok();
+}
+
+/// A controller that is killed leaves stubs, islands and guarded jumps, and the program does not mind; the next one removes them.
+#[test]
+fn what_a_killed_controller_leaves_works_and_goes() {
+    let Some(path) = target("short") else { return };
+    let mut program = Program::start(&mut Command::new(&path));
+    let pid = program.pid().to_string();
+    let before = Snapshot::of(program.pid());
+    for function in HARD {
+        let tracing = Tracing::start(&["funccount", "-p", &pid, &format!("short:{function}+*")]);
+        tracing.kill();
+        assert_eq!(program.ask("check 200"), 0, "{function}");
+    }
+    Tracing::start(&["funccount", "-p", &pid, "reads_rip"]).stop();
+    assert_eq!(program.ask("check 200"), 0);
+    before.assert_same(&Snapshot::of(program.pid()));
+    program.finish().ok();
+}
+
+#[test]
+fn explain_shows_what_is_written() {
+    let Some(path) = target("short") else { return };
+    let explain =
+        |place: &str| run(&mut sidestep(&["explain", &format!("{}:{place}", path.display())]), LIMIT).ok().stdout;
+    let text = explain("loop_at_2");
+    assert!(text.contains("technique   pun") && text.contains("e9 "), "{text}");
+    assert!(text.contains("jumps back to"), "{text}");
+    let all = explain("loop_at_2+*");
+    assert!(all.matches("technique").count() == 5 && all.contains("there is another probe at"), "{all}");
+}
