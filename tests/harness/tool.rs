@@ -118,6 +118,11 @@ impl Tracing {
         output
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.running.pid()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: i32) {
         self.running.signal(signal);

@@ -1,9 +1,11 @@
 //! Scenarios: the whole tool on real programs, judged by what the programs, the kernel and the file system say.
 
 mod bpf;
+mod carried;
 mod counts;
 mod coverage;
 mod detach;
+mod displaced;
 mod errors;
 mod events;
 mod faults;
@@ -17,6 +19,7 @@ mod sandbox;
 mod short;
 mod spawn;
 mod status;
+mod switch;
 mod trap;
 mod unwind;
 mod usdt;

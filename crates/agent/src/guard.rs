@@ -18,7 +18,7 @@ use sidestep_wire::{Regs, SigAction};
 use crate::arch::{self, nr};
 use crate::memory::{Agent, Thread};
 use crate::thread::is_borrower;
-use crate::{blocked, safe_read, signal};
+use crate::{blocked, fault, safe_read, signal};
 
 const SIG_UNBLOCK: u64 = 1;
 const SIG_SETMASK: u64 = 2;
@@ -33,7 +33,10 @@ pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
         nr::RT_SIGPROCMASK if frame.r10 == SET_LEN => mask(agent, thread, frame),
         nr::RT_SIGACTION if frame.r10 == SET_LEN => action(agent, frame),
         // Its argument is the stack pointer, which points to the context.
-        nr::RT_SIGRETURN => blocked::returned(thread, frame.rsp),
+        nr::RT_SIGRETURN => {
+            blocked::returned(thread, frame.rsp);
+            fault::return_to_copy(agent, frame.rsp);
+        }
         // These wait with another mask, which a handler that runs meanwhile keeps. The call itself is the target's:
         // no thread may wait in here.
         nr::RT_SIGSUSPEND => frame.rdi = opened(agent, thread, frame.rdi),

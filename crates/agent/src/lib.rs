@@ -13,6 +13,7 @@
 mod arch;
 mod blocked;
 mod exclusive;
+mod fault;
 #[cfg(agent_blob)]
 mod freestanding;
 mod guard;

@@ -1,5 +1,5 @@
-//! The handler of the signals of ours: a trap of ours goes on at its detour, a load of ours that failed at its fix-up.
-//! Every other signal meets what the program has installed, exactly as if the kernel had delivered it.
+//! The handler of the signals of ours: a trap of ours goes on at its detour, a load of ours that failed at its fix-up, and a
+//! fault of a displaced instruction shows the original. Every other signal meets what the program has installed, exactly as if the kernel had delivered it.
 //!
 //! A handler of the program is not called but jumped to, on the kernel's own signal frame, with the program's restorer as its return
 //! address: unwinders see what they know, and nothing of ours is on the stack when the probes are removed.
@@ -10,17 +10,17 @@ use sidestep_wire::SigAction;
 use sidestep_wire::signals::{SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags, set_of};
 
 use crate::arch::{self, JUMP, UCONTEXT_IP, UCONTEXT_RESTORER, load, nr};
+use crate::fault::{self, BUS_MCEERR_AO, Hidden};
 use crate::memory::{Agent, Thread};
 use crate::thread::{self, is_borrower};
 use crate::{blocked, safe_read, trap};
 
 /// `si_code` of `int3` (`arch/x86/kernel/traps.c`: `force_sig`).
 const SI_KERNEL: i32 = 0x80;
-/// `si_code` of a broken page that nobody has touched (`mm/memory-failure.c`).
-const BUS_MCEERR_AO: i32 = 5;
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 const SIG_BLOCK: u64 = 0;
+const SET_LEN: u64 = 8;
 
 /// Gives the address of the program's handler to jump to; 0 = return.
 ///
@@ -54,17 +54,21 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     let set = set_of(signal);
     // What the kernel raises for an instruction is neither ignored nor blocked (`force_sig_info_to_task`).
     let forced = code > 0;
-    match old.handler {
+    let dies = match old.handler {
         SIG_IGN if !forced => return 0,
-        SIG_DFL | SIG_IGN => {
-            die(signal, code, info);
-            return 0;
-        }
-        _ if forced && thread.is_some_and(|t| blocked::now(t) & set != 0) => {
-            die(signal, code, info);
-            return 0;
-        }
-        _ => {}
+        SIG_DFL | SIG_IGN => true,
+        _ => forced && thread.is_some_and(|t| blocked::now(t) & set != 0),
+    };
+    let mut hidden = None;
+    if forced && (signal, code) != (SIGBUS, BUS_MCEERR_AO) {
+        let returns = || dies || thread.is_some() && is_guarded(agent, old.restorer);
+        // SAFETY: the caller's.
+        hidden = unsafe { fault::show_original(agent, (signal, code), info, context, returns) };
+    }
+    if dies {
+        // SAFETY: the caller's.
+        unsafe { die(signal, code, info, context, hidden) };
+        return 0;
     }
     let mut mask = old.mask;
     if old.flags & flags::NODEFER == 0 {
@@ -74,7 +78,7 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     let open = mask & !ours;
     if open != 0 {
         // SAFETY: the mask lives through the call; sigreturn restores the interrupted code's mask.
-        unsafe { arch::syscall(nr::RT_SIGPROCMASK, [SIG_BLOCK, addr_of!(open) as u64, 0, 8, 0, 0]) };
+        unsafe { arch::syscall(nr::RT_SIGPROCMASK, [SIG_BLOCK, addr_of!(open) as u64, 0, SET_LEN, 0, 0]) };
     }
     if !is_borrower(agent) {
         // Without a guard at the end of the handler this would last for ever.
@@ -138,19 +142,27 @@ pub fn set_old_action(agent: Agent, index: usize, action: &SigAction) {
 }
 
 /// The default action, now that nobody catches the signal any more: an instruction that failed fails again, so that all that
-/// is told about the death is the truth; any other signal comes again, with the same information.
-fn die(signal: i32, code: i32, info: *mut u8) {
+/// is told about the death is the truth. Any other signal comes again, with the same information, and so does one of a
+/// displaced instruction: blocked until the interrupted registers are back, which are then what is told.
+unsafe fn die(signal: i32, code: i32, info: *mut u8, context: *mut u8, hidden: Option<Hidden>) {
     static DEFAULT: [u64; 4] = [SIG_DFL, 0, 0, 0]; // struct sigaction
+    let set = set_of(signal);
     // SAFETY: the arguments are what the calls want. `si_code` may be anything in a signal to one's own process
     // (`do_rt_tgsigqueueinfo` in kernel/signal.c).
-    unsafe {
-        arch::syscall(nr::RT_SIGACTION, [signal as u64, addr_of!(DEFAULT) as u64, 0, 8, 0, 0]);
+    let sent = unsafe {
+        arch::syscall(nr::RT_SIGACTION, [signal as u64, addr_of!(DEFAULT) as u64, 0, SET_LEN, 0, 0]);
         // A breakpoint has been executed: its instruction would not be met again.
         let fails_again = code > 0 && signal != SIGTRAP && (signal, code) != (SIGBUS, BUS_MCEERR_AO);
-        if !fails_again {
-            let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;
-            let tid = arch::syscall(nr::GETTID, [0; 6]) as u64;
-            arch::syscall(nr::RT_TGSIGQUEUEINFO, [pid, tid, signal as u64, info as u64, 0, 0]);
+        if fails_again && hidden.is_none() {
+            return;
         }
+        arch::syscall(nr::RT_SIGPROCMASK, [SIG_BLOCK, addr_of!(set) as u64, 0, SET_LEN, 0, 0]);
+        let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;
+        let tid = arch::syscall(nr::GETTID, [0; 6]) as u64;
+        arch::syscall(nr::RT_TGSIGQUEUEINFO, [pid, tid, signal as u64, info as u64, 0, 0]) == 0
+    };
+    if let (false, Some(hidden)) = (sent, hidden) {
+        // SAFETY: the caller's. The copy fails once more.
+        unsafe { fault::hide_original(context, hidden) };
     }
 }

@@ -24,7 +24,7 @@ fn help_has_an_example_for_each_command() {
     let help = sidestep(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
     let help = String::from_utf8(help.stdout).unwrap();
-    for command in ["funccount", "funclatency", "trace", "explain", "list", "coverage"] {
+    for command in ["funccount", "funclatency", "trace", "explain", "list", "coverage", "status", "disable", "enable"] {
         assert!(help.contains(&format!("\n  sidestep {command} ")), "no example of {command} in:\n{help}");
         let own = sidestep(&[command, "-h"]);
         assert_eq!(own.status.code(), Some(0));
@@ -46,6 +46,11 @@ fn pid_must_be_a_number() {
         refuses(&[command, "-p", "a1111", "malloc"], "Failed to parse pid: invalid integer: a1111");
         refuses(&[command, "-p", "0", "malloc"], "Failed to parse pid: not positive: 0");
     }
+    for command in ["status", "disable", "enable"] {
+        refuses(&[command, "-p", "x"], "Failed to parse pid: invalid integer: x");
+        refuses(&[command], "--pid");
+    }
+    refuses(&["disable", "-p", "1", "usdt:libc:setjmp"], "is not usdt:OBJECT:PROVIDER:NAME");
 }
 
 #[test]

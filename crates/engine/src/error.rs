@@ -88,6 +88,34 @@ pub enum SessionError {
         /// The other controller.
         controller: i32,
     },
+    /// There is no session in the process.
+    #[error("process {pid} carries no probes")]
+    NotProbed {
+        /// The process.
+        pid: i32,
+    },
+    /// A detach is under way, or was given up.
+    #[error("the probes of process {pid} are being removed; if nobody does so any more, the next attach does")]
+    Detaching {
+        /// The process.
+        pid: i32,
+    },
+    /// The process has copies of another one's probes, which do nothing in it.
+    #[error("process {pid} was forked from process {parent}, whose probes do nothing in it: give -p {parent}")]
+    Forked {
+        /// The process.
+        pid: i32,
+        /// The target of the session.
+        parent: i32,
+    },
+    /// None of the installed probes is meant.
+    #[error("process {pid} has no probe at `{pattern}`; sidestep status -p {pid} lists those it has")]
+    NoProbe {
+        /// The target.
+        pid: i32,
+        /// What the user wrote.
+        pattern: String,
+    },
     /// `/proc/PID/maps` cannot be read.
     #[error("cannot read the mappings of process {pid}: {source}")]
     Maps {

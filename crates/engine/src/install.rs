@@ -1,7 +1,7 @@
 //! Installing probes: the only place that writes over code of the target.
 //!
-//! Order, so that a controller that is killed in between leaves a correct target: code of slabs first, then trap
-//! table, then threads that stand inside a region are moved to their copies (valid whether the site is patched or
+//! Order, so that a controller that is killed in between leaves a correct target: code of slabs first, then trap table and
+//! table of copies, then threads that stand inside a region are moved to their copies (valid whether the site is patched or
 //! not), then the journal entry, then the site itself.
 
 use std::collections::BTreeSet;
@@ -15,13 +15,14 @@ use sidestep_plan::thunk::{self, Thunks};
 use sidestep_plan::{Patch, Plan};
 use sidestep_sys::{Mapping, Stopped};
 use sidestep_wire::header::ISLAND;
-use sidestep_wire::{Header, JournalEntry, MapKind, Private, SemaphoreState, TrapEntry};
+use sidestep_wire::{Header, JournalEntry, MapKind, Private, TrapEntry};
 
 use crate::error::SessionError;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::Remote;
 use crate::survey::{self, Place};
+use crate::{semaphore, traces};
 
 const PAGE: u64 = 4096;
 
@@ -110,10 +111,11 @@ pub(crate) fn install(
     if !traps.is_empty() {
         regions.add_traps(stopped, mappings, &traps)?;
     }
+    regions.add_detours(stopped, ready.iter().map(|(i, detour)| (&jobs[*i].plan, detour)))?;
 
     // If we are killed in between, no trap without its guards, no replaced return address without its unwinders.
     ready.sort_by_key(|(i, _)| !jobs[*i].own);
-    leave_regions(stopped, mappings, jobs, &ready)?;
+    leave_regions(stopped, mappings, jobs, &ready, regions.detours.shown)?;
     for (i, detour) in &ready {
         if let Some((at, bytes)) = &detour.stub {
             stopped.write(*at, bytes)?;
@@ -124,10 +126,10 @@ pub(crate) fn install(
             regions.journal_island(detour.site, *at, &padding, bytes)?;
             stopped.write(*at, bytes)?;
         }
-        let entry = regions.journal(&jobs[*i], detour)?;
+        let entry = regions.journal(&jobs[*i], detour, mappings)?;
         stopped.write(detour.site, &detour.patch)?;
         if let Some(semaphore) = jobs[*i].semaphore {
-            regions.raise(stopped, entry, semaphore)?;
+            semaphore::raise(stopped, entry, semaphore)?;
         }
         outcomes[*i] = Some(Outcome::Installed { site: detour.site });
     }
@@ -207,12 +209,14 @@ fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec
 }
 
 /// Moves every thread that stands behind the first instruction of a region to the copy of the instruction it stands at,
-/// and every one that is about to make a guarded system call to the guard.
+/// and every one that is about to make a guarded system call to the guard. `shown`: a handler sees its fault at the
+/// original, and comes back to the copy by itself.
 fn leave_regions(
     stopped: &mut Stopped,
     mappings: &[Mapping],
     jobs: &[Job],
     ready: &[(usize, Detour)],
+    shown: bool,
 ) -> Result<(), SessionError> {
     let mut sites: Vec<(u64, u64, &Detour)> =
         ready.iter().map(|(i, d)| (d.site.0, d.site.0 + jobs[*i].plan.region.0, d)).collect();
@@ -221,6 +225,9 @@ fn leave_regions(
         let ip = position.ip.0;
         let index = sites.partition_point(|s| s.0 < ip);
         let Some((start, end, detour)) = index.checked_sub(1).map(|i| sites[i]) else { continue };
+        if shown && survey::has_faulted(stopped, &position) {
+            continue;
+        }
         // The kernel makes a call that it restarts itself.
         let restarts = match position.place {
             Place::Thread { tid } => stopped.threads().iter().any(|t| t.tid == tid && t.regs.restarts()),
@@ -236,8 +243,9 @@ fn leave_regions(
 }
 
 impl Regions {
-    /// Journals a site, before it is written. Gives the offset of the entry.
-    fn journal(&self, job: &Job, detour: &Detour) -> Result<u64, SessionError> {
+    /// Journals a site, before it is written. Gives the address of the entry.
+    fn journal(&self, job: &Job, detour: &Detour, mappings: &[Mapping]) -> Result<Va, SessionError> {
+        let (inode, file_offset) = traces::file_of(mappings, detour.site);
         let mut entry = JournalEntry {
             site: detour.site.0,
             detour: detour.at.0,
@@ -245,6 +253,10 @@ impl Regions {
             len: detour.patch.len() as u8,
             insns_len: detour.copies.len().min(16) as u8,
             own: u8::from(job.own),
+            newest: job.handlers.iter().map(|handler| handler.probe() + 1).max().unwrap_or(0),
+            optimized: u8::from(job.plan.patch != Patch::Trap),
+            inode,
+            file_offset,
             semaphore: job.semaphore.map_or(0, |va| va.0),
             ..JournalEntry::default()
         };
@@ -256,8 +268,8 @@ impl Regions {
         self.append(&entry)
     }
 
-    /// Adds an entry to the journal. Gives its offset.
-    fn append(&self, entry: &JournalEntry) -> Result<u64, SessionError> {
+    /// Adds an entry to the journal. Gives its address.
+    fn append(&self, entry: &JournalEntry) -> Result<Va, SessionError> {
         let count = self.shared.u32(offset_of!(Header, journal_len) as u64);
         let index = u64::from(count.load(Ordering::Acquire));
         if index >= self.layout.journal_cap {
@@ -266,7 +278,7 @@ impl Regions {
         let off = self.layout.journal_off + index * size_of::<JournalEntry>() as u64;
         self.shared.write(off, bytes_of(entry));
         count.store(index as u32 + 1, Ordering::Release);
-        Ok(off)
+        Ok(Va(self.shared_va.0 + off))
     }
 
     /// Journals padding that is about to lead to the detour of a site.
@@ -276,18 +288,6 @@ impl Regions {
         entry.old[..old.len()].copy_from_slice(old);
         entry.new[..new.len()].copy_from_slice(new);
         self.append(&entry).map(drop)
-    }
-
-    /// Raises the semaphore of a site that was journalled at an offset. A forked child has a copy, which stays raised.
-    fn raise(&self, stopped: &mut Stopped, entry: u64, semaphore: Va) -> Result<(), SessionError> {
-        let now: u16 = stopped.read_pod(semaphore)?;
-        let state = self.shared.u32(entry + offset_of!(JournalEntry, semaphore_state) as u64);
-        let from = self.shared.u32(entry + offset_of!(JournalEntry, semaphore_from) as u64);
-        from.store(now.into(), Ordering::Release);
-        state.store(SemaphoreState::Raising as u32, Ordering::Release);
-        stopped.write(semaphore, &now.wrapping_add(1).to_ne_bytes())?;
-        state.store(SemaphoreState::High as u32, Ordering::Release);
-        Ok(())
     }
 
     /// Adds entries to the trap table (a new table replaces the old one) and installs the SIGTRAP handler.

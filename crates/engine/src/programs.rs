@@ -203,7 +203,7 @@ impl Programs {
     }
 
     /// For the agent.
-    pub fn desc(&self, action: &Action, number: u32, site: u64, cookie: u64) -> ProbeDesc {
+    pub fn desc(&self, action: &Action, number: u32, cookie: u64) -> ProbeDesc {
         let program = |index: Option<usize>| index.and_then(|i| self.compiled.get(i)).map(|p| p.thunk);
         let code = |index| program(index).map_or(0, |p| p.code.0);
         let exclusive = [action.entry, action.exit].into_iter().any(|i| program(i).is_some_and(|p| p.exclusive));
@@ -216,7 +216,7 @@ impl Programs {
         }
         let flow = if action.exit.is_some() { Flow::Return } else { Flow::Entry };
         let (entry, exit) = (code(action.entry), code(action.exit));
-        ProbeDesc { flow: flow as u32, hits: number, flags, pad: 0, site, cookie, entry, exit }
+        ProbeDesc { flow: flow as u32, hits: number, flags, cookie, entry, exit, ..ProbeDesc::default() }
     }
 
     /// Whether a program makes the probed function return.

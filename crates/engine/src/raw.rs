@@ -2,8 +2,8 @@
 #![allow(unsafe_code)] // two conversions, argued below; everything else in the crate is safe
 
 use sidestep_wire::{
-    Blocked, ClosedThread, JournalEntry, LookupEntry, MapDesc, MapEntry, Private, ProbeDesc, RecordHeader, ShadowEntry,
-    SigAction, ThreadState, TrapEntry,
+    Blocked, ClosedThread, CopyPair, DetourEntry, DetourTable, JournalEntry, LookupEntry, MapDesc, MapEntry, Private,
+    ProbeDesc, RecordHeader, ShadowEntry, SigAction, ThreadState, TrapEntry,
 };
 
 /// A struct without padding and for which every bit pattern is a value.
@@ -17,6 +17,12 @@ pub(crate) unsafe trait Plain: Sized {}
 unsafe impl Plain for JournalEntry {}
 // SAFETY: as above.
 unsafe impl Plain for ClosedThread {}
+// SAFETY: as above.
+unsafe impl Plain for CopyPair {}
+// SAFETY: as above.
+unsafe impl Plain for DetourEntry {}
+// SAFETY: as above.
+unsafe impl Plain for DetourTable {}
 // SAFETY: as above.
 unsafe impl Plain for Blocked {}
 // SAFETY: as above.

@@ -19,6 +19,7 @@ use sidestep_wire::{
 use crate::api::Program;
 use crate::blob::Blob;
 use crate::error::SessionError;
+use crate::faults::Detours;
 use crate::layout::{Layout, round};
 use crate::maps;
 use crate::programs::{Memory, Programs};
@@ -33,6 +34,8 @@ pub(crate) struct Regions {
     pub layout: Layout,
     /// The shared region, as the controller sees it.
     pub shared: View,
+    /// And where it is in the target.
+    pub shared_va: Va,
     pub private: Va,
     pub env: Env,
     pub globals: Globals,
@@ -44,6 +47,8 @@ pub(crate) struct Regions {
     pub traps: Vec<TrapEntry>,
     /// Pages of stubs that are mapped.
     pub stubs: BTreeSet<u64>,
+    /// All detours so far, and who is shown them.
+    pub detours: Detours,
 }
 
 const PAGE: u64 = 4096;
@@ -129,7 +134,9 @@ impl Regions {
         header.u64(at!(agent_va), agent.0);
         header.u64(at!(agent_len), agent_len);
         header.u64(at!(trampoline_va), globals.trampoline.0);
-        Ok(Regions { layout, shared, private, env, globals, programs, maps, traps: Vec::new(), stubs: BTreeSet::new() })
+        let detours = Detours::default();
+        let (traps, stubs) = (Vec::new(), BTreeSet::new());
+        Ok(Regions { layout, shared, shared_va, private, env, globals, programs, maps, traps, stubs, detours })
     }
 
     /// Adds a mapping to the list of what has to be removed.
@@ -310,6 +317,7 @@ fn private_head(
         tsc_base: tsc.map_or(0, TscScale::offset),
         traps: 0.into(),
         trap_mask: 0.into(),
+        detours: 0.into(),
         tsc: u32::from(tsc.is_some()),
         tsc_shift: tsc.map_or(0, |t| t.shift),
         tsc_mult: tsc.map_or(0, |t| t.mult),

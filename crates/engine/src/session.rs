@@ -17,7 +17,8 @@ use crate::planning::{Wish, plan_all};
 use crate::remote::{mappings, used};
 use crate::results::Stuck;
 use crate::surroundings::{self, Surroundings};
-use crate::{detach, resolve, startup};
+use crate::toggle::{Switch, Switched};
+use crate::{detach, resolve, startup, toggle, traces};
 
 /// How far a start has come, for a progress line.
 #[derive(Clone, Copy, Debug)]
@@ -169,6 +170,31 @@ impl Session {
         records
     }
 
+    /// Enables probes, given by their ids, that were disabled: here, or by somebody else. See [`Switched`].
+    ///
+    /// # Errors
+    /// The target cannot be stopped, or the session is over.
+    pub fn enable(&mut self, ids: &[usize]) -> Result<Switched, SessionError> {
+        self.switch(ids, Switch::On)
+    }
+
+    /// Disables probes, given by their ids: their sites get their original code. A site at which others are, too, stays as it
+    /// is. What was counted stays.
+    ///
+    /// # Errors
+    /// As [`Session::enable`].
+    pub fn disable(&mut self, ids: &[usize]) -> Result<Switched, SessionError> {
+        self.switch(ids, Switch::Off)
+    }
+
+    fn switch(&mut self, ids: &[usize], to: Switch) -> Result<Switched, SessionError> {
+        if !self.attached {
+            return Err(SessionError::NotProbed { pid: self.pid() });
+        }
+        let numbers = ids.iter().filter_map(|id| self.installer.numbers.get(*id).copied()).collect();
+        toggle::by_number(&self.process, &numbers, to)
+    }
+
     /// Is the target still there? Never blocks.
     pub fn poll(&mut self) -> TargetState {
         if matches!(self.state, TargetState::Running | TargetState::Executed) {
@@ -216,6 +242,12 @@ impl Session {
         }
     }
 
+    /// Why a fault of a displaced instruction shows its handler, or a core file, an address of ours instead of its own;
+    /// `None`: it does not.
+    pub fn hides_originals(&self) -> Option<String> {
+        self.installer.hides_originals()
+    }
+
     /// Figures about the attach.
     pub fn stats(&self) -> AttachStats {
         self.installer.stats
@@ -238,8 +270,8 @@ fn exit_status(status: sidestep_sys::ExitStatus) -> ExitStatus {
 /// Removes what an earlier controller left, unless it is still at work.
 fn clean_up(process: &Process) -> Result<(), SessionError> {
     let maps = mappings(process)?;
-    match detach::find(process, &maps)? {
-        Some(found) if found.target_pid == process.pid() && found.controller_alive() => {
+    match traces::find(process, &maps)? {
+        Some(found) if !found.is_child(process) && found.controller_alive() => {
             Err(SessionError::Busy { pid: process.pid(), controller: found.controller_pid })
         }
         Some(_) => detach::remove(process, &maps),

@@ -1,5 +1,6 @@
 //! Signals of ours in the target: our handler while they are, and nothing that blocks them. SIGTRAP while there are trap
-//! probes, SIGSEGV and SIGBUS while probes read memory that may not be there. The kernel kills a process
+//! probes, SIGSEGV and SIGBUS while probes read memory that may not be there, and all that an instruction can raise while
+//! displaced ones may do so ([`crate::faults`]). The kernel kills a process
 //! whose `int3` or bad load finds its signal blocked. What the target does about masks and actions later on is taken care
 //! of by probes of our own on its system calls ([`CALLS`], `agent::guard`).
 
@@ -9,20 +10,24 @@ use std::sync::atomic::Ordering;
 
 use sidestep_isa::Va;
 use sidestep_sys::{Mapping, Stopped, arch};
-use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags_for, set_of};
+use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags_for, set_of};
 use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, Signals, ThreadState};
 
-use crate::detach::{read_array, read_one, states};
 use crate::error::SessionError;
 use crate::raw::{bytes_of, from_bytes};
 use crate::regions::Regions;
 use crate::remote::Remote;
 use crate::survey::{self, Place};
+use crate::traces::{read_array, read_one, states};
 
 /// What trap probes need.
 pub(crate) const TRAPS: u64 = set_of(SIGTRAP);
 /// What reads without a system call need.
 pub(crate) const READS: u64 = set_of(SIGSEGV) | set_of(SIGBUS);
+/// What displaced instructions need that may fault; those that trap, [`TRAPS`] as well.
+pub(crate) const FAULTS: u64 = READS | set_of(SIGILL) | set_of(SIGFPE);
+/// Those that say where they came from, besides the registers.
+pub(crate) const NAMED: u64 = TRAPS | set_of(SIGILL) | set_of(SIGFPE);
 
 const LAST: i32 = 64;
 
@@ -78,7 +83,7 @@ pub(crate) fn install(
         let old_at = at!(regions.private, old).0 + (i * size_of::<SigAction>()) as u64;
         let ours = SigAction {
             handler: regions.globals.signal.0,
-            flags: flags_for(&read_one(stopped, Va(old_at))?),
+            flags: flags_for(&read_one(stopped.process(), Va(old_at))?),
             restorer: regions.globals.restorer.0,
             mask: 0,
         };
@@ -109,7 +114,8 @@ fn set_action(stopped: &mut Stopped, signal: i32, buffer: Va, action: &SigAction
 fn open_actions(regions: &Regions, stopped: &mut Stopped, buffer: Va, new: u64, ours: u64) -> Result<(), SessionError> {
     let mut blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(regions.private, blocking))?;
     let untouched = set_of(libc::SIGKILL) | set_of(libc::SIGSTOP) | ours;
-    for signal in (1..=LAST).filter(|s| untouched & set_of(*s) == 0) {
+    let handled = stopped.caught() & !untouched;
+    for signal in (1..=LAST).filter(|s| handled & set_of(*s) != 0) {
         let mut action = action(stopped, signal, buffer)?;
         if action.mask & new == 0 || action.handler <= 1 {
             continue;
@@ -162,13 +168,13 @@ fn note(regions: &Regions, stopped: &Stopped, fs_base: u64, new: Blocked) -> Res
         let sum = Blocked { now: old[0] | new.now, after: old[1] & old[0] | new.after, sp: new.sp };
         Ok(stopped.write(at, bytes_of(&sum))?)
     };
-    for state in states(stopped, regions.private)? {
+    for state in states(stopped.process(), regions.private)? {
         if state.1.fs_base == fs_base && fs_base != 0 {
             return add(Va(state.0.0 + offset_of!(ThreadState, blocked) as u64));
         }
     }
     let list = at!(regions.private, closed);
-    let entries = read_array::<ClosedThread>(stopped, list, CLOSED_MAX as u64)?;
+    let entries = read_array::<ClosedThread>(stopped.process(), list, CLOSED_MAX as u64)?;
     let known = entries.iter().position(|e| e.fs_base.load(Ordering::Relaxed) == fs_base);
     let free = || entries.iter().position(|e| e.fs_base.load(Ordering::Relaxed) == 0);
     let Some(index) = known.or_else(free) else { return Ok(()) };
@@ -190,7 +196,7 @@ pub(crate) fn restore(
     for (i, signal) in ours() {
         if agent.contains(&action(stopped, signal, buffer)?.handler) {
             let old_at = at!(private, old).0 + (i * size_of::<SigAction>()) as u64;
-            let old = read_one(stopped, Va(old_at))?;
+            let old = read_one(stopped.process(), Va(old_at))?;
             set_action(stopped, signal, buffer, &old)?;
         }
     }
@@ -206,10 +212,10 @@ pub(crate) fn restore(
         }
     }
     let mut blocked: HashMap<u64, u64> = HashMap::new();
-    for closed in read_array::<ClosedThread>(stopped, at!(private, closed), CLOSED_MAX as u64)? {
+    for closed in read_array::<ClosedThread>(stopped.process(), at!(private, closed), CLOSED_MAX as u64)? {
         *blocked.entry(closed.fs_base.into_inner()).or_default() |= closed.blocked.now;
     }
-    for (_, state) in states(stopped, private)? {
+    for (_, state) in states(stopped.process(), private)? {
         *blocked.entry(state.fs_base).or_default() |= state.blocked.now;
     }
     let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.fs_base().0)).collect();

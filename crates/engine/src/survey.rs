@@ -2,6 +2,9 @@
 
 use sidestep_isa::Va;
 use sidestep_sys::{Mapping, MemoryError, Stopped, arch};
+use sidestep_wire::signals::set_of;
+
+use crate::signals::{FAULTS, TRAPS};
 
 /// Most bytes of one stack that are looked at.
 const STACK_MAX: u64 = 8 << 20;
@@ -59,6 +62,15 @@ fn stack_end(mappings: &[Mapping], sp: Va, fs_base: Va) -> Option<u64> {
     let mapping = mappings.iter().find(|m| m.contains(sp) && m.read && m.write)?;
     let end = if (sp.0..mapping.end.0).contains(&fs_base.0) { fs_base.0 } else { mapping.end.0 };
     Some(end.min(sp.0.saturating_add(STACK_MAX)) & !7)
+}
+
+/// Is it where an instruction has faulted, and its signal's handler runs?
+pub(crate) fn has_faulted(stopped: &Stopped, position: &Position) -> bool {
+    let Place::SignalFrame { at, .. } = position.place else { return false };
+    let info: Result<[i32; 3], _> = stopped.read_pod(Va(at.0 + arch::INFO_BEHIND_IP));
+    // `si_signo`, `si_errno`, `si_code`: above 0 if the kernel has raised it.
+    let raised = |[signal, _, code]: [i32; 3]| code > 0 && (FAULTS | TRAPS) & set_of(signal) != 0;
+    info.is_ok_and(|info| (1..=64).contains(&info[0]) && raised(info))
 }
 
 /// Moves a position to another address.

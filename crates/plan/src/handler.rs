@@ -31,6 +31,17 @@ pub enum Handler {
     },
 }
 
+impl Handler {
+    /// Number of its probe.
+    #[must_use]
+    pub fn probe(&self) -> u32 {
+        match self {
+            Handler::Program(program) => program.probe,
+            Handler::Agent { probe } | Handler::Return { probe } | Handler::Guard { probe, .. } => *probe,
+        }
+    }
+}
+
 /// A program at a site, linked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {

@@ -6,6 +6,7 @@ pub mod coverage;
 pub mod detour;
 pub mod explain;
 mod family;
+pub mod faults;
 mod go;
 pub mod handler;
 pub mod index;

@@ -123,7 +123,7 @@ pub enum OpenError {
     },
 }
 
-/// Checks everything that can be known before a thread is touched, and opens the memory.
+/// Checks everything that can be known before a thread is touched but for tracers, and opens the memory.
 pub fn open_memory(pid: i32, euid: u32) -> Result<Memory, OpenError> {
     let status = match fs::read_to_string(format!("/proc/{pid}/status")) {
         Ok(s) => s,
@@ -149,17 +149,22 @@ pub fn open_memory(pid: i32, euid: u32) -> Result<Memory, OpenError> {
     if flags & 0x0020_0000 != 0 {
         return Err(OpenError::KernelThread { pid, comm });
     }
-    let tracer = number("TracerPid");
-    // A command that we have started ourselves is traced by a thread of ours.
-    if tracer != 0 && !Path::new("/proc/self/task").join(tracer.to_string()).exists() {
-        let tracer_comm = procfs::comm(tracer).unwrap_or_default();
-        return Err(OpenError::Traced { pid, comm, tracer, tracer_comm });
-    }
     let memory = Memory::open(pid).map_err(|e| why_denied(pid, comm.clone(), euid, e))?;
     if !is_x86_64(pid).unwrap_or(true) {
         return Err(OpenError::Unsupported { pid, comm });
     }
     Ok(memory)
+}
+
+/// Fails if something else traces the process.
+pub fn check_tracer(pid: i32) -> Result<(), OpenError> {
+    let tracer = procfs::tracer(pid);
+    // A command that we have started ourselves is traced by a thread of ours.
+    if tracer == 0 || Path::new("/proc/self/task").join(tracer.to_string()).exists() {
+        return Ok(());
+    }
+    let (comm, tracer_comm) = (procfs::comm(pid).unwrap_or_default(), procfs::comm(tracer).unwrap_or_default());
+    Err(OpenError::Traced { pid, comm, tracer, tracer_comm })
 }
 
 /// The class and machine of the ELF file that the process executes.

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sidestep_isa::Va;
 
@@ -40,6 +40,13 @@ struct Inner {
 impl Process {
     /// Opens a running process and checks that it can be traced.
     pub fn open(pid: i32) -> Result<Process, OpenError> {
+        let process = Process::look_at(pid)?;
+        access::check_tracer(pid)?;
+        Ok(process)
+    }
+
+    /// The same while something else may trace the process: it can be read all the same, and stopped when that has let go.
+    pub fn look_at(pid: i32) -> Result<Process, OpenError> {
         if pid <= 0 {
             return Err(OpenError::NoProcess { pid });
         }
@@ -187,9 +194,22 @@ impl Process {
         self.stop_within(Duration::from_secs(2))
     }
 
-    /// Stops all threads; if one has not stopped after `timeout` (it hangs in the kernel), the others are let go.
+    /// Stops all threads; if one has not stopped after `timeout` (it hangs in the kernel), the others are let go. A
+    /// process that somebody else has stopped in the same way is waited for, also up to `timeout`: a thread has one
+    /// tracer at a time, so whoever stops a process has it for himself.
     pub fn stop_within(&self, timeout: Duration) -> Result<Stopped, StopError> {
-        Stopped::stop(self.clone(), timeout)
+        const LONGEST: Duration = Duration::from_millis(2);
+        let deadline = Instant::now() + timeout;
+        let mut pause = Duration::from_micros(100);
+        loop {
+            match Stopped::stop(self.clone(), timeout) {
+                // Not asked for the tracer: it may have let go since. That we may trace at all is known ([`Process::open`]).
+                Err(StopError::Denied { .. }) if Instant::now() < deadline => {}
+                result => return result,
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST);
+        }
     }
 
     fn status(&self, key: &str) -> io::Result<String> {

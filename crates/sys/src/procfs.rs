@@ -20,6 +20,10 @@ pub struct Mapping {
     pub write: bool,
     /// Executable.
     pub exec: bool,
+    /// Where in the file it begins, in bytes.
+    pub offset: u64,
+    /// Inode number of the file; 0 = none.
+    pub inode: u64,
     /// Path, `[name]` or empty.
     pub name: OsString,
 }
@@ -44,13 +48,18 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     let range = std::str::from_utf8(fields.next()?).ok()?;
     let (start, end) = range.split_once('-')?;
     let perms = fields.next()?;
-    let name = fields.nth(3).unwrap_or_default().trim_ascii_start();
+    let text = |field: Option<&[u8]>| std::str::from_utf8(field?).ok().map(str::to_owned);
+    let offset = u64::from_str_radix(&text(fields.next())?, 16).ok()?;
+    let inode = text(fields.nth(1))?.parse().ok()?;
+    let name = fields.next().unwrap_or_default().trim_ascii_start();
     Some(Mapping {
         start: Va(u64::from_str_radix(start, 16).ok()?),
         end: Va(u64::from_str_radix(end, 16).ok()?),
         read: perms.first() == Some(&b'r'),
         write: perms.get(1) == Some(&b'w'),
         exec: perms.get(2) == Some(&b'x'),
+        offset,
+        inode,
         name: OsString::from_vec(name.to_vec()),
     })
 }
@@ -81,6 +90,12 @@ pub fn start_time_of(pid: i32) -> Option<u64> {
 pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     stat_field(&stat, 3)?.chars().next()
+}
+
+/// Which thread traces a process; 0 = none, or it is gone.
+pub fn tracer(pid: i32) -> i32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status_field(&status, "TracerPid").and_then(|t| t.parse().ok()).unwrap_or(0)
 }
 
 /// The name of a thread or process.
@@ -121,14 +136,15 @@ mod tests {
 
     #[test]
     fn maps_lines_with_and_without_a_name() {
-        let text = b"00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/a b\n\
+        let text = b"00400000-00452000 r-xp 00002000 08:02 173521      /usr/bin/a b\n\
                      7ffd1000-7ffd2000 rw-p 00000000 00:00 0 \n7ffe0000-7ffe2000 rw-p 00000000 00:00 0    [stack]\n";
         let maps = parse_maps(text);
         assert_eq!(maps.len(), 3);
         assert_eq!((maps[0].start, maps[0].end), (Va(0x40_0000), Va(0x45_2000)));
         assert!(maps[0].exec && !maps[0].write);
         assert_eq!(maps[0].name, "/usr/bin/a b");
-        assert_eq!(maps[1].name, "");
+        assert_eq!((maps[0].offset, maps[0].inode), (0x2000, 173_521));
+        assert_eq!((maps[1].name.to_str(), maps[1].inode), (Some(""), 0));
         assert_eq!(maps[2].name, "[stack]");
     }
 

@@ -33,16 +33,26 @@ impl Stopped {
         Ok(())
     }
 
-    /// Threads for which this signal was raised but not delivered yet: stopped between a fault and its handler
+    /// The signals that have a handler (`SigCgt` of `/proc/PID/status`); all, if that cannot be told.
+    #[must_use]
+    pub fn caught(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process().pid())).unwrap_or_default();
+        signal_set(&status, "SigCgt").unwrap_or(u64::MAX)
+    }
+
+    /// Threads for which a signal of this set was raised but not delivered yet: stopped between a fault and its handler
     /// (`SigPnd` of `/proc/PID/task/TID/status`, which does not count what was sent to the whole process).
     #[must_use]
-    pub fn awaiting(&self, signal: i32) -> Vec<i32> {
+    pub fn awaiting(&self, set: u64) -> Vec<i32> {
         let pid = self.process().pid();
         let waits = |tid: &i32| {
             let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-            let pending = procfs::status_field(&status, "SigPnd").and_then(|f| u64::from_str_radix(&f, 16).ok());
-            pending.is_some_and(|set| set >> (signal - 1) & 1 == 1)
+            signal_set(&status, "SigPnd").is_some_and(|pending| pending & set != 0)
         };
         self.threads().iter().map(|t| t.tid).filter(waits).collect()
     }
+}
+
+fn signal_set(status: &str, name: &str) -> Option<u64> {
+    u64::from_str_radix(&procfs::status_field(status, name)?, 16).ok()
 }

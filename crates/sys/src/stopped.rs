@@ -120,17 +120,23 @@ impl Stopped {
         loop {
             let tids = self.process.threads().map_err(|_| StopError::Exited { pid })?;
             let mut new = Vec::new();
+            let mut denied = Ok(());
             for tid in tids {
-                let known = self.threads.iter().any(|t| t.tid == tid);
-                if !known && self.seize(tid)? {
-                    new.push(tid);
+                if self.threads.iter().any(|t| t.tid == tid) {
+                    continue;
+                }
+                match self.seize(tid) {
+                    Ok(true) => new.push(tid),
+                    Ok(false) => {}
+                    // Those that were seized have to stop before they can be let go.
+                    Err(error) => {
+                        denied = Err(error);
+                        break;
+                    }
                 }
             }
             if !self.process.is_alive() {
                 return Err(StopError::Exited { pid });
-            }
-            if new.is_empty() {
-                break;
             }
             let deadline = Instant::now() + self.timeout;
             for (i, tid) in new.iter().enumerate() {
@@ -139,6 +145,10 @@ impl Stopped {
                     self.release_stuck();
                     return Err(e);
                 }
+            }
+            denied?;
+            if new.is_empty() {
+                break;
             }
         }
         if self.threads.is_empty() { Err(StopError::Exited { pid }) } else { Ok(()) }
@@ -310,7 +320,8 @@ impl Stopped {
 
     fn let_go(&mut self) -> Result<(), CallError> {
         let ended = self.end_calls();
-        for thread in self.threads.drain(..) {
+        // The first last: whoever else wants to stop the process begins with it.
+        for thread in self.threads.drain(..).rev() {
             if !release(thread.tid) {
                 self.process.stuck().borrow_mut().push(thread.tid);
             }

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the shared region: `"SIDESTEP"` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDESTEP");
 /// Layout version; a controller touches only regions of its own version.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Name given to `memfd_create`: the mapping shows as `/memfd:sidestep (deleted)` in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "sidestep";
 /// Longest patch of a site, in bytes.
@@ -86,6 +86,10 @@ pub struct Header {
     pub lines_dropped: AtomicU64,
     /// Set of the signals whose handler is ours ([`crate::Signals`]).
     pub signals: AtomicU64,
+    /// 1: somebody has begun to take the probes out. Written before the first site is restored.
+    pub detaching: AtomicU32,
+    /// Padding.
+    pub pad2: u32,
 }
 
 /// `struct sigaction` of the x86-64 kernel (`include/linux/signal_types.h`), as `rt_sigaction` takes it.
@@ -115,16 +119,18 @@ pub struct JournalEntry {
     pub detour: u64,
     /// Bytes of `detour`, all of them.
     pub detour_len: u32,
-    /// Padding.
-    pub pad1: u32,
+    /// 1 + the number of the newest probe of the site; the others follow by [`crate::ProbeDesc::older`].
+    pub newest: u32,
     /// How many bytes of `old` and `new` count.
     pub len: u8,
     /// Number of displaced instructions in use in `insns`.
     pub insns_len: u8,
     /// 1: a site of our own, without which others do harm. Restored last. [`ISLAND`].
     pub own: u8,
-    /// Padding.
-    pub pad: [u8; 5],
+    /// 1: the site is a jump; 0: a trap.
+    pub optimized: u8,
+    /// 1: the site was disabled. Written before its bytes are restored, and cleared after they are written again.
+    pub disabled: u32,
     /// What was there.
     pub old: [u8; PATCH_MAX],
     /// What we wrote.
@@ -138,6 +144,10 @@ pub struct JournalEntry {
     pub semaphore_state: u32,
     /// What it was when the state was written.
     pub semaphore_from: u32,
+    /// The file that the site is mapped from: inode number, 0 = none.
+    pub inode: u64,
+    /// Where the site is in that file, in bytes.
+    pub file_offset: u64,
 }
 
 /// How far raising or lowering a semaphore is. Changes are announced before they are made, with what the semaphore was, so
@@ -156,6 +166,12 @@ pub enum SemaphoreState {
 }
 
 impl JournalEntry {
+    /// The pairs of `insns` in use.
+    #[must_use]
+    pub fn copies(&self) -> &[(u16, u16)] {
+        &self.insns[..(self.insns_len as usize).min(self.insns.len())]
+    }
+
     /// Whether the semaphore is raised, if it is `now`.
     #[must_use]
     pub const fn is_raised(&self, now: u16) -> bool {

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod context;
+pub mod detours;
 pub mod hash;
 pub mod header;
 pub mod lookup;
@@ -27,6 +28,7 @@ pub mod slot;
 pub mod stacks;
 
 pub use context::{Hit, Regs};
+pub use detours::{CopyPair, DetourEntry, DetourTable};
 pub use hash::Table;
 pub use header::{Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SigAction};
 pub use lookup::{LOOKUP_BUCKETS, LookupEntry, LookupTable};

@@ -31,6 +31,9 @@ pub struct Private {
     pub traps: AtomicU64,
     /// Size of the trap table - 1.
     pub trap_mask: AtomicU64,
+    /// Run-time address of the [`crate::DetourTable`], or 0: faults of displaced instructions are not looked up.
+    /// Replaced as a whole; a replaced table stays mapped.
+    pub detours: AtomicU64,
     /// 1: time stamps are TSC; 0: `clock_gettime(CLOCK_MONOTONIC)` by system call.
     pub tsc: u32,
     /// Nanoseconds = (ticks * tsc_mult) >> tsc_shift (128-bit product).
@@ -146,12 +149,14 @@ pub struct ProbeDesc {
     pub flow: u32,
     /// Cell of the hit count.
     pub hits: u32,
-    /// [`ProbeDesc::COUNT_ENTRY`], [`ProbeDesc::EXCLUSIVE`].
+    /// [`ProbeDesc::COUNT_ENTRY`], [`ProbeDesc::EXCLUSIVE`], [`ProbeDesc::FUNCTION`], [`ProbeDesc::USDT`].
     pub flags: u32,
-    /// Padding.
-    pub pad: u32,
+    /// 1 + the number of the probe that was registered before this one at the same site; 0 = none.
+    pub older: u32,
     /// Run-time address of the function or instruction (`get_func_ip`).
     pub site: u64,
+    /// Run-time address that was asked for: the site, or the mark for indirect branches in front of it.
+    pub asked: u64,
     /// What `get_attach_cookie` gives.
     pub cookie: u64,
     /// Run-time address of the code that runs at the entry, or 0. If its result is not 0, the return is not watched.
@@ -169,6 +174,8 @@ impl ProbeDesc {
     /// Bit of `flags`: the site is the entry of a function, so that the return address is at `[rsp]`. Always so with
     /// [`Flow::Return`].
     pub const FUNCTION: u32 = 4;
+    /// Bit of `flags`: the site belongs to a USDT probe.
+    pub const USDT: u32 = 8;
 }
 
 /// Trap table entry: a trap at `site` continues at `detour`.

@@ -1,19 +1,24 @@
 //! Signals that the agent needs deliverable: SIGTRAP for trap probes, SIGSEGV and SIGBUS for reads of memory that may not
-//! be there. While a signal is *ours*, our handler is installed and no thread blocks it; what the program wants is kept
+//! be there, and these with SIGILL and SIGFPE for faults of displaced instructions, which have to show the original
+//! address. While a signal is *ours*, our handler is installed and no thread blocks it; what the program wants is kept
 //! here.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::header::SigAction;
 
+/// SIGILL.
+pub const SIGILL: i32 = 4;
 /// SIGTRAP.
 pub const SIGTRAP: i32 = 5;
 /// SIGBUS.
 pub const SIGBUS: i32 = 7;
+/// SIGFPE.
+pub const SIGFPE: i32 = 8;
 /// SIGSEGV.
 pub const SIGSEGV: i32 = 11;
 /// The signals that can be ours, in the order of the arrays of [`Signals`].
-pub const SIGNALS: [i32; 3] = [SIGTRAP, SIGBUS, SIGSEGV];
+pub const SIGNALS: [i32; 5] = [SIGTRAP, SIGBUS, SIGSEGV, SIGILL, SIGFPE];
 
 /// Room for threads in [`Signals::closed`].
 pub const CLOSED_MAX: usize = 128;

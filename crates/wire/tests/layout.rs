@@ -22,12 +22,13 @@ fn shared_region() {
         slot_stride: 96, slots_max: 104, slots_used: 108, cells_off: 112, cells: 120, ring_off: 128, ring_len: 136,
         missed_off: 144, probes_max: 152, map_descs_off: 160, map_descs: 168, journal_off: 176, journal_cap: 184,
         journal_len: 188, maps_off: 192, maps_cap: 200, maps_len: 204, returns_dropped: 208,
-        lines_dropped: 216, signals: 224,
+        lines_dropped: 216, signals: 224, detaching: 232, pad2: 236,
     });
     layout!(SigAction: 32, align 8, { handler: 0, flags: 8, restorer: 16, mask: 24 });
-    layout!(JournalEntry: 144, align 8, {
-        site: 0, detour: 8, detour_len: 16, pad1: 20, len: 24, insns_len: 25, own: 26, pad: 27, old: 32, new: 48, insns: 64,
-        semaphore: 128, semaphore_state: 136, semaphore_from: 140,
+    layout!(JournalEntry: 160, align 8, {
+        site: 0, detour: 8, detour_len: 16, newest: 20, len: 24, insns_len: 25, own: 26, optimized: 27, disabled: 28,
+        old: 32, new: 48, insns: 64, semaphore: 128, semaphore_state: 136, semaphore_from: 140, inode: 144,
+        file_offset: 152,
     });
     layout!(MapEntry: 24, align 8, { addr: 0, len: 8, kind: 16, pad: 20 });
     layout!(Slot: 64, align 64, { fs_base: 0, tid: 8, head: 16, tail: 24, pad1: 32 });
@@ -36,12 +37,12 @@ fn shared_region() {
 
 #[test]
 fn private_region() {
-    layout!(Private: 4464, align 8, {
+    layout!(Private: 4552, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
-        trap_mask: 64, tsc: 72, tsc_shift: 76, tsc_mult: 80, states_used: 88, child: 92, pid: 96, signals: 104,
-        scratch: 4336,
+        trap_mask: 64, detours: 72, tsc: 80, tsc_shift: 84, tsc_mult: 88, states_used: 96, child: 100, pid: 104, signals: 112,
+        scratch: 4424,
     });
-    layout!(Signals: 4232, align 8, { ours: 0, readable: 8, old: 16, blocking: 112, closed: 136 });
+    layout!(Signals: 4312, align 8, { ours: 0, readable: 8, old: 16, blocking: 176, closed: 216 });
     layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });
     layout!(Blocked: 24, align 8, { now: 0, after: 8, sp: 16 });
     layout!(ThreadState: 2320, align 8, {
@@ -50,8 +51,13 @@ fn private_region() {
         mask_next: 2240, masks: 2248, shadow_spare: 2312,
     });
     layout!(ShadowEntry: 40, align 8, { slot: 0, ret: 8, time: 16, probe: 24, cookie: 32 });
-    layout!(ProbeDesc: 48, align 8, { flow: 0, hits: 4, flags: 8, pad: 12, site: 16, cookie: 24, entry: 32, exit: 40 });
+    layout!(ProbeDesc: 56, align 8, {
+        flow: 0, hits: 4, flags: 8, older: 12, site: 16, asked: 24, cookie: 32, entry: 40, exit: 48,
+    });
     layout!(TrapEntry: 16, align 8, { site: 0, detour: 8 });
+    layout!(DetourTable: 8, align 4, { len: 0, copies: 4 });
+    layout!(DetourEntry: 24, align 8, { detour: 0, site: 8, first: 16, count: 20 });
+    layout!(CopyPair: 4, align 2, { original: 0, copy: 2 });
 }
 
 #[test]
@@ -74,11 +80,11 @@ fn generated_code() {
 /// Fields are written to other processes as bytes, so none of them may hide padding.
 #[test]
 fn no_implicit_padding() {
-    assert_eq!(size_of::<Private>(), 7 * 8 + 2 * 8 + 4 + 4 + 8 + 4 + 4 + 4 + 4 + size_of::<Signals>() + 128);
+    assert_eq!(size_of::<Private>(), 7 * 8 + 3 * 8 + 4 + 4 + 8 + 4 + 4 + 4 + 4 + size_of::<Signals>() + 128);
     assert_eq!(size_of::<ThreadState>(), HELPERS * 8 + 9 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 8 * 8 + 8);
-    assert_eq!(size_of::<Signals>(), 8 + 4 + 4 + 3 * 32 + 3 * 8 + 128 * 32);
-    assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 3 + 5 + 2 * 16 + 64 + 8 + 2 * 4);
-    assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 4 * 8);
+    assert_eq!(size_of::<Signals>(), 8 + 4 + 4 + 5 * 32 + 5 * 8 + 128 * 32);
+    assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 4 + 4 + 2 * 16 + 64 + 8 + 2 * 4 + 2 * 8);
+    assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 5 * 8);
     assert_eq!(size_of::<MapDesc>(), 6 * 4 + 7 * 8 + 2 * 4 + 8 + 4 * 8);
 }
 

@@ -31,6 +31,12 @@ pub mod nr {
 
 /// Offset in `struct ucontext` of the interrupted instruction pointer: `uc_mcontext` at 40, `rip` its 17th word.
 pub const UCONTEXT_IP: usize = 40 + 16 * 8;
+/// Offset of the interrupted stack pointer: the word before.
+pub const UCONTEXT_SP: usize = UCONTEXT_IP - 8;
+/// Offset of the interrupted flags: the word behind.
+pub const UCONTEXT_FLAGS: usize = UCONTEXT_IP + 8;
+/// The trap flag: a trap after the next instruction.
+pub const SINGLE_STEP: u64 = 1 << 8;
 /// Distance from a `struct ucontext` down to the word at which the kernel has put the address of the restorer
 /// (`struct rt_sigframe`, `arch/x86/include/asm/sigframe.h`).
 pub const UCONTEXT_RESTORER: usize = 8;

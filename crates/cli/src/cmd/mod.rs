@@ -8,6 +8,8 @@ mod funclatency;
 mod list;
 mod losses;
 mod progress;
+mod status;
+mod switch;
 mod trace;
 mod watch;
 
@@ -29,6 +31,9 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Explain(flags) => explain::run(flags),
         Command::List(flags) => list::run(flags),
         Command::Coverage(flags) => coverage::run(flags),
+        Command::Status(flags) => status::run(flags),
+        Command::Disable(flags) => switch::run(flags, switch::To::Disabled),
+        Command::Enable(flags) => switch::run(flags, switch::To::Enabled),
     };
     match result {
         Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Ok(ExitCode::SUCCESS),

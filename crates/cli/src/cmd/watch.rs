@@ -233,6 +233,9 @@ fn notes(session: &Session, sink: &Sink, verbose: bool) {
         let place = if refused.object.as_os_str().is_empty() { name.clone() } else { format!("{object}:{name}") };
         sink.note(&format!("{place} cannot be probed: {}", refused.reason));
     }
+    if let Some(reason) = session.hides_originals() {
+        sink.note(&format!("if a displaced instruction faults, the address of the fault is not its own: {reason}"));
+    }
     let mut techniques: Vec<(String, usize)> = Vec::new();
     for probe in session.probes() {
         let name = probe.technique.to_string();

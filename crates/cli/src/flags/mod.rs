@@ -26,6 +26,9 @@ Examples:
   sidestep explain /usr/bin/redis-server:call         # what would be written where, and why?
   sidestep list 'libc:*alloc*'                        # what can be probed?
   sidestep coverage /usr/bin/redis-server             # how many functions get a jump?
+  sidestep status -p 1234                             # which probes are in there?
+  sidestep disable -p 1234 'libc:str*'                # not these for now
+  sidestep enable -p 1234                             # all of them again
 
 OBJECT:FUNC  OBJECT is a path or a library's short name (libc, c); without it, the main program, then every
              mapped object. FUNC is a name, a glob, symbol+0xOFF or 0xADDR (address in the file)."
@@ -53,6 +56,12 @@ pub enum Command {
     List(List),
     /// Count which sites of programs and libraries get a jump, and why others do not. Touches no process.
     Coverage(Coverage),
+    /// List the probes that a process carries, with what they have counted.
+    Status(Status),
+    /// Disable probes that a process carries, at no cost until they are enabled.
+    Disable(Switch),
+    /// Enable probes that were disabled.
+    Enable(Switch),
 }
 
 /// `sidestep funccount`.
@@ -272,6 +281,63 @@ pub struct Look {
     pub verbose: bool,
     #[command(flatten)]
     pub engine: EngineFlags,
+}
+
+/// `sidestep status`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+A line per probe, by address; those of one place in the order in which they were registered:
+  ADDRESS  KIND  FUNCTION+OFFSET  [OBJECT]  [STATE]  HITS  MISSED
+  KIND   p instruction, r return, u USDT, - one of sidestep's own (with -v)
+  STATE  [OPTIMIZED] a jump, [DISABLED] the original code, [GONE] neither that nor ours; nothing: a trap
+
+Examples:
+  sidestep status -p 1234
+  sidestep status -p 1234 --json    # one JSON object per line")]
+pub struct Status {
+    /// The process.
+    #[arg(short = 'p', long, value_parser = parse_pid)]
+    pub pid: i32,
+    /// One JSON object per line.
+    #[arg(long)]
+    pub json: bool,
+    /// Also list probes of sidestep's own.
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+    /// Look for separate debug files here, too.
+    #[arg(long, value_name = "DIR")]
+    pub debuginfo: Vec<PathBuf>,
+}
+
+/// `sidestep disable` and `sidestep enable`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Probes are named as they were put in, or by the 0xADDRESS that `sidestep status` shows. Those of one place are switched
+together.
+
+Examples:
+  sidestep disable -p 1234                                # all of them
+  sidestep disable -p 1234 libc:malloc 'SSL_*' main+0x1c
+  sidestep enable -p 1234 0x55d0c3f8c1a9 usdt:libc:libc:setjmp")]
+pub struct Switch {
+    /// Which probes: [OBJECT:]FUNC, usdt:OBJECT:PROVIDER:NAME, 0xADDRESS; all if there is none.
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+    /// The process.
+    #[arg(short = 'p', long, value_parser = parse_pid)]
+    pub pid: i32,
+    /// FUNC is a regular expression.
+    #[arg(short = 'r', long = "regexp")]
+    pub regexp: bool,
+    /// Print nothing but what went wrong.
+    #[arg(short = 'q', long, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say for how long the threads were stopped.
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+    /// Look for separate debug files here, too.
+    #[arg(long, value_name = "DIR")]
+    pub debuginfo: Vec<PathBuf>,
 }
 
 /// What to probe; exactly one of them.

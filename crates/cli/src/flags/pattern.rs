@@ -22,6 +22,22 @@ pub fn parse(text: &str, regexp: bool) -> Result<Pattern, String> {
     Ok(Pattern { text: text.to_owned(), object, func })
 }
 
+/// The same, or `usdt:OBJECT:PROVIDER:NAME`.
+pub fn place(text: &str, regexp: bool) -> Result<Pattern, String> {
+    let Some(probe) = text.strip_prefix("usdt:") else { return parse(text, regexp) };
+    match *probe.splitn(3, ':').collect::<Vec<_>>() {
+        [object, provider, name] if ![object, provider, name].contains(&"") => Ok(usdt(object, provider, name)),
+        _ => Err(format!("\"{text}\" is not usdt:OBJECT:PROVIDER:NAME")),
+    }
+}
+
+/// The pattern of a USDT probe.
+pub fn usdt(object: &str, provider: &str, name: &str) -> Pattern {
+    let text = format!("usdt:{object}:{provider}:{name}");
+    let func = FuncPattern::Usdt(provider.to_owned(), name.to_owned());
+    Pattern { text, object: Some(object.to_owned()), func }
+}
+
 /// A name as it must be typed to be read as one, also by a shell.
 pub fn quote(name: &str) -> String {
     let plain = parse_func(name) == Ok(FuncPattern::Name(name.to_owned()));
@@ -119,6 +135,15 @@ mod tests {
         for bad in ["libc:", "", "0xfoo", "main+0xz", "main+1f", "0x11112222333344445", "libc:\"", "libc:\"\""] {
             assert!(parse(bad, false).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn usdt_probes_have_three_parts() {
+        let pattern = place("usdt:libc:libc:setjmp", false).unwrap();
+        assert_eq!((pattern.text.as_str(), pattern.object.as_deref()), ("usdt:libc:libc:setjmp", Some("libc")));
+        assert_eq!(pattern.func, FuncPattern::Usdt("libc".to_owned(), "setjmp".to_owned()));
+        assert!(place("usdt:libc:setjmp", false).is_err() && place("usdt::a:b", false).is_err());
+        assert_eq!(place("libc:malloc", false), parse("libc:malloc", false));
     }
 
     #[test]

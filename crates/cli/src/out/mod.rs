@@ -6,5 +6,6 @@ pub mod json;
 pub mod label;
 pub mod plan;
 pub mod sink;
+pub mod status;
 pub mod table;
 pub mod time;

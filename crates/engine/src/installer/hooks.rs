@@ -9,6 +9,7 @@ use sidestep_wire::Flow;
 
 use super::{Installer, overlap, place, returns};
 use crate::error::SessionError;
+use crate::faults;
 use crate::objects::{Loaded, Objects};
 use crate::planning::{Planned, Wish, plan_all, plan_guards};
 use crate::resolve::Match;
@@ -53,21 +54,22 @@ impl Installer {
         }
         let traps = |p: &Planned| p.plan.as_ref().is_ok_and(Plan::has_traps);
         let before = self.regions.as_ref().is_some_and(|r| !r.traps.is_empty());
-        let trapped = before || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
-        if trapped || self.reads_memory() {
+        self.faults |= planned.iter().fold(0, |set, p| set | faults::raised(p));
+        self.must_show |= planned.iter().any(faults::must_show);
+        let bound = before || self.must_show || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
+        if bound || self.faults != 0 || self.reads_memory() {
             let mut guards = self.plan_guards(process, objects)?;
             guards.append(&mut self.held);
-            if let (true, Some((object, at))) = (trapped, &self.unguarded) {
-                let reason = format!(
-                    "it needs a trap, and the system call at {at} of {} could block SIGTRAP, which kills a process at a \
-                     trap",
-                    object.display()
-                );
+            if let (true, Some((object, at))) = (bound, &self.unguarded) {
+                let call = format!("the system call at {at} of {}", object.display());
+                let trap = format!("it needs a trap, and {call} could block SIGTRAP, which kills a process at a trap");
+                let fault = format!("an instruction there stops the program by its address, and {call} could hide it");
                 hooks.retain(|h| !traps(&h.planned));
-                return Ok((self.without(planned, &reason, |_, p| traps(p)), hooks));
+                let planned = self.without(planned, &trap, |_, p| traps(p));
+                return Ok((self.without(planned, &fault, |_, p| faults::must_show(p)), hooks));
             }
-            // Reads can do without.
-            if trapped || self.unguarded.is_none() && !planned.iter().any(|p| meets(guards.iter(), p)) {
+            // Reads can do without, and so can most faults.
+            if bound || self.unguarded.is_none() && !planned.iter().any(|p| meets(guards.iter(), p)) {
                 hooks.append(&mut guards);
             }
             self.held = guards;

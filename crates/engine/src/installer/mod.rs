@@ -67,6 +67,10 @@ pub(crate) struct Installer {
     held: Vec<Hook>,
     /// A guard could not be installed.
     unsafe_reads: bool,
+    /// Signals that displaced instructions may raise.
+    faults: u64,
+    /// There are probes that would do harm if the program saw where such a one really is.
+    must_show: bool,
 }
 
 impl Installer {
@@ -92,6 +96,8 @@ impl Installer {
             unguarded: None,
             held: Vec::new(),
             unsafe_reads: false,
+            faults: 0,
+            must_show: false,
         }
     }
 
@@ -145,6 +151,18 @@ impl Installer {
     pub fn miss(&mut self, request: usize, reason: &SessionError) {
         let (name, reason) = (self.requests[request].pattern.text.clone(), reason.to_string());
         self.refused.push(Refused { name, object: PathBuf::new(), reason });
+    }
+
+    /// Why a fault of a displaced instruction shows an address of ours, if it does.
+    pub fn hides_originals(&self) -> Option<String> {
+        match (&self.unguarded, self.faults) {
+            (_, 0) => None,
+            (Some((object, at)), _) => {
+                Some(format!("the system call at {at} of {} could take its signal over", object.display()))
+            }
+            (None, _) if self.held.is_empty() => None,
+            (None, _) => Some("a probe is where a system call would have to be guarded".into()),
+        }
     }
 
     /// The error if nothing is left to be probed.
@@ -225,7 +243,7 @@ impl Installer {
         planned: Vec<Planned>,
         hooks: Vec<Hook>,
     ) -> Result<(), SessionError> {
-        let mut jobs: BTreeMap<u64, (Job, Vec<usize>)> = BTreeMap::new();
+        let mut jobs = Jobs::new();
         let mut pending = Vec::new();
         self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
         for p in planned {
@@ -246,8 +264,11 @@ impl Installer {
                 continue;
             }
             let number = self.number(regions)?;
-            let site = place(&p).map_or(0, |range| range.start);
-            regions.describe(stopped, number, &regions.programs.desc(&action, number, site, cookie))?;
+            let mut desc = regions.programs.desc(&action, number, cookie);
+            if p.matched.usdt.is_some() {
+                desc.flags |= ProbeDesc::USDT;
+            }
+            describe(regions, stopped, &jobs, &p, desc)?;
             let handler = regions.programs.handler(&action, number, cookie);
             if add_job(&mut jobs, &p, handler, pending.len()) {
                 self.done.insert((p.request, p.matched.object.path().to_owned(), p.matched.va.unwrap_or_default()));
@@ -257,7 +278,7 @@ impl Installer {
         for mut hook in hooks {
             let number = self.number(regions)?;
             let desc = ProbeDesc { flow: hook.flow as u32, hits: number, ..ProbeDesc::default() };
-            regions.describe(stopped, number, &desc)?;
+            describe(regions, stopped, &jobs, &hook.planned, desc)?;
             let handler = match (hook.flow, &mut hook.planned.plan) {
                 (Flow::SignalCall, Ok(plan)) => {
                     Handler::Guard { probe: number, before: std::mem::take(&mut plan.before_handler) }
@@ -268,10 +289,11 @@ impl Installer {
         }
         let (jobs, who): (Vec<Job>, Vec<Vec<usize>>) = jobs.into_values().unzip();
         let mappings = mappings(stopped.process())?;
-        let reads = self.reads_memory() && self.unguarded.is_none() && self.held.is_empty();
-        if reads {
-            signals::install(regions, stopped, &mappings, signals::READS)?;
-        }
+        let guarded = self.unguarded.is_none() && self.held.is_empty();
+        let reads = self.reads_memory() && guarded;
+        let wanted = if reads { signals::READS } else { 0 } | if guarded { self.faults } else { 0 };
+        signals::install(regions, stopped, &mappings, wanted)?;
+        regions.detours.shown |= guarded && self.faults != 0;
         let (outcomes, code_bytes) = install::install(regions, stopped, &mappings, &jobs)?;
         self.unsafe_reads |= outcomes.iter().zip(&jobs).any(|(o, job)| job.own && matches!(o, Outcome::Refused(_)));
         signals::set_readable(regions, stopped, reads && !self.unsafe_reads)?;
@@ -374,8 +396,27 @@ fn can_override(p: &Planned, action: &Action) -> bool {
     action.exit.is_none() && p.plan.as_ref().is_ok_and(at_start)
 }
 
+/// By address, with which of the pending probes wait for it.
+type Jobs = BTreeMap<u64, (Job, Vec<usize>)>;
+
+/// Writes the descriptor of a probe that comes behind those which its site has.
+fn describe(
+    regions: &Regions,
+    stopped: &mut Stopped,
+    jobs: &Jobs,
+    p: &Planned,
+    desc: ProbeDesc,
+) -> Result<(), SessionError> {
+    let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return Ok(()) };
+    let site = plan.site.offset(loaded.bias).0;
+    let before = jobs.get(&site).and_then(|(job, _)| job.handlers.last());
+    let older = before.map_or(0, |handler| handler.probe() + 1);
+    let desc = ProbeDesc { site, asked: plan.asked.offset(loaded.bias).0, older, ..desc };
+    regions.describe(stopped, desc.hits, &desc)
+}
+
 /// Adds a handler to the job of its site. `false` if there is no plan (it was refused before).
-fn add_job(jobs: &mut BTreeMap<u64, (Job, Vec<usize>)>, p: &Planned, handler: Handler, who: usize) -> bool {
+fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return false };
     let site = plan.site.offset(loaded.bias);
     let (job, waiting) = jobs.entry(site.0).or_insert_with(|| {

@@ -2,7 +2,7 @@
 //!
 //! | instruction | copy | bytes |
 //! |---|---|---|
-//! | plain, `ret`, `jmp *reg`, `jmp *mem` | the same bytes | same |
+//! | plain, `ret`, `jmp *reg`, `jmp *mem`, traps, `ud2` | the same bytes | same |
 //! | with a rip-relative operand | the same bytes, new displacement (SDM volume 2, section 2.2.1.6) | same |
 //! | `jmp rel` | `jmp rel32` | 5 |
 //! | `jcc rel` | `jcc rel32` | 6 |
@@ -14,7 +14,8 @@
 //! address, so that unwinders, stack traces and code that looks at its return address see no difference; one `push`
 //! of a literal, since two half-word stores would show a signal handler half an address and defeat store forwarding of
 //! the `ret`. A copy of a call or `loop` is more than one instruction: a thread between them is neither before nor behind the
-//! original. A fault in the load of `call *mem` is taken after the push instead of before it.
+//! original. A fault of `call *…` is taken after the push, [`PUSH_OF_CALL`] bytes into the copy, instead of before it.
+//! A fault or trap of a copy has the copy's address: who knows where copies are makes up for that.
 //!
 //! Refused: what records or needs its own address and cannot be made up for. Each reason is in [`Unsupported`].
 
@@ -47,6 +48,9 @@ pub enum RelocateError {
     },
 }
 
+/// Bytes of the push at the start of a copy of a call.
+pub const PUSH_OF_CALL: usize = 6;
+
 /// Instructions that have no equivalent elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unsupported {
@@ -57,12 +61,6 @@ pub enum Unsupported {
     /// `sysenter` comes back to an address that the kernel keeps.
     #[error("`sysenter` comes back to an address that the kernel keeps")]
     Sysenter,
-    /// Debuggers and programs recognise traps by their address.
-    #[error("a trap is recognised by its address")]
-    Interrupt,
-    /// The same for instructions that fault on purpose.
-    #[error("`ud2` and `hlt` stop the program on purpose, at their address")]
-    Stop,
     /// Segment-changing branches do not occur in 64-bit programs.
     #[error("far branches are not supported")]
     Far,
@@ -164,9 +162,9 @@ pub fn relocated_len(bytes: &[u8], from: Va) -> Result<usize, RelocateError> {
         Form::Jump { .. } => 5,
         Form::Branch { .. } => 6,
         Form::Counted { address_size, .. } => 9 + usize::from(address_size),
-        Form::Call { .. } => 6 + 5 + 8,
+        Form::Call { .. } => PUSH_OF_CALL + 5 + 8,
         Form::Syscall { .. } => 2 + 7,
-        Form::CallIndirect { jump, .. } => 6 + jump.len + 8,
+        Form::CallIndirect { jump, .. } => PUSH_OF_CALL + jump.len + 8,
     })
 }
 
@@ -244,7 +242,8 @@ fn form(bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
     let back = insn.next().0;
     Ok(match flow {
         // A write to ss holds traps back for one instruction; the copy does the same.
-        Flow::Next | Flow::Return | Flow::JumpIndirect => match insn.rip_target() {
+        // The kernel restarts a call by `int $0x80`, two bytes, at rip - 2.
+        Flow::Next | Flow::Return | Flow::JumpIndirect | Flow::Interrupt | Flow::Stop => match insn.rip_target() {
             Some(target) => {
                 Form::RipRelative { len: insn.len(), disp_at: offsets.displacement_offset(), target: target.0 }
             }
@@ -267,8 +266,6 @@ fn form(bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
         Flow::Transaction(_) => return refuse(Unsupported::Transaction),
         Flow::Syscall if bytes == [0x0f, 0x05] => Form::Syscall { back },
         Flow::Syscall => return refuse(Unsupported::Sysenter),
-        Flow::Interrupt => return refuse(Unsupported::Interrupt),
-        Flow::Stop => return refuse(Unsupported::Stop),
         Flow::Far => return refuse(Unsupported::Far),
     })
 }

@@ -5,6 +5,6 @@ mod survey;
 mod x86_64;
 
 pub(crate) use frame::{Frame, frame_len, on_frame};
-pub use survey::{MASK_BEHIND_IP, signal_frames};
+pub use survey::{INFO_BEHIND_IP, MASK_BEHIND_IP, signal_frames};
 pub use x86_64::Regs;
 pub(crate) use x86_64::{ENTRY_STUB_LEN, GADGET_CODE, Gadgets, entry_stub, rseq_abort};

@@ -9,6 +9,8 @@ const SELECTORS: u64 = 0x002b_0000_0000_0033;
 /// Distance from the saved instruction pointer of a frame to the signal mask that it restores: the rest of `struct
 /// sigcontext` (arch/x86/include/uapi/asm/ucontext.h).
 pub const MASK_BEHIND_IP: u64 = 256 - 16 * 8;
+/// Distance to the `siginfo_t` of the signal (`struct rt_sigframe`, arch/x86/include/asm/sigframe.h).
+pub const INFO_BEHIND_IP: u64 = MASK_BEHIND_IP + 8;
 
 /// Words of `struct ucontext` before the saved instruction pointer: the alternate stack's address, flags and size, as
 /// they were when the signal was delivered.

@@ -1,5 +1,6 @@
 //! Stopping and resuming.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use sidestep_sys::{OpenError, Process, StopError};
@@ -23,6 +24,28 @@ fn sixty_four_threads_stop_and_go_on_a_hundred_times() {
         }
         stopped.resume().unwrap();
     }
+    target.finish_well();
+}
+
+/// Whoever stops a process has it for himself; the others wait for their turn.
+#[test]
+fn those_who_stop_a_process_take_turns() {
+    let target = Target::start(Build::Worker, &["sums", "8"]);
+    let pid = target.pid();
+    let inside = AtomicU32::new(0);
+    let take_turns = || {
+        let process = Process::look_at(pid).unwrap();
+        for _ in 0..30 {
+            let stopped = process.stop().unwrap();
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+            assert_eq!(stopped.threads().len(), 9);
+            std::thread::sleep(Duration::from_millis(1));
+            inside.fetch_sub(1, Ordering::SeqCst);
+            stopped.resume().unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    std::thread::scope(|scope| (0..3).for_each(|_| _ = scope.spawn(take_turns)));
     target.finish_well();
 }
 

@@ -81,11 +81,7 @@ fn places(texts: &[String]) -> HashMap<String, Vec<Pattern>> {
     let one = |text: &String| {
         let (program, place) =
             text.split_once('=').ok_or_else(|| format!("\"{text}\" is not PROGRAM=[OBJECT:]FUNC"))?;
-        let pattern = match place.strip_prefix("usdt:") {
-            Some(probe) => usdt(probe).ok_or_else(|| format!("\"{place}\" is not usdt:OBJECT:PROVIDER:NAME"))?,
-            None => pattern::parse(place, false)?,
-        };
-        Ok((program.to_owned(), pattern))
+        Ok((program.to_owned(), pattern::place(place, false)?))
     };
     let mut places: HashMap<String, Vec<Pattern>> = HashMap::new();
     for place in texts.iter().map(one) {
@@ -94,18 +90,6 @@ fn places(texts: &[String]) -> HashMap<String, Vec<Pattern>> {
         places.entry(program).or_default().push(pattern);
     }
     places
-}
-
-/// `OBJECT:PROVIDER:NAME`.
-fn usdt(text: &str) -> Option<Pattern> {
-    let mut parts = text.splitn(3, ':').map(str::to_owned);
-    let (object, provider, name) = (parts.next()?, parts.next()?, parts.next()?);
-    (!object.is_empty() && !provider.is_empty() && !name.is_empty()).then(|| of_usdt(&object, provider, name))
-}
-
-fn of_usdt(object: &str, provider: String, name: String) -> Pattern {
-    let text = format!("usdt:{object}:{provider}:{name}");
-    Pattern { text, object: Some(object.to_owned()), func: FuncPattern::Usdt(provider, name) }
 }
 
 /// When a program runs.
@@ -157,8 +141,7 @@ fn place(program: &ObjectProgram, given: Option<Pattern>) -> anyhow::Result<(Pat
             Ok((pattern, if *is_session { On::Both } else { On::new(*on_return) }))
         }
         Attach::Usdt { target } => {
-            let probe =
-                |(object, provider, name): &(String, String, String)| of_usdt(object, provider.clone(), name.clone());
+            let probe = |(object, provider, name): &(String, String, String)| pattern::usdt(object, provider, name);
             Ok((given.or_else(|| target.as_ref().map(probe)).with_context(unsaid)?, On::Entry))
         }
         // Their context is `struct pt_regs`, too, and users of libbpf attach them by hand.

@@ -1,0 +1,170 @@
+//! Faults of displaced instructions. What the program's handler sees is the original address, as if the instruction had not
+//! been displaced; where it returns to inside a patch becomes the copy again ([`return_to_copy`]).
+
+use core::sync::atomic::Ordering;
+
+use sidestep_wire::signals::{SIGFPE, SIGILL, SIGTRAP};
+use sidestep_wire::{CopyPair, DetourEntry, DetourTable};
+
+use crate::arch::{SINGLE_STEP, UCONTEXT_FLAGS, UCONTEXT_IP, UCONTEXT_SP};
+use crate::memory::Agent;
+use crate::safe_read;
+
+/// Offset of `si_addr` in `siginfo_t`.
+const SI_ADDR: usize = 16;
+/// `si_code` of `int1`.
+const TRAP_BRKPT: i32 = 1;
+/// `si_code` of a broken page that nobody has touched (`mm/memory-failure.c`): of no instruction.
+pub const BUS_MCEERR_AO: i32 = 5;
+
+/// Registers that a handler is not shown.
+#[derive(Clone, Copy)]
+pub struct Hidden {
+    ip: u64,
+    sp: u64,
+}
+
+/// A signal that the kernel raised: if a displaced instruction did it, its context says so from here on. `returns` tells
+/// whether [`return_to_copy`] will see the handler return; without that, an address inside a patch must not be shown.
+///
+/// # Safety
+/// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`.
+pub unsafe fn show_original(
+    agent: Agent,
+    (signal, code): (i32, i32),
+    info: *mut u8,
+    context: *mut u8,
+    returns: impl FnOnce() -> bool,
+) -> Option<Hidden> {
+    let table = Table::of(agent)?;
+    // SAFETY: words of the context and of the information.
+    unsafe {
+        let (ip_at, sp_at) = (context.add(UCONTEXT_IP).cast::<u64>(), context.add(UCONTEXT_SP).cast::<u64>());
+        let addr_at = info.add(SI_ADDR).cast::<u64>();
+        let (ip, sp) = (ip_at.read_volatile(), sp_at.read_volatile());
+        // `int1`: some hypervisors report it as if it had not been executed yet.
+        let at_once = || if (signal, code) == (SIGTRAP, TRAP_BRKPT) { table.original(ip, false) } else { None };
+        let (site, flags, offset) = table.original(ip, signal == SIGTRAP).or_else(at_once)?;
+        if offset != 0 && !returns() {
+            return None;
+        }
+        ip_at.write_volatile(site + offset);
+        if flags & CopyPair::PUSHED != 0 {
+            sp_at.write_volatile(sp.wrapping_add(8));
+        }
+        if matches!(signal, SIGILL | SIGFPE | SIGTRAP) && addr_at.read_volatile() == ip {
+            addr_at.write_volatile(site + offset);
+        }
+        Some(Hidden { ip, sp })
+    }
+}
+
+/// Takes [`show_original`] back.
+///
+/// # Safety
+/// As there.
+pub unsafe fn hide_original(context: *mut u8, hidden: Hidden) {
+    // SAFETY: words of the context.
+    unsafe {
+        context.add(UCONTEXT_IP).cast::<u64>().write_volatile(hidden.ip);
+        context.add(UCONTEXT_SP).cast::<u64>().write_volatile(hidden.sp);
+    }
+}
+
+/// A signal handler with this context is about to return: not into a patch, behind its first instruction, but to the copy of
+/// the instruction that was there.
+pub fn return_to_copy(agent: Agent, context: u64) {
+    let Some(table) = Table::of(agent) else { return };
+    let ip_at = context.wrapping_add(UCONTEXT_IP as u64);
+    let flags_at = context.wrapping_add(UCONTEXT_FLAGS as u64);
+    let (Some(ip), Some(flags)) = (safe_read::word(agent, ip_at), safe_read::word(agent, flags_at)) else { return };
+    // At the first one there is the probe, and this is a hit. But who asks for a single step means the instruction.
+    let first = flags & SINGLE_STEP != 0;
+    if let Some(copy) = table.copy(ip, first) {
+        // SAFETY: the kernel takes the registers from there; it is on the stack, and was read just now.
+        unsafe { (ip_at as *mut u64).write_volatile(copy) };
+    }
+}
+
+/// The engine's table. It changes only by being replaced.
+#[derive(Clone, Copy)]
+struct Table {
+    entries: *const DetourEntry,
+    pairs: *const CopyPair,
+    by_site: *const u32,
+    len: u32,
+}
+
+impl Table {
+    fn of(agent: Agent) -> Option<Table> {
+        let at = agent.private().detours.load(Ordering::Acquire);
+        if at == 0 {
+            return None;
+        }
+        // SAFETY: the controller put a table there, which stays mapped.
+        let head = unsafe {
+            let head = at as *const DetourTable;
+            DetourTable { len: (*head).len, copies: (*head).copies }
+        };
+        Some(Table {
+            entries: (at + DetourTable::ENTRIES) as *const DetourEntry,
+            pairs: (at + head.pairs()) as *const CopyPair,
+            by_site: (at + head.by_site()) as *const u32,
+            len: head.len,
+        })
+    }
+
+    /// Site, flags and offset of the original of a place in a detour.
+    fn original(self, ip: u64, trap: bool) -> Option<(u64, u16, u64)> {
+        let entry = self.last(|index| index, |entry| entry.detour, ip)?;
+        let offset = ip - entry.detour;
+        // Behind a trap may be the copy of the next instruction.
+        let wanted =
+            |pair: &CopyPair| u64::from(pair.copy) == offset && (pair.original & CopyPair::TRAPPED != 0) == trap;
+        let pair = self.pairs(entry).find(wanted)?;
+        Some((entry.site, pair.original & !CopyPair::OFFSET, u64::from(pair.original & CopyPair::OFFSET)))
+    }
+
+    /// Where the copy of an original instruction is; that of a site only if `first`.
+    fn copy(self, ip: u64, first: bool) -> Option<u64> {
+        // SAFETY: there are as many as entries.
+        let entry = self.last(|index| unsafe { *self.by_site.add(index as usize) }, |entry| entry.site, ip)?;
+        let offset = ip - entry.site;
+        // Above are flags.
+        if offset == 0 && !first || offset > u64::from(CopyPair::OFFSET) {
+            return None;
+        }
+        let pair = self.pairs(entry).find(|pair| u64::from(pair.original) == offset)?;
+        Some(entry.detour + u64::from(pair.copy))
+    }
+
+    fn pairs(self, entry: &DetourEntry) -> impl Iterator<Item = CopyPair> {
+        let (pairs, first) = (self.pairs, entry.first as usize);
+        // SAFETY: the table has these pairs.
+        (0..entry.count as usize).map(move |i| unsafe {
+            let pair = pairs.add(first + i);
+            CopyPair { original: (*pair).original, copy: (*pair).copy }
+        })
+    }
+
+    /// The last entry, in an order, whose address is not above `ip`.
+    fn last(
+        &self,
+        number: impl Fn(u32) -> u32,
+        address: impl Fn(&DetourEntry) -> u64,
+        ip: u64,
+    ) -> Option<&DetourEntry> {
+        // SAFETY: numbers of entries are below their count.
+        let entry = |index: u32| unsafe { &*self.entries.add(number(index) as usize) };
+        let (mut low, mut high) = (0, self.len);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if address(entry(middle)) <= ip {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low.checked_sub(1).map(entry)
+    }
+}

@@ -1,0 +1,63 @@
+//! `sidestep disable` and `sidestep enable`: probes that a process carries are switched off and on.
+
+use std::process::ExitCode;
+
+use sidestep_engine::{Options, Pattern, Switched};
+
+use crate::flags::{Format, Switch, pattern};
+use crate::out::sink::{Sink, say};
+
+/// To which state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    Enabled,
+    Disabled,
+}
+
+/// Runs the command. It fails if a probe that is meant could not be switched; the others are.
+pub fn run(flags: &Switch, to: To) -> anyhow::Result<ExitCode> {
+    let usage = |message: String| super::usage(clap::error::ErrorKind::ValueValidation, &message);
+    let parse = |text: &String| pattern::place(text, flags.regexp).unwrap_or_else(usage);
+    let patterns: Vec<Pattern> = flags.patterns.iter().map(parse).collect();
+    let options = Options { debug_dirs: flags.debuginfo.clone(), ..Options::default() };
+    let switched = match to {
+        To::Enabled => sidestep_engine::enable(flags.pid, &patterns, &options)?,
+        To::Disabled => sidestep_engine::disable(flags.pid, &patterns, &options)?,
+    };
+    if !flags.quiet {
+        let mut sink = Sink::open(None, Format::Text, false)?;
+        sink.line(&message(&switched, to))?;
+        sink.flush()?;
+    }
+    if flags.verbose {
+        say(&format!("sidestep: threads stopped for {:.1} ms", switched.stopped.as_secs_f64() * 1e3));
+    }
+    for (va, reason) in &switched.refused {
+        say(&format!("sidestep: {va} stays as it was: {reason}"));
+    }
+    Ok(if switched.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn message(switched: &Switched, to: To) -> String {
+    let done = if to == To::Enabled { "enabled" } else { "disabled" };
+    let probes = if switched.probes == 1 { "probe" } else { "probes" };
+    let rest = match switched.unchanged {
+        0 => String::new(),
+        1 => "; 1 was already".to_owned(),
+        n => format!("; {n} were already"),
+    };
+    format!("{} {probes} {done}{rest}", switched.probes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_done_is_said() {
+        let switched = |probes, unchanged| Switched { probes, unchanged, ..Switched::default() };
+        assert_eq!(message(&switched(1, 0), To::Disabled), "1 probe disabled");
+        assert_eq!(message(&switched(3, 1), To::Enabled), "3 probes enabled; 1 was already");
+        assert_eq!(message(&switched(0, 2), To::Enabled), "0 probes enabled; 2 were already");
+    }
+}

@@ -1,0 +1,169 @@
+//! The probes that a process carries, in the layout of the kernel's `kprobes/list`.
+
+use sidestep_engine::{Installed, ProbeKind, SiteState, Status};
+
+use super::json;
+
+/// A line per probe.
+pub fn lines(probes: &[Installed]) -> Vec<String> {
+    let rows: Vec<[String; 7]> = probes.iter().map(row).collect();
+    let mut widths = [0; 7];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let line = |row: &[String; 7]| {
+        let [va, kind, symbol, object, state, hits, missed] = row;
+        let [w_va, _, w_symbol, w_object, w_state, w_hits, w_missed] = widths;
+        format!(
+            "{va:<w_va$}  {kind}  {symbol:<w_symbol$}  {object:<w_object$}  {state:<w_state$}  {hits:>w_hits$}  \
+             {missed:>w_missed$}"
+        )
+    };
+    rows.iter().map(line).collect()
+}
+
+fn row(probe: &Installed) -> [String; 7] {
+    let symbol = probe.symbol.as_ref().map_or_else(|| "?".to_owned(), |(name, offset)| format!("{name}+{offset:#x}"));
+    let file = probe.object.as_ref().and_then(|path| path.file_name());
+    let object = file.map_or_else(|| "?".into(), |file| file.to_string_lossy());
+    let state = match probe.state {
+        SiteState::Enabled if probe.optimized => "[OPTIMIZED]",
+        SiteState::Enabled => "",
+        SiteState::Disabled => "[DISABLED]",
+        SiteState::Gone => "[GONE]",
+    };
+    [
+        probe.va.to_string(),
+        kind(probe.kind).to_owned(),
+        symbol,
+        format!("[{object}]"),
+        state.to_owned(),
+        probe.counts.hits.to_string(),
+        probe.counts.missed.to_string(),
+    ]
+}
+
+fn kind(kind: ProbeKind) -> &'static str {
+    match kind {
+        ProbeKind::Instruction => "p",
+        ProbeKind::Return => "r",
+        ProbeKind::Usdt => "u",
+        ProbeKind::Own => "-",
+    }
+}
+
+/// Whose the session is, and what it takes.
+pub fn summary(status: &Status) -> String {
+    let controller = status.controller;
+    let controller = match status.controller_alive {
+        true => format!("controlled by process {controller}"),
+        false => format!("process {controller}, which controlled them, is gone; the next attach removes them"),
+    };
+    let own = status.probes.iter().filter(|probe| probe.kind == ProbeKind::Own).count();
+    let (probes, sites) = (status.probes.len() - own, status.sites);
+    let (probes, sites) = (plural(probes, "probe"), plural(sites, "site"));
+    format!("{probes} at {sites}, {} bytes of detours; {own} of sidestep's own; {controller}", status.detour_bytes)
+}
+
+fn plural(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// An object per probe, and one about the session.
+pub fn json(status: &Status) -> Vec<String> {
+    let session = [
+        ("controller", status.controller.to_string()),
+        ("alive", status.controller_alive.to_string()),
+        ("sites", status.sites.to_string()),
+        ("detour_bytes", json::number(status.detour_bytes)),
+    ];
+    let probes = status.probes.iter().map(|probe| json::line("probe", json::object(members(probe))));
+    probes.chain([json::line("session", json::object(session))]).collect()
+}
+
+fn members(probe: &Installed) -> Vec<(&'static str, String)> {
+    let state = match probe.state {
+        SiteState::Enabled => "enabled",
+        SiteState::Disabled => "disabled",
+        SiteState::Gone => "gone",
+    };
+    let mut members = vec![("address", json::string(&probe.va.to_string())), ("kind", json::string(kind(probe.kind)))];
+    if let Some((name, offset)) = &probe.symbol {
+        members.extend([("symbol", json::string(name)), ("offset", json::number(*offset))]);
+    }
+    if let Some(object) = &probe.object {
+        members.push(("object", json::string(&object.to_string_lossy())));
+    }
+    members.extend([
+        ("state", json::string(state)),
+        ("optimized", probe.optimized.to_string()),
+        ("hits", json::number(probe.counts.hits)),
+        ("missed", json::number(probe.counts.missed)),
+    ]);
+    members
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidestep_engine::Counts;
+    use sidestep_isa::Va;
+
+    fn probes() -> Vec<Installed> {
+        let one = Installed {
+            va: Va(0x55d0_c3f8_c1a9),
+            kind: ProbeKind::Instruction,
+            symbol: Some(("leaf".to_owned(), 0)),
+            object: Some("/bin/load".into()),
+            state: SiteState::Enabled,
+            optimized: true,
+            counts: Counts { hits: 12_345, missed: 0 },
+        };
+        let other = Installed {
+            va: Va(0x55d0_c3f8_c240),
+            kind: ProbeKind::Return,
+            symbol: Some(("tree".to_owned(), 0x1c)),
+            state: SiteState::Disabled,
+            optimized: false,
+            counts: Counts { hits: 7, missed: 10 },
+            ..one.clone()
+        };
+        let gone = Installed { symbol: None, object: None, state: SiteState::Gone, optimized: false, ..one.clone() };
+        vec![one, other, gone]
+    }
+
+    #[test]
+    fn lines_look_like_the_kernels() {
+        let expected = "\
+0x55d0c3f8c1a9  p  leaf+0x0   [load]  [OPTIMIZED]  12345   0
+0x55d0c3f8c240  r  tree+0x1c  [load]  [DISABLED]       7  10
+0x55d0c3f8c1a9  p  ?          [?]     [GONE]       12345   0";
+        assert_eq!(lines(&probes()).join("\n"), expected);
+    }
+
+    #[test]
+    fn who_is_in_control_is_said() {
+        let own = Installed { kind: ProbeKind::Own, ..probes().remove(0) };
+        let mut status = Status {
+            controller: 42,
+            controller_alive: true,
+            probes: [probes(), vec![own]].concat(),
+            sites: 1,
+            detour_bytes: 96,
+        };
+        let text = "3 probes at 1 site, 96 bytes of detours; 1 of sidestep's own; controlled by process 42";
+        assert_eq!(summary(&status), text);
+        status.controller_alive = false;
+        assert!(summary(&status).ends_with("process 42, which controlled them, is gone; the next attach removes them"));
+        let lines = json(&status);
+        assert_eq!(
+            lines[1],
+            "{\"type\": \"probe\", \"data\": {\"address\": \"0x55d0c3f8c240\", \"kind\": \"r\", \"symbol\": \"tree\", \
+             \"offset\": 28, \"object\": \"/bin/load\", \"state\": \"disabled\", \"optimized\": false, \"hits\": 7, \
+             \"missed\": 10}}"
+        );
+        assert!(lines[4].contains("\"controller\": 42, \"alive\": false"));
+    }
+}

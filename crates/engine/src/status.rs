@@ -1,0 +1,158 @@
+//! Which probes a process carries, from its own memory: while it runs, whoever controls the session, and after that one was
+//! killed.
+
+use std::path::PathBuf;
+
+use sidestep_isa::Va;
+use sidestep_symbols::MappedObject;
+use sidestep_sys::{Mapping, Process};
+use sidestep_wire::{Flow, ProbeDesc};
+
+use crate::api::{Counts, Options};
+use crate::error::SessionError;
+use crate::objects::Objects;
+use crate::remote::mappings;
+use crate::traces::{self, Found, Site, Text};
+
+/// The probes of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Process id of the controller.
+    pub controller: i32,
+    /// It is still there. If not, the next attach cleans up.
+    pub controller_alive: bool,
+    /// By address; those of one site in order of registration.
+    pub probes: Vec<Installed>,
+    /// Sites that users' probes are at.
+    pub sites: usize,
+    /// Bytes of their detours.
+    pub detour_bytes: u64,
+}
+
+/// A probe in a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installed {
+    /// Run-time address of its site.
+    pub va: Va,
+    /// What it is.
+    pub kind: ProbeKind,
+    /// The function around the site, and the offset in it.
+    pub symbol: Option<(String, u64)>,
+    /// Path of the object as the target sees it.
+    pub object: Option<PathBuf>,
+    /// What is at the site.
+    pub state: SiteState,
+    /// A hit takes a jump; if not, a trap. False where no hit is possible.
+    pub optimized: bool,
+    /// What it has counted so far.
+    pub counts: Counts,
+}
+
+/// What a probe is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeKind {
+    /// At an instruction, the first of a function for example.
+    Instruction,
+    /// At the return of a function.
+    Return,
+    /// A USDT probe.
+    Usdt,
+    /// One of our own, without which others would do harm.
+    Own,
+}
+
+/// What is at the site of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SiteState {
+    /// Our patch.
+    Enabled,
+    /// The original code, until the probe is enabled.
+    Disabled,
+    /// Something else: the object was unloaded, or somebody has changed its code.
+    Gone,
+}
+
+/// The probes that a process carries. The process is not stopped.
+///
+/// # Errors
+/// It carries none, or cannot be looked at.
+pub fn status(pid: i32, options: &Options) -> Result<Status, SessionError> {
+    let process = Process::look_at(pid)?;
+    traces::look(&process, |found| read(&process, found, options))
+}
+
+fn read(process: &Process, found: &Found, options: &Options) -> Result<Status, SessionError> {
+    let mut sites = found.sites(process)?;
+    sites.sort_by_key(|site| (site.entry.site, site.index));
+    let numbers = sites.iter().map(|site| site.entry.newest).max().unwrap_or(0);
+    let counts = found.counts(process, numbers)?;
+    let maps = mappings(process)?;
+    let mut names = Names { process, objects: Objects::new(options), mapped: Objects::mapped(process)? };
+    let users: Vec<&Site> = sites.iter().filter(|site| site.users().next().is_some()).collect();
+    Ok(Status {
+        controller: found.controller_pid,
+        controller_alive: found.controller_alive(),
+        sites: users.len(),
+        detour_bytes: users.iter().map(|site| u64::from(site.entry.detour_len)).sum(),
+        probes: sites.iter().flat_map(|site| probes(process, &maps, &mut names, &counts, site)).collect(),
+    })
+}
+
+fn probes(
+    process: &Process,
+    maps: &[Mapping],
+    names: &mut Names<'_>,
+    counts: &[(u64, u64)],
+    site: &Site,
+) -> Vec<Installed> {
+    let va = Va(site.entry.site);
+    let state = match traces::text(process, maps, &site.entry) {
+        Text::Patched => SiteState::Enabled,
+        Text::Original => SiteState::Disabled,
+        Text::Foreign => SiteState::Gone,
+    };
+    let (object, symbol) = names.of(va);
+    let one = |(number, desc): &(u32, ProbeDesc)| {
+        let (hits, missed) = counts.get(*number as usize).copied().unwrap_or_default();
+        Installed {
+            va,
+            kind: kind(desc),
+            symbol: symbol.clone(),
+            object: object.clone(),
+            state,
+            optimized: site.entry.optimized == 1 && state == SiteState::Enabled,
+            counts: Counts { hits, missed },
+        }
+    };
+    site.probes.iter().map(one).collect()
+}
+
+fn kind(desc: &ProbeDesc) -> ProbeKind {
+    match desc.flow {
+        _ if desc.flags & ProbeDesc::USDT != 0 => ProbeKind::Usdt,
+        flow if flow == Flow::Entry as u32 => ProbeKind::Instruction,
+        flow if flow == Flow::Return as u32 => ProbeKind::Return,
+        _ => ProbeKind::Own,
+    }
+}
+
+/// Names of run-time addresses.
+struct Names<'a> {
+    process: &'a Process,
+    objects: Objects,
+    mapped: Vec<MappedObject>,
+}
+
+impl Names<'_> {
+    /// The object, and the function with the offset in it.
+    fn of(&mut self, at: Va) -> (Option<PathBuf>, Option<(String, u64)>) {
+        let Some(mapped) = self.mapped.iter().find(|o| o.mappings.iter().any(|m| m.contains(at))) else {
+            return (None, None);
+        };
+        let symbol = self.objects.load(self.process, mapped).ok().and_then(|loaded| {
+            let (function, offset) = loaded.object.function_at(at.offset(-loaded.bias))?;
+            Some((function.short_name().into_owned(), offset))
+        });
+        (Some(mapped.path.clone()), symbol)
+    }
+}

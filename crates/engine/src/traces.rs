@@ -1,0 +1,287 @@
+//! What a session has left in its target's memory, for whoever may read it: its controller, any other process, or the next
+//! controller after this one was killed. Only looks; [`crate::detach`] removes, [`crate::toggle`] changes.
+
+use std::mem::offset_of;
+
+use sidestep_isa::Va;
+use sidestep_sys::{Mapping, Process};
+use sidestep_wire::header::{MAGIC, VERSION};
+use sidestep_wire::{Flow, Header, JournalEntry, MapEntry, Private, ProbeDesc, ThreadState};
+
+use crate::error::SessionError;
+use crate::raw::{Plain, from_bytes};
+use crate::remote::mappings;
+
+/// How our memfd shows in `/proc/PID/maps` and `/proc/PID/fd`.
+pub(crate) const MEMFD_LINK: &str = "/memfd:sidestep";
+
+/// The header of a shared region as read from a target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub shared_va: Va,
+    /// 0: it was killed before anything else was there.
+    pub controller_pid: i32,
+    pub controller_start: u64,
+    pub target_pid: i32,
+    pub private_va: Va,
+    pub agent: (u64, u64),
+    pub trampoline: u64,
+    pub signals: u64,
+    /// Somebody has begun to take the probes out.
+    detaching: bool,
+    /// Offset and number of entries.
+    pub journal: (u64, u32),
+    maps: (u64, u32),
+    cells: Cells,
+}
+
+/// Where hits are counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cells {
+    /// Of the first thread's slot, and from one to the next.
+    slots: (u64, u64),
+    /// Slots in use.
+    used: u32,
+    /// From a slot to its cells.
+    cells: u64,
+    /// Hits that were missed, by probe.
+    missed: u64,
+}
+
+/// Looks for a shared region among the mappings of a process.
+pub(crate) fn find(process: &Process, mappings: &[Mapping]) -> Result<Option<Found>, SessionError> {
+    for mapping in mappings {
+        if !mapping.name.to_string_lossy().starts_with(MEMFD_LINK) || mapping.exec {
+            continue;
+        }
+        let mut head = [0; size_of::<Header>()];
+        if process.read(mapping.start, &mut head).is_err() {
+            continue;
+        }
+        let word = |off: usize| u64::from_ne_bytes(head[off..off + 8].try_into().unwrap_or_default());
+        let half = |off: usize| u32::from_ne_bytes(head[off..off + 4].try_into().unwrap_or_default());
+        if word(offset_of!(Header, magic)) != MAGIC {
+            // Killed before anything else was mapped, or no region of ours.
+            if half(offset_of!(Header, controller_pid)) == 0 || half(offset_of!(Header, version)) == VERSION {
+                return Ok(Some(Found::bare(mapping.start)));
+            }
+            continue;
+        }
+        if half(offset_of!(Header, version)) != VERSION {
+            return Err(SessionError::ForeignVersion { pid: process.pid() });
+        }
+        return Ok(Some(Found {
+            shared_va: mapping.start,
+            controller_pid: half(offset_of!(Header, controller_pid)) as i32,
+            controller_start: word(offset_of!(Header, controller_start)),
+            target_pid: half(offset_of!(Header, target_pid)) as i32,
+            private_va: Va(word(offset_of!(Header, private_va))),
+            agent: (word(offset_of!(Header, agent_va)), word(offset_of!(Header, agent_len))),
+            trampoline: word(offset_of!(Header, trampoline_va)),
+            signals: word(offset_of!(Header, signals)),
+            detaching: half(offset_of!(Header, detaching)) != 0,
+            journal: (word(offset_of!(Header, journal_off)), half(offset_of!(Header, journal_len))),
+            maps: (word(offset_of!(Header, maps_off)), half(offset_of!(Header, maps_len))),
+            cells: Cells {
+                slots: (word(offset_of!(Header, slots_off)), word(offset_of!(Header, slot_stride))),
+                used: half(offset_of!(Header, slots_used)).min(half(offset_of!(Header, slots_max))),
+                cells: word(offset_of!(Header, cells_off)),
+                missed: word(offset_of!(Header, missed_off)),
+            },
+        }));
+    }
+    Ok(None)
+}
+
+/// The session that a process is the target of.
+pub(crate) fn session(process: &Process) -> Result<Found, SessionError> {
+    let pid = process.pid();
+    match find(process, &mappings(process)?)? {
+        Some(found) if found.controller_pid == 0 => Err(SessionError::NotProbed { pid }),
+        Some(found) if found.is_child(process) => Err(SessionError::Forked { pid, parent: found.target_pid }),
+        Some(found) if found.detaching => Err(SessionError::Detaching { pid }),
+        Some(found) => Ok(found),
+        None => Err(SessionError::NotProbed { pid }),
+    }
+}
+
+/// Reads something of the session in a process that may detach at the same time.
+pub(crate) fn look<T>(
+    process: &Process,
+    read: impl FnOnce(&Found) -> Result<T, SessionError>,
+) -> Result<T, SessionError> {
+    let result = read(&session(process)?);
+    session(process)?;
+    result
+}
+
+impl Found {
+    fn bare(shared_va: Va) -> Found {
+        Found {
+            shared_va,
+            controller_pid: 0,
+            controller_start: 0,
+            target_pid: 0,
+            private_va: Va(0),
+            agent: (0, 0),
+            trampoline: 0,
+            signals: 0,
+            detaching: false,
+            journal: (0, 0),
+            maps: (0, 0),
+            cells: Cells::default(),
+        }
+    }
+
+    /// Is the controller that made this still there?
+    pub fn controller_alive(&self) -> bool {
+        self.controller_pid > 0 && sidestep_sys::start_time_of(self.controller_pid) == Some(self.controller_start)
+    }
+
+    /// Is the private region there? Not yet, or not any more, if a controller died while it mapped or unmapped. (The
+    /// header cannot say: forked children share it.)
+    pub fn has_private(&self, process: &Process) -> bool {
+        self.private_va != Va(0)
+            && process.read_pod::<u64>(self.private_va).is_ok_and(|shared| shared == self.shared_va.0)
+    }
+
+    /// All sites, in the order in which they were written.
+    pub fn journal(&self, process: &Process) -> Result<Vec<JournalEntry>, SessionError> {
+        read_array(process, self.entry(0), u64::from(self.journal.1))
+    }
+
+    /// Is this a process that was forked from the one that the session is for? It shares the region, and changes nothing there.
+    pub fn is_child(&self, process: &Process) -> bool {
+        self.target_pid != process.pid()
+    }
+
+    /// Where an entry of the journal is.
+    pub fn entry(&self, index: usize) -> Va {
+        Va(self.shared_va.0 + self.journal.0 + (index * size_of::<JournalEntry>()) as u64)
+    }
+
+    /// All mappings of ours.
+    pub fn mappings(&self, process: &Process) -> Result<Vec<MapEntry>, SessionError> {
+        // The agent may have appended since the header was read.
+        let len: u32 = process.read_pod(Va(self.shared_va.0 + offset_of!(Header, maps_len) as u64))?;
+        let entries: Vec<MapEntry> = read_array(process, Va(self.shared_va.0 + self.maps.0), u64::from(len))?;
+        Ok(entries.into_iter().filter(|e| e.kind != 0 && e.len != 0).collect())
+    }
+
+    /// The sites with their probes.
+    pub fn sites(&self, process: &Process) -> Result<Vec<Site>, SessionError> {
+        let journal = self.journal(process)?;
+        let descs: Vec<ProbeDesc> = match journal.iter().map(|e| e.newest).max() {
+            None | Some(0) => Vec::new(),
+            Some(newest) => {
+                let at = process.read_pod(Va(self.private_va.0 + offset_of!(Private, probes) as u64))?;
+                read_array(process, Va(at), newest.into())?
+            }
+        };
+        let site = |(index, entry): (usize, JournalEntry)| {
+            let mut probes = Vec::new();
+            // Older ones have smaller numbers: whatever is in the memory, this ends.
+            let mut next = entry.newest;
+            while let Some(desc) = next.checked_sub(1).and_then(|number| descs.get(number as usize)) {
+                probes.push((next - 1, *desc));
+                next = desc.older.min(next - 1);
+            }
+            probes.reverse();
+            Site { index, entry, probes }
+        };
+        Ok(journal.into_iter().enumerate().map(site).collect())
+    }
+
+    /// Hits and misses of the probes with numbers below `probes`: sums over all threads, as they are now.
+    pub fn counts(&self, process: &Process, probes: u32) -> Result<Vec<(u64, u64)>, SessionError> {
+        let Cells { slots: (first, stride), used, cells, missed } = self.cells;
+        let words = |off| read_array::<u64>(process, Va(self.shared_va.0 + off), probes.into());
+        let mut counts: Vec<(u64, u64)> = words(missed)?.into_iter().map(|missed| (0, missed)).collect();
+        for slot in 0..u64::from(used) {
+            for (count, hits) in counts.iter_mut().zip(words(first + slot * stride + cells)?) {
+                count.0 += hits;
+            }
+        }
+        Ok(counts)
+    }
+}
+
+/// A site and who listens there.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    /// In the journal.
+    pub index: usize,
+    pub entry: JournalEntry,
+    /// Numbers and descriptors, in order of registration, those of our own included.
+    pub probes: Vec<(u32, ProbeDesc)>,
+}
+
+impl Site {
+    /// Those that are not our own.
+    pub fn users(&self) -> impl Iterator<Item = &(u32, ProbeDesc)> {
+        let own = |desc: &ProbeDesc| desc.flow != Flow::Entry as u32 && desc.flow != Flow::Return as u32;
+        self.probes.iter().filter(move |(_, desc)| !own(desc))
+    }
+}
+
+/// What is at a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Text {
+    /// Our patch.
+    Patched,
+    /// What was there before, since the site was disabled.
+    Original,
+    /// Something else: its library was unloaded, or somebody has changed it.
+    Foreign,
+}
+
+/// What is at the site of an entry now.
+pub(crate) fn text(process: &Process, mappings: &[Mapping], entry: &JournalEntry) -> Text {
+    let len = usize::from(entry.len);
+    let mut now = vec![0; len];
+    if process.read(Va(entry.site), &mut now).is_err() {
+        return Text::Foreign;
+    }
+    // The same bytes at the same place of another file, or at another place of the same, may have other successors.
+    let same_file = || file_of(mappings, Va(entry.site)) == (entry.inode, entry.file_offset);
+    match () {
+        () if now == entry.new[..len] => Text::Patched,
+        () if entry.disabled == 1 && now == entry.old[..len] && same_file() => Text::Original,
+        () => Text::Foreign,
+    }
+}
+
+/// Is our patch at the site?
+pub(crate) fn is_written(process: &Process, entry: &JournalEntry) -> bool {
+    text(process, &[], entry) == Text::Patched
+}
+
+/// The inode that an address is mapped from, and where in the file it is; (0, 0) = none.
+pub(crate) fn file_of(mappings: &[Mapping], at: Va) -> (u64, u64) {
+    let mapping = mappings.iter().find(|m| m.contains(at) && m.inode != 0);
+    mapping.map_or((0, 0), |m| (m.inode, m.offset + (at.0 - m.start.0)))
+}
+
+/// The states of all threads that have hit a probe, and where they are.
+pub(crate) fn states(process: &Process, private: Va) -> Result<Vec<(Va, ThreadState)>, SessionError> {
+    let head: Private = read_one(process, private)?;
+    let shared = |off: usize| process.read_pod::<u32>(Va(head.shared + off as u64));
+    let slots = shared(offset_of!(Header, slots_used))?.min(shared(offset_of!(Header, slots_max))?);
+    let given = slots.max(head.states_used.into_inner());
+    let state = |i: u32| {
+        let at = Va(head.states + u64::from(i) * head.state_stride);
+        Ok((at, read_one(process, at)?))
+    };
+    (0..given).map(state).collect()
+}
+
+pub(crate) fn read_array<T: Plain>(process: &Process, at: Va, count: u64) -> Result<Vec<T>, SessionError> {
+    let mut bytes = vec![0; count as usize * size_of::<T>()];
+    process.read(at, &mut bytes)?;
+    Ok(bytes.chunks_exact(size_of::<T>()).filter_map(from_bytes).collect())
+}
+
+pub(crate) fn read_one<T: Plain>(process: &Process, at: Va) -> Result<T, SessionError> {
+    let mut all = read_array(process, at, 1)?;
+    all.pop().ok_or(SessionError::TooMany { what: "nothing" })
+}

@@ -1,0 +1,108 @@
+//! Probes switched by the session that they belong to, on bash: a line is how often to run `echo`, and then one `printf` answers.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use sidestep_engine::{
+    Action, Bundle, FuncPattern, Options, Pattern, ProbeKind, Request, Session, SessionError, SiteState, Target, status,
+};
+
+const SCRIPT: &str = "while read -r n; do for ((i = 0; i < n; i++)); do echo >/dev/null; done; printf 'done\\n'; done";
+
+struct Bash {
+    child: Child,
+    stdin: ChildStdin,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Bash {
+    fn start() -> Bash {
+        let mut command = Command::new("bash");
+        command.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (stdin, lines) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut bash = Bash { child, stdin, lines };
+        bash.echo(1);
+        bash
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    fn echo(&mut self, n: u32) {
+        writeln!(self.stdin, "{n}").unwrap();
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        assert_eq!(line, "done\n");
+    }
+}
+
+impl Drop for Bash {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+fn attach(bash: &Bash, functions: &[&str]) -> Session {
+    let request = |name: &&str| Request {
+        pattern: Pattern { text: (*name).to_owned(), object: None, func: FuncPattern::Name((*name).to_owned()) },
+        action: Action::default(),
+    };
+    let requests: Vec<Request> = functions.iter().map(request).collect();
+    let target = Target::Pid(bash.pid());
+    Session::start(target, &Bundle::default(), &requests, &Options::default(), &mut |_| {}).unwrap()
+}
+
+fn hits(session: &Session) -> Vec<u64> {
+    session.counts().iter().map(|counts| counts.hits).collect()
+}
+
+#[test]
+fn probes_are_switched_by_their_ids() {
+    let mut bash = Bash::start();
+    let mut session = attach(&bash, &["echo_builtin", "printf_builtin"]);
+    bash.echo(3);
+    let switched = session.disable(&[0]).unwrap();
+    assert_eq!((switched.probes, switched.sites, switched.unchanged, switched.refused.len()), (1, 1, 0, 0));
+    bash.echo(5);
+    assert_eq!(hits(&session), [3, 2]);
+    let found = status(bash.pid(), &Options::default()).unwrap();
+    assert!(found.controller == std::process::id() as i32 && found.controller_alive);
+    for probe in session.probes() {
+        let seen = found.probes.iter().find(|seen| seen.va == probe.va).unwrap();
+        assert_eq!(seen.kind, ProbeKind::Instruction);
+        assert_eq!(seen.symbol.as_ref().map(|(name, _)| name.as_str()), Some(probe.name.as_str()));
+        assert_eq!(seen.object.as_ref(), Some(&probe.object));
+        assert_eq!(seen.counts, session.counts()[probe.id]);
+        let state = if probe.id == 0 { SiteState::Disabled } else { SiteState::Enabled };
+        assert_eq!((seen.state, seen.optimized), (state, probe.id != 0));
+    }
+    let switched = session.enable(&[0, 1]).unwrap();
+    assert_eq!((switched.probes, switched.unchanged), (1, 1));
+    bash.echo(7);
+    assert_eq!(hits(&session), [10, 3]);
+    session.detach().unwrap();
+    assert!(matches!(session.enable(&[0]), Err(SessionError::NotProbed { .. })));
+    assert!(matches!(status(bash.pid(), &Options::default()), Err(SessionError::NotProbed { .. })));
+    bash.echo(1);
+}
+
+/// What is at a site is there for all probes of it, or for none.
+#[test]
+fn one_of_several_at_a_site_stays() {
+    let mut bash = Bash::start();
+    let mut session = attach(&bash, &["echo_builtin", "echo_builtin"]);
+    let va = session.probes()[0].va;
+    let switched = session.disable(&[1]).unwrap();
+    assert_eq!((switched.probes, &*switched.refused), (0, &[(va, "another probe is at the same place")][..]));
+    bash.echo(4);
+    assert_eq!(hits(&session), [4, 4]);
+    let switched = session.disable(&[1, 0]).unwrap();
+    assert_eq!((switched.probes, switched.sites), (2, 1));
+    bash.echo(4);
+    assert_eq!(hits(&session), [4, 4]);
+    session.detach().unwrap();
+    bash.echo(1);
+}

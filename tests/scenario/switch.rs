@@ -1,0 +1,365 @@
+//! `sidestep disable` and `enable`: while a probe is disabled nothing of it is in the program's way, and nothing is counted; whoever
+//! switches, however many at once, and whoever dies in between.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use sidestep_tests::process::{LIMIT, Output, Program, Running, eventually, run};
+use sidestep_tests::tool::{Tracing, sidestep};
+use sidestep_tests::{Snapshot, target};
+
+use super::carried::{refused, status};
+
+const FUNCTIONS: &str = "^(leaf|mix|tree|real|bytes)$";
+/// How long probes are switched while threads run through them.
+const TIME: Duration = Duration::from_secs(6);
+
+fn start(name: &str) -> Option<(Program, String)> {
+    let program = Program::start(&mut Command::new(target(name)?));
+    let pid = program.pid().to_string();
+    Some((program, pid))
+}
+
+/// The load running in five threads; three wait in the kernel.
+fn load() -> Option<(Program, String)> {
+    let (mut program, pid) = start("load")?;
+    assert_eq!(program.ask("start 0"), 0);
+    Some((program, pid))
+}
+
+fn switch(command: &str, pid: &str, patterns: &[&str]) -> Output {
+    run(&mut sidestep(&[&[command, "-p", pid], patterns].concat()), LIMIT)
+}
+
+/// What the command says.
+#[track_caller]
+fn says(command: &str, pid: &str, patterns: &[&str], text: &str) {
+    let output = switch(command, pid, patterns).ok();
+    assert_eq!((output.stdout.trim_end(), output.stderr.as_str()), (text, ""), "{output}");
+}
+
+/// Is all code of files as it was?
+fn is_original(before: &Snapshot, pid: i32) -> bool {
+    let now = Snapshot::of(pid);
+    before.code().all(|(mapping, bytes)| now.code().any(|(m, b)| m == mapping && b == bytes))
+}
+
+/// Is the code at an address as it was?
+fn is_original_at(before: &Snapshot, pid: i32, address: u64) -> bool {
+    let start = |mapping: &str| u64::from_str_radix(mapping.split('-').next()?, 16).ok();
+    let at = |(mapping, bytes): (&str, &[u8])| {
+        let offset = address.checked_sub(start(mapping)?)? as usize;
+        bytes.get(offset..offset + 16).map(<[u8]>::to_vec)
+    };
+    let now = Snapshot::of(pid);
+    let was = before.code().find_map(at).expect("it is code");
+    now.code().find_map(at) == Some(was)
+}
+
+#[track_caller]
+fn assert_goes_on(program: &mut Program) {
+    let rounds = program.ask("rounds 0");
+    assert!(eventually(LIMIT, || program.ask("rounds 0") > rounds), "the threads stand still");
+}
+
+#[test]
+fn disabled_probes_count_nothing_and_leave_no_byte() {
+    for build in ["counts", "counts-ibt", "counts-O0", "counts-static", "counts-musl"] {
+        for mode in [&["funccount"][..], &["funclatency"], &["funccount", "--no-optimize"]] {
+            let Some((mut program, pid)) = start(build) else { return };
+            // What the C library does for its first threads.
+            program.ask("threads 1");
+            let before = Snapshot::of(program.pid());
+            let tracing = Tracing::start(&[mode, &["-p", &pid, "leaf"]].concat());
+            program.ask("work 10");
+            let site = status(&pid, &[]).0[0].address;
+            assert!(!is_original_at(&before, program.pid(), site));
+            says("disable", &pid, &["leaf"], "1 probe disabled");
+            says("disable", &pid, &[], "0 probes disabled; 1 was already");
+            assert!(is_original_at(&before, program.pid(), site), "{build} {mode:?}");
+            // What traps and returns need stays, as the probe may come back.
+            assert!(mode != ["funccount"] || is_original(&before, program.pid()), "{build}");
+            program.ask("work 100");
+            program.ask("threads 10");
+            let (lines, _) = status(&pid, &[]);
+            assert_eq!((lines.len(), &*lines[0].state, lines[0].hits), (1, "[DISABLED]", 10), "{lines:?}");
+            says("enable", &pid, &[], "1 probe enabled");
+            says("enable", &pid, &["leaf"], "0 probes enabled; 1 was already");
+            program.ask("work 1000");
+            program.ask("threads 100");
+            let expected = 10 + 1000 + 64 * 100;
+            assert_eq!(status(&pid, &[]).0[0].hits, expected);
+            let report = tracing.stop();
+            let counted = if mode[0] == "funclatency" { report.latencies() } else { report.count("leaf") };
+            assert_eq!(counted, expected, "{build} {mode:?}: {}", report.0);
+            // Stacks of threads come and go.
+            before.assert_same_but_data(&Snapshot::of(program.pid()));
+            program.finish().ok();
+        }
+    }
+}
+
+#[test]
+fn those_that_are_meant_are_switched_and_no_others() {
+    let Some((mut program, pid)) = start("counts-ibt") else { return };
+    let before = Snapshot::of(program.pid());
+    let tracing = Tracing::start(&["funccount", "-p", &pid, "-r", "^(leaf|fib|odd|even|seven)$"]);
+    let work = |program: &mut Program| {
+        for command in ["work 10", "even 4", "seven 6"] {
+            program.ask(command);
+        }
+    };
+    let hits = |name: &str| {
+        let (lines, _) = status(&pid, &[]);
+        lines.iter().find(|line| line.symbol.split('+').next() == Some(name)).map(|line| line.hits)
+    };
+    let address = |name: &str| {
+        let (lines, _) = status(&pid, &[]);
+        lines.iter().find(|line| line.symbol.split('+').next() == Some(name)).map(|line| format!("{:#x}", line.address))
+    };
+    work(&mut program);
+    // By name, by glob, by the address that is shown; one of them twice.
+    let fib = address("fib").expect("it is probed");
+    says("disable", &pid, &["leaf", "counts-ibt:s*n", &fib, "leaf"], "3 probes disabled");
+    work(&mut program);
+    for (name, expected) in [("leaf", 10), ("seven", 6), ("even", 6), ("odd", 4), ("fib", 2)] {
+        assert_eq!(hits(name), Some(expected), "{name}");
+    }
+    let output = run(&mut sidestep(&["enable", "-v", "-r", "-p", &pid, "^(leaf|odd)$"]), LIMIT).ok();
+    assert_eq!(output.stdout, "1 probe enabled; 1 was already\n", "{output}");
+    assert!(output.stderr.starts_with("sidestep: threads stopped for "), "{output}");
+    work(&mut program);
+    let report = tracing.stop();
+    for (name, expected) in [("leaf", 20), ("seven", 6), ("even", 9), ("odd", 6), ("fib", 2)] {
+        report.assert_count(name, expected);
+    }
+    before.assert_same(&Snapshot::of(program.pid()));
+    program.finish().ok();
+}
+
+/// Nothing is changed unless every pattern means something.
+#[test]
+fn what_means_no_probe_is_said() {
+    let Some((mut program, pid)) = start("counts") else { return };
+    let tracing = Tracing::start(&["funccount", "--no-optimize", "-p", &pid, "leaf"]);
+    refused(&["disable", "-p", &pid, "leaf", "leef"], &["leef", "leaf"]);
+    refused(&["disable", "-p", &pid, "leaf", "fib"], &["no probe at `fib`", &format!("sidestep status -p {pid}")]);
+    refused(&["disable", "-p", &pid, "leaf+0x1"], &["no probe at `leaf+0x1`"]);
+    let (lines, _) = status(&pid, &["-v"]);
+    let own = lines.iter().find(|line| line.kind == "-").expect("traps need some");
+    refused(&["disable", "-p", &pid, &format!("{:#x}", own.address)], &[]);
+    program.ask("work 10");
+    tracing.stop().assert_count("leaf", 10);
+    program.finish().ok();
+}
+
+/// An unwinder that a user probes, too, is where return addresses are put back.
+#[test]
+fn a_place_that_keeps_the_process_safe_stays() {
+    let Some((mut program, pid)) = start("throw") else { return };
+    let before = Snapshot::of(program.pid());
+    let specs = ["r:app::quiet \"%d\", retval", "libgcc_s:_Unwind_RaiseException"];
+    let tracing = Tracing::start(&["trace", "-p", &pid, specs[0], specs[1]]);
+    let output = switch("disable", &pid, &[]);
+    assert_eq!(output.code(), 1, "{output}");
+    assert!(output.stdout.starts_with("1 probe disabled"), "{output}");
+    assert!(
+        output.stderr.contains("stays as it was: a probe that keeps the process safe is at the same place"),
+        "{output}"
+    );
+    assert_eq!(program.ask("run 300"), -150);
+    let (lines, _) = status(&pid, &[]);
+    let raised = lines.iter().find(|line| line.symbol.starts_with("_Unwind_RaiseException+"));
+    assert!(raised.is_some_and(|line| line.hits > 0 && line.state != "[DISABLED]"), "{lines:?}");
+    tracing.stop();
+    before.assert_same_but_data(&Snapshot::of(program.pid()));
+    program.finish().ok();
+}
+
+#[test]
+fn programs_know_that_nobody_listens_meanwhile() {
+    let (Some((mut program, pid)), Some(object)) = (start("usdt"), target("usdt.bpf.o")) else { return };
+    let args = ["bpf", object.to_str().expect("UTF-8"), "-p", &pid, "-a", "on_twice=usdt:usdt:demo:twice"];
+    let tracing = Tracing::start(&args);
+    for _ in 0..3 {
+        assert_eq!(program.ask("listeners 0"), 1);
+        program.ask("fire 10");
+        says("disable", &pid, &["usdt:usdt:demo:fired"], "1 probe disabled");
+        assert_eq!((program.ask("listeners 0"), program.ask("child 5")), (0, 0));
+        program.ask("fire 100");
+        says("enable", &pid, &[], "1 probe enabled; 2 were already");
+    }
+    assert_eq!((program.ask("listeners 0"), program.ask("child 5")), (1, 1));
+    says("disable", &pid, &[], "3 probes disabled");
+    assert_eq!(super::bpf::variable(&tracing.stop(), "fires"), 30);
+    assert_eq!(program.ask("listeners 0"), 0);
+    // Whoever comes after one that was killed finds what was switched.
+    Tracing::start(&args).kill();
+    says("disable", &pid, &[], "3 probes disabled");
+    assert_eq!(program.ask("listeners 0"), 0);
+    Tracing::start(&args).stop();
+    assert_eq!(program.ask("listeners 0"), 0);
+    program.finish().ok();
+}
+
+/// Threads stand everywhere in the sites and detours when they are switched.
+#[test]
+fn probes_are_switched_under_load() {
+    for mode in [&["funccount"][..], &["funclatency", "-F"], &["funccount", "--no-optimize"]] {
+        let Some((mut program, pid)) = load() else { return };
+        let before = Snapshot::of(program.pid());
+        let tracing = Tracing::start(&[mode, &["-p", &pid, "-r", FUNCTIONS]].concat());
+        says("disable", &pid, &[], "5 probes disabled");
+        let hits = || status(&pid, &[]).0.iter().find(|line| line.symbol == "real+0x0").map_or(0, |line| line.hits);
+        let (start, mut cycles) = (Instant::now(), 0);
+        while start.elapsed() < TIME / 2 {
+            let (hits_before, widest) = (hits(), program.ask("rounds 0"));
+            says("enable", &pid, &[], "5 probes enabled");
+            let first = program.ask("rounds 0");
+            assert_goes_on(&mut program);
+            let last = program.ask("rounds 0");
+            says("disable", &pid, &[], "5 probes disabled");
+            let (counted, end) = (hits() - hits_before, program.ask("rounds 0"));
+            // A round calls `real` once, and may be under way in each of five threads.
+            assert!(counted as i64 + 5 >= last - first, "{counted} of {first} to {last}");
+            assert!(counted as i64 <= end - widest + 5, "{counted} of {widest} to {end}");
+            let now = hits();
+            assert_goes_on(&mut program);
+            // The call that each of the threads was in when the probes went may end now.
+            assert!(hits() <= now + 5 && hits() - hits_before <= counted + 5, "counted while disabled");
+            cycles += 1;
+        }
+        assert!(cycles > 3, "{cycles}");
+        tracing.stop();
+        before.assert_same(&Snapshot::of(program.pid()));
+        assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
+        program.finish().ok();
+    }
+}
+
+/// Several at once, and somebody who looks.
+#[test]
+fn many_switch_at_the_same_time() {
+    let Some((mut program, pid)) = load() else { return };
+    let before = Snapshot::of(program.pid());
+    let tracing = Tracing::start(&["funclatency", "-p", &pid, "-r", FUNCTIONS]);
+    let done = AtomicBool::new(false);
+    let again = |args: &[&str]| {
+        while !done.load(Ordering::Relaxed) {
+            run(&mut sidestep(&[&[args[0], "-p", &pid], &args[1..]].concat()), LIMIT).ok();
+        }
+    };
+    std::thread::scope(|scope| {
+        for args in [&["disable"][..], &["enable"], &["disable", "leaf", "tree"], &["status"]] {
+            scope.spawn(move || again(args));
+        }
+        let start = Instant::now();
+        while start.elapsed() < TIME {
+            assert_goes_on(&mut program);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    says("enable", &pid, &[], &switch_all(&pid));
+    let first = program.ask("rounds 0");
+    let hits = || status(&pid, &[]).0.iter().find(|line| line.symbol == "real+0x0").map_or(0, |line| line.hits);
+    let before_it = hits();
+    assert!(eventually(LIMIT, || program.ask("rounds 0") > first + 10_000), "the threads stand still");
+    assert!(hits() > before_it, "nothing is counted");
+    tracing.stop();
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
+    program.finish().ok();
+}
+
+/// What `enable` will say.
+fn switch_all(pid: &str) -> String {
+    let (lines, _) = status(pid, &[]);
+    let off = lines.iter().filter(|line| line.state == "[DISABLED]").count();
+    let rest = match lines.len() - off {
+        0 => String::new(),
+        1 => "; 1 was already".to_owned(),
+        n => format!("; {n} were already"),
+    };
+    format!("{off} {} enabled{rest}", if off == 1 { "probe" } else { "probes" })
+}
+
+/// The controller detaches while others switch: they find the probes, or none.
+#[test]
+fn a_detach_at_the_same_time() {
+    let Some((mut program, pid)) = load() else { return };
+    let before = Snapshot::of(program.pid());
+    for round in 0..12u64 {
+        let mode: &[&str] = if round % 3 == 2 { &["funccount", "--no-optimize"] } else { &["funclatency"] };
+        let tracing = Tracing::start(&[mode, &["-p", &pid, "-r", FUNCTIONS]].concat());
+        let commands = ["disable", "enable", "disable", "status"];
+        let running = commands.map(|command| Running::start(&mut sidestep(&[command, "-p", &pid])));
+        std::thread::sleep(Duration::from_millis(round));
+        tracing.stop();
+        for (command, running) in commands.into_iter().zip(running) {
+            let output = running.finish(LIMIT);
+            let words = ["carries no probes", "are being removed"];
+            let gone = output.code() == 1 && words.iter().any(|words| output.stderr.contains(words));
+            assert!(gone || output.code() == 0, "{command}: {output}");
+        }
+        assert!(program.is_running(), "killed");
+        assert_goes_on(&mut program);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
+    program.finish().ok();
+}
+
+/// First the controller dies, then those who switch, at any moment.
+#[test]
+fn killed_at_any_moment() {
+    let Some((mut program, pid)) = load() else { return };
+    let before = Snapshot::of(program.pid());
+    let args = ["funclatency", "-p", &pid, "-r", FUNCTIONS];
+    let begin = Instant::now();
+    for round in 0..4u64 {
+        let mode: &[&str] = if round % 2 == 0 { &[] } else { &["--no-optimize"] };
+        Tracing::start(&[&args[..], mode].concat()).kill();
+        says("disable", &pid, &[], "5 probes disabled");
+        says("enable", &pid, &[], "5 probes enabled");
+        let mut random = u64::from(begin.elapsed().subsec_nanos());
+        for i in 0..15 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let running = Running::start(&mut sidestep(&[["disable", "enable"][i % 2], "-p", &pid]));
+            std::thread::sleep(Duration::from_micros((random >> 40) % 12_000));
+            drop(running);
+            assert!(program.is_running(), "killed by the death of who switched its probes");
+            assert_goes_on(&mut program);
+        }
+        // Half of the rounds end with probes disabled.
+        if round < 2 {
+            switch("disable", &pid, &[]).ok();
+            assert_eq!(status(&pid, &[]).0.iter().filter(|line| line.state == "[DISABLED]").count(), 5);
+        }
+        Tracing::start(&args).stop();
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
+    program.finish().ok();
+}
+
+/// A child has a copy of what there was when it was forked.
+#[test]
+fn children_keep_what_they_were_forked_with() {
+    let Some((mut program, pid)) = start("usdt") else { return };
+    let tracing = Tracing::start(&["funccount", "-p", &pid, "fired"]);
+    let one = program.ask("stay 0");
+    says("disable", &pid, &[], "1 probe disabled");
+    let other = program.ask("stay 0");
+    assert_eq!(program.ask("child 7"), 0);
+    says("enable", &pid, &[], "1 probe enabled");
+    program.ask("fire 10");
+    tracing.stop().assert_count("fired", 10);
+    for child in [one, other] {
+        let child = child.to_string();
+        Tracing::start(&["funccount", "-p", &child, "fired"]).stop();
+        refused(&["status", "-p", &child], &["carries no probes"]);
+        assert_eq!(program.ask(&format!("reap {child}")), 0);
+    }
+    program.finish().ok();
+}

@@ -1,0 +1,319 @@
+/* Programs that handle the faults of their instructions by address: every command gives the same answer with and without
+ * probes on these instructions. */
+#include "serve.h"
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <ucontext.h>
+#include <unistd.h>
+#ifdef __GLIBC__
+#include <execinfo.h>
+#endif
+
+typedef long function(void *a, long b, long c);
+
+function do_load, do_load_inside, do_store_long, do_store_inside, do_divide, do_undefined, do_undefined_inside, do_breakpoint, do_icebreakpoint,
+    do_call_memory, do_call_register, do_push_elsewhere, do_copy;
+
+static long words[64];
+
+static long six(void) { return 7; }
+
+static long (*const pointer)(void) = six;
+
+enum { JUMP = 1, SKIP = 2, REPAIR = 4 };
+
+/* What faults where, and what mends it: `reg` becomes `good`, and then the answer is 7. */
+static const struct site {
+    function *at;
+    int offset, len, signal, ways, reg;
+    long good;
+} sites[] = {
+    { do_load, 0, 3, SIGSEGV, JUMP | SKIP | REPAIR, REG_RDI, 0 },
+    { do_load_inside, 1, 3, SIGSEGV, JUMP | SKIP | REPAIR, REG_RDI, 0 },
+    { do_store_long, 0, 7, SIGSEGV, JUMP | REPAIR, REG_RDI, 0 },
+    { do_store_inside, 1, 3, SIGSEGV, JUMP | REPAIR, REG_RDI, 0 },
+    { do_divide, 4, 3, SIGFPE, JUMP | SKIP | REPAIR, REG_RSI, 6 },
+    { do_undefined, 0, 2, SIGILL, JUMP | SKIP, 0, 0 },
+    { do_undefined_inside, 1, 2, SIGILL, JUMP, 0, 0 },
+    { do_breakpoint, 2, 0, SIGTRAP, JUMP | SKIP, 0, 0 },
+    { do_icebreakpoint, 0, 0, SIGTRAP, JUMP, 0, 0 },
+    { do_call_memory, 4, 2, SIGSEGV, JUMP | SKIP | REPAIR, REG_RDI, 0 },
+    { do_call_register, 4, 2, SIGSEGV, JUMP | SKIP | REPAIR, REG_RDI, 0 },
+    { do_push_elsewhere, 3, 1, SIGSEGV, JUMP | REPAIR, REG_RSP, 0 },
+    { do_copy, 3, 2, SIGSEGV, JUMP | REPAIR, REG_RSI, 0 },
+};
+enum { SITES = sizeof sites / sizeof *sites };
+
+static const struct site *now;
+static volatile long wrong, handled;
+static volatile int way;
+static sigjmp_buf back;
+static char *page, *cut, alternate[1 << 16];
+static uintptr_t ice; /* where the processor says that `int1` was; hypervisors differ */
+
+static long good_of(const struct site *site)
+{
+    if (site->at == do_call_memory)
+        return (long)&pointer;
+    if (site->at == do_call_register)
+        return (long)six;
+    if (site->at == do_push_elsewhere)
+        return (long)(words + 40);
+    return site->reg == REG_RDI || site->reg == REG_RSI ? (site->good ? site->good : (long)words) : 0;
+}
+
+static void check(int sig, siginfo_t *info, ucontext_t *context)
+{
+    uintptr_t ip = (uintptr_t)context->uc_mcontext.gregs[REG_RIP], sp = (uintptr_t)context->uc_mcontext.gregs[REG_RSP];
+    int named = sig == SIGILL || sig == SIGFPE || (sig == SIGTRAP && info->si_code != SI_KERNEL);
+    if (now->at == do_icebreakpoint && !ice)
+        ice = ip;
+    wrong += ip != (now->at == do_icebreakpoint ? ice : (uintptr_t)now->at + (uintptr_t)now->offset);
+    wrong += named && (uintptr_t)info->si_addr != ip;
+    wrong += (now->at == do_call_memory || now->at == do_call_register) && sp % 16 != 0;
+    wrong += sig != now->signal && sig != SIGBUS;
+    handled++;
+}
+
+static void on_fault(int sig, siginfo_t *info, void *context)
+{
+    ucontext_t *uc = context;
+    check(sig, info, uc);
+    if (way == JUMP)
+        siglongjmp(back, 1);
+    if (way == SKIP)
+        uc->uc_mcontext.gregs[REG_RIP] += now->len;
+    if (way == REPAIR)
+        uc->uc_mcontext.gregs[now->reg] = good_of(now);
+}
+
+static void without_info(int sig)
+{
+    wrong += sig != now->signal && sig != SIGBUS;
+    handled++;
+    siglongjmp(back, 1);
+}
+
+static const int signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
+
+static void install(void *handler, int flags)
+{
+    stack_t stack = { .ss_sp = alternate, .ss_size = sizeof alternate };
+    sigaltstack(&stack, NULL);
+    for (int i = 0; i < 5; i++) {
+        struct sigaction sa = { .sa_sigaction = handler, .sa_flags = flags | SA_ONSTACK };
+        sigaction(signals[i], &sa, NULL);
+    }
+}
+
+/* Every handler is what the program has installed; then there are none. */
+static long answer(long n, void *handler)
+{
+    for (int i = 0; i < 5; i++) {
+        struct sigaction old;
+        sigaction(signals[i], NULL, &old);
+        wrong += (void *)old.sa_sigaction != handler;
+    }
+    install(SIG_DFL, 0);
+    return wrong ? -wrong : n;
+}
+
+static void *bad(long i)
+{
+    if (now->at == do_call_register || (now->at != do_copy && i % 4 == 3))
+        return (void *)0x8000000000000000; /* no address at all */
+    return i % 4 == 0 ? NULL : i % 4 == 1 ? page + 64 : now->at == do_push_elsewhere ? page + 128 : cut + 4096 + 64;
+}
+
+/* All sites, faulting once each. */
+static void round_of(long i)
+{
+    for (now = sites; now < sites + SITES; now++) {
+        long before = handled, result;
+        void *a = bad(i);
+        if (!(now->ways & way))
+            continue;
+        words[0] = now->at == do_store_inside ? 0 : 6;
+        if (sigsetjmp(back, 1))
+            goto done;
+        if (now->at == do_copy) {
+            result = now->at(words + 8, (long)a, 16);
+        } else if (now->at == do_divide) {
+            result = now->at((void *)42, 0, 0);
+        } else if (now->reg) {
+            result = now->at(a, 6, 0);
+        } else {
+            result = now->at((void *)6, 0, 0);
+        }
+        if (way == REPAIR || now->signal == SIGTRAP || now->signal == SIGILL)
+            wrong += result != 7;
+    done:
+        wrong += handled != before + 1;
+    }
+}
+
+static long rounds(long n, int how)
+{
+    way = how;
+    install(on_fault, SA_SIGINFO);
+    for (volatile long i = 0; i < n; i++)
+        round_of(i);
+    return answer(n, on_fault);
+}
+
+static long jump(long n) { return rounds(n, JUMP); }
+static long skip(long n) { return rounds(n, SKIP); }
+static long repair(long n) { return rounds(n, REPAIR); }
+
+/* Installed by one command, used by another. */
+static long leave(long n)
+{
+    install(on_fault, SA_SIGINFO);
+    return n;
+}
+
+static long use(long n)
+{
+    for (volatile long i = 0; i < n; i++) {
+        way = i % 3 == 0 ? JUMP : i % 3 == 1 ? SKIP : REPAIR;
+        round_of(i);
+    }
+    return wrong ? -wrong : n;
+}
+
+static long plain(long n)
+{
+    way = JUMP;
+    install(without_info, 0);
+    for (volatile long i = 0; i < n; i++)
+        round_of(i);
+    return answer(n, without_info);
+}
+
+static long once(long n)
+{
+    way = REPAIR;
+    for (volatile long i = 0; i < n; i++)
+        for (now = sites; now < sites + SITES; now++) {
+            struct sigaction old;
+            if (now->at != do_load && now->at != do_load_inside)
+                continue;
+            install(on_fault, SA_SIGINFO | SA_RESETHAND | SA_NODEFER);
+            words[0] = 6;
+            wrong += now->at(NULL, 0, 0) != 7;
+            sigaction(SIGSEGV, NULL, &old);
+            wrong += old.sa_handler != SIG_DFL;
+        }
+    install(SIG_DFL, 0);
+    return wrong ? -wrong : n;
+}
+
+/* One instruction at a time is let through, as write watchers do it: the page opens for the step and closes behind it. */
+static volatile long steps;
+
+static void on_watch(int sig, siginfo_t *info, void *context)
+{
+    greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;
+    (void)info;
+    if (sig == SIGSEGV) {
+        mprotect(page, 4096, PROT_READ | PROT_WRITE);
+        regs[REG_EFL] |= 0x100;
+        handled++;
+    } else {
+        mprotect(page, 4096, PROT_NONE);
+        regs[REG_EFL] &= ~0x100l;
+        steps++;
+    }
+}
+
+static long watch(long n)
+{
+    handled = steps = 0;
+    install(on_watch, SA_SIGINFO);
+    for (long i = 0; i < n; i++) {
+        do_load(page, 0, 0);
+        do_load_inside(page, 0, 0);
+    }
+    wrong += handled != 2 * n || steps != 2 * n;
+    return answer(n, on_watch);
+}
+
+/* The stack of the handler goes on in the caller of the instruction. */
+static void unwinding(int sig, siginfo_t *info, void *context)
+{
+    long found = 0;
+#ifdef __GLIBC__
+    void *frames[32];
+    int count = backtrace(frames, 32);
+    for (int i = 0; i < count; i++)
+        found += frames[i] == __builtin_extract_return_addr(*(void **)((ucontext_t *)context)->uc_mcontext.gregs[REG_RSP]);
+    wrong += found != 1;
+#endif
+    on_fault(sig, info, context);
+}
+
+static long unwind(long n)
+{
+    now = sites;
+    way = REPAIR;
+    words[0] = 6;
+    install(unwinding, SA_SIGINFO);
+    for (long i = 0; i < n; i++)
+        wrong += do_load(bad(i), 0, 0) != 7;
+    return answer(n, unwinding);
+}
+
+/* Where the instruction is that `die` meets. */
+static long where(long i)
+{
+    return (long)sites[i].at + sites[i].offset;
+}
+
+static void failing(int sig, siginfo_t *info, void *context)
+{
+    (void)info, (void)context;
+    if (handled++)
+        _exit(9);
+    if (sig == SIGSEGV)
+        do_load_inside(NULL, 0, 0);
+}
+
+/* Of site i % 100; 1xx: in its own handler; 2xx: ignored; 3xx: blocked. */
+static long die(long i)
+{
+    struct rlimit core = { RLIM_INFINITY, RLIM_INFINITY };
+    sigset_t all;
+    sigfillset(&all);
+    setrlimit(RLIMIT_CORE, &core);
+    install(SIG_DFL, 0);
+    if (i / 100 == 1)
+        install(failing, SA_SIGINFO);
+    if (i / 100 == 2)
+        install(SIG_IGN, 0);
+    if (i / 100 == 3)
+        sigprocmask(SIG_SETMASK, &all, NULL);
+    now = &sites[i % 100];
+    handled = 0;
+    now->at(now->at == do_call_register ? (void *)0x8000000000000000 : now->at == do_divide ? (void *)42 : NULL, 0, 16);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct command table[] = {
+        { "jump", jump },   { "skip", skip }, { "repair", repair }, { "leave", leave }, { "use", use }, { "plain", plain },
+        { "once", once }, { "watch", watch }, { "unwind", unwind }, { "where", where }, { "die", die },     { 0 },
+    };
+    char name[] = "/tmp/sidestep-cut.XXXXXX";
+    int file = mkstemp(name);
+    unlink(name);
+    page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    cut = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (ftruncate(file, 4096) || cut == MAP_FAILED)
+        return 3;
+    return serve(argc, argv, table);
+}
