@@ -66,6 +66,7 @@ const RECIPES: &[Recipe] = &[
     recipe("grow", &["go", "build"], &["grow.go"]),
     recipe("probed", CC, &["probed.c"]),
     recipe("usdt", CC, &["usdt.c"]),
+    recipe("coverage", &["cc", "-nostdlib", "-static"], &["coverage.S"]),
     recipe("registers", CC, &["registers.c", "registers_asm.S"]),
     recipe("bench.bpf.o", BPF, &["bench.bpf.c"]),
     recipe("sections.bpf.o", BPF, &["sections.bpf.c"]),

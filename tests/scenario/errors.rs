@@ -9,7 +9,6 @@ use sidestep_tests::process::{LIMIT, Output, Program, Running, eventually, run};
 use sidestep_tests::tool::{path, sidestep};
 use sidestep_tests::{Snapshot, skip, target};
 
-/// Asserts one line on stderr that contains all of `words`, nothing on stdout, exit code 1.
 #[track_caller]
 fn assert_refused(output: &Output, words: &[&str]) {
     assert_eq!(output.code(), 1, "{output}");
@@ -21,8 +20,9 @@ fn assert_refused(output: &Output, words: &[&str]) {
     }
 }
 
+/// One line on stderr that contains all of `words`, nothing on stdout, exit code 1.
 #[track_caller]
-fn refused(args: &[&str], words: &[&str]) {
+pub fn refused(args: &[&str], words: &[&str]) {
     assert_refused(&run(&mut sidestep(args), LIMIT), words);
 }
 
@@ -150,6 +150,7 @@ fn no_elf_file() {
         let file = file.to_str().expect("UTF-8");
         refused(&["explain", &format!("{file}:main")], &[file]);
         refused(&["list", &format!("{file}:*")], &[file]);
+        refused(&["coverage", file], &[file]);
     }
     std::fs::remove_file(text).expect("own file");
     std::fs::remove_file(empty).expect("own file");
@@ -164,8 +165,9 @@ fn corrupt_elf_file() {
     let name = file.to_str().expect("UTF-8").to_owned();
     let check = |what: &str, bytes: &[u8], must_fail: bool| {
         std::fs::write(&file, bytes).expect("writable");
-        for args in [["explain", &format!("{name}:leaf")], ["list", &format!("{name}:l*")]] {
-            let output = run(&mut sidestep(&args), LIMIT);
+        let (function, functions) = (format!("{name}:leaf"), format!("{name}:l*"));
+        for args in [&["explain", &function][..], &["list", &functions], &["coverage", "-a", &name]] {
+            let output = run(&mut sidestep(args), LIMIT);
             if must_fail || output.code() != 0 {
                 assert!(output.stderr.contains(&name), "{what}: {output}");
                 assert_refused(&output, &[]);

@@ -3,6 +3,7 @@
 mod bpf;
 mod carried;
 mod counts;
+mod coverage;
 mod detach;
 mod displaced;
 mod errors;

@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sidestep_tests::kernel::{At, Uprobe};
-use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
+use sidestep_tests::process::{LIMIT, Program, Running, eventually};
 use sidestep_tests::tool::{Report, Tracing};
 use sidestep_tests::{build, target};
 
-use crate::handlers;
-use crate::test::checkout;
+use crate::{handlers, machine};
 
 /// Rounds of which the median counts.
 pub const ROUNDS: usize = 7;
@@ -45,12 +44,7 @@ pub fn bench(write: bool) -> Result<()> {
     let handlers = handlers::handlers(&mut bench)?;
     let text = format!("{}{}\n{handlers}\n{}", heading()?, bench.hits()?, attach_many()?);
     println!("{text}");
-    if write {
-        let path = checkout().join("docs/bench.md");
-        std::fs::create_dir_all(checkout().join("docs"))?;
-        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
-    }
-    Ok(())
+    if write { machine::write_doc("bench.md", &text) } else { Ok(()) }
 }
 
 /// The measured process.
@@ -236,28 +230,11 @@ fn attach_many() -> Result<String> {
     ))
 }
 
-/// Machine, kernel, commit.
+/// What the tables are about, and where they were made.
 fn heading() -> Result<String> {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let cpuinfo = read("/proc/cpuinfo");
-    let cpu = cpuinfo.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ")).map_or("x86-64", |l| l.1);
-    let cpus = cpuinfo.matches("processor\t").count();
-    let virtual_machine = if cpuinfo.contains(" hypervisor") { " in a virtual machine" } else { "" };
-    let os = read("/etc/os-release");
-    let os = os.lines().find_map(|l| l.strip_prefix("PRETTY_NAME=")).unwrap_or("Linux").trim_matches('"');
-    let git = |args: &[&str]| run(Command::new("git").args(args).current_dir(checkout()), LIMIT).stdout;
-    let changed = if git(&["status", "--porcelain", "--untracked-files=no"]).is_empty() { "" } else { " with changes" };
     let mut text = String::from("# What one probe hit costs\n\n");
-    writeln!(
-        text,
-        "`cargo xtask bench`, commit {}{changed}, on {cpus} × {cpu}{virtual_machine},",
-        git(&["rev-parse", "--short", "HEAD"]).trim()
-    )?;
-    writeln!(
-        text,
-        "Linux {}, {os}. Columns: the first instruction of the probed function. Cells: nanoseconds of the",
-        read("/proc/sys/kernel/osrelease").trim()
-    )?;
+    write!(text, "{}", machine::made_by("bench"))?;
+    writeln!(text, " Columns: the first instruction of the probed function. Cells: nanoseconds of the")?;
     writeln!(
         text,
         "thread's CPU time per call above the unprobed call, median of {ROUNDS} rounds, all in one process that stays the"

@@ -1,8 +1,10 @@
-//! Developer commands: `cargo xtask setup`, `test` and `bench`.
+//! Developer commands: `cargo xtask setup`, `test`, `bench` and `coverage`.
 #![forbid(unsafe_code)]
 
 mod bench;
+mod coverage;
 mod handlers;
+mod machine;
 mod setup;
 mod test;
 
@@ -10,10 +12,11 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
-  setup            install the Debian packages that the tests need (says so first; sudo if not root)
-  test [--quick]   everything that must hold: format, lints, build, all tests, the oldest compiler
-                   --quick: neither setup nor the oldest compiler
-  bench [--write]  what a probe hit costs, as a table; --write puts it into docs/bench.md";
+  setup               install the Debian packages that the tests need (says so first; sudo if not root)
+  test [--quick]      everything that must hold: format, lints, build, all tests, the oldest compiler
+                      --quick: neither setup nor the oldest compiler
+  bench [--write]     what a probe hit costs, as a table; --write puts it into docs/bench.md
+  coverage [--write]  which sites of Debian's programs get which technique; --write puts it into docs/coverage.md";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +27,8 @@ fn main() -> ExitCode {
         ["test", "--quick"] => test::test(true),
         ["bench"] => bench::bench(false).map(|()| true),
         ["bench", "--write"] => bench::bench(true).map(|()| true),
+        ["coverage"] => coverage::coverage(false).map(|()| true),
+        ["coverage", "--write"] => coverage::coverage(true).map(|()| true),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

@@ -22,6 +22,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("bash", "a target"),
     ("python3", "a target"),
     ("grep", "a target"),
+    ("git", "a large program, to count techniques"),
+    ("busybox-static", "a static program, to count techniques"),
     ("strace", "a second tracer"),
     ("valgrind", "callgrind: how often each instruction runs"),
     ("zlib1g", "a library at work"),

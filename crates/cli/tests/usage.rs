@@ -24,7 +24,7 @@ fn help_has_an_example_for_each_command() {
     let help = sidestep(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
     let help = String::from_utf8(help.stdout).unwrap();
-    for command in ["funccount", "funclatency", "trace", "explain", "list", "status", "disable", "enable"] {
+    for command in ["funccount", "funclatency", "trace", "explain", "list", "coverage", "status", "disable", "enable"] {
         assert!(help.contains(&format!("\n  sidestep {command} ")), "no example of {command} in:\n{help}");
         let own = sidestep(&[command, "-h"]);
         assert_eq!(own.status.code(), Some(0));
@@ -63,6 +63,7 @@ fn target_must_be_clear() {
     }
     refuses(&["list", "malloc"], "libc:malloc");
     refuses(&["explain", "main+0x4"], "write OBJECT:FUNC");
+    refuses(&["coverage"], "<BINARY>");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod api;
 mod blob;
+mod coverage;
 mod detach;
 mod error;
 mod faults;
@@ -37,6 +38,7 @@ mod view;
 
 pub use api::*;
 pub use blob::BlobError;
+pub use coverage::{Covered, coverage};
 pub use error::SessionError;
 pub use kernel::{Files, Place};
 pub use session::{Listed, Progress, Session, explain, list};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use sidestep_isa::{Va, x86};
@@ -44,8 +44,7 @@ impl Match {
     pub fn bias(&self) -> i64 {
         match &self.loaded {
             Some(loaded) => loaded.bias,
-            None if self.object.is_pie() || self.object.kind() == Kind::Library => ASSUMED_BIAS,
-            None => 0,
+            None => assumed_bias(&self.object),
         }
     }
 
@@ -53,12 +52,7 @@ impl Match {
     pub fn image(&self) -> Range<u64> {
         match &self.loaded {
             Some(loaded) => loaded.range.clone(),
-            None => {
-                let at = |va: Va| va.offset(self.bias()).0;
-                let segments = self.object.segments();
-                let end = segments.iter().map(|s| at(s.va.plus(s.size))).max();
-                segments.iter().map(|s| at(s.va)).min().unwrap_or(0)..end.unwrap_or(0)
-            }
+            None => assumed_image(&self.object),
         }
     }
 
@@ -76,6 +70,19 @@ impl Match {
             usdt: None,
         }
     }
+}
+
+/// Where an object is taken to be that no process has mapped: run-time minus link-time address.
+pub(crate) fn assumed_bias(object: &Object) -> i64 {
+    if object.is_pie() || object.kind() == Kind::Library { ASSUMED_BIAS } else { 0 }
+}
+
+/// The run-time range of such an object.
+pub(crate) fn assumed_image(object: &Object) -> Range<u64> {
+    let at = |va: Va| va.offset(assumed_bias(object)).0;
+    let segments = object.segments();
+    let end = segments.iter().map(|s| at(s.va.plus(s.size))).max();
+    segments.iter().map(|s| at(s.va)).min().unwrap_or(0)..end.unwrap_or(0)
 }
 
 const IFUNC_UNKNOWN: &str =
@@ -179,13 +186,18 @@ fn every_instruction(object: &Object, functions: &[&Function]) -> Result<Vec<Fou
     Ok(found.into_values().collect())
 }
 
-fn at_address(object: &Object, va: Va) -> Result<Found, SessionError> {
-    object.check_code(va)?;
-    let name = match object.function_at(va) {
+/// `symbol+0xOFF` of a link-time address, or the address itself.
+pub(crate) fn name_at(object: &Object, va: Va) -> String {
+    match object.function_at(va) {
         Some((f, 0)) => f.short_name().into_owned(),
         Some((f, offset)) => format!("{}+{offset:#x}", f.short_name()),
         None => va.to_string(),
-    };
+    }
+}
+
+fn at_address(object: &Object, va: Va) -> Result<Found, SessionError> {
+    object.check_code(va)?;
+    let name = name_at(object, va);
     Ok(Found { name, raw: String::new(), aliases: Vec::new(), va, size: 0, kind: FunctionKind::Func, usdt: None })
 }
 
@@ -215,20 +227,17 @@ fn is_many(func: &FuncPattern) -> bool {
     }
 }
 
+/// The file that an object's name means without a process.
+pub(crate) fn file(name: &str) -> Result<PathBuf, SessionError> {
+    let missing = name.contains('/') && !Path::new(name).exists();
+    let place = if missing { "(no such file)" } else { "in the file system" };
+    find_object(name).ok_or_else(|| SessionError::NoObject { name: name.to_owned(), place: place.to_owned() })
+}
+
 /// Matches in the files that a pattern names, without a process. Without an object part there is nothing to look in.
 pub(crate) fn in_files(pattern: &Pattern, objects: &mut Objects) -> Result<Vec<Match>, SessionError> {
-    let place = || "in the file system".to_string();
-    let Some(name) = &pattern.object else {
-        return Err(SessionError::NoObject { name: String::new(), place: place() });
-    };
-    let path = find_object(name).ok_or_else(|| {
-        let path = Path::new(name);
-        if name.contains('/') && !path.exists() {
-            return SessionError::NoObject { name: name.clone(), place: "(no such file)".into() };
-        }
-        SessionError::NoObject { name: name.clone(), place: place() }
-    })?;
-    let object = objects.open_file(&path)?;
+    let object = pattern.object.as_deref().unwrap_or_default();
+    let object = objects.open_file(&file(object)?)?;
     let found = in_object(&object, &pattern.func)?;
     if found.is_empty() {
         return Err(not_found(&object, &pattern.func));

@@ -54,28 +54,36 @@ impl Surroundings {
         ObjectRoom { all: self, object: (bias, start) }
     }
 
+    /// A place for a stub that a jump which ends at `end` leads to, and the upper half of its displacement. The `hints` are
+    /// tried first.
+    fn find(&self, end: Va, fixed: Fixed, hints: &HashMap<Fixed, i16>) -> Option<(i16, u64)> {
+        hints.get(&fixed).copied().into_iter().chain(fixed.highs()).find_map(|high| {
+            let at = self.place(end.0 as i64 + (i64::from(high) << 16), fixed.low(high)?)?;
+            Some((high, at))
+        })
+    }
+
     /// A place for a stub at `base` plus one of `low` (first, last, step), in a page that has some already, or in a new one.
-    fn place(&mut self, base: i64, low: (u16, u16, u16)) -> Option<u64> {
+    fn place(&self, base: i64, low: (u16, u16, u16)) -> Option<u64> {
         let (first, last, step) = (base + i64::from(low.0), base + i64::from(low.1), u64::from(low.2));
         let (first, last) = (u64::try_from(first).ok()?, u64::try_from(last).ok()?);
-        let shared = self.pages.range(first & !(PAGE - 1)..=last);
-        let found =
-            shared.filter_map(|(page, taken)| gap(*page, taken, first, last, step).map(|at| (*page, at))).next();
-        let (page, at) = match found {
-            Some(found) => found,
-            None if self.pages.len() < PAGES_MAX => {
-                let mut pages = (first & !(PAGE - 1)..=last).step_by(PAGE as usize);
-                pages.find_map(|page| {
-                    let free = !self.pages.contains_key(&page) && self.is_free(page);
-                    let at = if free { gap(page, &[], first, last, step) } else { None };
-                    at.map(|at| (page, at))
-                })?
-            }
-            None => return None,
-        };
-        let taken = self.pages.entry(page).or_default();
+        let mut shared = self.pages.range(first & !(PAGE - 1)..=last);
+        if let Some(at) = shared.find_map(|(page, taken)| gap(*page, taken, first, last, step)) {
+            return Some(at);
+        }
+        if self.pages.len() >= PAGES_MAX {
+            return None;
+        }
+        let mut pages = (first & !(PAGE - 1)..=last).step_by(PAGE as usize);
+        pages.find_map(|page| {
+            let free = !self.pages.contains_key(&page) && self.is_free(page);
+            if free { gap(page, &[], first, last, step) } else { None }
+        })
+    }
+
+    fn take(&mut self, at: u64) {
+        let taken = self.pages.entry(at & !(PAGE - 1)).or_default();
         taken.insert(taken.partition_point(|t| t.start < at), at..at + STUB);
-        Some(at)
     }
 
     fn is_free(&self, page: u64) -> bool {
@@ -126,16 +134,38 @@ impl Room for ObjectRoom<'_> {
 
     fn stub(&mut self, end: Va, fixed: Fixed) -> Option<Va> {
         let bias = self.object.0;
-        let end = end.offset(bias).0 as i64;
-        let hint = self.all.hints.get(&fixed).copied();
-        for high in hint.into_iter().chain(fixed.highs()) {
-            let Some(low) = fixed.low(high) else { continue };
-            if let Some(at) = self.all.place(end + (i64::from(high) << 16), low) {
-                self.all.hints.insert(fixed, high);
-                return Some(Va(at).offset(-bias));
-            }
-        }
-        None
+        let (high, at) = self.all.find(end.offset(bias), fixed, &self.all.hints)?;
+        self.all.hints.insert(fixed, high);
+        self.all.take(at);
+        Some(Va(at).offset(-bias))
+    }
+}
+
+/// The surroundings of one probe that is alone in a process. It takes nothing, so that the next site is alone, too.
+pub(crate) struct Alone<'s> {
+    all: &'s Surroundings,
+    bias: i64,
+    hints: HashMap<Fixed, i16>,
+}
+
+impl Surroundings {
+    /// The room of any probe of an object that lies `bias` above its link-time addresses, if it were the only one.
+    pub fn alone(&self, bias: i64) -> Alone<'_> {
+        Alone { all: self, bias, hints: HashMap::new() }
+    }
+}
+
+impl Room for Alone<'_> {
+    fn is_free(&self, _site: Va, _range: Range<Va>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn claim(&mut self, _site: Va, _range: Range<Va>) {}
+
+    fn stub(&mut self, end: Va, fixed: Fixed) -> Option<Va> {
+        let (high, at) = self.all.find(end.offset(self.bias), fixed, &self.hints)?;
+        self.hints.insert(fixed, high);
+        Some(Va(at).offset(-self.bias))
     }
 }
 

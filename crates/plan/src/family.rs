@@ -1,11 +1,12 @@
 //! Indirect jumps, resolved for a whole function with all of its parts (cold parts, shared tails).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use sidestep_isa::x86::indirect::{Body, Origin};
 use sidestep_isa::{Va, x86};
 
 use crate::object::ObjectCode;
+use crate::parallel;
 use crate::sweep::{Borders, Stretch};
 
 /// Entries of one jump table that are read at most.
@@ -27,7 +28,7 @@ pub(crate) struct Families {
     /// Number of the family of each stretch: the number of one of its stretches.
     of: Vec<usize>,
     /// Those with jumps through values, or with stretches that are not understood.
-    known: HashMap<usize, Family>,
+    known: BTreeMap<usize, Family>,
 }
 
 impl Families {
@@ -52,7 +53,7 @@ impl Families {
         }
         let of: Vec<usize> = (0..parent.len()).map(|i| root(&mut parent, i)).collect();
 
-        let mut members: HashMap<usize, Vec<usize>> = HashMap::new();
+        let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (i, stretch) in stretches.iter().enumerate() {
             if stretch.value_jumps || stretch.fault.is_some() {
                 members.entry(of[i]).or_default();
@@ -63,8 +64,12 @@ impl Families {
                 list.push(i);
             }
         }
-        let mut known: HashMap<usize, Family> =
-            members.into_iter().map(|(family, list)| (family, resolve(code, stretches, &list))).collect();
+        let mut members: Vec<(usize, Vec<usize>)> = members.into_iter().collect();
+        let weight = |(_, list): &(usize, Vec<usize>)| list.iter().map(|i| stretches[*i].len()).sum();
+        let parts = parallel::map(&mut members, weight, |_, part| {
+            part.iter().map(|(family, list)| (*family, resolve(code, stretches, list))).collect::<Vec<_>>()
+        });
+        let mut known: BTreeMap<usize, Family> = parts.into_iter().flatten().collect();
 
         // A jump that is not understood may go to any address that its function names, also in another one.
         let mut strays: Vec<(usize, String)> = Vec::new();

@@ -54,8 +54,7 @@ impl<'a> Index<'a> {
         let landing_pads = sorted(code.landing_pads.clone());
 
         let mut stretches = sweep::stretches(&code);
-        let mut found = sweep::sweep(&code, &starts, &mut stretches);
-        found.edges.sort_unstable();
+        let found = sweep::sweep(&code, &starts, &mut stretches);
 
         let mut named = found.named;
         named.extend(code.pointers.iter().filter(|p| code.is_text(**p)));
@@ -124,6 +123,18 @@ impl<'a> Index<'a> {
     pub(crate) fn stretch(&self, va: Va) -> Option<(usize, &Stretch)> {
         let number = number_of(&self.stretches, va)?;
         Some((number, &self.stretches[number]))
+    }
+
+    /// All stretches, by address.
+    pub(crate) fn stretches(&self) -> &[Stretch] {
+        &self.stretches
+    }
+
+    /// The functions that start in a stretch.
+    pub(crate) fn starts_in(&self, stretch: &Stretch) -> &[Va] {
+        let lo = self.starts.partition_point(|s| *s < stretch.start);
+        let hi = self.starts.partition_point(|s| *s < stretch.end);
+        &self.starts[lo..hi.max(lo)]
     }
 
     /// Whether a function starts here.

@@ -1,6 +1,8 @@
 //! From a site to a complete plan, or a refusal with its reason. Pure: reads bytes that it is given, touches nothing.
 #![forbid(unsafe_code)]
 
+mod boundaries;
+pub mod coverage;
 pub mod detour;
 pub mod explain;
 mod family;
@@ -8,6 +10,7 @@ pub mod faults;
 mod go;
 pub mod handler;
 pub mod index;
+mod parallel;
 pub mod plan;
 mod returns;
 pub mod room;

@@ -1,11 +1,12 @@
 //! The plan: all that will be done at one site, as data.
 
 use std::fmt;
+use std::iter::successors;
 
 use sidestep_isa::{Len, Va};
 
-/// How a hit leaves the original code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// How a hit leaves the original code. Best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Technique {
     /// A long nop becomes the jump.
     NopSite,
@@ -22,6 +23,23 @@ pub enum Technique {
     ShortJump,
     /// The first byte becomes `int3`; the handler continues in the detour.
     Trap,
+}
+
+impl Technique {
+    /// All techniques, best first.
+    pub fn all() -> impl Iterator<Item = Technique> {
+        // As a match, which a new technique cannot be left out of.
+        let next = |technique: &Technique| match technique {
+            Technique::NopSite => Some(Technique::Jump),
+            Technique::Jump => Some(Technique::JumpOverSeveral),
+            Technique::JumpOverSeveral => Some(Technique::Pun),
+            Technique::Pun => Some(Technique::GuardedJump),
+            Technique::GuardedJump => Some(Technique::ShortJump),
+            Technique::ShortJump => Some(Technique::Trap),
+            Technique::Trap => None,
+        };
+        successors(Some(Technique::NopSite), next)
+    }
 }
 
 /// What is written.

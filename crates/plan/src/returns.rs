@@ -3,7 +3,7 @@
 
 use sidestep_isa::Va;
 use sidestep_isa::x86::stack::Stack;
-use sidestep_isa::x86::{self, Flow};
+use sidestep_isa::x86::{Flow, Reader};
 
 /// How many tail calls are followed: `_setjmp` is `xor %esi,%esi; jmp __sigsetjmp`.
 const TAIL_CALLS: usize = 4;
@@ -41,9 +41,9 @@ fn walk(code: &[u8], start: Va, entry: Va) -> Walk {
     let mut seen = vec![false; code.len()];
     let mut todo = vec![(entry, Stack::ENTRY)];
     let mut tail_calls = Vec::new();
+    let mut code = Reader::new(code, start);
     while let Some((va, stack)) = todo.pop() {
-        let Some((at, seen)) = usize::try_from(va.since(start)).ok().and_then(|at| Some((at, seen.get_mut(at)?)))
-        else {
+        let Some(seen) = usize::try_from(va.since(start)).ok().and_then(|at| seen.get_mut(at)) else {
             if stack.is_as_at_entry() {
                 tail_calls.push(va);
             }
@@ -52,7 +52,7 @@ fn walk(code: &[u8], start: Va, entry: Va) -> Walk {
         if std::mem::replace(seen, true) {
             continue;
         }
-        let Ok(insn) = &x86::decode(&code[at..], va) else { continue };
+        let Ok(insn) = &code.at(va) else { continue };
         if stack.names_return_address(insn) {
             return Walk::Names(va);
         }

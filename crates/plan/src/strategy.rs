@@ -23,12 +23,19 @@ const GO_RETURNS: &str = "Go moves its stacks and checks return addresses";
 /// is safe.
 pub fn plan(index: &Index<'_>, asked: Va, trap_only: bool) -> Result<Plan, Refusal> {
     let ladder = if trap_only { Ladder::Trap } else { Ladder::Anywhere };
-    choose(index, asked, ladder).map_err(|reason| Refusal { asked, reason })
+    plan_by(index, asked, ladder)
 }
 
 /// As [`plan`], with all techniques. What the plan takes of the room is claimed.
 pub fn plan_in(index: &Index<'_>, asked: Va, room: &mut dyn Room) -> Result<Plan, Refusal> {
-    choose(index, asked, Ladder::Within(room)).map_err(|reason| Refusal { asked, reason })
+    plan_by(index, asked, Ladder::Within(room))
+}
+
+fn plan_by(index: &Index<'_>, asked: Va, ladder: Ladder<'_>) -> Result<Plan, Refusal> {
+    match choose(index, asked, ladder) {
+        Ok(choice) => Ok(complete(index, choice)),
+        Err(reason) => Err(Refusal { asked, reason }),
+    }
 }
 
 /// The address that a probe at `asked` is written to: behind an `endbr64`, for example.
@@ -39,7 +46,7 @@ pub fn site_of(index: &Index<'_>, asked: Va) -> Option<Va> {
 }
 
 /// Which techniques are considered.
-enum Ladder<'r> {
+pub(crate) enum Ladder<'r> {
     Trap,
     Anywhere,
     Within(&'r mut dyn Room),
@@ -59,7 +66,21 @@ impl Shape {
     }
 }
 
-fn choose(index: &Index<'_>, asked: Va, ladder: Ladder<'_>) -> Result<Plan, String> {
+/// The technique for a site, with what a plan needs besides.
+pub(crate) struct Choice<'i, 'a> {
+    site: Site<'i, 'a>,
+    entry: bool,
+    /// Length and instructions of the stack check of a Go function that begins here.
+    check: Option<(usize, usize)>,
+    pub technique: Technique,
+    region: usize,
+    patch: Patch,
+    displaced: Vec<DisplacedInsn>,
+    pub rejected: Vec<Rejected>,
+}
+
+/// The first half of [`plan`]: all that can fail.
+pub(crate) fn choose<'i, 'a>(index: &'i Index<'a>, asked: Va, ladder: Ladder<'_>) -> Result<Choice<'i, 'a>, String> {
     let stretch = locate(index, asked)?;
     let entry = index.is_start(asked);
     if !entry {
@@ -81,6 +102,13 @@ fn choose(index: &Index<'_>, asked: Va, ladder: Ladder<'_>) -> Result<Plan, Stri
     for insn in &displaced {
         relocated_len(&insn.bytes[..usize::from(insn.len)], insn.va).map_err(|e| e.to_string())?;
     }
+    Ok(Choice { site, entry, check, technique, region, patch, displaced, rejected })
+}
+
+/// The second half of [`plan`]: what the detour and the user should know besides.
+fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
+    let Choice { site, entry, check, technique, region, patch, displaced, rejected } = choice;
+    let Site { asked, stretch, .. } = site;
     let before_handler = check.map_or(0, |(_, insns)| insns).min(displaced.len());
     let handler_at = displaced.get(before_handler).map_or(site.va.plus(Len(region as u64)), |insn| insn.va);
     let dead = match index.code.text_at(stretch.start, stretch.end) {
@@ -95,7 +123,7 @@ fn choose(index: &Index<'_>, asked: Va, ladder: Ladder<'_>) -> Result<Plan, Stri
     if returns.is_ok() && looks_at_return_address(&text, asked) {
         returns = Err("it looks at its own return address");
     }
-    Ok(Plan {
+    Plan {
         asked,
         site: site.va,
         kind,
@@ -109,7 +137,7 @@ fn choose(index: &Index<'_>, asked: Va, ladder: Ladder<'_>) -> Result<Plan, Stri
         dead_flags: dead.flags,
         returns,
         rejected,
-    })
+    }
 }
 
 /// Keeps a technique, or notes why it was not possible.
@@ -128,25 +156,18 @@ fn locate<'i>(index: &'i Index<'_>, asked: Va) -> Result<&'i Stretch, String> {
     }
 }
 
-/// Whether an instruction starts at `asked`, by decoding its function from the start.
+/// Whether an instruction starts at `asked`, its function decoded from the start.
 fn on_boundary(index: &Index<'_>, stretch: &Stretch, asked: Va) -> Result<(), String> {
     if let Some(fault) = &stretch.fault {
         return Err(format!("where the instructions of its function start is not certain: {fault}"));
     }
-    let code = index.code.text_at(stretch.start, stretch.end).unwrap_or_default();
-    for insn in x86::sweep(code, stretch.start).map_while(Result::ok) {
-        if insn.va() == asked {
-            return Ok(());
+    match stretch.insn_start(asked).and_then(|start| index.code.insn_at(start)) {
+        Some(insn) if insn.va() == asked => Ok(()),
+        Some(insn) => {
+            Err(format!("it is inside `{insn}`: the nearest instructions start at {} and {}", insn.va(), insn.next()))
         }
-        if insn.next() > asked {
-            return Err(format!(
-                "it is inside `{insn}`: the nearest instructions start at {} and {}",
-                insn.va(),
-                insn.next()
-            ));
-        }
+        None => Err("its function does not decode up to it".into()),
     }
-    Err("its function does not decode up to it".into())
 }
 
 /// What the return addresses and the red zone at a site are like.

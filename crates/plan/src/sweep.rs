@@ -3,7 +3,9 @@
 use sidestep_isa::x86::{self, Flow};
 use sidestep_isa::{Len, Va};
 
+use crate::boundaries::Boundaries;
 use crate::object::{Extent, ObjectCode};
+use crate::parallel;
 
 /// How well the borders of a stretch are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +30,27 @@ pub(crate) struct Stretch {
     pub value_jumps: bool,
     /// Execution may run over the end.
     pub open_end: bool,
+    /// Offsets of its instructions from `start`, one behind the other up to where that fails. Of a gap, none.
+    pub boundaries: Boundaries,
+}
+
+impl Stretch {
+    /// Its bytes.
+    pub fn len(&self) -> usize {
+        self.end.since(self.start) as usize
+    }
+
+    /// Where the instruction around `va` starts.
+    pub fn insn_start(&self, va: Va) -> Option<Va> {
+        let offset = usize::try_from(va.since(self.start)).ok()?;
+        let at = if self.boundaries.get(offset) { Some(offset) } else { self.boundaries.before(offset) };
+        at.map(|at| self.start.plus(Len(at as u64)))
+    }
+
+    /// The addresses of all its instructions.
+    pub fn insns(&self) -> impl Iterator<Item = Va> {
+        self.boundaries.iter().map(|at| self.start.plus(Len(at as u64)))
+    }
 }
 
 /// How control gets from one place to another.
@@ -110,40 +133,48 @@ fn fill(start: Va, end: Va, known: &[(Va, Va)], unsized_: &[Va], all: &mut Vec<S
 
 fn push(all: &mut Vec<Stretch>, start: Va, end: Va, borders: Borders) {
     if start < end {
-        all.push(Stretch { start, end, borders, fault: None, value_jumps: false, open_end: true });
+        let boundaries = Boundaries::default();
+        all.push(Stretch { start, end, borders, fault: None, value_jumps: false, open_end: true, boundaries });
     }
 }
 
-/// Decodes all stretches.
-pub(crate) fn sweep(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stretch]) -> Found {
-    let mut found = Found::default();
-    let mut boundaries = Boundaries::default();
-    for (number, stretch) in stretches.iter_mut().enumerate() {
-        let Some(bytes) = code.text_at(stretch.start, stretch.end) else {
-            continue;
-        };
-        if stretch.borders != Borders::Gap {
-            linear(code, number, stretch, bytes, starts, &mut boundaries, &mut found);
-        }
-        if stretch.borders == Borders::Gap || stretch.fault.is_some() {
-            everywhere(code, stretch.start, bytes, &mut found);
-        }
+impl Found {
+    fn append(&mut self, mut other: Found) {
+        self.edges.append(&mut other.edges);
+        self.named.append(&mut other.named);
+        self.leaving.append(&mut other.leaving);
     }
-    found
+}
+
+/// Decodes all stretches. The edges that it finds are sorted.
+pub(crate) fn sweep(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stretch]) -> Found {
+    let parts = parallel::map(stretches, Stretch::len, |first, part| {
+        let mut found = Found::default();
+        for (number, stretch) in (first..).zip(part) {
+            let Some(bytes) = code.text_at(stretch.start, stretch.end) else {
+                continue;
+            };
+            if stretch.borders != Borders::Gap {
+                linear(code, number, stretch, bytes, starts, &mut found);
+            }
+            if stretch.borders == Borders::Gap || stretch.fault.is_some() {
+                everywhere(code, stretch.start, bytes, &mut found);
+            }
+        }
+        found.edges.sort_unstable();
+        found
+    });
+    let mut all = Found::default();
+    parts.into_iter().for_each(|found| all.append(found));
+    // Finds the sorted parts, and merges them.
+    all.edges.sort();
+    all
 }
 
 /// One instruction behind the other, as a compiler wrote them; checks that the result makes sense.
-fn linear(
-    code: &ObjectCode<'_>,
-    number: usize,
-    stretch: &mut Stretch,
-    bytes: &[u8],
-    starts: &[Va],
-    boundaries: &mut Boundaries,
-    found: &mut Found,
-) {
+fn linear(code: &ObjectCode<'_>, number: usize, stretch: &mut Stretch, bytes: &[u8], starts: &[Va], found: &mut Found) {
     let first_edge = found.edges.len();
-    boundaries.clear(bytes.len());
+    stretch.boundaries = Boundaries::new(bytes.len());
     for insn in x86::sweep(bytes, stretch.start) {
         let insn = match insn {
             Ok(insn) => insn,
@@ -153,7 +184,7 @@ fn linear(
             }
         };
         let source = insn.va();
-        boundaries.set(source.since(stretch.start) as usize);
+        stretch.boundaries.set(source.since(stretch.start) as usize);
         // Functions that end in nops end where those begin.
         if !insn.is_nop() && !insn.is_int3() {
             stretch.open_end = insn.falls_through();
@@ -195,8 +226,8 @@ fn linear(
         }
         let offset = target.since(stretch.start) as usize;
         // `lock` as an instruction of its own, jumped over on one CPU (glibc).
-        let behind_lock = offset > 0 && bytes[offset - 1] == 0xf0 && boundaries.get(offset - 1);
-        if !boundaries.get(offset) && !behind_lock {
+        let behind_lock = offset > 0 && bytes[offset - 1] == 0xf0 && stretch.boundaries.get(offset - 1);
+        if !stretch.boundaries.get(offset) && !behind_lock {
             stretch.fault = Some(format!("{target}, which {source} refers to, is in the middle of an instruction"));
         }
     }
@@ -233,26 +264,5 @@ fn everywhere(code: &ObjectCode<'_>, start: Va, bytes: &[u8], found: &mut Found)
                 found.edges.push(Edge { target, source, how: How::Maybe });
             }
         }
-    }
-}
-
-/// Offsets at which an instruction starts.
-#[derive(Default)]
-struct Boundaries {
-    bits: Vec<u64>,
-}
-
-impl Boundaries {
-    fn clear(&mut self, len: usize) {
-        self.bits.clear();
-        self.bits.resize(len / 64 + 1, 0);
-    }
-
-    fn set(&mut self, offset: usize) {
-        self.bits[offset / 64] |= 1 << (offset % 64);
-    }
-
-    fn get(&self, offset: usize) -> bool {
-        self.bits.get(offset / 64).is_some_and(|word| word >> (offset % 64) & 1 == 1)
     }
 }

@@ -5,7 +5,7 @@
 
 use sidestep_isa::Va;
 use sidestep_isa::x86::emit::Reg;
-use sidestep_isa::x86::{Flow, decode};
+use sidestep_isa::x86::{self, Flow, decode};
 
 use crate::index::Index;
 use crate::object::Bytes;
@@ -14,6 +14,11 @@ use crate::strategy::plan;
 
 /// Most instructions between the number and the call.
 const WINDOW: usize = 12;
+
+/// `syscall`.
+const CALL: [u8; 2] = [0x0f, 0x05];
+/// Most bytes from the `mov` of the number to the call.
+const REACH: usize = 7 + WINDOW * x86::decode::INSN_MAX;
 
 /// Where a system call gets its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +36,14 @@ pub struct SyscallSite {
 pub fn find(text: &[Bytes<'_>], numbers: &[u32]) -> Vec<SyscallSite> {
     let mut sites = Vec::new();
     for section in text {
-        for at in 0..section.data.len() {
+        // Calls are rare: only what lies closely before one is looked at.
+        let calls = section.data.windows(CALL.len()).enumerate().filter(|(_, bytes)| *bytes == CALL).map(|(at, _)| at);
+        let mut next = 0;
+        for at in calls.flat_map(|call| {
+            let from = next.max(call.saturating_sub(REACH));
+            next = call;
+            from..call
+        }) {
             let bytes = &section.data[at..];
             // `41 b8` moves to %r8d.
             let prefixed = at > 0 && section.data[at - 1] & 0xf0 == 0x40;
@@ -65,7 +77,7 @@ fn call_behind(mut bytes: &[u8], mut at: Va) -> Option<Va> {
     for _ in 0..WINDOW {
         let insn = decode(bytes, at).ok()?;
         match insn.flow() {
-            Flow::Syscall => return (bytes.starts_with(&[0x0f, 0x05])).then_some(at),
+            Flow::Syscall => return bytes.starts_with(&CALL).then_some(at),
             Flow::Next if insn.usage().writes & Reg::Rax.bit() == 0 => {}
             _ => return None,
         }

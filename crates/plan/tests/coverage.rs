@@ -1,71 +1,106 @@
-//! Every function of real programs: nothing panics, and most entries need no trap.
+//! Every function of real programs: nothing panics, most entries need no trap, and what is counted is what is planned.
 
 mod elf;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Instant;
 
-use sidestep_plan::{Index, Technique, plan, render};
+use elf::{Elf, compile, parse};
+use sidestep_isa::{Len, Va, x86};
+use sidestep_plan::coverage::{Coverage, Sites};
+use sidestep_plan::{Fixed, Index, Room, Technique, plan_in, render};
 
-fn share(path: &str, least: usize) {
+/// Everything is free.
+struct Free;
+
+impl Room for Free {
+    fn is_free(&self, _: Va, _: Range<Va>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn claim(&mut self, _: Va, _: Range<Va>) {}
+
+    fn stub(&mut self, end: Va, fixed: Fixed) -> Option<Va> {
+        let high = fixed.highs().next()?;
+        let (low, ..) = fixed.low(high)?;
+        Some(end.offset((i64::from(high) << 16) + i64::from(low)))
+    }
+}
+
+/// The starts of all functions.
+fn entries(elf: &Elf<'_>) -> BTreeSet<Va> {
+    elf.code.extents.iter().map(|e| e.start).filter(|va| elf.code.is_text(*va)).collect()
+}
+
+/// All instructions of functions, decoded one behind the other. For programs without symbols that have no size.
+fn instructions(elf: &Elf<'_>) -> BTreeSet<Va> {
+    let mut extents: Vec<_> = elf.code.extents.iter().map(|e| (e.start, e.start.plus(e.len))).collect();
+    extents.sort_unstable();
+    let mut functions: Vec<(Va, Va)> = Vec::new();
+    for (start, end) in extents {
+        match functions.last_mut() {
+            Some(last) if start < last.1 => last.1 = last.1.max(end),
+            _ => functions.push((start, end)),
+        }
+    }
+    let code = |(start, end)| x86::sweep(elf.code.text_at(start, end).unwrap_or_default(), start);
+    functions.into_iter().flat_map(|f| code(f).map_while(Result::ok)).map(|insn| insn.va()).collect()
+}
+
+/// Plans every site; asserts that the coverage says the same.
+fn assert_as_planned(index: &Index<'_>, sites: Sites, all: &BTreeSet<Va>) -> Coverage {
+    let start = Instant::now();
+    let coverage = Coverage::of(index, sites, || Free);
+    println!("  {sites:?}: {} in {:?}: {:?}", coverage.sites(), start.elapsed(), coverage.techniques);
+    for reason in coverage.reasons.iter().take(14) {
+        println!("  {:6} {:?} {}, {}", reason.sites, reason.rejected, reason.text, reason.example);
+    }
+
+    let (mut techniques, mut rejections): (BTreeMap<Technique, u64>, BTreeMap<Technique, u64>) = Default::default();
+    let (mut refused, mut traps) = (BTreeSet::new(), BTreeSet::new());
+    for va in all {
+        match plan_in(index, *va, &mut Free) {
+            Ok(plan) => {
+                assert!(render(&plan, "f").ends_with('\n'));
+                *techniques.entry(plan.technique).or_default() += 1;
+                if plan.technique == Technique::Trap {
+                    traps.insert(*va);
+                    plan.rejected.iter().for_each(|r| *rejections.entry(r.technique).or_default() += 1);
+                }
+            }
+            Err(refusal) => _ = refused.insert(refusal.asked),
+        }
+    }
+    assert_eq!(coverage.techniques, techniques);
+    assert_eq!(coverage.refused + coverage.data, refused.len() as u64);
+    for rejected in [None].into_iter().chain(Technique::all().map(Some)) {
+        let (count, sites) = match rejected {
+            None => (coverage.refused, &refused),
+            // Not all techniques are tried on all sites.
+            Some(technique) => (rejections.get(&technique).copied().unwrap_or(0), &traps),
+        };
+        let reasons: Vec<_> = coverage.reasons.iter().filter(|r| r.rejected == rejected).collect();
+        assert_eq!(reasons.iter().map(|r| r.sites).sum::<u64>(), count, "{rejected:?}");
+        assert!(reasons.iter().all(|r| sites.contains(&r.example)), "{rejected:?}");
+    }
+    assert!(coverage.reasons.windows(2).all(|pair| pair[0].sites >= pair[1].sites));
+    assert!(coverage.reasons.iter().all(|r| !r.text.contains("0x") && !r.text.contains('`') && !r.text.is_empty()));
+    coverage
+}
+
+fn share(path: &str, least: u64) {
     let Some(data) = elf::installed(path) else {
         eprintln!("{path}: not installed");
         return;
     };
-    let elf = elf::parse(&data);
-    let mut entries: Vec<_> = elf.functions.iter().map(|f| f.1).collect();
-    if entries.len() < 2000 {
-        // Stripped: unwind information tells where functions are.
-        entries.extend(elf.code.extents.iter().map(|e| e.start));
-    }
-    entries.sort_unstable();
-    entries.dedup();
-
+    let elf = parse(&data);
     let start = Instant::now();
     let index = Index::new(elf.code.clone());
-    let indexed = start.elapsed();
-    let plans: Vec<_> = entries.iter().map(|va| plan(&index, *va, false)).collect();
-    let planned = start.elapsed() - indexed;
-
-    let mut techniques: BTreeMap<String, usize> = BTreeMap::new();
-    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-    let mut traps = 0;
-    let (mut returns, mut inside, mut dead, mut flags) = (0, 0, 0, 0);
-    for result in &plans {
-        match result {
-            Ok(plan) => {
-                *techniques.entry(plan.technique.to_string()).or_default() += 1;
-                returns += usize::from(plan.returns.is_ok());
-                inside += usize::from(plan.kind == sidestep_plan::SiteKind::Inside);
-                dead += plan.dead_regs.count_ones();
-                flags += usize::from(plan.dead_flags);
-                assert!(render(plan, "f").ends_with('\n'));
-                if plan.technique == Technique::Trap {
-                    traps += 1;
-                    let reason = plan.rejected.last().map_or("", |r| &r.reason);
-                    *reasons.entry(general(reason)).or_default() += 1;
-                }
-            }
-            Err(refusal) => *reasons.entry(format!("REFUSED {}", general(&refusal.reason))).or_default() += 1,
-        }
-    }
-    println!("{path}: {} entries, index {indexed:?}, plans {planned:?}", entries.len());
-    println!("  {techniques:?} returns {returns} inside {inside} dead {dead} flags {flags}");
-    let mut reasons: Vec<_> = reasons.into_iter().collect();
-    reasons.sort_by_key(|r| std::cmp::Reverse(r.1));
-    for (reason, count) in reasons.iter().take(14) {
-        println!("  {count:6} {reason}");
-    }
-    assert!(entries.len() > 100, "{path}: the test found no functions");
-    let good = techniques.values().sum::<usize>() - traps;
-    assert!(good * 100 >= entries.len() * least, "{path}: {good} of {} without a trap", entries.len());
-}
-
-/// A reason without its addresses.
-fn general(reason: &str) -> String {
-    let words: Vec<_> = reason.split(' ').map(|w| if w.contains("0x") { "X" } else { w }).collect();
-    let text = words.join(" ");
-    text.split('`').enumerate().map(|(i, part)| if i % 2 == 1 { "…" } else { part }).collect()
+    println!("{path}: index {:?}", start.elapsed());
+    let coverage = assert_as_planned(&index, Sites::Entries, &entries(&elf));
+    assert!(coverage.sites() > 100, "{path}: the test found no functions");
+    assert!(coverage.without_trap() * 100 >= coverage.sites() * least, "{path}: {:?}", coverage.techniques);
 }
 
 #[test]
@@ -91,4 +126,48 @@ fn redis() {
 #[test]
 fn python() {
     share("/usr/bin/python3.11", 90);
+}
+
+#[test]
+fn every_instruction_of_bash_is_counted_as_it_is_planned() {
+    let Some(data) = elf::installed("/bin/bash") else {
+        eprintln!("no bash");
+        return;
+    };
+    let elf = parse(&data);
+    assert_as_planned(&Index::new(elf.code.clone()), Sites::Instructions, &instructions(&elf));
+}
+
+#[test]
+fn data_in_text_is_no_site() {
+    // A function with a word that is no instruction in it; then padding, data without a symbol, and a function.
+    let source = "
+        .globl f, g
+        .type f,@function
+        f: mov $1,%eax
+        jmp 1f
+        .byte 0x06,0x06
+        1: ret
+        .size f,.-f
+        .p2align 4,0xcc
+        .quad 0x1122334455667788,0x1122334455667788
+        .type g,@function
+        g: mov $2,%eax
+        add $0x12345678,%eax
+        sysenter
+        .size g,.-g";
+    let data = compile("a.s", source, &["-shared", "-nostdlib", "-Wl,-z,noexecstack"]);
+    let elf = parse(&data);
+    let index = Index::new(elf.code.clone());
+
+    let entries = Coverage::of(&index, Sites::Entries, || Free);
+    assert_eq!((entries.sites(), entries.of_technique(Technique::Jump), entries.data), (2, 2, 0));
+    // Of `f` only the entry can be probed: the jump behind it may be data, too.
+    let all = Coverage::of(&index, Sites::Instructions, || Free);
+    assert_eq!((all.sites(), all.of_technique(Technique::Jump), all.refused, all.data), (4, 3, 1, 1));
+    assert_eq!(all.between, 16);
+    let [reason] = &all.reasons[..] else { panic!("{:?}", all.reasons) };
+    assert_eq!((reason.rejected, reason.sites), (None, 1));
+    assert_eq!(reason.example, elf.symbol("g").plus(Len(10)));
+    assert!(reason.text.starts_with("the instruction at X cannot be moved"), "{}", reason.text);
 }

@@ -187,11 +187,11 @@ fn no_plan_touches_another_site() {
     let body = "push %rbp\nmov %rsp,%rbp\nmov %rdi,%rbx\nret";
     let source = function("f", body) + &function("next", "ret");
     assert_eq!(planned(&source, |_, _| {}).technique, Technique::JumpOverSeveral);
-    let near = planned(&source, |elf, room| drop(room.others.insert(elf.symbol("f").offset(4))));
+    let near = planned(&source, |elf, room| room.others.extend([elf.symbol("f").offset(4)]));
     assert_eq!(near.technique, Technique::Trap);
     let reasons: Vec<_> = near.rejected.iter().map(|r| (r.technique, r.reason.contains("another probe"))).collect();
     assert!(reasons.contains(&(Technique::JumpOverSeveral, true)), "{reasons:?}");
-    let far = planned(&source, |elf, room| drop(room.others.insert(elf.symbol("f").offset(7))));
+    let far = planned(&source, |elf, room| room.others.extend([elf.symbol("f").offset(7)]));
     assert_eq!(far.technique, Technique::JumpOverSeveral);
 }
 

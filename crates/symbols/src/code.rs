@@ -13,10 +13,11 @@ pub(crate) fn collect<'a>(
     functions: &[Function],
     labels: &[Va],
     relocations: &Relocations,
+    go: bool,
 ) -> Result<ObjectCode<'a>, &'static str> {
     let frames = eh::read(elf)?;
     let ranges = elf.text_ranges();
-    let mut code = ObjectCode { landing_pads: frames.landing_pads, go: is_go(elf, functions), ..ObjectCode::default() };
+    let mut code = ObjectCode { landing_pads: frames.landing_pads, go, ..ObjectCode::default() };
     code.text = sections(elf, Section::is_text)?;
     code.data = sections(elf, Section::is_data)?;
 

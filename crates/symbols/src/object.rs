@@ -32,6 +32,7 @@ pub struct Object {
     labels: Vec<Va>,
     searched: Vec<Searched>,
     relocations: OnceLock<Result<Relocations, &'static str>>,
+    go: bool,
 }
 
 const fn is_send_sync<T: Send + Sync>() {}
@@ -80,6 +81,7 @@ impl Object {
             debugfile::read_debug_file(real, &elf, search, &text, &mut symbols, &mut searched);
         }
         let (functions, by_name) = index(symbols.functions);
+        let go = code::is_go(&elf, &functions);
         Ok(Self {
             path: path.to_owned(),
             elf,
@@ -88,6 +90,7 @@ impl Object {
             labels: symbols.labels,
             searched,
             relocations: OnceLock::new(),
+            go,
         })
     }
 
@@ -162,7 +165,7 @@ impl Object {
     /// Whether the Go toolchain compiled it.
     #[must_use]
     pub fn is_go(&self) -> bool {
-        code::is_go(&self.elf, &self.functions)
+        self.go
     }
 
     /// All functions, by address; names of one address with the preferred one first.
@@ -373,7 +376,7 @@ impl Object {
     /// The code facts for an analysis. Reads `.eh_frame` and the relocations at each call: keep the result. `Err` if one of
     /// them is corrupt, because then jump targets may be missing from it.
     pub fn code(&self) -> Result<ObjectCode<'_>, ObjectError> {
-        code::collect(&self.elf, &self.functions, &self.labels, self.relocations()?)
+        code::collect(&self.elf, &self.functions, &self.labels, self.relocations()?, self.go)
             .map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
     }
 

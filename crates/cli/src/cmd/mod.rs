@@ -1,6 +1,7 @@
 //! One file per command; [`watch`] is the life of a probing command, from the attach to the exit status.
 
 mod bpf;
+mod coverage;
 mod explain;
 mod funccount;
 mod funclatency;
@@ -29,6 +30,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Bpf(flags) => bpf::run(flags),
         Command::Explain(flags) => explain::run(flags),
         Command::List(flags) => list::run(flags),
+        Command::Coverage(flags) => coverage::run(flags),
         Command::Status(flags) => status::run(flags),
         Command::Disable(flags) => switch::run(flags, switch::To::Disabled),
         Command::Enable(flags) => switch::run(flags, switch::To::Enabled),

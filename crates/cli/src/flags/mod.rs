@@ -25,6 +25,7 @@ Examples:
   sidestep trace -p 1234 'libc:open \"%s %d\", arg0, arg1'
   sidestep explain /usr/bin/redis-server:call         # what would be written where, and why?
   sidestep list 'libc:*alloc*'                        # what can be probed?
+  sidestep coverage /usr/bin/redis-server             # how many functions get a jump?
   sidestep status -p 1234                             # which probes are in there?
   sidestep disable -p 1234 'libc:str*'                # not these for now
   sidestep enable -p 1234                             # all of them again
@@ -53,6 +54,8 @@ pub enum Command {
     Explain(Explain),
     /// List the functions that a pattern matches. Touches no process.
     List(List),
+    /// Count which sites of programs and libraries get a jump, and why others do not. Touches no process.
+    Coverage(Coverage),
     /// List the probes that a process carries, with what they have counted.
     Status(Status),
     /// Disable probes that a process carries, at no cost until they are enabled.
@@ -232,6 +235,33 @@ pub struct List {
     pub pattern: String,
     #[command(flatten)]
     pub look: Look,
+}
+
+/// `sidestep coverage`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+BINARY is a path, or a library's short name (libc, c).
+
+Examples:
+  sidestep coverage /usr/bin/redis-server libc          # the entries of all functions
+  sidestep coverage --all-instructions libcrypto        # every instruction of every function
+  sidestep coverage --all-instructions --json libcrypto # one JSON object per line")]
+pub struct Coverage {
+    /// Programs and libraries.
+    #[arg(required = true, value_name = "BINARY")]
+    pub binaries: Vec<String>,
+    /// Count every instruction of every function, not only the first.
+    #[arg(short = 'a', long)]
+    pub all_instructions: bool,
+    /// Print one JSON object per line.
+    #[arg(long)]
+    pub json: bool,
+    /// Write to FILE instead of stdout.
+    #[arg(short = 'o', value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Look for separate debug files here, too.
+    #[arg(long, value_name = "DIR")]
+    pub debuginfo: Vec<PathBuf>,
 }
 
 /// Where `explain` and `list` look.

@@ -1,5 +1,6 @@
 //! What is printed, and how.
 
+pub mod coverage;
 pub mod distribution;
 pub mod json;
 pub mod label;

@@ -84,7 +84,33 @@ pub struct Insn {
 /// # Ok::<(), x86::DecodeError>(())
 /// ```
 pub fn decode(bytes: &[u8], at: Va) -> Result<Insn, DecodeError> {
-    decode_with_offsets(bytes, at).map(|(insn, _)| insn)
+    let bytes = bytes.get(..INSN_MAX).unwrap_or(bytes);
+    Reader::new(bytes, at).at(at)
+}
+
+/// Decodes at any place of one piece of code. To set up a decoder takes longer than to decode an instruction: here, that is
+/// done once.
+pub struct Reader<'a> {
+    decoder: Decoder<'a>,
+    base: Va,
+}
+
+impl<'a> Reader<'a> {
+    /// For `code`, which lies at `base`.
+    #[must_use]
+    pub fn new(code: &'a [u8], base: Va) -> Reader<'a> {
+        Reader { decoder: Decoder::with_ip(64, code, base.0, DecoderOptions::NONE), base }
+    }
+
+    /// The instruction at an address. An error also where the code does not have it.
+    pub fn at(&mut self, at: Va) -> Result<Insn, DecodeError> {
+        let error = DecodeError { at };
+        let offset = usize::try_from(at.since(self.base)).map_err(|_| error)?;
+        self.decoder.set_position(offset).map_err(|_| error)?;
+        self.decoder.set_ip(at.0);
+        let iced = self.decoder.decode();
+        if iced.is_invalid() { Err(error) } else { Ok(Insn { iced }) }
+    }
 }
 
 /// As [`decode`], with the places of displacement and immediates.

@@ -5,7 +5,7 @@
 //! instruction, relocation or data word names; those sets are known for the whole object. An offset from a table, added to
 //! a base, is read from that table. Any other arithmetic on a code address is [`Origin::Computed`]: its targets are unknown.
 
-use std::collections::{HashMap, HashSet};
+use std::cell::Cell;
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
@@ -31,8 +31,10 @@ pub enum Origin {
 /// The instructions of a function, of all of its parts, in ascending order of address.
 pub struct Body {
     insns: Vec<Insn>,
-    /// Direct jumps by target.
-    sources: HashMap<u64, Vec<usize>>,
+    /// What each of them uses, as far as it was asked for: a search comes by most of them often.
+    usages: Vec<Cell<Option<Usage>>>,
+    /// Targets of direct jumps, and the jumps. Sorted.
+    sources: Vec<(Va, usize)>,
     /// Indirect jumps.
     jumps: Vec<usize>,
     /// rbp points into the stack frame, at least at times.
@@ -43,17 +45,19 @@ impl Body {
     /// Prepares the questions below. `insns` in ascending order; gaps between parts are fine.
     #[must_use]
     pub fn new(insns: Vec<Insn>) -> Body {
-        let mut sources: HashMap<u64, Vec<usize>> = HashMap::new();
+        let mut sources = Vec::new();
         let mut jumps = Vec::new();
         for (i, insn) in insns.iter().enumerate() {
             match insn.flow() {
-                Flow::Jump(target) | Flow::Branch(target) => sources.entry(target.0).or_default().push(i),
+                Flow::Jump(target) | Flow::Branch(target) => sources.push((target, i)),
                 Flow::JumpIndirect => jumps.push(i),
                 _ => {}
             }
         }
         let frame_pointer = insns.iter().any(|i| sets_frame_pointer(&i.iced));
-        Body { insns, sources, jumps, frame_pointer }
+        sources.sort_unstable();
+        let usages = vec![Cell::new(None); insns.len()];
+        Body { insns, usages, sources, jumps, frame_pointer }
     }
 
     /// Every address named by a `lea` or a `mov` of an immediate: what a table can start at.
@@ -98,19 +102,22 @@ impl Body {
             return values;
         }
         let bit = register_bit(register);
-        let mut seen = HashSet::from([at]);
+        let mut seen = vec![false; self.insns.len()];
+        seen[at] = true;
         let mut work = vec![at];
+        let mut predecessors = Vec::new();
         while let Some(at) = work.pop() {
-            for before in self.predecessors(at, &mut values) {
+            self.predecessors(at, &mut predecessors, &mut values);
+            for before in predecessors.drain(..) {
                 if *budget == 0 {
                     values.computed = true;
                     return values;
                 }
                 *budget -= 1;
-                let usage = self.insns[before].usage();
+                let usage = self.usage(before);
                 if usage.writes & bit == 0 {
                     // A call may return a pointer in the register, or leave it alone.
-                    if seen.insert(before) {
+                    if !std::mem::replace(&mut seen[before], true) {
                         work.push(before);
                     }
                     continue;
@@ -211,10 +218,19 @@ impl Body {
         is_stack(insn.memory_base()) && (insn.memory_base() == Register::RSP || self.frame_pointer)
     }
 
-    /// The instructions that may run right before the instruction number `at`.
-    fn predecessors(&self, at: usize, values: &mut Values) -> Vec<usize> {
+    fn usage(&self, at: usize) -> Usage {
+        self.usages[at].get().unwrap_or_else(|| {
+            let usage = self.insns[at].usage();
+            self.usages[at].set(Some(usage));
+            usage
+        })
+    }
+
+    /// Fills `all` with the instructions that may run right before the instruction number `at`.
+    fn predecessors(&self, at: usize, all: &mut Vec<usize>, values: &mut Values) {
         let va = self.insns[at].va();
-        let mut all = self.sources.get(&va.0).cloned().unwrap_or_default();
+        let first = self.sources.partition_point(|(target, _)| *target < va);
+        all.extend(self.sources[first..].iter().take_while(|(target, _)| *target == va).map(|(_, jump)| *jump));
         let mut start = true;
         if let Some(before) = at.checked_sub(1) {
             if self.insns[before].next() == va {
@@ -232,7 +248,6 @@ impl Body {
                 all.clone_from(&self.jumps);
             }
         }
-        all
     }
 }
 

@@ -1,6 +1,6 @@
 //! Liveness: what a detour may overwrite because the code that follows does so before it looks.
 
-use super::decode::{ARITHMETIC_FLAGS, Flow, decode};
+use super::decode::{ARITHMETIC_FLAGS, Flow, Reader};
 use crate::Va;
 
 /// Instructions looked at for one question, on all paths together.
@@ -24,7 +24,7 @@ pub struct Dead {
 /// know which registers a local function leaves alone (GCC's `-fipa-ra`), and hand-written code has its own conventions.
 #[must_use]
 pub fn dead_before(code: &[u8], base: Va, at: Va) -> Dead {
-    let mut walk = Walk { code, base, budget: BUDGET };
+    let mut walk = Walk { code: Reader::new(code, base), budget: BUDGET };
     let open = Open { regs: !(1 << 4), flags: ARITHMETIC_FLAGS };
     let dead = walk.dead(at, open, BRANCHES);
     Dead { regs: dead.regs, flags: dead.flags == ARITHMETIC_FLAGS }
@@ -38,8 +38,7 @@ struct Open {
 }
 
 struct Walk<'a> {
-    code: &'a [u8],
-    base: Va,
+    code: Reader<'a>,
     budget: usize,
 }
 
@@ -49,10 +48,7 @@ impl Walk<'_> {
         let mut dead = Open { regs: 0, flags: 0 };
         while self.budget > 0 && open != (Open { regs: 0, flags: 0 }) {
             self.budget -= 1;
-            let offset = usize::try_from(at.since(self.base)).ok();
-            let Some(insn) = offset.and_then(|o| self.code.get(o..)).and_then(|bytes| decode(bytes, at).ok()) else {
-                return dead;
-            };
+            let Ok(insn) = self.code.at(at) else { return dead };
             if !matches!(insn.flow(), Flow::Next | Flow::Jump(_) | Flow::Branch(_)) {
                 return dead;
             }

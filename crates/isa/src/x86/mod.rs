@@ -7,5 +7,5 @@ pub mod live;
 pub mod relocate;
 pub mod stack;
 
-pub use decode::{DecodeError, Flow, Insn, Usage, decode, sweep};
+pub use decode::{DecodeError, Flow, Insn, Reader, Usage, decode, sweep};
 pub use relocate::{RelocateError, relocate, relocated_len};

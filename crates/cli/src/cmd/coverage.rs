@@ -1,0 +1,40 @@
+//! `sidestep coverage`: which sites get which technique?
+
+use std::process::ExitCode;
+
+use sidestep_engine::Options;
+use sidestep_plan::coverage::{Coverage, Sites};
+
+use crate::flags::{self, Format};
+use crate::out::coverage;
+use crate::out::sink::Sink;
+
+/// Runs the command. The first file that cannot be read ends it.
+pub fn run(flags: &flags::Coverage) -> anyhow::Result<ExitCode> {
+    let sites = if flags.all_instructions { Sites::Instructions } else { Sites::Entries };
+    let options = Options { debug_dirs: flags.debuginfo.clone(), ..Options::default() };
+    let format = if flags.json { Format::Json } else { Format::Text };
+    let mut total = Coverage::default();
+    let mut blocks = Vec::new();
+    for binary in &flags.binaries {
+        let covered = sidestep_engine::coverage(binary, sites, &options)?;
+        total.add(&covered.coverage);
+        blocks.push(covered);
+    }
+    let mut sink = Sink::open(flags.file.as_deref(), format, false)?;
+    for covered in &blocks {
+        sink.gap()?;
+        for line in if flags.json { vec![coverage::json(covered, sites)] } else { coverage::lines(covered, sites) } {
+            sink.line(&line)?;
+        }
+    }
+    if blocks.len() > 1 {
+        sink.gap()?;
+        for line in if flags.json { vec![coverage::json_total(&total, sites)] } else { coverage::total(&total, sites) }
+        {
+            sink.line(&line)?;
+        }
+    }
+    sink.flush()?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,177 @@
+//! `sidestep coverage`: its numbers are those of nm, readelf and objdump.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sidestep_tests::process::{LIMIT, Output, run};
+use sidestep_tests::tool::sidestep;
+use sidestep_tests::{build, skip, target};
+
+fn coverage(args: &[&str]) -> Output {
+    run(&mut sidestep(&[&["coverage"], args].concat()), LIMIT).ok()
+}
+
+/// The numbers of a row of the table, by its name: the first is the count of sites.
+#[track_caller]
+fn row(output: &Output, name: &str) -> u64 {
+    let row = output.stdout.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix("  "));
+    let number = row.and_then(|row| row.split_whitespace().next()?.parse().ok());
+    number.unwrap_or_else(|| panic!("no row {name:?}: {output}"))
+}
+
+fn output_of(program: &str, args: &[&str], file: &Path) -> String {
+    run(Command::new(program).args(args).arg(file), LIMIT).ok().stdout
+}
+
+fn hex(word: &str) -> u64 {
+    u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or_else(|_| panic!("{word} is no address"))
+}
+
+/// The starts of the functions that readelf finds, in symbols and unwind information.
+fn functions(file: &Path) -> BTreeSet<u64> {
+    let symbols = output_of("readelf", &["-sW"], file);
+    let symbols = symbols.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let symbols = symbols.filter(|w| w.len() > 7 && matches!(w[3], "FUNC" | "IFUNC") && w[6] != "UND");
+    let frames = output_of("readelf", &["-W", "--debug-dump=frames"], file);
+    let frames = frames.lines().filter_map(|line| line.split_once(" FDE ")?.1.split_once("pc="));
+    let all = symbols.map(|w| hex(w[1])).chain(frames.map(|(_, range)| hex(range.split("..").next().unwrap_or(""))));
+    all.collect()
+}
+
+/// Addresses and instructions of a function, as objdump prints them.
+fn instructions(file: &Path, function: &str) -> usize {
+    let text = output_of("objdump", &["-d", "--no-show-raw-insn", &format!("--disassemble={function}")], file);
+    text.lines().filter(|line| line.starts_with("  ") && line.contains(":\t")).count()
+}
+
+fn stripped(file: &Path, name: &str) -> PathBuf {
+    let copy = build::target_dir().join("test-targets").join(format!("{name}.{}", std::process::id()));
+    run(Command::new("strip").arg("-o").arg(&copy).arg(file), LIMIT).ok();
+    copy
+}
+
+#[test]
+fn numbers_of_a_small_program() {
+    let Some(file) = target("coverage") else { return };
+    let name = file.to_str().expect("UTF-8");
+    let all = coverage(&["--all-instructions", name]);
+    // `breakpoint` has an `int3`, and of `holds_data` only the first instruction is certain.
+    let known: usize = ["_start", "jump", "several", "breakpoint"].map(|f| instructions(&file, f)).iter().sum();
+    let unnamed = 2;
+    assert_eq!(row(&all, "instructions"), (known + unnamed + 1) as u64, "{all}");
+    assert_eq!(row(&all, "nop site"), 1, "{all}");
+    // `mov $…,%eax` seven times, and the `ret`s that padding follows; that of `unnamed` has nothing behind it.
+    assert_eq!(row(&all, "jump"), 7 + 4, "{all}");
+    assert_eq!(row(&all, "refused"), 1, "{all}");
+    assert_eq!(row(&all, "data in text"), 1, "{all}");
+    assert!(all.stdout.contains(" and 16 bytes between functions"), "{all}");
+    assert!(all.stdout.contains("there is a breakpoint already; first at breakpoint+0x5"), "{all}");
+
+    let entries = coverage(&[name]);
+    assert_eq!(row(&entries, "entries"), functions(&file).len() as u64, "{entries}");
+    assert_eq!(row(&entries, "entries"), 6, "{entries}");
+    assert_eq!((row(&entries, "nop site"), row(&entries, "jump over several")), (1, 1), "{entries}");
+    assert_eq!(row(&entries, "without a trap"), 6, "{entries}");
+}
+
+#[test]
+fn entries_are_those_of_readelf() {
+    for name in ["counts", "counts-static", "comparator-stripped"] {
+        let Some(file) = target(name) else { continue };
+        let output = coverage(&[file.to_str().expect("UTF-8")]);
+        assert_eq!(row(&output, "entries"), functions(&file).len() as u64, "{name}: {output}");
+    }
+}
+
+/// Without a symbol table, unwind information tells where functions are.
+#[test]
+fn stripped_program() {
+    let Some(file) = target("coverage") else { return };
+    let copy = stripped(&file, "coverage-stripped");
+    assert_eq!(output_of("readelf", &["-sW"], &copy).trim(), "");
+    let args = ["--all-instructions", copy.to_str().expect("UTF-8")];
+    let (output, entries) = (coverage(&args), coverage(&args[1..]));
+    let whole = coverage(&["--all-instructions", file.to_str().expect("UTF-8")]);
+    std::fs::remove_file(&copy).expect("own file");
+    assert_eq!(row(&entries, "entries"), 6, "{entries}");
+    for name in ["instructions", "jump", "refused", "without a trap"] {
+        assert_eq!(row(&output, name), row(&whole, name), "{name}: {output}");
+    }
+    // An example has no symbol.
+    assert!(output.stdout.contains("there is a breakpoint already; first at 0x"), "{output}");
+}
+
+#[test]
+fn several_programs_and_their_sum() {
+    let (Some(a), Some(b)) = (target("coverage"), target("counts")) else { return };
+    let (a, b) = (a.to_str().expect("UTF-8"), b.to_str().expect("UTF-8"));
+    let both = coverage(&[a, b]).stdout;
+    let (blocks, total) = both.split_once("\nall together\n").expect("a total");
+    assert_eq!(blocks.split("\n\n").map(|block| block.lines().next()).collect::<Vec<_>>(), [Some(a), Some(b)]);
+    let sum = total.lines().next().and_then(|line| line.split_whitespace().last()?.parse().ok());
+    assert_eq!(sum, Some(row(&coverage(&[a]), "entries") + row(&coverage(&[b]), "entries")));
+}
+
+/// Python is the judge of the JSON.
+#[test]
+fn json_says_the_same() {
+    const SCRIPT: &str = "
+import json, sys
+for line in open(sys.argv[1]):
+    item = json.loads(line)
+    data = item['data']
+    assert sum(data['techniques'].values()) + data['refused'] == data['sites']
+    assert data['without_trap'] == data['sites'] - data['refused'] - data['techniques']['trap']
+    for reason in data.get('reasons', []):
+        assert reason['reason'] and reason['example'] and int(reason['address'], 16)
+        assert ('rejected' in reason) == (reason['technique'] == 'trap')
+    refused = [r['sites'] for r in data.get('reasons', []) if r['technique'] == 'refused']
+    assert 'reasons' not in data or sum(refused) == data['refused']
+    print(item['type'], data.get('binary'), data['kind'], data['sites'], data['data_in_text']['instructions'])";
+    let (Some(a), Some(b)) = (target("coverage"), target("counts")) else { return };
+    if !build::installed("python3") {
+        return skip("no python3");
+    }
+    let (a, b) = (a.to_str().expect("UTF-8"), b.to_str().expect("UTF-8"));
+    let file = build::target_dir().join("test-targets").join(format!("coverage.json.{}", std::process::id()));
+    let name = file.to_str().expect("UTF-8");
+    let silent = coverage(&["--all-instructions", "--json", "-o", name, a, b]);
+    assert_eq!(silent.stdout, "");
+    let said = run(Command::new("python3").args(["-c", SCRIPT, name]), LIMIT).ok().stdout;
+    std::fs::remove_file(&file).expect("own file");
+    let table = |name| coverage(&["--all-instructions", name]);
+    let (of_a, of_b) = (row(&table(a), "instructions"), row(&table(b), "instructions"));
+    let data = row(&table(b), "data in text");
+    let expected = [
+        format!("coverage {a} instructions {of_a} 1"),
+        format!("coverage {b} instructions {of_b} {data}"),
+        format!("coverage_total None instructions {} {}", of_a + of_b, data + 1),
+    ];
+    assert_eq!(said.lines().collect::<Vec<_>>(), expected);
+}
+
+/// A short name means what it means to `list`.
+#[test]
+fn libraries_by_their_names() {
+    let list = run(&mut sidestep(&["list", "libc:malloc"]), LIMIT).ok().stdout;
+    let path = list.lines().next().and_then(|line| line.strip_suffix(":malloc")).expect("libc has malloc");
+    assert_eq!(coverage(&["c"]).stdout.lines().next(), Some(path));
+    assert_eq!(coverage(&["libc"]).stdout, coverage(&[path]).stdout);
+}
+
+#[test]
+fn a_program_of_32_bits_is_refused() {
+    let dir = build::target_dir().join("test-targets");
+    std::fs::create_dir_all(&dir).expect("target directory is writable");
+    let path = |name: &str| dir.join(format!("{name}.{}", std::process::id()));
+    let (source, object, program) = (path("i386.s"), path("i386.o"), path("i386"));
+    std::fs::write(&source, ".globl _start\n_start: ret\n").expect("writable");
+    run(Command::new("as").arg("--32").arg(&source).arg("-o").arg(&object), LIMIT).ok();
+    run(Command::new("ld").args(["-m", "elf_i386"]).arg(&object).arg("-o").arg(&program), LIMIT).ok();
+    let name = program.to_str().expect("UTF-8");
+    super::errors::refused(&["coverage", name], &[name, "32-bit"]);
+    for file in [source, object, program] {
+        std::fs::remove_file(file).expect("own file");
+    }
+}

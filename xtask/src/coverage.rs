@@ -1,0 +1,203 @@
+//! Which sites of Debian's programs get which technique, against the targets that Sidestep has set itself.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use sidestep_tests::process::{LIMIT, run};
+use sidestep_tests::tool::{path, sidestep};
+
+use crate::machine;
+
+/// What `sidestep` is asked about, and the Debian package it is from.
+const BINARIES: [(&str, &str); 7] = [
+    ("libc", "libc6"),
+    ("libcrypto", "libssl3"),
+    ("/usr/bin/redis-server", "redis-server"),
+    ("/usr/bin/python3", "python3"),
+    ("/bin/bash", "bash"),
+    ("/usr/bin/git", "git"),
+    ("/bin/busybox", "busybox-static"),
+];
+
+/// Entries and instructions without a trap, in percent: at least.
+const ENTRIES: f64 = 99.9;
+const INSTRUCTIONS: f64 = 97.0;
+/// The binary that must be done in [`IN_TIME`].
+const LARGE: &str = "libcrypto";
+const IN_TIME: Duration = Duration::from_secs(5);
+/// Reasons that are shown.
+const REASONS: usize = 20;
+
+/// Counts and prints; `write`: also into `docs/coverage.md`.
+pub fn coverage(write: bool) -> Result<()> {
+    println!("counting with {}", path().display());
+    let entries = Table::count(&[])?;
+    let instructions = Table::count(&["--all-instructions"])?;
+    let mut text = String::from("# How many sites get a jump\n\n");
+    writeln!(text, "{} Debian's packages as installed there.", machine::made_by("coverage --write"))?;
+    writeln!(
+        text,
+        "`sidestep coverage` decides for each site as an attach would that finds the loader's address space and no other\n\
+         probe. Entries: the starts of all functions of symbol tables and unwind information. Instructions: all of these\n\
+         functions, decoded from their start; of those that hold data, what is not certain to be an instruction stands in\n\
+         a column of its own.\n"
+    )?;
+    text += &entries.render("entries")?;
+    text += &instructions.render("instructions")?;
+    text += &targets(&entries, &instructions)?;
+    text += &instructions.reasons()?;
+    println!("{text}");
+    if write { machine::write_doc("coverage.md", &text) } else { Ok(()) }
+}
+
+/// A row per binary.
+struct Table(Vec<Row>);
+
+/// What `sidestep coverage --json` said of one binary.
+struct Row {
+    name: &'static str,
+    json: String,
+    time: Duration,
+}
+
+impl Table {
+    fn count(flags: &[&str]) -> Result<Table> {
+        let mut rows = Vec::new();
+        for (binary, package) in BINARIES {
+            let begin = Instant::now();
+            let output = run(&mut sidestep(&[&["coverage", "--json"], flags, &[binary]].concat()), LIMIT);
+            let time = begin.elapsed();
+            anyhow::ensure!(
+                output.code() == 0,
+                "{binary}: {output}\nIs the package {package} installed (`xtask setup`)?"
+            );
+            let name = binary.rsplit('/').next().unwrap_or(binary);
+            rows.push(Row { name, json: output.stdout, time });
+        }
+        Ok(Table(rows))
+    }
+
+    fn sum(&self, name: &str) -> Result<u64> {
+        self.0.iter().map(|row| row.number(name)).sum()
+    }
+
+    fn render(&self, sites: &str) -> Result<String> {
+        let techniques = self.0.first().context("no binaries")?.techniques()?;
+        let columns: Vec<String> = techniques.iter().map(|name| name.replace('_', " ")).collect();
+        let columns = format!("sites | {} | refused | data in text | without a trap | time", columns.join(" | "));
+        let count = columns.matches('|').count() + 1;
+        let mut text = format!("| {sites} | {columns} |\n|---|{}\n", "---:|".repeat(count));
+        for row in &self.0 {
+            write!(text, "| {} | {}", row.name, row.number("sites")?)?;
+            for name in techniques.iter().map(String::as_str).chain(["refused", "instructions"]) {
+                write!(text, " | {}", row.number(name)?)?;
+            }
+            let share = percent(row.number("without_trap")?, row.number("sites")?);
+            writeln!(text, " | {share} | {:.2} s |", row.time.as_secs_f64())?;
+        }
+        write!(text, "| all together | {}", self.sum("sites")?)?;
+        for name in techniques.iter().map(String::as_str).chain(["refused", "instructions"]) {
+            write!(text, " | {}", self.sum(name)?)?;
+        }
+        writeln!(text, " | {} | |\n", percent(self.sum("without_trap")?, self.sum("sites")?))?;
+        Ok(text)
+    }
+
+    /// Why sites of all binaries are refused or get a trap, most frequent first.
+    fn reasons(&self) -> Result<String> {
+        let mut all: BTreeMap<(String, String, String), (u64, String)> = BTreeMap::new();
+        for row in &self.0 {
+            let list = row.json.split_once("\"reasons\": [").context("no reasons")?.1;
+            for item in list.split("{\"technique\"").skip(1) {
+                let item = format!("\"technique\"{item}");
+                // A refusal has no technique that was not possible.
+                let rejected = text_of(&item, "rejected").unwrap_or_default().replace('_', " ");
+                let key = (text_of(&item, "technique")?, rejected, text_of(&item, "reason")?);
+                let example = format!("{}:{}", row.name, text_of(&item, "example")?);
+                all.entry(key).or_insert((0, example)).0 += number_of(&item, "sites")?;
+            }
+        }
+        // Why the first two are not possible says only how long the instruction is.
+        all.retain(|(_, rejected, _), _| !["nop site", "jump"].contains(&rejected.as_str()));
+        let mut all: Vec<_> = all.into_iter().collect();
+        all.sort_by_key(|(_, (sites, _))| std::cmp::Reverse(*sites));
+        let mut text =
+            String::from("| gets a | and no | because | instructions | for example |\n|---|---|---|---:|---|\n");
+        for ((technique, rejected, reason), (sites, example)) in all.iter().take(REASONS) {
+            writeln!(text, "| {technique} | {rejected} | {reason} | {sites} | `{example}` |")?;
+        }
+        Ok(text)
+    }
+}
+
+impl Row {
+    fn number(&self, name: &str) -> Result<u64> {
+        number_of(&self.json, name).with_context(|| self.name)
+    }
+
+    /// The names of all techniques.
+    fn techniques(&self) -> Result<Vec<String>> {
+        let list = self.json.split_once("\"techniques\": {").and_then(|(_, rest)| rest.split_once('}'));
+        let list = list.context("no techniques")?.0;
+        Ok(list.split(", ").filter_map(|member| Some(member.split('"').nth(1)?.to_owned())).collect())
+    }
+}
+
+/// The first number of that name.
+fn number_of(json: &str, name: &str) -> Result<u64> {
+    let key = format!("\"{name}\": ");
+    let digits = |rest: &str| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
+    json.split(&key).skip(1).find_map(digits).with_context(|| format!("no number {name}"))
+}
+
+/// The first string of that name. Quotes in it are not expected.
+fn text_of(json: &str, name: &str) -> Result<String> {
+    let rest = json.split_once(&format!("\"{name}\": \"")).and_then(|(_, rest)| rest.split_once('"'));
+    Ok(rest.with_context(|| format!("no text {name}"))?.0.to_owned())
+}
+
+/// Rounded down, as the tool does.
+fn percent(part: u64, all: u64) -> String {
+    let thousandths = part * 100_000 / all.max(1);
+    format!("{}.{:03} %", thousandths / 1000, thousandths % 1000)
+}
+
+/// What was to be reached, and what was.
+fn targets(entries: &Table, instructions: &Table) -> Result<String> {
+    let mut text = String::from("| target | | found | |\n|---|---:|---:|---|\n");
+    let mut row = |target: &str, limit: String, found: String, met: bool| {
+        writeln!(text, "| {target} | {limit} | {found} | {} |", if met { "met" } else { "not met" })
+    };
+    for (target, table, least) in
+        [("entries without a trap", entries, ENTRIES), ("instructions without a trap", instructions, INSTRUCTIONS)]
+    {
+        let (part, all) = (table.sum("without_trap")?, table.sum("sites")?);
+        let met = part as f64 * 100.0 >= least * all as f64;
+        row(target, format!("≥ {least} %"), percent(part, all), met)?;
+    }
+    let refused = entries.sum("refused")? + instructions.sum("refused")?;
+    row("refused", "0".to_owned(), refused.to_string(), refused == 0)?;
+    let large = instructions.0.iter().find(|row| row.name == LARGE).context(LARGE)?;
+    let found = format!("{:.2} s", large.time.as_secs_f64());
+    row(&format!("instructions of {LARGE}"), format!("< {} s", IN_TIME.as_secs()), found, large.time < IN_TIME)?;
+    text.push('\n');
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_the_tool_prints() {
+        let json = r#"{"type": "coverage", "data": {"sites": 12, "techniques": {"nop_site": 1, "trap": 10}, "data_in_text": {"instructions": 3}, "reasons": [{"technique": "trap", "reason": "a call", "sites": 10}]}}"#;
+        let row = Row { name: "a", json: json.to_owned(), time: Duration::ZERO };
+        assert_eq!(row.techniques().unwrap(), ["nop_site", "trap"]);
+        assert_eq!(["sites", "trap", "instructions"].map(|name| row.number(name).unwrap()), [12, 10, 3]);
+        assert!(row.number("no_such").is_err());
+        assert_eq!(text_of(json, "reason").unwrap(), "a call");
+        assert_eq!(percent(99_999, 100_000), "99.999 %");
+    }
+}
