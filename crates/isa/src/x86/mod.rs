@@ -2,6 +2,7 @@
 
 pub mod decode;
 pub mod emit;
+mod fault;
 pub mod indirect;
 pub mod live;
 pub mod relocate;
