@@ -340,16 +340,16 @@ fn call_indirect(insn: &Insn, offsets: &ConstantOffsets, bytes: &[u8], prefixes:
 }
 
 /// Legacy prefixes and REX of an instruction (SDM volume 2, section 2.1.1).
-struct Prefixes {
+pub(super) struct Prefixes {
     /// An operand-size prefix without REX.W, which a CPU may or may not apply to near branches.
-    disputed: bool,
-    address_size: bool,
+    pub(super) disputed: bool,
+    pub(super) address_size: bool,
     /// Where the opcode starts.
-    opcode_at: usize,
+    pub(super) opcode_at: usize,
 }
 
 impl Prefixes {
-    fn of(bytes: &[u8]) -> Prefixes {
+    pub(super) fn of(bytes: &[u8]) -> Prefixes {
         let is_prefix =
             |b: &u8| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
         let opcode_at = bytes.iter().position(|b| !is_prefix(b)).unwrap_or(bytes.len());
