@@ -57,6 +57,7 @@ const SOMETIMES: &[&str] = &[
     "lodsb",
     "xlat",
     "lock incl (%rdi)",
+    "bts %rax,t(%rip)",
     "int3",
     "int $0x80",
     "ud2",

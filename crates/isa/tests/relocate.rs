@@ -40,6 +40,7 @@ const COPIES: &[(&str, &str)] = &[
     ("loop .+0x20", "loop 1f; jmp 2f; 1: {disp32} jmp 0x401020; 2:"),
     ("loope .+0x20", "loope 1f; jmp 2f; 1: {disp32} jmp 0x401020; 2:"),
     ("loopne .-0x10", "loopne 1f; jmp 2f; 1: {disp32} jmp 0x400ff0; 2:"),
+    (".byte 0xf2; loope .+0x20", ".byte 0xf2; loope 1f; jmp 2f; 1: {disp32} jmp 0x401021; 2:"),
     ("jrcxz .+0x20", "jrcxz 1f; jmp 2f; 1: {disp32} jmp 0x401020; 2:"),
     ("jecxz .+0x20", "jecxz 1f; jmp 2f; 1: {disp32} jmp 0x401020; 2:"),
     ("call t", "push 1f(%rip); {disp32} jmp t; 1: .quad back"),
@@ -86,9 +87,6 @@ const COPIES: &[(&str, &str)] = &[
     (".byte 0x66, 0x48; call *t(%rip)", "push 1f(%rip); .byte 0x66, 0x48; jmp *t(%rip); 1: .quad back"),
     ("data16 ret", "data16 ret"),
     (".byte 0x66; jmp *t(%rip)", ".byte 0x66; jmp *t(%rip)"),
-    (".byte 0x66; jmp .+0x10", ".byte 0x66, 0xeb, 2; jmp 2f; {disp32} jmp 0x401011; 2:"),
-    (".byte 0x66; je .+0x10", ".byte 0x66, 0x74, 2; jmp 2f; {disp32} jmp 0x401011; 2:"),
-    (".byte 0x66; loop .+0x20", ".byte 0x66, 0xe2, 2; jmp 2f; {disp32} jmp 0x401021; 2:"),
 ];
 
 fn assembled(source: &str, at: u64, back: u64) -> Vec<u8> {
@@ -117,6 +115,9 @@ fn what_cpus_disagree_about_is_refused() {
         "lcall *(%rax)",
         "lcall *t(%rip)",
         ".byte 0x66; jmp t",
+        ".byte 0x66; jmp .+0x10",
+        ".byte 0x66; je .+0x10",
+        ".byte 0x66; loop .+0x10",
         ".byte 0x66; je t",
         ".byte 0x66; call t",
         ".byte 0x66; call *%rax",

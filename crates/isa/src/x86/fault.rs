@@ -28,6 +28,8 @@ impl Insn {
             || matches!(iced.mnemonic(), Mnemonic::Div | Mnemonic::Idiv | Mnemonic::Wait)
             // User-mode instruction prevention (SDM volume 3, section 2.5, CR4.UMIP).
             || matches!(iced.mnemonic(), Mnemonic::Smsw | Mnemonic::Sldt | Mnemonic::Str)
+            // Some are no instructions for AMD's CPUs (`prefetchw` of a register).
+            || iced.mnemonic() == Mnemonic::Reservednop
             || !self.computes_or_moves()
             || !self.memory_is_there()
     }
@@ -45,7 +47,9 @@ impl Insn {
         let iced = &self.iced;
         let general =
             (0..iced.op_count()).all(|op| iced.op_kind(op) != OpKind::Register || iced.op_register(op).is_gpr());
-        general || vectors.contains(&iced.mnemonic())
+        // Some take from memory what is not any number: `ldmxcsr`, and segments.
+        let picky = matches!(iced.mnemonic(), Mnemonic::Ldmxcsr | Mnemonic::Lss | Mnemonic::Lfs | Mnemonic::Lgs);
+        general && !picky || vectors.contains(&iced.mnemonic())
     }
 
     /// Each access goes to the object itself or to the top of the stack.
@@ -55,10 +59,18 @@ impl Insn {
         let info = factory.info(iced);
         let mut used =
             info.used_memory().iter().filter(|m| !matches!(m.access(), OpAccess::None | OpAccess::NoMemAccess));
+        if matches!(iced.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)
+            && iced.op_kind(0) == OpKind::Memory
+            && iced.op_kind(1) == OpKind::Register
+        {
+            // The register says how far from the operand the bit is.
+            return false;
+        }
         let explicit = iced.op_kinds().any(|kind| kind == OpKind::Memory) && self.rip_target().is_none();
         used.all(|memory| match memory.base() {
             _ if matches!(memory.segment(), Register::FS | Register::GS) => false,
-            Register::RSP => iced.is_stack_instruction() && !explicit,
+            // `enter` makes a frame of any size.
+            Register::RSP => iced.is_stack_instruction() && !explicit && iced.mnemonic() != Mnemonic::Enter,
             _ => self.rip_target().is_some(),
         })
     }
@@ -66,11 +78,9 @@ impl Insn {
 
 /// Part of every x86-64 CPU, and not reserved for the system by some kernel or setting.
 fn is_everywhere(feature: &CpuidFeature) -> bool {
-    use CpuidFeature::{
-        CET_IBT, CMOV, FXSR, INTEL186, INTEL386, INTEL486, INTEL8086, MULTIBYTENOP, PAUSE, SSE, SSE2, X64,
-    };
+    use CpuidFeature::{CET_IBT, CMOV, INTEL186, INTEL386, INTEL486, INTEL8086, MULTIBYTENOP, PAUSE, SSE, SSE2, X64};
     matches!(
         feature,
-        CET_IBT | CMOV | FXSR | INTEL8086 | INTEL186 | INTEL386 | INTEL486 | MULTIBYTENOP | PAUSE | SSE | SSE2 | X64
+        CET_IBT | CMOV | INTEL8086 | INTEL186 | INTEL386 | INTEL486 | MULTIBYTENOP | PAUSE | SSE | SSE2 | X64
     )
 }

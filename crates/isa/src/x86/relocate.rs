@@ -6,7 +6,7 @@
 //! | with a rip- or eip-relative operand | the same bytes, new displacement (SDM volume 2, section 2.2.1.6) | same |
 //! | `jmp rel` | `jmp rel32` | 5 |
 //! | `jcc rel` | `jcc rel32` | 6 |
-//! | `loop`, `loope`, `loopne`, `jrcxz`, `jecxz` | the same over two jumps: `loop 1f; jmp 2f; 1: jmp rel32; 2:` | 9 to 11 |
+//! | `loop`, `loope`, `loopne`, `jrcxz`, `jecxz` | the same over two jumps: `loop 1f; jmp 2f; 1: jmp rel32; 2:` | same + 7 |
 //! | `call rel32` | `push 1f(%rip); jmp rel32; 1: .quad return address` | 19 |
 //! | `call *reg`, `call *mem` | `push 1f(%rip); jmp *…; 1: .quad return address` | 14 + the jump |
 //! | `call *%rsp`, and through the word that the push overwrites | `push …; pop -16(%rsp); push 1f(%rip); jmp *-8(%rsp); 1: .quad return address` | 22 + the push |
@@ -89,7 +89,7 @@ enum Form {
         condition: u8,
         target: u64,
     },
-    /// `head`: prefixes and opcode of a branch that exists with an 8-bit displacement only.
+    /// `head`: all but the displacement of a branch that exists with 8 bits of it only.
     Short {
         head: Bytes,
         target: u64,
@@ -276,14 +276,12 @@ fn form(bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
     let opcode = bytes.get(prefixes.opcode_at).copied().unwrap_or(0);
     let back = insn.next().0;
     Ok(match insn.flow() {
-        Flow::Call(_) | Flow::CallIndirect if prefixes.disputed => return refuse(Unsupported::Branch16),
-        Flow::Jump(_) if prefixes.disputed && opcode != 0xeb => return refuse(Unsupported::Branch16),
-        Flow::Branch(_) if prefixes.disputed && opcode == 0x0f => return refuse(Unsupported::Branch16),
-        // With the prefix, in a form that keeps it.
-        Flow::Jump(target) | Flow::Branch(target) if prefixes.disputed || matches!(opcode, 0xe0..=0xe3) => {
-            let operand_size = if prefixes.disputed { &[0x66][..] } else { &[] };
-            let address_size = if prefixes.address_size { &[0x67][..] } else { &[] };
-            Form::Short { head: Bytes::new(&[operand_size, address_size, &[opcode]]), target: target.0 }
+        Flow::Call(_) | Flow::CallIndirect | Flow::Jump(_) | Flow::Branch(_) if prefixes.disputed => {
+            return refuse(Unsupported::Branch16);
+        }
+        Flow::Branch(target) if matches!(opcode, 0xe0..=0xe3) => {
+            // With all prefixes: `repne loope` is something else than `loope` on AMD's CPUs.
+            Form::Short { head: Bytes::new(&[&bytes[..=prefixes.opcode_at]]), target: target.0 }
         }
         Flow::Jump(target) => Form::Jump { target: target.0 },
         Flow::Branch(target) => {

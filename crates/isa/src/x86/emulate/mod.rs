@@ -121,7 +121,8 @@ fn branch(iced: &Instruction, op: Op, prefixes: &Prefixes, bytes: &[u8]) -> Opti
         }
         _ if iced.is_jmp_short_or_near() => Some(Op { kind: op::JUMP, ..op }),
         _ if iced.is_call_near() => Some(Op { kind: op::CALL, ..op }),
-        _ if matches!(opcode, 0xe0..=0xe3) => {
+        // AMD's CPUs run `repne loope` as something else.
+        _ if matches!(opcode, 0xe0..=0xe3) && !bytes[..prefixes.opcode_at].iter().any(|b| matches!(b, 0xf2 | 0xf3)) => {
             Some(Op { kind: op::LOOP, reg: opcode & 3, narrow: u8::from(prefixes.address_size), ..op })
         }
         Code::Jmp_rm64 if on_register(iced) => Some(Op { kind: op::JUMP_REGISTER, reg: reg(iced, 0), ..op }),

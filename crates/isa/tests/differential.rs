@@ -1,0 +1,228 @@
+//! Copies do what the instruction does: both are run by the CPU, from the same random states, and leave the same
+//! registers, flags, vectors and memory, or the same fault.
+
+mod cpu;
+mod gas;
+mod generate;
+
+use std::collections::BTreeMap;
+
+use cpu::{Cpu, FROM, Outcome, Rng, STACK, State, TO};
+use generate::{Case, Cases};
+use iced_x86::{Code, Mnemonic};
+use sidestep_isa::Va;
+use sidestep_isa::x86::{Flow, Insn, RelocateError, decode, relocate};
+
+/// Instructions whose results are never twice the same, or that wait for something.
+const NOT_RUN: &[Mnemonic] = &[
+    Mnemonic::Rdtsc,
+    Mnemonic::Rdtscp,
+    Mnemonic::Rdpru,
+    Mnemonic::Rdpmc,
+    Mnemonic::Rdrand,
+    Mnemonic::Rdseed,
+    Mnemonic::Mwait,
+    Mnemonic::Mwaitx,
+    Mnemonic::Umwait,
+    Mnemonic::Tpause,
+    // Leave the machine.
+    Mnemonic::Vmcall,
+    Mnemonic::Vmmcall,
+    // On Intel's CPUs it comes back as a 32-bit program.
+    Mnemonic::Sysenter,
+];
+
+/// Trap flag.
+const TF: u64 = 1 << 8;
+/// Set in what a fault saves, to be the one that is not repeated (SDM volume 3, section 19.3.1.1).
+const RF: u64 = 1 << 16;
+
+#[derive(Default, Debug)]
+struct Tally {
+    run: usize,
+    not_run: BTreeMap<String, usize>,
+    refused: BTreeMap<String, usize>,
+    /// Ends of runs by signal.
+    ends: BTreeMap<i32, usize>,
+    traced: usize,
+}
+
+/// Runs all cases, each from some states.
+fn compare(cases: &[Case], states: usize, seed: u64) -> Tally {
+    let mut cpu = Cpu::new();
+    let mut rng = Rng(seed);
+    let mut tally = Tally::default();
+    let mut wrong = Vec::new();
+    for case in cases {
+        let insn = decode(&case.bytes, Va(FROM)).expect("an instruction");
+        let name = format!("{:02x?} {insn}", case.bytes);
+        if NOT_RUN.contains(&case.insn.mnemonic()) {
+            *tally.not_run.entry(format!("{:?}", case.insn.mnemonic())).or_default() += 1;
+            continue;
+        }
+        let mut copy = Vec::new();
+        match relocate(&case.bytes, Va(FROM), Va(TO), &mut copy) {
+            Ok(()) => {}
+            Err(RelocateError::Unsupported { why, .. }) => {
+                *tally.refused.entry(why.to_string()).or_default() += 1;
+                continue;
+            }
+            Err(RelocateError::OutOfReach { .. }) => {
+                *tally.not_run.entry("out of reach".into()).or_default() += 1;
+                continue;
+            }
+            Err(error) => panic!("{name}: {error}"),
+        }
+        cpu.load(&case.bytes, &copy);
+        tally.run += 1;
+        for _ in 0..states {
+            let state = start(&cpu, &mut rng, case);
+            let original = cpu.run(FROM, &state);
+            let copied = seen_from_original(&insn, copy.len(), cpu.run(TO, &state));
+            *tally.ends.entry(original.signal.0).or_default() += 1;
+            if original.regs.eflags & TF != 0 {
+                // The program traces itself: it sees the copy's instructions.
+                tally.traced += 1;
+                continue;
+            }
+            faults_are_expected(&insn, &original, &name);
+            // Calls whose target cannot be loaded have pushed already, calls through the stack pointer use one word more.
+            let scratch = insn.flow() == Flow::CallIndirect && (original.regs.rip == FROM || is_parked(&copy));
+            if let Some(difference) = difference(&original, &copied, scratch) {
+                wrong.push(format!("{name}: {difference}"));
+                break;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), tally.run, wrong[..wrong.len().min(40)].join("\n"));
+    tally
+}
+
+fn start(cpu: &Cpu, rng: &mut Rng, case: &Case) -> State {
+    let mut state = State::random(cpu, rng, &case.insn);
+    // No system call has this number.
+    if matches!(case.insn.code(), Code::Syscall | Code::Int_imm8) {
+        state.regs.rax = 0xffff;
+    }
+    state
+}
+
+/// Whether a call takes its target by way of the word below: `pop -16(%rsp)`.
+fn is_parked(copy: &[u8]) -> bool {
+    copy.windows(4).any(|bytes| bytes == [0x8f, 0x44, 0x24, 0xf0])
+}
+
+/// The end of a copy's run as the program is to see it.
+fn seen_from_original(insn: &Insn, copy_len: usize, mut end: Outcome) -> Outcome {
+    if end.regs.rip == TO + 6 && insn.flow() == Flow::CallIndirect {
+        // The load of the target faulted behind the push.
+        (end.regs.rip, end.regs.rsp) = (FROM, end.regs.rsp + 8);
+    }
+    let map = |at: u64| match at.wrapping_sub(TO) {
+        0 => FROM,
+        offset if offset == copy_len as u64 => insn.next().0,
+        _ => at,
+    };
+    end.regs.rip = map(end.regs.rip);
+    end.signal.2 = map(end.signal.2);
+    end
+}
+
+/// A fault that was promised not to happen. Where a branch ends is another matter.
+fn faults_are_expected(insn: &Insn, end: &Outcome, name: &str) {
+    if insn.flow() != Flow::Next || insn.may_fault() || insn.rip_target().is_some_and(|at| at.0 >> 32 != 0) {
+        return;
+    }
+    assert_eq!(end.reached(), Some(insn.next().0), "{name} cannot fault, but did: {:x?}", end.signal);
+}
+
+/// The first thing that is not the same. `scratch`: the word below the stack pointer does not matter.
+fn difference(a: &Outcome, b: &Outcome, scratch: bool) -> Option<String> {
+    if a.signal != b.signal || a.regs.rip != b.regs.rip {
+        return Some(format!("{:x?} at {:#x}, but {:x?} at {:#x}", a.signal, a.regs.rip, b.signal, b.regs.rip));
+    }
+    if a.signal.0 == 0 {
+        return None; // neither ended
+    }
+    if cpu::state::gprs(&a.regs) != cpu::state::gprs(&b.regs) {
+        return Some(format!("registers {:x?}, but {:x?}", a.regs, b.regs));
+    }
+    if (a.regs.eflags ^ b.regs.eflags) & !RF != 0 {
+        return Some(format!("flags {:#x}, but {:#x}", a.regs.eflags, b.regs.eflags));
+    }
+    let segments = |o: &Outcome| {
+        let r = o.regs;
+        [r.cs, r.ss, r.ds, r.es, r.fs, r.gs, r.fs_base, r.gs_base]
+    };
+    if segments(a) != segments(b) {
+        return Some(format!("segments {:x?}, but {:x?}", segments(a), segments(b)));
+    }
+    let first = |a: &[u8], b: &[u8]| a.iter().zip(b).position(|(a, b)| a != b);
+    if let Some(at) = first(&a.data, &b.data) {
+        return Some(format!("data + {at:#x}"));
+    }
+    let mut stack = a.stack.clone();
+    let below = (a.regs.rsp.wrapping_sub(STACK) as usize).wrapping_sub(8);
+    if scratch && below < stack.len() - 8 {
+        stack[below..below + 8].copy_from_slice(&b.stack[below..below + 8]);
+    }
+    if let Some(at) = first(&stack, &b.stack) {
+        return Some(format!("stack + {at:#x}, with rsp {:#x}", a.regs.rsp));
+    }
+    // Not the address of the last x87 instruction, nor which components were in use.
+    let hidden = |at: usize| (8..16).contains(&at) || (512..520).contains(&at);
+    let vectors = a.xstate.iter().zip(&b.xstate).enumerate().find(|(at, (a, b))| !hidden(*at) && a != b);
+    vectors.map(|(at, _)| format!("vectors + {at:#x}"))
+}
+
+/// Prints and checks what a test saw.
+fn report(cases: &Cases, tally: &Tally, least: usize, codes: usize) {
+    println!("{} opcodes, {tally:?}", cases.codes());
+    assert!(tally.run >= least && cases.codes() >= codes, "{} of {} opcodes ran", tally.run, cases.codes());
+    // It did not only fault.
+    assert!(tally.ends[&libc::SIGTRAP] > tally.run, "{tally:?}");
+    assert!(
+        tally.not_run.values().sum::<usize>() + tally.refused.values().sum::<usize>() < tally.run / 50,
+        "{tally:?}"
+    );
+}
+
+#[test]
+fn each_form_of_the_legacy_maps() {
+    let mut cases = Cases::new(1, 1);
+    cases.legacy();
+    let tally = compare(&cases.cases, 2, 11);
+    report(&cases, &tally, 10_000, 1000);
+}
+
+#[test]
+fn each_form_of_vex_and_xop() {
+    let mut cases = Cases::new(1, 2);
+    cases.vex();
+    let tally = compare(&cases.cases, 2, 12);
+    report(&cases, &tally, 4000, 1000);
+}
+
+#[test]
+fn each_form_of_evex() {
+    let mut cases = Cases::new(1, 3);
+    cases.evex();
+    let tally = compare(&cases.cases, 2, 13);
+    report(&cases, &tally, 8000, 1300);
+}
+
+#[test]
+fn each_form_in_real_programs() {
+    let mut cases = Cases::new(2, 4);
+    for path in [
+        "/lib/x86_64-linux-gnu/libc.so.6",
+        "/lib/x86_64-linux-gnu/libcrypto.so.3",
+        "/usr/bin/python3",
+        "/bin/bash",
+        "/usr/bin/git",
+    ] {
+        cases.program(path);
+    }
+    let tally = compare(&cases.cases, 3, 14);
+    report(&cases, &tally, 4000, 1000);
+}
