@@ -103,6 +103,11 @@ impl Cpu {
         memory[end + 1..end + 5].copy_from_slice(&distance.to_le_bytes());
     }
 
+    /// The code with the original.
+    pub fn code(&mut self) -> Vec<u8> {
+        self.memory()[..CODE_LEN].to_vec()
+    }
+
     /// Runs what is at `at`, from this state.
     pub fn run(&mut self, at: u64, state: &State) -> Outcome {
         let data = CODE_LEN + COPY_LEN;

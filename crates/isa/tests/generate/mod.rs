@@ -137,7 +137,7 @@ impl Cases {
     pub fn vex(&mut self) {
         for opcode in 0..=255 {
             for variant in 0..16 {
-                let (pp, length, wide) = (variant & 3, variant >> 2 & 1, variant >> 3);
+                let (pp, length, wide) = (variant % 4, variant / 4 % 2, variant / 8);
                 // v is inverted: 1111 is none.
                 for vvvv in [0xf, self.rng.below(16) as u8] {
                     let last = vvvv << 3 | length << 2 | pp;
@@ -159,8 +159,7 @@ impl Cases {
         for opcode in 0..=255 {
             for map in [1, 2, 3, 5, 6] {
                 for variant in 0..48u8 {
-                    let (pp, length, wide, broadcast) =
-                        (variant & 3, (variant >> 2) % 3, variant / 12 & 1, variant / 24);
+                    let (pp, length, wide, broadcast) = (variant % 4, variant / 4 % 3, variant / 12 % 2, variant / 24);
                     let vvvv = if self.rng.one_in(2) { 0xf } else { self.rng.below(16) as u8 };
                     let mask = if self.rng.one_in(2) { 0 } else { self.rng.below(8) as u8 };
                     let zero = u8::from(mask != 0 && self.rng.one_in(3));
