@@ -1,6 +1,7 @@
 //! The CPU as the oracle: a traced process that runs one instruction from a chosen state, and the state that it leaves.
 #![allow(unsafe_code, dead_code)]
 
+pub mod judge;
 pub mod state;
 
 use std::ptr;
