@@ -119,17 +119,13 @@ const OF: u64 = 1 << 11;
 /// Shadow stacks (CET) are the caller's matter, as is the trap after the instruction if the program runs with TF set.
 #[must_use]
 pub fn execute(op: &Op, registers: &mut Registers, memory: &mut impl Memory) -> Next {
-    let mut after = *registers;
-    match step(op, &mut after, memory) {
-        Some(()) => {
-            *registers = after;
-            Next::Done
-        }
+    match step(op, registers, memory) {
+        Some(()) => Next::Done,
         None => Next::Displaced,
     }
 }
 
-/// The one access to memory that each operation has is the last thing that can fail.
+/// What can fail comes before the first change.
 fn step(op: &Op, r: &mut Registers, memory: &mut impl Memory) -> Option<()> {
     let target = r.rip.wrapping_add(op.value);
     let next = r.rip.wrapping_add(u64::from(op.len));
@@ -139,13 +135,16 @@ fn step(op: &Op, r: &mut Registers, memory: &mut impl Memory) -> Option<()> {
         PUSH => push(r, memory, r.get(op.reg))?,
         PUSH_VALUE => push(r, memory, op.value)?,
         POP => {
-            let value = pop(r, memory)?;
-            // After the stack pointer has moved: `pop %rsp` ends with the value.
+            let at = r.get(RSP);
+            let value = memory.load(at)?;
+            r.set(RSP, at.wrapping_add(8));
+            // Last: `pop %rsp` ends with the value.
             r.set(op.reg, value);
         }
         LEAVE => {
-            r.set(RSP, r.get(RBP));
-            let value = pop(r, memory)?;
+            let at = r.get(RBP);
+            let value = memory.load(at)?;
+            r.set(RSP, at.wrapping_add(8));
             r.set(RBP, value);
         }
         SUM => {
@@ -183,8 +182,9 @@ fn step(op: &Op, r: &mut Registers, memory: &mut impl Memory) -> Option<()> {
             push(r, memory, next)?;
         }
         RETURN => {
-            go_on = user(pop(r, memory)?)?;
-            r.set(RSP, r.get(RSP).wrapping_add(op.value));
+            let at = r.get(RSP);
+            go_on = user(memory.load(at)?)?;
+            r.set(RSP, at.wrapping_add(8).wrapping_add(op.value));
         }
         _ => return None,
     }
@@ -197,13 +197,6 @@ fn push(r: &mut Registers, memory: &mut impl Memory, value: u64) -> Option<()> {
     memory.store(at, value)?;
     r.set(RSP, at);
     Some(())
-}
-
-fn pop(r: &mut Registers, memory: &mut impl Memory) -> Option<u64> {
-    let at = r.get(RSP);
-    let value = memory.load(at)?;
-    r.set(RSP, at.wrapping_add(8));
-    Some(value)
 }
 
 /// An address that a program can go to. Others fault at the branch itself, which no signal frame can express.
