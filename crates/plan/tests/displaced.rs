@@ -12,6 +12,9 @@ struct Sweep {
     /// Reasons, how often, and an example.
     refused: BTreeMap<String, (usize, String)>,
     may_fault: usize,
+    /// Bytes of functions, and those behind the first that is no instruction.
+    bytes: usize,
+    data: usize,
 }
 
 /// What has no copy in the functions of a program: `None` if it is not installed.
@@ -21,7 +24,7 @@ fn swept(path: &str) -> Option<Sweep> {
     let mut extents = elf.code.extents.clone();
     extents.retain(|extent| extent.len.0 > 0);
     extents.sort_by_key(|extent| (extent.start, std::cmp::Reverse(extent.len)));
-    let mut all = Sweep { instructions: 0, refused: BTreeMap::new(), may_fault: 0 };
+    let mut all = Sweep { instructions: 0, refused: BTreeMap::new(), may_fault: 0, bytes: 0, data: 0 };
     let mut done = Va(0);
     for extent in extents {
         let start = extent.start.max(done);
@@ -30,7 +33,10 @@ fn swept(path: &str) -> Option<Sweep> {
         let len = usize::try_from(end.since(start)).unwrap_or(0).min(code.len());
         done = done.max(end);
         // Data between instructions does not decode for long: what follows the first error is another's matter.
+        all.bytes += len;
+        all.data += len;
         for insn in sweep(&code[..len], start).map_while(Result::ok) {
+            all.data -= insn.len();
             all.instructions += 1;
             all.may_fault += usize::from(insn.may_fault());
             let bytes = &code[insn.va().since(start) as usize..][..insn.len()];
@@ -66,9 +72,12 @@ fn nothing_is_refused_in_real_programs() {
             eprintln!("{path}: not installed");
             continue;
         };
-        let Sweep { instructions, refused, may_fault } = sweep;
-        println!("{path}: {instructions} instructions, {may_fault} may fault, refused: {refused:?}");
+        let Sweep { instructions, refused, may_fault, bytes, data } = sweep;
+        println!(
+            "{path}: {instructions} instructions, {may_fault} may fault, refused: {refused:?}; {data} of {bytes} bytes are data"
+        );
         assert!(refused.is_empty(), "{path}: {refused:?}");
         assert!(instructions > 10_000, "{path}: the test found {instructions} instructions");
+        assert!(data * 20 < bytes, "{path}: {data} of {bytes} bytes were not looked at");
     }
 }
