@@ -5,6 +5,7 @@ mod elf;
 use std::collections::BTreeMap;
 
 use sidestep_isa::Va;
+use sidestep_isa::x86::emulate::prepare;
 use sidestep_isa::x86::{RelocateError, relocated_len, sweep};
 
 struct Sweep {
@@ -12,6 +13,8 @@ struct Sweep {
     /// Reasons, how often, and an example.
     refused: BTreeMap<String, (usize, String)>,
     may_fault: usize,
+    /// A trap handler needs no copy of them.
+    emulated: usize,
     /// Bytes of functions, and those behind the first that is no instruction.
     bytes: usize,
     data: usize,
@@ -24,7 +27,7 @@ fn swept(path: &str) -> Option<Sweep> {
     let mut extents = elf.code.extents.clone();
     extents.retain(|extent| extent.len.0 > 0);
     extents.sort_by_key(|extent| (extent.start, std::cmp::Reverse(extent.len)));
-    let mut all = Sweep { instructions: 0, refused: BTreeMap::new(), may_fault: 0, bytes: 0, data: 0 };
+    let mut all = Sweep { instructions: 0, refused: BTreeMap::new(), may_fault: 0, emulated: 0, bytes: 0, data: 0 };
     let mut done = Va(0);
     for extent in extents {
         let start = extent.start.max(done);
@@ -40,6 +43,7 @@ fn swept(path: &str) -> Option<Sweep> {
             all.instructions += 1;
             all.may_fault += usize::from(insn.may_fault());
             let bytes = &code[insn.va().since(start) as usize..][..insn.len()];
+            all.emulated += usize::from(prepare(bytes).is_some());
             match relocated_len(bytes, insn.va()) {
                 Ok(_) => {}
                 Err(RelocateError::Unsupported { at, why }) => {
@@ -72,9 +76,9 @@ fn nothing_is_refused_in_real_programs() {
             eprintln!("{path}: not installed");
             continue;
         };
-        let Sweep { instructions, refused, may_fault, bytes, data } = sweep;
+        let Sweep { instructions, refused, may_fault, emulated, bytes, data } = sweep;
         println!(
-            "{path}: {instructions} instructions, {may_fault} may fault, refused: {refused:?}; {data} of {bytes} bytes are data"
+            "{path}: {instructions} instructions, {may_fault} may fault, {emulated} can be emulated, refused: {refused:?}; {data} of {bytes} bytes are data"
         );
         assert!(refused.is_empty(), "{path}: {refused:?}");
         assert!(instructions > 10_000, "{path}: the test found {instructions} instructions");

@@ -17,13 +17,15 @@
 //! error and not another form: the long form would have to be the only one. It is no loss, since a program reaches
 //! its operands by 32 bits as well, and detours lie near its code.
 //!
-//! Calls push the *original* return
-//! address, so that unwinders, stack traces and code that looks at its return address see no difference; one `push`
-//! of a literal, since two half-word stores would show a signal handler half an address and defeat store forwarding of
-//! the `ret`. A copy of a call or `loop` is more than one instruction: a thread between them is neither before nor behind the
-//! original. A fault in the load of `call *mem` is taken after the push instead of before it, and the word that the push
-//! writes must not be what is loaded: this is known for operands relative to rsp, and such calls take the target
-//! first, by way of the word below. What lies under the stack pointer of a call belongs to the callee, which starts with nothing there.
+//! Calls push the *original* return address, so that unwinders, stack traces and code that looks at its return address see
+//! no difference; one `push` of a literal, since two half-word stores would show a signal handler half an address and defeat
+//! store forwarding of the `ret`. A copy of a call or `loop` is more than one instruction: a thread between them is
+//! neither before nor behind the original. A fault of `call *…` is taken after the push, [`PUSH_OF_CALL`] bytes into the
+//! copy, instead of before it.
+//!
+//! The word that the push writes must not be what is loaded. That is known for operands relative to rsp, and
+//! such calls take the target first, by way of the word below. What lies under the stack pointer of a call is its callee's, to
+//! whom it means nothing yet.
 //!
 //! The abort of a transaction goes to the original address, and a jump out of the copy is no abort.
 //!
@@ -60,6 +62,10 @@ pub enum RelocateError {
         why: Unsupported,
     },
 }
+
+/// Bytes of the push at the start of a copy of a call. A fault of `call *…` comes from behind it, unless the copy takes the target
+/// first.
+pub const PUSH_OF_CALL: usize = 6;
 
 /// Instructions that have no equivalent elsewhere. No compiler writes any of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -195,10 +201,10 @@ pub fn relocated_len(bytes: &[u8], from: Va) -> Result<usize, RelocateError> {
         Form::Jump { .. } => 5,
         Form::Branch { .. } | Form::Transaction { .. } => 6,
         Form::Short { head, .. } => head.len + 1 + 2 + 5,
-        Form::Call { .. } => 6 + 5 + 8,
+        Form::Call { .. } => PUSH_OF_CALL + 5 + 8,
         Form::Syscall { len, .. } => len + 7,
-        Form::CallIndirect { jump, .. } => 6 + jump.len + 8,
-        Form::CallParked { push, .. } => push.len + 4 + 6 + 4 + 8,
+        Form::CallIndirect { jump, .. } => PUSH_OF_CALL + jump.len + 8,
+        Form::CallParked { push, .. } => push.len + 4 + PUSH_OF_CALL + 4 + 8,
     })
 }
 

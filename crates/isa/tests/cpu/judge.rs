@@ -1,5 +1,6 @@
 //! Compares what an original and its copy left.
 
+use sidestep_isa::x86::relocate::PUSH_OF_CALL;
 use sidestep_isa::x86::{Flow, Insn};
 
 use super::state::gprs;
@@ -10,7 +11,7 @@ const RF: u64 = 1 << 16;
 
 /// The end of a copy's run as the program is to see it.
 pub fn seen_from_original(insn: &Insn, copy_len: usize, mut end: Outcome) -> Outcome {
-    if end.regs.rip == TO + 6 && insn.flow() == Flow::CallIndirect {
+    if end.regs.rip == TO + PUSH_OF_CALL as u64 && insn.flow() == Flow::CallIndirect {
         // The load of the target faulted behind the push.
         (end.regs.rip, end.regs.rsp) = (FROM, end.regs.rsp + 8);
     }
