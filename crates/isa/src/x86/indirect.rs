@@ -47,7 +47,9 @@ impl Body {
         let mut jumps = Vec::new();
         for (i, insn) in insns.iter().enumerate() {
             match insn.flow() {
-                Flow::Jump(target) | Flow::Branch(target) => sources.entry(target.0).or_default().push(i),
+                Flow::Jump(target) | Flow::Branch(target) | Flow::Transaction(target) => {
+                    sources.entry(target.0).or_default().push(i)
+                }
                 Flow::JumpIndirect => jumps.push(i),
                 _ => {}
             }

@@ -35,7 +35,7 @@ const REGIONS: [(u64, usize, c_int); 4] = [
 const ALL: usize = CODE_LEN + COPY_LEN + DATA_LEN + STACK_LEN;
 const NT_X86_XSTATE: usize = 0x202;
 /// An instruction that runs through this many periods of the timer never ends.
-const PATIENCE: usize = 8;
+const PATIENCE: usize = 4;
 
 /// What a run ended with.
 #[derive(Clone)]
@@ -125,7 +125,7 @@ impl Cpu {
             self.ptrace(libc::PTRACE_CONT, 0, 0);
             let status = self.wait();
             assert!(libc::WIFSTOPPED(status), "the process ended: {status:#x}");
-            if libc::WSTOPSIG(status) != libc::SIGALRM {
+            if libc::WSTOPSIG(status) != libc::SIGVTALRM {
                 signal = self.signal();
                 break;
             }
@@ -211,9 +211,9 @@ fn child(fd: c_int) -> ! {
         libc::sched_setaffinity(0, size_of_val(&cpus), &cpus);
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
-        let period = libc::timeval { tv_sec: 0, tv_usec: 50_000 };
+        let period = libc::timeval { tv_sec: 0, tv_usec: 20_000 };
         let timer = libc::itimerval { it_interval: period, it_value: period };
-        libc::setitimer(libc::ITIMER_REAL, &timer, ptr::null_mut());
+        libc::setitimer(libc::ITIMER_VIRTUAL, &timer, ptr::null_mut());
         libc::raise(libc::SIGSTOP);
         libc::_exit(2)
     }

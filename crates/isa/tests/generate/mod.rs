@@ -172,8 +172,12 @@ impl Cases {
         }
     }
 
-    /// What a program or library has.
+    /// What a program or library has, if it is there.
     pub fn program(&mut self, path: &str) {
+        if !std::path::Path::new(path).exists() {
+            eprintln!("{path}: not installed");
+            return;
+        }
         let (_, text) = gas::text_of(path);
         let mut at = 0;
         while at < text.len() {
