@@ -35,6 +35,7 @@ const NEVER: &[&str] = &[
     "xchg %rax,%rbx",
     "movq %rax,%xmm0",
     "pxor %xmm0,%xmm0",
+    "mfence",
     "syscall",
 ];
 
@@ -77,6 +78,8 @@ const SOMETIMES: &[&str] = &[
     "fwait",
     "divsd %xmm1,%xmm2",
     "cvttsd2si %xmm0,%eax",
+    "cvttsd2si t(%rip),%eax",
+    "ldmxcsr t(%rip)",
     "vpxor %ymm0,%ymm0,%ymm0",
     "popcnt %eax,%eax",
     "maskmovdqu %xmm1,%xmm2",

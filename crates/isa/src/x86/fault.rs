@@ -37,19 +37,20 @@ impl Insn {
     /// Only general-purpose registers, or a vector instruction that never computes with floating-point numbers.
     fn computes_or_moves(&self) -> bool {
         use Mnemonic::{
-            Andps, Movapd, Movaps, Movd, Movdqa, Movdqu, Movhlps, Movlhps, Movq, Movsd, Movss, Movups, Orps, Pand,
-            Pandn, Por, Pshufd, Punpcklqdq, Pxor, Xorpd, Xorps,
+            Andps, Lfence, Mfence, Movapd, Movaps, Movd, Movdqa, Movdqu, Movhlps, Movlhps, Movq, Movsd, Movss, Movups,
+            Orps, Pand, Pandn, Por, Pshufd, Punpcklqdq, Pxor, Sfence, Xorpd, Xorps,
         };
         let vectors = [
-            Andps, Movapd, Movaps, Movd, Movdqa, Movdqu, Movhlps, Movlhps, Movq, Movsd, Movss, Movups, Orps, Pand,
-            Pandn, Por, Pshufd, Punpcklqdq, Pxor, Xorpd, Xorps,
+            Andps, Lfence, Mfence, Movapd, Movaps, Movd, Movdqa, Movdqu, Movhlps, Movlhps, Movq, Movsd, Movss, Movups,
+            Orps, Pand, Pandn, Por, Pshufd, Punpcklqdq, Pxor, Sfence, Xorpd, Xorps,
         ];
         let iced = &self.iced;
-        let general =
-            (0..iced.op_count()).all(|op| iced.op_kind(op) != OpKind::Register || iced.op_register(op).is_gpr());
-        // Some take from memory what is not any number: `ldmxcsr`, and segments.
-        let picky = matches!(iced.mnemonic(), Mnemonic::Ldmxcsr | Mnemonic::Lss | Mnemonic::Lfs | Mnemonic::Lgs);
-        general && !picky || vectors.contains(&iced.mnemonic())
+        if iced.cpuid_features().iter().any(|feature| matches!(feature, CpuidFeature::SSE | CpuidFeature::SSE2)) {
+            return vectors.contains(&iced.mnemonic());
+        }
+        // Segments are no numbers.
+        let segment = matches!(iced.mnemonic(), Mnemonic::Lss | Mnemonic::Lfs | Mnemonic::Lgs);
+        !segment && (0..iced.op_count()).all(|op| iced.op_kind(op) != OpKind::Register || iced.op_register(op).is_gpr())
     }
 
     /// Each access goes to the object itself or to the top of the stack.

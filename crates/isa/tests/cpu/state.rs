@@ -144,10 +144,13 @@ fn aim(regs: &mut user_regs_struct, rng: &mut Rng, insn: &Instruction) {
 
 /// Fills x87, vector and mask registers of an area as `xsave` has it (SDM volume 1, section 13.4).
 fn vectors(area: &mut [u8], rng: &mut Rng) {
-    area[0..2].copy_from_slice(&0x037f_u16.to_le_bytes());
+    // Any rounding; now and then exceptions that are not masked.
+    let raised = if rng.one_in(8) { rng.below(64) } else { 0 };
+    let (x87, sse) = (0x037f & !raised | rng.below(4) << 10, 0x1f80 & !(raised << 7) | rng.below(8) << 13);
+    area[0..2].copy_from_slice(&(x87 as u16).to_le_bytes());
     area[2..4].fill(0);
     area[4] = if rng.one_in(2) { 0xff } else { 0 };
-    area[24..28].copy_from_slice(&0x1f80_u32.to_le_bytes());
+    area[24..28].copy_from_slice(&(sse as u32).to_le_bytes());
     for register in area[32..160].chunks_mut(16) {
         rng.fill(&mut register[..10]);
         // An exponent of a number that is neither huge nor tiny, mostly.

@@ -15,6 +15,9 @@ use super::decode::{Insn, decode};
 use super::relocate::Prefixes;
 use crate::Va;
 
+/// The number of no register, which reads as 0.
+const NONE: u8 = 16;
+
 /// The instruction at the start of `bytes` as an operation; `None` = it has to run as a displaced copy.
 ///
 /// ```
@@ -40,8 +43,8 @@ pub fn prepare(bytes: &[u8]) -> Option<Op> {
         kind: op::NOP,
         len: insn.len() as u8,
         reg: 0,
-        base: op::NONE,
-        index: op::NONE,
+        base: NONE,
+        index: NONE,
         shift: 0,
         narrow: 0,
         unused: 0,
@@ -88,7 +91,7 @@ fn moved(iced: &Instruction, op: Op) -> Option<Op> {
 /// `lea`. A 32-bit address or destination both cut the sum; one relative to eip depends on where it is.
 fn address(insn: &Insn, op: Op) -> Option<Op> {
     let iced = &insn.iced;
-    let term = |register: Register| if register == Register::None { op::NONE } else { register.number() as u8 };
+    let term = |register: Register| if register == Register::None { NONE } else { register.number() as u8 };
     let short_address = iced.memory_base().is_gpr32()
         || iced.memory_index().is_gpr32()
         || iced.memory_displ_size() == 4

@@ -14,9 +14,9 @@ pub struct Op {
     pub(super) len: u8,
     /// A register; of [`BRANCH`] the condition, of [`LOOP`] the low bits of the opcode.
     pub(super) reg: u8,
-    /// First term of a sum: a register, [`NONE`] or [`RIP`].
+    /// First term of a sum: a register, [`RIP`], or a number that is none.
     pub(super) base: u8,
-    /// Second term: a register or [`NONE`].
+    /// Second term: a register, or a number that is none.
     pub(super) index: u8,
     /// By how much it is shifted.
     pub(super) shift: u8,
@@ -28,8 +28,6 @@ pub struct Op {
     pub(super) value: u64,
 }
 
-/// No register.
-pub(super) const NONE: u8 = 16;
 /// The address of the instruction.
 pub(super) const RIP: u8 = 17;
 
@@ -226,7 +224,7 @@ fn counted(op: &Op, r: &mut Registers) -> bool {
 }
 
 impl Registers {
-    /// 0 for no register.
+    /// 0 for what is no register.
     fn get(&self, number: u8) -> u64 {
         self.gpr.get(usize::from(number)).copied().unwrap_or(0)
     }
