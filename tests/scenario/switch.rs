@@ -79,8 +79,9 @@ fn disabled_probes_count_nothing_and_leave_no_byte() {
             says("disable", &pid, &["leaf"], "1 probe disabled");
             says("disable", &pid, &[], "0 probes disabled; 1 was already");
             assert!(is_original_at(&before, program.pid(), site), "{build} {mode:?}");
-            // What traps and returns need stays, as the probe may come back.
-            assert!(mode != ["funccount"] || is_original(&before, program.pid()), "{build}");
+            // What traps, faults of displaced instructions and returns need stays, as the probe may come back.
+            let needs_more = mode != ["funccount"] || build == "counts-O0";
+            assert!(needs_more || is_original(&before, program.pid()), "{build}");
             program.ask("work 100");
             program.ask("threads 10");
             let (lines, _) = status(&pid, &[]);

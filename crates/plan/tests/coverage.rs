@@ -154,7 +154,7 @@ fn data_in_text_is_no_site() {
         .type g,@function
         g: mov $2,%eax
         add $0x12345678,%eax
-        sysenter
+        lcall *(%rdi)
         .size g,.-g";
     let data = compile("a.s", source, &["-shared", "-nostdlib", "-Wl,-z,noexecstack"]);
     let elf = parse(&data);

@@ -115,6 +115,7 @@ f in /bin/a
   address     0x1000, function entry
   technique   jump over several
   replaces    0x1004 to 0x1009, 5 bytes
+  by          e9 xx xx xx xx  jmp    detour
   displaces   0x1004  55                        push %rbp
               0x1005  48 83 ec 18               sub $0x18,%rsp
   resumes at  0x1009

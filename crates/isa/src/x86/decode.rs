@@ -200,46 +200,6 @@ impl Insn {
         matches!(self.iced.code(), Code::Endbr64 | Code::Endbr32)
     }
 
-    /// Whether it may raise an exception in a program that works as meant, and has a handler for it: an access to memory
-    /// that may be a bad one, a division, a call through a register that may hold no address, and what traps on
-    /// purpose. Memory of this object (rip-relative), the stack below `rsp` and fixed places of the thread's own block are
-    /// there. Floating-point exceptions are masked, as the System V ABI has them (AMD64 supplement, 3.2.1).
-    #[must_use]
-    pub fn may_fault(&self) -> bool {
-        match self.flow() {
-            Flow::Stop | Flow::Interrupt | Flow::Far => return true,
-            Flow::JumpIndirect | Flow::CallIndirect if self.iced.op0_kind() == OpKind::Register => return true,
-            _ => {}
-        }
-        match self.iced.mnemonic() {
-            Mnemonic::Div | Mnemonic::Idiv => return true,
-            Mnemonic::Lea | Mnemonic::Nop => return false,
-            _ => {}
-        }
-        let fixed = || match self.iced.memory_base() {
-            Register::RSP => self.iced.memory_index() == Register::None,
-            Register::None => {
-                self.iced.memory_index() == Register::None
-                    && matches!(self.iced.memory_segment(), Register::FS | Register::GS)
-            }
-            _ => self.iced.is_ip_rel_memory_operand(),
-        };
-        self.iced.is_privileged()
-            || self.iced.op_kinds().any(|kind| match kind {
-                OpKind::Memory => !fixed(),
-                OpKind::MemorySegSI
-                | OpKind::MemorySegESI
-                | OpKind::MemorySegRSI
-                | OpKind::MemorySegDI
-                | OpKind::MemorySegEDI
-                | OpKind::MemorySegRDI
-                | OpKind::MemoryESDI
-                | OpKind::MemoryESEDI
-                | OpKind::MemoryESRDI => true,
-                _ => false,
-            })
-    }
-
     /// A trap, which is reported with the address behind it (SDM volume 3, section 6.5): `int3`, `int1`, and `int 3` in two
     /// bytes.
     #[must_use]

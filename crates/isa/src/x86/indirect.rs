@@ -49,7 +49,7 @@ impl Body {
         let mut jumps = Vec::new();
         for (i, insn) in insns.iter().enumerate() {
             match insn.flow() {
-                Flow::Jump(target) | Flow::Branch(target) => sources.push((target, i)),
+                Flow::Jump(target) | Flow::Branch(target) | Flow::Transaction(target) => sources.push((target, i)),
                 Flow::JumpIndirect => jumps.push(i),
                 _ => {}
             }

@@ -2,6 +2,8 @@
 
 pub mod decode;
 pub mod emit;
+pub mod emulate;
+mod fault;
 pub mod indirect;
 pub mod live;
 pub mod relocate;

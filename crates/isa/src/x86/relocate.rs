@@ -2,24 +2,39 @@
 //!
 //! | instruction | copy | bytes |
 //! |---|---|---|
-//! | plain, `ret`, `jmp *reg`, `jmp *mem`, traps, `ud2` | the same bytes | same |
-//! | with a rip-relative operand | the same bytes, new displacement (SDM volume 2, section 2.2.1.6) | same |
+//! | plain, `ret`, `lret`, `iret`, `jmp *reg`, `jmp *mem`, `int n`, `ud2` … | the same bytes | same |
+//! | with a rip- or eip-relative operand | the same bytes, new displacement (SDM volume 2, section 2.2.1.6) | same |
 //! | `jmp rel` | `jmp rel32` | 5 |
 //! | `jcc rel` | `jcc rel32` | 6 |
-//! | `loop`, `loope`, `loopne`, `jrcxz`, `jecxz` | the same over two jumps: `loop 1f; jmp 2f; 1: jmp rel32; 2:` | 9 or 10 |
+//! | `loop`, `loope`, `loopne`, `jrcxz`, `jecxz` | the same over two jumps: `loop 1f; jmp 2f; 1: jmp rel32; 2:` | same + 7 |
 //! | `call rel32` | `push 1f(%rip); jmp rel32; 1: .quad return address` | 19 |
 //! | `call *reg`, `call *mem` | `push 1f(%rip); jmp *…; 1: .quad return address` | 14 + the jump |
+//! | `call *%rsp`, and through the word that the push overwrites | `push …; pop -16(%rsp); push 1f(%rip); jmp *-8(%rsp); 1: .quad return address` | 22 + the push |
+//! | `syscall` | the same bytes; `lea back(%rip),%rcx` | same + 7 |
+//! | `xbegin rel` | `xbegin rel32` | 6 |
 //!
-//! The length of a copy depends on the instruction only, never on the distance. Calls push the *original* return
-//! address, so that unwinders, stack traces and code that looks at its return address see no difference; one `push`
-//! of a literal, since two half-word stores would show a signal handler half an address and defeat store forwarding of
-//! the `ret`. A copy of a call or `loop` is more than one instruction: a thread between them is neither before nor behind the
-//! original. A fault of `call *…` is taken after the push, [`PUSH_OF_CALL`] bytes into the copy, instead of before it.
-//! A fault or trap of a copy has the copy's address: who knows where copies are makes up for that.
+//! The length of a copy depends on the instruction only, never on the distance. That is why an operand out of reach is an
+//! error and not another form: the long form would have to be the only one. It is no loss, since a program reaches
+//! its operands by 32 bits as well, and detours lie near its code.
 //!
-//! Refused: what records or needs its own address and cannot be made up for. Each reason is in [`Unsupported`].
+//! Calls push the *original* return address, so that unwinders, stack traces and code that looks at its return address see
+//! no difference; one `push` of a literal, since two half-word stores would show a signal handler half an address and defeat
+//! store forwarding of the `ret`. A copy of a call or `loop` is more than one instruction: a thread between them is
+//! neither before nor behind the original. A fault of `call *…` is taken after the push, [`PUSH_OF_CALL`] bytes into the
+//! copy, instead of before it.
+//!
+//! The word that the push writes must not be what is loaded. That is known for operands relative to rsp, and
+//! such calls take the target first, by way of the word below. What lies under the stack pointer of a call is its callee's, to
+//! whom it means nothing yet.
+//!
+//! The abort of a transaction goes to the original address, and a jump out of the copy is no abort.
+//!
+//! What a copy cannot hide: the address of the last x87 instruction, which `fnstenv`, `fsave` and `xsave` store.
+//!
+//! Refused: branches that CPUs disagree about, and what pushes its own address in a way that nothing else does. Each
+//! reason is in [`Unsupported`].
 
-use iced_x86::{ConstantOffsets, OpKind, Register};
+use iced_x86::{Code, ConstantOffsets, OpKind, Register};
 
 use super::decode::{DecodeError, Flow, Insn, decode_with_offsets};
 use crate::Va;
@@ -48,31 +63,20 @@ pub enum RelocateError {
     },
 }
 
-/// Bytes of the push at the start of a copy of a call.
+/// Bytes of the push at the start of a copy of a call. A fault of `call *…` comes from behind it, unless the copy takes the target
+/// first.
 pub const PUSH_OF_CALL: usize = 6;
 
-/// Instructions that have no equivalent elsewhere.
+/// Instructions that have no equivalent elsewhere. No compiler writes any of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unsupported {
-    /// The abort address and the whole transaction depend on where it stands, and a jump out of a transaction does not
-    /// end it (SDM volume 1, chapter 16).
-    #[error("`xbegin` starts a transaction that a detour would abort")]
-    Transaction,
-    /// `sysenter` comes back to an address that the kernel keeps.
-    #[error("`sysenter` comes back to an address that the kernel keeps")]
-    Sysenter,
-    /// Segment-changing branches do not occur in 64-bit programs.
-    #[error("far branches are not supported")]
-    Far,
-    /// Intel ignores the prefix, AMD truncates rip to 16 bits (SDM volume 2, "CALL", and AMD APM volume 3, "CALL").
+    /// It pushes its code segment and 2, 4 or (Intel alone) 8 bytes of its address (SDM volume 2, "CALL").
+    #[error("a far call pushes its own address and segment")]
+    FarCall,
+    /// Intel ignores the prefix, AMD shortens the displacement and what is pushed to 16 bits, and truncates rip (SDM volume 2,
+    /// "CALL"; AMD APM volume 3, "CALL (Near)"). With REX.W, as in calls of `__tls_get_addr`, the operand has 64 bits everywhere.
     #[error("CPUs disagree about branches with an operand-size prefix")]
     Branch16,
-    /// An operand relative to eip (address-size prefix) is truncated to 32 bits.
-    #[error("its operand is relative to the 32-bit eip")]
-    EipRelative,
-    /// The target is read after the push of the return address, which moves rsp.
-    #[error("it calls through the stack pointer")]
-    CallThroughRsp,
 }
 
 /// How an instruction is copied. Lengths follow from this alone.
@@ -80,10 +84,9 @@ enum Form {
     Same {
         len: usize,
     },
-    RipRelative {
+    Relative {
         len: usize,
-        disp_at: usize,
-        target: u64,
+        operand: Relative,
     },
     Jump {
         target: u64,
@@ -92,9 +95,9 @@ enum Form {
         condition: u8,
         target: u64,
     },
-    Counted {
-        address_size: bool,
-        opcode: u8,
+    /// `head`: all but the displacement of a branch that exists with 8 bits of it only.
+    Short {
+        head: Bytes,
         target: u64,
     },
     Call {
@@ -104,14 +107,50 @@ enum Form {
     /// `syscall` leaves the address behind it in rcx (SDM volume 2, "SYSCALL"). The kernel restarts an interrupted call
     /// at rip - 2, so the copy begins with the instruction itself.
     Syscall {
+        len: usize,
         back: u64,
     },
-    /// `jump`: the bytes of the jump. `rip`: place and meaning of a rip-relative displacement in it.
+    Transaction {
+        abort: u64,
+    },
+    /// `jump`: the bytes of the jump. `operand`: a relative operand in it.
     CallIndirect {
         jump: Bytes,
-        rip: Option<(usize, u64)>,
+        operand: Option<Relative>,
         back: u64,
     },
+    /// `push`: the bytes of a push of the target.
+    CallParked {
+        push: Bytes,
+        back: u64,
+    },
+}
+
+/// A memory operand relative to the end of its instruction.
+struct Relative {
+    /// Where in the instruction its displacement is.
+    disp_at: usize,
+    /// What it means.
+    target: u64,
+    /// The sum has 32 bits (address-size prefix), so that every distance can be encoded.
+    wraps: bool,
+}
+
+impl Relative {
+    fn of(insn: &Insn, offsets: &ConstantOffsets) -> Option<Relative> {
+        let wraps = insn.iced.memory_base() == Register::EIP;
+        Some(Relative { disp_at: offsets.displacement_offset(), target: insn.rip_target()?.0, wraps })
+    }
+
+    /// Writes the displacement for an instruction that is the end of `out`, and starts at `start` there. `end` is its address.
+    fn encode(&self, out: &mut [u8], start: usize, end: u64, to: Va) -> Result<(), RelocateError> {
+        let disp = match self.wraps {
+            true => (self.target as u32).wrapping_sub(end as u32).to_le_bytes(),
+            false => distance(self.target, end, to)?.to_le_bytes(),
+        };
+        out[start + self.disp_at..start + self.disp_at + 4].copy_from_slice(&disp);
+        Ok(())
+    }
 }
 
 /// A short encoded instruction.
@@ -158,13 +197,14 @@ pub fn relocate(bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> Result<(),
 /// The length of the copy that [`relocate`] makes, wherever it goes. `from` may be a link-time or run-time address.
 pub fn relocated_len(bytes: &[u8], from: Va) -> Result<usize, RelocateError> {
     Ok(match form(bytes, from)? {
-        Form::Same { len } | Form::RipRelative { len, .. } => len,
+        Form::Same { len } | Form::Relative { len, .. } => len,
         Form::Jump { .. } => 5,
-        Form::Branch { .. } => 6,
-        Form::Counted { address_size, .. } => 9 + usize::from(address_size),
+        Form::Branch { .. } | Form::Transaction { .. } => 6,
+        Form::Short { head, .. } => head.len + 1 + 2 + 5,
         Form::Call { .. } => PUSH_OF_CALL + 5 + 8,
-        Form::Syscall { .. } => 2 + 7,
+        Form::Syscall { len, .. } => len + 7,
         Form::CallIndirect { jump, .. } => PUSH_OF_CALL + jump.len + 8,
+        Form::CallParked { push, .. } => push.len + 4 + PUSH_OF_CALL + 4 + 8,
     })
 }
 
@@ -178,10 +218,9 @@ fn encode(form: &Form, bytes: &[u8], to: Va, out: &mut Vec<u8>) -> Result<(), Re
     };
     match *form {
         Form::Same { len } => out.extend_from_slice(&bytes[..len]),
-        Form::RipRelative { len, disp_at, target } => {
-            let disp = distance(target, to.0.wrapping_add(len as u64), to)?;
+        Form::Relative { len, ref operand } => {
             out.extend_from_slice(&bytes[..len]);
-            out[start + disp_at..start + disp_at + 4].copy_from_slice(&disp.to_le_bytes());
+            operand.encode(out, start, to.0.wrapping_add(len as u64), to)?;
         }
         Form::Jump { target } => {
             out.push(0xe9);
@@ -191,11 +230,9 @@ fn encode(form: &Form, bytes: &[u8], to: Va, out: &mut Vec<u8>) -> Result<(), Re
             out.extend_from_slice(&[0x0f, 0x80 | condition]);
             rel32(out, target)?;
         }
-        Form::Counted { address_size, opcode, target } => {
-            if address_size {
-                out.push(0x67);
-            }
-            out.extend_from_slice(&[opcode, 0x02, 0xeb, 0x05, 0xe9]);
+        Form::Short { ref head, target } => {
+            out.extend_from_slice(head.as_slice());
+            out.extend_from_slice(&[0x02, 0xeb, 0x05, 0xe9]);
             rel32(out, target)?;
         }
         Form::Call { target, back } => {
@@ -203,19 +240,30 @@ fn encode(form: &Form, bytes: &[u8], to: Va, out: &mut Vec<u8>) -> Result<(), Re
             rel32(out, target)?;
             out.extend_from_slice(&back.to_le_bytes());
         }
-        Form::Syscall { back } => {
-            out.extend_from_slice(&[0x0f, 0x05, 0x48, 0x8d, 0x0d]); // syscall; lea back(%rip),%rcx
+        Form::Syscall { len, back } => {
+            out.extend_from_slice(&bytes[..len]);
+            out.extend_from_slice(&[0x48, 0x8d, 0x0d]); // lea back(%rip),%rcx
             rel32(out, back)?;
         }
-        Form::CallIndirect { ref jump, rip, back } => {
+        Form::Transaction { abort } => {
+            out.extend_from_slice(&[0xc7, 0xf8]);
+            rel32(out, abort)?;
+        }
+        Form::CallIndirect { ref jump, ref operand, back } => {
             out.extend_from_slice(&[0xff, 0x35, jump.len as u8, 0, 0, 0]); // push the literal behind the jump
             let jump_at = out.len();
             out.extend_from_slice(jump.as_slice());
-            if let Some((disp_at, target)) = rip {
+            if let Some(operand) = operand {
                 let end = to.0.wrapping_add((out.len() - start) as u64);
-                let disp = distance(target, end, to)?;
-                out[jump_at + disp_at..jump_at + disp_at + 4].copy_from_slice(&disp.to_le_bytes());
+                operand.encode(out, jump_at, end, to)?;
             }
+            out.extend_from_slice(&back.to_le_bytes());
+        }
+        Form::CallParked { ref push, back } => {
+            out.extend_from_slice(push.as_slice());
+            out.extend_from_slice(&[0x8f, 0x44, 0x24, 0xf0]); // pop -16(%rsp): counted from where rsp is then
+            out.extend_from_slice(&[0xff, 0x35, 4, 0, 0, 0]); // push the literal behind the jump
+            out.extend_from_slice(&[0xff, 0x64, 0x24, 0xf8]); // jmp *-8(%rsp)
             out.extend_from_slice(&back.to_le_bytes());
         }
     }
@@ -231,93 +279,88 @@ fn form(bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
     let bytes = &bytes[..insn.len()];
     let refuse = |why| Err(RelocateError::Unsupported { at: from, why });
     let prefixes = Prefixes::of(bytes);
-    let flow = insn.flow();
-    if prefixes.operand_size && !matches!(flow, Flow::Next | Flow::Interrupt | Flow::Stop) {
-        return refuse(Unsupported::Branch16);
-    }
-    if insn.iced.memory_base() == Register::EIP {
-        return refuse(Unsupported::EipRelative);
-    }
     let opcode = bytes.get(prefixes.opcode_at).copied().unwrap_or(0);
     let back = insn.next().0;
-    Ok(match flow {
-        // A write to ss holds traps back for one instruction; the copy does the same.
-        // The kernel restarts a call by `int $0x80`, two bytes, at rip - 2.
-        Flow::Next | Flow::Return | Flow::JumpIndirect | Flow::Interrupt | Flow::Stop => match insn.rip_target() {
-            Some(target) => {
-                Form::RipRelative { len: insn.len(), disp_at: offsets.displacement_offset(), target: target.0 }
-            }
-            None => Form::Same { len: insn.len() },
-        },
-        Flow::Jump(target) => Form::Jump { target: target.0 },
-        Flow::Branch(target) if matches!(opcode, 0xe0..=0xe3) => {
-            Form::Counted { address_size: prefixes.address_size, opcode, target: target.0 }
+    Ok(match insn.flow() {
+        Flow::Call(_) | Flow::CallIndirect | Flow::Jump(_) | Flow::Branch(_) if prefixes.disputed => {
+            return refuse(Unsupported::Branch16);
         }
+        Flow::Branch(target) if matches!(opcode, 0xe0..=0xe3) => {
+            // With all prefixes: `repne loope` is something else than `loope` on AMD's CPUs.
+            Form::Short { head: Bytes::new(&[&bytes[..=prefixes.opcode_at]]), target: target.0 }
+        }
+        Flow::Jump(target) => Form::Jump { target: target.0 },
         Flow::Branch(target) => {
             // 7x rel8 and 0f 8x rel32 have the condition in the low half of their last opcode byte.
             let last = if opcode == 0x0f { bytes.get(prefixes.opcode_at + 1).copied().unwrap_or(0) } else { opcode };
             Form::Branch { condition: last & 0xf, target: target.0 }
         }
         Flow::Call(target) => Form::Call { target: target.0, back },
-        Flow::CallIndirect => match jump_of_call(&insn, &offsets, bytes, &prefixes) {
-            Ok((jump, rip)) => Form::CallIndirect { jump, rip, back },
-            Err(why) => return refuse(why),
+        Flow::CallIndirect => call_indirect(&insn, &offsets, bytes, &prefixes),
+        Flow::Transaction(abort) => Form::Transaction { abort: abort.0 },
+        Flow::Syscall if insn.iced.code() == Code::Syscall => Form::Syscall { len: insn.len(), back },
+        Flow::Far if insn.iced.is_call_far_indirect() => return refuse(Unsupported::FarCall),
+        // What a trap or a stop shows of its address is made up for where the signal arrives. `sysenter` tells the
+        // kernel no address. A write to ss holds traps back for one instruction; the copy does the same.
+        _ => match Relative::of(&insn, &offsets) {
+            Some(operand) => Form::Relative { len: insn.len(), operand },
+            None => Form::Same { len: insn.len() },
         },
-        Flow::Transaction(_) => return refuse(Unsupported::Transaction),
-        Flow::Syscall if bytes == [0x0f, 0x05] => Form::Syscall { back },
-        Flow::Syscall => return refuse(Unsupported::Sysenter),
-        Flow::Far => return refuse(Unsupported::Far),
     })
 }
 
-/// `call *x` (ff /2) as `jmp *x` (ff /4) that runs after 8 bytes were pushed. Prefixes (`notrack`, segments, REX) stay.
-fn jump_of_call(
-    insn: &Insn,
-    offsets: &ConstantOffsets,
-    bytes: &[u8],
-    prefixes: &Prefixes,
-) -> Result<(Bytes, Option<(usize, u64)>), Unsupported> {
-    let modrm_at = prefixes.opcode_at + 1;
-    let (head, rest) = bytes.split_at(modrm_at.min(bytes.len() - 1));
-    let modrm = rest[0] & !0x38 | 4 << 3;
+/// `call *x` (ff /2) as `jmp *x` (ff /4) that runs after 8 bytes were pushed, or as `push x` (ff /6) that runs before.
+/// Prefixes (`notrack`, segments, REX) stay.
+fn call_indirect(insn: &Insn, offsets: &ConstantOffsets, bytes: &[u8], prefixes: &Prefixes) -> Form {
+    let (head, rest) = bytes.split_at((prefixes.opcode_at + 1).min(bytes.len() - 1));
+    let modrm = |digit: u8| rest[0] & !0x38 | digit << 3;
+    let parked = || Form::CallParked { push: Bytes::new(&[head, &[modrm(6)], &rest[1..]]), back: insn.next().0 };
+    let jump = |jump, operand| Form::CallIndirect { jump, operand, back: insn.next().0 };
     let iced = &insn.iced;
     if iced.op0_kind() == OpKind::Register {
-        if iced.op0_register() == Register::RSP {
-            return Err(Unsupported::CallThroughRsp);
-        }
-        return Ok((Bytes::new(&[head, &[modrm]]), None));
+        return match iced.op0_register() {
+            Register::RSP => parked(),
+            _ => jump(Bytes::new(&[head, &[modrm(4)]]), None),
+        };
     }
-    match iced.memory_base() {
-        Register::RSP => {
-            let disp = iced.memory_displacement64() as i64 + 8;
-            let disp = i32::try_from(disp).map_err(|_| Unsupported::CallThroughRsp)?;
+    if !matches!(iced.memory_base(), Register::RSP | Register::ESP) {
+        return jump(Bytes::new(&[head, &[modrm(4)], &rest[1..]]), Relative::of(insn, offsets));
+    }
+    let disp = iced.memory_displacement64() as i32;
+    let overwritten = iced.memory_index() == Register::None && (-15..0).contains(&disp);
+    let moved = match iced.memory_base() {
+        Register::ESP => Some(disp.wrapping_add(8)),
+        _ => disp.checked_add(8),
+    };
+    match moved {
+        Some(disp) if !overwritten => {
             // Always with a 32-bit displacement (mod = 2), so that the length does not depend on its value.
-            let modrm = modrm & 0x3f | 0x80;
+            let modrm = modrm(4) & 0x3f | 0x80;
             let sib = rest.get(1).copied().unwrap_or(0);
-            Ok((Bytes::new(&[head, &[modrm, sib], &disp.to_le_bytes()]), None))
+            jump(Bytes::new(&[head, &[modrm, sib], &disp.to_le_bytes()]), None)
         }
-        Register::ESP => Err(Unsupported::CallThroughRsp),
-        _ => {
-            let rip = insn.rip_target().map(|target| (offsets.displacement_offset(), target.0));
-            Ok((Bytes::new(&[head, &[modrm], &rest[1..]]), rip))
-        }
+        _ => parked(),
     }
 }
 
 /// Legacy prefixes and REX of an instruction (SDM volume 2, section 2.1.1).
-struct Prefixes {
-    operand_size: bool,
-    address_size: bool,
+pub(super) struct Prefixes {
+    /// An operand-size prefix without REX.W, which a CPU may or may not apply to near branches.
+    pub(super) disputed: bool,
+    pub(super) address_size: bool,
     /// Where the opcode starts.
-    opcode_at: usize,
+    pub(super) opcode_at: usize,
 }
 
 impl Prefixes {
-    fn of(bytes: &[u8]) -> Prefixes {
+    pub(super) fn of(bytes: &[u8]) -> Prefixes {
         let is_prefix =
             |b: &u8| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
         let opcode_at = bytes.iter().position(|b| !is_prefix(b)).unwrap_or(bytes.len());
         let prefixes = &bytes[..opcode_at];
-        Prefixes { operand_size: prefixes.contains(&0x66), address_size: prefixes.contains(&0x67), opcode_at }
+        // REX counts only right before the opcode.
+        let wide = prefixes.last().is_some_and(|b| matches!(b, 0x48..=0x4f));
+        let disputed = prefixes.contains(&0x66) && !wide;
+        Prefixes { disputed, address_size: prefixes.contains(&0x67), opcode_at }
     }
 }

@@ -38,7 +38,7 @@ pub fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The bytes of assembly that is linked to run at `at`. The symbol `t` is 0x402000.
+/// The bytes of assembly that is linked to run at `at`. The symbol `t` is 0x402000, `d` 0x20001000.
 #[allow(dead_code)]
 pub fn assemble(source: &str, at: u64) -> Vec<u8> {
     let dir = Scratch::new();
@@ -47,7 +47,7 @@ pub fn assemble(source: &str, at: u64) -> Vec<u8> {
     run(Command::new("as").arg("--64").arg(&text).arg("-o").arg(&unlinked));
     run(Command::new("ld")
         .arg("-nostdlib")
-        .args(["--defsym=t=0x402000", &format!("-Ttext={at:#x}")])
+        .args(["--defsym=t=0x402000", "--defsym=d=0x20001000", &format!("-Ttext={at:#x}")])
         .arg(&unlinked)
         .arg("-o")
         .arg(&linked));

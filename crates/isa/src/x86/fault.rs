@@ -1,0 +1,87 @@
+//! Faults: which instructions may raise a signal, so that somebody may ask for their address.
+
+use iced_x86::{CpuidFeature, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+
+use super::decode::{Flow, Insn};
+
+impl Insn {
+    /// Whether it may raise an exception that a program sees as a signal at its address (SDM volume 3, section 7.15): a page
+    /// fault, a division, an unmasked floating-point exception, an invalid or privileged instruction, a trap.
+    ///
+    /// Conservative: `false` is a promise for programs that have their own code, data and stack mapped. It is given to
+    /// instructions that every x86-64 CPU has, which compute with general-purpose registers or move vectors, and
+    /// touch no memory but rip-relative operands and, by `push`, `pop`, `call` and `ret`, the top of the stack.
+    #[must_use]
+    pub fn may_fault(&self) -> bool {
+        let iced = &self.iced;
+        let flow = self.flow();
+        match flow {
+            Flow::Interrupt | Flow::Stop | Flow::Transaction(_) | Flow::Far => return true,
+            Flow::Syscall => return iced.mnemonic() != Mnemonic::Syscall,
+            // An address that is not canonical faults at the jump. What lies in an object's own data are real addresses.
+            Flow::JumpIndirect | Flow::CallIndirect => return self.rip_target().is_none(),
+            Flow::Jump(_) | Flow::Branch(_) | Flow::Call(_) | Flow::Return | Flow::Next => {}
+        }
+        // `lock` is valid with a memory operand only, and that is judged by its address.
+        iced.is_privileged()
+            || !iced.cpuid_features().iter().all(is_everywhere)
+            || matches!(iced.mnemonic(), Mnemonic::Div | Mnemonic::Idiv | Mnemonic::Wait)
+            // User-mode instruction prevention (SDM volume 3, section 2.5, CR4.UMIP).
+            || matches!(iced.mnemonic(), Mnemonic::Smsw | Mnemonic::Sldt | Mnemonic::Str)
+            // Some are no instructions for AMD's CPUs (`prefetchw` of a register).
+            || iced.mnemonic() == Mnemonic::Reservednop
+            || !self.computes_or_moves()
+            || !self.memory_is_there()
+    }
+
+    /// Only general-purpose registers, or a vector instruction that never computes with floating-point numbers.
+    fn computes_or_moves(&self) -> bool {
+        use Mnemonic::{
+            Andps, Lfence, Mfence, Movapd, Movaps, Movd, Movdqa, Movdqu, Movhlps, Movlhps, Movq, Movsd, Movss, Movups,
+            Orps, Pand, Pandn, Por, Pshufd, Punpcklqdq, Pxor, Sfence, Xorpd, Xorps,
+        };
+        let vectors = [
+            Andps, Lfence, Mfence, Movapd, Movaps, Movd, Movdqa, Movdqu, Movhlps, Movlhps, Movq, Movsd, Movss, Movups,
+            Orps, Pand, Pandn, Por, Pshufd, Punpcklqdq, Pxor, Sfence, Xorpd, Xorps,
+        ];
+        let iced = &self.iced;
+        if iced.cpuid_features().iter().any(|feature| matches!(feature, CpuidFeature::SSE | CpuidFeature::SSE2)) {
+            return vectors.contains(&iced.mnemonic());
+        }
+        // Segments are no numbers.
+        let segment = matches!(iced.mnemonic(), Mnemonic::Lss | Mnemonic::Lfs | Mnemonic::Lgs);
+        !segment && (0..iced.op_count()).all(|op| iced.op_kind(op) != OpKind::Register || iced.op_register(op).is_gpr())
+    }
+
+    /// Each access goes to the object itself or to the top of the stack.
+    fn memory_is_there(&self) -> bool {
+        let iced = &self.iced;
+        let mut factory = InstructionInfoFactory::new();
+        let info = factory.info(iced);
+        let mut used =
+            info.used_memory().iter().filter(|m| !matches!(m.access(), OpAccess::None | OpAccess::NoMemAccess));
+        if matches!(iced.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)
+            && iced.op_kind(0) == OpKind::Memory
+            && iced.op_kind(1) == OpKind::Register
+        {
+            // The register says how far from the operand the bit is.
+            return false;
+        }
+        let explicit = iced.op_kinds().any(|kind| kind == OpKind::Memory) && self.rip_target().is_none();
+        used.all(|memory| match memory.base() {
+            _ if matches!(memory.segment(), Register::FS | Register::GS) => false,
+            // `enter` makes a frame of any size.
+            Register::RSP => iced.is_stack_instruction() && !explicit && iced.mnemonic() != Mnemonic::Enter,
+            _ => self.rip_target().is_some(),
+        })
+    }
+}
+
+/// Part of every x86-64 CPU, and not reserved for the system by some kernel or setting.
+fn is_everywhere(feature: &CpuidFeature) -> bool {
+    use CpuidFeature::{CET_IBT, CMOV, INTEL186, INTEL386, INTEL486, INTEL8086, MULTIBYTENOP, PAUSE, SSE, SSE2, X64};
+    matches!(
+        feature,
+        CET_IBT | CMOV | INTEL8086 | INTEL186 | INTEL386 | INTEL486 | MULTIBYTENOP | PAUSE | SSE | SSE2 | X64
+    )
+}

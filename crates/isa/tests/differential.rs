@@ -1,0 +1,171 @@
+//! Copies do what the instruction does: both are run by the CPU, from the same random states, and leave the same
+//! registers, flags, vectors and memory, or the same fault.
+
+mod cpu;
+mod gas;
+mod generate;
+
+use std::collections::BTreeMap;
+
+use cpu::judge::{difference, seen_from_original};
+use cpu::{Cpu, FROM, Outcome, Rng, State, TO};
+use generate::{Case, Cases};
+use iced_x86::{Code, Mnemonic};
+use sidestep_isa::Va;
+use sidestep_isa::x86::{Flow, Insn, RelocateError, decode, relocate};
+
+/// Instructions whose results are never twice the same, or that wait for something.
+const NOT_RUN: &[Mnemonic] = &[
+    Mnemonic::Rdtsc,
+    Mnemonic::Rdtscp,
+    Mnemonic::Rdpru,
+    Mnemonic::Rdpmc,
+    Mnemonic::Rdrand,
+    Mnemonic::Rdseed,
+    Mnemonic::Mwait,
+    Mnemonic::Mwaitx,
+    Mnemonic::Umwait,
+    Mnemonic::Tpause,
+    // Leave the machine.
+    Mnemonic::Vmcall,
+    Mnemonic::Vmmcall,
+    // On Intel's CPUs it comes back as a 32-bit program.
+    Mnemonic::Sysenter,
+];
+
+/// Trap flag.
+const TF: u64 = 1 << 8;
+#[derive(Default, Debug)]
+struct Tally {
+    run: usize,
+    not_run: BTreeMap<String, usize>,
+    refused: BTreeMap<String, usize>,
+    /// Ends of runs by signal.
+    ends: BTreeMap<i32, usize>,
+    traced: usize,
+}
+
+/// Runs all cases, each from some states.
+fn compare(cases: &[Case], states: usize, seed: u64) -> Tally {
+    let mut cpu = Cpu::new();
+    let mut rng = Rng(seed);
+    let mut tally = Tally::default();
+    let mut wrong = Vec::new();
+    for case in cases {
+        let insn = decode(&case.bytes, Va(FROM)).expect("an instruction");
+        let name = format!("{:02x?} {insn}", case.bytes);
+        if NOT_RUN.contains(&case.insn.mnemonic()) {
+            *tally.not_run.entry(format!("{:?}", case.insn.mnemonic())).or_default() += 1;
+            continue;
+        }
+        let mut copy = Vec::new();
+        match relocate(&case.bytes, Va(FROM), Va(TO), &mut copy) {
+            Ok(()) => {}
+            Err(RelocateError::Unsupported { why, .. }) => {
+                *tally.refused.entry(why.to_string()).or_default() += 1;
+                continue;
+            }
+            Err(RelocateError::OutOfReach { .. }) => {
+                *tally.not_run.entry("out of reach".into()).or_default() += 1;
+                continue;
+            }
+            Err(error) => panic!("{name}: {error}"),
+        }
+        cpu.load(&case.bytes, &copy);
+        tally.run += 1;
+        for _ in 0..states {
+            let state = start(&cpu, &mut rng, case);
+            let original = cpu.run(FROM, &state);
+            let copied = seen_from_original(&insn, copy.len(), cpu.run(TO, &state));
+            *tally.ends.entry(original.signal.0).or_default() += 1;
+            if original.regs.eflags & TF != 0 {
+                // The program traces itself: it sees the copy's instructions.
+                tally.traced += 1;
+                continue;
+            }
+            faults_are_expected(&insn, &original, &name);
+            if let Some(difference) = difference(&insn, &copy, &original, &copied) {
+                wrong.push(format!("{name}: {difference}"));
+                break;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), tally.run, wrong[..wrong.len().min(40)].join("\n"));
+    tally
+}
+
+fn start(cpu: &Cpu, rng: &mut Rng, case: &Case) -> State {
+    let mut state = State::random(cpu, rng, &case.insn);
+    // No system call has this number.
+    if matches!(case.insn.code(), Code::Syscall | Code::Int_imm8) {
+        state.regs.rax = 0xffff;
+    }
+    state
+}
+
+/// A fault that was promised not to happen. Where a branch ends is another matter.
+fn faults_are_expected(insn: &Insn, end: &Outcome, name: &str) {
+    if insn.flow() != Flow::Next || insn.may_fault() || insn.rip_target().is_some_and(|at| at.0 >> 32 != 0) {
+        return;
+    }
+    assert_eq!(end.reached(), Some(insn.next().0), "{name} cannot fault, but did: {:x?}", end.signal);
+}
+
+/// Prints and checks what a test saw.
+fn report(cases: &Cases, tally: &Tally, least: usize, codes: usize) {
+    println!("{} opcodes, {tally:?}", cases.codes());
+    assert!(tally.run >= least && cases.codes() >= codes, "{} of {} opcodes ran", tally.run, cases.codes());
+    // It did not only fault.
+    assert!(tally.ends[&libc::SIGTRAP] > tally.run, "{tally:?}");
+    assert!(
+        tally.not_run.values().sum::<usize>() + tally.refused.values().sum::<usize>() < tally.run / 50,
+        "{tally:?}"
+    );
+}
+
+#[test]
+fn each_form_of_the_legacy_maps() {
+    let mut cases = Cases::new(1, 1);
+    cases.legacy();
+    let tally = compare(&cases.cases, 2, 11);
+    report(&cases, &tally, 10_000, 1000);
+    for mnemonic in NOT_RUN {
+        assert!(
+            tally.not_run.contains_key(&format!("{mnemonic:?}")),
+            "{mnemonic:?} is no reason to leave anything out"
+        );
+    }
+    assert!(tally.not_run.values().sum::<usize>() < 5 * NOT_RUN.len(), "{tally:?}");
+}
+
+#[test]
+fn each_form_of_vex_and_xop() {
+    let mut cases = Cases::new(1, 2);
+    cases.vex();
+    let tally = compare(&cases.cases, 2, 12);
+    report(&cases, &tally, 4000, 1000);
+}
+
+#[test]
+fn each_form_of_evex() {
+    let mut cases = Cases::new(1, 3);
+    cases.evex();
+    let tally = compare(&cases.cases, 2, 13);
+    report(&cases, &tally, 8000, 1300);
+}
+
+#[test]
+fn each_form_in_real_programs() {
+    let mut cases = Cases::new(2, 4);
+    for path in [
+        "/lib/x86_64-linux-gnu/libc.so.6",
+        "/lib/x86_64-linux-gnu/libcrypto.so.3",
+        "/usr/bin/python3",
+        "/bin/bash",
+        "/usr/bin/git",
+    ] {
+        cases.program(path);
+    }
+    let tally = compare(&cases.cases, 3, 14);
+    report(&cases, &tally, 4000, 1000);
+}

@@ -1,0 +1,98 @@
+//! Which instructions may fault. That no other does is seen by running them: `differential.rs`.
+
+mod gas;
+
+use sidestep_isa::Va;
+use sidestep_isa::x86::sweep;
+
+const NEVER: &[&str] = &[
+    "push %rbp",
+    "push $1",
+    "pop %r12",
+    "pushf",
+    "ret",
+    "ret $8",
+    "call t",
+    "jmp t",
+    "je t",
+    "loop .",
+    "mov %rsp,%rbp",
+    "sub $0x18,%rsp",
+    "mov t(%rip),%rax",
+    "mov %eax,t(%rip)",
+    "lock incl t(%rip)",
+    "movaps t(%rip),%xmm1",
+    "call *t(%rip)",
+    "lea 8(%rax,%rbx,2),%rcx",
+    "endbr64",
+    "nopw 0(%rax,%rax,1)",
+    "pause",
+    "xor %eax,%eax",
+    "imul %rsi,%rdi",
+    "mul %rsi",
+    "bt $3,%rax",
+    "cmove %rax,%rbx",
+    "xchg %rax,%rbx",
+    "movq %rax,%xmm0",
+    "pxor %xmm0,%xmm0",
+    "mfence",
+    "syscall",
+];
+
+const SOMETIMES: &[&str] = &[
+    "mov (%rax),%eax",
+    "mov %fs:0x28,%rax",
+    "mov %fs:t(%rip),%rax",
+    "mov 8(%rsp),%eax",
+    "push 8(%rsp)",
+    "pop (%rax)",
+    "leave",
+    "jmp *%rax",
+    "jmp *(%rax)",
+    "call *%rax",
+    "call *8(%rbx)",
+    "div %rcx",
+    "idivl t(%rip)",
+    "movsb",
+    "rep stosq",
+    "lodsb",
+    "xlat",
+    "lock incl (%rdi)",
+    "bts %rax,t(%rip)",
+    "int3",
+    "int $0x80",
+    "ud2",
+    "hlt",
+    "cli",
+    "in $1,%al",
+    "rdmsr",
+    "rdtsc",
+    "cpuid",
+    "smsw %eax",
+    "mov %eax,%ds",
+    "lret",
+    "iretq",
+    "sysenter",
+    "xbegin t",
+    "fld1",
+    "fwait",
+    "divsd %xmm1,%xmm2",
+    "cvttsd2si %xmm0,%eax",
+    "cvttsd2si t(%rip),%eax",
+    "ldmxcsr t(%rip)",
+    "vpxor %ymm0,%ymm0,%ymm0",
+    "popcnt %eax,%eax",
+    "maskmovdqu %xmm1,%xmm2",
+];
+
+#[test]
+fn what_may_fault_and_what_never_does() {
+    for (sources, expected) in [(NEVER, false), (SOMETIMES, true)] {
+        let code = gas::assemble(&sources.join("\n"), 0x40_1000);
+        let insns: Vec<_> = sweep(&code, Va(0x40_1000)).map(|insn| insn.expect("an instruction")).collect();
+        assert_eq!(insns.len(), sources.len());
+        for (insn, source) in insns.iter().zip(sources) {
+            assert_eq!(insn.may_fault(), expected, "{source}");
+        }
+    }
+}
