@@ -11,7 +11,8 @@ use sidestep_tests::tool::{Tracing, during, with_command};
 use sidestep_tests::{Snapshot, skip, target};
 
 /// Everything that ends well. The answer is the number.
-const COMMANDS: [&str; 7] = ["jump 8", "skip 8", "repair 8", "plain 8", "once 8", "watch 8", "unwind 8"];
+const COMMANDS: [&str; 9] =
+    ["jump 8", "skip 8", "repair 8", "plain 8", "once 8", "watch 8", "unwind 8", "threads 8", "fork 8"];
 const KINDS: [&[&str]; 2] = [&[], &["--no-optimize"]];
 /// In the order of `sites` in displaced.c.
 const SITES: i64 = 13;
@@ -103,12 +104,13 @@ fn handlers_from_before_the_attach_and_from_meanwhile_stay() {
 fn faults_go_on_while_probes_come_and_go() {
     for flags in KINDS {
         let Some((mut program, pid)) = program("displaced") else { return };
-        for command in ["repair 20000", "skip 20000", "jump 20000"] {
+        for command in ["repair 20000", "skip 20000", "jump 20000", "threads 4000"] {
             program.send(command);
             for _ in 0..6 {
                 Tracing::start(&count(flags, &pid)).stop();
             }
-            assert_eq!(program.answer(), 20000, "{command} {flags:?}");
+            let n = command.rsplit(' ').next().and_then(|n| n.parse().ok());
+            assert_eq!(Some(program.answer()), n, "{command} {flags:?}");
         }
         program.finish().ok();
     }

@@ -2,11 +2,13 @@
  * probes on these instructions. */
 #include "serve.h"
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 #ifdef __GLIBC__
@@ -18,7 +20,7 @@ typedef long function(void *a, long b, long c);
 function do_load, do_load_inside, do_store_long, do_store_inside, do_divide, do_undefined, do_undefined_inside, do_breakpoint, do_icebreakpoint,
     do_call_memory, do_call_register, do_push_elsewhere, do_copy;
 
-static long words[64];
+static __thread long words[64];
 
 static long six(void) { return 7; }
 
@@ -48,11 +50,13 @@ static const struct site {
 };
 enum { SITES = sizeof sites / sizeof *sites };
 
-static const struct site *now;
-static volatile long wrong, handled;
-static volatile int way;
-static sigjmp_buf back;
-static char *page, *cut, alternate[1 << 16];
+static __thread const struct site *now;
+static __thread volatile long handled;
+static __thread volatile int way;
+static __thread sigjmp_buf back;
+static __thread char alternate[1 << 16];
+static volatile long wrong;
+static char *page, *cut;
 static uintptr_t ice; /* where the processor says that `int1` was; hypervisors differ */
 
 static long good_of(const struct site *site)
@@ -100,10 +104,15 @@ static void without_info(int sig)
 
 static const int signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
 
-static void install(void *handler, int flags)
+static void use_alternate(void)
 {
     stack_t stack = { .ss_sp = alternate, .ss_size = sizeof alternate };
     sigaltstack(&stack, NULL);
+}
+
+static void install(void *handler, int flags)
+{
+    use_alternate();
     for (int i = 0; i < 5; i++) {
         struct sigaction sa = { .sa_sigaction = handler, .sa_flags = flags | SA_ONSTACK };
         sigaction(signals[i], &sa, NULL);
@@ -183,6 +192,39 @@ static long use(long n)
         round_of(i);
     }
     return wrong ? -wrong : n;
+}
+
+static void *all_ways(void *n)
+{
+    use_alternate();
+    use((long)n);
+    return NULL;
+}
+
+static long threads(long n)
+{
+    pthread_t all[4];
+    install(on_fault, SA_SIGINFO);
+    for (int i = 0; i < 4; i++)
+        pthread_create(&all[i], NULL, all_ways, (void *)n);
+    for (int i = 0; i < 4; i++)
+        pthread_join(all[i], NULL);
+    return answer(n, on_fault);
+}
+
+/* Faults of a child, in it and beside it. */
+static long forks(long n)
+{
+    install(on_fault, SA_SIGINFO);
+    for (volatile long i = 0; i < n; i++) {
+        int status = 0;
+        pid_t pid = fork();
+        if (!pid)
+            _exit(use(6) == 6 ? 7 : 8);
+        use(6);
+        wrong += waitpid(pid, &status, 0) != pid || status != 7 << 8;
+    }
+    return answer(n, on_fault);
 }
 
 static long plain(long n)
@@ -306,6 +348,7 @@ int main(int argc, char **argv)
 {
     static const struct command table[] = {
         { "jump", jump },   { "skip", skip }, { "repair", repair }, { "leave", leave }, { "use", use }, { "plain", plain },
+        { "threads", threads }, { "fork", forks },
         { "once", once }, { "watch", watch }, { "unwind", unwind }, { "where", where }, { "die", die },     { 0 },
     };
     char name[] = "/tmp/sidestep-cut.XXXXXX";

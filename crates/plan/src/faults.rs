@@ -46,3 +46,55 @@ pub fn places(plan: &Plan, detour: &Detour) -> Vec<CopyPair> {
     all.retain(|pair| pair.original & CopyPair::OFFSET < CopyPair::OFFSET);
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use sidestep_isa::{Len, Va};
+
+    use super::*;
+    use crate::detour::build;
+    use crate::handler::Handler;
+    use crate::index::Index;
+    use crate::object::{Bytes, Extent, ObjectCode};
+    use crate::strategy::plan;
+    use crate::thunk::{Env, thunks};
+
+    /// The plan for a function at 0x1000, and its places; offsets of copies from the first.
+    fn planned(text: &[u8]) -> (Plan, Vec<(u16, u16)>) {
+        let index = Index::new(ObjectCode {
+            text: vec![Bytes { name: ".text", va: Va(0x1000), data: text }],
+            extents: vec![Extent { start: Va(0x1000), len: Len(text.len() as u64) }],
+            ..ObjectCode::default()
+        });
+        let plan = plan(&index, Va(0x1000), false).unwrap();
+        let env = Env { hash_shift: 32, bucket_count: 1, ..Env::default() };
+        let thunks = thunks(Va(0x3000), &env, Va(0x9000), &[]).1;
+        let detour = build(&plan, &[Handler::Agent { probe: 1 }], Va(0x2000), 0, &thunks, &env).unwrap();
+        let first = detour.copies[0].1;
+        let places = places(&plan, &detour).into_iter().map(|pair| (pair.original, pair.copy - first)).collect();
+        (plan, places)
+    }
+
+    #[test]
+    fn a_call_faults_behind_its_push() {
+        // sub $8,%rsp; call *(%rdi); add $8,%rsp; ret
+        let (plan, places) = planned(&[0x48, 0x83, 0xec, 8, 0xff, 0x17, 0x48, 0x83, 0xc4, 8, 0xc3]);
+        assert!(plan.may_fault() && !plan.stops_on_purpose());
+        assert_eq!(places, [(0, 0), (4, 4), (4 | CopyPair::PUSHED, 10)]);
+    }
+
+    #[test]
+    fn a_trap_is_reported_behind_it() {
+        // push %rbx; int3; pop %rbx; mov %rdi,%rax; ret
+        let (plan, places) = planned(&[0x53, 0xcc, 0x5b, 0x48, 0x89, 0xf8, 0xc3]);
+        assert!(plan.may_fault() && plan.stops_on_purpose());
+        assert_eq!(places, [(0, 0), (1, 1), (2 | CopyPair::TRAPPED, 2), (2, 2), (3, 3)]);
+    }
+
+    #[test]
+    fn what_only_uses_the_stack_does_not_fault() {
+        // push %rbx; sub $16,%rsp; mov %rdi,8(%rsp); ret
+        let (plan, _) = planned(&[0x53, 0x48, 0x83, 0xec, 16, 0x48, 0x89, 0x7c, 0x24, 8, 0xc3]);
+        assert!(!plan.may_fault() && !plan.stops_on_purpose());
+    }
+}
