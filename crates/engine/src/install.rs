@@ -108,23 +108,29 @@ pub(crate) fn install(
     }
     regions.add_detours(hold, ready.iter().map(|(i, detour)| (&jobs[*i].plan, detour)))?;
 
-    // If we are killed in between, no trap without its guards, no replaced return address without its unwinders.
+    // Our own sites first: if we are killed in between, no trap is there without its guards, no replaced return address
+    // without its unwinders.
     ready.sort_by_key(|(i, _)| !jobs[*i].own);
-    let entries = entries(&process, jobs, &ready)?;
-    hold.stopped(|stopped| {
-        let mappings = mappings(&process)?;
-        crate::signals::install(regions, stopped, &mappings, signals)?;
-        leave_regions(stopped, &mappings, jobs, &ready, regions.detours.shown)?;
-        let journalled = regions.journal(&entries)?;
-        // Of the entries that are written together, none may need another.
-        for of_one_kind in entries.chunk_by(|a, b| a.own == b.own) {
-            write_sites(stopped, of_one_kind)?;
+    let (own, users) = ready.split_at(ready.partition_point(|(i, _)| jobs[*i].own));
+    for (part, signals) in [(own, signals), (users, 0)] {
+        if !part.is_empty() || signals != 0 {
+            let entries = entries(&process, jobs, part)?;
+            let count = regions.note(&entries)?;
+            hold.stopped(|stopped| {
+                let mappings = mappings(&process)?;
+                crate::signals::install(regions, stopped, &mappings, signals)?;
+                leave_regions(stopped, &mappings, jobs, part, regions.detours.shown)?;
+                regions.publish(count);
+                write_sites(stopped, &entries)?;
+                for (entry, at) in entries.iter().zip(regions.noted(count, entries.len())) {
+                    if entry.semaphore != 0 {
+                        semaphore::raise(stopped, at, Va(entry.semaphore))?;
+                    }
+                }
+                Ok(())
+            })?;
         }
-        for (entry, at) in entries.iter().zip(journalled).filter(|(entry, _)| entry.semaphore != 0) {
-            semaphore::raise(stopped, at, Va(entry.semaphore))?;
-        }
-        Ok(())
-    })?;
+    }
     for (i, detour) in &ready {
         outcomes[*i] = Some(Outcome::Installed { site: detour.site });
     }
@@ -321,21 +327,30 @@ fn leave_regions(
 }
 
 impl Regions {
-    /// Adds entries to the journal, before what they say is done. Gives their addresses.
-    fn journal(&self, entries: &[JournalEntry]) -> Result<impl Iterator<Item = Va>, SessionError> {
-        let count = self.shared.u32(offset_of!(Header, journal_len) as u64);
-        let first = u64::from(count.load(Ordering::Acquire));
-        if first + entries.len() as u64 > self.layout.journal_cap {
+    /// Writes entries behind the journal, to which they do not belong yet. Gives the length of the journal with them.
+    fn note(&self, entries: &[JournalEntry]) -> Result<u32, SessionError> {
+        let first = self.shared.u32(offset_of!(Header, journal_len) as u64).load(Ordering::Acquire);
+        let count = first + entries.len() as u32;
+        if u64::from(count) > self.layout.journal_cap {
             return Err(SessionError::TooMany { what: "sites" });
         }
-        let size = size_of::<JournalEntry>() as u64;
-        let start = self.layout.journal_off + first * size;
-        for (off, entry) in (start..).step_by(size as usize).zip(entries) {
-            self.shared.write(off, bytes_of(entry));
+        for (index, entry) in (first..).zip(entries) {
+            let off = u64::from(index) * size_of::<JournalEntry>() as u64;
+            self.shared.write(self.layout.journal_off + off, bytes_of(entry));
         }
-        count.store((first + entries.len() as u64) as u32, Ordering::Release);
-        let shared = self.shared_va.0;
-        Ok((start..).step_by(size as usize).take(entries.len()).map(move |off| Va(shared + off)))
+        Ok(count)
+    }
+
+    /// From now on the journal is as long as that: before what its entries say is done.
+    fn publish(&self, count: u32) {
+        self.shared.u32(offset_of!(Header, journal_len) as u64).store(count, Ordering::Release);
+    }
+
+    /// The addresses of the last `entries` of so many in the journal.
+    fn noted(&self, count: u32, entries: usize) -> impl Iterator<Item = Va> {
+        let start = self.shared_va.0 + self.layout.journal_off;
+        let at = move |index| Va(start + u64::from(index) * size_of::<JournalEntry>() as u64);
+        (count - entries as u32..count).map(at)
     }
 
     /// Adds entries to the trap table: a new table replaces the old one.
