@@ -41,6 +41,7 @@ const RECIPES: &[Recipe] = &[
     recipe("unwind", CC, &["unwind.c"]),
     recipe("spawn", CC, &["spawn.c"]),
     recipe("short", CC, &["short.c", "short_asm.S"]),
+    recipe("torture", CC, &["torture.c", "short_asm.S"]),
     recipe("trap", CC, &["trap.c"]),
     recipe("faults", CC, &["faults.c"]),
     recipe("faults-static", &["cc", "-O2", "-static", "-pthread", CALLS], &["faults.c"]),

@@ -20,6 +20,7 @@ mod short;
 mod spawn;
 mod status;
 mod switch;
+mod torture;
 mod trap;
 mod unwind;
 mod usdt;

@@ -1,0 +1,95 @@
+//! A minute of everything at once: threads in all sites, signals, children, and probes that come, go, and are switched at random.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use sidestep_tests::process::{LIMIT, Program, run};
+use sidestep_tests::tool::{Tracing, sidestep};
+use sidestep_tests::{Snapshot, target};
+
+const TIME: Duration = Duration::from_secs(60);
+const FUNCTIONS: [&str; 12] = [
+    "loop_at_2",
+    "loop_at_4",
+    "three_bytes",
+    "behind_three",
+    "only_ret",
+    "call_inside",
+    "call_first",
+    "branch_first",
+    "counts_down",
+    "reads_rip",
+    "red_zone",
+    "check",
+];
+
+/// A small generator with a fixed seed (Knuth's MMIX constants), so that a failure can be repeated.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+}
+
+#[test]
+fn everything_at_once() {
+    let Some(path) = target("torture") else { return };
+    let mut program = Program::start(&mut Command::new(&path));
+    let pid = program.pid().to_string();
+    assert_eq!((program.ask("start 0"), program.ask("alone 10")), (0, 0));
+    let before = Snapshot::of(program.pid());
+    let mut random = Random(7);
+    let (start, mut sessions) = (Instant::now(), [0; 4]);
+    while start.elapsed() < TIME {
+        // A function, or each of its instructions; by jumps or traps.
+        let function = random.of(&FUNCTIONS);
+        let place = format!("torture:{function}{}", random.of(&["", "+*", "+*"]));
+        let flags: &[&str] = random.of(&[&[][..], &[], &["--no-optimize"]]);
+        let kind = random.below(4);
+        sessions[kind] += 1;
+        match kind {
+            // Its counts are known while everything else goes on.
+            0 => {
+                let args = [&["funccount"], flags, &["-p", &pid, "torture:mine+*"]].concat();
+                let tracing = Tracing::start(&args);
+                let calls = 1 + random.below(20_000) as u64;
+                assert_eq!(program.ask(&format!("alone {calls}")), 0);
+                let report = tracing.stop();
+                assert!(report.counts().values().all(|count| *count == calls), "{calls}: {}", report.0);
+                assert!(report.counts().len() >= 2, "{}", report.0);
+            }
+            1 => drop(Tracing::start(&[&["funccount"], flags, &["-p", &pid, &place]].concat()).stop()),
+            // Switched while it counts.
+            2 => {
+                let tracing = Tracing::start(&[&["funccount"], flags, &["-p", &pid, &place]].concat());
+                for _ in 0..random.below(5) {
+                    for command in ["disable", "enable"] {
+                        run(&mut sidestep(&[command, "-p", &pid]), LIMIT).ok();
+                    }
+                }
+                tracing.stop();
+            }
+            _ => {
+                let entry = format!("torture:{function}");
+                let args = [&["funclatency"], flags, &["-p", &pid, &entry]].concat();
+                let tracing = Tracing::start(&args);
+                if random.below(3) == 0 { tracing.kill() } else { drop(tracing.stop()) }
+            }
+        }
+        assert!(program.is_running(), "{place} {flags:?} {kind}");
+    }
+    // One that was killed may be the last.
+    Tracing::start(&["funccount", "-p", &pid, "torture:mine"]).stop();
+    before.assert_same_but_data(&Snapshot::of(program.pid()));
+    let (signals, children) = (program.ask("signals 0"), program.ask("children 0"));
+    assert_eq!(program.ask("finish 0"), 0);
+    assert!(signals > 1000 && children > 100, "{signals} signals, {children} children");
+    assert!(sessions.iter().all(|n| *n > 3), "{sessions:?}");
+    program.finish().ok();
+}

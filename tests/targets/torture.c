@@ -1,0 +1,124 @@
+/* Eight threads run the functions of short_asm.S without a pause, under a thousand signals a second whose handler runs
+ * them, too, while children are forked that run them and programs are executed. */
+#include "serve.h"
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int loop_at_2(long), loop_at_4(long), three_bytes(int), behind_three(int), behind_ret(int), ret_padded(int);
+int call_inside(int, int (*)(void)), call_first(int, int (*)(void)), jumps_away(int), jumped_to(int);
+int branch_first(int), counts_down(int), reads_rip(int), red_zone(int);
+void only_ret(void);
+
+/* What short_asm.S calls for its own program. */
+__attribute__((noipa, force_align_arg_pointer)) int park(void) { return 41; }
+static int answer(void) { return 41; }
+
+static volatile int stop;
+static volatile long wrong, signals, children;
+
+static long check(int i)
+{
+    int k = i % 50;
+    long bad = loop_at_2(k + 1) != (k + 1) * (k + 2) / 2;
+    bad += loop_at_4(k + 1) != 2 * (k + 1);
+    bad += three_bytes(i) != i;
+    bad += behind_three(i) != i + 1;
+    only_ret();
+    bad += behind_ret(i) != i + 2;
+    ret_padded(i);
+    bad += call_inside(i, answer) != 42;
+    bad += call_first(i, answer) != 42;
+    bad += jumps_away(i) != i + 3;
+    bad += branch_first(k) != (k ? k + 4 : 77);
+    bad += counts_down(k) != k;
+    bad += reads_rip(i) != i + 40;
+    bad += red_zone(k) != (k < 5 ? k + 100 : k);
+    return bad;
+}
+
+static void note(long bad)
+{
+    if (bad)
+        __atomic_add_fetch(&wrong, bad, __ATOMIC_RELAXED);
+}
+
+static void tick(int signal)
+{
+    (void)signal;
+    __atomic_add_fetch(&signals, 1, __ATOMIC_RELAXED);
+    note(check(signals & 1023));
+}
+
+static void *compute(void *arg)
+{
+    for (int i = (int)(long)arg; !stop; i = (i + 1) & 0xfffff)
+        note(check(i));
+    return NULL;
+}
+
+static void *forks(void *arg)
+{
+    for (int i = 0; !stop; i++) {
+        int status = 0;
+        pid_t child = fork();
+        if (child == 0) {
+            if (i & 1)
+                execl("/bin/true", "true", NULL);
+            long bad = 0;
+            for (int k = 0; k < 100; k++)
+                bad += check(k);
+            _exit(bad != 0);
+        }
+        note(child < 0 || waitpid(child, &status, 0) != child || status != 0);
+        __atomic_add_fetch(&children, 1, __ATOMIC_RELAXED);
+        usleep(3000);
+    }
+    return arg;
+}
+
+static pthread_t threads[9];
+
+static long start(long n)
+{
+    struct itimerval ms = { { 0, 1000 }, { 0, 1000 } };
+    struct sigaction action = { .sa_handler = tick, .sa_flags = SA_RESTART };
+    sigaction(SIGPROF, &action, NULL);
+    for (long i = 0; i < 9; i++)
+        if (pthread_create(&threads[i], NULL, i < 8 ? compute : forks, (void *)i))
+            return -1;
+    return setitimer(ITIMER_PROF, &ms, NULL) + n;
+}
+
+/* The answer is the number of wrong results. */
+static long finish(long n)
+{
+    stop = 1;
+    for (int i = 0; i < 9; i++)
+        pthread_join(threads[i], NULL);
+    return wrong + n;
+}
+
+static long signalled(long n) { return signals + n; }
+static long forked(long n) { return children + n; }
+
+/* Nobody else calls it: its hits are known. */
+PROBED long mine(long x) { return x * 5 + 1; }
+
+static long alone(long n)
+{
+    long bad = 0;
+    for (long i = 0; i < n; i++)
+        bad += mine(i) != i * 5 + 1;
+    return bad;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct command table[] = {
+        { "start", start }, { "finish", finish }, { "signals", signalled }, { "children", forked }, { "alone", alone }, { 0 },
+    };
+    return serve(argc, argv, table);
+}
