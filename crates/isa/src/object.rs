@@ -40,6 +40,9 @@ pub struct ObjectCode<'a> {
     pub pointers: Vec<Va>,
     /// Landing pads of all LSDAs.
     pub landing_pads: Vec<Va>,
+    /// Restartable sequences (`rseq(2)`): the kernel sends a thread that it interrupts there to the abort handler, which it knows
+    /// by the instruction pointer. And the signatures in front of abort handlers.
+    pub restartable: Vec<Extent>,
     /// The object was compiled by the Go toolchain.
     pub go: bool,
 }

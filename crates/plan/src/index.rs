@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use sidestep_isa::x86;
+use sidestep_isa::x86::{self, Insn};
 use sidestep_isa::{Len, Va};
 
 use crate::family::Families;
-use crate::object::{Bytes, ObjectCode};
+use crate::object::{Bytes, Extent, ObjectCode};
 use crate::sweep::{self, Borders, Edge, How, Stretch};
 
 /// An object's code, indexed: where functions are, and all places that control or pointers can lead to.
@@ -105,6 +105,12 @@ impl<'a> Index<'a> {
         let lo = self.holes.partition_point(|hole| hole.end <= from);
         let hi = self.holes.partition_point(|hole| hole.start < to);
         &self.holes[lo..hi.max(lo)]
+    }
+
+    /// The restartable sequence that an instruction is in, or the signature: where it starts.
+    pub(crate) fn restartable(&self, insn: &Insn) -> Option<Va> {
+        let meets = |e: &&Extent| e.start < insn.next() && insn.va() < e.start.plus(e.len);
+        self.code.restartable.iter().find(meets).map(|e| e.start)
     }
 
     /// Whether somebody is known to jump or call to an address from `from` up to, not including, `to`, or a function starts

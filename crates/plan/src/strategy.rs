@@ -233,6 +233,11 @@ impl<'i, 'a> Site<'i, 'a> {
             return Err("there is a breakpoint already".into());
         }
         let va = first.va();
+        if let Some(start) = index.restartable(&first) {
+            return Err(format!(
+                "it is in the restartable sequence at {start}, in which the kernel goes by the instruction pointer"
+            ));
+        }
         relocated_len(index.code.text_from(va).unwrap_or_default(), va).map_err(|e| e.to_string())?;
         Ok(Site { index, stretch, asked, va, code: index.code.text_from(va).unwrap_or_default(), first })
     }
@@ -331,6 +336,9 @@ impl<'i, 'a> Site<'i, 'a> {
                 return Err(format!("the function ends at {at}, after {region} bytes, and execution goes on"));
             }
             let insn = self.index.code.insn_at(at).ok_or_else(|| x86::DecodeError { at }.to_string())?;
+            if let Some(start) = self.index.restartable(&insn) {
+                return Err(format!("the restartable sequence at {start} has to stay where it is"));
+            }
             relocated_len(&self.code[region..], at).map_err(|e| e.to_string())?;
             region += insn.len();
             if region >= JUMP {

@@ -290,3 +290,30 @@ fn explanations() {
         assert!(text.contains(part), "{part} in\n{text}");
     }
 }
+
+#[test]
+fn restartable_sequences_are_left_alone() {
+    // The sequence is `mov; add`; the signature in front of the abort handler is the last four bytes of `ud1`.
+    let body =
+        "push %rbp\nmov %rdi,%rax\nadd $1,%rax\nmov %rax,%rcx\nadd %rdi,%rcx\nret\nud1 0x53053053(%rip),%edi\nret";
+    let source = function("f", body) + &function("next", "ret");
+    let data = compile("a.s", &source, &SHARED);
+    let elf = parse(&data);
+    let mut code = elf.code.clone();
+    let f = elf.symbol("f");
+    let extent = |from: i64, len| sidestep_plan::object::Extent { start: f.offset(from), len: Len(len) };
+    let at = |index: &Index<'_>, offset: i64| plan(index, f.offset(offset), false);
+    let free = Index::new(code.clone());
+    assert_eq!(at(&free, 0).unwrap().technique, Technique::JumpOverSeveral);
+    code.restartable = vec![extent(1, 7), extent(18, 4)];
+    let index = Index::new(code);
+    let entry = at(&index, 0).unwrap();
+    assert_eq!(entry.technique, Technique::Trap);
+    assert!(several(&entry).contains("restartable sequence"), "{}", several(&entry));
+    for inside in [1, 4, 15] {
+        assert!(at(&free, inside).is_ok(), "{inside}");
+        let refusal = at(&index, inside).unwrap_err();
+        assert!(refusal.reason.contains("restartable sequence"), "{inside}: {refusal}");
+    }
+    assert_eq!(at(&index, 8).unwrap().technique, Technique::JumpOverSeveral);
+}

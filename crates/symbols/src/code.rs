@@ -1,12 +1,12 @@
 //! What an analysis of the code must know about an object.
 
-use sidestep_isa::Va;
 use sidestep_isa::object::{Bytes, Extent, ObjectCode};
+use sidestep_isa::{Len, Va};
 
 use crate::eh;
 use crate::elf::{Elf, Section, word};
 use crate::function::Function;
-use crate::reloc::Relocations;
+use crate::reloc::{Relocations, SEQUENCES};
 
 pub(crate) fn collect<'a>(
     elf: &'a Elf,
@@ -41,7 +41,30 @@ pub(crate) fn collect<'a>(
     }
     code.pointers.sort_unstable();
     code.pointers.dedup();
+    code.restartable = restartable(elf, relocations)?;
     Ok(code)
+}
+
+/// Bytes of the signature in front of an abort handler (rseq(2)).
+const SIGNATURE: i64 = 4;
+
+/// `struct rseq_cs { u32 version, flags; u64 start_ip, post_commit_offset, abort_ip; }`, 32 bytes each.
+fn restartable(elf: &Elf, relocations: &Relocations) -> Result<Vec<Extent>, &'static str> {
+    let Some(section) = elf.section(SEQUENCES) else { return Ok(Vec::new()) };
+    let entries = elf.data(section)?.chunks_exact(32).enumerate();
+    let mut all = Vec::new();
+    for (i, entry) in entries {
+        let stored = |at: usize| {
+            let slot = section.va.plus(Len((32 * i + at) as u64));
+            let found = relocations.slots.binary_search_by_key(&slot, |(slot, _)| *slot);
+            found.map_or(Va(word(entry, at)), |found| relocations.slots[found].1)
+        };
+        all.push(Extent { start: stored(8), len: Len(word(entry, 16)) });
+        // The kernel looks for a signature in front of the handler before it goes there.
+        all.push(Extent { start: stored(24).offset(-SIGNATURE), len: Len(SIGNATURE as u64) });
+    }
+    all.sort_unstable_by_key(|extent| extent.start);
+    Ok(all)
 }
 
 /// The instructions alone.

@@ -3,16 +3,21 @@
 use object::LittleEndian as LE;
 use object::elf::{self, Rela64};
 use object::pod::slice_from_bytes;
-use sidestep_isa::Va;
+use sidestep_isa::{Len, Va};
 
 use crate::elf::{Elf, word};
 use crate::symtab;
+
+/// The descriptions of restartable sequences, `struct rseq_cs` (include/uapi/linux/rseq.h), are here by convention.
+pub(crate) const SEQUENCES: &str = "__rseq_cs";
 
 /// What the dynamic linker stores, and where.
 #[derive(Debug, Default)]
 pub(crate) struct Relocations {
     /// Values that are stored: addends of `RELATIVE`, `IRELATIVE` (the resolver) and symbol value + addend of `64`.
     pub(crate) values: Vec<Va>,
+    /// `(slot, value)` of each `R_X86_64_RELATIVE` of the sections whose words are asked for by address.
+    pub(crate) slots: Vec<(Va, Va)>,
     /// `(resolver, slot)` of each `R_X86_64_IRELATIVE`, sorted.
     pub(crate) irelative: Vec<(Va, Va)>,
     /// `(symbol name, slot)` of each `R_X86_64_JUMP_SLOT` and `R_X86_64_GLOB_DAT`, sorted.
@@ -22,6 +27,7 @@ pub(crate) struct Relocations {
 pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
     let mut found = Relocations::default();
     let (symbols, strings) = symtab::entries(elf, elf::SHT_DYNSYM)?.unwrap_or((&[], &[]));
+    let sequences = elf.section(SEQUENCES).map_or(Va(0)..Va(0), |s| s.va..s.va.plus(Len(s.size)));
     for section in elf.sections.iter().filter(|s| s.is_alloc()) {
         match section.sh_type {
             elf::SHT_RELA => {
@@ -33,7 +39,12 @@ pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
                     let addend = entry.r_addend.get(LE);
                     let symbol = || symbols.get(entry.r_sym(LE, false) as usize);
                     match entry.r_type(LE, false) {
-                        elf::R_X86_64_RELATIVE => found.values.push(Va(addend as u64)),
+                        elf::R_X86_64_RELATIVE => {
+                            found.values.push(Va(addend as u64));
+                            if sequences.contains(&slot) {
+                                found.slots.push((slot, Va(addend as u64)));
+                            }
+                        }
                         elf::R_X86_64_IRELATIVE => {
                             found.values.push(Va(addend as u64));
                             found.irelative.push((Va(addend as u64), slot));
@@ -58,6 +69,7 @@ pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
             _ => {}
         }
     }
+    found.slots.sort_unstable();
     found.irelative.sort_unstable();
     found.imports.sort_unstable();
     Ok(found)

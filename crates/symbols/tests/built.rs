@@ -362,3 +362,32 @@ fn a_large_program_is_read_without_its_debug_information() {
         assert!(matches!(error, ObjectError::Corrupt { .. }), "{error}");
     }
 }
+
+#[test]
+fn restartable_sequences_are_where_their_descriptions_say() {
+    let source = "
+        .section __rseq_cs,\"aw\"
+        .balign 32
+        .long 0,0
+        .quad 1f,2f-1f,3f
+        .text
+        .globl main
+        .type main,@function
+        main: nop
+        1: mov %rdi,%rax
+        add $1,%rax
+        2: ret
+        .byte 0x0f,0xb9,0x3d
+        .long 0x53053053
+        3: jmp 2b
+        .size main,.-main
+        .section .note.GNU-stack,\"\",@progbits";
+    let dir = scratch("restartable");
+    for flags in [&["-no-pie"][..], &["-pie"], &["-shared"], &["-pie", "-Wl,-z,pack-relative-relocs"]] {
+        let program = compile(&dir, "sequence.s", source, flags);
+        let object = Object::open(&program, &[]).unwrap();
+        let main = object.find(&Matcher::name("main"))[0].va;
+        let found: Vec<_> = object.code().unwrap().restartable.iter().map(|e| (e.start.since(main), e.len.0)).collect();
+        assert_eq!(found, [(1, 7), (12, 4)], "{flags:?}");
+    }
+}
