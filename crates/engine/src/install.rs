@@ -111,26 +111,25 @@ pub(crate) fn install(
     // Our own sites first: if we are killed in between, no trap is there without its guards, no replaced return address
     // without its unwinders.
     ready.sort_by_key(|(i, _)| !jobs[*i].own);
-    let (own, users) = ready.split_at(ready.partition_point(|(i, _)| jobs[*i].own));
-    for (part, signals) in [(own, signals), (users, 0)] {
-        if !part.is_empty() || signals != 0 {
-            let entries = entries(&process, jobs, part)?;
-            let count = regions.note(&entries)?;
-            hold.stopped(|stopped| {
-                let mappings = mappings(&process)?;
-                crate::signals::install(regions, stopped, &mappings, signals)?;
-                leave_regions(stopped, &mappings, jobs, part, regions.detours.shown)?;
-                regions.publish(count);
-                write_sites(stopped, &entries)?;
-                for (entry, at) in entries.iter().zip(regions.noted(count, entries.len())) {
-                    if entry.semaphore != 0 {
-                        semaphore::raise(stopped, at, Va(entry.semaphore))?;
-                    }
-                }
-                Ok(())
-            })?;
+    let entries = entries(&process, jobs, &ready)?;
+    let count = regions.note(&entries)?;
+    // All in one pause: a handler that has begun before its return was guarded must not meet a patch.
+    hold.stopped(|stopped| {
+        let mappings = mappings(&process)?;
+        crate::signals::install(regions, stopped, &mappings, signals)?;
+        leave_regions(stopped, &mappings, jobs, &ready, regions.detours.shown)?;
+        regions.publish(count);
+        // Of the entries that are written together, none may need another.
+        for of_one_kind in entries.chunk_by(|a, b| a.own == b.own) {
+            write_sites(stopped, of_one_kind)?;
         }
-    }
+        for (entry, at) in entries.iter().zip(regions.noted(count, entries.len())) {
+            if entry.semaphore != 0 {
+                semaphore::raise(stopped, at, Va(entry.semaphore))?;
+            }
+        }
+        Ok(())
+    })?;
     for (i, detour) in &ready {
         outcomes[*i] = Some(Outcome::Installed { site: detour.site });
     }
