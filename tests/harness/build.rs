@@ -80,6 +80,7 @@ const RECIPES: &[Recipe] = &[
     recipe("races.bpf.o", BPF, &["races.bpf.c"]),
     recipe("registers.bpf.o", BPF, &["registers.bpf.c"]),
     recipe("override.bpf.o", BPF, &["override.bpf.c"]),
+    recipe("change.bpf.o", BPF, &["change.bpf.c"]),
     recipe("refused.bpf.o", BPF, &["refused.bpf.c"]),
     recipe("core.bpf.o", BPF, &["core.bpf.c"]),
     recipe("usdt.bpf.o", BPF, &["usdt.bpf.c"]),

@@ -197,3 +197,37 @@ fn override_return_in_the_middle_of_a_function_is_refused() {
     assert_eq!(program.ask("middle 10"), 0);
     program.finish().ok();
 }
+
+/// With permission, programs change registers and where the thread goes on; without, they are refused.
+#[test]
+fn programs_change_registers_and_skip_instructions() {
+    let (Some(path), Some(object)) = (target("short"), target("change.bpf.o")) else { return };
+    let object = object.to_str().expect("UTF-8");
+    let mut program = Program::start(&mut std::process::Command::new(path));
+    let pid = program.pid().to_string();
+    for flag in ["--user", "--no-optimize", "--interpret"] {
+        for (name, place, command, changed, usual) in [
+            ("argument", "three_bytes", "three 9", 5, 9),
+            ("result_low", "three_bytes+0x2", "three 9", 1000, 9),
+            ("result", "three_bytes", "three 9", 77, 9),
+            ("kept", "in_r12+0x5", "r12 9", 51, 10),
+            ("skip", "reads_rip", "forty 9", 109, 49),
+        ] {
+            let probe = format!("{name}={place}");
+            let tracing = Tracing::start(&["bpf", object, "-p", &pid, "--unsafe", flag, "-a", &probe]);
+            assert_eq!(program.ask(command), changed, "{name} {flag}");
+            tracing.stop();
+            assert_eq!(program.ask(command), usual, "{name} {flag}");
+        }
+    }
+    for (flags, name, text) in [
+        (&[][..], "argument", "the context is read-only"),
+        (&["--unsafe"], "nowhere", "a program that changes the instruction pointer cannot watch returns"),
+    ] {
+        let probe = format!("{name}=three_bytes");
+        let output = run(&mut sidestep(&[&["bpf", object, "-p", &pid], flags, &["-a", &probe]].concat()), LIMIT);
+        assert!(output.code() == 1 && output.stderr.contains(text), "{output}");
+    }
+    assert_eq!((program.ask("check 50"), program.ask("r12 9")), (0, 10));
+    program.finish().ok();
+}

@@ -7,6 +7,7 @@ int loop_at_2(long), loop_at_4(long), three_bytes(int), behind_three(int), behin
 int call_near(int), call_inside(int, int (*)(void)), call_first(int, int (*)(void)), jumps_away(int), jumped_to(int);
 int branch_first(int), counts_down(int), reads_rip(int), red_zone(int);
 void only_ret(void);
+long in_r12(long);
 
 static volatile int parked, released;
 
@@ -87,10 +88,14 @@ static long near(long n)
     return wrong;
 }
 
+static long three(long n) { return three_bytes((int)n); }
+static long forty(long n) { return reads_rip((int)n); }
+
 int main(int argc, char **argv)
 {
     static const struct command table[] = {
-        { "check", check }, { "enter", enter }, { "leave", leave }, { "near", near }, { 0 },
+        { "check", check }, { "enter", enter }, { "leave", leave }, { "near", near },
+        { "three", three }, { "forty", forty }, { "r12", in_r12 }, { 0 },
     };
     return serve(argc, argv, table);
 }

@@ -127,6 +127,16 @@
         ret
         end reads_rip
 
+// Keeps its argument in a register that belongs to the caller: n + 1.
+        .p2align 4
+        function in_r12
+        pushq   %r12
+        movq    %rdi, %r12
+        leaq    1(%r12), %rax
+        popq    %r12
+        ret
+        end in_r12
+
 // Uses the red zone of a leaf, and the flags across its first instructions.
         .p2align 4
         function red_zone

@@ -14,7 +14,7 @@ use sidestep_isa::x86::emit::{Asm, Reg};
 use sidestep_plan::handler::{self, Handler};
 use sidestep_plan::thunk;
 use sidestep_sys::TscScale;
-use sidestep_wire::{Flow, ProbeDesc, ThreadState};
+use sidestep_wire::{Flow, ProbeDesc, Regs, ThreadState};
 
 use crate::api::{Action, Program};
 use crate::error::SessionError;
@@ -99,6 +99,9 @@ impl Memory<'_> {
     }
 }
 
+/// Words of the context that are registers: not the cookie.
+const REGISTERS: u32 = (1 << (size_of::<Regs>() / 8)) - 1;
+
 impl Programs {
     /// Links and compiles; [`Programs::place`] comes next.
     pub fn compile(
@@ -142,6 +145,7 @@ impl Programs {
         let thunk = thunk::Program {
             code: Va(at),
             context: context(&linked),
+            changes: thunk::Context(facts.context_written & REGISTERS),
             exclusive: !facts.reentrant,
             overrides: facts.calls(|helper| helper.is_unsafe),
             goroutine: None,
@@ -149,7 +153,8 @@ impl Programs {
         let stack = stack + facts.helpers.iter().map(|number| helper_stack(*number)).fold(AGENT_STACK, i32::max);
         let filter = if interpret { None } else { pass::filter(&linked).map(Rc::new) };
         // Nothing keeps a signal handler out of a part of a detour.
-        let inline = (facts.reentrant && !interpret).then(|| Rc::new(linked));
+        let changes = thunk.changes != thunk::Context::default();
+        let inline = (facts.reentrant && !changes && !interpret).then(|| Rc::new(linked));
         self.compiled.push(Compiled { thunk, stack, inline, filter });
         Ok(())
     }
@@ -194,6 +199,17 @@ impl Programs {
     /// What any of them reads of the context.
     pub fn context(&self) -> thunk::Context {
         self.compiled.iter().map(|p| p.thunk.context).reduce(thunk::Context::union).unwrap_or_default()
+    }
+
+    /// What any of them may change of the context.
+    pub fn changes(&self) -> thunk::Context {
+        self.compiled.iter().map(|p| p.thunk.changes).reduce(thunk::Context::union).unwrap_or_default()
+    }
+
+    /// Whether a program sends the thread somewhere else.
+    pub fn redirects(&self, action: &Action) -> bool {
+        let program = |i: usize| self.compiled.get(i).is_some_and(|p| p.thunk.changes.has_instruction_pointer());
+        [action.entry, action.exit].into_iter().flatten().any(program)
     }
 
     /// For the slab of an object.
@@ -256,5 +272,6 @@ fn context(linked: &Verified) -> thunk::Context {
     }
     let looked_at = linked.program.functions.len() > 1 || facts.calls(Helper::reads_registers);
     let all = if facts.context_escapes && looked_at { thunk::Context::HELPERS } else { thunk::Context::default() };
-    all.union(thunk::Context(facts.context))
+    // A word of which a part is written has to be there.
+    all.union(thunk::Context(facts.context | facts.context_written))
 }

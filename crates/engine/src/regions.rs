@@ -119,6 +119,7 @@ impl Regions {
             agent_busy: function("agent_busy")?,
             agent_signal: function("agent_signal")?,
             context: programs.context(),
+            changes: programs.changes(),
             native: programs.env,
             agent_xmm: blob.xmm_used(),
             self_pointer,

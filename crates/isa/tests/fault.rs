@@ -3,7 +3,7 @@
 mod gas;
 
 use sidestep_isa::Va;
-use sidestep_isa::x86::sweep;
+use sidestep_isa::x86::{decode, sweep};
 
 const NEVER: &[&str] = &[
     "push %rbp",
@@ -94,5 +94,15 @@ fn what_may_fault_and_what_never_does() {
         for (insn, source) in insns.iter().zip(sources) {
             assert_eq!(insn.may_fault(), expected, "{source}");
         }
+    }
+}
+
+#[test]
+fn traps_say_the_address_behind_them() {
+    for (source, trap) in
+        [("int3", true), (".byte 0xf1", true), (".byte 0xcd, 3", true), ("int $0x80", false), ("ud2", false)]
+    {
+        let insn = decode(&gas::assemble(source, 0x1000), Va(0x1000)).expect(source);
+        assert_eq!(insn.is_trap(), trap, "{source}");
     }
 }

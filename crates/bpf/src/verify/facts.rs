@@ -85,8 +85,8 @@ pub struct Facts {
     pub context_escapes: bool,
     /// The address of the context is given to a helper as a number, or kept in a map or record: it may be read as any memory.
     pub context_is_data: bool,
-    /// A word of the context is written.
-    pub writes_context: bool,
+    /// Words of the context that are written, a bit for each 8 bytes.
+    pub context_written: u32,
     /// Numbers of the helpers that may be called.
     pub helpers: BTreeSet<u32>,
     /// What each load, store and atomic operation touches, by slot. Those that no path reaches are missing.
@@ -136,7 +136,7 @@ impl Facts {
     pub(crate) fn settle(&mut self, program: &Program) {
         let insns = || program.iter().filter_map(Result::ok);
         self.helpers = insns().filter_map(|(_, i)| if let Insn::CallHelper(n) = i { Some(n) } else { None }).collect();
-        (self.context, self.writes_context) = (0, false);
+        (self.context, self.context_written) = (0, 0);
         let mut stores = false;
         for (at, insn) in insns() {
             let memory = self.accesses.get(&at).copied();
@@ -144,10 +144,12 @@ impl Facts {
                 (Insn::Load { off, .. }, Some(Memory::Context)) => self.context |= 1 << (off / 8),
                 // From the context on some paths: any of it.
                 (Insn::Load { .. }, Some(Memory::Mixed)) => (self.context, self.context_escapes) = (u32::MAX, true),
-                (Insn::Store { .. }, Some(Memory::Context)) => self.writes_context = true,
+                (Insn::Store { off, .. }, Some(Memory::Context)) => self.context_written |= 1 << (off / 8),
                 (Insn::Store { .. }, Some(memory)) => {
                     stores |= memory.is_map();
-                    self.writes_context |= memory == Memory::Mixed;
+                    if memory == Memory::Mixed {
+                        self.context_written = u32::MAX;
+                    }
                 }
                 _ => {}
             }

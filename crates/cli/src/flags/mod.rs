@@ -199,7 +199,7 @@ pub struct Bpf {
     /// Run in the process (this is the default).
     #[arg(long)]
     pub user: bool,
-    /// Allow helpers that change what the process does: override_return.
+    /// Allow programs to change what the process does: registers and the instruction pointer in the context, override_return.
     #[arg(long = "unsafe")]
     pub allow_unsafe: bool,
     #[command(flatten)]

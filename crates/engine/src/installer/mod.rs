@@ -263,6 +263,10 @@ impl Installer {
                 self.refuse(&p.matched, "override_return works only at the start of a function".into());
                 continue;
             }
+            if regions.programs.redirects(&action) && action.exit.is_some() {
+                self.refuse(&p.matched, "a program that changes the instruction pointer cannot watch returns".into());
+                continue;
+            }
             let number = self.number(regions)?;
             let mut desc = regions.programs.desc(&action, number, cookie);
             if p.matched.usdt.is_some() {

@@ -407,6 +407,12 @@ impl Asm {
         self.bytes.push(0xc3);
     }
 
+    /// `ret imm16`: drops so many bytes behind the return address.
+    pub fn ret_drop(&mut self, bytes: u16) {
+        self.bytes.push(0xc2);
+        self.raw(&bytes.to_le_bytes());
+    }
+
     /// `mov eax, imm32; syscall`
     pub fn syscall(&mut self, number: u32) {
         self.bytes.push(0xb8);

@@ -61,6 +61,12 @@ impl Context {
         self.0 >> (offset / 8) & 1 == 1
     }
 
+    /// Whether the instruction pointer is among them.
+    #[must_use]
+    pub fn has_instruction_pointer(self) -> bool {
+        self.has_ip()
+    }
+
     /// What stays dead although this is read.
     pub(crate) fn spare(self, dead: Dead) -> Dead {
         Dead { regs: dead.regs & !self.registers(), flags: dead.flags && !self.has_flags() }
@@ -132,6 +138,8 @@ pub(super) struct Frame {
     pub xmm: u16,
     /// What the called code looks at.
     pub context: Context,
+    /// What it may change: goes into the registers again.
+    pub changes: Context,
     /// How far above the stack pointer at the start the site's stack pointer lies.
     pub above_sp: i32,
     /// Nobody needs [`UNUSED`] and the flags any more.
@@ -141,8 +149,13 @@ pub(super) struct Frame {
 impl Frame {
     /// What has to be put back.
     fn saved(&self) -> impl Iterator<Item = Reg> {
-        let bare = self.bare;
-        CALLER_SAVED.into_iter().filter(move |reg| !bare || !UNUSED.contains(reg))
+        let frame = *self;
+        CALLER_SAVED.into_iter().filter(move |reg| !frame.bare || !UNUSED.contains(reg) || frame.changes(*reg))
+    }
+
+    /// Whether a program may change a register.
+    fn changes(&self, reg: Reg) -> bool {
+        self.changes.has((offset(reg) - REGS) as usize)
     }
 
     /// Whether a program reads the word of a register.
@@ -159,7 +172,7 @@ impl Frame {
             asm.pushf();
             asm.pop_to(Reg::Rsp, regs!(eflags));
         }
-        let read_only = UNUSED.into_iter().filter(|reg| self.bare && self.reads(*reg));
+        let read_only = UNUSED.into_iter().filter(|reg| self.bare && self.reads(*reg) && !self.changes(*reg));
         for reg in self.saved().chain(read_only) {
             asm.store(Reg::Rsp, offset(reg), reg);
         }
@@ -171,7 +184,7 @@ impl Frame {
         asm.mov(Reg::Rbx, Reg::Rsp);
         asm.lea(Reg::Rcx, Reg::Rbx, ABOVE + self.above_sp);
         asm.store(Reg::Rbx, offset(Reg::Rsp), Reg::Rcx);
-        for reg in CALLEE_SAVED.into_iter().filter(|reg| self.reads(*reg)) {
+        for reg in CALLEE_SAVED.into_iter().filter(|reg| self.reads(*reg) || self.changes(*reg)) {
             asm.store(Reg::Rbx, offset(reg), reg);
         }
         for (at, disp, value) in [
@@ -202,6 +215,9 @@ impl Frame {
         if !self.bare {
             asm.load(Reg::Rax, Reg::Rsp, 0);
             asm.ax_to_flags();
+        }
+        for reg in CALLEE_SAVED.into_iter().filter(|reg| self.changes(*reg)) {
+            asm.load(reg, Reg::Rsp, offset(reg));
         }
         asm.load(Reg::Rbx, Reg::Rsp, offset(Reg::Rbx));
         for reg in self.saved() {

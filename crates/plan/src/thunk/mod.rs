@@ -42,6 +42,8 @@ pub struct Env {
     pub agent_signal: Va,
     /// What programs read of the context that run at returns, or before the agent watches for one.
     pub context: Context,
+    /// What they may change of it.
+    pub changes: Context,
     /// The xmm registers that the agent's code touches, a bit each.
     pub agent_xmm: u16,
     /// What programs are compiled for.
@@ -102,10 +104,10 @@ impl Place {
         }
     }
 
-    fn frame(self, env: &Env, context: Context) -> Frame {
+    fn frame(self, env: &Env, context: Context, changes: Context) -> Frame {
         // The detour's push and call.
         let above_sp = 16 + if self == Place::Inside { RED_ZONE } else { 0 };
-        Frame { xmm: env.agent_xmm, context, above_sp, bare: self == Place::Bare }
+        Frame { xmm: env.agent_xmm, context, changes, above_sp, bare: self == Place::Bare }
     }
 }
 
@@ -203,7 +205,7 @@ fn hit(asm: &mut Asm, env: &Env, place: Place, watch: bool) {
     // stack: return, probe
     let missed = asm.label();
     let out = asm.label();
-    let frame = place.frame(env, env.context);
+    let frame = place.frame(env, env.context, env.changes);
     frame.save(asm);
     let probe = ABOVE + 8;
     find_entry(asm, env);
@@ -256,7 +258,7 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     // The slot becomes the real return address. Until then it still holds the trampoline's address: that is how the agent
     // sees, in a signal handler, that the frame is alive.
     asm.lea(Reg::Rsp, Reg::Rsp, -8);
-    let frame = Frame { xmm: env.agent_xmm, context: env.context, above_sp: 8, bare: false };
+    let frame = Frame { xmm: env.agent_xmm, context: env.context, changes: env.changes, above_sp: 8, bare: false };
     frame.save(&mut asm);
     find_entry(&mut asm, env);
     let no_entry = asm.label();

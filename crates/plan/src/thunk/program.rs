@@ -16,6 +16,8 @@ pub struct Program {
     pub code: Va,
     /// What it reads of the context.
     pub context: Context,
+    /// What it may change of it.
+    pub changes: Context,
     /// It must not be entered again by a signal handler that interrupts it: such a hit counts as missed.
     pub exclusive: bool,
     /// It may make the probed function return at once.
@@ -46,11 +48,19 @@ fn check_room(asm: &mut Asm, env: &Env, need: i32, missed: Label) {
     asm.bind(enough);
 }
 
+/// `rcx` = address of the probed instruction, of the probe whose number is there. Changes `rdx`.
+fn load_site(asm: &mut Asm, env: &Env) {
+    asm.imul_imm(Reg::Rcx, Reg::Rcx, size_of::<ProbeDesc>() as i32);
+    asm.mov_imm64(Reg::Rdx, env.descs.0 + offset_of!(ProbeDesc, site) as u64);
+    asm.add(Reg::Rcx, Reg::Rdx);
+    asm.load(Reg::Rcx, Reg::Rcx, 0);
+}
+
 /// A hit of a program.
 pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
     // stack: return, probe
     let (missed, out, busy, go) = (asm.label(), asm.label(), asm.label(), asm.label());
-    let frame = place.frame(env, program.context);
+    let frame = place.frame(env, program.context, program.changes);
     frame.save(asm);
     if program.overrides {
         // Also where the program does not run: the stack may hold what an earlier hit left.
@@ -78,10 +88,7 @@ pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
     asm.lea_index8(Reg::Rdx, Reg::Rdx, Reg::Rcx);
     asm.add_one(Reg::Rdx, 0, false);
     if program.context.has_ip() {
-        asm.imul_imm(Reg::Rcx, Reg::Rcx, size_of::<ProbeDesc>() as i32);
-        asm.mov_imm64(Reg::Rdx, env.descs.0 + offset_of!(ProbeDesc, site) as u64);
-        asm.add(Reg::Rcx, Reg::Rdx);
-        asm.load(Reg::Rcx, Reg::Rcx, 0);
+        load_site(asm, env);
         asm.store(Reg::Rbx, regs!(rip), Reg::Rcx);
     }
     if program.context.has_cookie() {
@@ -101,6 +108,19 @@ pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
         asm.pop(Reg::R9);
         asm.pop(Reg::R9);
         asm.store_imm(Reg::R9, offset_of!(ThreadState, busy) as i32, 0);
+    }
+    if program.changes.has_ip() {
+        let normal = asm.label();
+        asm.load32(Reg::Rcx, Reg::Rbx, ABOVE + 8);
+        load_site(asm, env);
+        asm.cmp_mem(Reg::Rbx, regs!(rip), Reg::Rcx);
+        asm.jcc(Cond::E, normal);
+        // It goes on elsewhere, with the site's stack: the thunk's return leads there.
+        asm.load(Reg::Rcx, Reg::Rbx, regs!(rip));
+        asm.store(Reg::Rbx, ABOVE, Reg::Rcx);
+        frame.restore(asm);
+        asm.ret_drop(frame.above_sp as u16 - 8);
+        asm.bind(normal);
     }
     asm.bind(out);
     if program.overrides {
