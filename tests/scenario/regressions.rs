@@ -1,6 +1,7 @@
 //! What went wrong once, named after it.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sidestep_tests::build::target_dir;
 use sidestep_tests::process::{LIMIT, Program, run};
@@ -140,4 +141,34 @@ fn nothing_was_found_in_a_chroot() {
         skip("chroot is not permitted: run as root");
     }
     std::fs::remove_dir_all(&root).unwrap();
+}
+
+/// Sites were compared with the file while the program ran, and written later: into another library that was there by then.
+#[test]
+fn a_library_that_took_the_place_of_another_was_written_to() {
+    let (Some(path), Some(first), Some(_)) = (target("swap"), target("libswapped1.so"), target("libswapped2.so"))
+    else {
+        return;
+    };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    let pattern = format!("{}:f*", first.display());
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                // Whether the library is there, and stays, is a matter of chance.
+                run(&mut sidestep(&["funccount", "-d", "0.01", "-p", &pid, &pattern]), LIMIT);
+            }
+        });
+        for _ in 0..5 {
+            let wrong = program.ask("swap 2000");
+            if wrong != 0 {
+                over.store(true, Ordering::Relaxed);
+            }
+            assert_eq!(wrong, 0, "results");
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    program.finish().ok();
 }

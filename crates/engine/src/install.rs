@@ -111,13 +111,19 @@ pub(crate) fn install(
     // Our own sites first: if we are killed in between, no trap is there without its guards, no replaced return address
     // without its unwinders.
     ready.sort_by_key(|(i, _)| !jobs[*i].own);
-    let entries = entries(&process, jobs, &ready)?;
-    let count = regions.note(&entries)?;
+    let mut entries = entries(&process, jobs, &ready)?;
+    let mut count = regions.note(&entries)?;
     // All in one pause: a handler that has begun before its return was guarded must not meet a patch.
-    hold.stopped(|stopped| {
+    let gone = hold.stopped(|stopped| {
         let mappings = mappings(&process)?;
         crate::signals::install(regions, stopped, &mappings, signals)?;
-        leave_regions(stopped, &mappings, jobs, &ready, regions.detours.shown)?;
+        let gone = changed(stopped, jobs, &ready, &entries);
+        if !gone.is_empty() {
+            entries.retain(|entry| !gone.contains(&patched(entry)));
+            count = regions.note(&entries)?;
+        }
+        let there = ready.iter().filter(|(_, detour)| !gone.contains(&detour.site.0));
+        leave_regions(stopped, &mappings, jobs, there, regions.detours.shown)?;
         regions.publish(count);
         // Of the entries that are written together, none may need another.
         for of_one_kind in entries.chunk_by(|a, b| a.own == b.own) {
@@ -128,10 +134,13 @@ pub(crate) fn install(
                 semaphore::raise(stopped, at, Va(entry.semaphore))?;
             }
         }
-        Ok(())
+        Ok(gone)
     })?;
     for (i, detour) in &ready {
-        outcomes[*i] = Some(Outcome::Installed { site: detour.site });
+        outcomes[*i] = Some(match gone.contains(&detour.site.0) {
+            true => Outcome::Refused(not_the_file(detour.site)),
+            false => Outcome::Installed { site: detour.site },
+        });
     }
     let outcomes =
         outcomes.into_iter().map(|o| o.unwrap_or_else(|| Outcome::Refused("no detour was built".into()))).collect();
@@ -143,12 +152,48 @@ fn is_ready(process: &Process, job: &Job, detour: &Detour, lost: &BTreeSet<u64>)
     if detour.stub.as_ref().is_some_and(|(at, _)| lost.contains(&(at.0 & !(PAGE - 1)))) {
         return Err("the address space that its jump needs was taken meanwhile: try again".into());
     }
-    let mut now = vec![0; detour.patch.len() + detour.relies_on.len()];
+    let needed = needed(job, detour);
+    let mut now = vec![0; needed.len()];
     let read = process.read(detour.site, &mut now).is_ok();
-    if read && job.expected.starts_with(&now) && now.ends_with(&detour.relies_on) {
+    if read && now == needed && now.get(detour.patch.len()..).is_some_and(|rest| rest.starts_with(&detour.relies_on)) {
         return Ok(());
     }
-    Err(format!("the code at {} is not what the file says: somebody else has changed it", detour.site))
+    Err(not_the_file(detour.site))
+}
+
+/// What has to be at a site: the displaced instructions, and what its jump relies on.
+fn needed<'j>(job: &'j Job, detour: &Detour) -> &'j [u8] {
+    let len = (detour.patch.len() + detour.relies_on.len()).max(job.plan.region.0 as usize);
+    &job.expected[..len.min(job.expected.len())]
+}
+
+fn not_the_file(site: Va) -> String {
+    format!("the code at {site} is not what the file says: somebody else has changed it")
+}
+
+/// The sites that are not any more as they were when their detours were made: the program ran meanwhile, and may have unloaded
+/// an object and loaded another one there.
+fn changed(stopped: &Stopped, jobs: &[Job], part: &[(usize, Detour)], entries: &[JournalEntry]) -> BTreeSet<u64> {
+    let sites = part.iter().map(|(i, detour)| (detour.site.0, needed(&jobs[*i], detour), detour.site.0));
+    let islands = entries.iter().filter(|entry| entry.own == ISLAND);
+    let islands = islands.map(|entry| (entry.site, &entry.old[..usize::from(entry.len)], patched(entry)));
+    let mut all: Vec<(u64, &[u8], u64)> = sites.chain(islands).collect();
+    all.sort_unstable();
+    let mut changed = BTreeSet::new();
+    for page in all.chunk_by(|a, b| a.0 / PAGE == b.0 / PAGE) {
+        let start = page[0].0;
+        let end = page.iter().map(|(at, bytes, _)| at + bytes.len() as u64).max().unwrap_or(start);
+        let mut now = vec![0; (end - start) as usize];
+        let read = stopped.read(Va(start), &mut now).is_ok();
+        let differs = |at: u64, bytes: &[u8]| !read || !now[(at - start) as usize..].starts_with(bytes);
+        changed.extend(page.iter().filter(|(at, bytes, _)| differs(*at, bytes)).map(|(.., site)| *site));
+    }
+    changed
+}
+
+/// The site of an entry, also of one for an island.
+fn patched(entry: &JournalEntry) -> u64 {
+    if entry.own == ISLAND { entry.detour } else { entry.site }
 }
 
 /// What the journal says of sites and of the islands that lead to their detours, in the order in which they are written.
@@ -158,7 +203,8 @@ fn entries(process: &Process, jobs: &[Job], ready: &[(usize, Detour)]) -> Result
     for (_, detour) in ready {
         if let Some((at, bytes)) = &detour.island {
             let mut padding = vec![0; bytes.len()];
-            process.read(*at, &mut padding)?;
+            // What cannot be read is not what it was when the sites are about to be written.
+            process.read(*at, &mut padding).ok();
             all.push(island_entry(detour.site, *at, &padding, bytes));
         }
     }
@@ -235,7 +281,11 @@ fn map_stubs(regions: &mut Regions, hold: &mut Hold<'_>, jobs: &[Job]) -> Result
             regions.list_mapping(at, len, MapKind::Slab)?;
             match Remote(stopped).map_code(at, len) {
                 Ok(_) => regions.stubs.extend(run),
-                Err(_) => lost.extend(run),
+                Err(_) => {
+                    // What is there is the program's, and stays when we go.
+                    regions.unlist_mapping();
+                    lost.extend(run);
+                }
             }
         }
         Ok(())
@@ -294,15 +344,15 @@ fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec
 /// Moves every thread that stands behind the first instruction of a region to the copy of the instruction it stands at,
 /// and every one that is about to make a guarded system call to the guard. `shown`: a handler sees its fault at the
 /// original, and comes back to the copy by itself.
-fn leave_regions(
+fn leave_regions<'d>(
     stopped: &mut Stopped,
     mappings: &[Mapping],
     jobs: &[Job],
-    ready: &[(usize, Detour)],
+    ready: impl Iterator<Item = &'d (usize, Detour)>,
     shown: bool,
 ) -> Result<(), SessionError> {
     let mut sites: Vec<(u64, u64, &Detour)> =
-        ready.iter().map(|(i, d)| (d.site.0, d.site.0 + jobs[*i].plan.region.0, d)).collect();
+        ready.map(|(i, d)| (d.site.0, d.site.0 + jobs[*i].plan.region.0, d)).collect();
     sites.sort_by_key(|s| s.0);
     for position in survey::positions(stopped, mappings)? {
         let ip = position.ip.0;

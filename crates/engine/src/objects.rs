@@ -11,6 +11,7 @@ use sidestep_sys::Process;
 
 use crate::api::Options;
 use crate::error::SessionError;
+use crate::remote::unreadable;
 
 /// An object in a process.
 #[derive(Clone)]
@@ -40,7 +41,7 @@ impl Objects {
 
     /// The mapped files of a process, main program first. Files that are no usable objects are left out.
     pub fn mapped(process: &Process) -> Result<Vec<MappedObject>, SessionError> {
-        let text = process.maps_text().map_err(|source| SessionError::Maps { pid: process.pid(), source })?;
+        let text = process.maps_text().map_err(|source| unreadable(process, source))?;
         let mappings = parse_maps(&String::from_utf8_lossy(&text));
         Ok(mapped_objects(&mappings, process.exe().ok().as_deref()))
     }

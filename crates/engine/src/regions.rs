@@ -154,6 +154,12 @@ impl Regions {
         self.list().add(at, len.0, kind)
     }
 
+    /// Takes the mapping that was added last off the list: it could not be made.
+    pub fn unlist_mapping(&self) {
+        let count = self.shared.u32(at!(maps_len));
+        count.store(count.load(Ordering::Acquire).saturating_sub(1), Ordering::Release);
+    }
+
     /// Maps memory anywhere; see [`List::map`].
     pub fn map_listed(&self, stopped: &mut Stopped, len: Len, kind: MapKind) -> Result<Va, SessionError> {
         self.list().map(stopped, self.private.0..self.private.0, len, kind)

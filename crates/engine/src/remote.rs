@@ -3,14 +3,20 @@
 use std::ops::Range;
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{CallError, Mapping, Process, Stopped};
+use sidestep_sys::{CallError, Mapping, Process, StopError, Stopped};
 
 use crate::error::SessionError;
 use crate::space::{self, Grows, Used};
 
 /// The mappings of a process, ascending.
 pub(crate) fn mappings(process: &Process) -> Result<Vec<Mapping>, SessionError> {
-    process.maps().map_err(|source| SessionError::Maps { pid: process.pid(), source })
+    process.maps().map_err(|source| unreadable(process, source))
+}
+
+/// Why the mappings of a process cannot be read: mostly because it has ended.
+pub(crate) fn unreadable(process: &Process, source: std::io::Error) -> SessionError {
+    let pid = process.pid();
+    if process.is_alive() { SessionError::Maps { pid, source } } else { StopError::Exited { pid }.into() }
 }
 
 /// The address space that mappings take.
@@ -98,5 +104,24 @@ impl Remote<'_> {
     /// `rt_sigaction`; `new` and `old` are addresses in the target, 0 = none.
     pub fn sigaction(&mut self, signal: i32, new: Va, old: Va) -> Result<(), CallError> {
         self.call(libc::SYS_rt_sigaction, [signal as u64, new.0, old.0, 8, 0, 0]).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// It was "cannot read the mappings: No such file or directory".
+    #[test]
+    fn a_process_that_ended_meanwhile_is_said_to_have_ended() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::open(child.id() as i32).unwrap();
+        assert!(mappings(&process).is_ok());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let error = mappings(&process).unwrap_err();
+        assert!(matches!(error, SessionError::Stop(StopError::Exited { .. })), "{error}");
     }
 }

@@ -30,6 +30,8 @@ const CASES: &[(&str, &str, bool)] = &[
     ("shl $0,%rdx; ret", "", false),
     ("cmove %rsi,%rax; ret", "", false),
     ("bsf %rsi,%rax; ret", "", false),
+    // Taken for a write, it cost `_Unwind_Resume` its 0 in rdx, and the program its life.
+    ("rdsspq %rdx; ret", "", false),
     ("rep stosb; ret", "", false),
     ("repe cmpsb; ret", "", false),
     ("xor %eax,%eax; rep stosb; ret", "rax", true),

@@ -297,9 +297,10 @@ impl Insn {
     }
 
     /// `bsf` and `bsr` leave the destination alone when the source is 0 (as AMD documents, and Intel CPUs do), and a CPU
-    /// without BMI1/LZCNT runs `tzcnt`/`lzcnt` as `bsf`/`bsr`.
+    /// without BMI1/LZCNT runs `tzcnt`/`lzcnt` as `bsf`/`bsr`. `rdssp` is a nop where there is no shadow stack (SDM volume 2).
     fn may_keep_destination(&self) -> bool {
-        matches!(self.iced.mnemonic(), Mnemonic::Bsf | Mnemonic::Bsr | Mnemonic::Tzcnt | Mnemonic::Lzcnt)
+        use Mnemonic::{Bsf, Bsr, Lzcnt, Rdsspd, Rdsspq, Tzcnt};
+        matches!(self.iced.mnemonic(), Bsf | Bsr | Tzcnt | Lzcnt | Rdsspd | Rdsspq)
     }
 
     /// Shifts and rotates by 0 and repeated string instructions with a count of 0 leave all flags as they were
