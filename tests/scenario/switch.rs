@@ -444,7 +444,8 @@ fn probes_of_a_command_are_switched() {
     let mut stdin = running.take_stdin().expect("a pipe");
     let children = format!("/proc/{0}/task/{0}/children", running.pid());
     let child = || std::fs::read_to_string(&children).unwrap_or_default().trim().to_owned();
-    let probed = || !child().is_empty() && switch("status", &child(), &[]).code() == 0;
+    // A session has no probes yet when it begins.
+    let probed = || !child().is_empty() && !switch("status", &child(), &[]).stdout.is_empty();
     assert!(eventually(LIMIT, probed), "no command");
     let pid = child();
     let hits = || status(&pid, &[]).0[0].hits;
