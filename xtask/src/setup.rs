@@ -13,6 +13,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("binutils", "linking the agent; objdump, readelf and nm as oracles"),
     ("musl-tools", "target programs with musl"),
     ("golang-go", "target programs in Go"),
+    ("default-jdk-headless", "a target program in Java"),
     ("redis-server", "a target, and the oracle of its own calls"),
     ("redis-tools", "its client and load"),
     ("clang", "eBPF objects as users build them"),
