@@ -7,7 +7,7 @@ use sidestep_tests::tool::{Tracing, during, sidestep};
 use sidestep_tests::{Snapshot, target};
 
 /// Functions of `short_asm.S` that `check` calls once a round.
-const ONCE: &[&str] = &[
+pub const ONCE: &[&str] = &[
     "loop_at_2",
     "loop_at_4",
     "three_bytes",
