@@ -1,5 +1,7 @@
 //! Free address space near code: where a slab can go.
 
+use std::ops::Range;
+
 use sidestep_isa::{Len, Va};
 
 /// Lowest address that is ever proposed (`vm.mmap_min_addr` is 64 KiB at most on all distributions).
@@ -34,23 +36,13 @@ pub enum Grows {
 }
 
 /// A free range of `len` bytes from which all of `near` is reachable, as close to it as possible; below it if there
-/// is a choice. `used` is sorted by address.
-pub fn find(used: &[Used], near: std::ops::Range<u64>, len: Len) -> Option<Va> {
+/// is a choice.
+pub fn find(used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
     let low = near.end.saturating_sub(REACH).max(LOWEST);
     let high = near.start.saturating_add(REACH).min(HIGHEST);
-    let mut gaps = Vec::new();
-    let mut start = LOWEST;
-    for (i, u) in used.iter().enumerate() {
-        let end = if u.grows == Grows::Down { u.start.saturating_sub(GROWTH) } else { u.start };
-        gaps.push((start, end));
-        let next = if u.grows == Grows::Up { u.end.saturating_add(GROWTH) } else { u.end };
-        start = start.max(next);
-        debug_assert!(i == 0 || used[i - 1].start <= u.start);
-    }
-    gaps.push((start, HIGHEST));
-
     let mut best: Option<(u64, u64)> = None;
-    for (start, end) in gaps {
+    for gap in taken(used, None).windows(2) {
+        let (start, end) = (gap[0].end, gap[1].start);
         let start = start.max(low).next_multiple_of(PAGE);
         let end = end.min(high) & !(PAGE - 1);
         if end < start || end - start < len.0 {
@@ -70,16 +62,22 @@ pub fn find(used: &[Used], near: std::ops::Range<u64>, len: Len) -> Option<Va> {
 pub fn aside(used: &[Used], len: Len) -> Option<Va> {
     let taken = forbidden(used);
     let gaps = taken.windows(2).map(|pair| pair[0].end..pair[1].start).rev();
-    let at = gaps.filter_map(|gap| {
+    let mut fitting = gaps.filter_map(|gap| {
         let at = gap.end.checked_sub(2 * REACH + len.0)? & !(PAGE - 1);
         (at >= gap.start + 2 * REACH).then_some(Va(at))
     });
-    at.into_iter().next()
+    fitting.next()
 }
 
-/// What must stay free or is used, sorted, apart from each other.
-pub fn forbidden(used: &[Used]) -> Vec<std::ops::Range<u64>> {
-    let mut all = vec![0..LOWEST, LOW..LOW + LOW_ROOM];
+/// What must stay free or is used, also by us, sorted, apart from each other.
+pub fn forbidden(used: &[Used]) -> Vec<Range<u64>> {
+    taken(used, Some(LOW..LOW + LOW_ROOM))
+}
+
+/// What must stay free or is used, and some more, sorted, apart from each other.
+fn taken(used: &[Used], more: Option<Range<u64>>) -> Vec<Range<u64>> {
+    let mut all: Vec<Range<u64>> = more.into_iter().collect();
+    all.push(0..LOWEST);
     for u in used {
         let start = if u.grows == Grows::Down { u.start.saturating_sub(GROWTH) } else { u.start };
         let end = if u.grows == Grows::Up { u.end.saturating_add(GROWTH) } else { u.end };
@@ -87,7 +85,7 @@ pub fn forbidden(used: &[Used]) -> Vec<std::ops::Range<u64>> {
     }
     all.push(HIGHEST..u64::MAX);
     all.sort_unstable_by_key(|range| range.start);
-    let mut apart: Vec<std::ops::Range<u64>> = Vec::new();
+    let mut apart: Vec<Range<u64>> = Vec::new();
     for range in all {
         match apart.last_mut() {
             Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
