@@ -416,14 +416,13 @@ impl Regions {
         }
         let bytes: Vec<u8> = table.iter().flat_map(|e| bytes_of(e).to_vec()).collect();
         let len = crate::layout::round(bytes.len() as u64, 4096);
-        let at = hold.stopped(|stopped| self.map_listed(stopped, Len(len), MapKind::Private))?;
-        let process = hold.process();
-        process.write(at, &bytes)?;
         let private = |off: usize| Va(self.private.0 + off as u64);
-        hold.stopped(|_| {
-            process.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;
-            process.write(private(offset_of!(Private, traps)), &at.0.to_ne_bytes())?;
-            Ok(())
+        // Table and mask change together.
+        hold.stopped(|stopped| {
+            let at = self.map_listed(stopped, Len(len), MapKind::Private)?;
+            stopped.write(at, &bytes)?;
+            stopped.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;
+            Ok(stopped.write(private(offset_of!(Private, traps)), &at.0.to_ne_bytes())?)
         })
     }
 }

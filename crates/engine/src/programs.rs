@@ -208,7 +208,7 @@ impl Programs {
 
     /// Whether a program sends the thread somewhere else.
     pub fn redirects(&self, action: &Action) -> bool {
-        let program = |i: usize| self.compiled.get(i).is_some_and(|p| p.thunk.changes.has_instruction_pointer());
+        let program = |i: usize| self.compiled.get(i).is_some_and(|p| p.thunk.changes.has_ip());
         [action.entry, action.exit].into_iter().flatten().any(program)
     }
 

@@ -61,12 +61,6 @@ impl Context {
         self.0 >> (offset / 8) & 1 == 1
     }
 
-    /// Whether the instruction pointer is among them.
-    #[must_use]
-    pub fn has_instruction_pointer(self) -> bool {
-        self.has_ip()
-    }
-
     /// What stays dead although this is read.
     pub(crate) fn spare(self, dead: Dead) -> Dead {
         Dead { regs: dead.regs & !self.registers(), flags: dead.flags && !self.has_flags() }
@@ -83,8 +77,9 @@ impl Context {
         self.has(Hit::COOKIE)
     }
 
-    /// Whether the address of the probed instruction is read.
-    pub(super) fn has_ip(self) -> bool {
+    /// Whether the address of the probed instruction is among them.
+    #[must_use]
+    pub fn has_ip(self) -> bool {
         self.has(offset_of!(Regs, rip))
     }
 }
