@@ -288,8 +288,10 @@ impl<'i, 'a> Site<'i, 'a> {
                 .or_else(|| jump(Jump, self.single(), &mut room))
                 .or_else(|| jump(JumpOverSeveral, self.several(true), &mut room)),
         };
+        // A stack check that cannot be displaced by a jump is by the trap: behind it is where a call is counted, once.
+        let behind_check = check.is_some_and(|check| self.stack_check(check).is_err());
         let room = match (found, room) {
-            (None, Some(room)) => room,
+            (None, Some(room)) if !behind_check => room,
             (found, _) => return Ok(found),
         };
         // Short instructions leave a pun so little choice that it often gets a page of its own.

@@ -165,6 +165,24 @@ fn where_knowledge_ends_the_guarded_jump_takes_over() {
     assert_eq!(plan_in(&index, elf.symbol("f"), &mut room).map(|p| p.technique), Ok(Technique::Pun));
 }
 
+/// There the check would have been behind the handler, and a call that makes its stack grow would have been two hits.
+#[test]
+fn a_stack_check_of_go_that_is_jumped_into_stays_in_front_of_the_handler() {
+    let body = "cmp 0x10(%r14),%rsp\n.Lmiddle: jbe 1f\nsub $8,%rsp\nadd $8,%rsp\nret\n1: call next\njmp f1";
+    let jumps_in = function("g", "test %eax,%eax\nje .Lmiddle\nret");
+    let source = function("f", &format!("f1:\n{body}")) + &function("next", "ret");
+    for (source, technique) in [(source.clone(), Technique::JumpOverSeveral), (source + &jumps_in, Technique::Trap)] {
+        let data = compile("check.s", &source, &SHARED);
+        let elf = parse(&data);
+        let mut code = elf.code.clone();
+        code.go = true;
+        let index = Index::new(code);
+        let mut room = Space { image: image(&elf), ..Space::default() };
+        let plan = plan_in(&index, elf.symbol("f"), &mut room).expect("a plan");
+        assert_eq!((plan.technique, plan.before_handler, plan.displaced.len()), (technique, 2, 2));
+    }
+}
+
 #[test]
 fn without_address_space_padding_nearby_takes_a_short_jump() {
     let body = "xor %eax,%eax\n1: add %rdi,%rax\ndec %rdi\njnz 1b\nret\n";
