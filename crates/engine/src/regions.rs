@@ -175,24 +175,29 @@ impl Regions {
         if self.env.self_pointer || !self_pointers(stopped) {
             return Ok(());
         }
-        let count = self.shared.u32(at!(maps_len)).load(Ordering::Acquire);
-        let listed = self.shared.read_array::<MapEntry>(self.layout.maps_off, u64::from(count));
-        let code: Vec<MapEntry> =
-            listed.into_iter().filter(|m| m.kind == MapKind::Slab as u32 || m.kind == MapKind::Agent as u32).collect();
-        let ours = |ip: Va| code.iter().any(|m| (m.addr..m.addr + m.len).contains(&ip.0));
+        let code = self.code();
+        let ours = |ip: Va| code.iter().any(|range| range.contains(&ip.0));
         let maps = mappings(stopped.process())?;
         if survey::positions(stopped, &maps)?.iter().any(|p| ours(p.ip)) {
             return Ok(());
         }
-        for m in code {
-            let mut bytes = vec![0; m.len as usize];
-            stopped.read(Va(m.addr), &mut bytes)?;
+        for range in code {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            stopped.read(Va(range.start), &mut bytes)?;
             if thread_pointer_through_self(&mut bytes) {
-                stopped.write(Va(m.addr), &bytes)?;
+                stopped.write(Va(range.start), &bytes)?;
             }
         }
         self.env.self_pointer = true;
         Ok(())
+    }
+
+    /// Where our code is in the target.
+    pub fn code(&self) -> Vec<Range<u64>> {
+        let count = self.shared.u32(at!(maps_len)).load(Ordering::Acquire);
+        let listed = self.shared.read_array::<MapEntry>(self.layout.maps_off, u64::from(count));
+        let code = listed.iter().filter(|m| m.kind == MapKind::Slab as u32 || m.kind == MapKind::Agent as u32);
+        code.map(|m| m.addr..m.addr + m.len).collect()
     }
 
     /// 128 bytes of the target for remote calls.
