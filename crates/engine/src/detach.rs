@@ -11,7 +11,7 @@ use sidestep_wire::header::ISLAND;
 use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, ShadowEntry};
 
 use crate::error::SessionError;
-use crate::remote::{Remote, mappings};
+use crate::remote::{Remote, stopped_mappings};
 use crate::semaphore;
 use crate::survey::{self, Place};
 use crate::traces::{Found, MEMFD_LINK, find, is_written, read_array, states};
@@ -57,7 +57,7 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
     lower(stopped, found, &journal)?;
     let (own, users): (Vec<_>, Vec<_>) = journal.iter().rev().partition(|e| e.own == 1);
     restore_text(stopped, &users)?;
-    let mappings = mappings(stopped.process())?;
+    let mappings = stopped_mappings(stopped)?;
     let ours = found.mappings(stopped.process())?;
     let code: Vec<(u64, u64)> = ours
         .iter()
@@ -173,7 +173,7 @@ fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
         crate::signals::restore(stopped, found.private_va, buffer, agent, found.signals)?;
     }
     let shared = |m: &&MapEntry| m.kind == MapKind::Shared as u32 || m.addr == found.shared_va.0;
-    let maps = mappings(stopped.process())?;
+    let maps = stopped_mappings(stopped)?;
     let child = found.is_child(stopped.process());
     let foreign = |m: &&MapEntry| child && m.kind == MapKind::Grown as u32;
     let mut remote = Remote(stopped);
@@ -182,7 +182,7 @@ fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
     }
     close_all(&mut remote)?;
     let len = ours.iter().find(shared).map(|m| m.len).or_else(|| {
-        let maps = remote.0.process().maps().ok()?;
+        let maps = remote.0.maps().ok()?;
         maps.iter().find(|m| m.start == found.shared_va).map(|m| m.end.0 - m.start.0)
     });
     if let Some(len) = len {

@@ -44,11 +44,11 @@ impl<'a> Hold<'a> {
     ) -> Result<T, SessionError> {
         match self {
             Hold::Running { process, pauses } => {
-                let begin = Instant::now();
                 let mut stopped = process.stop()?;
+                let since = stopped.since();
                 let result = work(&mut stopped);
                 let resumed = stopped.resume();
-                pauses.push(begin.elapsed());
+                pauses.push(since.elapsed());
                 let value = result?;
                 resumed?;
                 Ok(value)

@@ -19,7 +19,7 @@ use crate::install::{Job, needed};
 use crate::pages::{Stretch, pages};
 use crate::raw::bytes_of;
 use crate::regions::Regions;
-use crate::remote::mappings;
+use crate::remote::{mappings, stopped_mappings};
 use crate::survey::{self, Place, Position};
 use crate::{semaphore, traces};
 
@@ -69,7 +69,7 @@ pub(crate) fn put_in(
     let ours = regions.code();
     let mut gone = BTreeSet::new();
     let look = |stopped: &mut Stopped| {
-        let mappings = mappings(&process)?;
+        let mappings = stopped_mappings(stopped)?;
         crate::signals::install(regions, stopped, &mappings, signals)?;
         let positions = survey::positions(stopped, &mappings)?;
         Ok(Scene { positions, ours: ours.clone(), shown: regions.detours.shown })

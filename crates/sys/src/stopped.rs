@@ -1,6 +1,8 @@
 //! A process whose threads all stand still.
 
+use std::cell::RefCell;
 use std::io;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
@@ -9,12 +11,15 @@ use crate::arch::{Regs, on_frame};
 use crate::call::{CallError, Calls};
 use crate::memory::{MemoryError, Pod};
 use crate::process::Process;
-use crate::procfs;
+use crate::procfs::{self, Mapping};
 use crate::ptrace::{self, Event};
 
 /// Time for a thread to return through a frame, and how often it is given.
 const RETURN_TIME: Duration = Duration::from_micros(100);
 const RETURN_TRIES: u32 = 50;
+
+/// System calls after which mappings are others.
+const CHANGE_MAPS: [i64; 5] = [libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_brk];
 
 /// Why a process could not be stopped, or the state of a thread could not be read or set. The process runs on.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +98,11 @@ pub struct Stopped {
     threads: Vec<Thread>,
     timeout: Duration,
     calls: Calls,
+    /// When the first thread was asked to stop.
+    since: Instant,
+    /// The mappings as last read; not kept of a process that is let run in between.
+    maps: RefCell<Option<Rc<Vec<Mapping>>>>,
+    keeps_maps: bool,
 }
 
 impl Stopped {
@@ -101,7 +111,8 @@ impl Stopped {
         // With filters suspended a remote call cannot hit one; if we may not do that, calls look for a free thread.
         let mut calls = Calls::default();
         calls.seccomp_suspended = true;
-        let mut stopped = Stopped { process, threads: Vec::new(), timeout, calls };
+        let mut stopped = Stopped::new(process, Vec::new(), timeout, calls);
+        stopped.keeps_maps = true;
         stopped.catch_threads()?;
         Ok(stopped)
     }
@@ -109,8 +120,12 @@ impl Stopped {
     /// Takes over a process whose only thread is traced and in an [`Event::Stop`].
     pub(crate) fn adopt(process: Process, regs: Regs) -> Stopped {
         let threads = vec![Thread { tid: process.pid(), regs }];
-        let timeout = Duration::from_secs(2);
-        Stopped { process, threads, timeout, calls: Calls::default() }
+        Stopped::new(process, threads, Duration::from_secs(2), Calls::default())
+    }
+
+    fn new(process: Process, threads: Vec<Thread>, timeout: Duration, calls: Calls) -> Stopped {
+        let (since, maps) = (Instant::now(), RefCell::new(None));
+        Stopped { process, threads, timeout, calls, since, maps, keeps_maps: false }
     }
 
     /// Stops the threads that are not yet, until no pass over the list finds a new one: a thread that stands cannot
@@ -258,6 +273,24 @@ impl Stopped {
         &self.threads
     }
 
+    /// When it began to stop.
+    #[must_use]
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// The mappings, ascending. They are read once, as nobody but ourselves changes them now.
+    pub fn maps(&self) -> io::Result<Rc<Vec<Mapping>>> {
+        if let Some(known) = &*self.maps.borrow() {
+            return Ok(known.clone());
+        }
+        let maps = Rc::new(self.process.maps()?);
+        if self.keeps_maps {
+            *self.maps.borrow_mut() = Some(maps.clone());
+        }
+        Ok(maps)
+    }
+
     /// Makes a thread go on at another address. If its registers say [`Regs::restarts`], it stands at a `syscall`
     /// instruction, and there must be one at `at`, too.
     pub fn set_ip(&mut self, tid: i32, at: Va) -> Result<(), StopError> {
@@ -296,7 +329,15 @@ impl Stopped {
     /// happens, the thread that is used for it ends up as it was. Several calls in a row are cheaper than one each
     /// time.
     pub fn call(&mut self, nr: i64, args: [u64; 6]) -> Result<u64, CallError> {
-        self.calls.call(&self.process, &mut self.threads, nr as u64, args)
+        // Needed to begin with.
+        let maps = match self.calls.thread() {
+            None => self.maps().map_err(|_| CallError::Exited { pid: self.process.pid() })?,
+            Some(_) => Rc::default(),
+        };
+        if CHANGE_MAPS.contains(&nr) {
+            *self.maps.borrow_mut() = None;
+        }
+        self.calls.call(&self.process, &maps, &mut self.threads, nr as u64, args)
     }
 
     /// From now on frames of remote calls lie in this range of readable and writable memory of the target instead of
