@@ -14,6 +14,7 @@ use crate::error::SessionError;
 use crate::remote::{Remote, stopped_mappings};
 use crate::semaphore;
 use crate::survey::{self, Place};
+use crate::switch::take_turn;
 use crate::traces::{Found, MEMFD_LINK, find, is_written, read_array, states};
 
 /// How long threads get to leave our code by themselves.
@@ -21,6 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Removes everything. On success nothing of ours is left in the target.
 pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<(), SessionError> {
+    if find(process, mappings)?.is_none() {
+        return Ok(());
+    }
+    let _turn = take_turn(process)?;
     let start = Instant::now();
     let mut pause = Duration::from_micros(200);
     loop {
@@ -45,7 +50,11 @@ pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<(), Sess
 /// Restores text and return addresses; gives a thread that is still inside our code, if any.
 /// May be repeated.
 fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionError> {
-    let journal = found.journal(stopped.process())?;
+    let mut journal = found.journal(stopped.process())?;
+    if found.is_child(stopped.process()) {
+        // What the journal says of sites that are not patched is about its parent now, not when it was forked.
+        journal.iter_mut().for_each(|entry| entry.disabled = 1);
+    }
     if !found.is_child(stopped.process()) && found.controller_pid != 0 {
         stopped.write(Va(found.shared_va.0 + offset_of!(Header, detaching) as u64), &1u32.to_ne_bytes())?;
     }

@@ -29,6 +29,14 @@ impl<'a> Hold<'a> {
         Hold::Running { process, pauses: Vec::new() }
     }
 
+    /// The longest time that it was stopped.
+    pub fn longest(&self) -> Duration {
+        match self {
+            Hold::Running { pauses, .. } => pauses.iter().max().copied().unwrap_or_default(),
+            Hold::Stopped(_) => Duration::ZERO,
+        }
+    }
+
     /// The target.
     pub fn process(&self) -> Process {
         match self {

@@ -95,11 +95,9 @@ pub(crate) fn install(
     for (at, bytes) in ready.iter().filter_map(|(_, detour)| detour.stub.as_ref()) {
         process.write(*at, bytes)?;
     }
-    let traps: Vec<TrapEntry> = ready.iter().flat_map(|(_, detour)| detour.trap_entries()).collect();
-    let signals = if traps.is_empty() { signals } else { signals | crate::signals::TRAPS };
-    if !traps.is_empty() {
-        regions.add_traps(hold, &traps)?;
-    }
+    let has_traps = ready.iter().any(|(i, _)| jobs[*i].plan.has_traps());
+    let signals = if has_traps { signals | crate::signals::TRAPS } else { signals };
+    regions.add_traps(hold, ready.iter().map(|(_, detour)| detour), signals)?;
     regions.add_detours(hold, ready.iter().map(|(i, detour)| (&jobs[*i].plan, detour)))?;
 
     let gone = put_in(regions, hold, jobs, &ready, signals)?;
@@ -217,9 +215,22 @@ fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec
 }
 
 impl Regions {
-    /// Adds entries to the trap table: a new table replaces the old one.
-    fn add_traps(&mut self, hold: &mut Hold<'_>, new: &[TrapEntry]) -> Result<(), SessionError> {
-        self.traps.extend_from_slice(new);
+    /// Adds sites to the trap table: a new table replaces the old one. All sites, since any may become a trap; but none, as long as
+    /// there are no traps at all.
+    fn add_traps<'d>(
+        &mut self,
+        hold: &mut Hold<'_>,
+        new: impl Iterator<Item = &'d Detour>,
+        signals: u64,
+    ) -> Result<(), SessionError> {
+        for detour in new {
+            let first = TrapEntry { site: detour.site.0, detour: detour.at.0 };
+            let inner = detour.trap_entries().filter(|entry| entry.site != first.site);
+            self.traps.extend(std::iter::once(first).chain(inner));
+        }
+        if (signals | self.signals()) & crate::signals::TRAPS == 0 {
+            return Ok(());
+        }
         let size = (self.traps.len() as u64 * 2).next_power_of_two();
         let mut table = vec![TrapEntry::default(); size as usize];
         for entry in &self.traps {

@@ -44,7 +44,7 @@ pub(crate) struct Regions {
     pub programs: Programs,
     /// Their maps.
     pub maps: Vec<Map>,
-    /// All trap table entries so far.
+    /// All trap table entries so far. There is a table if SIGTRAP is ours.
     pub traps: Vec<TrapEntry>,
     /// Pages of stubs that are mapped.
     pub stubs: BTreeSet<u64>,
@@ -190,6 +190,11 @@ impl Regions {
         }
         self.env.self_pointer = true;
         Ok(())
+    }
+
+    /// The set of the signals that are ours.
+    pub fn signals(&self) -> u64 {
+        self.shared.u64(at!(signals)).load(Ordering::Acquire)
     }
 
     /// Where our code is in the target.

@@ -117,6 +117,33 @@ impl Stopped {
         Ok(stopped)
     }
 
+    /// Stops one thread, while the others run; `None`: it has ended. As a process that somebody else has stopped is waited for, so
+    /// is a thread.
+    pub(crate) fn stop_thread(process: Process, tid: i32) -> Result<Option<Stopped>, StopError> {
+        let timeout = Duration::from_secs(2);
+        let deadline = Instant::now() + timeout;
+        let mut calls = Calls::default();
+        calls.seccomp_suspended = true;
+        let mut stopped = Stopped::new(process, Vec::new(), timeout, calls);
+        loop {
+            stopped.since = Instant::now();
+            match stopped.seize(tid) {
+                Ok(true) => break,
+                Ok(false) => return Ok(None),
+                Err(StopError::Denied { .. }) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_micros(500));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        if let Err(e) = stopped.await_stop(tid, deadline) {
+            stopped.process.stuck().borrow_mut().push(tid);
+            stopped.release_stuck();
+            return Err(e);
+        }
+        Ok((!stopped.threads.is_empty()).then_some(stopped))
+    }
+
     /// Takes over a process whose only thread is traced and in an [`Event::Stop`].
     pub(crate) fn adopt(process: Process, regs: Regs) -> Stopped {
         let threads = vec![Thread { tid: process.pid(), regs }];
