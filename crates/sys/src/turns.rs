@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::process::Process;
 use crate::procfs;
-use crate::stopped::{StopError, Stopped};
+use crate::stopped::{RETURN_TRIES, StopError, Stopped};
 
 /// The right to change a process, until it is dropped: who has it excludes everybody else who asks for it. The kernel takes it
 /// back from a controller that dies.
@@ -45,9 +45,8 @@ impl Process {
         }
     }
 
-    /// Stops the threads one after the other, while the others run, until none is left that has not been; `look` sees each of
-    /// them. Those that wait in the kernel are left out if `awake`: they come back from there by themselves, and execute nothing
-    /// that they have read before.
+    /// Stops each thread for a moment, by itself, until none is left that has not been; `look` sees each of them. Those that wait in
+    /// the kernel are left out if `awake`: they come back from there by themselves, and execute nothing that they have read before.
     ///
     /// A thread that was made meanwhile is stopped, too, unless the one that made it had been already. Gives the longest time that a
     /// thread stood.
@@ -64,18 +63,73 @@ impl Process {
             if new.is_empty() {
                 return if self.is_alive() { Ok(longest) } else { Err(exited().into()) };
             }
+            let mut called = Called::default();
             for tid in new {
-                if awake && matches!(procfs::thread_state(self.pid(), tid), Some('S' | 'D' | 'T' | 'I')) {
+                let waits = || matches!(procfs::thread_state(self.pid(), tid), Some('S' | 'D' | 'T' | 'I'));
+                if !(awake && waits()) {
+                    called.call(self, tid)?;
+                }
+            }
+            called.all(&mut |stopped, since| {
+                let looked = look(stopped);
+                // Dead, or on its way back by itself.
+                let _ = stopped.let_go();
+                longest = longest.max(since.elapsed());
+                looked
+            })?;
+        }
+    }
+}
+
+/// Threads that have been told to stop, and have not. All are told at once: most of the time it takes is until each gets a CPU.
+#[derive(Default)]
+struct Called(Vec<(i32, Stopped, u32)>);
+
+impl Called {
+    fn call(&mut self, process: &Process, tid: i32) -> Result<(), StopError> {
+        if let Some(stopped) = Stopped::begin_thread(process.clone(), tid)? {
+            self.0.push((tid, stopped, RETURN_TRIES));
+        }
+        Ok(())
+    }
+
+    /// Waits for all of them; `each` lets them go on.
+    fn all<E: From<StopError>>(
+        &mut self,
+        each: &mut dyn FnMut(&mut Stopped, Instant) -> Result<(), E>,
+    ) -> Result<(), E> {
+        const TIMEOUT: Duration = Duration::from_secs(2);
+        const YIELDS: u32 = 200;
+        let deadline = Instant::now() + TIMEOUT;
+        for round in 0u32.. {
+            let mut i = 0;
+            while i < self.0.len() {
+                let (tid, stopped, leftover) = &mut self.0[i];
+                if !stopped.has_stopped(*tid, leftover)? {
+                    i += 1;
                     continue;
                 }
-                let Some(mut stopped) = Stopped::stop_thread(self.clone(), tid)? else { continue };
-                let looked = look(&mut stopped);
-                let since = stopped.since();
-                // Dead, or on its way back by itself.
-                let _ = stopped.resume();
-                longest = longest.max(since.elapsed());
-                looked?;
+                let (_, mut stopped, _) = self.0.swap_remove(i);
+                if !stopped.threads().is_empty() {
+                    let since = stopped.since();
+                    each(&mut stopped, since)?;
+                }
             }
+            match self.0.first() {
+                None => break,
+                Some((tid, stopped, _)) if Instant::now() >= deadline => return Err(stopped.timed_out(*tid).into()),
+                Some(_) if round < YIELDS => std::thread::yield_now(),
+                Some(_) => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Called {
+    fn drop(&mut self) {
+        for (tid, stopped, _) in &self.0 {
+            stopped.give_up(*tid);
         }
     }
 }
