@@ -6,6 +6,7 @@ mod counts;
 mod coverage;
 mod detach;
 mod displaced;
+mod emulated;
 mod errors;
 mod events;
 mod faults;
