@@ -11,6 +11,7 @@ mod errors;
 mod events;
 mod faults;
 mod ladder;
+mod limits;
 mod programs;
 mod races;
 mod redis;
