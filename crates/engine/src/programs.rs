@@ -254,6 +254,7 @@ impl Programs {
         Handler::Program(handler::Program {
             probe: number,
             thunk,
+            only_counts: action.entry.is_none(),
             context: program.map(|p| p.thunk.context).unwrap_or_default(),
             cookie,
             inline: program.and_then(|p| p.inline.clone()),

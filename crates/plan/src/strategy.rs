@@ -1,6 +1,7 @@
 //! Choosing how a site is probed: the best technique that is proven safe.
 
 use sidestep_isa::x86::emit::TRAP_PATCH;
+use sidestep_isa::x86::emulate::{Op, prepare};
 use sidestep_isa::x86::{self, Insn, live, relocated_len};
 use sidestep_isa::{Len, Va};
 
@@ -131,6 +132,7 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
         patch,
         region: Len(region as u64),
         resume: resume(&displaced),
+        emulated: emulated(technique, &displaced),
         displaced,
         before_handler,
         dead_regs: dead.regs,
@@ -203,6 +205,14 @@ fn nature(index: &Index<'_>, site: &Site<'_, '_>, entry: bool, go_check: bool) -
         (false, _, true) => (SiteKind::Inside, Err(PART)),
         (false, true, false) => (SiteKind::Inside, Ok(())),
         _ => (SiteKind::FunctionEntry, Ok(())),
+    }
+}
+
+/// What a trap handler does without the copy.
+fn emulated(technique: Technique, displaced: &[DisplacedInsn]) -> Option<Op> {
+    match (technique, displaced) {
+        (Technique::Trap, [only]) => prepare(&only.bytes[..usize::from(only.len)]),
+        _ => None,
     }
 }
 
