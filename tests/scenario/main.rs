@@ -9,6 +9,7 @@ mod displaced;
 mod errors;
 mod events;
 mod faults;
+mod kernel_suites;
 mod ladder;
 mod programs;
 mod races;

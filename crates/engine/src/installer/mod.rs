@@ -394,8 +394,12 @@ fn overlap(own: &Range<u64>, range: &Range<u64>) -> bool {
 
 /// Whether the return address is on top of the stack, and the function has not returned yet.
 fn can_override(p: &Planned, action: &Action) -> bool {
-    let at_start = |plan: &Plan| plan.kind == SiteKind::FunctionEntry || plan.returns.is_ok();
-    action.exit.is_none() && p.plan.as_ref().is_ok_and(at_start)
+    action.exit.is_none() && p.plan.as_ref().is_ok_and(is_at_start)
+}
+
+/// Whether the site is where a function begins: its return address is on top of the stack.
+fn is_at_start(plan: &Plan) -> bool {
+    plan.kind == SiteKind::FunctionEntry || plan.returns.is_ok()
 }
 
 /// By address, with which of the pending probes wait for it.
@@ -413,7 +417,10 @@ fn describe(
     let site = plan.site.offset(loaded.bias).0;
     let before = jobs.get(&site).and_then(|(job, _)| job.handlers.last());
     let older = before.map_or(0, |handler| handler.probe() + 1);
-    let desc = ProbeDesc { site, asked: plan.asked.offset(loaded.bias).0, older, ..desc };
+    let mut desc = ProbeDesc { site, asked: plan.asked.offset(loaded.bias).0, older, ..desc };
+    if is_at_start(plan) {
+        desc.flags |= ProbeDesc::FUNCTION;
+    }
     regions.describe(process, desc.hits, &desc)
 }
 
