@@ -110,7 +110,7 @@ fn assert_counts(report: &Report, set: usize, entries: i64, returns: i64, what: 
     }
 }
 
-/// All sets of consumers, registered in both orders, see all calls.
+/// All sets of consumers see all calls.
 #[test]
 fn consumers_in_all_combinations() {
     let Some((mut program, pid)) = start("suites") else { return };
@@ -120,24 +120,19 @@ fn consumers_in_all_combinations() {
             if mode == Mode::Kernel && has_sessions(set) {
                 continue;
             }
-            for reversed in [false, true] {
-                let what = format!("{set:04b} {mode:?} {reversed}");
-                let mut places: Vec<_> = consumers(set).map(|name| (name, "suites:consumed")).collect();
-                if reversed {
-                    places.reverse();
-                }
-                let found = with_programs(mode, &[], &places, &mut program, |program| {
-                    let answer = program.ask("calls 50");
-                    let lines = if mode == Mode::Kernel { Vec::new() } else { status(&pid, &[]).0 };
-                    (answer, lines)
-                });
-                let Some((report, (answer, lines))) = found else { continue };
-                assert_eq!(answer, 49 * 50, "{what}");
-                assert_counts(&report, set, 50, 50, &what);
-                if mode != Mode::Kernel {
-                    assert_eq!(lines.len(), places.len(), "{what}: {lines:?}");
-                    assert!(lines.iter().all(|line| (line.hits, line.missed) == (50, 0)), "{what}: {lines:?}");
-                }
+            let what = format!("{set:04b} {mode:?}");
+            let places: Vec<_> = consumers(set).map(|name| (name, "suites:consumed")).collect();
+            let found = with_programs(mode, &[], &places, &mut program, |program| {
+                let answer = program.ask("calls 50");
+                let lines = if mode == Mode::Kernel { Vec::new() } else { status(&pid, &[]).0 };
+                (answer, lines)
+            });
+            let Some((report, (answer, lines))) = found else { continue };
+            assert_eq!(answer, 49 * 50, "{what}");
+            assert_counts(&report, set, 50, 50, &what);
+            if mode != Mode::Kernel {
+                assert_eq!(lines.len(), places.len(), "{what}: {lines:?}");
+                assert!(lines.iter().all(|line| (line.hits, line.missed) == (50, 0)), "{what}: {lines:?}");
             }
         }
     }
@@ -213,22 +208,66 @@ fn uprobe_race() {
 /// A hit that interrupts the handler of its own place: of each probe there, all calls are handled or missed.
 #[test]
 fn test_kprobe_missed() {
+    // In the order of the object's sections, which is that of registration.
+    const PROGRAMS: [&str; 6] = ["on_entry", "alone_entry", "on_return", "alone_return", "on_both", "alone_both"];
     let Some((mut program, pid)) = start("probed") else { return };
-    // The second one may interrupt itself, and misses nothing.
-    let flags = ["-a", "on_tick=probed:ticked"];
-    let found = with_object(Mode::User, "storm.bpf.o", &flags, &mut program, |program| {
-        let calls = program.ask("storm 500") as u64;
-        (calls, status(&pid, &[]).0)
-    });
-    let Some((report, (calls, lines))) = found else { return };
-    assert!(!lines.is_empty(), "{}", report.0);
-    for line in &lines {
-        assert_eq!(line.hits + line.missed, calls, "{lines:?}");
+    for mode in [Mode::User, Mode::Trap] {
+        for set in [&PROGRAMS[1..2], &PROGRAMS[3..4], &PROGRAMS[5..], &PROGRAMS[..3], &PROGRAMS[2..5], &PROGRAMS] {
+            let places: Vec<_> = set.iter().map(|name| (*name, "probed:ticked")).collect();
+            let found = with_programs(mode, &[], &places, &mut program, |program| {
+                let calls = program.ask("storm 300") as u64;
+                (calls, status(&pid, &[]).0)
+            });
+            let Some((report, (calls, lines))) = found else { return };
+            assert_eq!(lines.len(), set.len(), "{lines:?}");
+            for (line, name) in lines.iter().zip(set) {
+                assert_eq!(line.hits + line.missed, calls, "{mode:?} {name}: {lines:?}");
+                assert!(name.starts_with("alone") || line.missed == 0, "{mode:?} {name}: {lines:?}");
+            }
+            let missed: u64 = lines.iter().map(|line| line.missed).sum();
+            let total = report.0.stderr.lines().find_map(|line| line.strip_prefix("Total missed hit count: "));
+            let total: u64 =
+                total.map_or(0, |text| text.split(' ').next().and_then(|n| n.parse().ok()).expect("a count"));
+            assert_eq!(total, missed, "{}", report.0);
+        }
     }
-    let missed: u64 = lines.iter().map(|line| line.missed).sum();
-    let total = report.0.stderr.lines().find_map(|line| line.strip_prefix("Total missed hit count: "));
-    let total: u64 = total.map_or(0, |text| text.split(' ').next().and_then(|n| n.parse().ok()).expect("a count"));
-    assert_eq!(total, missed, "{}", report.0);
+    program.finish().ok();
+}
+
+/// An instruction, a return and a USDT probe at one place: counted apart, switched together.
+#[test]
+fn probes_of_all_kinds_at_one_place() {
+    let Some((mut program, pid)) = start("usdt") else { return };
+    let before = Snapshot::of(program.pid());
+    let switch = |command: &str| run(&mut sidestep(&[command, "-p", &pid, "first"]), LIMIT).ok().stdout;
+    let (p, r, u) = (("on_entry", "first"), ("on_return", "first"), ("on_usdt", "usdt:usdt:demo:first"));
+    for mode in [Mode::User, Mode::Trap] {
+        for (places, kinds) in [(&[p, r, u][..], "pru"), (&[r, u], "ru"), (&[p, u], "pu")] {
+            let n = places.len();
+            let found = with_programs(mode, &[], places, &mut program, |program| {
+                assert_eq!(program.ask("listeners 0"), 1);
+                assert_eq!(program.ask("first 10"), 65);
+                assert_eq!(switch("disable"), format!("{n} probes disabled\n"));
+                assert_eq!(program.ask("listeners 0"), 0);
+                assert_eq!(program.ask("first 10"), 65);
+                let (lines, _) = status(&pid, &[]);
+                assert!(lines.iter().all(|line| line.state == "[DISABLED]" && line.hits == 10), "{lines:?}");
+                assert_eq!(switch("enable"), format!("{n} probes enabled\n"));
+                assert_eq!(program.ask("listeners 0"), 1);
+                assert_eq!(program.ask("first 100"), 5150);
+                status(&pid, &[])
+            });
+            let Some((report, (lines, summary))) = found else { return };
+            assert_eq!(lines.iter().map(|line| &*line.kind).collect::<String>(), kinds, "{lines:?}");
+            assert!(lines.iter().all(|line| (line.hits, line.missed) == (110, 0)), "{lines:?}");
+            assert!(summary.starts_with(&format!("sidestep: {n} probes at 1 site, ")), "{summary}");
+            let counts = ["entered", "returned", "fired", "fired_sum"].map(|name| variable(&report, name));
+            let expected = |kind, count| if kinds.contains(kind) { count } else { 0 };
+            assert_eq!(counts, [expected('p', 110), expected('r', 110), 110, 55 + 5050], "{}", report.0);
+            assert_eq!(program.ask("listeners 0"), 0);
+        }
+    }
+    before.assert_same_but_data(&Snapshot::of(program.pid()));
     program.finish().ok();
 }
 

@@ -1,5 +1,6 @@
 /* Programs for what the kernel's own tests assert; where they are attached is said on the command line. */
 #include "bpf.h"
+#include <bpf/usdt.bpf.h>
 
 long entered, returned, both, only_entered;
 
@@ -13,6 +14,36 @@ COUNT("?uprobe", on_entry, entered, 0)
 COUNT("?uretprobe", on_return, returned, 0)
 COUNT("?uprobe.session", on_both, both, 0)
 COUNT("?uprobe.session", on_entry_only, only_entered, 1)
+
+long fired, fired_sum;
+
+SEC("?usdt") int BPF_USDT(on_usdt, long n)
+{
+    fired++;
+    fired_sum += n;
+    return 0;
+}
+
+/* Long, and not to be entered again: what is kept per CPU is not changed at once. */
+MAP(scratch, PERCPU_ARRAY, __u32, __u64[64], 2);
+
+static int alone(__u32 key)
+{
+    __u64 *words = bpf_map_lookup_elem(&scratch, &key);
+
+    if (words) {
+        __u64 before = words[0];
+
+        for (int i = 1; i < 64; i++)
+            words[i] = before + i;
+        words[0] = before + 1;
+    }
+    return 0;
+}
+
+SEC("?uprobe") int alone_entry(struct pt_regs *ctx) { return alone(0); }
+SEC("?uretprobe") int alone_return(struct pt_regs *ctx) { return alone(1); }
+SEC("?uprobe.session") int alone_both(struct pt_regs *ctx) { return alone(0); }
 
 unsigned long entry_stack[4], return_stack[4];
 unsigned long entry_ip, return_ip, entry_func, return_func;
