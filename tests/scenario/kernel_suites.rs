@@ -35,7 +35,7 @@ fn at(places: &[(&str, &str)]) -> Vec<String> {
 
 /// Runs them meanwhile.
 #[track_caller]
-fn with_programs<T>(
+pub fn with_programs<T>(
     mode: Mode,
     flags: &[&str],
     places: &[(&str, &str)],
@@ -321,7 +321,7 @@ fn kprobe_insn_boundary() {
 }
 
 /// Of a line of `status`: where in its function.
-fn offset(line: &Line) -> u64 {
+pub fn offset(line: &Line) -> u64 {
     let digits = line.symbol.split_once("+0x").map(|(_, digits)| digits);
     digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_else(|| panic!("{line:?}"))
 }
@@ -463,5 +463,16 @@ fn uretprobe_stack_and_get_func_ip() {
     for (mode, stacks, ips) in &all[1..] {
         assert_eq!((stacks, ips), (&all[0].1, &all[0].2), "{mode:?} and {:?}", all[0].0);
     }
+    program.finish().ok();
+    // The mark for indirect branches is where the function begins.
+    let Some((mut program, _)) = start("counts-ibt") else { return };
+    let mut functions = BTreeSet::new();
+    for mode in MODES {
+        let places = [("entry_look", "counts-ibt:leaf"), ("return_look", "counts-ibt:leaf")];
+        let found = with_programs(mode, &[], &places, &mut program, |program| program.ask("work 3"));
+        let Some((report, _)) = found else { continue };
+        functions.extend(["entry_func", "return_func"].map(|name| variable(&report, name)));
+    }
+    assert_eq!(functions.len(), 1, "{functions:?}");
     program.finish().ok();
 }

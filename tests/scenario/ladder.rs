@@ -19,7 +19,7 @@ fn by_address(report: &Report, start: impl Fn(&str) -> Option<u64>) -> BTreeMap<
 }
 
 /// Link-time addresses of an object's functions.
-fn functions(object: &str, dynamic: bool) -> BTreeMap<String, u64> {
+pub fn functions(object: &str, dynamic: bool) -> BTreeMap<String, u64> {
     let flags: &[&str] = if dynamic { &["-D"] } else { &[] };
     let listing = run(Command::new("nm").args(flags).args(["--defined-only", object]), LIMIT).ok().stdout;
     let row = |line: &str| {

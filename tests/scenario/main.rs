@@ -11,6 +11,7 @@ mod events;
 mod faults;
 mod kernel_suites;
 mod ladder;
+mod post;
 mod programs;
 mod races;
 mod redis;

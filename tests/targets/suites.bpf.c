@@ -46,7 +46,7 @@ SEC("?uretprobe") int alone_return(struct pt_regs *ctx) { return alone(1); }
 SEC("?uprobe.session") int alone_both(struct pt_regs *ctx) { return alone(0); }
 
 unsigned long entry_stack[4], return_stack[4];
-unsigned long entry_ip, return_ip, entry_func, return_func;
+unsigned long entry_ip, return_ip, entry_func, return_func, behind_func;
 
 SEC("?uprobe") int entry_look(struct pt_regs *ctx)
 {
@@ -76,6 +76,43 @@ SEC("?uretprobe") int words_back(struct pt_regs *ctx)
     at_return[20] = ctx->ss;
     return 0;
 }
+
+/* What is seen before an instruction and behind one, all hits together. */
+unsigned long before_sum[21], behind_sum[21], behind_last[21];
+long before_hits, behind_hits;
+
+#define ADD(to)                                                                                                        \
+    to[0] += ctx->r15, to[1] += ctx->r14, to[2] += ctx->r13, to[3] += ctx->r12, to[4] += ctx->rbp,                     \
+    to[5] += ctx->rbx, to[6] += ctx->r11, to[7] += ctx->r10, to[8] += ctx->r9, to[9] += ctx->r8, to[10] += ctx->rax,   \
+    to[11] += ctx->rcx, to[12] += ctx->rdx, to[13] += ctx->rsi, to[14] += ctx->rdi, to[15] += ctx->orig_rax,           \
+    to[16] += ctx->rip, to[17] += ctx->cs, to[18] += ctx->eflags, to[19] += ctx->rsp, to[20] += ctx->ss
+
+SEC("?uprobe") int before(struct pt_regs *ctx)
+{
+    before_hits++;
+    ADD(before_sum);
+    return 0;
+}
+
+SEC("?uprobe.post") int behind(struct pt_regs *ctx)
+{
+    behind_hits++;
+    ADD(behind_sum);
+    __builtin_memset(behind_last, 0, sizeof behind_last);
+    ADD(behind_last);
+    behind_func = bpf_get_func_ip(ctx);
+    return 0;
+}
+
+/* Small: parts of the detour. */
+unsigned long behind_rax, behind_rip;
+COUNT("?uprobe.post", count_behind, behind_hits, 0)
+SEC("?uprobe.post") int add_rax(struct pt_regs *ctx) { __sync_fetch_and_add(&behind_rax, ctx->rax); return 0; }
+SEC("?uprobe.post") int add_rip(struct pt_regs *ctx) { __sync_fetch_and_add(&behind_rip, ctx->rip); return 0; }
+
+SEC("?uprobe.post") int change_rbx(struct pt_regs *ctx) { ctx->rbx += 1000; return 0; }
+/* Not the next instruction, which has four bytes. */
+SEC("?uprobe.post") int skip_four(struct pt_regs *ctx) { ctx->rip += 4; return 0; }
 
 /* Every general register but the stack pointer becomes its complement. */
 SEC("?uprobe") int change_all(struct pt_regs *ctx)
