@@ -62,14 +62,15 @@ pub struct Detour {
 }
 
 impl Detour {
-    /// Where threads that meet its traps go on.
+    /// Where threads that meet its traps go on. Any site may become a trap, so there is one for its first byte in any case.
     pub fn trap_entries(&self) -> impl Iterator<Item = TrapEntry> {
         let flag = if self.recorded { TrapEntry::RECORD } else { 0 };
-        let entry = move |(from, to): &(u16, u16)| TrapEntry {
-            site: self.site.0 + u64::from(*from),
-            detour: (self.at.0 + u64::from(*to)) | flag,
+        let entry = move |(from, to): (u16, u16)| TrapEntry {
+            site: self.site.0 + u64::from(from),
+            detour: (self.at.0 + u64::from(to)) | flag,
         };
-        self.traps.iter().map(entry)
+        let inner = self.traps.iter().copied().filter(|(from, _)| *from != 0);
+        std::iter::once((0, 0)).chain(inner).map(entry)
     }
 }
 
