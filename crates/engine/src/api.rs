@@ -120,6 +120,9 @@ pub struct Action {
     pub entry: Option<usize>,
     /// The program that runs at the return.
     pub exit: Option<usize>,
+    /// The program of the entry runs when the probed instruction has been executed, with the registers as it left them, and the
+    /// instruction pointer behind it. Not with a program for the return.
+    pub post: bool,
     /// What `get_attach_cookie` gives.
     pub cookie: Cookie,
 }

@@ -223,11 +223,7 @@ impl Regions {
         new: impl Iterator<Item = &'d Detour>,
         signals: u64,
     ) -> Result<(), SessionError> {
-        for detour in new {
-            let first = TrapEntry { site: detour.site.0, detour: detour.at.0 };
-            let inner = detour.trap_entries().filter(|entry| entry.site != first.site);
-            self.traps.extend(std::iter::once(first).chain(inner));
-        }
+        self.traps.extend(new.flat_map(Detour::trap_entries));
         if (signals | self.signals()) & crate::signals::TRAPS == 0 {
             return Ok(());
         }

@@ -45,7 +45,10 @@ impl Remote<'_> {
 
     fn mmap(&mut self, at: u64, len: Len, prot: i32, flags: i32, fd: i32) -> Result<Va, CallError> {
         let args = [at, len.0, prot as u64, flags as u64, fd as i64 as u64, 0];
-        self.call(libc::SYS_mmap, args).map(Va)
+        match self.call(libc::SYS_mmap, args) {
+            Err(CallError::Errno { pid, errno: libc::ENOMEM, .. }) => Err(CallError::NoMemory { pid, len }),
+            result => result.map(Va),
+        }
     }
 
     /// A free range near (and within 2 GiB of) addresses, as the mappings are at this moment.

@@ -53,6 +53,8 @@ pub struct Installed {
 pub enum ProbeKind {
     /// At an instruction, the first of a function for example.
     Instruction,
+    /// Behind an instruction.
+    Post,
     /// At the return of a function.
     Return,
     /// A USDT probe.
@@ -131,6 +133,7 @@ fn probes(
 fn kind(desc: &ProbeDesc) -> ProbeKind {
     match desc.flow {
         _ if desc.flags & ProbeDesc::USDT != 0 => ProbeKind::Usdt,
+        _ if desc.flags & ProbeDesc::POST != 0 => ProbeKind::Post,
         flow if flow == Flow::Entry as u32 => ProbeKind::Instruction,
         flow if flow == Flow::Return as u32 => ProbeKind::Return,
         _ => ProbeKind::Own,

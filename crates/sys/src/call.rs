@@ -42,6 +42,17 @@ pub enum CallError {
         /// Its error.
         errno: i32,
     },
+    /// A limit on address space was met.
+    #[error(
+        "process {pid} may map no {} KiB more; raise its limit (ulimit -v, prlimit --as) or the machine's (vm.max_map_count)",
+        .len.0 / 1024
+    )]
+    NoMemory {
+        /// Process id.
+        pid: i32,
+        /// How much was asked for.
+        len: Len,
+    },
     /// The process ended.
     #[error("process {pid} has exited; nothing is left to do")]
     Exited {

@@ -132,14 +132,16 @@ pub struct Funclatency {
 #[command(group = target_group(), override_usage = "\
 sidestep trace [OPTIONS] -p PID SPEC...
        sidestep trace [OPTIONS] SPEC... -- CMD [ARG]...", after_help = "\
-SPEC = [p:|r:][OBJECT:]FUNC[(signature)] [\"FORMAT\", VALUE, ...]
-  p: at the entry (default), r: at the return. VALUE is arg0 ... arg9 at the entry, retval at the return.
+SPEC = [p:|r:|post:][OBJECT:]FUNC[(signature)] [\"FORMAT\", VALUE, ...]
+  p: at the entry (default), r: at the return, post: when the instruction at FUNC+OFF has been executed.
+  VALUE is arg0 ... arg9 at the entry, retval at the return, and a register anywhere: %ax, %di, %r8, %ip, %sp, %flags.
   FORMAT is printf's: %d %u %x are 32 bits wide, %ld %lu %lx %p 64; %s reads a string of the target.
 SPEC may also be a line as the kernel's uprobe_events takes it: p|r[:[GROUP/]EVENT] PATH:OFFSET [NAME=FETCHARG[:TYPE]]...
 
 Examples:
   sidestep trace -p 1234 'libc:open \"%s %d\", arg0, arg1'
   sidestep trace 'r:libc:read \"%ld\", retval' -- cat /etc/passwd
+  sidestep trace -p 1234 'post:app:lookup+0x2f \"%lx\", %ax'  # what the instruction there has loaded
   sidestep trace -p 1234 -M 10 -t 'libc:malloc \"%lu bytes\", arg0' 'libc:free \"%p\", arg0'
   sidestep trace -p 1234 'p:mem/alloc /usr/bin/app:0x1130 size=%di name=+0(%si):string' --filter 'size > 64'")]
 pub struct Trace {
@@ -170,7 +172,7 @@ sidestep bpf [OPTIONS] OBJECT.bpf.o -p PID
        sidestep bpf [OPTIONS] OBJECT.bpf.o -- CMD [ARG]...", after_help = "\
 The object is what `clang -g -O2 -target bpf -c` makes of programs for libbpf. Sections say where they run:
   uprobe/OBJECT:FUNC[+OFF]  uretprobe/OBJECT:FUNC  uprobe.multi/OBJECT:GLOB  uretprobe.multi/OBJECT:GLOB
-  usdt/OBJECT:PROVIDER:NAME
+  uprobe.post/OBJECT:FUNC+OFF (when the instruction has been executed)  usdt/OBJECT:PROVIDER:NAME
 Maps are printed at the end (and with -i), records of rings as they come.
 
 Examples:
@@ -290,7 +292,7 @@ pub struct Look {
 #[command(after_help = "\
 A line per probe, by address; those of one place in the order in which they were registered:
   ADDRESS  KIND  FUNCTION+OFFSET  [OBJECT]  [STATE]  HITS  MISSED
-  KIND   p instruction, r return, u USDT, - one of sidestep's own (with -v)
+  KIND   p instruction, b behind an instruction, r return, u USDT, - one of sidestep's own (with -v)
   STATE  [OPTIMIZED] a jump, [DISABLED] the original code, [GONE] neither that nor ours; nothing: a trap
 
 Examples:
