@@ -26,6 +26,7 @@ mod spawn;
 mod startup;
 mod stopped;
 mod turns;
+mod urgent;
 
 pub use access::OpenError;
 pub use arch::Regs;
