@@ -123,6 +123,9 @@ pub struct Action {
     /// The program of the entry runs when the probed instruction has been executed, with the registers as it left them, and the
     /// instruction pointer behind it. Not with a program for the return.
     pub post: bool,
+    /// With a program for the return: how many calls each probe watches at a time, in all threads; 0 = any number. Other calls
+    /// count as missed.
+    pub maxactive: u32,
     /// What `get_attach_cookie` gives.
     pub cookie: Cookie,
 }

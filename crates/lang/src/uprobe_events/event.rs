@@ -34,6 +34,8 @@ pub struct Event {
     pub offset: u64,
     /// Where in the file the semaphore of a USDT probe is, in bytes.
     pub ref_ctr: Option<u64>,
+    /// How many calls are watched at a time, as `kprobe_events` has it: `r10:GROUP/EVENT`. 0 = any number. Only at a return.
+    pub maxactive: u32,
     /// What is recorded, in this order.
     pub args: Vec<Arg>,
 }
@@ -52,7 +54,7 @@ impl Event {
     #[must_use]
     pub fn new(kind: Kind, group: &str, name: &str) -> Event {
         let (group, name) = (group.to_owned(), name.to_owned());
-        Event { kind, group, name, path: String::new(), offset: 0, ref_ctr: None, args: Vec::new() }
+        Event { kind, group, name, path: String::new(), offset: 0, ref_ctr: None, maxactive: 0, args: Vec::new() }
     }
 
     /// The same event with one more argument.
@@ -67,7 +69,11 @@ impl fmt::Display for Event {
     /// As `uprobe_events` lists it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.kind == Kind::Return { 'r' } else { 'p' };
-        write!(f, "{kind}:{}/{} {}:{:#018x}", self.group, self.name, self.path, self.offset)?;
+        write!(f, "{kind}")?;
+        if self.maxactive != 0 {
+            write!(f, "{}", self.maxactive)?;
+        }
+        write!(f, ":{}/{} {}:{:#018x}", self.group, self.name, self.path, self.offset)?;
         if let Some(offset) = self.ref_ctr {
             write!(f, "({offset:#x})")?;
         }

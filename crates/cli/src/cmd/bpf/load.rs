@@ -113,7 +113,7 @@ impl On {
             On::Return => (None, Some(program)),
             On::Both => (Some(program), Some(program)),
         };
-        Action { entry, exit, post: self == On::Post, cookie }
+        Action { entry, exit, post: self == On::Post, cookie, ..Action::default() }
     }
 }
 
