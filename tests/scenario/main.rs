@@ -24,5 +24,6 @@ mod status;
 mod switch;
 mod torture;
 mod trap;
+mod typed;
 mod unwind;
 mod usdt;
