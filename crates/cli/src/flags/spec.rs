@@ -279,6 +279,9 @@ mod tests {
         assert_eq!(spec.pattern.func, FuncPattern::Offset("read".to_owned(), 16));
         assert!(spec.event().to_string().ends_with(" ax=%ax:u64 r12_string=+0(%r12):string"));
         assert_eq!(spec.message(&[Value::Int(255), Value::Str(b"s".to_vec())]), "ff s ff");
+        let spec = Spec::parse(r#"r:sin "%f", %xmm0"#).unwrap();
+        assert!(spec.event().to_string().ends_with(" xmm0=%xmm0:u64"));
+        assert_eq!(spec.message(&[Value::Int(0.5f64.to_bits())]), "0.500000");
         assert!(!Spec::parse(r#"read+0x10 "%d", %flags"#).unwrap().is_post());
         assert!(!Spec::parse("post::scope").unwrap().is_post());
     }
