@@ -344,11 +344,20 @@ mod tests {
         for format in
             ["[%f]", "[%.2f]", "[%12.1f]", "[%-12.3f]", "[%+f]", "[% .0f]", "[%012.4f]", "[%e]", "[%.3e]", "[%+14.1e]"]
         {
-            for value in
-                [0.0, 1.5, -2.25, 1e100, 123_456.789, -1e-7, 0.1, f64::INFINITY, f64::NEG_INFINITY, f64::MIN_POSITIVE]
-            {
+            for value in [
+                0.0,
+                1.5,
+                -2.25,
+                (1u64 << 63) as f64,
+                123_456.789,
+                -1e-7,
+                0.1,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+                f64::MIN_POSITIVE,
+            ] {
                 let output =
-                    std::process::Command::new("printf").args([format, &format!("{value:e}")]).output().unwrap();
+                    std::process::Command::new("printf").args([format, &format!("{value:.60e}")]).output().unwrap();
                 let expected = String::from_utf8(output.stdout).unwrap();
                 assert_eq!(render(format, &[Value::Int(value.to_bits())]), expected, "{format} of {value}");
             }
@@ -396,7 +405,7 @@ mod tests {
     fn text_and_escapes() {
         assert_eq!(render(r#"100%% \"x\"\t%d"#, &[Value::Int(7)]), "100% \"x\"\t7");
         assert_eq!(Format::parse("%d %s %lx").unwrap().strings().collect::<Vec<_>>(), [false, true, false]);
-        for bad in ["%", "%y", "%5", "\\", "\\q", "%99999d", "%*d", "%f"] {
+        for bad in ["%", "%y", "%5", "\\", "\\q", "%99999d", "%*d", "%g"] {
             assert!(Format::parse(bad).is_err(), "{bad}");
         }
     }
