@@ -50,6 +50,7 @@ const RECIPES: &[Recipe] = &[
     recipe("displaced-static", &["cc", "-O2", "-static", "-pthread"], &["displaced.c", "displaced_asm.S"]),
     recipe("displaced-musl", &["musl-gcc", "-O2", "-static", "-pthread"], &["displaced.c", "displaced_asm.S"]),
     recipe("displaced-unguarded", &["cc", "-O2", "-DUNGUARDED"], &["displaced.c", "displaced_asm.S"]),
+    recipe("emulated", CC, &["emulated.c", "emulated_asm.S"]),
     recipe("recover", &["go", "build"], &["recover.go"]),
     recipe("sandbox", CC, &["sandbox.c"]),
     recipe("deep", CC, &["deep.c"]),

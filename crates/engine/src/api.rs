@@ -281,6 +281,9 @@ pub enum ExitStatus {
 pub struct Options {
     /// Use trap probes only (`--no-optimize`).
     pub no_optimize: bool,
+    /// Take traps even if no site needs one, so that probes are switched while the threads run and can do without jumps
+    /// (`--live`).
+    pub live: bool,
     /// Interpret programs instead of compiling them (`--interpret`).
     pub interpret: bool,
     /// Bytes of ring per thread, rounded up to a power of two; 0 = the default (256 KiB).

@@ -257,6 +257,7 @@ impl Programs {
         let handler = handler::Program {
             probe: number,
             thunk,
+            only_counts: action.entry.is_none(),
             context: program.map(|p| p.thunk.context).unwrap_or_default(),
             cookie,
             func_ip,

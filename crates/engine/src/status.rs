@@ -12,7 +12,7 @@ use crate::api::{Counts, Options};
 use crate::error::SessionError;
 use crate::objects::Objects;
 use crate::remote::mappings;
-use crate::traces::{self, Found, Site, Text};
+use crate::traces::{self, Found, Site, TRAP, Text};
 
 /// The probes of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,8 +108,9 @@ fn probes(
     site: &Site,
 ) -> Vec<Installed> {
     let va = Va(site.entry.site);
-    let state = match traces::text(process, maps, &site.entry) {
-        Text::Patched => SiteState::Enabled,
+    let text = traces::text(process, maps, &site.entry);
+    let state = match text {
+        Text::Patched | Text::Trapped => SiteState::Enabled,
         Text::Original => SiteState::Disabled,
         Text::Foreign => SiteState::Gone,
     };
@@ -122,7 +123,7 @@ fn probes(
             symbol: symbol.clone(),
             object: object.clone(),
             state,
-            optimized: site.entry.optimized == 1 && state == SiteState::Enabled,
+            optimized: text == Text::Patched && site.entry.new[0] != TRAP,
             counts: Counts { hits, missed },
         }
     };

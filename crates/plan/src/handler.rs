@@ -53,6 +53,8 @@ pub struct Program {
     pub probe: u32,
     /// Number of its thunks.
     pub thunk: usize,
+    /// It does nothing: a hit is counted, and that is all.
+    pub only_counts: bool,
     /// What it reads of the context.
     pub context: Context,
     /// What `get_attach_cookie` gives.

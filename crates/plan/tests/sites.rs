@@ -184,6 +184,21 @@ fn all_who_may_come_to_the_middle() {
 }
 
 #[test]
+fn nobody_calls_a_part() {
+    let source = function("f", "xor %eax,%eax\nxor %ecx,%ecx\nxor %edx,%edx\nret");
+    with(&source, |elf, index| {
+        let site = elf.symbol("f");
+        assert_eq!(plan(index, site, false).expect("a plan").kind, SiteKind::FunctionEntry);
+        let mut code = elf.code.clone();
+        code.parts.push(site);
+        let index = Index::new(code);
+        let plan = plan(&index, site, true).expect("a plan");
+        assert_eq!(plan.kind, SiteKind::Inside, "the red zone may be in use");
+        assert!(plan.returns.expect_err("returns of a part").contains("a part of another function"));
+    });
+}
+
+#[test]
 fn landing_pads() {
     let source = function("f", "push %rbp\npush %rbx\npush %r12\npush %r13\nret");
     with(&source, |elf, _| {

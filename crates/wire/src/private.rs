@@ -186,20 +186,50 @@ impl ProbeDesc {
     pub const POST: u32 = 16;
 }
 
-/// Trap table entry: a trap at `site` continues at `detour`.
+/// Trap table entry: what a trap at `site` leads to.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct TrapEntry {
     /// Run-time address of the trap byte; 0 = empty.
     pub site: u64,
-    /// Where to go on.
+    /// Where to go on. With [`TrapEntry::RECORD`], a [`TrapRecord`] is there instead, and the copy of the instruction
+    /// behind it.
     pub detour: u64,
 }
 
 impl TrapEntry {
+    /// Flag of `detour`. No address of a program is that high.
+    pub const RECORD: u64 = 1 << 63;
+
     /// First bucket to look at in a table of `mask + 1` entries; linear probing from there.
     #[must_use]
     pub const fn bucket(site: u64, mask: u64) -> u64 {
         (site.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) & mask
+    }
+}
+
+/// What the trap handler does at a site where hits are only counted. It is the beginning of the site's detour.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct TrapRecord {
+    /// The instruction as an operation (`isa::x86::emulate::Op::to_words`); zeros = its copy has to run.
+    pub op: [u64; 2],
+    /// 1 + the number of the newest probe of the site, whose [`ProbeDesc`] names the next one.
+    pub newest: u32,
+    /// 0.
+    pub pad: u32,
+}
+
+impl TrapRecord {
+    /// As it lies in memory.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; size_of::<TrapRecord>()] {
+        let TrapRecord { op: [first, second], newest, pad } = self;
+        let mut bytes = [0; size_of::<TrapRecord>()];
+        let words = [first, second, u64::from(newest) | u64::from(pad) << 32];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
     }
 }

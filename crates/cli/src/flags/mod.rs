@@ -62,6 +62,8 @@ pub enum Command {
     Disable(Switch),
     /// Enable probes that were disabled.
     Enable(Switch),
+    /// Make probes that a process carries traps instead of jumps, or jumps again.
+    Optimize(Optimize),
 }
 
 /// `sidestep funccount`.
@@ -314,6 +316,30 @@ pub struct Status {
     pub debuginfo: Vec<PathBuf>,
 }
 
+/// `sidestep optimize`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+What `debug.kprobes-optimization` is for kprobes. A probe that is disabled is a trap, or a jump, when it is enabled again.
+
+Examples:
+  sidestep optimize off -p 1234             # all of them become traps
+  sidestep optimize on -p 1234 libc:malloc  # this one is a jump again")]
+pub struct Optimize {
+    /// Jumps, where they are possible, or traps.
+    pub to: OnOff,
+    #[command(flatten)]
+    pub switch: Switch,
+}
+
+/// A state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnOff {
+    /// Jumps.
+    On,
+    /// Traps.
+    Off,
+}
+
 /// `sidestep disable` and `sidestep enable`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -408,6 +434,9 @@ pub struct EngineFlags {
     /// Use trap probes only.
     #[arg(long)]
     pub no_optimize: bool,
+    /// Take traps even if no probe needs one, so that `enable` and `disable` stop nothing and `optimize off` is possible.
+    #[arg(long)]
+    pub live: bool,
     /// Interpret handlers instead of compiling them, to compare.
     #[arg(long)]
     pub interpret: bool,
@@ -429,6 +458,7 @@ impl EngineFlags {
     pub fn options(&self) -> Options {
         Options {
             no_optimize: self.no_optimize,
+            live: self.live,
             interpret: self.interpret,
             debug_dirs: self.debuginfo.clone(),
             ..Options::default()

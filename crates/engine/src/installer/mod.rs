@@ -300,6 +300,9 @@ impl Installer {
         let guarded = self.unguarded.is_none() && self.held.is_empty();
         let reads = self.reads_memory() && guarded;
         let wanted = if reads { signals::READS } else { 0 } | if guarded { self.faults } else { 0 };
+        // Where the guards are there anyway, sites can be switched while the threads run.
+        let traps = wanted != 0 || guarded && self.options.live;
+        let wanted = if traps { wanted | signals::TRAPS } else { wanted };
         regions.detours.shown |= guarded && self.faults != 0;
         let (outcomes, code_bytes) = install::install(regions, hold, &jobs, wanted)?;
         self.unsafe_reads |= outcomes.iter().zip(&jobs).any(|(o, job)| job.own && matches!(o, Outcome::Refused(_)));

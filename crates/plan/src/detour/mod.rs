@@ -11,6 +11,10 @@
 //!            displaced instructions, with handlers behind the first one and guards in between
 //!            jmp resume
 //!   cold:    [slow path of an inline handler]
+//!
+//!   detour:  TrapRecord            (of a trap where hits are only counted: the trap handler does that)
+//!            displaced instruction (for what the handler cannot do)
+//!            jmp resume
 //! ```
 //!
 //! Lengths do not depend on addresses, so a detour can be measured before its slab exists.
@@ -18,10 +22,11 @@
 mod inline;
 
 use sidestep_isa::x86::emit::{Asm, OutOfReach, Reg, TRAP_PATCH, jump_patch, short_jump_patch};
+use sidestep_isa::x86::emulate::Op;
 use sidestep_isa::x86::live::Dead;
 use sidestep_isa::x86::relocate::{RelocateError, relocate};
 use sidestep_isa::{Len, Va};
-use sidestep_wire::TrapEntry;
+use sidestep_wire::{TrapEntry, TrapRecord};
 
 use crate::handler::{Handler, Program};
 use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind, Technique};
@@ -34,6 +39,8 @@ pub struct Detour {
     pub at: Va,
     /// Its code.
     pub bytes: Vec<u8>,
+    /// The code begins with a [`TrapRecord`].
+    pub recorded: bool,
     /// Run-time address of the site.
     pub site: Va,
     /// What is written at the site.
@@ -55,13 +62,15 @@ pub struct Detour {
 }
 
 impl Detour {
-    /// Where threads that meet its traps go on.
+    /// Where threads that meet its traps go on. Any site may become a trap, so there is one for its first byte in any case.
     pub fn trap_entries(&self) -> impl Iterator<Item = TrapEntry> {
-        let entry = |(from, to): &(u16, u16)| TrapEntry {
-            site: self.site.0 + u64::from(*from),
-            detour: self.at.0 + u64::from(*to),
+        let flag = if self.recorded { TrapEntry::RECORD } else { 0 };
+        let entry = move |(from, to): (u16, u16)| TrapEntry {
+            site: self.site.0 + u64::from(from),
+            detour: (self.at.0 + u64::from(to)) | flag,
         };
-        self.traps.iter().map(entry)
+        let inner = self.traps.iter().copied().filter(|(from, _)| *from != 0);
+        std::iter::once((0, 0)).chain(inner).map(entry)
     }
 }
 
@@ -112,6 +121,11 @@ pub fn build(
     let site = plan.site.offset(bias);
     let mut asm = Asm::new(at);
     let mut copies = Vec::new();
+    let record = record(plan, handlers);
+    if let Some(record) = record {
+        asm.raw(&record.to_bytes());
+    }
+    let handlers = if record.is_some() { &[] } else { handlers };
     let split = plan.before_handler.min(plan.displaced.len());
     let (before, after) = plan.displaced.split_at(split);
 
@@ -203,7 +217,16 @@ pub fn build(
         }
         _ => Vec::new(),
     };
-    Ok(Detour { at, bytes: asm.finish(), site, patch, relies_on, stub, island, traps, copies, guards })
+    let (recorded, bytes) = (record.is_some(), asm.finish());
+    Ok(Detour { at, bytes, recorded, site, patch, relies_on, stub, island, traps, copies, guards })
+}
+
+/// What the trap handler needs to count by itself, where counting is all.
+fn record(plan: &Plan, handlers: &[Handler]) -> Option<TrapRecord> {
+    let counts = |handler: &Handler| matches!(handler, Handler::Program(program) if program.only_counts);
+    let counted = plan.technique == Technique::Trap && plan.before_handler == 0 && handlers.iter().all(counts);
+    let newest = handlers.last().filter(|_| counted)?.probe() + 1;
+    Some(TrapRecord { op: plan.emulated.map_or([0; 2], Op::to_words), newest, pad: 0 })
 }
 
 /// What is written at the site if the detour is at `at`, and what has to be behind it.
