@@ -74,6 +74,8 @@ const RECIPES: &[Recipe] = &[
     recipe("coverage", &["cc", "-nostdlib", "-static"], &["coverage.S"]),
     recipe("registers", CC, &["registers.c", "registers_asm.S"]),
     recipe("suites", &["cc", "-O2", "-g", "-pthread", CALLS, "-fno-omit-frame-pointer"], &["suites.c"]),
+    recipe("typed", CC, &["typed.c"]),
+    recipe("typed.bpf.o", BPF, &["typed.bpf.c"]),
     recipe("suites.bpf.o", BPF, &["suites.bpf.c"]),
     recipe("bench.bpf.o", BPF, &["bench.bpf.c"]),
     recipe("sections.bpf.o", BPF, &["sections.bpf.c"]),

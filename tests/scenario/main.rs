@@ -26,5 +26,6 @@ mod status;
 mod switch;
 mod torture;
 mod trap;
+mod typed;
 mod unwind;
 mod usdt;
