@@ -506,6 +506,15 @@ fn uretprobe_stack_and_get_func_ip() {
     for (mode, stacks, ips) in &all[1..] {
         assert_eq!((stacks, ips), (&all[0].1, &all[0].2), "{mode:?} and {:?}", all[0].0);
     }
+    // One program at both ends found no instruction pointer at the entry.
+    for mode in [Mode::User, Mode::Trap] {
+        let places = [("both_look", "suites:outer")];
+        let found = with_programs(mode, &[], &places, &mut program, |program| program.ask("deep 3"));
+        let Some((report, _)) = found else { return };
+        let ips = words(&report, "both_ips");
+        assert_eq!(ips, all[0].2[..2], "{mode:?}: {}", report.0);
+        assert_eq!(report.0.stdout.matches(&format!("[{},", ips[0])).count(), 2, "{mode:?}: {}", report.0);
+    }
     program.finish().ok();
     // The mark for indirect branches is where the function begins.
     let Some((mut program, _)) = start("counts-ibt") else { return };
