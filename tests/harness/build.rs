@@ -53,6 +53,7 @@ const RECIPES: &[Recipe] = &[
     recipe("emulated", CC, &["emulated.c", "emulated_asm.S"]),
     recipe("recover", &["go", "build"], &["recover.go"]),
     recipe("sandbox", CC, &["sandbox.c"]),
+    recipe("copied", CC, &["copied.c"]),
     recipe("deep", CC, &["deep.c"]),
     recipe("load", CC, &["load.c"]),
     recipe("reload", CC, &["reload.c"]),

@@ -4,6 +4,7 @@ mod bpf;
 mod carried;
 mod counts;
 mod coverage;
+mod debugger;
 mod detach;
 mod displaced;
 mod emulated;
