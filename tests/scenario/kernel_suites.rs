@@ -146,7 +146,8 @@ fn consumers_before_and_after() {
     const THREADS: i64 = 16;
     let Some((mut program, _)) = start("suites") else { return };
     // What the C library does for its first threads.
-    (program.ask("enter 1"), program.ask("leave 1"));
+    program.ask("enter 1");
+    program.ask("leave 1");
     let before = Snapshot::of(program.pid());
     let inside = |program: &mut Program, first: usize, then: usize| {
         let what = format!("{first:04b} {then:04b}");
@@ -457,7 +458,8 @@ fn kretprobe_maxactive() {
         assert_eq!(output.code(), 2, "{output}");
         assert!(output.stderr.contains(message), "{output}");
     }
-    (program.ask("enter 1"), program.ask("leave 1"));
+    program.ask("enter 1");
+    program.ask("leave 1");
     let before = Snapshot::of(program.pid());
     let counts = |pid: &str| status(pid, &[]).0.iter().map(|line| (line.hits, line.missed)).collect::<Vec<_>>();
     for flags in [&[][..], &["--no-optimize"]] {
