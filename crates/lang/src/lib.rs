@@ -3,4 +3,6 @@
 //! Pure: text in, programs and descriptions of their output out.
 #![forbid(unsafe_code)]
 
+pub mod printf;
+pub mod script;
 pub mod uprobe_events;
