@@ -57,6 +57,8 @@ pub struct Bundle {
     pub maps: Vec<BundleMap>,
     /// [`Action`]s refer to them by index.
     pub programs: Vec<Program>,
+    /// What maps hold at the start, by index: of those with a value per thread, the controller's.
+    pub entries: Vec<(usize, Entry)>,
 }
 
 impl Bundle {

@@ -4,6 +4,7 @@
 
 mod api;
 mod blob;
+mod controller;
 mod coverage;
 mod detach;
 mod error;
@@ -39,8 +40,10 @@ mod view;
 pub use api::*;
 pub use blob::BlobError;
 pub use coverage::{Covered, coverage};
+pub use controller::{Local, RunError};
 pub use error::SessionError;
 pub use kernel::{Files, Place};
+pub use maps::Maps;
 pub use session::{Listed, Progress, Session, explain, list};
 pub use sidestep_sys::bpf as kernel_bpf;
 pub use status::{Installed, ProbeKind, SiteState, Status, status};

@@ -2,7 +2,7 @@
 
 use sidestep_bpf::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
 
-use super::build::Label;
+use crate::build::Label;
 use super::fetch::{Source, source, take_bits};
 use super::{Compiler, GET_SMP_PROCESSOR_ID};
 use crate::uprobe_events::event::{Register, Type};
