@@ -205,6 +205,19 @@ impl Maps<'_> {
         table.is_current(found).then_some(Entry { key, value })
     }
 
+    /// The addresses of a stack in a map of stacks, innermost first.
+    #[must_use]
+    pub fn stack(&self, map: usize, id: u64) -> Vec<u64> {
+        let mut addresses = Vec::new();
+        if let Some(desc) = self.map_desc(map).filter(|desc| id < u64::from(desc.buckets)) {
+            let stacks = Stacks::new(&desc, self.shared.words(desc.data, desc.data_len() / 8));
+            if !stacks.read(id, |address| addresses.push(address)) {
+                addresses.clear();
+            }
+        }
+        addresses
+    }
+
     fn stacks(&self, desc: &MapDesc) -> Vec<Entry> {
         let stacks = Stacks::new(desc, self.shared.words(desc.data, desc.data_len() / 8));
         let entry = |id: u64| {

@@ -28,6 +28,10 @@ pub trait Tool {
     fn interval(&mut self, _session: &Session, _sink: &mut Sink) -> io::Result<()> {
         Ok(())
     }
+    /// Whether a command that was started is to end, too, once the user has what was asked for.
+    fn ends_command(&self) -> bool {
+        false
+    }
     /// The probes are out: print the rest.
     fn end(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()>;
 }
@@ -181,7 +185,8 @@ impl Watch<'_> {
     fn command_status(&mut self, end: &End, hurry: bool) -> ExitCode {
         // A command that has been waited for has no process id any more.
         let gone = matches!(self.session.poll(), TargetState::Exited(_));
-        if matches!(end, End::Signal(libc::SIGTERM)) && !gone {
+        let ends = matches!(end, End::Done) && self.tool.ends_command();
+        if (ends || matches!(end, End::Signal(libc::SIGTERM))) && !gone {
             signals::send(self.session.pid(), libc::SIGTERM);
         }
         let mut signal = match end {
@@ -204,7 +209,7 @@ impl Watch<'_> {
             if let Some(signal) = signal {
                 return killed(signal);
             }
-            if matches!(end, End::Done) && !told {
+            if matches!(end, End::Done) && !told && !ends {
                 self.sink.note("the probes are out; waiting for the command to end");
                 told = true;
             }

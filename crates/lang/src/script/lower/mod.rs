@@ -69,6 +69,8 @@ pub struct Compiled {
     pub stack_of: Vec<usize>,
     /// The map of the arguments of USDT probes.
     pub usdt: usize,
+    /// Addresses are printed as names.
+    pub uses_symbols: bool,
 }
 
 /// An attach point with its program.
@@ -139,6 +141,14 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
             probes.push(Probe { point: point.clone(), program });
         }
     }
+    let is_symbol = |ty: &Type| *ty == Type::Symbol;
+    let uses_symbols = checked.maps.iter().any(|map| {
+        map.keys.iter().any(is_symbol) || map.content == Content::Value(Type::Symbol)
+    }) || checked.actions.iter().any(|action| match action {
+        checked::Action::Printf(_, types) => types.iter().any(is_symbol),
+        checked::Action::Print(ty) => is_symbol(ty),
+        _ => false,
+    });
     let Shared { constants, scratch, .. } = shared;
     let mut maps = vec![
         map("printf", MapKind::Ringbuf, 0, 0, RING),
@@ -150,7 +160,7 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
     maps.extend(checked.maps.iter().map(|map| shape(map, &checked.config)));
     let stack_of = (maps.len()..).take(checked.stacks.len()).collect();
     maps.extend(checked.stacks.iter().map(|stack| map("ustack", MapKind::StackTrace, 4, 8 * stack.depth, STACKS)));
-    Ok(Compiled { maps, probes, programs, map_of, stack_of, usdt: USDT as usize })
+    Ok(Compiled { maps, probes, programs, map_of, stack_of, usdt: USDT as usize, uses_symbols })
 }
 
 fn map(name: &str, kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> Map {

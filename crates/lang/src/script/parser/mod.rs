@@ -3,6 +3,8 @@
 mod expr;
 mod point;
 
+pub use point::period;
+
 use std::collections::{HashMap, VecDeque};
 
 use super::ast::{BinaryOp, Block, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
