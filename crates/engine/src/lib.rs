@@ -40,8 +40,8 @@ mod view;
 
 pub use api::*;
 pub use blob::BlobError;
-pub use coverage::{Covered, coverage};
 pub use controller::{Local, RunError};
+pub use coverage::{Covered, coverage};
 pub use error::SessionError;
 pub use kernel::{Files, Place};
 pub use maps::Maps;

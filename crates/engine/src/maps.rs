@@ -94,9 +94,8 @@ impl Maps<'_> {
     pub fn entries(&self, map: usize) -> Vec<Entry> {
         let Some(desc) = self.map_desc(map) else { return Vec::new() };
         match self.maps[map].kind {
-            MapKind::Array => self.array(&desc, |maps, index| {
-                Value::One(maps.bytes(desc.data + index * desc.stride, desc.value_size))
-            }),
+            MapKind::Array => self
+                .array(&desc, |maps, index| Value::One(maps.bytes(desc.data + index * desc.stride, desc.value_size))),
             MapKind::PercpuArray => self.array(&desc, |maps, index| {
                 maps.per_thread(|cells| Some(cells.bytes(desc.cells + index * desc.stride, desc.value_size)))
             }),

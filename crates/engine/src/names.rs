@@ -8,7 +8,7 @@ use sidestep_sys::Process;
 
 use crate::api::Options;
 use crate::error::SessionError;
-use crate::objects::Objects;
+use crate::objects::{Loaded, Objects};
 
 /// Looks names up in what a process has mapped.
 pub(crate) struct Names {
@@ -26,19 +26,16 @@ impl Names {
         let Some(mapped) = self.mapped.iter().find(|o| o.mappings.iter().any(|m| m.contains(at))) else {
             return (None, None);
         };
-        let symbol = self.objects.load(process, mapped).ok().and_then(|loaded| {
-            let (function, offset) = loaded.object.function_at(at.offset(-loaded.bias))?;
-            Some((function.short_name().into_owned(), offset))
-        });
+        let symbol = self.objects.load(process, mapped).ok().and_then(|loaded| function(&loaded, at));
         (Some(mapped.path.clone()), symbol)
     }
 }
 
-/// Names of addresses of a process, also after its end: what it had mapped is read while it is there.
+/// Names of addresses of a process, also after its end: what it has mapped is looked at while it is there.
 pub struct Symbols {
     process: Process,
-    options: Options,
-    names: Names,
+    objects: Objects,
+    loaded: Vec<(MappedObject, Option<Loaded>)>,
 }
 
 impl Symbols {
@@ -47,28 +44,41 @@ impl Symbols {
     /// # Errors
     /// It cannot be looked at.
     pub fn new(pid: i32, options: &Options) -> Result<Symbols, SessionError> {
-        let process = Process::look_at(pid)?;
-        let mut names = Names::new(&process, options)?;
-        for mapped in &names.mapped {
-            // Opened now: it is kept. What is no usable object has no names.
-            let _ = names.objects.load(&process, mapped);
-        }
-        Ok(Symbols { process, options: options.clone(), names })
+        let mut symbols =
+            Symbols { process: Process::look_at(pid)?, objects: Objects::new(options), loaded: Vec::new() };
+        symbols.look()?;
+        Ok(symbols)
+    }
+
+    fn look(&mut self) -> Result<(), SessionError> {
+        let mapped = Objects::mapped(&self.process)?;
+        // What is no usable object has no names.
+        let one = |mapped: MappedObject| {
+            let loaded = self.objects.load(&self.process, &mapped).ok();
+            (mapped, loaded)
+        };
+        self.loaded = mapped.into_iter().map(one).collect();
+        Ok(())
+    }
+
+    fn find(&self, at: Va) -> Option<&(MappedObject, Option<Loaded>)> {
+        self.loaded.iter().find(|(mapped, _)| mapped.mappings.iter().any(|m| m.contains(at)))
     }
 
     /// The object, and the function with the offset in it.
     pub fn of(&mut self, at: u64) -> (Option<PathBuf>, Option<(String, u64)>) {
-        let found = self.names.of(&self.process, Va(at));
-        if found.0.is_some() {
-            return found;
+        let at = Va(at);
+        if self.find(at).is_none() && self.process.is_alive() {
+            // A library that was loaded later, perhaps.
+            let _ = self.look();
         }
-        // A library that was loaded later.
-        match Names::new(&self.process, &self.options) {
-            Ok(names) if !names.mapped.is_empty() => {
-                self.names.mapped = names.mapped;
-                self.names.of(&self.process, Va(at))
-            }
-            _ => found,
-        }
+        let Some((mapped, loaded)) = self.find(at) else { return (None, None) };
+        (Some(mapped.path.clone()), loaded.as_ref().and_then(|loaded| function(loaded, at)))
     }
+}
+
+/// The function around a run-time address, and the offset in it.
+fn function(loaded: &Loaded, at: Va) -> Option<(String, u64)> {
+    let (function, offset) = loaded.object.function_at(at.offset(-loaded.bias))?;
+    Some((function.short_name().into_owned(), offset))
 }

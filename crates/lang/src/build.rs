@@ -2,7 +2,6 @@
 
 use sidestep_bpf::{AluOp, Cond, DecodeError, Imm64, Insn, Operand, Program, Reg, Size, Width};
 
-
 /// Why instructions are no program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BuildError {

@@ -476,7 +476,9 @@ mod tests {
     use clap::{CommandFactory, error::ErrorKind};
 
     fn parse(args: &[&str]) -> Result<Command, ErrorKind> {
-        Cli::try_parse_from([&["sidestep"], args].concat()).map(|cli| cli.command.expect("a command")).map_err(|e| e.kind())
+        Cli::try_parse_from([&["sidestep"], args].concat())
+            .map(|cli| cli.command.expect("a command"))
+            .map_err(|e| e.kind())
     }
 
     #[test]

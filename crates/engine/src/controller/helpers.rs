@@ -18,7 +18,9 @@ impl Space<'_> {
     pub fn help(&mut self, helper: u32, args: [u64; 5]) -> Option<u64> {
         let [a, b, c, d, _] = args;
         Some(match helper {
-            1 => self.desc(a).and_then(|(map, desc)| self.lookup(map, &self.read(b, desc.key_size.into())?)).unwrap_or(0),
+            1 => {
+                self.desc(a).and_then(|(map, desc)| self.lookup(map, &self.read(b, desc.key_size.into())?)).unwrap_or(0)
+            }
             2 => {
                 let done = self.desc(a).and_then(|(map, desc)| {
                     let (key, value) = (self.read(b, desc.key_size.into())?, self.read(c, desc.value_size.into())?);
@@ -27,7 +29,8 @@ impl Space<'_> {
                 done.unwrap_or(EINVAL) as u64
             }
             3 => {
-                let done = self.desc(a).and_then(|(map, desc)| Some(self.delete(map, &self.read(b, desc.key_size.into())?)));
+                let done =
+                    self.desc(a).and_then(|(map, desc)| Some(self.delete(map, &self.read(b, desc.key_size.into())?)));
                 done.unwrap_or(ENOENT) as u64
             }
             5 => sidestep_sys::monotonic(),

@@ -226,8 +226,7 @@ impl Installer {
         let mut regions = match (self.regions.take(), self.layout.clone()) {
             (Some(regions), _) => regions,
             (None, Some((layout, maps))) => {
-                let regions =
-                    Regions::map(hold, layout, maps, &self.bundle.programs, self.options.interpret, clock)?;
+                let regions = Regions::map(hold, layout, maps, &self.bundle.programs, self.options.interpret, clock)?;
                 for (map, entry) in &self.bundle.entries {
                     regions.maps().insert(*map, entry);
                 }

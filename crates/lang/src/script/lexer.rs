@@ -229,7 +229,6 @@ impl<'s> Lexer<'s> {
     }
 }
 
-
 fn is_word_start(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_'
 }

@@ -78,7 +78,12 @@ impl Format {
         self.pieces.iter().flat_map(|piece| {
             let mut all = Vec::new();
             if let Piece::Conversion(conversion) = piece {
-                all.extend([conversion.star_width, conversion.star_precision].iter().filter(|star| **star).map(|_| (Takes::Int, '*')));
+                all.extend(
+                    [conversion.star_width, conversion.star_precision]
+                        .iter()
+                        .filter(|star| **star)
+                        .map(|_| (Takes::Int, '*')),
+                );
                 let takes = match conversion.kind {
                     's' => Takes::Text,
                     'r' | 'R' | 'h' => Takes::Bytes,
@@ -115,7 +120,9 @@ impl Format {
                 conversion.precision = Some(star(&mut values));
             }
             match (values.next(), conversion.kind) {
-                (Some(Printed::Int(value)), 'c') => conversion.text(&String::from_utf8_lossy(&[*value as u8]), &mut out),
+                (Some(Printed::Int(value)), 'c') => {
+                    conversion.text(&String::from_utf8_lossy(&[*value as u8]), &mut out)
+                }
                 (Some(Printed::Int(value)), _) => conversion.integer(*value, &mut out),
                 (Some(Printed::Text(text)), _) => conversion.text(text, &mut out),
                 (Some(Printed::Bytes(bytes)), kind) => conversion.text(&escaped(bytes, kind), &mut out),

@@ -62,7 +62,9 @@ impl Type {
     #[must_use]
     pub fn fits(&self, other: &Type) -> bool {
         match (self, other) {
-            (Type::Int { .. }, Type::Int { .. }) | (Type::Text(_), Type::Text(_)) | (Type::Bytes(_), Type::Bytes(_)) => true,
+            (Type::Int { .. }, Type::Int { .. })
+            | (Type::Text(_), Type::Text(_))
+            | (Type::Bytes(_), Type::Bytes(_)) => true,
             (Type::Probe { func: a }, Type::Probe { func: b }) => a == b,
             (a, b) => a == b,
         }
@@ -197,7 +199,11 @@ impl Content {
         match self {
             Content::Value(ty) => ty.stored(),
             Content::Count => 8,
-            Content::Sum { .. } | Content::Avg { .. } | Content::Min { .. } | Content::Max { .. } | Content::Stats { .. } => 16,
+            Content::Sum { .. }
+            | Content::Avg { .. }
+            | Content::Min { .. }
+            | Content::Max { .. }
+            | Content::Stats { .. } => 16,
             Content::Hist { bits } => 8 * hist_buckets(*bits),
             Content::Lhist { min, max, step } => 8 * lhist_buckets(*min, *max, *step),
         }

@@ -56,9 +56,9 @@ pub fn bundle(compiled: &Compiled) -> anyhow::Result<(Bundle, Vec<Request>, Vec<
             }
         };
         // A number for each probe is only given to programs that ask for it.
-        let asks = compiled.programs[probe.program].iter().any(|insn| {
-            matches!(insn, Ok((_, sidestep_bpf::Insn::CallHelper(174))))
-        });
+        let asks = compiled.programs[probe.program]
+            .iter()
+            .any(|insn| matches!(insn, Ok((_, sidestep_bpf::Insn::CallHelper(174)))));
         let cookie = match probe.point.provider {
             Provider::Usdt if asks => Cookie::Arguments(compiled.usdt),
             Provider::Usdt => Cookie::default(),

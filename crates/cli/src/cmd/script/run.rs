@@ -31,7 +31,10 @@ pub fn run(flags: &Flags, source: Source, checked: Checked, compiled: Compiled) 
         return dry_run(flags, &compiled);
     }
     if needs_target && !has_target {
-        super::super::usage(ErrorKind::MissingRequiredArgument, "the script probes a process: add -p PID, -c CMD or -- CMD");
+        super::super::usage(
+            ErrorKind::MissingRequiredArgument,
+            "the script probes a process: add -p PID, -c CMD or -- CMD",
+        );
     }
     let local = Local::new(&attach::maps(&compiled))?;
     let mut script = Script::new(source, checked, &compiled)?;
@@ -102,7 +105,13 @@ fn needs_symbols(compiled: &Compiled) -> bool {
 }
 
 /// A script without a target.
-fn alone(flags: &Flags, script: &mut Script, local: &Local, sink: &mut Sink, probes: usize) -> anyhow::Result<ExitCode> {
+fn alone(
+    flags: &Flags,
+    script: &mut Script,
+    local: &Local,
+    sink: &mut Sink,
+    probes: usize,
+) -> anyhow::Result<ExitCode> {
     let signals = Signals::install(false)?;
     started(probes, flags.output.quiet, sink)?;
     let maps = local.maps();
@@ -301,7 +310,15 @@ impl Script {
         }
     }
 
-    fn print_map(&mut self, map: usize, top: Option<u64>, div: u64, at_end: bool, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+    fn print_map(
+        &mut self,
+        map: usize,
+        top: Option<u64>,
+        div: u64,
+        at_end: bool,
+        maps: Maps<'_>,
+        sink: &mut Sink,
+    ) -> io::Result<()> {
         if !sink.json() {
             return sink.text(&self.printer.text(map, top, div, at_end, maps, &mut self.names));
         }

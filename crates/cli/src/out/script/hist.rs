@@ -20,11 +20,8 @@ pub fn log2(counts: &[u64], bits: u32) -> Vec<Row> {
             return ("(..., 0)".to_owned(), None, Some(-1));
         }
         let (low, high) = (log2_low(index, bits), log2_low(index + 1, bits));
-        let label = if high == low + 1 {
-            format!("[{low}]")
-        } else {
-            format!("[{}, {})", power(low, bits), power(high, bits))
-        };
+        let label =
+            if high == low + 1 { format!("[{low}]") } else { format!("[{}, {})", power(low, bits), power(high, bits)) };
         (label, Some(low as i64), Some((high - 1) as i64))
     })
 }

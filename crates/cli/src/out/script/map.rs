@@ -84,26 +84,45 @@ impl Printer {
     }
 
     /// A map as text. `at_end`: nothing if it is empty.
-    pub fn text(&self, map: usize, top: Option<u64>, div: u64, at_end: bool, maps: Maps<'_>, names: &mut Names) -> String {
+    pub fn text(
+        &self,
+        map: usize,
+        top: Option<u64>,
+        div: u64,
+        at_end: bool,
+        maps: Maps<'_>,
+        names: &mut Names,
+    ) -> String {
         let shape = &self.maps[map];
         let mut out = String::new();
         for line in self.lines(map, top, div, at_end, maps, names) {
             let keys: Vec<String> = line.keys.iter().map(Shown::text).collect();
-            let name = if keys.is_empty() { shape.name.clone() } else { format!("{}[{}]", shape.name, keys.join(", ")) };
+            let name =
+                if keys.is_empty() { shape.name.clone() } else { format!("{}[{}]", shape.name, keys.join(", ")) };
             match line.cell {
                 Cell::Value(value) => out.push_str(&format!("{name}: {}\n", value.text())),
                 Cell::Stats { count, average, total } => {
                     let (average, total) = (average.text(), total.text());
                     out.push_str(&format!("{name}: {{ .count = {count}, .average = {average}, .total = {total} }}\n"));
                 }
-                Cell::Rows(rows) => out.push_str(&format!("{name}:\n{}", hist::text(&rows, hist_div(&shape.content, div)))),
+                Cell::Rows(rows) => {
+                    out.push_str(&format!("{name}:\n{}", hist::text(&rows, hist_div(&shape.content, div))))
+                }
             }
         }
         out
     }
 
     /// A map as a JSON object. `None`: it is empty.
-    pub fn json(&self, map: usize, top: Option<u64>, div: u64, at_end: bool, maps: Maps<'_>, names: &mut Names) -> Option<String> {
+    pub fn json(
+        &self,
+        map: usize,
+        top: Option<u64>,
+        div: u64,
+        at_end: bool,
+        maps: Maps<'_>,
+        names: &mut Names,
+    ) -> Option<String> {
         let shape = &self.maps[map];
         let lines = self.lines(map, top, div, at_end, maps, names);
         if lines.is_empty() && (at_end || shape.keys.is_empty()) {
@@ -116,11 +135,9 @@ impl Printer {
         };
         let data = |cell: &Cell| match cell {
             Cell::Value(value) => value.json(),
-            Cell::Stats { count, average, total } => json::object([
-                ("count", json::number(*count)),
-                ("average", average.json()),
-                ("total", total.json()),
-            ]),
+            Cell::Stats { count, average, total } => {
+                json::object([("count", json::number(*count)), ("average", average.json()), ("total", total.json())])
+            }
             Cell::Rows(rows) => hist::json(rows, hist_div(&shape.content, div)),
         };
         let value = match lines.first() {
@@ -133,12 +150,23 @@ impl Printer {
         Some(json::line(kind, json::object([(&shape.name, value)])))
     }
 
-    fn lines(&self, map: usize, top: Option<u64>, div: u64, at_end: bool, maps: Maps<'_>, names: &mut Names) -> Vec<Line> {
+    fn lines(
+        &self,
+        map: usize,
+        top: Option<u64>,
+        div: u64,
+        at_end: bool,
+        maps: Maps<'_>,
+        names: &mut Names,
+    ) -> Vec<Line> {
         let shape = &self.maps[map];
         let keyed = !shape.keys.is_empty();
         let mut lines = Vec::new();
         for entry in maps.entries(self.index[map]) {
-            if !keyed && !self.is_set(map, &entry) && (at_end || !matches!(shape.content, Content::Count | Content::Sum { .. })) {
+            if !keyed
+                && !self.is_set(map, &entry)
+                && (at_end || !matches!(shape.content, Content::Count | Content::Sum { .. }))
+            {
                 continue;
             }
             let keys = self.keys(map, &entry.key, maps, names);
@@ -202,7 +230,9 @@ impl Printer {
         let plain = |n: i128| (Cell::Value(Shown::Int(n / i128::from(div))), n);
         match content {
             Content::Count => plain(word(0).into()),
-            Content::Sum { signed } | Content::Min { signed } | Content::Max { signed } => plain(number(*signed, word(0))),
+            Content::Sum { signed } | Content::Min { signed } | Content::Max { signed } => {
+                plain(number(*signed, word(0)))
+            }
             Content::Avg { signed } => plain(number(*signed, word(0)) / i128::from(word(1).max(1))),
             Content::Stats { signed } => {
                 let (total, count) = (number(*signed, word(0)), word(1));
@@ -240,7 +270,13 @@ fn merged(content: &Content, entry: &Entry) -> Vec<u64> {
     let sum = |a: Vec<u64>, b: Vec<u64>| a.iter().zip(&b).map(|(a, b)| a.wrapping_add(*b)).collect();
     // A value and whether there is one.
     let pick = |better: &dyn Fn(u64, u64) -> bool, a: Vec<u64>, b: Vec<u64>| match (a[1] != 0, b[1] != 0) {
-        (true, true) => if better(b[0], a[0]) { b } else { a },
+        (true, true) => {
+            if better(b[0], a[0]) {
+                b
+            } else {
+                a
+            }
+        }
         (_, true) => b,
         _ => a,
     };

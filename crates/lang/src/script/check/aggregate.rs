@@ -11,7 +11,12 @@ const BUCKETS: u64 = 1000;
 
 impl Checker<'_> {
     /// What the map holds, and the number; `None`: it is another function.
-    pub(super) fn aggregate(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<Option<(Content, Option<Value>)>> {
+    pub(super) fn aggregate(
+        &mut self,
+        name: &str,
+        args: &[Expr],
+        span: Span,
+    ) -> Checking<Option<(Content, Option<Value>)>> {
         let (least, most) = match name {
             "count" => (0, 0),
             "sum" | "avg" | "min" | "max" | "stats" => (1, 1),
@@ -47,7 +52,9 @@ impl Checker<'_> {
             ("stats", _) => Content::Stats { signed },
             ("hist", []) => Content::Hist { bits: 0 },
             ("hist", [bits @ 0..=5]) => Content::Hist { bits: *bits as u32 },
-            ("hist", [bits, ..]) => return self.error(args[1].span, format!("hist() bits must be 0..5 ({bits} provided)")),
+            ("hist", [bits, ..]) => {
+                return self.error(args[1].span, format!("hist() bits must be 0..5 ({bits} provided)"));
+            }
             (_, &[min, max, step]) => self.lhist(min, max, step, span)?,
             _ => return Ok(None),
         };
@@ -71,7 +78,14 @@ impl Checker<'_> {
     }
 
     /// How many arguments a function takes.
-    pub(super) fn arguments(&mut self, name: &str, args: &[Expr], least: usize, most: usize, span: Span) -> Checking<()> {
+    pub(super) fn arguments(
+        &mut self,
+        name: &str,
+        args: &[Expr],
+        least: usize,
+        most: usize,
+        span: Span,
+    ) -> Checking<()> {
         let provided = args.len();
         if (least..=most).contains(&provided) {
             return Ok(());

@@ -10,14 +10,53 @@ use super::{Checker, Checking};
 
 /// Functions of bpftrace that are not there yet.
 const LATER: &[&str] = &[
-    "join", "system", "cat", "signal", "strstr", "strcontains", "strcap", "uaddr", "sizeof", "offsetof", "latency", "caller",
-    "getopt", "assert", "assert_str", "errorf", "warnf", "tseries", "bswap", "unwatch", "strerror", "fail", "socket_cookie",
-    "write_user", "override", "len", "print_ubacktrace", "exec",
+    "join",
+    "system",
+    "cat",
+    "signal",
+    "strstr",
+    "strcontains",
+    "strcap",
+    "uaddr",
+    "sizeof",
+    "offsetof",
+    "latency",
+    "caller",
+    "getopt",
+    "assert",
+    "assert_str",
+    "errorf",
+    "warnf",
+    "tseries",
+    "bswap",
+    "unwatch",
+    "strerror",
+    "fail",
+    "socket_cookie",
+    "write_user",
+    "override",
+    "len",
+    "print_ubacktrace",
+    "exec",
 ];
 
 /// Functions that need the kernel.
-const KERNEL: &[&str] =
-    &["kstack", "ksym", "kaddr", "kptr", "uptr", "cgroupid", "cgroup_path", "ntop", "pton", "macaddr", "skboutput", "path", "nsecs", "percpu_kaddr"];
+const KERNEL: &[&str] = &[
+    "kstack",
+    "ksym",
+    "kaddr",
+    "kptr",
+    "uptr",
+    "cgroupid",
+    "cgroup_path",
+    "ntop",
+    "pton",
+    "macaddr",
+    "skboutput",
+    "path",
+    "nsecs",
+    "percpu_kaddr",
+];
 
 /// The registers that `reg()` knows, by the places that programs find them at.
 const REGISTERS: [(&str, u16); 20] = [
@@ -65,10 +104,14 @@ impl Checker<'_> {
                 self.arguments(name, args, 1, 1, span)?;
                 let register = self.literal(name, &args[0])?;
                 let Some((_, at)) = REGISTERS.into_iter().find(|(name, _)| *name == register) else {
-                    return self.error(args[0].span, format!("'{register}' is not a valid register on this architecture (x86_64)"));
+                    return self.error(
+                        args[0].span,
+                        format!("'{register}' is not a valid register on this architecture (x86_64)"),
+                    );
                 };
                 if self.points.iter().any(|point| !point.provider.has_target()) {
-                    return self.error(span, "The reg function can only be used with 'uprobe', 'uretprobe' and 'usdt' probes");
+                    return self
+                        .error(span, "The reg function can only be used with 'uprobe', 'uretprobe' and 'usdt' probes");
                 }
                 Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(super::super::checked::Builtin::Register(at)) })
             }
@@ -169,7 +212,8 @@ impl Checker<'_> {
         let (supplied, expected) = (values.len(), takes.len());
         if supplied != expected {
             let much = if supplied < expected { "Not enough" } else { "Too many" };
-            let message = format!("printf: {much} arguments for format string ({supplied} supplied, {expected} expected)");
+            let message =
+                format!("printf: {much} arguments for format string ({supplied} supplied, {expected} expected)");
             return self.error(span, message);
         }
         for ((value, arg), (takes, letter)) in values.iter().zip(args).zip(takes) {
@@ -180,7 +224,8 @@ impl Checker<'_> {
                     super::super::printf::Takes::Bytes => "buffer",
                 };
                 let supplied = value.ty.kind();
-                let message = format!("printf: %{letter} specifier expects a value of type {expected} ({supplied} supplied)");
+                let message =
+                    format!("printf: %{letter} specifier expects a value of type {expected} ({supplied} supplied)");
                 return self.error(arg.span, message);
             }
         }
@@ -256,7 +301,8 @@ impl Checker<'_> {
         if value.ty.is_int() {
             return Ok(value);
         }
-        let message = format!("{function}() only supports integer and pointer arguments ({} provided)", value.ty.kind());
+        let message =
+            format!("{function}() only supports integer and pointer arguments ({} provided)", value.ty.kind());
         self.error(arg.span, message)
     }
 
@@ -290,7 +336,8 @@ impl Checker<'_> {
             ty if ty.is_int() => Ok(Value { ty: Type::Text(len), kind: ValueKind::ReadText(Box::new(value)) }),
             Type::Text(_) => Ok(value),
             ty => {
-                let message = format!("str() expects an integer or a pointer type as first argument ({} provided)", ty.kind());
+                let message =
+                    format!("str() expects an integer or a pointer type as first argument ({} provided)", ty.kind());
                 self.error(args[0].span, message)
             }
         }
@@ -327,13 +374,18 @@ impl Checker<'_> {
                 ExprKind::Ident(name) if name == "bpftrace" => mode = StackMode::Bpftrace,
                 ExprKind::Ident(name) if name == "perf" => mode = StackMode::Perf,
                 ExprKind::Ident(name) if name == "raw" => mode = StackMode::Raw,
-                ExprKind::Ident(name) if name == "build_id" => return self.unsupported(arg.span, "the stack mode build_id"),
+                ExprKind::Ident(name) if name == "build_id" => {
+                    return self.unsupported(arg.span, "the stack mode build_id");
+                }
                 ExprKind::Ident(name) => {
                     return self.error(arg.span, format!("Invalid stack mode: '{name}'"));
                 }
                 _ => match self.expr(arg)?.kind {
                     ValueKind::Int(n @ 1..=127) => depth = Some(n as u32),
-                    ValueKind::Int(n) => return self.error(arg.span, format!("ustack([int limit]): limit must be 1 to 127 ({n} provided)")),
+                    ValueKind::Int(n) => {
+                        return self
+                            .error(arg.span, format!("ustack([int limit]): limit must be 1 to 127 ({n} provided)"));
+                    }
                     _ => return self.error(arg.span, "ustack() expects an integer literal here"),
                 },
             }

@@ -8,7 +8,8 @@ use super::aggregate::readable;
 use super::{Checker, Checking};
 
 /// What only the kernel knows.
-const KERNEL: &[&str] = &["kstack", "ksym", "curtask", "cgroup", "ctx", "numaid", "jiffies", "ncpus", "usermode", "kaddr"];
+const KERNEL: &[&str] =
+    &["kstack", "ksym", "curtask", "cgroup", "ctx", "numaid", "jiffies", "ncpus", "usermode", "kaddr"];
 
 /// Frames of `ustack` without a number, as in bpftrace.
 const STACK_DEPTH: u32 = 127;
@@ -92,7 +93,8 @@ impl Checker<'_> {
                 let of = self.expr(of)?;
                 let index = self.expr(index)?;
                 let Type::Pointer { bytes, .. } = of.ty else {
-                    let message = format!("The array index operator [] can only be used on pointers, not on {}", of.ty.kind());
+                    let message =
+                        format!("The array index operator [] can only be used on pointers, not on {}", of.ty.kind());
                     return self.error(span, message);
                 };
                 let scaled = self.binary(BinaryOp::Mul, index, int(bytes.into()), span)?;
@@ -101,9 +103,7 @@ impl Checker<'_> {
                 Ok(load(Value { ty, ..address }))
             }
             ExprKind::Member(of, name) => match &of.kind {
-                ExprKind::Ident(args) if args == "args" => {
-                    self.unsupported(span, &format!("args.{name}"))
-                }
+                ExprKind::Ident(args) if args == "args" => self.unsupported(span, &format!("args.{name}")),
                 ExprKind::Ident(this) if this == "self" => self.unsupported(span, &format!("self.{name}")),
                 _ => self.unsupported(span, "a member of a struct or tuple"),
             },
@@ -144,7 +144,8 @@ impl Checker<'_> {
                 return self.error(span, format!("{name} is not a valid argument: there are arg0 to arg9"));
             }
             if !self.only_at(&at_function) {
-                return self.error(span, format!("The {name} builtin can only be used with 'uprobe' and 'usdt' probes"));
+                return self
+                    .error(span, format!("The {name} builtin can only be used with 'uprobe' and 'usdt' probes"));
             }
             return builtin(Type::INT, Builtin::Arg(number));
         }
@@ -182,7 +183,8 @@ impl Checker<'_> {
 
     pub(super) fn ustack(&mut self, mode: StackMode, depth: u32, span: Span) -> Checking<Value> {
         if !self.only_at(&[Provider::Uprobe, Provider::Uretprobe, Provider::Usdt]) {
-            return self.error(span, "The ustack builtin can only be used with 'uprobe', 'uretprobe' and 'usdt' probes");
+            return self
+                .error(span, "The ustack builtin can only be used with 'uprobe', 'uretprobe' and 'usdt' probes");
         }
         let stack = self.stack(super::Stack { depth, mode });
         Ok(Value { ty: Type::Stack(stack), kind: ValueKind::Builtin(Builtin::Stack(stack)) })
@@ -194,7 +196,8 @@ impl Checker<'_> {
         }
         let value = self.expr(of)?;
         if !value.ty.is_int() {
-            let message = format!("The {} operator can not be used on expressions of type '{}'", op.text(), value.ty.name());
+            let message =
+                format!("The {} operator can not be used on expressions of type '{}'", op.text(), value.ty.name());
             return self.error(span, message);
         }
         if op == UnaryOp::Deref {
@@ -239,7 +242,9 @@ impl Checker<'_> {
         }
         if !a.ty.is_int() || !b.ty.is_int() {
             let message = match op.is_comparison() {
-                true => format!("Type mismatch for '{}': comparing '{}' with '{}'", op.text(), a.ty.name(), b.ty.name()),
+                true => {
+                    format!("Type mismatch for '{}': comparing '{}' with '{}'", op.text(), a.ty.name(), b.ty.name())
+                }
                 false => {
                     let ty = if a.ty.is_int() { &b.ty } else { &a.ty };
                     format!("The {} operator can not be used on expressions of type '{}'", op.text(), ty.name())
@@ -273,7 +278,8 @@ impl Checker<'_> {
         if !divides {
             return Ok(Value { ty, kind: ValueKind::Binary(op, unsigned, a, b) });
         }
-        let message = "Divide or modulo by 0 detected. This can lead to unexpected results. 1 is being used as the result.";
+        let message =
+            "Divide or modulo by 0 detected. This can lead to unexpected results. 1 is being used as the result.";
         let warning = self.action(Action::Warning(Diagnostic::warning(span, message)));
         Ok(Value { ty, kind: ValueKind::Divide(op, unsigned, a, b, warning) })
     }
@@ -285,11 +291,16 @@ impl Checker<'_> {
         let ty = match (&then.ty, &otherwise.ty) {
             (Type::Text(a), Type::Text(b)) => Type::Text(*a.max(b)),
             (a, b) if a.is_int() && b.is_int() => {
-                if a.is_unsigned() && b.is_unsigned() { Type::UINT } else { Type::INT }
+                if a.is_unsigned() && b.is_unsigned() {
+                    Type::UINT
+                } else {
+                    Type::INT
+                }
             }
             (a, b) if a == b && *a != Type::None => a.clone(),
             (a, b) => {
-                let message = format!("Ternary operator must return the same type: have '{}' and '{}'", a.name(), b.name());
+                let message =
+                    format!("Ternary operator must return the same type: have '{}' and '{}'", a.name(), b.name());
                 return self.error(span, message);
             }
         };
@@ -366,9 +377,21 @@ fn fold(op: BinaryOp, unsigned: bool, a: u64, b: u64) -> Option<u64> {
         BinaryOp::Sub => a.wrapping_sub(b),
         BinaryOp::Mul => a.wrapping_mul(b),
         BinaryOp::Div if unsigned => a.checked_div(b)?,
-        BinaryOp::Div => if y == 0 { return None } else { x.wrapping_div(y) as u64 },
+        BinaryOp::Div => {
+            if y == 0 {
+                return None;
+            } else {
+                x.wrapping_div(y) as u64
+            }
+        }
         BinaryOp::Mod if unsigned => a.checked_rem(b)?,
-        BinaryOp::Mod => if y == 0 { return None } else { x.wrapping_rem(y) as u64 },
+        BinaryOp::Mod => {
+            if y == 0 {
+                return None;
+            } else {
+                x.wrapping_rem(y) as u64
+            }
+        }
         BinaryOp::And => a & b,
         BinaryOp::Or => a | b,
         BinaryOp::Xor => a ^ b,

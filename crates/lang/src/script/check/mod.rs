@@ -117,7 +117,12 @@ impl<'a> Checker<'a> {
                 return self.error(setting.span, message);
             }
             // They are about the kernel's machinery, or about what is not limited here.
-            ("max_probes" | "max_bpf_progs" | "perf_rb_pages" | "log_size" | "stack_mode" | "cache_user_symbols" | "lazy_symbolication" | "on_stack_limit" | "use_blazesym" | "show_debug_info" | "max_cat_bytes" | "unstable_import", _) => {}
+            (
+                "max_probes" | "max_bpf_progs" | "perf_rb_pages" | "log_size" | "stack_mode" | "cache_user_symbols"
+                | "lazy_symbolication" | "on_stack_limit" | "use_blazesym" | "show_debug_info" | "max_cat_bytes"
+                | "unstable_import",
+                _,
+            ) => {}
             _ => {
                 let message = format!("Unrecognized config variable: {}", setting.name);
                 return self.error(setting.span, message);

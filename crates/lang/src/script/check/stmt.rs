@@ -34,7 +34,10 @@ impl Checker<'_> {
             StmtKind::Assign { target, op, value } => self.assign(target, *op, value, ops),
             StmtKind::Let { name, value } => {
                 if self.scopes.iter().any(|scope| scope.contains_key(name)) {
-                    return self.error(stmt.span, format!("Variable ${name} was already declared. Variable shadowing is not allowed."));
+                    return self.error(
+                        stmt.span,
+                        format!("Variable ${name} was already declared. Variable shadowing is not allowed."),
+                    );
                 }
                 match value {
                     Some(value) => {
@@ -132,7 +135,10 @@ impl Checker<'_> {
     fn update(&mut self, entry: Entry, op: BinaryOp, value: Value, span: Span, ops: &mut Vec<Op>) -> Checking<()> {
         self.set_content(entry.map, content(&value.ty), span)?;
         if !value.ty.is_int() {
-            return self.error(span, format!("The {} operator can not be used on expressions of type {}", op.text(), value.ty.kind()));
+            return self.error(
+                span,
+                format!("The {} operator can not be used on expressions of type {}", op.text(), value.ty.kind()),
+            );
         }
         ops.push(match op {
             BinaryOp::Add => Op::AddMap(entry, value),

@@ -19,7 +19,11 @@ impl Lower<'_, '_> {
             return;
         }
         match &value.kind {
-            ValueKind::Int(_) | ValueKind::Var(_) | ValueKind::Text(_) | ValueKind::ReadText(_) | ValueKind::ReadBytes(..) => {}
+            ValueKind::Int(_)
+            | ValueKind::Var(_)
+            | ValueKind::Text(_)
+            | ValueKind::ReadText(_)
+            | ValueKind::ReadBytes(..) => {}
             ValueKind::Read(entry) => self.read_map(entry),
             ValueKind::Has(entry) => self.has(entry),
             ValueKind::Builtin(builtin) => self.builtin(*builtin),

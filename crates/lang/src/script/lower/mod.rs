@@ -142,19 +142,29 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
         }
     }
     let is_symbol = |ty: &Type| *ty == Type::Symbol;
-    let uses_symbols = checked.maps.iter().any(|map| {
-        map.keys.iter().any(is_symbol) || map.content == Content::Value(Type::Symbol)
-    }) || checked.actions.iter().any(|action| match action {
-        checked::Action::Printf(_, types) => types.iter().any(is_symbol),
-        checked::Action::Print(ty) => is_symbol(ty),
-        _ => false,
-    });
+    let uses_symbols =
+        checked.maps.iter().any(|map| map.keys.iter().any(is_symbol) || map.content == Content::Value(Type::Symbol))
+            || checked.actions.iter().any(|action| match action {
+                checked::Action::Printf(_, types) => types.iter().any(is_symbol),
+                checked::Action::Print(ty) => is_symbol(ty),
+                _ => false,
+            });
     let Shared { constants, scratch, .. } = shared;
     let mut maps = vec![
         map("printf", MapKind::Ringbuf, 0, 0, RING),
-        Map { readonly: true, initial: constants.clone(), ..map("constants", MapKind::Array, 4, constants.len() as u32, 1) },
+        Map {
+            readonly: true,
+            initial: constants.clone(),
+            ..map("constants", MapKind::Array, 4, constants.len() as u32, 1)
+        },
         map("scratch", MapKind::PercpuArray, 4, scratch, 1),
-        map("usdt", MapKind::Array, 4, USDT_SPEC.0, if probes.iter().any(|p| p.point.provider == Provider::Usdt) { USDT_SPEC.1 } else { 1 }),
+        map(
+            "usdt",
+            MapKind::Array,
+            4,
+            USDT_SPEC.0,
+            if probes.iter().any(|p| p.point.provider == Provider::Usdt) { USDT_SPEC.1 } else { 1 },
+        ),
     ];
     let map_of = (maps.len()..).take(checked.maps.len()).collect();
     maps.extend(checked.maps.iter().map(|map| shape(map, &checked.config)));

@@ -7,9 +7,33 @@ use super::{Parsed, Parser};
 
 /// Names of types that a cast may begin with.
 const TYPES: &[&str] = &[
-    "bool", "char", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "int8_t", "uint8_t", "int16_t",
-    "uint16_t", "int32_t", "uint32_t", "int64_t", "uint64_t", "size_t", "ssize_t", "uintptr_t", "intptr_t", "short", "int",
-    "long", "unsigned", "void",
+    "bool",
+    "char",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "int8_t",
+    "uint8_t",
+    "int16_t",
+    "uint16_t",
+    "int32_t",
+    "uint32_t",
+    "int64_t",
+    "uint64_t",
+    "size_t",
+    "ssize_t",
+    "uintptr_t",
+    "intptr_t",
+    "short",
+    "int",
+    "long",
+    "unsigned",
+    "void",
 ];
 
 impl Parser<'_> {

@@ -7,8 +7,32 @@ use super::{Parsed, Parser};
 
 /// What only the kernel can do, by all its names.
 const KERNEL: &[&str] = &[
-    "kprobe", "k", "kretprobe", "kr", "tracepoint", "t", "rawtracepoint", "rt", "fentry", "f", "kfunc", "fexit", "fr",
-    "kretfunc", "iter", "it", "hardware", "h", "software", "s", "watchpoint", "w", "asyncwatchpoint", "aw", "profile", "p",
+    "kprobe",
+    "k",
+    "kretprobe",
+    "kr",
+    "tracepoint",
+    "t",
+    "rawtracepoint",
+    "rt",
+    "fentry",
+    "f",
+    "kfunc",
+    "fexit",
+    "fr",
+    "kretfunc",
+    "iter",
+    "it",
+    "hardware",
+    "h",
+    "software",
+    "s",
+    "watchpoint",
+    "w",
+    "asyncwatchpoint",
+    "aw",
+    "profile",
+    "p",
 ];
 
 impl Parser<'_> {
@@ -126,7 +150,9 @@ fn check(point: &Point) -> Parsed<()> {
         Provider::Uprobe | Provider::Uretprobe if !(2..=3).contains(&count) || empty => {
             error(format!("{} probe type requires 2 or 3 arguments, found {count}", point.provider.name()))
         }
-        Provider::Usdt if !(2..=3).contains(&count) || point.fields.last().is_none_or(|field| field.text.is_empty()) => {
+        Provider::Usdt
+            if !(2..=3).contains(&count) || point.fields.last().is_none_or(|field| field.text.is_empty()) =>
+        {
             error(format!("usdt probe type requires 2 or 3 arguments, found {count}"))
         }
         _ => Ok(()),

@@ -15,11 +15,11 @@ mod predicate;
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::{AluOp, Cond, DecodeError, Imm64, Insn, Program, Reg, Size, Width};
 
-use crate::build::{BuildError, Builder, Label};
 use super::event::{Arg, Base, Event, Kind, MAX_ARRAY, Register, Type};
 use super::fetch::MAX_EVENT;
 use super::filter::{Expr, Filter};
 use super::record::{COMM, COMM_LEN, FUNC, HEADER, IP, MAX_RECORD, PID, Place, RecordFormat};
+use crate::build::{BuildError, Builder, Label};
 
 const GET_CURRENT_PID_TGID: u32 = 14;
 const GET_SMP_PROCESSOR_ID: u32 = 8;
