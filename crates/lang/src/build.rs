@@ -30,6 +30,8 @@ pub(crate) struct Builder {
     slots: usize,
     /// Slot of each label.
     labels: Vec<Option<usize>>,
+    /// Nothing leads here: what is written is left out, for the verifier refuses it.
+    dead: bool,
 }
 
 impl Builder {
@@ -45,6 +47,7 @@ impl Builder {
     /// The label is here.
     pub fn bind(&mut self, label: Label) {
         self.labels[label.0] = Some(self.slots);
+        self.dead &= !self.is_used(label);
     }
 
     /// Whether something jumps there.
@@ -53,13 +56,19 @@ impl Builder {
     }
 
     pub fn push(&mut self, insn: Insn) {
-        self.slots += insn.slots();
-        self.insns.push((insn, None));
+        self.add(insn, None);
     }
 
     fn push_to(&mut self, insn: Insn, label: Label) {
-        self.slots += insn.slots();
-        self.insns.push((insn, Some(label)));
+        self.add(insn, Some(label));
+    }
+
+    fn add(&mut self, insn: Insn, label: Option<Label>) {
+        if !self.dead {
+            self.slots += insn.slots();
+            self.insns.push((insn, label));
+        }
+        self.dead |= matches!(insn, Insn::Goto { .. } | Insn::Exit);
     }
 
     pub fn mov(&mut self, dst: Reg, src: Reg) {

@@ -80,10 +80,15 @@ const LOSS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Starts the session, lets the tool print, detaches, and passes on the exit status of a command.
 pub fn run(job: &Job, tool: &mut dyn Tool) -> anyhow::Result<ExitCode> {
+    let sink = Sink::open(job.output.file.as_deref(), job.output.format, job.output.quiet)?;
+    run_with(job, tool, sink)
+}
+
+/// The same for a tool that has printed something already.
+pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<ExitCode> {
     let target = job.target.target();
     let is_command = matches!(target, Target::Command(_));
     let signals = Signals::install(is_command)?;
-    let sink = Sink::open(job.output.file.as_deref(), job.output.format, job.output.quiet)?;
     let session = {
         let mut line = progress::Line::new(job.output.quiet);
         Session::start(target, job.bundle, job.requests, &job.engine.options(), &mut |progress| line.show(progress))?

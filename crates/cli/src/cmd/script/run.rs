@@ -81,7 +81,7 @@ pub fn run(flags: &Flags, source: Source, checked: Checked, compiled: Compiled) 
         is_command: matches!(flags.target.target(), Target::Command(_)),
         pace: Pace::default(),
     };
-    let code = watch::run(&job, &mut running)?;
+    let code = watch::run_with(&job, &mut running, sink)?;
     Ok(running.script.status(code))
 }
 

@@ -58,6 +58,9 @@ const KERNEL: &[&str] = &[
     "percpu_kaddr",
 ];
 
+/// Most arguments of functions that take the keys of a map.
+const KEYS: usize = 32;
+
 /// The registers that `reg()` knows, by the places that programs find them at.
 const REGISTERS: [(&str, u16); 20] = [
     ("r15", 0),
@@ -116,7 +119,7 @@ impl Checker<'_> {
                 Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(super::super::checked::Builtin::Register(at)) })
             }
             "has_key" => {
-                self.arguments(name, args, 2, 2, span)?;
+                self.arguments(name, args, 2, KEYS, span)?;
                 let entry = self.entry_argument(name, args, span)?;
                 Ok(Value { ty: Type::INT, kind: ValueKind::Has(entry) })
             }
@@ -155,7 +158,7 @@ impl Checker<'_> {
                 Op::Act(self.action(action), Vec::new())
             }
             "delete" => {
-                self.arguments(name, args, 1, 2, span)?;
+                self.arguments(name, args, 1, KEYS, span)?;
                 let entry = match args {
                     [Expr { kind: ExprKind::Map(map, keys), span }] => {
                         let entry = self.entry(map, keys, *span)?;

@@ -44,10 +44,10 @@ impl Checker<'_> {
                 let entry = self.entry(name, keys, span)?;
                 let content = self.maps[entry.map].content.clone();
                 let Some(content) = content else {
-                    return if self.last {
-                        self.error(span, format!("Undefined map: @{name}"))
-                    } else {
-                        Err(super::Wrong)
+                    // It may be assigned further down, or by what this is a part of.
+                    return match self.last {
+                        true => self.error(span, format!("Undefined map: @{name}")),
+                        false => Ok(Value { ty: Type::None, kind: ValueKind::Read(entry) }),
                     };
                 };
                 match readable(&content) {
@@ -221,6 +221,9 @@ impl Checker<'_> {
     }
 
     pub(super) fn binary(&mut self, op: BinaryOp, a: Value, b: Value, span: Span) -> Checking<Value> {
+        if !self.last && (a.ty == Type::None || b.ty == Type::None) {
+            return Ok(int(0));
+        }
         if let (Type::Text(_), Type::Text(_)) = (&a.ty, &b.ty) {
             let same = |a, b| ValueKind::Same(Box::new(a), Box::new(b), None);
             return match op {

@@ -225,7 +225,7 @@ impl Parser<'_> {
                 let mut items = items?;
                 match items.len() {
                     0 => return Err(self.unexpected("")),
-                    1 => items.remove(0).kind,
+                    1 => return Ok(items.remove(0)),
                     _ => ExprKind::Tuple(items),
                 }
             }
