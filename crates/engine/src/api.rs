@@ -280,6 +280,8 @@ pub struct Options {
     pub ring_bytes: usize,
     /// Where to look for separate debug files besides `/usr/lib/debug`.
     pub debug_dirs: Vec<PathBuf>,
+    /// Names of addresses are wanted: [`crate::Session::take_symbols`].
+    pub symbols: bool,
 }
 
 /// Figures about the attach, for `-v` and benchmarks.

@@ -14,6 +14,7 @@ use crate::error::SessionError;
 use crate::hold::Hold;
 use crate::installer::Installer;
 use crate::maps::Maps;
+use crate::names::Symbols;
 use crate::objects::Objects;
 use crate::planning::{Wish, plan_all};
 use crate::remote::{mappings, used};
@@ -102,6 +103,7 @@ impl Session {
         let clock = clock();
         installer.stats.planning = begin.elapsed();
 
+        installer.look_at_symbols(&process);
         let mut hold = Hold::running(&process);
         let installed = installer.install(&mut hold, planned, hooks, clock);
         if let Hold::Running { pauses, .. } = hold {
@@ -137,6 +139,11 @@ impl Session {
         let Some(regions) = self.installer.regions() else { return Vec::new() };
         let count = |number: &u32| Counts { hits: regions.cell(*number), missed: regions.missed(*number) };
         self.installer.numbers.iter().map(count).collect()
+    }
+
+    /// Names of the target's addresses, once, if [`Options::symbols`] asked for them.
+    pub fn take_symbols(&mut self) -> Option<Symbols> {
+        self.installer.symbols.take()
     }
 
     /// The maps, to run programs of the controller on. None: nothing was installed.

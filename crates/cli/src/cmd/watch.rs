@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sidestep_engine::{Bundle, ExitStatus, Request, Session, Target, TargetState};
+use sidestep_engine::{Bundle, ExitStatus, Options, Request, Session, Target, TargetState};
 
 use super::losses::Losses;
 use super::{is_closed_pipe, progress};
@@ -27,6 +27,10 @@ pub trait Tool {
     /// An interval is over.
     fn interval(&mut self, _session: &Session, _sink: &mut Sink) -> io::Result<()> {
         Ok(())
+    }
+    /// Whether it prints names of addresses.
+    fn wants_symbols(&self) -> bool {
+        false
     }
     /// Whether a command that was started is to end, too, once the user has what was asked for.
     fn ends_command(&self) -> bool {
@@ -91,7 +95,8 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     let signals = Signals::install(is_command)?;
     let session = {
         let mut line = progress::Line::new(job.output.quiet);
-        Session::start(target, job.bundle, job.requests, &job.engine.options(), &mut |progress| line.show(progress))?
+        let options = Options { symbols: tool.wants_symbols(), ..job.engine.options() };
+        Session::start(target, job.bundle, job.requests, &options, &mut |progress| line.show(progress))?
     };
     notes(&session, &sink, job.output.verbose);
     let losses = Losses::new(&session, job.bundle);

@@ -353,9 +353,6 @@ impl Tool for Running<'_> {
             let point = format!("{provider}:{}:{}", probe.object.display(), probe.name);
             self.script.names.probes.insert(probe.cookie, (probe.name.clone(), point));
         }
-        if self.needs_symbols {
-            self.script.names.symbols = sidestep_engine::Symbols::new(session.pid(), &self.flags.engine.options()).ok();
-        }
         let own = self.points.iter().filter(|provider| !provider.has_target()).count();
         started(session.probes().len() + own, self.flags.output.quiet, sink)?;
         self.script.start_intervals();
@@ -367,6 +364,9 @@ impl Tool for Running<'_> {
     }
 
     fn poll(&mut self, session: &mut Session, sink: &mut Sink) -> io::Result<bool> {
+        if let Some(symbols) = session.take_symbols() {
+            self.script.names.symbols = Some(symbols);
+        }
         let records = session.records();
         self.pace.saw(records.len());
         if let Some(maps) = session.maps() {
@@ -386,6 +386,10 @@ impl Tool for Running<'_> {
             sink.warn(&format!("{} strings could not be read", self.script.faults));
         }
         Ok(())
+    }
+
+    fn wants_symbols(&self) -> bool {
+        self.needs_symbols
     }
 
     fn ends_command(&self) -> bool {
