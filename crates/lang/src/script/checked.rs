@@ -104,8 +104,29 @@ pub enum Op {
     Exit(usize, Value),
     /// `if`
     If(Value, Vec<Op>, Vec<Op>),
+    /// `while` and `for`.
+    Loop(Box<Loop>),
+    /// The innermost loop ends.
+    Break,
+    /// The innermost loop begins its next round.
+    Continue,
     /// The block ends.
     Return,
+}
+
+/// A loop.
+#[derive(Clone, Debug)]
+pub struct Loop {
+    /// The variable that counts its rounds.
+    pub rounds: usize,
+    /// What the controller does if there are too many.
+    pub warning: usize,
+    /// As long as it holds.
+    pub cond: Value,
+    /// What is done.
+    pub body: Vec<Op>,
+    /// What is done before the next round.
+    pub step: Vec<Op>,
 }
 
 /// An entry of a map.
@@ -202,6 +223,8 @@ pub enum Builtin {
     Rand,
     /// `probe` and `func`
     Probe,
+    /// `latency()`: nanoseconds since the entry of the call that returns.
+    Latency,
     /// `ustack`, of this stack map.
     Stack(usize),
 }

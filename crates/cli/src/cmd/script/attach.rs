@@ -47,14 +47,16 @@ pub fn bundle(compiled: &Compiled) -> anyhow::Result<(Bundle, Vec<Request>, Vec<
         if !probe.point.provider.has_target() {
             continue;
         }
-        let program = match known.iter().find(|(program, _)| *program == probe.program) {
-            Some((_, index)) => *index,
+        let mut add = |program: usize| match known.iter().find(|(known, _)| *known == program) {
+            Some((_, index)) => Ok(*index),
             None => {
-                let index = bundle.add(&probe.point.text(), &compiled.programs[probe.program])?;
-                known.push((probe.program, index));
-                index
+                let index = bundle.add(&probe.point.text(), &compiled.programs[program])?;
+                known.push((program, index));
+                anyhow::Ok(index)
             }
         };
+        let program = add(probe.program)?;
+        let stamp = probe.entry.map(&mut add).transpose()?;
         // A number for each probe is only given to programs that ask for it.
         let asks = compiled.programs[probe.program]
             .iter()
@@ -66,7 +68,7 @@ pub fn bundle(compiled: &Compiled) -> anyhow::Result<(Bundle, Vec<Request>, Vec<
             _ => Cookie::default(),
         };
         let (entry, exit) = match probe.point.provider {
-            Provider::Uretprobe => (None, Some(program)),
+            Provider::Uretprobe => (stamp, Some(program)),
             _ => (Some(program), None),
         };
         requests.push(Request { pattern: pattern(&probe.point)?, action: Action { entry, exit, cookie } });

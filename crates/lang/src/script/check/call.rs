@@ -20,7 +20,6 @@ const LATER: &[&str] = &[
     "uaddr",
     "sizeof",
     "offsetof",
-    "latency",
     "caller",
     "getopt",
     "assert",
@@ -117,6 +116,13 @@ impl Checker<'_> {
                         .error(span, "The reg function can only be used with 'uprobe', 'uretprobe' and 'usdt' probes");
                 }
                 Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(super::super::checked::Builtin::Register(at)) })
+            }
+            "latency" => {
+                self.arguments(name, args, 0, 0, span)?;
+                if !self.only_at(&[super::Provider::Uretprobe]) {
+                    return self.error(span, "The latency function can only be used with 'uretprobe' probes");
+                }
+                Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(super::super::checked::Builtin::Latency) })
             }
             "has_key" => {
                 self.arguments(name, args, 2, KEYS, span)?;

@@ -54,6 +54,8 @@ struct Checker<'a> {
     points: &'a [ast::Point],
     vars: Vec<Type>,
     scopes: Vec<HashMap<String, usize>>,
+    /// Loops around the statement.
+    loops: usize,
 }
 
 /// A mistake was found, and noted: what it is part of is left out.
@@ -72,6 +74,7 @@ impl<'a> Checker<'a> {
             points: &[],
             vars: Vec::new(),
             scopes: Vec::new(),
+            loops: 0,
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::super::ast::{BinaryOp, Expr, ExprKind, Stmt, StmtKind};
-use super::super::checked::{Entry, Op, Value, ValueKind};
-use super::super::diagnostic::Span;
+use super::super::ast::{BinaryOp, Expr, ExprKind, Step, Stmt, StmtKind};
+use super::super::checked::{Action, Entry, Loop, Op, Value, ValueKind};
+use super::super::diagnostic::{Diagnostic, Span};
+use super::super::lower::ROUNDS;
 use super::super::types::{Content, Type};
 use super::{Checker, Checking};
 
@@ -84,11 +85,79 @@ impl Checker<'_> {
                 ops.extend([Op::Eval(value), Op::Return]);
                 Ok(())
             }
-            StmtKind::While { .. } => self.unsupported(word(stmt.span, 5), "while"),
-            StmtKind::ForMap { .. } | StmtKind::ForRange { .. } => self.unsupported(word(stmt.span, 3), "for"),
-            StmtKind::Break => self.error(stmt.span, "break statement outside of a loop"),
-            StmtKind::Continue => self.error(stmt.span, "continue statement outside of a loop"),
+            StmtKind::While { cond, body } => {
+                let span = cond.span;
+                let cond = self.expr(cond).and_then(|value| self.condition(value, span, "while()"));
+                let body = self.round(body);
+                self.push_loop(cond?, body, Vec::new(), stmt.span, ops);
+                Ok(())
+            }
+            StmtKind::ForRange { name, from, to, body } => self.for_range(name, [from, to], body, stmt.span, ops),
+            StmtKind::ForMap { .. } => self.unsupported(word(stmt.span, 3), "for over a map"),
+            StmtKind::Break if self.loops == 0 => self.error(stmt.span, "break statement outside of a loop"),
+            StmtKind::Continue if self.loops == 0 => self.error(stmt.span, "continue statement outside of a loop"),
+            StmtKind::Break => {
+                ops.push(Op::Break);
+                Ok(())
+            }
+            StmtKind::Continue => {
+                ops.push(Op::Continue);
+                Ok(())
+            }
         }
+    }
+
+    /// The body of a loop.
+    fn round(&mut self, body: &[Stmt]) -> Vec<Op> {
+        self.loops += 1;
+        let ops = self.scope(body);
+        self.loops -= 1;
+        ops
+    }
+
+    fn push_loop(&mut self, cond: Value, body: Vec<Op>, step: Vec<Op>, span: Span, ops: &mut Vec<Op>) {
+        self.vars.push(Type::INT);
+        let rounds = self.vars.len() - 1;
+        let message = format!("A loop was ended after {ROUNDS} rounds: no block may run for longer.");
+        let warning = self.action(Action::Warning(Diagnostic::warning(span, message)));
+        ops.push(Op::Loop(Box::new(Loop { rounds, warning, cond, body, step })));
+    }
+
+    /// `for ($name : from..to)`
+    fn for_range(
+        &mut self,
+        name: &str,
+        ends: [&Expr; 2],
+        body: &[Stmt],
+        span: Span,
+        ops: &mut Vec<Op>,
+    ) -> Checking<()> {
+        let mut values = Vec::new();
+        for end in ends {
+            let value = self.expr(end)?;
+            if !value.ty.is_int() {
+                let message = format!("Loop range requires an integer ({} provided)", value.ty.kind());
+                return self.error(end.span, message);
+            }
+            values.push(value);
+        }
+        if self.find_var(name).is_some() {
+            return self.error(span, format!("Loop declaration shadows existing variable: ${name}"));
+        }
+        let end = values.pop();
+        self.scopes.push(HashMap::new());
+        let index = self.declare(name, Type::INT);
+        self.vars.push(Type::INT);
+        let last = self.vars.len() - 1;
+        ops.extend(values.into_iter().map(|from| Op::SetVar(index, from)));
+        ops.extend(end.map(|to| Op::SetVar(last, to)));
+        let var = |of: usize| Box::new(Value { ty: Type::INT, kind: ValueKind::Var(of) });
+        let cond = Value { ty: Type::INT, kind: ValueKind::Binary(BinaryOp::Lt, false, var(index), var(last)) };
+        let next = Value { ty: Type::INT, kind: ValueKind::StepVar(Step { up: true, post: false }, index) };
+        let body = self.round(body);
+        self.push_loop(cond, body, vec![Op::Eval(next)], span, ops);
+        self.scopes.pop();
+        Ok(())
     }
 
     fn assign(&mut self, target: &Expr, op: Option<BinaryOp>, value: &Expr, ops: &mut Vec<Op>) -> Checking<()> {

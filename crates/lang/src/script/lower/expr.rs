@@ -5,7 +5,7 @@ use sidestep_bpf::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
 use super::super::ast::{BinaryOp, Step};
 use super::super::checked::{Builtin, Value, ValueKind};
 use super::super::types::Type;
-use super::{Lower, POINT, Place, SCRATCH, Site, helper};
+use super::{COOKIE, Lower, POINT, Place, SCRATCH, Site, helper};
 use crate::build::Label;
 
 /// Where the registers of the first six arguments are in the context.
@@ -296,6 +296,12 @@ impl Lower<'_, '_> {
                 let start = self.shared.start;
                 self.out.call(helper::NSECS);
                 self.out.set(Reg::R1, start);
+                self.out.alu(AluOp::Sub, Reg::R0, Reg::R1);
+            }
+            Builtin::Latency => {
+                self.shared.needs_stamp = true;
+                self.out.call(helper::NSECS);
+                self.out.load(Size::Dw, Reg::R1, Reg::R6, COOKIE);
                 self.out.alu(AluOp::Sub, Reg::R0, Reg::R1);
             }
             Builtin::Cpu => self.out.call(helper::CPU),

@@ -51,6 +51,10 @@ const STACKS: u32 = 16 * 1024;
 const PER_THREAD: usize = 8 << 20;
 /// Bytes of a specification of USDT arguments, and how many there may be: libbpf's.
 const USDT_SPEC: (u32, u32) = (208, 1024);
+/// Rounds of a loop at most: the verifier walks through all of them.
+pub const ROUNDS: u32 = 1000;
+/// Where the word of a call is in the context: it is kept from the entry to the return.
+const COOKIE: i16 = 168;
 /// A bit of what stands for a probe: the rest is the number of an attach point, not of a probe of the session.
 pub const POINT: u64 = 1 << 63;
 
@@ -80,6 +84,8 @@ pub struct Probe {
     pub point: Point,
     /// What.
     pub program: usize,
+    /// What has to run at the entry of a call whose return is probed.
+    pub entry: Option<usize>,
 }
 
 /// Why there is no program, as a clause.
@@ -118,11 +124,12 @@ const FIRST: u32 = 4;
 /// It is too large for eBPF.
 pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
     let longest = checked.maps.iter().map(|map| map.content.stored()).max().unwrap_or(8);
-    let mut shared = Shared { checked, start, constants: vec![0; longest + 8], scratch: 8 };
+    let mut shared = Shared { checked, start, constants: vec![0; longest + 8], scratch: 8, needs_stamp: false };
     let mut programs = Vec::new();
     let mut probes = Vec::new();
+    let mut stamp = None;
     for block in &checked.blocks {
-        let mut known: Vec<(Site, usize)> = Vec::new();
+        let mut known: Vec<(Site, usize, Option<usize>)> = Vec::new();
         for point in &block.points {
             let site = match point.provider {
                 Provider::Uprobe => Site::Entry,
@@ -130,15 +137,24 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
                 Provider::Usdt => Site::Usdt(probes.len()),
                 Provider::Begin | Provider::End | Provider::Interval => Site::Controller(probes.len()),
             };
-            let program = match known.iter().find(|(known, _)| *known == site) {
-                Some((_, program)) => *program,
+            let (program, entry) = match known.iter().find(|(known, ..)| *known == site) {
+                Some((_, program, entry)) => (*program, *entry),
                 None => {
                     programs.push(Lower::new(&mut shared, site, block).program(block)?);
-                    known.push((site, programs.len() - 1));
-                    programs.len() - 1
+                    let program = programs.len() - 1;
+                    let mut entry = None;
+                    if std::mem::take(&mut shared.needs_stamp) {
+                        if stamp.is_none() {
+                            programs.push(stamp_program()?);
+                            stamp = Some(programs.len() - 1);
+                        }
+                        entry = stamp;
+                    }
+                    known.push((site, program, entry));
+                    (program, entry)
                 }
             };
-            probes.push(Probe { point: point.clone(), program });
+            probes.push(Probe { point: point.clone(), program, entry });
         }
     }
     let is_symbol = |ty: &Type| *ty == Type::Symbol;
@@ -171,6 +187,17 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
     let stack_of = (maps.len()..).take(checked.stacks.len()).collect();
     maps.extend(checked.stacks.iter().map(|stack| map("ustack", MapKind::StackTrace, 4, 8 * stack.depth, STACKS)));
     Ok(Compiled { maps, probes, programs, map_of, stack_of, usdt: USDT as usize, uses_symbols })
+}
+
+/// Remembers the time of a call until its return.
+fn stamp_program() -> Result<Program, LowerError> {
+    let mut out = Builder::new();
+    out.mov(Reg::R6, Reg::R1);
+    out.call(helper::NSECS);
+    out.put(Reg::R6, COOKIE, Reg::R0);
+    out.mov_imm(Reg::R0, 0);
+    out.push(sidestep_bpf::Insn::Exit);
+    Ok(out.finish()?)
 }
 
 fn map(name: &str, kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> Map {
@@ -215,6 +242,8 @@ struct Shared<'a> {
     constants: Vec<u8>,
     /// Bytes of memory of each thread.
     scratch: u32,
+    /// The program needs the time of the entry.
+    needs_stamp: bool,
 }
 
 /// Where a program runs, as far as its code depends on it.
@@ -239,6 +268,8 @@ struct Lower<'s, 'a> {
     out: Builder,
     vars: Vec<(Place, Type)>,
     end: Label,
+    /// Of the loops around: where their next rounds begin, and where they end.
+    loops: Vec<(Label, Label)>,
     /// Bytes of stack in use.
     used: i16,
     too_big: bool,
@@ -253,7 +284,7 @@ impl<'s, 'a> Lower<'s, 'a> {
     fn new(shared: &'s mut Shared<'a>, site: Site, block: &checked::Block) -> Lower<'s, 'a> {
         let mut out = Builder::new();
         let end = out.label();
-        let mut lower = Lower { shared, site, out, vars: Vec::new(), end, used: 0, too_big: false };
+        let mut lower = Lower { shared, site, out, vars: Vec::new(), end, loops: Vec::new(), used: 0, too_big: false };
         for ty in &block.vars {
             let place = match ty {
                 Type::Text(len) => Place::Scratch(lower.scratch(text_room(*len))),

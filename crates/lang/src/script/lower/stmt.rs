@@ -1,11 +1,12 @@
 //! Statements.
 
-use sidestep_bpf::Reg;
+use sidestep_bpf::{Cond, Reg, Width};
 
-use super::super::checked::{Op, Value, ValueKind};
+use super::super::ast::Step;
+use super::super::checked::{Loop, Op, Value, ValueKind};
 use super::super::types::Type;
 use super::text::At;
-use super::{Lower, Place, SCRATCH};
+use super::{Lower, Place, ROUNDS, SCRATCH};
 
 impl Lower<'_, '_> {
     pub(super) fn ops(&mut self, ops: &[Op]) {
@@ -41,11 +42,36 @@ impl Lower<'_, '_> {
                 self.ops(otherwise);
                 self.out.bind(end);
             }
+            Op::Loop(of) => self.repeat(of),
+            Op::Break | Op::Continue => {
+                let Some((next, end)) = self.loops.last().copied() else { return };
+                self.out.goto(if matches!(op, Op::Break) { end } else { next });
+            }
             Op::Return => {
                 let end = self.end;
                 self.out.goto(end);
             }
         }
+    }
+
+    fn repeat(&mut self, of: &Loop) {
+        let (top, next, enough, end) = (self.out.label(), self.out.label(), self.out.label(), self.out.label());
+        let zero = Value { ty: Type::INT, kind: ValueKind::Int(0) };
+        self.set_var(of.rounds, &zero);
+        self.out.bind(top);
+        self.branch(&of.cond, false, end);
+        let rounds = Value { ty: Type::INT, kind: ValueKind::StepVar(Step { up: true, post: false }, of.rounds) };
+        self.int(&rounds);
+        self.out.branch_imm(Width::W64, Cond::Gt, Reg::R0, ROUNDS as i32, enough);
+        self.loops.push((next, end));
+        self.ops(&of.body);
+        self.loops.pop();
+        self.out.bind(next);
+        self.ops(&of.step);
+        self.out.goto(top);
+        self.out.bind(enough);
+        self.act(of.warning, &[]);
+        self.out.bind(end);
     }
 
     fn eval(&mut self, value: &Value) {
