@@ -87,7 +87,8 @@ impl Conversion {
             Some(c @ ('d' | 'o' | 'u' | 'x' | 'X' | 'c' | 's' | 'p')) => c,
             Some(c) if c != '*' && more.contains(c) => c,
             Some(c) => {
-                return Err(format!("unknown conversion %{c} in the format; there are d i o u x X c s p and %%"));
+                let more: String = more.chars().filter(char::is_ascii_lowercase).map(|c| format!(" {c}")).collect();
+                return Err(format!("unknown conversion %{c} in the format; there are d i o u x X c s p{more} and %%"));
             }
             None => {
                 return Err("the format ends inside a conversion; write %% for a percent sign".to_owned());
@@ -107,6 +108,30 @@ impl Conversion {
             None => text.to_owned(),
         };
         self.pad("", &text, false, out);
+    }
+
+    /// A number with a point, from its bits: those of a `double`, with the length `h` of a `float`.
+    pub fn real(&self, bits: u64, out: &mut String) {
+        let value = if self.bits == 16 { f64::from(f32::from_bits(bits as u32)) } else { f64::from_bits(bits) };
+        let sign = match (value.is_sign_negative(), self.plus, self.blank) {
+            (true, _, _) => "-",
+            (_, true, _) => "+",
+            (_, _, true) => " ",
+            _ => "",
+        };
+        let precision = self.precision.unwrap_or(6);
+        let digits = match self.kind {
+            _ if !value.is_finite() => value.abs().to_string().to_lowercase(),
+            'f' => format!("{:.precision$}", value.abs()),
+            // Rust writes the exponent as it is, C with a sign and two digits at least.
+            _ => {
+                let text = format!("{:.precision$e}", value.abs());
+                let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+                let exponent: i32 = exponent.parse().unwrap_or(0);
+                format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+            }
+        };
+        self.pad(sign, &digits, self.zero && value.is_finite(), out);
     }
 
     /// An integer.

@@ -1,8 +1,8 @@
 //! printf formats of `trace`: parsed once, rendered for every record.
 //!
-//! Conversions `d i o u x X c s p %` with flags `- + blank # 0`, width and precision as numbers, and lengths
+//! Conversions `d i o u x X c s p f e %` with flags `- + blank # 0`, width and precision as numbers, and lengths
 //! `hh h l ll L j z t`. As in C, an integer without a length is 32 bits wide: the upper half of an argument register
-//! is not defined for an `int`.
+//! is not defined for an `int`. `f` and `e` take the bits of a `double`, with the length `h` those of a `float`.
 
 use sidestep_lang::printf::Conversion;
 
@@ -46,7 +46,7 @@ impl Format {
                     if !literal.is_empty() {
                         pieces.push(Piece::Text(std::mem::take(&mut literal)));
                     }
-                    pieces.push(Piece::Conversion(Conversion::parse(&mut chars, 32, "")?));
+                    pieces.push(Piece::Conversion(Conversion::parse(&mut chars, 32, "fe")?));
                 }
                 c => literal.push(c),
             }
@@ -102,6 +102,7 @@ fn render(conversion: &Conversion, value: &Value, out: &mut String) {
         (_, Value::Fault(pointer)) => conversion.text(&format!("({pointer:#x}: unreadable)"), out),
         (_, Value::Str(bytes)) => conversion.text(&printable(bytes), out),
         ('c', Value::Int(value)) => conversion.text(&printable(&[*value as u8]), out),
+        ('f' | 'e', Value::Int(value)) => conversion.real(*value, out),
         (_, Value::Int(value)) => conversion.integer(*value, out),
     }
 }
@@ -170,6 +171,37 @@ mod tests {
         }
     }
 
+    /// `printf(1)` again.
+    #[test]
+    fn numbers_with_a_point_print_as_in_c() {
+        for format in
+            ["[%f]", "[%.2f]", "[%12.1f]", "[%-12.3f]", "[%+f]", "[% .0f]", "[%012.4f]", "[%e]", "[%.3e]", "[%+14.1e]"]
+        {
+            for value in [
+                0.0,
+                1.5,
+                -2.25,
+                (1u64 << 63) as f64,
+                123_456.789,
+                -1e-7,
+                0.1,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+                f64::MIN_POSITIVE,
+            ] {
+                let output =
+                    std::process::Command::new("printf").args([format, &format!("{value:.60e}")]).output().unwrap();
+                let expected = String::from_utf8(output.stdout).unwrap();
+                assert_eq!(render(format, &[Value::Int(value.to_bits())]), expected, "{format} of {value}");
+            }
+        }
+        assert_eq!(
+            render("%hf %.1hf", &[Value::Int(u64::from(1.5f32.to_bits())), Value::Int(1 << 60)]),
+            "1.500000 0.0"
+        );
+        assert_eq!(render("%f", &[Value::Int(f64::NAN.to_bits())]), "nan");
+    }
+
     #[test]
     fn lengths_cut_as_in_c() {
         for (format, value, expected) in [
@@ -206,7 +238,7 @@ mod tests {
     fn text_and_escapes() {
         assert_eq!(render(r#"100%% \"x\"\t%d"#, &[Value::Int(7)]), "100% \"x\"\t7");
         assert_eq!(Format::parse("%d %s %lx").unwrap().strings().collect::<Vec<_>>(), [false, true, false]);
-        for bad in ["%", "%y", "%5", "\\", "\\q", "%99999d", "%*d", "%f"] {
+        for bad in ["%", "%y", "%5", "\\", "\\q", "%99999d", "%*d", "%g"] {
             assert!(Format::parse(bad).is_err(), "{bad}");
         }
     }

@@ -71,7 +71,10 @@ pub fn bundle(compiled: &Compiled) -> anyhow::Result<(Bundle, Vec<Request>, Vec<
             Provider::Uretprobe => (stamp, Some(program)),
             _ => (Some(program), None),
         };
-        requests.push(Request { pattern: pattern(&probe.point)?, action: Action { entry, exit, cookie } });
+        requests.push(Request {
+            pattern: pattern(&probe.point)?,
+            action: Action { entry, exit, cookie, ..Action::default() },
+        });
         probes.push(number);
     }
     Ok((bundle, requests, probes))
