@@ -11,6 +11,7 @@ use sidestep_wire::header::ISLAND;
 use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, ShadowEntry};
 
 use crate::error::SessionError;
+use crate::native;
 use crate::remote::{Remote, mappings};
 use crate::semaphore;
 use crate::survey::{self, Place};
@@ -57,6 +58,7 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
     lower(stopped, found, &journal)?;
     let (own, users): (Vec<_>, Vec<_>) = journal.iter().rev().partition(|e| e.own == 1);
     restore_text(stopped, &users)?;
+    native::restore_originals(stopped, found)?;
     let mappings = mappings(stopped.process())?;
     let ours = found.mappings(stopped.process())?;
     let code: Vec<(u64, u64)> = ours
@@ -78,7 +80,7 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
     let named = found.signals & crate::signals::NAMED;
     let awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
     positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
-    let mut inside = awaiting.first().copied();
+    let mut inside = awaiting.first().copied().or(native::inside(stopped, found, &mappings)?);
     for position in &positions {
         if original_of(&journal, position.ip.0).is_none() {
             inside = Some(match position.place {

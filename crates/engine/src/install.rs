@@ -45,6 +45,8 @@ pub(crate) struct Job {
     pub expected: Vec<u8>,
     /// Run-time address of the counter of who listens at a USDT probe.
     pub semaphore: Option<Va>,
+    /// Run-time addresses of words that are to lead to the copy of the function in the detour.
+    pub originals: Vec<Va>,
 }
 
 /// What became of a job.
@@ -124,6 +126,11 @@ pub(crate) fn install(
         }
         let there = ready.iter().filter(|(_, detour)| !gone.contains(&detour.site.0));
         leave_regions(stopped, &mappings, jobs, there, regions.detours.shown)?;
+        // Before the function can be entered by its replacement.
+        for (i, detour) in ready.iter().filter(|(_, detour)| !gone.contains(&detour.site.0)) {
+            let copy = detour.copies.first().map_or(detour.site.0, |(_, to)| detour.at.0 + u64::from(*to));
+            jobs[*i].originals.iter().try_for_each(|word| stopped.write(*word, &copy.to_ne_bytes()))?;
+        }
         regions.publish(count);
         // Of the entries that are written together, none may need another.
         for of_one_kind in entries.chunk_by(|a, b| a.own == b.own) {
@@ -404,6 +411,9 @@ impl Regions {
 
     /// Adds entries to the trap table: a new table replaces the old one.
     fn add_traps(&mut self, hold: &mut Hold<'_>, new: &[TrapEntry]) -> Result<(), SessionError> {
+        // A trap that is put where one was before leads to the new detour.
+        let again: BTreeSet<u64> = new.iter().map(|entry| entry.site).collect();
+        self.traps.retain(|entry| !again.contains(&entry.site));
         self.traps.extend_from_slice(new);
         let size = (self.traps.len() as u64 * 2).next_power_of_two();
         let mut table = vec![TrapEntry::default(); size as usize];

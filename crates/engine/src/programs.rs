@@ -13,10 +13,11 @@ use sidestep_isa::Va;
 use sidestep_isa::x86::emit::{Asm, Reg};
 use sidestep_plan::handler::{self, Handler};
 use sidestep_plan::thunk;
+use sidestep_plan::thunk::native::{self as native_call, Vectors};
 use sidestep_sys::TscScale;
 use sidestep_wire::{Flow, ProbeDesc, Regs, ThreadState};
 
-use crate::api::{Action, Program};
+use crate::api::{Action, Code, Program};
 use crate::error::SessionError;
 use crate::layout::{Layout, MapPlace};
 
@@ -27,6 +28,9 @@ const ALIGN: usize = 16;
 const AGENT_STACK: i32 = 320;
 /// The same for the interpreter's own frames.
 const INTERPRETER_STACK: i32 = 768;
+
+/// Bytes of stack that a function of the target is given on a goroutine's stack.
+const NATIVE_STACK: i32 = 64 << 10;
 
 /// Bytes of stack that a helper needs, somewhat rounded up: those of the longest chain of calls in the agent's code.
 fn helper_stack(number: u32) -> i32 {
@@ -53,6 +57,10 @@ struct Compiled {
     inline: Option<Rc<Verified>>,
     /// For detours: decides whether the program has anything to do.
     filter: Option<Rc<Verified>>,
+    /// Of the descriptors of its probes.
+    flags: u32,
+    /// Run-time address of the word that leads to the function which this one replaces.
+    original: Option<u64>,
 }
 
 /// All programs of a session, and behind them one that does nothing: the hit is counted.
@@ -127,12 +135,32 @@ impl Programs {
         Ok(all)
     }
 
+    /// Programs that come later, compiled; [`Programs::place`] and [`Programs::append`] come next.
+    pub fn more(&self, programs: &[Program], memory: &Memory<'_>) -> Result<Programs, SessionError> {
+        let mut more = Programs { compiled: Vec::new(), bytes: Vec::new(), env: self.env, stubs: Vec::new() };
+        let links = memory.links();
+        for program in programs {
+            more.add(program, &links, &self.env, false)?;
+        }
+        Ok(more)
+    }
+
+    /// Puts programs behind those that are there.
+    pub fn append(&mut self, more: Programs) {
+        // The one that does nothing stays the last.
+        let at = self.compiled.len().saturating_sub(1);
+        self.compiled.splice(at..at, more.compiled);
+    }
+
     fn add(&mut self, program: &Program, links: &[Link], env: &Env, interpret: bool) -> Result<(), SessionError> {
+        let verified = match &program.code {
+            Code::Verified(verified) => verified,
+            code => return self.add_native(code),
+        };
         let failed = |source| SessionError::Link { name: program.name.clone(), source };
-        let linked = program.verified.link(links).map_err(failed)?;
+        let linked = verified.link(links).map_err(failed)?;
         let failed = |source| SessionError::Compile { name: program.name.clone(), source };
-        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), 0xcc);
-        let at = self.bytes.len() as u64;
+        let at = self.align();
         let stack = if interpret {
             self.stub(&linked.program);
             INTERPRETER_STACK + frames(&linked.program)
@@ -155,8 +183,47 @@ impl Programs {
         // Nothing keeps a signal handler out of a part of a detour.
         let changes = thunk.changes != thunk::Context::default();
         let inline = (facts.reentrant && !changes && !interpret).then(|| Rc::new(linked));
-        self.compiled.push(Compiled { thunk, stack, inline, filter });
+        self.compiled.push(Compiled { thunk, stack, inline, filter, flags: 0, original: None });
         Ok(())
+    }
+
+    /// Code that calls a function of the target.
+    fn add_native(&mut self, code: &Code) -> Result<(), SessionError> {
+        let at = self.align();
+        let mut asm = Asm::new(Va(at));
+        let (flags, redirects, original) = match *code {
+            Code::Native { function, data, general_only, redirects } => {
+                let vectors = match general_only {
+                    true => None,
+                    false => Some(sidestep_sys::vectors().ok_or(SessionError::NoXsave)?),
+                };
+                let vectors = vectors.map(|v| Vectors { components: v.components, len: v.len, compact: v.compact });
+                native_call::call(&mut asm, &native_call::Native { function, data, vectors, redirects });
+                (ProbeDesc::NATIVE, redirects, None)
+            }
+            Code::Replace { function, original } => {
+                native_call::replace(&mut asm, function);
+                (ProbeDesc::REPLACES, true, Some(original))
+            }
+            Code::Verified(_) => return Ok(()),
+        };
+        self.bytes.extend(asm.finish());
+        let thunk = thunk::Program {
+            code: Va(at),
+            context: thunk::Context::NATIVE,
+            changes: thunk::Context::native_changes(redirects),
+            exclusive: flags == ProbeDesc::NATIVE,
+            overrides: false,
+            goroutine: None,
+        };
+        self.compiled.push(Compiled { thunk, stack: NATIVE_STACK, inline: None, filter: None, flags, original });
+        Ok(())
+    }
+
+    /// Where the next function begins.
+    fn align(&mut self) -> u64 {
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), 0xcc);
+        self.bytes.len() as u64
     }
 
     /// A function as native code would be, which has the program interpreted. `agent_interpret` in `sidestep-agent` says
@@ -206,6 +273,11 @@ impl Programs {
         self.compiled.iter().map(|p| p.thunk.changes).reduce(thunk::Context::union).unwrap_or_default()
     }
 
+    /// Run-time address of the word that leads to the replaced function.
+    pub fn original(&self, action: &Action) -> Option<Va> {
+        action.entry.and_then(|i| self.compiled.get(i)).and_then(|p| p.original).map(Va)
+    }
+
     /// Whether a program sends the thread somewhere else.
     pub fn redirects(&self, action: &Action) -> bool {
         let program = |i: usize| self.compiled.get(i).is_some_and(|p| p.thunk.changes.has_ip());
@@ -223,13 +295,15 @@ impl Programs {
         let program = |index: Option<usize>| index.and_then(|i| self.compiled.get(i)).map(|p| p.thunk);
         let code = |index| program(index).map_or(0, |p| p.code.0);
         let exclusive = [action.entry, action.exit].into_iter().any(|i| program(i).is_some_and(|p| p.exclusive));
-        let mut flags = 0;
+        let programs = [action.entry, action.exit].into_iter().flatten().filter_map(|i| self.compiled.get(i));
+        let mut flags = programs.fold(0, |flags, program| flags | program.flags);
         if action.entry.is_some() || action.exit.is_none() {
             flags |= ProbeDesc::COUNT_ENTRY;
         }
         if exclusive {
             flags |= ProbeDesc::EXCLUSIVE;
         }
+        let cookie = self.original(action).map_or(cookie, |word| word.0);
         let flow = if action.exit.is_some() { Flow::Return } else { Flow::Entry };
         let (entry, exit) = (code(action.entry), code(action.exit));
         ProbeDesc { flow: flow as u32, hits: number, flags, cookie, entry, exit, ..ProbeDesc::default() }

@@ -27,7 +27,7 @@ mod startup;
 mod stopped;
 
 pub use access::OpenError;
-pub use arch::Regs;
+pub use arch::{Regs, Vectors, vectors};
 pub use call::CallError;
 pub use clock::{TscScale, tsc_usable};
 pub use memory::{MemoryError, Pod};

@@ -149,7 +149,8 @@ pub struct ProbeDesc {
     pub flow: u32,
     /// Cell of the hit count.
     pub hits: u32,
-    /// [`ProbeDesc::COUNT_ENTRY`], [`ProbeDesc::EXCLUSIVE`], [`ProbeDesc::FUNCTION`], [`ProbeDesc::USDT`].
+    /// [`ProbeDesc::COUNT_ENTRY`], [`ProbeDesc::EXCLUSIVE`], [`ProbeDesc::FUNCTION`], [`ProbeDesc::USDT`], [`ProbeDesc::NATIVE`],
+    /// [`ProbeDesc::REPLACES`].
     pub flags: u32,
     /// 1 + the number of the probe that was registered before this one at the same site; 0 = none.
     pub older: u32,
@@ -176,6 +177,11 @@ impl ProbeDesc {
     pub const FUNCTION: u32 = 4;
     /// Bit of `flags`: the site belongs to a USDT probe.
     pub const USDT: u32 = 8;
+    /// Bit of `flags`: its programs are functions of the target itself, which run outside of our memory.
+    pub const NATIVE: u32 = 16;
+    /// Bit of `flags`: another function runs instead of the probed one. `cookie` is the run-time address of a word of the
+    /// target that leads to the original: a copy while the probe is there, the function itself before and after.
+    pub const REPLACES: u32 = 32;
 }
 
 /// Trap table entry: a trap at `site` continues at `detour`.

@@ -3,6 +3,7 @@
 //! Every thunk saves all that the C ABI lets a callee change ([`frame`]), so that agent functions can be plain compiled code.
 
 mod frame;
+pub mod native;
 mod program;
 pub(crate) mod watched;
 
