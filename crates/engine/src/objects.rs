@@ -12,6 +12,7 @@ use sidestep_sys::Process;
 use crate::api::Options;
 use crate::error::SessionError;
 use crate::remote::unreadable;
+use crate::resolve::image;
 
 /// An object in a process.
 #[derive(Clone)]
@@ -19,7 +20,7 @@ pub(crate) struct Loaded {
     pub object: Rc<Object>,
     /// Run-time minus link-time address.
     pub bias: i64,
-    /// Run-time range of all its mappings.
+    /// Run-time range of its image.
     pub range: Range<u64>,
 }
 
@@ -51,10 +52,16 @@ impl Objects {
         let inode = first(mapped).map_or(0, |m| m.inode);
         let file = Objects::file(process, mapped);
         let object = self.open_at(&mapped.path, &file, inode, &self.search(Some(process.root())))?;
-        let bias = mapped.executable().find_map(|m| object.load_bias(m)).unwrap_or(0);
-        let start = mapped.mappings.first().map_or(0, |m| m.start.0);
-        let end = mapped.mappings.last().map_or(0, |m| m.end.0);
-        Ok(Loaded { object, bias, range: start..end })
+        let bias = mapped.executable().find_map(|m| object.load_bias(m));
+        // Not all its mappings: a program may read its own file through one more, far away.
+        let range = match bias {
+            Some(bias) => image(&object, bias),
+            None => {
+                let start = mapped.mappings.first().map_or(0, |m| m.start.0);
+                start..mapped.mappings.last().map_or(0, |m| m.end.0)
+            }
+        };
+        Ok(Loaded { object, bias: bias.unwrap_or(0), range })
     }
 
     /// The file of a mapped object, as we see it.

@@ -79,7 +79,12 @@ pub(crate) fn assumed_bias(object: &Object) -> i64 {
 
 /// The run-time range of such an object.
 pub(crate) fn assumed_image(object: &Object) -> Range<u64> {
-    let at = |va: Va| va.offset(assumed_bias(object)).0;
+    image(object, assumed_bias(object))
+}
+
+/// The run-time range of an object.
+pub(crate) fn image(object: &Object, bias: i64) -> Range<u64> {
+    let at = |va: Va| va.offset(bias).0;
     let segments = object.segments();
     let end = segments.iter().map(|s| at(s.va.plus(s.size))).max();
     segments.iter().map(|s| at(s.va)).min().unwrap_or(0)..end.unwrap_or(0)
