@@ -59,28 +59,30 @@ impl Context {
 /// The type of a handler in C.
 pub type Callback = unsafe extern "C" fn(context: *mut Context, data: *mut c_void);
 
+type Closure = Box<dyn Fn(&mut Context) + Send + Sync>;
+
 /// A handler that is a closure. It stays where it is while probes know its address.
-pub(crate) struct Handler(Box<dyn Fn(&mut Context) + Send + Sync>);
+pub(crate) struct Handler(Box<Closure>);
 
 impl Handler {
-    pub fn new(handler: impl Fn(&mut Context) + Send + Sync + 'static) -> Box<Handler> {
-        Box::new(Handler(Box::new(handler)))
+    pub fn new(handler: impl Fn(&mut Context) + Send + Sync + 'static) -> Handler {
+        Handler(Box::new(Box::new(handler)))
     }
 
     /// The second argument of [`run`].
     pub fn data(&self) -> u64 {
-        std::ptr::from_ref(self) as u64
+        std::ptr::from_ref::<Closure>(&self.0) as u64
     }
 }
 
 /// Runs a handler at a hit. `errno` stays what it was: the probed code may be between a call and its look at it.
 pub(crate) extern "C" fn run(context: *mut Context, data: *mut c_void) {
     #[allow(unsafe_code)]
-    // SAFETY: the thunk's context, which nobody else has, and a `Handler` that the session keeps.
+    // SAFETY: the thunk's context, which nobody else has, and a closure that the session keeps.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
-        ((*data.cast::<Handler>()).0)(&mut *context);
+        (*data.cast::<Closure>())(&mut *context);
         *errno = before;
     }
 }

@@ -17,7 +17,7 @@ pub struct Probe {
     pub(crate) place: Place,
     pub(crate) does: Does,
     /// Closures among its handlers.
-    pub(crate) handlers: Vec<Box<Handler>>,
+    pub(crate) handlers: Vec<Handler>,
 }
 
 impl Probe {
@@ -110,7 +110,7 @@ impl Probe {
         self
     }
 
-    fn keep(&mut self, handler: Box<Handler>) -> Function {
+    fn keep(&mut self, handler: Handler) -> Function {
         let data = handler.data();
         self.handlers.push(handler);
         Function { address: run as *const () as u64, data, general_only: false }

@@ -96,7 +96,7 @@ struct Link {
     /// `None`: the session is over.
     socket: Option<UnixStream>,
     /// What probes have the addresses of.
-    handlers: Vec<Box<Handler>>,
+    handlers: Vec<Handler>,
     /// The thread that controls another process.
     controller: Option<thread::JoinHandle<()>>,
 }

@@ -85,13 +85,15 @@ fn probes_come_and_go_while_others_stay() {
     let (call, other): (Two, Two) = (black_box(sum), black_box(product));
     call(1, 2);
     let second = session.register(at(product as *const ())).unwrap();
-    (call(1, 2), other(3, 4));
+    call(1, 2);
+    other(3, 4);
     assert_eq!((session.counts(first).unwrap(), session.counts(second).unwrap()), ((2, 0), (1, 0)));
 
     session.disable(first).unwrap();
     let states: Vec<State> = session.list().unwrap().iter().map(|probe| probe.state).collect();
     assert_eq!(states, [State::Disabled, State::Enabled]);
-    (call(1, 2), other(3, 4));
+    call(1, 2);
+    other(3, 4);
     session.enable(first).unwrap();
     call(1, 2);
     assert_eq!((session.counts(first).unwrap().0, session.counts(second).unwrap().0), (3, 2));
@@ -107,7 +109,9 @@ fn probes_come_and_go_while_others_stay() {
     let (again, handler) = counter();
     // SAFETY: it counts.
     let third = session.register(unsafe { at(sum as *const ()).on_return(handler) }).unwrap();
-    (call(1, 2), call(1, 2), other(3, 4));
+    call(1, 2);
+    call(1, 2);
+    other(3, 4);
     assert_eq!((sums.load(SeqCst), again.load(SeqCst)), (3, 2));
     assert_eq!((session.counts(third).unwrap(), session.counts(second).unwrap()), ((2, 0), (3, 0)));
     let list = session.list().unwrap();

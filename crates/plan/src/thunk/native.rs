@@ -51,7 +51,7 @@ impl Context {
     #[must_use]
     pub fn native_changes(redirects: bool) -> Context {
         let ip = 1 << (offset_of!(Regs, rip) / 8);
-        Context(ip - 1 | if redirects { ip } else { 0 })
+        Context((ip - 1) | if redirects { ip } else { 0 })
     }
 }
 
