@@ -6,14 +6,14 @@ use std::rc::Rc;
 use sidestep_bpf::insn::Imm64;
 use sidestep_bpf::interp::{FRAME, MAX_DEPTH};
 use sidestep_bpf::map::{Map, MapKind};
-use sidestep_bpf::native::x86_64::{self as native, Clock, Env, Shape};
+use sidestep_bpf::native::x86_64::{Clock, Env, Shape, compile};
 use sidestep_bpf::pass::{self, Link, Values};
 use sidestep_bpf::verify::{Helper, Verified};
 use sidestep_isa::Va;
 use sidestep_isa::x86::emit::{Asm, Reg};
 use sidestep_plan::handler::{self, Handler};
 use sidestep_plan::thunk;
-use sidestep_plan::thunk::native::{self as native_call, Vectors};
+use sidestep_plan::thunk::native::{self, Around, Native, Vectors, Wide};
 use sidestep_sys::TscScale;
 use sidestep_wire::{Flow, ProbeDesc, Regs, ThreadState};
 
@@ -165,13 +165,14 @@ impl Programs {
             self.stub(&linked.program);
             INTERPRETER_STACK + frames(&linked.program)
         } else {
-            let code = native::compile(&linked.program, &linked.facts, env, Shape::Function).map_err(failed)?;
+            let code = compile(&linked.program, &linked.facts, env, Shape::Function).map_err(failed)?;
             self.bytes.extend_from_slice(&code.bytes);
             code.stack as i32
         };
         let facts = &linked.facts;
         let thunk = thunk::Program {
             code: Va(at),
+            inside: Va(at),
             context: context(&linked),
             changes: thunk::Context(facts.context_written & REGISTERS),
             exclusive: !facts.reentrant,
@@ -191,18 +192,24 @@ impl Programs {
     fn add_native(&mut self, code: &Code) -> Result<(), SessionError> {
         let at = self.align();
         let mut asm = Asm::new(Va(at));
+        let mut inside = Va(at);
         let (flags, redirects, original) = match *code {
             Code::Native { function, data, general_only, redirects } => {
                 let vectors = match general_only {
                     true => None,
                     false => Some(sidestep_sys::vectors().ok_or(SessionError::NoXsave)?),
                 };
-                let vectors = vectors.map(|v| Vectors { components: v.components, len: v.len, compact: v.compact });
-                native_call::call(&mut asm, &native_call::Native { function, data, vectors, redirects });
+                let native = Native { function, data, vectors: vectors.map(saved), redirects };
+                native::call(&mut asm, &native, Around::Call);
+                if vectors.is_some() {
+                    asm.align(ALIGN);
+                    inside = asm.here();
+                    native::call(&mut asm, &native, Around::Anything);
+                }
                 (ProbeDesc::NATIVE, redirects, None)
             }
             Code::Replace { function, original } => {
-                native_call::replace(&mut asm, function);
+                native::replace(&mut asm, function);
                 (ProbeDesc::REPLACES, true, Some(original))
             }
             Code::Verified(_) => return Ok(()),
@@ -210,6 +217,7 @@ impl Programs {
         self.bytes.extend(asm.finish());
         let thunk = thunk::Program {
             code: Va(at),
+            inside,
             context: thunk::Context::NATIVE,
             changes: thunk::Context::native_changes(redirects),
             exclusive: flags == ProbeDesc::NATIVE,
@@ -260,6 +268,7 @@ impl Programs {
         }
         for program in &mut self.compiled {
             program.thunk.code.0 += at.0;
+            program.thunk.inside.0 += at.0;
         }
     }
 
@@ -335,6 +344,17 @@ impl Programs {
             filter: program.filter(|_| action.entry.is_some()).and_then(|p| p.filter.clone()),
         })
     }
+}
+
+/// How this machine's vectors are saved.
+fn saved(vectors: sidestep_sys::Vectors) -> Vectors {
+    let sidestep_sys::Vectors { avx, avx512, components, len, compact } = vectors;
+    let wide = match (avx, avx512) {
+        (_, true) => Wide::Avx512,
+        (true, false) => Wide::Avx,
+        (false, false) => Wide::No,
+    };
+    Vectors { wide, components, len, compact }
 }
 
 /// A program whose context a helper looks at needs all of it but the flags, which no helper looks at; so does one that

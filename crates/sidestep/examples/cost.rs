@@ -63,6 +63,7 @@ fn main() -> Result<(), Error> {
             ("count", at()?),
             ("closure at the entry", at()?.on_entry(|_| {})),
             ("closures at entry and return", at()?.on_entry(|_| {}).on_return(|_| {})),
+            ("function", at()?.callbacks(Some((nothing, 0)), None, false)),
             ("function without vectors", at()?.callbacks(Some((nothing, 0)), None, true)),
             ("replaced, calls the original", at()?.replace(instead as *const (), &original)),
         ]

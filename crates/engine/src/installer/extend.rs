@@ -69,5 +69,6 @@ impl Installer {
     /// Sites that nobody is responsible for any more.
     pub fn forget(&mut self, sites: &[u64]) {
         self.live.retain(|site| !sites.contains(site));
+        self.surroundings.release(sites);
     }
 }

@@ -5,6 +5,10 @@ use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 /// How vector registers, x87 registers and MXCSR are saved (Intel SDM volume 1, chapter 13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Vectors {
+    /// There are `ymm` registers.
+    pub avx: bool,
+    /// There are `zmm` registers, and masks of 64 bits.
+    pub avx512: bool,
     /// The state components, a bit each as in `XCR0`.
     pub components: u32,
     /// Bytes of the area.
@@ -33,6 +37,8 @@ pub fn vectors() -> Option<Vectors> {
     let enabled = unsafe { _xgetbv(0) } as u32;
     let components = enabled & COMPONENTS;
     let compact = leaf(1).eax & 2 != 0;
+    // Where one of the three is, so are the others; what has masks of 16 bits only (Xeon Phi) is no target.
+    let (avx, avx512) = (components & 4 != 0, components & 0b1110_0000 != 0);
     let area = |end: u32, component: u32| {
         let leaf = leaf(component);
         match (compact, leaf.ecx & 2 != 0) {
@@ -42,5 +48,5 @@ pub fn vectors() -> Option<Vectors> {
         }
     };
     let len = (2..32).filter(|component| components >> component & 1 == 1).fold(HEAD, area);
-    Some(Vectors { components, len: len.next_multiple_of(64), compact })
+    Some(Vectors { avx, avx512, components, len: len.next_multiple_of(64), compact })
 }
