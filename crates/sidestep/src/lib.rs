@@ -62,10 +62,9 @@
 //!
 //! # What a session does to its own process
 //!
-//! A process cannot stop all its threads and look at them from outside, so the engine works in another one: the first registration does not
-//! need a helper program, the session forks a controller when it is started. That is no child that could be waited for, and has none of
-//! the process's files open; but `fork` sends a `SIGCHLD`, runs handlers of `pthread_atfork`, and takes as long as it does for a
-//! process of that size. Whoever replaces the allocator has to see to it that it works in a forked child (glibc's, musl's,
+//! A process cannot stop all its threads and look at them from outside, so the engine works in another one, which the session forks when it
+//! is started. That is no child that could be waited for, and has none of the process's files open; but `fork` sends a
+//! `SIGCHLD`, runs handlers of `pthread_atfork`, and takes as long as it does for a process of that size. Whoever replaces the allocator has to see to it that it works in a forked child (glibc's, musl's,
 //! jemalloc and tcmalloc do). If the controller is killed, the process goes on, probed as it is, and the next session cleans up.
 //!
 //! Each registration stops all threads a few times for less than a millisecond or two; so do the other changes, once.

@@ -525,3 +525,80 @@ fn a_program_that_reads_its_own_file_can_be_probed() {
     // SAFETY: see above.
     unsafe { libc::munmap(far.0, far.1) };
 }
+
+#[test]
+fn a_signal_handler_inside_a_handler_runs_none() {
+    let _turn = turn();
+    extern "C" fn on_signal(_: i32) {
+        assert_eq!(black_box(product as Two)(2, 3), 7);
+    }
+    // SAFETY: the handler calls a function of this file.
+    unsafe { libc::signal(libc::SIGUSR1, on_signal as *const () as usize) };
+    let session = Session::own().start().unwrap();
+    let (count, handler) = counter();
+    // SAFETY: they change nothing, and a signal goes to this thread.
+    let probes = unsafe {
+        [
+            at(sum as *const ()).on_entry(|_| assert_eq!(libc::raise(libc::SIGUSR1), 0)),
+            at(product as *const ()).on_entry(handler),
+        ]
+    };
+    let ids = session.register_all(probes).unwrap();
+    (0..3).for_each(|_| assert_eq!(black_box(sum as Two)(1, 2), 5));
+    // SAFETY: a signal to this thread.
+    unsafe { libc::raise(libc::SIGUSR1) };
+    assert_eq!(count.load(SeqCst), 1);
+    assert_eq!((session.counts(ids[0]).unwrap(), session.counts(ids[1]).unwrap()), ((3, 0), (1, 3)));
+    session.detach().unwrap();
+}
+
+#[inline(never)]
+extern "C-unwind" fn fallible(a: u64) -> u64 {
+    if black_box(a) == 0 {
+        panic!("of the original");
+    }
+    a + 1
+}
+
+extern "C-unwind" fn stricter(a: u64) -> u64 {
+    if a == 1 {
+        panic!("of the replacement");
+    }
+    // SAFETY: the type of what it replaces.
+    let original: extern "C-unwind" fn(u64) -> u64 = unsafe { original().function() };
+    original(a)
+}
+
+#[test]
+fn a_panic_passes_through_a_replaced_function() {
+    let _turn = turn();
+    let call = |a: u64| std::panic::catch_unwind(move || black_box(fallible as extern "C-unwind" fn(u64) -> u64)(a));
+    let said = |a| *call(a).unwrap_err().downcast::<&str>().unwrap();
+    let session = Session::own().start().unwrap();
+    // SAFETY: of the same type.
+    let probe = unsafe { at(fallible as *const ()).replace(stricter as *const (), original()) };
+    let id = session.register(probe).unwrap();
+    assert_eq!((call(2).unwrap(), said(1), said(0)), (3, "of the replacement", "of the original"));
+    assert_eq!(session.counts(id).unwrap(), (3, 0));
+    session.detach().unwrap();
+}
+
+#[test]
+fn a_process_goes_on_without_its_controller() {
+    let _turn = turn();
+    let (count, handler) = counter();
+    // SAFETY: it counts.
+    let session = Session::own().probe(unsafe { at(sum as *const ()).on_entry(handler) }).start().unwrap();
+    let own = std::process::id() as i32;
+    let status = sidestep_engine::status(own, &sidestep::Options::default()).unwrap();
+    assert!(status.controller != own && status.controller_alive);
+    // SAFETY: no memory is involved.
+    unsafe { libc::kill(status.controller, libc::SIGKILL) };
+    assert!(matches!(session.list(), Err(Error::ControllerGone)));
+    assert_eq!((black_box(sum as Two)(1, 2), count.load(SeqCst)), (5, 1));
+    assert!(matches!(session.detach(), Err(Error::ControllerGone)));
+    assert_eq!((black_box(sum as Two)(1, 2), count.load(SeqCst)), (5, 2));
+    // The next one cleans up.
+    Session::own().probe(at(product as *const ())).start().unwrap().detach().unwrap();
+    assert_eq!((black_box(sum as Two)(1, 2), count.load(SeqCst)), (5, 2));
+}
