@@ -59,8 +59,17 @@ struct Compiled {
     filter: Option<Rc<Verified>>,
     /// Of the descriptors of its probes.
     flags: u32,
-    /// Run-time address of the word that leads to the function which this one replaces.
-    original: Option<u64>,
+    /// What runs instead of the probed function.
+    replaces: Option<Replaces>,
+}
+
+/// A replacement; run-time addresses.
+#[derive(Clone, Copy)]
+struct Replaces {
+    /// What runs.
+    function: Va,
+    /// The word that leads to the original.
+    original: Va,
 }
 
 /// All programs of a session, and behind them one that does nothing: the hit is counted.
@@ -155,7 +164,24 @@ impl Programs {
     fn add(&mut self, program: &Program, links: &[Link], env: &Env, interpret: bool) -> Result<(), SessionError> {
         let verified = match &program.code {
             Code::Verified(verified) => verified,
-            code => return self.add_native(code),
+            Code::Native { function, data, general_only, redirects } => {
+                let vectors = match general_only {
+                    true => None,
+                    false => Some(saved(sidestep_sys::vectors().ok_or(SessionError::NoXsave)?)),
+                };
+                let (function, data, redirects) = (*function, *data, *redirects);
+                self.add_native(&Native { function, data, vectors, redirects });
+                return Ok(());
+            }
+            Code::Replace { function, original } => {
+                // It counts, and that is all that a program has to do.
+                self.add(&Program::nothing()?, links, env, false)?;
+                if let Some(last) = self.compiled.last_mut() {
+                    last.flags = ProbeDesc::REPLACES;
+                    last.replaces = Some(Replaces { function: Va(*function), original: Va(*original) });
+                }
+                return Ok(());
+            }
         };
         let failed = |source| SessionError::Link { name: program.name.clone(), source };
         let linked = verified.link(links).map_err(failed)?;
@@ -184,48 +210,33 @@ impl Programs {
         // Nothing keeps a signal handler out of a part of a detour.
         let changes = thunk.changes != thunk::Context::default();
         let inline = (facts.reentrant && !changes && !interpret).then(|| Rc::new(linked));
-        self.compiled.push(Compiled { thunk, stack, inline, filter, flags: 0, original: None });
+        self.compiled.push(Compiled { thunk, stack, inline, filter, flags: 0, replaces: None });
         Ok(())
     }
 
     /// Code that calls a function of the target.
-    fn add_native(&mut self, code: &Code) -> Result<(), SessionError> {
+    fn add_native(&mut self, native: &Native) {
         let at = self.align();
         let mut asm = Asm::new(Va(at));
+        native::call(&mut asm, native, Around::Call);
         let mut inside = Va(at);
-        let (flags, redirects, original) = match *code {
-            Code::Native { function, data, general_only, redirects } => {
-                let vectors = match general_only {
-                    true => None,
-                    false => Some(sidestep_sys::vectors().ok_or(SessionError::NoXsave)?),
-                };
-                let native = Native { function, data, vectors: vectors.map(saved), redirects };
-                native::call(&mut asm, &native, Around::Call);
-                if vectors.is_some() {
-                    asm.align(ALIGN);
-                    inside = asm.here();
-                    native::call(&mut asm, &native, Around::Anything);
-                }
-                (ProbeDesc::NATIVE, redirects, None)
-            }
-            Code::Replace { function, original } => {
-                native::replace(&mut asm, function);
-                (ProbeDesc::REPLACES, true, Some(original))
-            }
-            Code::Verified(_) => return Ok(()),
-        };
+        if native.vectors.is_some() {
+            asm.align(ALIGN);
+            inside = asm.here();
+            native::call(&mut asm, native, Around::Anything);
+        }
         self.bytes.extend(asm.finish());
         let thunk = thunk::Program {
             code: Va(at),
             inside,
             context: thunk::Context::NATIVE,
-            changes: thunk::Context::native_changes(redirects),
-            exclusive: flags == ProbeDesc::NATIVE,
+            changes: thunk::Context::native_changes(native.redirects),
+            exclusive: true,
             overrides: false,
             goroutine: None,
         };
-        self.compiled.push(Compiled { thunk, stack: NATIVE_STACK, inline: None, filter: None, flags, original });
-        Ok(())
+        let (stack, flags) = (NATIVE_STACK, ProbeDesc::NATIVE);
+        self.compiled.push(Compiled { thunk, stack, inline: None, filter: None, flags, replaces: None });
     }
 
     /// Where the next function begins.
@@ -284,12 +295,12 @@ impl Programs {
 
     /// Run-time address of the word that leads to the replaced function.
     pub fn original(&self, action: &Action) -> Option<Va> {
-        action.entry.and_then(|i| self.compiled.get(i)).and_then(|p| p.original).map(Va)
+        action.entry.and_then(|i| self.compiled.get(i)).and_then(|p| p.replaces).map(|replaces| replaces.original)
     }
 
     /// Whether a program sends the thread somewhere else.
     pub fn redirects(&self, action: &Action) -> bool {
-        let program = |i: usize| self.compiled.get(i).is_some_and(|p| p.thunk.changes.has_ip());
+        let program = |i: usize| self.compiled.get(i).is_some_and(|p| p.thunk.changes.has_ip() || p.replaces.is_some());
         [action.entry, action.exit].into_iter().flatten().any(program)
     }
 
@@ -334,15 +345,20 @@ impl Programs {
         let last = self.compiled.len().saturating_sub(1);
         let thunk = action.entry.unwrap_or(last);
         let program = self.compiled.get(thunk);
-        Handler::Program(handler::Program {
+        let replaces = program.and_then(|p| p.replaces);
+        let program = handler::Program {
             probe: number,
             thunk,
             context: program.map(|p| p.thunk.context).unwrap_or_default(),
             cookie,
             inline: program.and_then(|p| p.inline.clone()),
             // Where there is no program, every hit is counted.
-            filter: program.filter(|_| action.entry.is_some()).and_then(|p| p.filter.clone()),
-        })
+            filter: program.filter(|_| action.entry.is_some() && replaces.is_none()).and_then(|p| p.filter.clone()),
+        };
+        match replaces {
+            Some(Replaces { function, .. }) => Handler::Replace { count: program, function },
+            None => Handler::Program(program),
+        }
     }
 }
 

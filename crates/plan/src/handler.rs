@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use sidestep_bpf::verify::Verified;
+use sidestep_isa::Va;
 
 use crate::thunk::Context;
 
@@ -11,6 +12,14 @@ use crate::thunk::Context;
 pub enum Handler {
     /// Counts the hit and runs an eBPF program.
     Program(Program),
+    /// Counts the hit as a program does that does nothing, and goes on at the start of another function: whatever else is the
+    /// matter, in a forked child for example.
+    Replace {
+        /// What counts.
+        count: Program,
+        /// Run-time address of that function.
+        function: Va,
+    },
     /// Calls the agent's hit function.
     Agent {
         /// Number of the probe.
@@ -36,7 +45,7 @@ impl Handler {
     #[must_use]
     pub fn probe(&self) -> u32 {
         match self {
-            Handler::Program(program) => program.probe,
+            Handler::Program(program) | Handler::Replace { count: program, .. } => program.probe,
             Handler::Agent { probe } | Handler::Return { probe } | Handler::Guard { probe, .. } => *probe,
         }
     }

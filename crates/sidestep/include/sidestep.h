@@ -12,7 +12,7 @@
  * for example, if that is probed. It may call what could be called there. It must return: not by longjmp, not by an
  * exception. Vector and x87 registers, flags and errno are saved around it. A hit by the same thread while it is in a handler, of whatever
  * probe, runs no handler: it counts as missed; probes that only count, and functions that replace others, go on. In a
- * child that is forked nothing is counted, no handler runs and nothing is replaced, until it executes a program.
+ * child that is forked nothing is counted and no handler runs; functions stay replaced.
  *
  * Handlers and their data have to stay until the session is detached: a thread may be in one after it was unregistered.
  */

@@ -40,7 +40,7 @@
 //!   there. In a handler at `malloc`, that is nearly everything, `malloc` included; in one at a function that runs while a lock
 //!   is held, nothing that takes this lock; in one at a function that signal handlers call, what is async-signal-safe.
 //! - **What it may change**: the general registers in its [`Context`], but `rsp`. With a handler of the entry only, also `rip`:
-//!   the thread then goes on there, and handlers of the same place that come behind do not run. All other registers, the flags and `errno` are
+//!   the thread then goes on there, and handlers of the same place that come behind do not run, nor count. All other registers, the flags and `errno` are
 //!   saved around it, vectors included.
 //! - **It returns.** A panic in a closure ends the process. An exception of C++ or a `longjmp` must not leave a handler: the vectors
 //!   would not be restored, later hits of the thread may count as missed, and the end of the session may wait for the handler.
@@ -51,14 +51,15 @@
 //!   goroutines are small, so a hit with less than 64 KiB left there counts as missed.
 //! - **Threads** come and go as they like. At a return probe, a call that never returns (the end of a thread, a `longjmp` over it) has no
 //!   hit at its return.
-//! - **Fork**: a child has the patched code, but no handler runs in it, nothing is counted or replaced, and the session cannot be
-//!   used ([`Error::Forked`]), until it executes a program.
+//! - **Fork**: a child has the patched code. No handler runs in it, nothing is counted, and the session cannot be used
+//!   ([`Error::Forked`]); replaced functions stay replaced.
 //! - **How long it stays**: closures live until the session is over. What is not a closure has to stay mapped as long: a thread may be
 //!   in a handler when it is unregistered. [`Session::detach`] waits until no thread is (3 seconds).
 //! - **Not from a handler**: the functions of the session.
 //!
-//! A replaced function is simply another function: it runs as if it had been called, with nothing of ours on the stack, so that
-//! exceptions and `longjmp` pass through it, and it may call its [`Original`], also when the probe is gone.
+//! A replacement is simply another function: it runs at each call, in every thread and in forked children, as if it had been
+//! called, with nothing of ours on the stack, so that exceptions and `longjmp` pass through it. It may call the
+//! [`Original`], also when the probe is gone.
 //!
 //! # What a session does to its own process
 //!

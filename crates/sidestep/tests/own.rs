@@ -569,6 +569,55 @@ extern "C-unwind" fn stricter(a: u64) -> u64 {
     original(a)
 }
 
+/// An allocator that was replaced must be the same in the child.
+#[test]
+fn a_forked_child_has_the_replacement() {
+    let _turn = turn();
+    let session = Session::own().start().unwrap();
+    // SAFETY: of the same type.
+    let probe = || unsafe { at(sum as *const ()).replace(instead as *const (), original()) };
+    let id = session.register(probe()).unwrap();
+    let call: Two = black_box(sum);
+    // SAFETY: the child calls nothing but the functions under test.
+    let status = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::_exit(i32::from(call(1, 2) != 1_000_005 || call(2, 2) != 1_000_008));
+        }
+        let mut status = 0;
+        libc::waitpid(child, &mut status, 0);
+        status
+    };
+    assert_eq!((status, session.counts(id).unwrap()), (0, (0, 0)));
+    session.detach().unwrap();
+}
+
+#[test]
+fn handlers_of_a_replaced_function_run_before() {
+    let _turn = turn();
+    let session = Session::own().start().unwrap();
+    let (count, handler) = counter();
+    // SAFETY: it changes an argument, and of the same type.
+    let probes = unsafe {
+        [
+            at(sum as *const ()),
+            at(sum as *const ()).on_entry(move |context| {
+                handler(context);
+                context.set_argument(0, 10);
+            }),
+            at(sum as *const ()).replace(instead as *const (), original()),
+            at(sum as *const ()),
+        ]
+    };
+    let ids = session.register_all(probes).unwrap();
+    let call: Two = black_box(sum);
+    assert_eq!((call(1, 2), call(1, 3), count.load(SeqCst)), (1_000_032, 1_000_033, 2));
+    let hits: Vec<u64> = ids.iter().map(|id| session.counts(*id).unwrap().0).collect();
+    assert_eq!(hits, [2, 2, 2, 0]);
+    session.detach().unwrap();
+    assert_eq!(call(1, 2), 5);
+}
+
 #[test]
 fn a_panic_passes_through_a_replaced_function() {
     let _turn = turn();

@@ -23,7 +23,7 @@ use sidestep_isa::x86::relocate::{RelocateError, relocate};
 use sidestep_isa::{Len, Va};
 use sidestep_wire::TrapEntry;
 
-use crate::handler::Handler;
+use crate::handler::{Handler, Program};
 use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind, Technique};
 use crate::thunk::{Context, Env, Place, Places, RED_ZONE, Thunks, watched};
 
@@ -123,9 +123,13 @@ pub fn build(
         let dead = handlers[i + 1..].iter().fold(dead, |dead, later| reads(later, env).spare(dead));
         match handler {
             Handler::Program(program) => {
-                let thunk =
-                    *thunks.programs.get(program.thunk).ok_or(DetourError::NoThunk { program: program.thunk })?;
+                let thunk = thunk_of(program, thunks)?;
                 cold.extend(inline::program(&mut asm, dead, site, program, thunk, inside, env)?);
+            }
+            Handler::Replace { count, function } => {
+                let thunk = thunk_of(count, thunks)?;
+                cold.extend(inline::program(&mut asm, AT_A_CALL, site, count, thunk, inside, env)?);
+                asm.jmp_far(*function);
             }
             // The last one decides how the function is entered.
             Handler::Return { probe } if !inside && i + 1 == handlers.len() => {
@@ -240,10 +244,20 @@ fn displace(
     Ok(())
 }
 
+/// What every function may change at once, whatever its arguments are: `r11` belongs to what is between caller and callee (System V
+/// ABI, AMD64 supplement, 3.2.1).
+const AT_A_CALL: Dead = Dead { regs: 1 << Reg::R11 as u16, flags: true };
+
+fn thunk_of(program: &Program, thunks: &Thunks) -> Result<Places, DetourError> {
+    thunks.programs.get(program.thunk).copied().ok_or(DetourError::NoThunk { program: program.thunk })
+}
+
 /// What the programs of a handler read of the context.
 fn reads(handler: &Handler, env: &Env) -> Context {
     match handler {
         Handler::Program(program) => program.context,
+        // Its arguments, which may be others than the probed function's.
+        Handler::Replace { .. } => Context::ALL,
         Handler::Agent { .. } | Handler::Return { .. } | Handler::Guard { .. } => env.context,
     }
 }
