@@ -331,8 +331,9 @@ fn slab(regions: &Regions, hold: &mut Hold<'_>, jobs: &[Job], group: &[usize]) -
 
 /// The thunks and detours of a slab at `at`.
 fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec<u8>) {
-    let (mut bytes, thunks): (Vec<u8>, Thunks) =
-        thunk::thunks(at, &regions.env, regions.globals.enter, &regions.programs.thunks(jobs[group[0]].is_go));
+    let needed = group.iter().flat_map(|i| &jobs[*i].handlers).filter_map(Handler::thunk).collect();
+    let programs = regions.programs.thunks(&needed, jobs[group[0]].is_go);
+    let (mut bytes, thunks): (Vec<u8>, Thunks) = thunk::thunks(at, &regions.env, regions.globals.enter, &programs);
     let mut built = Vec::new();
     for i in group {
         let job = &jobs[*i];

@@ -1,5 +1,6 @@
 //! Programs of a session: linked to the memory of their maps, compiled, placed.
 
+use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::rc::Rc;
 
@@ -304,10 +305,11 @@ impl Programs {
         [action.entry, action.exit].into_iter().flatten().any(program)
     }
 
-    /// For the slab of an object.
-    pub fn thunks(&self, is_go: bool) -> Vec<thunk::Program> {
+    /// For a slab with detours that need these.
+    pub fn thunks(&self, needed: &BTreeSet<usize>, is_go: bool) -> Vec<Option<thunk::Program>> {
         let one = |p: &Compiled| thunk::Program { goroutine: is_go.then_some(p.stack), ..p.thunk };
-        self.compiled.iter().map(one).collect()
+        let programs = self.compiled.iter().enumerate();
+        programs.map(|(i, program)| needed.contains(&i).then(|| one(program))).collect()
     }
 
     /// For the agent.

@@ -41,6 +41,15 @@ pub enum Handler {
 }
 
 impl Handler {
+    /// Number of the thunks that it may need.
+    #[must_use]
+    pub fn thunk(&self) -> Option<usize> {
+        match self {
+            Handler::Program(program) | Handler::Replace { count: program, .. } => Some(program.thunk),
+            Handler::Agent { .. } | Handler::Return { .. } | Handler::Guard { .. } => None,
+        }
+    }
+
     /// Number of its probe.
     #[must_use]
     pub fn probe(&self) -> u32 {

@@ -169,7 +169,8 @@ impl Session {
     }
 
     /// Takes the probes of a registration out. Its places can be registered again. A thread that was in the handler goes on there:
-    /// what handlers use has to stay until the session is over (closures do by themselves).
+    /// what handlers use has to stay until the session is over (closures do by themselves). So do detours, some KiB for each
+    /// registration, of which a session has room for some thousands: what comes and goes often is better disabled and enabled.
     ///
     /// # Errors
     /// As for [`Session::disable`].

@@ -249,7 +249,7 @@ fn displace(
 const AT_A_CALL: Dead = Dead { regs: 1 << Reg::R11 as u16, flags: true };
 
 fn thunk_of(program: &Program, thunks: &Thunks) -> Result<Places, DetourError> {
-    thunks.programs.get(program.thunk).copied().ok_or(DetourError::NoThunk { program: program.thunk })
+    thunks.programs.get(program.thunk).copied().flatten().ok_or(DetourError::NoThunk { program: program.thunk })
 }
 
 /// What the programs of a handler read of the context.
