@@ -11,7 +11,7 @@ use crate::planning::plan_all;
 use crate::remote::{mappings, used};
 use crate::resolve;
 use crate::session::{Session, clock};
-use crate::toggle::Switched;
+use crate::switch::{Switched, take_turn};
 use crate::traces;
 
 impl Session {
@@ -64,10 +64,14 @@ impl Session {
             return Err(installer.nothing_since(before.1));
         }
         let mut hold = Hold::running(&process);
-        if let Err(error) = installer.add_programs(&mut hold, programs) {
-            installer.go_back(checkpoint);
-            return Err(error);
-        }
+        let begun = take_turn(&process).and_then(|turn| installer.add_programs(&mut hold, programs).map(|()| turn));
+        let _turn = match begun {
+            Ok(turn) => turn,
+            Err(error) => {
+                installer.go_back(checkpoint);
+                return Err(error);
+            }
+        };
         installer.install(&mut hold, planned, hooks, clock())?;
         if let Hold::Running { pauses, .. } = hold {
             installer.stats.pauses.extend(pauses);
@@ -89,6 +93,7 @@ impl Session {
         let refused = |va: Va| switched.refused.iter().any(|(at, _)| *at == va);
         let sites: Vec<u64> =
             ids.iter().filter_map(|id| self.probes().get(*id)).filter(|p| !refused(p.va)).map(|p| p.va.0).collect();
+        let _turn = take_turn(&self.process)?;
         let stopped = self.process.stop()?;
         let result = native::retire(&stopped, &traces::session(&self.process)?, &sites);
         stopped.resume()?;

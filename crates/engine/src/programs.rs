@@ -325,6 +325,9 @@ impl Programs {
         if exclusive {
             flags |= ProbeDesc::EXCLUSIVE;
         }
+        if action.post {
+            flags |= ProbeDesc::POST;
+        }
         let cookie = self.original(action).map_or(cookie, |word| word.0);
         let flow = if action.exit.is_some() { Flow::Return } else { Flow::Entry };
         let (entry, exit) = (code(action.entry), code(action.exit));
@@ -340,7 +343,7 @@ impl Programs {
     }
 
     /// For the detour.
-    pub fn handler(&self, action: &Action, number: u32, cookie: u64) -> Handler {
+    pub fn handler(&self, action: &Action, number: u32, cookie: u64, func_ip: Va) -> Handler {
         if action.exit.is_some() {
             return Handler::Return { probe: number };
         }
@@ -348,18 +351,21 @@ impl Programs {
         let thunk = action.entry.unwrap_or(last);
         let program = self.compiled.get(thunk);
         let replaces = program.and_then(|p| p.replaces);
-        let program = handler::Program {
+        let handler = handler::Program {
             probe: number,
             thunk,
+            only_counts: action.entry.is_none(),
             context: program.map(|p| p.thunk.context).unwrap_or_default(),
             cookie,
+            func_ip,
             inline: program.and_then(|p| p.inline.clone()),
             // Where there is no program, every hit is counted.
             filter: program.filter(|_| action.entry.is_some() && replaces.is_none()).and_then(|p| p.filter.clone()),
         };
         match replaces {
-            Some(Replaces { function, .. }) => Handler::Replace { count: program, function },
-            None => Handler::Program(program),
+            Some(Replaces { function, .. }) => Handler::Replace { count: handler, function },
+            None if action.post => Handler::Post(handler),
+            None => Handler::Program(handler),
         }
     }
 }

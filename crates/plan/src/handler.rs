@@ -20,6 +20,9 @@ pub enum Handler {
         /// Run-time address of that function.
         function: Va,
     },
+    /// The same as [`Handler::Program`], when the probed instruction has been executed ([`crate::Plan::behind`]). The red zone may
+    /// be in use there, even if the site is a function entry.
+    Post(Program),
     /// Calls the agent's hit function.
     Agent {
         /// Number of the probe.
@@ -45,7 +48,9 @@ impl Handler {
     #[must_use]
     pub fn thunk(&self) -> Option<usize> {
         match self {
-            Handler::Program(program) | Handler::Replace { count: program, .. } => Some(program.thunk),
+            Handler::Program(program) | Handler::Post(program) | Handler::Replace { count: program, .. } => {
+                Some(program.thunk)
+            }
             Handler::Agent { .. } | Handler::Return { .. } | Handler::Guard { .. } => None,
         }
     }
@@ -54,7 +59,9 @@ impl Handler {
     #[must_use]
     pub fn probe(&self) -> u32 {
         match self {
-            Handler::Program(program) | Handler::Replace { count: program, .. } => program.probe,
+            Handler::Program(program) | Handler::Post(program) | Handler::Replace { count: program, .. } => {
+                program.probe
+            }
             Handler::Agent { probe } | Handler::Return { probe } | Handler::Guard { probe, .. } => *probe,
         }
     }
@@ -67,10 +74,14 @@ pub struct Program {
     pub probe: u32,
     /// Number of its thunks.
     pub thunk: usize,
+    /// It does nothing: a hit is counted, and that is all.
+    pub only_counts: bool,
     /// What it reads of the context.
     pub context: Context,
     /// What `get_attach_cookie` gives.
     pub cookie: u64,
+    /// What `get_func_ip` gives: run-time address.
+    pub func_ip: Va,
     /// The program, if it may become part of the detour.
     pub inline: Option<Rc<Verified>>,
     /// What decides, without any effect, whether the program would do anything ([`sidestep_bpf::pass::filter`]).

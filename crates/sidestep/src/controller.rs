@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
 
 use sidestep_engine as engine;
-use sidestep_engine::{Action, Bundle, Code, Cookie, Options, Program, Request, SiteState, TargetState};
+use sidestep_engine::{Action, Bundle, Code, Options, Program, Request, SiteState, TargetState};
 
 use crate::codec::{receive, send};
 use crate::order::{Answer, Does, Fault, Function, Listed, Order, Refused, State, Wanted};
@@ -133,7 +133,7 @@ impl Controller {
                 (Some(add(Code::Replace { function: *function, original: *original })), None)
             }
         };
-        Action { entry, exit, cookie: Cookie::default() }
+        Action { entry, exit, ..Action::default() }
     }
 
     fn switch(

@@ -69,6 +69,12 @@ impl Op {
         let [kind, len, reg, base, index, shift, narrow, unused] = first.to_le_bytes();
         Op { kind, len, reg, base, index, shift, narrow, unused, value }
     }
+
+    /// Is it a call or a return? These use the processor's shadow stack (CET), where there is one, too.
+    #[must_use]
+    pub fn uses_shadow_stack(&self) -> bool {
+        matches!(self.kind, CALL | CALL_REGISTER | RETURN)
+    }
 }
 
 /// What an operation works on.
