@@ -73,9 +73,21 @@
 //!
 //! # What it costs
 //!
-//! A count is an increment of a word that belongs to the thread: about 1 ns. A handler that is a closure costs
-//! a full frame of registers, and saving the vectors: COST. A replaced function costs REPLACE. What is disabled costs nothing. Of memory,
-//! a probe takes about 150 bytes near the code, and each handler 1 to 2 KiB for each object that it is registered in.
+//! A hit at a function that begins with a `push`, above the call of 1.4 ns (`examples/cost.rs`, release build, Linux 6.18 on a virtual
+//! machine with AMD EPYC of the fifth generation, the best of 200 rounds):
+//!
+//! | | ns |
+//! |---|---:|
+//! | count | 0.8 |
+//! | closure at the entry | 34 |
+//! | closures at the entry and at the return | 91 |
+//! | C function at the entry | 29 |
+//! | C function that uses general registers only | 8.1 |
+//! | replacement that calls the original | 3.2 |
+//!
+//! Of a handler that is no count, 20 ns go to the vector registers, which are 32 of 64 bytes there. Inside of functions they are saved by
+//! `XSAVE`, which takes 200 to 300 ns. What is disabled costs nothing. Of memory, a probe takes about 150 bytes near the code, and each
+//! handler 2 KiB.
 //!
 //! # C
 //!
