@@ -14,6 +14,7 @@ mod install;
 mod installer;
 mod kernel;
 mod layout;
+mod live;
 mod maps;
 mod native;
 mod objects;

@@ -47,6 +47,7 @@ struct sidestep_context {
     uint64_t r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi, orig_rax;
     uint64_t rip, cs, eflags, rsp, ss;
     uint64_t cookie;
+    uint64_t xmm[8]; /* the lower halves of xmm0 to xmm7, to look at: changes stay here */
 };
 
 typedef void (*sidestep_handler)(struct sidestep_context *context, void *data);

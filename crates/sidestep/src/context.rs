@@ -16,6 +16,8 @@ pub struct Context {
     pub regs: Regs,
     /// 0 at the entry; at the return, what the handler of the entry has left here.
     pub cookie: u64,
+    /// The lower halves of `xmm0` to `xmm7`, to look at: changes stay here.
+    pub xmm: [u64; 8],
 }
 
 const _: () = assert!(size_of::<Context>() == Hit::CONTEXT);
@@ -42,6 +44,13 @@ impl Context {
         };
         *register = value;
         true
+    }
+
+    /// Argument `n` among those with a point (of type `double`), counted from 0, if it is one of the eight that are passed in
+    /// registers. What a function returns is number 0.
+    #[must_use]
+    pub fn double(&self, n: usize) -> Option<f64> {
+        self.xmm.get(n).copied().map(f64::from_bits)
     }
 
     /// What the function returns, at its return.

@@ -75,6 +75,26 @@ fn a_handler_sees_and_changes_arguments_and_result() {
 }
 
 #[test]
+fn a_handler_sees_numbers_with_a_point() {
+    let _turn = turn();
+    extern "C" fn third(a: f64, b: f64, c: f64) -> f64 {
+        black_box(a + b * c)
+    }
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (entry, exit) = (Arc::clone(&seen), Arc::clone(&seen));
+    // SAFETY: they change nothing.
+    let probe = unsafe {
+        at(third as *const ())
+            .on_entry(move |context| entry.lock().unwrap().extend((0..3).filter_map(|n| context.double(n))))
+            .on_return(move |context| exit.lock().unwrap().extend(context.double(0)))
+    };
+    let session = Session::own().probe(probe).start().unwrap();
+    assert_eq!(black_box(third as extern "C" fn(f64, f64, f64) -> f64)(1.5, 2.5, 3.0), 9.0);
+    assert_eq!(*seen.lock().unwrap(), [1.5, 2.5, 3.0, 9.0]);
+    session.detach().unwrap();
+}
+
+#[test]
 fn probes_come_and_go_while_others_stay() {
     let _turn = turn();
     let session = Session::own().start().unwrap();

@@ -67,8 +67,8 @@ const HEADER_LEN: i32 = 64;
 const DIRECTION: u8 = 0x04;
 
 impl Context {
-    /// All that a handler in the target sees: all words, and the one behind them.
-    pub const NATIVE: Context = Context(Context::ALL.0 | 1 << (Hit::COOKIE / 8));
+    /// All that a handler in the target sees: the registers and what is behind them.
+    pub const NATIVE: Context = Context(((1 << (Hit::CONTEXT / 8)) - 1) | Context::ALL.0);
 
     /// What such a handler may change: the general registers but `rsp`, and the instruction pointer if it `redirects`.
     #[must_use]
