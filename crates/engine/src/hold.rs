@@ -6,8 +6,8 @@ use sidestep_sys::{Process, Stopped};
 
 use crate::error::SessionError;
 
-/// Longest piece of work in one pause, and for how long the threads run before the next one.
-const PAUSE: Duration = Duration::from_micros(300);
+/// After this time a pause is over when the piece of work is that is under way, and for how long the threads run before the next one.
+const PAUSE: Duration = Duration::from_micros(500);
 const GAP: Duration = Duration::from_millis(1);
 
 /// How the target is held.
@@ -77,10 +77,13 @@ impl<'a> Hold<'a> {
         let mut left = work.iter().peekable();
         while left.peek().is_some() {
             self.stopped(|stopped| {
+                let since = stopped.since();
                 let seen = look(stopped)?;
-                let begin = Instant::now();
-                while let Some(piece) = left.next_if(|_| lasts || begin.elapsed() < PAUSE) {
+                while let Some(piece) = left.next() {
                     each(stopped, &seen, piece)?;
+                    if !lasts && since.elapsed() > PAUSE {
+                        break;
+                    }
                 }
                 Ok(())
             })?;
