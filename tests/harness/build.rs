@@ -74,6 +74,8 @@ const RECIPES: &[Recipe] = &[
     recipe("usdt", CC, &["usdt.c"]),
     recipe("coverage", &["cc", "-nostdlib", "-static"], &["coverage.S"]),
     recipe("registers", CC, &["registers.c", "registers_asm.S"]),
+    recipe("suites", &["cc", "-O2", "-g", "-pthread", CALLS, "-fno-omit-frame-pointer"], &["suites.c"]),
+    recipe("suites.bpf.o", BPF, &["suites.bpf.c"]),
     recipe("bench.bpf.o", BPF, &["bench.bpf.c"]),
     recipe("sections.bpf.o", BPF, &["sections.bpf.c"]),
     recipe("session.bpf.o", BPF, &["session.bpf.c"]),

@@ -1,6 +1,7 @@
 //! Mapping memory in a stopped target, by its own system calls.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{CallError, Mapping, Process, StopError, Stopped};
@@ -11,6 +12,11 @@ use crate::space::{self, Grows, Used};
 /// The mappings of a process, ascending.
 pub(crate) fn mappings(process: &Process) -> Result<Vec<Mapping>, SessionError> {
     process.maps().map_err(|source| unreadable(process, source))
+}
+
+/// Those of a process that stands still.
+pub(crate) fn stopped_mappings(stopped: &Stopped) -> Result<Rc<Vec<Mapping>>, SessionError> {
+    stopped.maps().map_err(|source| unreadable(stopped.process(), source))
 }
 
 /// Why the mappings of a process cannot be read: mostly because it has ended.
@@ -47,7 +53,7 @@ impl Remote<'_> {
 
     /// A free range near (and within 2 GiB of) addresses, as the mappings are at this moment.
     pub fn free_range(&self, near: Range<u64>, len: Len) -> Result<Option<Va>, SessionError> {
-        Ok(space::find(&used(&mappings(self.0.process())?), near, len))
+        Ok(space::find(&used(&stopped_mappings(self.0)?), near, len))
     }
 
     /// Zeroed read-write memory at exactly `at`, which must be free; costs nothing until it is touched.

@@ -172,6 +172,8 @@ fn on_boundary(index: &Index<'_>, stretch: &Stretch, asked: Va) -> Result<(), St
     }
 }
 
+const PART: &str = "nobody calls it: it is a part of another function";
+
 /// What the return addresses and the red zone at a site are like.
 fn nature(index: &Index<'_>, site: &Site<'_, '_>, entry: bool, go_check: bool) -> (SiteKind, Result<(), &'static str>) {
     if !entry {
@@ -181,6 +183,9 @@ fn nature(index: &Index<'_>, site: &Site<'_, '_>, entry: bool, go_check: bool) -
         // Only C code in a Go program uses a red zone, and has no stack check.
         let kind = if go_check { SiteKind::FunctionEntry } else { SiteKind::Inside };
         return (kind, Err(GO_RETURNS));
+    }
+    if index.is_part(site.asked) {
+        return (SiteKind::Inside, Err(PART));
     }
     if index.is_loop_head(site.va) {
         return (SiteKind::Inside, Err("a loop inside the function jumps back to its first instruction"));
@@ -197,9 +202,7 @@ fn nature(index: &Index<'_>, site: &Site<'_, '_>, entry: bool, go_check: bool) -
         }
     }
     match (called, jumped, branched) {
-        (false, _, true) => {
-            (SiteKind::Inside, Err("it is only reached by conditional jumps: a part of another function"))
-        }
+        (false, _, true) => (SiteKind::Inside, Err(PART)),
         (false, true, false) => (SiteKind::Inside, Ok(())),
         _ => (SiteKind::FunctionEntry, Ok(())),
     }

@@ -149,13 +149,15 @@ pub struct ProbeDesc {
     pub flow: u32,
     /// Cell of the hit count.
     pub hits: u32,
-    /// [`ProbeDesc::COUNT_ENTRY`], [`ProbeDesc::EXCLUSIVE`], [`ProbeDesc::FUNCTION`], [`ProbeDesc::USDT`].
+    /// [`ProbeDesc::COUNT_ENTRY`], [`ProbeDesc::EXCLUSIVE`], [`ProbeDesc::FUNCTION`], [`ProbeDesc::USDT`],
+    /// [`ProbeDesc::POST`].
     pub flags: u32,
     /// 1 + the number of the probe that was registered before this one at the same site; 0 = none.
     pub older: u32,
-    /// Run-time address of the function or instruction (`get_func_ip`).
+    /// Run-time address that programs see as the instruction pointer at a hit: the function or instruction, or with
+    /// [`ProbeDesc::POST`] what is behind it.
     pub site: u64,
-    /// Run-time address that was asked for: the site, or the mark for indirect branches in front of it.
+    /// Run-time address that was asked for (`get_func_ip`): the instruction, or the mark for indirect branches in front of it.
     pub asked: u64,
     /// What `get_attach_cookie` gives.
     pub cookie: u64,
@@ -176,6 +178,8 @@ impl ProbeDesc {
     pub const FUNCTION: u32 = 4;
     /// Bit of `flags`: the site belongs to a USDT probe.
     pub const USDT: u32 = 8;
+    /// Bit of `flags`: hits are behind the probed instruction.
+    pub const POST: u32 = 16;
 }
 
 /// Trap table entry: what a trap at `site` leads to.

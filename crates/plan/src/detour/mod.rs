@@ -8,7 +8,7 @@
 //!            [step over the red zone]
 //!            handler, with its context
 //!            [undo]
-//!            displaced instructions, with guards in between
+//!            displaced instructions, with handlers behind the first one and guards in between
 //!            jmp resume
 //!   cold:    [slow path of an inline handler]
 //!
@@ -28,7 +28,7 @@ use sidestep_isa::x86::relocate::{RelocateError, relocate};
 use sidestep_isa::{Len, Va};
 use sidestep_wire::{TrapEntry, TrapRecord};
 
-use crate::handler::Handler;
+use crate::handler::{Handler, Program};
 use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind, Technique};
 use crate::thunk::{Context, Env, Place, Places, RED_ZONE, Thunks, watched};
 
@@ -62,14 +62,15 @@ pub struct Detour {
 }
 
 impl Detour {
-    /// Where threads that meet its traps go on.
+    /// Where threads that meet its traps go on. Any site may become a trap, so there is one for its first byte in any case.
     pub fn trap_entries(&self) -> impl Iterator<Item = TrapEntry> {
         let flag = if self.recorded { TrapEntry::RECORD } else { 0 };
-        let entry = move |(from, to): &(u16, u16)| TrapEntry {
-            site: self.site.0 + u64::from(*from),
-            detour: (self.at.0 + u64::from(*to)) | flag,
+        let entry = move |(from, to): (u16, u16)| TrapEntry {
+            site: self.site.0 + u64::from(from),
+            detour: (self.at.0 + u64::from(to)) | flag,
         };
-        self.traps.iter().map(entry)
+        let inner = self.traps.iter().copied().filter(|(from, _)| *from != 0);
+        std::iter::once((0, 0)).chain(inner).map(entry)
     }
 }
 
@@ -92,6 +93,12 @@ pub enum DetourError {
     NoThunk {
         /// Number of the program.
         program: usize,
+    },
+    /// Nothing can run behind the probed instruction.
+    #[error("{why}")]
+    NothingBehind {
+        /// Why.
+        why: &'static str,
     },
     /// A copy lies more than 65535 bytes into the detour.
     #[error("the detour of {site} is too long")]
@@ -125,6 +132,8 @@ pub fn build(
     displace(&mut asm, before, plan, bias, &mut copies)?;
     let (guards, handlers): (Vec<&Handler>, Vec<&Handler>) =
         handlers.iter().partition(|handler| matches!(handler, Handler::Guard { .. }));
+    let (posts, handlers): (Vec<&Handler>, Vec<&Handler>) =
+        handlers.into_iter().partition(|handler| matches!(handler, Handler::Post(_)));
     let inside = plan.kind == SiteKind::Inside && !handlers.is_empty();
     if inside {
         asm.lea(Reg::Rsp, Reg::Rsp, -RED_ZONE);
@@ -133,13 +142,14 @@ pub fn build(
     for (i, handler) in handlers.iter().enumerate() {
         // Programs see the registers of the site, also those that the function does not need.
         let dead = Dead { regs: plan.dead_regs, flags: plan.dead_flags };
-        let dead = handlers[i + 1..].iter().fold(dead, |dead, later| reads(later, env).spare(dead));
+        let later = handlers[i + 1..].iter().chain(&posts);
+        let dead = later.fold(dead, |dead, later| reads(later, env).spare(dead));
         match handler {
             Handler::Program(program) => {
-                let thunk =
-                    *thunks.programs.get(program.thunk).ok_or(DetourError::NoThunk { program: program.thunk })?;
+                let thunk = thunk_of(program, thunks)?;
                 cold.extend(inline::program(&mut asm, dead, site, program, thunk, inside, env)?);
             }
+            Handler::Post(_) => {}
             // The last one decides how the function is entered.
             Handler::Return { probe } if !inside && i + 1 == handlers.len() => {
                 asm.push_imm(*probe as i32);
@@ -155,6 +165,20 @@ pub fn build(
         asm.lea(Reg::Rsp, Reg::Rsp, RED_ZONE);
     }
     let mut after = after;
+    if !posts.is_empty() {
+        let behind = plan.behind().map_err(|why| DetourError::NothingBehind { why })?.offset(bias);
+        let (first, rest) = after.split_at(1.min(after.len()));
+        displace(&mut asm, first, plan, bias, &mut copies)?;
+        asm.lea(Reg::Rsp, Reg::Rsp, -RED_ZONE);
+        for handler in posts {
+            if let Handler::Post(program) = handler {
+                let thunk = thunk_of(program, thunks)?;
+                cold.extend(inline::program(&mut asm, Dead::default(), behind, program, thunk, true, env)?);
+            }
+        }
+        asm.lea(Reg::Rsp, Reg::Rsp, RED_ZONE);
+        after = rest;
+    }
     let mut guarded = Vec::new();
     for guard in guards {
         if let Handler::Guard { probe, before } = guard {
@@ -262,10 +286,14 @@ fn displace(
     Ok(())
 }
 
+fn thunk_of(program: &Program, thunks: &Thunks) -> Result<Places, DetourError> {
+    thunks.programs.get(program.thunk).copied().ok_or(DetourError::NoThunk { program: program.thunk })
+}
+
 /// What the programs of a handler read of the context.
 fn reads(handler: &Handler, env: &Env) -> Context {
     match handler {
-        Handler::Program(program) => program.context,
+        Handler::Program(program) | Handler::Post(program) => program.context,
         Handler::Agent { .. } | Handler::Return { .. } | Handler::Guard { .. } => env.context,
     }
 }
