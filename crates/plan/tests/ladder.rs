@@ -243,8 +243,16 @@ fn every_instruction_of_bash() {
 fn counter(probe: u32) -> Handler {
     let only_counts = true;
     let context = Context::default();
-    let (inline, filter, func_ip) = (None, None, Va(0));
-    Handler::Program(Program { probe, thunk: 0, only_counts, context, cookie: 0, func_ip, inline, filter })
+    Handler::Program(Program {
+        probe,
+        thunk: 0,
+        only_counts,
+        context,
+        cookie: 0,
+        func_ip: Va(0),
+        inline: None,
+        filter: None,
+    })
 }
 
 /// Where hits are only counted, the trap handler does that, and what it needs to know stands in front of the copy.

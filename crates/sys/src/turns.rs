@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::process::Process;
 use crate::procfs;
 use crate::stopped::{RETURN_TRIES, StopError, Stopped};
+use crate::urgent::Urgent;
 
 /// The right to change a process, until it is dropped: who has it excludes everybody else who asks for it. The kernel takes it
 /// back from a controller that dies.
@@ -63,6 +64,7 @@ impl Process {
             if new.is_empty() {
                 return if self.is_alive() { Ok(longest) } else { Err(exited().into()) };
             }
+            let urgent = Urgent::new();
             let mut called = Called::default();
             for tid in new {
                 let waits = || matches!(procfs::thread_state(self.pid(), tid), Some('S' | 'D' | 'T' | 'I'));
@@ -77,6 +79,7 @@ impl Process {
                 longest = longest.max(since.elapsed());
                 looked
             })?;
+            drop(urgent);
         }
     }
 }
@@ -100,8 +103,10 @@ impl Called {
     ) -> Result<(), E> {
         const TIMEOUT: Duration = Duration::from_secs(2);
         const YIELDS: u32 = 200;
-        let deadline = Instant::now() + TIMEOUT;
+        // As long as some do, the others only wait for a CPU.
+        let mut deadline = Instant::now() + TIMEOUT;
         for round in 0u32.. {
+            let late = Instant::now() >= deadline;
             let mut i = 0;
             while i < self.0.len() {
                 let (tid, stopped, leftover) = &mut self.0[i];
@@ -109,6 +114,7 @@ impl Called {
                     i += 1;
                     continue;
                 }
+                deadline = Instant::now() + TIMEOUT;
                 let (_, mut stopped, _) = self.0.swap_remove(i);
                 if !stopped.threads().is_empty() {
                     let since = stopped.since();
@@ -117,7 +123,9 @@ impl Called {
             }
             match self.0.first() {
                 None => break,
-                Some((tid, stopped, _)) if Instant::now() >= deadline => return Err(stopped.timed_out(*tid).into()),
+                Some((tid, stopped, _)) if late && Instant::now() >= deadline => {
+                    return Err(stopped.timed_out(*tid).into());
+                }
                 Some(_) if round < YIELDS => std::thread::yield_now(),
                 Some(_) => std::thread::sleep(Duration::from_micros(50)),
             }

@@ -1,8 +1,10 @@
 //! printf formats of `trace`: parsed once, rendered for every record.
 //!
-//! Conversions `d i o u x X c s p %` with flags `- + blank # 0`, width and precision as numbers, and lengths
+//! Conversions `d i o u x X c s p f e %` with flags `- + blank # 0`, width and precision as numbers, and lengths
 //! `hh h l ll L j z t`. As in C, an integer without a length is 32 bits wide: the upper half of an argument register
-//! is not defined for an `int`.
+//! is not defined for an `int`. `f` and `e` take the bits of a `double`, with the length `h` those of a `float`.
+
+use sidestep_lang::printf::Conversion;
 
 /// A value that is printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,23 +29,6 @@ enum Piece {
     Conversion(Conversion),
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Conversion {
-    left: bool,
-    plus: bool,
-    blank: bool,
-    alternate: bool,
-    zero: bool,
-    width: usize,
-    precision: Option<usize>,
-    /// Bits of an integer.
-    bits: u32,
-    kind: char,
-}
-
-/// Wider fields are refused: nobody reads them.
-const WIDTH_MAX: usize = 4096;
-
 impl Format {
     /// Parses the text between the quotes.
     pub fn parse(text: &str) -> Result<Format, String> {
@@ -61,7 +46,7 @@ impl Format {
                     if !literal.is_empty() {
                         pieces.push(Piece::Text(std::mem::take(&mut literal)));
                     }
-                    pieces.push(Piece::Conversion(Conversion::parse(&mut chars)?));
+                    pieces.push(Piece::Conversion(Conversion::parse(&mut chars, 32, "fe")?));
                 }
                 c => literal.push(c),
             }
@@ -89,7 +74,7 @@ impl Format {
                 Piece::Text(text) => out.push_str(text),
                 Piece::Conversion(conversion) => {
                     if let Some(value) = values.next() {
-                        conversion.render(value, &mut out);
+                        render(conversion, value, &mut out);
                     }
                 }
             }
@@ -110,142 +95,15 @@ fn escape(c: Option<char>) -> Result<char, String> {
     }
 }
 
-type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
-
-fn number(chars: &mut Chars) -> Result<Option<usize>, String> {
-    let mut value = None;
-    while let Some(digit) = chars.peek().and_then(|c| c.to_digit(10)) {
-        chars.next();
-        let new = value.unwrap_or(0) * 10 + digit as usize;
-        if new > WIDTH_MAX {
-            return Err(format!("a width in the format is above {WIDTH_MAX}"));
-        }
-        value = Some(new);
-    }
-    Ok(value)
-}
-
-impl Conversion {
-    /// What follows a `%`.
-    fn parse(chars: &mut Chars) -> Result<Conversion, String> {
-        let mut conversion = Conversion { bits: 32, ..Conversion::default() };
-        while let Some(c) = chars.peek() {
-            match c {
-                '-' => conversion.left = true,
-                '+' => conversion.plus = true,
-                ' ' => conversion.blank = true,
-                '#' => conversion.alternate = true,
-                '0' => conversion.zero = true,
-                _ => break,
-            }
-            chars.next();
-        }
-        conversion.width = number(chars)?.unwrap_or(0);
-        if chars.next_if_eq(&'.').is_some() {
-            conversion.precision = Some(number(chars)?.unwrap_or(0));
-        }
-        match chars.peek() {
-            Some('h') => {
-                chars.next();
-                conversion.bits = if chars.next_if_eq(&'h').is_some() { 8 } else { 16 };
-            }
-            Some('l') => {
-                chars.next();
-                chars.next_if_eq(&'l');
-                conversion.bits = 64;
-            }
-            Some('L' | 'j' | 'z' | 't') => {
-                chars.next();
-                conversion.bits = 64;
-            }
-            _ => {}
-        }
-        conversion.kind = match chars.next() {
-            Some('i') => 'd',
-            Some(c @ ('d' | 'o' | 'u' | 'x' | 'X' | 'c' | 's' | 'p')) => c,
-            Some(c) => {
-                return Err(format!("unknown conversion %{c} in the format; there are d i o u x X c s p and %%"));
-            }
-            None => {
-                return Err("the format ends inside a conversion; write %% for a percent sign".to_owned());
-            }
-        };
-        if conversion.kind == 'p' {
-            conversion.bits = 64;
-            conversion.alternate = true;
-        }
-        Ok(conversion)
-    }
-
-    fn render(&self, value: &Value, out: &mut String) {
-        match (self.kind, value) {
-            ('s', Value::Str(bytes)) => self.text(&printable(bytes), out),
-            ('s', Value::Fault(0)) => self.text("(null)", out),
-            (_, Value::Fault(pointer)) => self.text(&format!("({pointer:#x}: unreadable)"), out),
-            (_, Value::Str(bytes)) => self.text(&printable(bytes), out),
-            ('c', Value::Int(value)) => self.text(&printable(&[*value as u8]), out),
-            (_, Value::Int(value)) => self.integer(*value, out),
-        }
-    }
-
-    fn text(&self, text: &str, out: &mut String) {
-        let text: String = match self.precision {
-            Some(precision) => text.chars().take(precision).collect(),
-            None => text.to_owned(),
-        };
-        self.pad("", &text, false, out);
-    }
-
-    fn integer(&self, value: u64, out: &mut String) {
-        let unused = 64 - self.bits;
-        let unsigned = value << unused >> unused;
-        let signed = (value << unused) as i64 >> unused;
-        let (mut prefix, mut digits) = match self.kind {
-            'd' => {
-                let sign = match (signed < 0, self.plus, self.blank) {
-                    (true, _, _) => "-",
-                    (_, true, _) => "+",
-                    (_, _, true) => " ",
-                    _ => "",
-                };
-                (sign, signed.unsigned_abs().to_string())
-            }
-            'o' => ("", format!("{unsigned:o}")),
-            'x' | 'p' => ("0x", format!("{unsigned:x}")),
-            'X' => ("0X", format!("{unsigned:X}")),
-            _ => ("", unsigned.to_string()),
-        };
-        // C prints no prefix for %#x of 0; a pointer always has one.
-        if matches!(self.kind, 'x' | 'X') && (!self.alternate || unsigned == 0) {
-            prefix = "";
-        }
-        if self.kind == 'o' && self.alternate && !digits.starts_with('0') {
-            digits.insert(0, '0');
-        }
-        match self.precision {
-            // No digits at all for 0 with precision 0.
-            Some(0) if unsigned == 0 && self.kind != 'p' => {
-                digits = if self.kind == 'o' && self.alternate { "0".to_owned() } else { String::new() };
-            }
-            Some(precision) => digits = format!("{}{digits}", "0".repeat(precision.saturating_sub(digits.len()))),
-            None => {}
-        }
-        self.pad(prefix, &digits, self.zero && self.precision.is_none(), out);
-    }
-
-    fn pad(&self, prefix: &str, body: &str, zeros: bool, out: &mut String) {
-        let missing = self.width.saturating_sub(prefix.len() + body.chars().count());
-        if self.left {
-            out.extend([prefix, body]);
-            out.extend(std::iter::repeat_n(' ', missing));
-        } else if zeros {
-            out.push_str(prefix);
-            out.extend(std::iter::repeat_n('0', missing));
-            out.push_str(body);
-        } else {
-            out.extend(std::iter::repeat_n(' ', missing));
-            out.extend([prefix, body]);
-        }
+fn render(conversion: &Conversion, value: &Value, out: &mut String) {
+    match (conversion.kind, value) {
+        ('s', Value::Str(bytes)) => conversion.text(&printable(bytes), out),
+        ('s', Value::Fault(0)) => conversion.text("(null)", out),
+        (_, Value::Fault(pointer)) => conversion.text(&format!("({pointer:#x}: unreadable)"), out),
+        (_, Value::Str(bytes)) => conversion.text(&printable(bytes), out),
+        ('c', Value::Int(value)) => conversion.text(&printable(&[*value as u8]), out),
+        ('f' | 'e', Value::Int(value)) => conversion.real(*value, out),
+        (_, Value::Int(value)) => conversion.integer(*value, out),
     }
 }
 
@@ -313,6 +171,37 @@ mod tests {
         }
     }
 
+    /// `printf(1)` again.
+    #[test]
+    fn numbers_with_a_point_print_as_in_c() {
+        for format in
+            ["[%f]", "[%.2f]", "[%12.1f]", "[%-12.3f]", "[%+f]", "[% .0f]", "[%012.4f]", "[%e]", "[%.3e]", "[%+14.1e]"]
+        {
+            for value in [
+                0.0,
+                1.5,
+                -2.25,
+                (1u64 << 63) as f64,
+                123_456.789,
+                -1e-7,
+                0.1,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+                f64::MIN_POSITIVE,
+            ] {
+                let output =
+                    std::process::Command::new("printf").args([format, &format!("{value:.60e}")]).output().unwrap();
+                let expected = String::from_utf8(output.stdout).unwrap();
+                assert_eq!(render(format, &[Value::Int(value.to_bits())]), expected, "{format} of {value}");
+            }
+        }
+        assert_eq!(
+            render("%hf %.1hf", &[Value::Int(u64::from(1.5f32.to_bits())), Value::Int(1 << 60)]),
+            "1.500000 0.0"
+        );
+        assert_eq!(render("%f", &[Value::Int(f64::NAN.to_bits())]), "nan");
+    }
+
     #[test]
     fn lengths_cut_as_in_c() {
         for (format, value, expected) in [
@@ -349,7 +238,7 @@ mod tests {
     fn text_and_escapes() {
         assert_eq!(render(r#"100%% \"x\"\t%d"#, &[Value::Int(7)]), "100% \"x\"\t7");
         assert_eq!(Format::parse("%d %s %lx").unwrap().strings().collect::<Vec<_>>(), [false, true, false]);
-        for bad in ["%", "%y", "%5", "\\", "\\q", "%99999d", "%*d", "%f"] {
+        for bad in ["%", "%y", "%5", "\\", "\\q", "%99999d", "%*d", "%g"] {
             assert!(Format::parse(bad).is_err(), "{bad}");
         }
     }

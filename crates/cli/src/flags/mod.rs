@@ -2,6 +2,7 @@
 
 pub mod format;
 pub mod pattern;
+pub mod script;
 pub mod spec;
 pub mod words;
 
@@ -18,8 +19,18 @@ use sidestep_engine::{Options, Target};
     name = "sidestep",
     version,
     disable_help_subcommand = true,
+    args_conflicts_with_subcommands = true,
+    arg_required_else_help = true,
+    override_usage = "\
+sidestep [OPTIONS] -p PID -e PROGRAM [ARG]...
+       sidestep [OPTIONS] FILE [ARG]... [-- CMD [ARG]...]
+       sidestep -l PATTERN
+       sidestep COMMAND ...",
     after_help = "\
 Examples:
+  sidestep -p 1234 -e 'u:libc:malloc { @[ustack(5)] = sum(arg0) }'   # a script of the bpftrace language
+  sidestep -c './server --once' latency.bt 100        # from a file, with its $1
+  sidestep -l 'u:redis-server:*Command'               # attach points to paste back
   sidestep funclatency libc:read -- grep -rc fn src   # how long do grep's reads take?
   sidestep funccount -p 1234 -i 1 'libc:str*'         # how often, every second?
   sidestep trace -p 1234 'libc:open \"%s %d\", arg0, arg1'
@@ -36,7 +47,10 @@ OBJECT:FUNC  OBJECT is a path or a library's short name (libc, c); without it, t
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
+    /// Without a command: a script.
+    #[command(flatten)]
+    pub script: script::Script,
 }
 
 /// The subcommands.
@@ -132,11 +146,14 @@ pub struct Funclatency {
 #[command(group = target_group(), override_usage = "\
 sidestep trace [OPTIONS] -p PID SPEC...
        sidestep trace [OPTIONS] SPEC... -- CMD [ARG]...", after_help = "\
-SPEC = [p:|r:|post:][OBJECT:]FUNC[(signature)] [\"FORMAT\", VALUE, ...]
+SPEC = [p:|r[MAXACTIVE]:|post:][OBJECT:]FUNC[(signature)] [\"FORMAT\", VALUE, ...]
   p: at the entry (default), r: at the return, post: when the instruction at FUNC+OFF has been executed.
-  VALUE is arg0 ... arg9 at the entry, retval at the return, and a register anywhere: %ax, %di, %r8, %ip, %sp, %flags.
-  FORMAT is printf's: %d %u %x are 32 bits wide, %ld %lu %lx %p 64; %s reads a string of the target.
-SPEC may also be a line as the kernel's uprobe_events takes it: p|r[:[GROUP/]EVENT] PATH:OFFSET [NAME=FETCHARG[:TYPE]]...
+  r8: watches 8 calls at a time, in all threads, and counts the others as missed.
+  VALUE is arg0 ... arg9 at the entry, retval at the return, and a register anywhere: %ax, %di, %r8, %ip, %sp, %flags,
+  %xmm0 (its lower half).
+  FORMAT is printf's: %d %u %x are 32 bits wide, %ld %lu %lx %p 64; %f %e a double, %hf a float, which are in
+  %xmm0 ... %xmm7; %s reads a string of the target.
+SPEC may also be a line as the kernel's uprobe_events takes it: p|r[MAXACTIVE][:[GROUP/]EVENT] PATH:OFFSET [NAME=FETCHARG[:TYPE]]...
 
 Examples:
   sidestep trace -p 1234 'libc:open \"%s %d\", arg0, arg1'
@@ -494,7 +511,9 @@ mod tests {
     use clap::{CommandFactory, error::ErrorKind};
 
     fn parse(args: &[&str]) -> Result<Command, ErrorKind> {
-        Cli::try_parse_from([&["sidestep"], args].concat()).map(|cli| cli.command).map_err(|e| e.kind())
+        Cli::try_parse_from([&["sidestep"], args].concat())
+            .map(|cli| cli.command.expect("a command"))
+            .map_err(|e| e.kind())
     }
 
     #[test]

@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use sidestep_bpf::map::Map;
-use sidestep_isa::Va;
+use sidestep_isa::{Len, Va};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::{Plan, SiteKind};
 use sidestep_sys::{Process, Stopped};
-use sidestep_wire::{Flow, ProbeDesc};
+use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
 use crate::api::{Action, AttachStats, Bundle, BundleMap, Cookie, Options, Probe, Refused, Request};
 use crate::error::SessionError;
@@ -19,6 +19,7 @@ use crate::hold::Hold;
 use crate::install::{self, Job, Outcome};
 use crate::layout::{Layout, Needs};
 use crate::maps;
+use crate::names::Symbols;
 use crate::planning::{Planned, Wish};
 use crate::regions::Regions;
 use crate::resolve::Match;
@@ -49,6 +50,8 @@ pub(crate) struct Installer {
     pub refused: Vec<Refused>,
     pub stats: AttachStats,
     pub surroundings: Surroundings,
+    /// Names of the target's addresses, if they are wanted.
+    pub symbols: Option<Symbols>,
     next_number: u32,
     next_cookie: u64,
     /// Cookies for which maps have room.
@@ -86,6 +89,7 @@ impl Installer {
             refused: Vec::new(),
             stats: AttachStats::default(),
             surroundings: Surroundings::default(),
+            symbols: None,
             next_number: 0,
             next_cookie: 0,
             cookies: 0,
@@ -98,6 +102,13 @@ impl Installer {
             unsafe_reads: false,
             faults: 0,
             must_show: false,
+        }
+    }
+
+    /// Looks at what the target has mapped now, if names of its addresses are wanted.
+    pub fn look_at_symbols(&mut self, process: &Process) {
+        if self.options.symbols {
+            self.symbols = Symbols::new(process.pid(), &self.options).ok();
         }
     }
 
@@ -226,7 +237,11 @@ impl Installer {
         let mut regions = match (self.regions.take(), self.layout.clone()) {
             (Some(regions), _) => regions,
             (None, Some((layout, maps))) => {
-                Regions::map(hold, layout, maps, &self.bundle.programs, self.options.interpret, clock)?
+                let regions = Regions::map(hold, layout, maps, &self.bundle.programs, self.options.interpret, clock)?;
+                for (map, entry) in &self.bundle.entries {
+                    regions.maps().insert(*map, entry);
+                }
+                regions
             }
             (None, None) => return Err(SessionError::TooMany { what: "probes" }),
         };
@@ -243,6 +258,7 @@ impl Installer {
         hooks: Vec<Hook>,
     ) -> Result<(), SessionError> {
         let process = hold.process();
+        let mut places = self.map_places(regions, hold, &planned)?;
         let mut jobs = Jobs::new();
         let mut pending = Vec::new();
         self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
@@ -271,6 +287,10 @@ impl Installer {
             let mut desc = regions.programs.desc(&action, number, cookie);
             if p.matched.usdt.is_some() {
                 desc.flags |= ProbeDesc::USDT;
+            }
+            if limit(&action) != 0 {
+                (desc.maxactive, desc.places) = (u64::from(action.maxactive), places.0);
+                places = Va(places.0 + limit(&action));
             }
             describe(regions, &process, &jobs, &p, desc)?;
             let handler = regions.programs.handler(&action, number, cookie, asked(&p));
@@ -334,6 +354,16 @@ impl Installer {
         Ok(())
     }
 
+    /// Maps memory for the places of probes that watch a limited number of calls (`places` in the agent).
+    fn map_places(&self, regions: &Regions, hold: &mut Hold<'_>, planned: &[Planned]) -> Result<Va, SessionError> {
+        let bytes: u64 = planned.iter().map(|p| limit(&self.requests[p.request].action)).sum();
+        if bytes == 0 {
+            return Ok(Va::default());
+        }
+        let len = Len(crate::layout::round(bytes, 4096));
+        hold.stopped(|stopped| regions.map_listed(stopped, len, MapKind::Private))
+    }
+
     fn meets_own(&self, p: &Planned) -> bool {
         place(p).is_some_and(|range| self.own.iter().any(|own| overlap(own, &range)))
     }
@@ -375,6 +405,14 @@ impl Installer {
         let key = arguments.key(probe)?;
         regions.set_value(map, u64::from(key), &arguments.specs()[key as usize]);
         Ok(u64::from(key))
+    }
+}
+
+/// Bytes of places that a probe needs.
+fn limit(action: &Action) -> u64 {
+    match action.maxactive {
+        limit @ 1.. if returns(action) => 8 * (1 + u64::from(limit)),
+        _ => 0,
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 use clap::error::ErrorKind;
 use sidestep_bpf::object::{Attach, Object, ObjectProgram, ProbeTarget};
 use sidestep_bpf::verify::{Rules, verify};
-use sidestep_engine::{Action, Bundle, BundleMap, Cookie, FuncPattern, Pattern, Program, REGISTERS, Request};
+use sidestep_engine::{Action, Bundle, BundleMap, CONTEXT, Cookie, FuncPattern, Pattern, Program, REGISTERS, Request};
 use sidestep_isa::Va;
 
 use super::set;
@@ -38,7 +38,7 @@ pub fn load(flags: &Bpf) -> anyhow::Result<Loaded> {
     let arguments = maps.iter().position(|map| map.name == USDT_ARGUMENTS);
     let mut places = places(&flags.attach);
     let shared = maps.iter().map(|map| BundleMap { map: map.clone(), per_probe: false }).collect();
-    let mut bundle = Bundle { maps: shared, programs: Vec::new() };
+    let mut bundle = Bundle { maps: shared, ..Bundle::default() };
     let (mut requests, mut chosen) = (Vec::new(), Vec::new());
     for (index, program) in object.programs.iter().enumerate() {
         let given = places.remove(&program.name);
@@ -64,7 +64,13 @@ pub fn load(flags: &Bpf) -> anyhow::Result<Loaded> {
         // The kernel has a verifier of its own, and allows more.
         if !flags.kernel {
             let context_writable = if flags.allow_unsafe { REGISTERS } else { 0..0 };
-            let rules = Rules { maps: &maps, allow_unsafe: flags.allow_unsafe, context_writable, ..Rules::default() };
+            let rules = Rules {
+                maps: &maps,
+                allow_unsafe: flags.allow_unsafe,
+                context_size: CONTEXT,
+                context_writable,
+                ..Rules::default()
+            };
             let verified = verify(&program.program, &rules).map_err(|error| refused(program, &error))?;
             bundle.programs.push(Program { name: program.name.clone(), verified });
         }
@@ -113,7 +119,7 @@ impl On {
             On::Return => (None, Some(program)),
             On::Both => (Some(program), Some(program)),
         };
-        Action { entry, exit, post: self == On::Post, cookie }
+        Action { entry, exit, post: self == On::Post, cookie, ..Action::default() }
     }
 }
 
