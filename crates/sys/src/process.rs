@@ -1,5 +1,5 @@
 //! A target process that runs.
-#![allow(unsafe_code, reason = "pidfd_open, poll, getauxval, geteuid")]
+#![allow(unsafe_code, reason = "pidfd_open, poll, geteuid")]
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -246,12 +246,4 @@ impl Drop for Inner {
 fn euid() -> u32 {
     // SAFETY: has no arguments and cannot fail.
     unsafe { libc::geteuid() }
-}
-
-/// May user code execute `rdfsbase` and friends? The kernel says so in bit 1 of `AT_HWCAP2`
-/// (Documentation/arch/x86/x86_64/fsgs.rst).
-#[must_use]
-pub fn fsgsbase() -> bool {
-    // SAFETY: only reads our own auxiliary vector.
-    unsafe { libc::getauxval(libc::AT_HWCAP2) & 2 != 0 }
 }

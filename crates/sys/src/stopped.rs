@@ -204,15 +204,15 @@ impl Stopped {
                 }
                 Some(Event::Stop) => match ptrace::get_regs(tid) {
                     // A controller has died, and the thread is on its way back: let it go on until it is there.
-                    Ok(raw) if leftover > 0 && on_frame(&self.process, &Regs { raw }) => {
+                    Ok(regs) if leftover > 0 && on_frame(&self.process, &regs) => {
                         leftover -= 1;
                         ptrace::cont(tid, 0).and_then(|()| {
                             std::thread::sleep(RETURN_TIME);
                             ptrace::interrupt(tid)
                         })
                     }
-                    Ok(raw) => {
-                        self.threads.push(Thread { tid, regs: Regs { raw } });
+                    Ok(regs) => {
+                        self.threads.push(Thread { tid, regs });
                         return Ok(());
                     }
                     Err(e) => Err(e),
@@ -269,7 +269,7 @@ impl Stopped {
         let thread = self.threads.iter_mut().find(|t| t.tid == tid).ok_or(StopError::NoThread { pid, tid })?;
         let mut regs = thread.regs;
         regs.set_ip(at);
-        ptrace::set_regs(tid, &regs.raw).map_err(|source| match source.raw_os_error() {
+        ptrace::set_regs(tid, &regs).map_err(|source| match source.raw_os_error() {
             Some(libc::ESRCH) => StopError::NoThread { pid, tid },
             _ => StopError::Io { what: "set the registers of", pid, tid, source },
         })?;
@@ -295,7 +295,7 @@ impl Stopped {
     /// Lets the target execute a system call and returns its result, or its error as [`CallError::Errno`]. Whatever
     /// happens, the thread that is used for it ends up as it was. Several calls in a row are cheaper than one each
     /// time.
-    pub fn call(&mut self, nr: i64, args: [u64; 6]) -> Result<u64, CallError> {
+    pub fn call(&mut self, nr: libc::c_long, args: [u64; 6]) -> Result<u64, CallError> {
         self.calls.call(&self.process, &mut self.threads, nr as u64, args)
     }
 
