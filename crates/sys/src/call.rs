@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
 
-use crate::arch::{FpState, Frame, GADGET_CODE, Gadgets, Regs, Word, rseq_abort};
+use crate::arch::{self, FpState, Frame, GADGET_CODE, Gadgets, Regs, Word, rseq_abort};
 use crate::memory::MemoryError;
 use crate::process::Process;
 use crate::ptrace::{self, Event};
@@ -173,7 +173,7 @@ impl Calls {
         let result = active.call(nr, args)?;
         match result {
             e @ -4095..=-1 => Err(CallError::Errno { pid: process.pid(), nr, errno: -e as i32 }),
-            _ => Ok((result as Word).into()),
+            _ => Ok(arch::word(result as Word)),
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use sidestep_isa::Va;
 
 use crate::access::{self, OpenError};
-use crate::arch::Gadgets;
+use crate::arch::{self, Gadgets};
 use crate::memory::{Memory, MemoryError, Pod};
 use crate::procfs::{self, Mapping, parse_maps};
 use crate::ptrace;
@@ -112,6 +112,16 @@ impl Process {
     /// Reads one value of plain data.
     pub fn read_pod<T: Pod>(&self, at: Va) -> Result<T, MemoryError> {
         self.0.memory.read_pod(at)
+    }
+
+    /// Reads a word of the target: as long as its addresses are.
+    pub fn read_word(&self, at: Va) -> Result<u64, MemoryError> {
+        Ok(arch::word(self.read_pod(at)?))
+    }
+
+    /// Writes a word of the target.
+    pub fn write_word(&self, at: Va, value: u64) -> Result<(), MemoryError> {
+        self.write(at, &(value as arch::Word).to_ne_bytes())
     }
 
     /// Writes `bytes` at `at`, whatever the protection of the page, and reads them back. The target may be running:

@@ -186,7 +186,7 @@ impl Spawned {
         let args = [0, ENTRY_STUB_LEN, prot, flags, u64::MAX, 0];
         let stub = Va(self.stopped.call(MMAP, args)?);
         self.process.write(stub, &entry_stub(entry))?;
-        self.process.write(auxv, &(stub.0 as Word).to_ne_bytes())?;
+        self.process.write_word(auxv, stub.0)?;
         self.startup.state = State::Loading { stub, entry, auxv };
         Ok(())
     }
@@ -205,7 +205,7 @@ impl Spawned {
     fn remove_stub(&mut self) -> Result<(), StartupError> {
         if let State::Loading { stub, entry, auxv } = self.startup.state {
             self.startup.state = State::Entered;
-            self.process.write(auxv, &(entry.0 as Word).to_ne_bytes())?;
+            self.process.write_word(auxv, entry.0)?;
             self.stopped.call(libc::SYS_munmap, [stub.0, ENTRY_STUB_LEN, 0, 0, 0, 0])?;
             self.stopped.end_calls()?;
         }
@@ -222,7 +222,7 @@ fn code_mappings(process: &Process) -> Result<Vec<Mapping>, StartupError> {
 /// figure 3.9). Returns the address of the value of `AT_ENTRY`, and the value.
 fn find_entry(process: &Process, sp: Va) -> Result<Option<(Va, Va)>, MemoryError> {
     const WORD: u64 = size_of::<Word>() as u64;
-    let word = |at: Va| process.read_pod::<Word>(at).map(u64::from);
+    let word = |at: Va| process.read_word(at);
     let argc = word(sp)?;
     let mut at = Va(sp.0.wrapping_add((argc.wrapping_add(2)).wrapping_mul(WORD)));
     while word(at)? != 0 {

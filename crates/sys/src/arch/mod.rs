@@ -25,6 +25,12 @@ pub use host::{MMAP, Word, signal_frames, thread_pointer_readable};
 pub use regs::Regs;
 pub(crate) use regs::rseq_abort;
 
+/// A word of the target's memory as a number.
+#[allow(clippy::useless_conversion)] // not where words are shorter
+pub(crate) fn word(word: Word) -> u64 {
+    word.into()
+}
+
 /// The time stamp counter.
 #[allow(unsafe_code)]
 pub(crate) fn rdtsc() -> u64 {

@@ -3,7 +3,7 @@
 
 use sidestep_isa::Va;
 
-use super::host::{MMAPS, SYSCALL, UserRegs};
+use super::host::{CONTINUED, MMAPS, SYSCALL, UserRegs, number_from_code};
 use crate::memory::MemoryError;
 use crate::process::Process;
 
@@ -82,24 +82,18 @@ impl Regs {
     /// back at the system call) and the call?
     fn is_restarting(&self, process: &Process) -> bool {
         self.syscall().is_some()
-            && self.result() == i64::from(libc::SYS_restart_syscall)
+            && self.result() as libc::c_long == libc::SYS_restart_syscall
             && process.read_pod(self.ip()).is_ok_and(|code: [u8; 2]| code == SYSCALL)
     }
 
-    /// A call that was interrupted twice has become a `restart_syscall`, and no register tells what it was. The
-    /// instruction before the call does, in most code (not in musl's, nor where the vDSO makes it: there the call returns
-    /// EINTR if we die).
+    /// A call that was interrupted twice has become a `restart_syscall`, and no register tells what it was. The code in
+    /// front of the call does, in most programs (not in musl's: there the call returns EINTR if we die).
     fn number_from_code(&self, process: &Process) -> Option<u64> {
-        /// The calls that the kernel continues (kernel/time, kernel/futex, fs/select.c).
-        const CONTINUED: [libc::c_long; 4] =
-            [libc::SYS_poll, libc::SYS_nanosleep, libc::SYS_futex, libc::SYS_clock_nanosleep];
-        const MOV_EAX_IMM32: u8 = 0xb8;
         if self.kept_number() != libc::SYS_restart_syscall as u64 {
             return None;
         }
-        let [op, imm @ ..]: [u8; 5] = process.read_pod(self.ip().offset(-5)).ok()?;
-        let nr = u32::from_le_bytes(imm) as libc::c_long;
-        (op == MOV_EAX_IMM32 && CONTINUED.contains(&nr)).then_some(nr as u64)
+        let nr = number_from_code(process, self.ip(), self.sp())?;
+        CONTINUED.contains(&(nr as libc::c_long)).then_some(nr.into())
     }
 }
 

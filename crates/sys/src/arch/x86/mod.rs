@@ -40,6 +40,47 @@ pub(crate) const MMAPS: &[libc::c_long] = &[libc::SYS_mmap2];
 /// The instruction that makes a system call.
 pub(crate) const SYSCALL: [u8; 2] = [0xcd, 0x80];
 
+// arch/x86/entry/syscalls/syscall_32.tbl; not in every version of the libc crate.
+const CLOCK_NANOSLEEP_TIME64: libc::c_long = 407;
+const FUTEX_TIME64: libc::c_long = 422;
+/// The calls that the kernel continues (kernel/time, kernel/futex, fs/select.c).
+pub(crate) const CONTINUED: [libc::c_long; 6] = [
+    libc::SYS_poll,
+    libc::SYS_nanosleep,
+    libc::SYS_futex,
+    libc::SYS_clock_nanosleep,
+    FUTEX_TIME64,
+    CLOCK_NANOSLEEP_TIME64,
+];
+
+/// The number that the code in front of a call at `ip` sets. Where the vDSO makes it, that is where the vDSO was called.
+pub(crate) fn number_from_code(process: &Process, ip: Va, sp: Va) -> Option<u32> {
+    const MOV_EAX_IMM32: u8 = 0xb8;
+    /// `int $0x80; pop %ebp; pop %edx; pop %ecx; ret`
+    const IN_VDSO: [u8; 6] = [SYSCALL[0], SYSCALL[1], 0x5d, 0x5a, 0x59, 0xc3];
+    /// `call *%gs:0x10`
+    const TO_VDSO: [u8; 7] = [0x65, 0xff, 0x15, 0x10, 0, 0, 0];
+    /// Between the number and the call other arguments may be set.
+    const LOOK: usize = 32;
+    let in_vdso = process.read_pod(ip).is_ok_and(|code: [u8; 6]| code == IN_VDSO);
+    let call = if in_vdso {
+        let back: Word = process.read_pod(sp.offset(3 * size_of::<Word>() as i64)).ok()?;
+        Va(back.into()).offset(-(TO_VDSO.len() as i64))
+    } else {
+        ip
+    };
+    if in_vdso && process.read_pod::<[u8; 7]>(call).ok()? != TO_VDSO {
+        return None;
+    }
+    let before: [u8; LOOK] = process.read_pod(call.offset(-(LOOK as i64))).ok()?;
+    let number = |insn: &[u8]| match insn {
+        [MOV_EAX_IMM32, a, b, c, d] => Some(u32::from_le_bytes([*a, *b, *c, *d])),
+        _ => None,
+    };
+    let known = |nr: &u32| CONTINUED.contains(&(*nr as libc::c_long));
+    before.windows(5).rev().filter_map(number).find(known)
+}
+
 /// Generated code takes the thread pointer from memory.
 #[must_use]
 pub fn thread_pointer_readable() -> bool {
@@ -249,12 +290,17 @@ mod tests {
     }
 
     /// mov $162,%eax; int $0x80; nop; nop
-    static NANOSLEEP: [u8; 9] = [0xb8, 162, 0, 0, 0, 0xcd, 0x80, 0x90, 0x90];
+    static NANOSLEEP: [u8; 41] = {
+        let mut code = [0x90; 41];
+        (code[32], code[33], code[34], code[35], code[36]) = (0xb8, 162, 0, 0, 0);
+        (code[37], code[38]) = (SYSCALL[0], SYSCALL[1]);
+        code
+    };
 
     #[test]
     fn a_sleep_that_was_stopped_just_before_its_restart_begins_anew() {
         let this = Process::open(std::process::id() as i32).unwrap();
-        let at = NANOSLEEP.as_ptr() as i32 + 5;
+        let at = NANOSLEEP.as_ptr() as i32 + 37;
         let number = |eip, eax, orig_eax| {
             let settled = regs(eip, eax, orig_eax).settled(&this).raw;
             (settled.eip - at, settled.eax)

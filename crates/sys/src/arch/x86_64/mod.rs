@@ -34,6 +34,17 @@ pub(crate) const MMAPS: &[libc::c_long] = &[libc::SYS_mmap];
 /// The instruction that makes a system call.
 pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
+/// The calls that the kernel continues (kernel/time, kernel/futex, fs/select.c).
+pub(crate) const CONTINUED: [libc::c_long; 4] =
+    [libc::SYS_poll, libc::SYS_nanosleep, libc::SYS_futex, libc::SYS_clock_nanosleep];
+
+/// The number that the code in front of a `syscall` at `ip` sets.
+pub(crate) fn number_from_code(process: &Process, ip: Va, _: Va) -> Option<u32> {
+    const MOV_EAX_IMM32: u8 = 0xb8;
+    let [op, imm @ ..]: [u8; 5] = process.read_pod(ip.offset(-5)).ok()?;
+    (op == MOV_EAX_IMM32).then_some(u32::from_le_bytes(imm))
+}
+
 /// May user code execute `rdfsbase`, which generated code takes the thread pointer from? The kernel says so in bit 1 of
 /// `AT_HWCAP2` (Documentation/arch/x86/x86_64/fsgs.rst).
 #[must_use]
