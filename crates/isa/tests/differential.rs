@@ -11,8 +11,8 @@ use cpu::judge::{difference, seen_from_original};
 use cpu::{Cpu, FROM, Outcome, Rng, State, TO};
 use generate::{Case, Cases};
 use iced_x86::{Code, Mnemonic};
-use sidestep_isa::Va;
 use sidestep_isa::x86::{Flow, Insn, RelocateError, decode, relocate};
+use sidestep_isa::{Isa, Va};
 
 /// Instructions whose results are never twice the same, or that wait for something.
 const NOT_RUN: &[Mnemonic] = &[
@@ -52,14 +52,14 @@ fn compare(cases: &[Case], states: usize, seed: u64) -> Tally {
     let mut tally = Tally::default();
     let mut wrong = Vec::new();
     for case in cases {
-        let insn = decode(&case.bytes, Va(FROM)).expect("an instruction");
+        let insn = decode(Isa::X64, &case.bytes, Va(FROM)).expect("an instruction");
         let name = format!("{:02x?} {insn}", case.bytes);
         if NOT_RUN.contains(&case.insn.mnemonic()) {
             *tally.not_run.entry(format!("{:?}", case.insn.mnemonic())).or_default() += 1;
             continue;
         }
         let mut copy = Vec::new();
-        match relocate(&case.bytes, Va(FROM), Va(TO), &mut copy) {
+        match relocate(Isa::X64, &case.bytes, Va(FROM), Va(TO), &mut copy) {
             Ok(()) => {}
             Err(RelocateError::Unsupported { why, .. }) => {
                 *tally.refused.entry(why.to_string()).or_default() += 1;

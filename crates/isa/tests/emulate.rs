@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use cpu::{CODE, Cpu, DATA, DATA_LEN, FROM, Rng, STACK, STACK_LEN, State};
 use generate::{Case, Cases};
-use sidestep_isa::Va;
 use sidestep_isa::x86::decode;
 use sidestep_isa::x86::emulate::{Memory, Next, Op, Registers, execute, prepare};
+use sidestep_isa::{Isa, Va};
 
 /// The memory of a state, and code that can be read.
 struct Ram<'a> {
@@ -61,8 +61,8 @@ fn compare(cases: &[Case], states: usize, seed: u64) -> Tally {
     let mut rng = Rng(seed);
     let mut tally = Tally::default();
     for case in cases {
-        let Some(op) = prepare(&case.bytes) else { continue };
-        let name = format!("{:02x?} {}", case.bytes, decode(&case.bytes, Va(FROM)).expect("an instruction"));
+        let Some(op) = prepare(Isa::X64, &case.bytes) else { continue };
+        let name = format!("{:02x?} {}", case.bytes, decode(Isa::X64, &case.bytes, Va(FROM)).expect("an instruction"));
         assert_eq!(Op::from_words(op.to_words()), op);
         *tally.mnemonics.entry(format!("{:?}", case.insn.mnemonic())).or_default() += 1;
         cpu.load(&case.bytes, &[]);
@@ -142,7 +142,7 @@ fn add_and_sub_leave_the_flags_of_the_cpu_at_every_edge() {
     {
         let bytes = gas::assemble(source, FROM);
         let insn = iced_x86::Decoder::with_ip(64, &bytes, FROM, 0).decode();
-        let op = prepare(&bytes).expect(source);
+        let op = prepare(Isa::X64, &bytes).expect(source);
         cpu.load(&bytes, &[]);
         for edge in edges {
             let mut state = State::random(&cpu, &mut rng, &insn);
@@ -187,7 +187,7 @@ fn what_is_not_prepared() {
         "syscall",
     ];
     for source in sources {
-        assert_eq!(prepare(&gas::assemble(source, FROM)), None, "{source}");
+        assert_eq!(prepare(Isa::X64, &gas::assemble(source, FROM)), None, "{source}");
     }
     // Words from nowhere do no harm.
     let mut rng = Rng(24);

@@ -37,7 +37,7 @@
 use iced_x86::{Code, ConstantOffsets, OpKind, Register};
 
 use super::decode::{DecodeError, Flow, Insn, decode_with_offsets};
-use crate::Va;
+use crate::{Isa, Va};
 
 /// Why an instruction cannot be relocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -178,14 +178,14 @@ impl Bytes {
 /// `from`. Both are run-time addresses; `to` is where the first appended byte will lie. On an error `out` is unchanged.
 ///
 /// ```
-/// use sidestep_isa::{Va, x86};
+/// use sidestep_isa::{Isa, Va, x86};
 /// let mut copy = Vec::new();
-/// x86::relocate(&[0x74, 0x10], Va(0x1000), Va(0x5000), &mut copy)?; // je 0x1012
+/// x86::relocate(Isa::X64, &[0x74, 0x10], Va(0x1000), Va(0x5000), &mut copy)?; // je 0x1012
 /// assert_eq!(copy, [0x0f, 0x84, 0x0c, 0xc0, 0xff, 0xff]);
 /// # Ok::<(), x86::RelocateError>(())
 /// ```
-pub fn relocate(bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> Result<(), RelocateError> {
-    let form = form(bytes, from)?;
+pub fn relocate(isa: Isa, bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> Result<(), RelocateError> {
+    let form = form(isa, bytes, from)?;
     let start = out.len();
     let done = encode(&form, bytes, to, out);
     if done.is_err() {
@@ -195,8 +195,8 @@ pub fn relocate(bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> Result<(),
 }
 
 /// The length of the copy that [`relocate`] makes, wherever it goes. `from` may be a link-time or run-time address.
-pub fn relocated_len(bytes: &[u8], from: Va) -> Result<usize, RelocateError> {
-    Ok(match form(bytes, from)? {
+pub fn relocated_len(isa: Isa, bytes: &[u8], from: Va) -> Result<usize, RelocateError> {
+    Ok(match form(isa, bytes, from)? {
         Form::Same { len } | Form::Relative { len, .. } => len,
         Form::Jump { .. } => 5,
         Form::Branch { .. } | Form::Transaction { .. } => 6,
@@ -274,8 +274,8 @@ fn distance(target: u64, end: u64, to: Va) -> Result<i32, RelocateError> {
     i32::try_from(target.wrapping_sub(end) as i64).map_err(|_| RelocateError::OutOfReach { target: Va(target), to })
 }
 
-fn form(bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
-    let (insn, offsets) = decode_with_offsets(bytes, from)?;
+fn form(isa: Isa, bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
+    let (insn, offsets) = decode_with_offsets(isa, bytes, from)?;
     let bytes = &bytes[..insn.len()];
     let refuse = |why| Err(RelocateError::Unsupported { at: from, why });
     let prefixes = Prefixes::of(bytes);

@@ -13,7 +13,7 @@ pub use op::{Memory, Next, Op, Registers, execute};
 
 use super::decode::{Insn, decode};
 use super::relocate::Prefixes;
-use crate::Va;
+use crate::{Isa, Va};
 
 /// The number of no register, which reads as 0.
 const NONE: u8 = 16;
@@ -21,22 +21,23 @@ const NONE: u8 = 16;
 /// The instruction at the start of `bytes` as an operation; `None` = it has to run as a displaced copy.
 ///
 /// ```
+/// use sidestep_isa::Isa;
 /// use sidestep_isa::x86::emulate::{Memory, Next, Registers, execute, prepare};
 /// struct Nothing;
 /// impl Memory for Nothing {
 ///     fn load(&mut self, _: u64) -> Option<u64> { None }
 ///     fn store(&mut self, _: u64, _: u64) -> Option<()> { None }
 /// }
-/// let op = prepare(&[0x48, 0x89, 0xe5]).expect("mov %rsp,%rbp is one of them");
+/// let op = prepare(Isa::X64, &[0x48, 0x89, 0xe5]).expect("mov %rsp,%rbp is one of them");
 /// let mut registers = Registers { rip: 0x1000, ..Registers::default() };
 /// registers.gpr[4] = 0x7000;
 /// assert_eq!(execute(&op, &mut registers, &mut Nothing), Next::Done);
 /// assert_eq!((registers.gpr[5], registers.rip), (0x7000, 0x1003));
 /// ```
 #[must_use]
-pub fn prepare(bytes: &[u8]) -> Option<Op> {
+pub fn prepare(isa: Isa, bytes: &[u8]) -> Option<Op> {
     // At address 0, every target is a distance.
-    let insn = decode(bytes, Va(0)).ok()?;
+    let insn = decode(isa, bytes, Va(0)).ok()?;
     let iced = &insn.iced;
     let prefixes = Prefixes::of(bytes.get(..insn.len())?);
     let op = Op {
