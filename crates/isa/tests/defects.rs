@@ -23,7 +23,7 @@ fn same(source: &str, set: impl Fn(&mut State)) -> Outcome {
     assert_eq!(insn.len(), bytes.len(), "{source} is one instruction");
     let mut copy = Vec::new();
     relocate(Isa::X64, &bytes, Va(FROM), Va(TO), &mut copy).expect(source);
-    let mut cpu = Cpu::new();
+    let mut cpu = Cpu::new(Isa::X64);
     cpu.load(&bytes, &copy);
     let mut rng = Rng(bytes.len() as u64 + 77);
     let mut state = State::random(&cpu, &mut rng, &Decoder::with_ip(64, &bytes, FROM, 0).decode());

@@ -1,6 +1,6 @@
 //! Faults of displaced instructions: which may have one, and which places in a detour one can come from.
 
-use sidestep_isa::x86::relocate::PUSH_OF_CALL;
+use sidestep_isa::x86::relocate::push_of_call;
 use sidestep_isa::x86::{Flow, Insn};
 use sidestep_wire::CopyPair;
 
@@ -35,7 +35,7 @@ pub fn places(plan: &Plan, detour: &Detour) -> Vec<CopyPair> {
         all.push(CopyPair { original: *original, copy: *copy });
         let Ok(decoded) = insn.decoded(plan.isa) else { continue };
         if decoded.flow() == Flow::CallIndirect {
-            all.push(CopyPair { original: original | CopyPair::PUSHED, copy: copy + PUSH_OF_CALL as u16 });
+            all.push(CopyPair { original: original | CopyPair::PUSHED, copy: copy + push_of_call(plan.isa) as u16 });
         }
         if decoded.is_trap() {
             let len = u16::from(insn.len);

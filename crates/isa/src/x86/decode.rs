@@ -223,6 +223,20 @@ impl Insn {
         self.iced.code() == Code::Int3
     }
 
+    /// The displacement of its memory operand, as the number that is added.
+    pub(crate) fn displacement(&self) -> i64 {
+        let displacement = self.iced.memory_displacement64();
+        match self.isa() {
+            Isa::X86 => i64::from(displacement as i32),
+            Isa::X64 => displacement as i64,
+        }
+    }
+
+    /// A register of its operands, by the name that it has in 64-bit code if it is as wide as a pointer.
+    pub(crate) fn whole(&self, register: Register) -> Register {
+        if self.isa() == Isa::X86 && register.is_gpr32() { register.full_register() } else { register }
+    }
+
     /// The address that a rip-relative memory operand means, whether it is loaded from, stored to or only computed.
     #[must_use]
     pub fn rip_target(&self) -> Option<Va> {
@@ -345,5 +359,5 @@ pub(crate) fn register_bit(register: Register) -> u16 {
 
 /// Whether memory addressed through this register may be the thread's stack frame.
 pub(crate) fn is_stack(base: Register) -> bool {
-    matches!(base, Register::RSP | Register::RBP)
+    matches!(base, Register::RSP | Register::RBP | Register::ESP | Register::EBP)
 }
