@@ -83,7 +83,8 @@ fn expected(index: &Index<'_>, plan: &Plan) -> Vec<u8> {
 /// Guards of all places in an object that make one of these system calls. `Err`: the link-time address of a place that
 /// cannot be guarded.
 pub(crate) fn plan_guards(loaded: &Loaded, numbers: &[u32]) -> Result<Vec<Planned>, Va> {
-    let sites = loaded.object.text().map_or_else(|_| Vec::new(), |text| syscalls::find(&text, numbers));
+    let sites =
+        loaded.object.text().map_or_else(|_| Vec::new(), |text| syscalls::find(loaded.object.isa(), &text, numbers));
     if sites.is_empty() {
         return Ok(Vec::new());
     }

@@ -174,7 +174,7 @@ fn every_instruction(object: &Object, functions: &[&Function]) -> Result<Vec<Fou
     let mut found = BTreeMap::new();
     for f in functions.iter().filter(|f| f.kind == FunctionKind::Func) {
         let text = code.text_at(f.va, f.va.plus(f.size)).unwrap_or_default();
-        for insn in x86::sweep(text, f.va).map_while(Result::ok) {
+        for insn in x86::sweep(code.isa, text, f.va).map_while(Result::ok) {
             let name = match insn.va().since(f.va) {
                 0 => f.short_name().into_owned(),
                 offset => format!("{}+{offset:#x}", f.short_name()),

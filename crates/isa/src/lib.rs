@@ -11,8 +11,36 @@ pub use addr::{FileOff, Len, Va};
 pub use object::ObjectCode;
 
 /// An instruction set, as a value.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Isa {
+    /// x86-32: 32-bit code as a 64-bit kernel runs it (compatibility mode).
+    X86,
     /// x86-64.
     X64,
+}
+
+impl Isa {
+    /// Bits of an address: 32 or 64.
+    #[must_use]
+    pub fn bits(self) -> u32 {
+        match self {
+            Isa::X86 => 32,
+            Isa::X64 => 64,
+        }
+    }
+
+    /// Bytes of an address, and of a word of the stack.
+    #[must_use]
+    pub fn word(self) -> u64 {
+        u64::from(self.bits() / 8)
+    }
+
+    /// An address as the CPU computes it: the sum of two is cut to the bits that it has.
+    #[must_use]
+    pub fn wrap(self, va: Va) -> Va {
+        match self {
+            Isa::X86 => Va(va.0 & 0xffff_ffff),
+            Isa::X64 => va,
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! addresses are link-time.
 
 use crate::x86;
-use crate::{Len, Va};
+use crate::{Isa, Len, Va};
 
 /// A run of bytes at a link-time address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,10 @@ pub struct Extent {
 }
 
 /// The code facts of one object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectCode<'a> {
+    /// What its instructions are: the class and machine of its file say it.
+    pub isa: Isa,
     /// Executable sections, sorted by address.
     pub text: Vec<Bytes<'a>>,
     /// Other mapped sections with bytes in the file: jump tables and code pointers are here.
@@ -48,6 +50,22 @@ pub struct ObjectCode<'a> {
 }
 
 impl<'a> ObjectCode<'a> {
+    /// An object without any code yet.
+    #[must_use]
+    pub fn new(isa: Isa) -> ObjectCode<'a> {
+        ObjectCode {
+            isa,
+            text: Vec::new(),
+            data: Vec::new(),
+            extents: Vec::new(),
+            labels: Vec::new(),
+            pointers: Vec::new(),
+            landing_pads: Vec::new(),
+            restartable: Vec::new(),
+            go: false,
+        }
+    }
+
     /// Whether an address is in an executable section.
     #[must_use]
     pub fn is_text(&self, va: Va) -> bool {
@@ -87,6 +105,6 @@ impl<'a> ObjectCode<'a> {
     /// The instruction at an address.
     #[must_use]
     pub fn insn_at(&self, va: Va) -> Option<x86::Insn> {
-        x86::decode(self.text_from(va)?, va).ok()
+        x86::decode(self.isa, self.text_from(va)?, va).ok()
     }
 }

@@ -8,9 +8,9 @@ use cpu::judge::{difference, seen_from_original};
 use cpu::state::gprs;
 use cpu::{CODE, Cpu, DATA, FROM, Outcome, Rng, STACK, State, TO};
 use iced_x86::Decoder;
-use sidestep_isa::Va;
 use sidestep_isa::x86::emulate::{Memory, Next, Registers, execute, prepare};
 use sidestep_isa::x86::{decode, relocate, relocated_len};
+use sidestep_isa::{Isa, Va};
 
 /// Zero flag, trap flag, carry flag.
 const ZF: u64 = 1 << 6;
@@ -19,11 +19,11 @@ const TF: u64 = 1 << 8;
 /// Runs an instruction and its copy from a random state after `set`, sees that they leave the same, and gives that.
 fn same(source: &str, set: impl Fn(&mut State)) -> Outcome {
     let bytes = gas::assemble(source, FROM);
-    let insn = decode(&bytes, Va(FROM)).expect(source);
+    let insn = decode(Isa::X64, &bytes, Va(FROM)).expect(source);
     assert_eq!(insn.len(), bytes.len(), "{source} is one instruction");
     let mut copy = Vec::new();
-    relocate(&bytes, Va(FROM), Va(TO), &mut copy).expect(source);
-    let mut cpu = Cpu::new();
+    relocate(Isa::X64, &bytes, Va(FROM), Va(TO), &mut copy).expect(source);
+    let mut cpu = Cpu::new(Isa::X64);
     cpu.load(&bytes, &copy);
     let mut rng = Rng(bytes.len() as u64 + 77);
     let mut state = State::random(&cpu, &mut rng, &Decoder::with_ip(64, &bytes, FROM, 0).decode());
@@ -31,7 +31,7 @@ fn same(source: &str, set: impl Fn(&mut State)) -> Outcome {
     let original = cpu.run(FROM, &state);
     let copied = seen_from_original(&insn, copy.len(), cpu.run(TO, &state));
     assert_eq!(difference(&insn, &copy, &original, &copied), None, "{source}");
-    if let Some(op) = prepare(&bytes) {
+    if let Some(op) = prepare(Isa::X64, &bytes) {
         let mut registers = Registers { gpr: gprs(&state.regs), rip: FROM, flags: state.regs.eflags };
         let next = execute(&op, &mut registers, &mut Stack(&mut state.stack));
         if next == Next::Done {
@@ -79,7 +79,7 @@ fn a_nop_leaves_the_red_zone_alone() {
         let end = same(source, |state| state.stack.fill(0x5a));
         assert!(end.stack.iter().all(|byte| *byte == 0x5a), "{source}");
         assert_eq!(end.reached(), Some(next(source)));
-        assert!(prepare(&gas::assemble(source, FROM)).is_some(), "{source}");
+        assert!(prepare(Isa::X64, &gas::assemble(source, FROM)).is_some(), "{source}");
     }
 }
 
@@ -111,8 +111,8 @@ fn the_system_calls_of_32_bits_are_made() {
 fn opcodes_of_two_bytes_are_judged_for_themselves() {
     let judged = |source: &str| {
         let bytes = gas::assemble(source, FROM);
-        let insn = decode(&bytes, Va(FROM)).expect(source);
-        (relocated_len(&bytes, Va(FROM)).expect(source), insn.may_fault())
+        let insn = decode(Isa::X64, &bytes, Va(FROM)).expect(source);
+        (relocated_len(Isa::X64, &bytes, Va(FROM)).expect(source), insn.may_fault())
     };
     assert_eq!(judged("syscall"), (9, false));
     assert_eq!(judged("sysenter"), (2, true));
@@ -196,7 +196,7 @@ fn loops_count_first_and_then_test() {
         });
         assert_eq!(end.regs.rcx, left, "{source} with {rcx:#x}");
         assert_eq!(end.reached(), Some(if taken { jumps } else { next(source) }), "{source} with {rcx:#x}");
-        assert!(prepare(&gas::assemble(source, FROM)).is_some(), "{source}");
+        assert!(prepare(Isa::X64, &gas::assemble(source, FROM)).is_some(), "{source}");
     }
 }
 
@@ -213,7 +213,7 @@ fn returns_drop_what_they_say() {
         let end = same(source, set);
         assert_eq!((end.reached(), end.regs.rsp), (Some(CODE + 0x40), STACK + 0x800 + dropped), "{source}");
     }
-    assert_eq!(prepare(&gas::assemble("lretq", FROM)), None);
+    assert_eq!(prepare(Isa::X64, &gas::assemble("lretq", FROM)), None);
 }
 
 /// `call *%rsp` goes to where the stack pointer is after the push. Operands on the stack are in the same danger.

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use cpu::{CODE, Cpu, DATA, DATA_LEN, FROM, Rng, STACK, STACK_LEN, State};
 use generate::{Case, Cases};
-use sidestep_isa::Va;
 use sidestep_isa::x86::decode;
 use sidestep_isa::x86::emulate::{Memory, Next, Op, Registers, execute, prepare};
+use sidestep_isa::{Isa, Va};
 
 /// The memory of a state, and code that can be read.
 struct Ram<'a> {
@@ -57,12 +57,12 @@ struct Tally {
 
 /// Compares all cases that can be prepared.
 fn compare(cases: &[Case], states: usize, seed: u64) -> Tally {
-    let mut cpu = Cpu::new();
+    let mut cpu = Cpu::new(Isa::X64);
     let mut rng = Rng(seed);
     let mut tally = Tally::default();
     for case in cases {
-        let Some(op) = prepare(&case.bytes) else { continue };
-        let name = format!("{:02x?} {}", case.bytes, decode(&case.bytes, Va(FROM)).expect("an instruction"));
+        let Some(op) = prepare(Isa::X64, &case.bytes) else { continue };
+        let name = format!("{:02x?} {}", case.bytes, decode(Isa::X64, &case.bytes, Va(FROM)).expect("an instruction"));
         assert_eq!(Op::from_words(op.to_words()), op);
         *tally.mnemonics.entry(format!("{:?}", case.insn.mnemonic())).or_default() += 1;
         cpu.load(&case.bytes, &[]);
@@ -106,7 +106,7 @@ fn compare(cases: &[Case], states: usize, seed: u64) -> Tally {
 
 #[test]
 fn each_form_does_what_the_cpu_does() {
-    let mut cases = Cases::new(3, 21);
+    let mut cases = Cases::new(Isa::X64, 3, 21);
     cases.legacy();
     let tally = compare(&cases.cases, 5, 31);
     println!("{tally:?}");
@@ -122,7 +122,7 @@ fn each_form_does_what_the_cpu_does() {
 
 #[test]
 fn what_programs_have_does_what_the_cpu_does() {
-    let mut cases = Cases::new(40, 22);
+    let mut cases = Cases::new(Isa::X64, 40, 22);
     for path in ["/lib/x86_64-linux-gnu/libc.so.6", "/usr/bin/python3"] {
         cases.program(path);
     }
@@ -134,7 +134,7 @@ fn what_programs_have_does_what_the_cpu_does() {
 /// Flags at the edges of additions and subtractions, where random numbers never come.
 #[test]
 fn add_and_sub_leave_the_flags_of_the_cpu_at_every_edge() {
-    let mut cpu = Cpu::new();
+    let mut cpu = Cpu::new(Isa::X64);
     let mut rng = Rng(23);
     let edges = [0, 1, 7, 8, 15, 16, 0x7f, 0x80, 0xff, 0x7fff_ffff_ffff_ffff, 1 << 63, u64::MAX, u64::MAX - 7];
     for source in
@@ -142,7 +142,7 @@ fn add_and_sub_leave_the_flags_of_the_cpu_at_every_edge() {
     {
         let bytes = gas::assemble(source, FROM);
         let insn = iced_x86::Decoder::with_ip(64, &bytes, FROM, 0).decode();
-        let op = prepare(&bytes).expect(source);
+        let op = prepare(Isa::X64, &bytes).expect(source);
         cpu.load(&bytes, &[]);
         for edge in edges {
             let mut state = State::random(&cpu, &mut rng, &insn);
@@ -187,12 +187,16 @@ fn what_is_not_prepared() {
         "syscall",
     ];
     for source in sources {
-        assert_eq!(prepare(&gas::assemble(source, FROM)), None, "{source}");
+        assert_eq!(prepare(Isa::X64, &gas::assemble(source, FROM)), None, "{source}");
     }
     // Words from nowhere do no harm.
     let mut rng = Rng(24);
-    let mut state =
-        State { regs: Cpu::new().initial(), xstate: vec![], data: vec![0; DATA_LEN], stack: vec![0; STACK_LEN] };
+    let mut state = State {
+        regs: Cpu::new(Isa::X64).initial(),
+        xstate: vec![],
+        data: vec![0; DATA_LEN],
+        stack: vec![0; STACK_LEN],
+    };
     for _ in 0..100_000 {
         let before = Registers { gpr: [STACK + 64; 16], rip: FROM, flags: rng.next() };
         let mut after = before;

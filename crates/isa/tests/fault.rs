@@ -2,8 +2,8 @@
 
 mod gas;
 
-use sidestep_isa::Va;
 use sidestep_isa::x86::{decode, sweep};
+use sidestep_isa::{Isa, Va};
 
 const NEVER: &[&str] = &[
     "push %rbp",
@@ -89,7 +89,7 @@ const SOMETIMES: &[&str] = &[
 fn what_may_fault_and_what_never_does() {
     for (sources, expected) in [(NEVER, false), (SOMETIMES, true)] {
         let code = gas::assemble(&sources.join("\n"), 0x40_1000);
-        let insns: Vec<_> = sweep(&code, Va(0x40_1000)).map(|insn| insn.expect("an instruction")).collect();
+        let insns: Vec<_> = sweep(Isa::X64, &code, Va(0x40_1000)).map(|insn| insn.expect("an instruction")).collect();
         assert_eq!(insns.len(), sources.len());
         for (insn, source) in insns.iter().zip(sources) {
             assert_eq!(insn.may_fault(), expected, "{source}");
@@ -102,7 +102,7 @@ fn traps_say_the_address_behind_them() {
     for (source, trap) in
         [("int3", true), (".byte 0xf1", true), (".byte 0xcd, 3", true), ("int $0x80", false), ("ud2", false)]
     {
-        let insn = decode(&gas::assemble(source, 0x1000), Va(0x1000)).expect(source);
+        let insn = decode(Isa::X64, &gas::assemble(source, 0x1000), Va(0x1000)).expect(source);
         assert_eq!(insn.is_trap(), trap, "{source}");
     }
 }

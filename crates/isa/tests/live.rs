@@ -2,8 +2,8 @@
 
 mod gas;
 
-use sidestep_isa::Va;
 use sidestep_isa::x86::live::dead_before;
+use sidestep_isa::{Isa, Va};
 
 const NAMES: [&str; 16] =
     ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
@@ -52,7 +52,7 @@ fn what_the_next_instructions_overwrite_unread_is_dead() {
     let at = 0x40_1000;
     for (source, regs, flags) in CASES {
         let code = gas::assemble(source, at);
-        let dead = dead_before(&code, Va(at), Va(at));
+        let dead = dead_before(Isa::X64, &code, Va(at), Va(at));
         let names: Vec<_> = (0..16).filter(|i| dead.regs >> i & 1 == 1).map(|i| NAMES[i]).collect();
         assert_eq!((names.join(" ").as_str(), dead.flags), (*regs, *flags), "{source}");
     }
@@ -61,7 +61,7 @@ fn what_the_next_instructions_overwrite_unread_is_dead() {
 #[test]
 fn nothing_is_dead_where_the_code_ends() {
     let code = gas::assemble("mov %rsi,%rdi", 0x40_1000);
-    let dead = dead_before(&code, Va(0x40_1000), Va(0x40_1000));
+    let dead = dead_before(Isa::X64, &code, Va(0x40_1000), Va(0x40_1000));
     assert_eq!(dead.regs, 1 << 7, "rdi is overwritten, all else is live");
-    assert_eq!(dead_before(&code, Va(0x40_1000), Va(0x40_2000)).regs, 0);
+    assert_eq!(dead_before(Isa::X64, &code, Va(0x40_1000), Va(0x40_2000)).regs, 0);
 }

@@ -4,8 +4,8 @@
 mod gas;
 
 use proptest::prelude::*;
-use sidestep_isa::Va;
 use sidestep_isa::x86::{self, Flow, RelocateError, relocate, relocated_len, sweep};
+use sidestep_isa::{Isa, Va};
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 const FROM: u64 = 0x40_1000;
@@ -103,9 +103,9 @@ fn copies_are_what_the_assembler_would_write_there() {
         let bytes = assembled(original, FROM, 0);
         let expected = assembled(copy, TO, FROM + bytes.len() as u64);
         let mut out = Vec::new();
-        relocate(&bytes, Va(FROM), Va(TO), &mut out).unwrap_or_else(|e| panic!("{original}: {e}"));
+        relocate(Isa::X64, &bytes, Va(FROM), Va(TO), &mut out).unwrap_or_else(|e| panic!("{original}: {e}"));
         assert_eq!(hex(&out), hex(&expected), "{original}");
-        assert_eq!(relocated_len(&bytes, Va(FROM)), Ok(out.len()), "{original}");
+        assert_eq!(relocated_len(Isa::X64, &bytes, Va(FROM)), Ok(out.len()), "{original}");
     }
 }
 
@@ -131,10 +131,10 @@ fn what_cpus_disagree_about_is_refused() {
     for original in refused {
         let bytes = assembled(original, FROM, 0);
         let mut out = vec![1, 2, 3];
-        let error = relocate(&bytes, Va(FROM), Va(TO), &mut out).expect_err(original);
+        let error = relocate(Isa::X64, &bytes, Va(FROM), Va(TO), &mut out).expect_err(original);
         assert!(matches!(error, RelocateError::Unsupported { .. }), "{original}: {error:?}");
         assert_eq!(out, [1, 2, 3], "{original}");
-        assert_eq!(relocated_len(&bytes, Va(FROM)).expect_err(original), error);
+        assert_eq!(relocated_len(Isa::X64, &bytes, Va(FROM)).expect_err(original), error);
         assert_eq!(error.to_string().lines().count(), 1);
     }
 }
@@ -146,15 +146,15 @@ fn what_is_too_far_away_is_an_error_and_not_a_wrapped_displacement() {
     {
         let bytes = assembled(original, FROM, 0);
         let mut out = Vec::new();
-        let error = relocate(&bytes, Va(FROM), Va(0x7fff_0000_0000), &mut out).expect_err(original);
+        let error = relocate(Isa::X64, &bytes, Va(FROM), Va(0x7fff_0000_0000), &mut out).expect_err(original);
         assert!(matches!(error, RelocateError::OutOfReach { .. }), "{original}: {error:?}");
         assert!(out.is_empty(), "{original}");
     }
     // Addresses of 32 bits are reached from everywhere.
     let bytes = assembled("lea t(%eip),%rax", FROM, 0);
     let (to, mut out) = (Va(0x7fff_1234_5678), Vec::new());
-    relocate(&bytes, Va(FROM), to, &mut out).expect("a copy");
-    assert_eq!(x86::decode(&out, to).expect("an instruction").rip_target(), Some(Va(0x40_2000)));
+    relocate(Isa::X64, &bytes, Va(FROM), to, &mut out).expect("a copy");
+    assert_eq!(x86::decode(Isa::X64, &out, to).expect("an instruction").rip_target(), Some(Va(0x40_2000)));
 }
 
 /// `objdump`'s text with rip-relative operands as absolute addresses.
@@ -174,7 +174,7 @@ fn objdump_reads_the_same_in_copies_of_libc() {
     let to = va + 0x1234_5000;
     let (mut originals, mut copies) = (Vec::new(), Vec::new());
     let mut kinds = [0; 3];
-    for insn in sweep(&text, Va(va)).map_while(Result::ok).step_by(37) {
+    for insn in sweep(Isa::X64, &text, Va(va)).map_while(Result::ok).step_by(37) {
         let offset = insn.va().since(Va(va)) as usize;
         let bytes = &text[offset..offset + insn.len()];
         let kind = match insn.flow() {
@@ -184,7 +184,7 @@ fn objdump_reads_the_same_in_copies_of_libc() {
         };
         // Two places, both filled with nops behind the instruction, so that each is disassembled on its own.
         let at = copies.len() as u64;
-        if relocate(bytes, insn.va(), Va(to + at), &mut copies).is_err() {
+        if relocate(Isa::X64, bytes, insn.va(), Va(to + at), &mut copies).is_err() {
             continue;
         }
         kinds[kind] += 1;
@@ -232,17 +232,17 @@ proptest! {
         static TEXT: std::sync::OnceLock<(u64, Vec<u8>, Vec<x86::Insn>)> = std::sync::OnceLock::new();
         let (va, text, insns) = TEXT.get_or_init(|| {
             let (va, text) = gas::text_of(LIBC);
-            let insns = sweep(&text, Va(va)).map_while(Result::ok).collect();
+            let insns = sweep(Isa::X64, &text, Va(va)).map_while(Result::ok).collect();
             (va, text, insns)
         });
         let insn = pick.get(insns);
         let bytes = &text[insn.va().since(Va(*va)) as usize..];
         let mut copy = Vec::new();
-        match relocate(bytes, insn.va(), Va(to), &mut copy) {
-            Err(error) => prop_assert_eq!(relocated_len(bytes, insn.va()), Err(error)),
+        match relocate(Isa::X64, bytes, insn.va(), Va(to), &mut copy) {
+            Err(error) => prop_assert_eq!(relocated_len(Isa::X64, bytes, insn.va()), Err(error)),
             Ok(()) => {
-                prop_assert_eq!(relocated_len(bytes, insn.va()), Ok(copy.len()));
-                let parts: Vec<_> = sweep(&copy, Va(to)).map_while(Result::ok).collect();
+                prop_assert_eq!(relocated_len(Isa::X64, bytes, insn.va()), Ok(copy.len()));
+                let parts: Vec<_> = sweep(Isa::X64, &copy, Va(to)).map_while(Result::ok).collect();
                 match insn.flow() {
                     Flow::Call(target) => {
                         prop_assert_eq!(parts[0].rip_target(), Some(Va(to + copy.len() as u64 - 8)));
@@ -278,12 +278,12 @@ proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..20), to in any::<u64>()) {
         let mut out = Vec::new();
-        let done = relocate(&bytes, Va(FROM), Va(to), &mut out);
-        match relocated_len(&bytes, Va(FROM)) {
+        let done = relocate(Isa::X64, &bytes, Va(FROM), Va(to), &mut out);
+        match relocated_len(Isa::X64, &bytes, Va(FROM)) {
             Ok(len) => prop_assert!(done.is_err() || out.len() == len),
             Err(error) => prop_assert_eq!(done, Err(error)),
         }
-        if let Ok(insn) = x86::decode(&bytes, Va(FROM)) {
+        if let Ok(insn) = x86::decode(Isa::X64, &bytes, Va(FROM)) {
             let _ = (insn.to_string(), insn.usage(), insn.flow(), insn.address_candidate());
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use sidestep_isa::x86;
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 
 use crate::detour;
 use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind};
@@ -23,7 +23,7 @@ pub fn render(plan: &Plan, name: &str) -> String {
 
     let mut label = "before";
     for insn in &plan.displaced {
-        line(&mut text, label, format_args!("{}", listing(insn)));
+        line(&mut text, label, format_args!("{}", listing(plan.isa, insn)));
         label = "";
     }
     let end = plan.displaced.last().map_or(plan.site, |i| i.va.plus(Len(u64::from(i.len))));
@@ -40,7 +40,7 @@ pub fn render(plan: &Plan, name: &str) -> String {
             line(&mut text, label, format_args!("handler"));
             label = "";
         }
-        line(&mut text, label, format_args!("{}", copy(insn)));
+        line(&mut text, label, format_args!("{}", copy(plan.isa, insn)));
         label = "";
     }
     if plan.before_handler >= plan.displaced.len() {
@@ -83,20 +83,19 @@ fn row(va: Va, bytes: &str, insn: &str) -> String {
     format!("{va}  {bytes:<22} {insn}")
 }
 
-fn listing(insn: &DisplacedInsn) -> String {
+fn listing(isa: Isa, insn: &DisplacedInsn) -> String {
     let bytes = &insn.bytes[..usize::from(insn.len)];
     let hex: Vec<String> = bytes.iter().map(|b| format!("{b:02x}")).collect();
-    row(insn.va, &hex.join(" "), &disassembled(insn))
+    row(insn.va, &hex.join(" "), &disassembled(isa, insn))
 }
 
-fn disassembled(insn: &DisplacedInsn) -> String {
-    let bytes = &insn.bytes[..usize::from(insn.len)];
-    x86::decode(bytes, insn.va).map_or_else(|e| e.to_string(), |insn| insn.to_string())
+fn disassembled(isa: Isa, insn: &DisplacedInsn) -> String {
+    insn.decoded(isa).map_or_else(|e| e.to_string(), |insn| insn.to_string())
 }
 
-fn copy(insn: &DisplacedInsn) -> String {
+fn copy(isa: Isa, insn: &DisplacedInsn) -> String {
     let bytes = &insn.bytes[..usize::from(insn.len)];
-    let len = x86::relocated_len(bytes, insn.va).unwrap_or(bytes.len());
+    let len = x86::relocated_len(isa, bytes, insn.va).unwrap_or(bytes.len());
     let note = if len == bytes.len() { String::new() } else { format!("   ({len} bytes)") };
-    format!("{}{note}", disassembled(insn))
+    format!("{}{note}", disassembled(isa, insn))
 }

@@ -127,7 +127,7 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
         }
         if stretch.borders != Borders::Gap {
             let bytes = code.text_at(stretch.start, stretch.end).unwrap_or_default();
-            insns.extend(x86::sweep(bytes, stretch.start).map_while(Result::ok));
+            insns.extend(x86::sweep(code.isa, bytes, stretch.start).map_while(Result::ok));
         }
     }
     family.named = insns.iter().filter_map(x86::Insn::address_candidate).filter(|v| code.is_text(*v)).collect();

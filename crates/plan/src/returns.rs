@@ -1,16 +1,16 @@
 //! Which functions cannot be watched by a replaced return address: those that look at it themselves. `vfork` takes it off
 //! the stack, `setjmp` stores it for a second return, `dlsym` finds its caller by it.
 
-use sidestep_isa::Va;
 use sidestep_isa::x86::stack::Stack;
 use sidestep_isa::x86::{Flow, Reader};
+use sidestep_isa::{Isa, Va};
 
 /// How many tail calls are followed: `_setjmp` is `xor %esi,%esi; jmp __sigsetjmp`.
 const TAIL_CALLS: usize = 4;
 
 /// Does the function at `entry` name the slot of its return address, or one that it tail-calls directly? `text` gives the
 /// code around an address: its start, and its bytes.
-pub(crate) fn looks_at_return_address<'a>(text: &impl Fn(Va) -> Option<(Va, &'a [u8])>, entry: Va) -> bool {
+pub(crate) fn looks_at_return_address<'a>(isa: Isa, text: &impl Fn(Va) -> Option<(Va, &'a [u8])>, entry: Va) -> bool {
     let mut todo = vec![entry];
     let mut done = Vec::new();
     while let Some(entry) = todo.pop() {
@@ -19,7 +19,7 @@ pub(crate) fn looks_at_return_address<'a>(text: &impl Fn(Va) -> Option<(Va, &'a 
         }
         done.push(entry);
         let Some((start, code)) = text(entry) else { continue };
-        match walk(code, start, entry) {
+        match walk(isa, code, start, entry) {
             Walk::Names(_) => return true,
             Walk::TailCalls(to) => todo.extend(to),
         }
@@ -36,12 +36,12 @@ enum Walk {
 }
 
 /// All paths from `entry` within `code` (which starts at `start`), as far as the stack pointer is known.
-fn walk(code: &[u8], start: Va, entry: Va) -> Walk {
+fn walk(isa: Isa, code: &[u8], start: Va, entry: Va) -> Walk {
     // By offset. Compiled code reaches an instruction with one depth only, so once is enough.
     let mut seen = vec![false; code.len()];
     let mut todo = vec![(entry, Stack::ENTRY)];
     let mut tail_calls = Vec::new();
-    let mut code = Reader::new(code, start);
+    let mut code = Reader::new(isa, code, start);
     while let Some((va, stack)) = todo.pop() {
         let Some(seen) = usize::try_from(va.since(start)).ok().and_then(|at| seen.get_mut(at)) else {
             if stack.is_as_at_entry() {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     fn names(code: &[u8]) -> Option<u64> {
-        match walk(code, Va(0x1000), Va(0x1000)) {
+        match walk(Isa::X64, code, Va(0x1000), Va(0x1000)) {
             Walk::Names(va) => Some(va.0),
             Walk::TailCalls(_) => None,
         }
@@ -111,10 +111,10 @@ mod tests {
             0x1017 => Some((Va(0x1017), second)),
             _ => None,
         };
-        assert!(looks_at_return_address(&text, Va(0x1000)));
+        assert!(looks_at_return_address(Isa::X64, &text, Va(0x1000)));
         // With a frame of its own the call is no tail call of the same stack.
         let framed: &[u8] = &[0x53, 0xe9, 0x10, 0, 0, 0];
         let text = |va: Va| if va.0 == 0x1000 { Some((va, framed)) } else { Some((va, second)) };
-        assert!(!looks_at_return_address(&text, Va(0x1000)));
+        assert!(!looks_at_return_address(Isa::X64, &text, Va(0x1000)));
     }
 }

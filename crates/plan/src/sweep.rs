@@ -175,7 +175,7 @@ pub(crate) fn sweep(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stret
 fn linear(code: &ObjectCode<'_>, number: usize, stretch: &mut Stretch, bytes: &[u8], starts: &[Va], found: &mut Found) {
     let first_edge = found.edges.len();
     stretch.boundaries = Boundaries::new(bytes.len());
-    for insn in x86::sweep(bytes, stretch.start) {
+    for insn in x86::sweep(code.isa, bytes, stretch.start) {
         let insn = match insn {
             Ok(insn) => insn,
             Err(error) => {

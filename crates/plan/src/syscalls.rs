@@ -3,9 +3,9 @@
 //! Compilers and C libraries set the number a few instructions before the `syscall`, in a straight line: `mov $14,%eax`,
 //! or from a register (`mov %r15d,%eax`, `mov %rdi,%rax` in `syscall(3)`), where only the handler can see which call it is.
 
-use sidestep_isa::Va;
 use sidestep_isa::x86::emit::Reg;
 use sidestep_isa::x86::{self, Flow, decode};
+use sidestep_isa::{Isa, Va};
 
 use crate::index::Index;
 use crate::object::Bytes;
@@ -33,7 +33,7 @@ pub struct SyscallSite {
 
 /// All places in the text of an object that make, or may make, one of these calls.
 #[must_use]
-pub fn find(text: &[Bytes<'_>], numbers: &[u32]) -> Vec<SyscallSite> {
+pub fn find(isa: Isa, text: &[Bytes<'_>], numbers: &[u32]) -> Vec<SyscallSite> {
     let mut sites = Vec::new();
     for section in text {
         // Calls are rare: only what lies closely before one is looked at.
@@ -52,7 +52,7 @@ pub fn find(text: &[Bytes<'_>], numbers: &[u32]) -> Vec<SyscallSite> {
                 continue;
             }
             let mov = Va(section.va.0 + at as u64);
-            if let Some(syscall) = call_behind(&bytes[len..], Va(mov.0 + len as u64)) {
+            if let Some(syscall) = call_behind(isa, &bytes[len..], Va(mov.0 + len as u64)) {
                 sites.push(SyscallSite { mov, syscall, number });
             }
         }
@@ -73,9 +73,9 @@ fn sets_number(bytes: &[u8]) -> Option<(usize, Option<u32>)> {
     }
 }
 
-fn call_behind(mut bytes: &[u8], mut at: Va) -> Option<Va> {
+fn call_behind(isa: Isa, mut bytes: &[u8], mut at: Va) -> Option<Va> {
     for _ in 0..WINDOW {
-        let insn = decode(bytes, at).ok()?;
+        let insn = decode(isa, bytes, at).ok()?;
         match insn.flow() {
             Flow::Syscall => return bytes.starts_with(&CALL).then_some(at),
             Flow::Next if insn.usage().writes & Reg::Rax.bit() == 0 => {}
@@ -103,7 +103,7 @@ pub fn guard(index: &Index<'_>, site: SyscallSite) -> Option<Result<Plan, String
     let mut at = plan.resume?;
     while at < site.syscall {
         let bytes = index.code().bytes_at(at)?;
-        let insn = decode(bytes, at).ok()?;
+        let insn = decode(index.code().isa, bytes, at).ok()?;
         let mut displaced = DisplacedInsn { va: at, bytes: [0; 15], len: insn.len() as u8 };
         displaced.bytes[..insn.len()].copy_from_slice(&bytes[..insn.len()]);
         plan.displaced.push(displaced);
@@ -125,7 +125,7 @@ mod tests {
     use crate::thunk::{Env, thunks};
 
     fn found(text: &[u8]) -> Vec<SyscallSite> {
-        find(&[Bytes { name: ".text", va: Va(0x1000), data: text }], &[14, 441])
+        find(Isa::X64, &[Bytes { name: ".text", va: Va(0x1000), data: text }], &[14, 441])
     }
 
     #[test]
@@ -155,9 +155,9 @@ mod tests {
         let index = Index::new(ObjectCode {
             text: vec![Bytes { name: ".text", va: Va(0x1000), data: &text }],
             extents: vec![Extent { start: Va(0x1000), len: Len(text.len() as u64) }],
-            ..ObjectCode::default()
+            ..ObjectCode::new(Isa::X64)
         });
-        let site = find(&index.code().text, &[14])[0];
+        let site = find(Isa::X64, &index.code().text, &[14])[0];
         let mut plan = guard(&index, site).unwrap().unwrap();
         assert_eq!((plan.displaced.len(), plan.before_handler, plan.resume), (2, 2, Some(Va(0x1008))));
 

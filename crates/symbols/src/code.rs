@@ -17,7 +17,7 @@ pub(crate) fn collect<'a>(
 ) -> Result<ObjectCode<'a>, &'static str> {
     let frames = eh::read(elf)?;
     let ranges = elf.text_ranges();
-    let mut code = ObjectCode { landing_pads: frames.landing_pads, go, ..ObjectCode::default() };
+    let mut code = ObjectCode { landing_pads: frames.landing_pads, go, ..ObjectCode::new(elf.isa) };
     code.text = sections(elf, Section::is_text)?;
     code.data = sections(elf, Section::is_data)?;
 

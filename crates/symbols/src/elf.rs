@@ -7,7 +7,7 @@ use std::path::Path;
 use object::LittleEndian as LE;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
-use sidestep_isa::{FileOff, Len, Va};
+use sidestep_isa::{FileOff, Isa, Len, Va};
 
 use crate::error::ObjectError;
 use crate::image::Image;
@@ -84,6 +84,7 @@ impl Section {
 #[derive(Debug)]
 pub(crate) struct Elf {
     image: Image,
+    pub(crate) isa: Isa,
     pub(crate) e_type: u16,
     pub(crate) entry: Va,
     pub(crate) segments: Vec<Segment>,
@@ -151,7 +152,7 @@ impl Elf {
             }
         }
         let (e_type, entry) = (header.e_type(LE), Va(header.e_entry(LE)));
-        let mut elf = Elf { image, e_type, entry, segments, sections, interpreter, build_id: None };
+        let mut elf = Elf { image, isa: Isa::X64, e_type, entry, segments, sections, interpreter, build_id: None };
         elf.build_id = elf.find_build_id();
         Ok(elf)
     }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use object::elf;
 use sidestep_isa::object::Bytes;
-use sidestep_isa::{FileOff, ObjectCode, Va};
+use sidestep_isa::{FileOff, Isa, ObjectCode, Va};
 
 use crate::code;
 use crate::debugfile::{self, DebugSearch, Outcome, Searched};
@@ -98,6 +98,12 @@ impl Object {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What its instructions are.
+    #[must_use]
+    pub fn isa(&self) -> Isa {
+        self.elf.isa
     }
 
     /// Program or library, at a fixed address or not.

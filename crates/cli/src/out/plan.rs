@@ -83,7 +83,7 @@ fn instruction(insn: &DisplacedInsn) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sidestep_isa::{Len, Va};
+    use sidestep_isa::{Isa, Len, Va};
     use sidestep_plan::{Patch, Refusal, Rejected, Technique};
 
     fn insn(va: u64, code: &[u8]) -> DisplacedInsn {
@@ -95,6 +95,7 @@ mod tests {
     #[test]
     fn plan_is_readable() {
         let plan = Plan {
+            isa: Isa::X64,
             asked: Va(0x1000),
             site: Va(0x1004),
             kind: SiteKind::FunctionEntry,

@@ -233,7 +233,7 @@ fn displace(
         copies.push(offsets(plan.site, insn.va, asm, start));
         let from = insn.va.offset(bias);
         let mut out = Vec::new();
-        relocate(&insn.bytes[..insn.len as usize], from, asm.here(), &mut out)
+        relocate(plan.isa, insn.bytes(), from, asm.here(), &mut out)
             .map_err(|source| DetourError::Relocate { va: from, source })?;
         asm.raw(&out);
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use object::elf::{R_X86_64_64, R_X86_64_RELATIVE, SHF_ALLOC, SHF_EXECINSTR};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags, SymbolKind};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::object::{Bytes, Extent, ObjectCode};
 
 /// A parsed file with what the tests ask for.
@@ -32,7 +32,7 @@ impl Elf<'_> {
 /// Parses an ELF file.
 pub fn parse(data: &[u8]) -> Elf<'_> {
     let file = object::File::parse(data).expect("an ELF file");
-    let mut code = ObjectCode::default();
+    let mut code = ObjectCode::new(Isa::X64);
     for section in file.sections() {
         let SectionFlags::Elf { sh_flags } = section.flags() else { continue };
         let data = section.data().unwrap_or_default();
