@@ -28,9 +28,9 @@ const SET_LEN: u64 = 8;
 /// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`.
 pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8) -> u64 {
     // SAFETY: `si_code` is the third word of `siginfo_t`, the instruction pointer a word of the context.
-    let (code, ip_at) = unsafe { (info.cast::<i32>().add(2).read_volatile(), context.add(UCONTEXT_IP).cast::<u64>()) };
+    let (code, ip_at) = unsafe { (info.cast::<i32>().add(2).read_volatile(), context.add(UCONTEXT_IP) as u64) };
     // SAFETY: as above.
-    let ip = unsafe { ip_at.read_volatile() };
+    let ip = unsafe { arch::read_word(ip_at) };
     let next = match signal {
         SIGTRAP if code == SI_KERNEL => trap::detour(agent, ip.wrapping_sub(1)),
         // Not one that was sent while such a load was under way.
@@ -39,7 +39,7 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
     };
     if let Some(next) = next {
         // SAFETY: as above; the kernel takes the registers from there on return.
-        unsafe { ip_at.write_volatile(next) };
+        unsafe { arch::write_word(ip_at, next) };
         return 0;
     }
     // SAFETY: the caller's.
@@ -61,7 +61,7 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     };
     let mut hidden = None;
     if forced && (signal, code) != (SIGBUS, BUS_MCEERR_AO) {
-        let returns = || dies || thread.is_some() && is_guarded(agent, old.restorer);
+        let returns = || dies || thread.is_some() && is_guarded(agent, &old);
         // SAFETY: the caller's.
         hidden = unsafe { fault::show_original(agent, (signal, code), info, context, returns) };
     }
@@ -82,7 +82,7 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     }
     if !is_borrower(agent) {
         // Without a guard at the end of the handler this would last for ever.
-        if let (Some(thread), true) = (thread, is_guarded(agent, old.restorer)) {
+        if let (Some(thread), true) = (thread, is_guarded(agent, &old)) {
             blocked::change(thread, blocked::now(thread) | mask & ours, (context as u64).wrapping_sub(1));
         }
         if old.flags & flags::RESETHAND != 0 {
@@ -90,20 +90,21 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
             unsafe { addr_of_mut!((*agent.signals()).old[index].handler).write_volatile(SIG_DFL) };
         }
     }
-    if old.flags & flags::RESTORER != 0 {
-        // SAFETY: the word below the context is the return address of the handler that the kernel has called.
-        unsafe { context.sub(UCONTEXT_RESTORER).cast::<u64>().write_volatile(old.restorer) };
+    if let Some(restorer) = arch::restorer(&old) {
+        // SAFETY: that word below the context is the return address of the handler that the kernel has called.
+        unsafe { arch::write_word(context.sub(UCONTEXT_RESTORER) as u64, restorer) };
     }
     old.handler
 }
 
 /// Has the call of `rt_sigreturn` at a restorer a probe of ours?
-fn is_guarded(agent: Agent, restorer: u64) -> bool {
-    safe_read::word(agent, restorer).is_some_and(|code| code as u8 == JUMP)
+fn is_guarded(agent: Agent, action: &SigAction) -> bool {
+    let restorer = arch::restorer(action);
+    restorer.and_then(|at| safe_read::word(agent, at)).is_some_and(|code| code as u8 == JUMP)
 }
 
 fn current(agent: Agent) -> Option<Thread> {
-    let bucket = thread::slot(agent, arch::fs_base())?;
+    let bucket = thread::slot(agent, arch::thread_pointer())?;
     agent.state_at(bucket.state().load(core::sync::atomic::Ordering::Acquire))
 }
 

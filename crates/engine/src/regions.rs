@@ -291,12 +291,12 @@ fn map_shared(stopped: &mut Stopped, layout: &Layout) -> Result<(Va, View), Sess
     Ok((shared_va, shared))
 }
 
-/// Has every thread its thread pointer at `%fs:0`? C libraries see to it before a thread begins; programs of other
+/// Has every thread its thread pointer at its thread pointer? C libraries see to it before a thread begins; programs of other
 /// runtimes, and those whose C library has not started yet, are told by the one thread that lacks it.
 fn self_pointers(stopped: &Stopped) -> bool {
     stopped.threads().iter().all(|t| {
-        let base = t.regs.fs_base();
-        base.0 != 0 && stopped.read_pod::<u64>(base).is_ok_and(|word| word == base.0)
+        let base = t.regs.thread_pointer();
+        base.0 != 0 && stopped.process().read_word(base).is_ok_and(|word| word == base.0)
     })
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{CallError, Mapping, Process, StopError, Stopped};
+use sidestep_sys::{CallError, Mapping, Process, StopError, Stopped, arch};
 
 use crate::error::SessionError;
 use crate::space::{self, Grows, Used};
@@ -33,13 +33,13 @@ pub(crate) fn used(mappings: &[Mapping]) -> Vec<Used> {
 pub(crate) struct Remote<'a>(pub &'a mut Stopped);
 
 impl Remote<'_> {
-    fn call(&mut self, number: i64, args: [u64; 6]) -> Result<u64, CallError> {
+    fn call(&mut self, number: libc::c_long, args: [u64; 6]) -> Result<u64, CallError> {
         self.0.call(number, args)
     }
 
     fn mmap(&mut self, at: u64, len: Len, prot: i32, flags: i32, fd: i32) -> Result<Va, CallError> {
         let args = [at, len.0, prot as u64, flags as u64, fd as i64 as u64, 0];
-        self.call(libc::SYS_mmap, args).map(Va)
+        self.call(arch::MMAP, args).map(Va)
     }
 
     /// A free range near (and within 2 GiB of) addresses, as the mappings are at this moment.

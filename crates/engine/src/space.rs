@@ -6,8 +6,8 @@ use sidestep_isa::{Len, Va};
 
 /// Lowest address that is ever proposed (`vm.mmap_min_addr` is 64 KiB at most on all distributions).
 const LOWEST: u64 = 0x10000;
-/// End of user space with 4-level paging.
-const HIGHEST: u64 = 0x7fff_ffff_f000;
+/// End of user space.
+const HIGHEST: u64 = sidestep_sys::arch::ADDRESS_END;
 /// Left free above a heap, which grows upwards, and below a stack, which grows downwards.
 const GROWTH: u64 = 256 << 20;
 /// Farthest distance of a 32-bit displacement, with a margin for what lies around the ends.

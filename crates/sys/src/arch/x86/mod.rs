@@ -10,7 +10,7 @@ mod survey;
 
 use std::io;
 
-use sidestep_isa::Va;
+use sidestep_isa::{Isa, Va};
 
 use super::regs::Regs;
 use crate::process::Process;
@@ -35,6 +35,27 @@ pub(crate) const OTHER_ELF: (u8, u8) = (2, 62);
 pub(crate) const AUDIT: u32 = 0x4000_0003;
 /// The system call that maps memory; the offset is 0 in all of ours.
 pub const MMAP: libc::c_long = libc::SYS_mmap2;
+/// The system call of the agent's clock: `clock_gettime64`.
+pub const CLOCK_GETTIME: libc::c_long = 403;
+/// System calls that change signal masks or actions, or wait with another mask.
+pub const SIGNAL_CALLS: &[libc::c_long] = &[
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigreturn,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_pselect6,
+    libc::SYS_ppoll,
+    libc::SYS_epoll_pwait,
+    // pselect6_time64, ppoll_time64, epoll_pwait2
+    413,
+    414,
+    441,
+];
+/// End of user space (`IA32_PAGE_OFFSET`, arch/x86/include/asm/page_64_types.h).
+pub const ADDRESS_END: u64 = 0xffff_e000;
+/// The instruction set of targets.
+pub const ISA: Isa = Isa::X86;
 /// All that map memory and have their arguments in registers.
 pub(crate) const MMAPS: &[libc::c_long] = &[libc::SYS_mmap2];
 /// The instruction that makes a system call.

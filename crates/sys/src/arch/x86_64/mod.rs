@@ -5,7 +5,7 @@ mod survey;
 
 use std::io;
 
-use sidestep_isa::Va;
+use sidestep_isa::{Isa, Va};
 
 use super::regs::Regs;
 use crate::process::Process;
@@ -29,6 +29,23 @@ pub(crate) const OTHER_ELF: (u8, u8) = (1, 3);
 pub(crate) const AUDIT: u32 = 0xc000_003e;
 /// The system call that maps memory; the offset is 0 in all of ours.
 pub const MMAP: libc::c_long = libc::SYS_mmap;
+/// The system call of the agent's clock.
+pub const CLOCK_GETTIME: libc::c_long = libc::SYS_clock_gettime;
+/// System calls that change signal masks or actions, or wait with another mask.
+pub const SIGNAL_CALLS: &[libc::c_long] = &[
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_pselect6,
+    libc::SYS_ppoll,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+];
+/// End of user space with 4-level paging.
+pub const ADDRESS_END: u64 = 0x7fff_ffff_f000;
+/// The instruction set of targets.
+pub const ISA: Isa = Isa::X64;
 /// All that map memory.
 pub(crate) const MMAPS: &[libc::c_long] = &[libc::SYS_mmap];
 /// The instruction that makes a system call.
