@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 
 /// Lowest address that is ever proposed (`vm.mmap_min_addr` is 64 KiB at most on all distributions).
 const LOWEST: u64 = 0x10000;
 /// End of user space with 4-level paging.
 const HIGHEST: u64 = 0x7fff_ffff_f000;
+/// End of it in 32-bit processes of a 64-bit kernel (asm/page_64_types.h, `IA32_PAGE_OFFSET`).
+const HIGHEST_32: u64 = 0xffff_e000;
 /// Left free above a heap, which grows upwards, and below a stack, which grows downwards.
 const GROWTH: u64 = 256 << 20;
 /// Farthest distance of a 32-bit displacement, with a margin for what lies around the ends.
@@ -33,6 +35,14 @@ pub enum Grows {
     No,
     Up,
     Down,
+}
+
+/// Where user space ends.
+pub fn highest(isa: Isa) -> u64 {
+    match isa {
+        Isa::X86 => HIGHEST_32,
+        Isa::X64 => HIGHEST,
+    }
 }
 
 /// A free range of `len` bytes from which all of `near` is reachable, as close to it as possible; below it if there
