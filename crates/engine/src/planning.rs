@@ -58,7 +58,7 @@ pub(crate) fn plan_all(
         let Some(first) = group.first().map(|(_, m)| m.clone()) else { continue };
         let code = first.object.code()?;
         let index = Index::new(code);
-        let mut room = surroundings.of(first.bias(), first.image().start);
+        let mut room = surroundings.of(first.object.isa(), first.bias(), first.image().start);
         let optimized = group.iter().filter(|(request, _)| !wishes[*request].trap_only);
         room.expect(optimized.filter_map(|(_, m)| site_of(&index, m.va.ok()?)));
         let mut known = HashMap::new();

@@ -44,7 +44,7 @@ impl Remote<'_> {
 
     /// A free range near (and within 2 GiB of) addresses, as the mappings are at this moment.
     pub fn free_range(&self, near: Range<u64>, len: Len) -> Result<Option<Va>, SessionError> {
-        Ok(space::find(&used(&mappings(self.0.process())?), near, len))
+        Ok(space::find(arch::ISA, &used(&mappings(self.0.process())?), near, len))
     }
 
     /// Zeroed read-write memory at exactly `at`, which must be free; costs nothing until it is touched.

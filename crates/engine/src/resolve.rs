@@ -15,7 +15,7 @@ use sidestep_sys::Process;
 use crate::api::{FuncPattern, Pattern};
 use crate::error::SessionError;
 use crate::objects::{Loaded, Objects};
-use crate::surroundings::ASSUMED_BIAS;
+use crate::surroundings;
 
 /// A function that a pattern means.
 #[derive(Clone)]
@@ -74,7 +74,7 @@ impl Match {
 
 /// Where an object is taken to be that no process has mapped: run-time minus link-time address.
 pub(crate) fn assumed_bias(object: &Object) -> i64 {
-    if object.is_pie() || object.kind() == Kind::Library { ASSUMED_BIAS } else { 0 }
+    if object.is_pie() || object.kind() == Kind::Library { surroundings::assumed_bias(object.isa()) } else { 0 }
 }
 
 /// The run-time range of such an object.

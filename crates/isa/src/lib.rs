@@ -35,6 +35,12 @@ impl Isa {
         u64::from(self.bits() / 8)
     }
 
+    /// The address `len` bytes behind `start`; `None` if there is no such address.
+    #[must_use]
+    pub fn after(self, start: Va, len: u64) -> Option<Va> {
+        start.0.checked_add(len).filter(|end| *end <= 1 << 32 || self == Isa::X64).map(Va)
+    }
+
     /// An address as the CPU computes it: the sum of two is cut to the bits that it has.
     #[must_use]
     pub fn wrap(self, va: Va) -> Va {

@@ -45,6 +45,8 @@ pub struct ObjectCode<'a> {
     /// Restartable sequences (`rseq(2)`): the kernel sends a thread that it interrupts there to the abort handler, which it knows
     /// by the instruction pointer. And the signatures in front of abort handlers.
     pub restartable: Vec<Extent>,
+    /// `_GLOBAL_OFFSET_TABLE_` of 32-bit code: position-independent code names everything by its distance from there.
+    pub got: Option<Va>,
     /// The object was compiled by the Go toolchain.
     pub go: bool,
 }
@@ -62,6 +64,7 @@ impl<'a> ObjectCode<'a> {
             pointers: Vec::new(),
             landing_pads: Vec::new(),
             restartable: Vec::new(),
+            got: None,
             go: false,
         }
     }

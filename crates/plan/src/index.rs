@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use sidestep_isa::x86::{self, Insn};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 
 use crate::family::Families;
 use crate::object::{Bytes, Extent, ObjectCode};
@@ -58,9 +58,12 @@ impl<'a> Index<'a> {
 
         let mut named = found.named;
         named.extend(code.pointers.iter().filter(|p| code.is_text(**p)));
-        // Sections of text may hold tables, too.
-        for section in code.data.iter().chain(&code.text) {
-            words(section, &code, &mut named);
+        // Sections of text may hold tables, too. In 32-bit code too many numbers look like addresses; but there, all absolute
+        // addresses are in relocations, or the reader has looked for them.
+        if code.isa == Isa::X64 {
+            for section in code.data.iter().chain(&code.text) {
+                words(section, &code, &mut named);
+            }
         }
         let named = sorted(named);
 

@@ -20,7 +20,7 @@ use crate::reloc::{self, Relocations};
 use crate::symtab::{self, Symbols};
 use crate::usdt::{self, UsdtError};
 
-/// An x86-64 program or shared library with the functions of all its symbol tables and debug files.
+/// An x86-64 or i386 program or shared library with the functions of all its symbol tables and debug files.
 #[derive(Debug)]
 pub struct Object {
     path: PathBuf,
@@ -326,7 +326,7 @@ impl Object {
     }
 
     /// Link-time addresses of the slots in this object that hold the implementation of the ifunc whose resolver is at
-    /// `resolver` (`R_X86_64_IRELATIVE`). At run time each holds the address that the resolver chose.
+    /// `resolver` (`R_X86_64_IRELATIVE`, `R_386_IRELATIVE`). At run time each holds the address that the resolver chose.
     #[must_use]
     pub fn irelative_slots(&self, resolver: Va) -> Vec<Va> {
         let Ok(relocations) = self.relocations() else {

@@ -318,18 +318,18 @@ fn other_files_get_one_clear_line() {
     std::fs::write(&source, "int x(void) { return 1; }").unwrap();
     let relocatable = dir.join("object.o");
     run("cc", &["-c", "-o", str(&relocatable), str(&source)]);
-    let mut i386 = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-    (i386[4], i386[18]) = (1, 3);
-    std::fs::write(dir.join("i386"), &i386).unwrap();
+    let mut arm = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    (arm[4], arm[18]) = (1, 40);
+    std::fs::write(dir.join("arm"), &arm).unwrap();
     let short = dir.join("short");
-    std::fs::write(&short, &i386[..6]).unwrap();
+    std::fs::write(&short, &arm[..6]).unwrap();
     let pipe = dir.join("pipe");
     run("mkfifo", &[str(&pipe)]);
     for (file, wanted) in [
         (text, "is not an ELF file"),
         (empty, "is not an ELF file"),
         (relocatable, "is an object file that is not linked yet: not supported yet"),
-        (dir.join("i386"), "is a 32-bit i386 program: not supported yet"),
+        (dir.join("arm"), "is a 32-bit Arm program: not supported yet"),
         (short, "is corrupt: it ends within the file header"),
         (dir.clone(), "is not a regular file"),
         (pipe, "is not a regular file"),

@@ -267,6 +267,28 @@ impl Insn {
         }
     }
 
+    /// As [`Insn::address_candidate`], of 32-bit code whose addresses may be distances from its `_GLOBAL_OFFSET_TABLE_`: the
+    /// displacement of a `lea`, the immediate of a `mov` (i386 psABI, "Position-Independent Code").
+    #[must_use]
+    pub fn address_from(&self, got: Va) -> Option<Va> {
+        let distance = match self.iced.mnemonic() {
+            Mnemonic::Lea if self.iced.memory_base() != Register::None => self.displacement(),
+            Mnemonic::Mov if self.iced.op_count() == 2 && self.iced.op1_kind() == OpKind::Immediate32 => {
+                i64::from(self.iced.immediate32() as i32)
+            }
+            _ => return None,
+        };
+        Some(self.isa().wrap(got.offset(distance)))
+    }
+
+    /// Whether its memory operand is one word that linkers place: relative to rip, and in 32-bit code absolute or relative to ebx.
+    #[must_use]
+    pub fn is_slot_jump(&self) -> bool {
+        let placed = matches!(self.iced.memory_base(), Register::None | Register::EBX);
+        let memory = self.iced.op0_kind() == OpKind::Memory && self.iced.memory_index() == Register::None;
+        self.rip_target().is_some() || self.isa() == Isa::X86 && memory && placed
+    }
+
     /// Whether it jumps through a register, or through a word of the stack: then the value may be a computed one, and
     /// [`crate::x86::indirect`] has to say where it came from. Jumps through other memory go where a stored pointer says.
     #[must_use]
