@@ -129,7 +129,9 @@ impl Body {
             }
             match insn.iced.mnemonic() {
                 Mnemonic::Leave => return true,
-                Mnemonic::Pop if insn.iced.op0_register() != target => return SAVED.contains(&insn.iced.op0_register()),
+                Mnemonic::Pop if insn.iced.op0_register() != target => {
+                    return SAVED.contains(&insn.iced.op0_register());
+                }
                 _ => next = insn.va(),
             }
         }

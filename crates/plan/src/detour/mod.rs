@@ -170,7 +170,9 @@ pub fn build(
     let (patch, relies_on) = patch(plan, bias, at)?;
     let (stub, island) = match plan.patch {
         Patch::Jump { stub: Some(to), .. } => (Some((to.offset(bias), stub(to.offset(bias), at))), None),
-        Patch::Short { island: to } => (None, Some((to.offset(bias), jump_patch(to.offset(bias), at)?.to_vec()))),
+        Patch::Short { island: to } => {
+            (None, Some((to.offset(bias), jump_patch(plan.isa, to.offset(bias), at)?.to_vec())))
+        }
         Patch::Jump { stub: None, .. } | Patch::Trap => (None, None),
     };
     let traps = match plan.technique {
@@ -192,7 +194,7 @@ pub(crate) fn patch(plan: &Plan, bias: i64, at: Va) -> Result<(Vec<u8>, Vec<u8>)
         Patch::Jump { prefixes, stub } => {
             let prefixes = vec![NO_PREFIX; prefixes.into()];
             let to = stub.map_or(at, |stub| stub.offset(bias));
-            let jump = jump_patch(site.plus(Len(prefixes.len() as u64)), to)?;
+            let jump = jump_patch(plan.isa, site.plus(Len(prefixes.len() as u64)), to)?;
             [&prefixes[..], &jump].concat()
         }
     };
