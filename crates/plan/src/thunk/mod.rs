@@ -3,6 +3,7 @@
 //! Every thunk saves all that the C ABI lets a callee change ([`frame`]), so that agent functions can be plain compiled code.
 
 mod frame;
+mod interpreted;
 mod program;
 pub(crate) mod watched;
 
@@ -17,6 +18,7 @@ use sidestep_wire::LookupEntry;
 
 pub use frame::Context;
 use frame::{ABOVE, Frame, REGS};
+pub use interpreted::{Interpreted, interpreted};
 pub use program::Program;
 
 /// Run-time facts that generated code contains.
