@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use sidestep_bpf::map::Map;
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::thunk::{Env, Globals, globals, thread_pointer_through_self};
 use sidestep_sys::{Process, Stopped, TscScale};
 use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
@@ -109,6 +109,7 @@ impl Regions {
             blob.symbol(name).map(|offset| Va(agent.0 + offset)).ok_or(SessionError::AgentSymbol { name })
         };
         let env = Env {
+            isa: Isa::X64,
             private,
             buckets: Va(lookup.0 + offset_of!(LookupTable, buckets) as u64),
             missed: Va(shared_va.0 + layout.missed_off),

@@ -11,11 +11,12 @@ pub use addr::{FileOff, Len, Va};
 pub use object::ObjectCode;
 
 /// An instruction set, as a value.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Isa {
     /// x86-32: 32-bit code as a 64-bit kernel runs it (compatibility mode).
     X86,
     /// x86-64.
+    #[default]
     X64,
 }
 

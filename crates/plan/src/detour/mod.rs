@@ -20,7 +20,7 @@ mod inline;
 use sidestep_isa::x86::emit::{Asm, OutOfReach, Reg, TRAP_PATCH, jump_patch, short_jump_patch};
 use sidestep_isa::x86::live::Dead;
 use sidestep_isa::x86::relocate::{RelocateError, relocate};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 use sidestep_wire::TrapEntry;
 
 use crate::handler::Handler;
@@ -104,7 +104,8 @@ pub fn build(
     env: &Env,
 ) -> Result<Detour, DetourError> {
     let site = plan.site.offset(bias);
-    let mut asm = Asm::new(at);
+    let isa = plan.isa;
+    let mut asm = Asm::of(isa, at);
     let mut copies = Vec::new();
     let split = plan.before_handler.min(plan.displaced.len());
     let (before, after) = plan.displaced.split_at(split);
@@ -112,9 +113,10 @@ pub fn build(
     displace(&mut asm, before, plan, bias, &mut copies)?;
     let (guards, handlers): (Vec<&Handler>, Vec<&Handler>) =
         handlers.iter().partition(|handler| matches!(handler, Handler::Guard { .. }));
-    let inside = plan.kind == SiteKind::Inside && !handlers.is_empty();
+    // In 32-bit code nothing lives below the stack pointer.
+    let inside = plan.kind == SiteKind::Inside && !handlers.is_empty() && isa == Isa::X64;
     if inside {
-        asm.lea(Reg::Rsp, Reg::Rsp, -RED_ZONE);
+        step(&mut asm, -RED_ZONE);
     }
     let mut cold = Vec::new();
     for (i, handler) in handlers.iter().enumerate() {
@@ -122,13 +124,18 @@ pub fn build(
         let dead = Dead { regs: plan.dead_regs, flags: plan.dead_flags };
         let dead = handlers[i + 1..].iter().fold(dead, |dead, later| reads(later, env).spare(dead));
         match handler {
+            Handler::Program(program) if isa == Isa::X86 => {
+                let thunk =
+                    thunks.programs.get(program.thunk).ok_or(DetourError::NoThunk { program: program.thunk })?;
+                cold.extend(inline::count(&mut asm, dead, program, *thunk, env)?);
+            }
             Handler::Program(program) => {
                 let thunk =
                     *thunks.programs.get(program.thunk).ok_or(DetourError::NoThunk { program: program.thunk })?;
                 cold.extend(inline::program(&mut asm, dead, site, program, thunk, inside, env)?);
             }
             // The last one decides how the function is entered.
-            Handler::Return { probe } if !inside && i + 1 == handlers.len() => {
+            Handler::Return { probe } if !inside && i + 1 == handlers.len() && isa == Isa::X64 => {
                 asm.push_imm(*probe as i32);
                 asm.call_to(thunks.returns.at(Place::of(dead, inside)))?;
                 watched::enter(&mut asm, thunks.enter)?;
@@ -139,7 +146,7 @@ pub fn build(
         }
     }
     if inside {
-        asm.lea(Reg::Rsp, Reg::Rsp, RED_ZONE);
+        step(&mut asm, RED_ZONE);
     }
     let mut after = after;
     let mut guarded = Vec::new();
@@ -151,9 +158,10 @@ pub fn build(
             if let Some(call) = rest.first().map(|insn| insn.va).or(plan.resume) {
                 guarded.push(offsets(plan.site, call, &asm, at));
             }
-            asm.lea(Reg::Rsp, Reg::Rsp, -RED_ZONE);
+            let zone = if isa == Isa::X64 { RED_ZONE } else { 0 };
+            step(&mut asm, -zone);
             call(&mut asm, *probe, thunks.agent, Place::Inside)?;
-            asm.lea(Reg::Rsp, Reg::Rsp, RED_ZONE);
+            step(&mut asm, zone);
             after = rest;
         }
     }
@@ -169,7 +177,7 @@ pub fn build(
     let guards = short(guarded).ok_or(DetourError::TooLong { site })?;
     let (patch, relies_on) = patch(plan, bias, at)?;
     let (stub, island) = match plan.patch {
-        Patch::Jump { stub: Some(to), .. } => (Some((to.offset(bias), stub(to.offset(bias), at))), None),
+        Patch::Jump { stub: Some(to), .. } => (Some((to.offset(bias), stub(isa, to.offset(bias), at))), None),
         Patch::Short { island: to } => {
             (None, Some((to.offset(bias), jump_patch(plan.isa, to.offset(bias), at)?.to_vec())))
         }
@@ -203,12 +211,12 @@ pub(crate) fn patch(plan: &Plan, bias: i64, at: Va) -> Result<(Vec<u8>, Vec<u8>)
     Ok((all, relies_on))
 }
 
-/// A prefix that a jump ignores in 64-bit code: the segment override of `es` (SDM volume 2, 2.1.1).
+/// A prefix that a jump ignores: the segment override of `es` (SDM volume 2, 2.1.1).
 const NO_PREFIX: u8 = 0x26;
 
 /// Code at `at` that leads to a detour.
-fn stub(at: Va, detour: Va) -> Vec<u8> {
-    let mut asm = Asm::new(at);
+fn stub(isa: Isa, at: Va, detour: Va) -> Vec<u8> {
+    let mut asm = Asm::of(isa, at);
     if asm.jmp_to(detour).is_err() {
         asm.jmp_far(detour);
     }
@@ -254,6 +262,13 @@ fn reads(handler: &Handler, env: &Env) -> Context {
 fn call(asm: &mut Asm, probe: u32, thunk: Places, place: Place) -> Result<(), OutOfReach> {
     asm.push_imm(probe as i32);
     asm.call_to(thunk.at(place))?;
-    asm.lea(Reg::Rsp, Reg::Rsp, 8);
+    step(asm, asm.isa().word() as i32);
     Ok(())
+}
+
+/// Moves the stack pointer.
+fn step(asm: &mut Asm, by: i32) {
+    if by != 0 {
+        asm.lea(Reg::Rsp, Reg::Rsp, by);
+    }
 }

@@ -1,7 +1,7 @@
 //! Instructions that only 32-bit code uses.
 
 use super::{Asm, Reg};
-use crate::Isa;
+use crate::{Isa, Va};
 
 /// Length of what [`Asm::thread_pointer_32`] emits.
 pub const THREAD_POINTER_32_LEN: usize = 14;
@@ -36,6 +36,13 @@ impl Asm {
         self.raw(&code);
     }
 
+    /// `call` of any address.
+    pub fn call_any(&mut self, target: Va) {
+        let distance = target.since(self.here()) - 5;
+        self.raw(&[0xe8]);
+        self.raw(&(distance as i32).to_le_bytes());
+    }
+
     /// `mul reg`: `edx:eax = eax * reg`
     pub fn mul(&mut self, reg: Reg) {
         self.raw(&[0xf7, 0xe0 | reg.low()]);
@@ -64,7 +71,6 @@ impl Asm {
 mod tests {
     use super::super::tests::text;
     use super::*;
-    use crate::Va;
     use crate::x86::emit::Cond;
 
     #[test]
@@ -84,6 +90,7 @@ mod tests {
         let gs = a.label();
         a.thread_pointer_32(Reg::Rsi, false);
         a.bind(gs);
+        a.call_any(Va(0xf7c0_0000));
         a.mul(Reg::Rcx);
         a.and32(Reg::Rdx, 0x1fff);
         a.and_imm8(Reg::Rsp, -16);
@@ -120,6 +127,7 @@ mod tests {
             "and $0xFFFFFFFC,%esi",
             "je 0x1046",
             "mov %gs:0,%esi",
+            "call 0xF7C00000",
             "mul %ecx",
             "and $0x1FFF,%edx",
             "and $0xFFFFFFF0,%esp",
