@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use sidestep_bpf::map::Map;
-use sidestep_isa::{Isa, Len, Va};
+use sidestep_isa::{Len, Va};
 use sidestep_plan::thunk::{Env, Globals, globals, thread_pointer_through_self};
-use sidestep_sys::{Process, Stopped, TscScale};
+use sidestep_sys::{Process, Stopped, TscScale, arch};
 use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_MARKER};
 use sidestep_wire::{
@@ -109,7 +109,7 @@ impl Regions {
             blob.symbol(name).map(|offset| Va(agent.0 + offset)).ok_or(SessionError::AgentSymbol { name })
         };
         let env = Env {
-            isa: Isa::X64,
+            isa: arch::ISA,
             private,
             buckets: Va(lookup.0 + offset_of!(LookupTable, buckets) as u64),
             missed: Va(shared_va.0 + layout.missed_off),
