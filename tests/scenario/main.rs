@@ -24,3 +24,4 @@ mod torture;
 mod trap;
 mod unwind;
 mod usdt;
+mod x86_32;
