@@ -24,11 +24,18 @@ macro_rules! again {
 again! {
     counts {
         threads_come_and_go, deep_recursion_with_return_probes, several_functions_by_glob_and_expression,
-        trace_shows_return_values, floating_point_survives, trace_loses_nothing_silently,
+        trace_shows_return_values, floating_point_survives,
     }
     trap {
         own_handler_sees_all_of_its_own, handler_installed_while_probed, blocked_before_the_attach,
         blocked_and_no_jump_allowed, blocked_while_probed, unhandled_breakpoint_still_kills,
+    }
+    unwind {
+        longjmp_over_probed_frames, signals_at_a_kilohertz, siglongjmp_out_of_handlers, coroutines_leave_in_the_middle,
+    }
+    faults {
+        every_answer_is_the_same_with_and_without_probes, every_answer_of_a_static_program_is_the_same,
+        faults_go_on_while_probes_come_and_go, every_death_is_the_same,
     }
 }
 
