@@ -7,7 +7,7 @@ use sidestep_isa::{Isa, Len, Va};
 use crate::go;
 use crate::index::Index;
 use crate::plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Technique};
-use crate::returns::looks_at_return_address;
+use crate::returns;
 use crate::room::{Fixed, Room};
 use crate::sweep::{Borders, How, Stretch};
 
@@ -120,8 +120,8 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
         let (_, stretch) = index.stretch(va)?;
         Some((stretch.start, index.code.text_at(stretch.start, stretch.end)?))
     };
-    if returns.is_ok() && looks_at_return_address(index.code.isa, &text, asked) {
-        returns = Err("it looks at its own return address");
+    if returns.is_ok() {
+        returns = returns::refused(index.code.isa, &text, asked).map_or(Ok(()), Err);
     }
     Plan {
         isa: index.code.isa,

@@ -94,7 +94,7 @@ asm(".globl run\nrun:\n pushal\n mov %esp,saved\n"
     "mov %ebp,results+20\n mov %esi,results+24\n mov %edi,results+28\n pushf\n popl flags_out\n"
     "cld\n mov saved,%esp\n popal\n ret\n .comm saved,4\n"
     ".section .probed,\"ax\"\n.globl probed\nprobed:\n push %ebp\n mov %esp,%ebp\n lea 3(%eax,%ecx),%eax\n pop %ebp\n ret\n"
-    ".p2align 4\n .globl probed_ret4\nprobed_ret4:\n mov %eax,%edx\n sub %ecx,%edx\n pushl (%esp)\n ret $4\n"
+    ".p2align 4\n .globl probed_ret4\nprobed_ret4:\n mov %eax,%edx\n sub %ecx,%edx\n ret $4\n"
     ".p2align 4\n .globl trapped\ntrapped:\n int3\n.globl behind_trap\nbehind_trap:\n mov $9,%eax\n ret\n"
     ".p2align 4\n .globl other\nother:\n mov $4242,%eax\n ret\n.text\n");
 void run(void);
