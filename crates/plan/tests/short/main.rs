@@ -1,5 +1,7 @@
 //! Generated 32-bit code, run: a 32-bit program plays the agent's part, and says by its exit status which of its lines was wrong.
 
+mod tables;
+
 use std::fmt::Write;
 use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
@@ -80,6 +82,16 @@ fn nothing(probe: u32) -> Handler {
 /// A directory that is removed in the end.
 struct Scratch(PathBuf);
 
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("sidestep-{name}-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        Scratch(dir)
+    }
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
@@ -111,10 +123,7 @@ fn compile(dir: &Path, checks: &str, globals: &Globals) -> PathBuf {
 
 /// Puts a detour in front of the function `site`, and all that it needs into the program, which then checks itself.
 fn run(site: &str, trap_only: bool, handlers: &[Handler], self_pointer: bool, checks: &str) -> (Plan, Detour) {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let dir = Scratch(std::env::temp_dir().join(format!("sidestep-short-{}-{number}", std::process::id())));
-    std::fs::create_dir_all(&dir.0).expect("a directory");
+    let dir = Scratch::new("short");
     let env = env(self_pointer);
     let program = thunk::Program {
         code: Va(0),
