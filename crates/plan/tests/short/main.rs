@@ -4,6 +4,7 @@ mod tables;
 
 use std::fmt::Write;
 use std::mem::{offset_of, size_of};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
@@ -16,7 +17,7 @@ use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::{Handler, Program};
 use sidestep_plan::object::{Bytes, Extent, ObjectCode};
 use sidestep_plan::thunk::{self, Context, Env, Globals, globals, thunks};
-use sidestep_plan::{Index, Plan, plan};
+use sidestep_plan::{Fixed, Index, Plan, Room, Technique, plan_in};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_BUCKETS};
 use sidestep_wire::{ProbeDesc, Regs};
 
@@ -121,8 +122,26 @@ fn compile(dir: &Path, checks: &str, globals: &Globals) -> PathBuf {
     path("target")
 }
 
+/// The end of the generated code, as the room of a plan.
+struct Generated;
+
+impl Room for Generated {
+    fn is_free(&self, _site: Va, _range: Range<Va>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn claim(&mut self, _site: Va, _range: Range<Va>) {}
+
+    fn stub(&mut self, end: Va, fixed: Fixed) -> Option<Va> {
+        (THUNKS + 0x3000..THUNKS + 0xff00).map(Va).find(|at| {
+            let distance = (at.since(end) as i32).to_le_bytes();
+            distance.iter().zip(fixed.0).all(|(byte, fixed)| fixed.is_none_or(|fixed| fixed == *byte))
+        })
+    }
+}
+
 /// Puts a detour in front of the function `site`, and all that it needs into the program, which then checks itself.
-fn run(site: &str, trap_only: bool, handlers: &[Handler], self_pointer: bool, checks: &str) -> (Plan, Detour) {
+fn run(site: &str, handlers: &[Handler], self_pointer: bool, checks: &str) -> (Plan, Detour) {
     let dir = Scratch::new("short");
     let env = env(self_pointer);
     let program = thunk::Program {
@@ -149,13 +168,13 @@ fn run(site: &str, trap_only: bool, handlers: &[Handler], self_pointer: bool, ch
     let text = section.data().expect("its contents").to_vec();
     let code = ObjectCode {
         text: vec![Bytes { name: ".probed", va: at(".probed"), data: &text }],
-        extents: [("probed", "probed_ret4"), ("probed_ret4", "trapped"), ("trapped", "other")]
+        extents: [("probed", "probed_ret4"), ("probed_ret4", "trapped"), ("trapped", "punned"), ("punned", "other")]
             .map(|(name, next)| Extent { start: symbol(name), len: Len(symbol(next).since(symbol(name)) as u64) })
             .to_vec(),
         ..ObjectCode::new(Isa::X86)
     };
     let index = Index::new(code);
-    let plan = plan(&index, symbol(site), trap_only).expect("a plan");
+    let plan = plan_in(&index, symbol(site), &mut Generated).expect("a plan");
     let detour = build(&plan, handlers, Va(DETOURS), 0, &thunks, &env).expect("a detour");
     let (generated, probed) = (offset(".generated"), offset(".probed"));
     let patch_at = probed + detour.site.since(at(".probed")) as usize;
@@ -164,7 +183,10 @@ fn run(site: &str, trap_only: bool, handlers: &[Handler], self_pointer: bool, ch
         (generated + 0x1000, &globals_code),
         (generated + 0x2000, &detour.bytes),
         (patch_at, &detour.patch),
-    ] {
+    ]
+    .into_iter()
+    .chain(detour.stub.iter().map(|(at, bytes)| (generated + at.since(Va(THUNKS)) as usize, bytes)))
+    {
         data[to..to + bytes.len()].copy_from_slice(bytes);
     }
     std::fs::write(&target, data).expect("the program");
@@ -183,7 +205,7 @@ fn a_hit_shows_all_registers_and_leaves_them() {
         let checks = "
             run(); check_kept(sum, registers[6]); check_context(1); CHECK(hits == 1 && slots == 1);
             run(); check_kept(sum, registers[6]); check_context(1); CHECK(hits == 2 && slots == 1);";
-        let (plan, _) = run("probed", false, &[Handler::Agent { probe: 1 }], self_pointer, checks);
+        let (plan, _) = run("probed", &[Handler::Agent { probe: 1 }], self_pointer, checks);
         assert!(plan.displaced.len() > 1);
     }
 }
@@ -196,23 +218,35 @@ fn hits_without_a_program_are_counted_in_the_detour() {
         cells[6] = 0xfffffffful;
         run(); run(); check_kept(sum, registers[6]); CHECK(hits == 1 && cells[6] == 0x100000001ull);";
     for self_pointer in [false, true] {
-        run("probed", false, &[nothing(6)], self_pointer, checks);
+        run("probed", &[nothing(6)], self_pointer, checks);
     }
+}
+
+/// The jump goes over the end of the address space: from 0xd0001… by 0x6000b8….
+#[test]
+fn distances_of_puns_wrap() {
+    let checks = "
+        target = (u32)&punned; run();
+        CHECK(results[0] == 0x6000 && results[1] == registers[1] && results[2] == 3 && hits == 1);
+        CHECK(seen.rax == registers[0] && seen.rdx == registers[2]);";
+    let (plan, detour) = run("punned", &[Handler::Agent { probe: 1 }], true, checks);
+    assert_eq!((plan.technique, plan.region.0), (Technique::Pun, 2));
+    assert!(detour.stub.is_some() && detour.relies_on == [0xb8, 0, 0x60]);
 }
 
 #[test]
 fn several_handlers_run_in_order() {
     let checks =
         "run(); run(); check_kept(1000 + registers[1] + 3, 77); CHECK(hits == 3 && last_probe == 3 && cells[6] == 1);";
-    run("probed", false, &[nothing(6), Handler::Agent { probe: 3 }], true, checks);
+    run("probed", &[nothing(6), Handler::Agent { probe: 3 }], true, checks);
 }
 
 #[test]
 fn programs_change_registers_and_where_it_goes_on() {
-    run("probed", false, &[Handler::Agent { probe: 3 }], true, "run(); check_kept(1000 + registers[1] + 3, 77);");
-    run("probed", false, &[Handler::Agent { probe: 4 }], true, "run(); check_kept(5, registers[6]);");
+    run("probed", &[Handler::Agent { probe: 3 }], true, "run(); check_kept(1000 + registers[1] + 3, 77);");
+    run("probed", &[Handler::Agent { probe: 4 }], true, "run(); check_kept(5, registers[6]);");
     let checks = "replacement = other; run(); check_kept(4242, registers[6]);";
-    run("probed", false, &[Handler::Agent { probe: 5 }], true, checks);
+    run("probed", &[Handler::Agent { probe: 5 }], true, checks);
 }
 
 #[test]
@@ -220,11 +254,11 @@ fn returns_are_seen() {
     let checks = "
         run(); check_kept(sum, registers[6]); CHECK(hits == 1 && returns == 1);
         CHECK(seen.rax == sum && seen.rsp == results[4] && seen.rsi == registers[6]);";
-    let (plan, _) = run("probed", false, &[Handler::Return { probe: 2 }], true, checks);
+    let (plan, _) = run("probed", &[Handler::Return { probe: 2 }], true, checks);
     assert_eq!(plan.returns, Ok(()));
     // The slot of its return address is not where others would look for it.
     let checks = "target = (u32)&probed_ret4; run(); CHECK(hits == 1);";
-    let (plan, _) = run("probed_ret4", false, &[Handler::Agent { probe: 1 }], true, checks);
+    let (plan, _) = run("probed_ret4", &[Handler::Agent { probe: 1 }], true, checks);
     assert_eq!(plan.returns, Err("it takes its arguments off the stack"));
 }
 
@@ -239,5 +273,5 @@ fn signals_go_to_the_agent_and_on_to_the_program() {
         wanted = (u32)&handler;
         run(); CHECK(results[0] == 9 && signals == 102);
         for (int i = 1; i < 8; i++) CHECK(i == 4 || results[i] == registers[i]);";
-    run("probed", false, &[Handler::Agent { probe: 1 }], true, checks);
+    run("probed", &[Handler::Agent { probe: 1 }], true, checks);
 }

@@ -17,12 +17,12 @@ struct entry {
             leave(__LINE__);     \
     } while (0)
 
-extern char probed, probed_ret4, trapped, behind_trap;
+extern char probed, probed_ret4, punned, trapped, behind_trap;
 u32 registers[8] asm("registers"), results[8] asm("results"), flags_in asm("flags_in"), flags_out asm("flags_out");
 u32 target asm("target");
 struct entry buckets[8192] __attribute__((section(".lookup")));
 char descs[8 * DESC_LEN] __attribute__((section(".descs"))) = {1};
-asm(".section .generated,\"awx\"\n .skip 0x4000,0xcc\n .text\n");
+asm(".section .generated,\"awx\"\n .skip 0x10000,0xcc\n .text\n");
 static u64 cells[8];
 static u32 self;
 static struct regs seen;
@@ -96,6 +96,7 @@ asm(".globl run\nrun:\n pushal\n mov %esp,saved\n"
     ".section .probed,\"ax\"\n.globl probed\nprobed:\n push %ebp\n mov %esp,%ebp\n lea 3(%eax,%ecx),%eax\n pop %ebp\n ret\n"
     ".p2align 4\n .globl probed_ret4\nprobed_ret4:\n mov %eax,%edx\n sub %ecx,%edx\n ret $4\n"
     ".p2align 4\n .globl trapped\ntrapped:\n int3\n.globl behind_trap\nbehind_trap:\n mov $9,%eax\n ret\n"
+    ".p2align 4\n .globl punned\npunned:\n xor %edx,%edx\n1: mov $0x6000,%eax\n inc %edx\n cmp $3,%edx\n jne 1b\n ret\n"
     ".p2align 4\n .globl other\nother:\n mov $4242,%eax\n ret\n.text\n");
 void run(void);
 u32 other(void);
