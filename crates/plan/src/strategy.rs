@@ -13,6 +13,8 @@ use crate::sweep::{Borders, How, Stretch};
 
 /// Bytes of a `jmp rel32`.
 const JUMP: usize = 5;
+/// Where a goroutine's stack ends is not looked at by the thunks of 32-bit code.
+const GO_STACKS: &str = "the stacks of 32-bit Go programs are too small for a handler";
 /// Go's runtime walks stacks by return addresses and moves them.
 const GO_RETURNS: &str = "Go moves its stacks and checks return addresses";
 
@@ -82,6 +84,9 @@ pub(crate) struct Choice<'i, 'a> {
 /// The first half of [`plan`]: all that can fail.
 pub(crate) fn choose<'i, 'a>(index: &'i Index<'a>, asked: Va, ladder: Ladder<'_>) -> Result<Choice<'i, 'a>, String> {
     let stretch = locate(index, asked)?;
+    if index.code.go && index.code.isa == Isa::X86 {
+        return Err(GO_STACKS.into());
+    }
     let entry = index.is_start(asked);
     if !entry {
         on_boundary(index, stretch, asked)?;

@@ -274,12 +274,14 @@ impl Insn {
     }
 
     /// As [`Insn::address_candidate`], of 32-bit code whose addresses may be distances from its `_GLOBAL_OFFSET_TABLE_`: the
-    /// displacement of a `lea`, the immediate of a `mov` (i386 psABI, "Position-Independent Code").
+    /// displacement of a `lea`, the immediate of a `mov` or `add` (i386 psABI, "Position-Independent Code").
     #[must_use]
     pub fn address_from(&self, got: Va) -> Option<Va> {
         let distance = match self.iced.mnemonic() {
             Mnemonic::Lea if self.iced.memory_base() != Register::None => self.displacement(),
-            Mnemonic::Mov if self.iced.op_count() == 2 && self.iced.op1_kind() == OpKind::Immediate32 => {
+            Mnemonic::Mov | Mnemonic::Add
+                if self.iced.op_count() == 2 && self.iced.op1_kind() == OpKind::Immediate32 =>
+            {
                 i64::from(self.iced.immediate32() as i32)
             }
             _ => return None,
