@@ -275,3 +275,19 @@ fn signals_go_to_the_agent_and_on_to_the_program() {
         for (int i = 1; i < 8; i++) CHECK(i == 4 || results[i] == registers[i]);";
     run("probed", &[Handler::Agent { probe: 1 }], true, checks);
 }
+
+#[test]
+fn go_programs_are_refused() {
+    let text = [0xb8, 1, 0, 0, 0, 0xc3]; // mov $1,%eax; ret
+    let refused = |go| {
+        let index = Index::new(ObjectCode {
+            text: vec![Bytes { name: ".text", va: Va(0x1000), data: &text }],
+            extents: vec![Extent { start: Va(0x1000), len: Len(6) }],
+            go,
+            ..ObjectCode::new(Isa::X86)
+        });
+        sidestep_plan::plan(&index, Va(0x1000), true).map(|plan| plan.technique).map_err(|refusal| refusal.reason)
+    };
+    assert_eq!(refused(false), Ok(Technique::Trap));
+    assert!(refused(true).is_err_and(|reason| reason.contains("Go")));
+}
