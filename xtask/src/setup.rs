@@ -10,6 +10,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("gcc", "target programs in C"),
     ("g++", "target programs in C++"),
     ("libc6-dev", "static target programs"),
+    ("gcc-i686-linux-gnu", "32-bit target programs"),
+    ("libc6-dev-i386-cross", "the C library of those, and 32-bit code to analyse"),
     ("binutils", "linking the agent; objdump, readelf and nm as oracles"),
     ("musl-tools", "target programs with musl"),
     ("golang-go", "target programs in Go"),

@@ -14,6 +14,7 @@ pub fn render(plan: &Plan, name: &str) -> String {
     let mut text = format!("{name} at {}: {}\n", plan.asked, plan.technique);
     let kind = match plan.kind {
         SiteKind::FunctionEntry => "function entry",
+        SiteKind::Inside if plan.isa == Isa::X86 => "inside a function",
         SiteKind::Inside => "the red zone is stepped over",
     };
     line(&mut text, "site", format_args!("{}, {} bytes, {kind}", plan.site, plan.region.0));

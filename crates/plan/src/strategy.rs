@@ -7,12 +7,14 @@ use sidestep_isa::{Isa, Len, Va};
 use crate::go;
 use crate::index::Index;
 use crate::plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Technique};
-use crate::returns::looks_at_return_address;
+use crate::returns;
 use crate::room::{Fixed, Room};
 use crate::sweep::{Borders, How, Stretch};
 
 /// Bytes of a `jmp rel32`.
 const JUMP: usize = 5;
+/// Where a goroutine's stack ends is not looked at by the thunks of 32-bit code.
+const GO_STACKS: &str = "the stacks of 32-bit Go programs are too small for a handler";
 /// Go's runtime walks stacks by return addresses and moves them.
 const GO_RETURNS: &str = "Go moves its stacks and checks return addresses";
 
@@ -82,6 +84,9 @@ pub(crate) struct Choice<'i, 'a> {
 /// The first half of [`plan`]: all that can fail.
 pub(crate) fn choose<'i, 'a>(index: &'i Index<'a>, asked: Va, ladder: Ladder<'_>) -> Result<Choice<'i, 'a>, String> {
     let stretch = locate(index, asked)?;
+    if index.code.go && index.code.isa == Isa::X86 {
+        return Err(GO_STACKS.into());
+    }
     let entry = index.is_start(asked);
     if !entry {
         on_boundary(index, stretch, asked)?;
@@ -120,8 +125,8 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
         let (_, stretch) = index.stretch(va)?;
         Some((stretch.start, index.code.text_at(stretch.start, stretch.end)?))
     };
-    if returns.is_ok() && looks_at_return_address(index.code.isa, &text, asked) {
-        returns = Err("it looks at its own return address");
+    if returns.is_ok() {
+        returns = returns::refused(index.code.isa, &text, asked).map_or(Ok(()), Err);
     }
     Plan {
         isa: index.code.isa,

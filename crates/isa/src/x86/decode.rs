@@ -206,6 +206,12 @@ impl Insn {
         matches!(self.iced.code(), Code::Endbr64 | Code::Endbr32)
     }
 
+    /// A return that drops more than its address: arguments of its function (i386 psABI, "Functions Returning Structures").
+    #[must_use]
+    pub fn drops_arguments(&self) -> bool {
+        self.flow() == Flow::Return && self.iced.op_count() == 1 && self.iced.immediate16() != 0
+    }
+
     /// A trap, which is reported with the address behind it (SDM volume 3, section 6.5): `int3`, `int1`, and `int 3` in two
     /// bytes.
     #[must_use]
@@ -268,12 +274,14 @@ impl Insn {
     }
 
     /// As [`Insn::address_candidate`], of 32-bit code whose addresses may be distances from its `_GLOBAL_OFFSET_TABLE_`: the
-    /// displacement of a `lea`, the immediate of a `mov` (i386 psABI, "Position-Independent Code").
+    /// displacement of a `lea`, the immediate of a `mov` or `add` (i386 psABI, "Position-Independent Code").
     #[must_use]
     pub fn address_from(&self, got: Va) -> Option<Va> {
         let distance = match self.iced.mnemonic() {
             Mnemonic::Lea if self.iced.memory_base() != Register::None => self.displacement(),
-            Mnemonic::Mov if self.iced.op_count() == 2 && self.iced.op1_kind() == OpKind::Immediate32 => {
+            Mnemonic::Mov | Mnemonic::Add
+                if self.iced.op_count() == 2 && self.iced.op1_kind() == OpKind::Immediate32 =>
+            {
                 i64::from(self.iced.immediate32() as i32)
             }
             _ => return None,
