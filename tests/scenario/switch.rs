@@ -130,7 +130,7 @@ fn those_that_are_meant_are_switched_and_no_others() {
     }
     let output = run(&mut sidestep(&["enable", "-v", "-r", "-p", &pid, "^(leaf|odd)$"]), LIMIT).ok();
     assert_eq!(output.stdout, "1 probe enabled; 1 was already\n", "{output}");
-    assert!(output.stderr.starts_with("sidestep: threads stopped for "), "{output}");
+    assert!(output.stderr.contains("no thread stood still for more than "), "{output}");
     work(&mut program);
     let report = tracing.stop();
     for (name, expected) in [("leaf", 20), ("seven", 6), ("even", 9), ("odd", 6), ("fib", 2)] {
@@ -215,7 +215,7 @@ fn probes_are_switched_under_load() {
         says("disable", &pid, &[], "5 probes disabled");
         let hits = || status(&pid, &[]).0.iter().find(|line| line.symbol == "real+0x0").map_or(0, |line| line.hits);
         let (start, mut cycles) = (Instant::now(), 0);
-        while start.elapsed() < TIME / 2 {
+        while start.elapsed() < TIME / 2 || cycles < 4 {
             let (hits_before, widest) = (hits(), program.ask("rounds 0"));
             says("enable", &pid, &[], "5 probes enabled");
             let first = program.ask("rounds 0");
@@ -232,7 +232,6 @@ fn probes_are_switched_under_load() {
             assert!(hits() <= now + 5 && hits() - hits_before <= counted + 5, "counted while disabled");
             cycles += 1;
         }
-        assert!(cycles > 3, "{cycles}");
         tracing.stop();
         before.assert_same(&Snapshot::of(program.pid()));
         assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");

@@ -12,6 +12,10 @@
 
 mod arch;
 mod blocked;
+/// What `isa` prepares is executed here.
+#[allow(dead_code)]
+#[path = "../../isa/src/x86/emulate/op.rs"]
+mod emulate;
 mod exclusive;
 mod fault;
 #[cfg(agent_blob)]

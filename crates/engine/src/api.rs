@@ -120,6 +120,9 @@ pub struct Action {
     pub entry: Option<usize>,
     /// The program that runs at the return.
     pub exit: Option<usize>,
+    /// The program of the entry runs when the probed instruction has been executed, with the registers as it left them, and the
+    /// instruction pointer behind it. Not with a program for the return.
+    pub post: bool,
     /// What `get_attach_cookie` gives.
     pub cookie: Cookie,
 }
@@ -272,6 +275,9 @@ pub enum ExitStatus {
 pub struct Options {
     /// Use trap probes only (`--no-optimize`).
     pub no_optimize: bool,
+    /// Take traps even if no site needs one, so that probes are switched while the threads run and can do without jumps
+    /// (`--live`).
+    pub live: bool,
     /// Interpret programs instead of compiling them (`--interpret`).
     pub interpret: bool,
     /// Bytes of ring per thread, rounded up to a power of two; 0 = the default (256 KiB).

@@ -11,9 +11,10 @@ use sidestep_wire::header::ISLAND;
 use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, ShadowEntry};
 
 use crate::error::SessionError;
-use crate::remote::{Remote, mappings};
+use crate::remote::{Remote, stopped_mappings};
 use crate::semaphore;
 use crate::survey::{self, Place};
+use crate::switch::take_turn;
 use crate::traces::{Found, MEMFD_LINK, find, is_written, read_array, states};
 
 /// How long threads get to leave our code by themselves.
@@ -21,6 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Removes everything. On success nothing of ours is left in the target.
 pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<(), SessionError> {
+    if find(process, mappings)?.is_none() {
+        return Ok(());
+    }
+    let _turn = take_turn(process)?;
     let start = Instant::now();
     let mut pause = Duration::from_micros(200);
     loop {
@@ -45,7 +50,11 @@ pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<(), Sess
 /// Restores text and return addresses; gives a thread that is still inside our code, if any.
 /// May be repeated.
 fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionError> {
-    let journal = found.journal(stopped.process())?;
+    let mut journal = found.journal(stopped.process())?;
+    if found.is_child(stopped.process()) {
+        // What the journal says of sites that are not patched is about its parent now, not when it was forked.
+        journal.iter_mut().for_each(|entry| entry.disabled = 1);
+    }
     if !found.is_child(stopped.process()) && found.controller_pid != 0 {
         stopped.write(Va(found.shared_va.0 + offset_of!(Header, detaching) as u64), &1u32.to_ne_bytes())?;
     }
@@ -57,7 +66,7 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
     lower(stopped, found, &journal)?;
     let (own, users): (Vec<_>, Vec<_>) = journal.iter().rev().partition(|e| e.own == 1);
     restore_text(stopped, &users)?;
-    let mappings = mappings(stopped.process())?;
+    let mappings = stopped_mappings(stopped)?;
     let ours = found.mappings(stopped.process())?;
     let code: Vec<(u64, u64)> = ours
         .iter()
@@ -173,7 +182,7 @@ fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
         crate::signals::restore(stopped, found.private_va, buffer, agent, found.signals)?;
     }
     let shared = |m: &&MapEntry| m.kind == MapKind::Shared as u32 || m.addr == found.shared_va.0;
-    let maps = mappings(stopped.process())?;
+    let maps = stopped_mappings(stopped)?;
     let child = found.is_child(stopped.process());
     let foreign = |m: &&MapEntry| child && m.kind == MapKind::Grown as u32;
     let mut remote = Remote(stopped);
@@ -182,7 +191,7 @@ fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
     }
     close_all(&mut remote)?;
     let len = ours.iter().find(shared).map(|m| m.len).or_else(|| {
-        let maps = remote.0.process().maps().ok()?;
+        let maps = remote.0.maps().ok()?;
         maps.iter().find(|m| m.start == found.shared_va).map(|m| m.end.0 - m.start.0)
     });
     if let Some(len) = len {

@@ -55,6 +55,7 @@ fn private_region() {
         flow: 0, hits: 4, flags: 8, older: 12, site: 16, asked: 24, cookie: 32, entry: 40, exit: 48,
     });
     layout!(TrapEntry: 16, align 8, { site: 0, detour: 8 });
+    layout!(TrapRecord: 24, align 8, { op: 0, newest: 16, pad: 20 });
     layout!(DetourTable: 8, align 4, { len: 0, copies: 4 });
     layout!(DetourEntry: 24, align 8, { detour: 0, site: 8, first: 16, count: 20 });
     layout!(CopyPair: 4, align 2, { original: 0, copy: 2 });

@@ -31,7 +31,8 @@ pub fn run(flags: &Trace) -> anyhow::Result<ExitCode> {
         }
         let program = Some(bundle.add(source.event.name.as_str(), &compiled.program)?);
         let (entry, exit) = if source.event.kind == Kind::Return { (None, program) } else { (program, None) };
-        let action = Action { entry, exit, cookie: Cookie::default() };
+        let post = source.spec.as_ref().is_some_and(Spec::is_post);
+        let action = Action { entry, exit, post, cookie: Cookie::default() };
         requests.push(Request { pattern: source.pattern.clone(), action });
         formats.push(compiled.format);
     }

@@ -116,11 +116,11 @@ impl Saved {
     }
 }
 
-/// Emits the program; what is left goes behind the detour.
+/// Emits the program; what is left goes behind the detour. `ip` is the instruction pointer that it sees.
 pub fn program(
     asm: &mut Asm,
     dead: Dead,
-    site: Va,
+    ip: Va,
     program: &Program,
     thunk: Places,
     inside: bool,
@@ -129,9 +129,9 @@ pub fn program(
     let done = asm.label();
     let place = thunk::Place::of(dead, inside);
     let mut cold = Cold { probe: program.probe, thunk, place, done, ways: Vec::new() };
-    let native = Native { attach_cookie: Some(program.cookie), func_ip: Some(site.0), ..env.native };
+    let native = Native { attach_cookie: Some(program.cookie), func_ip: Some(program.func_ip.0), ..env.native };
     // What comes before the program must leave it what it reads.
-    let site = Site { dead: program.context.spare(dead), inside, ip: site.0, native };
+    let site = Site { dead: program.context.spare(dead), inside, ip: ip.0, native };
     if let Some(filter) = &program.filter {
         if let Some((code, saved)) = site.filter(filter) {
             let go = asm.label();

@@ -5,6 +5,8 @@ use core::arch::{asm, global_asm};
 
 use sidestep_wire::{Regs, SigAction, SigAction32};
 
+use crate::emulate::Registers;
+
 pub mod load;
 
 /// A word of the target's memory.
@@ -43,12 +45,22 @@ pub mod nr {
     pub const EPOLL_PWAITS: [u64; 2] = [319, 441];
 }
 
-/// Offset in `struct ucontext` of the interrupted instruction pointer: `uc_mcontext` at 20, `ip` its 15th word.
-pub const UCONTEXT_IP: usize = 20 + 14 * 4;
+/// Offset in `struct ucontext` of the alternate signal stack when the signal came: address, flags, size (`stack_t`).
+pub const UCONTEXT_STACK: usize = 8;
+/// Offset of the interrupted registers (`uc_mcontext`).
+const UCONTEXT_REGISTERS: usize = 20;
+/// Which words of `uc_mcontext` the registers are, by their numbers in encodings.
+const REGISTERS: [u8; 8] = [11, 10, 9, 8, 7, 6, 5, 4];
+/// Offset of the interrupted instruction pointer, the 15th word.
+pub const UCONTEXT_IP: usize = UCONTEXT_REGISTERS + 14 * 4;
 /// Offset of the interrupted stack pointer, the 8th word.
-pub const UCONTEXT_SP: usize = 20 + 7 * 4;
+pub const UCONTEXT_SP: usize = UCONTEXT_REGISTERS + 7 * 4;
 /// Offset of the interrupted flags, the 17th word.
-pub const UCONTEXT_FLAGS: usize = 20 + 16 * 4;
+pub const UCONTEXT_FLAGS: usize = UCONTEXT_REGISTERS + 16 * 4;
+/// Offset of the number of the exception, the 13th word.
+pub const UCONTEXT_TRAPNO: usize = UCONTEXT_REGISTERS + 12 * 4;
+/// Number of the exception after a single step (`X86_TRAP_DB`).
+pub const DEBUG_EXCEPTION: u64 = 1;
 /// The trap flag: a trap after the next instruction.
 pub const SINGLE_STEP: u64 = 1 << 8;
 /// Offset of `si_addr` in `siginfo_t`.
@@ -139,14 +151,12 @@ pub fn returning_context(number: u64, sp: u64) -> Option<u64> {
     const SIGRETURN: u64 = 119;
     match number {
         RT_SIGRETURN => Some(sp + UCONTEXT_RESTORER as u64 - WORD_LEN),
-        SIGRETURN => Some(sp.wrapping_sub(SIGCONTEXT)),
+        SIGRETURN => Some(sp.wrapping_sub(UCONTEXT_REGISTERS as u64)),
         _ => None,
     }
 }
 
 const WORD_LEN: u64 = size_of::<Word>() as u64;
-/// Offset of `struct sigcontext` in `struct ucontext`.
-const SIGCONTEXT: u64 = 20;
 
 /// The restorer of a handler that was installed with this action. Our frame has a `siginfo_t`: one that leaves another kind of
 /// frame would not do.
@@ -265,4 +275,39 @@ pub unsafe fn replace(at: *mut u64, old: u64, new: u64) -> bool {
             inout("eax") words.as_ptr() => done, out("ecx") _, out("edx") _);
     }
     done != 0
+}
+
+/// The registers of a signal's context.
+///
+/// # Safety
+/// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
+#[must_use]
+pub unsafe fn registers(context: *const u8) -> Registers {
+    // SAFETY: the caller's.
+    let word = |at: usize| unsafe { u64::from(context.add(at).cast::<u32>().read_volatile()) };
+    let mut registers = Registers { gpr: [0; 16], rip: word(UCONTEXT_IP), flags: word(UCONTEXT_FLAGS) };
+    for (register, place) in registers.gpr.iter_mut().zip(REGISTERS) {
+        *register = word(UCONTEXT_REGISTERS + 4 * usize::from(place));
+    }
+    registers
+}
+
+/// The program goes on with these.
+///
+/// # Safety
+/// As for [`registers`].
+pub unsafe fn set_registers(context: *mut u8, registers: &Registers) {
+    // SAFETY: the caller's.
+    let set = |at: usize, value: u64| unsafe { context.add(at).cast::<u32>().write_volatile(value as u32) };
+    for (register, place) in registers.gpr.iter().zip(REGISTERS) {
+        set(UCONTEXT_REGISTERS + 4 * usize::from(place), *register);
+    }
+    set(UCONTEXT_IP, registers.rip);
+    set(UCONTEXT_FLAGS, registers.flags);
+}
+
+/// There are no shadow stacks for 32-bit programs (Documentation/arch/x86/shstk.rst).
+#[must_use]
+pub fn has_shadow_stack() -> bool {
+    false
 }
