@@ -12,8 +12,8 @@ use std::process::Command;
 fn main() {
     let crates = PathBuf::from(var("CARGO_MANIFEST_DIR")).join("..");
     let (wire, agent, bpf) = (crates.join("wire/src"), crates.join("agent/src"), crates.join("bpf/src"));
-    let script = crates.join("agent/agent.ld");
-    for input in [&wire, &agent, &bpf, &script] {
+    let (script, op) = (crates.join("agent/agent.ld"), crates.join("isa/src/x86/emulate/op.rs"));
+    for input in [&wire, &agent, &bpf, &script, &op] {
         println!("cargo:rerun-if-changed={}", input.display());
     }
     println!("cargo:rerun-if-env-changed=LD");

@@ -19,7 +19,7 @@ pub struct Line {
     object: String,
     pub state: String,
     pub hits: u64,
-    missed: u64,
+    pub missed: u64,
 }
 
 impl Line {

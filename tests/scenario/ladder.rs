@@ -10,7 +10,7 @@ use sidestep_tests::{Snapshot, callgrind, target};
 use super::short::ONCE as HARD;
 
 /// What a report says of `FUNC+0xOFF`, by link-time address.
-fn by_address(report: &Report, start: impl Fn(&str) -> Option<u64>) -> BTreeMap<u64, u64> {
+pub fn by_address(report: &Report, start: impl Fn(&str) -> Option<u64>) -> BTreeMap<u64, u64> {
     let address = |name: &str| match name.split_once("+0x") {
         Some((function, offset)) => Some(start(function)? + u64::from_str_radix(offset, 16).ok()?),
         None => start(name),
@@ -19,7 +19,7 @@ fn by_address(report: &Report, start: impl Fn(&str) -> Option<u64>) -> BTreeMap<
 }
 
 /// Link-time addresses of an object's functions.
-fn functions(object: &str, dynamic: bool) -> BTreeMap<String, u64> {
+pub fn functions(object: &str, dynamic: bool) -> BTreeMap<String, u64> {
     let flags: &[&str] = if dynamic { &["-D"] } else { &[] };
     let listing = run(Command::new("nm").args(flags).args(["--defined-only", object]), LIMIT).ok().stdout;
     let row = |line: &str| {
@@ -31,7 +31,7 @@ fn functions(object: &str, dynamic: bool) -> BTreeMap<String, u64> {
     listing.lines().filter_map(row).collect()
 }
 
-fn ran(executions: &BTreeMap<u64, u64>) -> BTreeMap<u64, u64> {
+pub fn ran(executions: &BTreeMap<u64, u64>) -> BTreeMap<u64, u64> {
     executions.iter().filter(|(_, n)| **n > 0).map(|(a, n)| (*a, *n)).collect()
 }
 

@@ -79,7 +79,7 @@ fn with_programs(
 
 /// The words of an array of numbers.
 #[track_caller]
-fn words(report: &Report, name: &str) -> Vec<i64> {
+pub fn words(report: &Report, name: &str) -> Vec<i64> {
     let heading = format!("{name}: [");
     let line = report.0.stdout.lines().rev().find_map(|line| line.trim().strip_prefix(&heading));
     let line = line.unwrap_or_else(|| panic!("no {name}: {}", report.0));
@@ -89,7 +89,7 @@ fn words(report: &Report, name: &str) -> Vec<i64> {
 
 /// An unsigned variable, as the target prints it.
 #[track_caller]
-fn sum(report: &Report, name: &str) -> i64 {
+pub fn sum(report: &Report, name: &str) -> i64 {
     let heading = format!("{name}: ");
     let text = report.0.stdout.lines().rev().find_map(|line| line.trim().strip_prefix(&heading));
     text.and_then(|text| text.parse::<u64>().ok()).unwrap_or_else(|| panic!("no {name}: {}", report.0)) as i64

@@ -15,6 +15,8 @@ enum { IN_RSP = 15, IN_FLAGS, ZONE };
 
 extern unsigned long site_in[17], site_out[33];
 void site_call(void (*function)(void));
+void site_return(void);
+extern const char returned_to[];
 void at_entry(void), at_dead_entry(void), at_middle(void), at_dead_middle(void);
 
 static unsigned long seen[WORDS], sums[WORDS];
@@ -45,23 +47,33 @@ static int is_wrong(int dead, int zone)
     return wrong;
 }
 
+static void fill(void)
+{
+    for (int word = 0; word < IN_RSP; word++)
+        seen[word] = site_in[word] = next();
+    site_in[IN_FLAGS] = (next() & FLAGS) | 0x202;
+}
+
+static void expect(unsigned long ip)
+{
+    seen[ORIG_RAX] = -1;
+    seen[RIP] = ip;
+    seen[CS] = 0x33;
+    seen[EFLAGS] = site_in[IN_FLAGS];
+    seen[RSP] = site_in[IN_RSP];
+    seen[SS] = 0x2b;
+}
+
 /* Number of rounds, of n, that found something else than without a probe. */
 static long rounds(void (*function)(void), int offset, int dead, int zone, long n)
 {
     long wrong = 0;
     memset(sums, 0, sizeof sums);
     for (long i = 0; i < n; i++) {
-        for (int word = 0; word < IN_RSP; word++)
-            seen[word] = site_in[word] = next();
-        site_in[IN_FLAGS] = (next() & FLAGS) | 0x202;
+        fill();
         site_call(function);
         wrong += is_wrong(dead, zone);
-        seen[ORIG_RAX] = -1;
-        seen[RIP] = (unsigned long)function + offset;
-        seen[CS] = 0x33;
-        seen[EFLAGS] = site_in[IN_FLAGS];
-        seen[RSP] = site_in[IN_RSP];
-        seen[SS] = 0x2b;
+        expect((unsigned long)function + offset);
         for (int word = 0; word < WORDS; word++)
             sums[word] += seen[word];
     }
@@ -72,6 +84,39 @@ static long entry(long n) { return rounds(at_entry, 0, 0, 0, n); }
 static long dead_entry(long n) { return rounds(at_dead_entry, 0, 1, 0, n); }
 static long middle(long n) { return rounds(at_middle, 80, 0, 1, n); }
 static long dead_middle(long n) { return rounds(at_dead_middle, 80, 1, 1, n); }
+
+/* The registers at a return. */
+static long returned(long n)
+{
+    long wrong = 0;
+    for (long i = 0; i < n; i++) {
+        fill();
+        site_return();
+        wrong += is_wrong(0, 0);
+        expect((unsigned long)returned_to);
+    }
+    return wrong;
+}
+
+/* Number of rounds in which some register is not the complement of what it was. */
+static long changed(void (*function)(void), int zone, long n)
+{
+    long wrong = 0;
+    for (long i = 0; i < n; i++) {
+        fill();
+        site_call(function);
+        for (int word = 0; word < IN_RSP; word++)
+            site_in[word] = ~site_in[word];
+        wrong += memcmp(site_in, site_out, 15 * 8) != 0 || site_out[IN_RSP] != site_in[IN_RSP];
+        wrong += ((site_out[IN_FLAGS] ^ site_in[IN_FLAGS]) & FLAGS) != 0;
+        for (int word = 0; zone && word < IN_RSP; word++)
+            wrong += site_out[ZONE + word] != ~site_in[word];
+    }
+    return wrong;
+}
+
+static long changed_entry(long n) { return changed(at_entry, 0, n); }
+static long changed_middle(long n) { return changed(at_middle, 1, n); }
 
 /* The same in a child, where no program runs. */
 static long child(long n)
@@ -113,7 +158,8 @@ static long sum(long k) { return (long)sums[k]; }
 
 static const struct command commands[] = {
     {"entry", entry}, {"dead_entry", dead_entry}, {"middle", middle}, {"dead_middle", dead_middle}, {"child", child},
-    {"forked", forked}, {"word", word}, {"sum", sum}, {NULL, NULL},
+    {"forked", forked}, {"returned", returned}, {"changed_entry", changed_entry},
+    {"changed_middle", changed_middle}, {"word", word}, {"sum", sum}, {NULL, NULL},
 };
 
 int main(int argc, char **argv)

@@ -119,6 +119,42 @@
         write_down
         .size   at_dead_middle, . - at_dead_middle
 
+// void site_return(void): calls a function that returns with all registers and flags from `site_in`, and writes down what
+// is there then.
+        function site_return
+        pushq   %rbx
+        pushq   %rbp
+        pushq   %r12
+        pushq   %r13
+        pushq   %r14
+        pushq   %r15
+        subq    $8, %rsp
+        movq    %rsp, site_in + RSP(%rip)
+        call    returns_all
+        .globl  returned_to
+returned_to:
+        each    store, 0, site_out
+        movq    %rsp, site_out + RSP(%rip)
+        pushfq
+        popq    site_out + FLAGS(%rip)
+        cld
+        addq    $8, %rsp
+        popq    %r15
+        popq    %r14
+        popq    %r13
+        popq    %r12
+        popq    %rbp
+        popq    %rbx
+        ret
+        .size   site_return, . - site_return
+
+        function returns_all
+        pushq   site_in + FLAGS(%rip)
+        popfq
+        each    load, 0, site_in
+        ret
+        .size   returns_all, . - returns_all
+
         .bss
         .p2align 6
         .globl  site_in, site_out

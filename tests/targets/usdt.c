@@ -37,6 +37,21 @@ PROBED long twice(long n)
     return n;
 }
 
+/* A probe that is the first instruction of a function. */
+__attribute__((naked)) PROBED long first(long n)
+{
+    NOTE("first", "demo_semaphore", "8@%%rdi", "i"(0));
+    asm("lea 1(%rdi), %rax\n\tret");
+}
+
+static long run_first(long n)
+{
+    long sum = 0;
+    for (long i = 1; i <= n; i++)
+        sum += first(i);
+    return sum;
+}
+
 static long run_fire(long n)
 {
     long sum = 0;
@@ -104,7 +119,7 @@ static long run_reap(long pid)
 }
 
 static const struct command commands[] = {
-    {"fire", run_fire}, {"twice", run_twice}, {"listeners", run_listeners}, {"listen", run_listen},
+    {"fire", run_fire}, {"twice", run_twice}, {"first", run_first}, {"listeners", run_listeners}, {"listen", run_listen},
     {"child", run_child}, {"stay", run_stay}, {"reap", run_reap}, {NULL, NULL},
 };
 

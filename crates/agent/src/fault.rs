@@ -6,12 +6,12 @@ use core::sync::atomic::Ordering;
 use sidestep_wire::signals::{SIGFPE, SIGILL, SIGTRAP};
 use sidestep_wire::{CopyPair, DetourEntry, DetourTable};
 
-use crate::arch::{SINGLE_STEP, UCONTEXT_FLAGS, UCONTEXT_IP, UCONTEXT_SP};
+use crate::arch::{BREAKPOINT, SINGLE_STEP, UCONTEXT_FLAGS, UCONTEXT_IP, UCONTEXT_SP};
 use crate::memory::Agent;
 use crate::safe_read;
 
 /// Offset of `si_addr` in `siginfo_t`.
-const SI_ADDR: usize = 16;
+pub const SI_ADDR: usize = 16;
 /// `si_code` of `int1`.
 const TRAP_BRKPT: i32 = 1;
 /// `si_code` of a broken page that nobody has touched (`mm/memory-failure.c`): of no instruction.
@@ -78,8 +78,10 @@ pub fn return_to_copy(agent: Agent, context: u64) {
     let ip_at = context.wrapping_add(UCONTEXT_IP as u64);
     let flags_at = context.wrapping_add(UCONTEXT_FLAGS as u64);
     let (Some(ip), Some(flags)) = (safe_read::word(agent, ip_at), safe_read::word(agent, flags_at)) else { return };
-    // At the first one there is the probe, and this is a hit. But who asks for a single step means the instruction.
-    let first = flags & SINGLE_STEP != 0;
+    // At the first one there is the probe, and this is a hit. But who asks for a single step means the instruction, which a trap
+    // leads to at once, and a jump does not.
+    let is_jump = || safe_read::word(agent, ip).is_some_and(|code| code as u8 != BREAKPOINT);
+    let first = flags & SINGLE_STEP != 0 && is_jump();
     if let Some(copy) = table.copy(ip, first) {
         // SAFETY: the kernel takes the registers from there; it is on the stack, and was read just now.
         unsafe { (ip_at as *mut u64).write_volatile(copy) };

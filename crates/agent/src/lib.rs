@@ -12,6 +12,10 @@
 
 mod arch;
 mod blocked;
+/// What `isa` prepares is executed here.
+#[allow(dead_code)]
+#[path = "../../isa/src/x86/emulate/op.rs"]
+mod emulate;
 mod exclusive;
 mod fault;
 #[cfg(agent_blob)]
@@ -22,6 +26,7 @@ mod hit;
 #[cfg(any(not(agent_blob), agent_interpreter))]
 mod interpret;
 mod memory;
+mod places;
 mod record;
 mod safe_read;
 mod shadow;

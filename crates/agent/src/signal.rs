@@ -9,14 +9,17 @@ use core::ptr::{addr_of, addr_of_mut};
 use sidestep_wire::SigAction;
 use sidestep_wire::signals::{SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags, set_of};
 
-use crate::arch::{self, JUMP, UCONTEXT_IP, UCONTEXT_RESTORER, load, nr};
-use crate::fault::{self, BUS_MCEERR_AO, Hidden};
-use crate::memory::{Agent, Thread};
+use crate::arch::{self, DEBUG_EXCEPTION, JUMP, UCONTEXT_IP, UCONTEXT_RESTORER, UCONTEXT_TRAPNO, load, nr};
+use crate::fault::{self, BUS_MCEERR_AO, Hidden, SI_ADDR};
+use crate::memory::Agent;
 use crate::thread::{self, is_borrower};
-use crate::{blocked, safe_read, trap};
+use crate::trap::{self, Met};
+use crate::{blocked, safe_read};
 
 /// `si_code` of `int3` (`arch/x86/kernel/traps.c`: `force_sig`).
 const SI_KERNEL: i32 = 0x80;
+/// `si_code` of a single step.
+const TRAP_TRACE: i32 = 2;
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 const SIG_BLOCK: u64 = 0;
@@ -28,19 +31,34 @@ const SET_LEN: u64 = 8;
 /// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`.
 pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8) -> u64 {
     // SAFETY: `si_code` is the third word of `siginfo_t`, the instruction pointer a word of the context.
-    let (code, ip_at) = unsafe { (info.cast::<i32>().add(2).read_volatile(), context.add(UCONTEXT_IP).cast::<u64>()) };
+    let (code_at, ip_at) = unsafe { (info.cast::<i32>().add(2), context.add(UCONTEXT_IP).cast::<u64>()) };
     // SAFETY: as above.
-    let ip = unsafe { ip_at.read_volatile() };
-    let next = match signal {
-        SIGTRAP if code == SI_KERNEL => trap::detour(agent, ip.wrapping_sub(1)),
+    let (mut code, ip) = unsafe { (code_at.read_volatile(), ip_at.read_volatile()) };
+    match signal {
+        // SAFETY: the caller's.
+        SIGTRAP if code == SI_KERNEL => match unsafe { trap::met(agent, context) } {
+            Met::Ours => return 0,
+            Met::Stepped(to) => {
+                code = TRAP_TRACE;
+                // SAFETY: words of the information and of the context. So the kernel tells of a single step
+                // (`send_sigtrap` in arch/x86/kernel/traps.c).
+                unsafe {
+                    code_at.write_volatile(code);
+                    info.add(SI_ADDR).cast::<u64>().write_volatile(to);
+                    context.add(UCONTEXT_TRAPNO).cast::<u64>().write_volatile(DEBUG_EXCEPTION);
+                }
+            }
+            Met::Foreign => {}
+        },
         // Not one that was sent while such a load was under way.
-        SIGSEGV | SIGBUS if code > 0 => load::after_fault(ip),
-        _ => None,
-    };
-    if let Some(next) = next {
-        // SAFETY: as above; the kernel takes the registers from there on return.
-        unsafe { ip_at.write_volatile(next) };
-        return 0;
+        SIGSEGV | SIGBUS if code > 0 => {
+            if let Some(next) = load::after_fault(ip) {
+                // SAFETY: as above; the kernel takes the registers from there on return.
+                unsafe { ip_at.write_volatile(next) };
+                return 0;
+            }
+        }
+        _ => {}
     }
     // SAFETY: the caller's.
     unsafe { pass_on(agent, signal, code, info, context) }
@@ -50,7 +68,7 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
 unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: *mut u8) -> u64 {
     let Some(index) = index(signal) else { return 0 };
     let old = old_action(agent, index);
-    let thread = current(agent);
+    let thread = thread::current(agent);
     let set = set_of(signal);
     // What the kernel raises for an instruction is neither ignored nor blocked (`force_sig_info_to_task`).
     let forced = code > 0;
@@ -100,11 +118,6 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
 /// Has the call of `rt_sigreturn` at a restorer a probe of ours?
 fn is_guarded(agent: Agent, restorer: u64) -> bool {
     safe_read::word(agent, restorer).is_some_and(|code| code as u8 == JUMP)
-}
-
-fn current(agent: Agent) -> Option<Thread> {
-    let bucket = thread::slot(agent, arch::fs_base())?;
-    agent.state_at(bucket.state().load(core::sync::atomic::Ordering::Acquire))
 }
 
 /// Place of a signal in the arrays of [`sidestep_wire::Signals`].

@@ -34,6 +34,12 @@ pub fn slot(agent: Agent, fs_base: u64) -> Option<Bucket> {
     Some(entry)
 }
 
+/// The calling thread; `None` = no room.
+pub fn current(agent: Agent) -> Option<Thread> {
+    let bucket = slot(agent, arch::fs_base())?;
+    agent.state_at(bucket.state().load(Ordering::Acquire))
+}
+
 /// The table was wiped by a fork: from here on nothing shared is written.
 fn enter_child(agent: Agent, table: Table) {
     let private = agent.private();

@@ -1,19 +1,138 @@
-//! Breakpoints of ours: which detour a site goes on at.
+//! Breakpoints of ours. Where there is more to do than to count, a thread goes on at the site's detour. Otherwise the hit is
+//! counted here, and an instruction that is known how to do is done, too: the program goes on behind it.
 
 use core::sync::atomic::Ordering;
 
-use sidestep_wire::TrapEntry;
+use sidestep_wire::{TrapEntry, TrapRecord};
 
-use crate::arch::{BREAKPOINT, INT_IMM8};
+use crate::arch::{self, BREAKPOINT, INT_IMM8, SINGLE_STEP, UCONTEXT_IP, UCONTEXT_STACK};
+use crate::emulate::{Memory, Next, Op, execute};
 use crate::memory::Agent;
-use crate::safe_read;
+use crate::{safe_read, thread};
 
-/// Where to go on after a breakpoint at `site`; `None` = it is the program's own.
+/// What a breakpoint was.
+pub enum Met {
+    /// The program's own.
+    Foreign,
+    /// Ours: the context says where to go on.
+    Ours,
+    /// Ours, in a program that runs in single steps. Its instruction is done, so this was one, up to this address.
+    Stepped(u64),
+}
+
+/// A breakpoint was executed.
+///
+/// # Safety
+/// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
 #[must_use]
-pub fn detour(agent: Agent, site: u64) -> Option<u64> {
-    if let Some(detour) = look_up(agent, site) {
-        return Some(detour);
+pub unsafe fn met(agent: Agent, context: *mut u8) -> Met {
+    // SAFETY: the instruction pointer is a word of the context.
+    let ip_at = unsafe { context.add(UCONTEXT_IP).cast::<u64>() };
+    // SAFETY: as above; the breakpoint is one byte long.
+    let site = unsafe { ip_at.read_volatile() }.wrapping_sub(1);
+    let next = match look_up(agent, site) {
+        // SAFETY: a record, and the caller's.
+        Some(at) if at & TrapEntry::RECORD != 0 => unsafe {
+            let record = (at & !TrapEntry::RECORD) as *const TrapRecord;
+            count(agent, (*record).newest);
+            if let Some(met) = emulate(Op::from_words((*record).op), site, context) {
+                return met;
+            }
+            record.add(1) as u64
+        },
+        Some(detour) => detour,
+        None if is_gone(site) => site,
+        None => return Met::Foreign,
+    };
+    // SAFETY: as above; the kernel takes the registers from there on return.
+    unsafe { ip_at.write_volatile(next) };
+    Met::Ours
+}
+
+/// A hit of all probes of a site.
+fn count(agent: Agent, newest: u32) {
+    let thread = thread::current(agent);
+    let mut next = newest;
+    while let Some(probe) = next.checked_sub(1) {
+        let Some(desc) = agent.probe(probe) else { return };
+        match thread {
+            Some(thread) => thread.count(agent, u64::from(desc.hits)),
+            None => agent.count_missed(probe),
+        }
+        next = desc.older;
     }
+}
+
+/// Does what the instruction at `site` does; `None` = nothing was done.
+///
+/// # Safety
+/// As for [`met`].
+#[inline(never)]
+unsafe fn emulate(op: Op, site: u64, context: *mut u8) -> Option<Met> {
+    if op.uses_shadow_stack() && arch::has_shadow_stack() {
+        return None;
+    }
+    // SAFETY: the caller's.
+    let mut registers = unsafe { arch::registers(context) };
+    registers.rip = site;
+    // SAFETY: the caller's.
+    let mut stack = unsafe { Stack::of(context, registers.gpr[4]) };
+    if execute(&op, &mut registers, &mut stack) == Next::Displaced {
+        return None;
+    }
+    // SAFETY: the caller's.
+    unsafe { arch::set_registers(context, &registers) };
+    Some(if registers.flags & SINGLE_STEP != 0 { Met::Stepped(registers.rip) } else { Met::Ours })
+}
+
+/// The part of the interrupted stack that is certainly there: the page on which the kernel has put the upper end of the signal's
+/// frame. What is elsewhere may fault, and that has to be the program's own instruction.
+struct Stack {
+    /// An address in that page.
+    frame: u64,
+}
+
+/// Bytes below the stack pointer of which the frame is some: it begins below the red zone, at a multiple of 64, with the
+/// state of the vector unit, of which the last word is always written (`arch/x86/kernel/signal.c`: `get_sigframe`,
+/// `arch/x86/kernel/fpu/signal.c`).
+const ABOVE_FRAME: u64 = 256;
+const PAGE: u64 = 4096;
+
+impl Stack {
+    /// # Safety
+    /// As for [`met`].
+    unsafe fn of(context: *const u8, sp: u64) -> Stack {
+        // SAFETY: words of the context.
+        let (start, size) = unsafe {
+            let stack = context.add(UCONTEXT_STACK).cast::<u64>();
+            (stack.read_volatile(), stack.add(2).read_volatile())
+        };
+        // As the kernel has decided where its frame goes (`__on_sig_stack` in include/linux/sched/signal.h).
+        let is_alternate = |at: u64| at > start && at - start <= size;
+        let here = is_alternate(context as u64) == is_alternate(sp);
+        Stack { frame: if here { sp.wrapping_sub(ABOVE_FRAME) } else { 0 } }
+    }
+
+    fn has(&self, at: u64) -> bool {
+        let page = self.frame / PAGE;
+        page != 0 && at / PAGE == page && at.wrapping_add(7) / PAGE == page
+    }
+}
+
+impl Memory for Stack {
+    fn load(&mut self, at: u64) -> Option<u64> {
+        // SAFETY: it is there.
+        self.has(at).then(|| unsafe { (at as *const u64).read_unaligned() })
+    }
+
+    fn store(&mut self, at: u64, value: u64) -> Option<()> {
+        // SAFETY: it is there. Above the red zone is nothing of ours.
+        self.has(at).then(|| unsafe { (at as *mut u64).write_unaligned(value) })
+    }
+}
+
+/// Has the breakpoint that was executed at `site` gone away since? Then what is there instead has not been executed yet.
+fn is_gone(site: u64) -> bool {
     let mut bytes = [0u8; 2]; // the one before, and the one at the site
     // SAFETY: one byte each.
     let read = unsafe {
@@ -21,8 +140,7 @@ pub fn detour(agent: Agent, site: u64) -> Option<u64> {
         safe_read::within_page(site.wrapping_sub(1), before, 1);
         safe_read::within_page(site, before.add(1), 1)
     };
-    // The probe went away between the trap and now: what is there instead has not been executed yet.
-    (read == 1 && bytes[1] != BREAKPOINT && bytes != [INT_IMM8, 3]).then_some(site)
+    read == 1 && bytes[1] != BREAKPOINT && bytes != [INT_IMM8, 3]
 }
 
 fn look_up(agent: Agent, site: u64) -> Option<u64> {

@@ -251,7 +251,7 @@ unsafe extern "C" fn look(regs: *mut Regs, _: u64, _: u64, _: u64, _: u64, state
 fn looked_at(entry: bool, exit: bool) -> World {
     let code = look as *const () as u64;
     let desc = ProbeDesc {
-        site: 0x1234_5678,
+        asked: 0x1234_5678,
         cookie: 55,
         entry: if entry { code } else { 0 },
         exit: if exit { code } else { 0 },

@@ -7,7 +7,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use sidestep_agent::agent_signal;
-use sidestep_wire::{Private, SigAction, TrapEntry};
+use sidestep_isa::Isa;
+use sidestep_isa::x86::emulate::{Op, prepare};
+use sidestep_wire::{Flow, Private, ProbeDesc, SigAction, TrapEntry, TrapRecord};
 use world::{Setup, World};
 
 static PRIVATE: AtomicPtr<Private> = AtomicPtr::new(ptr::null_mut());
@@ -41,7 +43,12 @@ fn in_child(body: impl FnOnce() -> i32) -> i32 {
 
 /// Our handler before that of the program, a trap table with the given pairs.
 fn install(traps: &[(u64, u64)], handler: u64, flags: u64, mask: u64) -> World {
-    let world = World::new(&Setup::default());
+    install_with(&Setup::default(), 0, traps, SigAction { handler, flags, restorer: 0, mask })
+}
+
+/// `stack`: flags of our action that say on which stack it runs.
+fn install_with(setup: &Setup, stack: i32, traps: &[(u64, u64)], old: SigAction) -> World {
+    let world = World::new(setup);
     let table_len = 16u64;
     let table = Box::leak(vec![TrapEntry::default(); table_len as usize].into_boxed_slice());
     for (site, detour) in traps {
@@ -58,14 +65,14 @@ fn install(traps: &[(u64, u64)], handler: u64, flags: u64, mask: u64) -> World {
     unsafe {
         let signals = &mut (*world.private).signals;
         signals.ours.store(1 << (libc::SIGTRAP - 1), Ordering::Relaxed);
-        signals.old[0] = SigAction { handler, flags, restorer: 0, mask };
+        signals.old[0] = old;
     }
     PRIVATE.store(world.private, Ordering::Release);
     // SAFETY: a handler that lives as long as the process.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = stub as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | stack;
         assert_eq!(libc::sigaction(libc::SIGTRAP, &action, ptr::null_mut()), 0);
     }
     world
@@ -228,4 +235,123 @@ fn a_one_shot_handler_is_used_once() {
         }
         1
     }));
+}
+
+/// A page with a record, and behind it what stands for the copy.
+fn record(op: Option<Op>, newest: u32, copy: &[u8]) -> u64 {
+    let record = TrapRecord { op: op.map_or([0; 2], Op::to_words), newest, pad: 0 };
+    code(&[&record.to_bytes()[..], copy].concat()) | TrapEntry::RECORD
+}
+
+/// Two probes at one site, with cells 3 and 4.
+fn two_probes() -> Setup {
+    let probe = |hits, older| ProbeDesc { hits, older, ..world::flow(Flow::Entry) };
+    Setup { probes: vec![probe(3, 0), probe(4, 1)], ..Setup::default() }
+}
+
+fn counting(traps: &[(u64, u64)], stack: i32) -> World {
+    install_with(&two_probes(), stack, traps, SigAction::default())
+}
+
+fn counts(world: World) -> [u64; 2] {
+    [world.cell(3), world.cell(4)]
+}
+
+/// The copies do something else than the instructions, to tell who did it.
+#[test]
+fn the_handler_does_what_it_can_and_the_copy_the_rest() {
+    assert_exit(
+        in_child(|| {
+            let function = answer(7);
+            let sites: Vec<u64> = (0..2).map(|_| code(&[&[INT3], &function[1..]].concat())).collect();
+            let done = record(prepare(Isa::X64, &function), 2, &answer(9));
+            let displaced = record(None, 2, &answer(9));
+            let world = counting(&[(sites[0], done), (sites[1], displaced)], 0);
+            assert_eq!((call(sites[0]), counts(world)), (7, [1, 1]));
+            assert_eq!((call(sites[1]), counts(world)), (9, [2, 2]));
+            1
+        }),
+        1,
+    );
+}
+
+/// `push`, `pop`, `call`, `ret` on the interrupted stack.
+#[test]
+fn the_interrupted_stack_is_used() {
+    const WRONG: [u8; 2] = [0x0f, 0x0b]; // ud2
+    assert_exit(
+        in_child(|| {
+            // push $41; pop %rax; call +2; jmp +3; inc %eax; ret; ret
+            let plain = [0x6a, 41, 0x58, 0xe8, 2, 0, 0, 0, 0xeb, 3, 0xff, 0xc0, 0xc3, 0xc3];
+            let page = code(&plain);
+            let insns = [0, 2, 3, 8, 12, 13];
+            let traps = insns.map(|at| (page + at, record(prepare(Isa::X64, &plain[at as usize..]), 1, &WRONG)));
+            for (site, _) in traps {
+                // SAFETY: the page of code.
+                unsafe { (site as *mut u8).write(INT3) };
+            }
+            let world = counting(&traps, 0);
+            // Somewhere in a page, where the page above does not matter.
+            let answers: Vec<i32> = (0..8).map(|depth| at_depth(depth * 16, page)).collect();
+            assert_eq!((answers, counts(world)), (vec![42; 8], [48, 0]));
+            1
+        }),
+        1,
+    );
+}
+
+/// Calls with the stack pointer in the middle of a page, or so many bytes below.
+fn at_depth(below: u64, function: u64) -> i32 {
+    let answer: u64;
+    // SAFETY: moves the stack pointer down within the stack.
+    unsafe {
+        std::arch::asm!(
+            "mov r12, rsp",
+            "sub rsp, 8192",
+            "and rsp, -4096",
+            "add rsp, 2048",
+            "sub rsp, {below}",
+            "call {function}",
+            "mov rsp, r12",
+            below = in(reg) below, function = in(reg) function, out("rax") answer, out("r12") _,
+            clobber_abi("C"));
+    }
+    answer as i32
+}
+
+/// Where a fault was, and nothing else to do.
+extern "C" fn fault(_: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+    // SAFETY: what the kernel passed.
+    unsafe {
+        let at = (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+        let exhausted = (*info).si_addr() as u64 == SEEN.load(Ordering::Relaxed);
+        libc::_exit(if exhausted && at == SITE.load(Ordering::Relaxed) { 7 } else { 8 });
+    }
+}
+
+/// With an alternate stack the handler of the trap has room, and must not fault itself.
+#[test]
+fn a_push_on_a_used_up_stack_is_the_copys_fault() {
+    assert_exit(
+        in_child(|| {
+            let (other, page) = (world::map(1 << 16, libc::MAP_PRIVATE), world::map(8192, libc::MAP_PRIVATE));
+            let site = code(&[INT3, 0xc3]);
+            let record = record(prepare(Isa::X64, &[0x50]), 1, &[0x50, 0xc3]); // push %rax
+            counting(&[(site, record)], libc::SA_ONSTACK);
+            SITE.store((record & !TrapEntry::RECORD) + size_of::<TrapRecord>() as u64, Ordering::Relaxed);
+            SEEN.store(page as u64 + 4096 - 8, Ordering::Relaxed);
+            // SAFETY: a stack for signals, and one that is used up, from which nobody comes back.
+            unsafe {
+                let stack = libc::stack_t { ss_sp: other.cast(), ss_flags: 0, ss_size: 1 << 16 };
+                assert_eq!(libc::sigaltstack(&stack, ptr::null_mut()), 0);
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = fault as *const () as usize;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+                assert_eq!(libc::sigaction(libc::SIGSEGV, &action, ptr::null_mut()), 0);
+                assert_eq!(libc::mprotect(page.cast(), 4096, libc::PROT_NONE), 0);
+                std::arch::asm!("mov rsp, {}", "jmp {}", in(reg) page.add(4096), in(reg) site, options(noreturn));
+            }
+        }),
+        7,
+    );
 }

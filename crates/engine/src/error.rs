@@ -49,6 +49,18 @@ pub enum SessionError {
         /// Where it was looked for: `among the mappings of process 42`.
         place: String,
     },
+    /// Another controller is at work.
+    #[error("somebody else is changing the probes of process {pid}; try again")]
+    Occupied {
+        /// Process id.
+        pid: i32,
+    },
+    /// SIGTRAP is the program's own.
+    #[error("the session in process {pid} takes no traps, so its jumps stay; start it with --live")]
+    NoTraps {
+        /// Process id.
+        pid: i32,
+    },
     /// A name without object was found nowhere.
     #[error("no function `{name}` in {searched}{nearest}")]
     NowhereFound {

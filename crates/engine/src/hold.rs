@@ -6,6 +6,10 @@ use sidestep_sys::{Process, Stopped};
 
 use crate::error::SessionError;
 
+/// Longest piece of work in one pause, and for how long the threads run before the next one.
+const PAUSE: Duration = Duration::from_micros(300);
+const GAP: Duration = Duration::from_millis(1);
+
 /// How the target is held.
 pub(crate) enum Hold<'a> {
     /// It runs, and is stopped for each piece of work that needs it.
@@ -25,6 +29,14 @@ impl<'a> Hold<'a> {
         Hold::Running { process, pauses: Vec::new() }
     }
 
+    /// The longest time that it was stopped.
+    pub fn longest(&self) -> Duration {
+        match self {
+            Hold::Running { pauses, .. } => pauses.iter().max().copied().unwrap_or_default(),
+            Hold::Stopped(_) => Duration::ZERO,
+        }
+    }
+
     /// The target.
     pub fn process(&self) -> Process {
         match self {
@@ -40,16 +52,42 @@ impl<'a> Hold<'a> {
     ) -> Result<T, SessionError> {
         match self {
             Hold::Running { process, pauses } => {
-                let begin = Instant::now();
                 let mut stopped = process.stop()?;
+                let since = stopped.since();
                 let result = work(&mut stopped);
                 let resumed = stopped.resume();
-                pauses.push(begin.elapsed());
+                pauses.push(since.elapsed());
                 let value = result?;
                 resumed?;
                 Ok(value)
             }
             Hold::Stopped(stopped) => work(stopped),
         }
+    }
+
+    /// Does pieces of work in as many pauses as it takes for none to be long. At the beginning of each, `look` sees how things
+    /// are.
+    pub fn in_turns<S, T>(
+        &mut self,
+        work: &[T],
+        mut look: impl FnMut(&mut Stopped) -> Result<S, SessionError>,
+        mut each: impl FnMut(&mut Stopped, &S, &T) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        let lasts = matches!(self, Hold::Stopped(_));
+        let mut left = work.iter().peekable();
+        while left.peek().is_some() {
+            self.stopped(|stopped| {
+                let seen = look(stopped)?;
+                let begin = Instant::now();
+                while let Some(piece) = left.next_if(|_| lasts || begin.elapsed() < PAUSE) {
+                    each(stopped, &seen, piece)?;
+                }
+                Ok(())
+            })?;
+            if left.peek().is_some() {
+                std::thread::sleep(GAP);
+            }
+        }
+        Ok(())
     }
 }

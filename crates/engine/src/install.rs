@@ -1,29 +1,23 @@
-//! Installing probes: the only place that writes over code of the target.
-//!
-//! Order, so that a controller that is killed in between leaves a correct target: code of slabs first, then trap table and
-//! table of copies, then threads that stand inside a region are moved to their copies (valid whether the site is patched or
-//! not), then the journal entry, then the site itself.
+//! Installing probes. What is made ready while the target runs: code of slabs first, then trap table and table of copies. So a
+//! controller that is killed in between leaves a correct target. The sites follow ([`crate::put`]).
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
-use std::sync::atomic::Ordering;
 
 use sidestep_isa::{Len, Va};
 use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::thunk::{self, Thunks};
 use sidestep_plan::{Patch, Plan};
-use sidestep_sys::{Mapping, Process, Stopped};
-use sidestep_wire::header::ISLAND;
-use sidestep_wire::{Header, JournalEntry, MapKind, Private, TrapEntry};
+use sidestep_sys::Process;
+use sidestep_wire::{MapKind, Private, TrapEntry};
 
 use crate::error::SessionError;
 use crate::hold::Hold;
+use crate::put::put_in;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
-use crate::remote::{Remote, mappings};
-use crate::survey::{self, Place};
-use crate::{semaphore, traces};
+use crate::remote::Remote;
 
 const PAGE: u64 = 4096;
 
@@ -101,41 +95,12 @@ pub(crate) fn install(
     for (at, bytes) in ready.iter().filter_map(|(_, detour)| detour.stub.as_ref()) {
         process.write(*at, bytes)?;
     }
-    let traps: Vec<TrapEntry> = ready.iter().flat_map(|(_, detour)| detour.trap_entries()).collect();
-    let signals = if traps.is_empty() { signals } else { signals | crate::signals::TRAPS };
-    if !traps.is_empty() {
-        regions.add_traps(hold, &traps)?;
-    }
+    let has_traps = ready.iter().any(|(i, _)| jobs[*i].plan.has_traps());
+    let signals = if has_traps { signals | crate::signals::TRAPS } else { signals };
+    regions.add_traps(hold, ready.iter().map(|(_, detour)| detour), signals)?;
     regions.add_detours(hold, ready.iter().map(|(i, detour)| (&jobs[*i].plan, detour)))?;
 
-    // Our own sites first: if we are killed in between, no trap is there without its guards, no replaced return address
-    // without its unwinders.
-    ready.sort_by_key(|(i, _)| !jobs[*i].own);
-    let mut entries = entries(&process, jobs, &ready)?;
-    let mut count = regions.note(&entries)?;
-    // All in one pause: a handler that has begun before its return was guarded must not meet a patch.
-    let gone = hold.stopped(|stopped| {
-        let mappings = mappings(&process)?;
-        crate::signals::install(regions, stopped, &mappings, signals)?;
-        let gone = changed(stopped, jobs, &ready, &entries);
-        if !gone.is_empty() {
-            entries.retain(|entry| !gone.contains(&patched(entry)));
-            count = regions.note(&entries)?;
-        }
-        let there = ready.iter().filter(|(_, detour)| !gone.contains(&detour.site.0));
-        leave_regions(stopped, &mappings, jobs, there, regions.detours.shown)?;
-        regions.publish(count);
-        // Of the entries that are written together, none may need another.
-        for of_one_kind in entries.chunk_by(|a, b| a.own == b.own) {
-            write_sites(stopped, of_one_kind)?;
-        }
-        for (entry, at) in entries.iter().zip(regions.noted(count, entries.len())) {
-            if entry.semaphore != 0 {
-                semaphore::raise(stopped, at, Va(entry.semaphore))?;
-            }
-        }
-        Ok(gone)
-    })?;
+    let gone = put_in(regions, hold, jobs, &ready, signals)?;
     for (i, detour) in &ready {
         outcomes[*i] = Some(match gone.contains(&detour.site.0) {
             true => Outcome::Refused(not_the_file(detour.site)),
@@ -162,105 +127,13 @@ fn is_ready(process: &Process, job: &Job, detour: &Detour, lost: &BTreeSet<u64>)
 }
 
 /// What has to be at a site: the displaced instructions, and what its jump relies on.
-fn needed<'j>(job: &'j Job, detour: &Detour) -> &'j [u8] {
+pub(crate) fn needed<'j>(job: &'j Job, detour: &Detour) -> &'j [u8] {
     let len = (detour.patch.len() + detour.relies_on.len()).max(job.plan.region.0 as usize);
     &job.expected[..len.min(job.expected.len())]
 }
 
 fn not_the_file(site: Va) -> String {
     format!("the code at {site} is not what the file says: somebody else has changed it")
-}
-
-/// The sites that are not any more as they were when their detours were made: the program ran meanwhile, and may have unloaded
-/// an object and loaded another one there.
-fn changed(stopped: &Stopped, jobs: &[Job], part: &[(usize, Detour)], entries: &[JournalEntry]) -> BTreeSet<u64> {
-    let sites = part.iter().map(|(i, detour)| (detour.site.0, needed(&jobs[*i], detour), detour.site.0));
-    let islands = entries.iter().filter(|entry| entry.own == ISLAND);
-    let islands = islands.map(|entry| (entry.site, &entry.old[..usize::from(entry.len)], patched(entry)));
-    let mut all: Vec<(u64, &[u8], u64)> = sites.chain(islands).collect();
-    all.sort_unstable();
-    let mut changed = BTreeSet::new();
-    for page in all.chunk_by(|a, b| a.0 / PAGE == b.0 / PAGE) {
-        let start = page[0].0;
-        let end = page.iter().map(|(at, bytes, _)| at + bytes.len() as u64).max().unwrap_or(start);
-        let mut now = vec![0; (end - start) as usize];
-        let read = stopped.read(Va(start), &mut now).is_ok();
-        let differs = |at: u64, bytes: &[u8]| !read || !now[(at - start) as usize..].starts_with(bytes);
-        changed.extend(page.iter().filter(|(at, bytes, _)| differs(*at, bytes)).map(|(.., site)| *site));
-    }
-    changed
-}
-
-/// The site of an entry, also of one for an island.
-fn patched(entry: &JournalEntry) -> u64 {
-    if entry.own == ISLAND { entry.detour } else { entry.site }
-}
-
-/// What the journal says of sites and of the islands that lead to their detours, in the order in which they are written.
-fn entries(process: &Process, jobs: &[Job], ready: &[(usize, Detour)]) -> Result<Vec<JournalEntry>, SessionError> {
-    let mappings = mappings(process)?;
-    let mut all = Vec::new();
-    for (_, detour) in ready {
-        if let Some((at, bytes)) = &detour.island {
-            let mut padding = vec![0; bytes.len()];
-            // What cannot be read is not what it was when the sites are about to be written.
-            process.read(*at, &mut padding).ok();
-            all.push(island_entry(detour.site, *at, &padding, bytes));
-        }
-    }
-    all.extend(ready.iter().map(|(i, detour)| site_entry(&jobs[*i], detour, &mappings)));
-    Ok(all)
-}
-
-fn site_entry(job: &Job, detour: &Detour, mappings: &[Mapping]) -> JournalEntry {
-    let (inode, file_offset) = traces::file_of(mappings, detour.site);
-    let mut entry = JournalEntry {
-        site: detour.site.0,
-        detour: detour.at.0,
-        detour_len: detour.bytes.len() as u32,
-        insns_len: detour.copies.len().min(16) as u8,
-        own: u8::from(job.own),
-        newest: job.handlers.iter().map(|handler| handler.probe() + 1).max().unwrap_or(0),
-        optimized: u8::from(job.plan.patch != Patch::Trap),
-        inode,
-        file_offset,
-        semaphore: job.semaphore.map_or(0, |va| va.0),
-        ..change(&job.expected, &detour.patch)
-    };
-    for (to, from) in entry.insns.iter_mut().zip(&detour.copies) {
-        *to = *from;
-    }
-    entry
-}
-
-fn island_entry(site: Va, at: Va, old: &[u8], new: &[u8]) -> JournalEntry {
-    JournalEntry { site: at.0, detour: site.0, own: ISLAND, ..change(old, new) }
-}
-
-/// The bytes that are written and those that were there, of which there may be more.
-fn change(old: &[u8], new: &[u8]) -> JournalEntry {
-    let mut entry = JournalEntry { len: new.len() as u8, ..JournalEntry::default() };
-    entry.old[..new.len()].copy_from_slice(&old[..new.len()]);
-    entry.new[..new.len()].copy_from_slice(new);
-    entry
-}
-
-/// Writes what the journal says, a page at a time: the threads wait.
-fn write_sites(stopped: &Stopped, entries: &[JournalEntry]) -> Result<(), SessionError> {
-    let mut sorted: Vec<&JournalEntry> = entries.iter().collect();
-    sorted.sort_by_key(|entry| entry.site);
-    for page in sorted.chunk_by(|a, b| a.site / PAGE == b.site / PAGE) {
-        let start = page[0].site;
-        let end = page.iter().map(|entry| entry.site + u64::from(entry.len)).max().unwrap_or(start);
-        let mut bytes = vec![0; (end - start) as usize];
-        stopped.read(Va(start), &mut bytes)?;
-        for entry in page {
-            let at = (entry.site - start) as usize;
-            bytes[at..at + usize::from(entry.len)].copy_from_slice(&entry.new[..usize::from(entry.len)]);
-        }
-        stopped.write(Va(start), &bytes)?;
-    }
-    Ok(())
 }
 
 /// Maps the pages that stubs of these jobs need and that are not there yet. Gives those that could not be mapped.
@@ -341,70 +214,19 @@ fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec
     (built, bytes)
 }
 
-/// Moves every thread that stands behind the first instruction of a region to the copy of the instruction it stands at,
-/// and every one that is about to make a guarded system call to the guard. `shown`: a handler sees its fault at the
-/// original, and comes back to the copy by itself.
-fn leave_regions<'d>(
-    stopped: &mut Stopped,
-    mappings: &[Mapping],
-    jobs: &[Job],
-    ready: impl Iterator<Item = &'d (usize, Detour)>,
-    shown: bool,
-) -> Result<(), SessionError> {
-    let mut sites: Vec<(u64, u64, &Detour)> =
-        ready.map(|(i, d)| (d.site.0, d.site.0 + jobs[*i].plan.region.0, d)).collect();
-    sites.sort_by_key(|s| s.0);
-    for position in survey::positions(stopped, mappings)? {
-        let ip = position.ip.0;
-        let index = sites.partition_point(|s| s.0 < ip);
-        let Some((start, end, detour)) = index.checked_sub(1).map(|i| sites[i]) else { continue };
-        if shown && survey::has_faulted(stopped, &position) {
-            continue;
-        }
-        // The kernel makes a call that it restarts itself.
-        let restarts = match position.place {
-            Place::Thread { tid } => stopped.threads().iter().any(|t| t.tid == tid && t.regs.restarts()),
-            Place::SignalFrame { .. } => false,
-        };
-        let guards = detour.guards.iter().filter(|_| !restarts);
-        let copies = detour.copies.iter().filter(|_| ip < end);
-        if let Some((_, to)) = guards.chain(copies).find(|(from, _)| u64::from(*from) == ip - start) {
-            survey::move_to(stopped, &position, Va(detour.at.0 + u64::from(*to)))?;
-        }
-    }
-    Ok(())
-}
-
 impl Regions {
-    /// Writes entries behind the journal, to which they do not belong yet. Gives the length of the journal with them.
-    fn note(&self, entries: &[JournalEntry]) -> Result<u32, SessionError> {
-        let first = self.shared.u32(offset_of!(Header, journal_len) as u64).load(Ordering::Acquire);
-        let count = first + entries.len() as u32;
-        if u64::from(count) > self.layout.journal_cap {
-            return Err(SessionError::TooMany { what: "sites" });
+    /// Adds sites to the trap table: a new table replaces the old one. All sites, since any may become a trap; but none, as long as
+    /// there are no traps at all.
+    fn add_traps<'d>(
+        &mut self,
+        hold: &mut Hold<'_>,
+        new: impl Iterator<Item = &'d Detour>,
+        signals: u64,
+    ) -> Result<(), SessionError> {
+        self.traps.extend(new.flat_map(Detour::trap_entries));
+        if (signals | self.signals()) & crate::signals::TRAPS == 0 {
+            return Ok(());
         }
-        for (index, entry) in (first..).zip(entries) {
-            let off = u64::from(index) * size_of::<JournalEntry>() as u64;
-            self.shared.write(self.layout.journal_off + off, bytes_of(entry));
-        }
-        Ok(count)
-    }
-
-    /// From now on the journal is as long as that: before what its entries say is done.
-    fn publish(&self, count: u32) {
-        self.shared.u32(offset_of!(Header, journal_len) as u64).store(count, Ordering::Release);
-    }
-
-    /// The addresses of the last `entries` of so many in the journal.
-    fn noted(&self, count: u32, entries: usize) -> impl Iterator<Item = Va> {
-        let start = self.shared_va.0 + self.layout.journal_off;
-        let at = move |index| Va(start + u64::from(index) * size_of::<JournalEntry>() as u64);
-        (count - entries as u32..count).map(at)
-    }
-
-    /// Adds entries to the trap table: a new table replaces the old one.
-    fn add_traps(&mut self, hold: &mut Hold<'_>, new: &[TrapEntry]) -> Result<(), SessionError> {
-        self.traps.extend_from_slice(new);
         let size = (self.traps.len() as u64 * 2).next_power_of_two();
         let mut table = vec![TrapEntry::default(); size as usize];
         for entry in &self.traps {
@@ -417,10 +239,10 @@ impl Regions {
         let bytes: Vec<u8> = table.iter().flat_map(|e| bytes_of(e).to_vec()).collect();
         let len = crate::layout::round(bytes.len() as u64, 4096);
         let private = |off: usize| Va(self.private.0 + off as u64);
+        let at = hold.stopped(|stopped| self.map_listed(stopped, Len(len), MapKind::Private))?;
+        hold.process().write(at, &bytes)?;
         // Table and mask change together.
         hold.stopped(|stopped| {
-            let at = self.map_listed(stopped, Len(len), MapKind::Private)?;
-            stopped.write(at, &bytes)?;
             stopped.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;
             Ok(stopped.write(private(offset_of!(Private, traps)), &at.0.to_ne_bytes())?)
         })

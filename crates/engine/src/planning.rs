@@ -31,6 +31,8 @@ pub(crate) struct Planned {
 pub(crate) struct Wish {
     /// Watch for returns.
     pub returns: bool,
+    /// Run behind the instruction.
+    pub post: bool,
     /// Traps only.
     pub trap_only: bool,
 }
@@ -127,6 +129,7 @@ fn plan_one(
         let plan = plan_at(va).map_err(|r| r.reason)?;
         match plan.returns {
             Err(why) if wish.returns => Err(why.to_owned()),
+            _ if wish.post => plan.behind().map_err(str::to_owned).map(|_| plan),
             _ => Ok(plan),
         }
     });

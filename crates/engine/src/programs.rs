@@ -230,6 +230,9 @@ impl Programs {
         if exclusive {
             flags |= ProbeDesc::EXCLUSIVE;
         }
+        if action.post {
+            flags |= ProbeDesc::POST;
+        }
         let flow = if action.exit.is_some() { Flow::Return } else { Flow::Entry };
         let (entry, exit) = (code(action.entry), code(action.exit));
         ProbeDesc { flow: flow as u32, hits: number, flags, cookie, entry, exit, ..ProbeDesc::default() }
@@ -244,22 +247,25 @@ impl Programs {
     }
 
     /// For the detour.
-    pub fn handler(&self, action: &Action, number: u32, cookie: u64) -> Handler {
+    pub fn handler(&self, action: &Action, number: u32, cookie: u64, func_ip: Va) -> Handler {
         if action.exit.is_some() {
             return Handler::Return { probe: number };
         }
         let last = self.compiled.len().saturating_sub(1);
         let thunk = action.entry.unwrap_or(last);
         let program = self.compiled.get(thunk);
-        Handler::Program(handler::Program {
+        let handler = handler::Program {
             probe: number,
             thunk,
+            only_counts: action.entry.is_none(),
             context: program.map(|p| p.thunk.context).unwrap_or_default(),
             cookie,
+            func_ip,
             inline: program.and_then(|p| p.inline.clone()),
             // Where there is no program, every hit is counted.
             filter: program.filter(|_| action.entry.is_some()).and_then(|p| p.filter.clone()),
-        })
+        };
+        if action.post { Handler::Post(handler) } else { Handler::Program(handler) }
     }
 }
 

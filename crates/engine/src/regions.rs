@@ -25,7 +25,7 @@ use crate::layout::{Layout, round};
 use crate::maps;
 use crate::programs::{Memory, Programs};
 use crate::raw::bytes_of;
-use crate::remote::{Remote, mappings, used};
+use crate::remote::{Remote, stopped_mappings, used};
 use crate::space::{self, LOW};
 use crate::survey;
 use crate::view::View;
@@ -44,7 +44,7 @@ pub(crate) struct Regions {
     pub programs: Programs,
     /// Their maps.
     pub maps: Vec<Map>,
-    /// All trap table entries so far.
+    /// All trap table entries so far. There is a table if SIGTRAP is ours.
     pub traps: Vec<TrapEntry>,
     /// Pages of stubs that are mapped.
     pub stubs: BTreeSet<u64>,
@@ -76,14 +76,17 @@ impl Regions {
     ) -> Result<Regions, SessionError> {
         let blob = Blob::new(interpret)?;
         let process = hold.process();
-        let mapped = hold.stopped(|stopped| {
+        let (shared_va, shared) = hold.stopped(|stopped| {
             crate::seccomp::check(stopped)?;
             let (shared_va, shared) = map_shared(stopped, &layout)?;
-            let list = List { shared: &shared, layout: &layout };
-            list.add(shared_va, layout.shared_len, MapKind::Shared)?;
+            List { shared: &shared, layout: &layout }.add(shared_va, layout.shared_len, MapKind::Shared)?;
             Remote(stopped).dont_dump(shared_va, Len(layout.shared_len))?;
-            let near = shared_va.0..shared_va.0;
-            let private = list.map(stopped, near, Len(layout.private_len), MapKind::Private)?;
+            Ok((shared_va, shared))
+        })?;
+        let list = List { shared: &shared, layout: &layout };
+        let near = shared_va.0..shared_va.0;
+        let (private, lookup, self_pointer, pid) = hold.stopped(|stopped| {
+            let private = list.map(stopped, near.clone(), Len(layout.private_len), MapKind::Private)?;
             // Below 2 GiB: generated code names its address in a displacement.
             let lookup = list.map(stopped, LOW..LOW, Len(layout.lookup_len), MapKind::Lookup)?;
             if lookup.0 + layout.lookup_len > i32::MAX as u64 {
@@ -91,18 +94,15 @@ impl Regions {
             }
             Remote(stopped).wipe_on_fork(lookup, Len(layout.lookup_len))?;
             let pid = Remote(stopped).pid()?;
-            Ok((shared_va, shared, private, lookup, self_pointers(stopped), pid))
+            Ok((private, lookup, self_pointers(stopped), pid))
         })?;
-        let (shared_va, shared, private, lookup, self_pointer, pid) = mapped;
         maps::init(&shared, &layout, &maps);
-        let list = List { shared: &shared, layout: &layout };
         // The agent, behind it a page of process-wide code, and the programs. It has no mutable statics, so all is
         // read-execute.
         let memory = Memory { layout: &layout, maps: &maps, shared: shared_va };
         let mut programs = Programs::compile(programs, &memory, interpret, tsc.as_ref())?;
         let globals_at = round(blob.len(), PAGE);
         let agent_len = globals_at + PAGE + round(programs.bytes.len() as u64, PAGE);
-        let near = shared_va.0..shared_va.0;
         let agent = hold.stopped(|stopped| list.map(stopped, near, Len(agent_len), MapKind::Agent))?;
 
         let function = |name: &'static str| {
@@ -176,24 +176,34 @@ impl Regions {
         if self.env.self_pointer || !self_pointers(stopped) {
             return Ok(());
         }
-        let count = self.shared.u32(at!(maps_len)).load(Ordering::Acquire);
-        let listed = self.shared.read_array::<MapEntry>(self.layout.maps_off, u64::from(count));
-        let code: Vec<MapEntry> =
-            listed.into_iter().filter(|m| m.kind == MapKind::Slab as u32 || m.kind == MapKind::Agent as u32).collect();
-        let ours = |ip: Va| code.iter().any(|m| (m.addr..m.addr + m.len).contains(&ip.0));
-        let maps = mappings(stopped.process())?;
+        let code = self.code();
+        let ours = |ip: Va| code.iter().any(|range| range.contains(&ip.0));
+        let maps = stopped_mappings(stopped)?;
         if survey::positions(stopped, &maps)?.iter().any(|p| ours(p.ip)) {
             return Ok(());
         }
-        for m in code {
-            let mut bytes = vec![0; m.len as usize];
-            stopped.read(Va(m.addr), &mut bytes)?;
+        for range in code {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            stopped.read(Va(range.start), &mut bytes)?;
             if thread_pointer_through_self(&mut bytes) {
-                stopped.write(Va(m.addr), &bytes)?;
+                stopped.write(Va(range.start), &bytes)?;
             }
         }
         self.env.self_pointer = true;
         Ok(())
+    }
+
+    /// The set of the signals that are ours.
+    pub fn signals(&self) -> u64 {
+        self.shared.u64(at!(signals)).load(Ordering::Acquire)
+    }
+
+    /// Where our code is in the target.
+    pub fn code(&self) -> Vec<Range<u64>> {
+        let count = self.shared.u32(at!(maps_len)).load(Ordering::Acquire);
+        let listed = self.shared.read_array::<MapEntry>(self.layout.maps_off, u64::from(count));
+        let code = listed.iter().filter(|m| m.kind == MapKind::Slab as u32 || m.kind == MapKind::Agent as u32);
+        code.map(|m| m.addr..m.addr + m.len).collect()
     }
 
     /// 128 bytes of the target for remote calls.
@@ -242,7 +252,8 @@ impl List<'_> {
 /// A place for a few bytes below all stack pointers and red zones: the low end of the main thread's stack.
 fn unused_stack(stopped: &Stopped) -> Option<Va> {
     const FAR: u64 = 256;
-    let stack = stopped.process().maps().ok()?.into_iter().find(|m| m.name == *"[stack]")?;
+    let maps = stopped.maps().ok()?;
+    let stack = maps.iter().find(|m| m.name == *"[stack]")?;
     let used = stopped.threads().iter().map(|t| t.regs.sp()).filter(|sp| stack.contains(*sp)).min();
     used.is_none_or(|sp| sp.0 - stack.start.0 > FAR).then_some(stack.start)
 }
@@ -258,7 +269,7 @@ fn map_shared(stopped: &mut Stopped, layout: &Layout) -> Result<(Va, View), Sess
     let fd = Remote(stopped).memfd(at);
     stopped.write(at, &old)?;
     let fd = fd?;
-    let aside = space::aside(&used(&mappings(stopped.process())?), Len(layout.shared_len));
+    let aside = space::aside(&used(&stopped_mappings(stopped)?), Len(layout.shared_len));
     let mut remote = Remote(stopped);
     let resized = remote.resize(fd, Len(layout.shared_len));
     let shared = View::from_target_fd(pid, fd);

@@ -1,6 +1,7 @@
 //! Mapping memory in a stopped target, by its own system calls.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{CallError, Mapping, Process, StopError, Stopped};
@@ -11,6 +12,11 @@ use crate::space::{self, Grows, Used};
 /// The mappings of a process, ascending.
 pub(crate) fn mappings(process: &Process) -> Result<Vec<Mapping>, SessionError> {
     process.maps().map_err(|source| unreadable(process, source))
+}
+
+/// Those of a process that stands still.
+pub(crate) fn stopped_mappings(stopped: &Stopped) -> Result<Rc<Vec<Mapping>>, SessionError> {
+    stopped.maps().map_err(|source| unreadable(stopped.process(), source))
 }
 
 /// Why the mappings of a process cannot be read: mostly because it has ended.
@@ -39,12 +45,15 @@ impl Remote<'_> {
 
     fn mmap(&mut self, at: u64, len: Len, prot: i32, flags: i32, fd: i32) -> Result<Va, CallError> {
         let args = [at, len.0, prot as u64, flags as u64, fd as i64 as u64, 0];
-        self.call(libc::SYS_mmap, args).map(Va)
+        match self.call(libc::SYS_mmap, args) {
+            Err(CallError::Errno { pid, errno: libc::ENOMEM, .. }) => Err(CallError::NoMemory { pid, len }),
+            result => result.map(Va),
+        }
     }
 
     /// A free range near (and within 2 GiB of) addresses, as the mappings are at this moment.
     pub fn free_range(&self, near: Range<u64>, len: Len) -> Result<Option<Va>, SessionError> {
-        Ok(space::find(&used(&mappings(self.0.process())?), near, len))
+        Ok(space::find(&used(&stopped_mappings(self.0)?), near, len))
     }
 
     /// Zeroed read-write memory at exactly `at`, which must be free; costs nothing until it is touched.

@@ -18,7 +18,7 @@ use crate::planning::{Wish, plan_all};
 use crate::remote::{mappings, used};
 use crate::results::Stuck;
 use crate::surroundings::{self, Surroundings};
-use crate::toggle::{Switch, Switched};
+use crate::switch::{Switch, Switched, take_turn};
 use crate::{detach, resolve, startup, toggle, traces};
 
 /// How far a start has come, for a progress line.
@@ -102,7 +102,7 @@ impl Session {
         installer.stats.planning = begin.elapsed();
 
         let mut hold = Hold::running(&process);
-        let installed = installer.install(&mut hold, planned, hooks, clock);
+        let installed = take_turn(&process).and_then(|_turn| installer.install(&mut hold, planned, hooks, clock));
         if let Hold::Running { pauses, .. } = hold {
             installer.stats.pauses = pauses;
         }
@@ -186,6 +186,14 @@ impl Session {
     /// As [`Session::enable`].
     pub fn disable(&mut self, ids: &[usize]) -> Result<Switched, SessionError> {
         self.switch(ids, Switch::Off)
+    }
+
+    /// Makes probes, given by their ids, jumps where that is possible, or traps.
+    ///
+    /// # Errors
+    /// As [`Session::enable`].
+    pub fn optimize(&mut self, ids: &[usize], on: bool) -> Result<Switched, SessionError> {
+        self.switch(ids, if on { Switch::Jump } else { Switch::Trap })
     }
 
     fn switch(&mut self, ids: &[usize], to: Switch) -> Result<Switched, SessionError> {
@@ -334,7 +342,7 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
 /// What would be written where, and why, for every match of a pattern. Touches no process.
 pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Explained>, SessionError> {
     let found: Vec<_> = matches(pattern, pid, options)?.into_iter().map(|m| (0, m)).collect();
-    let wish = Wish { returns: false, trap_only: options.no_optimize };
+    let wish = Wish { returns: false, post: false, trap_only: options.no_optimize };
     let mut surroundings = Surroundings::default();
     surroundings.look(&match pid {
         Some(pid) => used(&mappings(&Process::open(pid)?)?),

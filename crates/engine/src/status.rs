@@ -12,7 +12,7 @@ use crate::api::{Counts, Options};
 use crate::error::SessionError;
 use crate::objects::Objects;
 use crate::remote::mappings;
-use crate::traces::{self, Found, Site, Text};
+use crate::traces::{self, Found, Site, TRAP, Text};
 
 /// The probes of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub struct Installed {
 pub enum ProbeKind {
     /// At an instruction, the first of a function for example.
     Instruction,
+    /// Behind an instruction.
+    Post,
     /// At the return of a function.
     Return,
     /// A USDT probe.
@@ -106,8 +108,9 @@ fn probes(
     site: &Site,
 ) -> Vec<Installed> {
     let va = Va(site.entry.site);
-    let state = match traces::text(process, maps, &site.entry) {
-        Text::Patched => SiteState::Enabled,
+    let text = traces::text(process, maps, &site.entry);
+    let state = match text {
+        Text::Patched | Text::Trapped => SiteState::Enabled,
         Text::Original => SiteState::Disabled,
         Text::Foreign => SiteState::Gone,
     };
@@ -120,7 +123,7 @@ fn probes(
             symbol: symbol.clone(),
             object: object.clone(),
             state,
-            optimized: site.entry.optimized == 1 && state == SiteState::Enabled,
+            optimized: text == Text::Patched && site.entry.new[0] != TRAP,
             counts: Counts { hits, missed },
         }
     };
@@ -130,6 +133,7 @@ fn probes(
 fn kind(desc: &ProbeDesc) -> ProbeKind {
     match desc.flow {
         _ if desc.flags & ProbeDesc::USDT != 0 => ProbeKind::Usdt,
+        _ if desc.flags & ProbeDesc::POST != 0 => ProbeKind::Post,
         flow if flow == Flow::Entry as u32 => ProbeKind::Instruction,
         flow if flow == Flow::Return as u32 => ProbeKind::Return,
         _ => ProbeKind::Own,

@@ -75,6 +75,17 @@ pub(crate) fn has_faulted(stopped: &Stopped, position: &Position) -> bool {
     info.is_ok_and(|info| (1..=64).contains(&info[0]) && raised(info))
 }
 
+/// Has it executed a trap, and its handler has not looked yet, or has only begun?
+pub(crate) fn has_trapped(stopped: &Stopped, position: &Position) -> bool {
+    match position.place {
+        Place::Thread { tid } => stopped.awaiting(TRAPS).contains(&tid),
+        Place::SignalFrame { at, .. } => {
+            let signal: Result<i32, _> = stopped.read_pod(Va(at.0 + arch::INFO_BEHIND_IP));
+            has_faulted(stopped, position) && signal.is_ok_and(|signal| set_of(signal) == TRAPS)
+        }
+    }
+}
+
 /// Moves a position to another address.
 pub(crate) fn move_to(stopped: &mut Stopped, position: &Position, to: Va) -> Result<(), crate::SessionError> {
     match position.place {

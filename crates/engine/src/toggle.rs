@@ -1,51 +1,20 @@
-//! Switching probes off and on: the original bytes of their sites come back, and the patches again. All of it is in the
-//! target's own memory, so any process that may trace the target can do it, whoever controls the session.
+//! Switching probes off and on, and their jumps: the original bytes of their sites come back, and the patches again. All of it is
+//! in the target's own memory, so any process that may trace the target can do it, whoever controls the session.
 //!
 //! Sites are switched, not single probes: what is at a disabled site costs nothing. Detours, descriptors and entries of the trap
-//! table stay: a thread may be in there, or have executed the trap just before.
-//!
-//! Only one process at a time has the target stopped, so whoever comes second (another command, or the controller with its
-//! detach) finds what the first has left. The journal says that a site is disabled before its bytes are restored, and that it
-//! is enabled after they are written again: a site with our patch is removed by the detach whatever the journal says.
+//! table stay: a thread may be in there, or have executed the trap just before. How the bytes change: [`crate::switch`].
 
 use std::collections::{BTreeSet, HashSet};
-use std::time::{Duration, Instant};
 
 use sidestep_isa::Va;
-use sidestep_sys::{Mapping, OpenError, Process, Stopped};
-use sidestep_wire::JournalEntry;
+use sidestep_sys::Process;
 
 use crate::api::{FuncPattern, Options, Pattern};
 use crate::error::SessionError;
 use crate::objects::Objects;
-use crate::raw::bytes_of;
-use crate::remote::mappings;
 use crate::resolve;
-use crate::semaphore;
-use crate::survey;
-use crate::traces::{self, Found, Site, Text};
-
-/// What became of probes that were to be enabled or disabled.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Switched {
-    /// Probes that were switched.
-    pub probes: usize,
-    /// The sites that they are at.
-    pub sites: usize,
-    /// Probes that were as wanted already.
-    pub unchanged: usize,
-    /// Sites that stayed as they were, each with a clause that says why.
-    pub refused: Vec<(Va, &'static str)>,
-    /// How long the threads were stopped.
-    pub stopped: Duration,
-}
-
-/// To which state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Switch {
-    On,
-    Off,
-}
+use crate::switch::{Switch, Switched, switch};
+use crate::traces::{self, Site};
 
 /// Enables the probes that any of the patterns means, or all. From then on hits are exact again.
 ///
@@ -61,6 +30,15 @@ pub fn enable(pid: i32, patterns: &[Pattern], options: &Options) -> Result<Switc
 /// As [`enable`].
 pub fn disable(pid: i32, patterns: &[Pattern], options: &Options) -> Result<Switched, SessionError> {
     by_pattern(pid, patterns, options, Switch::Off)
+}
+
+/// Optimizes the probes that any of the patterns means, or all: they are jumps where that is possible. Or makes them traps,
+/// which lead to the same detours.
+///
+/// # Errors
+/// As [`enable`].
+pub fn optimize(pid: i32, patterns: &[Pattern], options: &Options, on: bool) -> Result<Switched, SessionError> {
+    by_pattern(pid, patterns, options, if on { Switch::Jump } else { Switch::Trap })
 }
 
 fn by_pattern(pid: i32, patterns: &[Pattern], options: &Options, to: Switch) -> Result<Switched, SessionError> {
@@ -127,111 +105,4 @@ fn addresses(
     }
     let matches = resolve::in_process(pattern, process, objects)?;
     Ok(matches.into_iter().filter_map(|m| Some(m.va.ok()?.offset(m.loaded?.bias).0)).collect())
-}
-
-fn switch(process: &Process, chosen: &[Site], to: Switch) -> Result<Switched, SessionError> {
-    let begin = Instant::now();
-    let mut stopped = process.stop().map_err(|error| match Process::open(process.pid()) {
-        Err(traced @ OpenError::Traced { .. }) => SessionError::from(traced),
-        _ => error.into(),
-    })?;
-    let result = switch_stopped(&mut stopped, chosen, to);
-    stopped.resume()?;
-    let mut switched = result?;
-    switched.stopped = begin.elapsed();
-    Ok(switched)
-}
-
-fn switch_stopped(stopped: &mut Stopped, chosen: &[Site], to: Switch) -> Result<Switched, SessionError> {
-    let process = stopped.process().clone();
-    // Somebody may have detached, or switched the same sites, while we were not the one who had it stopped.
-    let found = traces::session(&process)?;
-    let journal = found.journal(&process)?;
-    let maps = mappings(&process)?;
-    let mut switched = Switched::default();
-    let mut work: Vec<(usize, JournalEntry)> = Vec::new();
-    for site in chosen {
-        let va = Va(site.entry.site);
-        let is_it =
-            |e: &&JournalEntry| (e.site, e.detour, e.newest) == (site.entry.site, site.entry.detour, site.entry.newest);
-        let Some(entry) = journal.get(site.index).filter(is_it) else {
-            switched.refused.push((va, "the probe is not there any more"));
-            continue;
-        };
-        match (traces::text(&process, &maps, entry), to) {
-            _ if entry.own == 1 => {
-                switched.refused.push((va, "a probe that keeps the process safe is at the same place"))
-            }
-            (Text::Foreign, _) => {
-                switched.refused.push((va, "its object was unloaded, or somebody else has changed its code"))
-            }
-            (Text::Original, Switch::Off) => switched.unchanged += site.users().count(),
-            (Text::Patched, Switch::On) if entry.disabled == 0 => switched.unchanged += site.users().count(),
-            _ => {
-                switched.sites += 1;
-                switched.probes += site.users().count();
-                work.push((site.index, *entry));
-            }
-        }
-    }
-    match to {
-        Switch::On => {
-            leave_regions(stopped, &maps, &work)?;
-            work.iter().try_for_each(|(index, entry)| write(stopped, found.entry(*index), entry))?;
-            note(stopped, &found, &work, to)?;
-        }
-        Switch::Off => {
-            note(stopped, &found, &work, to)?;
-            work.iter().try_for_each(|(index, entry)| restore(stopped, found.entry(*index), entry))?;
-        }
-    }
-    Ok(switched)
-}
-
-/// Notes in the journal that sites are disabled, or that they are not.
-fn note(stopped: &Stopped, found: &Found, work: &[(usize, JournalEntry)], to: Switch) -> Result<(), SessionError> {
-    // As a whole, since a write costs more than what it writes. It has changed where semaphores were raised.
-    let mut journal = found.journal(stopped.process())?;
-    for (index, _) in work {
-        if let Some(entry) = journal.get_mut(*index) {
-            entry.disabled = u32::from(to == Switch::Off);
-        }
-    }
-    let bytes: Vec<u8> = journal.iter().flat_map(bytes_of).copied().collect();
-    Ok(stopped.write(found.entry(0), &bytes)?)
-}
-
-/// Moves every thread that stands where a patch is about to be, behind its first byte, to the copy of its instruction.
-fn leave_regions(stopped: &mut Stopped, maps: &[Mapping], work: &[(usize, JournalEntry)]) -> Result<(), SessionError> {
-    let mut entries: Vec<&JournalEntry> = work.iter().map(|(_, entry)| entry).collect();
-    entries.sort_by_key(|entry| entry.site);
-    for position in survey::positions(stopped, maps)? {
-        let ip = position.ip.0;
-        let index = entries.partition_point(|entry| entry.site < ip);
-        let Some(entry) = index.checked_sub(1).map(|index| entries[index]) else { continue };
-        if ip < entry.site + u64::from(entry.len) {
-            if let Some((_, to)) = entry.copies().iter().find(|(from, _)| entry.site + u64::from(*from) == ip) {
-                survey::move_to(stopped, &position, Va(entry.detour + u64::from(*to)))?;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn write(stopped: &Stopped, at: Va, entry: &JournalEntry) -> Result<(), SessionError> {
-    stopped.write(Va(entry.site), &entry.new[..usize::from(entry.len)])?;
-    if entry.semaphore != 0 && !entry.is_raised(stopped.read_pod(Va(entry.semaphore))?) {
-        semaphore::raise(stopped, at, Va(entry.semaphore))?;
-    }
-    Ok(())
-}
-
-fn restore(stopped: &Stopped, at: Va, entry: &JournalEntry) -> Result<(), SessionError> {
-    if entry.semaphore != 0 {
-        let now = stopped.read_pod(Va(entry.semaphore))?;
-        if now != 0 && entry.is_raised(now) {
-            semaphore::lower(stopped, at, Va(entry.semaphore))?;
-        }
-    }
-    Ok(stopped.write(Va(entry.site), &entry.old[..usize::from(entry.len)])?)
 }

@@ -1,16 +1,18 @@
 //! What a session has left in its target's memory, for whoever may read it: its controller, any other process, or the next
 //! controller after this one was killed. Only looks; [`crate::detach`] removes, [`crate::toggle`] changes.
 
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 use sidestep_isa::Va;
 use sidestep_sys::{Mapping, Process};
 use sidestep_wire::header::{MAGIC, VERSION};
-use sidestep_wire::{Flow, Header, JournalEntry, MapEntry, Private, ProbeDesc, ThreadState};
+use sidestep_wire::{Flow, Header, JournalEntry, MapEntry, Private, ProbeDesc, ThreadState, TrapEntry};
 
 use crate::error::SessionError;
 use crate::raw::{Plain, from_bytes};
 use crate::remote::mappings;
+use crate::signals::TRAPS;
 
 /// How our memfd shows in `/proc/PID/maps` and `/proc/PID/fd`.
 pub(crate) const MEMFD_LINK: &str = "/memfd:sidestep";
@@ -168,6 +170,17 @@ impl Found {
         Ok(entries.into_iter().filter(|e| e.kind != 0 && e.len != 0).collect())
     }
 
+    /// The trap table, by site; empty, unless SIGTRAP is ours.
+    pub fn traps(&self, process: &Process) -> Result<BTreeMap<u64, u64>, SessionError> {
+        if self.signals & TRAPS == 0 || !self.has_private(process) {
+            return Ok(BTreeMap::new());
+        }
+        let word = |off: usize| process.read_pod::<u64>(Va(self.private_va.0 + off as u64));
+        let (table, mask) = (word(offset_of!(Private, traps))?, word(offset_of!(Private, trap_mask))?);
+        let entries: Vec<TrapEntry> = if table == 0 { Vec::new() } else { read_array(process, Va(table), mask + 1)? };
+        Ok(entries.into_iter().filter(|e| e.site != 0).map(|e| (e.site, e.detour)).collect())
+    }
+
     /// The sites with their probes.
     pub fn sites(&self, process: &Process) -> Result<Vec<Site>, SessionError> {
         let journal = self.journal(process)?;
@@ -224,11 +237,16 @@ impl Site {
     }
 }
 
+/// `int3`.
+pub(crate) const TRAP: u8 = 0xcc;
+
 /// What is at a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Text {
     /// Our patch.
     Patched,
+    /// A trap instead of a jump, to the same detour: for good, or while it is being switched.
+    Trapped,
     /// What was there before, since the site was disabled.
     Original,
     /// Something else: its library was unloaded, or somebody has changed it.
@@ -237,28 +255,40 @@ pub(crate) enum Text {
 
 /// What is at the site of an entry now.
 pub(crate) fn text(process: &Process, mappings: &[Mapping], entry: &JournalEntry) -> Text {
+    let mut now = vec![0; usize::from(entry.len)];
+    let read = process.read(Va(entry.site), &mut now).is_ok();
+    text_of(read.then_some(&now[..]), mappings, entry)
+}
+
+/// What these bytes at the site of an entry are.
+pub(crate) fn text_of(now: Option<&[u8]>, mappings: &[Mapping], entry: &JournalEntry) -> Text {
     let len = usize::from(entry.len);
-    let mut now = vec![0; len];
-    if process.read(Va(entry.site), &mut now).is_err() {
-        return Text::Foreign;
-    }
+    let Some(now) = now else { return Text::Foreign };
     // The same bytes at the same place of another file, or at another place of the same, may have other successors.
     let same_file = || file_of(mappings, Va(entry.site)) == (entry.inode, entry.file_offset);
+    let is_either = |i: usize| now[i] == entry.old[i] || now[i] == entry.new[i];
     match () {
-        () if now == entry.new[..len] => Text::Patched,
-        () if entry.disabled == 1 && now == entry.old[..len] && same_file() => Text::Original,
+        () if now == &entry.new[..len] => Text::Patched,
+        () if entry.disabled == 1 && now == &entry.old[..len] && same_file() => Text::Original,
+        () if entry.may_be_trap() && now[0] == TRAP && (1..len).all(is_either) => Text::Trapped,
         () => Text::Foreign,
     }
 }
 
-/// Is our patch at the site?
+/// Is it ours what is at the site?
 pub(crate) fn is_written(process: &Process, entry: &JournalEntry) -> bool {
-    text(process, &[], entry) == Text::Patched
+    matches!(text(process, &[], entry), Text::Patched | Text::Trapped)
+}
+
+/// Are these bytes at the site ours?
+pub(crate) fn is_ours(now: &[u8], entry: &JournalEntry) -> bool {
+    matches!(text_of(Some(now), &[], entry), Text::Patched | Text::Trapped)
 }
 
 /// The inode that an address is mapped from, and where in the file it is; (0, 0) = none.
 pub(crate) fn file_of(mappings: &[Mapping], at: Va) -> (u64, u64) {
-    let mapping = mappings.iter().find(|m| m.contains(at) && m.inode != 0);
+    let next = mappings.partition_point(|m| m.start <= at);
+    let mapping = mappings[..next].last().filter(|m| m.contains(at) && m.inode != 0);
     mapping.map_or((0, 0), |m| (m.inode, m.offset + (at.0 - m.start.0)))
 }
 

@@ -35,6 +35,9 @@ pub struct ObjectCode<'a> {
     pub data: Vec<Bytes<'a>>,
     /// Extents of all function symbols of all tables, and of all FDEs. Any order, with duplicates.
     pub extents: Vec<Extent>,
+    /// Starts of extents, sorted, where the unwind information has a frame already: parts that the compiler has moved away from
+    /// their functions, and code that is not reached by a call at all. A symbol of a function makes no part of it.
+    pub parts: Vec<Va>,
     /// The address of every symbol in text, of every type and size, and of the entry point, `DT_INIT` and `DT_FINI`.
     pub labels: Vec<Va>,
     /// Values in text that dynamic relocations store. A program at a fixed address has no relocations: there, every
@@ -64,6 +67,7 @@ impl<'a> ObjectCode<'a> {
             pointers: Vec::new(),
             landing_pads: Vec::new(),
             restartable: Vec::new(),
+            parts: Vec::new(),
             got: None,
             go: false,
         }

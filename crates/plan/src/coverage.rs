@@ -18,7 +18,7 @@ use crate::sweep::{Borders, Stretch};
 /// between them is no site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sites {
-    /// The starts of all functions.
+    /// The starts of all functions, but not of parts that the compiler has moved away from theirs.
     Entries,
     /// Every instruction of every function, decoded from its start.
     Instructions,
@@ -70,7 +70,9 @@ impl Coverage {
                         continue;
                     }
                     let all = match sites {
-                        Sites::Entries => index.starts_in(stretch).to_vec(),
+                        Sites::Entries => {
+                            index.starts_in(stretch).iter().copied().filter(|va| !index.is_part(*va)).collect()
+                        }
                         Sites::Instructions => instructions(index, stretch),
                     };
                     all.into_iter().for_each(|va| tally.count(index, stretch, va, &mut room));

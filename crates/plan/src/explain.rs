@@ -11,7 +11,7 @@ use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind};
 /// Renders a plan for the user: what is written where, what moves, and why nothing better was chosen. Ends with a newline.
 #[must_use]
 pub fn render(plan: &Plan, name: &str) -> String {
-    let mut text = format!("{name} at {}: {}\n", plan.asked, plan.technique);
+    let mut text = format!("{name} at {}: {}\n", plan.asked, technique(plan));
     let kind = match plan.kind {
         SiteKind::FunctionEntry => "function entry",
         SiteKind::Inside if plan.isa == Isa::X86 => "inside a function",
@@ -58,6 +58,16 @@ pub fn render(plan: &Plan, name: &str) -> String {
         line(&mut text, &format!("not {}", rejected.technique), format_args!("{}", rejected.reason));
     }
     text
+}
+
+/// The technique, and the instruction that the handler of a trap does by itself where hits are only counted.
+#[must_use]
+pub fn technique(plan: &Plan) -> String {
+    let emulated = plan.displaced.first().filter(|_| plan.emulated.is_some()).map(|insn| disassembled(plan.isa, insn));
+    match emulated.as_deref().and_then(|insn| insn.split_whitespace().next()) {
+        Some(mnemonic) => format!("{}, emulated: {mnemonic}", plan.technique),
+        None => plan.technique.to_string(),
+    }
 }
 
 /// What is written at a site, as bytes and as text. `xx` depends on where the detour will be; bytes in parentheses are there

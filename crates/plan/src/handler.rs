@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use sidestep_bpf::verify::Verified;
+use sidestep_isa::Va;
 
 use crate::thunk::Context;
 
@@ -11,6 +12,9 @@ use crate::thunk::Context;
 pub enum Handler {
     /// Counts the hit and runs an eBPF program.
     Program(Program),
+    /// The same when the probed instruction has been executed ([`crate::Plan::behind`]). The red zone may be in use there, even
+    /// if the site is a function entry.
+    Post(Program),
     /// Calls the agent's hit function.
     Agent {
         /// Number of the probe.
@@ -36,7 +40,7 @@ impl Handler {
     #[must_use]
     pub fn probe(&self) -> u32 {
         match self {
-            Handler::Program(program) => program.probe,
+            Handler::Program(program) | Handler::Post(program) => program.probe,
             Handler::Agent { probe } | Handler::Return { probe } | Handler::Guard { probe, .. } => *probe,
         }
     }
@@ -49,10 +53,14 @@ pub struct Program {
     pub probe: u32,
     /// Number of its thunks.
     pub thunk: usize,
+    /// It does nothing: a hit is counted, and that is all.
+    pub only_counts: bool,
     /// What it reads of the context.
     pub context: Context,
     /// What `get_attach_cookie` gives.
     pub cookie: u64,
+    /// What `get_func_ip` gives: run-time address.
+    pub func_ip: Va,
     /// The program, if it may become part of the detour.
     pub inline: Option<Rc<Verified>>,
     /// What decides, without any effect, whether the program would do anything ([`sidestep_bpf::pass::filter`]).

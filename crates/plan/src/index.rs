@@ -140,14 +140,20 @@ impl<'a> Index<'a> {
         &self.stretches
     }
 
-    /// The functions that start in a stretch.
+    /// The functions, and parts of such, that start in a stretch.
     pub(crate) fn starts_in(&self, stretch: &Stretch) -> &[Va] {
         let lo = self.starts.partition_point(|s| *s < stretch.start);
         let hi = self.starts.partition_point(|s| *s < stretch.end);
         &self.starts[lo..hi.max(lo)]
     }
 
-    /// Whether a function starts here.
+    /// Whether what starts here is the rest of a function, which nobody calls.
+    pub(crate) fn is_part(&self, va: Va) -> bool {
+        let called = || self.edges_to(va, va.plus(Len(1))).iter().any(|edge| edge.how == How::Call);
+        self.code.parts.binary_search(&va).is_ok() && !called()
+    }
+
+    /// Whether a function, or a part of one, starts here.
     pub(crate) fn is_start(&self, va: Va) -> bool {
         self.starts.binary_search(&va).is_ok()
     }

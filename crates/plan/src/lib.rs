@@ -12,6 +12,7 @@ pub mod handler;
 pub mod index;
 mod parallel;
 pub mod plan;
+mod post;
 mod returns;
 pub mod room;
 pub mod strategy;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::iter::successors;
 
+use sidestep_isa::x86::emulate::Op;
 use sidestep_isa::x86::{self, DecodeError, Insn};
 use sidestep_isa::{Isa, Len, Va};
 
@@ -117,6 +118,9 @@ pub struct Plan {
     pub displaced: Vec<DisplacedInsn>,
     /// Where execution goes on behind them; `None` if the last one never falls through.
     pub resume: Option<Va>,
+    /// The instruction of a trap as an operation, if it is one that the trap handler can do by itself. It does so where hits are
+    /// only counted.
+    pub emulated: Option<Op>,
     /// How many displaced instructions run before the handler (the stack check of a Go function), normally 0.
     pub before_handler: usize,
     /// Registers whose value nobody reads after the point where the handler runs (a bit per register number, rax = 0).

@@ -1,6 +1,7 @@
 //! Choosing how a site is probed: the best technique that is proven safe.
 
 use sidestep_isa::x86::emit::TRAP_PATCH;
+use sidestep_isa::x86::emulate::{Op, prepare};
 use sidestep_isa::x86::{self, Insn, live, relocated_len};
 use sidestep_isa::{Isa, Len, Va};
 
@@ -137,6 +138,7 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
         patch,
         region: Len(region as u64),
         resume: resume(index.code.isa, &displaced),
+        emulated: emulated(index.code.isa, technique, &displaced),
         displaced,
         before_handler,
         dead_regs: dead.regs,
@@ -176,6 +178,8 @@ fn on_boundary(index: &Index<'_>, stretch: &Stretch, asked: Va) -> Result<(), St
     }
 }
 
+const PART: &str = "nobody calls it: it is a part of another function";
+
 /// What the return addresses and the red zone at a site are like.
 fn nature(index: &Index<'_>, site: &Site<'_, '_>, entry: bool, go_check: bool) -> (SiteKind, Result<(), &'static str>) {
     if !entry {
@@ -185,6 +189,9 @@ fn nature(index: &Index<'_>, site: &Site<'_, '_>, entry: bool, go_check: bool) -
         // Only C code in a Go program uses a red zone, and has no stack check.
         let kind = if go_check { SiteKind::FunctionEntry } else { SiteKind::Inside };
         return (kind, Err(GO_RETURNS));
+    }
+    if index.is_part(site.asked) {
+        return (SiteKind::Inside, Err(PART));
     }
     if index.is_loop_head(site.va) {
         return (SiteKind::Inside, Err("a loop inside the function jumps back to its first instruction"));
@@ -201,11 +208,17 @@ fn nature(index: &Index<'_>, site: &Site<'_, '_>, entry: bool, go_check: bool) -
         }
     }
     match (called, jumped, branched) {
-        (false, _, true) => {
-            (SiteKind::Inside, Err("it is only reached by conditional jumps: a part of another function"))
-        }
+        (false, _, true) => (SiteKind::Inside, Err(PART)),
         (false, true, false) => (SiteKind::Inside, Ok(())),
         _ => (SiteKind::FunctionEntry, Ok(())),
+    }
+}
+
+/// What a trap handler does without the copy.
+fn emulated(isa: Isa, technique: Technique, displaced: &[DisplacedInsn]) -> Option<Op> {
+    match (technique, displaced) {
+        (Technique::Trap, [only]) => prepare(isa, only.bytes()),
+        _ => None,
     }
 }
 

@@ -162,6 +162,9 @@ fn data_in_text_is_no_site() {
 
     let entries = Coverage::of(&index, Sites::Entries, || Free);
     assert_eq!((entries.sites(), entries.of_technique(Technique::Jump), entries.data), (2, 2, 0));
+    let mut code = elf.code.clone();
+    code.parts.push(elf.symbol("f"));
+    assert_eq!(Coverage::of(&Index::new(code), Sites::Entries, || Free).sites(), 1, "a part is no function");
     // Of `f` only the entry can be probed: the jump behind it may be data, too.
     let all = Coverage::of(&index, Sites::Instructions, || Free);
     assert_eq!((all.sites(), all.of_technique(Technique::Jump), all.refused, all.data), (4, 3, 1, 1));

@@ -7,10 +7,11 @@ use std::ops::Range;
 
 use elf::{Elf, compile, parse};
 use sidestep_isa::{Isa, Va, x86};
-use sidestep_plan::handler::Handler;
+use sidestep_plan::handler::{Handler, Program};
 use sidestep_plan::room::STUB;
-use sidestep_plan::thunk::{Env, thunks};
+use sidestep_plan::thunk::{Context, Env, thunks};
 use sidestep_plan::{Fixed, Index, Patch, Plan, Room, SiteKind, Technique, detour, plan, plan_in};
+use sidestep_wire::{TrapEntry, TrapRecord};
 
 /// Everything is free but the object, and what other sites need.
 #[derive(Default)]
@@ -236,4 +237,39 @@ fn every_instruction_of_bash() {
     println!("{seen:?}");
     assert!(seen[Technique::Pun as usize] > 100 && seen[Technique::GuardedJump as usize] > 10, "{seen:?}");
     assert!(seen[Technique::Trap as usize] * 100 < seen.iter().sum::<usize>(), "{seen:?}");
+}
+
+/// A handler that does nothing but count.
+fn counter(probe: u32) -> Handler {
+    let only_counts = true;
+    let context = Context::default();
+    let (cookie, func_ip, inline, filter) = (0, Va(0), None, None);
+    Handler::Program(Program { probe, thunk: 0, only_counts, context, cookie, func_ip, inline, filter })
+}
+
+/// Where hits are only counted, the trap handler does that, and what it needs to know stands in front of the copy.
+#[test]
+fn a_trap_that_only_counts_begins_with_a_record() {
+    let env = Env { hash_shift: 32, bucket_count: 1, ..Env::default() };
+    let thunks = thunks(Va(0x3000), &env, Va(0x9000), &[]).1;
+    let built = |body: &str, handlers: &[Handler]| {
+        let data = compile("trap.s", &function("f", body), &SHARED);
+        let elf = parse(&data);
+        let plan = plan(&Index::new(elf.code.clone()), elf.symbol("f"), true).expect("a plan");
+        assert_eq!(plan.technique, Technique::Trap);
+        let detour = detour::build(&plan, handlers, Va(0x2000), 0, &thunks, &env).expect("a detour");
+        (plan.emulated, detour)
+    };
+    let (op, push) = built("push %rbx\npop %rbx\nret", &[counter(3), counter(5)]);
+    let record = TrapRecord { op: op.expect("it is known").to_words(), newest: 6, pad: 0 };
+    assert_eq!((&push.bytes[..24], push.bytes[24]), (&record.to_bytes()[..], 0x53));
+    assert_eq!(push.copies, [(0, 24), (1, 25)]);
+    let entries: Vec<_> = push.trap_entries().collect();
+    assert_eq!(entries, [TrapEntry { site: push.site.0, detour: 0x2000 | TrapEntry::RECORD }]);
+    // Without an operation the copy always runs.
+    let (op, xor) = built("xor %eax,%eax\nret", &[counter(3)]);
+    assert!(op.is_none() && xor.recorded && xor.bytes[..16] == [0; 16] && xor.bytes[24..26] == [0x31, 0xc0]);
+    // Anything else is done in the detour.
+    let (_, other) = built("push %rbx\npop %rbx\nret", &[Handler::Agent { probe: 4 }]);
+    assert!(!other.recorded && other.trap_entries().all(|entry| entry.detour == 0x2000));
 }

@@ -67,6 +67,34 @@ fn nops_and_endbr() {
 }
 
 #[test]
+fn what_is_behind_an_instruction() {
+    for (body, len) in [
+        ("push %rbp\nmov %rsp,%rbp\nsub $16,%rsp\nleave\nret", 1),
+        ("endbr64\nxor %eax,%eax\nadd %edi,%eax\nnop\nret", 6),
+        (".byte 0x0f,0x1f,0x44,0,0\nret", 5),
+        ("rep movsb\nret", 2),
+        ("syscall\nret", 2),
+    ] {
+        let plan = f(body);
+        assert_eq!(plan.behind(), Ok(Va(plan.asked.0 + len)), "{body}");
+    }
+    for body in [
+        "je 1f\nnop\n1: ret",
+        "jmp 1f\n1: ret",
+        "call 1f\n1: ret",
+        "call *%rax\nret",
+        "ret",
+        "loop 1f\nnop\n1: ret",
+        "jmp *%rax",
+    ] {
+        assert!(f(body).behind().is_err_and(|why| why.contains("branch")), "{body}");
+    }
+    for body in ["int $0x80\nret", "hlt\nret", "ud2", "sysenter\nret", "xbegin 1f\n1: ret"] {
+        assert!(f(body).behind().is_err_and(|why| why.contains("does not always")), "{body}");
+    }
+}
+
+#[test]
 fn a_loop_head_at_the_third_byte() {
     let plan = f("xor %eax,%eax\n1: add %edi,%eax\ndec %edi\njnz 1b\nret");
     assert_eq!((plan.technique, plan.region), (Technique::Trap, Len(2)));
@@ -153,6 +181,21 @@ fn all_who_may_come_to_the_middle() {
         }
     }
     assert_eq!(f(&local).technique, Technique::JumpOverSeveral);
+}
+
+#[test]
+fn nobody_calls_a_part() {
+    let source = function("f", "xor %eax,%eax\nxor %ecx,%ecx\nxor %edx,%edx\nret");
+    with(&source, |elf, index| {
+        let site = elf.symbol("f");
+        assert_eq!(plan(index, site, false).expect("a plan").kind, SiteKind::FunctionEntry);
+        let mut code = elf.code.clone();
+        code.parts.push(site);
+        let index = Index::new(code);
+        let plan = plan(&index, site, true).expect("a plan");
+        assert_eq!(plan.kind, SiteKind::Inside, "the red zone may be in use");
+        assert!(plan.returns.expect_err("returns of a part").contains("a part of another function"));
+    });
 }
 
 #[test]

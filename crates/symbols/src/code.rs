@@ -5,7 +5,7 @@ use sidestep_isa::{Isa, Len, Va};
 
 use crate::eh;
 use crate::elf::{Elf, Section, word};
-use crate::function::Function;
+use crate::function::{Function, FunctionKind};
 use crate::reloc::{Relocations, SEQUENCES};
 
 pub(crate) fn collect<'a>(
@@ -27,6 +27,13 @@ pub(crate) fn collect<'a>(
 
     code.extents = functions.iter().map(|f| Extent { start: f.va, len: f.size }).collect();
     code.extents.extend(frames.extents);
+    let is_function = |va: &Va| {
+        let at = functions.partition_point(|f| f.va < *va);
+        functions[at..].iter().take_while(|f| f.va == *va).any(|f| f.kind != FunctionKind::Cold)
+    };
+    code.parts = frames.parts.into_iter().filter(|va| !is_function(va)).collect();
+    code.parts.sort_unstable();
+    code.parts.dedup();
 
     code.labels = labels.to_vec();
     let special = [object::elf::DT_INIT, object::elf::DT_FINI].map(i64::from).into_iter();

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use gimli::{BaseAddresses, EhFrame, LittleEndian, Pointer, UnwindSection};
+use gimli::{
+    BaseAddresses, CallFrameInstruction, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer,
+    UnwindSection,
+};
 use sidestep_isa::{Isa, Len, Va};
 
 use crate::elf::Elf;
@@ -14,6 +17,8 @@ use sidestep_isa::object::Extent;
 pub(crate) struct Frames {
     pub(crate) extents: Vec<Extent>,
     pub(crate) landing_pads: Vec<Va>,
+    /// Where a frame is there at the first instruction.
+    pub(crate) parts: Vec<Va>,
 }
 
 /// Reads all FDEs with their LSDAs. An error means that landing pads may be missing.
@@ -61,6 +66,9 @@ pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
             // Entries of functions that the linker dropped are left with an address of 0.
             if text.contain(start) {
                 frames.extents.push(Extent { start, len: Len(fde.len()) });
+                if begins_with_frame(&fde, &eh_frame, &bases).map_err(|_| "an entry of .eh_frame is not valid")? {
+                    frames.parts.push(start);
+                }
                 match fde.lsda() {
                     None | Some(Pointer::Direct(0)) => {}
                     Some(Pointer::Direct(lsda)) => {
@@ -84,4 +92,30 @@ pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
         return Err("a landing pad is not in code");
     }
     Ok(frames)
+}
+
+/// Whether the canonical frame address is not where a call leaves it, at the first instruction already (DWARF 5, 6.4.2: rows
+/// begin with the CIE's, which describe the entry of a function).
+fn begins_with_frame(
+    fde: &FrameDescriptionEntry<EndianSlice<'_, LittleEndian>>,
+    section: &EhFrame<EndianSlice<'_, LittleEndian>>,
+    bases: &BaseAddresses,
+) -> gimli::Result<bool> {
+    let mut instructions = fde.instructions(section, bases);
+    while let Some(instruction) = instructions.next()? {
+        use CallFrameInstruction::{
+            AdvanceLoc, DefCfa, DefCfaExpression, DefCfaOffset, DefCfaOffsetSf, DefCfaRegister, DefCfaSf, SetLoc,
+        };
+        match instruction {
+            AdvanceLoc { .. } | SetLoc { .. } => return Ok(false),
+            DefCfa { .. }
+            | DefCfaSf { .. }
+            | DefCfaRegister { .. }
+            | DefCfaOffset { .. }
+            | DefCfaOffsetSf { .. }
+            | DefCfaExpression { .. } => return Ok(true),
+            _ => {}
+        }
+    }
+    Ok(false)
 }

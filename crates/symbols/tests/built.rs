@@ -245,6 +245,43 @@ fn landing_pads_are_where_the_compiler_put_them() {
     }
 }
 
+/// A function whose unlikely half the compiler moves away, while registers are saved on the stack.
+const SPLIT: &str = r#"
+int use(int);
+__attribute__((cold)) void bad(int a) { use(a); use(a + 1); }
+int keep(int a, int b) {
+    int c = use(a);
+    if (c == b) { bad(a); bad(b); return use(b) * 2; }
+    return use(c) + a + b;
+}
+__attribute__((noinline)) int use(int a) { __asm__ volatile("" : "+r"(a)); return a; }
+int main(int argc, char **argv) { (void)argv; return keep(argc, 7); }
+"#;
+
+#[test]
+fn parts_of_functions_are_known_by_their_unwind_information() {
+    let dir = scratch("parts");
+    let program = compile(&dir, "split.c", SPLIT, &["-O2"]);
+    let nm = run("nm", &[str(&program)]);
+    let cold = |line: &str| line.ends_with(" keep.cold").then(|| hex(line.split(' ').next().unwrap()));
+    let wanted: Vec<u64> = nm.lines().filter_map(cold).collect();
+    assert_eq!(wanted.len(), 1, "the compiler has not split it:\n{nm}");
+    for stripped in [false, true] {
+        if stripped {
+            run("strip", &[str(&program)]);
+        }
+        let object = Object::open(&program, &[]).unwrap();
+        let code = object.code().unwrap();
+        let of_ours = code.parts.iter().map(|va| va.0).filter(|va| nm_names(&nm, *va));
+        assert_eq!(of_ours.collect::<Vec<_>>(), wanted, "stripped: {stripped}");
+    }
+}
+
+/// Whether nm shows a symbol at an address: start-up code and PLTs may be there, too.
+fn nm_names(nm: &str, va: u64) -> bool {
+    nm.lines().any(|line| line.split(' ').next().is_some_and(|word| word.len() == 16 && hex(word) == va))
+}
+
 #[test]
 fn cxx_functions_by_all_their_names() {
     let dir = scratch("cxx");

@@ -17,6 +17,7 @@ use sidestep_isa::{Len, Va};
 use crate::arch::{Frame, GADGET_CODE, Gadgets, Regs, frame_len, rseq_abort};
 use crate::memory::MemoryError;
 use crate::process::Process;
+use crate::procfs::Mapping;
 use crate::ptrace::{self, Event};
 use crate::room;
 use crate::stopped::{Thread, wait_until};
@@ -40,6 +41,17 @@ pub enum CallError {
         nr: u64,
         /// Its error.
         errno: i32,
+    },
+    /// A limit on address space was met.
+    #[error(
+        "process {pid} may map no {} KiB more; raise its limit (ulimit -v, prlimit --as) or the machine's (vm.max_map_count)",
+        .len.0 / 1024
+    )]
+    NoMemory {
+        /// Process id.
+        pid: i32,
+        /// How much was asked for.
+        len: Len,
     },
     /// The process ended.
     #[error("process {pid} has exited; nothing is left to do")]
@@ -164,12 +176,13 @@ impl Calls {
     pub(crate) fn call(
         &mut self,
         process: &Process,
+        maps: &[Mapping],
         threads: &mut [Thread],
         nr: u64,
         args: [u64; 6],
     ) -> Result<u64, CallError> {
         if self.active.is_none() {
-            self.active = Some(self.begin(process, threads)?);
+            self.active = Some(self.begin(process, maps, threads)?);
         }
         let Some(active) = &mut self.active else {
             return Err(CallError::Exited { pid: process.pid() });
@@ -181,12 +194,11 @@ impl Calls {
         }
     }
 
-    fn begin(&self, process: &Process, threads: &mut [Thread]) -> Result<Active, CallError> {
+    fn begin(&self, process: &Process, maps: &[Mapping], threads: &mut [Thread]) -> Result<Active, CallError> {
         let pid = process.pid();
         if process.shadow_stack().unwrap_or(false) {
             return Err(CallError::ShadowStack { pid });
         }
-        let maps = process.maps().map_err(|_| CallError::Exited { pid })?;
         let all: Vec<Regs> = threads.iter().map(|t| t.regs).collect();
         let thread = choose(process, threads, self.seccomp_suspended).ok_or(CallError::Seccomp { pid })?;
         let tid = thread.tid;
@@ -208,13 +220,13 @@ impl Calls {
             }
             None => {
                 let len_error = CallError::NoRoom { pid, len: Len(len as u64) };
-                room::for_frame(process, &maps, &all, len).ok_or(len_error)?
+                room::for_frame(process, maps, &all, len).ok_or(len_error)?
             }
         };
-        let (gadgets, own_gadgets) = match room::gadgets(process, &maps) {
+        let (gadgets, own_gadgets) = match room::gadgets(process, maps) {
             Some(found) => (found, None),
             None => {
-                let at = room::for_gadgets(process, &maps).ok_or(CallError::NoGadgets { pid })?;
+                let at = room::for_gadgets(process, maps).ok_or(CallError::NoGadgets { pid })?;
                 process.write(at, &GADGET_CODE)?;
                 (Gadgets::of_code_at(at), Some(at))
             }

@@ -25,6 +25,7 @@ mod sigmask;
 mod spawn;
 mod startup;
 mod stopped;
+mod turns;
 
 pub use access::OpenError;
 pub use arch::Regs;
@@ -38,6 +39,7 @@ pub use shared::{SharedData, SharedError, SharedMap};
 pub use spawn::{Child, SpawnError, Spawned, spawn};
 pub use startup::{StartupError, StartupEvent};
 pub use stopped::{StopError, Stopped, Thread};
+pub use turns::Turn;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

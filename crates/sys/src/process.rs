@@ -16,6 +16,7 @@ use crate::arch::Gadgets;
 use crate::memory::{Memory, MemoryError, Pod};
 use crate::procfs::{self, Mapping, parse_maps};
 use crate::ptrace;
+use crate::room;
 use crate::stopped::{StopError, Stopped};
 
 /// A process that we may trace, opened: its pid cannot be reused under us and its memory can be read. The process
@@ -122,7 +123,7 @@ impl Process {
 
     /// The text of `/proc/PID/maps`.
     pub fn maps_text(&self) -> io::Result<Vec<u8>> {
-        fs::read(self.path("maps"))
+        procfs::read(&self.path("maps"))
     }
 
     /// The mappings, ascending.
@@ -199,6 +200,7 @@ impl Process {
     /// tracer at a time, so whoever stops a process has it for himself.
     pub fn stop_within(&self, timeout: Duration) -> Result<Stopped, StopError> {
         const LONGEST: Duration = Duration::from_millis(2);
+        self.find_gadgets();
         let deadline = Instant::now() + timeout;
         let mut pause = Duration::from_micros(100);
         loop {
@@ -213,7 +215,7 @@ impl Process {
     }
 
     fn status(&self, key: &str) -> io::Result<String> {
-        let status = fs::read_to_string(self.path("status"))?;
+        let status = String::from_utf8_lossy(&procfs::read(&self.path("status"))?).into_owned();
         Ok(procfs::status_field(&status, key).unwrap_or_default())
     }
 
@@ -224,6 +226,15 @@ impl Process {
     /// Where the target's code has the instructions for remote calls, as found last time.
     pub(crate) fn gadgets(&self) -> &Cell<Option<Gadgets>> {
         &self.0.gadgets
+    }
+
+    /// Looks for them while the target runs: it takes longer than a stop should.
+    fn find_gadgets(&self) {
+        if self.gadgets().get().is_none() {
+            if let Ok(maps) = self.maps() {
+                room::gadgets(self, &maps);
+            }
+        }
     }
 
     pub(crate) fn stuck(&self) -> &RefCell<Vec<i32>> {

@@ -1,9 +1,10 @@
 //! The little of `/proc/PID` that this crate itself has to understand.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 
 use sidestep_isa::Va;
 
@@ -62,6 +63,13 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
         inode,
         name: OsString::from_vec(name.to_vec()),
     })
+}
+
+/// A whole file of the kernel's. It has no size to go by, and growing a buffer step by step takes longer than the kernel does.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(64 * 1024);
+    File::open(path)?.read_to_end(&mut text)?;
+    Ok(text)
 }
 
 /// The value behind `key:` in `/proc/PID/status`.

@@ -1,6 +1,8 @@
 //! A process whose threads all stand still.
 
+use std::cell::RefCell;
 use std::io;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
@@ -9,12 +11,15 @@ use crate::arch::{Regs, on_frame};
 use crate::call::{CallError, Calls};
 use crate::memory::{MemoryError, Pod};
 use crate::process::Process;
-use crate::procfs;
+use crate::procfs::{self, Mapping};
 use crate::ptrace::{self, Event};
 
 /// Time for a thread to return through a frame, and how often it is given.
 const RETURN_TIME: Duration = Duration::from_micros(100);
-const RETURN_TRIES: u32 = 50;
+pub(crate) const RETURN_TRIES: u32 = 50;
+
+/// System calls after which mappings are others.
+const CHANGE_MAPS: [i64; 5] = [libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_brk];
 
 /// Why a process could not be stopped, or the state of a thread could not be read or set. The process runs on.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +98,11 @@ pub struct Stopped {
     threads: Vec<Thread>,
     timeout: Duration,
     calls: Calls,
+    /// When the first thread was asked to stop.
+    since: Instant,
+    /// The mappings as last read; not kept of a process that is let run in between.
+    maps: RefCell<Option<Rc<Vec<Mapping>>>>,
+    keeps_maps: bool,
 }
 
 impl Stopped {
@@ -101,16 +111,74 @@ impl Stopped {
         // With filters suspended a remote call cannot hit one; if we may not do that, calls look for a free thread.
         let mut calls = Calls::default();
         calls.seccomp_suspended = true;
-        let mut stopped = Stopped { process, threads: Vec::new(), timeout, calls };
+        let mut stopped = Stopped::new(process, Vec::new(), timeout, calls);
+        stopped.keeps_maps = true;
         stopped.catch_threads()?;
         Ok(stopped)
+    }
+
+    /// Begins to stop one thread, while the others run; `None`: it has ended. As a process that somebody else has stopped is waited
+    /// for, so is a thread.
+    pub(crate) fn begin_thread(process: Process, tid: i32) -> Result<Option<Stopped>, StopError> {
+        let timeout = Duration::from_secs(2);
+        let deadline = Instant::now() + timeout;
+        let mut calls = Calls::default();
+        calls.seccomp_suspended = true;
+        let mut stopped = Stopped::new(process, Vec::new(), timeout, calls);
+        stopped.keeps_maps = true;
+        loop {
+            match stopped.seize(tid) {
+                Ok(true) => return Ok(Some(stopped)),
+                Ok(false) => return Ok(None),
+                Err(StopError::Denied { .. }) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_micros(500));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Has the thread that was told to stop done so? If it has ended, it is none of [`Stopped::threads`]. Never blocks.
+    pub(crate) fn has_stopped(&mut self, tid: i32, leftover: &mut u32) -> Result<bool, StopError> {
+        let asked = Instant::now();
+        let event = ptrace::wait(tid, true).map_err(|source| self.failed("wait for", tid, source))?;
+        let done = match event {
+            Some(event) => self.on_event(tid, event, leftover)?,
+            None => {
+                self.since = asked;
+                false
+            }
+        };
+        Ok(done)
+    }
+
+    /// Lets a thread go that has not stopped, as soon as it does.
+    pub(crate) fn give_up(&self, tid: i32) {
+        self.process.stuck().borrow_mut().push(tid);
+        self.release_stuck();
+    }
+
+    /// Why a thread has not stopped.
+    pub(crate) fn timed_out(&self, tid: i32) -> StopError {
+        let (pid, timeout) = (self.process.pid(), self.timeout);
+        let state = procfs::thread_state(pid, tid).unwrap_or('?');
+        let comm = procfs::comm(tid).unwrap_or_default();
+        StopError::Timeout { pid, tid, comm, state, meaning: state_meaning(state), timeout }
+    }
+
+    fn failed(&self, what: &'static str, tid: i32, source: io::Error) -> StopError {
+        StopError::Io { what, pid: self.process.pid(), tid, source }
     }
 
     /// Takes over a process whose only thread is traced and in an [`Event::Stop`].
     pub(crate) fn adopt(process: Process, regs: Regs) -> Stopped {
         let threads = vec![Thread { tid: process.pid(), regs }];
-        let timeout = Duration::from_secs(2);
-        Stopped { process, threads, timeout, calls: Calls::default() }
+        Stopped::new(process, threads, Duration::from_secs(2), Calls::default())
+    }
+
+    fn new(process: Process, threads: Vec<Thread>, timeout: Duration, calls: Calls) -> Stopped {
+        let (since, maps) = (Instant::now(), RefCell::new(None));
+        Stopped { process, threads, timeout, calls, since, maps, keeps_maps: false }
     }
 
     /// Stops the threads that are not yet, until no pass over the list finds a new one: a thread that stands cannot
@@ -190,43 +258,44 @@ impl Stopped {
     /// Waits for the stop of a seized thread and notes its registers. A signal that was just about to be delivered
     /// is, and the thread then stops at the first instruction of the handler.
     fn await_stop(&mut self, tid: i32, deadline: Instant) -> Result<(), StopError> {
-        let pid = self.process.pid();
-        let io = |what, source| StopError::Io { what, pid, tid, source };
-        let timeout = self.timeout;
         let mut leftover = RETURN_TRIES;
         loop {
-            let event = wait_until(tid, deadline, || self.reap_killed()).map_err(|e| io("wait for", e))?;
-            let resumed = match event {
-                None => {
-                    let state = procfs::thread_state(pid, tid).unwrap_or('?');
-                    let comm = procfs::comm(tid).unwrap_or_default();
-                    return Err(StopError::Timeout { pid, tid, comm, state, meaning: state_meaning(state), timeout });
-                }
-                Some(Event::Stop) => match ptrace::get_regs(tid) {
-                    // A controller has died, and the thread is on its way back: let it go on until it is there.
-                    Ok(raw) if leftover > 0 && on_frame(&self.process, &Regs { raw }) => {
-                        leftover -= 1;
-                        ptrace::cont(tid, 0).and_then(|()| {
-                            std::thread::sleep(RETURN_TIME);
-                            ptrace::interrupt(tid)
-                        })
-                    }
-                    Ok(raw) => {
-                        self.threads.push(Thread { tid, regs: Regs { raw } });
-                        return Ok(());
-                    }
-                    Err(e) => Err(e),
-                },
-                Some(Event::Exited(_)) => return Ok(()),
-                Some(Event::Signal(signal)) => ptrace::cont(tid, signal),
-                Some(Event::Syscall | Event::Exec | Event::Other) => ptrace::cont(tid, 0),
-            };
-            match resumed {
-                Ok(()) => {}
-                // Killed in the meantime: the next wait says so.
-                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
-                Err(e) => return Err(io("stop", e)),
+            let event = wait_until(tid, deadline, || self.reap_killed());
+            let event = event.map_err(|source| self.failed("wait for", tid, source))?;
+            let Some(event) = event else { return Err(self.timed_out(tid)) };
+            if self.on_event(tid, event, &mut leftover)? {
+                return Ok(());
             }
+        }
+    }
+
+    /// Deals with what a thread has met that was told to stop. Is it done?
+    fn on_event(&mut self, tid: i32, event: Event, leftover: &mut u32) -> Result<bool, StopError> {
+        let resumed = match event {
+            Event::Stop => match ptrace::get_regs(tid) {
+                // A controller has died, and the thread is on its way back: let it go on until it is there.
+                Ok(raw) if *leftover > 0 && on_frame(&self.process, &Regs { raw }) => {
+                    *leftover -= 1;
+                    ptrace::cont(tid, 0).and_then(|()| {
+                        std::thread::sleep(RETURN_TIME);
+                        ptrace::interrupt(tid)
+                    })
+                }
+                Ok(raw) => {
+                    self.threads.push(Thread { tid, regs: Regs { raw } });
+                    return Ok(true);
+                }
+                Err(e) => Err(e),
+            },
+            Event::Exited(_) => return Ok(true),
+            Event::Signal(signal) => ptrace::cont(tid, signal),
+            Event::Syscall | Event::Exec | Event::Other => ptrace::cont(tid, 0),
+        };
+        match resumed {
+            Ok(()) => Ok(false),
+            // Killed in the meantime: the next wait says so.
+            Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(false),
+            Err(e) => Err(self.failed("stop", tid, e)),
         }
     }
 
@@ -256,6 +325,24 @@ impl Stopped {
     #[must_use]
     pub fn threads(&self) -> &[Thread] {
         &self.threads
+    }
+
+    /// When it began to stop.
+    #[must_use]
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// The mappings, ascending. They are read once, as nobody but ourselves changes them now.
+    pub fn maps(&self) -> io::Result<Rc<Vec<Mapping>>> {
+        if let Some(known) = &*self.maps.borrow() {
+            return Ok(known.clone());
+        }
+        let maps = Rc::new(self.process.maps()?);
+        if self.keeps_maps {
+            *self.maps.borrow_mut() = Some(maps.clone());
+        }
+        Ok(maps)
     }
 
     /// Makes a thread go on at another address. If its registers say [`Regs::restarts`], it stands at a `syscall`
@@ -296,7 +383,15 @@ impl Stopped {
     /// happens, the thread that is used for it ends up as it was. Several calls in a row are cheaper than one each
     /// time.
     pub fn call(&mut self, nr: i64, args: [u64; 6]) -> Result<u64, CallError> {
-        self.calls.call(&self.process, &mut self.threads, nr as u64, args)
+        // Needed to begin with.
+        let maps = match self.calls.thread() {
+            None => self.maps().map_err(|_| CallError::Exited { pid: self.process.pid() })?,
+            Some(_) => Rc::default(),
+        };
+        if CHANGE_MAPS.contains(&nr) {
+            *self.maps.borrow_mut() = None;
+        }
+        self.calls.call(&self.process, &maps, &mut self.threads, nr as u64, args)
     }
 
     /// From now on frames of remote calls lie in this range of readable and writable memory of the target instead of
@@ -318,7 +413,7 @@ impl Stopped {
         self.let_go()
     }
 
-    fn let_go(&mut self) -> Result<(), CallError> {
+    pub(crate) fn let_go(&mut self) -> Result<(), CallError> {
         let ended = self.end_calls();
         // The first last: whoever else wants to stop the process begins with it.
         for thread in self.threads.drain(..).rev() {

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the shared region: `"SIDESTEP"` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDESTEP");
 /// Layout version; a controller touches only regions of its own version.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Name given to `memfd_create`: the mapping shows as `/memfd:sidestep (deleted)` in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "sidestep";
 /// Longest patch of a site, in bytes.
@@ -127,7 +127,8 @@ pub struct JournalEntry {
     pub insns_len: u8,
     /// 1: a site of our own, without which others do harm. Restored last. [`ISLAND`].
     pub own: u8,
-    /// 1: the site is a jump; 0: a trap.
+    /// 1: the site is to be a jump; 0: a trap, even if `new` is a jump. Cleared before the jump is taken away, and set after it is
+    /// back.
     pub optimized: u8,
     /// 1: the site was disabled. Written before its bytes are restored, and cleared after they are written again.
     pub disabled: u32,
@@ -170,6 +171,12 @@ impl JournalEntry {
     #[must_use]
     pub fn copies(&self) -> &[(u16, u16)] {
         &self.insns[..(self.insns_len as usize).min(self.insns.len())]
+    }
+
+    /// Whether there may be a trap to the detour instead of `new`, with any of the old and the new bytes behind it.
+    #[must_use]
+    pub const fn may_be_trap(&self) -> bool {
+        self.disabled == 1 || self.optimized == 0
     }
 
     /// Whether the semaphore is raised, if it is `now`.

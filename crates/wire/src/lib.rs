@@ -33,7 +33,7 @@ pub use hash::Table;
 pub use header::{Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SigAction};
 pub use lookup::{LOOKUP_BUCKETS, LookupEntry, LookupTable};
 pub use map::{MapDesc, MapError};
-pub use private::{Flow, HELPERS, Private, ProbeDesc, ShadowEntry, ThreadState, TrapEntry};
+pub use private::{Flow, HELPERS, Private, ProbeDesc, ShadowEntry, ThreadState, TrapEntry, TrapRecord};
 pub use record::{MAPS_MAX, RECORD_ALIGN, RecordHeader, RecordState};
 pub use signals::{Blocked, ClosedThread, Signals};
 pub use slot::{Histogram, Slot};

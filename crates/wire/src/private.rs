@@ -149,13 +149,15 @@ pub struct ProbeDesc {
     pub flow: u32,
     /// Cell of the hit count.
     pub hits: u32,
-    /// [`ProbeDesc::COUNT_ENTRY`], [`ProbeDesc::EXCLUSIVE`], [`ProbeDesc::FUNCTION`], [`ProbeDesc::USDT`].
+    /// [`ProbeDesc::COUNT_ENTRY`], [`ProbeDesc::EXCLUSIVE`], [`ProbeDesc::FUNCTION`], [`ProbeDesc::USDT`],
+    /// [`ProbeDesc::POST`].
     pub flags: u32,
     /// 1 + the number of the probe that was registered before this one at the same site; 0 = none.
     pub older: u32,
-    /// Run-time address of the function or instruction (`get_func_ip`).
+    /// Run-time address that programs see as the instruction pointer at a hit: the function or instruction, or with
+    /// [`ProbeDesc::POST`] what is behind it.
     pub site: u64,
-    /// Run-time address that was asked for: the site, or the mark for indirect branches in front of it.
+    /// Run-time address that was asked for (`get_func_ip`): the instruction, or the mark for indirect branches in front of it.
     pub asked: u64,
     /// What `get_attach_cookie` gives.
     pub cookie: u64,
@@ -163,6 +165,10 @@ pub struct ProbeDesc {
     pub entry: u64,
     /// Run-time address of the code that runs at the return, or 0.
     pub exit: u64,
+    /// How many calls are watched at a time, in all threads; 0 = any number. Others count as missed.
+    pub maxactive: u64,
+    /// Run-time address of `[u64; 1 + maxactive]`, zeroed: the agent's. Not if there is no limit.
+    pub places: u64,
 }
 
 impl ProbeDesc {
@@ -176,22 +182,54 @@ impl ProbeDesc {
     pub const FUNCTION: u32 = 4;
     /// Bit of `flags`: the site belongs to a USDT probe.
     pub const USDT: u32 = 8;
+    /// Bit of `flags`: hits are behind the probed instruction.
+    pub const POST: u32 = 16;
 }
 
-/// Trap table entry: a trap at `site` continues at `detour`.
+/// Trap table entry: what a trap at `site` leads to.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct TrapEntry {
     /// Run-time address of the trap byte; 0 = empty.
     pub site: u64,
-    /// Where to go on.
+    /// Where to go on. With [`TrapEntry::RECORD`], a [`TrapRecord`] is there instead, and the copy of the instruction
+    /// behind it.
     pub detour: u64,
 }
 
 impl TrapEntry {
+    /// Flag of `detour`. No address of a program is that high.
+    pub const RECORD: u64 = 1 << 63;
+
     /// First bucket to look at in a table of `mask + 1` entries; linear probing from there.
     #[must_use]
     pub const fn bucket(site: u64, mask: u64) -> u64 {
         (site.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) & mask
+    }
+}
+
+/// What the trap handler does at a site where hits are only counted. It is the beginning of the site's detour.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct TrapRecord {
+    /// The instruction as an operation (`isa::x86::emulate::Op::to_words`); zeros = its copy has to run.
+    pub op: [u64; 2],
+    /// 1 + the number of the newest probe of the site, whose [`ProbeDesc`] names the next one.
+    pub newest: u32,
+    /// 0.
+    pub pad: u32,
+}
+
+impl TrapRecord {
+    /// As it lies in memory.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; size_of::<TrapRecord>()] {
+        let TrapRecord { op: [first, second], newest, pad } = self;
+        let mut bytes = [0; size_of::<TrapRecord>()];
+        let words = [first, second, u64::from(newest) | u64::from(pad) << 32];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
     }
 }

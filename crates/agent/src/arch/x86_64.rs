@@ -3,6 +3,8 @@
 
 use core::arch::asm;
 
+use crate::emulate::Registers;
+
 /// System call numbers.
 pub mod nr {
     #![allow(missing_docs)] // the kernel's names
@@ -29,12 +31,22 @@ pub mod nr {
     pub const EPOLL_PWAIT2: u64 = 441;
 }
 
-/// Offset in `struct ucontext` of the interrupted instruction pointer: `uc_mcontext` at 40, `rip` its 17th word.
-pub const UCONTEXT_IP: usize = 40 + 16 * 8;
+/// Offset in `struct ucontext` of the alternate signal stack when the signal came: address, flags, size (`stack_t`).
+pub const UCONTEXT_STACK: usize = 16;
+/// Offset of the interrupted registers (`uc_mcontext`).
+const UCONTEXT_REGISTERS: usize = 40;
+/// Which words of `uc_mcontext` the registers are, by their numbers in encodings.
+const REGISTERS: [u8; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
+/// Offset of the interrupted instruction pointer, the 17th word.
+pub const UCONTEXT_IP: usize = UCONTEXT_REGISTERS + 16 * 8;
 /// Offset of the interrupted stack pointer: the word before.
 pub const UCONTEXT_SP: usize = UCONTEXT_IP - 8;
 /// Offset of the interrupted flags: the word behind.
 pub const UCONTEXT_FLAGS: usize = UCONTEXT_IP + 8;
+/// Offset of the number of the exception.
+pub const UCONTEXT_TRAPNO: usize = UCONTEXT_REGISTERS + 20 * 8;
+/// Number of the exception after a single step (`X86_TRAP_DB`).
+pub const DEBUG_EXCEPTION: u64 = 1;
 /// The trap flag: a trap after the next instruction.
 pub const SINGLE_STEP: u64 = 1 << 8;
 /// Distance from a `struct ucontext` down to the word at which the kernel has put the address of the restorer
@@ -141,4 +153,42 @@ pub unsafe fn replace(at: *mut u64, old: u64, new: u64) -> bool {
             options(nostack));
     }
     found == old
+}
+
+/// The registers of a signal's context.
+///
+/// # Safety
+/// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
+#[must_use]
+pub unsafe fn registers(context: *const u8) -> Registers {
+    // SAFETY: the caller's.
+    let word = |at: usize| unsafe { context.add(at).cast::<u64>().read_volatile() };
+    let mut registers = Registers { gpr: [0; 16], rip: word(UCONTEXT_IP), flags: word(UCONTEXT_FLAGS) };
+    for (register, place) in registers.gpr.iter_mut().zip(REGISTERS) {
+        *register = word(UCONTEXT_REGISTERS + 8 * usize::from(place));
+    }
+    registers
+}
+
+/// The program goes on with these.
+///
+/// # Safety
+/// As for [`registers`].
+pub unsafe fn set_registers(context: *mut u8, registers: &Registers) {
+    // SAFETY: the caller's.
+    let set = |at: usize, value: u64| unsafe { context.add(at).cast::<u64>().write_volatile(value) };
+    for (register, place) in registers.gpr.iter().zip(REGISTERS) {
+        set(UCONTEXT_REGISTERS + 8 * usize::from(place), *register);
+    }
+    set(UCONTEXT_IP, registers.rip);
+    set(UCONTEXT_FLAGS, registers.flags);
+}
+
+/// Has this thread a shadow stack (CET)? Where there is none, the instruction is a nop (SDM volume 2, RDSSP).
+#[must_use]
+pub fn has_shadow_stack() -> bool {
+    let pointer: u64;
+    // SAFETY: reads a register.
+    unsafe { asm!("rdsspq {}", inlateout(reg) 0u64 => pointer, options(nomem, nostack, preserves_flags)) };
+    pointer != 0
 }

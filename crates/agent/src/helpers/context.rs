@@ -40,7 +40,7 @@ pub unsafe extern "C" fn override_return(context: u64, value: u64, _: u64, _: u6
 /// 173
 pub unsafe extern "C" fn get_func_ip(context: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
     // SAFETY: a verified context, the running thread's state.
-    unsafe { probe(context, state) }.map_or(0, |desc| desc.site)
+    unsafe { probe(context, state) }.map_or(0, |desc| desc.asked)
 }
 
 /// 174

@@ -11,6 +11,11 @@ pub enum Attach {
         /// Where; `None` if the section does not say it.
         target: Option<ProbeTarget>,
     },
+    /// `uprobe.post/OBJECT:FUNC[+OFF]`: behind the instruction. Not of libbpf.
+    Post {
+        /// Where; `None` if the section does not say it.
+        target: Option<ProbeTarget>,
+    },
     /// `uprobe.multi/OBJECT:PATTERN`, `uretprobe.multi/...`, `uprobe.session/...`
     Multi {
         /// At the return.
@@ -57,6 +62,7 @@ impl Attach {
             "uprobe" | "uretprobe" => {
                 Attach::Probe { on_return: kind == "uretprobe", target: rest.and_then(ProbeTarget::parse) }
             }
+            "uprobe.post" => Attach::Post { target: rest.and_then(ProbeTarget::parse) },
             "uprobe.multi" | "uretprobe.multi" | "uprobe.session" => Attach::Multi {
                 on_return: kind == "uretprobe.multi",
                 is_session: kind == "uprobe.session",
@@ -131,6 +137,8 @@ mod tests {
         );
         let target = Some(("libc.so.6".to_owned(), "libc".to_owned(), "setjmp".to_owned()));
         assert_eq!(Attach::parse("usdt/libc.so.6:libc:setjmp"), Attach::Usdt { target });
+        let target = ProbeTarget { object: "libc".to_owned(), function: "read".to_owned(), offset: 16 };
+        assert_eq!(Attach::parse("uprobe.post/libc:read+16"), Attach::Post { target: Some(target) });
         assert_eq!(Attach::parse("kprobe/do_sys_open"), Attach::Kernel);
         assert_eq!(Attach::parse("uprobes"), Attach::Kernel);
     }

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, error::ErrorKind};
 use sidestep_engine::{FuncPattern, Pattern};
 
-use crate::flags::{Cli, Command, pattern};
+use crate::flags::{Cli, Command, OnOff, pattern};
 
 /// Runs a command line. A reader that closes its end of our stdout is no error.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
@@ -34,6 +34,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Status(flags) => status::run(flags),
         Command::Disable(flags) => switch::run(flags, switch::To::Disabled),
         Command::Enable(flags) => switch::run(flags, switch::To::Enabled),
+        Command::Optimize(flags) => switch::run(&flags.switch, switch::To::Optimized(flags.to == OnOff::On)),
     };
     match result {
         Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Ok(ExitCode::SUCCESS),

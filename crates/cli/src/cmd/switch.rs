@@ -1,4 +1,4 @@
-//! `sidestep disable` and `sidestep enable`: probes that a process carries are switched off and on.
+//! `sidestep disable`, `enable` and `optimize`: probes that a process carries, or only their jumps, are switched off and on.
 
 use std::process::ExitCode;
 
@@ -12,6 +12,8 @@ use crate::out::sink::{Sink, say};
 pub enum To {
     Enabled,
     Disabled,
+    /// A jump instead of a trap, or the other way round.
+    Optimized(bool),
 }
 
 /// Runs the command. It fails if a probe that is meant could not be switched; the others are.
@@ -23,6 +25,7 @@ pub fn run(flags: &Switch, to: To) -> anyhow::Result<ExitCode> {
     let switched = match to {
         To::Enabled => sidestep_engine::enable(flags.pid, &patterns, &options)?,
         To::Disabled => sidestep_engine::disable(flags.pid, &patterns, &options)?,
+        To::Optimized(on) => sidestep_engine::optimize(flags.pid, &patterns, &options, on)?,
     };
     if !flags.quiet {
         let mut sink = Sink::open(None, Format::Text, false)?;
@@ -30,7 +33,7 @@ pub fn run(flags: &Switch, to: To) -> anyhow::Result<ExitCode> {
         sink.flush()?;
     }
     if flags.verbose {
-        say(&format!("sidestep: threads stopped for {:.1} ms", switched.stopped.as_secs_f64() * 1e3));
+        say(&format!("sidestep: {}", manner(&switched)));
     }
     for (va, reason) in &switched.refused {
         say(&format!("sidestep: {va} stays as it was: {reason}"));
@@ -39,7 +42,12 @@ pub fn run(flags: &Switch, to: To) -> anyhow::Result<ExitCode> {
 }
 
 fn message(switched: &Switched, to: To) -> String {
-    let done = if to == To::Enabled { "enabled" } else { "disabled" };
+    let done = match to {
+        To::Enabled => "enabled",
+        To::Disabled => "disabled",
+        To::Optimized(true) => "optimized",
+        To::Optimized(false) => "no longer optimized",
+    };
     let probes = if switched.probes == 1 { "probe" } else { "probes" };
     let rest = match switched.unchanged {
         0 => String::new(),
@@ -47,6 +55,17 @@ fn message(switched: &Switched, to: To) -> String {
         n => format!("; {n} were already"),
     };
     format!("{} {probes} {done}{rest}", switched.probes)
+}
+
+/// How it was done.
+fn manner(switched: &Switched) -> String {
+    let live = switched.sites.saturating_sub(switched.stopped);
+    let longest = switched.longest.as_secs_f64() * 1e3;
+    format!(
+        "{live} sites switched while the threads ran, {} while they were stopped; no thread stood still for more than \
+         {longest:.2} ms",
+        switched.stopped
+    )
 }
 
 #[cfg(test)]

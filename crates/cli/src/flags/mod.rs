@@ -62,6 +62,8 @@ pub enum Command {
     Disable(Switch),
     /// Enable probes that were disabled.
     Enable(Switch),
+    /// Make probes that a process carries traps instead of jumps, or jumps again.
+    Optimize(Optimize),
 }
 
 /// `sidestep funccount`.
@@ -130,14 +132,19 @@ pub struct Funclatency {
 #[command(group = target_group(), override_usage = "\
 sidestep trace [OPTIONS] -p PID SPEC...
        sidestep trace [OPTIONS] SPEC... -- CMD [ARG]...", after_help = "\
-SPEC = [p:|r:][OBJECT:]FUNC[(signature)] [\"FORMAT\", VALUE, ...]
-  p: at the entry (default), r: at the return. VALUE is arg0 ... arg9 at the entry, retval at the return.
-  FORMAT is printf's: %d %u %x are 32 bits wide, %ld %lu %lx %p 64; %s reads a string of the target.
-SPEC may also be a line as the kernel's uprobe_events takes it: p|r[:[GROUP/]EVENT] PATH:OFFSET [NAME=FETCHARG[:TYPE]]...
+SPEC = [p:|r[MAXACTIVE]:|post:][OBJECT:]FUNC[(signature)] [\"FORMAT\", VALUE, ...]
+  p: at the entry (default), r: at the return, post: when the instruction at FUNC+OFF has been executed.
+  r8: watches 8 calls at a time, in all threads, and counts the others as missed.
+  VALUE is arg0 ... arg9 at the entry, retval at the return, and a register anywhere: %ax, %di, %r8, %ip, %sp, %flags,
+  %xmm0 (its lower half).
+  FORMAT is printf's: %d %u %x are 32 bits wide, %ld %lu %lx %p 64; %f %e a double, %hf a float, which are in
+  %xmm0 ... %xmm7; %s reads a string of the target.
+SPEC may also be a line as the kernel's uprobe_events takes it: p|r[MAXACTIVE][:[GROUP/]EVENT] PATH:OFFSET [NAME=FETCHARG[:TYPE]]...
 
 Examples:
   sidestep trace -p 1234 'libc:open \"%s %d\", arg0, arg1'
   sidestep trace 'r:libc:read \"%ld\", retval' -- cat /etc/passwd
+  sidestep trace -p 1234 'post:app:lookup+0x2f \"%lx\", %ax'  # what the instruction there has loaded
   sidestep trace -p 1234 -M 10 -t 'libc:malloc \"%lu bytes\", arg0' 'libc:free \"%p\", arg0'
   sidestep trace -p 1234 'p:mem/alloc /usr/bin/app:0x1130 size=%di name=+0(%si):string' --filter 'size > 64'")]
 pub struct Trace {
@@ -168,7 +175,7 @@ sidestep bpf [OPTIONS] OBJECT.bpf.o -p PID
        sidestep bpf [OPTIONS] OBJECT.bpf.o -- CMD [ARG]...", after_help = "\
 The object is what `clang -g -O2 -target bpf -c` makes of programs for libbpf. Sections say where they run:
   uprobe/OBJECT:FUNC[+OFF]  uretprobe/OBJECT:FUNC  uprobe.multi/OBJECT:GLOB  uretprobe.multi/OBJECT:GLOB
-  usdt/OBJECT:PROVIDER:NAME
+  uprobe.post/OBJECT:FUNC+OFF (when the instruction has been executed)  usdt/OBJECT:PROVIDER:NAME
 Maps are printed at the end (and with -i), records of rings as they come.
 
 Examples:
@@ -288,7 +295,7 @@ pub struct Look {
 #[command(after_help = "\
 A line per probe, by address; those of one place in the order in which they were registered:
   ADDRESS  KIND  FUNCTION+OFFSET  [OBJECT]  [STATE]  HITS  MISSED
-  KIND   p instruction, r return, u USDT, - one of sidestep's own (with -v)
+  KIND   p instruction, b behind an instruction, r return, u USDT, - one of sidestep's own (with -v)
   STATE  [OPTIMIZED] a jump, [DISABLED] the original code, [GONE] neither that nor ours; nothing: a trap
 
 Examples:
@@ -307,6 +314,30 @@ pub struct Status {
     /// Look for separate debug files here, too.
     #[arg(long, value_name = "DIR")]
     pub debuginfo: Vec<PathBuf>,
+}
+
+/// `sidestep optimize`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+What `debug.kprobes-optimization` is for kprobes. A probe that is disabled is a trap, or a jump, when it is enabled again.
+
+Examples:
+  sidestep optimize off -p 1234             # all of them become traps
+  sidestep optimize on -p 1234 libc:malloc  # this one is a jump again")]
+pub struct Optimize {
+    /// Jumps, where they are possible, or traps.
+    pub to: OnOff,
+    #[command(flatten)]
+    pub switch: Switch,
+}
+
+/// A state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnOff {
+    /// Jumps.
+    On,
+    /// Traps.
+    Off,
 }
 
 /// `sidestep disable` and `sidestep enable`.
@@ -403,6 +434,9 @@ pub struct EngineFlags {
     /// Use trap probes only.
     #[arg(long)]
     pub no_optimize: bool,
+    /// Take traps even if no probe needs one, so that `enable` and `disable` stop nothing and `optimize off` is possible.
+    #[arg(long)]
+    pub live: bool,
     /// Interpret handlers instead of compiling them, to compare.
     #[arg(long)]
     pub interpret: bool,
@@ -424,6 +458,7 @@ impl EngineFlags {
     pub fn options(&self) -> Options {
         Options {
             no_optimize: self.no_optimize,
+            live: self.live,
             interpret: self.interpret,
             debug_dirs: self.debuginfo.clone(),
             ..Options::default()

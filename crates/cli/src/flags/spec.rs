@@ -1,7 +1,7 @@
-//! `trace`'s SPEC: `[p:|r:][OBJECT:]FUNC[(signature)] ["FORMAT", VALUE, ...]`.
+//! `trace`'s SPEC: `[p:|r[MAXACTIVE]:|post:][OBJECT:]FUNC[(signature)] ["FORMAT", VALUE, ...]`.
 
 use sidestep_engine::Pattern;
-use sidestep_lang::uprobe_events::{self, Base, Event, Fetch, Kind, Type};
+use sidestep_lang::uprobe_events::{self, Base, Event, Fetch, Kind, MAXACTIVE_MAX, Register, Type};
 
 use super::format::{Format, Value};
 use super::pattern;
@@ -12,26 +12,43 @@ const ARGS_MAX: usize = 6;
 const ARG_LAST: u32 = 9;
 
 /// A value that is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Arg {
-    /// `arg0`…; `None` = `retval`.
-    index: Option<u32>,
+    /// `arg0`…, `retval` or `%reg`.
+    base: Base,
     /// It is a pointer to a string.
     string: bool,
 }
 
 impl Arg {
-    fn name(self) -> String {
-        let name = self.index.map_or_else(|| "retval".to_owned(), |index| format!("arg{index}"));
+    fn name(&self) -> String {
+        let name = match &self.base {
+            Base::Argument(index) => format!("arg{index}"),
+            Base::Register(register) => register.name().to_owned(),
+            _ => "retval".to_owned(),
+        };
         if self.string { format!("{name}_string") } else { name }
     }
+}
+
+/// When it happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// Before the instruction.
+    Entry,
+    /// When the function returns.
+    Return,
+    /// Behind the instruction.
+    Post,
 }
 
 /// A parsed SPEC.
 #[derive(Clone, Debug)]
 pub struct Spec {
     pub pattern: Pattern,
-    at_return: bool,
+    when: When,
+    /// How many calls are watched at a time, 0 = any number.
+    maxactive: u32,
     format: Option<Format>,
     /// What a record holds, each once.
     args: Vec<Arg>,
@@ -46,18 +63,27 @@ impl Spec {
     }
 
     fn parse_parts(text: &str) -> Result<Spec, String> {
-        let (at_return, place) = match text.split_once(':') {
-            Some(("p", rest)) if !rest.starts_with(':') => (false, rest),
-            Some(("r", rest)) => (true, rest),
+        let mut maxactive = 0;
+        let (when, place) = match text.split_once(':') {
+            Some(("p", rest)) if !rest.starts_with(':') => (When::Entry, rest),
+            Some(("r", rest)) => (When::Return, rest),
+            Some((kind, rest)) if is_limited(kind) => {
+                maxactive = kind[1..].parse().map_err(|_| "the number behind r is too large")?;
+                if maxactive > MAXACTIVE_MAX {
+                    return Err(format!("at most {MAXACTIVE_MAX} calls are watched at a time, or with r: any number"));
+                }
+                (When::Return, rest)
+            }
+            Some(("post", rest)) if !rest.starts_with(':') => (When::Post, rest),
             Some(("t" | "u", rest)) if rest.contains(':') => {
                 return Err("tracepoints and USDT probes are not supported, only functions".to_owned());
             }
-            _ => (false, text),
+            _ => (When::Entry, text),
         };
         let (place, rest) = split_place(place)?;
         let pattern =
             Pattern { text: text[..text.len() - rest.len()].trim().to_owned(), ..pattern::parse(place, false)? };
-        let mut spec = Spec { pattern, at_return, format: None, args: Vec::new(), values: Vec::new() };
+        let mut spec = Spec { pattern, when, maxactive, format: None, args: Vec::new(), values: Vec::new() };
         let rest = rest.trim_start();
         if rest.is_empty() {
             return Ok(spec);
@@ -73,7 +99,7 @@ impl Spec {
             return Err(format!("the format takes {}, but {} given", plural(strings.len()), are(values.len())));
         }
         for (value, string) in values.into_iter().zip(strings) {
-            let arg = Arg { index: spec.parse_value(value)?, string };
+            let arg = Arg { base: spec.parse_value(value)?, string };
             let index = spec.args.iter().position(|known| *known == arg).unwrap_or(spec.args.len());
             if index == spec.args.len() {
                 spec.args.push(arg);
@@ -87,22 +113,35 @@ impl Spec {
         Ok(spec)
     }
 
-    fn parse_value(&self, text: &str) -> Result<Option<u32>, String> {
+    fn parse_value(&self, text: &str) -> Result<Base, String> {
         let index = text.strip_prefix("arg").and_then(|digits| digits.parse::<u32>().ok());
-        match (text, index, self.at_return) {
-            ("retval", _, true) => Ok(None),
-            ("retval", _, false) => Err("retval is there at the return only; write r: in front".to_owned()),
-            (_, Some(_), true) => Err(format!("{text} is gone at the return; there is retval")),
-            (_, Some(index), false) if index <= ARG_LAST => Ok(Some(index)),
-            _ => Err(format!("\"{text}\" is no value; there are arg0 ... arg{ARG_LAST} and retval")),
+        let register = text.strip_prefix('%').and_then(Register::by_name);
+        match (text, index, self.when) {
+            _ if register.is_some() => Ok(register.map_or(Base::ReturnValue, Base::Register)),
+            ("retval", _, When::Return) => Ok(Base::ReturnValue),
+            ("retval", _, _) => Err("retval is there at the return only; write r: in front".to_owned()),
+            (_, Some(_), When::Return) => Err(format!("{text} is gone at the return; there is retval")),
+            (_, Some(_), When::Post) => {
+                Err(format!("{text} may be gone behind the instruction; there is %ax and so on"))
+            }
+            (_, Some(index), When::Entry) if index <= ARG_LAST => Ok(Base::Argument(index)),
+            _ => Err(format!(
+                "\"{text}\" is no value; there are arg0 ... arg{ARG_LAST}, retval, and registers such as %ax"
+            )),
         }
+    }
+
+    /// Behind the instruction.
+    pub fn is_post(&self) -> bool {
+        self.when == When::Post
     }
 
     /// What is recorded at a hit.
     pub fn event(&self) -> Event {
-        let kind = if self.at_return { Kind::Return } else { Kind::Entry };
-        self.args.iter().fold(Event::new(kind, "sidestep", "trace"), |event, arg| {
-            let fetch = Fetch::value(arg.index.map_or(Base::ReturnValue, Base::Argument));
+        let kind = if self.when == When::Return { Kind::Return } else { Kind::Entry };
+        let event = Event { maxactive: self.maxactive, ..Event::new(kind, "sidestep", "trace") };
+        self.args.iter().fold(event, |event, arg| {
+            let fetch = Fetch::value(arg.base.clone());
             event.with(match arg.string {
                 true => uprobe_events::Arg::new(&arg.name(), fetch.deref(0), Type::String),
                 false => uprobe_events::Arg::new(&arg.name(), fetch, Type::Unsigned(sidestep_bpf::Size::Dw)),
@@ -117,6 +156,11 @@ impl Spec {
             None => String::new(),
         }
     }
+}
+
+/// `r10`
+fn is_limited(kind: &str) -> bool {
+    kind.strip_prefix('r').is_some_and(|n| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn plural(n: usize) -> String {
@@ -191,7 +235,7 @@ mod tests {
     }
 
     fn arg(index: u32, string: bool) -> Arg {
-        Arg { index: Some(index), string }
+        Arg { base: Base::Argument(index), string }
     }
 
     #[test]
@@ -199,7 +243,7 @@ mod tests {
         let spec = Spec::parse(r#"libc:open "%s %d", arg0, arg1"#).unwrap();
         assert_eq!(spec.pattern.text, "libc:open");
         assert_eq!(spec.pattern.object.as_deref(), Some("libc"));
-        assert!(!spec.at_return);
+        assert_eq!(spec.when, When::Entry);
         assert_eq!(spec.args, [arg(0, true), arg(1, false)]);
         assert!(spec.event().to_string().ends_with(" arg0_string=+0($arg1):string arg1=$arg2:u64"));
         assert_eq!(spec.message(&[Value::Str(b"/etc/passwd".to_vec()), Value::Int(0o100)]), "/etc/passwd 64");
@@ -209,12 +253,37 @@ mod tests {
     fn return_with_value() {
         for text in [r#"r:libc:read "= %ld", retval"#, r#"  r:libc:read(int, void *)   "= %ld",retval "#] {
             let spec = Spec::parse(text).unwrap();
-            assert!(spec.at_return);
-            assert_eq!(spec.args, [Arg { index: None, string: false }]);
+            assert_eq!(spec.when, When::Return);
+            assert_eq!(spec.args, [Arg { base: Base::ReturnValue, string: false }]);
             assert_eq!(spec.event().to_string().split(' ').next_back(), Some("retval=$retval:u64"));
             assert_eq!(spec.pattern.func, FuncPattern::Name("read".to_owned()));
             assert_eq!(spec.message(&[Value::Int(u64::MAX)]), "= -1");
         }
+    }
+
+    #[test]
+    fn returns_of_a_limited_number_of_calls() {
+        let spec = Spec::parse(r#"r8:libc:read "%ld", retval"#).unwrap();
+        assert_eq!((spec.when, spec.maxactive, spec.pattern.object.as_deref()), (When::Return, 8, Some("libc")));
+        assert!(spec.event().to_string().starts_with("r8:"));
+        assert_eq!(Spec::parse("r0:read").unwrap().maxactive, 0);
+        assert_eq!(Spec::parse("r8x:read").unwrap().pattern.object.as_deref(), Some("r8x"));
+        assert!(error("r4097:read").contains("at most 4096"));
+        assert!(error("r99999999999:read").contains("too large"));
+    }
+
+    #[test]
+    fn registers_behind_an_instruction() {
+        let spec = Spec::parse(r#"post:libc:read+0x10 "%x %s %x", %ax, %r12, %ax"#).unwrap();
+        assert!(spec.is_post());
+        assert_eq!(spec.pattern.func, FuncPattern::Offset("read".to_owned(), 16));
+        assert!(spec.event().to_string().ends_with(" ax=%ax:u64 r12_string=+0(%r12):string"));
+        assert_eq!(spec.message(&[Value::Int(255), Value::Str(b"s".to_vec())]), "ff s ff");
+        let spec = Spec::parse(r#"r:sin "%f", %xmm0"#).unwrap();
+        assert!(spec.event().to_string().ends_with(" xmm0=%xmm0:u64"));
+        assert_eq!(spec.message(&[Value::Int(0.5f64.to_bits())]), "0.500000");
+        assert!(!Spec::parse(r#"read+0x10 "%d", %flags"#).unwrap().is_post());
+        assert!(!Spec::parse("post::scope").unwrap().is_post());
     }
 
     #[test]
@@ -254,6 +323,9 @@ mod tests {
         assert!(error(r#"f "%d", retval"#).contains("write r: in front"));
         assert!(error(r#"r:f "%d", arg0"#).contains("gone at the return"));
         assert!(error(r#"f "%d", arg10"#).contains("\"arg10\" is no value"));
+        assert!(error(r#"f "%d", %eax"#).contains("registers such as %ax"));
+        assert!(error(r#"post:f "%d", arg0"#).contains("may be gone behind the instruction"));
+        assert!(error(r#"post:f "%d", retval"#).contains("write r: in front"));
         assert!(error(r#"f "%d", x + 1"#).contains("\"x + 1\" is no value"));
         assert!(error(r#"f "%d" arg0"#).contains("comma"));
         assert!(error(r#"f (arg0 > 3) "%d", arg0"#).contains("--filter"));

@@ -3,7 +3,7 @@
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 use sidestep_engine::Explained;
 use sidestep_isa::Isa;
-use sidestep_plan::explain::patched;
+use sidestep_plan::explain::{patched, technique};
 use sidestep_plan::{DisplacedInsn, Plan, SiteKind};
 
 /// Names by the bit numbers of [`Plan::dead_regs`].
@@ -30,7 +30,7 @@ fn describe(plan: &Plan, verbose: bool, lines: &mut Vec<String>) {
         SiteKind::Inside => "inside a function",
     };
     lines.push(field("address", &format!("{}, {place}", plan.asked)));
-    lines.push(field("technique", &plan.technique.to_string()));
+    lines.push(field("technique", &technique(plan)));
     let end = plan.site.plus(plan.region);
     lines.push(field("replaces", &format!("{} to {end}, {} bytes", plan.site, plan.region.0)));
     let (bytes, insn) = patched(plan);
@@ -110,6 +110,7 @@ mod tests {
             region: Len(5),
             displaced: vec![insn(0x1004, &[0x55]), insn(0x1005, &[0x48, 0x83, 0xec, 0x18])],
             resume: Some(Va(0x1009)),
+            emulated: None,
             before_handler: 0,
             dead_regs: 1 | 1 << 11,
             dead_flags: true,

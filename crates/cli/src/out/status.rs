@@ -48,6 +48,7 @@ fn row(probe: &Installed) -> [String; 7] {
 fn kind(kind: ProbeKind) -> &'static str {
     match kind {
         ProbeKind::Instruction => "p",
+        ProbeKind::Post => "b",
         ProbeKind::Return => "r",
         ProbeKind::Usdt => "u",
         ProbeKind::Own => "-",

@@ -13,7 +13,7 @@ use crate::faults;
 use crate::objects::{Loaded, Objects};
 use crate::planning::{Planned, Wish, plan_all, plan_guards};
 use crate::resolve::Match;
-use crate::signals::CALLS;
+use crate::signals::{CALLS, TRAPS};
 
 /// Functions that walk the stack, and must find real return addresses there (Itanium C++ ABI, exception handling,
 /// 1.3, and libgcc's extensions), and the one that ends the walk in C++.
@@ -53,11 +53,11 @@ impl Installer {
             hooks = self.plan_unwinders(process, objects)?;
         }
         let traps = |p: &Planned| p.plan.as_ref().is_ok_and(Plan::has_traps);
-        let before = self.regions.as_ref().is_some_and(|r| !r.traps.is_empty());
+        let before = self.regions.as_ref().is_some_and(|r| r.signals() & TRAPS != 0);
         self.faults |= planned.iter().fold(0, |set, p| set | faults::raised(p));
         self.must_show |= planned.iter().any(faults::must_show);
         let bound = before || self.must_show || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
-        if bound || self.faults != 0 || self.reads_memory() {
+        if bound || self.faults != 0 || self.reads_memory() || self.options.live {
             let mut guards = self.plan_guards(process, objects)?;
             guards.append(&mut self.held);
             if let (true, Some((object, at))) = (bound, &self.unguarded) {
@@ -107,7 +107,7 @@ impl Installer {
                 }
             }
         }
-        let wish = Wish { returns: false, trap_only: false };
+        let wish = Wish { returns: false, post: false, trap_only: false };
         let planned =
             plan_all(matches, &[wish; 2], &mut self.surroundings, &mut || {})?.into_iter().filter(|p| p.plan.is_ok());
         Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())

@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use sidestep_bpf::map::Map;
-use sidestep_isa::Va;
+use sidestep_isa::{Len, Va};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::{Plan, SiteKind};
 use sidestep_sys::{Process, Stopped};
-use sidestep_wire::{Flow, ProbeDesc};
+use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
 use crate::api::{Action, AttachStats, Bundle, BundleMap, Cookie, Options, Probe, Refused, Request};
 use crate::error::SessionError;
@@ -119,7 +119,7 @@ impl Installer {
 
     pub fn wishes(&self) -> Vec<Wish> {
         let trap_only = self.options.no_optimize;
-        self.requests.iter().map(|r| Wish { returns: returns(&r.action), trap_only }).collect()
+        self.requests.iter().map(|r| Wish { returns: returns(&r.action), post: r.action.post, trap_only }).collect()
     }
 
     /// Leaves out matches that were dealt with.
@@ -243,6 +243,7 @@ impl Installer {
         hooks: Vec<Hook>,
     ) -> Result<(), SessionError> {
         let process = hold.process();
+        let mut places = self.map_places(regions, hold, &planned)?;
         let mut jobs = Jobs::new();
         let mut pending = Vec::new();
         self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
@@ -272,8 +273,12 @@ impl Installer {
             if p.matched.usdt.is_some() {
                 desc.flags |= ProbeDesc::USDT;
             }
+            if limit(&action) != 0 {
+                (desc.maxactive, desc.places) = (u64::from(action.maxactive), places.0);
+                places = Va(places.0 + limit(&action));
+            }
             describe(regions, &process, &jobs, &p, desc)?;
-            let handler = regions.programs.handler(&action, number, cookie);
+            let handler = regions.programs.handler(&action, number, cookie, asked(&p));
             if add_job(&mut jobs, &p, handler, pending.len()) {
                 self.done.insert((p.request, p.matched.object.path().to_owned(), p.matched.va.unwrap_or_default()));
                 pending.push((p, number, cookie));
@@ -295,6 +300,9 @@ impl Installer {
         let guarded = self.unguarded.is_none() && self.held.is_empty();
         let reads = self.reads_memory() && guarded;
         let wanted = if reads { signals::READS } else { 0 } | if guarded { self.faults } else { 0 };
+        // Where the guards are there anyway, sites can be switched while the threads run.
+        let traps = wanted != 0 || guarded && self.options.live;
+        let wanted = if traps { wanted | signals::TRAPS } else { wanted };
         regions.detours.shown |= guarded && self.faults != 0;
         let (outcomes, code_bytes) = install::install(regions, hold, &jobs, wanted)?;
         self.unsafe_reads |= outcomes.iter().zip(&jobs).any(|(o, job)| job.own && matches!(o, Outcome::Refused(_)));
@@ -329,6 +337,16 @@ impl Installer {
             }
         }
         Ok(())
+    }
+
+    /// Maps memory for the places of probes that watch a limited number of calls (`places` in the agent).
+    fn map_places(&self, regions: &Regions, hold: &mut Hold<'_>, planned: &[Planned]) -> Result<Va, SessionError> {
+        let bytes: u64 = planned.iter().map(|p| limit(&self.requests[p.request].action)).sum();
+        if bytes == 0 {
+            return Ok(Va::default());
+        }
+        let len = Len(crate::layout::round(bytes, 4096));
+        hold.stopped(|stopped| regions.map_listed(stopped, len, MapKind::Private))
     }
 
     fn meets_own(&self, p: &Planned) -> bool {
@@ -375,6 +393,14 @@ impl Installer {
     }
 }
 
+/// Bytes of places that a probe needs.
+fn limit(action: &Action) -> u64 {
+    match action.maxactive {
+        limit @ 1.. if returns(action) => 8 * (1 + u64::from(limit)),
+        _ => 0,
+    }
+}
+
 fn returns(action: &Action) -> bool {
     action.exit.is_some()
 }
@@ -394,12 +420,24 @@ fn overlap(own: &Range<u64>, range: &Range<u64>) -> bool {
 
 /// Whether the return address is on top of the stack, and the function has not returned yet.
 fn can_override(p: &Planned, action: &Action) -> bool {
-    let at_start = |plan: &Plan| plan.kind == SiteKind::FunctionEntry || plan.returns.is_ok();
-    action.exit.is_none() && p.plan.as_ref().is_ok_and(at_start)
+    action.exit.is_none() && !action.post && p.plan.as_ref().is_ok_and(is_at_start)
+}
+
+/// Whether the site is where a function begins: its return address is on top of the stack.
+fn is_at_start(plan: &Plan) -> bool {
+    plan.kind == SiteKind::FunctionEntry || plan.returns.is_ok()
 }
 
 /// By address, with which of the pending probes wait for it.
 type Jobs = BTreeMap<u64, (Job, Vec<usize>)>;
+
+/// Run-time address that was asked for.
+fn asked(p: &Planned) -> Va {
+    match (&p.plan, &p.matched.loaded) {
+        (Ok(plan), Some(loaded)) => plan.asked.offset(loaded.bias),
+        _ => Va::default(),
+    }
+}
 
 /// Writes the descriptor of a probe that comes behind those which its site has.
 fn describe(
@@ -413,7 +451,12 @@ fn describe(
     let site = plan.site.offset(loaded.bias).0;
     let before = jobs.get(&site).and_then(|(job, _)| job.handlers.last());
     let older = before.map_or(0, |handler| handler.probe() + 1);
-    let desc = ProbeDesc { site, asked: plan.asked.offset(loaded.bias).0, older, ..desc };
+    let mut desc = ProbeDesc { site, asked: asked(p).0, older, ..desc };
+    match plan.behind() {
+        Ok(behind) if desc.flags & ProbeDesc::POST != 0 => desc.site = behind.offset(loaded.bias).0,
+        _ if is_at_start(plan) => desc.flags |= ProbeDesc::FUNCTION,
+        _ => {}
+    }
     regions.describe(process, desc.hits, &desc)
 }
 

@@ -116,11 +116,11 @@ impl Saved {
     }
 }
 
-/// Emits the program; what is left goes behind the detour.
+/// Emits the program; what is left goes behind the detour. `ip` is the instruction pointer that it sees.
 pub fn program(
     asm: &mut Asm,
     dead: Dead,
-    site: Va,
+    ip: Va,
     program: &Program,
     thunk: Places,
     inside: bool,
@@ -129,9 +129,9 @@ pub fn program(
     let done = asm.label();
     let place = thunk::Place::of(dead, inside);
     let mut cold = Cold { probe: program.probe, thunk, place, done, ways: Vec::new() };
-    let native = Native { attach_cookie: Some(program.cookie), func_ip: Some(site.0), ..env.native };
+    let native = Native { attach_cookie: Some(program.cookie), func_ip: Some(program.func_ip.0), ..env.native };
     // What comes before the program must leave it what it reads.
-    let site = Site { dead: program.context.spare(dead), inside, ip: site.0, native };
+    let site = Site { dead: program.context.spare(dead), inside, ip: ip.0, native };
     if let Some(filter) = &program.filter {
         if let Some((code, saved)) = site.filter(filter) {
             let go = asm.label();
@@ -154,7 +154,7 @@ pub fn program(
     Ok(Some(cold))
 }
 
-/// Emits a program of 32-bit code: if it does nothing, the hit is counted in the detour. There is no native code for
+/// Emits a program of 32-bit code: if it only counts, that is done in the detour. There is no native code for
 /// 32-bit programs, so all others go through the thunk.
 pub fn count(
     asm: &mut Asm,
@@ -166,7 +166,7 @@ pub fn count(
     let done = asm.label();
     let place = thunk::Place::of(dead, false);
     let mut cold = Cold { probe: program.probe, thunk, place, done, ways: Vec::new() };
-    if !program.inline.as_deref().is_some_and(does_nothing) {
+    if !program.only_counts {
         cold.call(asm)?;
         return Ok(None);
     }
@@ -178,11 +178,6 @@ pub fn count(
     cold.ways.push(Way { label: slow, saved });
     asm.bind(done);
     Ok(Some(cold))
-}
-
-/// A result and the end: no program is shorter.
-fn does_nothing(program: &Verified) -> bool {
-    program.program.slots.len() == 2 && program.facts.helpers.is_empty()
 }
 
 impl Cold {

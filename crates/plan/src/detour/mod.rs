@@ -8,9 +8,13 @@
 //!            [step over the red zone]
 //!            handler, with its context
 //!            [undo]
-//!            displaced instructions, with guards in between
+//!            displaced instructions, with handlers behind the first one and guards in between
 //!            jmp resume
 //!   cold:    [slow path of an inline handler]
+//!
+//!   detour:  TrapRecord            (of a trap where hits are only counted: the trap handler does that)
+//!            displaced instruction (for what the handler cannot do)
+//!            jmp resume
 //! ```
 //!
 //! Lengths do not depend on addresses, so a detour can be measured before its slab exists.
@@ -18,12 +22,13 @@
 mod inline;
 
 use sidestep_isa::x86::emit::{Asm, OutOfReach, Reg, TRAP_PATCH, jump_patch, short_jump_patch};
+use sidestep_isa::x86::emulate::Op;
 use sidestep_isa::x86::live::Dead;
 use sidestep_isa::x86::relocate::{RelocateError, relocate};
 use sidestep_isa::{Isa, Len, Va};
-use sidestep_wire::TrapEntry;
+use sidestep_wire::{TrapEntry, TrapRecord};
 
-use crate::handler::Handler;
+use crate::handler::{Handler, Program};
 use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind, Technique};
 use crate::thunk::{Context, Env, Place, Places, RED_ZONE, Thunks, watched};
 
@@ -34,6 +39,8 @@ pub struct Detour {
     pub at: Va,
     /// Its code.
     pub bytes: Vec<u8>,
+    /// The code begins with a [`TrapRecord`].
+    pub recorded: bool,
     /// Run-time address of the site.
     pub site: Va,
     /// What is written at the site.
@@ -55,13 +62,15 @@ pub struct Detour {
 }
 
 impl Detour {
-    /// Where threads that meet its traps go on.
+    /// Where threads that meet its traps go on. Any site may become a trap, so there is one for its first byte in any case.
     pub fn trap_entries(&self) -> impl Iterator<Item = TrapEntry> {
-        let entry = |(from, to): &(u16, u16)| TrapEntry {
-            site: self.site.0 + u64::from(*from),
-            detour: self.at.0 + u64::from(*to),
+        let flag = if self.recorded { TrapEntry::RECORD } else { 0 };
+        let entry = move |(from, to): (u16, u16)| TrapEntry {
+            site: self.site.0 + u64::from(from),
+            detour: (self.at.0 + u64::from(to)) | flag,
         };
-        self.traps.iter().map(entry)
+        let inner = self.traps.iter().copied().filter(|(from, _)| *from != 0);
+        std::iter::once((0, 0)).chain(inner).map(entry)
     }
 }
 
@@ -85,6 +94,12 @@ pub enum DetourError {
         /// Number of the program.
         program: usize,
     },
+    /// Nothing can run behind the probed instruction.
+    #[error("{why}")]
+    NothingBehind {
+        /// Why.
+        why: &'static str,
+    },
     /// A copy lies more than 65535 bytes into the detour.
     #[error("the detour of {site} is too long")]
     TooLong {
@@ -107,12 +122,19 @@ pub fn build(
     let isa = plan.isa;
     let mut asm = Asm::of(isa, at);
     let mut copies = Vec::new();
+    let record = record(plan, handlers);
+    if let Some(record) = record {
+        asm.raw(&record.to_bytes());
+    }
+    let handlers = if record.is_some() { &[] } else { handlers };
     let split = plan.before_handler.min(plan.displaced.len());
     let (before, after) = plan.displaced.split_at(split);
 
     displace(&mut asm, before, plan, bias, &mut copies)?;
     let (guards, handlers): (Vec<&Handler>, Vec<&Handler>) =
         handlers.iter().partition(|handler| matches!(handler, Handler::Guard { .. }));
+    let (posts, handlers): (Vec<&Handler>, Vec<&Handler>) =
+        handlers.into_iter().partition(|handler| matches!(handler, Handler::Post(_)));
     // In 32-bit code nothing lives below the stack pointer.
     let inside = plan.kind == SiteKind::Inside && !handlers.is_empty() && isa == Isa::X64;
     if inside {
@@ -122,18 +144,17 @@ pub fn build(
     for (i, handler) in handlers.iter().enumerate() {
         // Programs see the registers of the site, also those that the function does not need.
         let dead = Dead { regs: plan.dead_regs, flags: plan.dead_flags };
-        let dead = handlers[i + 1..].iter().fold(dead, |dead, later| reads(later, env).spare(dead));
+        let later = handlers[i + 1..].iter().chain(&posts);
+        let dead = later.fold(dead, |dead, later| reads(later, env).spare(dead));
         match handler {
             Handler::Program(program) if isa == Isa::X86 => {
-                let thunk =
-                    thunks.programs.get(program.thunk).ok_or(DetourError::NoThunk { program: program.thunk })?;
-                cold.extend(inline::count(&mut asm, dead, program, *thunk, env)?);
+                cold.extend(inline::count(&mut asm, dead, program, thunk_of(program, thunks)?, env)?);
             }
             Handler::Program(program) => {
-                let thunk =
-                    *thunks.programs.get(program.thunk).ok_or(DetourError::NoThunk { program: program.thunk })?;
+                let thunk = thunk_of(program, thunks)?;
                 cold.extend(inline::program(&mut asm, dead, site, program, thunk, inside, env)?);
             }
+            Handler::Post(_) => {}
             // The last one decides how the function is entered.
             Handler::Return { probe } if !inside && i + 1 == handlers.len() && isa == Isa::X64 => {
                 asm.push_imm(*probe as i32);
@@ -149,6 +170,24 @@ pub fn build(
         step(&mut asm, RED_ZONE);
     }
     let mut after = after;
+    if !posts.is_empty() {
+        let behind = plan.behind().map_err(|why| DetourError::NothingBehind { why })?.offset(bias);
+        let (first, rest) = after.split_at(1.min(after.len()));
+        displace(&mut asm, first, plan, bias, &mut copies)?;
+        let zone = if isa == Isa::X64 { RED_ZONE } else { 0 };
+        step(&mut asm, -zone);
+        for handler in posts {
+            if let Handler::Post(program) = handler {
+                let (thunk, dead) = (thunk_of(program, thunks)?, Dead::default());
+                cold.extend(match isa {
+                    Isa::X86 => inline::count(&mut asm, dead, program, thunk, env)?,
+                    Isa::X64 => inline::program(&mut asm, dead, behind, program, thunk, true, env)?,
+                });
+            }
+        }
+        step(&mut asm, zone);
+        after = rest;
+    }
     let mut guarded = Vec::new();
     for guard in guards {
         if let Handler::Guard { probe, before } = guard {
@@ -190,7 +229,16 @@ pub fn build(
         }
         _ => Vec::new(),
     };
-    Ok(Detour { at, bytes: asm.finish(), site, patch, relies_on, stub, island, traps, copies, guards })
+    let (recorded, bytes) = (record.is_some(), asm.finish());
+    Ok(Detour { at, bytes, recorded, site, patch, relies_on, stub, island, traps, copies, guards })
+}
+
+/// What the trap handler needs to count by itself, where counting is all.
+fn record(plan: &Plan, handlers: &[Handler]) -> Option<TrapRecord> {
+    let counts = |handler: &Handler| matches!(handler, Handler::Program(program) if program.only_counts);
+    let counted = plan.technique == Technique::Trap && plan.before_handler == 0 && handlers.iter().all(counts);
+    let newest = handlers.last().filter(|_| counted)?.probe() + 1;
+    Some(TrapRecord { op: plan.emulated.map_or([0; 2], Op::to_words), newest, pad: 0 })
 }
 
 /// What is written at the site if the detour is at `at`, and what has to be behind it.
@@ -250,10 +298,14 @@ fn displace(
     Ok(())
 }
 
+fn thunk_of(program: &Program, thunks: &Thunks) -> Result<Places, DetourError> {
+    thunks.programs.get(program.thunk).copied().ok_or(DetourError::NoThunk { program: program.thunk })
+}
+
 /// What the programs of a handler read of the context.
 fn reads(handler: &Handler, env: &Env) -> Context {
     match handler {
-        Handler::Program(program) => program.context,
+        Handler::Program(program) | Handler::Post(program) => program.context,
         Handler::Agent { .. } | Handler::Return { .. } | Handler::Guard { .. } => env.context,
     }
 }

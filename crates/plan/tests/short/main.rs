@@ -7,11 +7,9 @@ use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use object::{Object, ObjectSection, ObjectSymbol};
-use sidestep_bpf::verify::{Rules, verify};
 use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::{Handler, Program};
@@ -66,18 +64,11 @@ fn env(self_pointer: bool) -> Env {
     }
 }
 
-/// The program that does nothing: its hits are counted in the detour.
+/// No program: its hits are counted in the detour.
 fn nothing(probe: u32) -> Handler {
-    let exit = sidestep_bpf::Insn::Alu {
-        width: sidestep_bpf::Width::W64,
-        op: sidestep_bpf::AluOp::Mov,
-        dst: sidestep_bpf::Reg::R0,
-        src: sidestep_bpf::Operand::Imm(0),
-    };
-    let slots = sidestep_bpf::program::encode(&[exit, sidestep_bpf::Insn::Exit]);
-    let program = sidestep_bpf::Program { slots, ..Default::default() };
-    let inline = Some(Rc::new(verify(&program, &Rules::default()).expect("it is harmless")));
-    Handler::Program(Program { probe, thunk: 0, context: Context::default(), cookie: 0, inline, filter: None })
+    let (context, only_counts) = (Context::default(), true);
+    let (cookie, func_ip, inline, filter) = (0, Va(0), None, None);
+    Handler::Program(Program { probe, thunk: 0, only_counts, context, cookie, func_ip, inline, filter })
 }
 
 /// A directory that is removed in the end.

@@ -152,6 +152,13 @@ struct Attach<'a> {
 
 impl Attach<'_> {
     fn attach(&self, sites: &[(u64, Place)]) -> anyhow::Result<Vec<Probe>> {
+        if self.request.action.post {
+            bail!(
+                "program {} is in section {}: the kernel's uprobes run nothing behind an instruction; leave out --kernel",
+                self.program.name,
+                self.program.section
+            );
+        }
         let on_return = match (self.request.action.entry, self.request.action.exit) {
             (Some(_), Some(_)) => bail!(
                 "program {} is in section {}: sessions run in the process only; leave out --kernel",

@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 use clap::error::ErrorKind;
 use sidestep_bpf::object::{Attach, Object, ObjectProgram, ProbeTarget};
 use sidestep_bpf::verify::{Rules, verify};
-use sidestep_engine::{Action, Bundle, BundleMap, Cookie, FuncPattern, Pattern, Program, REGISTERS, Request};
+use sidestep_engine::{Action, Bundle, BundleMap, CONTEXT, Cookie, FuncPattern, Pattern, Program, REGISTERS, Request};
 use sidestep_isa::Va;
 
 use super::set;
@@ -52,7 +52,7 @@ pub fn load(flags: &Bpf) -> anyhow::Result<Loaded> {
             let is_usdt = matches!(pattern.func, FuncPattern::Usdt(..));
             ensure!(
                 !is_usdt || on == On::Entry,
-                "program {} is for returns, which USDT probes do not have",
+                "program {} is for what comes later, returns for example; USDT probes do not have that",
                 program.name
             );
             let cookie = match (&pattern.func, arguments) {
@@ -64,7 +64,13 @@ pub fn load(flags: &Bpf) -> anyhow::Result<Loaded> {
         // The kernel has a verifier of its own, and allows more.
         if !flags.kernel {
             let context_writable = if flags.allow_unsafe { REGISTERS } else { 0..0 };
-            let rules = Rules { maps: &maps, allow_unsafe: flags.allow_unsafe, context_writable, ..Rules::default() };
+            let rules = Rules {
+                maps: &maps,
+                allow_unsafe: flags.allow_unsafe,
+                context_size: CONTEXT,
+                context_writable,
+                ..Rules::default()
+            };
             let verified = verify(&program.program, &rules).map_err(|error| refused(program, &error))?;
             bundle.programs.push(Program { name: program.name.clone(), verified });
         }
@@ -99,6 +105,7 @@ enum On {
     Entry,
     Return,
     Both,
+    Post,
 }
 
 impl On {
@@ -108,11 +115,11 @@ impl On {
 
     fn action(self, program: usize, cookie: Cookie) -> Action {
         let (entry, exit) = match self {
-            On::Entry => (Some(program), None),
+            On::Entry | On::Post => (Some(program), None),
             On::Return => (None, Some(program)),
             On::Both => (Some(program), Some(program)),
         };
-        Action { entry, exit, cookie }
+        Action { entry, exit, post: self == On::Post, cookie, ..Action::default() }
     }
 }
 
@@ -136,6 +143,9 @@ fn place(program: &ObjectProgram, given: Option<Pattern>) -> anyhow::Result<(Pat
             let pattern = given.or_else(|| target.as_ref().map(of_target)).with_context(unsaid)?;
             Ok((pattern, On::new(*on_return)))
         }
+        Attach::Post { target } => {
+            Ok((given.or_else(|| target.as_ref().map(of_target)).with_context(unsaid)?, On::Post))
+        }
         Attach::Multi { on_return, is_session, target } => {
             let glob = |(object, glob): &(String, String)| of_parts(object, FuncPattern::Name(glob.clone()));
             let pattern = given.or_else(|| target.as_ref().map(glob)).with_context(unsaid)?;
@@ -150,7 +160,7 @@ fn place(program: &ObjectProgram, given: Option<Pattern>) -> anyhow::Result<(Pat
         Attach::Kernel if program.section.starts_with("kretprobe") => Ok((given.with_context(unsaid)?, On::Return)),
         Attach::Kernel => bail!(
             "program {} is in section {}, which only the kernel can run; sections for processes are uprobe/…, \
-             uretprobe/…, uprobe.multi/…, uretprobe.multi/…, uprobe.session/… and usdt/…",
+             uretprobe/…, uprobe.multi/…, uretprobe.multi/…, uprobe.session/…, uprobe.post/… and usdt/…",
             program.name,
             program.section
         ),

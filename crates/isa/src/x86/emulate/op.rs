@@ -79,6 +79,12 @@ impl Op {
     fn cut(&self, value: u64) -> u64 {
         if self.short == 0 { value } else { value & 0xffff_ffff }
     }
+
+    /// Is it a call or a return? These use the processor's shadow stack (CET), where there is one, too.
+    #[must_use]
+    pub fn uses_shadow_stack(&self) -> bool {
+        matches!(self.kind, CALL | CALL_REGISTER | RETURN)
+    }
 }
 
 /// What an operation works on.

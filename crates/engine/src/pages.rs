@@ -1,0 +1,52 @@
+//! Code of the target, a page at a time: a system call for each site would take longer than what it is for.
+
+use sidestep_isa::Va;
+use sidestep_sys::{MemoryError, Process};
+
+const PAGE: u64 = 4096;
+
+/// What lies on the same page, of something in the order of its addresses.
+pub(crate) fn pages<T>(items: &[T], at: impl Fn(&T) -> u64) -> impl Iterator<Item = &[T]> {
+    items.chunk_by(move |a, b| at(a) / PAGE == at(b) / PAGE)
+}
+
+/// The bytes from the first to the last of some places on a page.
+pub(crate) struct Stretch {
+    start: u64,
+    /// None, if they cannot be read.
+    bytes: Vec<u8>,
+    changed: bool,
+}
+
+impl Stretch {
+    /// Reads places, given by address and length.
+    pub fn read(process: &Process, places: impl Iterator<Item = (u64, usize)>) -> Stretch {
+        let (start, end) =
+            places.fold((u64::MAX, 0), |(start, end), (at, len)| (start.min(at), end.max(at + len as u64)));
+        let mut bytes = vec![0; end.saturating_sub(start) as usize];
+        if process.read(Va(start), &mut bytes).is_err() {
+            bytes.clear();
+        }
+        Stretch { start, bytes, changed: false }
+    }
+
+    /// What is at a place; `None`: it cannot be read.
+    pub fn at(&self, at: u64, len: usize) -> Option<&[u8]> {
+        let from = at.checked_sub(self.start)? as usize;
+        self.bytes.get(from..from + len)
+    }
+
+    /// What is to be at a place that can be read.
+    pub fn put(&mut self, at: u64, new: &[u8]) {
+        let from = (at - self.start) as usize;
+        if let Some(bytes) = self.bytes.get_mut(from..from + new.len()) {
+            self.changed |= bytes != new;
+            bytes.copy_from_slice(new);
+        }
+    }
+
+    /// Writes what was put. Nobody else may have changed anything since the places were read: the threads stand still.
+    pub fn write(&self, process: &Process) -> Result<(), MemoryError> {
+        if self.changed { process.write(Va(self.start), &self.bytes) } else { Ok(()) }
+    }
+}

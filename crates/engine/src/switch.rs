@@ -1,0 +1,314 @@
+//! Changing what is at the sites that a process carries: the original code, a trap to the detour, or the patch. Mostly while its
+//! threads run ([`crate::live`]). Sites of sessions that take no traps, and of USDT probes with a semaphore, are changed while all
+//! threads stand, in pauses that are not long ([`crate::hold`]).
+//!
+//! A controller that is killed leaves each site in a state that runs, and that the journal can tell from what is not ours: it says
+//! that a site is disabled, or not to be a jump, before anything else than the patch is there, and that it is not any more after
+//! the patch is back. One process at a time changes things ([`Process::turn`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use sidestep_isa::Va;
+use sidestep_sys::{OpenError, Process, StopError, Stopped};
+use sidestep_wire::JournalEntry;
+
+use crate::error::SessionError;
+use crate::hold::Hold;
+use crate::live;
+use crate::pages::{Stretch, pages};
+use crate::raw::bytes_of;
+use crate::remote::{mappings, stopped_mappings};
+use crate::semaphore;
+use crate::survey::{self, Position};
+use crate::traces::{self, Found, Site, TRAP, Text, text_of};
+
+/// How long somebody else may be at work on the process.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// So many sites are traps at the same time, which costs the target some time.
+const GROUP: usize = 1024;
+
+/// What became of probes that were to be switched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Switched {
+    /// Probes that were switched.
+    pub probes: usize,
+    /// The sites that they are at.
+    pub sites: usize,
+    /// Of these, those for which all threads had to stand still.
+    pub stopped: usize,
+    /// Probes that were as wanted already.
+    pub unchanged: usize,
+    /// Sites that stayed as they were, each with a clause that says why.
+    pub refused: Vec<(Va, &'static str)>,
+    /// The longest time that any thread stood still.
+    pub longest: Duration,
+}
+
+/// To which state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// Enabled: a jump, or a trap.
+    On,
+    /// Disabled: the original code.
+    Off,
+    /// A jump, once it is enabled.
+    Jump,
+    /// A trap, once it is enabled.
+    Trap,
+}
+
+/// What is at a site that cannot be told from somebody else's.
+const FOREIGN: &str = "its object was unloaded, or somebody else has changed its code";
+
+/// A site to change.
+pub(crate) struct Work {
+    index: usize,
+    /// Probes that are there.
+    probes: usize,
+    pub entry: JournalEntry,
+    /// What is to be there; `None`: as it is, only the journal changes.
+    pub goal: Option<Vec<u8>>,
+    /// Offsets of the bytes that are traps while it changes, the first one first.
+    pub traps: Vec<usize>,
+}
+
+impl Work {
+    pub fn site(&self) -> u64 {
+        self.entry.site
+    }
+
+    pub fn len(&self) -> usize {
+        usize::from(self.entry.len)
+    }
+
+    /// Will a jump be where other code is now?
+    pub fn covers(&self) -> bool {
+        self.len() > 1 && self.goal.as_deref() == Some(&self.entry.new[..self.len()])
+    }
+}
+
+/// Switches sites.
+pub(crate) fn switch(process: &Process, chosen: &[Site], to: Switch) -> Result<Switched, SessionError> {
+    let switched = take_turn(process).and_then(|_turn| in_turn(process, chosen, to));
+    switched.map_err(|error| match (error, Process::open(process.pid())) {
+        (SessionError::Stop(StopError::Denied { .. }), Err(traced @ OpenError::Traced { .. })) => traced.into(),
+        (error, _) => error,
+    })
+}
+
+/// Switches all users' sites off, by who has the turn.
+pub(crate) fn off(process: &Process) -> Result<(), SessionError> {
+    let mut sites = traces::session(process)?.sites(process)?;
+    sites.retain(|site| site.users().next().is_some());
+    in_turn(process, &sites, Switch::Off).map(drop)
+}
+
+/// The right to change a process.
+pub(crate) fn take_turn(process: &Process) -> Result<sidestep_sys::Turn, SessionError> {
+    let pid = process.pid();
+    let turn = process.turn(PATIENCE).map_err(|source| crate::remote::unreadable(process, source))?;
+    turn.ok_or(SessionError::Occupied { pid })
+}
+
+fn in_turn(process: &Process, chosen: &[Site], to: Switch) -> Result<Switched, SessionError> {
+    // Somebody may have detached, or switched the same sites, before it was our turn.
+    let found = traces::session(process)?;
+    let traps = found.traps(process)?;
+    if to == Switch::Trap && traps.is_empty() {
+        return Err(SessionError::NoTraps { pid: process.pid() });
+    }
+    let mut switched = Switched::default();
+    let mut work = decide(process, &found, &traps, chosen, to, &mut switched)?;
+    work.sort_by_key(Work::site);
+    if matches!(to, Switch::Off | Switch::Trap) {
+        note(process, &found, &work, to)?;
+    }
+    let is_live =
+        |w: &Work| w.entry.semaphore == 0 && w.traps.iter().all(|o| traps.contains_key(&(w.site() + *o as u64)));
+    let changing = work.iter().filter(|w| w.goal.is_some());
+    let (live, stopped): (Vec<&Work>, Vec<&Work>) = changing.partition(|w| is_live(w));
+    let mut gone = BTreeSet::new();
+    for group in live.chunks(GROUP) {
+        let longest = live::change(process, group, &mut gone)?;
+        switched.longest = switched.longest.max(longest);
+    }
+    switched.stopped = stopped.len();
+    let longest = change_stopped(process, &found, &stopped, &mut gone)?;
+    switched.longest = switched.longest.max(longest);
+    work.retain(|w| !gone.contains(&w.site()));
+    if matches!(to, Switch::On | Switch::Jump) {
+        note(process, &found, &work, to)?;
+    }
+    for w in &work {
+        switched.sites += 1;
+        switched.probes += w.probes;
+    }
+    switched.refused.extend(gone.into_iter().map(|site| (Va(site), FOREIGN)));
+    Ok(switched)
+}
+
+/// What has to be done at each site.
+fn decide(
+    process: &Process,
+    found: &Found,
+    traps: &BTreeMap<u64, u64>,
+    chosen: &[Site],
+    to: Switch,
+    switched: &mut Switched,
+) -> Result<Vec<Work>, SessionError> {
+    let journal = found.journal(process)?;
+    let maps = mappings(process)?;
+    let mut work = Vec::new();
+    let mut sites: Vec<&Site> = chosen.iter().collect();
+    sites.sort_by_key(|site| site.entry.site);
+    for page in pages(&sites, |site| site.entry.site) {
+        let now = Stretch::read(process, page.iter().map(|site| (site.entry.site, usize::from(site.entry.len))));
+        for site in page {
+            let va = Va(site.entry.site);
+            let is_it = |e: &&JournalEntry| {
+                (e.site, e.detour, e.newest) == (site.entry.site, site.entry.detour, site.entry.newest)
+            };
+            let Some(entry) = journal.get(site.index).filter(is_it) else {
+                switched.refused.push((va, "the probe is not there any more"));
+                continue;
+            };
+            let len = usize::from(entry.len);
+            let text = text_of(now.at(entry.site, len), &maps, entry);
+            if entry.own == 1 {
+                switched.refused.push((va, "a probe that keeps the process safe is at the same place"));
+            } else if text == Text::Foreign {
+                switched.refused.push((va, FOREIGN));
+            } else if is_as_wanted(entry, text, to) {
+                switched.unchanged += site.users().count();
+            } else if to == Switch::Trap && !traps.contains_key(&entry.site) {
+                switched.refused.push((va, "its session takes no traps"));
+            } else {
+                let copies = entry.copies().iter().map(|(from, _)| usize::from(*from));
+                // The displacement of another jump may have such a byte by chance.
+                let is_trap = |o: &usize| entry.new[*o] == TRAP && traps.contains_key(&(entry.site + *o as u64));
+                let inner = copies.filter(|o| (1..len).contains(o)).filter(is_trap);
+                let traps = std::iter::once(0).chain(inner).collect();
+                let (probes, goal) = (site.users().count(), goal(entry, text, to));
+                work.push(Work { index: site.index, probes, entry: *entry, goal, traps });
+            }
+        }
+    }
+    Ok(work)
+}
+
+fn is_as_wanted(entry: &JournalEntry, text: Text, to: Switch) -> bool {
+    let jumps = entry.optimized == 1 || entry.new[0] == TRAP;
+    let wanted = if jumps { Text::Patched } else { Text::Trapped };
+    match to {
+        Switch::On => entry.disabled == 0 && text == wanted,
+        Switch::Off => text == Text::Original,
+        Switch::Jump => jumps && (text == Text::Original || text == wanted),
+        Switch::Trap => entry.new[0] == TRAP || !jumps && (text == Text::Original || text == wanted),
+    }
+}
+
+/// What is to be at a site.
+fn goal(entry: &JournalEntry, text: Text, to: Switch) -> Option<Vec<u8>> {
+    let (old, new) = (&entry.old[..usize::from(entry.len)], &entry.new[..usize::from(entry.len)]);
+    let trap = || [&[TRAP], &old[1..]].concat();
+    match to {
+        Switch::Off => Some(old.to_vec()),
+        Switch::Jump | Switch::Trap if text == Text::Original => None,
+        Switch::On if entry.optimized == 0 && new[0] != TRAP => Some(trap()),
+        Switch::On | Switch::Jump => Some(new.to_vec()),
+        Switch::Trap => Some(trap()),
+    }
+}
+
+/// Notes in the journal what is wanted of sites. A run of entries at a time, since a write costs more than what it writes.
+fn note(process: &Process, found: &Found, work: &[Work], to: Switch) -> Result<(), SessionError> {
+    let mut indices: Vec<usize> = work.iter().map(|w| w.index).collect();
+    indices.sort_unstable();
+    for run in indices.chunk_by(|a, b| a + 1 == *b) {
+        let at = found.entry(run[0]);
+        let mut entries: Vec<JournalEntry> = traces::read_array(process, at, run.len() as u64)?;
+        for entry in &mut entries {
+            match to {
+                Switch::On | Switch::Off => entry.disabled = u32::from(to == Switch::Off),
+                Switch::Jump | Switch::Trap => entry.optimized = u8::from(to == Switch::Jump),
+            }
+        }
+        let bytes: Vec<u8> = entries.iter().flat_map(bytes_of).copied().collect();
+        process.write(at, &bytes)?;
+    }
+    Ok(())
+}
+
+/// Changes sites while all threads stand.
+fn change_stopped(
+    process: &Process,
+    found: &Found,
+    work: &[&Work],
+    gone: &mut BTreeSet<u64>,
+) -> Result<Duration, SessionError> {
+    let mut hold = Hold::running(process);
+    let pages: Vec<&[&Work]> = pages(work, |w| w.site()).collect();
+    let look = |stopped: &mut Stopped| {
+        let maps = stopped_mappings(stopped)?;
+        Ok((survey::positions(stopped, &maps)?, maps))
+    };
+    hold.in_turns(&pages, look, |stopped, (positions, maps), page| {
+        let mut text = Stretch::read(process, page.iter().map(|w| (w.site(), w.len())));
+        let mut there = Vec::new();
+        for w in *page {
+            if text_of(text.at(w.site(), w.len()), maps, &w.entry) == Text::Foreign {
+                gone.insert(w.site());
+            } else {
+                there.push(*w);
+                text.put(w.site(), w.goal.as_deref().unwrap_or_default());
+            }
+        }
+        leave_regions(stopped, positions, &there)?;
+        let raises = |w: &Work| w.goal.as_deref() != Some(&w.entry.old[..w.len()]);
+        let semaphores = || there.iter().filter(|w| w.entry.semaphore != 0);
+        for w in semaphores().filter(|w| !raises(w)) {
+            set_semaphore(stopped, found, w, false)?;
+        }
+        text.write(process)?;
+        for w in semaphores().filter(|w| raises(w)) {
+            set_semaphore(stopped, found, w, true)?;
+        }
+        Ok(())
+    })?;
+    Ok(hold.longest())
+}
+
+fn set_semaphore(stopped: &Stopped, found: &Found, w: &Work, raised: bool) -> Result<(), SessionError> {
+    let (at, semaphore) = (found.entry(w.index), Va(w.entry.semaphore));
+    let entry: JournalEntry = traces::read_one(stopped.process(), at)?;
+    let now: u16 = stopped.read_pod(semaphore)?;
+    match (raised, entry.is_raised(now)) {
+        (true, false) => semaphore::raise(stopped, at, semaphore)?,
+        (false, true) if now != 0 => semaphore::lower(stopped, at, semaphore)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Moves the threads that stand where a patch is about to be, behind its first byte, to the copies of their instructions.
+pub(crate) fn leave_regions(stopped: &mut Stopped, positions: &[Position], work: &[&Work]) -> Result<(), SessionError> {
+    for position in positions {
+        let ip = position.ip.0;
+        let index = work.partition_point(|w| w.site() < ip);
+        let Some(w) = index.checked_sub(1).map(|index| work[index]) else { continue };
+        if !w.covers() || ip >= w.site() + w.len() as u64 || comes_from_trap(stopped, position, w) {
+            continue;
+        }
+        if let Some((_, to)) = w.entry.copies().iter().find(|(from, _)| w.site() + u64::from(*from) == ip) {
+            survey::move_to(stopped, position, Va(w.entry.detour + u64::from(*to)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Has it executed a trap of ours in front of it, for which the handler has yet to look at where it was?
+fn comes_from_trap(stopped: &Stopped, position: &Position, w: &Work) -> bool {
+    let before = (position.ip.0 - 1).wrapping_sub(w.site());
+    w.traps.contains(&(before as usize)) && survey::has_trapped(stopped, position)
+}

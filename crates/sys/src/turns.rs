@@ -1,0 +1,140 @@
+//! Work on a process that goes on running: its threads are stopped one at a time, each for a moment. And who may do such work:
+//! one at a time, too.
+#![allow(unsafe_code, reason = "flock")]
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use crate::process::Process;
+use crate::procfs;
+use crate::stopped::{RETURN_TRIES, StopError, Stopped};
+
+/// The right to change a process, until it is dropped: who has it excludes everybody else who asks for it. The kernel takes it
+/// back from a controller that dies.
+#[derive(Debug)]
+pub struct Turn {
+    _memory: File,
+}
+
+impl Process {
+    /// Waits for the right to change the process, up to `timeout`; `None`: somebody else has it all the time.
+    ///
+    /// It is a lock of `/proc/PID/mem`, which only those can open who may trace the process, and of which there is one as long
+    /// as anybody has it open.
+    pub fn turn(&self, timeout: Duration) -> io::Result<Option<Turn>> {
+        const LONGEST: Duration = Duration::from_millis(2);
+        let memory = File::open(format!("/proc/{}/mem", self.pid()))?;
+        let deadline = Instant::now() + timeout;
+        let mut pause = Duration::from_micros(100);
+        loop {
+            // SAFETY: no memory is involved.
+            if unsafe { libc::flock(memory.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+                return Ok(Some(Turn { _memory: memory }));
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EWOULDBLOCK | libc::EINTR) if Instant::now() < deadline => {}
+                Some(libc::EWOULDBLOCK) => return Ok(None),
+                _ => return Err(error),
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST);
+        }
+    }
+
+    /// Stops each thread for a moment, by itself, until none is left that has not been; `look` sees each of them. Those that wait in
+    /// the kernel are left out if `awake`: they come back from there by themselves, and execute nothing that they have read before.
+    ///
+    /// A thread that was made meanwhile is stopped, too, unless the one that made it had been already. Gives the longest time that a
+    /// thread stood.
+    pub fn each_thread<E: From<StopError>>(
+        &self,
+        awake: bool,
+        mut look: impl FnMut(&mut Stopped) -> Result<(), E>,
+    ) -> Result<Duration, E> {
+        let exited = || StopError::Exited { pid: self.pid() };
+        let mut done = BTreeSet::new();
+        let mut longest = Duration::ZERO;
+        loop {
+            let new: Vec<i32> = self.threads().map_err(|_| exited())?.into_iter().filter(|t| done.insert(*t)).collect();
+            if new.is_empty() {
+                return if self.is_alive() { Ok(longest) } else { Err(exited().into()) };
+            }
+            let mut called = Called::default();
+            for tid in new {
+                let waits = || matches!(procfs::thread_state(self.pid(), tid), Some('S' | 'D' | 'T' | 'I'));
+                if !(awake && waits()) {
+                    called.call(self, tid)?;
+                }
+            }
+            called.all(&mut |stopped, since| {
+                let looked = look(stopped);
+                // Dead, or on its way back by itself.
+                let _ = stopped.let_go();
+                longest = longest.max(since.elapsed());
+                looked
+            })?;
+        }
+    }
+}
+
+/// Threads that have been told to stop, and have not. All are told at once: most of the time it takes is until each gets a CPU.
+#[derive(Default)]
+struct Called(Vec<(i32, Stopped, u32)>);
+
+impl Called {
+    fn call(&mut self, process: &Process, tid: i32) -> Result<(), StopError> {
+        if let Some(stopped) = Stopped::begin_thread(process.clone(), tid)? {
+            self.0.push((tid, stopped, RETURN_TRIES));
+        }
+        Ok(())
+    }
+
+    /// Waits for all of them; `each` lets them go on.
+    fn all<E: From<StopError>>(
+        &mut self,
+        each: &mut dyn FnMut(&mut Stopped, Instant) -> Result<(), E>,
+    ) -> Result<(), E> {
+        const TIMEOUT: Duration = Duration::from_secs(2);
+        const YIELDS: u32 = 200;
+        // As long as some do, the others only wait for a CPU.
+        let mut deadline = Instant::now() + TIMEOUT;
+        for round in 0u32.. {
+            let late = Instant::now() >= deadline;
+            let mut i = 0;
+            while i < self.0.len() {
+                let (tid, stopped, leftover) = &mut self.0[i];
+                if !stopped.has_stopped(*tid, leftover)? {
+                    i += 1;
+                    continue;
+                }
+                deadline = Instant::now() + TIMEOUT;
+                let (_, mut stopped, _) = self.0.swap_remove(i);
+                if !stopped.threads().is_empty() {
+                    let since = stopped.since();
+                    each(&mut stopped, since)?;
+                }
+            }
+            match self.0.first() {
+                None => break,
+                Some((tid, stopped, _)) if late && Instant::now() >= deadline => {
+                    return Err(stopped.timed_out(*tid).into());
+                }
+                Some(_) if round < YIELDS => std::thread::yield_now(),
+                Some(_) => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Called {
+    fn drop(&mut self) {
+        for (tid, stopped, _) in &self.0 {
+            stopped.give_up(*tid);
+        }
+    }
+}

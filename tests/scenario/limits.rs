@@ -1,0 +1,73 @@
+//! Targets that may map no more memory: refused in one line, and left as they were.
+
+use std::fs;
+use std::process::Command;
+
+use sidestep_tests::process::{LIMIT, Program, run};
+use sidestep_tests::tool::Tracing;
+use sidestep_tests::{Snapshot, target};
+
+/// Lets a process map so many bytes more, or as many as it likes.
+fn allow(pid: i32, more: Option<u64>) {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.strip_suffix(" kB")?.trim().parse().ok());
+    let now: u64 = size.expect("a size");
+    let most = more.map_or("unlimited".to_owned(), |more| (now * 1024 + more).to_string());
+    run(Command::new("prlimit").args([format!("--pid={pid}"), format!("--as={most}:unlimited")]), LIMIT).ok();
+}
+
+/// With one page more each time, an attach fails at each of its mappings, until it does not.
+#[test]
+fn an_attach_without_memory_is_refused_in_one_line() {
+    let Some(path) = target("displaced") else { return };
+    for flags in [&[][..], &["--no-optimize"]] {
+        let mut program = Program::start(&mut Command::new(&path));
+        let pid = program.pid().to_string();
+        let before = Snapshot::of(program.pid());
+        let args = [&["funccount"], flags, &["-p", &pid, "do_*"]].concat();
+        let mut refused = |more: u64| {
+            allow(program.pid(), Some(more));
+            let mut tracing = Tracing::launch(&args);
+            let begins = tracing.wait_for_heading();
+            assert_eq!(program.ask("repair 8"), 8, "{flags:?} with {more}");
+            if begins {
+                tracing.signal(libc::SIGINT);
+            }
+            let output = tracing.output();
+            if !begins {
+                assert_eq!((output.code(), output.stderr.lines().count()), (1, 1), "{output}");
+                assert!(output.stderr.contains("raise its limit (ulimit -v"), "{output}");
+            }
+            before.assert_same(&Snapshot::of(program.pid()));
+            !begins
+        };
+        let (mut least, mut most) = (0, 1 << 30);
+        assert!(refused(least) && !refused(most));
+        while most - least > 4096 {
+            let middle = ((least + most) / 2) & !4095;
+            *(if refused(middle) { &mut least } else { &mut most }) = middle;
+        }
+        for page in 1..24 {
+            refused(least.saturating_sub(page * 4096));
+        }
+        allow(program.pid(), None);
+        assert_eq!(program.ask("repair 8"), 8);
+        program.finish().ok();
+    }
+}
+
+/// Returns that cannot be watched for want of memory are missed, and nothing else.
+#[test]
+fn a_shadow_stack_that_cannot_grow_watches_what_it_can() {
+    let Some(path) = target("counts") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    let alone = program.ask("even 6000");
+    let tracing = Tracing::start(&["funclatency", "-p", &pid, "even"]);
+    allow(program.pid(), Some(0));
+    assert_eq!(program.ask("even 6000"), alone);
+    let report = tracing.stop();
+    assert!((480..3000).contains(&report.histogram_sum()), "{}", report.0);
+    assert_eq!(program.ask("even 6000"), alone);
+    program.finish().ok();
+}
