@@ -167,7 +167,11 @@ fn a_program_of_32_bits_is_covered() {
     std::fs::create_dir_all(&dir).expect("target directory is writable");
     let path = |name: &str| dir.join(format!("{name}.{}", std::process::id()));
     let (source, object, program) = (path("i386.s"), path("i386.o"), path("i386"));
-    std::fs::write(&source, ".globl _start\n.type _start,@function\n_start: inc %eax; pusha; int $0x80; ret\n.size _start,.-_start\n").expect("writable");
+    std::fs::write(
+        &source,
+        ".globl _start\n.type _start,@function\n_start: inc %eax; pusha; int $0x80; ret\n.size _start,.-_start\n",
+    )
+    .expect("writable");
     run(Command::new("as").arg("--32").arg(&source).arg("-o").arg(&object), LIMIT).ok();
     run(Command::new("ld").args(["-m", "elf_i386"]).arg(&object).arg("-o").arg(&program), LIMIT).ok();
     let name = program.to_str().expect("UTF-8");

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sidestep_engine::{Bundle, ExitStatus, Request, Session, Target, TargetState};
+use sidestep_engine::{Bundle, ExitStatus, Options, Request, Session, Target, TargetState};
 
 use super::losses::Losses;
 use super::{is_closed_pipe, progress};
@@ -80,11 +80,12 @@ pub fn run(job: &Job, tool: &mut dyn Tool) -> anyhow::Result<ExitCode> {
     let is_command = matches!(target, Target::Command(_));
     let signals = Signals::install(is_command)?;
     let sink = Sink::open(job.output.file.as_deref(), job.output.format, job.output.quiet)?;
+    let options = job.engine.options();
     let session = {
         let mut line = progress::Line::new(job.output.quiet);
-        Session::start(target, job.bundle, job.requests, &job.engine.options(), &mut |progress| line.show(progress))?
+        Session::start(target, job.bundle, job.requests, &options, &mut |progress| line.show(progress))?
     };
-    notes(&session, &sink, job.output.verbose);
+    notes(&session, &sink, &options, job.output.verbose);
     let losses = Losses::new(&session, job.bundle);
     let mut watch = Watch { session, tool, sink, signals, losses };
 
@@ -219,7 +220,7 @@ fn killed(signal: i32) -> ExitCode {
 }
 
 /// What the user should know about the attach.
-fn notes(session: &Session, sink: &Sink, verbose: bool) {
+fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     let refused = session.refused();
     if !refused.is_empty() && !verbose {
         let functions = if refused.len() == 1 { "function" } else { "functions" };
@@ -235,6 +236,9 @@ fn notes(session: &Session, sink: &Sink, verbose: bool) {
     }
     if let Some(reason) = session.hides_originals() {
         sink.note(&format!("if a displaced instruction faults, the address of the fault is not its own: {reason}"));
+    }
+    if options.interprets() && !options.interpret {
+        sink.note("handlers are interpreted: there is no native code for these programs");
     }
     let mut techniques: Vec<(String, usize)> = Vec::new();
     for probe in session.probes() {

@@ -226,7 +226,7 @@ impl Installer {
         let mut regions = match (self.regions.take(), self.layout.clone()) {
             (Some(regions), _) => regions,
             (None, Some((layout, maps))) => {
-                Regions::map(hold, layout, maps, &self.bundle.programs, self.options.interpret, clock)?
+                Regions::map(hold, layout, maps, &self.bundle.programs, self.options.interprets(), clock)?
             }
             (None, None) => return Err(SessionError::TooMany { what: "probes" }),
         };

@@ -178,10 +178,10 @@ pub fn build(
         step(&mut asm, -zone);
         for handler in posts {
             if let Handler::Post(program) = handler {
-                let (thunk, dead) = (thunk_of(program, thunks)?, Dead::default());
+                let thunk = thunk_of(program, thunks)?;
                 cold.extend(match isa {
-                    Isa::X86 => inline::count(&mut asm, dead, program, thunk, env)?,
-                    Isa::X64 => inline::program(&mut asm, dead, behind, program, thunk, true, env)?,
+                    Isa::X86 => inline::count(&mut asm, Dead::default(), program, thunk, env)?,
+                    Isa::X64 => inline::program(&mut asm, Dead::default(), behind, program, thunk, true, env)?,
                 });
             }
         }

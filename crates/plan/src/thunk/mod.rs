@@ -4,6 +4,7 @@
 //! 32-bit code has thunks of its own ([`short`]).
 
 mod frame;
+mod interpreted;
 mod program;
 pub(crate) mod short;
 pub(crate) mod watched;
@@ -19,6 +20,7 @@ use sidestep_wire::LookupEntry;
 
 pub use frame::Context;
 use frame::{ABOVE, Frame, REGS};
+pub use interpreted::{Interpreted, interpreted};
 pub use program::Program;
 
 /// Run-time facts that generated code contains.
