@@ -17,7 +17,7 @@ use sidestep_plan::object::{Bytes, Extent, ObjectCode};
 use sidestep_plan::thunk::{self, Context, Env, Globals, globals, thunks};
 use sidestep_plan::{Fixed, Index, Plan, Room, Technique, plan_in};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_BUCKETS};
-use sidestep_wire::{ProbeDesc, Regs};
+use sidestep_wire::{Hit, ProbeDesc, Regs};
 
 const THUNKS: u64 = 0x3000_0000;
 const GLOBALS: u64 = THUNKS + 0x1000;
@@ -96,6 +96,8 @@ fn compile(dir: &Path, checks: &str, globals: &Globals) -> PathBuf {
     let mut source = format!("#define TRAMPOLINE {:#x}\n", globals.trampoline.0);
     let _ = writeln!(source, "#define CHECKS {}", checks.replace('\n', " "));
     let _ = writeln!(source, "#define SIGNAL {:#x}\n#define RESTORER {:#x}", globals.signal.0, globals.restorer.0);
+    let overridden = offset_of!(Hit, overridden) - offset_of!(Hit, regs);
+    let _ = writeln!(source, "#define OVERRIDDEN {overridden}");
     let _ = writeln!(source, "#define DESC_LEN {}\n#define DESC_SITE {site}", size_of::<ProbeDesc>());
     source += include_str!("target.c");
     std::fs::write(path("target.c"), source).expect("a source file");
