@@ -442,6 +442,49 @@ fn probepoint() {
     program.finish().ok();
 }
 
+/// The number behind `r`, as in `kprobe_events`: what is no limit is refused, and a limit is kept in all threads together.
+#[test]
+fn kretprobe_maxactive() {
+    let (Some(file), Some((mut program, pid))) = (target("suites"), start("suites")) else { return };
+    let place = format!("{}:{:#x}", file.display(), file_offset(&file, "consumed"));
+    for (text, message) in [
+        ("r10fuzz:e", "Invalid maxactive number"),
+        ("r1000000:e", "Maxactive is too big"),
+        ("p10:e", "Maxactive is not for kprobe"),
+        ("r4097:e", "Maxactive is too big"),
+    ] {
+        let output = run(&mut sidestep(&["trace", "-p", &pid, &format!("{text} {place}")]), LIMIT);
+        assert_eq!(output.code(), 2, "{output}");
+        assert!(output.stderr.contains(message), "{output}");
+    }
+    (program.ask("enter 1"), program.ask("leave 1"));
+    let before = Snapshot::of(program.pid());
+    let counts = |pid: &str| status(pid, &[]).0.iter().map(|line| (line.hits, line.missed)).collect::<Vec<_>>();
+    for flags in [&[][..], &["--no-optimize"]] {
+        let limited = format!("r4:limited {place} $retval");
+        let specs = [&*limited, "r10:consumed \"any %ld\", retval", "r:consumed", "p:consumed"];
+        for specs in [&specs[..1], &specs[1..2], &specs] {
+            let args = [&["trace", "-p", &pid][..], flags, specs].concat();
+            let tracing = Tracing::start(&args);
+            assert_eq!(program.ask("enter 16"), 16);
+            assert_eq!(program.ask("leave 16"), -272);
+            assert_eq!(program.ask("calls 100"), 99 * 100);
+            let expected = |spec: &str| match spec.split(':').next() {
+                Some("r4") => (104, 12),
+                Some("r10") => (110, 6),
+                _ => (116, 0),
+            };
+            let expected: Vec<(u64, u64)> = specs.iter().map(|spec| expected(spec)).collect();
+            assert_eq!(counts(&pid), expected, "{flags:?} {specs:?}");
+            let report = tracing.stop();
+            let missed: u64 = expected.iter().map(|(_, missed)| missed).sum();
+            assert!(report.0.stderr.contains(&format!("Total missed hit count: {missed}")), "{}", report.0);
+        }
+    }
+    before.assert_same_but_data(&Snapshot::of(program.pid()));
+    program.finish().ok();
+}
+
 /// Stacks and addresses that programs get are those of the kernel, at entries and at returns.
 #[test]
 fn uretprobe_stack_and_get_func_ip() {

@@ -44,7 +44,7 @@ fn an_attach_without_memory_is_refused_in_one_line() {
         let (mut least, mut most) = (0, 1 << 30);
         assert!(refused(least) && !refused(most));
         while most - least > 4096 {
-            let middle = (least + most) / 2 & !4095;
+            let middle = ((least + most) / 2) & !4095;
             *(if refused(middle) { &mut least } else { &mut most }) = middle;
         }
         for page in 1..24 {

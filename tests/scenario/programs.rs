@@ -1,4 +1,4 @@
-//! bash, python3, grep and Go: counts that the programs themselves or the kernel know; nothing else changes.
+//! bash, python3, grep, node and Go: counts that the programs themselves or the kernel know; nothing else changes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -195,4 +195,27 @@ fn go_command() {
     let (output, report) = with_command(&["funccount", "main.leaf"], &[path, "many", "50"]);
     assert_eq!(output.ok().stdout, format!("{}\n", 100 * work(50)));
     report.assert_count("main.leaf", 5000);
+}
+
+/// V8 makes exceptions of faults, maps a part of the program a second time, and has threads that it stops by signals.
+#[test]
+fn node_answers_the_same() {
+    const COMMANDS: [&str; 5] = ["work 500", "workers 3", "faults 100", "signals 20", "children 3"];
+    if !have(&["node"]) {
+        return;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets/jit.js");
+    let mut program = Program::start(Command::new("node").arg(script));
+    let pid = program.pid().to_string();
+    let alone = COMMANDS.map(|command| program.ask(command));
+    for (flags, pattern) in
+        [(&[][..], "libc:mem*"), (&["--no-optimize"], "libc:mem*"), (&[], "uv_*"), (&["--no-optimize"], "uv_*")]
+    {
+        let args = [&["funccount"], flags, &["-p", &pid, pattern]].concat();
+        let (report, answers) = during(&args, || COMMANDS.map(|command| program.ask(command)));
+        assert_eq!(answers, alone, "{args:?}");
+        assert!(report.counts().values().sum::<u64>() > 1000, "{}", report.0);
+        assert_eq!(COMMANDS.map(|command| program.ask(command)), alone, "after the detach");
+    }
+    program.finish().ok();
 }

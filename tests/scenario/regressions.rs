@@ -172,3 +172,19 @@ fn a_library_that_took_the_place_of_another_was_written_to() {
     });
     program.finish().ok();
 }
+
+/// A part of the main program that is mapped far away was taken for a part of its image, from which no memory reaches all of it (node).
+#[test]
+fn code_mapped_twice_left_no_room_for_any_detour() {
+    let Some(path) = target("copied") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    let (report, answer) = during(&["funccount", "-p", &pid, "leaf"], || program.ask("work 100"));
+    assert_eq!(answer, work(100));
+    report.assert_count("leaf", 100);
+    // A probe in the image would not see the copy's hits.
+    let output = run(&mut sidestep(&["funccount", "-p", &pid, "copied:copied"]), LIMIT);
+    assert!(output.code() == 1 && output.stderr.contains("has mapped this code a second time"), "{output}");
+    assert_eq!(program.ask("elsewhere 100"), work(100));
+    program.finish().ok();
+}

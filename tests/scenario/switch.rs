@@ -67,7 +67,7 @@ fn assert_goes_on(program: &mut Program) {
 #[test]
 fn disabled_probes_count_nothing_and_leave_no_byte() {
     for build in ["counts", "counts-ibt", "counts-O0", "counts-static", "counts-musl"] {
-        for mode in [&["funccount"][..], &["funclatency"], &["funccount", "--no-optimize"]] {
+        for mode in [&["funccount"][..], &["funclatency", "--live"], &["funccount", "--no-optimize"]] {
             let Some((mut program, pid)) = start(build) else { return };
             // What the C library does for its first threads.
             program.ask("threads 1");
@@ -140,6 +140,82 @@ fn those_that_are_meant_are_switched_and_no_others() {
     program.finish().ok();
 }
 
+/// `debug.kprobes-optimization` for user space: the same probes, the same counts, by traps.
+#[test]
+fn optimization_is_switched_off_and_on() {
+    for build in ["counts", "counts-ibt", "counts-O0", "counts-static", "counts-musl"] {
+        let Some((mut program, pid)) = start(build) else { return };
+        program.ask("threads 1");
+        let before = Snapshot::of(program.pid());
+        let tracing = Tracing::start(&["funccount", "--live", "-p", &pid, "-r", "^(leaf|fib)$"]);
+        let states = || status(&pid, &[]).0.into_iter().map(|line| line.state).collect::<Vec<_>>();
+        let optimize = |to: &str, patterns: &[&str], text: &str| {
+            let output = run(&mut sidestep(&[&["optimize", to, "-p", &pid], patterns].concat()), LIMIT).ok();
+            assert_eq!((output.stdout.trim_end(), output.stderr.as_str()), (text, ""), "{build}: {output}");
+        };
+        assert_eq!(states(), ["[OPTIMIZED]"; 2], "{build}");
+        program.ask("work 10");
+        optimize("off", &[], "2 probes no longer optimized");
+        optimize("off", &["leaf"], "0 probes no longer optimized; 1 was already");
+        assert_eq!(states(), [""; 2], "{build}");
+        program.ask("work 100");
+        program.ask("threads 10");
+        // What is disabled remembers it.
+        says("disable", &pid, &[], "2 probes disabled");
+        program.ask("work 5");
+        says("enable", &pid, &[], "2 probes enabled");
+        assert_eq!(states(), [""; 2], "{build}");
+        program.ask("work 1000");
+        says("disable", &pid, &["leaf"], "1 probe disabled");
+        optimize("on", &["leaf"], "1 probe optimized");
+        assert!(states().contains(&"[DISABLED]".to_owned()), "{build}");
+        says("enable", &pid, &["leaf"], "1 probe enabled");
+        optimize("on", &[], "1 probe optimized; 1 was already");
+        assert_eq!(states(), ["[OPTIMIZED]"; 2], "{build}");
+        program.ask("threads 100");
+        let expected = 10 + 100 + 64 * 10 + 1000 + 64 * 100;
+        tracing.stop().assert_count("leaf", expected);
+        before.assert_same_but_data(&Snapshot::of(program.pid()));
+        program.finish().ok();
+    }
+}
+
+/// Where SIGTRAP is the program's own, a trap would kill it.
+#[test]
+fn jumps_stay_where_traps_are_not_taken() {
+    let Some((mut program, pid)) = start("counts") else { return };
+    let tracing = Tracing::start(&["funccount", "-p", &pid, "leaf"]);
+    refused(&["optimize", "off", "-p", &pid], &["takes no traps", "--live"]);
+    let output = run(&mut sidestep(&["disable", "-v", "-p", &pid]), LIMIT).ok();
+    assert!(output.stderr.contains("0 sites switched while the threads ran, 1 while they were stopped"), "{output}");
+    let output = run(&mut sidestep(&["optimize", "on", "-p", &pid]), LIMIT).ok();
+    assert_eq!(output.stdout, "0 probes optimized; 1 was already\n", "{output}");
+    says("enable", &pid, &[], "1 probe enabled");
+    program.ask("work 10");
+    tracing.stop().assert_count("leaf", 10);
+    program.finish().ok();
+}
+
+/// No thread waits for another.
+#[test]
+fn nothing_is_stopped_where_traps_are_taken() {
+    let Some((mut program, pid)) = load() else { return };
+    let before = Snapshot::of(program.pid());
+    let tracing = Tracing::start(&["funccount", "--live", "-p", &pid, "-r", FUNCTIONS]);
+    for args in [&["disable"][..], &["enable"], &["optimize", "off"], &["optimize", "on"]] {
+        let output = run(&mut sidestep(&[args, &["-v", "-p", &pid]].concat()), LIMIT).ok();
+        assert!(
+            output.stderr.contains("5 sites switched while the threads ran, 0 while they were stopped"),
+            "{output}"
+        );
+        assert_goes_on(&mut program);
+    }
+    tracing.stop();
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
+    program.finish().ok();
+}
+
 /// Nothing is changed unless every pattern means something.
 #[test]
 fn what_means_no_probe_is_said() {
@@ -208,7 +284,8 @@ fn programs_know_that_nobody_listens_meanwhile() {
 /// Threads stand everywhere in the sites and detours when they are switched.
 #[test]
 fn probes_are_switched_under_load() {
-    for mode in [&["funccount"][..], &["funclatency", "-F"], &["funccount", "--no-optimize"]] {
+    for mode in [&["funccount"][..], &["funccount", "--live"], &["funclatency", "-F"], &["funccount", "--no-optimize"]]
+    {
         let Some((mut program, pid)) = load() else { return };
         let before = Snapshot::of(program.pid());
         let tracing = Tracing::start(&[mode, &["-p", &pid, "-r", FUNCTIONS]].concat());
@@ -242,9 +319,12 @@ fn probes_are_switched_under_load() {
 /// Every call of 64 threads gives what it has to, and is counted once or not at all.
 #[test]
 fn results_are_right_while_probes_come_and_go() {
-    for (mode, calls) in
-        [(&["funccount"][..], 200_000i64), (&["funclatency"], 50_000), (&["funccount", "--no-optimize"], 5_000)]
-    {
+    for (mode, calls) in [
+        (&["funccount"][..], 200_000i64),
+        (&["funccount", "--live"], 20_000),
+        (&["funclatency"], 50_000),
+        (&["funccount", "--no-optimize"], 5_000),
+    ] {
         let Some((mut program, pid)) = start("counts-ibt") else { return };
         let tracing = Tracing::start(&[mode, &["-p", &pid, "leaf"]].concat());
         let done = AtomicBool::new(false);
@@ -350,7 +430,7 @@ fn a_detach_at_the_same_time() {
 fn killed_at_any_moment() {
     let Some((mut program, pid)) = load() else { return };
     let before = Snapshot::of(program.pid());
-    let args = ["funclatency", "-p", &pid, "-r", FUNCTIONS];
+    let args = ["funclatency", "--live", "-p", &pid, "-r", FUNCTIONS];
     let begin = Instant::now();
     for round in 0..4u64 {
         let mode: &[&str] = if round % 2 == 0 { &[] } else { &["--no-optimize"] };
@@ -360,7 +440,8 @@ fn killed_at_any_moment() {
         let mut random = u64::from(begin.elapsed().subsec_nanos());
         for i in 0..15 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let running = Running::start(&mut sidestep(&[["disable", "enable"][i % 2], "-p", &pid]));
+            let commands = [&["disable"][..], &["enable"], &["optimize", "off"], &["enable"], &["optimize", "on"]];
+            let running = Running::start(&mut sidestep(&[commands[i % 5], &["-p", &pid]].concat()));
             std::thread::sleep(Duration::from_micros((random >> 40) % 12_000));
             drop(running);
             assert!(program.is_running(), "killed by the death of who switched its probes");

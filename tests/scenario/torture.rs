@@ -50,7 +50,7 @@ fn everything_at_once() {
         // A function, or each of its instructions; by jumps or traps.
         let function = random.of(&FUNCTIONS);
         let place = format!("torture:{function}{}", random.of(&["", "+*", "+*"]));
-        let flags: &[&str] = random.of(&[&[][..], &[], &["--no-optimize"]]);
+        let flags: &[&str] = random.of(&[&[][..], &["--live"], &["--no-optimize"]]);
         let kind = random.below(4);
         sessions[kind] += 1;
         match kind {
@@ -72,6 +72,9 @@ fn everything_at_once() {
                     for command in ["disable", "enable"] {
                         run(&mut sidestep(&[command, "-p", &pid]), LIMIT).ok();
                     }
+                    let to = random.of(&["off", "on"]);
+                    // Refused where no traps are taken.
+                    run(&mut sidestep(&["optimize", to, "-p", &pid]), LIMIT);
                 }
                 tracing.stop();
             }

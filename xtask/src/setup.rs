@@ -28,6 +28,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("git", "a large program, to count techniques"),
     ("busybox-static", "a static program, to count techniques"),
     ("strace", "a second tracer"),
+    ("gdb", "a debugger of programs that are probed"),
+    ("nodejs", "a target that compiles its code at run time"),
     ("valgrind", "callgrind: how often each instruction runs"),
     ("zlib1g", "a library at work"),
     ("xz-utils", "compressed symbol tables"),

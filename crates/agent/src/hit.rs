@@ -6,7 +6,7 @@ use sidestep_wire::{Flow, Hit, ProbeDesc, Regs};
 
 use crate::arch;
 use crate::memory::{Agent, Thread};
-use crate::{exclusive, guard, helpers, shadow};
+use crate::{exclusive, guard, helpers, places, shadow};
 
 const ENTRY: u32 = Flow::Entry as u32;
 const RETURN: u32 = Flow::Return as u32;
@@ -118,8 +118,13 @@ fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u3
     }
     hit.begin(u64::from(probe), 0);
     let mut watch = desc.flow == RETURN;
+    if watch && !places::take(agent, desc, stack_pointer) {
+        agent.count_missed(probe);
+        return false;
+    }
     if desc.entry != 0 {
         let Some(result) = run(agent, thread, desc, desc.entry, hit) else {
+            places::leave(desc, stack_pointer);
             agent.count_missed(probe);
             return false;
         };
@@ -129,6 +134,7 @@ fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u3
         thread.count(agent, u64::from(desc.hits));
     }
     if !watch {
+        places::leave(desc, stack_pointer);
         return false;
     }
     // Time stamps are slow to take: the program's will do.
@@ -137,7 +143,9 @@ fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u3
         _ => agent.monotonic(),
     };
     // SAFETY: such probes are only put on function entries, where `rsp` points to the return address.
-    unsafe { shadow::push(agent, thread, stack_pointer, probe, hit.cookie(), time) }
+    let replaced = unsafe { shadow::push(agent, thread, stack_pointer, probe, hit.cookie(), time) };
+    places::keep(desc, stack_pointer);
+    replaced
 }
 
 /// A return to the trampoline. Gives the real return address.
@@ -157,6 +165,9 @@ pub fn returned(agent: Agent, thread: Option<Thread>, hit: Place) -> u64 {
             real = entry.ret;
         } else if real == 0 {
             real = shadow::real_return(agent, thread, slot).unwrap_or(0);
+        }
+        if let Some(desc) = agent.probe(entry.probe as u32) {
+            places::leave(desc, slot);
         }
         match thread {
             Some(thread) => finish(agent, thread, entry.probe as u32, entry.cookie, hit, real),

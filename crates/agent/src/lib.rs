@@ -26,6 +26,7 @@ mod hit;
 #[cfg(any(not(agent_blob), agent_interpreter))]
 mod interpret;
 mod memory;
+mod places;
 mod record;
 mod safe_read;
 mod shadow;

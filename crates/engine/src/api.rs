@@ -66,14 +66,17 @@ impl Bundle {
     /// What the verifier found.
     pub fn add(&mut self, name: &str, program: &sidestep_bpf::Program) -> Result<usize, VerifyError> {
         let maps: Vec<_> = self.maps.iter().map(|m| m.map.clone()).collect();
-        let rules = Rules { maps: &maps, context_writable: COOKIE, ..Rules::default() };
+        let rules = Rules { maps: &maps, context_size: CONTEXT, context_writable: COOKIE, ..Rules::default() };
         self.programs.push(Program { name: name.to_owned(), verified: verify(program, &rules)? });
         Ok(self.programs.len() - 1)
     }
 }
 
+/// Bytes of the context that programs may read: the registers, the cookie, and the lower halves of `xmm0` to `xmm7`.
+pub const CONTEXT: u32 = Hit::CONTEXT as u32;
+
 /// The word behind the registers: kept from the entry of a call to its return.
-pub const COOKIE: std::ops::Range<u32> = Hit::COOKIE as u32..Hit::CONTEXT as u32;
+pub const COOKIE: std::ops::Range<u32> = Hit::COOKIE as u32..Hit::XMM as u32;
 
 /// The words of the context that a program may change: the general registers but `rsp`, and the instruction pointer.
 pub const REGISTERS: std::ops::Range<u32> = 0..std::mem::offset_of!(sidestep_wire::Regs, cs) as u32;
@@ -123,6 +126,9 @@ pub struct Action {
     /// The program of the entry runs when the probed instruction has been executed, with the registers as it left them, and the
     /// instruction pointer behind it. Not with a program for the return.
     pub post: bool,
+    /// With a program for the return: how many calls each probe watches at a time, in all threads; 0 = any number. Other calls
+    /// count as missed.
+    pub maxactive: u32,
     /// What `get_attach_cookie` gives.
     pub cookie: Cookie,
 }

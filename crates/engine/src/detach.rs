@@ -11,12 +11,16 @@ use sidestep_wire::header::ISLAND;
 use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, ShadowEntry};
 
 use crate::error::SessionError;
-use crate::remote::{Remote, stopped_mappings};
+use crate::hold::Hold;
+use crate::pages::{Stretch, pages};
+use crate::remote::{Remote, mappings, stopped_mappings};
 use crate::semaphore;
 use crate::survey::{self, Place};
-use crate::switch::take_turn;
-use crate::traces::{Found, MEMFD_LINK, find, is_written, read_array, states};
+use crate::switch::{self, take_turn};
+use crate::traces::{Found, MEMFD_LINK, find, is_ours, is_written, read_array, states};
 
+/// More sites than can be restored in one pause that is short.
+const MANY: u32 = 128;
 /// How long threads get to leave our code by themselves.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -26,19 +30,20 @@ pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<(), Sess
         return Ok(());
     }
     let _turn = take_turn(process)?;
+    // Many sites are restored before the threads stand. What this leaves is restored then, as is all of a child.
+    let many = find(process, mappings)?.is_some_and(|found| found.journal.1 > MANY);
+    if many {
+        let _ = switch::off(process);
+    }
     let start = Instant::now();
     let mut pause = Duration::from_micros(200);
+    let mut hold = Hold::running(process);
     loop {
         let Some(found) = find(process, mappings)? else { return Ok(()) };
-        let mut stopped = process.stop()?;
-        let inside = restore(&mut stopped, &found)?;
-        let Some(tid) = inside else {
-            unmap(&mut stopped, &found)?;
-            stopped.resume()?;
-            return Ok(());
-        };
+        let (journal, written) = journal(process, &found)?;
+        let inside = hold.stopped(|stopped| restore(stopped, &found, &journal, &written))?;
+        let Some(tid) = inside else { return unmap(&mut hold, &found) };
         let bytes = found.mappings(process)?.iter().map(|m| m.len).sum();
-        stopped.resume()?;
         if start.elapsed() > PATIENCE {
             return Err(SessionError::StillInside { pid: process.pid(), tid, bytes });
         }
@@ -47,14 +52,39 @@ pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<(), Sess
     }
 }
 
-/// Restores text and return addresses; gives a thread that is still inside our code, if any.
-/// May be repeated.
-fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionError> {
-    let mut journal = found.journal(stopped.process())?;
-    if found.is_child(stopped.process()) {
+/// All sites, and those of them that are still written: reading each takes longer than a stop should. What is not written now is
+/// not going to be, as it is our turn.
+fn journal(process: &Process, found: &Found) -> Result<(Vec<JournalEntry>, Vec<usize>), SessionError> {
+    let mut journal = found.journal(process)?;
+    if found.is_child(process) {
         // What the journal says of sites that are not patched is about its parent now, not when it was forked.
         journal.iter_mut().for_each(|entry| entry.disabled = 1);
     }
+    let mut order: Vec<usize> = (0..journal.len()).collect();
+    order.sort_unstable_by_key(|index| journal[*index].site);
+    let mut written = Vec::new();
+    for page in pages(&order, |index| journal[*index].site) {
+        let places = page.iter().map(|index| (journal[*index].site, usize::from(journal[*index].len)));
+        let text = Stretch::read(process, places);
+        written.extend(page.iter().filter(|index| {
+            let entry = &journal[**index];
+            // A place next to it may have been unmapped.
+            let now = text.at(entry.site, entry.len.into());
+            now.map_or_else(|| is_written(process, entry), |now| is_ours(now, entry))
+        }));
+    }
+    written.sort_unstable();
+    Ok((journal, written))
+}
+
+/// Restores text and return addresses; gives a thread that is still inside our code, if any.
+/// May be repeated.
+fn restore(
+    stopped: &mut Stopped,
+    found: &Found,
+    journal: &[JournalEntry],
+    written: &[usize],
+) -> Result<Option<i32>, SessionError> {
     if !found.is_child(stopped.process()) && found.controller_pid != 0 {
         stopped.write(Va(found.shared_va.0 + offset_of!(Header, detaching) as u64), &1u32.to_ne_bytes())?;
     }
@@ -63,8 +93,8 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
     if found.has_private(stopped.process()) {
         restore_returns(stopped, found)?;
     }
-    lower(stopped, found, &journal)?;
-    let (own, users): (Vec<_>, Vec<_>) = journal.iter().rev().partition(|e| e.own == 1);
+    lower(stopped, found, journal, written)?;
+    let (own, users): (Vec<_>, Vec<_>) = written.iter().rev().map(|i| &journal[*i]).partition(|e| e.own == 1);
     restore_text(stopped, &users)?;
     let mappings = stopped_mappings(stopped)?;
     let ours = found.mappings(stopped.process())?;
@@ -89,7 +119,7 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
     positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
     let mut inside = awaiting.first().copied();
     for position in &positions {
-        if original_of(&journal, position.ip.0).is_none() {
+        if original_of(journal, position.ip.0).is_none() {
             inside = Some(match position.place {
                 Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
             });
@@ -105,14 +135,24 @@ fn restore(stopped: &mut Stopped, found: &Found) -> Result<Option<i32>, SessionE
             survey::move_back(stopped, position, at)?;
         }
     }
+    if inside.is_none() && found.signals != 0 && found.has_private(stopped.process()) {
+        let buffer = Va(found.private_va.0 + crate::regions::SCRATCH);
+        let agent = found.agent.0..found.agent.0 + found.agent.1;
+        crate::signals::restore(stopped, found.private_va, buffer, agent, found.signals)?;
+    }
     Ok(inside)
 }
 
 /// Lowers the semaphores of sites that are still written: where a library was unloaded, something else may be now.
-fn lower(stopped: &mut Stopped, found: &Found, journal: &[JournalEntry]) -> Result<(), SessionError> {
+fn lower(
+    stopped: &mut Stopped,
+    found: &Found,
+    journal: &[JournalEntry],
+    written: &[usize],
+) -> Result<(), SessionError> {
     // A forked child has its own semaphores, but no journal of its own: they were raised when it was forked.
     let child = found.is_child(stopped.process());
-    for (index, entry) in journal.iter().enumerate().filter(|(_, e)| e.semaphore != 0) {
+    for (index, entry) in written.iter().map(|i| (*i, &journal[*i])).filter(|(_, e)| e.semaphore != 0) {
         let Ok(now) = stopped.read_pod::<u16>(Va(entry.semaphore)) else { continue };
         if !is_written(stopped.process(), entry) || now == 0 {
             continue;
@@ -173,31 +213,24 @@ fn restore_returns(stopped: &mut Stopped, found: &Found) -> Result<(), SessionEr
     Ok(())
 }
 
-/// Unmaps everything of ours, the list last.
-fn unmap(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
-    let ours = found.mappings(stopped.process())?;
-    if found.signals != 0 && found.has_private(stopped.process()) {
-        let buffer = Va(found.private_va.0 + crate::regions::SCRATCH);
-        let agent = found.agent.0..found.agent.0 + found.agent.1;
-        crate::signals::restore(stopped, found.private_va, buffer, agent, found.signals)?;
-    }
+/// Unmaps everything of ours, the list last. Nobody is in there, and nothing leads there any more.
+fn unmap(hold: &mut Hold<'_>, found: &Found) -> Result<(), SessionError> {
+    let process = hold.process();
+    let ours = found.mappings(&process)?;
     let shared = |m: &&MapEntry| m.kind == MapKind::Shared as u32 || m.addr == found.shared_va.0;
-    let maps = stopped_mappings(stopped)?;
-    let child = found.is_child(stopped.process());
+    let child = found.is_child(&process);
     let foreign = |m: &&MapEntry| child && m.kind == MapKind::Grown as u32;
-    let mut remote = Remote(stopped);
-    for entry in ours.iter().filter(|m| !shared(m) && !foreign(m)).filter(|m| is_there(m, &maps)) {
-        remote.unmap(Va(entry.addr), Len(entry.len))?;
-    }
-    close_all(&mut remote)?;
-    let len = ours.iter().find(shared).map(|m| m.len).or_else(|| {
-        let maps = remote.0.maps().ok()?;
-        maps.iter().find(|m| m.start == found.shared_va).map(|m| m.end.0 - m.start.0)
-    });
-    if let Some(len) = len {
-        remote.unmap(found.shared_va, Len(len))?;
-    }
-    Ok(())
+    let maps = mappings(&process)?;
+    let rest: Vec<&MapEntry> =
+        ours.iter().filter(|m| !shared(m) && !foreign(m)).filter(|m| is_there(m, &maps)).collect();
+    hold.in_turns(&rest, |_| Ok(()), |stopped, (), entry| Ok(Remote(stopped).unmap(Va(entry.addr), Len(entry.len))?))?;
+    let listed = ours.iter().find(shared).map(|m| m.len);
+    let len = listed.or_else(|| maps.iter().find(|m| m.start == found.shared_va).map(|m| m.end.0 - m.start.0));
+    hold.stopped(|stopped| {
+        let mut remote = Remote(stopped);
+        close_all(&mut remote)?;
+        Ok(len.map_or(Ok(()), |len| remote.unmap(found.shared_va, Len(len)))?)
+    })
 }
 
 /// Is a listed mapping there? A controller may have died before it was made, or after it was unmapped, and the program

@@ -13,6 +13,7 @@ mod install;
 mod installer;
 mod kernel;
 mod layout;
+mod live;
 mod maps;
 mod objects;
 mod pages;

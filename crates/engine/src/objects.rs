@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use sidestep_isa::Va;
 use sidestep_symbols::{DebugSearch, MappedObject, Mapping, Object, mapped_objects, parse_maps};
 use sidestep_sys::Process;
 
@@ -19,8 +20,25 @@ pub(crate) struct Loaded {
     pub object: Rc<Object>,
     /// Run-time minus link-time address.
     pub bias: i64,
-    /// Run-time range of all its mappings.
+    /// Run-time range of its image.
     pub range: Range<u64>,
+    /// Parts of the file that the process has mapped a second time, apart from the image, to execute them there (V8 does).
+    copied: Vec<Range<u64>>,
+}
+
+impl Loaded {
+    /// Does the process execute this code somewhere else, too, where a probe in the image would not be hit?
+    pub fn is_copied(&self, va: Va) -> bool {
+        !self.copied.is_empty()
+            && self.object.offset_of(va).is_some_and(|at| self.copied.iter().any(|part| part.contains(&at.0)))
+    }
+}
+
+/// The run-time range of an object with this distance of run-time and link-time addresses.
+pub(crate) fn image(object: &Object, bias: i64) -> Range<u64> {
+    let segments = object.segments();
+    let end = segments.iter().map(|s| s.va.plus(s.size).offset(bias).0).max();
+    segments.iter().map(|s| s.va.offset(bias).0).min().unwrap_or(0)..end.unwrap_or(0)
 }
 
 /// Opens objects, each file once.
@@ -51,10 +69,15 @@ impl Objects {
         let inode = first(mapped).map_or(0, |m| m.inode);
         let file = Objects::file(process, mapped);
         let object = self.open_at(&mapped.path, &file, inode, &self.search(Some(process.root())))?;
-        let bias = mapped.executable().find_map(|m| object.load_bias(m)).unwrap_or(0);
-        let start = mapped.mappings.first().map_or(0, |m| m.start.0);
-        let end = mapped.mappings.last().map_or(0, |m| m.end.0);
-        Ok(Loaded { object, bias, range: start..end })
+        // An image is there from its start on, also if there are two (`dlmopen`).
+        let is_image = |bias: i64| mapped.mappings.iter().any(|m| m.contains(Va(image(&object, bias).start)));
+        let biases = || mapped.executable().filter_map(|m| object.load_bias(m));
+        let bias = biases().find(|bias| is_image(*bias)).or_else(|| biases().next()).unwrap_or(0);
+        let range = image(&object, bias);
+        let apart = |m: &&Mapping| object.load_bias(m).is_some_and(|b| b != bias && !is_image(b));
+        let part = |m: &Mapping| m.offset.0..m.offset.0 + m.end.since(m.start) as u64;
+        let copied = mapped.executable().filter(apart).map(part).collect();
+        Ok(Loaded { object, bias, range, copied })
     }
 
     /// The file of a mapped object, as we see it.

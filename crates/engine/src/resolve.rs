@@ -14,7 +14,7 @@ use sidestep_sys::Process;
 
 use crate::api::{FuncPattern, Pattern};
 use crate::error::SessionError;
-use crate::objects::{Loaded, Objects};
+use crate::objects::{Loaded, Objects, image};
 use crate::surroundings;
 
 /// A function that a pattern means.
@@ -79,12 +79,10 @@ pub(crate) fn assumed_bias(object: &Object) -> i64 {
 
 /// The run-time range of such an object.
 pub(crate) fn assumed_image(object: &Object) -> Range<u64> {
-    let at = |va: Va| va.offset(assumed_bias(object)).0;
-    let segments = object.segments();
-    let end = segments.iter().map(|s| at(s.va.plus(s.size))).max();
-    segments.iter().map(|s| at(s.va)).min().unwrap_or(0)..end.unwrap_or(0)
+    image(object, assumed_bias(object))
 }
 
+const COPIED: &str = "the process has mapped this code a second time, and executes it there";
 const IFUNC_UNKNOWN: &str =
     "an indirect function: the processor decides at run time which code is used; give -p PID of a process that uses it";
 const IFUNC_UNBOUND: &str = "an indirect function that the process has not resolved yet";
@@ -299,6 +297,7 @@ pub(crate) fn in_process(
         for f in found {
             let va = match f.kind {
                 FunctionKind::Ifunc => implementation(process, objects, &mapped, &loaded, &f.raw, f.va),
+                _ if loaded.is_copied(f.va) => Err(COPIED),
                 _ => Ok(f.va),
             };
             matches.push(Match {

@@ -1,27 +1,11 @@
-//! Changing what is at the sites that a process carries: the original code, a trap to the detour, or the patch.
+//! Changing what is at the sites that a process carries: the original code, a trap to the detour, or the patch. Mostly while its
+//! threads run ([`crate::live`]). Sites of sessions that take no traps, and of USDT probes with a semaphore, are changed while all
+//! threads stand, in pauses that are not long ([`crate::hold`]).
 //!
-//! Two ways. **Live**: the threads run, and the site is a trap while it changes, which its handler leads to the detour:
-//!
-//! 1. The first byte becomes a trap. Where the patch is a guarded jump, so do the first bytes of the other instructions, which have
-//!    their own entries in the trap table. From here on nobody begins to execute what is there, and nobody comes to the inside.
-//! 2. Each thread is stopped for a moment, by itself. Afterwards it executes nothing that it has read before; and if it stood inside, or a
-//!    signal frame of its stack does, it goes on at the copy. So nobody is inside, and nobody gets there.
-//! 3. The other bytes are written.
-//! 4. Each thread that is not waiting in the kernel is stopped for a moment, so that none has read any of the old ones.
-//! 5. The bytes that are traps get their values, the first one last. Each of these is a step from one valid state to another.
-//!
-//! That is how the kernel changes its own code (`smp_text_poke_batch_finish` in arch/x86/kernel/alternative.c); its last
-//! synchronisation is left out, since our traps are answered for as long as the session lasts. A patch of one byte needs only
-//! the last step.
-//!
-//! **Stopped**: sites of sessions that take no traps, and of USDT probes with a semaphore, are changed while all threads stand, in
-//! pauses that are not long ([`crate::hold`]).
-//!
-//! A controller that is killed leaves each site in a state that runs, and that the journal can tell from what is not ours: it says that a site is
-//! disabled, or not to be a jump, before anything else than the patch is there, and that it is not any more after the patch is back. One
-//! process at a time changes things ([`Process::turn`]).
+//! A controller that is killed leaves each site in a state that runs, and that the journal can tell from what is not ours: it says
+//! that a site is disabled, or not to be a jump, before anything else than the patch is there, and that it is not any more after
+//! the patch is back. One process at a time changes things ([`Process::turn`]).
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -31,6 +15,7 @@ use sidestep_wire::JournalEntry;
 
 use crate::error::SessionError;
 use crate::hold::Hold;
+use crate::live;
 use crate::pages::{Stretch, pages};
 use crate::raw::bytes_of;
 use crate::remote::{mappings, stopped_mappings};
@@ -77,28 +62,28 @@ pub(crate) enum Switch {
 const FOREIGN: &str = "its object was unloaded, or somebody else has changed its code";
 
 /// A site to change.
-struct Work {
+pub(crate) struct Work {
     index: usize,
     /// Probes that are there.
     probes: usize,
-    entry: JournalEntry,
+    pub entry: JournalEntry,
     /// What is to be there; `None`: as it is, only the journal changes.
-    goal: Option<Vec<u8>>,
-    /// Offsets of the bytes that are traps while it changes.
-    traps: Vec<usize>,
+    pub goal: Option<Vec<u8>>,
+    /// Offsets of the bytes that are traps while it changes, the first one first.
+    pub traps: Vec<usize>,
 }
 
 impl Work {
-    fn site(&self) -> u64 {
+    pub fn site(&self) -> u64 {
         self.entry.site
     }
 
-    fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         usize::from(self.entry.len)
     }
 
     /// Will a jump be where other code is now?
-    fn covers(&self) -> bool {
+    pub fn covers(&self) -> bool {
         self.len() > 1 && self.goal.as_deref() == Some(&self.entry.new[..self.len()])
     }
 }
@@ -110,6 +95,13 @@ pub(crate) fn switch(process: &Process, chosen: &[Site], to: Switch) -> Result<S
         (SessionError::Stop(StopError::Denied { .. }), Err(traced @ OpenError::Traced { .. })) => traced.into(),
         (error, _) => error,
     })
+}
+
+/// Switches all users' sites off, by who has the turn.
+pub(crate) fn off(process: &Process) -> Result<(), SessionError> {
+    let mut sites = traces::session(process)?.sites(process)?;
+    sites.retain(|site| site.users().next().is_some());
+    in_turn(process, &sites, Switch::Off).map(drop)
 }
 
 /// The right to change a process.
@@ -138,7 +130,7 @@ fn in_turn(process: &Process, chosen: &[Site], to: Switch) -> Result<Switched, S
     let (live, stopped): (Vec<&Work>, Vec<&Work>) = changing.partition(|w| is_live(w));
     let mut gone = BTreeSet::new();
     for group in live.chunks(GROUP) {
-        let longest = change_live(process, group, &mut gone)?;
+        let longest = live::change(process, group, &mut gone)?;
         switched.longest = switched.longest.max(longest);
     }
     switched.stopped = stopped.len();
@@ -248,64 +240,6 @@ fn note(process: &Process, found: &Found, work: &[Work], to: Switch) -> Result<(
     Ok(())
 }
 
-/// Changes sites while the threads run, in the steps that the module names. Those that are not ours any more are `gone`.
-fn change_live(process: &Process, group: &[&Work], gone: &mut BTreeSet<u64>) -> Result<Duration, SessionError> {
-    let maps = mappings(process)?;
-    // Writes a step for those that need it, and says whether any did.
-    let mut step = |pieces: &dyn Fn(&Work, &[u8]) -> Vec<(usize, Vec<u8>)>| -> Result<bool, SessionError> {
-        let mut written = false;
-        for page in pages(group, |w| w.site()) {
-            let now = Stretch::read(process, page.iter().map(|w| (w.site(), w.len())));
-            for w in page.iter().filter(|w| !gone.contains(&w.site())).copied().collect::<Vec<_>>() {
-                let bytes = now.at(w.site(), w.len());
-                // Within this turn it is for certain that traps are ours.
-                let unsettled = JournalEntry { disabled: 1, ..w.entry };
-                let (Some(bytes), true) = (bytes, text_of(bytes, &maps, &unsettled) != Text::Foreign) else {
-                    gone.insert(w.site());
-                    continue;
-                };
-                for (offset, piece) in pieces(w, bytes) {
-                    process.write(Va(w.site() + offset as u64), &piece)?;
-                    written = true;
-                }
-            }
-        }
-        Ok(written)
-    };
-    let goal = |w: &Work| w.goal.clone().unwrap_or_default();
-    // A single trap has no inside.
-    let changes_tail = |w: &Work, now: &[u8]| (1..w.len()).any(|i| now[i] != goal(w)[i]);
-    let inside = Cell::new(false);
-    step(&|w, now| {
-        let changes = changes_tail(w, now);
-        inside.set(inside.get() || changes);
-        let traps = w.traps.iter().filter(|o| changes && now[**o] != TRAP);
-        traps.map(|o| (*o, vec![TRAP])).collect()
-    })?;
-    let mut longest = Duration::ZERO;
-    if inside.get() {
-        let covers = group.iter().any(|w| w.covers());
-        longest = process.each_thread(!covers, |stopped| {
-            let positions = if covers { survey::positions(stopped, &*stopped_mappings(stopped)?)? } else { Vec::new() };
-            leave_regions(stopped, &positions, group)
-        })?;
-    }
-    let tails = step(&|w, now| {
-        let mut tail = goal(w);
-        w.traps.iter().for_each(|o| tail[*o] = TRAP);
-        if changes_tail(w, now) && now[1..] != tail[1..] { vec![(1, tail[1..].to_vec())] } else { Vec::new() }
-    })?;
-    if tails {
-        longest = longest.max(process.each_thread(true, |_| Ok::<(), SessionError>(()))?);
-    }
-    step(&|w, now| {
-        let goal = goal(w);
-        let traps = w.traps.iter().rev().filter(|o| now[**o] != goal[**o]);
-        traps.map(|o| (*o, vec![goal[*o]])).collect()
-    })?;
-    Ok(longest)
-}
-
 /// Changes sites while all threads stand.
 fn change_stopped(
     process: &Process,
@@ -358,7 +292,7 @@ fn set_semaphore(stopped: &Stopped, found: &Found, w: &Work, raised: bool) -> Re
 }
 
 /// Moves the threads that stand where a patch is about to be, behind its first byte, to the copies of their instructions.
-fn leave_regions(stopped: &mut Stopped, positions: &[Position], work: &[&Work]) -> Result<(), SessionError> {
+pub(crate) fn leave_regions(stopped: &mut Stopped, positions: &[Position], work: &[&Work]) -> Result<(), SessionError> {
     for position in positions {
         let ip = position.ip.0;
         let index = work.partition_point(|w| w.site() < ip);

@@ -280,6 +280,11 @@ pub(crate) fn is_written(process: &Process, entry: &JournalEntry) -> bool {
     matches!(text(process, &[], entry), Text::Patched | Text::Trapped)
 }
 
+/// Are these bytes at the site ours?
+pub(crate) fn is_ours(now: &[u8], entry: &JournalEntry) -> bool {
+    matches!(text_of(Some(now), &[], entry), Text::Patched | Text::Trapped)
+}
+
 /// The inode that an address is mapped from, and where in the file it is; (0, 0) = none.
 pub(crate) fn file_of(mappings: &[Mapping], at: Va) -> (u64, u64) {
     let next = mappings.partition_point(|m| m.start <= at);

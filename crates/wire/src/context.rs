@@ -47,15 +47,20 @@ pub struct Hit {
     /// 8 bytes that a program writes at the entry and finds again at the return of the same call (the kernel's
     /// `bpf_session_cookie`). Programs reach it as the word behind their registers.
     pub cookie: u64,
+    /// The lower halves of `xmm0` to `xmm7`, in which functions get and give numbers with a point. Programs reach them as the
+    /// words behind the cookie.
+    pub xmm: [u64; 8],
     /// 1: return from the probed function at once, with `regs.rax` (`override_return`).
     pub overridden: u64,
 }
 
 impl Hit {
     /// Bytes of the context that programs may read.
-    pub const CONTEXT: usize = size_of::<Regs>() + 8;
+    pub const CONTEXT: usize = size_of::<Regs>() + 8 + 8 * 8;
     /// Bit of `probe`: the probed function has returned, this is the program of [`crate::ProbeDesc::exit`].
     pub const RETURNED: u64 = 1 << 32;
-    /// Offset of [`Hit::cookie`] in the context: the only word that programs may write.
+    /// Offset of [`Hit::cookie`] in the context.
     pub const COOKIE: usize = size_of::<Regs>();
+    /// Offset of [`Hit::xmm`] in the context.
+    pub const XMM: usize = Hit::COOKIE + 8;
 }

@@ -165,6 +165,10 @@ pub struct ProbeDesc {
     pub entry: u64,
     /// Run-time address of the code that runs at the return, or 0.
     pub exit: u64,
+    /// How many calls are watched at a time, in all threads; 0 = any number. Others count as missed.
+    pub maxactive: u64,
+    /// Run-time address of `[u64; 1 + maxactive]`, zeroed: the agent's. Not if there is no limit.
+    pub places: u64,
 }
 
 impl ProbeDesc {

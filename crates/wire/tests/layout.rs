@@ -51,8 +51,9 @@ fn private_region() {
         mask_next: 2240, masks: 2248, shadow_spare: 2312,
     });
     layout!(ShadowEntry: 40, align 8, { slot: 0, ret: 8, time: 16, probe: 24, cookie: 32 });
-    layout!(ProbeDesc: 56, align 8, {
-        flow: 0, hits: 4, flags: 8, older: 12, site: 16, asked: 24, cookie: 32, entry: 40, exit: 48,
+    layout!(ProbeDesc: 72, align 8, {
+        flow: 0, hits: 4, flags: 8, older: 12, site: 16, asked: 24, cookie: 32, entry: 40, exit: 48, maxactive: 56,
+        places: 64,
     });
     layout!(TrapEntry: 16, align 8, { site: 0, detour: 8 });
     layout!(TrapRecord: 24, align 8, { op: 0, newest: 16, pad: 20 });
@@ -67,7 +68,7 @@ fn generated_code() {
         r15: 0, r14: 8, r13: 16, r12: 24, rbp: 32, rbx: 40, r11: 48, r10: 56, r9: 64, r8: 72, rax: 80, rcx: 88, rdx: 96,
         rsi: 104, rdi: 112, orig_rax: 120, rip: 128, cs: 136, eflags: 144, rsp: 152, ss: 160,
     });
-    layout!(Hit: 192, align 8, { probe: 0, regs: 8, cookie: 176, overridden: 184 });
+    layout!(Hit: 256, align 8, { probe: 0, regs: 8, cookie: 176, xmm: 184, overridden: 248 });
     layout!(MapDesc: 128, align 64, {
         kind: 0, key_size: 4, value_size: 8, max_entries: 12, flags: 16, index: 20, data: 24, cells: 32, stride: 40,
         dropped: 48, count: 56, free: 64, hand: 72, buckets: 80, capacity: 84, fresh: 88, pad: 96,
@@ -85,7 +86,7 @@ fn no_implicit_padding() {
     assert_eq!(size_of::<ThreadState>(), HELPERS * 8 + 9 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 8 * 8 + 8);
     assert_eq!(size_of::<Signals>(), 8 + 4 + 4 + 5 * 32 + 5 * 8 + 128 * 32);
     assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 4 + 4 + 2 * 16 + 64 + 8 + 2 * 4 + 2 * 8);
-    assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 5 * 8);
+    assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 7 * 8);
     assert_eq!(size_of::<MapDesc>(), 6 * 4 + 7 * 8 + 2 * 4 + 8 + 4 * 8);
 }
 

@@ -32,7 +32,8 @@ pub fn run(flags: &Trace) -> anyhow::Result<ExitCode> {
         let program = Some(bundle.add(source.event.name.as_str(), &compiled.program)?);
         let (entry, exit) = if source.event.kind == Kind::Return { (None, program) } else { (program, None) };
         let post = source.spec.as_ref().is_some_and(Spec::is_post);
-        let action = Action { entry, exit, post, cookie: Cookie::default() };
+        let maxactive = source.event.maxactive;
+        let action = Action { entry, exit, post, maxactive, cookie: Cookie::default() };
         requests.push(Request { pattern: source.pattern.clone(), action });
         formats.push(compiled.format);
     }
@@ -91,7 +92,8 @@ fn is_line(text: &str) -> bool {
     let mut words = text.split_ascii_whitespace();
     let (Some(first), Some(second)) = (words.next(), words.next()) else { return text.starts_with("-:") };
     let kind = first.split(':').next().unwrap_or_default();
-    let is_kind = kind == "p" || kind.strip_prefix('r').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
+    let limit = kind.strip_prefix(['p', 'r']);
+    let is_kind = limit.is_some_and(|n| n.is_empty() || n.starts_with(|c: char| c.is_ascii_digit()));
     is_kind && !second.starts_with('"')
 }
 

@@ -1,8 +1,8 @@
 //! printf formats of `trace`: parsed once, rendered for every record.
 //!
-//! Conversions `d i o u x X c s p %` with flags `- + blank # 0`, width and precision as numbers, and lengths
+//! Conversions `d i o u x X c s p f e %` with flags `- + blank # 0`, width and precision as numbers, and lengths
 //! `hh h l ll L j z t`. As in C, an integer without a length is 32 bits wide: the upper half of an argument register
-//! is not defined for an `int`.
+//! is not defined for an `int`. `f` and `e` take the bits of a `double`, with the length `h` those of a `float`.
 
 /// A value that is printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,9 +162,9 @@ impl Conversion {
         }
         conversion.kind = match chars.next() {
             Some('i') => 'd',
-            Some(c @ ('d' | 'o' | 'u' | 'x' | 'X' | 'c' | 's' | 'p')) => c,
+            Some(c @ ('d' | 'o' | 'u' | 'x' | 'X' | 'c' | 's' | 'p' | 'f' | 'e')) => c,
             Some(c) => {
-                return Err(format!("unknown conversion %{c} in the format; there are d i o u x X c s p and %%"));
+                return Err(format!("unknown conversion %{c} in the format; there are d i o u x X c s p f e and %%"));
             }
             None => {
                 return Err("the format ends inside a conversion; write %% for a percent sign".to_owned());
@@ -184,6 +184,7 @@ impl Conversion {
             (_, Value::Fault(pointer)) => self.text(&format!("({pointer:#x}: unreadable)"), out),
             (_, Value::Str(bytes)) => self.text(&printable(bytes), out),
             ('c', Value::Int(value)) => self.text(&printable(&[*value as u8]), out),
+            ('f' | 'e', Value::Int(value)) => self.real(*value, out),
             (_, Value::Int(value)) => self.integer(*value, out),
         }
     }
@@ -194,6 +195,30 @@ impl Conversion {
             None => text.to_owned(),
         };
         self.pad("", &text, false, out);
+    }
+
+    /// A number with a point, from its bits.
+    fn real(&self, bits: u64, out: &mut String) {
+        let value = if self.bits == 16 { f64::from(f32::from_bits(bits as u32)) } else { f64::from_bits(bits) };
+        let sign = match (value.is_sign_negative(), self.plus, self.blank) {
+            (true, _, _) => "-",
+            (_, true, _) => "+",
+            (_, _, true) => " ",
+            _ => "",
+        };
+        let precision = self.precision.unwrap_or(6);
+        let digits = match self.kind {
+            _ if !value.is_finite() => value.abs().to_string().to_lowercase(),
+            'f' => format!("{:.precision$}", value.abs()),
+            // Rust writes the exponent as it is, C with a sign and two digits at least.
+            _ => {
+                let text = format!("{:.precision$e}", value.abs());
+                let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+                let exponent: i32 = exponent.parse().unwrap_or(0);
+                format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+            }
+        };
+        self.pad(sign, &digits, self.zero && value.is_finite(), out);
     }
 
     fn integer(&self, value: u64, out: &mut String) {
@@ -313,6 +338,37 @@ mod tests {
         }
     }
 
+    /// `printf(1)` again.
+    #[test]
+    fn numbers_with_a_point_print_as_in_c() {
+        for format in
+            ["[%f]", "[%.2f]", "[%12.1f]", "[%-12.3f]", "[%+f]", "[% .0f]", "[%012.4f]", "[%e]", "[%.3e]", "[%+14.1e]"]
+        {
+            for value in [
+                0.0,
+                1.5,
+                -2.25,
+                (1u64 << 63) as f64,
+                123_456.789,
+                -1e-7,
+                0.1,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+                f64::MIN_POSITIVE,
+            ] {
+                let output =
+                    std::process::Command::new("printf").args([format, &format!("{value:.60e}")]).output().unwrap();
+                let expected = String::from_utf8(output.stdout).unwrap();
+                assert_eq!(render(format, &[Value::Int(value.to_bits())]), expected, "{format} of {value}");
+            }
+        }
+        assert_eq!(
+            render("%hf %.1hf", &[Value::Int(u64::from(1.5f32.to_bits())), Value::Int(1 << 60)]),
+            "1.500000 0.0"
+        );
+        assert_eq!(render("%f", &[Value::Int(f64::NAN.to_bits())]), "nan");
+    }
+
     #[test]
     fn lengths_cut_as_in_c() {
         for (format, value, expected) in [
@@ -349,7 +405,7 @@ mod tests {
     fn text_and_escapes() {
         assert_eq!(render(r#"100%% \"x\"\t%d"#, &[Value::Int(7)]), "100% \"x\"\t7");
         assert_eq!(Format::parse("%d %s %lx").unwrap().strings().collect::<Vec<_>>(), [false, true, false]);
-        for bad in ["%", "%y", "%5", "\\", "\\q", "%99999d", "%*d", "%f"] {
+        for bad in ["%", "%y", "%5", "\\", "\\q", "%99999d", "%*d", "%g"] {
             assert!(Format::parse(bad).is_err(), "{bad}");
         }
     }

@@ -132,11 +132,14 @@ pub struct Funclatency {
 #[command(group = target_group(), override_usage = "\
 sidestep trace [OPTIONS] -p PID SPEC...
        sidestep trace [OPTIONS] SPEC... -- CMD [ARG]...", after_help = "\
-SPEC = [p:|r:|post:][OBJECT:]FUNC[(signature)] [\"FORMAT\", VALUE, ...]
+SPEC = [p:|r[MAXACTIVE]:|post:][OBJECT:]FUNC[(signature)] [\"FORMAT\", VALUE, ...]
   p: at the entry (default), r: at the return, post: when the instruction at FUNC+OFF has been executed.
-  VALUE is arg0 ... arg9 at the entry, retval at the return, and a register anywhere: %ax, %di, %r8, %ip, %sp, %flags.
-  FORMAT is printf's: %d %u %x are 32 bits wide, %ld %lu %lx %p 64; %s reads a string of the target.
-SPEC may also be a line as the kernel's uprobe_events takes it: p|r[:[GROUP/]EVENT] PATH:OFFSET [NAME=FETCHARG[:TYPE]]...
+  r8: watches 8 calls at a time, in all threads, and counts the others as missed.
+  VALUE is arg0 ... arg9 at the entry, retval at the return, and a register anywhere: %ax, %di, %r8, %ip, %sp, %flags,
+  %xmm0 (its lower half).
+  FORMAT is printf's: %d %u %x are 32 bits wide, %ld %lu %lx %p 64; %f %e a double, %hf a float, which are in
+  %xmm0 ... %xmm7; %s reads a string of the target.
+SPEC may also be a line as the kernel's uprobe_events takes it: p|r[MAXACTIVE][:[GROUP/]EVENT] PATH:OFFSET [NAME=FETCHARG[:TYPE]]...
 
 Examples:
   sidestep trace -p 1234 'libc:open \"%s %d\", arg0, arg1'

@@ -1,7 +1,7 @@
-//! `trace`'s SPEC: `[p:|r:|post:][OBJECT:]FUNC[(signature)] ["FORMAT", VALUE, ...]`.
+//! `trace`'s SPEC: `[p:|r[MAXACTIVE]:|post:][OBJECT:]FUNC[(signature)] ["FORMAT", VALUE, ...]`.
 
 use sidestep_engine::Pattern;
-use sidestep_lang::uprobe_events::{self, Base, Event, Fetch, Kind, Register, Type};
+use sidestep_lang::uprobe_events::{self, Base, Event, Fetch, Kind, MAXACTIVE_MAX, Register, Type};
 
 use super::format::{Format, Value};
 use super::pattern;
@@ -47,6 +47,8 @@ enum When {
 pub struct Spec {
     pub pattern: Pattern,
     when: When,
+    /// How many calls are watched at a time, 0 = any number.
+    maxactive: u32,
     format: Option<Format>,
     /// What a record holds, each once.
     args: Vec<Arg>,
@@ -61,9 +63,17 @@ impl Spec {
     }
 
     fn parse_parts(text: &str) -> Result<Spec, String> {
+        let mut maxactive = 0;
         let (when, place) = match text.split_once(':') {
             Some(("p", rest)) if !rest.starts_with(':') => (When::Entry, rest),
             Some(("r", rest)) => (When::Return, rest),
+            Some((kind, rest)) if is_limited(kind) => {
+                maxactive = kind[1..].parse().map_err(|_| "the number behind r is too large")?;
+                if maxactive > MAXACTIVE_MAX {
+                    return Err(format!("at most {MAXACTIVE_MAX} calls are watched at a time, or with r: any number"));
+                }
+                (When::Return, rest)
+            }
             Some(("post", rest)) if !rest.starts_with(':') => (When::Post, rest),
             Some(("t" | "u", rest)) if rest.contains(':') => {
                 return Err("tracepoints and USDT probes are not supported, only functions".to_owned());
@@ -73,7 +83,7 @@ impl Spec {
         let (place, rest) = split_place(place)?;
         let pattern =
             Pattern { text: text[..text.len() - rest.len()].trim().to_owned(), ..pattern::parse(place, false)? };
-        let mut spec = Spec { pattern, when, format: None, args: Vec::new(), values: Vec::new() };
+        let mut spec = Spec { pattern, when, maxactive, format: None, args: Vec::new(), values: Vec::new() };
         let rest = rest.trim_start();
         if rest.is_empty() {
             return Ok(spec);
@@ -129,7 +139,8 @@ impl Spec {
     /// What is recorded at a hit.
     pub fn event(&self) -> Event {
         let kind = if self.when == When::Return { Kind::Return } else { Kind::Entry };
-        self.args.iter().fold(Event::new(kind, "sidestep", "trace"), |event, arg| {
+        let event = Event { maxactive: self.maxactive, ..Event::new(kind, "sidestep", "trace") };
+        self.args.iter().fold(event, |event, arg| {
             let fetch = Fetch::value(arg.base.clone());
             event.with(match arg.string {
                 true => uprobe_events::Arg::new(&arg.name(), fetch.deref(0), Type::String),
@@ -145,6 +156,11 @@ impl Spec {
             None => String::new(),
         }
     }
+}
+
+/// `r10`
+fn is_limited(kind: &str) -> bool {
+    kind.strip_prefix('r').is_some_and(|n| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn plural(n: usize) -> String {
@@ -246,12 +262,26 @@ mod tests {
     }
 
     #[test]
+    fn returns_of_a_limited_number_of_calls() {
+        let spec = Spec::parse(r#"r8:libc:read "%ld", retval"#).unwrap();
+        assert_eq!((spec.when, spec.maxactive, spec.pattern.object.as_deref()), (When::Return, 8, Some("libc")));
+        assert!(spec.event().to_string().starts_with("r8:"));
+        assert_eq!(Spec::parse("r0:read").unwrap().maxactive, 0);
+        assert_eq!(Spec::parse("r8x:read").unwrap().pattern.object.as_deref(), Some("r8x"));
+        assert!(error("r4097:read").contains("at most 4096"));
+        assert!(error("r99999999999:read").contains("too large"));
+    }
+
+    #[test]
     fn registers_behind_an_instruction() {
         let spec = Spec::parse(r#"post:libc:read+0x10 "%x %s %x", %ax, %r12, %ax"#).unwrap();
         assert!(spec.is_post());
         assert_eq!(spec.pattern.func, FuncPattern::Offset("read".to_owned(), 16));
         assert!(spec.event().to_string().ends_with(" ax=%ax:u64 r12_string=+0(%r12):string"));
         assert_eq!(spec.message(&[Value::Int(255), Value::Str(b"s".to_vec())]), "ff s ff");
+        let spec = Spec::parse(r#"r:sin "%f", %xmm0"#).unwrap();
+        assert!(spec.event().to_string().ends_with(" xmm0=%xmm0:u64"));
+        assert_eq!(spec.message(&[Value::Int(0.5f64.to_bits())]), "0.500000");
         assert!(!Spec::parse(r#"read+0x10 "%d", %flags"#).unwrap().is_post());
         assert!(!Spec::parse("post::scope").unwrap().is_post());
     }

@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use sidestep_bpf::map::Map;
-use sidestep_isa::Va;
+use sidestep_isa::{Len, Va};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::{Plan, SiteKind};
 use sidestep_sys::{Process, Stopped};
-use sidestep_wire::{Flow, ProbeDesc};
+use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
 use crate::api::{Action, AttachStats, Bundle, BundleMap, Cookie, Options, Probe, Refused, Request};
 use crate::error::SessionError;
@@ -243,6 +243,7 @@ impl Installer {
         hooks: Vec<Hook>,
     ) -> Result<(), SessionError> {
         let process = hold.process();
+        let mut places = self.map_places(regions, hold, &planned)?;
         let mut jobs = Jobs::new();
         let mut pending = Vec::new();
         self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
@@ -271,6 +272,10 @@ impl Installer {
             let mut desc = regions.programs.desc(&action, number, cookie);
             if p.matched.usdt.is_some() {
                 desc.flags |= ProbeDesc::USDT;
+            }
+            if limit(&action) != 0 {
+                (desc.maxactive, desc.places) = (u64::from(action.maxactive), places.0);
+                places = Va(places.0 + limit(&action));
             }
             describe(regions, &process, &jobs, &p, desc)?;
             let handler = regions.programs.handler(&action, number, cookie, asked(&p));
@@ -334,6 +339,16 @@ impl Installer {
         Ok(())
     }
 
+    /// Maps memory for the places of probes that watch a limited number of calls (`places` in the agent).
+    fn map_places(&self, regions: &Regions, hold: &mut Hold<'_>, planned: &[Planned]) -> Result<Va, SessionError> {
+        let bytes: u64 = planned.iter().map(|p| limit(&self.requests[p.request].action)).sum();
+        if bytes == 0 {
+            return Ok(Va::default());
+        }
+        let len = Len(crate::layout::round(bytes, 4096));
+        hold.stopped(|stopped| regions.map_listed(stopped, len, MapKind::Private))
+    }
+
     fn meets_own(&self, p: &Planned) -> bool {
         place(p).is_some_and(|range| self.own.iter().any(|own| overlap(own, &range)))
     }
@@ -375,6 +390,14 @@ impl Installer {
         let key = arguments.key(probe)?;
         regions.set_value(map, u64::from(key), &arguments.specs()[key as usize]);
         Ok(u64::from(key))
+    }
+}
+
+/// Bytes of places that a probe needs.
+fn limit(action: &Action) -> u64 {
+    match action.maxactive {
+        limit @ 1.. if returns(action) => 8 * (1 + u64::from(limit)),
+        _ => 0,
     }
 }
 

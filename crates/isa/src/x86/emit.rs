@@ -366,6 +366,12 @@ impl Asm {
         self.xmm_rsp(0x10, disp, xmm);
     }
 
+    /// `movq [rsp + disp], xmm`: the lower half of one of the first eight.
+    pub fn store_xmm_low(&mut self, disp: i32, xmm: u8) {
+        self.raw(&[0x66, 0x0f, 0xd6]);
+        self.modrm_disp(xmm & 7, Reg::Rsp, disp);
+    }
+
     fn xmm_rsp(&mut self, opcode: u8, disp: i32, xmm: u8) {
         if xmm > 7 {
             self.bytes.push(0x44);
@@ -502,6 +508,7 @@ mod tests {
         a.lea_index8(Reg::Rax, Reg::R9, Reg::Rcx);
         a.store_xmm(16, 9);
         a.load_xmm(0, 1);
+        a.store_xmm_low(0x140, 7);
         a.call_reg(Reg::R11);
         a.call_mem_rsp(-16);
         a.flags_to_ax();
@@ -533,6 +540,7 @@ mod tests {
             "lea (%r9,%rcx,8),%rax",
             "movups %xmm9,0x10(%rsp)",
             "movups (%rsp),%xmm1",
+            "movq %xmm7,0x140(%rsp)",
             "call *%r11",
             "callq *-0x10(%rsp)",
             "lahf",

@@ -43,6 +43,12 @@ kinds! {
     BadCommand = "A line starts with p (entry) or r (return)",
     /// Something other than a colon after `p` or `r`.
     BadCommandSuffix = "After p or r comes a colon and the name of the event",
+    /// Neither a number nor a colon after `r`.
+    BadMaxact = "Invalid maxactive number",
+    /// More than 4096.
+    MaxactTooBig = "Maxactive is too big",
+    /// A number after `p`.
+    MaxactNoKprobe = "Maxactive is not for kprobe",
     /// No path.
     NoPath = "The path of a file and an offset in it are missing: write PATH:OFFSET",
     /// A path without a slash.

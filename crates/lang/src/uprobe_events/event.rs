@@ -34,6 +34,8 @@ pub struct Event {
     pub offset: u64,
     /// Where in the file the semaphore of a USDT probe is, in bytes.
     pub ref_ctr: Option<u64>,
+    /// How many calls are watched at a time, as `kprobe_events` has it: `r10:GROUP/EVENT`. 0 = any number. Only at a return.
+    pub maxactive: u32,
     /// What is recorded, in this order.
     pub args: Vec<Arg>,
 }
@@ -52,7 +54,7 @@ impl Event {
     #[must_use]
     pub fn new(kind: Kind, group: &str, name: &str) -> Event {
         let (group, name) = (group.to_owned(), name.to_owned());
-        Event { kind, group, name, path: String::new(), offset: 0, ref_ctr: None, args: Vec::new() }
+        Event { kind, group, name, path: String::new(), offset: 0, ref_ctr: None, maxactive: 0, args: Vec::new() }
     }
 
     /// The same event with one more argument.
@@ -67,7 +69,11 @@ impl fmt::Display for Event {
     /// As `uprobe_events` lists it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.kind == Kind::Return { 'r' } else { 'p' };
-        write!(f, "{kind}:{}/{} {}:{:#018x}", self.group, self.name, self.path, self.offset)?;
+        write!(f, "{kind}")?;
+        if self.maxactive != 0 {
+            write!(f, "{}", self.maxactive)?;
+        }
+        write!(f, ":{}/{} {}:{:#018x}", self.group, self.name, self.path, self.offset)?;
         if let Some(offset) = self.ref_ctr {
             write!(f, "({offset:#x})")?;
         }
@@ -187,7 +193,7 @@ impl fmt::Display for Base {
     }
 }
 
-/// A register of `struct pt_regs` of x86-64: the index of its word.
+/// A register of `struct pt_regs` of x86-64, or the lower half of one of `xmm0` to `xmm7`: the index of its word in the context.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Register(u8);
 
@@ -196,6 +202,10 @@ const NAMES: [&str; 21] = [
     "r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "r9", "r8", "ax", "cx", "dx", "si", "di", "orig_ax", "ip",
     "cs", "flags", "sp", "ss",
 ];
+
+/// The first of those that the kernel does not have, and their names.
+const XMM: u8 = 22;
+const XMM_NAMES: [&str; 8] = ["xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7"];
 
 impl Register {
     /// What a function returns.
@@ -208,21 +218,26 @@ impl Register {
     pub(super) const ARGUMENTS: [Register; 6] =
         [Register(14), Register(13), Register(12), Register(11), Register(9), Register(8)];
 
-    /// The register with this name: as in `struct pt_regs`, without `r` in front of the old ones (`di`, `r8`, `flags`).
+    /// The register with this name: as in `struct pt_regs`, without `r` in front of the old ones (`di`, `r8`, `flags`);
+    /// `xmm0` to `xmm7`.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Register> {
-        NAMES.iter().position(|n| *n == name).map(|index| Register(index as u8))
+        Register::all().find(|register| register.name() == name)
     }
 
-    /// All of them, in the order of `struct pt_regs`.
+    /// All of them, in the order of the context.
     pub fn all() -> impl Iterator<Item = Register> {
-        (0..NAMES.len() as u8).map(Register)
+        let xmm = (0..XMM_NAMES.len() as u8).map(|n| XMM + n);
+        (0..NAMES.len() as u8).chain(xmm).map(Register)
     }
 
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        NAMES[usize::from(self.0)]
+        match self.0.checked_sub(XMM) {
+            Some(n) => XMM_NAMES[usize::from(n)],
+            None => NAMES[usize::from(self.0)],
+        }
     }
 
     /// Its offset in the context, in bytes.

@@ -11,6 +11,9 @@ const MAX_ARGS: usize = 128;
 /// Bytes of a group's or an event's name, with the zero byte that ends it in the kernel (`MAX_EVENT_NAME_LEN`).
 const MAX_NAME: usize = 64;
 
+/// Most calls that are watched at a time, as in the kernel (`KRETPROBE_MAXACTIVE_MAX`).
+pub const MAXACTIVE_MAX: u32 = 4096;
+
 /// What the kernel's `isspace` takes of ASCII.
 pub(super) fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
@@ -58,11 +61,11 @@ pub(super) fn parse(line: &str) -> Result<Event, ParseError> {
         b'-' => return Err(command.error(0, ErrorKind::Delete)),
         _ => return Err(command.error(0, ErrorKind::BadCommand)),
     };
-    let name = match command.text.as_bytes().get(1) {
-        None => None,
-        Some(b':') => Some(command.from(2)),
-        Some(_) => return Err(command.error(1, ErrorKind::BadCommandSuffix)),
+    let (maxactive, name) = match command.text[1..].split_once(':') {
+        None => (command.text.get(1..).unwrap_or_default(), None),
+        Some((maxactive, _)) => (maxactive, Some(command.from(maxactive.len() + 2))),
     };
+    let maxactive = parse_maxactive(maxactive, kind).map_err(|kind| command.error(1, kind))?;
     let Some(place) = words.next() else {
         return Err(ParseError { position: line.len(), kind: ErrorKind::NoPath });
     };
@@ -78,8 +81,23 @@ pub(super) fn parse(line: &str) -> Result<Event, ParseError> {
     let name = name.map_or_else(|| automatic_name(place.path, place.offset), str::to_owned);
     let mut event = Event::new(kind, group.unwrap_or("uprobes"), &name);
     (event.path, event.offset, event.ref_ctr) = (place.path.to_owned(), place.offset, place.ref_ctr);
+    event.maxactive = maxactive;
     event.args = Args::new(kind).parse(&args)?;
     Ok(event)
+}
+
+/// What `kprobe_events` takes behind `r`: how many calls are watched at a time.
+fn parse_maxactive(text: &str, kind: Kind) -> Result<u32, ErrorKind> {
+    match (text, kind) {
+        ("", _) => Ok(0),
+        (_, Kind::Entry) if text.bytes().all(|byte| byte.is_ascii_digit()) => Err(ErrorKind::MaxactNoKprobe),
+        (_, Kind::Entry) => Err(ErrorKind::BadCommandSuffix),
+        (_, Kind::Return) => match number::unsigned(text).map(u32::try_from) {
+            Some(Ok(limit @ 0..=MAXACTIVE_MAX)) => Ok(limit),
+            Some(_) => Err(ErrorKind::MaxactTooBig),
+            None => Err(ErrorKind::BadMaxact),
+        },
+    }
 }
 
 /// `PATH:OFFSET[%return][(REF_CTR)]`

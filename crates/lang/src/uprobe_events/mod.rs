@@ -37,4 +37,5 @@ pub use compile::{ArgProblem, CompileError, Compiled, Options, Probe, Submit, co
 pub use error::{ErrorKind, ParseError};
 pub use event::{Arg, Base, Event, Fetch, Kind, Register, Type};
 pub use filter::Filter;
+pub use line::MAXACTIVE_MAX;
 pub use record::{Field, Header, RecordError, RecordFormat, Value, event_number};

@@ -154,7 +154,7 @@ pub fn program(
     Ok(Some(cold))
 }
 
-/// Emits a program of 32-bit code: if it does nothing, the hit is counted in the detour. There is no native code for
+/// Emits a program of 32-bit code: if it only counts, that is done in the detour. There is no native code for
 /// 32-bit programs, so all others go through the thunk.
 pub fn count(
     asm: &mut Asm,
@@ -166,7 +166,7 @@ pub fn count(
     let done = asm.label();
     let place = thunk::Place::of(dead, false);
     let mut cold = Cold { probe: program.probe, thunk, place, done, ways: Vec::new() };
-    if !program.inline.as_deref().is_some_and(does_nothing) {
+    if !program.only_counts {
         cold.call(asm)?;
         return Ok(None);
     }
@@ -178,11 +178,6 @@ pub fn count(
     cold.ways.push(Way { label: slow, saved });
     asm.bind(done);
     Ok(Some(cold))
-}
-
-/// A result and the end: no program is shorter.
-fn does_nothing(program: &Verified) -> bool {
-    program.program.slots.len() == 2 && program.facts.helpers.is_empty()
 }
 
 impl Cold {

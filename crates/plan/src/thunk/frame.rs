@@ -191,6 +191,9 @@ impl Frame {
                 asm.store_imm(Reg::Rbx, disp, value);
             }
         }
+        for (i, at) in (0..8).zip((Hit::XMM..).step_by(8)).filter(|(_, at)| context.has(*at)) {
+            asm.store_xmm_low(REGS + at as i32, i);
+        }
         let xmm = numbers(self.xmm);
         if !xmm.is_empty() {
             asm.lea(Reg::Rsp, Reg::Rsp, -16 * xmm.len() as i32);

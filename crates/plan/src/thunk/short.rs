@@ -111,6 +111,9 @@ fn save(asm: &mut Asm, env: &Env, above_sp: i32) {
         asm.store(Reg::Rbx, REGS + at as i32, Reg::Rcx);
         asm.store(Reg::Rbx, REGS + at as i32 + 4, Reg::Rcx);
     }
+    for (i, at) in (0..8).zip((Hit::XMM..).step_by(8)).filter(|(_, at)| env.context.has(*at)) {
+        asm.store_xmm_low(REGS + at as i32, i);
+    }
     for (i, x) in xmm.iter().enumerate() {
         asm.store_xmm(XMM + 16 * i as i32, *x);
     }

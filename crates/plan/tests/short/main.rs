@@ -7,11 +7,9 @@ use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use object::{Object, ObjectSection, ObjectSymbol};
-use sidestep_bpf::verify::{Rules, verify};
 use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::{Handler, Program};
@@ -19,7 +17,7 @@ use sidestep_plan::object::{Bytes, Extent, ObjectCode};
 use sidestep_plan::thunk::{self, Context, Env, Globals, globals, thunks};
 use sidestep_plan::{Fixed, Index, Plan, Room, Technique, plan_in};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_BUCKETS};
-use sidestep_wire::{ProbeDesc, Regs};
+use sidestep_wire::{Hit, ProbeDesc, Regs};
 
 const THUNKS: u64 = 0x3000_0000;
 const GLOBALS: u64 = THUNKS + 0x1000;
@@ -66,18 +64,11 @@ fn env(self_pointer: bool) -> Env {
     }
 }
 
-/// The program that does nothing: its hits are counted in the detour.
+/// No program: its hits are counted in the detour.
 fn nothing(probe: u32) -> Handler {
-    let exit = sidestep_bpf::Insn::Alu {
-        width: sidestep_bpf::Width::W64,
-        op: sidestep_bpf::AluOp::Mov,
-        dst: sidestep_bpf::Reg::R0,
-        src: sidestep_bpf::Operand::Imm(0),
-    };
-    let slots = sidestep_bpf::program::encode(&[exit, sidestep_bpf::Insn::Exit]);
-    let program = sidestep_bpf::Program { slots, ..Default::default() };
-    let inline = Some(Rc::new(verify(&program, &Rules::default()).expect("it is harmless")));
-    Handler::Program(Program { probe, thunk: 0, context: Context::default(), cookie: 0, inline, filter: None })
+    let (context, only_counts) = (Context::default(), true);
+    let (cookie, func_ip, inline, filter) = (0, Va(0), None, None);
+    Handler::Program(Program { probe, thunk: 0, only_counts, context, cookie, func_ip, inline, filter })
 }
 
 /// A directory that is removed in the end.
@@ -105,6 +96,8 @@ fn compile(dir: &Path, checks: &str, globals: &Globals) -> PathBuf {
     let mut source = format!("#define TRAMPOLINE {:#x}\n", globals.trampoline.0);
     let _ = writeln!(source, "#define CHECKS {}", checks.replace('\n', " "));
     let _ = writeln!(source, "#define SIGNAL {:#x}\n#define RESTORER {:#x}", globals.signal.0, globals.restorer.0);
+    let overridden = offset_of!(Hit, overridden) - offset_of!(Hit, regs);
+    let _ = writeln!(source, "#define OVERRIDDEN {overridden}");
     let _ = writeln!(source, "#define DESC_LEN {}\n#define DESC_SITE {site}", size_of::<ProbeDesc>());
     source += include_str!("target.c");
     std::fs::write(path("target.c"), source).expect("a source file");

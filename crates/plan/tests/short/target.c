@@ -60,7 +60,7 @@ AT(".agent_hit") u64 agent_hit(struct regs *regs, u32 state, u32 private, u32 pr
     if (probe == 3)
         regs->rax = 1000, regs->rsi = 77;
     if (probe == 4)
-        ((u64 *)(regs + 1))[1] = 1, regs->rax = 5; // overridden
+        *(u64 *)((char *)regs + OVERRIDDEN) = 1, regs->rax = 5;
     if (probe == 5)
         regs->rip = (u32)replacement;
     return 0;

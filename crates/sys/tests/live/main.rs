@@ -6,3 +6,4 @@ mod death;
 mod spawn;
 mod stop;
 mod target;
+mod turns;

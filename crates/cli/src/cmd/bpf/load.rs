@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 use clap::error::ErrorKind;
 use sidestep_bpf::object::{Attach, Object, ObjectProgram, ProbeTarget};
 use sidestep_bpf::verify::{Rules, verify};
-use sidestep_engine::{Action, Bundle, BundleMap, Cookie, FuncPattern, Pattern, Program, REGISTERS, Request};
+use sidestep_engine::{Action, Bundle, BundleMap, CONTEXT, Cookie, FuncPattern, Pattern, Program, REGISTERS, Request};
 use sidestep_isa::Va;
 
 use super::set;
@@ -64,7 +64,13 @@ pub fn load(flags: &Bpf) -> anyhow::Result<Loaded> {
         // The kernel has a verifier of its own, and allows more.
         if !flags.kernel {
             let context_writable = if flags.allow_unsafe { REGISTERS } else { 0..0 };
-            let rules = Rules { maps: &maps, allow_unsafe: flags.allow_unsafe, context_writable, ..Rules::default() };
+            let rules = Rules {
+                maps: &maps,
+                allow_unsafe: flags.allow_unsafe,
+                context_size: CONTEXT,
+                context_writable,
+                ..Rules::default()
+            };
             let verified = verify(&program.program, &rules).map_err(|error| refused(program, &error))?;
             bundle.programs.push(Program { name: program.name.clone(), verified });
         }
@@ -113,7 +119,7 @@ impl On {
             On::Return => (None, Some(program)),
             On::Both => (Some(program), Some(program)),
         };
-        Action { entry, exit, post: self == On::Post, cookie }
+        Action { entry, exit, post: self == On::Post, cookie, ..Action::default() }
     }
 }
 

@@ -1,0 +1,101 @@
+/* Handlers with the signatures of the functions, as users of libbpf write them. */
+#include "bpf.h"
+
+/* As libbpf has them since 1.2. */
+#ifndef BPF_UPROBE
+#define BPF_UPROBE(name, args...) BPF_KPROBE(name, ##args)
+#define BPF_URETPROBE(name, args...) BPF_KRETPROBE(name, ##args)
+#endif
+
+struct item {
+    int id;
+    short kind;
+    char name[10];
+    long weights[3];
+    const struct item *next;
+};
+
+long calls, wrong;
+long a_sum, b_sum, c_sum, d_sum, e_sum, weights, ids, kinds, results, eights;
+char text[8], name[10], of_second[10];
+
+SEC("uprobe/typed:add")
+int BPF_UPROBE(on_add, int a, char *at, long b, unsigned char c, short d)
+{
+    unsigned e = ctx->r9;
+
+    calls++;
+    a_sum += a, b_sum += b, c_sum += c, d_sum += d, e_sum += e;
+    wrong += bpf_probe_read_user_str(text, sizeof text, at) != 7;
+    return 0;
+}
+
+SEC("uretprobe/typed:add")
+int BPF_URETPROBE(add_done, int result)
+{
+    results += result;
+    return 0;
+}
+
+SEC("uprobe/typed:weigh")
+int BPF_UPROBE(on_weigh, const struct item *item, int which)
+{
+    struct item copy, next;
+
+    if (bpf_probe_read_user(&copy, sizeof copy, item) || bpf_probe_read_user(&next, sizeof next, copy.next)) {
+        wrong++;
+        return 0;
+    }
+    ids += copy.id;
+    kinds += copy.kind;
+    if (which >= 0 && which < 3)
+        weights += copy.weights[which];
+    __builtin_memcpy(of_second, next.name, sizeof of_second);
+    return 0;
+}
+
+SEC("uretprobe/typed:name_of")
+int BPF_URETPROBE(named, const char *result)
+{
+    wrong += bpf_probe_read_user_str(name, sizeof name, result) != 6;
+    return 0;
+}
+
+/* What is on the stack is not in the context. */
+SEC("uprobe/typed:eight")
+int BPF_UPROBE(on_eight, long a, long b, long c, long d, long e)
+{
+    long f = ctx->r9;
+    struct { long g; const char *h; } rest;
+
+    wrong += bpf_probe_read_user(&rest, sizeof rest, (void *)PT_REGS_SP(ctx) + 8) != 0;
+    eights += a + 10 * b + 100 * c + 1000 * d + 10000 * e + 100000 * f + (int)rest.g;
+    return 0;
+}
+
+SEC("uprobe/typed:nothing")
+int BPF_UPROBE(on_nothing)
+{
+    calls++;
+    return 0;
+}
+
+/* Numbers with a point, which sidestep has behind the registers and the cookie: no float leaves clang for eBPF. */
+unsigned long xmm[8], result;
+
+SEC("?uprobe")
+int on_mixed(struct pt_regs *ctx)
+{
+    __u64 *words = (__u64 *)ctx + 22;
+
+    xmm[0] = words[0], xmm[1] = words[1], xmm[2] = words[2], xmm[3] = words[3];
+    xmm[4] = words[4], xmm[5] = words[5], xmm[6] = words[6], xmm[7] = words[7];
+    return 0;
+}
+
+SEC("?uretprobe")
+int mixed_done(struct pt_regs *ctx)
+{
+    result = ((__u64 *)ctx)[22];
+    return 0;
+}
