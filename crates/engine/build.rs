@@ -36,6 +36,10 @@ fn main() {
             link.args(["-u", "agent_interpret"]);
         }
         run(compile.arg(agent.join("lib.rs")));
+        if var("CARGO_CFG_TARGET_ARCH") == "x86" {
+            // Binutils of x86-64 link both.
+            link.args(["-m", "elf_i386"]);
+        }
         run(link
             .args([
                 "-pie",

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::process::run;
 use crate::skip;
+use crate::tool::is_32_bit;
 
 /// How one program is built: its name, the compiler with its options, the sources.
 struct Recipe {
@@ -109,22 +110,26 @@ pub fn target(name: &str) -> Option<PathBuf> {
     let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
 
     let recipe = RECIPES.iter().find(|r| r.name == name).unwrap_or_else(|| panic!("no recipe for {name}"));
-    let dir = target_dir().join("test-targets");
+    let mut compiler = recipe.compiler.to_vec();
+    let mut dir = target_dir().join("test-targets");
+    if is_32_bit() {
+        dir.push("32");
+        for_32_bit(&mut compiler);
+    }
     let program = dir.join(name);
     if program.metadata().and_then(|m| m.modified()).is_ok_and(|built| built > newest_source()) {
         return Some(program);
     }
-    let compiler = recipe.compiler[0];
-    if !installed(compiler) {
-        skip(&format!("no {compiler} for tests/targets/{}", recipe.sources[0]));
+    if !installed(compiler[0]) {
+        skip(&format!("no {} for tests/targets/{}", compiler[0], recipe.sources[0]));
         return None;
     }
     std::fs::create_dir_all(&dir).expect("target directory is writable");
     // Renamed when complete, so that another process never sees half of it.
     let half = dir.join(format!("{name}.{}", std::process::id()));
     let output = run(
-        Command::new(compiler)
-            .args(&recipe.compiler[1..])
+        Command::new(compiler[0])
+            .args(&compiler[1..])
             .arg("-o")
             .arg(&half)
             .args(recipe.sources)
@@ -135,6 +140,21 @@ pub fn target(name: &str) -> Option<PathBuf> {
     assert_eq!(output.code(), 0, "building {name}:\n{output}");
     std::fs::rename(&half, &program).expect("same directory");
     Some(program)
+}
+
+/// Makes a compiler one for 32-bit programs, which find their loader and libraries where the cross compiler has them.
+fn for_32_bit(compiler: &mut Vec<&str>) {
+    match compiler[0] {
+        "cc" => compiler[0] = "i686-linux-gnu-gcc",
+        "clang" => return, // eBPF
+        other => panic!("no {other} for 32-bit programs"),
+    }
+    if !compiler.contains(&"-static") && !compiler.contains(&"-static-pie") {
+        let library = "/usr/i686-linux-gnu/lib";
+        assert!(Path::new(library).is_dir(), "no {library}: cargo xtask setup");
+        compiler.push("-Wl,--dynamic-linker=/usr/i686-linux-gnu/lib/ld-linux.so.2");
+        compiler.push("-Wl,-rpath,/usr/i686-linux-gnu/lib");
+    }
 }
 
 /// Is the program in `PATH`?

@@ -1,5 +1,6 @@
 //! The tool under test: how it is run, and how its output is read.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,27 +22,42 @@ pub fn sidestep(args: &[&str]) -> Command {
     command
 }
 
+thread_local! {
+    static IS_32_BIT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From here on, the test that runs in this thread is about 32-bit programs: its targets are compiled as such, and
+/// [`sidestep`] is the build for them, named by `SIDESTEP_BIN_32` or else the i686 release build of this checkout.
+pub fn use_32_bit() {
+    IS_32_BIT.set(true);
+}
+
+/// Is this test about 32-bit programs?
+pub fn is_32_bit() -> bool {
+    IS_32_BIT.get()
+}
+
 /// Where the program is.
 pub fn path() -> &'static PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| match std::env::var_os("SIDESTEP_BIN") {
-        Some(path) => path.into(),
-        None => build(),
-    })
+    static PATH_32: OnceLock<PathBuf> = OnceLock::new();
+    let (path, name, triple) = match is_32_bit() {
+        false => (&PATH, "SIDESTEP_BIN", None),
+        true => (&PATH_32, "SIDESTEP_BIN_32", Some("i686-unknown-linux-gnu")),
+    };
+    path.get_or_init(|| std::env::var_os(name).map_or_else(|| build(triple), PathBuf::from))
 }
 
-fn build() -> PathBuf {
+fn build(triple: Option<&str>) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let target = target_dir();
-    run(
-        Command::new(cargo)
-            .args(["build", "--release", "--locked", "--package", "sidestep-cli", "--target-dir"])
-            .arg(&target)
-            .current_dir(checkout()),
-        Duration::from_secs(900),
-    )
-    .ok();
-    target.join("release/sidestep")
+    let mut command = Command::new(cargo);
+    command.args(["build", "--release", "--locked", "--package", "sidestep-cli", "--target-dir"]).arg(&target);
+    if let Some(triple) = triple {
+        command.args(["--target", triple]);
+    }
+    run(command.current_dir(checkout()), Duration::from_secs(900)).ok();
+    target.join(triple.unwrap_or_default()).join("release/sidestep")
 }
 
 /// A run of `sidestep` beside its target: attached, and going on until it is stopped.

@@ -39,7 +39,7 @@ fn start(path: &PathBuf) -> (Program, String) {
     (program, pid)
 }
 
-fn attached(build: &str) {
+pub fn attached(build: &str) {
     let Some(path) = target(build) else { return };
     let (mut program, pid) = start(&path);
     assert_eq!(program.ask("work 10"), work(10));
@@ -62,7 +62,7 @@ fn attached(build: &str) {
     program.finish().ok();
 }
 
-fn spawned(build: &str) {
+pub fn spawned(build: &str) {
     let Some(path) = target(build) else { return };
     let path = path.to_str().expect("UTF-8");
     let (output, report) = with_command(&["funccount", "leaf"], &[path, "work", "4321", "7"]);
@@ -88,7 +88,7 @@ each_build! {
 }
 
 #[test]
-fn sixty_four_threads() {
+pub fn sixty_four_threads() {
     for build in ["counts", "counts-musl"] {
         let Some(path) = target(build) else { return };
         let (mut program, pid) = start(&path);
@@ -108,7 +108,7 @@ fn sixty_four_threads() {
 
 /// Each round starts 64 new threads: what a probe keeps per thread must be used again.
 #[test]
-fn threads_come_and_go() {
+pub fn threads_come_and_go() {
     let Some(path) = target("counts") else { return };
     let (mut program, pid) = start(&path);
     let (report, answers) =
@@ -119,7 +119,7 @@ fn threads_come_and_go() {
 }
 
 #[test]
-fn deep_recursion_with_return_probes() {
+pub fn deep_recursion_with_return_probes() {
     let Some(path) = target("counts") else { return };
     let (mut program, pid) = start(&path);
     let args = ["funclatency", "-F", "-p", &pid, "-r", "^(even|odd|fib)$"];
@@ -131,7 +131,7 @@ fn deep_recursion_with_return_probes() {
 }
 
 #[test]
-fn several_functions_by_glob_and_expression() {
+pub fn several_functions_by_glob_and_expression() {
     let Some(path) = target("counts") else { return };
     let (mut program, pid) = start(&path);
     let (report, _) =
@@ -167,7 +167,7 @@ fn trace_shows_integers_and_strings() {
 }
 
 #[test]
-fn trace_shows_return_values() {
+pub fn trace_shows_return_values() {
     let Some(path) = target("counts") else { return };
     let (mut program, pid) = start(&path);
     let (report, _) = during(&["trace", "-p", &pid, "r:leaf \"=%d\", retval"], || program.ask("work 4"));
@@ -178,7 +178,7 @@ fn trace_shows_return_values() {
 
 /// Every record is either printed or counted as lost.
 #[test]
-fn trace_loses_nothing_silently() {
+pub fn trace_loses_nothing_silently() {
     let Some(path) = target("counts") else { return };
     let (mut program, pid) = start(&path);
     let (report, answer) = during(&["trace", "-p", &pid, "leaf \"%d\", arg0"], || program.ask("work 200000"));
@@ -192,7 +192,7 @@ fn trace_loses_nothing_silently() {
 
 /// Floating point arguments and results are in registers that a handler must not touch.
 #[test]
-fn floating_point_survives() {
+pub fn floating_point_survives() {
     let Some(path) = target("counts") else { return };
     let (mut program, pid) = start(&path);
     for args in [["funccount", "-p", &pid, "real"], ["funclatency", "-p", &pid, "real"], ["trace", "-p", &pid, "real"]]

@@ -58,23 +58,23 @@ fn every_answer_of(name: &str) {
 }
 
 #[test]
-fn every_answer_is_the_same_with_and_without_probes() {
+pub fn every_answer_is_the_same_with_and_without_probes() {
     every_answer_of("faults");
 }
 
 #[test]
-fn every_answer_of_a_static_program_is_the_same() {
+pub fn every_answer_of_a_static_program_is_the_same() {
     every_answer_of("faults-static");
 }
 
 #[test]
-fn every_answer_of_a_program_with_musl_is_the_same() {
+pub fn every_answer_of_a_program_with_musl_is_the_same() {
     every_answer_of("faults-musl");
 }
 
 /// Attached and detached at any moment of a handler, at every depth of the stack.
 #[test]
-fn faults_go_on_while_probes_come_and_go() {
+pub fn faults_go_on_while_probes_come_and_go() {
     for flags in KINDS {
         let Some((mut program, pid)) = program("faults") else { return };
         for (command, n) in [("mend", 60_000), ("jump", 60_000), ("masks", 20_000)] {
@@ -92,7 +92,7 @@ fn faults_go_on_while_probes_come_and_go() {
 }
 
 #[test]
-fn strings_are_what_can_be_read() {
+pub fn strings_are_what_can_be_read() {
     for flags in KINDS {
         let Some((mut program, pid)) = program("faults") else { return };
         let (report, _) = during(&trace(flags, &pid), || program.ask("bad 100"));
@@ -106,7 +106,7 @@ fn strings_are_what_can_be_read() {
 
 /// The same signal, and a core file where there is one without probes.
 #[test]
-fn every_death_is_the_same() {
+pub fn every_death_is_the_same() {
     let death = |kind: i32, flags: Option<&[&str]>| {
         let dir = std::env::temp_dir().join(format!("sidestep-faults-{}-{kind}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();

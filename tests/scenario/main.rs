@@ -31,3 +31,4 @@ mod trap;
 mod typed;
 mod unwind;
 mod usdt;
+mod x86_32;

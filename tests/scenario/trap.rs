@@ -17,7 +17,7 @@ fn program() -> Option<(Program, String)> {
 }
 
 #[test]
-fn own_handler_sees_all_of_its_own() {
+pub fn own_handler_sees_all_of_its_own() {
     let Some((mut program, pid)) = program() else {
         return;
     };
@@ -36,7 +36,7 @@ fn own_handler_sees_all_of_its_own() {
 
 /// A jump needs no signal, whatever the program does with SIGTRAP.
 #[test]
-fn handler_installed_while_probed() {
+pub fn handler_installed_while_probed() {
     let Some((mut program, pid)) = program() else {
         return;
     };
@@ -51,7 +51,7 @@ fn handler_installed_while_probed() {
 }
 
 #[test]
-fn blocked_before_the_attach() {
+pub fn blocked_before_the_attach() {
     let Some((mut program, pid)) = program() else {
         return;
     };
@@ -66,7 +66,7 @@ fn blocked_before_the_attach() {
 
 /// The kernel kills a thread that hits a breakpoint with SIGTRAP blocked: a trap probe must be refused or made safe.
 #[test]
-fn blocked_and_no_jump_allowed() {
+pub fn blocked_and_no_jump_allowed() {
     let Some((mut program, pid)) = program() else {
         return;
     };
@@ -81,7 +81,7 @@ fn blocked_and_no_jump_allowed() {
 }
 
 #[test]
-fn blocked_while_probed() {
+pub fn blocked_while_probed() {
     let Some((mut program, pid)) = program() else {
         return;
     };
@@ -98,7 +98,7 @@ fn blocked_while_probed() {
 
 /// A breakpoint of the program that nobody handles kills it, probed or not, by the same signal.
 #[test]
-fn unhandled_breakpoint_still_kills() {
+pub fn unhandled_breakpoint_still_kills() {
     for flags in KINDS {
         let Some((mut program, pid)) = program() else {
             return;

@@ -68,7 +68,7 @@ fn rust_panics() {
 }
 
 #[test]
-fn longjmp_over_probed_frames() {
+pub fn longjmp_over_probed_frames() {
     under_all_probes("unwind", "^(deep|jump|leaf)$", "jump 1000", |tool, answer, report| {
         assert_eq!(answer, (0..1000).map(|i| i + 1 + 3 * i + 1).sum::<i64>(), "{tool}: {}", report.0);
         if tool == "funccount" {
@@ -84,7 +84,7 @@ fn longjmp_over_probed_frames() {
 }
 
 #[test]
-fn signals_at_a_kilohertz() {
+pub fn signals_at_a_kilohertz() {
     under_all_probes("unwind", "^leaf$", "signals 300", |tool, answer, report| {
         if tool == "funccount" {
             report.assert_count("leaf", answer as u64);
@@ -95,7 +95,7 @@ fn signals_at_a_kilohertz() {
 }
 
 #[test]
-fn siglongjmp_out_of_handlers() {
+pub fn siglongjmp_out_of_handlers() {
     under_all_probes("unwind", "^(leaf|until_signal)$", "sigjump 200", |tool, answer, report| {
         assert_eq!(answer, 200, "{tool}: {}", report.0);
         if tool == "funccount" {
@@ -105,7 +105,7 @@ fn siglongjmp_out_of_handlers() {
 }
 
 #[test]
-fn coroutines_leave_in_the_middle() {
+pub fn coroutines_leave_in_the_middle() {
     under_all_probes("unwind", "^step$", "coroutines 1000", |tool, answer, report| {
         assert_eq!(answer, 8 * 1000 * 999 / 2 + 28 * 1000, "{tool}: {}", report.0);
         if tool == "funccount" {

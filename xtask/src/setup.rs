@@ -10,6 +10,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("gcc", "target programs in C"),
     ("g++", "target programs in C++"),
     ("libc6-dev", "static target programs"),
+    ("gcc-i686-linux-gnu", "32-bit target programs"),
+    ("libc6-dev-i386-cross", "the C library of those, and 32-bit code to analyse"),
     ("binutils", "linking the agent; objdump, readelf and nm as oracles"),
     ("musl-tools", "target programs with musl"),
     ("golang-go", "target programs in Go"),
@@ -40,8 +42,30 @@ const PACKAGES: &[(&str, &str)] = &[
 const RUST_LIBRARIES: &[&str] =
     &["libz3-4", "libpcre3", "libxml2", "libedit2", "libcurl4", "libgit2-1.5", "libsqlite3-0", "ca-certificates"];
 
+/// What the build for 32-bit programs is compiled for.
+pub const TARGET_32: &str = "i686-unknown-linux-gnu";
+
 /// Installs what is missing.
 pub fn setup() -> Result<()> {
+    packages()?;
+    rust_target()
+}
+
+/// The standard library for [`TARGET_32`].
+fn rust_target() -> Result<()> {
+    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().context("rustc")?;
+    let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
+    if sysroot.join("lib/rustlib").join(TARGET_32).is_dir() {
+        return Ok(());
+    }
+    println!("setup: installing the Rust target {TARGET_32}, for 32-bit programs");
+    let status = Command::new("rustup").args(["target", "add", TARGET_32]).status();
+    let status = status.with_context(|| format!("no rustup: install Rust's standard library for {TARGET_32}"))?;
+    ensure!(status.success(), "rustup target add {TARGET_32} failed");
+    Ok(())
+}
+
+fn packages() -> Result<()> {
     let wanted = PACKAGES.iter().map(|(name, _)| *name).chain(RUST_LIBRARIES.iter().copied());
     let missing: Vec<&str> = wanted.filter(|name| !installed(name)).collect();
     if missing.is_empty() {

@@ -61,7 +61,7 @@ pub fn replace(agent: Agent, thread: Thread, hit: u64) -> bool {
 
 /// Does the word of a hit still name an exclusive probe?
 fn is_held(agent: Agent, busy: u64) -> bool {
-    let Some(word) = safe_read::word(agent, busy) else { return false };
+    let Some(word) = safe_read::u64_at(agent, busy) else { return false };
     if word & !Hit::RETURNED > u64::from(u32::MAX) {
         return false;
     }
@@ -70,14 +70,15 @@ fn is_held(agent: Agent, busy: u64) -> bool {
 
 /// Is `busy` on the stack that the thread is on? The kernel knows of the alternate one.
 fn is_same_stack(busy: u64) -> bool {
-    let mut stack = core::mem::MaybeUninit::<[u64; 3]>::uninit(); // stack_t: pointer, flags, size
+    let mut stack = core::mem::MaybeUninit::<[u64; 3]>::uninit(); // stack_t: pointer, flags, size, a word each
     // SAFETY: the call fills the three words or fails.
     let (start, flags, size) = unsafe {
-        let words = stack.as_mut_ptr().cast::<u64>();
-        if arch::syscall(nr::SIGALTSTACK, [0, words as u64, 0, 0, 0, 0]) != 0 {
+        let words = stack.as_mut_ptr() as u64;
+        if arch::syscall(nr::SIGALTSTACK, [0, words, 0, 0, 0, 0]) != 0 {
             return false;
         }
-        (words.read_volatile(), words.add(1).read_volatile() as u32, words.add(2).read_volatile())
+        let word = |index: u64| arch::read_word(words + index * arch::WORD);
+        (word(0), word(1) as u32, word(2))
     };
     flags & SS_ONSTACK == 0 || busy.wrapping_sub(start) < size
 }

@@ -6,12 +6,10 @@ use core::sync::atomic::Ordering;
 use sidestep_wire::signals::{SIGFPE, SIGILL, SIGTRAP};
 use sidestep_wire::{CopyPair, DetourEntry, DetourTable};
 
-use crate::arch::{BREAKPOINT, SINGLE_STEP, UCONTEXT_FLAGS, UCONTEXT_IP, UCONTEXT_SP};
+use crate::arch::{self, BREAKPOINT, SI_ADDR, SINGLE_STEP, UCONTEXT_FLAGS, UCONTEXT_IP, UCONTEXT_SP};
 use crate::memory::Agent;
 use crate::safe_read;
 
-/// Offset of `si_addr` in `siginfo_t`.
-pub const SI_ADDR: usize = 16;
 /// `si_code` of `int1`.
 const TRAP_BRKPT: i32 = 1;
 /// `si_code` of a broken page that nobody has touched (`mm/memory-failure.c`): of no instruction.
@@ -39,21 +37,21 @@ pub unsafe fn show_original(
     let table = Table::of(agent)?;
     // SAFETY: words of the context and of the information.
     unsafe {
-        let (ip_at, sp_at) = (context.add(UCONTEXT_IP).cast::<u64>(), context.add(UCONTEXT_SP).cast::<u64>());
-        let addr_at = info.add(SI_ADDR).cast::<u64>();
-        let (ip, sp) = (ip_at.read_volatile(), sp_at.read_volatile());
+        let (ip_at, sp_at) = (context.add(UCONTEXT_IP) as u64, context.add(UCONTEXT_SP) as u64);
+        let addr_at = info.add(SI_ADDR) as u64;
+        let (ip, sp) = (arch::read_word(ip_at), arch::read_word(sp_at));
         // `int1`: some hypervisors report it as if it had not been executed yet.
         let at_once = || if (signal, code) == (SIGTRAP, TRAP_BRKPT) { table.original(ip, false) } else { None };
         let (site, flags, offset) = table.original(ip, signal == SIGTRAP).or_else(at_once)?;
         if offset != 0 && !returns() {
             return None;
         }
-        ip_at.write_volatile(site + offset);
+        arch::write_word(ip_at, site + offset);
         if flags & CopyPair::PUSHED != 0 {
-            sp_at.write_volatile(sp.wrapping_add(8));
+            arch::write_word(sp_at, sp.wrapping_add(arch::WORD));
         }
-        if matches!(signal, SIGILL | SIGFPE | SIGTRAP) && addr_at.read_volatile() == ip {
-            addr_at.write_volatile(site + offset);
+        if matches!(signal, SIGILL | SIGFPE | SIGTRAP) && arch::read_word(addr_at) == ip {
+            arch::write_word(addr_at, site + offset);
         }
         Some(Hidden { ip, sp })
     }
@@ -66,8 +64,8 @@ pub unsafe fn show_original(
 pub unsafe fn hide_original(context: *mut u8, hidden: Hidden) {
     // SAFETY: words of the context.
     unsafe {
-        context.add(UCONTEXT_IP).cast::<u64>().write_volatile(hidden.ip);
-        context.add(UCONTEXT_SP).cast::<u64>().write_volatile(hidden.sp);
+        arch::write_word(context.add(UCONTEXT_IP) as u64, hidden.ip);
+        arch::write_word(context.add(UCONTEXT_SP) as u64, hidden.sp);
     }
 }
 
@@ -84,7 +82,7 @@ pub fn return_to_copy(agent: Agent, context: u64) {
     let first = flags & SINGLE_STEP != 0 && is_jump();
     if let Some(copy) = table.copy(ip, first) {
         // SAFETY: the kernel takes the registers from there; it is on the stack, and was read just now.
-        unsafe { (ip_at as *mut u64).write_volatile(copy) };
+        unsafe { arch::write_word(ip_at, copy) };
     }
 }
 

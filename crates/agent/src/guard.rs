@@ -9,13 +9,13 @@
 //! where the program believes it blocked, so `sigwait` and `signalfd` get it only while they wait.
 
 use core::mem::MaybeUninit;
-use core::ptr::{addr_of, addr_of_mut};
+use core::ptr::addr_of;
 use core::sync::atomic::Ordering;
 
 use sidestep_wire::signals::{SIGNALS, flags, flags_for, set_of};
 use sidestep_wire::{Regs, SigAction};
 
-use crate::arch::{self, nr};
+use crate::arch::{self, argument, nr};
 use crate::memory::{Agent, Thread};
 use crate::thread::is_borrower;
 use crate::{blocked, fault, safe_read, signal};
@@ -24,25 +24,29 @@ const SIG_UNBLOCK: u64 = 1;
 const SIG_SETMASK: u64 = 2;
 const SET_LEN: u64 = 8;
 const NSIG: u64 = 64;
+/// Offset of the mask in an action of the kernel.
+const MASK: u64 = 3 * arch::WORD;
 /// SIGKILL and SIGSTOP.
 const NEVER_BLOCKED: u64 = set_of(9) | set_of(19);
 
 /// A system call is about to be made by the target.
 pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
-    match frame.rax {
-        nr::RT_SIGPROCMASK if frame.r10 == SET_LEN => mask(agent, thread, frame),
-        nr::RT_SIGACTION if frame.r10 == SET_LEN => action(agent, frame),
-        // Its argument is the stack pointer, which points to the context.
-        nr::RT_SIGRETURN => {
-            blocked::returned(thread, frame.rsp);
-            fault::return_to_copy(agent, frame.rsp);
-        }
+    let number = frame.rax;
+    // Its argument is the stack pointer.
+    if let Some(context) = arch::returning_context(number, frame.rsp) {
+        blocked::returned(thread, context);
+        return fault::return_to_copy(agent, context);
+    }
+    let len = *argument(frame, 3);
+    match number {
+        nr::RT_SIGPROCMASK if len == SET_LEN => mask(agent, thread, frame),
+        nr::RT_SIGACTION if len == SET_LEN => action(agent, frame),
         // These wait with another mask, which a handler that runs meanwhile keeps. The call itself is the target's:
         // no thread may wait in here.
-        nr::RT_SIGSUSPEND => frame.rdi = opened(agent, thread, frame.rdi),
-        nr::PPOLL => frame.r10 = opened(agent, thread, frame.r10),
-        nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 => frame.r8 = opened(agent, thread, frame.r8),
-        nr::PSELECT6 => select(agent, thread, frame),
+        nr::RT_SIGSUSPEND => opened(agent, thread, argument(frame, 0)),
+        _ if nr::PPOLLS.contains(&number) => opened(agent, thread, argument(frame, 3)),
+        _ if nr::EPOLL_PWAITS.contains(&number) => opened(agent, thread, argument(frame, 4)),
+        _ if nr::PSELECTS.contains(&number) => select(agent, thread, frame),
         _ => {}
     }
 }
@@ -53,10 +57,10 @@ fn done(frame: &mut Regs) {
 }
 
 fn mask(agent: Agent, thread: Thread, frame: &mut Regs) {
-    let (how, set, old) = (frame.rdi, frame.rsi, frame.rdx);
+    let (how, set, old) = (*argument(frame, 0), *argument(frame, 1), *argument(frame, 2));
     let mut wanted = 0;
     if set != 0 {
-        match safe_read::word(agent, set) {
+        match safe_read::u64_at(agent, set) {
             Some(mask) => wanted = mask,
             None => return, // the kernel says what is wrong with it
         }
@@ -92,7 +96,7 @@ fn mask(agent: Agent, thread: Thread, frame: &mut Regs) {
 }
 
 fn action(agent: Agent, frame: &mut Regs) {
-    let (number, new, old) = (frame.rdi, frame.rsi, frame.rdx);
+    let (number, new, old) = (*argument(frame, 0), *argument(frame, 1), *argument(frame, 2));
     let ours = blocked::ours(agent);
     let index = if number <= NSIG { signal::index(number as i32) } else { None };
     let own = index.filter(|i| SIGNALS.get(*i).is_some_and(|s| ours & set_of(*s) != 0));
@@ -112,13 +116,14 @@ fn action(agent: Agent, frame: &mut Regs) {
 
 /// Field by field: zeros to begin with would come from an xmm register.
 fn read_action(agent: Agent, at: u64) -> Option<SigAction> {
-    let word = |index: u64| safe_read::word(agent, at.wrapping_add(8 * index));
-    Some(SigAction { handler: word(0)?, flags: word(1)?, restorer: word(2)?, mask: word(3)? })
+    let word = |index: u64| safe_read::word(agent, at.wrapping_add(arch::WORD * index));
+    let mask = safe_read::u64_at(agent, at.wrapping_add(MASK))?;
+    Some(SigAction { handler: word(0)?, flags: word(1)?, restorer: word(2)?, mask })
 }
 
 /// The program's own action for a signal of ours: remembered for signals that are not for us.
 fn own_action(agent: Agent, frame: &mut Regs, index: usize, new: Option<&SigAction>) {
-    let (number, old) = (frame.rdi, frame.rdx);
+    let (number, old) = (*argument(frame, 0), *argument(frame, 2));
     if old != 0 {
         // Asked of the kernel first, which checks the pointer; then the truth.
         // SAFETY: the program's pointer, which the kernel checks.
@@ -133,12 +138,12 @@ fn own_action(agent: Agent, frame: &mut Regs, index: usize, new: Option<&SigActi
         let flags = new.flags & !flags::UNSUPPORTED;
         let mask = new.mask & !NEVER_BLOCKED;
         signal::set_old_action(agent, index, &SigAction { flags, mask, ..*new });
-        let mut ours = MaybeUninit::<SigAction>::uninit();
+        let mut ours = MaybeUninit::<arch::KernelAction>::uninit();
         let at = ours.as_mut_ptr();
         // SAFETY: an action of our own, which the kernel fills.
         unsafe {
             arch::syscall(nr::RT_SIGACTION, [number, 0, at as u64, SET_LEN, 0, 0]);
-            addr_of_mut!((*at).flags).write_volatile(flags_for(new));
+            arch::write_word(at as u64 + arch::WORD, flags_for(new) & !arch::NOT_OURS);
             arch::syscall(nr::RT_SIGACTION, [number, at as u64, 0, SET_LEN, 0, 0]);
         }
     }
@@ -147,7 +152,7 @@ fn own_action(agent: Agent, frame: &mut Regs, index: usize, new: Option<&SigActi
 
 /// Another signal, whose handler must not run with signals of ours blocked.
 fn other_action(agent: Agent, frame: &mut Regs, new: Option<&mut SigAction>, old: u64, ours: u64) {
-    let number = frame.rdi;
+    let number = *argument(frame, 0);
     let bit = 1u64 << (number - 1);
     let signals = &agent.private().signals;
     let mut believed = 0;
@@ -160,10 +165,12 @@ fn other_action(agent: Agent, frame: &mut Regs, new: Option<&mut SigAction>, old
     if named == 0 && believed == 0 {
         return;
     }
+    let kernels;
     let from = match new {
         Some(action) => {
             action.mask &= !ours;
-            addr_of!(*action) as u64
+            kernels = arch::kernel_action(action);
+            addr_of!(kernels) as u64
         }
         None => 0,
     };
@@ -174,7 +181,7 @@ fn other_action(agent: Agent, frame: &mut Regs, new: Option<&mut SigAction>, old
     if old != 0 {
         // SAFETY: the kernel has just written an action there.
         unsafe {
-            let mask = addr_of_mut!((*(old as *mut SigAction)).mask);
+            let mask = (old + MASK) as *mut u64;
             mask.write_unaligned(mask.read_unaligned() | believed);
         }
     }
@@ -191,40 +198,49 @@ fn other_action(agent: Agent, frame: &mut Regs, new: Option<&mut SigAction>, old
 }
 
 fn write_action(at: u64, action: &SigAction) {
-    let words = at as *mut u64;
     // SAFETY: the kernel has just written an action there. Word by word, as in `read_action`.
     unsafe {
-        words.write_unaligned(action.handler);
-        words.add(1).write_unaligned(action.flags);
-        words.add(2).write_unaligned(action.restorer);
-        words.add(3).write_unaligned(action.mask);
+        arch::write_word(at, action.handler);
+        arch::write_word(at + arch::WORD, action.flags);
+        arch::write_word(at + 2 * arch::WORD, action.restorer);
+        ((at + MASK) as *mut u64).write_unaligned(action.mask);
     }
 }
 
-/// A copy of a signal set without signals of ours that lives until the call that follows is over; the set itself where
-/// that makes no difference.
-fn opened(agent: Agent, thread: Thread, set: u64) -> u64 {
-    if set == 0 {
-        return set;
+/// In place of the address of a signal set, that of a copy without signals of ours that lives until the call that follows is
+/// over; not where that makes no difference.
+fn opened(agent: Agent, thread: Thread, set: &mut u64) {
+    if *set == 0 {
+        return;
     }
     let ours = blocked::ours(agent);
-    match safe_read::word(agent, set) {
-        Some(mask) if mask & ours != 0 => thread.keep([mask & !ours, 0]),
-        _ => set,
+    if let Some(mask) = safe_read::u64_at(agent, *set) {
+        if mask & ours != 0 {
+            *set = thread.keep([mask & !ours, 0]);
+        }
     }
 }
 
 /// `pselect6` takes the address of an address and a length.
 fn select(agent: Agent, thread: Thread, frame: &mut Regs) {
-    let at = frame.r9;
-    if at == 0 {
+    let at = argument(frame, 5);
+    if *at == 0 {
         return;
     }
-    let (Some(set), Some(len)) = (safe_read::word(agent, at), safe_read::word(agent, at.wrapping_add(8))) else {
+    let (Some(set), Some(len)) = (safe_read::word(agent, *at), safe_read::word(agent, at.wrapping_add(arch::WORD)))
+    else {
         return; // the kernel says what is wrong with it
     };
-    let open = if len == SET_LEN { opened(agent, thread, set) } else { set };
+    let mut open = set;
+    if len == SET_LEN {
+        opened(agent, thread, &mut open);
+    }
     if open != set {
-        frame.r9 = thread.keep([open, len]);
+        *at = thread.keep([0; 2]);
+        // SAFETY: two words of the thread's state.
+        unsafe {
+            arch::write_word(*at, open);
+            arch::write_word(*at + arch::WORD, len);
+        }
     }
 }

@@ -4,6 +4,7 @@ use core::ptr::addr_of_mut;
 
 use sidestep_wire::{Flow, Hit, ProbeDesc, Regs};
 
+use crate::arch;
 use crate::memory::{Agent, Thread};
 use crate::{exclusive, guard, helpers, places, shadow};
 
@@ -151,12 +152,12 @@ fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u3
 #[inline(always)]
 pub fn returned(agent: Agent, thread: Option<Thread>, hit: Place) -> u64 {
     // SAFETY: the thunk's, see `Place`.
-    let slot = unsafe { addr_of_mut!((*hit.regs()).rsp).read_volatile() }.wrapping_sub(8);
+    let slot = unsafe { addr_of_mut!((*hit.regs()).rsp).read_volatile() }.wrapping_sub(arch::WORD);
     let trampoline = agent.private().trampoline;
     // The thunk keeps this slot for the answer. Until then it says, as it did during the call, that the frame is alive:
     // a signal handler that makes room in the shadow stack must not take the entry for a dead one.
     // SAFETY: the slot that the thunk reserved.
-    unsafe { (slot as *mut u64).write_unaligned(trampoline) };
+    unsafe { arch::write_word(slot, trampoline) };
     let mut real = 0;
     loop {
         let Some(entry) = shadow::take(agent, thread, slot) else { return real };

@@ -23,7 +23,7 @@ const EINVAL: i64 = -22;
 /// bit are the kernel's: its answer is cheaper than a fault.
 #[inline(always)]
 fn is_direct(agent: Agent, from: u64) -> bool {
-    (PAGE..1 << 63).contains(&from) && agent.private().signals.readable.load(Ordering::Relaxed) == 1
+    (PAGE..arch::ADDRESS_END).contains(&from) && agent.private().signals.readable.load(Ordering::Relaxed) == 1
 }
 
 /// Copies `len` bytes; gives how many were copied before the first that cannot be read.
@@ -76,13 +76,25 @@ pub unsafe fn copy_str(agent: Agent, from: u64, to: *mut u8, max: u64) -> Option
     Some(done)
 }
 
-/// The word at an address, if it can be read.
+/// The word of the target at an address, if it can be read.
+#[must_use]
+pub fn word(agent: Agent, at: u64) -> Option<u64> {
+    if arch::WORD == 8 {
+        return u64_at(agent, at);
+    }
+    let mut word = 0u32;
+    let to = core::ptr::addr_of_mut!(word);
+    // SAFETY: four bytes.
+    (unsafe { copy(agent, at, to.cast(), 4) } == 4).then(|| u64::from(unsafe { to.read_volatile() }))
+}
+
+/// Eight bytes at an address, if they can be read.
 #[must_use]
 #[inline(never)]
-pub fn word(agent: Agent, at: u64) -> Option<u64> {
+pub fn u64_at(agent: Agent, at: u64) -> Option<u64> {
     if is_direct(agent, at) {
         // SAFETY: faults are taken care of.
-        return unsafe { load::load_word(at) };
+        return unsafe { load::load_u64(at) };
     }
     let last = at.checked_add(7)?;
     let here = addr_of!(last) as u64 / PAGE;
@@ -101,9 +113,12 @@ pub fn word(agent: Agent, at: u64) -> Option<u64> {
 /// # Safety
 /// `to` is writable for `len` bytes.
 pub unsafe fn within_page(from: u64, to: *mut u8, len: u64) -> u64 {
+    if from >= arch::ADDRESS_END {
+        return 0;
+    }
     let len = len.min(PAGE - from % PAGE);
-    let local = [to as u64, len];
-    let remote = [from, len];
+    let local = [to as u64 as arch::Word, len as arch::Word];
+    let remote = [from as arch::Word, len as arch::Word];
     // SAFETY: both iovecs live through the call, and the kernel checks what they point to. The pid is asked for each
     // time: a stored one could be a vfork parent's, or stale.
     let read = unsafe {

@@ -118,9 +118,8 @@ fn set_len(thread: Thread, old: u64, new: u64) -> bool {
 #[inline(always)]
 pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: u64, time: u64) -> bool {
     let trampoline = agent.private().trampoline;
-    let word = slot as *mut u64;
     // SAFETY: the caller's.
-    let ret = unsafe { word.read_unaligned() };
+    let ret = unsafe { arch::read_word(slot) };
     let stack = Stack::of(thread);
     let used = stack.len(thread);
     if ret != trampoline && used != 0 && stack.entry(used - 1).stack_slot() == slot {
@@ -130,7 +129,7 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: 
     loop {
         let Some((stack, index)) = reserve(agent, thread) else {
             // SAFETY: the caller's; back to how it was if an earlier round has replaced it.
-            unsafe { word.write_unaligned(ret) };
+            unsafe { arch::write_word(slot, ret) };
             agent.count_dropped(1);
             return false;
         };
@@ -138,7 +137,7 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: 
             continue; // a handler left something there
         }
         // SAFETY: the caller's.
-        unsafe { word.write_unaligned(trampoline) };
+        unsafe { arch::write_word(slot, trampoline) };
         let in_use = thread.shadow() == stack.base && len(thread) > index;
         if (in_use && stack.entry(index).read(slot) == Some(entry)) || is_there(thread, &entry) {
             return ret != trampoline || is_second(agent, stack, index, &entry);
@@ -483,7 +482,7 @@ pub fn unwind(agent: Agent, thread: Thread) {
         at.set_probe(entry.probe | ShadowEntry::RESTORED);
         if entry.ret != trampoline {
             // SAFETY: the slot of a live frame: it holds the trampoline's address.
-            unsafe { (entry.slot as *mut u64).write_unaligned(entry.ret) }
+            unsafe { arch::write_word(entry.slot, entry.ret) }
         }
     }
 }
@@ -505,7 +504,7 @@ pub fn caught(agent: Agent, thread: Thread, stack_pointer: u64) {
         let mut word = safe_read::word(agent, entry.slot);
         if entry.slot > stack_pointer && entry.ret != trampoline && word == Some(entry.ret) {
             // SAFETY: the slot of a live frame above the catcher: it holds the return address.
-            unsafe { (entry.slot as *mut u64).write_unaligned(trampoline) };
+            unsafe { arch::write_word(entry.slot, trampoline) };
             word = Some(trampoline);
         }
         if word == Some(trampoline) {

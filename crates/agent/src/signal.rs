@@ -9,8 +9,8 @@ use core::ptr::{addr_of, addr_of_mut};
 use sidestep_wire::SigAction;
 use sidestep_wire::signals::{SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags, set_of};
 
-use crate::arch::{self, DEBUG_EXCEPTION, JUMP, UCONTEXT_IP, UCONTEXT_RESTORER, UCONTEXT_TRAPNO, load, nr};
-use crate::fault::{self, BUS_MCEERR_AO, Hidden, SI_ADDR};
+use crate::arch::{self, DEBUG_EXCEPTION, JUMP, SI_ADDR, UCONTEXT_IP, UCONTEXT_RESTORER, UCONTEXT_TRAPNO, load, nr};
+use crate::fault::{self, BUS_MCEERR_AO, Hidden};
 use crate::memory::Agent;
 use crate::thread::{self, is_borrower};
 use crate::trap::{self, Met};
@@ -31,9 +31,9 @@ const SET_LEN: u64 = 8;
 /// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`.
 pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8) -> u64 {
     // SAFETY: `si_code` is the third word of `siginfo_t`, the instruction pointer a word of the context.
-    let (code_at, ip_at) = unsafe { (info.cast::<i32>().add(2), context.add(UCONTEXT_IP).cast::<u64>()) };
+    let (code_at, ip_at) = unsafe { (info.cast::<i32>().add(2), context.add(UCONTEXT_IP) as u64) };
     // SAFETY: as above.
-    let (mut code, ip) = unsafe { (code_at.read_volatile(), ip_at.read_volatile()) };
+    let (mut code, ip) = unsafe { (code_at.read_volatile(), arch::read_word(ip_at)) };
     match signal {
         // SAFETY: the caller's.
         SIGTRAP if code == SI_KERNEL => match unsafe { trap::met(agent, context) } {
@@ -44,8 +44,8 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
                 // (`send_sigtrap` in arch/x86/kernel/traps.c).
                 unsafe {
                     code_at.write_volatile(code);
-                    info.add(SI_ADDR).cast::<u64>().write_volatile(to);
-                    context.add(UCONTEXT_TRAPNO).cast::<u64>().write_volatile(DEBUG_EXCEPTION);
+                    arch::write_word(info.add(SI_ADDR) as u64, to);
+                    arch::write_word(context.add(UCONTEXT_TRAPNO) as u64, DEBUG_EXCEPTION);
                 }
             }
             Met::Foreign => {}
@@ -54,7 +54,7 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
         SIGSEGV | SIGBUS if code > 0 => {
             if let Some(next) = load::after_fault(ip) {
                 // SAFETY: as above; the kernel takes the registers from there on return.
-                unsafe { ip_at.write_volatile(next) };
+                unsafe { arch::write_word(ip_at, next) };
                 return 0;
             }
         }
@@ -79,7 +79,7 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     };
     let mut hidden = None;
     if forced && (signal, code) != (SIGBUS, BUS_MCEERR_AO) {
-        let returns = || dies || thread.is_some() && is_guarded(agent, old.restorer);
+        let returns = || dies || thread.is_some() && is_guarded(agent, &old);
         // SAFETY: the caller's.
         hidden = unsafe { fault::show_original(agent, (signal, code), info, context, returns) };
     }
@@ -93,14 +93,14 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
         mask |= set;
     }
     let ours = blocked::ours(agent);
-    let open = mask & !ours;
+    let open = mask & !(ours & arch::NEVER_BLOCKED);
     if open != 0 {
         // SAFETY: the mask lives through the call; sigreturn restores the interrupted code's mask.
         unsafe { arch::syscall(nr::RT_SIGPROCMASK, [SIG_BLOCK, addr_of!(open) as u64, 0, SET_LEN, 0, 0]) };
     }
     if !is_borrower(agent) {
         // Without a guard at the end of the handler this would last for ever.
-        if let (Some(thread), true) = (thread, is_guarded(agent, old.restorer)) {
+        if let (Some(thread), true) = (thread, is_guarded(agent, &old)) {
             blocked::change(thread, blocked::now(thread) | mask & ours, (context as u64).wrapping_sub(1));
         }
         if old.flags & flags::RESETHAND != 0 {
@@ -108,16 +108,17 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
             unsafe { addr_of_mut!((*agent.signals()).old[index].handler).write_volatile(SIG_DFL) };
         }
     }
-    if old.flags & flags::RESTORER != 0 {
-        // SAFETY: the word below the context is the return address of the handler that the kernel has called.
-        unsafe { context.sub(UCONTEXT_RESTORER).cast::<u64>().write_volatile(old.restorer) };
+    if let Some(restorer) = arch::restorer(&old) {
+        // SAFETY: that word below the context is the return address of the handler that the kernel has called.
+        unsafe { arch::write_word(context.sub(UCONTEXT_RESTORER) as u64, restorer) };
     }
     old.handler
 }
 
 /// Has the call of `rt_sigreturn` at a restorer a probe of ours?
-fn is_guarded(agent: Agent, restorer: u64) -> bool {
-    safe_read::word(agent, restorer).is_some_and(|code| code as u8 == JUMP)
+fn is_guarded(agent: Agent, action: &SigAction) -> bool {
+    let restorer = arch::restorer(action);
+    restorer.and_then(|at| safe_read::word(agent, at)).is_some_and(|code| code as u8 == JUMP)
 }
 
 /// Place of a signal in the arrays of [`sidestep_wire::Signals`].

@@ -17,8 +17,6 @@ use crate::{blocked, helpers, safe_read, shadow};
 const PROBES: usize = 128;
 /// Most states that one call looks at for a dead thread: misses must stay cheap when all threads live.
 const RECLAIM: usize = 8;
-/// Where glibc (`struct pthread`, `tid`) and musl (`struct pthread`, `tid`) keep the thread id, from the `fs` base.
-const TID_WORDS: [u32; 2] = [0x2d0, 0x30];
 const ESRCH: i64 = -3;
 
 /// The entry of the thread with this `fs` base, complete; `None` = no room.
@@ -36,7 +34,7 @@ pub fn slot(agent: Agent, fs_base: u64) -> Option<Bucket> {
 
 /// The calling thread; `None` = no room.
 pub fn current(agent: Agent) -> Option<Thread> {
-    let bucket = slot(agent, arch::fs_base())?;
+    let bucket = slot(agent, arch::thread_pointer())?;
     agent.state_at(bucket.state().load(Ordering::Acquire))
 }
 
@@ -163,7 +161,7 @@ fn find_tid_word(agent: Agent, fs_base: u64, tid: u32) -> u32 {
         return 0;
     }
     let holds = |word: &u32| read_u32(agent, fs_base.wrapping_add(u64::from(*word))) == Some(tid);
-    TID_WORDS.into_iter().find(holds).unwrap_or(0)
+    arch::TID_WORDS.into_iter().find(holds).unwrap_or(0)
 }
 
 fn read_u32(agent: Agent, at: u64) -> Option<u32> {

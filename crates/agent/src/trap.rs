@@ -27,9 +27,9 @@ pub enum Met {
 #[must_use]
 pub unsafe fn met(agent: Agent, context: *mut u8) -> Met {
     // SAFETY: the instruction pointer is a word of the context.
-    let ip_at = unsafe { context.add(UCONTEXT_IP).cast::<u64>() };
+    let ip_at = unsafe { context.add(UCONTEXT_IP) as u64 };
     // SAFETY: as above; the breakpoint is one byte long.
-    let site = unsafe { ip_at.read_volatile() }.wrapping_sub(1);
+    let site = unsafe { arch::read_word(ip_at) }.wrapping_sub(1);
     let next = match look_up(agent, site) {
         // SAFETY: a record, and the caller's.
         Some(at) if at & TrapEntry::RECORD != 0 => unsafe {
@@ -45,7 +45,7 @@ pub unsafe fn met(agent: Agent, context: *mut u8) -> Met {
         None => return Met::Foreign,
     };
     // SAFETY: as above; the kernel takes the registers from there on return.
-    unsafe { ip_at.write_volatile(next) };
+    unsafe { arch::write_word(ip_at, next) };
     Met::Ours
 }
 
@@ -104,8 +104,8 @@ impl Stack {
     unsafe fn of(context: *const u8, sp: u64) -> Stack {
         // SAFETY: words of the context.
         let (start, size) = unsafe {
-            let stack = context.add(UCONTEXT_STACK).cast::<u64>();
-            (stack.read_volatile(), stack.add(2).read_volatile())
+            let stack = context.add(UCONTEXT_STACK) as u64;
+            (arch::read_word(stack), arch::read_word(stack + 2 * arch::WORD))
         };
         // As the kernel has decided where its frame goes (`__on_sig_stack` in include/linux/sched/signal.h).
         let is_alternate = |at: u64| at > start && at - start <= size;
@@ -113,21 +113,27 @@ impl Stack {
         Stack { frame: if here { sp.wrapping_sub(ABOVE_FRAME) } else { 0 } }
     }
 
-    fn has(&self, at: u64) -> bool {
+    fn has(&self, at: u64, len: u64) -> bool {
         let page = self.frame / PAGE;
-        page != 0 && at / PAGE == page && at.wrapping_add(7) / PAGE == page
+        page != 0 && at / PAGE == page && at.wrapping_add(len - 1) / PAGE == page
     }
 }
 
 impl Memory for Stack {
     fn load(&mut self, at: u64) -> Option<u64> {
         // SAFETY: it is there.
-        self.has(at).then(|| unsafe { (at as *const u64).read_unaligned() })
+        self.has(at, 8).then(|| unsafe { (at as *const u64).read_unaligned() })
     }
 
     fn store(&mut self, at: u64, value: u64) -> Option<()> {
         // SAFETY: it is there. Above the red zone is nothing of ours.
-        self.has(at).then(|| unsafe { (at as *mut u64).write_unaligned(value) })
+        self.has(at, 8).then(|| unsafe { (at as *mut u64).write_unaligned(value) })
+    }
+
+    // Nothing is written in 32-bit code: without a red zone, the frame of the signal lies right below the stack pointer.
+    fn load32(&mut self, at: u64) -> Option<u32> {
+        // SAFETY: it is there.
+        self.has(at, 4).then(|| unsafe { (at as *const u32).read_unaligned() })
     }
 }
 

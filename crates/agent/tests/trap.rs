@@ -7,6 +7,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use sidestep_agent::agent_signal;
+use sidestep_isa::Isa;
 use sidestep_isa::x86::emulate::{Op, prepare};
 use sidestep_wire::{Flow, Private, ProbeDesc, SigAction, TrapEntry, TrapRecord};
 use world::{Setup, World};
@@ -263,7 +264,7 @@ fn the_handler_does_what_it_can_and_the_copy_the_rest() {
         in_child(|| {
             let function = answer(7);
             let sites: Vec<u64> = (0..2).map(|_| code(&[&[INT3], &function[1..]].concat())).collect();
-            let done = record(prepare(&function), 2, &answer(9));
+            let done = record(prepare(Isa::X64, &function), 2, &answer(9));
             let displaced = record(None, 2, &answer(9));
             let world = counting(&[(sites[0], done), (sites[1], displaced)], 0);
             assert_eq!((call(sites[0]), counts(world)), (7, [1, 1]));
@@ -284,7 +285,7 @@ fn the_interrupted_stack_is_used() {
             let plain = [0x6a, 41, 0x58, 0xe8, 2, 0, 0, 0, 0xeb, 3, 0xff, 0xc0, 0xc3, 0xc3];
             let page = code(&plain);
             let insns = [0, 2, 3, 8, 12, 13];
-            let traps = insns.map(|at| (page + at, record(prepare(&plain[at as usize..]), 1, &WRONG)));
+            let traps = insns.map(|at| (page + at, record(prepare(Isa::X64, &plain[at as usize..]), 1, &WRONG)));
             for (site, _) in traps {
                 // SAFETY: the page of code.
                 unsafe { (site as *mut u8).write(INT3) };
@@ -335,7 +336,7 @@ fn a_push_on_a_used_up_stack_is_the_copys_fault() {
         in_child(|| {
             let (other, page) = (world::map(1 << 16, libc::MAP_PRIVATE), world::map(8192, libc::MAP_PRIVATE));
             let site = code(&[INT3, 0xc3]);
-            let record = record(prepare(&[0x50]), 1, &[0x50, 0xc3]); // push %rax
+            let record = record(prepare(Isa::X64, &[0x50]), 1, &[0x50, 0xc3]); // push %rax
             counting(&[(site, record)], libc::SA_ONSTACK);
             SITE.store((record & !TrapEntry::RECORD) + size_of::<TrapRecord>() as u64, Ordering::Relaxed);
             SEEN.store(page as u64 + 4096 - 8, Ordering::Relaxed);

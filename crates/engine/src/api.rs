@@ -336,6 +336,14 @@ pub struct Options {
     pub extensible: bool,
 }
 
+impl Options {
+    /// Are programs interpreted: because it was asked for, or because there is no native code for these targets?
+    #[must_use]
+    pub fn interprets(&self) -> bool {
+        self.interpret || !sidestep_bpf::native::is_for(sidestep_sys::arch::ISA)
+    }
+}
+
 /// Figures about the attach, for `-v` and benchmarks.
 #[derive(Clone, Debug, Default)]
 pub struct AttachStats {

@@ -1,9 +1,11 @@
 //! The agent as it is mapped into a target: made by the build script, embedded here, checked by the tests below.
 
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Register};
-use object::elf::{PF_W, PT_LOAD, R_X86_64_RELATIVE};
-use object::read::elf::{ElfFile64, ProgramHeader};
-use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags};
+use object::elf::{FileHeader32, FileHeader64};
+use object::elf::{PF_W, PT_LOAD, R_386_RELATIVE, R_X86_64_RELATIVE};
+use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
+use object::{Endianness, FileKind, Object, ObjectSection, ObjectSymbol, RelocationFlags};
+use sidestep_isa::Isa;
 
 static ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.elf"));
 /// The same with the interpreter.
@@ -15,6 +17,7 @@ const PAGE: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct Blob {
     image: Vec<u8>,
+    isa: Isa,
     code_len: u64,
     relocations: Vec<(u64, u64)>,
     symbols: Vec<(String, u64)>,
@@ -38,29 +41,45 @@ impl Blob {
     /// Reads the embedded agent: the one with the interpreter, or the one without.
     pub fn new(interpreter: bool) -> Result<Blob, BlobError> {
         let file = if interpreter { INTERPRETER } else { ELF };
-        let elf: ElfFile64<'_, Endianness> = ElfFile64::parse(file)?;
+        match FileKind::parse(file)? {
+            FileKind::Elf32 => Blob::read::<FileHeader32<Endianness>>(Isa::X86, file),
+            _ => Blob::read::<FileHeader64<Endianness>>(Isa::X64, file),
+        }
+    }
+
+    fn read<H: FileHeader<Endian = Endianness>>(isa: Isa, file: &'static [u8]) -> Result<Blob, BlobError> {
+        let elf: ElfFile<'_, H> = ElfFile::parse(file)?;
         let endian = elf.endian();
         let mut loads =
-            elf.elf_program_headers().iter().filter(|s| s.p_type(endian) == PT_LOAD && s.p_memsz(endian) != 0);
+            elf.elf_program_headers().iter().filter(|s| s.p_type(endian) == PT_LOAD && s.p_memsz(endian).into() != 0);
         let (Some(segment), None) = (loads.next(), loads.next()) else { return Err(BlobError::Layout) };
-        if segment.p_vaddr(endian) != 0 || segment.p_flags(endian) & PF_W != 0 {
+        if segment.p_vaddr(endian).into() != 0 || segment.p_flags(endian) & PF_W != 0 {
             return Err(BlobError::Layout);
         }
         let mut image = segment.data(endian, file).map_err(|()| BlobError::Layout)?.to_vec();
         image.resize(image.len().next_multiple_of(PAGE), 0);
         let code = elf.section_by_name(".text").filter(|code| code.address() == 0).ok_or(BlobError::Layout)?;
+        let relative = if isa == Isa::X86 { R_386_RELATIVE } else { R_X86_64_RELATIVE };
         let mut relocations = Vec::new();
         for (offset, relocation) in elf.dynamic_relocations().into_iter().flatten() {
             match relocation.flags() {
-                RelocationFlags::Elf { r_type: R_X86_64_RELATIVE } if offset + 8 <= image.len() as u64 => {
-                    relocations.push((offset, relocation.addend() as u64));
+                RelocationFlags::Elf { r_type } if r_type == relative && offset + isa.word() <= image.len() as u64 => {
+                    let addend = if relocation.has_implicit_addend() {
+                        let at = offset as usize;
+                        let mut word = [0; 8];
+                        word[..isa.word() as usize].copy_from_slice(&image[at..at + isa.word() as usize]);
+                        u64::from_le_bytes(word)
+                    } else {
+                        relocation.addend() as u64
+                    };
+                    relocations.push((offset, addend));
                 }
                 _ => return Err(BlobError::Relocation(offset)),
             }
         }
         let symbols = elf.symbols().filter(|s| s.is_definition());
         let symbols = symbols.filter_map(|s| Some((s.name().ok()?.to_owned(), s.address()))).collect();
-        Ok(Blob { image, code_len: code.size(), relocations, symbols })
+        Ok(Blob { isa, image, code_len: code.size(), relocations, symbols })
     }
 
     /// Length of the whole image in bytes, a multiple of the page size.
@@ -80,8 +99,8 @@ impl Blob {
     pub fn place(&self, base: u64) -> Vec<u8> {
         let mut image = self.image.clone();
         for (offset, addend) in &self.relocations {
-            let at = *offset as usize;
-            image[at..at + 8].copy_from_slice(&base.wrapping_add(*addend).to_le_bytes());
+            let (at, len) = (*offset as usize, self.isa.word() as usize);
+            image[at..at + len].copy_from_slice(&base.wrapping_add(*addend).to_le_bytes()[..len]);
         }
         image
     }
@@ -100,7 +119,7 @@ impl Blob {
 
     fn each_register(&self, mut see: impl FnMut(Register)) {
         let mut info = InstructionInfoFactory::new();
-        for instruction in Decoder::new(64, &self.image[..self.code_len as usize], DecoderOptions::NONE) {
+        for instruction in Decoder::new(self.isa.bits(), &self.image[..self.code_len as usize], DecoderOptions::NONE) {
             info.info(&instruction).used_registers().iter().for_each(|used| see(used.register()));
         }
     }
@@ -120,7 +139,7 @@ mod tests {
     }
 
     fn code(blob: &Blob) -> Vec<iced_x86::Instruction> {
-        Decoder::new(64, &blob.image[..blob.code_len as usize], DecoderOptions::NONE).iter().collect()
+        Decoder::new(blob.isa.bits(), &blob.image[..blob.code_len as usize], DecoderOptions::NONE).iter().collect()
     }
 
     fn tool(name: &str, args: &[&str]) -> String {

@@ -26,10 +26,10 @@ pub struct Covered {
 /// process that has mapped nothing but this file. Touches no process.
 pub fn coverage(binary: &str, sites: Sites, options: &Options) -> Result<Covered, SessionError> {
     let object = Objects::new(options).open_file(&resolve::file(binary)?)?;
-    let bias = resolve::assumed_bias(&object);
+    let (isa, bias) = (object.isa(), resolve::assumed_bias(&object));
     let mut surroundings = Surroundings::default();
     surroundings.look(&surroundings::assumed(resolve::assumed_image(&object), bias == 0));
-    let coverage = Coverage::of(&Index::new(object.code()?), sites, || surroundings.alone(bias));
+    let coverage = Coverage::of(&Index::new(object.code()?), sites, || surroundings.alone(isa, bias));
     let examples = coverage.reasons.iter().map(|reason| resolve::name_at(&object, reason.example)).collect();
     Ok(Covered { object: object.path().to_owned(), coverage, examples })
 }

@@ -211,7 +211,7 @@ fn restore_returns(stopped: &mut Stopped, found: &Found) -> Result<(), SessionEr
         if stopped.read(Va(entry.slot), &mut word).is_ok() {
             let newest_wins = u64::from_ne_bytes(word);
             if newest_wins == found.trampoline {
-                stopped.write(Va(entry.slot), &entry.ret.to_ne_bytes())?;
+                stopped.process().write_word(Va(entry.slot), entry.ret)?;
             }
         }
     }

@@ -3,16 +3,19 @@
 use std::mem::size_of;
 
 use sidestep_bpf::map::Map;
+use sidestep_sys::arch::ADDRESS_END;
 use sidestep_wire::private::SHADOW_FIRST;
 use sidestep_wire::{JournalEntry, LookupTable, MapDesc, MapEntry, Private, ProbeDesc, ShadowEntry, Slot, ThreadState};
 
 use crate::maps;
 
 const PAGE: u64 = 4096;
+/// Is there little address space, in the target and in the controller?
+const SMALL: bool = ADDRESS_END <= 1 << 32;
 /// Upper bound of the shared region: it is sparse, but it counts as address space.
-const SHARED_MAX: u64 = 4 << 30;
+const SHARED_MAX: u64 = if SMALL { 256 << 20 } else { 4 << 30 };
 /// Most threads that get cells of their own.
-const SLOTS_MAX: u64 = 4096;
+const SLOTS_MAX: u64 = if SMALL { 1024 } else { 4096 };
 /// Fewest.
 const SLOTS_MIN: u64 = 128;
 

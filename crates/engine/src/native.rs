@@ -36,7 +36,7 @@ pub(crate) fn inside(stopped: &Stopped, found: &Found, mappings: &[Mapping]) -> 
         if desc.flags & ProbeDesc::NATIVE == 0 {
             continue;
         }
-        let thread = stopped.threads().iter().find(|thread| thread.regs.fs_base().0 == fs_base);
+        let thread = stopped.threads().iter().find(|thread| thread.regs.thread_pointer().0 == fs_base);
         let Some(thread) = thread else { continue };
         let sp = thread.regs.sp();
         let same_stack = mappings.iter().any(|m| m.contains(sp) && m.contains(Va(busy)));

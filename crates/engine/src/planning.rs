@@ -60,7 +60,7 @@ pub(crate) fn plan_all(
         let Some(first) = group.first().map(|(_, m)| m.clone()) else { continue };
         let code = first.object.code()?;
         let index = Index::new(code);
-        let mut room = surroundings.of(first.bias(), first.image().start);
+        let mut room = surroundings.of(first.object.isa(), first.bias(), first.image().start);
         let optimized = group.iter().filter(|(request, _)| !wishes[*request].trap_only);
         room.expect(optimized.filter_map(|(_, m)| site_of(&index, m.va.ok()?)));
         let mut known = HashMap::new();
@@ -85,7 +85,8 @@ fn expected(index: &Index<'_>, plan: &Plan) -> Vec<u8> {
 /// Guards of all places in an object that make one of these system calls. `Err`: the link-time address of a place that
 /// cannot be guarded.
 pub(crate) fn plan_guards(loaded: &Loaded, numbers: &[u32]) -> Result<Vec<Planned>, Va> {
-    let sites = loaded.object.text().map_or_else(|_| Vec::new(), |text| syscalls::find(&text, numbers));
+    let sites =
+        loaded.object.text().map_or_else(|_| Vec::new(), |text| syscalls::find(loaded.object.isa(), &text, numbers));
     if sites.is_empty() {
         return Ok(Vec::new());
     }

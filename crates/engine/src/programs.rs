@@ -11,11 +11,11 @@ use sidestep_bpf::native::x86_64::{Clock, Env, Shape, compile};
 use sidestep_bpf::pass::{self, Link, Values};
 use sidestep_bpf::verify::{Helper, Verified};
 use sidestep_isa::Va;
-use sidestep_isa::x86::emit::{Asm, Reg};
 use sidestep_plan::handler::{self, Handler};
 use sidestep_plan::thunk;
-use sidestep_plan::thunk::native::{self, Around, Native, Vectors, Wide};
+use sidestep_plan::thunk::native::{self, Native, Vectors, Wide};
 use sidestep_sys::TscScale;
+use sidestep_sys::arch::ISA;
 use sidestep_wire::{Flow, ProbeDesc, Regs, ThreadState};
 
 use crate::api::{Action, Code, Program};
@@ -86,11 +86,11 @@ pub(crate) struct Programs {
 
 /// The code of a program that is interpreted: a call of the interpreter.
 struct Stub {
-    /// Offset of 8 bytes that get the address of the program's instructions …
+    /// Offset of a word that gets the address of the program's instructions …
     slots_at: usize,
     /// … which lie at this offset, …
     slots: usize,
-    /// and of 8 bytes that get the address of the interpreter.
+    /// and of a word that gets the address of the interpreter.
     interpreter_at: usize,
 }
 
@@ -121,7 +121,7 @@ impl Memory<'_> {
 const REGISTERS: u32 = (1 << (size_of::<Regs>() / 8)) - 1;
 
 impl Programs {
-    /// Links and compiles; [`Programs::place`] comes next.
+    /// Links and compiles, if there is native code for the target; [`Programs::place`] comes next.
     pub fn compile(
         programs: &[Program],
         memory: &Memory<'_>,
@@ -141,7 +141,7 @@ impl Programs {
         for program in programs {
             all.add(program, &links, &env, interpret)?;
         }
-        all.add(&Program::nothing()?, &links, &env, false)?;
+        all.add(&Program::nothing()?, &links, &env, !sidestep_bpf::native::is_for(ISA))?;
         Ok(all)
     }
 
@@ -163,6 +163,9 @@ impl Programs {
     }
 
     fn add(&mut self, program: &Program, links: &[Link], env: &Env, interpret: bool) -> Result<(), SessionError> {
+        if !matches!(program.code, Code::Verified(_)) && !native::is_for(ISA) {
+            return Err(SessionError::NoNative);
+        }
         let verified = match &program.code {
             Code::Verified(verified) => verified,
             Code::Native { function, data, general_only, redirects } => {
@@ -218,15 +221,8 @@ impl Programs {
     /// Code that calls a function of the target.
     fn add_native(&mut self, native: &Native) {
         let at = self.align();
-        let mut asm = Asm::new(Va(at));
-        native::call(&mut asm, native, Around::Call);
-        let mut inside = Va(at);
-        if native.vectors.is_some() {
-            asm.align(ALIGN);
-            inside = asm.here();
-            native::call(&mut asm, native, Around::Anything);
-        }
-        self.bytes.extend(asm.finish());
+        let (bytes, inside) = native::functions(Va(at), native, ALIGN);
+        self.bytes.extend(bytes);
         let thunk = thunk::Program {
             code: Va(at),
             inside,
@@ -249,23 +245,11 @@ impl Programs {
     /// A function as native code would be, which has the program interpreted. `agent_interpret` in `sidestep-agent` says
     /// what it gets.
     fn stub(&mut self, program: &sidestep_bpf::Program) {
-        let stack = frames(program);
         let start = self.bytes.len();
-        let mut asm = Asm::new(Va(0));
-        // The return address makes the frame a multiple of 16.
-        asm.lea(Reg::Rsp, Reg::Rsp, -(stack + 8));
-        asm.lea(Reg::Rcx, Reg::Rsp, stack);
-        asm.mov_imm64(Reg::R8, stack as u64);
-        asm.mov_imm64(Reg::Rdx, program.slots.len() as u64);
-        asm.mov_imm64(Reg::Rsi, 0);
-        let slots_at = start + asm.len() - 8;
-        asm.mov_imm64(Reg::Rax, 0);
-        let interpreter_at = start + asm.len() - 8;
-        asm.call_reg(Reg::Rax);
-        asm.lea(Reg::Rsp, Reg::Rsp, stack + 8);
-        asm.ret();
-        self.bytes.extend(asm.finish());
+        let made = thunk::interpreted(ISA, frames(program), program.slots.len());
+        self.bytes.extend(made.bytes);
         self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), 0xcc);
+        let (slots_at, interpreter_at) = (start + made.slots_at, start + made.interpreter_at);
         self.stubs.push(Stub { slots_at, slots: self.bytes.len(), interpreter_at });
         self.bytes.extend(program.to_bytes());
     }
@@ -274,9 +258,11 @@ impl Programs {
     pub fn place(&mut self, at: Va, interpreter: Option<Va>) {
         for stub in &self.stubs {
             let slots = at.0 + stub.slots as u64;
-            self.bytes[stub.slots_at..stub.slots_at + 8].copy_from_slice(&slots.to_le_bytes());
             let interpreter = interpreter.unwrap_or_default().0;
-            self.bytes[stub.interpreter_at..stub.interpreter_at + 8].copy_from_slice(&interpreter.to_le_bytes());
+            for (at, address) in [(stub.slots_at, slots), (stub.interpreter_at, interpreter)] {
+                let word = ISA.word() as usize;
+                self.bytes[at..at + word].copy_from_slice(&address.to_le_bytes()[..word]);
+            }
         }
         for program in &mut self.compiled {
             program.thunk.code.0 += at.0;

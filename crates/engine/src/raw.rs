@@ -3,7 +3,7 @@
 
 use sidestep_wire::{
     Blocked, ClosedThread, CopyPair, DetourEntry, DetourTable, JournalEntry, LookupEntry, MapDesc, MapEntry, Private,
-    ProbeDesc, RecordHeader, ShadowEntry, SigAction, ThreadState, TrapEntry,
+    ProbeDesc, RecordHeader, ShadowEntry, SigAction, SigAction32, ThreadState, TrapEntry,
 };
 
 /// A struct without padding and for which every bit pattern is a value.
@@ -37,6 +37,8 @@ unsafe impl Plain for RecordHeader {}
 unsafe impl Plain for ShadowEntry {}
 // SAFETY: as above.
 unsafe impl Plain for SigAction {}
+// SAFETY: as above.
+unsafe impl Plain for SigAction32 {}
 // SAFETY: as above.
 unsafe impl Plain for ThreadState {}
 // SAFETY: as above.

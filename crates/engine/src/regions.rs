@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
 use sidestep_plan::thunk::{Context, Env, Globals, globals, thread_pointer_through_self};
-use sidestep_sys::{Process, Stopped, TscScale};
+use sidestep_sys::{Process, Stopped, TscScale, arch};
 use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_MARKER};
 use sidestep_wire::{
@@ -76,7 +76,7 @@ impl Regions {
         options: &Options,
         tsc: Option<TscScale>,
     ) -> Result<Regions, SessionError> {
-        let interpret = options.interpret;
+        let interpret = options.interprets();
         let blob = Blob::new(interpret)?;
         let process = hold.process();
         let (shared_va, shared) = hold.stopped(|stopped| {
@@ -118,6 +118,7 @@ impl Regions {
             changes = changes.union(Context::native_changes(true));
         }
         let env = Env {
+            isa: arch::ISA,
             private,
             buckets: Va(lookup.0 + offset_of!(LookupTable, buckets) as u64),
             missed: Va(shared_va.0 + layout.missed_off),
@@ -327,12 +328,12 @@ fn map_shared(stopped: &mut Stopped, layout: &Layout) -> Result<(Va, View), Sess
     Ok((shared_va, shared))
 }
 
-/// Has every thread its thread pointer at `%fs:0`? C libraries see to it before a thread begins; programs of other
+/// Has every thread its thread pointer at its thread pointer? C libraries see to it before a thread begins; programs of other
 /// runtimes, and those whose C library has not started yet, are told by the one thread that lacks it.
 fn self_pointers(stopped: &Stopped) -> bool {
     stopped.threads().iter().all(|t| {
-        let base = t.regs.fs_base();
-        base.0 != 0 && stopped.read_pod::<u64>(base).is_ok_and(|word| word == base.0)
+        let base = t.regs.thread_pointer();
+        base.0 != 0 && stopped.process().read_word(base).is_ok_and(|word| word == base.0)
     })
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{CallError, Mapping, Process, StopError, Stopped};
+use sidestep_sys::{CallError, Mapping, Process, StopError, Stopped, arch};
 
 use crate::error::SessionError;
 use crate::space::{self, Grows, Used};
@@ -39,13 +39,13 @@ pub(crate) fn used(mappings: &[Mapping]) -> Vec<Used> {
 pub(crate) struct Remote<'a>(pub &'a mut Stopped);
 
 impl Remote<'_> {
-    fn call(&mut self, number: i64, args: [u64; 6]) -> Result<u64, CallError> {
+    fn call(&mut self, number: libc::c_long, args: [u64; 6]) -> Result<u64, CallError> {
         self.0.call(number, args)
     }
 
     fn mmap(&mut self, at: u64, len: Len, prot: i32, flags: i32, fd: i32) -> Result<Va, CallError> {
         let args = [at, len.0, prot as u64, flags as u64, fd as i64 as u64, 0];
-        match self.call(libc::SYS_mmap, args) {
+        match self.call(arch::MMAP, args) {
             Err(CallError::Errno { pid, errno: libc::ENOMEM, .. }) => Err(CallError::NoMemory { pid, len }),
             result => result.map(Va),
         }
@@ -53,7 +53,7 @@ impl Remote<'_> {
 
     /// A free range near (and within 2 GiB of) addresses, as the mappings are at this moment.
     pub fn free_range(&self, near: Range<u64>, len: Len) -> Result<Option<Va>, SessionError> {
-        Ok(space::find(&used(&stopped_mappings(self.0)?), near, len))
+        Ok(space::find(arch::ISA, &used(&stopped_mappings(self.0)?), near, len))
     }
 
     /// Zeroed read-write memory at exactly `at`, which must be free; costs nothing until it is touched.

@@ -15,7 +15,7 @@ use sidestep_sys::Process;
 use crate::api::{FuncPattern, Pattern};
 use crate::error::SessionError;
 use crate::objects::{Loaded, Objects, image};
-use crate::surroundings::ASSUMED_BIAS;
+use crate::surroundings;
 
 /// A function that a pattern means.
 #[derive(Clone)]
@@ -74,7 +74,7 @@ impl Match {
 
 /// Where an object is taken to be that no process has mapped: run-time minus link-time address.
 pub(crate) fn assumed_bias(object: &Object) -> i64 {
-    if object.is_pie() || object.kind() == Kind::Library { ASSUMED_BIAS } else { 0 }
+    if object.is_pie() || object.kind() == Kind::Library { surroundings::assumed_bias(object.isa()) } else { 0 }
 }
 
 /// The run-time range of such an object.
@@ -172,7 +172,7 @@ fn every_instruction(object: &Object, functions: &[&Function]) -> Result<Vec<Fou
     let mut found = BTreeMap::new();
     for f in functions.iter().filter(|f| f.kind == FunctionKind::Func) {
         let text = code.text_at(f.va, f.va.plus(f.size)).unwrap_or_default();
-        for insn in x86::sweep(text, f.va).map_while(Result::ok) {
+        for insn in x86::sweep(code.isa, text, f.va).map_while(Result::ok) {
             let name = match insn.va().since(f.va) {
                 0 => f.short_name().into_owned(),
                 offset => format!("{}+{offset:#x}", f.short_name()),

@@ -1,18 +1,18 @@
 //! Targets under a seccomp filter: the agent's own system calls must not be what kills them.
 
-use sidestep_sys::{Stopped, Verdict};
+use sidestep_sys::{Stopped, Verdict, arch};
 
 use crate::error::SessionError;
 
 /// The system calls of the agent, with the arguments that filters look at.
-const CALLS: [(&str, i64, [u64; 6]); 11] = [
+const CALLS: [(&str, libc::c_long, [u64; 6]); 11] = [
     ("gettid", libc::SYS_gettid, [0; 6]),
     ("getpid", libc::SYS_getpid, [0; 6]),
     ("prctl(PR_GET_NAME)", libc::SYS_prctl, [libc::PR_GET_NAME as u64, 0, 0, 0, 0, 0]),
     ("process_vm_readv", libc::SYS_process_vm_readv, [0, 0, 1, 0, 1, 0]),
     ("tgkill", libc::SYS_tgkill, [0; 6]),
-    ("mmap", libc::SYS_mmap, [0, 4096, 3, 0x22, u64::MAX, 0]),
-    ("clock_gettime", libc::SYS_clock_gettime, [libc::CLOCK_MONOTONIC as u64, 0, 0, 0, 0, 0]),
+    ("mmap", arch::MMAP, [0, 4096, 3, 0x22, u64::MAX, 0]),
+    ("clock_gettime", arch::CLOCK_GETTIME, [libc::CLOCK_MONOTONIC as u64, 0, 0, 0, 0, 0]),
     ("rt_sigprocmask", libc::SYS_rt_sigprocmask, [0, 0, 0, 8, 0, 0]),
     ("rt_sigaction", libc::SYS_rt_sigaction, [libc::SIGTRAP as u64, 0, 0, 8, 0, 0]),
     ("rt_sigreturn", libc::SYS_rt_sigreturn, [0; 6]),
@@ -25,8 +25,9 @@ pub(crate) fn check(stopped: &Stopped) -> Result<(), SessionError> {
     if process.seccomp().is_ok_and(|mode| mode == 0) {
         return Ok(());
     }
-    let harmful =
-        |(_, number, args): &&(&str, i64, [u64; 6])| stopped.seccomp_verdict(*number, *args) == Verdict::Harmful;
+    let harmful = |(_, number, args): &&(&str, libc::c_long, [u64; 6])| {
+        stopped.seccomp_verdict(*number, *args) == Verdict::Harmful
+    };
     match CALLS.iter().find(harmful) {
         Some((call, ..)) => Err(SessionError::Seccomp { pid: process.pid(), call }),
         None => Ok(()),

@@ -52,7 +52,7 @@ impl Session {
         options: &Options,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Session, SessionError> {
-        if !sidestep_sys::fsgsbase() {
+        if !sidestep_sys::arch::thread_pointer_readable() {
             return Err(SessionError::NoFsgsbase);
         }
         match target {

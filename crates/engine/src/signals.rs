@@ -2,7 +2,7 @@
 //! probes, SIGSEGV and SIGBUS while probes read memory that may not be there, and all that an instruction can raise while
 //! displaced ones may do so ([`crate::faults`]). The kernel kills a process
 //! whose `int3` or bad load finds its signal blocked. What the target does about masks and actions later on is taken care
-//! of by probes of our own on its system calls ([`CALLS`], `agent::guard`).
+//! of by probes of our own on its system calls ([`calls`], `agent::guard`).
 
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 
 use sidestep_isa::Va;
 use sidestep_sys::{Mapping, Process, Stopped, arch};
-use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags_for, set_of};
-use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, Signals, ThreadState};
+use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags, flags_for, set_of};
+use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, SigAction32, Signals, ThreadState};
 
 use crate::error::SessionError;
 use crate::raw::{bytes_of, from_bytes};
@@ -31,17 +31,13 @@ pub(crate) const NAMED: u64 = TRAPS | set_of(SIGILL) | set_of(SIGFPE);
 
 const LAST: i32 = 64;
 
-/// System calls by which a program could block a signal of ours or take it over, and the one that ends a handler.
-pub(crate) const CALLS: [u32; 8] = [
-    libc::SYS_rt_sigaction as u32,
-    libc::SYS_rt_sigprocmask as u32,
-    libc::SYS_rt_sigreturn as u32,
-    libc::SYS_rt_sigsuspend as u32,
-    libc::SYS_pselect6 as u32,
-    libc::SYS_ppoll as u32,
-    libc::SYS_epoll_pwait as u32,
-    libc::SYS_epoll_pwait2 as u32,
-];
+/// System calls by which a program could block a signal of ours or take it over, and those that end a handler.
+pub(crate) fn calls() -> Vec<u32> {
+    arch::SIGNAL_CALLS.iter().map(|number| *number as u32).collect()
+}
+
+/// Are actions short ones: [`SigAction32`]?
+const SHORT: bool = size_of::<arch::Word>() == 4;
 
 /// Address of a field of the private region's [`Signals`].
 macro_rules! at {
@@ -83,7 +79,9 @@ pub(crate) fn install(
         let old_at = at!(regions.private, old).0 + (i * size_of::<SigAction>()) as u64;
         let ours = SigAction {
             handler: regions.globals.signal.0,
-            flags: flags_for(&read_one(stopped.process(), Va(old_at))?),
+            // In 32-bit programs frames have the vDSO's restorer, which stays when we go.
+            flags: flags_for(&read_one(stopped.process(), Va(old_at))?)
+                & if SHORT { !flags::RESTORER } else { u64::MAX },
             restorer: regions.globals.restorer.0,
             mask: 0,
         };
@@ -93,20 +91,23 @@ pub(crate) fn install(
     open_threads(regions, stopped, mappings, new)
 }
 
-/// Says whether bad addresses may be read directly.
+/// Says whether bad addresses may be read directly. In 32-bit programs they never are: signals of ours may be blocked in their
+/// handlers.
 pub(crate) fn set_readable(regions: &Regions, process: &Process, readable: bool) -> Result<(), SessionError> {
-    Ok(process.write(at!(regions.private, readable), &u32::from(readable).to_ne_bytes())?)
+    Ok(process.write(at!(regions.private, readable), &u32::from(readable && !SHORT).to_ne_bytes())?)
 }
 
 fn action(stopped: &mut Stopped, signal: i32, buffer: Va) -> Result<SigAction, SessionError> {
     Remote(stopped).sigaction(signal, Va(0), buffer)?;
     let mut bytes = [0; size_of::<SigAction>()];
     stopped.read(buffer, &mut bytes)?;
-    Ok(from_bytes(&bytes).unwrap_or_default())
+    let short = || from_bytes::<SigAction32>(&bytes).map(|action| action.wide());
+    Ok(if SHORT { short() } else { from_bytes(&bytes) }.unwrap_or_default())
 }
 
 fn set_action(stopped: &mut Stopped, signal: i32, buffer: Va, action: &SigAction) -> Result<(), SessionError> {
-    stopped.write(buffer, bytes_of(action))?;
+    let short = action.short();
+    stopped.write(buffer, if SHORT { bytes_of(&short) } else { bytes_of(action) })?;
     Ok(Remote(stopped).sigaction(signal, buffer, Va(0))?)
 }
 
@@ -137,8 +138,8 @@ fn open_threads(regions: &Regions, stopped: &mut Stopped, mappings: &[Mapping], 
     // What stays blocked in a thread when its signal handlers have returned.
     let mut after: HashMap<i32, u64> = HashMap::new();
     for position in survey::positions(stopped, mappings)? {
-        if let Place::SignalFrame { at, tid } = position.place {
-            let mask_at = Va(at.0 + arch::MASK_BEHIND_IP);
+        if let Place::SignalFrame { frame, tid } = position.place {
+            let mask_at = frame.mask_at;
             let mask: u64 = stopped.read_pod(mask_at)?;
             *after.entry(tid).or_insert(u64::MAX) &= mask;
             if mask & new != 0 {
@@ -152,7 +153,7 @@ fn open_threads(regions: &Regions, stopped: &mut Stopped, mappings: &[Mapping], 
             *closed.entry(tid).or_default() |= set_of(signal);
         }
     }
-    let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.fs_base(), t.regs.sp())).collect();
+    let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer(), t.regs.sp())).collect();
     for (tid, fs_base, sp) in threads {
         let Some(now) = closed.get(&tid) else { continue };
         let after = after.get(&tid).copied().unwrap_or(u64::MAX);
@@ -218,7 +219,7 @@ pub(crate) fn restore(
     for (_, state) in states(stopped.process(), private)? {
         *blocked.entry(state.fs_base).or_default() |= state.blocked.now;
     }
-    let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.fs_base().0)).collect();
+    let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer().0)).collect();
     for (tid, fs_base) in threads {
         let believed = blocked.get(&fs_base).copied().filter(|_| fs_base != 0).unwrap_or(0);
         for (_, signal) in ours().filter(|(_, signal)| believed & set_of(*signal) != 0) {

@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 
 /// Lowest address that is ever proposed (`vm.mmap_min_addr` is 64 KiB at most on all distributions).
 const LOWEST: u64 = 0x10000;
 /// End of user space with 4-level paging.
 const HIGHEST: u64 = 0x7fff_ffff_f000;
+/// End of it in 32-bit processes of a 64-bit kernel (asm/page_64_types.h, `IA32_PAGE_OFFSET`).
+const HIGHEST_32: u64 = 0xffff_e000;
 /// Left free above a heap, which grows upwards, and below a stack, which grows downwards.
 const GROWTH: u64 = 256 << 20;
 /// Farthest distance of a 32-bit displacement, with a margin for what lies around the ends.
@@ -35,11 +37,20 @@ pub enum Grows {
     Down,
 }
 
+/// Where user space ends.
+pub fn highest(isa: Isa) -> u64 {
+    match isa {
+        Isa::X86 => HIGHEST_32,
+        Isa::X64 => HIGHEST,
+    }
+}
+
 /// A free range of `len` bytes from which all of `near` is reachable, as close to it as possible; below it if there
-/// is a choice.
-pub fn find(used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
-    let low = near.end.saturating_sub(REACH).max(LOWEST);
-    let high = near.start.saturating_add(REACH).min(HIGHEST);
+/// is a choice. In 32-bit code, everything reaches everything.
+pub fn find(isa: Isa, used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
+    let reach = if isa == Isa::X86 { u64::MAX } else { REACH };
+    let low = near.end.saturating_sub(reach).max(LOWEST);
+    let high = near.start.saturating_add(reach).min(highest(isa));
     let mut best: Option<(u64, u64)> = None;
     for gap in taken(used, None).windows(2) {
         let (start, end) = (gap[0].end, gap[1].start);
@@ -107,7 +118,7 @@ mod tests {
     fn nearest_gap_below_wins() {
         let map =
             [used(0x5500_0000_0000, 0x5500_0010_0000, Grows::No), used(0x5500_0010_0000, 0x5500_0020_0000, Grows::Up)];
-        let at = find(&map, 0x5500_0000_1000..0x5500_0002_0000, Len(0x4000)).unwrap();
+        let at = find(Isa::X64, &map, 0x5500_0000_1000..0x5500_0002_0000, Len(0x4000)).unwrap();
         assert_eq!(at, Va(0x5500_0000_0000 - 0x4000));
     }
 
@@ -115,14 +126,22 @@ mod tests {
     fn the_heap_may_go_on_growing() {
         // Nothing below: the slab has to go above, but not right above the heap.
         let map = [used(LOWEST, 0x50_0000, Grows::No), used(0x50_0000, 0x60_0000, Grows::Up)];
-        let at = find(&map, 0x40_0000..0x41_0000, Len(0x1000)).unwrap();
+        let at = find(Isa::X64, &map, 0x40_0000..0x41_0000, Len(0x1000)).unwrap();
         assert!(at.0 >= 0x60_0000 + GROWTH, "{at}");
+    }
+
+    #[test]
+    fn in_32_bit_code_everything_is_within_reach() {
+        let map = [used(LOWEST, 0xf000_0000, Grows::No)];
+        assert_eq!(find(Isa::X86, &map, LOWEST..0x2_0000, Len(0x1000)), Some(Va(0xf000_0000)));
+        let full = [used(LOWEST, HIGHEST_32 - 0x1000, Grows::No)];
+        assert_eq!(find(Isa::X86, &full, LOWEST..0x2_0000, Len(0x2000)), None);
     }
 
     #[test]
     fn out_of_reach_is_none() {
         let map = [used(0x1_0000_0000, 0x7000_0000_0000, Grows::No)];
-        assert_eq!(find(&map, 0x6000_0000_0000..0x6000_0000_1000, Len(0x1000)), None);
+        assert_eq!(find(Isa::X64, &map, 0x6000_0000_0000..0x6000_0000_1000, Len(0x1000)), None);
     }
 
     #[test]
@@ -152,7 +171,7 @@ mod tests {
     fn everything_of_the_module_is_within_two_gigabytes() {
         let map = [used(0x7f00_0000_0000, 0x7f00_4000_0000, Grows::No)];
         let near = 0x7f00_0000_0000..0x7f00_4000_0000;
-        let at = find(&map, near.clone(), Len(0x10000)).unwrap().0;
+        let at = find(Isa::X64, &map, near.clone(), Len(0x10000)).unwrap().0;
         assert!(at.abs_diff(near.end) < 2 << 30 && (at + 0x10000).abs_diff(near.start) < 2 << 30);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use sidestep_isa::Va;
+use sidestep_isa::{Isa, Va};
 use sidestep_plan::room::STUB;
 use sidestep_plan::{Fixed, Room};
 
@@ -14,7 +14,12 @@ const PAGE: u64 = 4096;
 /// Most pages of stubs: each may be a mapping of its own, of which a process can have 65,530 (`vm.max_map_count`).
 const PAGES_MAX: usize = 12 * 1024;
 /// Where an object is assumed to be that no process has mapped.
-pub(crate) const ASSUMED_BIAS: i64 = 0x7f00_0000_0000;
+pub(crate) fn assumed_bias(isa: Isa) -> i64 {
+    match isa {
+        Isa::X86 => 0xf7c0_0000,
+        Isa::X64 => 0x7f00_0000_0000,
+    }
+}
 
 /// The sites and stubs of a session.
 #[derive(Default)]
@@ -40,6 +45,7 @@ struct Sites {
 /// The surroundings of one object.
 pub(crate) struct ObjectRoom<'s> {
     all: &'s mut Surroundings,
+    isa: Isa,
     object: (i64, u64),
 }
 
@@ -50,8 +56,8 @@ impl Surroundings {
     }
 
     /// The room of the object that lies `bias` above its link-time addresses, the first of which is `start`.
-    pub fn of(&mut self, bias: i64, start: u64) -> ObjectRoom<'_> {
-        ObjectRoom { all: self, object: (bias, start) }
+    pub fn of(&mut self, isa: Isa, bias: i64, start: u64) -> ObjectRoom<'_> {
+        ObjectRoom { all: self, isa, object: (bias, start) }
     }
 
     /// Sites, given by their run-time addresses, that are nobody's any more.
@@ -65,17 +71,22 @@ impl Surroundings {
 
     /// A place for a stub that a jump which ends at `end` leads to, and the upper half of its displacement. The `hints` are
     /// tried first.
-    fn find(&self, end: Va, fixed: Fixed, hints: &HashMap<Fixed, i16>) -> Option<(i16, u64)> {
+    fn find(&self, isa: Isa, end: Va, fixed: Fixed, hints: &HashMap<Fixed, i16>) -> Option<(i16, u64)> {
         hints.get(&fixed).copied().into_iter().chain(fixed.highs()).find_map(|high| {
-            let at = self.place(end.0 as i64 + (i64::from(high) << 16), fixed.low(high)?)?;
+            // In 32-bit code the sum wraps.
+            let base = isa.wrap(end.offset(i64::from(high) << 16));
+            let at = self.place(isa, base.0 as i64, fixed.low(high)?)?;
             Some((high, at))
         })
     }
 
     /// A place for a stub at `base` plus one of `low` (first, last, step), in a page that has some already, or in a new one.
-    fn place(&self, base: i64, low: (u16, u16, u16)) -> Option<u64> {
+    fn place(&self, isa: Isa, base: i64, low: (u16, u16, u16)) -> Option<u64> {
         let (first, last, step) = (base + i64::from(low.0), base + i64::from(low.1), u64::from(low.2));
-        let (first, last) = (u64::try_from(first).ok()?, u64::try_from(last).ok()?);
+        let (first, last) = (u64::try_from(first).ok()?, u64::try_from(last).ok()?.min(space::highest(isa)));
+        if last < first {
+            return None;
+        }
         let mut shared = self.pages.range(first & !(PAGE - 1)..=last);
         if let Some(at) = shared.find_map(|(page, taken)| gap(*page, taken, first, last, step)) {
             return Some(at);
@@ -143,7 +154,7 @@ impl Room for ObjectRoom<'_> {
 
     fn stub(&mut self, end: Va, fixed: Fixed) -> Option<Va> {
         let bias = self.object.0;
-        let (high, at) = self.all.find(end.offset(bias), fixed, &self.all.hints)?;
+        let (high, at) = self.all.find(self.isa, end.offset(bias), fixed, &self.all.hints)?;
         self.all.hints.insert(fixed, high);
         self.all.take(at);
         Some(Va(at).offset(-bias))
@@ -153,14 +164,15 @@ impl Room for ObjectRoom<'_> {
 /// The surroundings of one probe that is alone in a process. It takes nothing, so that the next site is alone, too.
 pub(crate) struct Alone<'s> {
     all: &'s Surroundings,
+    isa: Isa,
     bias: i64,
     hints: HashMap<Fixed, i16>,
 }
 
 impl Surroundings {
     /// The room of any probe of an object that lies `bias` above its link-time addresses, if it were the only one.
-    pub fn alone(&self, bias: i64) -> Alone<'_> {
-        Alone { all: self, bias, hints: HashMap::new() }
+    pub fn alone(&self, isa: Isa, bias: i64) -> Alone<'_> {
+        Alone { all: self, isa, bias, hints: HashMap::new() }
     }
 }
 
@@ -172,7 +184,7 @@ impl Room for Alone<'_> {
     fn claim(&mut self, _site: Va, _range: Range<Va>) {}
 
     fn stub(&mut self, end: Va, fixed: Fixed) -> Option<Va> {
-        let (high, at) = self.all.find(end.offset(self.bias), fixed, &self.hints)?;
+        let (high, at) = self.all.find(self.isa, end.offset(self.bias), fixed, &self.hints)?;
         self.hints.insert(fixed, high);
         Some(Va(at).offset(-self.bias))
     }
@@ -206,7 +218,7 @@ mod tests {
         for site in (0x1000..0x3000).step_by(7) {
             for fixed in [Fixed([None, None, Some(0x89), Some(0x48)]), guard, Fixed([None, None, None, Some(0x0f)])] {
                 let end = Va(site + 5);
-                let at = all.of(BIAS, 0).stub(end, fixed).unwrap();
+                let at = all.of(Isa::X64, BIAS, 0).stub(end, fixed).unwrap();
                 let bytes = i32::try_from(at.since(end)).unwrap().to_le_bytes();
                 assert!(bytes.iter().zip(fixed.0).all(|(byte, fixed)| fixed.is_none_or(|fixed| fixed == *byte)));
                 let at = at.offset(BIAS).0;
@@ -224,18 +236,34 @@ mod tests {
     #[test]
     fn an_address_in_the_object_is_none() {
         let exact = Fixed([Some(0), Some(0x10), Some(0), Some(0)]);
-        assert_eq!(surroundings().of(BIAS, 0).stub(Va(0x1000), exact), None);
+        assert_eq!(surroundings().of(Isa::X64, BIAS, 0).stub(Va(0x1000), exact), None);
         let far = Fixed([Some(0), Some(0x10), Some(0), Some(0x10)]);
         let mut all = surroundings();
-        assert_eq!(all.of(BIAS, 0).stub(Va(0x1000), far), Some(Va(0x1000_2000)));
+        assert_eq!(all.of(Isa::X64, BIAS, 0).stub(Va(0x1000), far), Some(Va(0x1000_2000)));
         // Once.
-        assert_eq!(all.of(BIAS, 0).stub(Va(0x1000), far), None);
+        assert_eq!(all.of(Isa::X64, BIAS, 0).stub(Va(0x1000), far), None);
+    }
+
+    #[test]
+    fn distances_wrap_in_32_bit_code() {
+        let mut all = Surroundings::default();
+        all.look(&[Used { start: 0x0804_8000, end: 0x0810_0000, grows: Grows::No }]);
+        // Up over the end of the address space, and down from its beginning.
+        let mut stub = |end: u64, high: u8| {
+            let fixed = Fixed([None, None, Some(0), Some(high)]);
+            all.of(Isa::X86, 0, 0).stub(Va(end), fixed).map(|at| at.0)
+        };
+        assert_eq!(stub(0xf7c0_1000, 0x24), Some(0x1bc0_1000));
+        assert_eq!(stub(0x0805_0000, 0x84), Some(0x8c05_0000));
+        assert_eq!(stub(0x0805_0000, 0xf8), None, "there is the lowest page");
+        assert_eq!(stub(0xf7c1_0000, 0x08), Some(0xffc1_0000));
+        assert_eq!(stub(0xf7ff_f800, 0x08), None, "there is the kernel");
     }
 
     #[test]
     fn a_site_is_nobody_elses() {
         let mut all = surroundings();
-        let mut room = all.of(BIAS, 0);
+        let mut room = all.of(Isa::X64, BIAS, 0);
         room.expect([Va(0x1000), Va(0x1004)]);
         assert!(room.is_free(Va(0x1000), Va(0x1000)..Va(0x1004)).is_ok());
         assert!(room.is_free(Va(0x1000), Va(0x1000)..Va(0x1005)).is_err());
@@ -244,9 +272,9 @@ mod tests {
         assert!(room.is_free(Va(0x1004), Va(0x2004)..Va(0x2008)).is_err());
         assert!(room.is_free(Va(0x1004), Va(0x2005)..Va(0x2008)).is_ok());
         all.release(&[0x1000 + BIAS as u64]);
-        assert!(all.of(BIAS, 0).is_free(Va(0x1004), Va(0x1000)..Va(0x2008)).is_ok());
-        assert!(all.of(BIAS, 0).is_free(Va(0x1000), Va(0x1000)..Va(0x1005)).is_err());
+        assert!(all.of(Isa::X64, BIAS, 0).is_free(Va(0x1004), Va(0x1000)..Va(0x2008)).is_ok());
+        assert!(all.of(Isa::X64, BIAS, 0).is_free(Va(0x1000), Va(0x1000)..Va(0x1005)).is_err());
         // Another object at the same link-time addresses.
-        assert!(all.of(BIAS + 0x1000, 0x1000).is_free(Va(0x1004), Va(0x1000)..Va(0x2008)).is_ok());
+        assert!(all.of(Isa::X64, BIAS + 0x1000, 0x1000).is_free(Va(0x1004), Va(0x1000)..Va(0x2008)).is_ok());
     }
 }

@@ -1,23 +1,24 @@
 //! Where every stopped thread is: its instruction pointer, and those that signal frames on its stack will restore.
 
 use sidestep_isa::Va;
-use sidestep_sys::{Mapping, MemoryError, Stopped, arch};
+use sidestep_sys::arch::{self, SignalFrame};
+use sidestep_sys::{Mapping, MemoryError, Stopped};
 use sidestep_wire::signals::set_of;
 
 use crate::signals::{FAULTS, TRAPS};
 
 /// Most bytes of one stack that are looked at.
 const STACK_MAX: u64 = 8 << 20;
-/// Offset of `si_addr` in `siginfo_t`.
-const SI_ADDR: u64 = 16;
+/// Offset of `si_addr` in `siginfo_t`: behind three numbers, aligned as an address.
+const SI_ADDR: u64 = 12u64.next_multiple_of(size_of::<arch::Word>() as u64);
 
 /// A place from which a thread will go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The thread's own instruction pointer.
     Thread { tid: i32 },
-    /// The instruction pointer that a signal frame will restore, stored at this address.
-    SignalFrame { tid: i32, at: Va },
+    /// The instruction pointer that a signal frame will restore.
+    SignalFrame { tid: i32, frame: SignalFrame },
 }
 
 /// A place and the address there.
@@ -42,16 +43,16 @@ pub(crate) fn positions(stopped: &Stopped, mappings: &[Mapping]) -> Result<Vec<P
             if seen.iter().any(|(start, end)| (*start..*end).contains(&sp.0)) {
                 continue;
             }
-            let Some(end) = stack_end(mappings, sp, thread.regs.fs_base()) else { continue };
+            let Some(end) = stack_end(mappings, sp, thread.regs.thread_pointer()) else { continue };
             let start = sp.0 & !7;
             seen.push((start, end));
             let mut bytes = vec![0; (end - start) as usize];
             if stopped.read(Va(start), &mut bytes).is_err() {
                 continue; // unmapped or a guard: nothing there to return to
             }
-            for (offset, ip, interrupted_sp) in arch::signal_frames(&bytes, Va(start), sp) {
-                all.push(Position { place: Place::SignalFrame { tid, at: Va(start + offset as u64) }, ip });
-                todo.push(interrupted_sp);
+            for frame in arch::signal_frames(&bytes, Va(start), sp) {
+                all.push(Position { place: Place::SignalFrame { tid, frame }, ip: frame.ip });
+                todo.push(frame.sp);
             }
         }
     }
@@ -60,16 +61,17 @@ pub(crate) fn positions(stopped: &Stopped, mappings: &[Mapping]) -> Result<Vec<P
 
 /// End of the stack that `sp` points into: the thread control block, if it lies above on the same mapping (that is
 /// where C libraries put it), else the end of the mapping.
-fn stack_end(mappings: &[Mapping], sp: Va, fs_base: Va) -> Option<u64> {
+fn stack_end(mappings: &[Mapping], sp: Va, thread_pointer: Va) -> Option<u64> {
     let mapping = mappings.iter().find(|m| m.contains(sp) && m.read && m.write)?;
-    let end = if (sp.0..mapping.end.0).contains(&fs_base.0) { fs_base.0 } else { mapping.end.0 };
+    let end = if (sp.0..mapping.end.0).contains(&thread_pointer.0) { thread_pointer.0 } else { mapping.end.0 };
     Some(end.min(sp.0.saturating_add(STACK_MAX)) & !7)
 }
 
 /// Is it where an instruction has faulted, and its signal's handler runs?
 pub(crate) fn has_faulted(stopped: &Stopped, position: &Position) -> bool {
-    let Place::SignalFrame { at, .. } = position.place else { return false };
-    let info: Result<[i32; 3], _> = stopped.read_pod(Va(at.0 + arch::INFO_BEHIND_IP));
+    let Place::SignalFrame { frame, .. } = position.place else { return false };
+    let Some(info_at) = frame.info_at else { return false };
+    let info: Result<[i32; 3], _> = stopped.read_pod(info_at);
     // `si_signo`, `si_errno`, `si_code`: above 0 if the kernel has raised it.
     let raised = |[signal, _, code]: [i32; 3]| code > 0 && (FAULTS | TRAPS) & set_of(signal) != 0;
     info.is_ok_and(|info| (1..=64).contains(&info[0]) && raised(info))
@@ -79,10 +81,10 @@ pub(crate) fn has_faulted(stopped: &Stopped, position: &Position) -> bool {
 pub(crate) fn has_trapped(stopped: &Stopped, position: &Position) -> bool {
     match position.place {
         Place::Thread { tid } => stopped.awaiting(TRAPS).contains(&tid),
-        Place::SignalFrame { at, .. } => {
-            let signal: Result<i32, _> = stopped.read_pod(Va(at.0 + arch::INFO_BEHIND_IP));
+        Place::SignalFrame { frame, .. } => frame.info_at.is_some_and(|info_at| {
+            let signal: Result<i32, _> = stopped.read_pod(info_at);
             has_faulted(stopped, position) && signal.is_ok_and(|signal| set_of(signal) == TRAPS)
-        }
+        }),
     }
 }
 
@@ -90,7 +92,7 @@ pub(crate) fn has_trapped(stopped: &Stopped, position: &Position) -> bool {
 pub(crate) fn move_to(stopped: &mut Stopped, position: &Position, to: Va) -> Result<(), crate::SessionError> {
     match position.place {
         Place::Thread { tid } => stopped.set_ip(tid, to)?,
-        Place::SignalFrame { at, .. } => stopped.write(at, &to.0.to_ne_bytes())?,
+        Place::SignalFrame { frame, .. } => stopped.process().write_word(frame.ip_at, to.0)?,
     }
     Ok(())
 }
@@ -98,10 +100,12 @@ pub(crate) fn move_to(stopped: &mut Stopped, position: &Position, to: Va) -> Res
 /// Moves a position to the original of where it is. What the signal of a frame says of its place goes with it, since its
 /// handler may not have looked yet.
 pub(crate) fn move_back(stopped: &mut Stopped, position: &Position, to: Va) -> Result<(), crate::SessionError> {
-    if let (true, Place::SignalFrame { at, .. }) = (has_faulted(stopped, position), position.place) {
-        let addr_at = Va(at.0 + arch::INFO_BEHIND_IP + SI_ADDR);
-        if stopped.read_pod::<u64>(addr_at)? == position.ip.0 {
-            stopped.write(addr_at, &to.0.to_ne_bytes())?;
+    if let (true, Place::SignalFrame { frame: SignalFrame { info_at: Some(info_at), .. }, .. }) =
+        (has_faulted(stopped, position), position.place)
+    {
+        let addr_at = Va(info_at.0 + SI_ADDR);
+        if stopped.process().read_word(addr_at)? == position.ip.0 {
+            stopped.process().write_word(addr_at, to.0)?;
         }
     }
     move_to(stopped, position, to)

@@ -2,7 +2,7 @@
 //! addresses are link-time.
 
 use crate::x86;
-use crate::{Len, Va};
+use crate::{Isa, Len, Va};
 
 /// A run of bytes at a link-time address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,10 @@ pub struct Extent {
 }
 
 /// The code facts of one object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectCode<'a> {
+    /// What its instructions are: the class and machine of its file say it.
+    pub isa: Isa,
     /// Executable sections, sorted by address.
     pub text: Vec<Bytes<'a>>,
     /// Other mapped sections with bytes in the file: jump tables and code pointers are here.
@@ -46,11 +48,31 @@ pub struct ObjectCode<'a> {
     /// Restartable sequences (`rseq(2)`): the kernel sends a thread that it interrupts there to the abort handler, which it knows
     /// by the instruction pointer. And the signatures in front of abort handlers.
     pub restartable: Vec<Extent>,
+    /// `_GLOBAL_OFFSET_TABLE_` of 32-bit code: position-independent code names everything by its distance from there.
+    pub got: Option<Va>,
     /// The object was compiled by the Go toolchain.
     pub go: bool,
 }
 
 impl<'a> ObjectCode<'a> {
+    /// An object without any code yet.
+    #[must_use]
+    pub fn new(isa: Isa) -> ObjectCode<'a> {
+        ObjectCode {
+            isa,
+            text: Vec::new(),
+            data: Vec::new(),
+            extents: Vec::new(),
+            labels: Vec::new(),
+            pointers: Vec::new(),
+            landing_pads: Vec::new(),
+            restartable: Vec::new(),
+            parts: Vec::new(),
+            got: None,
+            go: false,
+        }
+    }
+
     /// Whether an address is in an executable section.
     #[must_use]
     pub fn is_text(&self, va: Va) -> bool {
@@ -90,6 +112,6 @@ impl<'a> ObjectCode<'a> {
     /// The instruction at an address.
     #[must_use]
     pub fn insn_at(&self, va: Va) -> Option<x86::Insn> {
-        x86::decode(self.text_from(va)?, va).ok()
+        x86::decode(self.isa, self.text_from(va)?, va).ok()
     }
 }

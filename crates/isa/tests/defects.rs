@@ -1,4 +1,4 @@
-//! What the kernel's probes get wrong on x86-64, or refuse, by the name of the defect. Each instruction is run by the CPU
+//! What the kernel's probes get wrong on x86, or refuse, by the name of the defect. Each instruction is run by the CPU
 //! at its place and as a copy, and by `emulate` where it is prepared.
 
 mod cpu;
@@ -8,9 +8,9 @@ use cpu::judge::{difference, seen_from_original};
 use cpu::state::gprs;
 use cpu::{CODE, Cpu, DATA, FROM, Outcome, Rng, STACK, State, TO};
 use iced_x86::Decoder;
-use sidestep_isa::Va;
 use sidestep_isa::x86::emulate::{Memory, Next, Registers, execute, prepare};
 use sidestep_isa::x86::{decode, relocate, relocated_len};
+use sidestep_isa::{Isa, Va};
 
 /// Zero flag, trap flag, carry flag.
 const ZF: u64 = 1 << 6;
@@ -18,20 +18,24 @@ const TF: u64 = 1 << 8;
 
 /// Runs an instruction and its copy from a random state after `set`, sees that they leave the same, and gives that.
 fn same(source: &str, set: impl Fn(&mut State)) -> Outcome {
-    let bytes = gas::assemble(source, FROM);
-    let insn = decode(&bytes, Va(FROM)).expect(source);
+    same_for(Isa::X64, source, set)
+}
+
+fn same_for(isa: Isa, source: &str, set: impl Fn(&mut State)) -> Outcome {
+    let bytes = gas::assemble_for(isa, source, FROM);
+    let insn = decode(isa, &bytes, Va(FROM)).expect(source);
     assert_eq!(insn.len(), bytes.len(), "{source} is one instruction");
     let mut copy = Vec::new();
-    relocate(&bytes, Va(FROM), Va(TO), &mut copy).expect(source);
-    let mut cpu = Cpu::new();
+    relocate(isa, &bytes, Va(FROM), Va(TO), &mut copy).expect(source);
+    let mut cpu = Cpu::new(isa);
     cpu.load(&bytes, &copy);
     let mut rng = Rng(bytes.len() as u64 + 77);
-    let mut state = State::random(&cpu, &mut rng, &Decoder::with_ip(64, &bytes, FROM, 0).decode());
+    let mut state = State::random(&cpu, &mut rng, &Decoder::with_ip(isa.bits(), &bytes, FROM, 0).decode());
     set(&mut state);
     let original = cpu.run(FROM, &state);
     let copied = seen_from_original(&insn, copy.len(), cpu.run(TO, &state));
     assert_eq!(difference(&insn, &copy, &original, &copied), None, "{source}");
-    if let Some(op) = prepare(&bytes) {
+    if let Some(op) = prepare(isa, &bytes) {
         let mut registers = Registers { gpr: gprs(&state.regs), rip: FROM, flags: state.regs.eflags };
         let next = execute(&op, &mut registers, &mut Stack(&mut state.stack));
         if next == Next::Done {
@@ -46,19 +50,28 @@ fn same(source: &str, set: impl Fn(&mut State)) -> Outcome {
 struct Stack<'a>(&'a mut [u8]);
 
 impl Stack<'_> {
-    fn word(&mut self, at: u64) -> Option<&mut [u8]> {
+    fn word(&mut self, at: u64, len: usize) -> Option<&mut [u8]> {
         let at = usize::try_from(at.checked_sub(STACK)?).ok()?;
-        self.0.get_mut(at..at.checked_add(8)?)
+        self.0.get_mut(at..at.checked_add(len)?)
     }
 }
 
 impl Memory for Stack<'_> {
     fn load(&mut self, at: u64) -> Option<u64> {
-        Some(u64::from_le_bytes((&*self.word(at)?).try_into().ok()?))
+        Some(u64::from_le_bytes((&*self.word(at, 8)?).try_into().ok()?))
     }
 
     fn store(&mut self, at: u64, value: u64) -> Option<()> {
-        self.word(at)?.copy_from_slice(&value.to_le_bytes());
+        self.word(at, 8)?.copy_from_slice(&value.to_le_bytes());
+        Some(())
+    }
+
+    fn load32(&mut self, at: u64) -> Option<u32> {
+        Some(u32::from_le_bytes((&*self.word(at, 4)?).try_into().ok()?))
+    }
+
+    fn store32(&mut self, at: u64, value: u32) -> Option<()> {
+        self.word(at, 4)?.copy_from_slice(&value.to_le_bytes());
         Some(())
     }
 }
@@ -79,7 +92,7 @@ fn a_nop_leaves_the_red_zone_alone() {
         let end = same(source, |state| state.stack.fill(0x5a));
         assert!(end.stack.iter().all(|byte| *byte == 0x5a), "{source}");
         assert_eq!(end.reached(), Some(next(source)));
-        assert!(prepare(&gas::assemble(source, FROM)).is_some(), "{source}");
+        assert!(prepare(Isa::X64, &gas::assemble(source, FROM)).is_some(), "{source}");
     }
 }
 
@@ -111,8 +124,8 @@ fn the_system_calls_of_32_bits_are_made() {
 fn opcodes_of_two_bytes_are_judged_for_themselves() {
     let judged = |source: &str| {
         let bytes = gas::assemble(source, FROM);
-        let insn = decode(&bytes, Va(FROM)).expect(source);
-        (relocated_len(&bytes, Va(FROM)).expect(source), insn.may_fault())
+        let insn = decode(Isa::X64, &bytes, Va(FROM)).expect(source);
+        (relocated_len(Isa::X64, &bytes, Va(FROM)).expect(source), insn.may_fault())
     };
     assert_eq!(judged("syscall"), (9, false));
     assert_eq!(judged("sysenter"), (2, true));
@@ -196,7 +209,7 @@ fn loops_count_first_and_then_test() {
         });
         assert_eq!(end.regs.rcx, left, "{source} with {rcx:#x}");
         assert_eq!(end.reached(), Some(if taken { jumps } else { next(source) }), "{source} with {rcx:#x}");
-        assert!(prepare(&gas::assemble(source, FROM)).is_some(), "{source}");
+        assert!(prepare(Isa::X64, &gas::assemble(source, FROM)).is_some(), "{source}");
     }
 }
 
@@ -213,7 +226,7 @@ fn returns_drop_what_they_say() {
         let end = same(source, set);
         assert_eq!((end.reached(), end.regs.rsp), (Some(CODE + 0x40), STACK + 0x800 + dropped), "{source}");
     }
-    assert_eq!(prepare(&gas::assemble("lretq", FROM)), None);
+    assert_eq!(prepare(Isa::X64, &gas::assemble("lretq", FROM)), None);
 }
 
 /// `call *%rsp` goes to where the stack pointer is after the push. Operands on the stack are in the same danger.
@@ -304,4 +317,59 @@ fn traps_and_stops_are_those_of_the_program() {
         let end = same(source, |_| {});
         assert_eq!((end.signal.0, end.regs.rip), (signal, FROM + behind), "{source}");
     }
+}
+
+/// A stepped call of 32-bit code pushes an address of the slot, unless it is repaired.
+#[test]
+fn code_that_asks_for_its_own_address_gets_the_original() {
+    let word = |end: &Outcome| {
+        let at = (end.regs.rsp - STACK) as usize;
+        u64::from(u32::from_le_bytes(end.stack[at..at + 4].try_into().expect("4 bytes")))
+    };
+    let set = |state: &mut State| {
+        state.regs.rsp = STACK + 0x800;
+        for slot in [0x7f8, 0x7fc, 0x800, 0x804] {
+            let target = (CODE + slot as u64 - 0x700) as u32;
+            state.stack[slot..slot + 4].copy_from_slice(&target.to_le_bytes());
+        }
+    };
+    for (source, to, len) in [
+        ("call .+5", FROM + 5, 5),
+        ("call .+0x40", FROM + 0x40, 5),
+        ("call *-8(%esp)", CODE + 0xf8, 4),
+        ("call *-4(%esp)", CODE + 0xfc, 4),
+        ("call *(%esp)", CODE + 0x100, 3),
+        ("call *4(%esp)", CODE + 0x104, 4),
+    ] {
+        let end = same_for(Isa::X86, source, set);
+        assert_eq!((end.reached(), word(&end), end.regs.rsp), (Some(to), FROM + len, STACK + 0x7fc), "{source}");
+    }
+    let end = same_for(Isa::X86, "call *%esp", set);
+    assert_eq!((end.signal.0, end.regs.rip, word(&end)), (libc::SIGSEGV, STACK + 0x800, FROM + 2));
+}
+
+/// The ways into the kernel and far returns of 32-bit code, and what only it has.
+#[test]
+fn what_only_32_bit_code_has_runs_as_it_is() {
+    let end = same_for(Isa::X86, "int $0x80", |state| state.regs.rax = 0xffff);
+    assert_eq!((end.regs.rax as i32, end.reached()), (-38, Some(FROM + 2)));
+    let set = |state: &mut State| {
+        state.regs.rsp = STACK + 0x800;
+        state.stack[0x800..0x804].copy_from_slice(&(CODE as u32 + 0x40).to_le_bytes());
+        state.stack[0x804..0x808].copy_from_slice(&0x23_u32.to_le_bytes());
+    };
+    for (source, dropped) in [("ret", 4), ("ret $0x18", 0x1c), ("lret", 8), ("lret $8", 16)] {
+        let end = same_for(Isa::X86, source, set);
+        assert_eq!((end.reached(), end.regs.rsp), (Some(CODE + 0x40), STACK + 0x800 + dropped), "{source}");
+    }
+    for source in ["pushal", "popal", "daa", "aam", "aad", "push %es", "pushf", ".byte 0xd6", "lea 8(%bx,%si),%eax"] {
+        assert_eq!(
+            same_for(Isa::X86, source, |_| {}).reached(),
+            Some(FROM + gas::assemble_for(Isa::X86, source, FROM).len() as u64),
+            "{source}"
+        );
+    }
+    // An overflow is reported behind the instruction.
+    let end = same_for(Isa::X86, "into", |state| state.regs.eflags |= 1 << 11);
+    assert_eq!((end.signal.0, end.regs.rip), (libc::SIGSEGV, FROM + 1));
 }

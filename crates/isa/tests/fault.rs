@@ -2,8 +2,8 @@
 
 mod gas;
 
-use sidestep_isa::Va;
 use sidestep_isa::x86::{decode, sweep};
+use sidestep_isa::{Isa, Va};
 
 const NEVER: &[&str] = &[
     "push %rbp",
@@ -85,11 +85,56 @@ const SOMETIMES: &[&str] = &[
     "maskmovdqu %xmm1,%xmm2",
 ];
 
+const NEVER_32: &[&str] = &[
+    "push %ebp",
+    "pushal",
+    "pop %edi",
+    "ret",
+    "call t",
+    "jmp t",
+    "jecxz .",
+    "mov %esp,%ebp",
+    "sub $0x18,%esp",
+    "lea 8(%eax,%ebx,2),%ecx",
+    "inc %eax",
+    "daa",
+    "endbr32",
+    "movd %eax,%xmm0",
+    "pxor %xmm0,%xmm0",
+];
+
+const SOMETIMES_32: &[&str] = &[
+    "mov t,%eax",
+    "mov 8(%esp),%eax",
+    "mov %gs:0,%eax",
+    "leave",
+    "into",
+    "bound %eax,(%ecx)",
+    "aam $0",
+    "les (%eax),%ecx",
+    "push %es",
+    "pop %ds",
+    "arpl %ax,(%ecx)",
+    "int $0x80",
+    "sysenter",
+    "syscall",
+    "call *%gs:0x10",
+    "lcall $0x23,$0x402000",
+    "enter $8,$0",
+    "xlat",
+    "fld1",
+];
+
 #[test]
 fn what_may_fault_and_what_never_does() {
-    for (sources, expected) in [(NEVER, false), (SOMETIMES, true)] {
-        let code = gas::assemble(&sources.join("\n"), 0x40_1000);
-        let insns: Vec<_> = sweep(&code, Va(0x40_1000)).map(|insn| insn.expect("an instruction")).collect();
+    for (isa, sources, expected) in [
+        (Isa::X64, NEVER, false),
+        (Isa::X64, SOMETIMES, true),
+        (Isa::X86, NEVER_32, false),
+        (Isa::X86, SOMETIMES_32, true),
+    ] {
+        let code = gas::assemble_for(isa, &sources.join("\n"), 0x40_1000);
+        let insns: Vec<_> = sweep(isa, &code, Va(0x40_1000)).map(|insn| insn.expect("an instruction")).collect();
         assert_eq!(insns.len(), sources.len());
         for (insn, source) in insns.iter().zip(sources) {
             assert_eq!(insn.may_fault(), expected, "{source}");
@@ -102,7 +147,7 @@ fn traps_say_the_address_behind_them() {
     for (source, trap) in
         [("int3", true), (".byte 0xf1", true), (".byte 0xcd, 3", true), ("int $0x80", false), ("ud2", false)]
     {
-        let insn = decode(&gas::assemble(source, 0x1000), Va(0x1000)).expect(source);
+        let insn = decode(Isa::X64, &gas::assemble(source, 0x1000), Va(0x1000)).expect(source);
         assert_eq!(insn.is_trap(), trap, "{source}");
     }
 }

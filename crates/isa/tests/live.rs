@@ -2,8 +2,8 @@
 
 mod gas;
 
-use sidestep_isa::Va;
 use sidestep_isa::x86::live::dead_before;
+use sidestep_isa::{Isa, Va};
 
 const NAMES: [&str; 16] =
     ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
@@ -47,12 +47,28 @@ const CASES: &[(&str, &str, bool)] = &[
     ("jmp 1f; nop; 1: mov $5,%r10d; mov $6,%r15; ret", "r10 r15", false),
 ];
 
+/// The same of 32-bit code.
+const CASES_32: &[(&str, &str, bool)] = &[
+    ("ret", "", false),
+    ("mov $1,%eax; ret", "rax", false),
+    ("mov 4(%esp),%eax; ret", "rax", false),
+    ("push %ebp; mov %esp,%ebp; sub $16,%esp; ret", "", true),
+    ("inc %edx; ret", "", false),
+    ("popal; ret", "rax rcx rdx rbx rbp rsi rdi", false),
+    ("pushal; mov $1,%ecx; ret", "", false),
+    ("aam; ret", "", false),
+    ("call 1f; 1: pop %ebx; ret", "", false),
+    ("int $0x80; mov $1,%edx; ret", "", false),
+    ("mov %gs:0,%ecx; ret", "rcx", false),
+];
+
 #[test]
 fn what_the_next_instructions_overwrite_unread_is_dead() {
     let at = 0x40_1000;
-    for (source, regs, flags) in CASES {
-        let code = gas::assemble(source, at);
-        let dead = dead_before(&code, Va(at), Va(at));
+    let cases = CASES.iter().map(|case| (Isa::X64, case)).chain(CASES_32.iter().map(|case| (Isa::X86, case)));
+    for (isa, (source, regs, flags)) in cases {
+        let code = gas::assemble_for(isa, source, at);
+        let dead = dead_before(isa, &code, Va(at), Va(at));
         let names: Vec<_> = (0..16).filter(|i| dead.regs >> i & 1 == 1).map(|i| NAMES[i]).collect();
         assert_eq!((names.join(" ").as_str(), dead.flags), (*regs, *flags), "{source}");
     }
@@ -61,7 +77,7 @@ fn what_the_next_instructions_overwrite_unread_is_dead() {
 #[test]
 fn nothing_is_dead_where_the_code_ends() {
     let code = gas::assemble("mov %rsi,%rdi", 0x40_1000);
-    let dead = dead_before(&code, Va(0x40_1000), Va(0x40_1000));
+    let dead = dead_before(Isa::X64, &code, Va(0x40_1000), Va(0x40_1000));
     assert_eq!(dead.regs, 1 << 7, "rdi is overwritten, all else is live");
-    assert_eq!(dead_before(&code, Va(0x40_1000), Va(0x40_2000)).regs, 0);
+    assert_eq!(dead_before(Isa::X64, &code, Va(0x40_1000), Va(0x40_2000)).regs, 0);
 }

@@ -4,8 +4,8 @@
 mod gas;
 
 use proptest::prelude::*;
-use sidestep_isa::Va;
 use sidestep_isa::x86::{self, Flow, RelocateError, relocate, relocated_len, sweep};
+use sidestep_isa::{Isa, Va};
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 const FROM: u64 = 0x40_1000;
@@ -93,19 +93,73 @@ const COPIES: &[(&str, &str)] = &[
     (".byte 0x66; jmp *t(%rip)", ".byte 0x66; jmp *t(%rip)"),
 ];
 
-fn assembled(source: &str, at: u64, back: u64) -> Vec<u8> {
-    gas::assemble(&format!(".set back, {back:#x}\n{source}"), at)
+/// The same of 32-bit code.
+const COPIES_32: &[(&str, &str)] = &[
+    ("push %ebp", "push %ebp"),
+    ("pushal", "pushal"),
+    ("inc %eax", "inc %eax"),
+    ("into", "into"),
+    ("bound %eax,(%ecx)", "bound %eax,(%ecx)"),
+    ("les (%eax),%ecx", "les (%eax),%ecx"),
+    ("aam", "aam"),
+    ("mov t,%eax", "mov t,%eax"),
+    ("incl t", "incl t"),
+    ("vpaddd t,%ymm1,%ymm2", "vpaddd t,%ymm1,%ymm2"),
+    ("mov %gs:0,%eax", "mov %gs:0,%eax"),
+    ("call *%gs:0x10", "push $back; jmp *%gs:0x10"),
+    ("ret", "ret"),
+    ("ret $4", "ret $4"),
+    ("retw", "retw"),
+    ("lret", "lret"),
+    ("iret", "iret"),
+    ("int $0x80", "int $0x80"),
+    ("sysenter", "sysenter"),
+    ("syscall", "syscall"),
+    ("jmp t", "jmp t"),
+    ("jmp .+0x10", "{disp32} jmp 0x401010"),
+    ("notrack jmp *%edx", "notrack jmp *%edx"),
+    ("jmp *8(%esp)", "jmp *8(%esp)"),
+    ("jmp *t(,%eax,4)", "jmp *t(,%eax,4)"),
+    ("ljmp *(%eax)", "ljmp *(%eax)"),
+    ("ljmp $0x23,$0x402000", "ljmp $0x23,$0x402000"),
+    ("je .+0x10", "{disp32} je 0x401010"),
+    ("jg t", "jg t"),
+    ("bnd je t", "je t"),
+    ("loop .+0x10", ".byte 0xe2, 2, 0xeb, 5; {disp32} jmp 0x401010"),
+    ("jecxz .+0x10", ".byte 0xe3, 2, 0xeb, 5; {disp32} jmp 0x401010"),
+    ("jcxz .+0x10", ".byte 0x67, 0xe3, 2, 0xeb, 5; {disp32} jmp 0x401010"),
+    ("call t", "push $back; {disp32} jmp t"),
+    ("call .+5", "push $back; {disp32} jmp 0x401005"),
+    ("call *%eax", "push $back; jmp *%eax"),
+    ("call *t", "push $back; jmp *t"),
+    ("call *t(,%ecx,4)", "push $back; jmp *t(,%ecx,4)"),
+    ("call *8(%ebx)", "push $back; jmp *8(%ebx)"),
+    ("call *(%bx,%si)", "push $back; jmp *(%bx,%si)"),
+    ("call *(%esp)", "push $back; {disp32} jmp *4(%esp)"),
+    ("call *-8(%esp)", "push $back; {disp32} jmp *-4(%esp)"),
+    ("call *0x18(%esp)", "push $back; {disp32} jmp *0x1c(%esp)"),
+    ("call *0x1000(%esp,%edi,8)", "push $back; jmp *0x1004(%esp,%edi,8)"),
+    ("call *0x7ffffffe(%esp)", "push $back; {disp32} jmp *-0x7ffffffe(%esp)"),
+    ("call *%esp", ".byte 0xff, 0xf4; pop -8(%esp); push $back; jmp *-4(%esp)"),
+    ("call *-4(%esp)", "push -4(%esp); pop -8(%esp); push $back; jmp *-4(%esp)"),
+    ("call *-1(%esp)", "push -1(%esp); pop -8(%esp); push $back; jmp *-4(%esp)"),
+    ("xbegin t", "xbegin t"),
+];
+
+fn assembled(isa: Isa, source: &str, at: u64, back: u64) -> Vec<u8> {
+    gas::assemble_for(isa, &format!(".set back, {back:#x}\n{source}"), at)
 }
 
 #[test]
 fn copies_are_what_the_assembler_would_write_there() {
-    for (original, copy) in COPIES {
-        let bytes = assembled(original, FROM, 0);
-        let expected = assembled(copy, TO, FROM + bytes.len() as u64);
+    let cases = COPIES.iter().map(|case| (Isa::X64, case)).chain(COPIES_32.iter().map(|case| (Isa::X86, case)));
+    for (isa, (original, copy)) in cases {
+        let bytes = assembled(isa, original, FROM, 0);
+        let expected = assembled(isa, copy, TO, FROM + bytes.len() as u64);
         let mut out = Vec::new();
-        relocate(&bytes, Va(FROM), Va(TO), &mut out).unwrap_or_else(|e| panic!("{original}: {e}"));
+        relocate(isa, &bytes, Va(FROM), Va(TO), &mut out).unwrap_or_else(|e| panic!("{original}: {e}"));
         assert_eq!(hex(&out), hex(&expected), "{original}");
-        assert_eq!(relocated_len(&bytes, Va(FROM)), Ok(out.len()), "{original}");
+        assert_eq!(relocated_len(isa, &bytes, Va(FROM)), Ok(out.len()), "{original}");
     }
 }
 
@@ -128,13 +182,22 @@ fn what_cpus_disagree_about_is_refused() {
         ".byte 0x66; call *t(%rip)",
         ".byte 0x48, 0x66; call t",
     ];
-    for original in refused {
-        let bytes = assembled(original, FROM, 0);
+    let refused_32 = [
+        "lcall *(%eax)",
+        "lcall $0x23,$0x402000",
+        ".byte 0x66; jmp .+0x10",
+        ".byte 0x66; je .+0x10",
+        ".byte 0x66, 0xe8, 0x10, 0",
+        ".byte 0x66; call *%eax",
+    ];
+    let cases = refused.iter().map(|case| (Isa::X64, case)).chain(refused_32.iter().map(|case| (Isa::X86, case)));
+    for (isa, original) in cases {
+        let bytes = assembled(isa, original, FROM, 0);
         let mut out = vec![1, 2, 3];
-        let error = relocate(&bytes, Va(FROM), Va(TO), &mut out).expect_err(original);
+        let error = relocate(isa, &bytes, Va(FROM), Va(TO), &mut out).expect_err(original);
         assert!(matches!(error, RelocateError::Unsupported { .. }), "{original}: {error:?}");
         assert_eq!(out, [1, 2, 3], "{original}");
-        assert_eq!(relocated_len(&bytes, Va(FROM)).expect_err(original), error);
+        assert_eq!(relocated_len(isa, &bytes, Va(FROM)).expect_err(original), error);
         assert_eq!(error.to_string().lines().count(), 1);
     }
 }
@@ -144,17 +207,17 @@ fn what_is_too_far_away_is_an_error_and_not_a_wrapped_displacement() {
     for original in
         ["lea t(%rip),%rax", "jmp t", "je t", "call t", "call *t(%rip)", "loop .+0x20", "syscall", "xbegin t"]
     {
-        let bytes = assembled(original, FROM, 0);
+        let bytes = assembled(Isa::X64, original, FROM, 0);
         let mut out = Vec::new();
-        let error = relocate(&bytes, Va(FROM), Va(0x7fff_0000_0000), &mut out).expect_err(original);
+        let error = relocate(Isa::X64, &bytes, Va(FROM), Va(0x7fff_0000_0000), &mut out).expect_err(original);
         assert!(matches!(error, RelocateError::OutOfReach { .. }), "{original}: {error:?}");
         assert!(out.is_empty(), "{original}");
     }
     // Addresses of 32 bits are reached from everywhere.
-    let bytes = assembled("lea t(%eip),%rax", FROM, 0);
+    let bytes = assembled(Isa::X64, "lea t(%eip),%rax", FROM, 0);
     let (to, mut out) = (Va(0x7fff_1234_5678), Vec::new());
-    relocate(&bytes, Va(FROM), to, &mut out).expect("a copy");
-    assert_eq!(x86::decode(&out, to).expect("an instruction").rip_target(), Some(Va(0x40_2000)));
+    relocate(Isa::X64, &bytes, Va(FROM), to, &mut out).expect("a copy");
+    assert_eq!(x86::decode(Isa::X64, &out, to).expect("an instruction").rip_target(), Some(Va(0x40_2000)));
 }
 
 /// `objdump`'s text with rip-relative operands as absolute addresses.
@@ -174,7 +237,7 @@ fn objdump_reads_the_same_in_copies_of_libc() {
     let to = va + 0x1234_5000;
     let (mut originals, mut copies) = (Vec::new(), Vec::new());
     let mut kinds = [0; 3];
-    for insn in sweep(&text, Va(va)).map_while(Result::ok).step_by(37) {
+    for insn in sweep(Isa::X64, &text, Va(va)).map_while(Result::ok).step_by(37) {
         let offset = insn.va().since(Va(va)) as usize;
         let bytes = &text[offset..offset + insn.len()];
         let kind = match insn.flow() {
@@ -184,7 +247,7 @@ fn objdump_reads_the_same_in_copies_of_libc() {
         };
         // Two places, both filled with nops behind the instruction, so that each is disassembled on its own.
         let at = copies.len() as u64;
-        if relocate(bytes, insn.va(), Va(to + at), &mut copies).is_err() {
+        if relocate(Isa::X64, bytes, insn.va(), Va(to + at), &mut copies).is_err() {
             continue;
         }
         kinds[kind] += 1;
@@ -221,6 +284,15 @@ fn objdump_reads_the_same_in_copies_of_libc() {
     assert!(compared > 5000, "only {compared} instructions were compared");
 }
 
+/// Where the kernel's half begins, there is nothing: distances wrap, and every copy reaches.
+#[test]
+fn distances_wrap_in_32_bit_code() {
+    let mut out = Vec::new();
+    relocate(Isa::X86, &[0xe8, 0xfb, 0xef, 0xff, 0xff], Va(0x1000), Va(0xf7f0_0000), &mut out).expect("a copy");
+    assert_eq!(x86::decode(Isa::X86, &out[5..], Va(0xf7f0_0005)).expect("a jump").flow(), Flow::Jump(Va(0)));
+    assert_eq!(&out[..5], [0x68, 0x05, 0x10, 0, 0]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -232,17 +304,17 @@ proptest! {
         static TEXT: std::sync::OnceLock<(u64, Vec<u8>, Vec<x86::Insn>)> = std::sync::OnceLock::new();
         let (va, text, insns) = TEXT.get_or_init(|| {
             let (va, text) = gas::text_of(LIBC);
-            let insns = sweep(&text, Va(va)).map_while(Result::ok).collect();
+            let insns = sweep(Isa::X64, &text, Va(va)).map_while(Result::ok).collect();
             (va, text, insns)
         });
         let insn = pick.get(insns);
         let bytes = &text[insn.va().since(Va(*va)) as usize..];
         let mut copy = Vec::new();
-        match relocate(bytes, insn.va(), Va(to), &mut copy) {
-            Err(error) => prop_assert_eq!(relocated_len(bytes, insn.va()), Err(error)),
+        match relocate(Isa::X64, bytes, insn.va(), Va(to), &mut copy) {
+            Err(error) => prop_assert_eq!(relocated_len(Isa::X64, bytes, insn.va()), Err(error)),
             Ok(()) => {
-                prop_assert_eq!(relocated_len(bytes, insn.va()), Ok(copy.len()));
-                let parts: Vec<_> = sweep(&copy, Va(to)).map_while(Result::ok).collect();
+                prop_assert_eq!(relocated_len(Isa::X64, bytes, insn.va()), Ok(copy.len()));
+                let parts: Vec<_> = sweep(Isa::X64, &copy, Va(to)).map_while(Result::ok).collect();
                 match insn.flow() {
                     Flow::Call(target) => {
                         prop_assert_eq!(parts[0].rip_target(), Some(Va(to + copy.len() as u64 - 8)));
@@ -278,13 +350,19 @@ proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..20), to in any::<u64>()) {
         let mut out = Vec::new();
-        let done = relocate(&bytes, Va(FROM), Va(to), &mut out);
-        match relocated_len(&bytes, Va(FROM)) {
+        let done = relocate(Isa::X64, &bytes, Va(FROM), Va(to), &mut out);
+        match relocated_len(Isa::X64, &bytes, Va(FROM)) {
             Ok(len) => prop_assert!(done.is_err() || out.len() == len),
             Err(error) => prop_assert_eq!(done, Err(error)),
         }
-        if let Ok(insn) = x86::decode(&bytes, Va(FROM)) {
+        if let Ok(insn) = x86::decode(Isa::X64, &bytes, Va(FROM)) {
             let _ = (insn.to_string(), insn.usage(), insn.flow(), insn.address_candidate());
+        }
+        out.clear();
+        let done = relocate(Isa::X86, &bytes, Va(FROM), Va(to), &mut out);
+        match relocated_len(Isa::X86, &bytes, Va(FROM)) {
+            Ok(len) => prop_assert_eq!((done, out.len()), (Ok(()), len)),
+            Err(error) => prop_assert_eq!(done, Err(error)),
         }
     }
 }

@@ -164,7 +164,9 @@ impl Tally {
 /// Bytes of a gap behind the filler that it begins with.
 fn unfilled(index: &Index<'_>, gap: &Stretch) -> u64 {
     let bytes = index.code().text_at(gap.start, gap.end).unwrap_or_default();
-    let filler = x86::sweep(bytes, gap.start).map_while(Result::ok).take_while(|insn| insn.is_nop() || insn.is_int3());
+    let filler = x86::sweep(index.code().isa, bytes, gap.start)
+        .map_while(Result::ok)
+        .take_while(|insn| insn.is_nop() || insn.is_int3());
     let rest = &bytes[filler.map(|insn| insn.len()).sum()..];
     if rest.iter().all(|byte| *byte == 0) { 0 } else { rest.len() as u64 }
 }

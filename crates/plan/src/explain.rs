@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use sidestep_isa::x86;
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 
 use crate::detour;
 use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind};
@@ -14,6 +14,7 @@ pub fn render(plan: &Plan, name: &str) -> String {
     let mut text = format!("{name} at {}: {}\n", plan.asked, technique(plan));
     let kind = match plan.kind {
         SiteKind::FunctionEntry => "function entry",
+        SiteKind::Inside if plan.isa == Isa::X86 => "inside a function",
         SiteKind::Inside => "the red zone is stepped over",
     };
     line(&mut text, "site", format_args!("{}, {} bytes, {kind}", plan.site, plan.region.0));
@@ -23,7 +24,7 @@ pub fn render(plan: &Plan, name: &str) -> String {
 
     let mut label = "before";
     for insn in &plan.displaced {
-        line(&mut text, label, format_args!("{}", listing(insn)));
+        line(&mut text, label, format_args!("{}", listing(plan.isa, insn)));
         label = "";
     }
     let end = plan.displaced.last().map_or(plan.site, |i| i.va.plus(Len(u64::from(i.len))));
@@ -40,7 +41,7 @@ pub fn render(plan: &Plan, name: &str) -> String {
             line(&mut text, label, format_args!("handler"));
             label = "";
         }
-        line(&mut text, label, format_args!("{}", copy(insn)));
+        line(&mut text, label, format_args!("{}", copy(plan.isa, insn)));
         label = "";
     }
     if plan.before_handler >= plan.displaced.len() {
@@ -62,7 +63,7 @@ pub fn render(plan: &Plan, name: &str) -> String {
 /// The technique, and the instruction that the handler of a trap does by itself where hits are only counted.
 #[must_use]
 pub fn technique(plan: &Plan) -> String {
-    let emulated = plan.displaced.first().filter(|_| plan.emulated.is_some()).map(disassembled);
+    let emulated = plan.displaced.first().filter(|_| plan.emulated.is_some()).map(|insn| disassembled(plan.isa, insn));
     match emulated.as_deref().and_then(|insn| insn.split_whitespace().next()) {
         Some(mnemonic) => format!("{}, emulated: {mnemonic}", plan.technique),
         None => plan.technique.to_string(),
@@ -93,20 +94,19 @@ fn row(va: Va, bytes: &str, insn: &str) -> String {
     format!("{va}  {bytes:<22} {insn}")
 }
 
-fn listing(insn: &DisplacedInsn) -> String {
+fn listing(isa: Isa, insn: &DisplacedInsn) -> String {
     let bytes = &insn.bytes[..usize::from(insn.len)];
     let hex: Vec<String> = bytes.iter().map(|b| format!("{b:02x}")).collect();
-    row(insn.va, &hex.join(" "), &disassembled(insn))
+    row(insn.va, &hex.join(" "), &disassembled(isa, insn))
 }
 
-fn disassembled(insn: &DisplacedInsn) -> String {
-    let bytes = &insn.bytes[..usize::from(insn.len)];
-    x86::decode(bytes, insn.va).map_or_else(|e| e.to_string(), |insn| insn.to_string())
+fn disassembled(isa: Isa, insn: &DisplacedInsn) -> String {
+    insn.decoded(isa).map_or_else(|e| e.to_string(), |insn| insn.to_string())
 }
 
-fn copy(insn: &DisplacedInsn) -> String {
+fn copy(isa: Isa, insn: &DisplacedInsn) -> String {
     let bytes = &insn.bytes[..usize::from(insn.len)];
-    let len = x86::relocated_len(bytes, insn.va).unwrap_or(bytes.len());
+    let len = x86::relocated_len(isa, bytes, insn.va).unwrap_or(bytes.len());
     let note = if len == bytes.len() { String::new() } else { format!("   ({len} bytes)") };
-    format!("{}{note}", disassembled(insn))
+    format!("{}{note}", disassembled(isa, insn))
 }

@@ -100,13 +100,20 @@ impl Families {
     }
 }
 
-/// An entry of the procedure linkage table, `[endbr64] jmp *slot(%rip)`: jumping to it is a tail call.
+/// Addresses in text that an instruction names.
+pub(crate) fn candidates<'a>(code: &'a ObjectCode<'_>, insn: &x86::Insn) -> impl Iterator<Item = Va> + use<'a> {
+    let from_table = code.got.and_then(|got| insn.address_from(got));
+    insn.address_candidate().into_iter().chain(from_table).filter(|va| code.is_text(*va))
+}
+
+/// An entry of the procedure linkage table, `[endbr64] jmp *slot(%rip)`, in 32-bit code `jmp *slot` or `jmp *slot(%ebx)`: jumping to
+/// it is a tail call.
 fn is_stub(code: &ObjectCode<'_>, at: Va) -> bool {
     let mut insn = code.insn_at(at);
     if let Some(mark) = insn.filter(x86::Insn::is_endbr) {
         insn = code.insn_at(mark.next());
     }
-    insn.is_some_and(|i| i.flow() == x86::Flow::JumpIndirect && i.rip_target().is_some())
+    insn.is_some_and(|i| i.flow() == x86::Flow::JumpIndirect && i.is_slot_jump())
 }
 
 fn root(parent: &mut [usize], mut i: usize) -> usize {
@@ -127,11 +134,11 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
         }
         if stretch.borders != Borders::Gap {
             let bytes = code.text_at(stretch.start, stretch.end).unwrap_or_default();
-            insns.extend(x86::sweep(bytes, stretch.start).map_while(Result::ok));
+            insns.extend(x86::sweep(code.isa, bytes, stretch.start).map_while(Result::ok));
         }
     }
-    family.named = insns.iter().filter_map(x86::Insn::address_candidate).filter(|v| code.is_text(*v)).collect();
-    let body = Body::new(insns);
+    family.named = insns.iter().flat_map(|insn| candidates(code, insn)).collect();
+    let body = Body::new(insns, code.got);
     for (jump, origin) in body.indirect_jumps() {
         match origin {
             Origin::Pointer => {}
@@ -139,7 +146,7 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
                 let before = family.targets.len();
                 for base in body.bases() {
                     for offset in &offsets {
-                        read_table(code, base, base.offset(*offset), &mut family.targets);
+                        read_table(code, base, code.isa.wrap(base.offset(*offset)), &mut family.targets);
                     }
                 }
                 if family.targets.len() == before {
@@ -163,7 +170,7 @@ fn read_table(code: &ObjectCode<'_>, base: Va, table: Va, targets: &mut Vec<Va>)
     };
     for entry in bytes.chunks_exact(4).take(TABLE_MAX as usize) {
         let offset = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
-        let target = base.offset(i64::from(offset));
+        let target = code.isa.wrap(base.offset(i64::from(offset)));
         if !code.is_text(target) {
             return;
         }

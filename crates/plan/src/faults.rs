@@ -1,29 +1,29 @@
 //! Faults of displaced instructions: which may have one, and which places in a detour one can come from.
 
-use sidestep_isa::x86::relocate::PUSH_OF_CALL;
-use sidestep_isa::x86::{self, Flow, Insn};
+use sidestep_isa::x86::relocate::push_of_call;
+use sidestep_isa::x86::{Flow, Insn};
 use sidestep_wire::CopyPair;
 
 use crate::detour::Detour;
-use crate::plan::{DisplacedInsn, Plan};
+use crate::plan::Plan;
 
 impl Plan {
     /// May a displaced instruction raise an exception in a program that works as meant? Not in the stack check of a Go
     /// function, which reads the runtime's own memory.
     #[must_use]
     pub fn may_fault(&self) -> bool {
-        self.displaced.iter().skip(self.before_handler).filter_map(decoded).any(|insn| insn.may_fault())
+        self.insns().skip(self.before_handler).any(|insn| insn.may_fault())
+    }
+
+    fn insns(&self) -> impl Iterator<Item = Insn> {
+        self.displaced.iter().filter_map(|insn| insn.decoded(self.isa).ok())
     }
 
     /// Is a displaced instruction there for the exception that it raises?
     #[must_use]
     pub fn stops_on_purpose(&self) -> bool {
-        self.displaced.iter().filter_map(decoded).any(|insn| insn.is_trap() || insn.flow() == Flow::Stop)
+        self.insns().any(|insn| insn.is_trap() || insn.flow() == Flow::Stop)
     }
-}
-
-fn decoded(insn: &DisplacedInsn) -> Option<Insn> {
-    x86::decode(&insn.bytes[..usize::from(insn.len)], insn.va).ok()
 }
 
 /// The places in a plan's detour with an original address of their own: the copies, behind the push of a call's, and behind
@@ -33,9 +33,9 @@ pub fn places(plan: &Plan, detour: &Detour) -> Vec<CopyPair> {
     let mut all = Vec::new();
     for (insn, (original, copy)) in plan.displaced.iter().zip(&detour.copies) {
         all.push(CopyPair { original: *original, copy: *copy });
-        let Some(decoded) = decoded(insn) else { continue };
+        let Ok(decoded) = insn.decoded(plan.isa) else { continue };
         if decoded.flow() == Flow::CallIndirect {
-            all.push(CopyPair { original: original | CopyPair::PUSHED, copy: copy + PUSH_OF_CALL as u16 });
+            all.push(CopyPair { original: original | CopyPair::PUSHED, copy: copy + push_of_call(plan.isa) as u16 });
         }
         if decoded.is_trap() {
             let len = u16::from(insn.len);
@@ -49,7 +49,7 @@ pub fn places(plan: &Plan, detour: &Detour) -> Vec<CopyPair> {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_isa::{Len, Va};
+    use sidestep_isa::{Isa, Len, Va};
 
     use super::*;
     use crate::detour::build;
@@ -64,7 +64,7 @@ mod tests {
         let index = Index::new(ObjectCode {
             text: vec![Bytes { name: ".text", va: Va(0x1000), data: text }],
             extents: vec![Extent { start: Va(0x1000), len: Len(text.len() as u64) }],
-            ..ObjectCode::default()
+            ..ObjectCode::new(Isa::X64)
         });
         let plan = plan(&index, Va(0x1000), false).unwrap();
         let env = Env { hash_shift: 32, bucket_count: 1, ..Env::default() };

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use sidestep_isa::x86::{self, Insn};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 
 use crate::family::Families;
 use crate::object::{Bytes, Extent, ObjectCode};
@@ -14,14 +14,14 @@ use crate::sweep::{self, Borders, Edge, How, Stretch};
 /// Building it decodes all text once. It can be shared between threads.
 ///
 /// ```
-/// use sidestep_isa::{Len, Va};
+/// use sidestep_isa::{Isa, Len, Va};
 /// use sidestep_plan::object::{Bytes, Extent, ObjectCode};
 /// use sidestep_plan::{Index, Technique, plan};
 /// let text = [0xb8, 1, 0, 0, 0, 0xc3]; // mov $1,%eax; ret
 /// let index = Index::new(ObjectCode {
 ///     text: vec![Bytes { name: ".text", va: Va(0x1000), data: &text }],
 ///     extents: vec![Extent { start: Va(0x1000), len: Len(6) }],
-///     ..ObjectCode::default()
+///     ..ObjectCode::new(Isa::X64)
 /// });
 /// assert_eq!(plan(&index, Va(0x1000), false)?.technique, Technique::Jump);
 /// # Ok::<(), sidestep_plan::Refusal>(())
@@ -58,9 +58,12 @@ impl<'a> Index<'a> {
 
         let mut named = found.named;
         named.extend(code.pointers.iter().filter(|p| code.is_text(**p)));
-        // Sections of text may hold tables, too.
-        for section in code.data.iter().chain(&code.text) {
-            words(section, &code, &mut named);
+        // Sections of text may hold tables, too. In 32-bit code too many numbers look like addresses; but there, all absolute
+        // addresses are in relocations, or the reader has looked for them.
+        if code.isa == Isa::X64 {
+            for section in code.data.iter().chain(&code.text) {
+                words(section, &code, &mut named);
+            }
         }
         let named = sorted(named);
 
@@ -88,7 +91,8 @@ impl<'a> Index<'a> {
     fn find_holes(&self) -> Vec<Range<Va>> {
         let padding = |stretch: &Stretch| {
             let bytes = self.code.text_at(stretch.start, stretch.end).unwrap_or_default();
-            x86::sweep(bytes, stretch.start).all(|insn| insn.is_ok_and(|insn| insn.is_nop() || insn.is_int3()))
+            x86::sweep(self.code.isa, bytes, stretch.start)
+                .all(|insn| insn.is_ok_and(|insn| insn.is_nop() || insn.is_int3()))
         };
         let pairs = self.stretches.windows(2).filter(|pair| pair[1].borders == Borders::Gap && !pair[0].open_end);
         let hole = |pair: &[Stretch]| {

@@ -4,7 +4,8 @@ use std::fmt;
 use std::iter::successors;
 
 use sidestep_isa::x86::emulate::Op;
-use sidestep_isa::{Len, Va};
+use sidestep_isa::x86::{self, DecodeError, Insn};
+use sidestep_isa::{Isa, Len, Va};
 
 /// How a hit leaves the original code. Best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -83,9 +84,24 @@ pub struct DisplacedInsn {
     pub len: u8,
 }
 
+impl DisplacedInsn {
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// What it is.
+    pub fn decoded(&self, isa: Isa) -> Result<Insn, DecodeError> {
+        x86::decode(isa, self.bytes(), self.va)
+    }
+}
+
 /// All that will be done at one site.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
+    /// What the code is.
+    pub isa: Isa,
     /// Link-time address that the user asked for.
     pub asked: Va,
     /// Link-time address of the first byte that is written (behind an `endbr64`, for example).

@@ -1,7 +1,7 @@
 //! Handlers that run when the probed instruction has been executed: where that is possible.
 
-use sidestep_isa::Va;
-use sidestep_isa::x86::{self, Flow};
+use sidestep_isa::x86::Flow;
+use sidestep_isa::{Isa, Va};
 
 use crate::plan::Plan;
 
@@ -20,11 +20,10 @@ impl Plan {
         let Some(first) = self.displaced.first() else {
             return self.resume.ok_or("the instruction is not displaced");
         };
-        let bytes = &first.bytes[..usize::from(first.len)];
-        let insn = x86::decode(bytes, first.va).map_err(|_| "the instruction is not known")?;
+        let insn = first.decoded(self.isa).map_err(|_| "the instruction is not known")?;
         match insn.flow() {
             Flow::Next => Ok(insn.next()),
-            Flow::Syscall if bytes.ends_with(&SYSCALL) => Ok(insn.next()),
+            Flow::Syscall if self.isa == Isa::X64 && first.bytes().ends_with(&SYSCALL) => Ok(insn.next()),
             Flow::Jump(_) | Flow::Branch(_) | Flow::JumpIndirect => Err(BRANCH),
             Flow::Call(_) | Flow::CallIndirect | Flow::Return => Err(BRANCH),
             Flow::Syscall | Flow::Interrupt | Flow::Stop | Flow::Far | Flow::Transaction(_) => {

@@ -1,16 +1,17 @@
-//! Which functions cannot be watched by a replaced return address: those that look at it themselves. `vfork` takes it off
+//! Which functions cannot be watched by a replaced return address: those that look at it themselves, and those that drop their arguments. `vfork` takes it off
 //! the stack, `setjmp` stores it for a second return, `dlsym` finds its caller by it.
 
-use sidestep_isa::Va;
 use sidestep_isa::x86::stack::Stack;
 use sidestep_isa::x86::{Flow, Reader};
+use sidestep_isa::{Isa, Va};
 
 /// How many tail calls are followed: `_setjmp` is `xor %esi,%esi; jmp __sigsetjmp`.
 const TAIL_CALLS: usize = 4;
 
-/// Does the function at `entry` name the slot of its return address, or one that it tail-calls directly? `text` gives the
-/// code around an address: its start, and its bytes.
-pub(crate) fn looks_at_return_address<'a>(text: &impl Fn(Va) -> Option<(Va, &'a [u8])>, entry: Va) -> bool {
+/// Why the returns of the function at `entry` cannot be watched, as far as it or one that it tail-calls directly says: it names the slot
+/// of its return address, or drops more than that when it returns, so that the trampoline would not find the slot. `text` gives
+/// the code around an address: its start, and its bytes.
+pub(crate) fn refused<'a>(isa: Isa, text: &impl Fn(Va) -> Option<(Va, &'a [u8])>, entry: Va) -> Option<&'static str> {
     let mut todo = vec![entry];
     let mut done = Vec::new();
     while let Some(entry) = todo.pop() {
@@ -19,29 +20,32 @@ pub(crate) fn looks_at_return_address<'a>(text: &impl Fn(Va) -> Option<(Va, &'a 
         }
         done.push(entry);
         let Some((start, code)) = text(entry) else { continue };
-        match walk(code, start, entry) {
-            Walk::Names(_) => return true,
+        match walk(isa, code, start, entry) {
+            Walk::Names(_) => return Some("it looks at its own return address"),
+            Walk::Drops(_) => return Some("it takes its arguments off the stack"),
             Walk::TailCalls(to) => todo.extend(to),
         }
     }
-    false
+    None
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Walk {
     /// This instruction names the slot.
     Names(Va),
-    /// None does; where the function goes with the stack as it was at its entry.
+    /// This return drops arguments.
+    Drops(Va),
+    /// Neither; where the function goes with the stack as it was at its entry.
     TailCalls(Vec<Va>),
 }
 
 /// All paths from `entry` within `code` (which starts at `start`), as far as the stack pointer is known.
-fn walk(code: &[u8], start: Va, entry: Va) -> Walk {
+fn walk(isa: Isa, code: &[u8], start: Va, entry: Va) -> Walk {
     // By offset. Compiled code reaches an instruction with one depth only, so once is enough.
     let mut seen = vec![false; code.len()];
     let mut todo = vec![(entry, Stack::ENTRY)];
     let mut tail_calls = Vec::new();
-    let mut code = Reader::new(code, start);
+    let mut code = Reader::new(isa, code, start);
     while let Some((va, stack)) = todo.pop() {
         let Some(seen) = usize::try_from(va.since(start)).ok().and_then(|at| seen.get_mut(at)) else {
             if stack.is_as_at_entry() {
@@ -55,6 +59,9 @@ fn walk(code: &[u8], start: Va, entry: Va) -> Walk {
         let Ok(insn) = &code.at(va) else { continue };
         if stack.names_return_address(insn) {
             return Walk::Names(va);
+        }
+        if insn.drops_arguments() {
+            return Walk::Drops(va);
         }
         let after = stack.after(insn);
         match insn.flow() {
@@ -72,9 +79,9 @@ mod tests {
     use super::*;
 
     fn names(code: &[u8]) -> Option<u64> {
-        match walk(code, Va(0x1000), Va(0x1000)) {
+        match walk(Isa::X64, code, Va(0x1000), Va(0x1000)) {
             Walk::Names(va) => Some(va.0),
-            Walk::TailCalls(_) => None,
+            Walk::Drops(_) | Walk::TailCalls(_) => None,
         }
     }
 
@@ -111,10 +118,28 @@ mod tests {
             0x1017 => Some((Va(0x1017), second)),
             _ => None,
         };
-        assert!(looks_at_return_address(&text, Va(0x1000)));
+        assert!(refused(Isa::X64, &text, Va(0x1000)).is_some());
         // With a frame of its own the call is no tail call of the same stack.
         let framed: &[u8] = &[0x53, 0xe9, 0x10, 0, 0, 0];
         let text = |va: Va| if va.0 == 0x1000 { Some((va, framed)) } else { Some((va, second)) };
-        assert!(!looks_at_return_address(&text, Va(0x1000)));
+        assert!(refused(Isa::X64, &text, Va(0x1000)).is_none());
+    }
+
+    #[test]
+    fn in_32_bit_code_too() {
+        let walk = |code: &[u8]| walk(Isa::X86, code, Va(0x1000), Va(0x1000));
+        // mov (%esp),%eax; ret (a pc thunk), and the same through a frame pointer
+        assert_eq!(walk(&[0x8b, 0x04, 0x24, 0xc3]), Walk::Names(Va(0x1000)));
+        assert_eq!(walk(&[0x55, 0x89, 0xe5, 0x8b, 0x45, 4, 0xc9, 0xc3]), Walk::Names(Va(0x1003)));
+        // push %ebp; mov %esp,%ebp; sub $16,%esp; mov 8(%ebp),%eax; leave; ret
+        let framed = [0x55, 0x89, 0xe5, 0x83, 0xec, 0x10, 0x8b, 0x45, 8, 0xc9];
+        assert_eq!(walk(&[&framed[..], &[0xc3]].concat()), Walk::TailCalls(vec![]));
+        assert_eq!(walk(&[&framed[..], &[0xc2, 4, 0]].concat()), Walk::Drops(Va(0x100a)));
+        // sub $0x180,%esp; mov 0x184(%esp),%eax; add $0x180,%esp; jmp 0x2000
+        let tail = [
+            0x81, 0xec, 0x80, 1, 0, 0, 0x8b, 0x84, 0x24, 0x84, 1, 0, 0, 0x81, 0xc4, 0x80, 1, 0, 0, 0xe9, 0xe8, 0x0f, 0,
+            0,
+        ];
+        assert_eq!(walk(&tail), Walk::TailCalls(vec![Va(0x2000)]));
     }
 }

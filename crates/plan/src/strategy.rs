@@ -3,17 +3,19 @@
 use sidestep_isa::x86::emit::TRAP_PATCH;
 use sidestep_isa::x86::emulate::{Op, prepare};
 use sidestep_isa::x86::{self, Insn, live, relocated_len};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 
 use crate::go;
 use crate::index::Index;
 use crate::plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Technique};
-use crate::returns::looks_at_return_address;
+use crate::returns;
 use crate::room::{Fixed, Room};
 use crate::sweep::{Borders, How, Stretch};
 
 /// Bytes of a `jmp rel32`.
 const JUMP: usize = 5;
+/// Where a goroutine's stack ends is not looked at by the thunks of 32-bit code.
+const GO_STACKS: &str = "the stacks of 32-bit Go programs are too small for a handler";
 /// Go's runtime walks stacks by return addresses and moves them.
 const GO_RETURNS: &str = "Go moves its stacks and checks return addresses";
 
@@ -83,6 +85,9 @@ pub(crate) struct Choice<'i, 'a> {
 /// The first half of [`plan`]: all that can fail.
 pub(crate) fn choose<'i, 'a>(index: &'i Index<'a>, asked: Va, ladder: Ladder<'_>) -> Result<Choice<'i, 'a>, String> {
     let stretch = locate(index, asked)?;
+    if index.code.go && index.code.isa == Isa::X86 {
+        return Err(GO_STACKS.into());
+    }
     let entry = index.is_start(asked);
     if !entry {
         on_boundary(index, stretch, asked)?;
@@ -101,7 +106,7 @@ pub(crate) fn choose<'i, 'a>(index: &'i Index<'a>, asked: Va, ladder: Ladder<'_>
     let Shape { technique, region, patch } = shape;
     let displaced = site.displaced(region);
     for insn in &displaced {
-        relocated_len(&insn.bytes[..usize::from(insn.len)], insn.va).map_err(|e| e.to_string())?;
+        relocated_len(index.code.isa, insn.bytes(), insn.va).map_err(|e| e.to_string())?;
     }
     Ok(Choice { site, entry, check, technique, region, patch, displaced, rejected })
 }
@@ -113,7 +118,7 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
     let before_handler = check.map_or(0, |(_, insns)| insns).min(displaced.len());
     let handler_at = displaced.get(before_handler).map_or(site.va.plus(Len(region as u64)), |insn| insn.va);
     let dead = match index.code.text_at(stretch.start, stretch.end) {
-        Some(code) => live::dead_before(code, stretch.start, handler_at),
+        Some(code) => live::dead_before(index.code.isa, code, stretch.start, handler_at),
         None => live::Dead::default(),
     };
     let (kind, mut returns) = nature(index, &site, entry, check.is_some());
@@ -121,18 +126,19 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
         let (_, stretch) = index.stretch(va)?;
         Some((stretch.start, index.code.text_at(stretch.start, stretch.end)?))
     };
-    if returns.is_ok() && looks_at_return_address(&text, asked) {
-        returns = Err("it looks at its own return address");
+    if returns.is_ok() {
+        returns = returns::refused(index.code.isa, &text, asked).map_or(Ok(()), Err);
     }
     Plan {
+        isa: index.code.isa,
         asked,
         site: site.va,
         kind,
         technique,
         patch,
         region: Len(region as u64),
-        resume: resume(&displaced),
-        emulated: emulated(technique, &displaced),
+        resume: resume(index.code.isa, &displaced),
+        emulated: emulated(index.code.isa, technique, &displaced),
         displaced,
         before_handler,
         dead_regs: dead.regs,
@@ -209,16 +215,15 @@ fn nature(index: &Index<'_>, site: &Site<'_, '_>, entry: bool, go_check: bool) -
 }
 
 /// What a trap handler does without the copy.
-fn emulated(technique: Technique, displaced: &[DisplacedInsn]) -> Option<Op> {
+fn emulated(isa: Isa, technique: Technique, displaced: &[DisplacedInsn]) -> Option<Op> {
     match (technique, displaced) {
-        (Technique::Trap, [only]) => prepare(&only.bytes[..usize::from(only.len)]),
+        (Technique::Trap, [only]) => prepare(isa, only.bytes()),
         _ => None,
     }
 }
 
-fn resume(displaced: &[DisplacedInsn]) -> Option<Va> {
-    let last = displaced.last()?;
-    let insn = x86::decode(&last.bytes[..usize::from(last.len)], last.va).ok()?;
+fn resume(isa: Isa, displaced: &[DisplacedInsn]) -> Option<Va> {
+    let insn = displaced.last()?.decoded(isa).ok()?;
     insn.falls_through().then(|| insn.next())
 }
 
@@ -251,7 +256,7 @@ impl<'i, 'a> Site<'i, 'a> {
                 "it is in the restartable sequence at {start}, in which the kernel goes by the instruction pointer"
             ));
         }
-        relocated_len(index.code.text_from(va).unwrap_or_default(), va).map_err(|e| e.to_string())?;
+        relocated_len(index.code.isa, index.code.text_from(va).unwrap_or_default(), va).map_err(|e| e.to_string())?;
         Ok(Site { index, stretch, asked, va, code: index.code.text_from(va).unwrap_or_default(), first })
     }
 
@@ -354,7 +359,7 @@ impl<'i, 'a> Site<'i, 'a> {
             if let Some(start) = self.index.restartable(&insn) {
                 return Err(format!("the restartable sequence at {start} has to stay where it is"));
             }
-            relocated_len(&self.code[region..], at).map_err(|e| e.to_string())?;
+            relocated_len(self.index.code.isa, &self.code[region..], at).map_err(|e| e.to_string())?;
             region += insn.len();
             if region >= JUMP {
                 break;
@@ -481,7 +486,7 @@ impl<'i, 'a> Site<'i, 'a> {
         }
         let bytes = self.index.code.text_from(start).unwrap_or_default();
         let mut at = from;
-        for insn in x86::sweep(bytes, start) {
+        for insn in x86::sweep(self.index.code.isa, bytes, start) {
             match insn {
                 Ok(insn) if insn.is_nop() || insn.is_int3() => at += insn.len(),
                 _ if self.zeros(start) => return Ok(()),
@@ -512,7 +517,7 @@ impl<'i, 'a> Site<'i, 'a> {
     /// The instructions in a region. Padding behind the last one that is executed is none of them.
     fn displaced(&self, region: usize) -> Vec<DisplacedInsn> {
         let mut all = Vec::new();
-        for insn in x86::sweep(self.code, self.va).map_while(Result::ok) {
+        for insn in x86::sweep(self.index.code.isa, self.code, self.va).map_while(Result::ok) {
             if insn.va() >= self.end(region) {
                 break;
             }

@@ -1,9 +1,10 @@
 //! Every byte of text, once: which stretches of code there are, and what each of them refers to.
 
 use sidestep_isa::x86::{self, Flow};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 
 use crate::boundaries::Boundaries;
+use crate::family::candidates;
 use crate::object::{Extent, ObjectCode};
 use crate::parallel;
 
@@ -175,7 +176,7 @@ pub(crate) fn sweep(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stret
 fn linear(code: &ObjectCode<'_>, number: usize, stretch: &mut Stretch, bytes: &[u8], starts: &[Va], found: &mut Found) {
     let first_edge = found.edges.len();
     stretch.boundaries = Boundaries::new(bytes.len());
-    for insn in x86::sweep(bytes, stretch.start) {
+    for insn in x86::sweep(code.isa, bytes, stretch.start) {
         let insn = match insn {
             Ok(insn) => insn,
             Err(error) => {
@@ -209,11 +210,7 @@ fn linear(code: &ObjectCode<'_>, number: usize, stretch: &mut Stretch, bytes: &[
                 }
             }
         }
-        if let Some(value) = insn.address_candidate() {
-            if code.is_text(value) {
-                found.named.push(value);
-            }
-        }
+        found.named.extend(candidates(code, &insn));
     }
     // Each function that starts in the stretch, and each target of its own branches, must be an instruction.
     let lo = starts.partition_point(|s| *s < stretch.start);
@@ -237,28 +234,31 @@ fn linear(code: &ObjectCode<'_>, number: usize, stretch: &mut Stretch, bytes: &[
 /// where they are code.
 fn everywhere(code: &ObjectCode<'_>, start: Va, bytes: &[u8], found: &mut Found) {
     let rel8 = |at: usize| bytes.get(at).map(|b| i64::from(*b as i8) + 1 + at as i64);
-    let rel32 = |at: usize| {
-        let field = bytes.get(at..at + 4)?;
-        Some(i64::from(i32::from_le_bytes(field.try_into().ok()?)) + 4 + at as i64)
-    };
+    let disp32 = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let rel32 = |at: usize| Some(i64::from(disp32(at)? as i32) + 4 + at as i64);
     for (i, byte) in bytes.iter().enumerate() {
         let after = bytes.get(i + 1).copied().unwrap_or(0);
         let target = match (*byte, after) {
             (0xeb | 0x70..=0x7f | 0xe0..=0xe3, _) => rel8(i + 1),
             (0xe8 | 0xe9, _) => rel32(i + 1),
             (0x0f, 0x80..=0x8f) => rel32(i + 2),
-            // `lea x(%rip)`
-            (0x8d, modrm) if modrm & 0xc7 == 0x05 => {
-                if let Some(value) = rel32(i + 2).map(|d| start.offset(d)) {
-                    if code.is_text(value) {
-                        found.named.push(value);
+            (0x8d, modrm) => {
+                let value = match code.isa {
+                    Isa::X64 if modrm & 0xc7 == 0x05 => rel32(i + 2).map(|d| start.offset(d)),
+                    // Absolute, or a distance from the table.
+                    Isa::X86 if modrm & 0xc7 == 0x05 => disp32(i + 2).map(|d| Va(d.into())),
+                    Isa::X86 if modrm & 0xc0 == 0x80 => {
+                        let at = i + 2 + usize::from(modrm & 7 == 4);
+                        code.got.zip(disp32(at)).map(|(got, d)| code.isa.wrap(got.plus(Len(d.into()))))
                     }
-                }
+                    _ => None,
+                };
+                found.named.extend(value.filter(|value| code.is_text(*value)));
                 None
             }
             _ => None,
         };
-        if let Some(target) = target.map(|d| start.offset(d)) {
+        if let Some(target) = target.map(|d| code.isa.wrap(start.offset(d))) {
             if code.is_text(target) {
                 let source = start.plus(Len(i as u64));
                 found.edges.push(Edge { target, source, how: How::Maybe });

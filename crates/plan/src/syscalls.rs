@@ -2,10 +2,13 @@
 //!
 //! Compilers and C libraries set the number a few instructions before the `syscall`, in a straight line: `mov $14,%eax`,
 //! or from a register (`mov %r15d,%eax`, `mov %rdi,%rax` in `syscall(3)`), where only the handler can see which call it is.
+//!
+//! 32-bit code calls the kernel by `int $0x80` or through the vDSO, whose address glibc keeps in the thread's block
+//! (`call *%gs:0x10`; sysdeps/unix/sysv/linux/i386/sysdep.h). `syscall(3)` has the number from the stack.
 
-use sidestep_isa::Va;
 use sidestep_isa::x86::emit::Reg;
 use sidestep_isa::x86::{self, Flow, decode};
+use sidestep_isa::{Isa, Va};
 
 use crate::index::Index;
 use crate::object::Bytes;
@@ -15,8 +18,21 @@ use crate::strategy::plan;
 /// Most instructions between the number and the call.
 const WINDOW: usize = 12;
 
-/// `syscall`.
-const CALL: [u8; 2] = [0x0f, 0x05];
+/// What makes a system call.
+fn calls(isa: Isa) -> &'static [&'static [u8]] {
+    match isa {
+        // int $0x80; call *%gs:0x10; sysenter
+        Isa::X86 => &[&[0xcd, 0x80], &[0x65, 0xff, 0x15, 0x10, 0, 0, 0], &[0x0f, 0x34]],
+        // syscall
+        Isa::X64 => &[&[0x0f, 0x05]],
+    }
+}
+
+fn is_call(isa: Isa, bytes: &[u8]) -> bool {
+    // Most bytes do not even begin one.
+    calls(isa).iter().any(|call| bytes.first() == call.first() && bytes.starts_with(call))
+}
+
 /// Most bytes from the `mov` of the number to the call.
 const REACH: usize = 7 + WINDOW * x86::decode::INSN_MAX;
 
@@ -33,11 +49,11 @@ pub struct SyscallSite {
 
 /// All places in the text of an object that make, or may make, one of these calls.
 #[must_use]
-pub fn find(text: &[Bytes<'_>], numbers: &[u32]) -> Vec<SyscallSite> {
+pub fn find(isa: Isa, text: &[Bytes<'_>], numbers: &[u32]) -> Vec<SyscallSite> {
     let mut sites = Vec::new();
     for section in text {
         // Calls are rare: only what lies closely before one is looked at.
-        let calls = section.data.windows(CALL.len()).enumerate().filter(|(_, bytes)| *bytes == CALL).map(|(at, _)| at);
+        let calls = (0..section.data.len()).filter(|at| is_call(isa, &section.data[*at..]));
         let mut next = 0;
         for at in calls.flat_map(|call| {
             let from = next.max(call.saturating_sub(REACH));
@@ -46,13 +62,13 @@ pub fn find(text: &[Bytes<'_>], numbers: &[u32]) -> Vec<SyscallSite> {
         }) {
             let bytes = &section.data[at..];
             // `41 b8` moves to %r8d.
-            let prefixed = at > 0 && section.data[at - 1] & 0xf0 == 0x40;
-            let Some((len, number)) = sets_number(bytes).filter(|_| !prefixed) else { continue };
+            let prefixed = isa == Isa::X64 && at > 0 && section.data[at - 1] & 0xf0 == 0x40;
+            let Some((len, number)) = sets_number(isa, bytes).filter(|_| !prefixed) else { continue };
             if number.is_some_and(|n| !numbers.contains(&n)) {
                 continue;
             }
             let mov = Va(section.va.0 + at as u64);
-            if let Some(syscall) = call_behind(&bytes[len..], Va(mov.0 + len as u64)) {
+            if let Some(syscall) = call_behind(isa, &bytes[len..], Va(mov.0 + len as u64)) {
                 sites.push(SyscallSite { mov, syscall, number });
             }
         }
@@ -61,23 +77,26 @@ pub fn find(text: &[Bytes<'_>], numbers: &[u32]) -> Vec<SyscallSite> {
 }
 
 /// Length and number of a `mov` to `eax` or `rax`.
-fn sets_number(bytes: &[u8]) -> Option<(usize, Option<u32>)> {
+fn sets_number(isa: Isa, bytes: &[u8]) -> Option<(usize, Option<u32>)> {
     let imm = |at: usize| bytes.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     let to_rax = |modrm: u8| modrm & 0xc7 == 0xc0;
     match *bytes {
         [0xb8, ..] => Some((5, Some(imm(1)?))),
-        [0x48, 0xc7, 0xc0, ..] => Some((7, Some(imm(3)?))),
-        [0x44 | 0x48 | 0x4c, 0x89, modrm, ..] if to_rax(modrm) => Some((3, None)),
+        [0x8b, modrm, ..] if isa == Isa::X86 && modrm & 0x38 == 0 => {
+            Some((decode(isa, bytes, Va(0)).ok()?.len(), None))
+        }
+        [0x48, 0xc7, 0xc0, ..] if isa == Isa::X64 => Some((7, Some(imm(3)?))),
+        [0x44 | 0x48 | 0x4c, 0x89, modrm, ..] if isa == Isa::X64 && to_rax(modrm) => Some((3, None)),
         [0x89, modrm, ..] if to_rax(modrm) => Some((2, None)),
         _ => None,
     }
 }
 
-fn call_behind(mut bytes: &[u8], mut at: Va) -> Option<Va> {
+fn call_behind(isa: Isa, mut bytes: &[u8], mut at: Va) -> Option<Va> {
     for _ in 0..WINDOW {
-        let insn = decode(bytes, at).ok()?;
+        let insn = decode(isa, bytes, at).ok()?;
         match insn.flow() {
-            Flow::Syscall => return bytes.starts_with(&CALL).then_some(at),
+            Flow::Syscall | Flow::Interrupt | Flow::CallIndirect => return is_call(isa, bytes).then_some(at),
             Flow::Next if insn.usage().writes & Reg::Rax.bit() == 0 => {}
             _ => return None,
         }
@@ -103,7 +122,7 @@ pub fn guard(index: &Index<'_>, site: SyscallSite) -> Option<Result<Plan, String
     let mut at = plan.resume?;
     while at < site.syscall {
         let bytes = index.code().bytes_at(at)?;
-        let insn = decode(bytes, at).ok()?;
+        let insn = decode(index.code().isa, bytes, at).ok()?;
         let mut displaced = DisplacedInsn { va: at, bytes: [0; 15], len: insn.len() as u8 };
         displaced.bytes[..insn.len()].copy_from_slice(&bytes[..insn.len()]);
         plan.displaced.push(displaced);
@@ -125,7 +144,7 @@ mod tests {
     use crate::thunk::{Env, thunks};
 
     fn found(text: &[u8]) -> Vec<SyscallSite> {
-        find(&[Bytes { name: ".text", va: Va(0x1000), data: text }], &[14, 441])
+        find(Isa::X64, &[Bytes { name: ".text", va: Va(0x1000), data: text }], &[14, 441])
     }
 
     #[test]
@@ -149,15 +168,38 @@ mod tests {
     }
 
     #[test]
+    fn calls_of_32_bit_code_are_found() {
+        // mov $174,%eax; mov $8,%esi; call *%gs:0x10; mov $174,%eax; int $0x80; mov 0x14(%esp),%eax; call *%gs:0x10; ret
+        let text = [
+            0xb8, 174, 0, 0, 0, 0xbe, 8, 0, 0, 0, 0x65, 0xff, 0x15, 0x10, 0, 0, 0, 0xb8, 174, 0, 0, 0, 0xcd, 0x80,
+            0x8b, 0x44, 0x24, 0x14, 0x65, 0xff, 0x15, 0x10, 0, 0, 0, 0xc3,
+        ];
+        let bytes = [Bytes { name: ".text", va: Va(0x1000), data: &text }];
+        let site = |mov, syscall, number| SyscallSite { mov: Va(mov), syscall: Va(syscall), number };
+        let found = find(Isa::X86, &bytes, &[174]);
+        assert_eq!(
+            found,
+            [site(0x1000, 0x100a, Some(174)), site(0x1011, 0x1016, Some(174)), site(0x1018, 0x101c, None)]
+        );
+        let index = Index::new(ObjectCode {
+            text: bytes.to_vec(),
+            extents: vec![Extent { start: Va(0x1000), len: Len(text.len() as u64) }],
+            ..ObjectCode::new(Isa::X86)
+        });
+        let plan = guard(&index, found[0]).unwrap().unwrap();
+        assert_eq!((plan.displaced.len(), plan.before_handler, plan.resume), (2, 2, Some(Va(0x100a))));
+    }
+
+    #[test]
     fn the_handler_of_a_guard_runs_when_all_registers_are_set() {
         // mov $14,%eax; mov %rsi,%rdi; syscall; ret
         let text = [0xb8, 14, 0, 0, 0, 0x48, 0x89, 0xf7, 0x0f, 0x05, 0xc3];
         let index = Index::new(ObjectCode {
             text: vec![Bytes { name: ".text", va: Va(0x1000), data: &text }],
             extents: vec![Extent { start: Va(0x1000), len: Len(text.len() as u64) }],
-            ..ObjectCode::default()
+            ..ObjectCode::new(Isa::X64)
         });
-        let site = find(&index.code().text, &[14])[0];
+        let site = find(Isa::X64, &index.code().text, &[14])[0];
         let mut plan = guard(&index, site).unwrap().unwrap();
         assert_eq!((plan.displaced.len(), plan.before_handler, plan.resume), (2, 2, Some(Va(0x1008))));
 

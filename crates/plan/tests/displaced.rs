@@ -38,13 +38,13 @@ fn swept(path: &str) -> Option<Sweep> {
         // Data between instructions does not decode for long: what follows the first error is another's matter.
         all.bytes += len;
         all.data += len;
-        for insn in sweep(&code[..len], start).map_while(Result::ok) {
+        for insn in sweep(elf.code.isa, &code[..len], start).map_while(Result::ok) {
             all.data -= insn.len();
             all.instructions += 1;
             all.may_fault += usize::from(insn.may_fault());
             let bytes = &code[insn.va().since(start) as usize..][..insn.len()];
-            all.emulated += usize::from(prepare(bytes).is_some());
-            match relocated_len(bytes, insn.va()) {
+            all.emulated += usize::from(prepare(elf.code.isa, bytes).is_some());
+            match relocated_len(elf.code.isa, bytes, insn.va()) {
                 Ok(_) => {}
                 Err(RelocateError::Unsupported { at, why }) => {
                     let (count, example) = all.refused.entry(why.to_string()).or_default();
@@ -71,6 +71,10 @@ fn nothing_is_refused_in_real_programs() {
         "/usr/bin/git",
         "/usr/bin/perf",
         "/bin/busybox",
+        "/usr/i686-linux-gnu/lib/libc.so.6",
+        "/usr/i686-linux-gnu/lib/libm.so.6",
+        "/usr/i686-linux-gnu/lib/libstdc++.so.6",
+        "/usr/i686-linux-gnu/lib/ld-linux.so.2",
     ] {
         let Some(sweep) = swept(path) else {
             eprintln!("{path}: not installed");

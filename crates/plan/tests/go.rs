@@ -5,7 +5,7 @@ mod elf;
 use std::process::Command;
 
 use sidestep_isa::x86::{Flow, sweep};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::{Index, Technique, plan};
 
 #[test]
@@ -41,7 +41,7 @@ fn handlers_run_behind_the_stack_check() {
         let end = va.plus(Len(*size));
         let body = text.data.get(offset..offset + *size as usize).unwrap_or_default();
         // `call morestack; jmp start` at the end of the function itself.
-        let restarts = sweep(body, *va)
+        let restarts = sweep(Isa::X64, body, *va)
             .map_while(Result::ok)
             .any(|insn| matches!(insn.flow(), Flow::Call(target) if more.contains(&target)));
         assert!(plan.returns.is_err(), "{name}");
@@ -54,7 +54,7 @@ fn handlers_run_behind_the_stack_check() {
         assert!(plan.before_handler >= 2, "{name}: the stack check was not recognised");
         let last = plan.displaced.last().expect("instructions");
         let bytes = &last.bytes[..usize::from(last.len)];
-        let branch = sidestep_isa::x86::decode(bytes, last.va).expect("an instruction");
+        let branch = sidestep_isa::x86::decode(Isa::X64, bytes, last.va).expect("an instruction");
         let Flow::Branch(target) = branch.flow() else { panic!("{name}: {branch} ends the check") };
         assert!(target > last.va && target < end, "{name}: {branch}");
         jumps += usize::from(plan.technique == Technique::JumpOverSeveral);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use elf::{Elf, compile, parse};
-use sidestep_isa::{Va, x86};
+use sidestep_isa::{Isa, Va, x86};
 use sidestep_plan::handler::{Handler, Program};
 use sidestep_plan::room::STUB;
 use sidestep_plan::thunk::{Context, Env, thunks};
@@ -90,7 +90,7 @@ fn fits(index: &Index<'_>, plan: &Plan) {
     after[..built.patch.len()].copy_from_slice(&built.patch);
     assert!(after[built.patch.len()..].starts_with(&built.relies_on), "{plan:?}");
     assert!(built.patch.len() as u64 <= plan.region.0);
-    let goes = |bytes: &[u8], at: Va| x86::decode(bytes, at).map(|insn| insn.flow());
+    let goes = |bytes: &[u8], at: Va| x86::decode(Isa::X64, bytes, at).map(|insn| insn.flow());
     match plan.patch {
         Patch::Trap => assert_eq!((after[0], &built.traps[..]), (0xcc, &[(0, 0)][..])),
         Patch::Jump { stub: None, .. } => assert_eq!(goes(&after, site), Ok(x86::Flow::Jump(at))),
@@ -224,7 +224,7 @@ fn every_instruction_of_bash() {
     let mut seen = [0; 7];
     for extent in elf.code.extents.iter().step_by(7) {
         let text = index.code().text_at(extent.start, extent.start.plus(extent.len)).unwrap_or_default();
-        for insn in x86::sweep(text, extent.start).map_while(Result::ok) {
+        for insn in x86::sweep(Isa::X64, text, extent.start).map_while(Result::ok) {
             room.claims.clear();
             let Ok(all) = plan_in(&index, insn.va(), &mut room) else { continue };
             fits(&index, &all);
@@ -243,16 +243,8 @@ fn every_instruction_of_bash() {
 fn counter(probe: u32) -> Handler {
     let only_counts = true;
     let context = Context::default();
-    Handler::Program(Program {
-        probe,
-        thunk: 0,
-        only_counts,
-        context,
-        cookie: 0,
-        func_ip: Va(0),
-        inline: None,
-        filter: None,
-    })
+    let (cookie, func_ip, inline, filter) = (0, Va(0), None, None);
+    Handler::Program(Program { probe, thunk: 0, only_counts, context, cookie, func_ip, inline, filter })
 }
 
 /// Where hits are only counted, the trap handler does that, and what it needs to know stands in front of the copy.

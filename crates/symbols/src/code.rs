@@ -1,7 +1,7 @@
 //! What an analysis of the code must know about an object.
 
 use sidestep_isa::object::{Bytes, Extent, ObjectCode};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 
 use crate::eh;
 use crate::elf::{Elf, Section, word};
@@ -17,7 +17,11 @@ pub(crate) fn collect<'a>(
 ) -> Result<ObjectCode<'a>, &'static str> {
     let frames = eh::read(elf)?;
     let ranges = elf.text_ranges();
-    let mut code = ObjectCode { landing_pads: frames.landing_pads, go, ..ObjectCode::default() };
+    let mut code = ObjectCode { landing_pads: frames.landing_pads, go, ..ObjectCode::new(elf.isa) };
+    if elf.isa == Isa::X86 {
+        // The linker puts the symbol there (binutils, `elf_i386_create_dynamic_sections`).
+        code.got = elf.section(".got.plt").or_else(|| elf.section(".got")).map(|section| section.va);
+    }
     code.text = sections(elf, Section::is_text)?;
     code.data = sections(elf, Section::is_data)?;
 
@@ -40,10 +44,12 @@ pub(crate) fn collect<'a>(
 
     code.pointers = relocations.values.iter().copied().filter(|va| ranges.contain(*va)).collect();
     if elf.e_type == object::elf::ET_EXEC {
-        for section in &code.data {
-            let skip = (section.va.0.wrapping_neg() % 8) as usize;
-            let words = section.data.get(skip..).unwrap_or(&[]).chunks_exact(8);
-            code.pointers.extend(words.map(|bytes| Va(word(bytes, 0))).filter(|va| ranges.contain(*va)));
+        // Tables in the text of 32-bit programs have absolute addresses, too.
+        let text = code.text.iter().filter(|_| elf.isa == Isa::X86);
+        for section in code.data.iter().chain(text) {
+            let skip = (section.va.0.wrapping_neg() % elf.isa.word()) as usize;
+            let words = section.data.get(skip..).unwrap_or(&[]).chunks_exact(elf.word());
+            code.pointers.extend(words.map(|bytes| Va(word(elf.isa, bytes, 0))).filter(|va| ranges.contain(*va)));
         }
     }
     code.pointers.sort_unstable();
@@ -64,9 +70,9 @@ fn restartable(elf: &Elf, relocations: &Relocations) -> Result<Vec<Extent>, &'st
         let stored = |at: usize| {
             let slot = section.va.plus(Len((32 * i + at) as u64));
             let found = relocations.slots.binary_search_by_key(&slot, |(slot, _)| *slot);
-            found.map_or(Va(word(entry, at)), |found| relocations.slots[found].1)
+            found.map_or(Va(word(Isa::X64, entry, at)), |found| relocations.slots[found].1)
         };
-        all.push(Extent { start: stored(8), len: Len(word(entry, 16)) });
+        all.push(Extent { start: stored(8), len: Len(word(Isa::X64, entry, 16)) });
         // The kernel looks for a signature in front of the handler before it goes there.
         all.push(Extent { start: stored(24).offset(-SIGNATURE), len: Len(SIGNATURE as u64) });
     }

@@ -6,7 +6,7 @@ use gimli::{
     BaseAddresses, CallFrameInstruction, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer,
     UnwindSection,
 };
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 
 use crate::elf::Elf;
 use crate::lsda;
@@ -31,7 +31,7 @@ pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
     let va_of = |name: &str| elf.section(name).map_or(0, |s| s.va.0);
     let bases = BaseAddresses::default().set_eh_frame(section.va.0).set_text(va_of(".text")).set_got(va_of(".got"));
     let mut eh_frame = EhFrame::new(data, LittleEndian);
-    eh_frame.set_address_size(8);
+    eh_frame.set_address_size(elf.isa.word() as u8);
     let mut cies = HashMap::new();
     let text = elf.text_ranges();
 
@@ -46,7 +46,7 @@ pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
         }
         let (header, length, id_at) = if short == 0xffff_ffff {
             let long = data.get(at + 4..at + 12).ok_or("an entry of .eh_frame is cut off")?;
-            (12, crate::elf::word(long, 0), at + 12)
+            (12, crate::elf::word(Isa::X64, long, 0), at + 12)
         } else {
             (4, short, at + 4)
         };
@@ -73,7 +73,7 @@ pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
                     None | Some(Pointer::Direct(0)) => {}
                     Some(Pointer::Direct(lsda)) => {
                         let bytes = elf.data_from(Va(lsda)).ok_or("an exception table is outside of the file")?;
-                        lsda::landing_pads(bytes, Va(lsda), start, &mut frames.landing_pads)
+                        lsda::landing_pads(elf.isa, bytes, Va(lsda), start, &mut frames.landing_pads)
                             .map_err(|_| "an exception table is not valid")?;
                     }
                     Some(Pointer::Indirect(_)) => {

@@ -1,13 +1,13 @@
 //! One ELF file's headers, checked once, so that the rest of the crate can index without fear.
 //!
-//! Source of the facts: System V gABI (ELF-64 object file format) and the x86-64 psABI.
+//! Source of the facts: System V gABI and the psABIs of x86-64 and i386.
 
 use std::path::Path;
 
 use object::LittleEndian as LE;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
-use sidestep_isa::{FileOff, Len, Va};
+use sidestep_isa::{FileOff, Isa, Len, Va};
 
 use crate::error::ObjectError;
 use crate::image::Image;
@@ -84,6 +84,7 @@ impl Section {
 #[derive(Debug)]
 pub(crate) struct Elf {
     image: Image,
+    pub(crate) isa: Isa,
     pub(crate) e_type: u16,
     pub(crate) entry: Va,
     pub(crate) segments: Vec<Segment>,
@@ -94,9 +95,15 @@ pub(crate) struct Elf {
 
 impl Elf {
     pub(crate) fn parse(path: &Path, image: Image) -> Result<Elf, ObjectError> {
-        check_ident(path, &image)?;
+        match check_ident(path, &image)? {
+            Isa::X86 => Self::parse_as::<elf::FileHeader32<LE>>(path, image, Isa::X86),
+            Isa::X64 => Self::parse_as::<elf::FileHeader64<LE>>(path, image, Isa::X64),
+        }
+    }
+
+    fn parse_as<H: FileHeader<Endian = LE>>(path: &Path, image: Image, isa: Isa) -> Result<Elf, ObjectError> {
         let corrupt = |what| ObjectError::Corrupt { path: path.to_owned(), what };
-        let header = elf::FileHeader64::<LE>::parse(&image).map_err(|_| corrupt("the file header is not valid"))?;
+        let header = H::parse(&image).map_err(|_| corrupt("the file header is not valid"))?;
         let raw_segments =
             header.program_headers(LE, &image).map_err(|_| corrupt("the program headers are outside of the file"))?;
         let raw_sections =
@@ -110,24 +117,24 @@ impl Elf {
         let names = usize::try_from(header.shstrndx(LE, &image).unwrap_or(0)).unwrap_or(0);
         let names = raw_sections
             .get(names)
-            .and_then(|s| image.get(s.sh_offset.get(LE), s.sh_size.get(LE)))
+            .and_then(|s| image.get(s.sh_offset(LE).into(), s.sh_size(LE).into()))
             .ok_or_else(|| corrupt("the section names are outside of the file"))?;
 
         let mut sections = Vec::with_capacity(raw_sections.len());
         for raw in raw_sections {
-            let flags = raw.sh_flags(LE);
+            let flags: u64 = raw.sh_flags(LE).into();
             let section = Section {
                 name: text_at(names, raw.sh_name(LE) as usize),
                 sh_type: raw.sh_type(LE),
-                va: Va(raw.sh_addr(LE)),
-                offset: raw.sh_offset(LE),
-                size: raw.sh_size(LE),
+                va: Va(raw.sh_addr(LE).into()),
+                offset: raw.sh_offset(LE).into(),
+                size: raw.sh_size(LE).into(),
                 link: raw.sh_link(LE) as usize,
                 alloc: flags & u64::from(elf::SHF_ALLOC) != 0,
                 execute: flags & u64::from(elf::SHF_EXECINSTR) != 0,
                 tls: flags & u64::from(elf::SHF_TLS) != 0,
             };
-            if section.alloc && section.va.0.checked_add(section.size).is_none() {
+            if section.alloc && isa.after(section.va, section.size).is_none() {
                 return Err(corrupt("a section ends behind the last address"));
             }
             sections.push(section);
@@ -137,21 +144,23 @@ impl Elf {
         for raw in raw_segments {
             match raw.p_type(LE) {
                 elf::PT_LOAD => {
-                    if raw.p_vaddr(LE).checked_add(raw.p_memsz(LE)).is_none()
-                        || raw.p_offset(LE).checked_add(raw.p_filesz(LE)).is_none()
+                    let segment = segment(raw);
+                    if isa.after(segment.va, segment.size.0).is_none()
+                        || segment.offset.0.checked_add(segment.file_size.0).is_none()
                     {
                         return Err(corrupt("a segment ends behind the last address"));
                     }
-                    segments.push(segment(raw));
+                    segments.push(segment);
                 }
                 elf::PT_INTERP => {
-                    interpreter = image.get(raw.p_offset(LE), raw.p_filesz(LE)).map(|bytes| text_at(bytes, 0));
+                    interpreter =
+                        image.get(raw.p_offset(LE).into(), raw.p_filesz(LE).into()).map(|bytes| text_at(bytes, 0));
                 }
                 _ => {}
             }
         }
-        let (e_type, entry) = (header.e_type(LE), Va(header.e_entry(LE)));
-        let mut elf = Elf { image, e_type, entry, segments, sections, interpreter, build_id: None };
+        let (e_type, entry) = (header.e_type(LE), Va(header.e_entry(LE).into()));
+        let mut elf = Elf { image, isa, e_type, entry, segments, sections, interpreter, build_id: None };
         elf.build_id = elf.find_build_id();
         Ok(elf)
     }
@@ -197,8 +206,9 @@ impl Elf {
         let Some(data) = self.of_type(elf::SHT_DYNAMIC).and_then(|s| self.data(s).ok()) else {
             return Vec::new();
         };
-        data.chunks_exact(16)
-            .map(|entry| (word(entry, 0) as i64, word(entry, 8)))
+        let word = |entry: &[u8], at| word(self.isa, entry, at);
+        data.chunks_exact(2 * self.word())
+            .map(|entry| (word(entry, 0) as i64, word(entry, self.word())))
             .take_while(|(t, _)| *t != 0)
             .filter(|(t, _)| *t == tag)
             .map(|(_, value)| value)
@@ -214,6 +224,11 @@ impl Elf {
             .unwrap_or(&[]);
         let offsets = self.dynamic(tag);
         offsets.into_iter().map(|at| text_at(strings, usize::try_from(at).unwrap_or(usize::MAX))).collect()
+    }
+
+    /// Bytes of an address.
+    pub(crate) fn word(&self) -> usize {
+        self.isa.word() as usize
     }
 
     /// The descriptor of the note `GNU`/`NT_GNU_BUILD_ID`.
@@ -247,21 +262,21 @@ impl TextRanges {
     }
 }
 
-fn segment(raw: &elf::ProgramHeader64<LE>) -> Segment {
+fn segment(raw: &impl ProgramHeader<Endian = LE>) -> Segment {
     let flags = raw.p_flags(LE);
     Segment {
-        va: Va(raw.p_vaddr(LE)),
-        size: Len(raw.p_memsz(LE)),
-        offset: FileOff(raw.p_offset(LE)),
-        file_size: Len(raw.p_filesz(LE)),
+        va: Va(raw.p_vaddr(LE).into()),
+        size: Len(raw.p_memsz(LE).into()),
+        offset: FileOff(raw.p_offset(LE).into()),
+        file_size: Len(raw.p_filesz(LE).into()),
         read: flags & elf::PF_R != 0,
         write: flags & elf::PF_W != 0,
         execute: flags & elf::PF_X != 0,
     }
 }
 
-/// Says what the file is, if it is not an x86-64 program or library.
-fn check_ident(path: &Path, image: &Image) -> Result<(), ObjectError> {
+/// The instruction set of an x86 program or library; an error says what else the file is.
+fn check_ident(path: &Path, image: &Image) -> Result<Isa, ObjectError> {
     let unsupported = |what: String| Err(ObjectError::Unsupported { path: path.to_owned(), what });
     let Some(magic) = image.get(0, 4) else {
         return Err(ObjectError::NotElf { path: path.to_owned() });
@@ -279,8 +294,9 @@ fn check_ident(path: &Path, image: &Image) -> Result<(), ObjectError> {
     let e_type = u16::from_le_bytes([ident[16], ident[17]]);
     let machine = u16::from_le_bytes([ident[18], ident[19]]);
     let bits = if ident[4] == elf::ELFCLASS64 { "64" } else { "32" };
-    match (ident[4], machine) {
-        (elf::ELFCLASS64, elf::EM_X86_64) => {}
+    let isa = match (ident[4], machine) {
+        (elf::ELFCLASS64, elf::EM_X86_64) => Isa::X64,
+        (elf::ELFCLASS32, elf::EM_386) => Isa::X86,
         (_, elf::EM_X86_64) => return unsupported("a 32-bit x32 program".to_owned()),
         (_, elf::EM_386) => return unsupported(format!("a {bits}-bit i386 program")),
         (_, elf::EM_ARM) => return unsupported(format!("a {bits}-bit Arm program")),
@@ -288,19 +304,20 @@ fn check_ident(path: &Path, image: &Image) -> Result<(), ObjectError> {
         (_, other) => {
             return unsupported(format!("a {bits}-bit program for another machine (e_machine {other})"));
         }
-    }
+    };
     match e_type {
-        elf::ET_EXEC | elf::ET_DYN => Ok(()),
+        elf::ET_EXEC | elf::ET_DYN => Ok(isa),
         elf::ET_REL => unsupported("an object file that is not linked yet".to_owned()),
         elf::ET_CORE => unsupported("a core dump".to_owned()),
         other => unsupported(format!("an ELF file of unknown type {other}")),
     }
 }
 
-/// The little-endian word at `at`, which the caller has checked.
-pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
+/// The little-endian address at `at`, which the caller has checked.
+pub(crate) fn word(isa: Isa, bytes: &[u8], at: usize) -> u64 {
+    let len = isa.word() as usize;
     let mut raw = [0; 8];
-    raw.copy_from_slice(&bytes[at..at + 8]);
+    raw[..len].copy_from_slice(&bytes[at..at + len]);
     u64::from_le_bytes(raw)
 }
 

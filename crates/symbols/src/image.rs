@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use object::LittleEndian as LE;
-use object::elf::{FileHeader64, ProgramHeader64, SHT_NOBITS, SectionHeader64};
+use object::elf::{ELFCLASS32, FileHeader32, FileHeader64, SHT_NOBITS};
 use object::read::ReadRef;
 use object::read::elf::{FileHeader, SectionHeader};
 
@@ -62,30 +62,42 @@ impl Image {
 
     /// Which ranges hold the headers and the wanted sections; `None` if the headers make no sense.
     fn plan(file: &File, len: u64, wanted: fn(&[u8]) -> bool) -> Option<Vec<Range<u64>>> {
+        let first = read_range(file, &(0..4096.min(len))).ok()?;
+        match first.get(4) {
+            Some(&ELFCLASS32) => Self::plan_as::<FileHeader32<LE>>(file, len, &first, wanted),
+            _ => Self::plan_as::<FileHeader64<LE>>(file, len, &first, wanted),
+        }
+    }
+
+    fn plan_as<H: FileHeader<Endian = LE>>(
+        file: &File,
+        len: u64,
+        first: &[u8],
+        wanted: fn(&[u8]) -> bool,
+    ) -> Option<Vec<Range<u64>>> {
         let clip = |start: u64, size: u64| {
             let end = start.checked_add(size)?;
             (end <= len).then_some(start..end)
         };
-        let first = read_range(file, &(0..4096.min(len))).ok()?;
-        let header = FileHeader64::<LE>::parse(&*first).ok()?;
-        let segments = u64::from(header.e_phnum.get(LE)) * size_of::<ProgramHeader64<LE>>() as u64;
-        let mut ranges = vec![0..4096.min(len), clip(header.e_phoff.get(LE), segments)?];
+        let header = H::parse(first).ok()?;
+        let segments = u64::from(header.e_phnum(LE)) * size_of::<H::ProgramHeader>() as u64;
+        let mut ranges = vec![0..first.len() as u64, clip(header.e_phoff(LE).into(), segments)?];
         // With 0xff00 sections or more the count is elsewhere (gABI, e_shnum); such a file is read whole.
-        let count = u64::from(header.e_shnum.get(LE));
+        let count = u64::from(header.e_shnum(LE));
         if count == 0 {
             return None;
         }
-        let table = clip(header.e_shoff.get(LE), count * size_of::<SectionHeader64<LE>>() as u64)?;
+        let table = clip(header.e_shoff(LE).into(), count * size_of::<H::SectionHeader>() as u64)?;
         let raw = read_range(file, &table).ok()?;
         ranges.push(table);
-        let (sections, _) = object::pod::slice_from_bytes::<SectionHeader64<LE>>(&raw, count as usize).ok()?;
-        let strings = sections.get(usize::from(header.e_shstrndx.get(LE)))?;
-        let strings = read_range(file, &clip(strings.sh_offset.get(LE), strings.sh_size.get(LE))?).ok()?;
+        let (sections, _) = object::pod::slice_from_bytes::<H::SectionHeader>(&raw, count as usize).ok()?;
+        let strings = sections.get(usize::from(header.e_shstrndx(LE)))?;
+        let strings = read_range(file, &clip(strings.sh_offset(LE).into(), strings.sh_size(LE).into())?).ok()?;
         for section in sections {
-            let name = strings.get(section.sh_name.get(LE) as usize..)?;
+            let name = strings.get(section.sh_name(LE) as usize..)?;
             let name = name.split(|&b| b == 0).next()?;
             if section.sh_type(LE) != SHT_NOBITS && wanted(name) {
-                ranges.push(clip(section.sh_offset.get(LE), section.sh_size.get(LE))?);
+                ranges.push(clip(section.sh_offset(LE).into(), section.sh_size(LE).into())?);
             }
         }
         Some(merge(ranges))

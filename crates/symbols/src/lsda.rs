@@ -5,13 +5,13 @@
 
 use gimli::constants as c;
 use gimli::{DwEhPe, EndianSlice, LittleEndian, Reader};
-use sidestep_isa::Va;
+use sidestep_isa::{Isa, Va};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Adds the landing pads of the LSDA at `va`, whose bytes (and what follows them) are `data`, for the FDE that starts at
 /// `function`. `Err` if it is not of this format.
-pub(crate) fn landing_pads(data: &[u8], va: Va, function: Va, out: &mut Vec<Va>) -> gimli::Result<()> {
+pub(crate) fn landing_pads(isa: Isa, data: &[u8], va: Va, function: Va, out: &mut Vec<Va>) -> gimli::Result<()> {
     let whole = Slice::new(data, LittleEndian);
     let mut input = whole;
     let start_encoding = DwEhPe(input.read_u8()?);
@@ -19,7 +19,7 @@ pub(crate) fn landing_pads(data: &[u8], va: Va, function: Va, out: &mut Vec<Va>)
         function
     } else {
         let at = va.0.wrapping_add(input.offset_from(whole) as u64);
-        Va(pointer(&mut input, start_encoding, at)?)
+        Va(pointer(isa, &mut input, start_encoding, at)?)
     };
     if DwEhPe(input.read_u8()?) != c::DW_EH_PE_omit {
         input.read_uleb128()?;
@@ -28,20 +28,21 @@ pub(crate) fn landing_pads(data: &[u8], va: Va, function: Va, out: &mut Vec<Va>)
     let length = input.read_uleb128()?;
     let mut sites = input.split(usize::try_from(length).map_err(|_| gimli::Error::UnsupportedOffset)?)?;
     while !sites.is_empty() {
-        let _first = pointer(&mut sites, encoding, 0)?;
-        let _length = pointer(&mut sites, encoding, 0)?;
-        let pad = pointer(&mut sites, encoding, 0)?;
+        let _first = pointer(isa, &mut sites, encoding, 0)?;
+        let _length = pointer(isa, &mut sites, encoding, 0)?;
+        let pad = pointer(isa, &mut sites, encoding, 0)?;
         let _action = sites.read_uleb128()?;
         if pad != 0 {
-            out.push(Va(start.0.wrapping_add(pad)));
+            out.push(isa.wrap(Va(start.0.wrapping_add(pad))));
         }
     }
     Ok(())
 }
 
 /// A pointer in one of the encodings of the LSB, "DWARF Exception Header Encoding"; `at` is its own address.
-fn pointer(input: &mut Slice<'_>, encoding: DwEhPe, at: u64) -> gimli::Result<u64> {
+fn pointer(isa: Isa, input: &mut Slice<'_>, encoding: DwEhPe, at: u64) -> gimli::Result<u64> {
     let value = match encoding.format() {
+        c::DW_EH_PE_absptr if isa == Isa::X86 => u64::from(input.read_u32()?),
         c::DW_EH_PE_absptr | c::DW_EH_PE_udata8 | c::DW_EH_PE_sdata8 => input.read_u64()?,
         c::DW_EH_PE_uleb128 => input.read_uleb128()?,
         c::DW_EH_PE_sleb128 => input.read_sleb128()? as u64,
@@ -53,7 +54,7 @@ fn pointer(input: &mut Slice<'_>, encoding: DwEhPe, at: u64) -> gimli::Result<u6
     };
     match encoding.application() {
         c::DW_EH_PE_absptr => Ok(value),
-        c::DW_EH_PE_pcrel => Ok(at.wrapping_add(value)),
+        c::DW_EH_PE_pcrel => Ok(isa.wrap(Va(at.wrapping_add(value))).0),
         _ => Err(gimli::Error::UnknownPointerEncoding(encoding)),
     }
 }

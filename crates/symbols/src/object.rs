@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use object::elf;
 use sidestep_isa::object::Bytes;
-use sidestep_isa::{FileOff, ObjectCode, Va};
+use sidestep_isa::{FileOff, Isa, ObjectCode, Va};
 
 use crate::code;
 use crate::debugfile::{self, DebugSearch, Outcome, Searched};
@@ -20,7 +20,7 @@ use crate::reloc::{self, Relocations};
 use crate::symtab::{self, Symbols};
 use crate::usdt::{self, UsdtError};
 
-/// An x86-64 program or shared library with the functions of all its symbol tables and debug files.
+/// An x86-64 or i386 program or shared library with the functions of all its symbol tables and debug files.
 #[derive(Debug)]
 pub struct Object {
     path: PathBuf,
@@ -98,6 +98,12 @@ impl Object {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What its instructions are.
+    #[must_use]
+    pub fn isa(&self) -> Isa {
+        self.elf.isa
     }
 
     /// Program or library, at a fixed address or not.
@@ -320,7 +326,7 @@ impl Object {
     }
 
     /// Link-time addresses of the slots in this object that hold the implementation of the ifunc whose resolver is at
-    /// `resolver` (`R_X86_64_IRELATIVE`). At run time each holds the address that the resolver chose.
+    /// `resolver` (`R_X86_64_IRELATIVE`, `R_386_IRELATIVE`). At run time each holds the address that the resolver chose.
     #[must_use]
     pub fn irelative_slots(&self, resolver: Va) -> Vec<Va> {
         let Ok(relocations) = self.relocations() else {

@@ -1,9 +1,9 @@
 //! Dynamic relocations: where pointers to code are stored.
 
 use object::LittleEndian as LE;
-use object::elf::{self, Rela64};
+use object::elf::{self, Rel32, Rela64};
 use object::pod::slice_from_bytes;
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 
 use crate::elf::{Elf, word};
 use crate::symtab;
@@ -14,59 +14,116 @@ pub(crate) const SEQUENCES: &str = "__rseq_cs";
 /// What the dynamic linker stores, and where.
 #[derive(Debug, Default)]
 pub(crate) struct Relocations {
-    /// Values that are stored: addends of `RELATIVE`, `IRELATIVE` (the resolver) and symbol value + addend of `64`.
+    /// Values that are stored: addends of `RELATIVE`, `IRELATIVE` (the resolver) and symbol value + addend of `64` and `32`.
     pub(crate) values: Vec<Va>,
-    /// `(slot, value)` of each `R_X86_64_RELATIVE` of the sections whose words are asked for by address.
+    /// `(slot, value)` of each `RELATIVE` of the sections whose words are asked for by address.
     pub(crate) slots: Vec<(Va, Va)>,
-    /// `(resolver, slot)` of each `R_X86_64_IRELATIVE`, sorted.
+    /// `(resolver, slot)` of each `IRELATIVE`, sorted.
     pub(crate) irelative: Vec<(Va, Va)>,
-    /// `(symbol name, slot)` of each `R_X86_64_JUMP_SLOT` and `R_X86_64_GLOB_DAT`, sorted.
+    /// `(symbol name, slot)` of each `JUMP_SLOT` and `GLOB_DAT`, sorted.
     pub(crate) imports: Vec<(Box<[u8]>, Va)>,
+}
+
+/// What is done with a slot.
+#[derive(Clone, Copy)]
+enum Kind {
+    Relative,
+    Irelative,
+    /// Symbol value plus addend.
+    Absolute,
+    Import,
+    Other,
+}
+
+/// A relocation of either class.
+struct Entry {
+    slot: Va,
+    kind: Kind,
+    symbol: usize,
+    addend: i64,
+}
+
+/// The entries of a table with addends.
+fn rela(data: &[u8]) -> Result<Vec<Entry>, ()> {
+    let (entries, _) = slice_from_bytes::<Rela64<LE>>(data, data.len() / size_of::<Rela64<LE>>())?;
+    let entry = |raw: &Rela64<LE>| Entry {
+        slot: Va(raw.r_offset.get(LE)),
+        kind: match raw.r_type(LE, false) {
+            elf::R_X86_64_RELATIVE => Kind::Relative,
+            elf::R_X86_64_IRELATIVE => Kind::Irelative,
+            elf::R_X86_64_64 => Kind::Absolute,
+            elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT => Kind::Import,
+            _ => Kind::Other,
+        },
+        symbol: raw.r_sym(LE, false) as usize,
+        addend: raw.r_addend.get(LE),
+    };
+    Ok(entries.iter().map(entry).collect())
+}
+
+/// The entries of a table of i386, where the addends are in the slots.
+fn rel(elf: &Elf, data: &[u8]) -> Result<Vec<Entry>, ()> {
+    let (entries, _) = slice_from_bytes::<Rel32<LE>>(data, data.len() / size_of::<Rel32<LE>>())?;
+    let entry = |raw: &Rel32<LE>| {
+        let slot = Va(raw.r_offset.get(LE).into());
+        let there = elf.data_from(slot).filter(|bytes| bytes.len() >= elf.word());
+        Entry {
+            slot,
+            kind: match raw.r_type(LE) {
+                elf::R_386_RELATIVE => Kind::Relative,
+                elf::R_386_IRELATIVE => Kind::Irelative,
+                elf::R_386_32 => Kind::Absolute,
+                elf::R_386_JMP_SLOT | elf::R_386_GLOB_DAT => Kind::Import,
+                _ => Kind::Other,
+            },
+            symbol: raw.r_sym(LE) as usize,
+            addend: there.map_or(0, |bytes| word(elf.isa, bytes, 0) as i64),
+        }
+    };
+    Ok(entries.iter().map(entry).collect())
 }
 
 pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
     let mut found = Relocations::default();
-    let (symbols, strings) = symtab::entries(elf, elf::SHT_DYNSYM)?.unwrap_or((&[], &[]));
+    let (symbols, strings) = symtab::entries(elf, elf::SHT_DYNSYM)?.unwrap_or((Vec::new(), &[]));
     let sequences = elf.section(SEQUENCES).map_or(Va(0)..Va(0), |s| s.va..s.va.plus(Len(s.size)));
     for section in elf.sections.iter().filter(|s| s.is_alloc()) {
-        match section.sh_type {
-            elf::SHT_RELA => {
-                let data = elf.data(section)?;
-                let (entries, _) = slice_from_bytes::<Rela64<LE>>(data, data.len() / size_of::<Rela64<LE>>())
-                    .map_err(|()| "a relocation table is not readable")?;
-                for entry in entries {
-                    let slot = Va(entry.r_offset.get(LE));
-                    let addend = entry.r_addend.get(LE);
-                    let symbol = || symbols.get(entry.r_sym(LE, false) as usize);
-                    match entry.r_type(LE, false) {
-                        elf::R_X86_64_RELATIVE => {
-                            found.values.push(Va(addend as u64));
-                            if sequences.contains(&slot) {
-                                found.slots.push((slot, Va(addend as u64)));
-                            }
-                        }
-                        elf::R_X86_64_IRELATIVE => {
-                            found.values.push(Va(addend as u64));
-                            found.irelative.push((Va(addend as u64), slot));
-                        }
-                        elf::R_X86_64_64 => {
-                            let symbol = symbol().ok_or("a relocation names a symbol that is not there")?;
-                            if symbol.st_shndx.get(LE) != elf::SHN_UNDEF {
-                                found.values.push(Va(symbol.st_value.get(LE)).offset(addend));
-                            }
-                        }
-                        elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT => {
-                            let symbol = symbol().ok_or("a relocation names a symbol that is not there")?;
-                            let name = symtab::name(strings, symbol);
-                            let name = name.ok_or("a symbol's name is outside of the string table")?;
-                            found.imports.push((name.get(..4096).unwrap_or(name).into(), slot));
-                        }
-                        _ => {}
+        let entries = match (section.sh_type, elf.isa) {
+            (elf::SHT_RELA, Isa::X64) => rela(elf.data(section)?),
+            (elf::SHT_REL, Isa::X86) => rel(elf, elf.data(section)?),
+            (elf::SHT_RELR, _) => {
+                relr(elf, elf.data(section)?, &mut found.values);
+                continue;
+            }
+            _ => continue,
+        };
+        for Entry { slot, kind, symbol, addend } in entries.map_err(|()| "a relocation table is not readable")? {
+            let symbol = || symbols.get(symbol).ok_or("a relocation names a symbol that is not there");
+            let value = Va(addend as u64);
+            match kind {
+                Kind::Relative => {
+                    found.values.push(value);
+                    if sequences.contains(&slot) {
+                        found.slots.push((slot, value));
                     }
                 }
+                Kind::Irelative => {
+                    found.values.push(value);
+                    found.irelative.push((value, slot));
+                }
+                Kind::Absolute => {
+                    let symbol = symbol()?;
+                    if symbol.section != elf::SHN_UNDEF {
+                        found.values.push(elf.isa.wrap(symbol.va.offset(addend)));
+                    }
+                }
+                Kind::Import => {
+                    let name = symtab::name(strings, symbol()?);
+                    let name = name.ok_or("a symbol's name is outside of the string table")?;
+                    found.imports.push((name.get(..4096).unwrap_or(name).into(), slot));
+                }
+                Kind::Other => {}
             }
-            elf::SHT_RELR => relr(elf, elf.data(section)?, &mut found.values),
-            _ => {}
         }
     }
     found.slots.sort_unstable();
@@ -76,23 +133,24 @@ pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
 }
 
 /// Packed relative relocations (gABI, "Relative Relocation Table"): an even word is an address to relocate; an odd one
-/// a bitmap of the 63 words behind it. The addends are in the words themselves.
+/// a bitmap of the words behind it, one less than it has bits. The addends are in the words themselves.
 fn relr(elf: &Elf, table: &[u8], values: &mut Vec<Va>) {
+    let (size, bits) = (elf.isa.word(), u64::from(elf.isa.bits()));
     let mut store = |at: u64| {
-        if let Some(bytes) = elf.data_from(Va(at)).filter(|b| b.len() >= 8) {
-            values.push(Va(word(bytes, 0)));
+        if let Some(bytes) = elf.data_from(Va(at)).filter(|b| b.len() >= elf.word()) {
+            values.push(Va(word(elf.isa, bytes, 0)));
         }
     };
     let mut next = 0u64;
-    for entry in table.chunks_exact(8).map(|entry| word(entry, 0)) {
+    for entry in table.chunks_exact(elf.word()).map(|entry| word(elf.isa, entry, 0)) {
         if entry & 1 == 0 {
             store(entry);
-            next = entry.wrapping_add(8);
+            next = entry.wrapping_add(size);
         } else {
-            for bit in (1..64).filter(|bit| entry >> bit & 1 == 1) {
-                store(next.wrapping_add(8 * (bit - 1)));
+            for bit in (1..bits).filter(|bit| entry >> bit & 1 == 1) {
+                store(next.wrapping_add(size * (bit - 1)));
             }
-            next = next.wrapping_add(63 * 8);
+            next = next.wrapping_add((bits - 1) * size);
         }
     }
 }

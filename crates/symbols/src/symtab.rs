@@ -1,9 +1,10 @@
 //! Symbol tables.
 
 use object::LittleEndian as LE;
-use object::elf::{self, Sym64};
+use object::elf::{self, Sym32, Sym64};
 use object::pod::slice_from_bytes;
-use sidestep_isa::{Len, Va};
+use object::read::elf::Sym;
+use sidestep_isa::{Isa, Len, Va};
 
 use crate::elf::{Elf, TextRanges};
 use crate::function::{Binding, Function, FunctionKind, Source};
@@ -16,8 +17,40 @@ pub(crate) struct Symbols {
     pub(crate) labels: Vec<Va>,
 }
 
-/// The raw entries of a table, and its strings.
-type Table<'a> = (&'a [Sym64<LE>], &'a [u8]);
+/// An entry of a table of either class.
+#[derive(Clone, Copy)]
+pub(crate) struct Symbol {
+    name: usize,
+    info: u8,
+    pub(crate) section: u16,
+    pub(crate) va: Va,
+    size: Len,
+}
+
+impl Symbol {
+    fn of(raw: &impl Sym<Endian = LE>) -> Symbol {
+        Symbol {
+            name: raw.st_name(LE) as usize,
+            info: raw.st_info(),
+            section: raw.st_shndx(LE),
+            va: Va(raw.st_value(LE).into()),
+            size: Len(raw.st_size(LE).into()),
+        }
+    }
+
+    /// `STT_…`.
+    pub(crate) fn kind(&self) -> u8 {
+        self.info & 0xf
+    }
+
+    /// What the string table has from its name on.
+    pub(crate) fn text<'a>(&self, strings: &'a [u8]) -> Option<&'a [u8]> {
+        strings.get(self.name..)
+    }
+}
+
+/// The entries of a table, and its strings.
+type Table<'a> = (Vec<Symbol>, &'a [u8]);
 
 /// The first table of this section type; `None` if there is none.
 pub(crate) fn entries(elf: &Elf, table: u32) -> Result<Option<Table<'_>>, &'static str> {
@@ -25,15 +58,20 @@ pub(crate) fn entries(elf: &Elf, table: u32) -> Result<Option<Table<'_>>, &'stat
         return Ok(None);
     };
     let data = elf.data(section)?;
-    let (symbols, _) =
-        slice_from_bytes(data, data.len() / size_of::<Sym64<LE>>()).map_err(|()| "a symbol table is not readable")?;
+    let symbols = match elf.isa {
+        Isa::X86 => slice_from_bytes::<Sym32<LE>>(data, data.len() / size_of::<Sym32<LE>>())
+            .map(|(symbols, _)| symbols.iter().map(Symbol::of).collect()),
+        Isa::X64 => slice_from_bytes::<Sym64<LE>>(data, data.len() / size_of::<Sym64<LE>>())
+            .map(|(symbols, _)| symbols.iter().map(Symbol::of).collect()),
+    };
+    let symbols = symbols.map_err(|()| "a symbol table is not readable")?;
     let strings = elf.sections.get(section.link).ok_or("a symbol table has no string table")?;
     Ok(Some((symbols, elf.data(strings)?)))
 }
 
 /// A symbol's name, without its version. `None` if it is outside of the string table.
-pub(crate) fn name<'a>(strings: &'a [u8], symbol: &Sym64<LE>) -> Option<&'a [u8]> {
-    let rest = strings.get(symbol.st_name.get(LE) as usize..)?;
+pub(crate) fn name<'a>(strings: &'a [u8], symbol: &Symbol) -> Option<&'a [u8]> {
+    let rest = symbol.text(strings)?;
     let name = &rest[..rest.iter().position(|&b| b == 0)?];
     // Linkers write name@@VERSION (default) and name@VERSION into .symtab.
     let end = name.iter().skip(1).position(|&b| b == b'@').map_or(name.len(), |at| at + 1);
@@ -56,9 +94,8 @@ pub(crate) fn read(
     let mut budget = (16 << 20).max(8 * strings.len());
     let before = out.functions.len();
     for symbol in symbols {
-        let section = symbol.st_shndx.get(LE);
-        let va = Va(symbol.st_value.get(LE));
-        let st_type = symbol.st_info & 0xf;
+        let Symbol { section, va, size, .. } = symbol;
+        let st_type = symbol.kind();
         let defined = !matches!(section, elf::SHN_UNDEF | elf::SHN_ABS | elf::SHN_COMMON);
         if !defined || st_type == elf::STT_TLS || !text.contain(va) {
             continue;
@@ -67,7 +104,7 @@ pub(crate) fn read(
         if !matches!(st_type, elf::STT_FUNC | elf::STT_GNU_IFUNC) {
             continue;
         }
-        let name = name(strings, symbol).ok_or("a symbol's name is outside of the string table")?;
+        let name = name(strings, &symbol).ok_or("a symbol's name is outside of the string table")?;
         if name.is_empty() {
             continue;
         }
@@ -75,14 +112,14 @@ pub(crate) fn read(
         let name: Box<str> = String::from_utf8_lossy(name).into();
         out.functions.push(Function {
             va,
-            size: Len(symbol.st_size.get(LE)),
+            size,
             kind: match st_type {
                 elf::STT_GNU_IFUNC => FunctionKind::Ifunc,
                 _ if is_cold(&name) => FunctionKind::Cold,
                 _ => FunctionKind::Func,
             },
             name,
-            binding: match symbol.st_info >> 4 {
+            binding: match symbol.info >> 4 {
                 elf::STB_LOCAL => Binding::Local,
                 elf::STB_WEAK => Binding::Weak,
                 _ => Binding::Global,

@@ -48,6 +48,36 @@ fn sample(test: &str) -> Vec<u8> {
     std::fs::read(&program).unwrap()
 }
 
+/// The same for i386, where C has landing pads for what is cleaned up.
+fn sample_32(test: &str) -> Vec<u8> {
+    let source = r#"
+        int one(int x) { return x; }
+        static int (*choose(void))(int) { return one; }
+        int chosen(int) __attribute__((ifunc("choose")));
+        int (*volatile table[3])(int) = { one, chosen, one };
+        static void end(int *x) { table[0](*x); }
+        int main(int argc, char **argv) {
+            int x __attribute__((cleanup(end))) = argc;
+            return table[1](argc);
+        }
+    "#;
+    let dir = scratch(test);
+    let file = dir.join("program.c");
+    std::fs::write(&file, source).unwrap();
+    let program = dir.join("program");
+    let flags = ["-O1", "-fexceptions", "-fPIE", "-pie", "-Wl,-z,pack-relative-relocs"];
+    run("i686-linux-gnu-gcc", &[&flags[..], &[str(&file), "-o", str(&program)]].concat());
+    std::fs::read(&program).unwrap()
+}
+
+/// Where the section headers of a sample are.
+fn section_headers(sample: &[u8]) -> usize {
+    match sample[4] {
+        1 => u32::from_le_bytes(sample[32..36].try_into().unwrap()) as usize,
+        _ => u64::from_le_bytes(sample[40..48].try_into().unwrap()) as usize,
+    }
+}
+
 /// Asks for everything there is. Returns how far it got: whether it opened, and whether the code facts are there.
 fn read_all(bytes: Vec<u8>) -> (bool, bool) {
     let search = DebugSearch { roots: Vec::new(), dirs: Vec::new() };
@@ -75,15 +105,23 @@ fn read_all(bytes: Vec<u8>) -> (bool, bool) {
 
 #[test]
 fn flipped_bytes() {
-    let good = sample("flipped");
-    assert_eq!(read_all(good.clone()), (true, true));
+    flip(&sample("flipped"));
+}
+
+#[test]
+fn flipped_bytes_of_32_bit_files() {
+    flip(&sample_32("flipped-32"));
+}
+
+fn flip(good: &[u8]) {
+    assert_eq!(read_all(good.to_vec()), (true, true));
     let mut random = Random(0x5eed_0001);
     let (mut opened, mut whole) = (0, 0);
     const ROUNDS: usize = 2000;
     // The headers, where most of the damage can be done, get half of the hits.
-    let section_headers = u64::from_le_bytes(good[40..48].try_into().unwrap()) as usize;
+    let section_headers = section_headers(good);
     for _ in 0..ROUNDS {
-        let mut bad = good.clone();
+        let mut bad = good.to_vec();
         for _ in 0..=random.below(4) {
             let at = match random.below(4) {
                 0 => random.below(0x300),
@@ -106,11 +144,15 @@ fn flipped_bytes() {
 
 #[test]
 fn extreme_words() {
-    let good = sample("extreme");
+    put_extremes(&sample("extreme"));
+    put_extremes(&sample_32("extreme-32"));
+}
+
+fn put_extremes(good: &[u8]) {
     let mut random = Random(0x5eed_0002);
     let words = [0, 1, 7, 0xfff, 1 << 31, u64::from(u32::MAX), 1 << 62, i64::MAX as u64, u64::MAX - 7, u64::MAX];
     for _ in 0..2000 {
-        let mut bad = good.clone();
+        let mut bad = good.to_vec();
         for _ in 0..=random.below(2) {
             let at = random.below(bad.len() / 8 - 1) * 8 + 4 * random.below(2);
             let word = words[random.below(words.len())];
@@ -133,7 +175,7 @@ fn cut_off_files() {
 fn sections_that_overlap_a_thousand_times() {
     // Every section header says that it is the string table of a symbol table that is the whole file.
     let good = sample("overlap");
-    let headers = u64::from_le_bytes(good[40..48].try_into().unwrap()) as usize;
+    let headers = section_headers(&good);
     let count = usize::from(u16::from_le_bytes(good[60..62].try_into().unwrap()));
     for sh_type in [2u32, 4, 6, 7, 11, 19] {
         let mut bad = good.clone();

@@ -19,9 +19,14 @@ fn files() -> Vec<PathBuf> {
         .collect()
 }
 
+/// 32-bit libraries that every machine with the test packages has.
+fn files_32() -> Vec<PathBuf> {
+    ["libc.so.6", "libm.so.6", "libstdc++.so.6"].map(|name| PathBuf::from("/usr/i686-linux-gnu/lib").join(name)).into()
+}
+
 #[test]
 fn functions_are_those_of_readelf() {
-    for file in files() {
+    for file in files().into_iter().chain(files_32()) {
         let object = Object::open(&file, &[]).unwrap();
         let own = object
             .functions()
@@ -56,7 +61,7 @@ fn sizes_and_binding_are_those_of_nm() {
 
 #[test]
 fn text_and_extents_are_those_of_binutils() {
-    for file in files() {
+    for file in files().into_iter().chain(files_32()) {
         let object = Object::open(&file, &[]).unwrap();
         let code = object.code().unwrap();
         let text: Vec<_> = code.text.iter().map(|b| b.va.0..b.va.0 + b.data.len() as u64).collect();
@@ -120,6 +125,50 @@ fn pointers_and_slots_are_those_of_readelf() {
             let differ: Vec<&u64> = own.symmetric_difference(&wanted).collect();
             assert!(differ.is_empty(), "{}: {differ:x?}", file.display());
         }
+    }
+}
+
+/// In 32-bit objects the addend of a relocation is what its slot holds.
+#[test]
+fn pointers_and_slots_of_32_bit_objects_are_those_of_readelf() {
+    for file in files_32() {
+        let object = Object::open(&file, &[]).unwrap();
+        let bytes = std::fs::read(&file).unwrap();
+        let stored = |slot: u64| {
+            let at = object.offset_of(Va(slot)).unwrap().0 as usize;
+            u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()))
+        };
+        let (mut wanted, mut imports) = (BTreeSet::new(), 0);
+        let mut is_packed = false;
+        for line in run("readelf", &["-rW", str(&file)]).lines() {
+            let column: Vec<&str> = line.split_whitespace().collect();
+            is_packed |= line.contains("'.relr.dyn'");
+            match column[..] {
+                [slot] if is_packed && slot.len() == 8 => drop(wanted.insert(stored(support::hex(slot)))),
+                [slot, _, "R_386_RELATIVE", ..] => drop(wanted.insert(stored(support::hex(slot)))),
+                [slot, _, "R_386_IRELATIVE", ..] => {
+                    let resolver = stored(support::hex(slot));
+                    assert!(object.irelative_slots(Va(resolver)).contains(&Va(support::hex(slot))));
+                    wanted.insert(resolver);
+                }
+                [slot, _, "R_386_32", value, _] if support::hex(value) != 0 => {
+                    wanted.insert((support::hex(value) + stored(support::hex(slot))) & 0xffff_ffff);
+                }
+                [slot, _, "R_386_JUMP_SLOT" | "R_386_GLOB_DAT", _, symbol] => {
+                    let name = symbol.split('@').next().unwrap();
+                    assert!(object.import_slots(name).contains(&Va(support::hex(slot))), "{line}");
+                    imports += 1;
+                }
+                _ => {}
+            }
+        }
+        let wanted: BTreeSet<u64> = wanted.into_iter().filter(|va| object.check_code(Va(*va)).is_ok()).collect();
+        let own: BTreeSet<u64> = object.code().unwrap().pointers.iter().map(|va| va.0).collect();
+        assert_eq!(own, wanted, "{}", file.display());
+        assert!(own.len() > 2 && imports > 2, "{}: {} and {imports}", file.display(), own.len());
+        let got = run("readelf", &["-dW", str(&file)]);
+        let got = got.lines().find(|line| line.contains("(PLTGOT)")).and_then(|line| line.split_whitespace().last());
+        assert_eq!(object.code().unwrap().got, got.map(|va| Va(support::hex(va))));
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
+use crate::arch::{ELF, NAME, OTHER, OTHER_ELF};
 use crate::memory::Memory;
 use crate::procfs;
 
@@ -51,8 +52,18 @@ pub enum OpenError {
         /// Its name.
         comm: String,
     },
-    /// A 32-bit or foreign program.
-    #[error("process {pid} ({comm}) is not a 64-bit x86 program; only those can be probed yet")]
+    /// A program for another build of this tool.
+    #[error(
+        "process {pid} ({comm}) is a {OTHER} program, and this is the build for {NAME}; use the {OTHER} build of sidestep"
+    )]
+    OtherBuild {
+        /// Process id.
+        pid: i32,
+        /// Its name.
+        comm: String,
+    },
+    /// A foreign program.
+    #[error("process {pid} ({comm}) is not a {NAME} program; this build of sidestep probes only those")]
     Unsupported {
         /// Process id.
         pid: i32,
@@ -150,10 +161,12 @@ pub fn open_memory(pid: i32, euid: u32) -> Result<Memory, OpenError> {
         return Err(OpenError::KernelThread { pid, comm });
     }
     let memory = Memory::open(pid).map_err(|e| why_denied(pid, comm.clone(), euid, e))?;
-    if !is_x86_64(pid).unwrap_or(true) {
-        return Err(OpenError::Unsupported { pid, comm });
+    match elf_kind(pid) {
+        Ok(kind) if kind == ELF => Ok(memory),
+        Ok(kind) if kind == OTHER_ELF => Err(OpenError::OtherBuild { pid, comm }),
+        Ok(_) => Err(OpenError::Unsupported { pid, comm }),
+        Err(_) => Ok(memory),
     }
-    Ok(memory)
 }
 
 /// Fails if something else traces the process.
@@ -168,12 +181,10 @@ pub fn check_tracer(pid: i32) -> Result<(), OpenError> {
 }
 
 /// The class and machine of the ELF file that the process executes.
-fn is_x86_64(pid: i32) -> io::Result<bool> {
-    const ELFCLASS64: u8 = 2;
-    const EM_X86_64: u8 = 62;
+fn elf_kind(pid: i32) -> io::Result<(u8, u8)> {
     let mut head = [0u8; 20];
     fs::File::open(format!("/proc/{pid}/exe"))?.read_exact_at(&mut head, 0)?;
-    Ok(head[4] == ELFCLASS64 && head[18] == EM_X86_64)
+    Ok((head[4], head[18]))
 }
 
 fn why_denied(pid: i32, comm: String, euid: u32, source: io::Error) -> OpenError {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
 
-use crate::arch::{Frame, GADGET_CODE, Gadgets, Regs, frame_len, rseq_abort};
+use crate::arch::{self, FpState, Frame, GADGET_CODE, Gadgets, Regs, Word, rseq_abort};
 use crate::memory::MemoryError;
 use crate::process::Process;
 use crate::procfs::Mapping;
@@ -24,10 +24,6 @@ use crate::stopped::{Thread, wait_until};
 
 /// Longest time that a remote call may take. Ours are done in microseconds.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// `NT_X86_XSTATE` (linux/elf.h).
-const NT_X86_XSTATE: i32 = 0x202;
-/// More than any XSAVE image of today (with AMX 11 KiB).
-const XSTATE_MAX: usize = 16 * 1024;
 
 /// Why a remote system call failed.
 #[derive(Debug, thiserror::Error)]
@@ -188,9 +184,9 @@ impl Calls {
             return Err(CallError::Exited { pid: process.pid() });
         };
         let result = active.call(nr, args)?;
-        match result as i64 {
+        match result {
             e @ -4095..=-1 => Err(CallError::Errno { pid: process.pid(), nr, errno: -e as i32 }),
-            _ => Ok(result),
+            _ => Ok(arch::word(result as Word)),
         }
     }
 
@@ -205,9 +201,9 @@ impl Calls {
         let io = |what| move |source| io_error(what, pid, tid, source);
 
         abort_sequence(process, thread)?;
-        let xstate = ptrace::get_regset(tid, NT_X86_XSTATE, XSTATE_MAX).map_err(io("read the FP state of"))?;
+        let fp = FpState::get(tid).map_err(io("read the FP state of"))?;
         let mask = ptrace::get_sigmask(tid).map_err(io("read the signal mask of"))?;
-        let len = frame_len(&xstate);
+        let len = fp.frame_len();
         let frame = match self.scratch {
             // At its high end: a signal handler could still find room below.
             Some((at, have)) => {
@@ -234,7 +230,7 @@ impl Calls {
         let mut old = vec![0; len];
         process.read(frame, &mut old)?;
         let regs = thread.regs;
-        let bytes = Frame::new(frame, &regs.settled(process), &xstate, mask, gadgets).0;
+        let bytes = Frame::new(frame, &regs.settled(process), &fp, mask, gadgets).0;
         let active = Active { pid, tid, regs, mask, frame, old, gadgets, own_gadgets, ran: false };
         if let Err(e) = process.write(frame, &bytes) {
             active.clean(process)?;
@@ -256,9 +252,9 @@ impl Calls {
 }
 
 impl Active {
-    fn call(&mut self, nr: u64, args: [u64; 6]) -> Result<u64, CallError> {
+    fn call(&mut self, nr: u64, args: [u64; 6]) -> Result<i64, CallError> {
         let regs = self.regs.for_call(self.gadgets, self.frame, nr, args);
-        self.check("set the registers of", ptrace::set_regs(self.tid, &regs.raw))?;
+        self.check("set the registers of", ptrace::set_regs(self.tid, &regs))?;
         if !self.ran {
             self.ran = true;
             self.check("set the signal mask of", ptrace::set_sigmask(self.tid, u64::MAX))?;
@@ -266,16 +262,15 @@ impl Active {
         self.to_syscall_stop(nr)?;
         let entry = self.regs_now()?;
         if entry.syscall() != Some(nr) {
-            let saw = format!("{:?} at {:#x}", entry.syscall(), entry.raw.rip);
+            let saw = format!("{:?} at {:#x}", entry.syscall(), entry.raw_ip().0);
             return Err(CallError::Astray { pid: self.pid, tid: self.tid, nr, saw });
         }
         self.to_syscall_stop(nr)?;
-        Ok(self.regs_now()?.raw.rax)
+        Ok(self.regs_now()?.result())
     }
 
     fn regs_now(&self) -> Result<Regs, CallError> {
-        let raw = ptrace::get_regs(self.tid);
-        Ok(Regs { raw: self.check("read the registers of", raw)? })
+        self.check("read the registers of", ptrace::get_regs(self.tid))
     }
 
     fn to_syscall_stop(&self, nr: u64) -> Result<(), CallError> {
@@ -310,7 +305,7 @@ impl Active {
                 Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
                 Err(e) => return Err(io_error("resume", self.pid, self.tid, e)),
             }
-            match self.wait(self.regs.raw.rax, deadline)? {
+            match self.wait(self.regs.result() as u64, deadline)? {
                 Event::Stop => break,
                 Event::Signal(libc::SIGSTOP) => signal = libc::SIGSTOP,
                 _ => signal = 0,
@@ -318,7 +313,7 @@ impl Active {
         }
         // In this order: with the old registers and all signals blocked, our death would leave the thread deaf.
         self.check("set the signal mask of", ptrace::set_sigmask(self.tid, self.mask))?;
-        self.check("set the registers of", ptrace::set_regs(self.tid, &self.regs.raw))
+        self.check("set the registers of", ptrace::set_regs(self.tid, &self.regs))
     }
 
     /// Removes what was written to the target for the calls.
@@ -355,7 +350,7 @@ fn io_error(what: &'static str, pid: i32, tid: i32, source: io::Error) -> CallEr
 /// has just returned), then one in user code, and last one whose call the kernel would continue, which begins anew if we die.
 fn choose<'t>(process: &Process, threads: &'t mut [Thread], seccomp_suspended: bool) -> Option<&'t mut Thread> {
     let mut order: Vec<&mut Thread> = threads.iter_mut().collect();
-    order.sort_by_key(|t| match t.regs.syscall().map(|nr| nr as i64) {
+    order.sort_by_key(|t| match t.regs.syscall().map(|nr| nr as libc::c_long) {
         Some(libc::SYS_restart_syscall) => 3,
         _ if t.regs.restarts_from_block() => 2,
         Some(_) => 0,
@@ -376,7 +371,7 @@ fn abort_sequence(process: &Process, thread: &mut Thread) -> Result<(), CallErro
     if let Some((abort, word)) = rseq_abort(process, Va(area), thread.regs.ip())? {
         let mut regs = thread.regs;
         regs.set_ip(abort);
-        ptrace::set_regs(tid, &regs.raw).map_err(|e| io_error("set the registers of", pid, tid, e))?;
+        ptrace::set_regs(tid, &regs).map_err(|e| io_error("set the registers of", pid, tid, e))?;
         thread.regs = regs;
         process.write(word, &[0; 8])?;
     }

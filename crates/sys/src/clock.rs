@@ -1,8 +1,10 @@
 //! The time-stamp counter as a clock.
-#![allow(unsafe_code, reason = "rdtsc and clock_gettime")]
+#![allow(unsafe_code, reason = "clock_gettime")]
 
 use std::fs;
 use std::time::Duration;
+
+use crate::arch::rdtsc;
 
 /// Can time stamps be taken with `rdtsc`? It must tick at a constant rate in all sleep states (`constant_tsc`,
 /// `nonstop_tsc`), and the kernel must trust it as its own clock, which implies that the CPUs agree.
@@ -80,12 +82,6 @@ fn moment() -> (u64, u64) {
     };
     let (_, tsc, ns) = (0..16).map(|_| one()).min().unwrap_or_else(one);
     (tsc, ns)
-}
-
-fn rdtsc() -> u64 {
-    // SAFETY: the instruction reads a counter; where user code may not (CR4.TSD), it faults, and no
-    // x86-64 Linux sets that without being asked by prctl.
-    unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.

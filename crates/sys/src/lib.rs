@@ -33,7 +33,7 @@ pub use arch::{Regs, Vectors, vectors};
 pub use call::CallError;
 pub use clock::{TscScale, monotonic, tsc_usable};
 pub use memory::{MemoryError, Pod};
-pub use process::{Process, fsgsbase};
+pub use process::Process;
 pub use procfs::{Mapping, parse_maps, start_time_of};
 pub use seccomp::Verdict;
 pub use shared::{SharedData, SharedError, SharedMap};

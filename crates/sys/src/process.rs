@@ -1,5 +1,5 @@
 //! A target process that runs.
-#![allow(unsafe_code, reason = "pidfd_open, poll, getauxval, geteuid")]
+#![allow(unsafe_code, reason = "pidfd_open, poll, geteuid")]
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use sidestep_isa::Va;
 
 use crate::access::{self, OpenError};
-use crate::arch::Gadgets;
+use crate::arch::{self, Gadgets};
 use crate::memory::{Memory, MemoryError, Pod};
 use crate::procfs::{self, Mapping, parse_maps};
 use crate::ptrace;
@@ -113,6 +113,16 @@ impl Process {
     /// Reads one value of plain data.
     pub fn read_pod<T: Pod>(&self, at: Va) -> Result<T, MemoryError> {
         self.0.memory.read_pod(at)
+    }
+
+    /// Reads a word of the target: as long as its addresses are.
+    pub fn read_word(&self, at: Va) -> Result<u64, MemoryError> {
+        Ok(arch::word(self.read_pod(at)?))
+    }
+
+    /// Writes a word of the target.
+    pub fn write_word(&self, at: Va, value: u64) -> Result<(), MemoryError> {
+        self.write(at, &(value as arch::Word).to_ne_bytes())
     }
 
     /// Writes `bytes` at `at`, whatever the protection of the page, and reads them back. The target may be running:
@@ -257,12 +267,4 @@ impl Drop for Inner {
 fn euid() -> u32 {
     // SAFETY: has no arguments and cannot fail.
     unsafe { libc::geteuid() }
-}
-
-/// May user code execute `rdfsbase` and friends? The kernel says so in bit 1 of `AT_HWCAP2`
-/// (Documentation/arch/x86/x86_64/fsgs.rst).
-#[must_use]
-pub fn fsgsbase() -> bool {
-    // SAFETY: only reads our own auxiliary vector.
-    unsafe { libc::getauxval(libc::AT_HWCAP2) & 2 != 0 }
 }

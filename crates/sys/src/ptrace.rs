@@ -10,6 +10,7 @@ use std::ptr;
 use libc::{c_uint, c_void, pid_t};
 
 use crate::ExitStatus;
+use crate::arch::{Regs, UserRegs, thread_pointer};
 use crate::procfs;
 use crate::seccomp::Filter;
 
@@ -79,16 +80,26 @@ pub fn cont_to_syscall(tid: pid_t, signal: i32) -> io::Result<()> {
 }
 
 /// The general registers of a stopped thread.
-pub fn get_regs(tid: pid_t) -> io::Result<libc::user_regs_struct> {
-    let mut regs = MaybeUninit::<libc::user_regs_struct>::zeroed();
+pub fn get_regs(tid: pid_t) -> io::Result<Regs> {
+    let mut regs = MaybeUninit::<UserRegs>::zeroed();
     request(libc::PTRACE_GETREGS, tid, 0, regs.as_mut_ptr() as usize)?;
     // SAFETY: zeroed, and all-integer, so every bit pattern is valid; the kernel has filled it.
-    Ok(unsafe { regs.assume_init() })
+    let raw = unsafe { regs.assume_init() };
+    Ok(Regs::new(raw, thread_pointer(tid, &raw)?))
 }
 
 /// Sets the general registers of a stopped thread.
-pub fn set_regs(tid: pid_t, regs: &libc::user_regs_struct) -> io::Result<()> {
-    request(libc::PTRACE_SETREGS, tid, 0, ptr::from_ref(regs) as usize)
+pub fn set_regs(tid: pid_t, regs: &Regs) -> io::Result<()> {
+    request(libc::PTRACE_SETREGS, tid, 0, ptr::from_ref(&regs.raw) as usize)
+}
+
+/// A segment that the thread has set up: `struct user_desc`.
+#[cfg(target_arch = "x86")]
+pub fn thread_area(tid: pid_t, number: i32) -> io::Result<[u32; 4]> {
+    const PTRACE_GET_THREAD_AREA: c_uint = 25;
+    let mut area = [0u32; 4];
+    request(PTRACE_GET_THREAD_AREA, tid, number as usize, area.as_mut_ptr() as usize)?;
+    Ok(area)
 }
 
 /// The signal mask that the thread will have back in user code.

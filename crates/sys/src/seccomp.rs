@@ -3,6 +3,7 @@
 //! Facts: Documentation/userspace-api/seccomp_filter.rst, include/uapi/linux/seccomp.h (verdicts and their order),
 //! include/uapi/linux/filter.h (classic BPF), kernel/seccomp.c (`seccomp_check_filter`: which instructions there are).
 
+use crate::arch::AUDIT;
 use crate::ptrace;
 use crate::stopped::Stopped;
 
@@ -25,8 +26,6 @@ pub(crate) struct Filter {
     pub k: u32,
 }
 
-/// `AUDIT_ARCH_X86_64`
-const ARCH: u32 = 0xc000_003e;
 // Return values without their data half; the least, as a signed number, of all filters wins.
 const RET_ACTION: u32 = 0xffff_0000;
 const RET_ERRNO: u32 = 0x0005_0000;
@@ -37,7 +36,7 @@ impl Stopped {
     /// What the filters of all threads would do to a system call with these arguments; [`Verdict::Harmful`] if they cannot
     /// be read (that needs `CAP_SYS_ADMIN` and a kernel with checkpoint support).
     #[must_use]
-    pub fn seccomp_verdict(&self, number: i64, args: [u64; 6]) -> Verdict {
+    pub fn seccomp_verdict(&self, number: libc::c_long, args: [u64; 6]) -> Verdict {
         let data = Data { number: number as u32, args };
         let threads = self.threads().iter().filter(|t| {
             // A thread that is gone is not harmed.
@@ -80,7 +79,7 @@ impl Data {
         };
         match at {
             0 => self.number,
-            4 => ARCH,
+            4 => AUDIT,
             16..=60 => args(at - 16),
             _ => 0,
         }
@@ -150,7 +149,7 @@ mod tests {
         // Allow getpid, and prctl(16, …); errno for the rest; kill another architecture.
         let filter = [
             insn(0x20, 0, 0, 4),
-            insn(0x15, 1, 0, ARCH),
+            insn(0x15, 1, 0, AUDIT),
             insn(0x06, 0, 0, 0x8000_0000),
             insn(0x20, 0, 0, 0),
             insn(0x15, 3, 0, 39),

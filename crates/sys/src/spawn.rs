@@ -227,7 +227,7 @@ pub(crate) fn stop_after_exec(pid: i32) -> io::Result<Result<Regs, ExitStatus>> 
         ptrace::cont(pid, signal)?;
         match ptrace::wait(pid, false)? {
             Some(Event::Stop) => {
-                return Ok(Ok(Regs { raw: ptrace::get_regs(pid)? }));
+                return Ok(Ok(ptrace::get_regs(pid)?));
             }
             Some(Event::Exited(status)) => return Ok(Err(status)),
             Some(Event::Signal(s)) => signal = s,

@@ -10,7 +10,7 @@ use sidestep_isa::Va;
 
 use crate::ExitStatus;
 use crate::access::OpenError;
-use crate::arch::{ENTRY_STUB_LEN, Regs, entry_stub};
+use crate::arch::{ENTRY_STUB_LEN, MMAP, Regs, Word, entry_stub};
 use crate::call::CallError;
 use crate::memory::MemoryError;
 use crate::process::Process;
@@ -106,7 +106,7 @@ impl Spawned {
             signal = 0;
             match ptrace::wait(pid, false).map_err(io("wait for"))? {
                 Some(Event::Syscall) => {
-                    let regs = Regs { raw: ptrace::get_regs(pid).map_err(io("read the registers of"))? };
+                    let regs = ptrace::get_regs(pid).map_err(io("read the registers of"))?;
                     if !ptrace::at_entry(pid).map_err(io("inspect"))? {
                         continue;
                     }
@@ -137,7 +137,7 @@ impl Spawned {
     fn park(&mut self, regs: Regs, event: StartupEvent) -> Result<StartupEvent, StartupError> {
         let pid = self.process.pid();
         let io = |what| move |source| StartupError::Io { what, pid, source };
-        ptrace::set_regs(pid, &regs.raw).map_err(io("set the registers of"))?;
+        ptrace::set_regs(pid, &regs).map_err(io("set the registers of"))?;
         match stop_after_exec(pid).map_err(io("stop"))? {
             Err(status) => return Ok(self.exited(status)),
             Ok(regs) => self.stopped.set_main_regs(regs),
@@ -184,9 +184,9 @@ impl Spawned {
         let prot = (libc::PROT_READ | libc::PROT_EXEC) as u64;
         let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
         let args = [0, ENTRY_STUB_LEN, prot, flags, u64::MAX, 0];
-        let stub = Va(self.stopped.call(libc::SYS_mmap, args)?);
+        let stub = Va(self.stopped.call(MMAP, args)?);
         self.process.write(stub, &entry_stub(entry))?;
-        self.process.write(auxv, &stub.0.to_ne_bytes())?;
+        self.process.write_word(auxv, stub.0)?;
         self.startup.state = State::Loading { stub, entry, auxv };
         Ok(())
     }
@@ -205,7 +205,7 @@ impl Spawned {
     fn remove_stub(&mut self) -> Result<(), StartupError> {
         if let State::Loading { stub, entry, auxv } = self.startup.state {
             self.startup.state = State::Entered;
-            self.process.write(auxv, &entry.0.to_ne_bytes())?;
+            self.process.write_word(auxv, entry.0)?;
             self.stopped.call(libc::SYS_munmap, [stub.0, ENTRY_STUB_LEN, 0, 0, 0, 0])?;
             self.stopped.end_calls()?;
         }
@@ -221,8 +221,8 @@ fn code_mappings(process: &Process) -> Result<Vec<Mapping>, StartupError> {
 /// The stack of a new program from `sp`: argc, argv…, 0, envp…, 0, then pairs of the auxiliary vector (System V ABI,
 /// figure 3.9). Returns the address of the value of `AT_ENTRY`, and the value.
 fn find_entry(process: &Process, sp: Va) -> Result<Option<(Va, Va)>, MemoryError> {
-    const WORD: u64 = 8;
-    let word = |at: Va| process.read_pod::<u64>(at);
+    const WORD: u64 = size_of::<Word>() as u64;
+    let word = |at: Va| process.read_word(at);
     let argc = word(sp)?;
     let mut at = Va(sp.0.wrapping_add((argc.wrapping_add(2)).wrapping_mul(WORD)));
     while word(at)? != 0 {
@@ -230,7 +230,7 @@ fn find_entry(process: &Process, sp: Va) -> Result<Option<(Va, Va)>, MemoryError
     }
     at = at.offset(WORD as i64);
     loop {
-        match word(at)? {
+        match word(at)? as libc::c_ulong {
             libc::AT_NULL => return Ok(None),
             libc::AT_ENTRY => {
                 let value = at.offset(WORD as i64);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
 
-use crate::arch::{Regs, on_frame};
+use crate::arch::{MMAP, Regs, on_frame};
 use crate::call::{CallError, Calls};
 use crate::memory::{MemoryError, Pod};
 use crate::process::Process;
@@ -20,7 +20,7 @@ const RETURN_TIME: Duration = Duration::from_micros(100);
 pub(crate) const RETURN_TRIES: u32 = 50;
 
 /// System calls after which mappings are others.
-const CHANGE_MAPS: [i64; 5] = [libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_brk];
+const CHANGE_MAPS: [libc::c_long; 5] = [MMAP, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_brk];
 
 /// Why a process could not be stopped, or the state of a thread could not be read or set. The process runs on.
 #[derive(Debug, thiserror::Error)]
@@ -278,15 +278,15 @@ impl Stopped {
         let resumed = match event {
             Event::Stop => match ptrace::get_regs(tid) {
                 // A controller has died, and the thread is on its way back: let it go on until it is there.
-                Ok(raw) if *leftover > 0 && on_frame(&self.process, &Regs { raw }) => {
+                Ok(regs) if *leftover > 0 && on_frame(&self.process, &regs) => {
                     *leftover -= 1;
                     ptrace::cont(tid, 0).and_then(|()| {
                         std::thread::sleep(RETURN_TIME);
                         ptrace::interrupt(tid)
                     })
                 }
-                Ok(raw) => {
-                    self.threads.push(Thread { tid, regs: Regs { raw } });
+                Ok(regs) => {
+                    self.threads.push(Thread { tid, regs });
                     return Ok(true);
                 }
                 Err(e) => Err(e),
@@ -360,7 +360,7 @@ impl Stopped {
         let thread = self.threads.iter_mut().find(|t| t.tid == tid).ok_or(StopError::NoThread { pid, tid })?;
         let mut regs = thread.regs;
         regs.set_ip(at);
-        ptrace::set_regs(tid, &regs.raw).map_err(|source| match source.raw_os_error() {
+        ptrace::set_regs(tid, &regs).map_err(|source| match source.raw_os_error() {
             Some(libc::ESRCH) => StopError::NoThread { pid, tid },
             _ => StopError::Io { what: "set the registers of", pid, tid, source },
         })?;
@@ -386,7 +386,7 @@ impl Stopped {
     /// Lets the target execute a system call and returns its result, or its error as [`CallError::Errno`]. Whatever
     /// happens, the thread that is used for it ends up as it was. Several calls in a row are cheaper than one each
     /// time.
-    pub fn call(&mut self, nr: i64, args: [u64; 6]) -> Result<u64, CallError> {
+    pub fn call(&mut self, nr: libc::c_long, args: [u64; 6]) -> Result<u64, CallError> {
         // Needed to begin with.
         let maps = match self.calls.thread() {
             None => self.maps().map_err(|_| CallError::Exited { pid: self.process.pid() })?,

@@ -6,7 +6,7 @@
 ///
 /// What a program or the agent may change is written back; which words are filled besides the registers that the C ABI
 /// lets a callee change, `rbx` and `rsp`, depends on the program (`Thunk` in `sidestep-plan`).
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the machine's names
 pub struct Regs {
@@ -37,7 +37,7 @@ pub struct Regs {
 }
 
 /// One hit: [`Regs`], and what belongs to them. Helpers that take the context find the rest around it.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Hit {
     /// Number of the probe in the low 32 bits; [`Hit::RETURNED`].

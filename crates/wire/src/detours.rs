@@ -20,7 +20,7 @@ pub struct DetourTable {
 }
 
 /// A detour with copies of instructions.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct DetourEntry {
     /// Its run-time address.

@@ -93,7 +93,7 @@ pub struct Header {
 }
 
 /// `struct sigaction` of the x86-64 kernel (`include/linux/signal_types.h`), as `rt_sigaction` takes it.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct SigAction {
     /// Handler address, 0 = default, 1 = ignore.
@@ -106,11 +106,44 @@ pub struct SigAction {
     pub mask: u64,
 }
 
+impl SigAction {
+    /// As the kernel has it for 32-bit programs.
+    #[must_use]
+    pub const fn short(&self) -> SigAction32 {
+        let mask = [self.mask as u32, (self.mask >> 32) as u32];
+        SigAction32 { handler: self.handler as u32, flags: self.flags as u32, restorer: self.restorer as u32, mask }
+    }
+}
+
+/// [`SigAction`] as the kernel has it for 32-bit programs (`struct compat_sigaction`).
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // as there
+pub struct SigAction32 {
+    pub handler: u32,
+    pub flags: u32,
+    pub restorer: u32,
+    pub mask: [u32; 2],
+}
+
+impl SigAction32 {
+    /// In the layout that all memory of ours has.
+    #[must_use]
+    pub const fn wide(&self) -> SigAction {
+        SigAction {
+            handler: self.handler as u64,
+            flags: self.flags as u64,
+            restorer: self.restorer as u64,
+            mask: self.mask[0] as u64 | (self.mask[1] as u64) << 32,
+        }
+    }
+}
+
 /// In [`JournalEntry::own`]: no site, but padding that became a jump to the detour of the site in [`JournalEntry::detour`].
 pub const ISLAND: u8 = 2;
 
 /// One patched site: enough to recognise and undo the patch.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct JournalEntry {
     /// Run-time address of the site.
@@ -193,7 +226,7 @@ impl JournalEntry {
 }
 
 /// A mapping of ours in the target.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct MapEntry {
     /// Run-time start address.

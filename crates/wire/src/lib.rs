@@ -11,7 +11,9 @@
 //! | code (agent, slabs) | anonymous, read-execute | controller, through `/proc/PID/mem` | copied |
 //!
 //! The shared region holds all that is needed to undo an attach (journal and mapping list), so that any later
-//! controller can clean up after one that was killed. Everything is `repr(C)`, 64-bit, and checked by layout tests.
+//! controller can clean up after one that was killed. Everything is `repr(C)`, in words of 64 bits
+//! also where addresses have 32 (there `u64` is aligned to 4 bytes, so alignments are spelled out), and checked by layout
+//! tests.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -30,7 +32,7 @@ pub mod stacks;
 pub use context::{Hit, Regs};
 pub use detours::{CopyPair, DetourEntry, DetourTable};
 pub use hash::Table;
-pub use header::{Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SigAction};
+pub use header::{Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SigAction, SigAction32};
 pub use lookup::{LOOKUP_BUCKETS, LookupEntry, LookupTable};
 pub use map::{MapDesc, MapError};
 pub use private::{Flow, HELPERS, Private, ProbeDesc, ShadowEntry, ThreadState, TrapEntry, TrapRecord};

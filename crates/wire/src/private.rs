@@ -10,7 +10,7 @@ pub const HELPERS: usize = 264;
 pub const SHADOW_FIRST: usize = 480;
 
 /// Head of the private region.
-#[repr(C)]
+#[repr(C, align(8))]
 pub struct Private {
     /// Run-time address of the shared region's [`crate::Header`].
     pub shared: u64,
@@ -56,7 +56,7 @@ pub struct Private {
 }
 
 /// One thread. Native code of programs is given its address in `r9`: the table of helpers.
-#[repr(C)]
+#[repr(C, align(8))]
 pub struct ThreadState {
     /// Run-time addresses of the helpers, by number. A number without a helper has one that returns `-EINVAL`.
     pub helpers: [u64; HELPERS],
@@ -101,7 +101,7 @@ pub struct ThreadState {
 /// An entry is dead, and may be anywhere in the stack, when `slot` is 0, when the word at `slot` is neither the
 /// trampoline nor (with [`ShadowEntry::RESTORED`]) `ret`, or when a newer entry of the same `slot` holds a real return
 /// address. `ret` is the trampoline itself where two probes share one frame: the next older entry of that `slot` goes on.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct ShadowEntry {
     /// Address of the stack slot that holds the trampoline's address. 0 = the entry is dead. Written last.
@@ -142,7 +142,7 @@ pub enum Flow {
 ///
 /// Code is a function of the System V ABI that is given the address of [`crate::Hit::regs`] in `rdi` and of the
 /// [`ThreadState`] in `r9`; its result is in `rax`.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct ProbeDesc {
     /// [`Flow`].
@@ -192,7 +192,7 @@ impl ProbeDesc {
 }
 
 /// Trap table entry: what a trap at `site` leads to.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct TrapEntry {
     /// Run-time address of the trap byte; 0 = empty.
@@ -214,7 +214,7 @@ impl TrapEntry {
 }
 
 /// What the trap handler does at a site where hits are only counted. It is the beginning of the site's detour.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct TrapRecord {
     /// The instruction as an operation (`isa::x86::emulate::Op::to_words`); zeros = its copy has to run.

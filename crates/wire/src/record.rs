@@ -8,7 +8,7 @@
 pub const RECORD_ALIGN: u64 = 64;
 
 /// Head of a record.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
     /// [`RecordState`] in the low 32 bits, length of the whole record in bytes in the high 32 bits. Written twice:

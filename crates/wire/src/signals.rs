@@ -54,7 +54,7 @@ pub const fn flags_for(old: &SigAction) -> u64 {
 }
 
 /// Part of the private region.
-#[repr(C)]
+#[repr(C, align(8))]
 pub struct Signals {
     /// Set of the signals that are ours. Grows only, while all threads are stopped.
     pub ours: AtomicU64,
@@ -71,7 +71,7 @@ pub struct Signals {
 }
 
 /// A thread that had signals of ours blocked at the attach.
-#[repr(C)]
+#[repr(C, align(8))]
 pub struct ClosedThread {
     /// Its `fs` base. Written last; the thread that takes the entry over makes it 0 = unused.
     pub fs_base: AtomicU64,
@@ -80,7 +80,7 @@ pub struct ClosedThread {
 }
 
 /// What a thread believes about signals of ours.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Blocked {
     /// The set it believes to be blocked. They are open.

@@ -1,11 +1,44 @@
 //! What differs between processors: system calls, the cycle counter, single-instruction updates, signal contexts.
+//!
+//! Generated code calls the agent's functions, and they call programs, by the C ABI of the processor (System V). In 32-bit
+//! code that means: all arguments on the stack, the first one lowest, 64-bit ones in two words; the result in `edx:eax`; the
+//! stack pointer a multiple of 16 before the call; everything but `eax`, `ecx`, `edx`, the flags and the xmm registers stays.
+//! There the context of programs is the same `struct pt_regs` of 64-bit words that a 64-bit kernel shows of a 32-bit thread.
 
-#[cfg(target_arch = "x86_64")]
-pub mod load;
+#[cfg(target_arch = "x86")]
+mod x86;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
+
+#[cfg(target_arch = "x86")]
+pub use x86::*;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::*;
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("the agent runs on x86-64 only so far");
+#[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
+compile_error!("the agent runs on x86 only so far");
+
+/// Bytes of a word of the stack: of an address.
+pub const WORD: u64 = size_of::<Word>() as u64;
+
+/// Reads a word of the target.
+///
+/// # Safety
+/// It is readable.
+#[allow(clippy::useless_conversion)] // not where words are shorter
+#[inline(always)]
+#[must_use]
+pub unsafe fn read_word(at: u64) -> u64 {
+    // SAFETY: the caller's.
+    unsafe { (at as *const Word).read_unaligned().into() }
+}
+
+/// Writes a word of the target.
+///
+/// # Safety
+/// It is writable.
+#[inline(always)]
+pub unsafe fn write_word(at: u64, value: u64) {
+    // SAFETY: the caller's.
+    unsafe { (at as *mut Word).write_unaligned(value as Word) }
+}

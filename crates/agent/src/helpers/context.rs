@@ -5,11 +5,12 @@ use core::ptr::addr_of;
 use sidestep_wire::{Hit, ProbeDesc, Regs, ThreadState};
 
 use super::{E2BIG, EINVAL, EOPNOTSUPP, Function, here};
+use crate::arch;
 use crate::hit::Place;
 use crate::safe_read;
 
 /// Arguments in registers (System V ABI, AMD64 supplement, 3.2.3).
-const REGISTERS: u64 = 6;
+const REGISTERS: u64 = arch::REGISTER_ARGUMENTS;
 /// Arguments on the stack that are looked for.
 const MOST_ARGUMENTS: u64 = 64;
 /// Most calls of a callback: the kernel's `BPF_MAX_LOOPS`.
@@ -103,16 +104,11 @@ pub unsafe extern "C" fn get_func_arg(
     let regs = context as *const Regs;
     // SAFETY: a verified context.
     let value = unsafe {
-        match number {
-            0 => Some(addr_of!((*regs).rdi).read_volatile()),
-            1 => Some(addr_of!((*regs).rsi).read_volatile()),
-            2 => Some(addr_of!((*regs).rdx).read_volatile()),
-            3 => Some(addr_of!((*regs).rcx).read_volatile()),
-            4 => Some(addr_of!((*regs).r8).read_volatile()),
-            5 => Some(addr_of!((*regs).r9).read_volatile()),
-            REGISTERS..MOST_ARGUMENTS => {
+        match arch::register_argument(&*regs, number) {
+            Some(value) => Some(value),
+            None if number < MOST_ARGUMENTS => {
                 let stack = addr_of!((*regs).rsp).read_volatile();
-                safe_read::word(agent, stack.wrapping_add(8 + (number - REGISTERS) * 8))
+                safe_read::word(agent, stack.wrapping_add((1 + number - REGISTERS) * arch::WORD))
             }
             _ => None,
         }

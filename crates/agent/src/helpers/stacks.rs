@@ -6,6 +6,7 @@ use sidestep_wire::stacks::{DEPTH, Digest, FAST_COMPARE, REUSE};
 use sidestep_wire::{Flow, Hit, MapError, ProbeDesc, Regs, ThreadState};
 
 use super::{EFAULT, EINVAL, here, map, maps, memory};
+use crate::arch;
 use crate::hit::Place;
 use crate::memory::{Agent, Thread};
 use crate::{safe_read, shadow};
@@ -80,13 +81,13 @@ impl Iterator for Frames {
             }
             Next::Frame => {
                 let frame = self.frame;
-                if frame == 0 || frame % 8 != 0 {
+                if frame == 0 || frame % arch::WORD != 0 {
                     return None;
                 }
                 let outer = self.read(frame)?;
                 // Frames of callers lie higher.
                 self.frame = if outer > frame { outer } else { 0 };
-                self.return_address(frame + 8).filter(|address| *address != 0)
+                self.return_address(frame + arch::WORD).filter(|address| *address != 0)
             }
         }
     }

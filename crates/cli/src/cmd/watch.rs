@@ -93,12 +93,12 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     let target = job.target.target();
     let is_command = matches!(target, Target::Command(_));
     let signals = Signals::install(is_command)?;
+    let options = Options { symbols: tool.wants_symbols(), ..job.engine.options() };
     let session = {
         let mut line = progress::Line::new(job.output.quiet);
-        let options = Options { symbols: tool.wants_symbols(), ..job.engine.options() };
         Session::start(target, job.bundle, job.requests, &options, &mut |progress| line.show(progress))?
     };
-    notes(&session, &sink, job.output.verbose);
+    notes(&session, &sink, &options, job.output.verbose);
     let losses = Losses::new(&session, job.bundle);
     let mut watch = Watch { session, tool, sink, signals, losses };
 
@@ -234,7 +234,7 @@ fn killed(signal: i32) -> ExitCode {
 }
 
 /// What the user should know about the attach.
-fn notes(session: &Session, sink: &Sink, verbose: bool) {
+fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     let refused = session.refused();
     if !refused.is_empty() && !verbose {
         let functions = if refused.len() == 1 { "function" } else { "functions" };
@@ -250,6 +250,9 @@ fn notes(session: &Session, sink: &Sink, verbose: bool) {
     }
     if let Some(reason) = session.hides_originals() {
         sink.note(&format!("if a displaced instruction faults, the address of the fault is not its own: {reason}"));
+    }
+    if options.interprets() && !options.interpret {
+        sink.note("handlers are interpreted: there is no native code for these programs");
     }
     let mut techniques: Vec<(String, usize)> = Vec::new();
     for probe in session.probes() {

@@ -2,12 +2,14 @@
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 use sidestep_engine::Explained;
+use sidestep_isa::Isa;
 use sidestep_plan::explain::{patched, technique};
 use sidestep_plan::{DisplacedInsn, Plan, SiteKind};
 
 /// Names by the bit numbers of [`Plan::dead_regs`].
 const REGISTERS: [&str; 16] =
     ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
+const REGISTERS_32: [&str; 8] = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
 
 /// The lines for one site. `verbose`: also what the detour need not save.
 pub fn lines(site: &Explained, verbose: bool) -> Vec<String> {
@@ -35,7 +37,7 @@ fn describe(plan: &Plan, verbose: bool, lines: &mut Vec<String>) {
     lines.push(field("by", &format!("{bytes}  {insn}")));
     for (index, insn) in plan.displaced.iter().enumerate() {
         let note = if index < plan.before_handler { "    (runs before the handler)" } else { "" };
-        lines.push(field(if index == 0 { "displaces" } else { "" }, &format!("{}{note}", instruction(insn))));
+        lines.push(field(if index == 0 { "displaces" } else { "" }, &format!("{}{note}", instruction(plan.isa, insn))));
     }
     match plan.resume {
         Some(resume) => lines.push(field("resumes at", &resume.to_string())),
@@ -46,8 +48,12 @@ fn describe(plan: &Plan, verbose: bool, lines: &mut Vec<String>) {
         Err(reason) => lines.push(field("returns", &format!("not watched: {reason}"))),
     }
     if verbose {
-        let mut dead: Vec<&str> =
-            (0..16).filter(|bit| plan.dead_regs >> bit & 1 == 1).map(|bit| REGISTERS[bit]).collect();
+        let names = match plan.isa {
+            Isa::X86 => &REGISTERS_32[..],
+            Isa::X64 => &REGISTERS,
+        };
+        let named = names.iter().enumerate().filter(|(bit, _)| plan.dead_regs >> bit & 1 == 1);
+        let mut dead: Vec<&str> = named.map(|(_, name)| *name).collect();
         if plan.dead_flags {
             dead.push("flags");
         }
@@ -64,10 +70,10 @@ fn field(name: &str, value: &str) -> String {
 }
 
 /// Address, bytes and assembly, like objdump.
-fn instruction(insn: &DisplacedInsn) -> String {
+fn instruction(isa: Isa, insn: &DisplacedInsn) -> String {
     let bytes = &insn.bytes[..usize::from(insn.len).min(insn.bytes.len())];
     let hex: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut decoder = Decoder::with_ip(64, bytes, insn.va.0, DecoderOptions::NONE);
+    let mut decoder = Decoder::with_ip(isa.bits(), bytes, insn.va.0, DecoderOptions::NONE);
     let mut text = String::new();
     let mut formatter = GasFormatter::new();
     let options = formatter.options_mut();
@@ -95,6 +101,7 @@ mod tests {
     #[test]
     fn plan_is_readable() {
         let plan = Plan {
+            isa: Isa::X64,
             asked: Va(0x1000),
             site: Va(0x1004),
             kind: SiteKind::FunctionEntry,

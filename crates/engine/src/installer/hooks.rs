@@ -14,7 +14,7 @@ use crate::faults;
 use crate::objects::{Loaded, Objects};
 use crate::planning::{Planned, Wish, plan_all, plan_guards};
 use crate::resolve::Match;
-use crate::signals::{CALLS, TRAPS};
+use crate::signals::{TRAPS, calls};
 
 /// Functions that walk the stack, and must find real return addresses there (Itanium C++ ABI, exception handling,
 /// 1.3, and libgcc's extensions), and the one that ends the walk in C++.
@@ -117,7 +117,7 @@ impl Installer {
     fn plan_guards(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
         let mut hooks = Vec::new();
         for loaded in self.new_objects(process, objects, "signal calls")? {
-            match plan_guards(&loaded, &CALLS) {
+            match plan_guards(&loaded, &calls()) {
                 Ok(planned) => {
                     hooks.extend(planned.into_iter().map(|planned| Hook { flow: Flow::SignalCall, planned }))
                 }

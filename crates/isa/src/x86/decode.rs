@@ -1,18 +1,18 @@
 //! Decode: a thin view of an instruction with what the planner asks about it. iced-x86 does the decoding.
 
 use iced_x86::{
-    Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction,
+    Code, CodeSize, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction,
     InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
 };
 
-use crate::Va;
+use crate::{Isa, Va};
 
 /// Longest instruction in bytes (Intel SDM volume 2, section 2.3.11).
 pub const INSN_MAX: usize = 15;
 
 /// Bytes that are no instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the bytes at {at} are no complete x86-64 instruction")]
+#[error("the bytes at {at} are no complete x86 instruction")]
 pub struct DecodeError {
     /// Where decoding started.
     pub at: Va,
@@ -78,14 +78,14 @@ pub struct Insn {
 /// Decodes the instruction at the start of `bytes`, which lie at `at`. Bytes behind it do not matter.
 ///
 /// ```
-/// use sidestep_isa::{Va, x86};
-/// let insn = x86::decode(&[0xeb, 0x02, 0x90], Va(0x1000))?;
+/// use sidestep_isa::{Isa, Va, x86};
+/// let insn = x86::decode(Isa::X64, &[0xeb, 0x02, 0x90], Va(0x1000))?;
 /// assert_eq!((insn.len(), insn.flow()), (2, x86::Flow::Jump(Va(0x1004))));
 /// # Ok::<(), x86::DecodeError>(())
 /// ```
-pub fn decode(bytes: &[u8], at: Va) -> Result<Insn, DecodeError> {
+pub fn decode(isa: Isa, bytes: &[u8], at: Va) -> Result<Insn, DecodeError> {
     let bytes = bytes.get(..INSN_MAX).unwrap_or(bytes);
-    Reader::new(bytes, at).at(at)
+    Reader::new(isa, bytes, at).at(at)
 }
 
 /// Decodes at any place of one piece of code. To set up a decoder takes longer than to decode an instruction: here, that is
@@ -98,8 +98,8 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// For `code`, which lies at `base`.
     #[must_use]
-    pub fn new(code: &'a [u8], base: Va) -> Reader<'a> {
-        Reader { decoder: Decoder::with_ip(64, code, base.0, DecoderOptions::NONE), base }
+    pub fn new(isa: Isa, code: &'a [u8], base: Va) -> Reader<'a> {
+        Reader { decoder: Decoder::with_ip(isa.bits(), code, base.0, DecoderOptions::NONE), base }
     }
 
     /// The instruction at an address. An error also where the code does not have it.
@@ -114,9 +114,9 @@ impl<'a> Reader<'a> {
 }
 
 /// As [`decode`], with the places of displacement and immediates.
-pub(crate) fn decode_with_offsets(bytes: &[u8], at: Va) -> Result<(Insn, ConstantOffsets), DecodeError> {
+pub(crate) fn decode_with_offsets(isa: Isa, bytes: &[u8], at: Va) -> Result<(Insn, ConstantOffsets), DecodeError> {
     let bytes = bytes.get(..INSN_MAX).unwrap_or(bytes);
-    let mut decoder = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE);
+    let mut decoder = Decoder::with_ip(isa.bits(), bytes, at.0, DecoderOptions::NONE);
     let iced = decoder.decode();
     if iced.is_invalid() {
         return Err(DecodeError { at });
@@ -125,8 +125,8 @@ pub(crate) fn decode_with_offsets(bytes: &[u8], at: Va) -> Result<(Insn, Constan
 }
 
 /// Decodes `bytes` from the first to the last, one instruction behind the other. Ends after the first error.
-pub fn sweep(bytes: &[u8], at: Va) -> impl Iterator<Item = Result<Insn, DecodeError>> {
-    let mut decoder = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE);
+pub fn sweep(isa: Isa, bytes: &[u8], at: Va) -> impl Iterator<Item = Result<Insn, DecodeError>> {
+    let mut decoder = Decoder::with_ip(isa.bits(), bytes, at.0, DecoderOptions::NONE);
     let mut failed = false;
     core::iter::from_fn(move || {
         if failed || !decoder.can_decode() {
@@ -140,6 +140,12 @@ pub fn sweep(bytes: &[u8], at: Va) -> impl Iterator<Item = Result<Insn, DecodeEr
 }
 
 impl Insn {
+    /// The instruction set that it was decoded as one of.
+    #[must_use]
+    pub fn isa(&self) -> Isa {
+        if self.iced.code_size() == CodeSize::Code64 { Isa::X64 } else { Isa::X86 }
+    }
+
     /// Its address, as given to [`decode`].
     #[must_use]
     pub fn va(&self) -> Va {
@@ -200,6 +206,12 @@ impl Insn {
         matches!(self.iced.code(), Code::Endbr64 | Code::Endbr32)
     }
 
+    /// A return that drops more than its address: arguments of its function (i386 psABI, "Functions Returning Structures").
+    #[must_use]
+    pub fn drops_arguments(&self) -> bool {
+        self.flow() == Flow::Return && self.iced.op_count() == 1 && self.iced.immediate16() != 0
+    }
+
     /// A trap, which is reported with the address behind it (SDM volume 3, section 6.5): `int3`, `int1`, and `int 3` in two
     /// bytes.
     #[must_use]
@@ -215,6 +227,20 @@ impl Insn {
     #[must_use]
     pub fn is_int3(&self) -> bool {
         self.iced.code() == Code::Int3
+    }
+
+    /// The displacement of its memory operand, as the number that is added.
+    pub(crate) fn displacement(&self) -> i64 {
+        let displacement = self.iced.memory_displacement64();
+        match self.isa() {
+            Isa::X86 => i64::from(displacement as i32),
+            Isa::X64 => displacement as i64,
+        }
+    }
+
+    /// A register of its operands, by the name that it has in 64-bit code if it is as wide as a pointer.
+    pub(crate) fn whole(&self, register: Register) -> Register {
+        if self.isa() == Isa::X86 && register.is_gpr32() { register.full_register() } else { register }
     }
 
     /// The address that a rip-relative memory operand means, whether it is loaded from, stored to or only computed.
@@ -245,6 +271,30 @@ impl Insn {
             }
             _ => None,
         }
+    }
+
+    /// As [`Insn::address_candidate`], of 32-bit code whose addresses may be distances from its `_GLOBAL_OFFSET_TABLE_`: the
+    /// displacement of a `lea`, the immediate of a `mov` or `add` (i386 psABI, "Position-Independent Code").
+    #[must_use]
+    pub fn address_from(&self, got: Va) -> Option<Va> {
+        let distance = match self.iced.mnemonic() {
+            Mnemonic::Lea if self.iced.memory_base() != Register::None => self.displacement(),
+            Mnemonic::Mov | Mnemonic::Add
+                if self.iced.op_count() == 2 && self.iced.op1_kind() == OpKind::Immediate32 =>
+            {
+                i64::from(self.iced.immediate32() as i32)
+            }
+            _ => return None,
+        };
+        Some(self.isa().wrap(got.offset(distance)))
+    }
+
+    /// Whether its memory operand is one word that linkers place: relative to rip, and in 32-bit code absolute or relative to ebx.
+    #[must_use]
+    pub fn is_slot_jump(&self) -> bool {
+        let placed = matches!(self.iced.memory_base(), Register::None | Register::EBX);
+        let memory = self.iced.op0_kind() == OpKind::Memory && self.iced.memory_index() == Register::None;
+        self.rip_target().is_some() || self.isa() == Isa::X86 && memory && placed
     }
 
     /// Whether it jumps through a register, or through a word of the stack: then the value may be a computed one, and
@@ -339,5 +389,5 @@ pub(crate) fn register_bit(register: Register) -> u16 {
 
 /// Whether memory addressed through this register may be the thread's stack frame.
 pub(crate) fn is_stack(base: Register) -> bool {
-    matches!(base, Register::RSP | Register::RBP)
+    matches!(base, Register::RSP | Register::RBP | Register::ESP | Register::EBP)
 }

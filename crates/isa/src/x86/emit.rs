@@ -1,10 +1,17 @@
 //! A small assembler for generated code: just the instructions that detours and thunks use.
 //!
+//! Registers and words of memory have the width of an address. What one of the two kinds of code does not have is said.
+//!
 //! Encodings are from the Intel SDM, volume 2; the tests decode everything again with `iced-x86`.
 
-use crate::Va;
+use crate::{Isa, Va};
 
-/// A general-purpose register, by its number in encodings.
+mod patch;
+mod short;
+
+pub use patch::{TRAP_PATCH, jump_patch, short_jump_patch, thread_pointer_through_self};
+
+/// A general-purpose register, by its number in encodings. In 32-bit code, the first eight by their names there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -62,6 +69,7 @@ pub struct Label(usize);
 /// Code being assembled for a known address.
 #[derive(Debug)]
 pub struct Asm {
+    isa: Isa,
     at: Va,
     bytes: Vec<u8>,
     labels: Vec<Option<usize>>,
@@ -79,10 +87,16 @@ pub struct OutOfReach {
 }
 
 impl Asm {
-    /// Starts at a run-time address.
+    /// 64-bit code that starts at a run-time address.
     #[must_use]
     pub fn new(at: Va) -> Asm {
-        Asm { at, bytes: Vec::new(), labels: Vec::new(), fixups: Vec::new() }
+        Asm::of(Isa::X64, at)
+    }
+
+    /// Code that starts at a run-time address.
+    #[must_use]
+    pub fn of(isa: Isa, at: Va) -> Asm {
+        Asm { isa, at, bytes: Vec::new(), labels: Vec::new(), fixups: Vec::new() }
     }
 
     /// Bytes so far.
@@ -149,10 +163,17 @@ impl Asm {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
+    /// A REX prefix (SDM volume 2, section 2.2.1). In 32-bit code there is none.
+    fn rex(&mut self, prefix: u8) {
+        if self.isa == Isa::X64 {
+            self.bytes.push(prefix);
+        }
+    }
+
     /// REX.W, opcode and ModRM for `reg, [base + disp32]`.
     fn mem(&mut self, prefix: &[u8], opcode: &[u8], reg: u8, base: Reg, disp: i32) {
         self.raw(prefix);
-        self.bytes.push(0x48 | (reg >> 3) << 2 | base.high());
+        self.rex(0x48 | (reg >> 3) << 2 | base.high());
         self.raw(opcode);
         self.modrm_disp(reg & 7, base, disp);
     }
@@ -194,10 +215,11 @@ impl Asm {
 
     /// `mov dst, src`
     pub fn mov(&mut self, dst: Reg, src: Reg) {
-        self.raw(&[0x48 | src.high() << 2 | dst.high(), 0x89, 0xc0 | src.low() << 3 | dst.low()]);
+        self.rex(0x48 | src.high() << 2 | dst.high());
+        self.raw(&[0x89, 0xc0 | src.low() << 3 | dst.low()]);
     }
 
-    /// `movabs dst, imm64`
+    /// `movabs dst, imm64` (64-bit code)
     pub fn mov_imm64(&mut self, dst: Reg, value: u64) {
         self.raw(&[0x48 | dst.high(), 0xb8 | dst.low()]);
         self.raw(&value.to_le_bytes());
@@ -210,7 +232,7 @@ impl Asm {
 
     /// `mov dst32, [base + disp]`: zero-extends.
     pub fn load32(&mut self, dst: Reg, base: Reg, disp: i32) {
-        self.bytes.push(0x40 | dst.high() << 2 | base.high());
+        self.rex(0x40 | dst.high() << 2 | base.high());
         self.bytes.push(0x8b);
         self.modrm_disp(dst.low(), base, disp);
     }
@@ -220,7 +242,7 @@ impl Asm {
         self.mem(&[], &[0x89], src as u8, base, disp);
     }
 
-    /// `mov qword [base + disp], imm32`, sign-extended.
+    /// `mov [base + disp], imm32`, sign-extended.
     pub fn store_imm(&mut self, base: Reg, disp: i32, value: i32) {
         self.mem(&[], &[0xc7], 0, base, disp);
         self.imm32(value);
@@ -231,14 +253,15 @@ impl Asm {
         self.bytes.push(0x9c);
     }
 
-    /// `pop qword [base + disp]`; a displacement from `rsp` counts from what it is afterwards.
+    /// `pop [base + disp]`; a displacement from `rsp` counts from what it is afterwards.
     pub fn pop_to(&mut self, base: Reg, disp: i32) {
         self.mem(&[], &[0x8f], 0, base, disp);
     }
 
     /// `add dst, src`
     pub fn add(&mut self, dst: Reg, src: Reg) {
-        self.raw(&[0x48 | src.high() << 2 | dst.high(), 0x01, 0xc0 | src.low() << 3 | dst.low()]);
+        self.rex(0x48 | src.high() << 2 | dst.high());
+        self.raw(&[0x01, 0xc0 | src.low() << 3 | dst.low()]);
     }
 
     /// `lea dst, [base + disp]`: arithmetic without flags.
@@ -246,13 +269,13 @@ impl Asm {
         self.mem(&[], &[0x8d], dst as u8, base, disp);
     }
 
-    /// `lea dst, [rip + …]` of a label of this code.
+    /// `lea dst, [rip + …]` of a label of this code (64-bit code).
     pub fn lea_label(&mut self, dst: Reg, label: Label) {
         self.raw(&[0x48 | dst.high() << 2, 0x8d, 0x05 | dst.low() << 3]);
         self.rel32(label);
     }
 
-    /// The thread pointer (`fs` base), in [`THREAD_POINTER_LEN`] bytes either way.
+    /// The thread pointer (`fs` base) of 64-bit code, in [`THREAD_POINTER_LEN`] bytes either way.
     ///
     /// `rdfsbase` always works, but waits until all older instructions have retired, and what depends on it waits
     /// too (6 ns on Zen). `mov %fs:0` is an ordinary load; the word is the pointer itself wherever TLS is set up
@@ -267,13 +290,15 @@ impl Asm {
 
     /// `imul dst, src, imm32`
     pub fn imul_imm(&mut self, dst: Reg, src: Reg, value: i32) {
-        self.raw(&[0x48 | dst.high() << 2 | src.high(), 0x69, 0xc0 | dst.low() << 3 | src.low()]);
+        self.rex(0x48 | dst.high() << 2 | src.high());
+        self.raw(&[0x69, 0xc0 | dst.low() << 3 | src.low()]);
         self.imm32(value);
     }
 
     /// `shr dst, imm8`
     pub fn shr(&mut self, dst: Reg, by: u8) {
-        self.raw(&[0x48 | dst.high(), 0xc1, 0xe8 | dst.low(), by]);
+        self.rex(0x48 | dst.high());
+        self.raw(&[0xc1, 0xe8 | dst.low(), by]);
     }
 
     /// `and dst32, imm32`: zero-extends.
@@ -287,7 +312,8 @@ impl Asm {
 
     /// `and dst, imm8`, sign-extended.
     pub fn and_imm8(&mut self, dst: Reg, mask: i8) {
-        self.raw(&[0x48 | dst.high(), 0x83, 0xe0 | dst.low(), mask as u8]);
+        self.rex(0x48 | dst.high());
+        self.raw(&[0x83, 0xe0 | dst.low(), mask as u8]);
     }
 
     /// `cmp [base + disp], reg`
@@ -295,7 +321,7 @@ impl Asm {
         self.mem(&[], &[0x39], reg as u8, base, disp);
     }
 
-    /// `cmp qword [base + disp], imm8`, sign-extended.
+    /// `cmp [base + disp], imm8`, sign-extended.
     pub fn cmp_imm8(&mut self, base: Reg, disp: i32, value: i8) {
         self.mem(&[], &[0x83], 7, base, disp);
         self.bytes.push(value as u8);
@@ -303,10 +329,11 @@ impl Asm {
 
     /// `test reg, reg`
     pub fn test(&mut self, reg: Reg) {
-        self.raw(&[0x48 | reg.high() << 2 | reg.high(), 0x85, 0xc0 | reg.low() << 3 | reg.low()]);
+        self.rex(0x48 | reg.high() << 2 | reg.high());
+        self.raw(&[0x85, 0xc0 | reg.low() << 3 | reg.low()]);
     }
 
-    /// `add qword [base + disp], 1`; with `lock` for memory that threads share.
+    /// `add qword [base + disp], 1` (64-bit code); with `lock` for memory that threads share.
     pub fn add_one(&mut self, base: Reg, disp: i32, lock: bool) {
         let prefix: &[u8] = if lock { &[0xf0] } else { &[] };
         self.mem(prefix, &[0x83], 0, base, disp);
@@ -315,13 +342,8 @@ impl Asm {
 
     /// `lea dst, [base + index * 8]`
     pub fn lea_index8(&mut self, dst: Reg, base: Reg, index: Reg) {
-        self.raw(&[
-            0x48 | dst.high() << 2 | index.high() << 1 | base.high(),
-            0x8d,
-            0x44 | dst.low() << 3,
-            0xc0 | index.low() << 3 | base.low(),
-            0,
-        ]);
+        self.rex(0x48 | dst.high() << 2 | index.high() << 1 | base.high());
+        self.raw(&[0x8d, 0x44 | dst.low() << 3, 0xc0 | index.low() << 3 | base.low(), 0]);
     }
 
     /// Saves the arithmetic flags in `ax`: `lahf; seto al`. Does not change them.
@@ -370,19 +392,22 @@ impl Asm {
         self.rel32(label);
     }
 
-    /// `jmp` to an absolute address within ±2 GiB.
+    /// `jmp` to an absolute address within ±2 GiB; in 32-bit code, to any.
     pub fn jmp_to(&mut self, target: Va) -> Result<(), OutOfReach> {
         self.branch_to(0xe9, target)
     }
 
-    /// `call` of an absolute address within ±2 GiB.
+    /// `call` of an absolute address within ±2 GiB; in 32-bit code, of any.
     pub fn call_to(&mut self, target: Va) -> Result<(), OutOfReach> {
         self.branch_to(0xe8, target)
     }
 
     fn branch_to(&mut self, opcode: u8, to: Va) -> Result<(), OutOfReach> {
         let from = self.here();
-        let rel = i32::try_from(to.since(from) - 5).map_err(|_| OutOfReach { from, to })?;
+        let rel = match self.isa {
+            Isa::X86 => (to.since(from) - 5) as i32,
+            Isa::X64 => i32::try_from(to.since(from) - 5).map_err(|_| OutOfReach { from, to })?,
+        };
         self.bytes.push(opcode);
         self.imm32(rel);
         Ok(())
@@ -402,7 +427,7 @@ impl Asm {
         self.modrm_disp(2, Reg::Rsp, disp);
     }
 
-    /// `jmp [rip + 0]` followed by the address: reaches everything.
+    /// `jmp [rip + 0]` followed by the address (64-bit code): reaches everything.
     pub fn jmp_far(&mut self, target: Va) {
         self.raw(&[0xff, 0x25, 0, 0, 0, 0]);
         self.raw(&target.0.to_le_bytes());
@@ -419,11 +444,11 @@ impl Asm {
         self.raw(&bytes.to_le_bytes());
     }
 
-    /// `mov eax, imm32; syscall`
+    /// `mov eax, imm32; syscall`; in 32-bit code `int 0x80`.
     pub fn syscall(&mut self, number: u32) {
         self.bytes.push(0xb8);
         self.raw(&number.to_le_bytes());
-        self.raw(&[0x0f, 0x05]);
+        self.raw(if self.isa == Isa::X86 { &[0xcd, 0x80] } else { &[0x0f, 0x05] });
     }
 
     /// `int3` up to an alignment.
@@ -434,55 +459,21 @@ impl Asm {
     }
 }
 
-/// The 5-byte patch of a jump site.
-pub fn jump_patch(site: Va, detour: Va) -> Result<[u8; 5], OutOfReach> {
-    let mut asm = Asm::new(site);
-    asm.jmp_to(detour)?;
-    let mut patch = [0; 5];
-    patch.copy_from_slice(&asm.finish());
-    Ok(patch)
-}
-
-/// The 2-byte patch that leads to an island nearby.
-pub fn short_jump_patch(site: Va, island: Va) -> Result<[u8; 2], OutOfReach> {
-    let rel = i8::try_from(island.since(site) - 2).map_err(|_| OutOfReach { from: site, to: island })?;
-    Ok([0xeb, rel as u8])
-}
-
 /// Length of what [`Asm::thread_pointer`] emits.
 pub const THREAD_POINTER_LEN: usize = 9;
-
-/// Makes all `rdfsbase` of [`Asm::thread_pointer`] in some code loads of `%fs:0`, in place. Says whether there were any.
-pub fn thread_pointer_through_self(code: &mut [u8]) -> bool {
-    let mut found = false;
-    for at in 0..code.len().saturating_sub(THREAD_POINTER_LEN - 1) {
-        if let [0xf3, rex @ (0x48 | 0x49), 0x0f, 0xae, modrm @ 0xc0..=0xc7, 0x0f, 0x1f, 0x40, 0] =
-            code[at..at + THREAD_POINTER_LEN]
-        {
-            let (low, high) = (modrm & 7, rex & 1);
-            let load = [0x64, 0x48 | high << 2, 0x8b, 0x04 | low << 3, 0x25, 0, 0, 0, 0];
-            code[at..at + THREAD_POINTER_LEN].copy_from_slice(&load);
-            found = true;
-        }
-    }
-    found
-}
-
-/// The patch of a trap site: `int3`.
-pub const TRAP_PATCH: [u8; 1] = [0xcc];
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 
-    fn text(asm: Asm) -> Vec<String> {
-        let at = asm.at.0;
+    pub(super) fn text(asm: Asm) -> Vec<String> {
+        let (bits, at) = (asm.isa.bits(), asm.at.0);
         let code = asm.finish();
         let mut out = Vec::new();
         let mut f = GasFormatter::new();
         f.options_mut().set_branch_leading_zeros(false);
-        for insn in &mut Decoder::with_ip(64, &code, at, DecoderOptions::NONE) {
+        for insn in &mut Decoder::with_ip(bits, &code, at, DecoderOptions::NONE) {
             let mut s = String::new();
             f.format(&insn, &mut s);
             out.push(s);
@@ -562,23 +553,6 @@ mod tests {
     }
 
     #[test]
-    fn promotion_of_the_thread_pointer_is_what_would_have_been_emitted() {
-        for reg in [Reg::Rax, Reg::Rcx, Reg::Rsi, Reg::R8, Reg::R11] {
-            let code = |through_self| {
-                let mut a = Asm::new(Va(0));
-                a.push(reg);
-                a.thread_pointer(reg, through_self);
-                a.pop(reg);
-                a.finish()
-            };
-            let mut promoted = code(false);
-            assert!(thread_pointer_through_self(&mut promoted));
-            assert_eq!(promoted, code(true));
-            assert!(!thread_pointer_through_self(&mut promoted));
-        }
-    }
-
-    #[test]
     fn branches_reach_labels_and_addresses() {
         let mut a = Asm::new(Va(0x1000));
         let end = a.label();
@@ -589,6 +563,9 @@ mod tests {
         a.lea_label(Reg::R9, end);
         assert_eq!(text(a), ["jne 0x1010", "jmp 0x2000", "call 0x800", "lea 0x1010,%r9"]);
         let far = Va(0x1_0000_0000);
-        assert_eq!(jump_patch(Va(0x1000), far), Err(OutOfReach { from: Va(0x1000), to: far }));
+        assert_eq!(Asm::new(Va(0x1000)).jmp_to(far), Err(OutOfReach { from: Va(0x1000), to: far }));
+        let mut a = Asm::of(Isa::X86, Va(0x1000));
+        a.jmp_to(Va(0xf7c0_0000)).unwrap();
+        assert_eq!(text(a), ["jmp 0xF7C00000"]);
     }
 }

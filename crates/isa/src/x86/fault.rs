@@ -3,6 +3,7 @@
 use iced_x86::{CpuidFeature, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use super::decode::{Flow, Insn};
+use crate::Isa;
 
 impl Insn {
     /// Whether it may raise an exception that a program sees as a signal at its address (SDM volume 3, section 7.15): a page
@@ -17,7 +18,7 @@ impl Insn {
         let flow = self.flow();
         match flow {
             Flow::Interrupt | Flow::Stop | Flow::Transaction(_) | Flow::Far => return true,
-            Flow::Syscall => return iced.mnemonic() != Mnemonic::Syscall,
+            Flow::Syscall => return iced.mnemonic() != Mnemonic::Syscall || self.isa() == Isa::X86,
             // An address that is not canonical faults at the jump. What lies in an object's own data are real addresses.
             Flow::JumpIndirect | Flow::CallIndirect => return self.rip_target().is_none(),
             Flow::Jump(_) | Flow::Branch(_) | Flow::Call(_) | Flow::Return | Flow::Next => {}
@@ -25,7 +26,8 @@ impl Insn {
         // `lock` is valid with a memory operand only, and that is judged by its address.
         iced.is_privileged()
             || !iced.cpuid_features().iter().all(is_everywhere)
-            || matches!(iced.mnemonic(), Mnemonic::Div | Mnemonic::Idiv | Mnemonic::Wait)
+            || matches!(iced.mnemonic(), Mnemonic::Div | Mnemonic::Idiv | Mnemonic::Aam | Mnemonic::Wait)
+            || iced.mnemonic() == Mnemonic::Bound
             // User-mode instruction prevention (SDM volume 3, section 2.5, CR4.UMIP).
             || matches!(iced.mnemonic(), Mnemonic::Smsw | Mnemonic::Sldt | Mnemonic::Str)
             // Some are no instructions for AMD's CPUs (`prefetchw` of a register).
@@ -49,7 +51,8 @@ impl Insn {
             return vectors.contains(&iced.mnemonic());
         }
         // Segments are no numbers.
-        let segment = matches!(iced.mnemonic(), Mnemonic::Lss | Mnemonic::Lfs | Mnemonic::Lgs);
+        let segment =
+            matches!(iced.mnemonic(), Mnemonic::Lss | Mnemonic::Lds | Mnemonic::Les | Mnemonic::Lfs | Mnemonic::Lgs);
         !segment && (0..iced.op_count()).all(|op| iced.op_kind(op) != OpKind::Register || iced.op_register(op).is_gpr())
     }
 
@@ -71,7 +74,9 @@ impl Insn {
         used.all(|memory| match memory.base() {
             _ if matches!(memory.segment(), Register::FS | Register::GS) => false,
             // `enter` makes a frame of any size.
-            Register::RSP => iced.is_stack_instruction() && !explicit && iced.mnemonic() != Mnemonic::Enter,
+            Register::RSP | Register::ESP => {
+                iced.is_stack_instruction() && !explicit && iced.mnemonic() != Mnemonic::Enter
+            }
             _ => self.rip_target().is_some(),
         })
     }

@@ -4,18 +4,26 @@
 //! through function pointers. A value that was stored, passed in or returned as a pointer can only be one that some
 //! instruction, relocation or data word names; those sets are known for the whole object. An offset from a table, added to
 //! a base, is read from that table. Any other arithmetic on a code address is [`Origin::Computed`]: its targets are unknown.
+//!
+//! In position-independent 32-bit code the base is the `_GLOBAL_OFFSET_TABLE_`, which functions compute from their own address
+//! (`call __x86.get_pc_thunk.bx; add $distance,%ebx`) and often keep on the stack.
 
 use std::cell::Cell;
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use super::decode::{Flow, Insn, Usage, is_stack, register_bit};
-use crate::Va;
+use crate::{Isa, Va};
 
 /// Instructions looked at for one jump before it is given up.
 const BUDGET: usize = 20_000;
 /// Definitions followed through other registers.
 const DEPTH: usize = 6;
+
+/// Registers that functions give back as they were (i386 psABI, "Registers").
+const SAVED: [Register; 4] = [Register::EBX, Register::EBP, Register::ESI, Register::EDI];
+/// Instructions between the first restored register and a tail call.
+const EPILOGUE: usize = 8;
 
 /// Where the target of an indirect jump comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,12 +47,16 @@ pub struct Body {
     jumps: Vec<usize>,
     /// rbp points into the stack frame, at least at times.
     frame_pointer: bool,
+    got: Option<Va>,
+    /// Return addresses of calls, where there is a `got`. Sorted.
+    returns: Vec<Va>,
 }
 
 impl Body {
-    /// Prepares the questions below. `insns` in ascending order; gaps between parts are fine.
+    /// Prepares the questions below. `insns` in ascending order; gaps between parts are fine. `got`: as in
+    /// [`ObjectCode`](crate::ObjectCode).
     #[must_use]
-    pub fn new(insns: Vec<Insn>) -> Body {
+    pub fn new(insns: Vec<Insn>, got: Option<Va>) -> Body {
         let mut sources = Vec::new();
         let mut jumps = Vec::new();
         for (i, insn) in insns.iter().enumerate() {
@@ -54,17 +66,24 @@ impl Body {
                 _ => {}
             }
         }
-        let frame_pointer = insns.iter().any(|i| sets_frame_pointer(&i.iced));
+        let frame_pointer = insns.iter().any(sets_frame_pointer);
         sources.sort_unstable();
         let usages = vec![Cell::new(None); insns.len()];
-        Body { insns, usages, sources, jumps, frame_pointer }
+        let calls = |insn: &&Insn| got.is_some() && matches!(insn.flow(), Flow::Call(_));
+        let returns = insns.iter().filter(calls).map(Insn::next).collect();
+        Body { insns, usages, sources, jumps, frame_pointer, got, returns }
     }
 
-    /// Every address named by a `lea` or a `mov` of an immediate: what a table can start at.
+    /// Every address named by a `lea` or a `mov` of an immediate, and the `got`: what a table can start at.
     #[must_use]
     pub fn bases(&self) -> Vec<Va> {
-        let mut bases: Vec<Va> =
-            self.insns.iter().filter(|i| is_base(&i.iced)).filter_map(Insn::address_candidate).collect();
+        let mut bases: Vec<Va> = self
+            .insns
+            .iter()
+            .filter(|i| is_base(&i.iced))
+            .filter_map(Insn::address_candidate)
+            .chain(self.got)
+            .collect();
         bases.sort_unstable();
         bases.dedup();
         bases
@@ -81,11 +100,13 @@ impl Body {
             return Origin::Pointer;
         }
         if insn.iced.op0_kind() != OpKind::Register {
-            return if self.in_frame(&insn.iced) { Origin::Computed } else { Origin::Pointer };
+            return if self.in_frame(insn) && !self.is_tail_call(at) { Origin::Computed } else { Origin::Pointer };
         }
         let mut budget = BUDGET;
-        let values = self.values(at, insn.iced.op0_register(), DEPTH, &mut budget);
-        if values.computed || values.stack || !values.offsets.is_empty() {
+        let values = self.values(at, insn.whole(insn.iced.op0_register()), DEPTH, &mut budget);
+        // A table of pointers looks as one of distances, until something is added.
+        let distance = insn.isa() == Isa::X64 && !values.offsets.is_empty();
+        if values.computed || distance || values.stack && !self.is_tail_call(at) {
             Origin::Computed
         } else if values.tables.is_empty() {
             Origin::Pointer
@@ -94,7 +115,30 @@ impl Body {
         }
     }
 
-    /// What the 64-bit `register` may hold right before the instruction number `at`.
+    /// Whether the caller's registers were just restored, in 32-bit code: then it goes to another function, and what was on the stack
+    /// was an argument, as a rule. In 64-bit code arguments are in registers.
+    fn is_tail_call(&self, at: usize) -> bool {
+        if self.insns[at].isa() == Isa::X64 {
+            return false;
+        }
+        let target = self.insns[at].iced.op0_register();
+        let mut next = self.insns[at].va();
+        for insn in self.insns[..at].iter().rev().take(EPILOGUE) {
+            if insn.next() != next || insn.flow() != Flow::Next {
+                return false;
+            }
+            match insn.iced.mnemonic() {
+                Mnemonic::Leave => return true,
+                Mnemonic::Pop if insn.iced.op0_register() != target => {
+                    return SAVED.contains(&insn.iced.op0_register());
+                }
+                _ => next = insn.va(),
+            }
+        }
+        false
+    }
+
+    /// What the `register` (a 64-bit name) may hold right before the instruction number `at`.
     fn values(&self, at: usize, register: Register, depth: usize, budget: &mut usize) -> Values {
         let mut values = Values::default();
         if depth == 0 || !register.is_gpr64() {
@@ -139,26 +183,29 @@ impl Body {
         values: &mut Values,
     ) {
         let insn = &self.insns[at].iced;
+        let whole_of = |register| self.insns[at].whole(register);
         let source_is_register = insn.op_count() == 2 && insn.op1_kind() == OpKind::Register;
         let source_is_memory = insn.op_count() == 2 && insn.op1_kind() == OpKind::Memory;
         let whole = insn.op_count() == 2
             && insn.op0_kind() == OpKind::Register
             && insn.op0_register().full_register() == register;
         match insn.mnemonic() {
-            _ if is_base(insn) => values.base = true,
+            _ if is_base(insn) || self.is_got(&self.insns[at]) => values.base = true,
             // A constant: 0 from `xor %eax,%eax`.
             Mnemonic::Xor if usage.kills & register_bit(register) != 0 => {}
-            Mnemonic::Mov if whole && source_is_register && insn.op0_register() == register => {
-                values.add(self.values(at, insn.op1_register(), depth - 1, budget));
+            Mnemonic::Mov if whole && source_is_register && whole_of(insn.op0_register()) == register => {
+                values.add(self.values(at, whole_of(insn.op1_register()), depth - 1, budget));
             }
-            Mnemonic::Mov if whole && source_is_memory && insn.op0_register() == register => {
-                if self.in_frame(insn) {
+            Mnemonic::Mov if whole && source_is_memory && whole_of(insn.op0_register()) == register => {
+                if self.in_frame(&self.insns[at]) {
                     values.stack = true
+                } else if self.got.is_some() && self.is_in_table(at, depth, budget) {
+                    values.offsets.push(self.insns[at].displacement());
                 } else {
                     values.pointer = true
                 }
             }
-            Mnemonic::Movsxd if whole && source_is_memory => self.offset(at, insn, depth, budget, values),
+            Mnemonic::Movsxd if whole && source_is_memory => self.offset(at, depth, budget, values),
             // `mov table(…),%eax; cltq` of unoptimised code.
             Mnemonic::Cdqe => match self.insns[..at].last().map(|i| &i.iced) {
                 Some(load)
@@ -167,15 +214,21 @@ impl Body {
                         && load.op0_register() == Register::EAX
                         && load.op1_kind() == OpKind::Memory =>
                 {
-                    self.offset(at - 1, load, depth, budget, values);
+                    self.offset(at - 1, depth, budget, values);
                 }
                 _ => values.computed = true,
             },
             Mnemonic::Add if whole && source_is_register => {
                 let sum = [
                     self.values(at, register, depth - 1, budget),
-                    self.values(at, insn.op1_register(), depth - 1, budget),
+                    self.values(at, whole_of(insn.op1_register()), depth - 1, budget),
                 ];
+                values.sum(sum);
+            }
+            Mnemonic::Add if whole && source_is_memory && self.got.is_some() => {
+                let mut entry = Values::default();
+                self.offset(at, depth, budget, &mut entry);
+                let sum = [self.values(at, register, depth - 1, budget), entry];
                 values.sum(sum);
             }
             Mnemonic::Lea
@@ -186,8 +239,8 @@ impl Body {
                     && insn.memory_index() != Register::None =>
             {
                 let sum = [
-                    self.values(at, insn.memory_base(), depth - 1, budget),
-                    self.values(at, insn.memory_index(), depth - 1, budget),
+                    self.values(at, whole_of(insn.memory_base()), depth - 1, budget),
+                    self.values(at, whole_of(insn.memory_index()), depth - 1, budget),
                 ];
                 values.sum(sum);
             }
@@ -197,25 +250,38 @@ impl Body {
     }
 
     /// A load of 4 bytes: the entry of a table, if its address is a base plus something.
-    fn offset(&self, at: usize, insn: &Instruction, depth: usize, budget: &mut usize, values: &mut Values) {
-        if insn.is_ip_rel_memory_operand() {
+    fn offset(&self, at: usize, depth: usize, budget: &mut usize, values: &mut Values) {
+        if self.insns[at].iced.is_ip_rel_memory_operand() {
             // The compiler knew the index; the base is that of the sum.
             values.offsets.push(0);
             return;
         }
-        let from_table = [insn.memory_base(), insn.memory_index()]
-            .iter()
-            .any(|&part| part != Register::None && self.values(at, part, depth - 1, budget).is_base());
-        if from_table {
-            values.offsets.push(insn.memory_displacement64() as i64);
+        if self.is_in_table(at, depth, budget) {
+            values.offsets.push(self.insns[at].displacement());
         } else {
             values.computed = true;
         }
     }
 
+    /// Whether the memory operand of the instruction number `at` is relative to a base.
+    fn is_in_table(&self, at: usize, depth: usize, budget: &mut usize) -> bool {
+        let insn = &self.insns[at];
+        [insn.iced.memory_base(), insn.iced.memory_index()]
+            .iter()
+            .any(|&part| part != Register::None && self.values(at, insn.whole(part), depth - 1, budget).is_base())
+    }
+
+    /// `add $distance,%ebx` whose result is the `got`, if the register has the return address of some call.
+    fn is_got(&self, insn: &Insn) -> bool {
+        let Some(got) = self.got.filter(|_| insn.iced.mnemonic() == Mnemonic::Add) else { return false };
+        let distance = insn.iced.try_immediate(1).unwrap_or(0) as i32;
+        self.returns.binary_search(&insn.isa().wrap(got.offset(-i64::from(distance)))).is_ok()
+    }
+
     /// Whether a memory operand may be a word of the function's own stack frame.
-    fn in_frame(&self, insn: &Instruction) -> bool {
-        is_stack(insn.memory_base()) && (insn.memory_base() == Register::RSP || self.frame_pointer)
+    fn in_frame(&self, insn: &Insn) -> bool {
+        let base = insn.iced.memory_base();
+        is_stack(base) && (insn.whole(base) == Register::RSP || self.frame_pointer)
     }
 
     fn usage(&self, at: usize) -> Usage {
@@ -264,11 +330,13 @@ fn is_base(insn: &Instruction) -> bool {
 }
 
 /// `mov %rsp,%rbp` and its like.
-fn sets_frame_pointer(insn: &Instruction) -> bool {
+fn sets_frame_pointer(decoded: &Insn) -> bool {
+    let insn = &decoded.iced;
+    let is = |register, wanted| decoded.whole(register) == wanted;
     match insn.mnemonic() {
         Mnemonic::Enter => true,
-        Mnemonic::Mov => insn.op0_register() == Register::RBP && insn.op1_register() == Register::RSP,
-        Mnemonic::Lea => insn.op0_register() == Register::RBP && insn.memory_base() == Register::RSP,
+        Mnemonic::Mov => is(insn.op0_register(), Register::RBP) && is(insn.op1_register(), Register::RSP),
+        Mnemonic::Lea => is(insn.op0_register(), Register::RBP) && is(insn.memory_base(), Register::RSP),
         _ => false,
     }
 }

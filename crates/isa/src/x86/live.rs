@@ -1,7 +1,7 @@
 //! Liveness: what a detour may overwrite because the code that follows does so before it looks.
 
 use super::decode::{ARITHMETIC_FLAGS, Flow, Reader};
-use crate::Va;
+use crate::{Isa, Va};
 
 /// Instructions looked at for one question, on all paths together.
 const BUDGET: usize = 96;
@@ -23,8 +23,8 @@ pub struct Dead {
 /// is used up, everything is live. Not even the ABI's scratch registers are dead at a `ret` or `call`: compilers
 /// know which registers a local function leaves alone (GCC's `-fipa-ra`), and hand-written code has its own conventions.
 #[must_use]
-pub fn dead_before(code: &[u8], base: Va, at: Va) -> Dead {
-    let mut walk = Walk { code: Reader::new(code, base), budget: BUDGET };
+pub fn dead_before(isa: Isa, code: &[u8], base: Va, at: Va) -> Dead {
+    let mut walk = Walk { code: Reader::new(isa, code, base), budget: BUDGET };
     let open = Open { regs: !(1 << 4), flags: ARITHMETIC_FLAGS };
     let dead = walk.dead(at, open, BRANCHES);
     Dead { regs: dead.regs, flags: dead.flags == ARITHMETIC_FLAGS }

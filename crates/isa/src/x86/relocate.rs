@@ -13,6 +13,17 @@
 //! | `syscall` | the same bytes; `lea back(%rip),%rcx` | same + 7 |
 //! | `xbegin rel` | `xbegin rel32` | 6 |
 //!
+//! In 32-bit code a return address is the immediate of a push, and each call takes 9 bytes less:
+//!
+//! | instruction | copy | bytes |
+//! |---|---|---|
+//! | `call rel32` | `push $return address; jmp rel32` | 10 |
+//! | `call *reg`, `call *mem` | `push $return address; jmp *…` | 5 + the jump |
+//! | `call *%esp`, and through the word that the push overwrites | `push …; pop -8(%esp); push $return address; jmp *-4(%esp)` | 13 + the push |
+//!
+//! So a call that is there to learn its own address (`__x86.get_pc_thunk.bx`, `call 1f; 1: pop %ebx`) learns the original one. Every
+//! distance can be encoded, since the sum of an address and a distance has 32 bits. `sysenter` and `syscall` come back in the vDSO.
+//!
 //! The length of a copy depends on the instruction only, never on the distance. That is why an operand out of reach is an
 //! error and not another form: the long form would have to be the only one. It is no loss, since a program reaches
 //! its operands by 32 bits as well, and detours lie near its code.
@@ -20,7 +31,7 @@
 //! Calls push the *original* return address, so that unwinders, stack traces and code that looks at its return address see
 //! no difference; one `push` of a literal, since two half-word stores would show a signal handler half an address and defeat
 //! store forwarding of the `ret`. A copy of a call or `loop` is more than one instruction: a thread between them is
-//! neither before nor behind the original. A fault of `call *…` is taken after the push, [`PUSH_OF_CALL`] bytes into the
+//! neither before nor behind the original. A fault of `call *…` is taken after the push, [`push_of_call`] bytes into the
 //! copy, instead of before it.
 //!
 //! The word that the push writes must not be what is loaded. That is known for operands relative to rsp, and
@@ -37,7 +48,7 @@
 use iced_x86::{Code, ConstantOffsets, OpKind, Register};
 
 use super::decode::{DecodeError, Flow, Insn, decode_with_offsets};
-use crate::Va;
+use crate::{Isa, Va};
 
 /// Why an instruction cannot be relocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -65,17 +76,24 @@ pub enum RelocateError {
 
 /// Bytes of the push at the start of a copy of a call. A fault of `call *…` comes from behind it, unless the copy takes the target
 /// first.
-pub const PUSH_OF_CALL: usize = 6;
+#[must_use]
+pub const fn push_of_call(isa: Isa) -> usize {
+    match isa {
+        Isa::X86 => 5,
+        Isa::X64 => 6,
+    }
+}
 
 /// Instructions that have no equivalent elsewhere. No compiler writes any of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unsupported {
-    /// It pushes its code segment and 2, 4 or (Intel alone) 8 bytes of its address (SDM volume 2, "CALL").
+    /// It pushes its code segment and 2, 4 or (in 64-bit code, Intel alone) 8 bytes of its address (SDM volume 2, "CALL").
     #[error("a far call pushes its own address and segment")]
     FarCall,
     /// Intel ignores the prefix, AMD shortens the displacement and what is pushed to 16 bits, and truncates rip (SDM volume 2,
     /// "CALL"; AMD APM volume 3, "CALL (Near)"). With REX.W, as in calls of `__tls_get_addr`, the operand has 64 bits everywhere.
-    #[error("CPUs disagree about branches with an operand-size prefix")]
+    /// In 32-bit code all of them truncate eip, and no program has code in the first 64 KiB.
+    #[error("branches with an operand-size prefix go to 16-bit addresses, or CPUs disagree about them")]
     Branch16,
 }
 
@@ -146,7 +164,7 @@ impl Relative {
     fn encode(&self, out: &mut [u8], start: usize, end: u64, to: Va) -> Result<(), RelocateError> {
         let disp = match self.wraps {
             true => (self.target as u32).wrapping_sub(end as u32).to_le_bytes(),
-            false => distance(self.target, end, to)?.to_le_bytes(),
+            false => distance(Isa::X64, self.target, end, to)?.to_le_bytes(),
         };
         out[start + self.disp_at..start + self.disp_at + 4].copy_from_slice(&disp);
         Ok(())
@@ -178,16 +196,16 @@ impl Bytes {
 /// `from`. Both are run-time addresses; `to` is where the first appended byte will lie. On an error `out` is unchanged.
 ///
 /// ```
-/// use sidestep_isa::{Va, x86};
+/// use sidestep_isa::{Isa, Va, x86};
 /// let mut copy = Vec::new();
-/// x86::relocate(&[0x74, 0x10], Va(0x1000), Va(0x5000), &mut copy)?; // je 0x1012
+/// x86::relocate(Isa::X64, &[0x74, 0x10], Va(0x1000), Va(0x5000), &mut copy)?; // je 0x1012
 /// assert_eq!(copy, [0x0f, 0x84, 0x0c, 0xc0, 0xff, 0xff]);
 /// # Ok::<(), x86::RelocateError>(())
 /// ```
-pub fn relocate(bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> Result<(), RelocateError> {
-    let form = form(bytes, from)?;
+pub fn relocate(isa: Isa, bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> Result<(), RelocateError> {
+    let form = form(isa, bytes, from)?;
     let start = out.len();
-    let done = encode(&form, bytes, to, out);
+    let done = encode(isa, &form, bytes, to, out);
     if done.is_err() {
         out.truncate(start);
     }
@@ -195,25 +213,50 @@ pub fn relocate(bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> Result<(),
 }
 
 /// The length of the copy that [`relocate`] makes, wherever it goes. `from` may be a link-time or run-time address.
-pub fn relocated_len(bytes: &[u8], from: Va) -> Result<usize, RelocateError> {
-    Ok(match form(bytes, from)? {
+pub fn relocated_len(isa: Isa, bytes: &[u8], from: Va) -> Result<usize, RelocateError> {
+    Ok(match form(isa, bytes, from)? {
         Form::Same { len } | Form::Relative { len, .. } => len,
         Form::Jump { .. } => 5,
         Form::Branch { .. } | Form::Transaction { .. } => 6,
         Form::Short { head, .. } => head.len + 1 + 2 + 5,
-        Form::Call { .. } => PUSH_OF_CALL + 5 + 8,
+        Form::Call { .. } => push_of_call(isa) + 5 + literal(isa),
         Form::Syscall { len, .. } => len + 7,
-        Form::CallIndirect { jump, .. } => PUSH_OF_CALL + jump.len + 8,
-        Form::CallParked { push, .. } => push.len + 4 + PUSH_OF_CALL + 4 + 8,
+        Form::CallIndirect { jump, .. } => push_of_call(isa) + jump.len + literal(isa),
+        Form::CallParked { push, .. } => push.len + 4 + push_of_call(isa) + 4 + literal(isa),
     })
 }
 
-fn encode(form: &Form, bytes: &[u8], to: Va, out: &mut Vec<u8>) -> Result<(), RelocateError> {
+/// Bytes of the return address behind the copy of a call.
+fn literal(isa: Isa) -> usize {
+    match isa {
+        Isa::X86 => 0,
+        Isa::X64 => 8,
+    }
+}
+
+/// The push of a return address, which in 64-bit code is a literal behind `rest` more bytes: the end of the copy.
+fn push_back(isa: Isa, back: u64, rest: usize, out: &mut Vec<u8>) {
+    match isa {
+        Isa::X86 => {
+            out.push(0x68);
+            out.extend_from_slice(&(back as u32).to_le_bytes());
+        }
+        Isa::X64 => out.extend_from_slice(&[0xff, 0x35, rest as u8, 0, 0, 0]),
+    }
+}
+
+fn end_call(isa: Isa, back: u64, out: &mut Vec<u8>) {
+    if isa == Isa::X64 {
+        out.extend_from_slice(&back.to_le_bytes());
+    }
+}
+
+fn encode(isa: Isa, form: &Form, bytes: &[u8], to: Va, out: &mut Vec<u8>) -> Result<(), RelocateError> {
     let start = out.len();
     // Appends a displacement to `target`, relative to its own end.
     let rel32 = |out: &mut Vec<u8>, target: u64| -> Result<(), RelocateError> {
         let end = to.0.wrapping_add((out.len() - start) as u64 + 4);
-        out.extend_from_slice(&distance(target, end, to)?.to_le_bytes());
+        out.extend_from_slice(&distance(isa, target, end, to)?.to_le_bytes());
         Ok(())
     };
     match *form {
@@ -236,9 +279,10 @@ fn encode(form: &Form, bytes: &[u8], to: Va, out: &mut Vec<u8>) -> Result<(), Re
             rel32(out, target)?;
         }
         Form::Call { target, back } => {
-            out.extend_from_slice(&[0xff, 0x35, 0x05, 0, 0, 0, 0xe9]); // push 5(%rip); jmp
+            push_back(isa, back, 5, out);
+            out.push(0xe9);
             rel32(out, target)?;
-            out.extend_from_slice(&back.to_le_bytes());
+            end_call(isa, back, out);
         }
         Form::Syscall { len, back } => {
             out.extend_from_slice(&bytes[..len]);
@@ -250,35 +294,40 @@ fn encode(form: &Form, bytes: &[u8], to: Va, out: &mut Vec<u8>) -> Result<(), Re
             rel32(out, abort)?;
         }
         Form::CallIndirect { ref jump, ref operand, back } => {
-            out.extend_from_slice(&[0xff, 0x35, jump.len as u8, 0, 0, 0]); // push the literal behind the jump
+            push_back(isa, back, jump.len, out);
             let jump_at = out.len();
             out.extend_from_slice(jump.as_slice());
             if let Some(operand) = operand {
                 let end = to.0.wrapping_add((out.len() - start) as u64);
                 operand.encode(out, jump_at, end, to)?;
             }
-            out.extend_from_slice(&back.to_le_bytes());
+            end_call(isa, back, out);
         }
         Form::CallParked { ref push, back } => {
             out.extend_from_slice(push.as_slice());
-            out.extend_from_slice(&[0x8f, 0x44, 0x24, 0xf0]); // pop -16(%rsp): counted from where rsp is then
-            out.extend_from_slice(&[0xff, 0x35, 4, 0, 0, 0]); // push the literal behind the jump
-            out.extend_from_slice(&[0xff, 0x64, 0x24, 0xf8]); // jmp *-8(%rsp)
-            out.extend_from_slice(&back.to_le_bytes());
+            let word = isa.word() as u8;
+            // pop -2 words(%rsp): counted from where rsp is then; behind the push: jmp *-1 word(%rsp).
+            out.extend_from_slice(&[0x8f, 0x44, 0x24, (2 * word).wrapping_neg()]);
+            push_back(isa, back, 4, out);
+            out.extend_from_slice(&[0xff, 0x64, 0x24, word.wrapping_neg()]);
+            end_call(isa, back, out);
         }
     }
     Ok(())
 }
 
-fn distance(target: u64, end: u64, to: Va) -> Result<i32, RelocateError> {
+fn distance(isa: Isa, target: u64, end: u64, to: Va) -> Result<i32, RelocateError> {
+    if isa == Isa::X86 {
+        return Ok(target.wrapping_sub(end) as i32);
+    }
     i32::try_from(target.wrapping_sub(end) as i64).map_err(|_| RelocateError::OutOfReach { target: Va(target), to })
 }
 
-fn form(bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
-    let (insn, offsets) = decode_with_offsets(bytes, from)?;
+fn form(isa: Isa, bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
+    let (insn, offsets) = decode_with_offsets(isa, bytes, from)?;
     let bytes = &bytes[..insn.len()];
     let refuse = |why| Err(RelocateError::Unsupported { at: from, why });
-    let prefixes = Prefixes::of(bytes);
+    let prefixes = Prefixes::of(isa, bytes);
     let opcode = bytes.get(prefixes.opcode_at).copied().unwrap_or(0);
     let back = insn.next().0;
     Ok(match insn.flow() {
@@ -298,8 +347,12 @@ fn form(bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
         Flow::Call(target) => Form::Call { target: target.0, back },
         Flow::CallIndirect => call_indirect(&insn, &offsets, bytes, &prefixes),
         Flow::Transaction(abort) => Form::Transaction { abort: abort.0 },
-        Flow::Syscall if insn.iced.code() == Code::Syscall => Form::Syscall { len: insn.len(), back },
-        Flow::Far if insn.iced.is_call_far_indirect() => return refuse(Unsupported::FarCall),
+        Flow::Syscall if isa == Isa::X64 && insn.iced.code() == Code::Syscall => {
+            Form::Syscall { len: insn.len(), back }
+        }
+        Flow::Far if insn.iced.is_call_far() || insn.iced.is_call_far_indirect() => {
+            return refuse(Unsupported::FarCall);
+        }
         // What a trap or a stop shows of its address is made up for where the signal arrives. `sysenter` tells the
         // kernel no address. A write to ss holds traps back for one instruction; the copy does the same.
         _ => match Relative::of(&insn, &offsets) {
@@ -309,7 +362,7 @@ fn form(bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
     })
 }
 
-/// `call *x` (ff /2) as `jmp *x` (ff /4) that runs after 8 bytes were pushed, or as `push x` (ff /6) that runs before.
+/// `call *x` (ff /2) as `jmp *x` (ff /4) that runs after a word was pushed, or as `push x` (ff /6) that runs before.
 /// Prefixes (`notrack`, segments, REX) stay.
 fn call_indirect(insn: &Insn, offsets: &ConstantOffsets, bytes: &[u8], prefixes: &Prefixes) -> Form {
     let (head, rest) = bytes.split_at((prefixes.opcode_at + 1).min(bytes.len() - 1));
@@ -319,7 +372,7 @@ fn call_indirect(insn: &Insn, offsets: &ConstantOffsets, bytes: &[u8], prefixes:
     let iced = &insn.iced;
     if iced.op0_kind() == OpKind::Register {
         return match iced.op0_register() {
-            Register::RSP => parked(),
+            Register::RSP | Register::ESP => parked(),
             _ => jump(Bytes::new(&[head, &[modrm(4)]]), None),
         };
     }
@@ -327,10 +380,11 @@ fn call_indirect(insn: &Insn, offsets: &ConstantOffsets, bytes: &[u8], prefixes:
         return jump(Bytes::new(&[head, &[modrm(4)], &rest[1..]]), Relative::of(insn, offsets));
     }
     let disp = iced.memory_displacement64() as i32;
-    let overwritten = iced.memory_index() == Register::None && (-15..0).contains(&disp);
+    let word = insn.isa().word() as i32;
+    let overwritten = iced.memory_index() == Register::None && (1 - 2 * word..0).contains(&disp);
     let moved = match iced.memory_base() {
-        Register::ESP => Some(disp.wrapping_add(8)),
-        _ => disp.checked_add(8),
+        Register::ESP => Some(disp.wrapping_add(word)),
+        _ => disp.checked_add(word),
     };
     match moved {
         Some(disp) if !overwritten => {
@@ -353,9 +407,10 @@ pub(super) struct Prefixes {
 }
 
 impl Prefixes {
-    pub(super) fn of(bytes: &[u8]) -> Prefixes {
-        let is_prefix =
-            |b: &u8| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
+    pub(super) fn of(isa: Isa, bytes: &[u8]) -> Prefixes {
+        // In 32-bit code, what REX is here are `inc` and `dec`.
+        let is_rex = |b: &u8| isa == Isa::X64 && matches!(b, 0x40..=0x4f);
+        let is_prefix = |b: &u8| is_rex(b) || matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
         let opcode_at = bytes.iter().position(|b| !is_prefix(b)).unwrap_or(bytes.len());
         let prefixes = &bytes[..opcode_at];
         // REX counts only right before the opcode.

@@ -3,6 +3,7 @@
 use iced_x86::{Code, Mnemonic, OpKind, Register};
 
 use super::decode::{Flow, Insn};
+use crate::Isa;
 
 /// Stack and frame pointer relative to the stack pointer at the function's entry; `None` = not known any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,21 +30,34 @@ impl Stack {
         if insn.flow() == Flow::Return {
             return false;
         }
-        let pops = matches!(i.mnemonic(), Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq);
+        let pops = matches!(i.mnemonic(), Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq);
         if pops && self.rsp == Some(0) {
             return true;
         }
         if !i.op_kinds().any(|kind| kind == OpKind::Memory) || i.memory_index() != Register::None {
             return false;
         }
-        let base = match i.memory_base() {
+        let base = self.of(insn, i.memory_base());
+        let at = base.map(|base| base.wrapping_add(insn.displacement()));
+        // A nop's operand is no access.
+        at == Some(0) && i.mnemonic() != Mnemonic::Nop
+    }
+
+    /// What a register is, if it is one of the two.
+    fn of(&self, insn: &Insn, register: Register) -> Option<i64> {
+        match insn.whole(register) {
             Register::RSP => self.rsp,
             Register::RBP => self.rbp,
             _ => None,
-        };
-        let at = base.map(|base| base.wrapping_add(i.memory_displacement64() as i64));
-        // A nop's operand is no access.
-        at == Some(0) && i.mnemonic() != Mnemonic::Nop
+        }
+    }
+
+    fn set(&mut self, insn: &Insn, register: Register, value: Option<i64>) {
+        match insn.whole(register) {
+            Register::RSP => self.rsp = value,
+            Register::RBP => self.rbp = value,
+            _ => {}
+        }
     }
 
     /// The state behind an instruction (for a call: after it has returned).
@@ -51,43 +65,29 @@ impl Stack {
     pub fn after(&self, insn: &Insn) -> Stack {
         let i = &insn.iced;
         let mut next = *self;
-        match i.code() {
-            Code::Leaveq => {
-                next.rsp = self.rbp.map(|rbp| rbp + 8);
+        let whole = i.op0_kind() == OpKind::Register && insn.whole(i.op0_register()).is_gpr64();
+        match i.mnemonic() {
+            Mnemonic::Leave if i.code() != Code::Leavew => {
+                next.rsp = self.rbp.map(|rbp| rbp + insn.isa().word() as i64);
                 next.rbp = None;
                 return next;
             }
-            Code::Mov_r64_rm64 | Code::Mov_rm64_r64 if i.op1_kind() == OpKind::Register => {
-                let from = match i.op1_register() {
-                    Register::RSP => self.rsp,
-                    Register::RBP => self.rbp,
-                    _ => None,
-                };
-                match i.op0_register() {
-                    Register::RSP => next.rsp = from,
-                    Register::RBP => next.rbp = from,
-                    _ => {}
-                }
+            Mnemonic::Mov if whole && i.op1_kind() == OpKind::Register => {
+                next.set(insn, i.op0_register(), self.of(insn, i.op1_register()));
                 return next;
             }
-            Code::Lea_r64_m if i.memory_index() == Register::None => {
-                let base = match i.memory_base() {
-                    Register::RSP => self.rsp,
-                    Register::RBP => self.rbp,
-                    _ => None,
-                };
-                let value = base.map(|base| base.wrapping_add(i.memory_displacement64() as i64));
-                match i.op0_register() {
-                    Register::RSP => next.rsp = value,
-                    Register::RBP => next.rbp = value,
-                    _ => {}
-                }
+            Mnemonic::Lea if whole && i.memory_index() == Register::None => {
+                let base = self.of(insn, i.memory_base());
+                next.set(insn, i.op0_register(), base.map(|base| base.wrapping_add(insn.displacement())));
                 return next;
             }
             _ => {}
         }
-        let immediate = || i.try_immediate(1).ok().map(|v| v as i64);
-        if i.op0_kind() == OpKind::Register && i.op0_register() == Register::RSP {
+        let immediate = || {
+            let value = i.try_immediate(1).ok()?;
+            Some(if insn.isa() == Isa::X86 { i64::from(value as i32) } else { value as i64 })
+        };
+        if i.op0_kind() == OpKind::Register && insn.whole(i.op0_register()) == Register::RSP {
             next.rsp = match i.mnemonic() {
                 Mnemonic::Add => self.rsp.zip(immediate()).map(|(rsp, by)| rsp.wrapping_add(by)),
                 Mnemonic::Sub => self.rsp.zip(immediate()).map(|(rsp, by)| rsp.wrapping_sub(by)),
@@ -95,7 +95,7 @@ impl Stack {
                 _ => None,
             };
         }
-        if i.op0_kind() == OpKind::Register && i.op0_register() == Register::RBP {
+        if i.op0_kind() == OpKind::Register && insn.whole(i.op0_register()) == Register::RBP {
             let reads_only = matches!(i.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push);
             next.rbp = if reads_only { self.rbp } else { None };
         }

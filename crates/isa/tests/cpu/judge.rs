@@ -1,6 +1,6 @@
 //! Compares what an original and its copy left.
 
-use sidestep_isa::x86::relocate::PUSH_OF_CALL;
+use sidestep_isa::x86::relocate::push_of_call;
 use sidestep_isa::x86::{Flow, Insn};
 
 use super::state::gprs;
@@ -11,9 +11,9 @@ const RF: u64 = 1 << 16;
 
 /// The end of a copy's run as the program is to see it.
 pub fn seen_from_original(insn: &Insn, copy_len: usize, mut end: Outcome) -> Outcome {
-    if end.regs.rip == TO + PUSH_OF_CALL as u64 && insn.flow() == Flow::CallIndirect {
+    if end.regs.rip == TO + push_of_call(insn.isa()) as u64 && insn.flow() == Flow::CallIndirect {
         // The load of the target faulted behind the push.
-        (end.regs.rip, end.regs.rsp) = (FROM, end.regs.rsp + 8);
+        (end.regs.rip, end.regs.rsp) = (FROM, end.regs.rsp + insn.isa().word());
     }
     let map = |at: u64| match at.wrapping_sub(TO) {
         0 => FROM,
@@ -51,11 +51,12 @@ pub fn difference(insn: &Insn, copy: &[u8], a: &Outcome, b: &Outcome) -> Option<
         return Some(format!("data + {at:#x}"));
     }
     let mut stack = a.stack.clone();
-    let below = (a.regs.rsp.wrapping_sub(STACK) as usize).wrapping_sub(8);
+    let word = insn.isa().word() as usize;
+    let below = (a.regs.rsp.wrapping_sub(STACK) as usize).wrapping_sub(word);
     // Calls whose target cannot be loaded have pushed already, calls through the stack pointer use one word more.
     let scratch = insn.flow() == Flow::CallIndirect && (a.regs.rip == FROM || is_parked(copy));
-    if scratch && below < stack.len() - 8 {
-        stack[below..below + 8].copy_from_slice(&b.stack[below..below + 8]);
+    if scratch && below < stack.len() - word {
+        stack[below..below + word].copy_from_slice(&b.stack[below..below + word]);
     }
     if let Some(at) = first(&stack, &b.stack) {
         return Some(format!("stack + {at:#x}, with rsp {:#x}", a.regs.rsp));
@@ -66,7 +67,7 @@ pub fn difference(insn: &Insn, copy: &[u8], a: &Outcome, b: &Outcome) -> Option<
     vectors.map(|(at, _)| format!("vectors + {at:#x}"))
 }
 
-/// Whether a call takes its target by way of the word below: `pop -16(%rsp)`.
+/// Whether a call takes its target by way of the word below: `pop -16(%rsp)`, `pop -8(%esp)`.
 fn is_parked(copy: &[u8]) -> bool {
-    copy.windows(4).any(|bytes| bytes == [0x8f, 0x44, 0x24, 0xf0])
+    copy.windows(4).any(|bytes| matches!(bytes, [0x8f, 0x44, 0x24, 0xf0 | 0xf8]))
 }

@@ -8,6 +8,7 @@ use std::ptr;
 
 use libc::{c_int, c_void, iovec, pid_t, siginfo_t, user_regs_struct};
 
+use sidestep_isa::Isa;
 pub use state::{Rng, State};
 
 /// Where the process has code. All of it is `int3`, but for the original.
@@ -34,6 +35,11 @@ const REGIONS: [(u64, usize, c_int); 4] = [
 ];
 const ALL: usize = CODE_LEN + COPY_LEN + DATA_LEN + STACK_LEN;
 const NT_X86_XSTATE: usize = 0x202;
+/// Request of ptrace (asm/ptrace-abi.h).
+const PTRACE_SET_THREAD_AREA: u32 = 26;
+/// Selectors of the first two of the segments that a thread can make (asm/segment.h, `GDT_ENTRY_TLS_MIN`).
+pub const FS: u64 = 12 << 3 | 3;
+pub const GS: u64 = 13 << 3 | 3;
 /// An instruction that runs through this many periods of the timer never ends.
 const PATIENCE: usize = 4;
 
@@ -59,6 +65,8 @@ impl Outcome {
 
 /// The process.
 pub struct Cpu {
+    /// What it runs. 32-bit code runs in the same process, in compatibility mode.
+    pub isa: Isa,
     pid: pid_t,
     shared: *mut u8,
     /// The extended state that it started with, for its layout.
@@ -66,7 +74,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    pub fn new() -> Cpu {
+    pub fn new(isa: Isa) -> Cpu {
         // SAFETY: a new file, and a new mapping of it.
         let (fd, shared) = unsafe {
             let fd = libc::memfd_create(c"sidestep-isa".as_ptr(), 0);
@@ -82,11 +90,13 @@ impl Cpu {
         }
         // SAFETY: our descriptor.
         unsafe { libc::close(fd) };
-        let mut cpu = Cpu { pid, shared: shared.cast(), blank: Vec::new() };
+        let mut cpu = Cpu { isa, pid, shared: shared.cast(), blank: Vec::new() };
         let status = cpu.wait();
         assert_eq!(libc::WSTOPSIG(status), libc::SIGSTOP, "the child could not prepare itself");
         cpu.ptrace(libc::PTRACE_SETOPTIONS, 0, libc::PTRACE_O_EXITKILL as usize);
         cpu.blank = cpu.xstate();
+        cpu.segment(FS, DATA + 0x1000);
+        cpu.segment(GS, DATA + 0x1800);
         cpu
     }
 
@@ -143,6 +153,14 @@ impl Cpu {
         let mut regs: user_regs_struct = unsafe { std::mem::zeroed() };
         self.ptrace(libc::PTRACE_GETREGS, 0, ptr::addr_of_mut!(regs) as usize);
         regs
+    }
+
+    /// Makes a segment of all memory from `base` on, for 32-bit code.
+    fn segment(&self, selector: u64, base: u64) {
+        let entry = (selector >> 3) as u32;
+        // `struct user_desc` (asm/ldt.h): 32-bit, limit in pages, usable.
+        let segment = [entry, base as u32, 0xf_ffff, 1 | 1 << 4 | 1 << 6];
+        self.ptrace(PTRACE_SET_THREAD_AREA, entry as usize, ptr::addr_of!(segment) as usize);
     }
 
     fn memory(&mut self) -> &mut [u8] {

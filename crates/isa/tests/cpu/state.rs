@@ -5,7 +5,9 @@ use std::arch::x86_64::__cpuid_count;
 use iced_x86::{Instruction, OpKind, Register};
 use libc::user_regs_struct;
 
-use super::{CODE, Cpu, DATA, DATA_LEN, STACK, STACK_LEN};
+use sidestep_isa::Isa;
+
+use super::{CODE, Cpu, DATA, DATA_LEN, FS, GS, STACK, STACK_LEN};
 
 /// Numbers that are the same in each run of a test (xorshift64*).
 pub struct Rng(pub u64);
@@ -85,19 +87,28 @@ impl State {
         regs.orig_rax = u64::MAX;
         regs.fs_base = DATA + 0x1000;
         regs.gs_base = DATA + 0x1800;
-        (regs.cs, regs.ss, regs.ds, regs.es, regs.fs, regs.gs) = (0x33, 0x2b, 0, 0, 0, 0);
+        // The segments of 64-bit and of 32-bit programs (asm/segment.h).
+        (regs.cs, regs.ss, regs.ds, regs.es, regs.fs, regs.gs) = match cpu.isa {
+            Isa::X86 => (0x23, 0x2b, 0x2b, 0x2b, FS, GS),
+            Isa::X64 => (0x33, 0x2b, 0, 0, 0, 0),
+        };
         regs.eflags = rng.next() & FLAGS | FLAGS_ON;
         for number in 0..16 {
             *gpr(&mut regs, number) = value(rng);
         }
         regs.rsp = STACK + 0x1000 + rng.below(0x40) * 8;
         aim(&mut regs, rng, insn);
+        if cpu.isa == Isa::X86 {
+            (0..8).for_each(|number| *gpr(&mut regs, number) &= 0xffff_ffff);
+            (8..16).for_each(|number| *gpr(&mut regs, number) = 0);
+        }
 
         let mut state = State { regs, xstate: cpu.blank.clone(), data: vec![0; DATA_LEN], stack: vec![0; STACK_LEN] };
         rng.fill(&mut state.data);
-        for word in state.data.chunks_mut(8).chain(state.stack.chunks_mut(8)) {
+        let word = cpu.isa.word() as usize;
+        for bytes in state.data.chunks_mut(word).chain(state.stack.chunks_mut(word)) {
             if rng.one_in(2) {
-                word.copy_from_slice(&value(rng).to_le_bytes());
+                bytes.copy_from_slice(&value(rng).to_le_bytes()[..word]);
             }
         }
         vectors(&mut state.xstate, rng);

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use object::{Object, ObjectSection};
+use sidestep_isa::Isa;
 
 /// A directory of one test, removed at the end.
 pub struct Scratch(PathBuf);
@@ -41,12 +42,22 @@ pub fn run(command: &mut Command) -> String {
 /// The bytes of assembly that is linked to run at `at`. The symbol `t` is 0x402000, `d` 0x20001000.
 #[allow(dead_code)]
 pub fn assemble(source: &str, at: u64) -> Vec<u8> {
+    assemble_for(Isa::X64, source, at)
+}
+
+/// As [`assemble`].
+#[allow(dead_code)]
+pub fn assemble_for(isa: Isa, source: &str, at: u64) -> Vec<u8> {
+    let (bits, emulation) = match isa {
+        Isa::X86 => ("--32", "elf_i386"),
+        Isa::X64 => ("--64", "elf_x86_64"),
+    };
     let dir = Scratch::new();
     let (text, unlinked, linked) = (dir.path("a.s"), dir.path("a.o"), dir.path("a"));
     std::fs::write(&text, format!(".globl _start\n_start:\n{source}\n")).expect("a source file");
-    run(Command::new("as").arg("--64").arg(&text).arg("-o").arg(&unlinked));
+    run(Command::new("as").arg(bits).arg(&text).arg("-o").arg(&unlinked));
     run(Command::new("ld")
-        .arg("-nostdlib")
+        .args(["-m", emulation, "-nostdlib"])
         .args(["--defsym=t=0x402000", "--defsym=d=0x20001000", &format!("-Ttext={at:#x}")])
         .arg(&unlinked)
         .arg("-o")

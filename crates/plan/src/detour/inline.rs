@@ -154,6 +154,32 @@ pub fn program(
     Ok(Some(cold))
 }
 
+/// Emits a program of 32-bit code: if it only counts, that is done in the detour. There is no native code for
+/// 32-bit programs, so all others go through the thunk.
+pub fn count(
+    asm: &mut Asm,
+    dead: Dead,
+    program: &Program,
+    thunk: Places,
+    env: &Env,
+) -> Result<Option<Cold>, OutOfReach> {
+    let done = asm.label();
+    let place = thunk::Place::of(dead, false);
+    let mut cold = Cold { probe: program.probe, thunk, place, done, ways: Vec::new() };
+    if !program.only_counts {
+        cold.call(asm)?;
+        return Ok(None);
+    }
+    let changed = Reg::Rax.bit() | Reg::Rcx.bit() | Reg::Rdx.bit();
+    let (saved, slow) = (Saved::new(dead, changed, true), asm.label());
+    saved.save(asm);
+    thunk::short::count(asm, env, program.probe, slow);
+    saved.restore(asm);
+    cold.ways.push(Way { label: slow, saved });
+    asm.bind(done);
+    Ok(Some(cold))
+}
+
 impl Cold {
     fn call(&self, asm: &mut Asm) -> Result<(), OutOfReach> {
         super::call(asm, self.probe, self.thunk, self.place)

@@ -25,7 +25,7 @@ use sidestep_isa::x86::emit::{Asm, OutOfReach, Reg, TRAP_PATCH, jump_patch, shor
 use sidestep_isa::x86::emulate::Op;
 use sidestep_isa::x86::live::Dead;
 use sidestep_isa::x86::relocate::{RelocateError, relocate};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 use sidestep_wire::{TrapEntry, TrapRecord};
 
 use crate::handler::{Handler, Program};
@@ -119,7 +119,8 @@ pub fn build(
     env: &Env,
 ) -> Result<Detour, DetourError> {
     let site = plan.site.offset(bias);
-    let mut asm = Asm::new(at);
+    let isa = plan.isa;
+    let mut asm = Asm::of(isa, at);
     let mut copies = Vec::new();
     let record = record(plan, handlers);
     if let Some(record) = record {
@@ -134,9 +135,10 @@ pub fn build(
         handlers.iter().partition(|handler| matches!(handler, Handler::Guard { .. }));
     let (posts, handlers): (Vec<&Handler>, Vec<&Handler>) =
         handlers.into_iter().partition(|handler| matches!(handler, Handler::Post(_)));
-    let inside = plan.kind == SiteKind::Inside && !handlers.is_empty();
+    // In 32-bit code nothing lives below the stack pointer.
+    let inside = plan.kind == SiteKind::Inside && !handlers.is_empty() && isa == Isa::X64;
     if inside {
-        asm.lea(Reg::Rsp, Reg::Rsp, -RED_ZONE);
+        step(&mut asm, -RED_ZONE);
     }
     let mut cold = Vec::new();
     for (i, handler) in handlers.iter().enumerate() {
@@ -145,6 +147,9 @@ pub fn build(
         let later = handlers[i + 1..].iter().chain(&posts);
         let dead = later.fold(dead, |dead, later| reads(later, env).spare(dead));
         match handler {
+            Handler::Program(program) if isa == Isa::X86 => {
+                cold.extend(inline::count(&mut asm, dead, program, thunk_of(program, thunks)?, env)?);
+            }
             Handler::Program(program) => {
                 let thunk = thunk_of(program, thunks)?;
                 cold.extend(inline::program(&mut asm, dead, site, program, thunk, inside, env)?);
@@ -156,7 +161,7 @@ pub fn build(
             }
             Handler::Post(_) => {}
             // The last one decides how the function is entered.
-            Handler::Return { probe } if !inside && i + 1 == handlers.len() => {
+            Handler::Return { probe } if !inside && i + 1 == handlers.len() && isa == Isa::X64 => {
                 asm.push_imm(*probe as i32);
                 asm.call_to(thunks.returns.at(Place::of(dead, inside)))?;
                 watched::enter(&mut asm, thunks.enter)?;
@@ -167,21 +172,25 @@ pub fn build(
         }
     }
     if inside {
-        asm.lea(Reg::Rsp, Reg::Rsp, RED_ZONE);
+        step(&mut asm, RED_ZONE);
     }
     let mut after = after;
     if !posts.is_empty() {
         let behind = plan.behind().map_err(|why| DetourError::NothingBehind { why })?.offset(bias);
         let (first, rest) = after.split_at(1.min(after.len()));
         displace(&mut asm, first, plan, bias, &mut copies)?;
-        asm.lea(Reg::Rsp, Reg::Rsp, -RED_ZONE);
+        let zone = if isa == Isa::X64 { RED_ZONE } else { 0 };
+        step(&mut asm, -zone);
         for handler in posts {
             if let Handler::Post(program) = handler {
                 let thunk = thunk_of(program, thunks)?;
-                cold.extend(inline::program(&mut asm, Dead::default(), behind, program, thunk, true, env)?);
+                cold.extend(match isa {
+                    Isa::X86 => inline::count(&mut asm, Dead::default(), program, thunk, env)?,
+                    Isa::X64 => inline::program(&mut asm, Dead::default(), behind, program, thunk, true, env)?,
+                });
             }
         }
-        asm.lea(Reg::Rsp, Reg::Rsp, RED_ZONE);
+        step(&mut asm, zone);
         after = rest;
     }
     let mut guarded = Vec::new();
@@ -193,9 +202,10 @@ pub fn build(
             if let Some(call) = rest.first().map(|insn| insn.va).or(plan.resume) {
                 guarded.push(offsets(plan.site, call, &asm, at));
             }
-            asm.lea(Reg::Rsp, Reg::Rsp, -RED_ZONE);
+            let zone = if isa == Isa::X64 { RED_ZONE } else { 0 };
+            step(&mut asm, -zone);
             call(&mut asm, *probe, thunks.agent, Place::Inside)?;
-            asm.lea(Reg::Rsp, Reg::Rsp, RED_ZONE);
+            step(&mut asm, zone);
             after = rest;
         }
     }
@@ -211,8 +221,10 @@ pub fn build(
     let guards = short(guarded).ok_or(DetourError::TooLong { site })?;
     let (patch, relies_on) = patch(plan, bias, at)?;
     let (stub, island) = match plan.patch {
-        Patch::Jump { stub: Some(to), .. } => (Some((to.offset(bias), stub(to.offset(bias), at))), None),
-        Patch::Short { island: to } => (None, Some((to.offset(bias), jump_patch(to.offset(bias), at)?.to_vec()))),
+        Patch::Jump { stub: Some(to), .. } => (Some((to.offset(bias), stub(isa, to.offset(bias), at))), None),
+        Patch::Short { island: to } => {
+            (None, Some((to.offset(bias), jump_patch(plan.isa, to.offset(bias), at)?.to_vec())))
+        }
         Patch::Jump { stub: None, .. } | Patch::Trap => (None, None),
     };
     let traps = match plan.technique {
@@ -243,7 +255,7 @@ pub(crate) fn patch(plan: &Plan, bias: i64, at: Va) -> Result<(Vec<u8>, Vec<u8>)
         Patch::Jump { prefixes, stub } => {
             let prefixes = vec![NO_PREFIX; prefixes.into()];
             let to = stub.map_or(at, |stub| stub.offset(bias));
-            let jump = jump_patch(site.plus(Len(prefixes.len() as u64)), to)?;
+            let jump = jump_patch(plan.isa, site.plus(Len(prefixes.len() as u64)), to)?;
             [&prefixes[..], &jump].concat()
         }
     };
@@ -252,12 +264,12 @@ pub(crate) fn patch(plan: &Plan, bias: i64, at: Va) -> Result<(Vec<u8>, Vec<u8>)
     Ok((all, relies_on))
 }
 
-/// A prefix that a jump ignores in 64-bit code: the segment override of `es` (SDM volume 2, 2.1.1).
+/// A prefix that a jump ignores: the segment override of `es` (SDM volume 2, 2.1.1).
 const NO_PREFIX: u8 = 0x26;
 
 /// Code at `at` that leads to a detour.
-fn stub(at: Va, detour: Va) -> Vec<u8> {
-    let mut asm = Asm::new(at);
+fn stub(isa: Isa, at: Va, detour: Va) -> Vec<u8> {
+    let mut asm = Asm::of(isa, at);
     if asm.jmp_to(detour).is_err() {
         asm.jmp_far(detour);
     }
@@ -284,7 +296,7 @@ fn displace(
         copies.push(offsets(plan.site, insn.va, asm, start));
         let from = insn.va.offset(bias);
         let mut out = Vec::new();
-        relocate(&insn.bytes[..insn.len as usize], from, asm.here(), &mut out)
+        relocate(plan.isa, insn.bytes(), from, asm.here(), &mut out)
             .map_err(|source| DetourError::Relocate { va: from, source })?;
         asm.raw(&out);
     }
@@ -313,6 +325,13 @@ fn reads(handler: &Handler, env: &Env) -> Context {
 fn call(asm: &mut Asm, probe: u32, thunk: Places, place: Place) -> Result<(), OutOfReach> {
     asm.push_imm(probe as i32);
     asm.call_to(thunk.at(place))?;
-    asm.lea(Reg::Rsp, Reg::Rsp, 8);
+    step(asm, asm.isa().word() as i32);
     Ok(())
+}
+
+/// Moves the stack pointer.
+fn step(asm: &mut Asm, by: i32) {
+    if by != 0 {
+        asm.lea(Reg::Rsp, Reg::Rsp, by);
+    }
 }

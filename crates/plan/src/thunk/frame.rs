@@ -57,7 +57,7 @@ impl Context {
         CALLER_SAVED.iter().chain(&CALLEE_SAVED).chain(&[Reg::Rbx]).filter(reads).fold(0, |set, reg| set | reg.bit())
     }
 
-    fn has(self, offset: usize) -> bool {
+    pub(super) fn has(self, offset: usize) -> bool {
         self.0 >> (offset / 8) & 1 == 1
     }
 
@@ -225,6 +225,6 @@ impl Frame {
     }
 }
 
-fn numbers(xmm: u16) -> Vec<u8> {
+pub(super) fn numbers(xmm: u16) -> Vec<u8> {
     (0..16).filter(|i| xmm >> i & 1 == 1).collect()
 }

@@ -1,28 +1,34 @@
 //! Code that all detours of a slab share, and the return trampoline.
 //!
 //! Every thunk saves all that the C ABI lets a callee change ([`frame`]), so that agent functions can be plain compiled code.
+//! 32-bit code has thunks of its own ([`short`]).
 
 mod frame;
+mod interpreted;
 pub mod native;
 mod program;
+pub(crate) mod short;
 pub(crate) mod watched;
 
 use std::mem::offset_of;
 
 use sidestep_bpf::native::x86_64::Env as Native;
-use sidestep_isa::Va;
 pub use sidestep_isa::x86::emit::thread_pointer_through_self;
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 use sidestep_isa::x86::live::Dead;
+use sidestep_isa::{Isa, Va};
 use sidestep_wire::{LookupEntry, Regs};
 
 pub use frame::Context;
 use frame::{ABOVE, Frame, REGS, regs};
+pub use interpreted::{Interpreted, interpreted};
 pub use program::Program;
 
 /// Run-time facts that generated code contains.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
+    /// What the code is.
+    pub isa: Isa,
     /// Address of the private region.
     pub private: Va,
     /// Address of the first bucket of the lookup table; below 2 GiB, so that it fits a displacement.
@@ -237,6 +243,9 @@ fn hit(asm: &mut Asm, env: &Env, place: Place, watch: bool) {
 /// The shared code at the start of a slab. `enter` is [`Globals::enter`]; of the programs, those that its detours need.
 #[must_use]
 pub fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>]) -> (Vec<u8>, Thunks) {
+    if env.isa == Isa::X86 {
+        return short::thunks(at, env, enter, programs);
+    }
     let mut asm = Asm::new(at);
     let agent = Places::emit(&mut asm, |asm, place| hit(asm, env, place, false));
     let returns = Places::emit(&mut asm, |asm, place| hit(asm, env, place, true));
@@ -259,6 +268,9 @@ pub fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>]) -> (Ve
 /// The trampoline leaves by `ret`, as the function has returned to where it was called from ([`watched`]).
 #[must_use]
 pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
+    if env.isa == Isa::X86 {
+        return short::globals(at, env);
+    }
     let mut asm = Asm::new(at);
     let enter = asm.here();
     // Two instructions of the detour left the stack pointer above the slot.

@@ -9,6 +9,7 @@
 use std::mem::offset_of;
 
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
+use sidestep_isa::{Isa, Va};
 use sidestep_wire::{Hit, Regs};
 
 use super::Context;
@@ -52,7 +53,7 @@ pub enum Wide {
 
 /// What is done about it, by where a handler runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Around {
+enum Around {
     /// At the entry or return of a function: vectors, masks and MXCSR, one by one. The x87 stack is as the ABI has it: compiled
     /// code leaves it as it was. (5 ns for 16 `ymm` registers, where `XSAVEC` and `XRSTOR` take 200 to 300 ns on Zen 5.)
     Call,
@@ -78,8 +79,29 @@ impl Context {
     }
 }
 
+/// Can handlers be functions of the target? Not yet in 32-bit code.
+#[must_use]
+pub fn is_for(isa: Isa) -> bool {
+    isa == Isa::X64
+}
+
+/// Code that calls a function, for `at`: first for entries and returns, and for any other place, which may be the same. Gives the
+/// address of the second, too, which is a multiple of `align` as `at` is.
+#[must_use]
+pub fn functions(at: Va, native: &Native, align: usize) -> (Vec<u8>, Va) {
+    let mut asm = Asm::new(at);
+    call(&mut asm, native, Around::Call);
+    let mut inside = at;
+    if native.vectors.is_some() {
+        asm.align(align);
+        inside = asm.here();
+        call(&mut asm, native, Around::Anything);
+    }
+    (asm.finish(), inside)
+}
+
 /// Code that calls a function: itself a function of the context in `rdi`, with the result 0.
-pub fn call(asm: &mut Asm, native: &Native, around: Around) {
+fn call(asm: &mut Asm, native: &Native, around: Around) {
     asm.push(Reg::Rbp);
     asm.mov(Reg::Rbp, Reg::Rsp);
     asm.push(Reg::Rbx);
@@ -106,7 +128,7 @@ pub fn call(asm: &mut Asm, native: &Native, around: Around) {
     }
     asm.mov(Reg::Rdi, Reg::Rbx);
     asm.mov_imm64(Reg::Rsi, native.data);
-    super::call(asm, sidestep_isa::Va(native.function));
+    super::call(asm, Va(native.function));
     match (native.vectors, around) {
         (Some(vectors), Around::Call) => vectors.wide.each(asm, false),
         (Some(vectors), Around::Anything) => {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use object::elf::{R_X86_64_64, R_X86_64_RELATIVE, SHF_ALLOC, SHF_EXECINSTR};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags, SymbolKind};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::object::{Bytes, Extent, ObjectCode};
 
 /// A parsed file with what the tests ask for.
@@ -32,7 +32,7 @@ impl Elf<'_> {
 /// Parses an ELF file.
 pub fn parse(data: &[u8]) -> Elf<'_> {
     let file = object::File::parse(data).expect("an ELF file");
-    let mut code = ObjectCode::default();
+    let mut code = ObjectCode::new(if file.is_64() { Isa::X64 } else { Isa::X86 });
     for section in file.sections() {
         let SectionFlags::Elf { sh_flags } = section.flags() else { continue };
         let data = section.data().unwrap_or_default();
@@ -64,7 +64,7 @@ pub fn parse(data: &[u8]) -> Elf<'_> {
     }
     functions.sort_by_key(|f| (f.1, std::cmp::Reverse(f.2)));
     functions.dedup_by_key(|f| f.1);
-    frames(&file, &mut code.extents);
+    frames(&file, code.isa, &mut code.extents);
     for (_, relocation) in file.dynamic_relocations().into_iter().flatten() {
         let RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
         let base = match relocation.target() {
@@ -82,9 +82,10 @@ pub fn parse(data: &[u8]) -> Elf<'_> {
 }
 
 /// Extents of all FDEs.
-fn frames(file: &object::File<'_>, extents: &mut Vec<Extent>) {
+fn frames(file: &object::File<'_>, isa: Isa, extents: &mut Vec<Extent>) {
     let Some(section) = file.section_by_name(".eh_frame") else { return };
-    let frame = EhFrame::new(section.data().unwrap_or_default(), LittleEndian);
+    let mut frame = EhFrame::new(section.data().unwrap_or_default(), LittleEndian);
+    frame.set_address_size(isa.word() as u8);
     let bases = BaseAddresses::default().set_eh_frame(section.address());
     let mut entries = frame.entries(&bases);
     while let Ok(Some(entry)) = entries.next() {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use object::elf::{SHN_ABS, SHN_COMMON, SHN_UNDEF, SHT_DYNSYM, SHT_NOTE, SHT_SYMTAB, STT_TLS};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 
 pub use self::argument::{Argument, ArgumentError, ArgumentKind, Memory, Place, Symbol, Syntax, parse_arguments};
 pub use self::register::Register;
@@ -95,19 +95,23 @@ struct Note<'a> {
 /// addresses are not code: they are left out.
 pub(crate) fn read(elf: &Elf) -> Result<Vec<Probe>, &'static str> {
     let text = elf.text_ranges();
+    let syntax = match elf.isa {
+        Isa::X86 => Syntax::X86,
+        Isa::X64 => Syntax::X64,
+    };
     // prelink moves sections but not what notes say. Therefore each has the address of this section as it was linked.
     let base = elf.section(".stapsdt.base").map_or(0, |section| section.va.0);
     let mut probes = Vec::new();
     for section in elf.sections.iter().filter(|s| s.sh_type == SHT_NOTE && s.name == ".note.stapsdt") {
         let mut rest = elf.data(section)?;
         while !rest.is_empty() {
-            let Some(note) = next(&mut rest)? else { continue };
+            let Some(note) = next(elf.isa, &mut rest)? else { continue };
             let moved = if base == 0 || note.base == 0 { 0 } else { base.wrapping_sub(note.base) };
-            let va = Va(note.pc).plus(Len(moved));
+            let va = elf.isa.wrap(Va(note.pc).plus(Len(moved)));
             if !text.contain(va) {
                 continue;
             }
-            let semaphore = (note.semaphore != 0).then(|| Va(note.semaphore).plus(Len(moved)));
+            let semaphore = (note.semaphore != 0).then(|| elf.isa.wrap(Va(note.semaphore).plus(Len(moved))));
             if semaphore.is_some_and(|at| !is_data(elf, at)) {
                 return Err("the semaphore of a USDT probe is not in its writable data");
             }
@@ -121,7 +125,7 @@ pub(crate) fn read(elf: &Elf) -> Result<Vec<Probe>, &'static str> {
                 name: String::from_utf8_lossy(note.name).into(),
                 va,
                 semaphore,
-                arguments: parse_arguments(&text, Syntax::X64),
+                arguments: parse_arguments(&text, syntax),
                 text: text.into(),
             });
         }
@@ -140,7 +144,7 @@ fn is_data(elf: &Elf, at: Va) -> bool {
 }
 
 /// Takes a note off the front; `None` if it is of somebody else.
-fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<Note<'a>>, &'static str> {
+fn next<'a>(isa: Isa, rest: &mut &'a [u8]) -> Result<Option<Note<'a>>, &'static str> {
     const CUT: &str = "a note of .note.stapsdt ends behind its section";
     let (header, tail) = rest.split_first_chunk::<12>().ok_or(CUT)?;
     let field = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -150,7 +154,7 @@ fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<Note<'a>>, &'static str> {
     if owner != OWNER || field(8) != NOTE_TYPE {
         return Ok(None);
     }
-    note(body).map(Some).ok_or("a note of .note.stapsdt does not have three addresses and three strings")
+    note(isa, body).map(Some).ok_or("a note of .note.stapsdt does not have three addresses and three strings")
 }
 
 /// The first `size` bytes, and what follows their padding. At the end of a section the padding may be missing.
@@ -160,16 +164,17 @@ fn padded(bytes: &[u8], size: u32) -> Option<(&[u8], &[u8])> {
     Some((taken, bytes.get(size.checked_next_multiple_of(4)?..).unwrap_or(&[])))
 }
 
-fn note(body: &[u8]) -> Option<Note<'_>> {
-    let (addresses, strings) = body.split_at_checked(24)?;
+fn note(isa: Isa, body: &[u8]) -> Option<Note<'_>> {
+    let size = isa.word() as usize;
+    let (addresses, strings) = body.split_at_checked(3 * size)?;
     let mut strings = strings.split(|b| *b == 0);
     let (provider, name, arguments) = (strings.next()?, strings.next()?, strings.next()?);
     // What follows the last NUL: so there were three.
     strings.next()?;
     (!name.is_empty()).then_some(Note {
-        pc: word(addresses, 0),
-        base: word(addresses, 8),
-        semaphore: word(addresses, 16),
+        pc: word(isa, addresses, 0),
+        base: word(isa, addresses, size),
+        semaphore: word(isa, addresses, 2 * size),
         provider,
         name,
         arguments,
@@ -191,12 +196,11 @@ fn resolve(elf: &Elf, probes: &mut [Probe]) -> Result<(), &'static str> {
             continue;
         };
         for entry in entries {
-            let section = entry.st_shndx.get(object::LittleEndian);
-            let va = Va(entry.st_value.get(object::LittleEndian));
-            if matches!(section, SHN_UNDEF | SHN_ABS | SHN_COMMON) || entry.st_info & 0xf == STT_TLS {
+            let va = entry.va;
+            if matches!(entry.section, SHN_UNDEF | SHN_ABS | SHN_COMMON) || entry.kind() == STT_TLS {
                 continue;
             }
-            let name = strings.get(entry.st_name.get(object::LittleEndian) as usize..).unwrap_or(&[]);
+            let name = entry.text(strings).unwrap_or(&[]);
             let name = &name[..name.len().min(argument::NAME_MAX)];
             let end = name.iter().position(|b| matches!(b, 0 | b'@')).unwrap_or(0);
             if let Some(known) = found.get_mut(&name[..end]) {

@@ -1,12 +1,57 @@
 //! What depends on the instruction set: registers, the signal frame, the instructions that a remote call needs.
 
-mod frame;
-mod survey;
+mod regs;
 mod vectors;
+#[cfg(target_arch = "x86")]
+mod x86;
+#[cfg(target_arch = "x86_64")]
 mod x86_64;
+mod xsave;
 
-pub(crate) use frame::{Frame, frame_len, on_frame};
-pub use survey::{INFO_BEHIND_IP, MASK_BEHIND_IP, signal_frames};
+#[cfg(target_arch = "x86")]
+use {std::arch::x86 as cpu, x86 as host};
+#[cfg(target_arch = "x86_64")]
+use {std::arch::x86_64 as cpu, x86_64 as host};
+
+#[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
+compile_error!("sidestep runs on x86 only so far");
+
+use sidestep_isa::Va;
+
+pub use host::{ADDRESS_END, CLOCK_GETTIME, ISA, MMAP, SIGNAL_CALLS, Word, signal_frames, thread_pointer_readable};
+pub(crate) use host::{
+    AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, GADGET_CODE, Gadgets, NAME, OTHER, OTHER_ELF, UserRegs, entry_stub,
+    on_frame, thread_pointer,
+};
+pub use regs::Regs;
+pub(crate) use regs::rseq_abort;
 pub use vectors::{Vectors, vectors};
-pub use x86_64::Regs;
-pub(crate) use x86_64::{ENTRY_STUB_LEN, GADGET_CODE, Gadgets, entry_stub, rseq_abort};
+
+/// A word of the target's memory as a number.
+#[allow(clippy::useless_conversion)] // not where words are shorter
+pub(crate) fn word(word: Word) -> u64 {
+    word.into()
+}
+
+/// The time stamp counter.
+#[allow(unsafe_code)]
+pub(crate) fn rdtsc() -> u64 {
+    // SAFETY: the instruction reads a counter; where user code may not (CR4.TSD), it faults, and no
+    // x86 Linux sets that without being asked by prctl.
+    unsafe { cpu::_rdtsc() }
+}
+
+/// A signal frame on a stack: where it is, and what it will restore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignalFrame {
+    /// Address of the saved instruction pointer.
+    pub ip_at: Va,
+    /// The saved instruction pointer.
+    pub ip: Va,
+    /// The saved stack pointer.
+    pub sp: Va,
+    /// Address of the signal mask: at least the first 32 signals.
+    pub mask_at: Va,
+    /// Address of the `siginfo_t` of the signal, if the handler gets one.
+    pub info_at: Option<Va>,
+}

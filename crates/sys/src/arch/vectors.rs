@@ -1,6 +1,6 @@
 //! The state of a thread that ordinary compiled code changes besides general registers, and how it is saved.
 
-use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+use super::cpu::{__cpuid, __cpuid_count, _xgetbv};
 
 /// How vector registers, x87 registers and MXCSR are saved (Intel SDM volume 1, chapter 13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ const HEAD: u32 = 576;
 #[must_use]
 #[allow(unsafe_code, unused_unsafe, reason = "cpuid and xgetbv")]
 pub fn vectors() -> Option<Vectors> {
-    // SAFETY: every x86-64 CPU has CPUID; an unknown leaf gives zeros.
+    // SAFETY: every CPU that has vectors has CPUID; an unknown leaf gives zeros.
     let (features, leaf) = unsafe { (__cpuid(1), |n| __cpuid_count(0xd, n)) };
     const OSXSAVE: u32 = 1 << 27;
     if features.ecx & OSXSAVE == 0 {

@@ -1,7 +1,7 @@
 //! Remote system calls.
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{CallError, Process, SharedMap};
+use sidestep_sys::{CallError, Process, SharedMap, arch};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::target::{Build, Target};
@@ -16,8 +16,8 @@ fn maps_and_unmaps(target: &Target) {
     let before = process.maps_text().unwrap();
     for _ in 0..5 {
         let mut stopped = process.stop().unwrap();
-        let data = Va(stopped.call(libc::SYS_mmap, [0, 8192, RW, ANON, u64::MAX, 0]).unwrap());
-        let code = Va(stopped.call(libc::SYS_mmap, [0, 4096, RX, ANON, u64::MAX, 0]).unwrap());
+        let data = Va(stopped.call(arch::MMAP, [0, 8192, RW, ANON, u64::MAX, 0]).unwrap());
+        let code = Va(stopped.call(arch::MMAP, [0, 4096, RX, ANON, u64::MAX, 0]).unwrap());
         stopped.write(code, b"\xc3text").unwrap();
         stopped.write(data, b"memory\0").unwrap();
         assert_eq!(stopped.read_pod::<[u8; 5]>(code).unwrap(), *b"\xc3text");
@@ -27,7 +27,7 @@ fn maps_and_unmaps(target: &Target) {
         let fd = stopped.call(libc::SYS_memfd_create, [data.0, 0, 0, 0, 0, 0]).unwrap();
         stopped.call(libc::SYS_ftruncate, [fd, 4096, 0, 0, 0, 0]).unwrap();
         let args = [0, 4096, RW, libc::MAP_SHARED as u64, fd, 0];
-        let shared = Va(stopped.call(libc::SYS_mmap, args).unwrap());
+        let shared = Va(stopped.call(arch::MMAP, args).unwrap());
         let ours = SharedMap::from_target_fd(target.pid(), fd as i32).unwrap();
         stopped.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]).unwrap();
         ours.get::<AtomicU32>(12).unwrap().store(0x1234_5678, Ordering::Relaxed);
@@ -62,6 +62,7 @@ fn a_static_program_maps_memory_for_us() {
     target.finish_well();
 }
 
+#[cfg(target_pointer_width = "64")]
 #[test]
 fn a_musl_program_maps_memory_for_us() {
     let target = Target::start(Build::Musl, &["mixed"]);
@@ -69,6 +70,7 @@ fn a_musl_program_maps_memory_for_us() {
     target.finish_well();
 }
 
+#[cfg(target_pointer_width = "64")]
 #[test]
 fn a_go_program_maps_memory_for_us() {
     let target = Target::start(Build::Go, &[]);

@@ -73,6 +73,7 @@ fn vector_registers_survive() {
     target.finish_well();
 }
 
+#[cfg(target_pointer_width = "64")]
 #[test]
 fn go_survives() {
     let target = Target::start(Build::Go, &[]);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sidestep_sys::{OpenError, Process, StopError};
 
-use crate::target::{Build, Target, kill};
+use crate::target::{Build, SYSCALL, Target, kill};
 
 #[test]
 fn sixty_four_threads_stop_and_go_on_a_hundred_times() {
@@ -59,7 +59,7 @@ fn keeps_its_time(kind: &str) {
         let mut stopped = process.stop().unwrap();
         assert!(stopped.threads()[0].regs.restarts());
         let code: [u8; 2] = process.read_pod(stopped.threads()[0].regs.ip()).unwrap();
-        assert_eq!(code, [0x0f, 0x05], "a restarting call stands at its syscall instruction");
+        assert_eq!(code, SYSCALL, "a restarting call stands at its syscall instruction");
         assert_eq!(stopped.call(libc::SYS_getppid, [0; 6]).unwrap(), u64::from(std::process::id()));
         drop(stopped);
         std::thread::sleep(Duration::from_millis(100));
@@ -187,7 +187,7 @@ fn a_thread_moved_elsewhere_goes_on_there() {
     let text = process.maps().unwrap().iter().find(|m| m.exec).unwrap().start;
     let mut code = [0; 64];
     stopped.read(text, &mut code).unwrap();
-    let first = code.windows(2).position(|w| w == [0x0f, 0x05]).unwrap();
+    let first = code.windows(2).position(|w| w == SYSCALL).unwrap();
     let to = text.offset(first as i64);
     assert_ne!(thread.regs.ip(), to);
     stopped.call(libc::SYS_getpid, [0; 6]).unwrap();

@@ -21,6 +21,14 @@ pub enum Build {
     Tiny,
 }
 
+/// Is this the build for 32-bit targets? There are no Go and no musl for those here.
+pub const BITS32: bool = cfg!(target_pointer_width = "32");
+/// The instruction that makes a system call.
+pub const SYSCALL: [u8; 2] = if BITS32 { [0xcd, 0x80] } else { [0x0f, 0x05] };
+/// Where the loader and the libraries of 32-bit programs are.
+const DYNAMIC32: &[&str] =
+    &["-Wl,--dynamic-linker=/usr/i686-linux-gnu/lib/ld-linux.so.2", "-Wl,-rpath,/usr/i686-linux-gnu/lib"];
+
 /// Path of a built target; each is built once.
 pub fn build(what: Build) -> PathBuf {
     static BUILT: OnceLock<Mutex<HashMap<Build, PathBuf>>> = OnceLock::new();
@@ -32,6 +40,9 @@ fn compile(what: Build) -> PathBuf {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/live/targets");
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{what:?}"));
     let mut command = match what {
+        Build::Worker if BITS32 => c("i686-linux-gnu-gcc", &[DYNAMIC32, &["-O1", "-pthread", "-msse2"]].concat()),
+        Build::Static if BITS32 => c("i686-linux-gnu-gcc", &["-O1", "-pthread", "-msse2", "-static"]),
+        Build::Tiny if BITS32 => c("i686-linux-gnu-gcc", &["-nostdlib", "-static"]),
         Build::Worker => c("cc", &["-O1", "-pthread"]),
         Build::Static => c("cc", &["-O1", "-pthread", "-static"]),
         Build::Musl => c(
@@ -51,6 +62,7 @@ fn compile(what: Build) -> PathBuf {
     };
     let source = match what {
         Build::Go => "worker.go",
+        Build::Tiny if BITS32 => "tiny32.s",
         Build::Tiny => "tiny.s",
         _ => "worker.c",
     };

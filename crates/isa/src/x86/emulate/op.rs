@@ -22,8 +22,8 @@ pub struct Op {
     pub(super) shift: u8,
     /// 1: the result or counter has 32 bits, and the upper half becomes 0.
     pub(super) narrow: u8,
-    /// 0.
-    pub(super) unused: u8,
+    /// 1: 32-bit code. Words of the stack have 4 bytes, and all results 32 bits.
+    pub(super) short: u8,
     /// Immediate, third term, or distance of the target from the start of the instruction.
     pub(super) value: u64,
 }
@@ -57,8 +57,8 @@ impl Op {
     /// As two words.
     #[must_use]
     pub fn to_words(self) -> [u64; 2] {
-        let Op { kind, len, reg, base, index, shift, narrow, unused, value } = self;
-        [u64::from_le_bytes([kind, len, reg, base, index, shift, narrow, unused]), value]
+        let Op { kind, len, reg, base, index, shift, narrow, short, value } = self;
+        [u64::from_le_bytes([kind, len, reg, base, index, shift, narrow, short]), value]
     }
 
     /// From what [`Op::to_words`] gave. Other words are an operation that [`execute`] leaves to the displaced copy, or some
@@ -66,8 +66,18 @@ impl Op {
     #[must_use]
     pub fn from_words(words: [u64; 2]) -> Op {
         let [first, value] = words;
-        let [kind, len, reg, base, index, shift, narrow, unused] = first.to_le_bytes();
-        Op { kind, len, reg, base, index, shift, narrow, unused, value }
+        let [kind, len, reg, base, index, shift, narrow, short] = first.to_le_bytes();
+        Op { kind, len, reg, base, index, shift, narrow, short, value }
+    }
+
+    /// Bytes of a word of the stack.
+    fn word(&self) -> u64 {
+        if self.short == 0 { 8 } else { 4 }
+    }
+
+    /// A result as this code has it.
+    fn cut(&self, value: u64) -> u64 {
+        if self.short == 0 { value } else { value & 0xffff_ffff }
     }
 
     /// Is it a call or a return? These use the processor's shadow stack (CET), where there is one, too.
@@ -80,7 +90,7 @@ impl Op {
 /// What an operation works on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Registers {
-    /// By number in encodings: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 … r15.
+    /// By number in encodings: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 … r15. Of 32-bit code, the upper halves are 0.
     pub gpr: [u64; 16],
     /// Before: the address of the instruction. After: where to go on.
     pub rip: u64,
@@ -95,6 +105,16 @@ pub trait Memory {
 
     /// Writes 8 bytes; `None` = they cannot be written, and none of them was.
     fn store(&mut self, at: u64, value: u64) -> Option<()>;
+
+    /// The 4 bytes at an address, for 32-bit code. Where there is none, nothing is read.
+    fn load32(&mut self, _at: u64) -> Option<u32> {
+        None
+    }
+
+    /// Writes 4 bytes, for 32-bit code.
+    fn store32(&mut self, _at: u64, _value: u32) -> Option<()> {
+        None
+    }
 }
 
 /// What is left to do.
@@ -131,24 +151,24 @@ pub fn execute(op: &Op, registers: &mut Registers, memory: &mut impl Memory) -> 
 
 /// What can fail comes before the first change.
 fn step(op: &Op, r: &mut Registers, memory: &mut impl Memory) -> Option<()> {
-    let target = r.rip.wrapping_add(op.value);
-    let next = r.rip.wrapping_add(u64::from(op.len));
+    let target = op.cut(r.rip.wrapping_add(op.value));
+    let next = op.cut(r.rip.wrapping_add(u64::from(op.len)));
     let mut go_on = next;
     match op.kind {
         NOP => {}
-        PUSH => push(r, memory, r.get(op.reg))?,
-        PUSH_VALUE => push(r, memory, op.value)?,
+        PUSH => push(op, r, memory, r.get(op.reg))?,
+        PUSH_VALUE => push(op, r, memory, op.value)?,
         POP => {
             let at = r.get(RSP);
-            let value = memory.load(at)?;
-            r.set(RSP, at.wrapping_add(8));
+            let value = load(op, memory, at)?;
+            r.set(RSP, op.cut(at.wrapping_add(op.word())));
             // Last: `pop %rsp` ends with the value.
             r.set(op.reg, value);
         }
         LEAVE => {
             let at = r.get(RBP);
-            let value = memory.load(at)?;
-            r.set(RSP, at.wrapping_add(8));
+            let value = load(op, memory, at)?;
+            r.set(RSP, op.cut(at.wrapping_add(op.word())));
             r.set(RBP, value);
         }
         SUM => {
@@ -158,15 +178,15 @@ fn step(op: &Op, r: &mut Registers, memory: &mut impl Memory) -> Option<()> {
         }
         ADD => {
             let a = r.get(op.reg);
-            let sum = a.wrapping_add(op.value);
+            let sum = op.cut(a.wrapping_add(op.value));
             r.set(op.reg, sum);
-            r.set_flags(a, op.value, sum, sum < a, (a ^ sum) & (op.value ^ sum));
+            r.set_flags(op, a, sum, sum < a, (a ^ sum) & (op.value ^ sum));
         }
         SUB => {
             let a = r.get(op.reg);
-            let difference = a.wrapping_sub(op.value);
+            let difference = op.cut(a.wrapping_sub(op.value));
             r.set(op.reg, difference);
-            r.set_flags(a, op.value, difference, a < op.value, (a ^ op.value) & (a ^ difference));
+            r.set_flags(op, a, difference, a < op.cut(op.value), (a ^ op.value) & (a ^ difference));
         }
         JUMP => go_on = target,
         BRANCH if r.holds(op.reg) => go_on = target,
@@ -177,18 +197,18 @@ fn step(op: &Op, r: &mut Registers, memory: &mut impl Memory) -> Option<()> {
             }
         }
         CALL => {
-            push(r, memory, next)?;
+            push(op, r, memory, next)?;
             go_on = target;
         }
         JUMP_REGISTER => go_on = user(r.get(op.reg))?,
         CALL_REGISTER => {
             go_on = user(r.get(op.reg))?;
-            push(r, memory, next)?;
+            push(op, r, memory, next)?;
         }
         RETURN => {
             let at = r.get(RSP);
-            go_on = user(memory.load(at)?)?;
-            r.set(RSP, at.wrapping_add(8).wrapping_add(op.value));
+            go_on = user(load(op, memory, at)?)?;
+            r.set(RSP, op.cut(at.wrapping_add(op.word()).wrapping_add(op.value)));
         }
         _ => return None,
     }
@@ -196,9 +216,16 @@ fn step(op: &Op, r: &mut Registers, memory: &mut impl Memory) -> Option<()> {
     Some(())
 }
 
-fn push(r: &mut Registers, memory: &mut impl Memory, value: u64) -> Option<()> {
-    let at = r.get(RSP).wrapping_sub(8);
-    memory.store(at, value)?;
+fn load(op: &Op, memory: &mut impl Memory, at: u64) -> Option<u64> {
+    if op.short == 0 { memory.load(at) } else { memory.load32(at).map(u64::from) }
+}
+
+fn push(op: &Op, r: &mut Registers, memory: &mut impl Memory, value: u64) -> Option<()> {
+    let at = op.cut(r.get(RSP).wrapping_sub(op.word()));
+    match op.short {
+        0 => memory.store(at, value)?,
+        _ => memory.store32(at, value as u32)?,
+    }
     r.set(RSP, at);
     Some(())
 }
@@ -242,16 +269,17 @@ impl Registers {
     }
 
     /// The flags of an addition or subtraction; the sign of `overflow` is OF.
-    fn set_flags(&mut self, a: u64, b: u64, result: u64, carry: bool, overflow: u64) {
+    fn set_flags(&mut self, op: &Op, a: u64, result: u64, carry: bool, overflow: u64) {
+        let sign = op.word() * 8 - 1;
         let on = |bit: u64, set: bool| if set { bit } else { 0 };
         let parity = (result & 0xff).count_ones() & 1 == 0;
         self.flags = self.flags & !(CF | PF | AF | ZF | SF | OF)
             | on(CF, carry)
             | on(PF, parity)
-            | on(AF, (a ^ b ^ result) & 0x10 != 0)
+            | on(AF, (a ^ op.value ^ result) & 0x10 != 0)
             | on(ZF, result == 0)
-            | on(SF, result >> 63 != 0)
-            | on(OF, overflow >> 63 != 0);
+            | on(SF, result >> sign & 1 != 0)
+            | on(OF, overflow >> sign & 1 != 0);
     }
 
     /// A condition as `jcc` encodes it (SDM volume 1, appendix B).

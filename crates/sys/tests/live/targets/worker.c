@@ -137,6 +137,7 @@ static void *vectors(void *arg) {
         v[i] = 0x9e3779b9u * (i + 1);
     while (!stop) {
         int ok = 0;
+#ifdef __x86_64__
         __asm__ volatile(
             SET(0) SET(1) SET(2) SET(3) SET(4) SET(5) SET(6) SET(7)
             SET(8) SET(9) SET(10) SET(11) SET(12) SET(13) SET(14) SET(15)
@@ -158,6 +159,23 @@ static void *vectors(void *arg) {
             : [v] "r"(v)
             : "rax", "rcx", "rdx", "r8", "r9", "r10", "r11", "cc", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4",
               "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+#else
+        __asm__ volatile(
+            SET(0) SET(1) SET(2) SET(3) SET(4) SET(5) SET(6) SET(7)
+            "mov $0x11111111, %%esi\nmov $0x22222222, %%edi\nmov $0x33333333, %%edx\nfldpi\nstd\n"
+            "mov $400000, %%ecx\n"
+            "1: dec %%ecx\njnz 1b\n"
+            "pushf\npop %%eax\ncld\nfldpi\nfcomip %%st(1), %%st\nfstp %%st(0)\njne 2f\n"
+            "and $0x400, %%eax\njz 2f\n"
+            "cmp $0x11111111, %%esi\njne 2f\ncmp $0x22222222, %%edi\njne 2f\ncmp $0x33333333, %%edx\njne 2f\n"
+            CMP(0) CMP(1) CMP(2) CMP(3) CMP(4) CMP(5) CMP(6) CMP(7)
+            "movl $1, %[ok]\n"
+            "2:\n"
+            : [ok] "+m"(ok)
+            : [v] "r"(v)
+            : "eax", "ecx", "edx", "esi", "edi", "cc", "memory", "st", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5",
+              "xmm6", "xmm7");
+#endif
         if (!ok)
             bad = 8;
     }
@@ -181,6 +199,7 @@ static void on_tick(int s) {
 static int sequence(void) {
     struct rseq *area = (void *)((char *)__builtin_thread_pointer() + __rseq_offset);
     int broken = 0;
+#ifdef __x86_64__
     __asm__ volatile(
         ".pushsection .data.rseq, \"aw\"\n.balign 32\n3: .long 0, 0\n.quad 1f, 2f - 1f, 4f\n.popsection\n"
         "lea 3b(%%rip), %%rax\nmov %%rax, 8(%[area])\n"
@@ -194,6 +213,21 @@ static int sequence(void) {
         : [broken] "+m"(broken)
         : [area] "r"(area)
         : "rax", "rcx", "cc", "memory");
+#else
+    __asm__ volatile(
+        ".pushsection .data.rseq, \"aw\"\n.balign 32\n3: .long 0, 0\n.long 1f, 0, 2f - 1f, 0, 4f, 0\n.popsection\n"
+        "mov $3b, %%eax\nmov %%eax, 8(%[area])\n"
+        "1: mov $1000000, %%ecx\n"
+        "6: cmp %%eax, 8(%[area])\njne 7f\ndec %%ecx\njnz 6b\n"
+        "2: jmp 5f\n"
+        "7: movl $1, %[broken]\njmp 5f\n"
+        ".byte 0x0f, 0xb9, 0x3d\n.long 0x53053053\n"
+        "4:\n"
+        "5: movl $0, 8(%[area])\nmovl $0, 12(%[area])\n"
+        : [broken] "+m"(broken)
+        : [area] "r"(area)
+        : "eax", "ecx", "cc", "memory");
+#endif
     return broken;
 }
 #else

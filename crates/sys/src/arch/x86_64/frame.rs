@@ -13,47 +13,46 @@
 //!   frame + 512   FP state in XSAVE format, 64-byte aligned, then FP_XSTATE_MAGIC2
 //! ```
 //!
-//! Layouts: arch/x86/include/uapi/asm/{sigcontext,ucontext}.h, arch/x86/include/asm/sigframe.h; checks:
-//! arch/x86/kernel/fpu/signal.c (`check_xstate_in_sigframe`).
+//! Layouts: arch/x86/include/uapi/asm/{sigcontext,ucontext}.h, arch/x86/include/asm/sigframe.h.
 
-use std::arch::x86_64::__cpuid_count;
+use std::io;
 
 use sidestep_isa::Va;
 
-use super::x86_64::{Gadgets, Regs};
+use super::super::{Regs, xsave};
+use super::Gadgets;
 use crate::process::Process;
 
 /// Offset of the FP state.
 const FPSTATE: usize = 512;
-/// Legacy region and header of the XSAVE format.
-const XSAVE_MIN: usize = 576;
-/// Offset of `struct _fpx_sw_bytes` in the legacy region.
-const SW_BYTES: usize = 464;
-const XSTATE_BV: usize = 512;
-const FP_XSTATE_MAGIC1: u32 = 0x4650_5853;
-const FP_XSTATE_MAGIC2: u32 = 0x4650_5845;
-const MAGIC2_LEN: usize = 4;
 /// UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS
 const UC_FLAGS: u64 = 7;
 /// `uc_stack.ss_flags` and the padding behind it. There is no such mode, so the kernel leaves the alternate stack as
 /// it is (it ignores the error); and no other frame has this word.
 const SS_FLAGS: u64 = 0x5349_4445_7fff_fff0;
-/// AMX tiles: part of the frame only if the thread has used them, as they need a permission.
-const AMX: u64 = 1 << 17 | 1 << 18;
+/// The FP state of a thread.
+pub struct FpState {
+    xstate: Vec<u8>,
+}
 
-/// Bytes of stack that the frame of a thread with this XSAVE image takes.
-pub fn frame_len(xstate: &[u8]) -> usize {
-    let (_, size) = features(xstate);
-    FPSTATE + size + MAGIC2_LEN
+impl FpState {
+    /// Of a stopped thread.
+    pub fn get(tid: i32) -> io::Result<FpState> {
+        Ok(FpState { xstate: xsave::get(tid)? })
+    }
+
+    /// Bytes of stack that a frame with it takes.
+    pub fn frame_len(&self) -> usize {
+        FPSTATE + xsave::len(&self.xstate)
+    }
 }
 
 /// The bytes of a frame, to be written to a 64-byte-aligned address.
 pub struct Frame(pub Vec<u8>);
 
 impl Frame {
-    /// A frame at `at` that restores `regs` (settled by [`Regs::settled`]), the FP state (as `PTRACE_GETREGSET
-    /// NT_X86_XSTATE` gives it) and the signal mask. The alternate signal stack stays as it is.
-    pub fn new(at: Va, regs: &Regs, xstate: &[u8], mask: u64, gadgets: Gadgets) -> Frame {
+    /// A frame at `at` that restores `regs` (settled by [`Regs::settled`]), the FP state and the signal mask. The alternate signal stack stays as it is.
+    pub fn new(at: Va, regs: &Regs, fp: &FpState, mask: u64, gadgets: Gadgets) -> Frame {
         let r = &regs.raw;
         let selectors = r.cs & 0xffff | (r.ss & 0xffff) << 48;
         let words = [
@@ -102,7 +101,7 @@ impl Frame {
         ];
         let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         bytes.resize(FPSTATE, 0);
-        bytes.extend_from_slice(&fpstate(xstate));
+        bytes.extend_from_slice(&xsave::in_frame(&fp.xstate));
         Frame(bytes)
     }
 }
@@ -114,46 +113,6 @@ pub fn on_frame(process: &Process, regs: &Regs) -> bool {
         let words: Result<[u64; 6], _> = process.read_pod(regs.sp().offset(*d));
         matches!(words, Ok([_, UC_FLAGS, 0, 0, SS_FLAGS, 0]))
     })
-}
-
-/// The FP state with the words that make the kernel take all of it.
-fn fpstate(xstate: &[u8]) -> Vec<u8> {
-    let (features, size) = features(xstate);
-    let mut fp = xstate.to_vec();
-    fp.resize(size, 0);
-    let extended = (size + MAGIC2_LEN) as u32;
-    // struct _fpx_sw_bytes: magic1, extended_size, xfeatures, xstate_size, padding
-    let mut sw = Vec::with_capacity(48);
-    sw.extend_from_slice(&FP_XSTATE_MAGIC1.to_le_bytes());
-    sw.extend_from_slice(&extended.to_le_bytes());
-    sw.extend_from_slice(&features.to_le_bytes());
-    sw.extend_from_slice(&(size as u32).to_le_bytes());
-    sw.resize(48, 0);
-    fp.splice(SW_BYTES..SW_BYTES + sw.len(), sw);
-    fp.extend_from_slice(&FP_XSTATE_MAGIC2.to_le_bytes());
-    fp
-}
-
-/// The features that the frame restores, and the length of the XSAVE image that holds them.
-fn features(xstate: &[u8]) -> (u64, usize) {
-    let word = |at: usize| {
-        let bytes = xstate.get(at..at + 8).and_then(|b| b.try_into().ok());
-        bytes.map_or(0, u64::from_le_bytes)
-    };
-    // The kernel puts the features of the OS into the software bytes (arch/x86/include/asm/user.h).
-    let enabled = word(SW_BYTES);
-    let used = word(XSTATE_BV);
-    let features = enabled & !AMX | used;
-    let size = (2..63).filter(|i| features >> i & 1 == 1).map(feature_end).fold(XSAVE_MIN, usize::max);
-    (features, size.min(xstate.len().max(XSAVE_MIN)))
-}
-
-/// End of a feature's area in the standard format: CPUID leaf 0DH (Intel SDM vol. 1, 13.2).
-fn feature_end(feature: u32) -> usize {
-    #[allow(unsafe_code, unused_unsafe)]
-    // SAFETY: every x86-64 CPU that runs Linux has CPUID; an unknown leaf gives zeros.
-    let leaf = unsafe { __cpuid_count(0xd, feature) };
-    (leaf.eax + leaf.ebx) as usize
 }
 
 #[cfg(test)]
@@ -196,7 +155,7 @@ mod tests {
             gs: 0,
         };
         let gadgets = Gadgets { syscall_ret: Va(1), sigreturn: Va(2) };
-        let frame = Frame::new(Va(0x10000), &Regs { raw }, &[0; 832], 0xabcd, gadgets).0;
+        let frame = Frame::new(Va(0x10000), &Regs::new(raw, 0), &FpState { xstate: vec![0; 832] }, 0xabcd, gadgets).0;
         let word = |at: usize| u64::from_le_bytes(frame[at..at + 8].try_into().unwrap());
         let reg = |n: i32| word(regs + 8 * n as usize);
         assert_eq!(word(0), 2);
@@ -211,6 +170,6 @@ mod tests {
             std::mem::offset_of!(libc::ucontext_t, uc_mcontext) + std::mem::offset_of!(libc::mcontext_t, fpregs) + uc;
         assert_eq!(word(fpregs), 0x10000 + FPSTATE as u64);
         assert_eq!(word(std::mem::offset_of!(libc::ucontext_t, uc_sigmask) + uc), 0xabcd);
-        assert_eq!(frame[frame.len() - 4..], FP_XSTATE_MAGIC2.to_le_bytes());
+        assert_eq!(frame[frame.len() - 4..], 0x4650_5845u32.to_le_bytes());
     }
 }

@@ -3,7 +3,20 @@
 
 use core::arch::asm;
 
+use sidestep_wire::{Regs, SigAction};
+
 use crate::emulate::Registers;
+
+pub mod load;
+
+/// A word of the target's memory.
+pub type Word = u64;
+/// Where addresses of the kernel begin, more or less: those with the highest bit.
+pub const ADDRESS_END: u64 = 1 << 63;
+/// Where glibc (`struct pthread`, `tid`) and musl (`struct pthread`, `tid`) keep the thread id, from the thread pointer.
+pub const TID_WORDS: [u32; 2] = [0x2d0, 0x30];
+/// Arguments of functions that are passed in registers.
+pub const REGISTER_ARGUMENTS: u64 = 6;
 
 /// System call numbers.
 pub mod nr {
@@ -11,7 +24,6 @@ pub mod nr {
     pub const MMAP: u64 = 9;
     pub const RT_SIGACTION: u64 = 13;
     pub const RT_SIGPROCMASK: u64 = 14;
-    pub const RT_SIGRETURN: u64 = 15;
     pub const SCHED_YIELD: u64 = 24;
     pub const GETPID: u64 = 39;
     pub const GETUID: u64 = 102;
@@ -22,13 +34,12 @@ pub mod nr {
     pub const GETTID: u64 = 186;
     pub const CLOCK_GETTIME: u64 = 228;
     pub const TGKILL: u64 = 234;
-    pub const PSELECT6: u64 = 270;
-    pub const PPOLL: u64 = 271;
-    pub const EPOLL_PWAIT: u64 = 281;
+    pub const PSELECTS: [u64; 1] = [270];
+    pub const PPOLLS: [u64; 1] = [271];
+    pub const EPOLL_PWAITS: [u64; 2] = [281, 441];
     pub const RT_TGSIGQUEUEINFO: u64 = 297;
     pub const GETCPU: u64 = 309;
     pub const PROCESS_VM_READV: u64 = 310;
-    pub const EPOLL_PWAIT2: u64 = 441;
 }
 
 /// Offset in `struct ucontext` of the alternate signal stack when the signal came: address, flags, size (`stack_t`).
@@ -49,6 +60,8 @@ pub const UCONTEXT_TRAPNO: usize = UCONTEXT_REGISTERS + 20 * 8;
 pub const DEBUG_EXCEPTION: u64 = 1;
 /// The trap flag: a trap after the next instruction.
 pub const SINGLE_STEP: u64 = 1 << 8;
+/// Offset of `si_addr` in `siginfo_t`.
+pub const SI_ADDR: usize = 16;
 /// Distance from a `struct ucontext` down to the word at which the kernel has put the address of the restorer
 /// (`struct rt_sigframe`, `arch/x86/include/asm/sigframe.h`).
 pub const UCONTEXT_RESTORER: usize = 8;
@@ -78,10 +91,63 @@ pub unsafe fn syscall(number: u64, args: [u64; 6]) -> i64 {
     result
 }
 
+/// The context that a call with this number will restore, with this stack pointer, if it is the return of a signal handler.
+#[must_use]
+pub fn returning_context(number: u64, sp: u64) -> Option<u64> {
+    const RT_SIGRETURN: u64 = 15;
+    (number == RT_SIGRETURN).then_some(sp)
+}
+
+/// Signals of ours that stay deliverable in handlers of the program.
+pub const NEVER_BLOCKED: u64 = u64::MAX;
+/// Flags of our own actions that the kernel is not given.
+pub const NOT_OURS: u64 = 0;
+
+/// The restorer of a handler that was installed with this action. The kernel gives all of them the same frame.
+#[must_use]
+pub fn restorer(action: &SigAction) -> Option<u64> {
+    (action.flags & sidestep_wire::signals::flags::RESTORER != 0).then_some(action.restorer)
+}
+
+/// An action as `rt_sigaction` takes it.
+pub type KernelAction = SigAction;
+
+/// To it.
+#[must_use]
+pub fn kernel_action(action: &SigAction) -> KernelAction {
+    *action
+}
+
+/// An argument of a system call.
+pub fn argument(frame: &mut Regs, number: u8) -> &mut u64 {
+    match number {
+        0 => &mut frame.rdi,
+        1 => &mut frame.rsi,
+        2 => &mut frame.rdx,
+        3 => &mut frame.r10,
+        4 => &mut frame.r8,
+        _ => &mut frame.r9,
+    }
+}
+
+/// An argument of a function, of those in registers.
+#[must_use]
+pub fn register_argument(regs: &Regs, number: u64) -> Option<u64> {
+    Some(match number {
+        0 => regs.rdi,
+        1 => regs.rsi,
+        2 => regs.rdx,
+        3 => regs.rcx,
+        4 => regs.r8,
+        5 => regs.r9,
+        _ => return None,
+    })
+}
+
 /// The thread pointer. The controller attaches only where the instruction may be used.
 #[inline(always)]
 #[must_use]
-pub fn fs_base() -> u64 {
+pub fn thread_pointer() -> u64 {
     let base;
     // SAFETY: reads a register.
     unsafe { asm!("rdfsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };

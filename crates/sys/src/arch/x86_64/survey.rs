@@ -2,15 +2,17 @@
 
 use sidestep_isa::Va;
 
+use super::super::SignalFrame;
+
 /// The word behind the saved flags in `struct sigcontext`: cs = 0x33, gs = fs = 0, ss = 0x2b
 /// (arch/x86/include/uapi/asm/sigcontext.h; arch/x86/include/asm/segment.h, `__USER_CS`, `__USER_DS`).
 const SELECTORS: u64 = 0x002b_0000_0000_0033;
 
 /// Distance from the saved instruction pointer of a frame to the signal mask that it restores: the rest of `struct
 /// sigcontext` (arch/x86/include/uapi/asm/ucontext.h).
-pub const MASK_BEHIND_IP: u64 = 256 - 16 * 8;
+const MASK_BEHIND_IP: u64 = 256 - 16 * 8;
 /// Distance to the `siginfo_t` of the signal (`struct rt_sigframe`, arch/x86/include/asm/sigframe.h).
-pub const INFO_BEHIND_IP: u64 = MASK_BEHIND_IP + 8;
+const INFO_BEHIND_IP: u64 = MASK_BEHIND_IP + 8;
 
 /// Words of `struct ucontext` before the saved instruction pointer: the alternate stack's address, flags and size, as
 /// they were when the signal was delivered.
@@ -18,12 +20,12 @@ const ALT_BEHIND_IP: usize = 19;
 const SS_DISABLE: u64 = 2;
 
 /// All signal frames that a thread with stack pointer `sp` will return through, in the bytes of its stack from `start`
-/// (8-aligned, `sp` or a little below): offset of the saved instruction pointer, its value, and the saved stack pointer.
+/// (8-aligned, `sp` or a little below).
 ///
 /// A frame on an alternate stack counts only for a thread that is on that very stack: what lies on the stacks of others,
 /// or of signals that are long over, does not.
 #[must_use]
-pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<(usize, Va, Va)> {
+pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
     let word = |i: usize| {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&stack[i * 8..i * 8 + 8]);
@@ -38,7 +40,16 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<(usize, Va, Va)> {
     // … sp, ip, flags, selectors …
     (ALT_BEHIND_IP + 2..stack.len() / 8)
         .filter(|i| word(*i) == SELECTORS && on_its_stack(i - 2))
-        .map(|i| ((i - 2) * 8, Va(word(i - 2)), Va(word(i - 3))))
+        .map(|i| {
+            let ip_at = start.0 + (i as u64 - 2) * 8;
+            SignalFrame {
+                ip_at: Va(ip_at),
+                ip: Va(word(i - 2)),
+                sp: Va(word(i - 3)),
+                mask_at: Va(ip_at + MASK_BEHIND_IP),
+                info_at: Some(Va(ip_at + INFO_BEHIND_IP)),
+            }
+        })
         .collect()
 }
 
@@ -57,7 +68,9 @@ mod tests {
     #[test]
     fn a_frame_is_found_by_its_selectors() {
         let bytes = stack([0, SS_DISABLE, 0]);
-        assert_eq!(signal_frames(&bytes, Va(0x6000), Va(0x6000)), [(19 * 8, Va(0x4000), Va(0x7000))]);
+        let found = signal_frames(&bytes, Va(0x6000), Va(0x6000));
+        let [frame] = found[..] else { panic!("{found:?}") };
+        assert_eq!((frame.ip_at, frame.ip, frame.sp), (Va(0x6000 + 19 * 8), Va(0x4000), Va(0x7000)));
         assert_eq!(signal_frames(&bytes[..21 * 8], Va(0x6000), Va(0x6000)), []);
     }
 

@@ -148,12 +148,12 @@ pub unsafe fn load_string(to: *mut u8, from: u64, len: u64) -> u64 {
     got
 }
 
-/// The word at an address.
+/// The eight bytes at an address.
 ///
 /// # Safety
 /// Our handler is installed.
 #[inline(always)]
-pub unsafe fn load_word(from: u64) -> Option<u64> {
+pub unsafe fn load_u64(from: u64) -> Option<u64> {
     let (word, readable): (u64, u64);
     // SAFETY: as in `load`.
     unsafe { asm!("call {load}", load = sym sidestep_load_word, in("rdi") from, out("rax") word, out("rdx") readable) };

@@ -1,51 +1,91 @@
 //! Registers and gadgets of x86-64.
 
-use sidestep_isa::Va;
+mod frame;
+mod survey;
 
-use crate::memory::MemoryError;
+use std::io;
+
+use sidestep_isa::{Isa, Va};
+
+use super::regs::Regs;
 use crate::process::Process;
 
-/// Length of the `syscall` instruction.
-pub const SYSCALL_LEN: u64 = SYSCALL.len() as u64;
-/// The instruction.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
+pub(crate) use frame::{FpState, Frame, on_frame};
+pub use survey::signal_frames;
 
-// include/linux/errno.h: what an interrupted system call leaves in rax for the kernel's own signal code.
-const ERESTARTSYS: i64 = -512;
-const ERESTARTNOINTR: i64 = -513;
-const ERESTARTNOHAND: i64 = -514;
-const ERESTART_RESTARTBLOCK: i64 = -516;
+/// The general registers, as ptrace gives them.
+pub(crate) type UserRegs = libc::user_regs_struct;
+/// A word of the target's memory.
+pub type Word = u64;
+/// What the targets of this build are called.
+pub(crate) const NAME: &str = "64-bit x86";
+/// And those of the other build.
+pub(crate) const OTHER: &str = "32-bit x86";
+/// Class and machine of their files (`ELFCLASS64`, `EM_X86_64`), and of those of the other build (`EM_386`).
+pub(crate) const ELF: (u8, u8) = (2, 62);
+/// See [`ELF`].
+pub(crate) const OTHER_ELF: (u8, u8) = (1, 3);
+/// How seccomp filters name the architecture: `AUDIT_ARCH_X86_64`.
+pub(crate) const AUDIT: u32 = 0xc000_003e;
+/// The system call that maps memory; the offset is 0 in all of ours.
+pub const MMAP: libc::c_long = libc::SYS_mmap;
+/// The system call of the agent's clock.
+pub const CLOCK_GETTIME: libc::c_long = libc::SYS_clock_gettime;
+/// System calls that change signal masks or actions, or wait with another mask.
+pub const SIGNAL_CALLS: &[libc::c_long] = &[
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_pselect6,
+    libc::SYS_ppoll,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+];
+/// End of user space with 4-level paging.
+pub const ADDRESS_END: u64 = 0x7fff_ffff_f000;
+/// The instruction set of targets.
+pub const ISA: Isa = Isa::X64;
+/// All that map memory.
+pub(crate) const MMAPS: &[libc::c_long] = &[libc::SYS_mmap];
+/// The instruction that makes a system call.
+pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// The registers of a stopped thread.
-#[derive(Clone, Copy, Debug)]
-pub struct Regs {
-    pub(crate) raw: libc::user_regs_struct,
+/// The calls that the kernel continues (kernel/time, kernel/futex, fs/select.c).
+pub(crate) const CONTINUED: [libc::c_long; 4] =
+    [libc::SYS_poll, libc::SYS_nanosleep, libc::SYS_futex, libc::SYS_clock_nanosleep];
+
+/// The number that the code in front of a `syscall` at `ip` sets.
+pub(crate) fn number_from_code(process: &Process, ip: Va, _: Va) -> Option<u32> {
+    const MOV_EAX_IMM32: u8 = 0xb8;
+    let [op, imm @ ..]: [u8; 5] = process.read_pod(ip.offset(-5)).ok()?;
+    (op == MOV_EAX_IMM32).then_some(u32::from_le_bytes(imm))
+}
+
+/// May user code execute `rdfsbase`, which generated code takes the thread pointer from? The kernel says so in bit 1 of
+/// `AT_HWCAP2` (Documentation/arch/x86/x86_64/fsgs.rst).
+#[must_use]
+pub fn thread_pointer_readable() -> bool {
+    // SAFETY: only reads our own auxiliary vector.
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::getauxval(libc::AT_HWCAP2) & 2 != 0
+    }
+}
+
+/// The thread pointer of a stopped thread with these registers.
+pub(crate) fn thread_pointer(_: i32, raw: &UserRegs) -> io::Result<u64> {
+    Ok(raw.fs_base)
 }
 
 impl Regs {
-    /// The address of the instruction that the thread executes next. If it was stopped inside a system call that the
-    /// kernel will restart, this is the `syscall` instruction, although the hardware register is already behind it.
-    #[must_use]
-    pub fn ip(&self) -> Va {
-        if self.restarts() { Va(self.raw.rip.wrapping_sub(SYSCALL_LEN)) } else { Va(self.raw.rip) }
+    /// The hardware register: behind the instruction in a system call.
+    pub(crate) fn raw_ip(&self) -> Va {
+        Va(self.raw.rip)
     }
 
-    /// Makes the thread go on at `at`. If [`Regs::restarts`], there must be a `syscall` instruction, too.
-    pub(crate) fn set_ip(&mut self, at: Va) {
-        self.raw.rip = if self.restarts() { at.0.wrapping_add(SYSCALL_LEN) } else { at.0 };
-    }
-
-    /// Was the thread stopped inside a system call that the kernel will restart when it goes on?
-    #[must_use]
-    pub fn restarts(&self) -> bool {
-        self.syscall().is_some()
-            && matches!(self.raw.rax as i64, ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND | ERESTART_RESTARTBLOCK)
-    }
-
-    /// Will the restart use state that the kernel keeps for this thread (`restart_syscall(2)`), which a
-    /// signal return would throw away?
-    pub(crate) fn restarts_from_block(&self) -> bool {
-        self.restarts() && self.raw.rax as i64 == ERESTART_RESTARTBLOCK
+    pub(super) fn set_raw_ip(&mut self, at: Va) {
+        self.raw.rip = at.0;
     }
 
     /// Stack pointer.
@@ -54,11 +94,27 @@ impl Regs {
         Va(self.raw.rsp)
     }
 
-    /// Number of the system call that the thread is in or has just finished.
-    #[must_use]
-    pub fn syscall(&self) -> Option<u64> {
-        // Negative as int, like the kernel looks at it (syscall_get_nr).
-        (self.raw.orig_rax as i32 >= 0).then_some(self.raw.orig_rax)
+    /// Result of a system call, or whatever is in its register.
+    pub(crate) fn result(&self) -> i64 {
+        self.raw.rax as i64
+    }
+
+    pub(super) fn set_result(&mut self, value: u64) {
+        self.raw.rax = value;
+    }
+
+    /// What the kernel keeps of the number of a system call; as an `int` below 0 outside of one.
+    pub(super) fn kept_number(&self) -> u64 {
+        self.raw.orig_rax
+    }
+
+    pub(super) fn end_syscall(&mut self) {
+        self.raw.orig_rax = u64::MAX;
+    }
+
+    /// Third argument of a system call.
+    pub(super) fn argument3(&self) -> u64 {
+        self.raw.rdx
     }
 
     /// A general register by hardware number: rax rcx rdx rbx rsp rbp rsi rdi r8 … r15.
@@ -78,53 +134,6 @@ impl Regs {
         self.raw.eflags
     }
 
-    /// Thread pointer.
-    #[must_use]
-    pub fn fs_base(&self) -> Va {
-        Va(self.raw.fs_base)
-    }
-
-    /// The other segment base.
-    #[must_use]
-    pub fn gs_base(&self) -> Va {
-        Va(self.raw.gs_base)
-    }
-
-    /// The registers with which user code goes on if the kernel's restart logic is not asked again, as after a
-    /// signal return: the same as `arch_do_signal_or_restart` makes (arch/x86/kernel/signal.c), except that a call which
-    /// would be continued from kernel state begins anew; its argument registers are still there.
-    pub(crate) fn settled(&self, process: &Process) -> Regs {
-        let mut regs = *self;
-        if self.restarts() || self.is_restarting(process) {
-            regs.raw.rip = self.ip().0;
-            regs.raw.rax = self.number_from_code(process).unwrap_or(self.raw.orig_rax);
-        }
-        regs.raw.orig_rax = u64::MAX;
-        regs
-    }
-
-    /// Stopped again between the kernel's decision to continue a call (`restart_syscall` in rax, the instruction pointer
-    /// back at `syscall`) and the call?
-    fn is_restarting(&self, process: &Process) -> bool {
-        self.syscall().is_some()
-            && self.raw.rax as i64 == libc::SYS_restart_syscall
-            && process.read_pod(self.ip()).is_ok_and(|code: [u8; 2]| code == SYSCALL)
-    }
-
-    /// A call that was interrupted twice has become a `restart_syscall`, and no register tells what it was. The
-    /// instruction before `syscall` does, in most code (not in musl's: there the call returns EINTR if we die).
-    fn number_from_code(&self, process: &Process) -> Option<u64> {
-        /// The calls that the kernel continues (kernel/time, kernel/futex, fs/select.c).
-        const CONTINUED: [i64; 4] = [libc::SYS_poll, libc::SYS_nanosleep, libc::SYS_futex, libc::SYS_clock_nanosleep];
-        const MOV_EAX_IMM32: u8 = 0xb8;
-        if self.raw.orig_rax as i64 != libc::SYS_restart_syscall {
-            return None;
-        }
-        let [op, imm @ ..]: [u8; 5] = process.read_pod(self.ip().offset(-5)).ok()?;
-        let nr = i64::from(u32::from_le_bytes(imm));
-        (op == MOV_EAX_IMM32 && CONTINUED.contains(&nr)).then_some(nr as u64)
-    }
-
     /// The registers that execute a system call with the gadgets `g` and then return into the frame at `frame`.
     pub(crate) fn for_call(&self, g: Gadgets, frame: Va, nr: u64, args: [u64; 6]) -> Regs {
         /// Trap, direction and resume flag: must not reach the gadget.
@@ -136,49 +145,24 @@ impl Regs {
         [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9] = args;
         r.eflags &= !TF_DF_RF;
         r.orig_rax = u64::MAX;
-        Regs { raw: r }
+        Regs { raw: r, ..*self }
     }
 }
 
-/// Registers at the entry of a system call, for following the start of a program.
 impl Regs {
-    /// The hardware register, at a system call always behind the instruction.
-    pub(crate) fn raw_ip(&self) -> Va {
-        Va(self.raw.rip)
-    }
-
-    /// A system call that changes mappings.
-    pub(crate) fn changes_maps(&self) -> bool {
-        let calls = [libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_mremap, libc::SYS_brk];
-        self.syscall().is_some_and(|nr| calls.contains(&(nr as i64)))
-    }
-
-    /// A system call that may make code appear: the third argument of `mmap` and `mprotect` is the protection.
-    pub(crate) fn maps_code(&self) -> bool {
-        let calls = [libc::SYS_mmap, libc::SYS_mprotect];
-        self.syscall().is_some_and(|nr| calls.contains(&(nr as i64))) && self.raw.rdx & libc::PROT_EXEC as u64 != 0
-    }
-
-    /// The call is not made now: the thread goes back to the instruction before it.
-    pub(crate) fn before_syscall(&self) -> Regs {
-        let mut r = self.raw;
-        r.rip = r.rip.wrapping_sub(SYSCALL_LEN);
-        r.rax = r.orig_rax;
-        r.orig_rax = u64::MAX;
-        Regs { raw: r }
-    }
-
     /// The call of [`entry_stub`] is not made; the rest of the stub is done here. `saved` is the stub's stack.
-    pub(crate) fn after_stub(&self, saved: [u64; 3], entry: Va) -> Regs {
+    pub(crate) fn after_stub(&self, saved: StubStack, entry: Va) -> Regs {
         let mut r = self.raw;
         [r.r11, r.rcx, r.rax] = saved;
         r.rsp = r.rsp.wrapping_add(size_of_val(&saved) as u64);
         r.rip = entry.0;
         r.orig_rax = u64::MAX;
-        Regs { raw: r }
+        Regs { raw: r, ..*self }
     }
 }
 
+/// What [`entry_stub`] has on the stack at its system call.
+pub(crate) type StubStack = [Word; 3];
 /// Room for [`entry_stub`].
 pub const ENTRY_STUB_LEN: u64 = 4096;
 
@@ -245,7 +229,7 @@ impl Gadgets {
                 found.0 = Some(at.offset(i as i64));
             }
             for pattern in SIGRETURN {
-                let start = (i + SYSCALL_LEN as usize).wrapping_sub(pattern.len());
+                let start = (i + SYSCALL.len()).wrapping_sub(pattern.len());
                 if found.1.is_none() && code.get(start..).is_some_and(|c| c.starts_with(pattern)) {
                     found.1 = Some(at.offset(start as i64));
                 }
@@ -258,24 +242,9 @@ impl Gadgets {
     }
 }
 
-/// If a thread with these registers stands in a restartable sequence: where its abort handler is, and the address of the
-/// word (`rseq_cs`) to be cleared. The kernel would abort the sequence, as the thread has been preempted; it looks
-/// at the instruction pointer to know, and does not find it if we let the thread execute something else in between
-/// (kernel/rseq.c).
-pub fn rseq_abort(process: &Process, area: Va, ip: Va) -> Result<Option<(Va, Va)>, MemoryError> {
-    // struct rseq { u32 cpu_id_start, cpu_id; u64 rseq_cs; … }
-    let word = area.offset(8);
-    let descriptor: u64 = process.read_pod(word)?;
-    if descriptor == 0 {
-        return Ok(None);
-    }
-    // struct rseq_cs { u32 version, flags; u64 start_ip, post_commit_offset, abort_ip; }
-    let [_, start, len, abort]: [u64; 4] = process.read_pod(Va(descriptor))?;
-    Ok((ip.0.wrapping_sub(start) < len).then_some((Va(abort), word)))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::regs::ERESTART_RESTARTBLOCK;
     use super::*;
 
     fn regs(rip: u64, rax: i64, orig_rax: i64) -> Regs {
@@ -309,7 +278,7 @@ mod tests {
             fs: 0,
             gs: 0,
         };
-        Regs { raw }
+        Regs { raw, thread_pointer: 0 }
     }
 
     #[test]

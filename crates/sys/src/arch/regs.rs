@@ -1,0 +1,142 @@
+//! Registers of a stopped thread, as far as the two kinds of x86 have the same to say about them: an interrupted system call
+//! and its restart.
+
+use sidestep_isa::Va;
+
+use super::host::{CONTINUED, MMAPS, SYSCALL, UserRegs, number_from_code};
+use crate::memory::MemoryError;
+use crate::process::Process;
+
+// include/linux/errno.h: what an interrupted system call leaves in rax for the kernel's own signal code.
+const ERESTARTSYS: i64 = -512;
+const ERESTARTNOINTR: i64 = -513;
+const ERESTARTNOHAND: i64 = -514;
+pub(super) const ERESTART_RESTARTBLOCK: i64 = -516;
+
+/// The registers of a stopped thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Regs {
+    pub(crate) raw: UserRegs,
+    pub(super) thread_pointer: u64,
+}
+
+impl Regs {
+    /// The registers that the kernel gave, of a thread with this thread pointer.
+    pub(crate) fn new(raw: UserRegs, thread_pointer: u64) -> Regs {
+        Regs { raw, thread_pointer }
+    }
+
+    /// The address of the instruction that the thread executes next. If it was stopped inside a system call that the
+    /// kernel will restart, this is the instruction that makes the call, although the hardware register is already behind it.
+    #[must_use]
+    pub fn ip(&self) -> Va {
+        if self.restarts() { self.raw_ip().offset(-(SYSCALL.len() as i64)) } else { self.raw_ip() }
+    }
+
+    /// Makes the thread go on at `at`. If [`Regs::restarts`], there must be a system call, too.
+    pub(crate) fn set_ip(&mut self, at: Va) {
+        let at = if self.restarts() { at.offset(SYSCALL.len() as i64) } else { at };
+        self.set_raw_ip(at);
+    }
+
+    /// Was the thread stopped inside a system call that the kernel will restart when it goes on?
+    #[must_use]
+    pub fn restarts(&self) -> bool {
+        self.syscall().is_some()
+            && matches!(self.result(), ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND | ERESTART_RESTARTBLOCK)
+    }
+
+    /// Will the restart use state that the kernel keeps for this thread (`restart_syscall(2)`), which a
+    /// signal return would throw away?
+    pub(crate) fn restarts_from_block(&self) -> bool {
+        self.restarts() && self.result() == ERESTART_RESTARTBLOCK
+    }
+
+    /// Number of the system call that the thread is in or has just finished.
+    #[must_use]
+    pub fn syscall(&self) -> Option<u64> {
+        // Negative as int, like the kernel looks at it (syscall_get_nr).
+        (self.kept_number() as i32 >= 0).then_some(self.kept_number())
+    }
+
+    /// Thread pointer: where the thread's TLS is. 0 = it has none yet.
+    #[must_use]
+    pub fn thread_pointer(&self) -> Va {
+        Va(self.thread_pointer)
+    }
+
+    /// The registers with which user code goes on if the kernel's restart logic is not asked again, as after a
+    /// signal return: the same as `arch_do_signal_or_restart` makes (arch/x86/kernel/signal.c), except that a call which
+    /// would be continued from kernel state begins anew; its argument registers are still there.
+    pub(crate) fn settled(&self, process: &Process) -> Regs {
+        let mut regs = *self;
+        if self.restarts() || self.is_restarting(process) {
+            regs.set_raw_ip(self.ip());
+            regs.set_result(self.number_from_code(process).unwrap_or(self.kept_number()));
+        }
+        regs.end_syscall();
+        regs
+    }
+
+    /// Stopped again between the kernel's decision to continue a call (`restart_syscall` in rax, the instruction pointer
+    /// back at the system call) and the call?
+    fn is_restarting(&self, process: &Process) -> bool {
+        self.syscall().is_some()
+            && self.result() as libc::c_long == libc::SYS_restart_syscall
+            && process.read_pod(self.ip()).is_ok_and(|code: [u8; 2]| code == SYSCALL)
+    }
+
+    /// A call that was interrupted twice has become a `restart_syscall`, and no register tells what it was. The code in
+    /// front of the call does, in most programs (not in musl's: there the call returns EINTR if we die).
+    fn number_from_code(&self, process: &Process) -> Option<u64> {
+        if self.kept_number() != libc::SYS_restart_syscall as u64 {
+            return None;
+        }
+        let nr = number_from_code(process, self.ip(), self.sp())?;
+        CONTINUED.contains(&(nr as libc::c_long)).then_some(nr.into())
+    }
+}
+
+/// Registers at the entry of a system call, for following the start of a program.
+impl Regs {
+    /// A system call that changes mappings.
+    pub(crate) fn changes_maps(&self) -> bool {
+        self.is_one_of(MMAPS)
+            || self.is_one_of(&[libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_mremap, libc::SYS_brk])
+    }
+
+    /// A system call that may make code appear: the third argument of `mmap` and `mprotect` is the protection.
+    pub(crate) fn maps_code(&self) -> bool {
+        (self.is_one_of(MMAPS) || self.is_one_of(&[libc::SYS_mprotect]))
+            && self.argument3() & libc::PROT_EXEC as u64 != 0
+    }
+
+    fn is_one_of(&self, calls: &[libc::c_long]) -> bool {
+        self.syscall().is_some_and(|nr| calls.contains(&(nr as libc::c_long)))
+    }
+
+    /// The call is not made now: the thread goes back to the instruction before it.
+    pub(crate) fn before_syscall(&self) -> Regs {
+        let mut regs = *self;
+        regs.set_raw_ip(self.raw_ip().offset(-(SYSCALL.len() as i64)));
+        regs.set_result(self.kept_number());
+        regs.end_syscall();
+        regs
+    }
+}
+
+/// If a thread with these registers stands in a restartable sequence: where its abort handler is, and the address of the
+/// word (`rseq_cs`) to be cleared. The kernel would abort the sequence, as the thread has been preempted; it looks
+/// at the instruction pointer to know, and does not find it if we let the thread execute something else in between
+/// (kernel/rseq.c).
+pub fn rseq_abort(process: &Process, area: Va, ip: Va) -> Result<Option<(Va, Va)>, MemoryError> {
+    // struct rseq { u32 cpu_id_start, cpu_id; u64 rseq_cs; … }
+    let word = area.offset(8);
+    let descriptor: u64 = process.read_pod(word)?;
+    if descriptor == 0 {
+        return Ok(None);
+    }
+    // struct rseq_cs { u32 version, flags; u64 start_ip, post_commit_offset, abort_ip; }
+    let [_, start, len, abort]: [u64; 4] = process.read_pod(Va(descriptor))?;
+    Ok((ip.0.wrapping_sub(start) < len).then_some((Va(abort), word)))
+}

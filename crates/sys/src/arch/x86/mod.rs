@@ -1,0 +1,344 @@
+//! Registers and gadgets of x86-32, as a 64-bit kernel runs it: it shows a 32-bit thread to a 32-bit tracer as an i386
+//! kernel would (arch/x86/kernel/ptrace.c, `user_x86_32_view`).
+//!
+//! However a program enters the kernel, an interrupted call stands behind an `int $0x80`: the vDSO has one where its fast
+//! entries return to (arch/x86/entry/vdso/vdso32/system_call.S, `int80_landing_pad`).
+#![allow(unsafe_code, reason = "one ptrace request")]
+
+mod frame;
+mod survey;
+
+use std::io;
+
+use sidestep_isa::{Isa, Va};
+
+use super::regs::Regs;
+use crate::process::Process;
+use crate::ptrace;
+
+pub(crate) use frame::{FpState, Frame, on_frame};
+pub use survey::signal_frames;
+
+/// The general registers, as ptrace gives them.
+pub(crate) type UserRegs = libc::user_regs_struct;
+/// A word of the target's memory.
+pub type Word = u32;
+/// What the targets of this build are called.
+pub(crate) const NAME: &str = "32-bit x86";
+/// And those of the other build.
+pub(crate) const OTHER: &str = "64-bit x86";
+/// Class and machine of their files (`ELFCLASS32`, `EM_386`), and of those of the other build (`EM_X86_64`).
+pub(crate) const ELF: (u8, u8) = (1, 3);
+/// See [`ELF`].
+pub(crate) const OTHER_ELF: (u8, u8) = (2, 62);
+/// How seccomp filters name the architecture: `AUDIT_ARCH_I386`.
+pub(crate) const AUDIT: u32 = 0x4000_0003;
+/// The system call that maps memory; the offset is 0 in all of ours.
+pub const MMAP: libc::c_long = libc::SYS_mmap2;
+/// The system call of the agent's clock: `clock_gettime64`.
+pub const CLOCK_GETTIME: libc::c_long = 403;
+/// System calls that change signal masks or actions, or wait with another mask.
+pub const SIGNAL_CALLS: &[libc::c_long] = &[
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigreturn,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_pselect6,
+    libc::SYS_ppoll,
+    libc::SYS_epoll_pwait,
+    // pselect6_time64, ppoll_time64, epoll_pwait2
+    413,
+    414,
+    441,
+];
+/// End of user space (`IA32_PAGE_OFFSET`, arch/x86/include/asm/page_64_types.h).
+pub const ADDRESS_END: u64 = 0xffff_e000;
+/// The instruction set of targets.
+pub const ISA: Isa = Isa::X86;
+/// All that map memory and have their arguments in registers.
+pub(crate) const MMAPS: &[libc::c_long] = &[libc::SYS_mmap2];
+/// The instruction that makes a system call.
+pub(crate) const SYSCALL: [u8; 2] = [0xcd, 0x80];
+
+// arch/x86/entry/syscalls/syscall_32.tbl; not in every version of the libc crate.
+const CLOCK_NANOSLEEP_TIME64: libc::c_long = 407;
+const FUTEX_TIME64: libc::c_long = 422;
+/// The calls that the kernel continues (kernel/time, kernel/futex, fs/select.c).
+pub(crate) const CONTINUED: [libc::c_long; 6] = [
+    libc::SYS_poll,
+    libc::SYS_nanosleep,
+    libc::SYS_futex,
+    libc::SYS_clock_nanosleep,
+    FUTEX_TIME64,
+    CLOCK_NANOSLEEP_TIME64,
+];
+
+/// The number that the code in front of a call at `ip` sets. Where the vDSO makes it, that is where the vDSO was called.
+pub(crate) fn number_from_code(process: &Process, ip: Va, sp: Va) -> Option<u32> {
+    const MOV_EAX_IMM32: u8 = 0xb8;
+    /// `int $0x80; pop %ebp; pop %edx; pop %ecx; ret`
+    const IN_VDSO: [u8; 6] = [SYSCALL[0], SYSCALL[1], 0x5d, 0x5a, 0x59, 0xc3];
+    /// `call *%gs:0x10`
+    const TO_VDSO: [u8; 7] = [0x65, 0xff, 0x15, 0x10, 0, 0, 0];
+    /// Between the number and the call other arguments may be set.
+    const LOOK: usize = 32;
+    let in_vdso = process.read_pod(ip).is_ok_and(|code: [u8; 6]| code == IN_VDSO);
+    let call = if in_vdso {
+        let back: Word = process.read_pod(sp.offset(3 * size_of::<Word>() as i64)).ok()?;
+        Va(back.into()).offset(-(TO_VDSO.len() as i64))
+    } else {
+        ip
+    };
+    if in_vdso && process.read_pod::<[u8; 7]>(call).ok()? != TO_VDSO {
+        return None;
+    }
+    let before: [u8; LOOK] = process.read_pod(call.offset(-(LOOK as i64))).ok()?;
+    let number = |insn: &[u8]| match insn {
+        [MOV_EAX_IMM32, a, b, c, d] => Some(u32::from_le_bytes([*a, *b, *c, *d])),
+        _ => None,
+    };
+    let known = |nr: &u32| CONTINUED.contains(&(*nr as libc::c_long));
+    before.windows(5).rev().filter_map(number).find(known)
+}
+
+/// Generated code takes the thread pointer from memory.
+#[must_use]
+pub fn thread_pointer_readable() -> bool {
+    true
+}
+
+/// The thread pointer of a stopped thread with these registers: the base of the segment that `gs` selects.
+pub(crate) fn thread_pointer(tid: i32, raw: &UserRegs) -> io::Result<u64> {
+    /// Selectors of the descriptor table that all processes share; none of an own table is used for TLS any more.
+    const LOCAL: i32 = 4;
+    let selector = raw.xgs & 0xffff;
+    if selector & !3 == 0 || selector & LOCAL != 0 {
+        return Ok(0);
+    }
+    // struct user_desc: entry number, base, limit, flags (arch/x86/include/uapi/asm/ldt.h)
+    match ptrace::thread_area(tid, selector >> 3) {
+        Ok([_, base, ..]) => Ok(base.into()),
+        // One of the kernel's own descriptors.
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(0),
+        Err(e) => Err(e),
+    }
+}
+
+impl Regs {
+    /// The hardware register: behind the instruction in a system call.
+    pub(crate) fn raw_ip(&self) -> Va {
+        Va(word(self.raw.eip))
+    }
+
+    pub(super) fn set_raw_ip(&mut self, at: Va) {
+        self.raw.eip = at.0 as i32;
+    }
+
+    /// Stack pointer.
+    #[must_use]
+    pub fn sp(&self) -> Va {
+        Va(word(self.raw.esp))
+    }
+
+    /// Result of a system call, or whatever is in its register.
+    pub(crate) fn result(&self) -> i64 {
+        self.raw.eax.into()
+    }
+
+    pub(super) fn set_result(&mut self, value: u64) {
+        self.raw.eax = value as i32;
+    }
+
+    /// What the kernel keeps of the number of a system call; as an `int` below 0 outside of one.
+    pub(super) fn kept_number(&self) -> u64 {
+        word(self.raw.orig_eax)
+    }
+
+    pub(super) fn end_syscall(&mut self) {
+        self.raw.orig_eax = -1;
+    }
+
+    /// Third argument of a system call.
+    pub(super) fn argument3(&self) -> u64 {
+        word(self.raw.edx)
+    }
+
+    /// A general register by hardware number: eax ecx edx ebx esp ebp esi edi.
+    ///
+    /// `None` for numbers above 7.
+    #[must_use]
+    pub fn gpr(&self, n: u8) -> Option<u64> {
+        let r = &self.raw;
+        [r.eax, r.ecx, r.edx, r.ebx, r.esp, r.ebp, r.esi, r.edi].get(usize::from(n)).copied().map(word)
+    }
+
+    /// Flags.
+    #[must_use]
+    pub fn flags(&self) -> u64 {
+        word(self.raw.eflags)
+    }
+
+    /// The registers that execute a system call with the gadgets `g` and then return into the frame at `frame`.
+    pub(crate) fn for_call(&self, g: Gadgets, frame: Va, nr: u64, args: [u64; 6]) -> Regs {
+        /// Trap, direction and resume flag: must not reach the gadget.
+        const TF_DF_RF: i32 = 1 << 8 | 1 << 10 | 1 << 16;
+        let mut r = self.raw;
+        r.eip = g.syscall_ret.0 as i32;
+        r.esp = frame.0 as i32;
+        r.eax = nr as i32;
+        [r.ebx, r.ecx, r.edx, r.esi, r.edi, r.ebp] = args.map(|arg| arg as i32);
+        r.eflags &= !TF_DF_RF;
+        r.orig_eax = -1;
+        Regs { raw: r, ..*self }
+    }
+
+    /// The call of [`entry_stub`] is not made; the rest of the stub is done here. `saved` is the stub's stack.
+    pub(crate) fn after_stub(&self, saved: StubStack, entry: Va) -> Regs {
+        let mut r = self.raw;
+        let [eax] = saved;
+        r.eax = eax as i32;
+        r.esp = r.esp.wrapping_add(size_of_val(&saved) as i32);
+        r.eip = entry.0 as i32;
+        r.orig_eax = -1;
+        Regs { raw: r, ..*self }
+    }
+}
+
+/// A register as an address or number.
+fn word(value: i32) -> u64 {
+    u64::from(value as u32)
+}
+
+/// What [`entry_stub`] has on the stack at its system call.
+pub(crate) type StubStack = [Word; 1];
+/// Room for [`entry_stub`].
+pub const ENTRY_STUB_LEN: u64 = 4096;
+
+/// Code that makes a system call (`getpid`) and jumps to `entry`, with all registers as they were.
+pub fn entry_stub(entry: Va) -> Vec<u8> {
+    let mut code = vec![
+        0x50, // push %eax
+        0xb8, 20, 0, 0, 0, // mov $20, %eax
+        0xcd, 0x80, // int $0x80
+        0x58, // pop %eax
+        0x68, // push $entry
+    ];
+    code.extend_from_slice(&(entry.0 as u32).to_le_bytes());
+    code.push(0xc3); // ret
+    code
+}
+
+/// Instructions of the target that a remote call uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gadgets {
+    /// `int $0x80; ret`.
+    pub syscall_ret: Va,
+    /// `mov $173, %eax; int $0x80`: `rt_sigreturn`, which the vDSO has as a signal restorer.
+    pub sigreturn: Va,
+}
+
+const SYSCALL_RET: &[u8] = &[0xcd, 0x80, 0xc3];
+const SIGRETURN: &[u8] = &[0xb8, 173, 0, 0, 0, 0xcd, 0x80];
+
+/// Both gadgets in a row, for targets that have none.
+pub const GADGET_CODE: [u8; 10] = [0xcd, 0x80, 0xc3, 0xb8, 173, 0, 0, 0, 0xcd, 0x80];
+
+impl Gadgets {
+    /// The gadgets if [`GADGET_CODE`] is at `at`.
+    pub fn of_code_at(at: Va) -> Gadgets {
+        Gadgets { syscall_ret: at, sigreturn: at.offset(SYSCALL_RET.len() as i64) }
+    }
+
+    /// Are the instructions still there?
+    pub fn check(&self, process: &Process) -> bool {
+        let begins = |at: Va, code: &[u8]| {
+            let mut buf = vec![0u8; code.len()];
+            process.read(at, &mut buf).is_ok() && buf == code
+        };
+        begins(self.syscall_ret, SYSCALL_RET) && begins(self.sigreturn, SIGRETURN)
+    }
+
+    /// Looks for the gadgets in some executable code that lies at `at`, filling in what is still missing.
+    pub fn search(found: &mut (Option<Va>, Option<Va>), at: Va, code: &[u8]) {
+        let find = |pattern: &[u8]| code.windows(pattern.len()).position(|w| w == pattern).map(|i| at.offset(i as i64));
+        found.0 = found.0.or_else(|| find(SYSCALL_RET));
+        found.1 = found.1.or_else(|| find(SIGRETURN));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All registers zero but these.
+    pub(super) fn regs(eip: i32, eax: i32, orig_eax: i32) -> Regs {
+        let raw = UserRegs {
+            ebx: 0,
+            ecx: 0,
+            edx: 0,
+            esi: 0,
+            edi: 0,
+            ebp: 0,
+            eax,
+            xds: 0x2b,
+            xes: 0x2b,
+            xfs: 0,
+            xgs: 0x63,
+            orig_eax,
+            eip,
+            xcs: 0x23,
+            eflags: 0x202,
+            esp: 0,
+            xss: 0x2b,
+        };
+        Regs::new(raw, 0)
+    }
+
+    #[test]
+    fn a_restarting_call_stands_at_its_instruction() {
+        let mut r = regs(0x1002, -512, 3);
+        assert_eq!(r.ip(), Va(0x1000));
+        r.set_ip(Va(0x2000));
+        assert_eq!((r.raw.eip, r.ip()), (0x2002, Va(0x2000)));
+        // A value like a restart code outside a call is just a value.
+        assert_eq!(regs(0x1002, -512, -1).ip(), Va(0x1002));
+    }
+
+    #[test]
+    fn addresses_of_the_upper_half_are_no_negative_ones() {
+        assert_eq!(regs(0xf7f0_1000u32 as i32, 0, -1).ip(), Va(0xf7f0_1000));
+    }
+
+    /// mov $162,%eax; int $0x80; nop; nop
+    static NANOSLEEP: [u8; 41] = {
+        let mut code = [0x90; 41];
+        (code[32], code[33], code[34], code[35], code[36]) = (0xb8, 162, 0, 0, 0);
+        (code[37], code[38]) = (SYSCALL[0], SYSCALL[1]);
+        code
+    };
+
+    #[test]
+    fn a_sleep_that_was_stopped_just_before_its_restart_begins_anew() {
+        let this = Process::open(std::process::id() as i32).unwrap();
+        let at = NANOSLEEP.as_ptr() as i32 + 37;
+        let number = |eip, eax, orig_eax| {
+            let settled = regs(eip, eax, orig_eax).settled(&this).raw;
+            (settled.eip - at, settled.eax)
+        };
+        // Stopped in the call, for the first time and again; stopped between the kernel's decision and the call.
+        assert_eq!(number(at + 2, -516, 162), (0, 162));
+        assert_eq!(number(at + 2, -516, 0), (0, 162));
+        assert_eq!(number(at, 0, 162), (0, 162));
+        // A call that gave this number.
+        assert_eq!(number(at + 2, 0, 3), (2, 0));
+    }
+
+    #[test]
+    fn gadgets_are_found_in_our_own_code() {
+        let mut found = (None, None);
+        Gadgets::search(&mut found, Va(0x1000), &GADGET_CODE);
+        let g = Gadgets::of_code_at(Va(0x1000));
+        assert_eq!(found, (Some(g.syscall_ret), Some(g.sigreturn)));
+    }
+}
