@@ -143,7 +143,7 @@ fn own_action(agent: Agent, frame: &mut Regs, index: usize, new: Option<&SigActi
         // SAFETY: an action of our own, which the kernel fills.
         unsafe {
             arch::syscall(nr::RT_SIGACTION, [number, 0, at as u64, SET_LEN, 0, 0]);
-            arch::write_word(at as u64 + arch::WORD, flags_for(new));
+            arch::write_word(at as u64 + arch::WORD, flags_for(new) & !arch::NOT_OURS);
             arch::syscall(nr::RT_SIGACTION, [number, at as u64, 0, SET_LEN, 0, 0]);
         }
     }

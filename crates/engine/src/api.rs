@@ -57,6 +57,8 @@ pub struct Bundle {
     pub maps: Vec<BundleMap>,
     /// [`Action`]s refer to them by index.
     pub programs: Vec<Program>,
+    /// What maps hold at the start, by index: of those with a value per thread, the controller's.
+    pub entries: Vec<(usize, Entry)>,
 }
 
 impl Bundle {
@@ -290,6 +292,8 @@ pub struct Options {
     pub ring_bytes: usize,
     /// Where to look for separate debug files besides `/usr/lib/debug`.
     pub debug_dirs: Vec<PathBuf>,
+    /// Names of addresses are wanted: [`crate::Session::take_symbols`].
+    pub symbols: bool,
 }
 
 impl Options {

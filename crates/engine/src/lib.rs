@@ -4,6 +4,7 @@
 
 mod api;
 mod blob;
+mod controller;
 mod coverage;
 mod detach;
 mod error;
@@ -15,6 +16,7 @@ mod kernel;
 mod layout;
 mod live;
 mod maps;
+mod names;
 mod objects;
 mod pages;
 mod planning;
@@ -42,9 +44,12 @@ mod view;
 
 pub use api::*;
 pub use blob::BlobError;
+pub use controller::{Local, RunError};
 pub use coverage::{Covered, coverage};
 pub use error::SessionError;
 pub use kernel::{Files, Place};
+pub use maps::Maps;
+pub use names::Symbols;
 pub use session::{Listed, Progress, Session, explain, list};
 pub use sidestep_sys::bpf as kernel_bpf;
 pub use status::{Installed, ProbeKind, SiteState, Status, status};

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use sidestep_isa::Va;
 use sidestep_sys::{Mapping, Process, Stopped, arch};
-use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags_for, set_of};
+use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags, flags_for, set_of};
 use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, SigAction32, Signals, ThreadState};
 
 use crate::error::SessionError;
@@ -79,7 +79,9 @@ pub(crate) fn install(
         let old_at = at!(regions.private, old).0 + (i * size_of::<SigAction>()) as u64;
         let ours = SigAction {
             handler: regions.globals.signal.0,
-            flags: flags_for(&read_one(stopped.process(), Va(old_at))?),
+            // In 32-bit programs frames have the vDSO's restorer, which stays when we go.
+            flags: flags_for(&read_one(stopped.process(), Va(old_at))?)
+                & if SHORT { !flags::RESTORER } else { u64::MAX },
             restorer: regions.globals.restorer.0,
             mask: 0,
         };
@@ -89,9 +91,10 @@ pub(crate) fn install(
     open_threads(regions, stopped, mappings, new)
 }
 
-/// Says whether bad addresses may be read directly.
+/// Says whether bad addresses may be read directly. In 32-bit programs they never are: signals of ours may be blocked in their
+/// handlers.
 pub(crate) fn set_readable(regions: &Regions, process: &Process, readable: bool) -> Result<(), SessionError> {
-    Ok(process.write(at!(regions.private, readable), &u32::from(readable).to_ne_bytes())?)
+    Ok(process.write(at!(regions.private, readable), &u32::from(readable && !SHORT).to_ne_bytes())?)
 }
 
 fn action(stopped: &mut Stopped, signal: i32, buffer: Va) -> Result<SigAction, SessionError> {

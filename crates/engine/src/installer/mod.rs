@@ -19,6 +19,7 @@ use crate::hold::Hold;
 use crate::install::{self, Job, Outcome};
 use crate::layout::{Layout, Needs};
 use crate::maps;
+use crate::names::Symbols;
 use crate::planning::{Planned, Wish};
 use crate::regions::Regions;
 use crate::resolve::Match;
@@ -49,6 +50,8 @@ pub(crate) struct Installer {
     pub refused: Vec<Refused>,
     pub stats: AttachStats,
     pub surroundings: Surroundings,
+    /// Names of the target's addresses, if they are wanted.
+    pub symbols: Option<Symbols>,
     next_number: u32,
     next_cookie: u64,
     /// Cookies for which maps have room.
@@ -86,6 +89,7 @@ impl Installer {
             refused: Vec::new(),
             stats: AttachStats::default(),
             surroundings: Surroundings::default(),
+            symbols: None,
             next_number: 0,
             next_cookie: 0,
             cookies: 0,
@@ -98,6 +102,13 @@ impl Installer {
             unsafe_reads: false,
             faults: 0,
             must_show: false,
+        }
+    }
+
+    /// Looks at what the target has mapped now, if names of its addresses are wanted.
+    pub fn look_at_symbols(&mut self, process: &Process) {
+        if self.options.symbols {
+            self.symbols = Symbols::new(process.pid(), &self.options).ok();
         }
     }
 
@@ -226,7 +237,12 @@ impl Installer {
         let mut regions = match (self.regions.take(), self.layout.clone()) {
             (Some(regions), _) => regions,
             (None, Some((layout, maps))) => {
-                Regions::map(hold, layout, maps, &self.bundle.programs, self.options.interprets(), clock)?
+                let interpret = self.options.interprets();
+                let regions = Regions::map(hold, layout, maps, &self.bundle.programs, interpret, clock)?;
+                for (map, entry) in &self.bundle.entries {
+                    regions.maps().insert(*map, entry);
+                }
+                regions
             }
             (None, None) => return Err(SessionError::TooMany { what: "probes" }),
         };
