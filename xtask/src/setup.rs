@@ -42,8 +42,30 @@ const PACKAGES: &[(&str, &str)] = &[
 const RUST_LIBRARIES: &[&str] =
     &["libz3-4", "libpcre3", "libxml2", "libedit2", "libcurl4", "libgit2-1.5", "libsqlite3-0", "ca-certificates"];
 
+/// What the build for 32-bit programs is compiled for.
+pub const TARGET_32: &str = "i686-unknown-linux-gnu";
+
 /// Installs what is missing.
 pub fn setup() -> Result<()> {
+    packages()?;
+    rust_target()
+}
+
+/// The standard library for [`TARGET_32`].
+fn rust_target() -> Result<()> {
+    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().context("rustc")?;
+    let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
+    if sysroot.join("lib/rustlib").join(TARGET_32).is_dir() {
+        return Ok(());
+    }
+    println!("setup: installing the Rust target {TARGET_32}, for 32-bit programs");
+    let status = Command::new("rustup").args(["target", "add", TARGET_32]).status();
+    let status = status.with_context(|| format!("no rustup: install Rust's standard library for {TARGET_32}"))?;
+    ensure!(status.success(), "rustup target add {TARGET_32} failed");
+    Ok(())
+}
+
+fn packages() -> Result<()> {
     let wanted = PACKAGES.iter().map(|(name, _)| *name).chain(RUST_LIBRARIES.iter().copied());
     let missing: Vec<&str> = wanted.filter(|name| !installed(name)).collect();
     if missing.is_empty() {

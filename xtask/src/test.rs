@@ -29,6 +29,8 @@ pub fn test(quick: bool) -> Result<bool> {
     let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
     tally.step("lints", cargo().args(clippy));
     tally.step("release build", cargo().args(["build", "--release", "--locked", "--package", "sidestep-cli"]));
+    let short = ["build", "--release", "--locked", "--package", "sidestep-cli", "--target", setup::TARGET_32];
+    tally.step("release build for 32-bit programs", cargo().args(short));
     tally.tests(cargo().args(["test", "--workspace", "--locked", "--no-fail-fast"]))?;
     if !quick {
         tally.oldest_compiler();
@@ -57,8 +59,12 @@ impl Tally {
     /// Runs test runners and adds up their `test result:` lines.
     fn tests(&mut self, command: &mut Command) -> Result<()> {
         println!("=== tests");
-        let mut child =
-            command.env("SIDESTEP_BIN", release_binary()).stdout(Stdio::piped()).spawn().context("cargo")?;
+        let mut child = command
+            .env("SIDESTEP_BIN", release_binary(None))
+            .env("SIDESTEP_BIN_32", release_binary(Some(setup::TARGET_32)))
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cargo")?;
         let before = self.failed;
         let stdout = child.stdout.take().context("no pipe")?;
         for line in BufReader::new(stdout).lines() {
@@ -122,9 +128,9 @@ fn target_dir() -> PathBuf {
     sidestep_tests::build::target_dir()
 }
 
-/// The `sidestep` of the release build.
-pub fn release_binary() -> PathBuf {
-    target_dir().join("release/sidestep")
+/// The `sidestep` of the release build, for the machine itself or for another target.
+pub fn release_binary(target: Option<&str>) -> PathBuf {
+    target_dir().join(target.unwrap_or_default()).join("release/sidestep")
 }
 
 #[cfg(test)]
