@@ -71,6 +71,7 @@ const RECIPES: &[Recipe] = &[
     recipe("panics", &["rustc", "-O", "-g", "--edition=2024"], &["panics.rs"]),
     recipe("grow", &["go", "build"], &["grow.go"]),
     recipe("probed", CC, &["probed.c"]),
+    recipe("script", CC, &["script.c"]),
     recipe("usdt", CC, &["usdt.c"]),
     recipe("coverage", &["cc", "-nostdlib", "-static"], &["coverage.S"]),
     recipe("registers", CC, &["registers.c", "registers_asm.S"]),

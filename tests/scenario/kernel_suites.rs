@@ -146,7 +146,8 @@ fn consumers_before_and_after() {
     const THREADS: i64 = 16;
     let Some((mut program, _)) = start("suites") else { return };
     // What the C library does for its first threads.
-    (program.ask("enter 1"), program.ask("leave 1"));
+    program.ask("enter 1");
+    program.ask("leave 1");
     let before = Snapshot::of(program.pid());
     let inside = |program: &mut Program, first: usize, then: usize| {
         let what = format!("{first:04b} {then:04b}");
@@ -457,7 +458,8 @@ fn kretprobe_maxactive() {
         assert_eq!(output.code(), 2, "{output}");
         assert!(output.stderr.contains(message), "{output}");
     }
-    (program.ask("enter 1"), program.ask("leave 1"));
+    program.ask("enter 1");
+    program.ask("leave 1");
     let before = Snapshot::of(program.pid());
     let counts = |pid: &str| status(pid, &[]).0.iter().map(|line| (line.hits, line.missed)).collect::<Vec<_>>();
     for flags in [&[][..], &["--no-optimize"]] {
@@ -505,6 +507,15 @@ fn uretprobe_stack_and_get_func_ip() {
     }
     for (mode, stacks, ips) in &all[1..] {
         assert_eq!((stacks, ips), (&all[0].1, &all[0].2), "{mode:?} and {:?}", all[0].0);
+    }
+    // One program at both ends found no instruction pointer at the entry.
+    for mode in [Mode::User, Mode::Trap] {
+        let places = [("both_look", "suites:outer")];
+        let found = with_programs(mode, &[], &places, &mut program, |program| program.ask("deep 3"));
+        let Some((report, _)) = found else { return };
+        let ips = words(&report, "both_ips");
+        assert_eq!(ips, all[0].2[..2], "{mode:?}: {}", report.0);
+        assert_eq!(report.0.stdout.matches(&format!("[{},", ips[0])).count(), 2, "{mode:?}: {}", report.0);
     }
     program.finish().ok();
     // The mark for indirect branches is where the function begins.

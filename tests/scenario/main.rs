@@ -23,6 +23,7 @@ mod regressions;
 mod sandbox;
 mod short;
 mod spawn;
+mod specs;
 mod status;
 mod switch;
 mod torture;

@@ -41,8 +41,8 @@ fn of_function(file: &Path, function: &str) -> Vec<(u64, String)> {
 /// Whether it goes on at the next instruction, always.
 fn is_straight(insn: &str) -> bool {
     let name = insn.split_whitespace().find(|word| !matches!(*word, "bnd" | "notrack" | "cs")).unwrap_or("");
-    !(name.starts_with('j') || name.starts_with("loop") || name.starts_with("call") || name.starts_with("ret"))
-        && !matches!(name, "hlt" | "ud2" | "int3" | "xbegin")
+    let branches = ["j", "loop", "call", "ret"].iter().any(|start| name.starts_with(start));
+    !branches && !matches!(name, "hlt" | "ud2" | "int3" | "xbegin")
 }
 
 /// Of every straight instruction: what is seen behind it is what is seen before the next.
@@ -187,7 +187,8 @@ fn all_kinds_at_one_place() {
 #[test]
 fn results_of_system_calls() {
     let Some((mut program, pid)) = start("suites") else { return };
-    (program.ask("enter 1"), program.ask("leave 1"));
+    program.ask("enter 1");
+    program.ask("leave 1");
     let before = Snapshot::of(program.pid());
     for flags in [&[][..], &["--no-optimize"]] {
         let args = [&["trace", "-p", &pid][..], flags, &["post:plain_read+0x5 \"=%ld\", %ax"]].concat();

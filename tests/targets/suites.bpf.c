@@ -77,6 +77,19 @@ SEC("?uretprobe") int words_back(struct pt_regs *ctx)
     return 0;
 }
 
+/* The same program at both ends. */
+unsigned long both_ips[2], both_stacks[2][4];
+long both_runs;
+
+SEC("?uprobe.session") int both_look(struct pt_regs *ctx)
+{
+    int at = both_runs++ & 1;
+
+    both_ips[at] = PT_REGS_IP(ctx);
+    bpf_get_stack(ctx, both_stacks[at], sizeof both_stacks[0], BPF_F_USER_STACK);
+    return 0;
+}
+
 /* What is seen before an instruction and behind one, all hits together. */
 unsigned long before_sum[21], behind_sum[21], behind_last[21];
 long before_hits, behind_hits;

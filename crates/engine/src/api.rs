@@ -57,6 +57,8 @@ pub struct Bundle {
     pub maps: Vec<BundleMap>,
     /// [`Action`]s refer to them by index.
     pub programs: Vec<Program>,
+    /// What maps hold at the start, by index: of those with a value per thread, the controller's.
+    pub entries: Vec<(usize, Entry)>,
 }
 
 impl Bundle {
@@ -330,6 +332,8 @@ pub struct Options {
     pub debug_dirs: Vec<PathBuf>,
     /// More probes and programs may come ([`crate::Session::add`]): room is made for them.
     pub extensible: bool,
+    /// Names of addresses are wanted: [`crate::Session::take_symbols`].
+    pub symbols: bool,
 }
 
 /// Figures about the attach, for `-v` and benchmarks.

@@ -17,7 +17,8 @@ use crate::pages::{Stretch, pages};
 use crate::remote::{Remote, mappings, stopped_mappings};
 use crate::semaphore;
 use crate::survey::{self, Place};
-use crate::switch::{self, take_turn};
+use crate::switch::take_turn;
+use crate::toggle;
 use crate::traces::{Found, MEMFD_LINK, find, is_ours, is_written, read_array, states};
 
 /// More sites than can be restored in one pause that is short.
@@ -34,7 +35,7 @@ pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<(), Sess
     // Many sites are restored before the threads stand. What this leaves is restored then, as is all of a child.
     let many = find(process, mappings)?.is_some_and(|found| found.journal.1 > MANY);
     if many {
-        let _ = switch::off(process);
+        let _ = toggle::off(process);
     }
     let start = Instant::now();
     let mut pause = Duration::from_micros(200);

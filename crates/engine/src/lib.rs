@@ -4,6 +4,7 @@
 
 mod api;
 mod blob;
+mod controller;
 mod coverage;
 mod detach;
 mod error;
@@ -16,6 +17,7 @@ mod kernel;
 mod layout;
 mod live;
 mod maps;
+mod names;
 mod native;
 mod objects;
 mod pages;
@@ -45,9 +47,12 @@ mod view;
 
 pub use api::*;
 pub use blob::BlobError;
+pub use controller::{Local, RunError};
 pub use coverage::{Covered, coverage};
 pub use error::SessionError;
 pub use kernel::{Files, Place};
+pub use maps::Maps;
+pub use names::Symbols;
 pub use session::{Listed, Progress, Session, explain, list};
 pub use sidestep_sys::bpf as kernel_bpf;
 pub use status::{Installed, ProbeKind, SiteState, Status, status};

@@ -1,11 +1,11 @@
 //! Maps of programs: their memory, and reading them while the target runs.
 
 use std::mem::offset_of;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_wire::hash::{Found, Step};
-use sidestep_wire::{MAPS_MAX, MapDesc, Stacks, Table};
+use sidestep_wire::{Header, MAPS_MAX, MapDesc, Slot, Stacks, Table};
 
 use crate::api::{Bundle, Entry, Program, Value};
 use crate::layout::Layout;
@@ -57,8 +57,29 @@ pub(crate) fn init(shared: &View, layout: &Layout, maps: &[Map]) {
     }
 }
 
+/// The maps of a session, as the controller sees them: with a value of its own where each thread has one.
+#[derive(Clone, Copy)]
+pub struct Maps<'a> {
+    pub(crate) shared: &'a View,
+    pub(crate) layout: &'a Layout,
+    pub(crate) maps: &'a [Map],
+    /// What each thread has, of the controller itself.
+    pub(crate) own: &'a [AtomicU64],
+}
+
 impl Regions {
-    fn map_desc(&self, map: usize) -> Option<MapDesc> {
+    pub fn maps(&self) -> Maps<'_> {
+        Maps { shared: &self.shared, layout: &self.layout, maps: &self.maps, own: &self.own }
+    }
+
+    /// Sets a value of an array, which programs only read.
+    pub fn set_value(&self, map: usize, index: u64, bytes: &[u8]) {
+        self.maps().set_value(map, index, bytes);
+    }
+}
+
+impl Maps<'_> {
+    pub(crate) fn map_desc(&self, map: usize) -> Option<MapDesc> {
         (map < self.maps.len()).then_some(())?;
         self.shared.read_array::<MapDesc>(self.layout.map_desc(map), 1).pop()
     }
@@ -76,12 +97,10 @@ impl Regions {
     pub fn entries(&self, map: usize) -> Vec<Entry> {
         let Some(desc) = self.map_desc(map) else { return Vec::new() };
         match self.maps[map].kind {
-            MapKind::Array => self.array(&desc, |regions, index| {
-                Value::One(regions.bytes(desc.data + index * desc.stride, desc.value_size))
-            }),
-            MapKind::PercpuArray => self.array(&desc, |regions, index| {
-                regions
-                    .per_thread(|cells| Some(regions.bytes(cells + desc.cells + index * desc.stride, desc.value_size)))
+            MapKind::Array => self
+                .array(&desc, |maps, index| Value::One(maps.bytes(desc.data + index * desc.stride, desc.value_size))),
+            MapKind::PercpuArray => self.array(&desc, |maps, index| {
+                maps.per_thread(|cells| Some(cells.bytes(desc.cells + index * desc.stride, desc.value_size)))
             }),
             MapKind::Hash | MapKind::LruHash | MapKind::PercpuHash | MapKind::LruPercpuHash => self.hash(&desc),
             MapKind::StackTrace => self.stacks(&desc),
@@ -89,8 +108,8 @@ impl Regions {
         }
     }
 
-    /// Sets a value of an array, which programs only read.
-    pub fn set_value(&self, map: usize, index: u64, bytes: &[u8]) {
+    /// Sets a value of an array.
+    pub(crate) fn set_value(&self, map: usize, index: u64, bytes: &[u8]) {
         if index < u64::from(self.maps[map].max_entries) && bytes.len() as u64 <= self.maps[map].stride() {
             self.shared.write(self.layout.maps[map].data + index * self.maps[map].stride(), bytes);
         }
@@ -102,23 +121,36 @@ impl Regions {
             return Vec::new();
         };
         let mut sums = vec![0u64; (desc.stride / 8) as usize];
-        for slot in 0..self.slots() {
-            let at = self.cells(slot) + desc.cells + index * desc.stride;
-            for (sum, word) in sums.iter_mut().zip(self.shared.words(at, desc.stride / 8)) {
+        for (_, cells) in self.threads() {
+            for (sum, word) in sums.iter_mut().zip(cells.words(desc.cells + index * desc.stride, desc.stride / 8)) {
                 *sum = sum.wrapping_add(word.load(Ordering::Relaxed));
             }
         }
         sums
     }
 
-    /// Offset of a thread's cells in the shared region.
-    fn cells(&self, slot: u64) -> u64 {
-        self.layout.slot(slot) + self.layout.cells_off
+    /// Slots in use.
+    pub(crate) fn slots(&self) -> u64 {
+        let used = self.shared.u32(offset_of!(Header, slots_used) as u64).load(Ordering::Acquire);
+        u64::from(used).min(self.layout.slots_max)
     }
 
-    fn per_thread(&self, value: impl Fn(u64) -> Option<Vec<u8>>) -> Value {
-        let one = |slot| value(self.cells(slot)).map(|bytes| (self.tid(slot), bytes));
-        Value::PerThread((0..self.slots()).filter_map(one).collect())
+    /// Thread that uses a slot, or did last.
+    pub(crate) fn tid(&self, slot: u64) -> u32 {
+        self.shared.u32(self.layout.slot(slot) + offset_of!(Slot, tid) as u64).load(Ordering::Relaxed)
+    }
+
+    /// The cells of all threads, and at last our own.
+    fn threads(&self) -> impl Iterator<Item = (u32, Cells<'_>)> {
+        let words = self.layout.cells;
+        let target = (0..self.slots()).map(move |slot| {
+            (self.tid(slot), Cells(self.shared.words(self.layout.slot(slot) + self.layout.cells_off, words)))
+        });
+        target.chain((!self.own.is_empty()).then_some((std::process::id(), Cells(self.own))))
+    }
+
+    fn per_thread(&self, value: impl Fn(Cells<'_>) -> Option<Vec<u8>>) -> Value {
+        Value::PerThread(self.threads().filter_map(|(tid, cells)| value(cells).map(|bytes| (tid, bytes))).collect())
     }
 
     fn bytes(&self, at: u64, len: u32) -> Vec<u8> {
@@ -126,7 +158,7 @@ impl Regions {
         to_bytes(words.iter().map(|word| word.load(Ordering::Relaxed)), len)
     }
 
-    fn array(&self, desc: &MapDesc, value: impl Fn(&Regions, u64) -> Value) -> Vec<Entry> {
+    fn array(&self, desc: &MapDesc, value: impl Fn(&Self, u64) -> Value) -> Vec<Entry> {
         let entry = |index: u32| Entry { key: index.to_ne_bytes().to_vec(), value: value(self, index.into()) };
         (0..desc.max_entries).map(entry).collect()
     }
@@ -164,15 +196,28 @@ impl Regions {
         let key = to_bytes((0..key_words).map(|word| table.key_word(found, word)), desc.key_size);
         let value = if desc.has_thread_values() {
             self.per_thread(|cells| {
-                let at = cells + desc.cells + found.index * desc.stride;
-                let generation = self.shared.u64(at).load(Ordering::Acquire);
-                (generation == found.generation).then(|| self.bytes(at + 8, desc.value_size))
+                let at = desc.cells + found.index * desc.stride;
+                let generation = cells.words(at, 1).first()?.load(Ordering::Acquire);
+                (generation == found.generation).then(|| cells.bytes(at + 8, desc.value_size))
             })
         } else {
             let word = |word| table.value_word(found, word).map_or(0, |word| word.load(Ordering::Relaxed));
             Value::One(to_bytes((0..value_words).map(word), desc.value_size))
         };
         table.is_current(found).then_some(Entry { key, value })
+    }
+
+    /// The addresses of a stack in a map of stacks, innermost first.
+    #[must_use]
+    pub fn stack(&self, map: usize, id: u64) -> Vec<u64> {
+        let mut addresses = Vec::new();
+        if let Some(desc) = self.map_desc(map).filter(|desc| id < u64::from(desc.buckets)) {
+            let stacks = Stacks::new(&desc, self.shared.words(desc.data, desc.data_len() / 8));
+            if !stacks.read(id, |address| addresses.push(address)) {
+                addresses.clear();
+            }
+        }
+        addresses
     }
 
     fn stacks(&self, desc: &MapDesc) -> Vec<Entry> {
@@ -185,6 +230,21 @@ impl Regions {
             })
         };
         (0..stacks.buckets()).filter_map(entry).collect()
+    }
+}
+
+/// What a thread has for itself, by offset in bytes.
+#[derive(Clone, Copy)]
+struct Cells<'a>(&'a [AtomicU64]);
+
+impl<'a> Cells<'a> {
+    fn words(self, at: u64, n: u64) -> &'a [AtomicU64] {
+        self.0.get((at / 8) as usize..((at / 8) + n) as usize).unwrap_or_default()
+    }
+
+    fn bytes(self, at: u64, len: u32) -> Vec<u8> {
+        let words = self.words(at, u64::from(len).div_ceil(8));
+        to_bytes(words.iter().map(|word| word.load(Ordering::Relaxed)), len)
     }
 }
 

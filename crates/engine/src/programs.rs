@@ -103,7 +103,7 @@ pub(crate) struct Memory<'a> {
 }
 
 impl Memory<'_> {
-    fn links(&self) -> Vec<Link> {
+    pub fn links(&self) -> Vec<Link> {
         let one = |(index, (map, place)): (usize, (&Map, &MapPlace))| {
             let base = match map.kind {
                 MapKind::Array => Some(Imm64::Value(self.shared.0 + place.data)),

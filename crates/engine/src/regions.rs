@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
@@ -44,6 +44,8 @@ pub(crate) struct Regions {
     pub programs: Programs,
     /// Their maps.
     pub maps: Vec<Map>,
+    /// What each thread has, of the controller: programs run in it, too.
+    pub own: Vec<AtomicU64>,
     /// All trap table entries so far. There is a table if SIGTRAP is ours.
     pub traps: Vec<TrapEntry>,
     /// Pages of stubs that are mapped.
@@ -153,7 +155,8 @@ impl Regions {
         header.u64(at!(trampoline_va), globals.trampoline.0);
         let detours = Detours::default();
         let (traps, stubs) = (Vec::new(), BTreeSet::new());
-        Ok(Regions { layout, shared, shared_va, private, env, globals, programs, maps, traps, stubs, detours })
+        let own = (0..layout.cells).map(|_| AtomicU64::new(0)).collect();
+        Ok(Regions { layout, shared, shared_va, private, env, globals, programs, maps, own, traps, stubs, detours })
     }
 
     /// Compiles programs that come later, and puts their code into the target.

@@ -13,13 +13,7 @@ use crate::regions::Regions;
 impl Regions {
     /// Slots in use.
     pub fn slots(&self) -> u64 {
-        let used = self.shared.u32(offset_of!(Header, slots_used) as u64).load(Ordering::Acquire);
-        u64::from(used).min(self.layout.slots_max)
-    }
-
-    /// Thread that uses a slot, or did last.
-    pub fn tid(&self, slot: u64) -> u32 {
-        self.shared.u32(self.layout.slot(slot) + offset_of!(Slot, tid) as u64).load(Ordering::Relaxed)
+        self.maps().slots()
     }
 
     /// Sum of one cell over all threads.

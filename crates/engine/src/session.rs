@@ -13,6 +13,8 @@ use crate::api::{
 use crate::error::SessionError;
 use crate::hold::Hold;
 use crate::installer::Installer;
+use crate::maps::Maps;
+use crate::names::Symbols;
 use crate::objects::Objects;
 use crate::planning::{Wish, plan_all};
 use crate::remote::{mappings, used};
@@ -101,6 +103,7 @@ impl Session {
         let clock = clock();
         installer.stats.planning = begin.elapsed();
 
+        installer.look_at_symbols(&process);
         let mut hold = Hold::running(&process);
         let installed = take_turn(&process).and_then(|_turn| installer.install(&mut hold, planned, hooks, clock));
         if let Hold::Running { pauses, .. } = hold {
@@ -138,19 +141,29 @@ impl Session {
         self.installer.numbers.iter().map(count).collect()
     }
 
+    /// Names of the target's addresses, once, if [`Options::symbols`] asked for them.
+    pub fn take_symbols(&mut self) -> Option<Symbols> {
+        self.installer.symbols.take()
+    }
+
+    /// The maps, to run programs of the controller on. None: nothing was installed.
+    pub fn maps(&self) -> Option<Maps<'_>> {
+        self.installer.regions().map(|regions| regions.maps())
+    }
+
     /// The entries of a map, as they are now; of arrays, those in use are all. Consistent entry by entry.
     pub fn entries(&self, map: usize) -> Vec<Entry> {
-        self.installer.regions().map_or_else(Vec::new, |regions| regions.entries(map))
+        self.installer.regions().map_or_else(Vec::new, |regions| regions.maps().entries(map))
     }
 
     /// The words of one value of an array with a value per thread, summed over all threads.
     pub fn sums(&self, map: usize, index: u64) -> Vec<u64> {
-        self.installer.regions().map_or_else(Vec::new, |regions| regions.sums(map, index))
+        self.installer.regions().map_or_else(Vec::new, |regions| regions.maps().sums(map, index))
     }
 
     /// Entries or records that did not fit into a map.
     pub fn dropped(&self, map: usize) -> u64 {
-        self.installer.regions().map_or(0, |regions| regions.dropped(map))
+        self.installer.regions().map_or(0, |regions| regions.maps().dropped(map))
     }
 
     /// Returns that were never seen (longjmp, end of a thread): the number of entries without a latency.

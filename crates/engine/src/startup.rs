@@ -83,6 +83,7 @@ fn follow(
         installer.install(&mut Hold::Stopped(spawned.stopped()), planned, hooks, clock)?;
         if last {
             installer.begin_program(spawned.stopped())?;
+            installer.look_at_symbols(&process);
             if installer.probes.is_empty() {
                 let first = missing.into_iter().next().filter(|_| installer.refused.is_empty());
                 return Err(first.map_or_else(|| installer.nothing(), |(_, error)| error));

@@ -4,13 +4,12 @@
 use std::path::PathBuf;
 
 use sidestep_isa::Va;
-use sidestep_symbols::MappedObject;
 use sidestep_sys::{Mapping, Process};
 use sidestep_wire::{Flow, ProbeDesc};
 
 use crate::api::{Counts, Options};
 use crate::error::SessionError;
-use crate::objects::Objects;
+use crate::names::Names;
 use crate::remote::mappings;
 use crate::traces::{self, Found, Site, TRAP, Text};
 
@@ -89,7 +88,7 @@ fn read(process: &Process, found: &Found, options: &Options) -> Result<Status, S
     let numbers = sites.iter().map(|site| site.entry.newest).max().unwrap_or(0);
     let counts = found.counts(process, numbers)?;
     let maps = mappings(process)?;
-    let mut names = Names { process, objects: Objects::new(options), mapped: Objects::mapped(process)? };
+    let mut names = Names::new(process, options)?;
     let users: Vec<&Site> = sites.iter().filter(|site| site.users().next().is_some()).collect();
     Ok(Status {
         controller: found.controller_pid,
@@ -103,7 +102,7 @@ fn read(process: &Process, found: &Found, options: &Options) -> Result<Status, S
 fn probes(
     process: &Process,
     maps: &[Mapping],
-    names: &mut Names<'_>,
+    names: &mut Names,
     counts: &[(u64, u64)],
     site: &Site,
 ) -> Vec<Installed> {
@@ -114,7 +113,7 @@ fn probes(
         Text::Original => SiteState::Disabled,
         Text::Foreign => SiteState::Gone,
     };
-    let (object, symbol) = names.of(va);
+    let (object, symbol) = names.of(process, va);
     let one = |(number, desc): &(u32, ProbeDesc)| {
         let (hits, missed) = counts.get(*number as usize).copied().unwrap_or_default();
         Installed {
@@ -137,26 +136,5 @@ fn kind(desc: &ProbeDesc) -> ProbeKind {
         flow if flow == Flow::Entry as u32 => ProbeKind::Instruction,
         flow if flow == Flow::Return as u32 => ProbeKind::Return,
         _ => ProbeKind::Own,
-    }
-}
-
-/// Names of run-time addresses.
-struct Names<'a> {
-    process: &'a Process,
-    objects: Objects,
-    mapped: Vec<MappedObject>,
-}
-
-impl Names<'_> {
-    /// The object, and the function with the offset in it.
-    fn of(&mut self, at: Va) -> (Option<PathBuf>, Option<(String, u64)>) {
-        let Some(mapped) = self.mapped.iter().find(|o| o.mappings.iter().any(|m| m.contains(at))) else {
-            return (None, None);
-        };
-        let symbol = self.objects.load(self.process, mapped).ok().and_then(|loaded| {
-            let (function, offset) = loaded.object.function_at(at.offset(-loaded.bias))?;
-            Some((function.short_name().into_owned(), offset))
-        });
-        (Some(mapped.path.clone()), symbol)
     }
 }

@@ -7,10 +7,10 @@
 //! the patch is back. One process at a time changes things ([`Process::turn`]).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sidestep_isa::Va;
-use sidestep_sys::{OpenError, Process, StopError, Stopped};
+use sidestep_sys::{OpenError, Process, Stopped};
 use sidestep_wire::JournalEntry;
 
 use crate::error::SessionError;
@@ -90,18 +90,8 @@ impl Work {
 
 /// Switches sites.
 pub(crate) fn switch(process: &Process, chosen: &[Site], to: Switch) -> Result<Switched, SessionError> {
-    let switched = take_turn(process).and_then(|_turn| in_turn(process, chosen, to));
-    switched.map_err(|error| match (error, Process::open(process.pid())) {
-        (SessionError::Stop(StopError::Denied { .. }), Err(traced @ OpenError::Traced { .. })) => traced.into(),
-        (error, _) => error,
-    })
-}
-
-/// Switches all users' sites off, by who has the turn.
-pub(crate) fn off(process: &Process) -> Result<(), SessionError> {
-    let mut sites = traces::session(process)?.sites(process)?;
-    sites.retain(|site| site.users().next().is_some());
-    in_turn(process, &sites, Switch::Off).map(drop)
+    let _turn = take_turn(process)?;
+    in_turn(process, chosen, to)
 }
 
 /// The right to change a process.
@@ -111,7 +101,22 @@ pub(crate) fn take_turn(process: &Process) -> Result<sidestep_sys::Turn, Session
     turn.ok_or(SessionError::Occupied { pid })
 }
 
-fn in_turn(process: &Process, chosen: &[Site], to: Switch) -> Result<Switched, SessionError> {
+/// A debugger would be in the way half-way: it is waited for, but not for long.
+fn await_tracer(process: &Process) -> Result<(), SessionError> {
+    const LONGEST: Duration = Duration::from_secs(2);
+    let deadline = Instant::now() + LONGEST;
+    while let Err(error) = Process::open(process.pid()) {
+        if !matches!(error, OpenError::Traced { .. }) || Instant::now() >= deadline {
+            return Err(error.into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Switches sites, by who has the turn.
+pub(crate) fn in_turn(process: &Process, chosen: &[Site], to: Switch) -> Result<Switched, SessionError> {
+    await_tracer(process)?;
     // Somebody may have detached, or switched the same sites, before it was our turn.
     let found = traces::session(process)?;
     let traps = found.traps(process)?;

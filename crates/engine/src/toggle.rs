@@ -13,7 +13,7 @@ use crate::api::{FuncPattern, Options, Pattern};
 use crate::error::SessionError;
 use crate::objects::Objects;
 use crate::resolve;
-use crate::switch::{Switch, Switched, switch};
+use crate::switch::{Switch, Switched, in_turn, switch};
 use crate::traces::{self, Site};
 
 /// Enables the probes that any of the patterns means, or all. From then on hits are exact again.
@@ -57,6 +57,11 @@ pub(crate) fn by_number(process: &Process, numbers: &HashSet<u32>, to: Switch) -
     let mut switched = switch(process, &chosen, to)?;
     switched.refused.extend(shared.iter().map(|site| (Va(site.entry.site), "another probe is at the same place")));
     Ok(switched)
+}
+
+/// Switches all users' sites off, by who has the turn.
+pub(crate) fn off(process: &Process) -> Result<Switched, SessionError> {
+    in_turn(process, &users(process)?, Switch::Off)
 }
 
 /// The sites of users' probes.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use sidestep_sys::{SharedError, SharedMap};
+use sidestep_wire::MapDesc;
 
 use crate::raw::{Plain, from_bytes};
 
@@ -14,12 +15,30 @@ impl View {
         SharedMap::from_target_fd(pid, fd).map(View)
     }
 
+    /// Memory of the controller alone.
+    pub fn private(len: u64) -> Result<View, SharedError> {
+        SharedMap::private(len as usize).map(View)
+    }
+
+    /// The word at an offset that nobody has checked.
+    pub fn word(&self, off: u64) -> Option<&AtomicU64> {
+        self.0.get(off as usize)
+    }
+
     pub fn u32(&self, off: u64) -> &AtomicU32 {
         self.0.get(off as usize).expect("the offset lies inside the region")
     }
 
     pub fn u64(&self, off: u64) -> &AtomicU64 {
         self.0.get(off as usize).expect("the offset lies inside the region")
+    }
+
+    /// The description of a map, with what changes in it.
+    #[allow(unsafe_code, reason = "a struct of the shared region as it is, not a copy")]
+    pub fn map_desc(&self, off: u64) -> &MapDesc {
+        // SAFETY: all bit patterns are values; what changes after the maps were made are atomics.
+        let descs = unsafe { self.0.view(off as usize, 1) };
+        descs.and_then(<[MapDesc]>::first).expect("the offset lies inside the region")
     }
 
     /// `n` words in a row.

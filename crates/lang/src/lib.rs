@@ -3,4 +3,7 @@
 //! Pure: text in, programs and descriptions of their output out.
 #![forbid(unsafe_code)]
 
+mod build;
+pub mod printf;
+pub mod script;
 pub mod uprobe_events;

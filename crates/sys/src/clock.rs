@@ -74,7 +74,7 @@ impl TscScale {
 fn moment() -> (u64, u64) {
     let one = || {
         let before = rdtsc();
-        let ns = monotonic_ns();
+        let ns = monotonic();
         let after = rdtsc();
         (after.wrapping_sub(before), before.wrapping_add(after.wrapping_sub(before) / 2), ns)
     };
@@ -88,7 +88,9 @@ fn rdtsc() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-fn monotonic_ns() -> u64 {
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+#[must_use]
+pub fn monotonic() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `t` is valid for writing, and this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
@@ -104,9 +106,9 @@ mod tests {
         let scale = TscScale::calibrate(Duration::from_millis(20));
         // 20 ms at some 100 parts in a million, if the machine was busy: 2 us, and ten times that as a margin.
         let slack = 20_000;
-        let before = monotonic_ns();
+        let before = monotonic();
         let stamp = scale.to_monotonic(rdtsc());
-        let after = monotonic_ns();
+        let after = monotonic();
         assert!(before <= stamp + slack && stamp <= after + slack, "{before} {stamp} {after} {scale:?}");
     }
 

@@ -26,11 +26,12 @@ mod spawn;
 mod startup;
 mod stopped;
 mod turns;
+mod urgent;
 
 pub use access::OpenError;
 pub use arch::{Regs, Vectors, vectors};
 pub use call::CallError;
-pub use clock::{TscScale, tsc_usable};
+pub use clock::{TscScale, monotonic, tsc_usable};
 pub use memory::{MemoryError, Pod};
 pub use process::{Process, fsgsbase};
 pub use procfs::{Mapping, parse_maps, start_time_of};

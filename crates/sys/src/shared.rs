@@ -56,6 +56,21 @@ impl SharedMap {
         }
     }
 
+    /// Memory of our own, all zeros; pages that are never touched take no room.
+    pub fn private(len: usize) -> Result<SharedMap, SharedError> {
+        // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours is replaced.
+        let base = unsafe {
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            libc::mmap(ptr::null_mut(), len, prot, flags, -1, 0)
+        };
+        let pid = std::process::id() as i32;
+        match NonNull::new(base.cast::<u8>()) {
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(SharedMap { base, len }),
+            _ => Err(SharedError::Map { pid, len, source: io::Error::last_os_error() }),
+        }
+    }
+
     /// Start of the mapping, page-aligned. Valid for [`SharedMap::len`] bytes as long as `self`.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {

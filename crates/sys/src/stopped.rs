@@ -13,6 +13,7 @@ use crate::memory::{MemoryError, Pod};
 use crate::process::Process;
 use crate::procfs::{self, Mapping};
 use crate::ptrace::{self, Event};
+use crate::urgent::Urgent;
 
 /// Time for a thread to return through a frame, and how often it is given.
 const RETURN_TIME: Duration = Duration::from_micros(100);
@@ -103,6 +104,8 @@ pub struct Stopped {
     /// The mappings as last read; not kept of a process that is let run in between.
     maps: RefCell<Option<Rc<Vec<Mapping>>>>,
     keeps_maps: bool,
+    /// As long as it stands because of us.
+    urgent: Option<Urgent>,
 }
 
 impl Stopped {
@@ -113,6 +116,7 @@ impl Stopped {
         calls.seccomp_suspended = true;
         let mut stopped = Stopped::new(process, Vec::new(), timeout, calls);
         stopped.keeps_maps = true;
+        stopped.urgent = Some(Urgent::new());
         stopped.catch_threads()?;
         Ok(stopped)
     }
@@ -178,7 +182,7 @@ impl Stopped {
 
     fn new(process: Process, threads: Vec<Thread>, timeout: Duration, calls: Calls) -> Stopped {
         let (since, maps) = (Instant::now(), RefCell::new(None));
-        Stopped { process, threads, timeout, calls, since, maps, keeps_maps: false }
+        Stopped { process, threads, timeout, calls, since, maps, keeps_maps: false, urgent: None }
     }
 
     /// Stops the threads that are not yet, until no pass over the list finds a new one: a thread that stands cannot
@@ -421,6 +425,7 @@ impl Stopped {
                 self.process.stuck().borrow_mut().push(thread.tid);
             }
         }
+        self.urgent = None;
         ended
     }
 
@@ -484,7 +489,7 @@ fn release(tid: i32) -> bool {
 /// run, and look again at growing distances.
 pub(crate) fn wait_until(tid: i32, deadline: Instant, mut meanwhile: impl FnMut()) -> io::Result<Option<Event>> {
     const YIELDS: u32 = 50;
-    const LONGEST: Duration = Duration::from_millis(2);
+    const LONGEST: Duration = Duration::from_micros(250);
     let mut pause = Duration::from_micros(20);
     for round in 0u32.. {
         if let Some(event) = ptrace::wait(tid, true)? {

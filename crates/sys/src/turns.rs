@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::process::Process;
 use crate::procfs;
 use crate::stopped::{RETURN_TRIES, StopError, Stopped};
+use crate::urgent::Urgent;
 
 /// The right to change a process, until it is dropped: who has it excludes everybody else who asks for it. The kernel takes it
 /// back from a controller that dies.
@@ -63,6 +64,7 @@ impl Process {
             if new.is_empty() {
                 return if self.is_alive() { Ok(longest) } else { Err(exited().into()) };
             }
+            let urgent = Urgent::new();
             let mut called = Called::default();
             for tid in new {
                 let waits = || matches!(procfs::thread_state(self.pid(), tid), Some('S' | 'D' | 'T' | 'I'));
@@ -77,6 +79,7 @@ impl Process {
                 longest = longest.max(since.elapsed());
                 looked
             })?;
+            drop(urgent);
         }
     }
 }

@@ -71,7 +71,7 @@ fn bundle(per_function: bool) -> anyhow::Result<Bundle> {
         readonly: false,
         initial: Vec::new(),
     };
-    let mut bundle = Bundle { maps: vec![BundleMap { map, per_probe: per_function }], programs: Vec::new() };
+    let mut bundle = Bundle { maps: vec![BundleMap { map, per_probe: per_function }], ..Bundle::default() };
     let sum = (Histogram::SUM * 8).to_string();
     let exit = EXIT.replace("INDEX", if per_function { PER_PROBE } else { ONE });
     bundle.add("entry", &sidestep_bpf::assemble(ENTRY)?)?;

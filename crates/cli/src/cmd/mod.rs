@@ -8,6 +8,7 @@ mod funclatency;
 mod list;
 mod losses;
 mod progress;
+mod script;
 mod status;
 mod switch;
 mod trace;
@@ -23,7 +24,8 @@ use crate::flags::{Cli, Command, OnOff};
 
 /// Runs a command line. A reader that closes its end of our stdout is no error.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    let result = match &cli.command {
+    let Some(command) = &cli.command else { return piped(script::run(&cli.script)) };
+    piped(match command {
         Command::Funccount(flags) => funccount::run(flags),
         Command::Funclatency(flags) => funclatency::run(flags),
         Command::Trace(flags) => trace::run(flags),
@@ -35,7 +37,10 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Disable(flags) => switch::run(flags, switch::To::Disabled),
         Command::Enable(flags) => switch::run(flags, switch::To::Enabled),
         Command::Optimize(flags) => switch::run(&flags.switch, switch::To::Optimized(flags.to == OnOff::On)),
-    };
+    })
+}
+
+fn piped(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     match result {
         Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Ok(ExitCode::SUCCESS),
         result => result,

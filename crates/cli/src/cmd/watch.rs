@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sidestep_engine::{Bundle, ExitStatus, Request, Session, Target, TargetState};
+use sidestep_engine::{Bundle, ExitStatus, Options, Request, Session, Target, TargetState};
 
 use super::losses::Losses;
 use super::{is_closed_pipe, progress};
@@ -27,6 +27,14 @@ pub trait Tool {
     /// An interval is over.
     fn interval(&mut self, _session: &Session, _sink: &mut Sink) -> io::Result<()> {
         Ok(())
+    }
+    /// Whether it prints names of addresses.
+    fn wants_symbols(&self) -> bool {
+        false
+    }
+    /// Whether a command that was started is to end, too, once the user has what was asked for.
+    fn ends_command(&self) -> bool {
+        false
     }
     /// The probes are out: print the rest.
     fn end(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()>;
@@ -76,13 +84,19 @@ const LOSS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Starts the session, lets the tool print, detaches, and passes on the exit status of a command.
 pub fn run(job: &Job, tool: &mut dyn Tool) -> anyhow::Result<ExitCode> {
+    let sink = Sink::open(job.output.file.as_deref(), job.output.format, job.output.quiet)?;
+    run_with(job, tool, sink)
+}
+
+/// The same for a tool that has printed something already.
+pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<ExitCode> {
     let target = job.target.target();
     let is_command = matches!(target, Target::Command(_));
     let signals = Signals::install(is_command)?;
-    let sink = Sink::open(job.output.file.as_deref(), job.output.format, job.output.quiet)?;
     let session = {
         let mut line = progress::Line::new(job.output.quiet);
-        Session::start(target, job.bundle, job.requests, &job.engine.options(), &mut |progress| line.show(progress))?
+        let options = Options { symbols: tool.wants_symbols(), ..job.engine.options() };
+        Session::start(target, job.bundle, job.requests, &options, &mut |progress| line.show(progress))?
     };
     notes(&session, &sink, job.output.verbose);
     let losses = Losses::new(&session, job.bundle);
@@ -181,7 +195,8 @@ impl Watch<'_> {
     fn command_status(&mut self, end: &End, hurry: bool) -> ExitCode {
         // A command that has been waited for has no process id any more.
         let gone = matches!(self.session.poll(), TargetState::Exited(_));
-        if matches!(end, End::Signal(libc::SIGTERM)) && !gone {
+        let ends = matches!(end, End::Done) && self.tool.ends_command();
+        if (ends || matches!(end, End::Signal(libc::SIGTERM))) && !gone {
             signals::send(self.session.pid(), libc::SIGTERM);
         }
         let mut signal = match end {
@@ -204,7 +219,7 @@ impl Watch<'_> {
             if let Some(signal) = signal {
                 return killed(signal);
             }
-            if matches!(end, End::Done) && !told {
+            if matches!(end, End::Done) && !told && !ends {
                 self.sink.note("the probes are out; waiting for the command to end");
                 told = true;
             }

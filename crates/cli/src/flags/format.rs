@@ -4,6 +4,8 @@
 //! `hh h l ll L j z t`. As in C, an integer without a length is 32 bits wide: the upper half of an argument register
 //! is not defined for an `int`. `f` and `e` take the bits of a `double`, with the length `h` those of a `float`.
 
+use sidestep_lang::printf::Conversion;
+
 /// A value that is printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -27,23 +29,6 @@ enum Piece {
     Conversion(Conversion),
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Conversion {
-    left: bool,
-    plus: bool,
-    blank: bool,
-    alternate: bool,
-    zero: bool,
-    width: usize,
-    precision: Option<usize>,
-    /// Bits of an integer.
-    bits: u32,
-    kind: char,
-}
-
-/// Wider fields are refused: nobody reads them.
-const WIDTH_MAX: usize = 4096;
-
 impl Format {
     /// Parses the text between the quotes.
     pub fn parse(text: &str) -> Result<Format, String> {
@@ -61,7 +46,7 @@ impl Format {
                     if !literal.is_empty() {
                         pieces.push(Piece::Text(std::mem::take(&mut literal)));
                     }
-                    pieces.push(Piece::Conversion(Conversion::parse(&mut chars)?));
+                    pieces.push(Piece::Conversion(Conversion::parse(&mut chars, 32, "fe")?));
                 }
                 c => literal.push(c),
             }
@@ -89,7 +74,7 @@ impl Format {
                 Piece::Text(text) => out.push_str(text),
                 Piece::Conversion(conversion) => {
                     if let Some(value) = values.next() {
-                        conversion.render(value, &mut out);
+                        render(conversion, value, &mut out);
                     }
                 }
             }
@@ -110,167 +95,15 @@ fn escape(c: Option<char>) -> Result<char, String> {
     }
 }
 
-type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
-
-fn number(chars: &mut Chars) -> Result<Option<usize>, String> {
-    let mut value = None;
-    while let Some(digit) = chars.peek().and_then(|c| c.to_digit(10)) {
-        chars.next();
-        let new = value.unwrap_or(0) * 10 + digit as usize;
-        if new > WIDTH_MAX {
-            return Err(format!("a width in the format is above {WIDTH_MAX}"));
-        }
-        value = Some(new);
-    }
-    Ok(value)
-}
-
-impl Conversion {
-    /// What follows a `%`.
-    fn parse(chars: &mut Chars) -> Result<Conversion, String> {
-        let mut conversion = Conversion { bits: 32, ..Conversion::default() };
-        while let Some(c) = chars.peek() {
-            match c {
-                '-' => conversion.left = true,
-                '+' => conversion.plus = true,
-                ' ' => conversion.blank = true,
-                '#' => conversion.alternate = true,
-                '0' => conversion.zero = true,
-                _ => break,
-            }
-            chars.next();
-        }
-        conversion.width = number(chars)?.unwrap_or(0);
-        if chars.next_if_eq(&'.').is_some() {
-            conversion.precision = Some(number(chars)?.unwrap_or(0));
-        }
-        match chars.peek() {
-            Some('h') => {
-                chars.next();
-                conversion.bits = if chars.next_if_eq(&'h').is_some() { 8 } else { 16 };
-            }
-            Some('l') => {
-                chars.next();
-                chars.next_if_eq(&'l');
-                conversion.bits = 64;
-            }
-            Some('L' | 'j' | 'z' | 't') => {
-                chars.next();
-                conversion.bits = 64;
-            }
-            _ => {}
-        }
-        conversion.kind = match chars.next() {
-            Some('i') => 'd',
-            Some(c @ ('d' | 'o' | 'u' | 'x' | 'X' | 'c' | 's' | 'p' | 'f' | 'e')) => c,
-            Some(c) => {
-                return Err(format!("unknown conversion %{c} in the format; there are d i o u x X c s p f e and %%"));
-            }
-            None => {
-                return Err("the format ends inside a conversion; write %% for a percent sign".to_owned());
-            }
-        };
-        if conversion.kind == 'p' {
-            conversion.bits = 64;
-            conversion.alternate = true;
-        }
-        Ok(conversion)
-    }
-
-    fn render(&self, value: &Value, out: &mut String) {
-        match (self.kind, value) {
-            ('s', Value::Str(bytes)) => self.text(&printable(bytes), out),
-            ('s', Value::Fault(0)) => self.text("(null)", out),
-            (_, Value::Fault(pointer)) => self.text(&format!("({pointer:#x}: unreadable)"), out),
-            (_, Value::Str(bytes)) => self.text(&printable(bytes), out),
-            ('c', Value::Int(value)) => self.text(&printable(&[*value as u8]), out),
-            ('f' | 'e', Value::Int(value)) => self.real(*value, out),
-            (_, Value::Int(value)) => self.integer(*value, out),
-        }
-    }
-
-    fn text(&self, text: &str, out: &mut String) {
-        let text: String = match self.precision {
-            Some(precision) => text.chars().take(precision).collect(),
-            None => text.to_owned(),
-        };
-        self.pad("", &text, false, out);
-    }
-
-    /// A number with a point, from its bits.
-    fn real(&self, bits: u64, out: &mut String) {
-        let value = if self.bits == 16 { f64::from(f32::from_bits(bits as u32)) } else { f64::from_bits(bits) };
-        let sign = match (value.is_sign_negative(), self.plus, self.blank) {
-            (true, _, _) => "-",
-            (_, true, _) => "+",
-            (_, _, true) => " ",
-            _ => "",
-        };
-        let precision = self.precision.unwrap_or(6);
-        let digits = match self.kind {
-            _ if !value.is_finite() => value.abs().to_string().to_lowercase(),
-            'f' => format!("{:.precision$}", value.abs()),
-            // Rust writes the exponent as it is, C with a sign and two digits at least.
-            _ => {
-                let text = format!("{:.precision$e}", value.abs());
-                let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-                let exponent: i32 = exponent.parse().unwrap_or(0);
-                format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
-            }
-        };
-        self.pad(sign, &digits, self.zero && value.is_finite(), out);
-    }
-
-    fn integer(&self, value: u64, out: &mut String) {
-        let unused = 64 - self.bits;
-        let unsigned = value << unused >> unused;
-        let signed = (value << unused) as i64 >> unused;
-        let (mut prefix, mut digits) = match self.kind {
-            'd' => {
-                let sign = match (signed < 0, self.plus, self.blank) {
-                    (true, _, _) => "-",
-                    (_, true, _) => "+",
-                    (_, _, true) => " ",
-                    _ => "",
-                };
-                (sign, signed.unsigned_abs().to_string())
-            }
-            'o' => ("", format!("{unsigned:o}")),
-            'x' | 'p' => ("0x", format!("{unsigned:x}")),
-            'X' => ("0X", format!("{unsigned:X}")),
-            _ => ("", unsigned.to_string()),
-        };
-        // C prints no prefix for %#x of 0; a pointer always has one.
-        if matches!(self.kind, 'x' | 'X') && (!self.alternate || unsigned == 0) {
-            prefix = "";
-        }
-        if self.kind == 'o' && self.alternate && !digits.starts_with('0') {
-            digits.insert(0, '0');
-        }
-        match self.precision {
-            // No digits at all for 0 with precision 0.
-            Some(0) if unsigned == 0 && self.kind != 'p' => {
-                digits = if self.kind == 'o' && self.alternate { "0".to_owned() } else { String::new() };
-            }
-            Some(precision) => digits = format!("{}{digits}", "0".repeat(precision.saturating_sub(digits.len()))),
-            None => {}
-        }
-        self.pad(prefix, &digits, self.zero && self.precision.is_none(), out);
-    }
-
-    fn pad(&self, prefix: &str, body: &str, zeros: bool, out: &mut String) {
-        let missing = self.width.saturating_sub(prefix.len() + body.chars().count());
-        if self.left {
-            out.extend([prefix, body]);
-            out.extend(std::iter::repeat_n(' ', missing));
-        } else if zeros {
-            out.push_str(prefix);
-            out.extend(std::iter::repeat_n('0', missing));
-            out.push_str(body);
-        } else {
-            out.extend(std::iter::repeat_n(' ', missing));
-            out.extend([prefix, body]);
-        }
+fn render(conversion: &Conversion, value: &Value, out: &mut String) {
+    match (conversion.kind, value) {
+        ('s', Value::Str(bytes)) => conversion.text(&printable(bytes), out),
+        ('s', Value::Fault(0)) => conversion.text("(null)", out),
+        (_, Value::Fault(pointer)) => conversion.text(&format!("({pointer:#x}: unreadable)"), out),
+        (_, Value::Str(bytes)) => conversion.text(&printable(bytes), out),
+        ('c', Value::Int(value)) => conversion.text(&printable(&[*value as u8]), out),
+        ('f' | 'e', Value::Int(value)) => conversion.real(*value, out),
+        (_, Value::Int(value)) => conversion.integer(*value, out),
     }
 }
 

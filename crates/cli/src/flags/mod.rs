@@ -1,6 +1,7 @@
 //! What can be typed: one table of flags, and the small languages inside the arguments.
 
 pub mod format;
+pub mod script;
 pub mod spec;
 pub mod words;
 
@@ -17,8 +18,18 @@ use sidestep_engine::{Options, Target};
     name = "sidestep",
     version,
     disable_help_subcommand = true,
+    args_conflicts_with_subcommands = true,
+    arg_required_else_help = true,
+    override_usage = "\
+sidestep [OPTIONS] -p PID -e PROGRAM [ARG]...
+       sidestep [OPTIONS] FILE [ARG]... [-- CMD [ARG]...]
+       sidestep -l PATTERN
+       sidestep COMMAND ...",
     after_help = "\
 Examples:
+  sidestep -p 1234 -e 'u:libc:malloc { @[ustack(5)] = sum(arg0) }'   # a script of the bpftrace language
+  sidestep -c './server --once' latency.bt 100        # from a file, with its $1
+  sidestep -l 'u:redis-server:*Command'               # attach points to paste back
   sidestep funclatency libc:read -- grep -rc fn src   # how long do grep's reads take?
   sidestep funccount -p 1234 -i 1 'libc:str*'         # how often, every second?
   sidestep trace -p 1234 'libc:open \"%s %d\", arg0, arg1'
@@ -35,7 +46,10 @@ OBJECT:FUNC  OBJECT is a path or a library's short name (libc, c); without it, t
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
+    /// Without a command: a script.
+    #[command(flatten)]
+    pub script: script::Script,
 }
 
 /// The subcommands.
@@ -496,7 +510,9 @@ mod tests {
     use clap::{CommandFactory, error::ErrorKind};
 
     fn parse(args: &[&str]) -> Result<Command, ErrorKind> {
-        Cli::try_parse_from([&["sidestep"], args].concat()).map(|cli| cli.command).map_err(|e| e.kind())
+        Cli::try_parse_from([&["sidestep"], args].concat())
+            .map(|cli| cli.command.expect("a command"))
+            .map_err(|e| e.kind())
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod distribution;
 pub mod json;
 pub mod label;
 pub mod plan;
+pub mod script;
 pub mod sink;
 pub mod status;
 pub mod table;

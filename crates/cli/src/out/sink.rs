@@ -40,6 +40,12 @@ impl Sink {
         writeln!(self.data, "{text}")
     }
 
+    /// Data as it is, without the end of a line.
+    pub fn text(&mut self, text: &str) -> io::Result<()> {
+        self.written = true;
+        self.data.write_all(text.as_bytes())
+    }
+
     /// A blank line between two parts of text.
     pub fn gap(&mut self) -> io::Result<()> {
         if self.written && !self.json() { self.line("") } else { Ok(()) }

@@ -25,6 +25,23 @@ pub fn of_day(realtime_ns: u64) -> String {
     format!("{:02}:{:02}:{:02}", fields.tm_hour, fields.tm_min, fields.tm_sec)
 }
 
+/// A time in nanoseconds since 1970 as `strftime(3)` prints it, in the local time zone; `%f` is microseconds.
+pub fn format(format: &str, realtime_ns: u64) -> String {
+    let seconds = (realtime_ns / 1_000_000_000) as libc::time_t;
+    let format = format.replace("%f", &format!("{:06}", realtime_ns % 1_000_000_000 / 1_000));
+    let Ok(c_format) = std::ffi::CString::new(format.as_bytes()) else { return format };
+    let mut fields = MaybeUninit::<libc::tm>::zeroed();
+    let mut text = vec![0_u8; 64 + 32 * format.len()];
+    // SAFETY: all pointers are valid for the calls; localtime_r fills `fields` or leaves the zeros, which are valid; strftime
+    // writes at most `text.len()` bytes.
+    let len = unsafe {
+        libc::localtime_r(&seconds, fields.as_mut_ptr());
+        libc::strftime(text.as_mut_ptr().cast(), text.len(), c_format.as_ptr(), fields.as_ptr())
+    };
+    text.truncate(len);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
 /// `HH:MM:SS` now.
 pub fn now() -> String {
     of_day(realtime())

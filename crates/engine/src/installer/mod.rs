@@ -20,6 +20,7 @@ use crate::hold::Hold;
 use crate::install::{self, Job, Outcome};
 use crate::layout::{Layout, Needs};
 use crate::maps;
+use crate::names::Symbols;
 use crate::planning::{Planned, Wish};
 use crate::regions::Regions;
 use crate::resolve::Match;
@@ -50,6 +51,8 @@ pub(crate) struct Installer {
     pub refused: Vec<Refused>,
     pub stats: AttachStats,
     pub surroundings: Surroundings,
+    /// Names of the target's addresses, if they are wanted.
+    pub symbols: Option<Symbols>,
     next_number: u32,
     next_cookie: u64,
     /// Cookies for which maps have room.
@@ -89,6 +92,7 @@ impl Installer {
             refused: Vec::new(),
             stats: AttachStats::default(),
             surroundings: Surroundings::default(),
+            symbols: None,
             next_number: 0,
             next_cookie: 0,
             cookies: 0,
@@ -102,6 +106,13 @@ impl Installer {
             unsafe_reads: false,
             faults: 0,
             must_show: false,
+        }
+    }
+
+    /// Looks at what the target has mapped now, if names of its addresses are wanted.
+    pub fn look_at_symbols(&mut self, process: &Process) {
+        if self.options.symbols {
+            self.symbols = Symbols::new(process.pid(), &self.options).ok();
         }
     }
 
@@ -225,7 +236,11 @@ impl Installer {
         let mut regions = match (self.regions.take(), self.layout.clone()) {
             (Some(regions), _) => regions,
             (None, Some((layout, maps))) => {
-                Regions::map(hold, layout, maps, &self.bundle.programs, &self.options, clock)?
+                let regions = Regions::map(hold, layout, maps, &self.bundle.programs, &self.options, clock)?;
+                for (map, entry) in &self.bundle.entries {
+                    regions.maps().insert(*map, entry);
+                }
+                regions
             }
             (None, None) => return Err(SessionError::TooMany { what: "probes" }),
         };

@@ -14,10 +14,10 @@ use sidestep_isa::Va;
 pub use sidestep_isa::x86::emit::thread_pointer_through_self;
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 use sidestep_isa::x86::live::Dead;
-use sidestep_wire::LookupEntry;
+use sidestep_wire::{LookupEntry, Regs};
 
 pub use frame::Context;
-use frame::{ABOVE, Frame, REGS};
+use frame::{ABOVE, Frame, REGS, regs};
 pub use program::Program;
 
 /// Run-time facts that generated code contains.
@@ -209,6 +209,11 @@ fn hit(asm: &mut Asm, env: &Env, place: Place, watch: bool) {
     let frame = place.frame(env, env.context, env.changes);
     frame.save(asm);
     let probe = ABOVE + 8;
+    if env.context.has_ip() {
+        asm.load32(Reg::Rcx, Reg::Rbx, probe);
+        program::load_site(asm, env);
+        asm.store(Reg::Rbx, regs!(rip), Reg::Rcx);
+    }
     find_entry(asm, env);
     asm.test(Reg::Rax);
     asm.jcc(Cond::E, missed);

@@ -51,7 +51,7 @@ fn check_room(asm: &mut Asm, env: &Env, need: i32, missed: Label) {
 }
 
 /// `rcx` = address of the probed instruction, of the probe whose number is there. Changes `rdx`.
-fn load_site(asm: &mut Asm, env: &Env) {
+pub(super) fn load_site(asm: &mut Asm, env: &Env) {
     asm.imul_imm(Reg::Rcx, Reg::Rcx, size_of::<ProbeDesc>() as i32);
     asm.mov_imm64(Reg::Rdx, env.descs.0 + offset_of!(ProbeDesc, site) as u64);
     asm.add(Reg::Rcx, Reg::Rdx);

@@ -40,7 +40,7 @@ pub fn load(flags: &Bpf) -> anyhow::Result<Loaded> {
     let arguments = maps.iter().position(|map| map.name == USDT_ARGUMENTS);
     let mut places = places(&flags.attach);
     let shared = maps.iter().map(|map| BundleMap { map: map.clone(), per_probe: false }).collect();
-    let mut bundle = Bundle { maps: shared, programs: Vec::new() };
+    let mut bundle = Bundle { maps: shared, ..Bundle::default() };
     let (mut requests, mut chosen) = (Vec::new(), Vec::new());
     for (index, program) in object.programs.iter().enumerate() {
         let given = places.remove(&program.name);

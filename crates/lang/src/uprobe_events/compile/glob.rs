@@ -2,7 +2,7 @@
 
 use sidestep_bpf::{AluOp, Cond, Insn, Reg, Size, Width};
 
-use super::build::Builder;
+use crate::build::Builder;
 use crate::uprobe_events::pattern::{Pattern, Token};
 
 /// `r0` = whether the string at `r1`, in a memory of `room` bytes, is what the pattern says.

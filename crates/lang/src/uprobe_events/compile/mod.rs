@@ -8,7 +8,6 @@
 //! `r6` is the context, `r7` the record, `r8` where in the record the next string goes, `r9` is negative if the current
 //! argument could not be read.
 
-mod build;
 mod fetch;
 mod glob;
 mod predicate;
@@ -16,11 +15,11 @@ mod predicate;
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::{AluOp, Cond, DecodeError, Imm64, Insn, Program, Reg, Size, Width};
 
-use self::build::{Builder, Label};
 use super::event::{Arg, Base, Event, Kind, MAX_ARRAY, Register, Type};
 use super::fetch::MAX_EVENT;
 use super::filter::{Expr, Filter};
 use super::record::{COMM, COMM_LEN, FUNC, HEADER, IP, MAX_RECORD, PID, Place, RecordFormat};
+use crate::build::{BuildError, Builder, Label};
 
 const GET_CURRENT_PID_TGID: u32 = 14;
 const GET_SMP_PROCESSOR_ID: u32 = 8;
@@ -110,6 +109,15 @@ pub enum CompileError {
     /// A bug of the compiler.
     #[error("the program cannot be decoded: {0}")]
     Decode(#[from] DecodeError),
+}
+
+impl From<BuildError> for CompileError {
+    fn from(error: BuildError) -> CompileError {
+        match error {
+            BuildError::TooLong => CompileError::TooLong,
+            BuildError::Decode(error) => CompileError::Decode(error),
+        }
+    }
 }
 
 /// What is wrong with an argument.
@@ -215,7 +223,7 @@ impl Compiler<'_> {
         let early = self.early(&expr);
         if early == Expr::FALSE {
             self.exit();
-            return self.out.finish();
+            return Ok(self.out.finish()?);
         }
         if early != Expr::TRUE {
             let go = self.out.label();
@@ -242,7 +250,7 @@ impl Compiler<'_> {
             self.out.bind(label);
             glob::function(&mut self.out, &pattern, room);
         }
-        self.out.finish()
+        Ok(self.out.finish()?)
     }
 
     fn exit(&mut self) {

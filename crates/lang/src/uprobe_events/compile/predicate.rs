@@ -2,9 +2,9 @@
 
 use sidestep_bpf::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
 
-use super::build::Label;
 use super::fetch::{Source, source, take_bits};
 use super::{Compiler, GET_SMP_PROCESSOR_ID};
+use crate::build::Label;
 use crate::uprobe_events::event::{Register, Type};
 use crate::uprobe_events::filter::{Expr, Field, Op};
 use crate::uprobe_events::pattern::Pattern;

@@ -1,22 +1,37 @@
 //! Instructions with labels.
 
-use sidestep_bpf::{AluOp, Cond, Insn, Operand, Program, Reg, Size, Width};
+use sidestep_bpf::{AluOp, Cond, DecodeError, Imm64, Insn, Operand, Program, Reg, Size, Width};
 
-use super::CompileError;
+/// Why instructions are no program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BuildError {
+    /// A jump goes too far.
+    TooLong,
+    /// Something is no instruction.
+    Decode(DecodeError),
+}
+
+impl From<DecodeError> for BuildError {
+    fn from(error: DecodeError) -> BuildError {
+        BuildError::Decode(error)
+    }
+}
 
 /// A place in the program, bound later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Label(usize);
+pub(crate) struct Label(usize);
 
 /// A program as far as it is written.
 #[derive(Default)]
-pub(super) struct Builder {
+pub(crate) struct Builder {
     /// With where they jump to.
     insns: Vec<(Insn, Option<Label>)>,
     /// Slots so far.
     slots: usize,
     /// Slot of each label.
     labels: Vec<Option<usize>>,
+    /// Nothing leads here: what is written is left out, for the verifier refuses it.
+    dead: bool,
 }
 
 impl Builder {
@@ -32,6 +47,7 @@ impl Builder {
     /// The label is here.
     pub fn bind(&mut self, label: Label) {
         self.labels[label.0] = Some(self.slots);
+        self.dead &= !self.is_used(label);
     }
 
     /// Whether something jumps there.
@@ -40,13 +56,19 @@ impl Builder {
     }
 
     pub fn push(&mut self, insn: Insn) {
-        self.slots += insn.slots();
-        self.insns.push((insn, None));
+        self.add(insn, None);
     }
 
     fn push_to(&mut self, insn: Insn, label: Label) {
-        self.slots += insn.slots();
-        self.insns.push((insn, Some(label)));
+        self.add(insn, Some(label));
+    }
+
+    fn add(&mut self, insn: Insn, label: Option<Label>) {
+        if !self.dead {
+            self.slots += insn.slots();
+            self.insns.push((insn, label));
+        }
+        self.dead |= matches!(insn, Insn::Goto { .. } | Insn::Exit);
     }
 
     pub fn mov(&mut self, dst: Reg, src: Reg) {
@@ -61,7 +83,7 @@ impl Builder {
     pub fn set(&mut self, dst: Reg, value: u64) {
         match i32::try_from(value as i64) {
             Ok(imm) => self.mov_imm(dst, imm),
-            Err(_) => self.push(Insn::LoadImm64 { dst, imm: sidestep_bpf::Imm64::Value(value) }),
+            Err(_) => self.push(Insn::LoadImm64 { dst, imm: Imm64::Value(value) }),
         }
     }
 
@@ -107,6 +129,26 @@ impl Builder {
         self.push(Insn::Store { size, base: Reg::R7, off, src: Operand::Imm(imm) });
     }
 
+    /// `dst = ` the address of a byte of an array.
+    pub fn map_value(&mut self, dst: Reg, map: u32, offset: u32) {
+        self.push(Insn::LoadImm64 { dst, imm: Imm64::MapValue { map, offset } });
+    }
+
+    /// `dst = ` the map.
+    pub fn map(&mut self, dst: Reg, map: u32) {
+        self.push(Insn::LoadImm64 { dst, imm: Imm64::Map(map) });
+    }
+
+    /// At a base.
+    pub fn put(&mut self, base: Reg, off: i16, src: Reg) {
+        self.push(Insn::Store { size: Size::Dw, base, off, src: Operand::Reg(src) });
+    }
+
+    /// At a base.
+    pub fn put_imm(&mut self, base: Reg, off: i16, imm: i32) {
+        self.push(Insn::Store { size: Size::Dw, base, off, src: Operand::Imm(imm) });
+    }
+
     pub fn call(&mut self, helper: u32) {
         self.push(Insn::CallHelper(helper));
     }
@@ -129,17 +171,17 @@ impl Builder {
     }
 
     /// The program, with all jumps in place.
-    pub fn finish(self) -> Result<Program, CompileError> {
+    pub fn finish(self) -> Result<Program, BuildError> {
         let mut insns = Vec::with_capacity(self.insns.len());
         let mut slot = 0;
         for (mut insn, label) in self.insns {
             slot += insn.slots();
             if let Some(label) = label {
-                let target = self.labels[label.0].ok_or(CompileError::TooLong)?;
+                let target = self.labels[label.0].ok_or(BuildError::TooLong)?;
                 let distance = target as i64 - slot as i64;
                 let near = i16::try_from(distance);
                 match &mut insn {
-                    Insn::Branch { off, .. } => *off = near.map_err(|_| CompileError::TooLong)?,
+                    Insn::Branch { off, .. } => *off = near.map_err(|_| BuildError::TooLong)?,
                     Insn::Goto { off, long } => (*off, *long) = (distance as i32, near.is_err()),
                     Insn::CallLocal(off) => *off = distance as i32,
                     _ => {}

@@ -1,0 +1,85 @@
+//! Attach points as requests of a session.
+
+use anyhow::anyhow;
+use sidestep_engine::{Action, Bundle, BundleMap, Cookie, FuncPattern, Pattern, Request, pattern};
+use sidestep_lang::script::ast::{Point, Provider};
+use sidestep_lang::script::lower::Compiled;
+
+/// The pattern of an attach point that needs a target.
+pub fn pattern(point: &Point) -> anyhow::Result<Pattern> {
+    let fields: Vec<&str> = point.fields.iter().map(|field| &*field.text).collect();
+    let quoted = point.fields.last().is_some_and(|field| field.quoted);
+    if point.provider == Provider::Usdt {
+        return Ok(match *fields {
+            [object, name] => pattern::usdt(object, "*", name),
+            [object, "", name] => pattern::usdt(object, "*", name),
+            [object, provider, name] => pattern::usdt(object, provider, name),
+            _ => return Err(anyhow!("{} is no attach point", point.text())),
+        });
+    }
+    let (object, function) = match *fields {
+        [object, function] | [object, "cpp", function] => (object, function),
+        [_, language, _] => return Err(anyhow!("the language '{language}' of {} is not known", point.text())),
+        _ => return Err(anyhow!("{} is no attach point", point.text())),
+    };
+    if object.contains('@') {
+        return Err(anyhow!("{}: a line of a source file is not supported yet", point.text()));
+    }
+    let text = if quoted { format!("{object}:\"{function}\"") } else { format!("{object}:{function}") };
+    let mut parsed = pattern::parse(&text, false).map_err(|message| anyhow!(message))?;
+    if object == "*" {
+        parsed.object = None;
+    }
+    if let (FuncPattern::Name(name), true) = (&mut parsed.func, quoted) {
+        function.clone_into(name);
+    }
+    Ok(parsed)
+}
+
+/// What a session runs: the programs of attach points that need a target. Also, which of the script's probes each request is.
+pub fn bundle(compiled: &Compiled) -> anyhow::Result<(Bundle, Vec<Request>, Vec<usize>)> {
+    let mut bundle = maps(compiled);
+    let (mut requests, mut probes) = (Vec::new(), Vec::new());
+    let mut known: Vec<(usize, usize)> = Vec::new();
+    for (number, probe) in compiled.probes.iter().enumerate() {
+        if !probe.point.provider.has_target() {
+            continue;
+        }
+        let mut add = |program: usize| match known.iter().find(|(known, _)| *known == program) {
+            Some((_, index)) => Ok(*index),
+            None => {
+                let index = bundle.add(&probe.point.text(), &compiled.programs[program])?;
+                known.push((program, index));
+                anyhow::Ok(index)
+            }
+        };
+        let program = add(probe.program)?;
+        let stamp = probe.entry.map(&mut add).transpose()?;
+        // A number for each probe is only given to programs that ask for it.
+        let asks = compiled.programs[probe.program]
+            .iter()
+            .any(|insn| matches!(insn, Ok((_, sidestep_bpf::Insn::CallHelper(174)))));
+        let cookie = match probe.point.provider {
+            Provider::Usdt if asks => Cookie::Arguments(compiled.usdt),
+            Provider::Usdt => Cookie::default(),
+            _ if asks => Cookie::PerProbe,
+            _ => Cookie::default(),
+        };
+        let (entry, exit) = match probe.point.provider {
+            Provider::Uretprobe => (stamp, Some(program)),
+            _ => (Some(program), None),
+        };
+        requests.push(Request {
+            pattern: pattern(&probe.point)?,
+            action: Action { entry, exit, cookie, ..Action::default() },
+        });
+        probes.push(number);
+    }
+    Ok((bundle, requests, probes))
+}
+
+/// The maps of a script, without programs.
+pub fn maps(compiled: &Compiled) -> Bundle {
+    let maps = compiled.maps.iter().map(|map| BundleMap { map: map.clone(), per_probe: false }).collect();
+    Bundle { maps, ..Bundle::default() }
+}

@@ -1,0 +1,398 @@
+//! A script at work: its blocks in the controller, and what its programs ask for.
+
+use std::collections::HashSet;
+use std::io;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::error::ErrorKind;
+use sidestep_bpf::verify::{Rules, Verified, verify};
+use sidestep_engine::{Local, Maps, Record, Session, Target};
+use sidestep_lang::script::ast::Provider;
+use sidestep_lang::script::checked::{Action, Checked};
+use sidestep_lang::script::lower::Compiled;
+use sidestep_lang::script::parser::period;
+
+use super::{Source, attach};
+use crate::cmd::funccount::attached;
+use crate::cmd::watch::{self, Job, Pace, Tool};
+use crate::flags::script::Script as Flags;
+use crate::out::script::{Names, Printer, Shown, values};
+use crate::out::sink::{Sink, say};
+use crate::out::{json, plan, time};
+use crate::signals::Signals;
+
+/// Runs a script that is right.
+pub fn run(flags: &Flags, source: Source, checked: Checked, compiled: Compiled) -> anyhow::Result<ExitCode> {
+    let needs_target = compiled.probes.iter().any(|probe| probe.point.provider.has_target());
+    let has_target = flags.target.pid.is_some() || flags.target.cmd.is_some() || !flags.target.command.is_empty();
+    if flags.dry_run {
+        return dry_run(flags, &compiled);
+    }
+    if needs_target && !has_target {
+        super::super::usage(
+            ErrorKind::MissingRequiredArgument,
+            "the script probes a process: add -p PID, -c CMD or -- CMD",
+        );
+    }
+    let local = Local::new(&attach::maps(&compiled))?;
+    let mut script = Script::new(source, checked, &compiled)?;
+    let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
+    if !needs_target {
+        if has_target {
+            sink.note("the script probes nothing: the target is left alone");
+        }
+        return alone(flags, &mut script, &local, &mut sink, compiled.probes.len());
+    }
+    let (mut bundle, requests, probes) = attach::bundle(&compiled)?;
+    script.begin(local.maps(), &mut sink)?;
+    sink.flush()?;
+    if script.exit.is_some() {
+        script.finish(local.maps(), &mut sink)?;
+        sink.flush()?;
+        return Ok(script.status(ExitCode::SUCCESS));
+    }
+    for (map, shape) in bundle.maps.iter().enumerate() {
+        if shape.map.readonly {
+            continue;
+        }
+        let set = |entry: &sidestep_engine::Entry| match &entry.value {
+            sidestep_engine::Value::One(bytes) => bytes.iter().any(|byte| *byte != 0) || shape.map.key_size != 4,
+            sidestep_engine::Value::PerThread(_) => true,
+        };
+        bundle.entries.extend(local.maps().entries(map).into_iter().filter(set).map(|entry| (map, entry)));
+    }
+    drop(local);
+    let job = Job {
+        target: &flags.target,
+        timing: None,
+        output: &flags.output,
+        engine: &flags.engine,
+        bundle: &bundle,
+        requests: &requests,
+    };
+    let mut running = Running {
+        script,
+        probes,
+        points: compiled.probes.iter().map(|probe| probe.point.provider).collect(),
+        needs_symbols: needs_symbols(&compiled),
+        flags,
+        is_command: matches!(flags.target.target(), Target::Command(_)),
+        pace: Pace::default(),
+    };
+    let code = watch::run_with(&job, &mut running, sink)?;
+    Ok(running.script.status(code))
+}
+
+/// What would be written where.
+fn dry_run(flags: &Flags, compiled: &Compiled) -> anyhow::Result<ExitCode> {
+    let (_, requests, _) = attach::bundle(compiled)?;
+    let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
+    for request in &requests {
+        for site in sidestep_engine::explain(&request.pattern, flags.target.pid, &flags.engine.options())? {
+            for line in plan::lines(&site, flags.output.verbose) {
+                sink.line(&line)?;
+            }
+        }
+    }
+    sink.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn needs_symbols(compiled: &Compiled) -> bool {
+    !compiled.stack_of.is_empty() || compiled.uses_symbols
+}
+
+/// A script without a target.
+fn alone(
+    flags: &Flags,
+    script: &mut Script,
+    local: &Local,
+    sink: &mut Sink,
+    probes: usize,
+) -> anyhow::Result<ExitCode> {
+    let signals = Signals::install(false)?;
+    started(probes, flags.output.quiet, sink)?;
+    let maps = local.maps();
+    script.begin(maps, sink)?;
+    script.start_intervals();
+    while script.exit.is_none() {
+        sink.flush()?;
+        let wait = script.until_interval().unwrap_or(Duration::from_secs(3600));
+        if signals.wait(wait).is_some() {
+            break;
+        }
+        script.tick(maps, sink)?;
+    }
+    script.finish(maps, sink)?;
+    sink.flush()?;
+    Ok(script.status(ExitCode::SUCCESS))
+}
+
+/// bpftrace's first line.
+fn started(probes: usize, quiet: bool, sink: &mut Sink) -> io::Result<()> {
+    if sink.json() {
+        return attached(probes, sink);
+    }
+    if !quiet {
+        say(&format!("Attached {probes} probe{}", if probes == 1 { "" } else { "s" }));
+    }
+    Ok(())
+}
+
+/// A block that runs again and again.
+struct Interval {
+    program: usize,
+    period: Duration,
+    next: Instant,
+}
+
+/// What is known of a script while it runs.
+struct Script {
+    source: Source,
+    checked: Checked,
+    printer: Printer,
+    names: Names,
+    /// Programs of the controller, by their probes.
+    programs: Vec<(Provider, Option<u64>, Verified)>,
+    intervals: Vec<Interval>,
+    /// What `exit()` was told.
+    exit: Option<i32>,
+    /// Warnings that were given already.
+    warned: HashSet<usize>,
+    /// Reads of the target's memory that failed.
+    faults: usize,
+}
+
+impl Script {
+    fn new(source: Source, checked: Checked, compiled: &Compiled) -> anyhow::Result<Script> {
+        let mut programs = Vec::new();
+        for probe in compiled.probes.iter().filter(|probe| !probe.point.provider.has_target()) {
+            let rules = Rules { maps: &compiled.maps, ..Rules::default() };
+            let verified = verify(&compiled.programs[probe.program], &rules)
+                .with_context(|| format!("a bug of sidestep: the program of {} is not accepted", probe.point.text()))?;
+            programs.push((probe.point.provider, period(&probe.point), verified));
+        }
+        let printer = Printer::new(checked.maps.clone(), compiled.map_of.clone());
+        let names = Names {
+            points: compiled.probes.iter().map(|probe| probe.point.text()).collect(),
+            stacks: checked.stacks.iter().copied().zip(compiled.stack_of.iter().copied()).collect(),
+            since_1970: time::realtime().wrapping_sub(time::monotonic()),
+            ..Names::default()
+        };
+        let (intervals, warned) = (Vec::new(), HashSet::new());
+        Ok(Script { source, checked, printer, names, programs, intervals, exit: None, warned, faults: 0 })
+    }
+
+    fn begin(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+        self.all(Provider::Begin, maps, sink)
+    }
+
+    /// Runs the blocks of a kind.
+    fn all(&mut self, provider: Provider, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+        for program in 0..self.programs.len() {
+            if self.programs[program].0 == provider && (provider == Provider::End || self.exit.is_none()) {
+                self.run(program, maps, sink)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, program: usize, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+        let records = maps.run(&self.programs[program].2).map_err(io::Error::other)?;
+        self.records(&records, maps, sink)
+    }
+
+    /// From now on intervals run.
+    fn start_intervals(&mut self) {
+        let now = Instant::now();
+        for (program, (provider, period, _)) in self.programs.iter().enumerate() {
+            if let (Provider::Interval, Some(period)) = (provider, period) {
+                let period = Duration::from_nanos(*period);
+                self.intervals.push(Interval { program, period, next: now + period });
+            }
+        }
+    }
+
+    fn until_interval(&self) -> Option<Duration> {
+        let next = self.intervals.iter().map(|interval| interval.next).min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    /// Runs what is due, each once: ticks that were slept through are left out.
+    fn tick(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+        let now = Instant::now();
+        for index in 0..self.intervals.len() {
+            let interval = &mut self.intervals[index];
+            if interval.next > now || self.exit.is_some() {
+                continue;
+            }
+            let late = now.duration_since(interval.next).as_nanos() / interval.period.as_nanos().max(1);
+            interval.next += interval.period * (u32::try_from(late).unwrap_or(u32::MAX - 1) + 1);
+            let program = interval.program;
+            self.run(program, maps, sink)?;
+        }
+        Ok(())
+    }
+
+    /// END, and then the maps.
+    fn finish(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+        self.all(Provider::End, maps, sink)?;
+        if !self.checked.config.print_maps_on_exit {
+            return Ok(());
+        }
+        if !sink.json() {
+            sink.text("\n\n")?;
+        }
+        for map in self.printer.order() {
+            self.print_map(map, None, 1, true, maps, sink)?;
+        }
+        Ok(())
+    }
+
+    fn status(&self, otherwise: ExitCode) -> ExitCode {
+        match self.exit {
+            Some(code) if code != 0 => ExitCode::from(code as u8),
+            _ => otherwise,
+        }
+    }
+
+    /// Does what programs have asked for.
+    fn records(&mut self, records: &[Record], maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+        for record in records {
+            // What was asked for after the end of the script is too late.
+            self.record(&record.bytes, maps, sink)?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: &[u8], maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+        let number = record.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(usize::MAX, usize::from_ne_bytes);
+        let Some(action) = self.checked.actions.get(number).cloned() else { return Ok(()) };
+        match action {
+            Action::Printf(format, types) => {
+                let (values, faults) = values(record, &types, &mut self.names, maps);
+                self.faults += faults;
+                let printed: Vec<_> = values.iter().map(Shown::printed).collect();
+                say_data(sink, "printf", &format.render(&printed))
+            }
+            Action::Print(ty) => {
+                let (values, faults) = values(record, std::slice::from_ref(&ty), &mut self.names, maps);
+                self.faults += faults;
+                let Some(value) = values.first() else { return Ok(()) };
+                match sink.json() {
+                    true => sink.line(&json::line("value", value.json())),
+                    false => sink.line(&value.text()),
+                }
+            }
+            Action::PrintMap { map, top, div } => self.print_map(map, top, div, false, maps, sink),
+            Action::Clear(map) => {
+                self.printer.clear(map, maps);
+                Ok(())
+            }
+            Action::Zero(map) => {
+                self.printer.zero(map, maps);
+                Ok(())
+            }
+            Action::Time(format) => say_data(sink, "time", &time::format(&format, time::realtime())),
+            Action::Exit => {
+                let code = record.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_ne_bytes);
+                self.exit.get_or_insert(code as i32);
+                Ok(())
+            }
+            Action::Warning(warning) => {
+                if self.warned.insert(number) {
+                    self.source.say(&[warning]);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn print_map(
+        &mut self,
+        map: usize,
+        top: Option<u64>,
+        div: u64,
+        at_end: bool,
+        maps: Maps<'_>,
+        sink: &mut Sink,
+    ) -> io::Result<()> {
+        if !sink.json() {
+            return sink.text(&self.printer.text(map, top, div, at_end, maps, &mut self.names));
+        }
+        match self.printer.json(map, top, div, at_end, maps, &mut self.names) {
+            Some(line) => sink.line(&line),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Text, or its JSON.
+fn say_data(sink: &mut Sink, kind: &str, text: &str) -> io::Result<()> {
+    if sink.json() { sink.line(&json::line(kind, json::string(text))) } else { sink.text(text) }
+}
+
+/// A script with a target.
+struct Running<'a> {
+    script: Script,
+    /// Which of the script's probes each request is.
+    probes: Vec<usize>,
+    points: Vec<Provider>,
+    needs_symbols: bool,
+    flags: &'a Flags,
+    is_command: bool,
+    pace: Pace,
+}
+
+impl Tool for Running<'_> {
+    fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        for probe in session.probes() {
+            let provider = self.points[self.probes[probe.request]].name();
+            let point = format!("{provider}:{}:{}", probe.object.display(), probe.name);
+            self.script.names.probes.insert(probe.cookie, (probe.name.clone(), point));
+        }
+        let own = self.points.iter().filter(|provider| !provider.has_target()).count();
+        started(session.probes().len() + own, self.flags.output.quiet, sink)?;
+        self.script.start_intervals();
+        Ok(())
+    }
+
+    fn period(&self) -> Duration {
+        self.script.until_interval().map_or(self.pace.period(), |wait| wait.min(self.pace.period()))
+    }
+
+    fn poll(&mut self, session: &mut Session, sink: &mut Sink) -> io::Result<bool> {
+        if let Some(symbols) = session.take_symbols() {
+            self.script.names.symbols = Some(symbols);
+        }
+        let records = session.records();
+        self.pace.saw(records.len());
+        if let Some(maps) = session.maps() {
+            if self.script.exit.is_none() {
+                self.script.records(&records, maps, sink)?;
+                self.script.tick(maps, sink)?;
+            }
+        }
+        Ok(self.script.exit.is_some())
+    }
+
+    fn end(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        if let Some(maps) = session.maps() {
+            self.script.finish(maps, sink)?;
+        }
+        if self.script.faults > 0 {
+            sink.warn(&format!("{} strings could not be read", self.script.faults));
+        }
+        Ok(())
+    }
+
+    fn wants_symbols(&self) -> bool {
+        self.needs_symbols
+    }
+
+    fn ends_command(&self) -> bool {
+        self.is_command && self.script.exit.is_some()
+    }
+}

@@ -1,0 +1,187 @@
+//! Values of scripts: from what programs wrote to what is printed.
+
+use std::collections::HashMap;
+
+use sidestep_engine::{Maps, Symbols};
+use sidestep_lang::script::checked::{Stack, StackMode};
+use sidestep_lang::script::lower::POINT;
+use sidestep_lang::script::printf::{Printed, escaped};
+use sidestep_lang::script::types::Type;
+
+use crate::out::{json, time};
+
+/// What stands for something else, by number.
+#[derive(Default)]
+pub struct Names {
+    /// Probes by cookie: the function, and the attach point.
+    pub probes: HashMap<u64, (String, String)>,
+    /// Attach points of the script.
+    pub points: Vec<String>,
+    /// Functions of the target.
+    pub symbols: Option<Symbols>,
+    /// How stacks are printed, and in which map they are.
+    pub stacks: Vec<(Stack, usize)>,
+    /// Add to `CLOCK_MONOTONIC` to get nanoseconds since 1970.
+    pub since_1970: u64,
+    /// Names of users that were looked up.
+    pub users: HashMap<u64, String>,
+}
+
+/// A value.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shown {
+    /// A number.
+    Int(i128),
+    /// Bytes of a string.
+    Text(Vec<u8>),
+    /// Bytes.
+    Bytes(Vec<u8>),
+}
+
+impl Shown {
+    /// As it is printed.
+    pub fn text(&self) -> String {
+        match self {
+            Shown::Int(n) => n.to_string(),
+            Shown::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Shown::Bytes(bytes) => escaped(bytes, 'r'),
+        }
+    }
+
+    /// The same in JSON.
+    pub fn json(&self) -> String {
+        match self {
+            Shown::Int(n) => match u64::try_from(*n) {
+                Ok(n) => json::number(n),
+                Err(_) => {
+                    let number = json::number(n.unsigned_abs() as u64);
+                    match number.strip_prefix('"') {
+                        Some(rest) => format!("\"-{rest}"),
+                        None => format!("-{number}"),
+                    }
+                }
+            },
+            other => json::string(&other.text()),
+        }
+    }
+
+    /// For `printf`.
+    pub fn printed(&self) -> Printed {
+        match self {
+            Shown::Int(n) => Printed::Int(*n as u64),
+            Shown::Text(_) => Printed::Text(self.text()),
+            Shown::Bytes(bytes) => Printed::Bytes(bytes.clone()),
+        }
+    }
+}
+
+/// A text that was kept with one byte more than it may have, cut.
+fn cut(bytes: &[u8], len: usize) -> Vec<u8> {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    if end <= len {
+        return bytes[..end].to_vec();
+    }
+    [&bytes[..len], b".."].concat()
+}
+
+impl Names {
+    /// A value of a key or a map.
+    pub fn stored(&mut self, ty: &Type, bytes: &[u8], maps: Maps<'_>) -> Shown {
+        match ty {
+            Type::Text(len) => Shown::Text(cut(bytes, *len)),
+            ty => {
+                let word = bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);
+                self.word(ty, word, maps)
+            }
+        }
+    }
+
+    fn word(&mut self, ty: &Type, word: u64, maps: Maps<'_>) -> Shown {
+        match ty {
+            Type::Int { signed: true, .. } => Shown::Int((word as i64).into()),
+            Type::Stack(stack) => Shown::Text(self.stack(*stack, word, maps).into_bytes()),
+            Type::Symbol => Shown::Text(self.symbol(word).into_bytes()),
+            Type::Probe { func } => Shown::Text(self.probe(word, *func).into_bytes()),
+            Type::User => Shown::Text(self.user(word).into_bytes()),
+            Type::Time(format) => Shown::Text(time::format(format, word.wrapping_add(self.since_1970)).into_bytes()),
+            _ => Shown::Int(word.into()),
+        }
+    }
+
+    fn probe(&self, word: u64, func: bool) -> String {
+        let name = match word & POINT {
+            0 => self.probes.get(&word).map(|(function, point)| if func { function } else { point }),
+            _ => self.points.get((word & !POINT) as usize),
+        };
+        name.cloned().unwrap_or_default()
+    }
+
+    fn user(&mut self, uid: u64) -> String {
+        let find = || {
+            let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
+            let is_it = |line: &&str| line.split(':').nth(2).is_some_and(|id| id.parse() == Ok(uid));
+            Some(passwd.lines().find(is_it)?.split(':').next()?.to_owned())
+        };
+        self.users.entry(uid).or_insert_with(|| find().unwrap_or_else(|| uid.to_string())).clone()
+    }
+
+    /// `usym`
+    fn symbol(&mut self, address: u64) -> String {
+        match self.symbols.as_mut().map(|symbols| symbols.of(address)) {
+            Some((_, Some((name, 0)))) => name,
+            Some((_, Some((name, offset)))) => format!("{name}+{offset}"),
+            _ => format!("{address:#x}"),
+        }
+    }
+
+    /// A line per frame, after an empty one.
+    fn stack(&mut self, number: usize, id: u64, maps: Maps<'_>) -> String {
+        let Some((stack, map)) = self.stacks.get(number).copied() else { return String::new() };
+        let mut text = "\n".to_owned();
+        for address in maps.stack(map, id).into_iter().take(stack.depth as usize) {
+            let found = self.symbols.as_mut().map(|symbols| symbols.of(address));
+            let (object, symbol) = found.unwrap_or_default();
+            let symbol = symbol.map(|(name, offset)| format!("{name}+{offset}"));
+            match stack.mode {
+                StackMode::Raw => text.push_str(&format!("{address:x}\n")),
+                StackMode::Perf => {
+                    let object = object.map_or_else(|| "[unknown]".to_owned(), |path| path.display().to_string());
+                    let symbol = symbol.unwrap_or_else(|| "[unknown]".to_owned());
+                    text.push_str(&format!("\t{address:x} {symbol} ({object})\n"));
+                }
+                StackMode::Bpftrace => {
+                    text.push_str(&format!("        {}\n", symbol.unwrap_or_else(|| format!("{address:#x}"))));
+                }
+            }
+        }
+        text
+    }
+}
+
+/// The values of a record: a word each, and behind them what does not fit into a word. Also, how many could not be read.
+pub fn values(record: &[u8], types: &[Type], names: &mut Names, maps: Maps<'_>) -> (Vec<Shown>, usize) {
+    let word = |index: usize| {
+        let at = 8 * (index + 1);
+        record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
+    };
+    let mut rest = record.get(8 * (types.len() + 1)..).unwrap_or_default();
+    let mut faults = 0;
+    let mut shown = Vec::new();
+    for (index, ty) in types.iter().enumerate() {
+        let word = word(index);
+        shown.push(match ty {
+            Type::Text(_) | Type::Bytes(_) => {
+                faults += usize::from((word as i64) < 0);
+                let len = usize::try_from(word as i64).unwrap_or(0).min(rest.len());
+                let (own, behind) = rest.split_at(len);
+                rest = behind;
+                match ty {
+                    Type::Text(len) => Shown::Text(cut(own, *len)),
+                    _ => Shown::Bytes(own.to_vec()),
+                }
+            }
+            ty => names.word(ty, word, maps),
+        });
+    }
+    (shown, faults)
+}

@@ -1,0 +1,371 @@
+//! The syntax tree.
+
+use super::diagnostic::Span;
+
+/// A whole script.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Script {
+    /// `config = { … }`
+    pub config: Vec<Setting>,
+    /// Its blocks, in order.
+    pub blocks: Vec<Block>,
+}
+
+/// `name = value` of the configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// What is set.
+    pub name: String,
+    /// To what.
+    pub value: String,
+    /// Where it says so.
+    pub span: Span,
+}
+
+/// Attach points and what is done there.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Block {
+    /// At least one.
+    pub points: Vec<Point>,
+    /// `/expr/`
+    pub predicate: Option<Expr>,
+    /// What is done.
+    pub body: Vec<Stmt>,
+}
+
+/// Kinds of attach points.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Provider {
+    /// Before anything is attached.
+    Begin,
+    /// After everything was detached.
+    End,
+    /// Again and again.
+    Interval,
+    /// An instruction, the first of a function for example.
+    Uprobe,
+    /// The return of a function.
+    Uretprobe,
+    /// A static probe.
+    Usdt,
+}
+
+impl Provider {
+    /// Its full name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Provider::Begin => "BEGIN",
+            Provider::End => "END",
+            Provider::Interval => "interval",
+            Provider::Uprobe => "uprobe",
+            Provider::Uretprobe => "uretprobe",
+            Provider::Usdt => "usdt",
+        }
+    }
+
+    /// Whether it needs a process.
+    #[must_use]
+    pub const fn has_target(self) -> bool {
+        matches!(self, Provider::Uprobe | Provider::Uretprobe | Provider::Usdt)
+    }
+}
+
+/// An attach point.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Point {
+    /// What it is.
+    pub provider: Provider,
+    /// What is between its colons, parameters replaced.
+    pub fields: Vec<Field>,
+    /// Where it is.
+    pub span: Span,
+}
+
+impl Point {
+    /// As it is written, with the full name of its kind.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let fields = self.fields.iter().map(|field| match field.quoted {
+            true => format!(":\"{}\"", field.text),
+            false => format!(":{}", field.text),
+        });
+        self.provider.name().to_owned() + &fields.collect::<String>()
+    }
+}
+
+/// A part of an attach point.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Field {
+    /// Without quotes.
+    pub text: String,
+    /// It was in quotes: a name, whatever is in it.
+    pub quoted: bool,
+}
+
+/// A statement.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stmt {
+    /// What it is.
+    pub kind: StmtKind,
+    /// Where it is.
+    pub span: Span,
+}
+
+/// Kinds of statements.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StmtKind {
+    /// A call, `++`, or any other.
+    Expr(Expr),
+    /// `target = value`, or `target op= value`.
+    Assign {
+        /// A variable or a map.
+        target: Expr,
+        /// The operator before the sign.
+        op: Option<BinaryOp>,
+        /// What is assigned.
+        value: Expr,
+    },
+    /// `let $name = value`
+    Let {
+        /// Without the sign.
+        name: String,
+        /// What it begins with.
+        value: Option<Expr>,
+    },
+    /// `if (cond) { … } else { … }`
+    If {
+        /// Which of them.
+        cond: Expr,
+        /// If it holds.
+        then: Vec<Stmt>,
+        /// If not.
+        otherwise: Vec<Stmt>,
+    },
+    /// `for ($name : @map) { … }`
+    ForMap {
+        /// Without the sign.
+        name: String,
+        /// The map.
+        map: Expr,
+        /// What is done for each entry.
+        body: Vec<Stmt>,
+    },
+    /// `for ($name : from..to) { … }`
+    ForRange {
+        /// Without the sign.
+        name: String,
+        /// The first.
+        from: Expr,
+        /// Behind the last.
+        to: Expr,
+        /// What is done for each.
+        body: Vec<Stmt>,
+    },
+    /// `while (cond) { … }`
+    While {
+        /// As long as it holds.
+        cond: Expr,
+        /// What is done.
+        body: Vec<Stmt>,
+    },
+    /// `unroll (count) { … }`
+    Unroll {
+        /// A constant.
+        count: Expr,
+        /// What is done so often.
+        body: Vec<Stmt>,
+    },
+    /// `return value`
+    Return(Option<Expr>),
+    /// `break`
+    Break,
+    /// `continue`
+    Continue,
+}
+
+/// An expression.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Expr {
+    /// What it is.
+    pub kind: ExprKind,
+    /// Where it is.
+    pub span: Span,
+}
+
+/// Kinds of expressions.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ExprKind {
+    /// A number.
+    Int(u64),
+    /// A text.
+    Str(Vec<u8>),
+    /// `$name`
+    Var(String),
+    /// `$1`
+    Param(u32),
+    /// `$#`
+    ParamCount,
+    /// `@name[keys]`
+    Map(String, Vec<Expr>),
+    /// A builtin or constant.
+    Ident(String),
+    /// `name(args)`
+    Call(String, Vec<Expr>),
+    /// `-x`
+    Unary(UnaryOp, Box<Expr>),
+    /// `++x`, `x--`
+    Step(Step, Box<Expr>),
+    /// `a + b`
+    Binary(BinaryOp, Box<Expr>, Box<Expr>),
+    /// `a ? b : c`
+    Ternary(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// `(type)x`
+    Cast(TypeName, Box<Expr>),
+    /// `a.name`, `a->name`
+    Member(Box<Expr>, String),
+    /// `a[i]`
+    Index(Box<Expr>, Box<Expr>),
+    /// `(a, b)`
+    Tuple(Vec<Expr>),
+}
+
+/// The name of a type.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TypeName {
+    /// `struct name`
+    pub is_struct: bool,
+    /// Its name.
+    pub name: String,
+    /// How many stars.
+    pub stars: u32,
+    /// `[n]`
+    pub length: Option<u64>,
+}
+
+impl TypeName {
+    /// As it is written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let prefix = if self.is_struct { "struct " } else { "" };
+        let stars = if self.stars > 0 { " ".to_owned() + &"*".repeat(self.stars as usize) } else { String::new() };
+        let length = self.length.map_or(String::new(), |n| format!("[{n}]"));
+        format!("{prefix}{}{stars}{length}", self.name)
+    }
+}
+
+/// Operators before an expression.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnaryOp {
+    /// `!`
+    Not,
+    /// `~`
+    Invert,
+    /// `-`
+    Negate,
+    /// `*`
+    Deref,
+    /// `&`
+    Address,
+}
+
+impl UnaryOp {
+    /// Its sign.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            UnaryOp::Not => "!",
+            UnaryOp::Invert => "~",
+            UnaryOp::Negate => "-",
+            UnaryOp::Deref => "*",
+            UnaryOp::Address => "&",
+        }
+    }
+}
+
+/// `++` and `--`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// `++`, not `--`.
+    pub up: bool,
+    /// The value is that from before.
+    pub post: bool,
+}
+
+/// Operators between expressions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BinaryOp {
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `*`
+    Mul,
+    /// `/`
+    Div,
+    /// `%`
+    Mod,
+    /// `&`
+    And,
+    /// `|`
+    Or,
+    /// `^`
+    Xor,
+    /// `<<`
+    Shl,
+    /// `>>`
+    Shr,
+    /// `==`
+    Eq,
+    /// `!=`
+    Ne,
+    /// `<`
+    Lt,
+    /// `<=`
+    Le,
+    /// `>`
+    Gt,
+    /// `>=`
+    Ge,
+    /// `&&`
+    LogicalAnd,
+    /// `||`
+    LogicalOr,
+}
+
+impl BinaryOp {
+    /// Its sign, and how strongly it binds.
+    pub const ALL: [(BinaryOp, &'static str, u8); 18] = [
+        (BinaryOp::LogicalOr, "||", 1),
+        (BinaryOp::LogicalAnd, "&&", 2),
+        (BinaryOp::Or, "|", 3),
+        (BinaryOp::Xor, "^", 4),
+        (BinaryOp::And, "&", 5),
+        (BinaryOp::Eq, "==", 6),
+        (BinaryOp::Ne, "!=", 6),
+        (BinaryOp::Lt, "<", 7),
+        (BinaryOp::Le, "<=", 7),
+        (BinaryOp::Gt, ">", 7),
+        (BinaryOp::Ge, ">=", 7),
+        (BinaryOp::Shl, "<<", 8),
+        (BinaryOp::Shr, ">>", 8),
+        (BinaryOp::Add, "+", 9),
+        (BinaryOp::Sub, "-", 9),
+        (BinaryOp::Mul, "*", 10),
+        (BinaryOp::Div, "/", 10),
+        (BinaryOp::Mod, "%", 10),
+    ];
+
+    /// Its sign.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        Self::ALL.iter().find(|(op, ..)| *op == self).map_or("", |(_, text, _)| text)
+    }
+
+    /// Whether its result says yes or no.
+    #[must_use]
+    pub fn is_comparison(self) -> bool {
+        use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
+        matches!(self, Eq | Ne | Lt | Le | Gt | Ge)
+    }
+}

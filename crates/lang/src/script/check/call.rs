@@ -1,0 +1,404 @@
+//! Functions.
+
+use super::super::ast::{Expr, ExprKind};
+use super::super::checked::{Action, Entry, Op, StackMode, Value, ValueKind};
+use super::super::diagnostic::Span;
+use super::super::printf::{Format, accepts};
+use super::super::types::Type;
+use super::expr::{int, text};
+use super::{Checker, Checking};
+
+/// Functions of bpftrace that are not there yet.
+const LATER: &[&str] = &[
+    "join",
+    "system",
+    "cat",
+    "signal",
+    "strstr",
+    "strcontains",
+    "strcap",
+    "uaddr",
+    "sizeof",
+    "offsetof",
+    "caller",
+    "getopt",
+    "assert",
+    "assert_str",
+    "errorf",
+    "warnf",
+    "tseries",
+    "bswap",
+    "unwatch",
+    "strerror",
+    "fail",
+    "socket_cookie",
+    "write_user",
+    "override",
+    "len",
+    "print_ubacktrace",
+    "exec",
+];
+
+/// Functions that need the kernel.
+const KERNEL: &[&str] = &[
+    "kstack",
+    "ksym",
+    "kaddr",
+    "kptr",
+    "uptr",
+    "cgroupid",
+    "cgroup_path",
+    "ntop",
+    "pton",
+    "macaddr",
+    "skboutput",
+    "path",
+    "nsecs",
+    "percpu_kaddr",
+];
+
+/// Most arguments of functions that take the keys of a map.
+const KEYS: usize = 32;
+
+/// The registers that `reg()` knows, by the places that programs find them at.
+const REGISTERS: [(&str, u16); 20] = [
+    ("r15", 0),
+    ("r14", 8),
+    ("r13", 16),
+    ("r12", 24),
+    ("bp", 32),
+    ("bx", 40),
+    ("r11", 48),
+    ("r10", 56),
+    ("r9", 64),
+    ("r8", 72),
+    ("ax", 80),
+    ("cx", 88),
+    ("dx", 96),
+    ("si", 104),
+    ("di", 112),
+    ("ip", 128),
+    ("cs", 136),
+    ("flags", 144),
+    ("sp", 152),
+    ("ss", 160),
+];
+
+impl Checker<'_> {
+    /// A function with a value.
+    pub(super) fn call(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<Value> {
+        match name {
+            "str" => self.str(args, span),
+            "buf" => self.buf(args, span),
+            "usym" => {
+                self.arguments(name, args, 1, 1, span)?;
+                let address = self.int_argument(name, &args[0])?;
+                Ok(Value { ty: Type::Symbol, kind: ValueKind::Shown(Box::new(address)) })
+            }
+            "strftime" => {
+                self.arguments(name, args, 2, 2, span)?;
+                let format = self.literal(name, &args[0])?;
+                let time = self.int_argument(name, &args[1])?;
+                Ok(Value { ty: Type::Time(format), kind: ValueKind::Shown(Box::new(time)) })
+            }
+            "ustack" => self.ustack_call(args, span),
+            "reg" => {
+                self.arguments(name, args, 1, 1, span)?;
+                let register = self.literal(name, &args[0])?;
+                let Some((_, at)) = REGISTERS.into_iter().find(|(name, _)| *name == register) else {
+                    return self.error(
+                        args[0].span,
+                        format!("'{register}' is not a valid register on this architecture (x86_64)"),
+                    );
+                };
+                if self.points.iter().any(|point| !point.provider.has_target()) {
+                    return self
+                        .error(span, "The reg function can only be used with 'uprobe', 'uretprobe' and 'usdt' probes");
+                }
+                Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(super::super::checked::Builtin::Register(at)) })
+            }
+            "latency" => {
+                self.arguments(name, args, 0, 0, span)?;
+                if !self.only_at(&[super::Provider::Uretprobe]) {
+                    return self.error(span, "The latency function can only be used with 'uretprobe' probes");
+                }
+                Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(super::super::checked::Builtin::Latency) })
+            }
+            "has_key" => {
+                self.arguments(name, args, 2, KEYS, span)?;
+                let entry = self.entry_argument(name, args, span)?;
+                Ok(Value { ty: Type::INT, kind: ValueKind::Has(entry) })
+            }
+            "strncmp" => self.strncmp(args, span),
+            "strlen" => {
+                self.arguments(name, args, 1, 1, span)?;
+                let value = self.text_argument(name, &args[0])?;
+                Ok(match value.kind {
+                    ValueKind::Text(bytes) => int(bytes.len() as u64),
+                    _ => Value { ty: Type::INT, kind: ValueKind::Length(Box::new(value)) },
+                })
+            }
+            "printf" | "print" | "clear" | "zero" | "delete" | "exit" | "time" => {
+                self.error(span, format!("{name}() has no value: it must be a statement"))
+            }
+            "count" | "sum" | "avg" | "min" | "max" | "stats" | "hist" | "lhist" => {
+                self.error(span, format!("{name}() should be assigned to a map, e.g. @ = {name}()"))
+            }
+            name if LATER.contains(&name) => self.unsupported(span, &format!("{name}()")),
+            name if KERNEL.contains(&name) => {
+                self.error(span, format!("{name}() needs the kernel: not available in this tool"))
+            }
+            name => self.error(span, format!("Unknown function: {name}")),
+        }
+    }
+
+    /// A function that does something; `None`: it is none of them.
+    pub(super) fn action_call(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<Option<Op>> {
+        Ok(Some(match name {
+            "printf" => self.printf(args, span)?,
+            "print" => self.print(args, span)?,
+            "clear" | "zero" => {
+                self.arguments(name, args, 1, 1, span)?;
+                let map = self.map_argument(name, &args[0])?;
+                let action = if name == "clear" { Action::Clear(map) } else { Action::Zero(map) };
+                Op::Act(self.action(action), Vec::new())
+            }
+            "delete" => {
+                self.arguments(name, args, 1, KEYS, span)?;
+                let entry = match args {
+                    [Expr { kind: ExprKind::Map(map, keys), span }] => {
+                        let entry = self.entry(map, keys, *span)?;
+                        if self.last && self.maps[entry.map].content.is_none() {
+                            return self.error(*span, format!("Undefined map: @{map}"));
+                        }
+                        entry
+                    }
+                    [one] => return self.error(one.span, "delete() expects a map to be provided"),
+                    args => self.entry_argument(name, args, span)?,
+                };
+                match &self.maps[entry.map].content {
+                    // Each thread has its own: that is the controller's business.
+                    Some(content) if content.is_aggregate() && entry.keys.is_empty() => {
+                        Op::Act(self.action(Action::Clear(entry.map)), Vec::new())
+                    }
+                    _ => Op::Delete(entry),
+                }
+            }
+            "exit" => {
+                self.arguments(name, args, 0, 1, span)?;
+                let code = match args {
+                    [code] => self.int_argument(name, code)?,
+                    _ => int(0),
+                };
+                Op::Exit(self.action(Action::Exit), code)
+            }
+            "time" => {
+                self.arguments(name, args, 0, 1, span)?;
+                let format = match args {
+                    [format] => self.literal(name, format)?,
+                    _ => "%H:%M:%S\n".to_owned(),
+                };
+                Op::Act(self.action(Action::Time(format)), Vec::new())
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    fn printf(&mut self, args: &[Expr], span: Span) -> Checking<Op> {
+        let Some((format, args)) = args.split_first() else {
+            return self.error(span, "printf() requires at least one argument (0 provided)");
+        };
+        let text = self.literal("printf", format)?;
+        let parsed = match Format::parse(&text) {
+            Ok(parsed) => parsed,
+            Err(message) => return self.error(format.span, format!("printf: {message}")),
+        };
+        let takes: Vec<_> = parsed.takes().collect();
+        let mut values = Vec::new();
+        for arg in args {
+            values.push(self.expr(arg)?);
+        }
+        let (supplied, expected) = (values.len(), takes.len());
+        if supplied != expected {
+            let much = if supplied < expected { "Not enough" } else { "Too many" };
+            let message =
+                format!("printf: {much} arguments for format string ({supplied} supplied, {expected} expected)");
+            return self.error(span, message);
+        }
+        for ((value, arg), (takes, letter)) in values.iter().zip(args).zip(takes) {
+            if !accepts(takes, &value.ty) {
+                let expected = match takes {
+                    super::super::printf::Takes::Int => "integer",
+                    super::super::printf::Takes::Text => "string",
+                    super::super::printf::Takes::Bytes => "buffer",
+                };
+                let supplied = value.ty.kind();
+                let message =
+                    format!("printf: %{letter} specifier expects a value of type {expected} ({supplied} supplied)");
+                return self.error(arg.span, message);
+            }
+        }
+        let types = values.iter().map(|value| value.ty.clone()).collect();
+        Ok(Op::Act(self.action(Action::Printf(parsed, types)), values))
+    }
+
+    fn print(&mut self, args: &[Expr], span: Span) -> Checking<Op> {
+        self.arguments("print", args, 1, 3, span)?;
+        if let ExprKind::Map(name, keys) = &args[0].kind {
+            let map = self.map(name);
+            let is_whole = keys.is_empty() && self.maps[map].content.is_some();
+            if is_whole || self.maps[map].content.is_none() {
+                let map = self.map_argument("print", &args[0])?;
+                let mut numbers = Vec::new();
+                for arg in &args[1..] {
+                    match self.expr(arg)?.kind {
+                        ValueKind::Int(n) => numbers.push(n),
+                        _ => return self.error(arg.span, "print() expects an integer literal here"),
+                    }
+                }
+                let top = numbers.first().copied().filter(|top| *top != 0);
+                let div = numbers.get(1).copied().unwrap_or(1).max(1);
+                return Ok(Op::Act(self.action(Action::PrintMap { map, top, div }), Vec::new()));
+            }
+        }
+        if args.len() > 1 {
+            return self.error(span, "Non-map print() only takes 1 argument");
+        }
+        let value = self.expr(&args[0])?;
+        if value.ty == Type::None {
+            return self.error(span, "print() expects a value");
+        }
+        Ok(Op::Act(self.action(Action::Print(value.ty.clone())), vec![value]))
+    }
+
+    /// `@m, key` of `delete` and `has_key`.
+    fn entry_argument(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<Entry> {
+        let map = self.map_argument(name, &args[0])?;
+        if self.maps[map].keys.as_ref().is_some_and(Vec::is_empty) {
+            return self.error(args[0].span, format!("{name}() only works on maps with keys"));
+        }
+        let map = self.maps[map].name.clone();
+        self.entry(&map, &args[1..], span)
+    }
+
+    /// A map as a whole.
+    fn map_argument(&mut self, function: &str, arg: &Expr) -> Checking<usize> {
+        let ExprKind::Map(name, keys) = &arg.kind else {
+            return self.error(arg.span, format!("{function}() expects a map to be provided"));
+        };
+        if !keys.is_empty() {
+            let message = format!("The map passed to {function}() should not be indexed by a key");
+            return self.error(arg.span, message);
+        }
+        let map = self.map(name);
+        if self.last && self.maps[map].content.is_none() {
+            return self.error(arg.span, format!("Undefined map: @{name}"));
+        }
+        Ok(map)
+    }
+
+    fn literal(&mut self, function: &str, arg: &Expr) -> Checking<String> {
+        let value = self.expr(arg)?;
+        match value.kind {
+            ValueKind::Text(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            _ => self.error(arg.span, format!("{function}() expects a string literal ({} provided)", value.ty.kind())),
+        }
+    }
+
+    fn int_argument(&mut self, function: &str, arg: &Expr) -> Checking<Value> {
+        let value = self.expr(arg)?;
+        if value.ty.is_int() {
+            return Ok(value);
+        }
+        let message =
+            format!("{function}() only supports integer and pointer arguments ({} provided)", value.ty.kind());
+        self.error(arg.span, message)
+    }
+
+    fn text_argument(&mut self, function: &str, arg: &Expr) -> Checking<Value> {
+        let value = self.expr(arg)?;
+        if matches!(value.ty, Type::Text(_)) {
+            return Ok(value);
+        }
+        self.error(arg.span, format!("{function}() only supports string arguments ({} provided)", value.ty.kind()))
+    }
+
+    fn str(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
+        self.arguments("str", args, 1, 2, span)?;
+        let longest = self.out.config.max_strlen;
+        let len = match args.get(1) {
+            None => longest,
+            Some(len) => match self.int_argument("str", len)?.kind {
+                ValueKind::Int(n) => longest.min(n as usize),
+                _ => return self.unsupported(len.span, "a length of str() that is no literal"),
+            },
+        };
+        if let ExprKind::Param(number) = args[0].kind {
+            let mut value = self.param_text(number);
+            if let ValueKind::Text(bytes) = &mut value.kind {
+                bytes.truncate(len);
+                return Ok(text(std::mem::take(bytes)));
+            }
+        }
+        let value = self.expr(&args[0])?;
+        match &value.ty {
+            ty if ty.is_int() => Ok(Value { ty: Type::Text(len), kind: ValueKind::ReadText(Box::new(value)) }),
+            Type::Text(_) => Ok(value),
+            ty => {
+                let message =
+                    format!("str() expects an integer or a pointer type as first argument ({} provided)", ty.kind());
+                self.error(args[0].span, message)
+            }
+        }
+    }
+
+    fn buf(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
+        self.arguments("buf", args, 2, 2, span)?;
+        let address = self.int_argument("buf", &args[0])?;
+        let len = self.int_argument("buf", &args[1])?;
+        let most = match len.kind {
+            ValueKind::Int(n) => (n as usize).min(self.out.config.max_strlen),
+            _ => self.out.config.max_strlen,
+        };
+        Ok(Value { ty: Type::Bytes(most), kind: ValueKind::ReadBytes(Box::new(address), Box::new(len)) })
+    }
+
+    fn strncmp(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
+        self.arguments("strncmp", args, 3, 3, span)?;
+        let a = self.text_argument("strncmp", &args[0])?;
+        let b = self.text_argument("strncmp", &args[1])?;
+        let ValueKind::Int(n) = self.expr(&args[2])?.kind else {
+            return self.error(args[2].span, "Builtin strncmp requires a non-negative literal");
+        };
+        let same = Value { ty: Type::INT, kind: ValueKind::Same(Box::new(a), Box::new(b), Some(n as usize)) };
+        // 0 if they are the same.
+        Ok(Value { ty: Type::INT, kind: ValueKind::Not(Box::new(same)) })
+    }
+
+    fn ustack_call(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
+        self.arguments("ustack", args, 0, 2, span)?;
+        let (mut mode, mut depth) = (StackMode::Bpftrace, None);
+        for arg in args {
+            match &arg.kind {
+                ExprKind::Ident(name) if name == "bpftrace" => mode = StackMode::Bpftrace,
+                ExprKind::Ident(name) if name == "perf" => mode = StackMode::Perf,
+                ExprKind::Ident(name) if name == "raw" => mode = StackMode::Raw,
+                ExprKind::Ident(name) if name == "build_id" => {
+                    return self.unsupported(arg.span, "the stack mode build_id");
+                }
+                ExprKind::Ident(name) => {
+                    return self.error(arg.span, format!("Invalid stack mode: '{name}'"));
+                }
+                _ => match self.expr(arg)?.kind {
+                    ValueKind::Int(n @ 1..=127) => depth = Some(n as u32),
+                    ValueKind::Int(n) => {
+                        return self
+                            .error(arg.span, format!("ustack([int limit]): limit must be 1 to 127 ({n} provided)"));
+                    }
+                    _ => return self.error(arg.span, "ustack() expects an integer literal here"),
+                },
+            }
+        }
+        self.ustack(mode, depth.unwrap_or(127), span)
+    }
+}

@@ -1,0 +1,416 @@
+//! Statements.
+
+use std::collections::HashMap;
+
+use super::super::ast::{BinaryOp, Expr, ExprKind, Step, Stmt, StmtKind};
+use super::super::checked::{Action, Entry, Loop, Op, Value, ValueKind};
+use super::super::diagnostic::{Diagnostic, Span};
+use super::super::lower::ROUNDS;
+use super::super::types::{Content, Type};
+use super::{Checker, Checking};
+
+/// Rounds of `unroll`, as in bpftrace.
+const UNROLL: u64 = 100;
+
+impl Checker<'_> {
+    pub(super) fn stmts(&mut self, stmts: &[Stmt]) -> Vec<Op> {
+        let mut ops = Vec::new();
+        for stmt in stmts {
+            let _ = self.stmt(stmt, &mut ops);
+        }
+        ops
+    }
+
+    /// Statements between braces, with variables of their own.
+    fn scope(&mut self, stmts: &[Stmt]) -> Vec<Op> {
+        self.scopes.push(HashMap::new());
+        let ops = self.stmts(stmts);
+        self.scopes.pop();
+        ops
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, ops: &mut Vec<Op>) -> Checking<()> {
+        match &stmt.kind {
+            StmtKind::Expr(expr) => self.statement_call(expr, ops),
+            StmtKind::Assign { target, op, value } => self.assign(target, *op, value, ops),
+            StmtKind::Let { name, value } => {
+                if self.scopes.iter().any(|scope| scope.contains_key(name)) {
+                    return self.error(
+                        stmt.span,
+                        format!("Variable ${name} was already declared. Variable shadowing is not allowed."),
+                    );
+                }
+                match value {
+                    Some(value) => {
+                        let value = self.expr(value)?;
+                        self.set_var(name, value, stmt.span, ops)
+                    }
+                    // Its type is that of the first assignment, which may be in an inner block.
+                    None => {
+                        self.declare(name, Type::None);
+                        Ok(())
+                    }
+                }
+            }
+            StmtKind::If { cond, then, otherwise } => {
+                let span = cond.span;
+                let cond = self.expr(cond).and_then(|value| self.condition(value, span, "if()"));
+                let then = self.scope(then);
+                let otherwise = self.scope(otherwise);
+                ops.push(Op::If(cond?, then, otherwise));
+                Ok(())
+            }
+            StmtKind::Unroll { count, body } => {
+                let span = count.span;
+                let count = self.expr(count)?;
+                match count.kind {
+                    ValueKind::Int(n @ 1..=UNROLL) => {
+                        for _ in 0..n {
+                            let round = self.scope(body);
+                            ops.extend(round);
+                        }
+                        Ok(())
+                    }
+                    ValueKind::Int(n) if n > UNROLL => self.error(span, format!("unroll maximum value is {UNROLL}")),
+                    ValueKind::Int(_) => self.error(span, "unroll minimum value is 1"),
+                    _ => self.error(span, "invalid unroll value"),
+                }
+            }
+            StmtKind::Return(None) => {
+                ops.push(Op::Return);
+                Ok(())
+            }
+            StmtKind::Return(Some(value)) => {
+                let value = self.expr(value)?;
+                ops.extend([Op::Eval(value), Op::Return]);
+                Ok(())
+            }
+            StmtKind::While { cond, body } => {
+                let span = cond.span;
+                let cond = self.expr(cond).and_then(|value| self.condition(value, span, "while()"));
+                let body = self.round(body);
+                self.push_loop(cond?, body, Vec::new(), stmt.span, ops);
+                Ok(())
+            }
+            StmtKind::ForRange { name, from, to, body } => self.for_range(name, [from, to], body, stmt.span, ops),
+            StmtKind::ForMap { .. } => self.unsupported(word(stmt.span, 3), "for over a map"),
+            StmtKind::Break if self.loops == 0 => self.error(stmt.span, "break statement outside of a loop"),
+            StmtKind::Continue if self.loops == 0 => self.error(stmt.span, "continue statement outside of a loop"),
+            StmtKind::Break => {
+                ops.push(Op::Break);
+                Ok(())
+            }
+            StmtKind::Continue => {
+                ops.push(Op::Continue);
+                Ok(())
+            }
+        }
+    }
+
+    /// The body of a loop.
+    fn round(&mut self, body: &[Stmt]) -> Vec<Op> {
+        self.loops += 1;
+        let ops = self.scope(body);
+        self.loops -= 1;
+        ops
+    }
+
+    fn push_loop(&mut self, cond: Value, body: Vec<Op>, step: Vec<Op>, span: Span, ops: &mut Vec<Op>) {
+        self.vars.push(Type::INT);
+        let rounds = self.vars.len() - 1;
+        let message = format!("A loop was ended after {ROUNDS} rounds: no block may run for longer.");
+        let warning = self.action(Action::Warning(Diagnostic::warning(span, message)));
+        ops.push(Op::Loop(Box::new(Loop { rounds, warning, cond, body, step })));
+    }
+
+    /// `for ($name : from..to)`
+    fn for_range(
+        &mut self,
+        name: &str,
+        ends: [&Expr; 2],
+        body: &[Stmt],
+        span: Span,
+        ops: &mut Vec<Op>,
+    ) -> Checking<()> {
+        let mut values = Vec::new();
+        for end in ends {
+            let value = self.expr(end)?;
+            if !value.ty.is_int() {
+                let message = format!("Loop range requires an integer ({} provided)", value.ty.kind());
+                return self.error(end.span, message);
+            }
+            values.push(value);
+        }
+        if self.find_var(name).is_some() {
+            return self.error(span, format!("Loop declaration shadows existing variable: ${name}"));
+        }
+        let end = values.pop();
+        self.scopes.push(HashMap::new());
+        let index = self.declare(name, Type::INT);
+        self.vars.push(Type::INT);
+        let last = self.vars.len() - 1;
+        ops.extend(values.into_iter().map(|from| Op::SetVar(index, from)));
+        ops.extend(end.map(|to| Op::SetVar(last, to)));
+        let var = |of: usize| Box::new(Value { ty: Type::INT, kind: ValueKind::Var(of) });
+        let cond = Value { ty: Type::INT, kind: ValueKind::Binary(BinaryOp::Lt, false, var(index), var(last)) };
+        let next = Value { ty: Type::INT, kind: ValueKind::StepVar(Step { up: true, post: false }, index) };
+        let body = self.round(body);
+        self.push_loop(cond, body, vec![Op::Eval(next)], span, ops);
+        self.scopes.pop();
+        Ok(())
+    }
+
+    fn assign(&mut self, target: &Expr, op: Option<BinaryOp>, value: &Expr, ops: &mut Vec<Op>) -> Checking<()> {
+        let span = target.span.to(value.span);
+        match &target.kind {
+            ExprKind::Var(name) => {
+                let value = self.expr(value)?;
+                let value = match op {
+                    Some(op) => {
+                        let old = self.var(name, target.span)?;
+                        self.binary(op, old, value, span)?
+                    }
+                    None => value,
+                };
+                self.set_var(name, value, span, ops)
+            }
+            ExprKind::Map(name, keys) => {
+                if op.is_none() {
+                    if let ExprKind::Call(function, args) = &value.kind {
+                        if let Some(content) = self.aggregate(function, args, value.span)? {
+                            let entry = self.entry(name, keys, target.span)?;
+                            self.set_content(entry.map, content.0, span)?;
+                            ops.push(Op::Aggregate(entry, content.1));
+                            return Ok(());
+                        }
+                    }
+                }
+                let entry = self.entry(name, keys, target.span)?;
+                let value = self.expr(value)?;
+                match op {
+                    None => {
+                        self.set_content(entry.map, content(&value.ty), span)?;
+                        ops.push(Op::SetMap(entry, value));
+                    }
+                    Some(op) => self.update(entry, op, value, span, ops)?,
+                }
+                Ok(())
+            }
+            _ => self.error(target.span, "only variables and maps can be assigned"),
+        }
+    }
+
+    /// `@m op= value`
+    fn update(&mut self, entry: Entry, op: BinaryOp, value: Value, span: Span, ops: &mut Vec<Op>) -> Checking<()> {
+        self.set_content(entry.map, content(&value.ty), span)?;
+        if !value.ty.is_int() {
+            return self.error(
+                span,
+                format!("The {} operator can not be used on expressions of type {}", op.text(), value.ty.kind()),
+            );
+        }
+        ops.push(match op {
+            BinaryOp::Add => Op::AddMap(entry, value),
+            BinaryOp::Sub => {
+                let ty = value.ty.clone();
+                Op::AddMap(entry, Value { ty, kind: ValueKind::Negate(Box::new(value)) })
+            }
+            op => {
+                let ty = self.content_type(entry.map);
+                let old = Value { ty, kind: ValueKind::Read(entry.clone()) };
+                let new = self.binary(op, old, value, span)?;
+                Op::SetMap(entry, new)
+            }
+        });
+        Ok(())
+    }
+
+    /// The type of a map's values, as far as it is known.
+    pub(super) fn content_type(&self, map: usize) -> Type {
+        match &self.maps[map].content {
+            Some(Content::Value(ty)) => ty.clone(),
+            _ => Type::INT,
+        }
+    }
+
+    fn declare(&mut self, name: &str, ty: Type) -> usize {
+        self.vars.push(ty);
+        let index = self.vars.len() - 1;
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.insert(name.to_owned(), index);
+        }
+        index
+    }
+
+    pub(super) fn find_var(&self, name: &str) -> Option<usize> {
+        self.scopes.iter().rev().find_map(|scope| scope.get(name)).copied()
+    }
+
+    fn set_var(&mut self, name: &str, value: Value, span: Span, ops: &mut Vec<Op>) -> Checking<()> {
+        if value.ty == Type::None {
+            return self.error(span, format!("Value of type none cannot be assigned to ${name}"));
+        }
+        if let Type::Bytes(_) = value.ty {
+            return self.unsupported(span, "buf() in a variable");
+        }
+        // Numbers are kept whole.
+        let ty = match &value.ty {
+            Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
+            ty => ty.clone(),
+        };
+        let index = match self.find_var(name) {
+            None => self.declare(name, ty),
+            Some(index) => {
+                match (&mut self.vars[index], &ty) {
+                    (known @ Type::None, ty) => *known = ty.clone(),
+                    (Type::Text(len), Type::Text(new)) => *len = (*len).max(*new),
+                    (known, ty) if known.fits(ty) => {}
+                    (known, ty) => {
+                        let (known, ty) = (known.name(), ty.name());
+                        return self.error(
+                            span,
+                            format!(
+                                "Type mismatch for ${name}: trying to assign value of type '{ty}' when variable already \
+                                 contains a value of type '{known}'"
+                            ),
+                        );
+                    }
+                }
+                index
+            }
+        };
+        ops.push(Op::SetVar(index, value));
+        Ok(())
+    }
+
+    /// What a map holds from now on.
+    pub(super) fn set_content(&mut self, map: usize, new: Content, span: Span) -> Checking<()> {
+        let name = self.maps[map].name.clone();
+        if new == Content::Value(Type::None) {
+            return self.error(span, format!("Value of type none cannot be assigned to @{name}"));
+        }
+        if let Content::Value(Type::Bytes(_)) = new {
+            return self.unsupported(span, "buf() in a map");
+        }
+        match &mut self.maps[map].content {
+            None => self.maps[map].content = Some(new),
+            Some(known) if known.fits(&new) => {
+                if let (Content::Value(Type::Text(len)), Content::Value(Type::Text(new))) = (known, &new) {
+                    *len = (*len).max(*new);
+                }
+            }
+            Some(Content::Lhist { .. }) if matches!(new, Content::Lhist { .. }) => {
+                return self.error(span, "Different lhist bounds in a single map unsupported");
+            }
+            Some(Content::Hist { .. }) if matches!(new, Content::Hist { .. }) => {
+                return self.error(span, "Different bits in a single hist unsupported");
+            }
+            Some(known) => {
+                let known = known.name();
+                return self.error(
+                    span,
+                    format!(
+                        "Type mismatch for @{name}: trying to assign value of type '{}' when map already contains a value \
+                         of type '{known}'",
+                        new.name()
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// `++`, a call, or anything else that stands alone.
+    fn statement_call(&mut self, expr: &Expr, ops: &mut Vec<Op>) -> Checking<()> {
+        if let ExprKind::Call(name, args) = &expr.kind {
+            if let Some(op) = self.action_call(name, args, expr.span)? {
+                ops.push(op);
+                return Ok(());
+            }
+            if self.aggregate(name, args, expr.span)?.is_some() {
+                return self.error(expr.span, format!("{name}() should be assigned to a map, e.g. @ = {name}()"));
+            }
+        }
+        let value = self.expr(expr)?;
+        // Nothing is left of a step of a map but its addition.
+        ops.push(match value.kind {
+            ValueKind::StepMap(step, entry) => {
+                let one = if step.up { 1 } else { u64::MAX };
+                Op::AddMap(entry, Value { ty: Type::INT, kind: ValueKind::Int(one) })
+            }
+            kind => Op::Eval(Value { ty: value.ty, kind }),
+        });
+        Ok(())
+    }
+
+    /// An entry of a map, whose keys have the types that they have everywhere.
+    pub(super) fn entry(&mut self, name: &str, keys: &[Expr], span: Span) -> Checking<Entry> {
+        let map = self.map(name);
+        // `@m[(a, b)]` is `@m[a, b]`.
+        let keys = match keys {
+            [Expr { kind: ExprKind::Tuple(items), .. }] => items,
+            keys => keys,
+        };
+        let mut values = Vec::new();
+        for key in keys {
+            values.push(self.key(key)?);
+        }
+        self.set_keys(map, &values, span)?;
+        Ok(Entry { map, keys: values })
+    }
+
+    fn key(&mut self, key: &Expr) -> Checking<Value> {
+        let value = self.expr(key)?;
+        match &value.ty {
+            Type::None => self.error(key.span, "a key must have a value"),
+            Type::Bytes(_) => self.unsupported(key.span, "buf() as a key"),
+            Type::Time(_) => self.error(key.span, "strftime() cannot be used as a map key"),
+            _ => Ok(value),
+        }
+    }
+
+    fn set_keys(&mut self, map: usize, values: &[Value], span: Span) -> Checking<()> {
+        let whole = |ty: &Type| match ty {
+            Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
+            ty => ty.clone(),
+        };
+        let new: Vec<Type> = values.iter().map(|value| whole(&value.ty)).collect();
+        match &mut self.maps[map].keys {
+            None => self.maps[map].keys = Some(new),
+            Some(known) if known.len() == new.len() && known.iter().zip(&new).all(|(a, b)| a.fits(b)) => {
+                for (known, new) in known.iter_mut().zip(&new) {
+                    if let (Type::Text(len), Type::Text(new)) = (known, new) {
+                        *len = (*len).max(*new);
+                    }
+                }
+            }
+            Some(known) => {
+                let list = |types: &[Type]| {
+                    let names: Vec<String> = types.iter().map(Type::name).collect();
+                    format!("arguments: '{}'", names.join(","))
+                };
+                let expects = if known.is_empty() { "no arguments".to_owned() } else { list(known) };
+                let access = if new.is_empty() { "no arguments".to_owned() } else { list(&new) };
+                let message = format!(
+                    "Argument mismatch for @{}: trying to access with {access} when map expects {expects}",
+                    self.maps[map].name
+                );
+                return self.error(span, message);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a map holds after a value was assigned.
+fn content(ty: &Type) -> Content {
+    Content::Value(match ty {
+        Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
+        ty => ty.clone(),
+    })
+}
+
+/// The first word of a statement.
+fn word(span: Span, len: usize) -> Span {
+    Span { start: span.start, end: span.start + len }
+}

@@ -1,0 +1,258 @@
+//! What checking makes of the syntax tree: every name resolved, every type known.
+
+use super::ast::{BinaryOp, Point, Step};
+use super::printf::Format;
+use super::types::{Content, Type};
+
+/// A script whose names and types are right.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    /// Its blocks, in order.
+    pub blocks: Vec<Block>,
+    /// Its maps, in order of their first use.
+    pub maps: Vec<Map>,
+    /// What programs ask the controller to do.
+    pub actions: Vec<Action>,
+    /// Most frames of its stack maps.
+    pub stacks: Vec<Stack>,
+    /// `config = { … }`, and the defaults.
+    pub config: Config,
+}
+
+/// How stacks are kept and printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stack {
+    /// Frames at most.
+    pub depth: u32,
+    /// How they are printed.
+    pub mode: StackMode,
+}
+
+/// How a stack is printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StackMode {
+    /// `symbol+off`
+    Bpftrace,
+    /// As perf does.
+    Perf,
+    /// Addresses.
+    Raw,
+}
+
+/// Settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Bytes of a string.
+    pub max_strlen: usize,
+    /// Keys of a map.
+    pub max_map_keys: u32,
+    /// Maps are printed at the end.
+    pub print_maps_on_exit: bool,
+    /// What is to be done if an attach point matches nothing: `error`, `warn` or `ignore`.
+    pub missing_probes: String,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        let missing_probes = "error".to_owned();
+        Config { max_strlen: 1024, max_map_keys: 4096, print_maps_on_exit: true, missing_probes }
+    }
+}
+
+/// A map of the script.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Map {
+    /// With the sign.
+    pub name: String,
+    /// Types of its keys; none: it is one value.
+    pub keys: Vec<Type>,
+    /// What it holds.
+    pub content: Content,
+}
+
+/// A block.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// Where it runs.
+    pub points: Vec<Point>,
+    /// Whether it runs.
+    pub predicate: Option<Value>,
+    /// What it does.
+    pub body: Vec<Op>,
+    /// Types of its variables.
+    pub vars: Vec<Type>,
+}
+
+/// A statement.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// For what it does besides.
+    Eval(Value),
+    /// `$x = value`
+    SetVar(usize, Value),
+    /// `@m[keys] = value`
+    SetMap(Entry, Value),
+    /// `@m[keys] += value`, in one step.
+    AddMap(Entry, Value),
+    /// `@m[keys] = count()` and the like, with the number if there is one.
+    Aggregate(Entry, Option<Value>),
+    /// `delete(@m[keys])`
+    Delete(Entry),
+    /// The controller does it.
+    Act(usize, Vec<Value>),
+    /// `exit(code)`: the controller is told, and the block ends.
+    Exit(usize, Value),
+    /// `if`
+    If(Value, Vec<Op>, Vec<Op>),
+    /// `while` and `for`.
+    Loop(Box<Loop>),
+    /// The innermost loop ends.
+    Break,
+    /// The innermost loop begins its next round.
+    Continue,
+    /// The block ends.
+    Return,
+}
+
+/// A loop.
+#[derive(Clone, Debug)]
+pub struct Loop {
+    /// The variable that counts its rounds.
+    pub rounds: usize,
+    /// What the controller does if there are too many.
+    pub warning: usize,
+    /// As long as it holds.
+    pub cond: Value,
+    /// What is done.
+    pub body: Vec<Op>,
+    /// What is done before the next round.
+    pub step: Vec<Op>,
+}
+
+/// An entry of a map.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Which map.
+    pub map: usize,
+    /// None if it is one value.
+    pub keys: Vec<Value>,
+}
+
+/// An expression with its type.
+#[derive(Clone, Debug)]
+pub struct Value {
+    /// What it gives.
+    pub ty: Type,
+    /// How.
+    pub kind: ValueKind,
+}
+
+/// Kinds of expressions.
+#[derive(Clone, Debug)]
+pub enum ValueKind {
+    /// A number that is known.
+    Int(u64),
+    /// A text that is known.
+    Text(Vec<u8>),
+    /// A variable.
+    Var(usize),
+    /// What is in a map; nothing is 0 or "".
+    Read(Entry),
+    /// Whether a key is there.
+    Has(Entry),
+    /// Something of the moment.
+    Builtin(Builtin),
+    /// `!x`
+    Not(Box<Value>),
+    /// `~x`
+    Invert(Box<Value>),
+    /// `-x`
+    Negate(Box<Value>),
+    /// Of numbers; the flag: without a sign.
+    Binary(BinaryOp, bool, Box<Value>, Box<Value>),
+    /// A division whose divisor may be 0: then the controller does this, and 1 is the result.
+    Divide(BinaryOp, bool, Box<Value>, Box<Value>, usize),
+    /// Whether two texts are the same, in their first bytes if a number is given.
+    Same(Box<Value>, Box<Value>, Option<usize>),
+    /// `a ? b : c`
+    Ternary(Box<Value>, Box<Value>, Box<Value>),
+    /// The lower bytes of a number.
+    Resize(Box<Value>),
+    /// A number in the target's memory: its type is that of the value.
+    Load(Box<Value>),
+    /// `++` and `--` of a variable.
+    StepVar(Step, usize),
+    /// `++` and `--` of a map.
+    StepMap(Step, Entry),
+    /// A string in the target's memory.
+    ReadText(Box<Value>),
+    /// Bytes in the target's memory: address and length.
+    ReadBytes(Box<Value>, Box<Value>),
+    /// Length of a text.
+    Length(Box<Value>),
+    /// Something that is printed as something else.
+    Shown(Box<Value>),
+}
+
+/// What a program finds when it runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Builtin {
+    /// `argN`
+    Arg(u32),
+    /// `retval`
+    Retval,
+    /// A word of the registers, by its offset: `reg("ip")`.
+    Register(u16),
+    /// `pid`
+    Pid,
+    /// `tid`
+    Tid,
+    /// `uid`
+    Uid,
+    /// `gid`
+    Gid,
+    /// `comm`
+    Comm,
+    /// `nsecs`
+    Nsecs,
+    /// `elapsed`
+    Elapsed,
+    /// `cpu`
+    Cpu,
+    /// `rand`
+    Rand,
+    /// `probe` and `func`
+    Probe,
+    /// `latency()`: nanoseconds since the entry of the call that returns.
+    Latency,
+    /// `ustack`, of this stack map.
+    Stack(usize),
+}
+
+/// What the controller does when it reads the record.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Action {
+    /// `printf(format, …)`
+    Printf(Format, Vec<Type>),
+    /// `print(@m, top, div)`
+    PrintMap {
+        /// Which.
+        map: usize,
+        /// The largest so many.
+        top: Option<u64>,
+        /// Values are divided by it.
+        div: u64,
+    },
+    /// `print(value)`
+    Print(Type),
+    /// `clear(@m)`
+    Clear(usize),
+    /// `zero(@m)`
+    Zero(usize),
+    /// `time(format)`
+    Time(String),
+    /// `exit(code)`
+    Exit,
+    /// Something that went wrong in a program: message, and where.
+    Warning(super::diagnostic::Diagnostic),
+}

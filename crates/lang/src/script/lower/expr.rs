@@ -1,0 +1,360 @@
+//! Numbers: into `r0`.
+
+use sidestep_bpf::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
+
+use super::super::ast::{BinaryOp, Step};
+use super::super::checked::{Builtin, Value, ValueKind};
+use super::super::types::Type;
+use super::{COOKIE, Lower, POINT, Place, SCRATCH, Site, helper};
+use crate::build::Label;
+
+/// Where the registers of the first six arguments are in the context.
+const ARGUMENTS: [i16; 6] = [112, 104, 96, 88, 72, 64];
+const RAX: i16 = 80;
+const RSP: i16 = 152;
+
+impl Lower<'_, '_> {
+    pub(super) fn int(&mut self, value: &Value) {
+        if self.leaf(Reg::R0, value) {
+            return;
+        }
+        match &value.kind {
+            ValueKind::Int(_)
+            | ValueKind::Var(_)
+            | ValueKind::Text(_)
+            | ValueKind::ReadText(_)
+            | ValueKind::ReadBytes(..) => {}
+            ValueKind::Read(entry) => self.read_map(entry),
+            ValueKind::Has(entry) => self.has(entry),
+            ValueKind::Builtin(builtin) => self.builtin(*builtin),
+            ValueKind::Not(_) | ValueKind::Same(..) => self.truth(value),
+            ValueKind::Binary(op, ..) if op.is_comparison() => self.truth(value),
+            ValueKind::Binary(BinaryOp::LogicalAnd | BinaryOp::LogicalOr, ..) => self.truth(value),
+            ValueKind::Invert(of) => {
+                self.int(of);
+                self.out.invert(Reg::R0);
+            }
+            ValueKind::Negate(of) => {
+                self.int(of);
+                self.out.push(Insn::Neg { width: Width::W64, dst: Reg::R0 });
+            }
+            ValueKind::Binary(op, unsigned, a, b) => {
+                let operand = self.pair(a, b);
+                self.calculate(*op, *unsigned, operand);
+            }
+            ValueKind::Divide(op, unsigned, a, b, warning) => self.divide(*op, *unsigned, a, b, *warning),
+            ValueKind::Ternary(cond, then, otherwise) => {
+                let (not, end) = (self.out.label(), self.out.label());
+                self.branch(cond, false, not);
+                self.int(then);
+                self.out.goto(end);
+                self.out.bind(not);
+                self.int(otherwise);
+                self.out.bind(end);
+            }
+            ValueKind::Resize(of) => {
+                self.int(of);
+                self.resize(&value.ty);
+            }
+            ValueKind::Load(address) => self.load(address, &value.ty),
+            ValueKind::StepVar(step, var) => self.step_var(*step, *var),
+            ValueKind::StepMap(step, entry) => {
+                let one = if step.up { 1 } else { u64::MAX };
+                self.add_map(entry, &Value { ty: Type::INT, kind: ValueKind::Int(one) }, true);
+                if !step.post {
+                    self.out.alu_imm(AluOp::Add, Reg::R0, one as i32);
+                }
+            }
+            ValueKind::Length(text) => self.text_length(text),
+            ValueKind::Shown(of) => self.int(of),
+        }
+    }
+
+    /// What is there without calling anything, into any register.
+    fn leaf(&mut self, dst: Reg, value: &Value) -> bool {
+        match &value.kind {
+            ValueKind::Int(n) => self.out.set(dst, *n),
+            ValueKind::Var(var) => match self.vars[*var].0 {
+                Place::Stack(at) => self.out.load(Size::Dw, dst, Reg::R10, at),
+                Place::Scratch(at) => {
+                    self.out.map_value(dst, SCRATCH, at);
+                    self.out.load(Size::Dw, dst, dst, 0);
+                }
+            },
+            ValueKind::Builtin(Builtin::Arg(n)) if !matches!(self.site, Site::Usdt(_)) => {
+                let Some(at) = ARGUMENTS.get(*n as usize) else { return false };
+                self.out.load(Size::Dw, dst, Reg::R6, *at);
+            }
+            ValueKind::Builtin(Builtin::Retval) => self.out.load(Size::Dw, dst, Reg::R6, RAX),
+            ValueKind::Builtin(Builtin::Register(at)) => self.out.load(Size::Dw, dst, Reg::R6, *at as i16),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The first into `r0`, the second where the result says: a constant, or `r1`.
+    fn pair(&mut self, a: &Value, b: &Value) -> Operand {
+        if let ValueKind::Int(n) = b.kind {
+            if let Ok(imm) = i32::try_from(n as i64) {
+                self.int(a);
+                return Operand::Imm(imm);
+            }
+        }
+        let is_leaf = match &b.kind {
+            ValueKind::Int(_) | ValueKind::Var(_) => true,
+            ValueKind::Builtin(Builtin::Arg(n)) => *n < 6 && !matches!(self.site, Site::Usdt(_)),
+            ValueKind::Builtin(Builtin::Retval | Builtin::Register(_)) => true,
+            _ => false,
+        };
+        self.int(a);
+        if is_leaf {
+            self.leaf(Reg::R1, b);
+            return Operand::Reg(Reg::R1);
+        }
+        let used = self.used;
+        let at = self.stack(8);
+        self.out.put(Reg::R10, at, Reg::R0);
+        self.int(b);
+        self.out.mov(Reg::R1, Reg::R0);
+        self.out.load(Size::Dw, Reg::R0, Reg::R10, at);
+        self.release(used);
+        Operand::Reg(Reg::R1)
+    }
+
+    /// `r0 op= operand`
+    fn calculate(&mut self, op: BinaryOp, unsigned: bool, operand: Operand) {
+        let op = match op {
+            BinaryOp::Add => AluOp::Add,
+            BinaryOp::Sub => AluOp::Sub,
+            BinaryOp::Mul => AluOp::Mul,
+            BinaryOp::Div if unsigned => AluOp::Div,
+            BinaryOp::Div => AluOp::Sdiv,
+            BinaryOp::Mod if unsigned => AluOp::Mod,
+            BinaryOp::Mod => AluOp::Smod,
+            BinaryOp::And => AluOp::And,
+            BinaryOp::Or => AluOp::Or,
+            BinaryOp::Xor => AluOp::Xor,
+            BinaryOp::Shl => AluOp::Lsh,
+            BinaryOp::Shr if unsigned => AluOp::Rsh,
+            BinaryOp::Shr => AluOp::Arsh,
+            _ => return,
+        };
+        let operand = match (op, operand) {
+            (AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, Operand::Imm(n)) => Operand::Imm(n & 63),
+            (_, operand) => operand,
+        };
+        self.out.push(Insn::Alu { width: Width::W64, op, dst: Reg::R0, src: operand });
+    }
+
+    /// A division by zero gives 1, and a warning.
+    fn divide(&mut self, op: BinaryOp, unsigned: bool, a: &Value, b: &Value, warning: usize) {
+        let operand = self.pair(a, b);
+        if let Operand::Imm(n) = operand {
+            self.out.mov_imm(Reg::R1, n);
+        }
+        let (zero, end) = (self.out.label(), self.out.label());
+        self.out.branch_imm(Width::W64, Cond::Eq, Reg::R1, 0, zero);
+        self.calculate(op, unsigned, Operand::Reg(Reg::R1));
+        self.out.goto(end);
+        self.out.bind(zero);
+        self.act(warning, &[]);
+        self.out.mov_imm(Reg::R0, 1);
+        self.out.bind(end);
+    }
+
+    /// 1 or 0.
+    fn truth(&mut self, value: &Value) {
+        let (no, end) = (self.out.label(), self.out.label());
+        self.branch(value, false, no);
+        self.out.mov_imm(Reg::R0, 1);
+        self.out.goto(end);
+        self.out.bind(no);
+        self.out.mov_imm(Reg::R0, 0);
+        self.out.bind(end);
+    }
+
+    /// Goes to `target` if the value's truth is `wanted`.
+    pub(super) fn branch(&mut self, value: &Value, wanted: bool, target: Label) {
+        match &value.kind {
+            ValueKind::Int(n) => {
+                if (*n != 0) == wanted {
+                    self.out.goto(target);
+                }
+            }
+            ValueKind::Not(of) => self.branch(of, !wanted, target),
+            ValueKind::Binary(op @ (BinaryOp::LogicalAnd | BinaryOp::LogicalOr), _, a, b) => {
+                // Whether the first alone may decide for `wanted`.
+                if (*op == BinaryOp::LogicalOr) == wanted {
+                    self.branch(a, wanted, target);
+                    self.branch(b, wanted, target);
+                } else {
+                    let other = self.out.label();
+                    self.branch(a, !wanted, other);
+                    self.branch(b, wanted, target);
+                    self.out.bind(other);
+                }
+            }
+            ValueKind::Binary(op, unsigned, a, b) if op.is_comparison() => {
+                let operand = self.pair(a, b);
+                let cond = condition(*op, *unsigned, wanted);
+                self.out.branch(Width::W64, cond, Reg::R0, operand, target);
+            }
+            ValueKind::Same(a, b, first) => {
+                if wanted {
+                    let differs = self.out.label();
+                    self.compare_texts(a, b, *first, differs);
+                    self.out.goto(target);
+                    self.out.bind(differs);
+                } else {
+                    self.compare_texts(a, b, *first, target);
+                }
+            }
+            _ => {
+                self.int(value);
+                let cond = if wanted { Cond::Ne } else { Cond::Eq };
+                self.out.branch_imm(Width::W64, cond, Reg::R0, 0, target);
+            }
+        }
+    }
+
+    fn resize(&mut self, ty: &Type) {
+        let Type::Int { bytes, signed } = ty else { return };
+        let unused = 64 - 8 * i32::from(*bytes);
+        if unused > 0 {
+            self.out.alu_imm(AluOp::Lsh, Reg::R0, unused);
+            self.out.alu_imm(if *signed { AluOp::Arsh } else { AluOp::Rsh }, Reg::R0, unused);
+        }
+    }
+
+    /// The number at an address of the target; 0 if there is nothing.
+    fn load(&mut self, address: &Value, ty: &Type) {
+        let Type::Int { bytes, .. } = ty else { return };
+        self.int(address);
+        self.out.mov(Reg::R3, Reg::R0);
+        self.read_user(i32::from(*bytes));
+        self.resize(ty);
+    }
+
+    /// So many bytes at `r3` into `r0`.
+    fn read_user(&mut self, bytes: i32) {
+        let used = self.used;
+        let at = self.stack(8);
+        self.out.put_imm(Reg::R10, at, 0);
+        self.out.mov(Reg::R1, Reg::R10);
+        self.out.alu_imm(AluOp::Add, Reg::R1, at.into());
+        self.out.mov_imm(Reg::R2, bytes);
+        self.out.call(helper::READ_USER);
+        self.out.load(Size::Dw, Reg::R0, Reg::R10, at);
+        self.release(used);
+    }
+
+    fn step_var(&mut self, step: Step, var: usize) {
+        let one = if step.up { 1 } else { -1 };
+        let (base, at) = match self.vars[var].0 {
+            Place::Stack(at) => (Reg::R10, at),
+            Place::Scratch(at) => {
+                self.out.map_value(Reg::R2, SCRATCH, at);
+                (Reg::R2, 0)
+            }
+        };
+        self.out.load(Size::Dw, Reg::R0, base, at);
+        self.out.mov(Reg::R1, Reg::R0);
+        self.out.alu_imm(AluOp::Add, Reg::R1, one);
+        self.out.put(base, at, Reg::R1);
+        if !step.post {
+            self.out.mov(Reg::R0, Reg::R1);
+        }
+    }
+
+    fn builtin(&mut self, builtin: Builtin) {
+        match builtin {
+            Builtin::Arg(n) if matches!(self.site, Site::Usdt(_)) => self.usdt_argument(n),
+            Builtin::Arg(n) => {
+                // Behind the return address.
+                self.out.load(Size::Dw, Reg::R3, Reg::R6, RSP);
+                self.out.alu_imm(AluOp::Add, Reg::R3, 8 * (n as i32 - 5));
+                self.read_user(8);
+            }
+            Builtin::Pid => {
+                self.out.call(helper::PID_TGID);
+                self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
+            }
+            Builtin::Tid => {
+                self.out.call(helper::PID_TGID);
+                self.low_half();
+            }
+            Builtin::Uid => {
+                self.out.call(helper::UID_GID);
+                self.low_half();
+            }
+            Builtin::Gid => {
+                self.out.call(helper::UID_GID);
+                self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
+            }
+            Builtin::Nsecs => self.out.call(helper::NSECS),
+            Builtin::Elapsed => {
+                let start = self.shared.start;
+                self.out.call(helper::NSECS);
+                self.out.set(Reg::R1, start);
+                self.out.alu(AluOp::Sub, Reg::R0, Reg::R1);
+            }
+            Builtin::Latency => {
+                self.shared.needs_stamp = true;
+                self.out.call(helper::NSECS);
+                self.out.load(Size::Dw, Reg::R1, Reg::R6, COOKIE);
+                self.out.alu(AluOp::Sub, Reg::R0, Reg::R1);
+            }
+            Builtin::Cpu => self.out.call(helper::CPU),
+            Builtin::Rand => {
+                self.out.call(helper::RANDOM);
+                self.low_half();
+            }
+            Builtin::Probe => match self.site {
+                Site::Entry | Site::Return => {
+                    self.out.mov(Reg::R1, Reg::R6);
+                    self.out.call(helper::COOKIE);
+                }
+                Site::Usdt(point) | Site::Controller(point) => self.out.set(Reg::R0, POINT | point as u64),
+            },
+            Builtin::Stack(stack) => {
+                let map = self.map_index(self.shared.checked.maps.len() + stack);
+                self.out.mov(Reg::R1, Reg::R6);
+                self.out.map(Reg::R2, map);
+                // `BPF_F_USER_STACK`
+                self.out.mov_imm(Reg::R3, 256);
+                self.out.call(helper::STACK_ID);
+            }
+            Builtin::Comm | Builtin::Retval | Builtin::Register(_) => {}
+        }
+    }
+
+    fn low_half(&mut self) {
+        self.out.alu_imm(AluOp::Lsh, Reg::R0, 32);
+        self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
+    }
+}
+
+fn condition(op: BinaryOp, unsigned: bool, wanted: bool) -> Cond {
+    use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
+    let op = match (op, wanted) {
+        (op, true) => op,
+        (Eq, _) => Ne,
+        (Ne, _) => Eq,
+        (Lt, _) => Ge,
+        (Le, _) => Gt,
+        (Gt, _) => Le,
+        (_, _) => Lt,
+    };
+    match (op, unsigned) {
+        (Eq, _) => Cond::Eq,
+        (Lt, true) => Cond::Lt,
+        (Lt, false) => Cond::Slt,
+        (Le, true) => Cond::Le,
+        (Le, false) => Cond::Sle,
+        (Gt, true) => Cond::Gt,
+        (Gt, false) => Cond::Sgt,
+        (Ge, true) => Cond::Ge,
+        (Ge, false) => Cond::Sge,
+        _ => Cond::Ne,
+    }
+}

@@ -1,0 +1,359 @@
+//! [`Checked`] → eBPF programs and their maps.
+//!
+//! Registers: `r6` is the context, `r7` and `r8` are a record and how much of it is used while one is written. Numbers are
+//! computed in `r0`; what has to wait lies on the stack.
+
+mod aggregate;
+mod expr;
+mod map;
+mod record;
+mod stmt;
+mod text;
+mod usdt;
+
+use sidestep_bpf::map::{Map, MapKind};
+use sidestep_bpf::{Program, Reg};
+
+use super::ast::{Point, Provider};
+use super::checked::{self, Checked};
+use super::types::{Content, Type, text_room};
+use crate::build::{BuildError, Builder, Label};
+
+/// The helpers that programs call.
+mod helper {
+    pub const LOOKUP: u32 = 1;
+    pub const UPDATE: u32 = 2;
+    pub const DELETE: u32 = 3;
+    pub const NSECS: u32 = 5;
+    pub const RANDOM: u32 = 7;
+    pub const CPU: u32 = 8;
+    pub const PID_TGID: u32 = 14;
+    pub const UID_GID: u32 = 15;
+    pub const COMM: u32 = 16;
+    pub const STACK_ID: u32 = 27;
+    pub const READ_USER: u32 = 112;
+    pub const READ_KERNEL: u32 = 113;
+    pub const READ_USER_STR: u32 = 114;
+    pub const READ_KERNEL_STR: u32 = 115;
+    pub const RESERVE: u32 = 131;
+    pub const SUBMIT: u32 = 132;
+    pub const DISCARD: u32 = 133;
+    pub const COOKIE: u32 = 174;
+    pub const BUCKET: u32 = 256;
+    pub const SUBMIT_PART: u32 = 257;
+}
+
+/// Bytes of all rings of a thread together, that scripts ask for.
+const RING: u32 = 256 * 1024;
+/// Stacks that are kept of each kind.
+const STACKS: u32 = 16 * 1024;
+/// Bytes of a map with a value per thread at most: large values have fewer keys.
+const PER_THREAD: usize = 8 << 20;
+/// Bytes of a specification of USDT arguments, and how many there may be: libbpf's.
+const USDT_SPEC: (u32, u32) = (208, 1024);
+/// Rounds of a loop at most: the verifier walks through all of them.
+pub const ROUNDS: u32 = 1000;
+/// Where the word of a call is in the context: it is kept from the entry to the return.
+const COOKIE: i16 = 168;
+/// A bit of what stands for a probe: the rest is the number of an attach point, not of a probe of the session.
+pub const POINT: u64 = 1 << 63;
+
+/// Programs and maps of a script.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// Programs refer to them by index.
+    pub maps: Vec<Map>,
+    /// In the order of the script.
+    pub probes: Vec<Probe>,
+    /// The code.
+    pub programs: Vec<Program>,
+    /// The map of each of the script's maps.
+    pub map_of: Vec<usize>,
+    /// The map of each kind of stack.
+    pub stack_of: Vec<usize>,
+    /// The map of the arguments of USDT probes.
+    pub usdt: usize,
+    /// Addresses are printed as names.
+    pub uses_symbols: bool,
+}
+
+/// An attach point with its program.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// Where.
+    pub point: Point,
+    /// What.
+    pub program: usize,
+    /// What has to run at the entry of a call whose return is probed.
+    pub entry: Option<usize>,
+}
+
+/// Why there is no program, as a clause.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LowerError {
+    /// Too much at once.
+    #[error("a block needs more than 512 bytes of stack: use fewer variables, keys and arguments at once")]
+    Stack,
+    /// Jumps would be too far.
+    #[error("a block is too long: split it")]
+    TooLong,
+    /// A bug of the compiler.
+    #[error("the program cannot be decoded: {0}")]
+    Decode(sidestep_bpf::DecodeError),
+}
+
+impl From<BuildError> for LowerError {
+    fn from(error: BuildError) -> LowerError {
+        match error {
+            BuildError::TooLong => LowerError::TooLong,
+            BuildError::Decode(error) => LowerError::Decode(error),
+        }
+    }
+}
+
+/// Where the maps are that are not the script's.
+const RING_MAP: u32 = 0;
+const CONSTANTS: u32 = 1;
+const SCRATCH: u32 = 2;
+const USDT: u32 = 3;
+const FIRST: u32 = 4;
+
+/// Makes programs of a script. `start`: since when `elapsed` counts, on the clock of `nsecs`.
+///
+/// # Errors
+/// It is too large for eBPF.
+pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
+    let longest = checked.maps.iter().map(|map| map.content.stored()).max().unwrap_or(8);
+    let mut shared = Shared { checked, start, constants: vec![0; longest + 8], scratch: 8, needs_stamp: false };
+    let mut programs = Vec::new();
+    let mut probes = Vec::new();
+    let mut stamp = None;
+    for block in &checked.blocks {
+        let mut known: Vec<(Site, usize, Option<usize>)> = Vec::new();
+        for point in &block.points {
+            let site = match point.provider {
+                Provider::Uprobe => Site::Entry,
+                Provider::Uretprobe => Site::Return,
+                Provider::Usdt => Site::Usdt(probes.len()),
+                Provider::Begin | Provider::End | Provider::Interval => Site::Controller(probes.len()),
+            };
+            let (program, entry) = match known.iter().find(|(known, ..)| *known == site) {
+                Some((_, program, entry)) => (*program, *entry),
+                None => {
+                    programs.push(Lower::new(&mut shared, site, block).program(block)?);
+                    let program = programs.len() - 1;
+                    let mut entry = None;
+                    if std::mem::take(&mut shared.needs_stamp) {
+                        if stamp.is_none() {
+                            programs.push(stamp_program()?);
+                            stamp = Some(programs.len() - 1);
+                        }
+                        entry = stamp;
+                    }
+                    known.push((site, program, entry));
+                    (program, entry)
+                }
+            };
+            probes.push(Probe { point: point.clone(), program, entry });
+        }
+    }
+    let is_symbol = |ty: &Type| *ty == Type::Symbol;
+    let uses_symbols =
+        checked.maps.iter().any(|map| map.keys.iter().any(is_symbol) || map.content == Content::Value(Type::Symbol))
+            || checked.actions.iter().any(|action| match action {
+                checked::Action::Printf(_, types) => types.iter().any(is_symbol),
+                checked::Action::Print(ty) => is_symbol(ty),
+                _ => false,
+            });
+    let Shared { constants, scratch, .. } = shared;
+    let mut maps = vec![
+        map("printf", MapKind::Ringbuf, 0, 0, RING),
+        Map {
+            readonly: true,
+            initial: constants.clone(),
+            ..map("constants", MapKind::Array, 4, constants.len() as u32, 1)
+        },
+        map("scratch", MapKind::PercpuArray, 4, scratch, 1),
+        map(
+            "usdt",
+            MapKind::Array,
+            4,
+            USDT_SPEC.0,
+            if probes.iter().any(|p| p.point.provider == Provider::Usdt) { USDT_SPEC.1 } else { 1 },
+        ),
+    ];
+    let map_of = (maps.len()..).take(checked.maps.len()).collect();
+    maps.extend(checked.maps.iter().map(|map| shape(map, &checked.config)));
+    let stack_of = (maps.len()..).take(checked.stacks.len()).collect();
+    maps.extend(checked.stacks.iter().map(|stack| map("ustack", MapKind::StackTrace, 4, 8 * stack.depth, STACKS)));
+    Ok(Compiled { maps, probes, programs, map_of, stack_of, usdt: USDT as usize, uses_symbols })
+}
+
+/// Remembers the time of a call until its return.
+fn stamp_program() -> Result<Program, LowerError> {
+    let mut out = Builder::new();
+    out.mov(Reg::R6, Reg::R1);
+    out.call(helper::NSECS);
+    out.put(Reg::R6, COOKIE, Reg::R0);
+    out.mov_imm(Reg::R0, 0);
+    out.push(sidestep_bpf::Insn::Exit);
+    Ok(out.finish()?)
+}
+
+fn map(name: &str, kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> Map {
+    let (name, initial) = (name.to_owned(), Vec::new());
+    Map { name, kind, key_size, value_size, max_entries, flags: 0, readonly: false, initial }
+}
+
+/// A map of the script as one of eBPF. What is one value, set or not, has a word behind it that tells; what is merged by
+/// more than addition needs keys, so that it can be forgotten.
+fn shape(of: &checked::Map, config: &checked::Config) -> Map {
+    let value = of.content.stored();
+    let keys = match of.content.is_aggregate() {
+        true => config.max_map_keys.min((PER_THREAD / (value + 8)) as u32).max(1),
+        false => config.max_map_keys,
+    };
+    let key = key_size(&of.keys) as u32;
+    match (is_array(of), of.content.is_aggregate()) {
+        (true, true) => map(&of.name, MapKind::PercpuArray, 4, value as u32, 1),
+        (true, false) => map(&of.name, MapKind::Array, 4, value as u32 + 8, 1),
+        (false, true) => map(&of.name, MapKind::PercpuHash, key, value as u32, keys),
+        (false, false) => map(&of.name, MapKind::Hash, key, value as u32, keys),
+    }
+}
+
+/// Whether the map is one value at a place that is known.
+#[must_use]
+pub fn is_array(map: &checked::Map) -> bool {
+    map.keys.is_empty() && !matches!(map.content, Content::Min { .. } | Content::Max { .. })
+}
+
+/// Bytes of a key; one that is not there is a word.
+#[must_use]
+pub fn key_size(keys: &[Type]) -> usize {
+    keys.iter().map(Type::stored).sum::<usize>().max(8)
+}
+
+/// What the programs of a script have in common.
+struct Shared<'a> {
+    checked: &'a Checked,
+    start: u64,
+    /// What programs only read; it begins with zeros, as long as the longest value.
+    constants: Vec<u8>,
+    /// Bytes of memory of each thread.
+    scratch: u32,
+    /// The program needs the time of the entry.
+    needs_stamp: bool,
+}
+
+/// Where a program runs, as far as its code depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Site {
+    Entry,
+    Return,
+    Usdt(usize),
+    Controller(usize),
+}
+
+/// Where a variable is.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Stack(i16),
+    Scratch(u32),
+}
+
+struct Lower<'s, 'a> {
+    shared: &'s mut Shared<'a>,
+    site: Site,
+    out: Builder,
+    vars: Vec<(Place, Type)>,
+    end: Label,
+    /// Of the loops around: where their next rounds begin, and where they end.
+    loops: Vec<(Label, Label)>,
+    /// Bytes of stack in use.
+    used: i16,
+    too_big: bool,
+}
+
+/// Stack for variables; those beyond lie in the thread's memory.
+const VARIABLES: i16 = 192;
+/// All of it.
+const STACK: i16 = 512;
+
+impl<'s, 'a> Lower<'s, 'a> {
+    fn new(shared: &'s mut Shared<'a>, site: Site, block: &checked::Block) -> Lower<'s, 'a> {
+        let mut out = Builder::new();
+        let end = out.label();
+        let mut lower = Lower { shared, site, out, vars: Vec::new(), end, loops: Vec::new(), used: 0, too_big: false };
+        for ty in &block.vars {
+            let place = match ty {
+                Type::Text(len) => Place::Scratch(lower.scratch(text_room(*len))),
+                _ if lower.used < VARIABLES => Place::Stack(lower.stack(8)),
+                _ => Place::Scratch(lower.scratch(8)),
+            };
+            lower.vars.push((place, ty.clone()));
+        }
+        lower
+    }
+
+    fn program(mut self, block: &checked::Block) -> Result<Program, LowerError> {
+        self.out.mov(Reg::R6, Reg::R1);
+        if let Some(predicate) = &block.predicate {
+            let end = self.end;
+            self.branch(predicate, false, end);
+        }
+        for (place, ty) in self.vars.clone() {
+            match place {
+                Place::Stack(at) => self.out.put_imm(Reg::R10, at, 0),
+                Place::Scratch(at) => {
+                    self.out.map_value(Reg::R1, SCRATCH, at);
+                    let len = if matches!(ty, Type::Text(_)) { ty.stored() } else { 8 };
+                    for word in 0..len / 8 {
+                        self.out.put_imm(Reg::R1, 8 * word as i16, 0);
+                    }
+                }
+            }
+        }
+        self.ops(&block.body);
+        let end = self.end;
+        self.out.bind(end);
+        self.out.mov_imm(Reg::R0, 0);
+        self.out.push(sidestep_bpf::Insn::Exit);
+        if self.too_big { Err(LowerError::Stack) } else { Ok(self.out.finish()?) }
+    }
+
+    /// Bytes on the stack, until [`Lower::release`]; their offset from `r10`.
+    fn stack(&mut self, len: usize) -> i16 {
+        self.used += len.next_multiple_of(8).min(STACK as usize) as i16;
+        if self.used > STACK {
+            self.too_big = true;
+            self.used = STACK;
+        }
+        -self.used
+    }
+
+    /// Gives back all stack that was taken since `used` was this.
+    fn release(&mut self, used: i16) {
+        self.used = used;
+    }
+
+    /// Memory of the thread, of this program alone.
+    fn scratch(&mut self, len: usize) -> u32 {
+        let at = self.shared.scratch;
+        self.shared.scratch += len.next_multiple_of(8) as u32;
+        at
+    }
+
+    /// Bytes that are only read, with zeros behind them.
+    fn constant(&mut self, bytes: &[u8], room: usize) -> u32 {
+        let at = self.shared.constants.len();
+        self.shared.constants.extend(bytes);
+        self.shared.constants.resize(at + room.max(bytes.len() + 1).next_multiple_of(8), 0);
+        at as u32
+    }
+
+    /// Index of a script's map in the session.
+    fn map_index(&self, map: usize) -> u32 {
+        FIRST + map as u32
+    }
+}

@@ -1,0 +1,147 @@
+//! Records: what the controller is asked to do, with values.
+//!
+//! A record is words: the number of the action, then a word for each value. Of texts and bytes that is their length, or a
+//! negative error; they themselves follow in order, unaligned.
+
+use sidestep_bpf::{AluOp, Cond, Reg, Size, Width};
+
+use super::super::checked::{Value, ValueKind};
+use super::super::types::Type;
+use super::text::At;
+use super::{Lower, RING_MAP, helper};
+use crate::build::Label;
+
+/// A value that is ready to be written.
+enum Ready {
+    /// A word on the stack.
+    Word(i16),
+    /// A text at the address in a word on the stack, in the target; of so many bytes at most.
+    User(i16, usize),
+    /// A text in our own memory.
+    Own(At, usize),
+    /// Bytes in the target: words with address and length.
+    Bytes(i16, i16, usize),
+}
+
+impl Ready {
+    /// Bytes behind the words.
+    fn room(&self) -> usize {
+        match self {
+            Ready::Word(_) => 0,
+            Ready::User(_, len) | Ready::Own(_, len) => len + 2,
+            Ready::Bytes(.., len) => *len,
+        }
+    }
+}
+
+impl Lower<'_, '_> {
+    pub(super) fn act(&mut self, action: usize, args: &[Value]) {
+        let used = self.used;
+        let ready: Vec<Ready> = args.iter().map(|arg| self.ready(arg)).collect();
+        let head = 8 * (1 + ready.len());
+        let room: usize = ready.iter().map(Ready::room).sum();
+        let (full, discard, end) = (self.out.label(), self.out.label(), self.out.label());
+        self.out.map(Reg::R1, RING_MAP);
+        self.out.mov_imm(Reg::R2, (head + room).next_multiple_of(8) as i32);
+        self.out.mov_imm(Reg::R3, 0);
+        self.out.call(helper::RESERVE);
+        self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, full);
+        self.out.mov(Reg::R7, Reg::R0);
+        self.out.put_imm(Reg::R7, 0, action as i32);
+        self.out.mov_imm(Reg::R8, head as i32);
+        for (index, value) in ready.iter().enumerate() {
+            let slot = 8 * (1 + index) as i16;
+            match *value {
+                Ready::Word(at) => {
+                    self.out.load(Size::Dw, Reg::R1, Reg::R10, at);
+                    self.out.put(Reg::R7, slot, Reg::R1);
+                }
+                Ready::User(at, len) => {
+                    self.out.load(Size::Dw, Reg::R3, Reg::R10, at);
+                    self.append_text(slot, len, helper::READ_USER_STR, discard);
+                }
+                Ready::Own(at, len) => {
+                    self.address(Reg::R3, at);
+                    self.append_text(slot, len, helper::READ_KERNEL_STR, discard);
+                }
+                Ready::Bytes(at, length, len) => self.append_bytes(slot, at, length, len),
+            }
+        }
+        self.out.mov(Reg::R1, Reg::R7);
+        if room == 0 {
+            self.out.mov_imm(Reg::R2, 0);
+            self.out.call(helper::SUBMIT);
+        } else {
+            self.out.mov(Reg::R2, Reg::R8);
+            self.out.mov_imm(Reg::R3, 0);
+            self.out.call(helper::SUBMIT_PART);
+        }
+        self.out.goto(end);
+        if self.out.is_used(discard) {
+            self.out.bind(discard);
+            self.out.mov(Reg::R1, Reg::R7);
+            self.out.mov_imm(Reg::R2, 0);
+            self.out.call(helper::DISCARD);
+        }
+        self.out.bind(full);
+        self.out.bind(end);
+        self.release(used);
+    }
+
+    fn ready(&mut self, value: &Value) -> Ready {
+        let word = |lower: &mut Self, value: &Value| {
+            lower.int(value);
+            let at = lower.stack(8);
+            lower.out.put(Reg::R10, at, Reg::R0);
+            at
+        };
+        match (&value.ty, &value.kind) {
+            (Type::Text(len), ValueKind::ReadText(address)) => Ready::User(word(self, address), *len),
+            (Type::Text(len), _) => Ready::Own(self.text(value), *len),
+            (Type::Bytes(len), ValueKind::ReadBytes(address, length)) => {
+                let address = word(self, address);
+                let length = word(self, length);
+                Ready::Bytes(address, length, *len)
+            }
+            _ => Ready::Word(word(self, value)),
+        }
+    }
+
+    /// The text at `r3`.
+    fn append_text(&mut self, slot: i16, len: usize, reader: u32, discard: Label) {
+        let out = &mut self.out;
+        out.mov(Reg::R1, Reg::R7);
+        out.alu(AluOp::Add, Reg::R1, Reg::R8);
+        out.mov_imm(Reg::R2, len as i32 + 2);
+        out.call(reader);
+        out.put(Reg::R7, slot, Reg::R0);
+        // Its length, 0 if something failed.
+        out.mov(Reg::R1, Reg::R0);
+        out.sign(Reg::R1);
+        out.invert(Reg::R1);
+        out.alu(AluOp::And, Reg::R0, Reg::R1);
+        // It never is longer; that is for the verifier.
+        out.branch_imm(Width::W64, Cond::Gt, Reg::R0, len as i32 + 2, discard);
+        out.alu(AluOp::Add, Reg::R8, Reg::R0);
+    }
+
+    /// Bytes, all or none.
+    fn append_bytes(&mut self, slot: i16, address: i16, length: i16, most: usize) {
+        let fits = self.out.label();
+        let failed = self.out.label();
+        self.out.load(Size::Dw, Reg::R9, Reg::R10, length);
+        self.out.branch_imm(Width::W64, Cond::Le, Reg::R9, most as i32, fits);
+        self.out.mov_imm(Reg::R9, most as i32);
+        self.out.bind(fits);
+        self.out.mov(Reg::R1, Reg::R7);
+        self.out.alu(AluOp::Add, Reg::R1, Reg::R8);
+        self.out.mov(Reg::R2, Reg::R9);
+        self.out.load(Size::Dw, Reg::R3, Reg::R10, address);
+        self.out.call(helper::READ_USER);
+        self.out.put(Reg::R7, slot, Reg::R0);
+        self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, failed);
+        self.out.put(Reg::R7, slot, Reg::R9);
+        self.out.alu(AluOp::Add, Reg::R8, Reg::R9);
+        self.out.bind(failed);
+    }
+}

@@ -1,0 +1,112 @@
+//! Statements.
+
+use sidestep_bpf::{Cond, Reg, Width};
+
+use super::super::ast::Step;
+use super::super::checked::{Loop, Op, Value, ValueKind};
+use super::super::types::Type;
+use super::text::At;
+use super::{Lower, Place, ROUNDS, SCRATCH};
+
+impl Lower<'_, '_> {
+    pub(super) fn ops(&mut self, ops: &[Op]) {
+        for op in ops {
+            let used = self.used;
+            self.op(op);
+            self.release(used);
+        }
+    }
+
+    fn op(&mut self, op: &Op) {
+        match op {
+            Op::Eval(value) => self.eval(value),
+            Op::SetVar(var, value) => self.set_var(*var, value),
+            Op::SetMap(entry, value) => self.set_map(entry, value),
+            Op::AddMap(entry, value) => self.add_map(entry, value, false),
+            Op::Aggregate(entry, value) => self.aggregate(entry, value.as_ref()),
+            Op::Delete(entry) => self.delete(entry),
+            Op::Act(action, args) => self.act(*action, args),
+            Op::Exit(action, code) => {
+                self.act(*action, std::slice::from_ref(code));
+                let end = self.end;
+                self.out.goto(end);
+            }
+            Op::If(cond, then, otherwise) => {
+                let (not, end) = (self.out.label(), self.out.label());
+                self.branch(cond, false, not);
+                self.ops(then);
+                if !otherwise.is_empty() {
+                    self.out.goto(end);
+                }
+                self.out.bind(not);
+                self.ops(otherwise);
+                self.out.bind(end);
+            }
+            Op::Loop(of) => self.repeat(of),
+            Op::Break | Op::Continue => {
+                let Some((next, end)) = self.loops.last().copied() else { return };
+                self.out.goto(if matches!(op, Op::Break) { end } else { next });
+            }
+            Op::Return => {
+                let end = self.end;
+                self.out.goto(end);
+            }
+        }
+    }
+
+    fn repeat(&mut self, of: &Loop) {
+        let (top, next, enough, end) = (self.out.label(), self.out.label(), self.out.label(), self.out.label());
+        let zero = Value { ty: Type::INT, kind: ValueKind::Int(0) };
+        self.set_var(of.rounds, &zero);
+        self.out.bind(top);
+        self.branch(&of.cond, false, end);
+        let rounds = Value { ty: Type::INT, kind: ValueKind::StepVar(Step { up: true, post: false }, of.rounds) };
+        self.int(&rounds);
+        self.out.branch_imm(Width::W64, Cond::Gt, Reg::R0, ROUNDS as i32, enough);
+        self.loops.push((next, end));
+        self.ops(&of.body);
+        self.loops.pop();
+        self.out.bind(next);
+        self.ops(&of.step);
+        self.out.goto(top);
+        self.out.bind(enough);
+        self.act(of.warning, &[]);
+        self.out.bind(end);
+    }
+
+    fn eval(&mut self, value: &Value) {
+        match &value.ty {
+            Type::Text(_) => {
+                self.text(value);
+            }
+            Type::Bytes(_) | Type::None => {}
+            _ => self.int(value),
+        }
+    }
+
+    fn set_var(&mut self, var: usize, value: &Value) {
+        let (place, ty) = self.vars[var].clone();
+        match (place, &value.ty) {
+            (Place::Scratch(at), Type::Text(_)) => {
+                let Type::Text(room) = ty else { return };
+                let to = At::Scratch(at);
+                // What is read may be what is written.
+                if matches!(value.kind, ValueKind::Ternary(..) | ValueKind::Var(_)) {
+                    let copy = self.text(value);
+                    self.copy_text(to, copy, room);
+                } else {
+                    self.text_to(to, value, room);
+                }
+            }
+            (Place::Stack(at), _) => {
+                self.int(value);
+                self.out.put(Reg::R10, at, Reg::R0);
+            }
+            (Place::Scratch(at), _) => {
+                self.int(value);
+                self.out.map_value(Reg::R1, SCRATCH, at);
+                self.out.put(Reg::R1, 0, Reg::R0);
+            }
+        }
+    }
+}

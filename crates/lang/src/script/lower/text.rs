@@ -1,0 +1,222 @@
+//! Texts: they lie in memory, end with a NUL, and are padded with zeros where they are compared or looked up as a whole.
+
+use sidestep_bpf::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, Width};
+
+use super::super::checked::{Builtin, Value, ValueKind};
+use super::super::types::{Type, text_room};
+use super::{CONSTANTS, Lower, Place, SCRATCH, helper};
+use crate::build::Label;
+
+/// A place in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum At {
+    /// Below `r10`.
+    Stack(i16),
+    /// In the thread's memory.
+    Scratch(u32),
+    /// In an array.
+    Value(u32, u32),
+}
+
+impl At {
+    pub(super) fn plus(self, offset: usize) -> At {
+        match self {
+            At::Stack(at) => At::Stack(at + offset as i16),
+            At::Scratch(at) => At::Scratch(at + offset as u32),
+            At::Value(map, at) => At::Value(map, at + offset as u32),
+        }
+    }
+}
+
+impl Lower<'_, '_> {
+    /// The address of a place.
+    pub(super) fn address(&mut self, dst: Reg, at: At) {
+        match at {
+            At::Stack(at) => {
+                self.out.mov(dst, Reg::R10);
+                self.out.alu_imm(AluOp::Add, dst, at.into());
+            }
+            At::Scratch(at) => self.out.map_value(dst, SCRATCH, at),
+            At::Value(map, at) => self.out.map_value(dst, map, at),
+        }
+    }
+
+    /// A word into a place; `r1` is lost.
+    pub(super) fn store(&mut self, at: At, src: Reg) {
+        match at {
+            At::Stack(at) => self.out.put(Reg::R10, at, src),
+            at => {
+                self.address(Reg::R1, at);
+                self.out.put(Reg::R1, 0, src);
+            }
+        }
+    }
+
+    /// Zeros.
+    fn clear(&mut self, at: At, len: usize) {
+        self.address(Reg::R1, at);
+        for word in 0..len / 8 {
+            self.out.put_imm(Reg::R1, 8 * word as i16, 0);
+        }
+    }
+
+    /// Copies a text; what is behind it is zeros.
+    pub(super) fn copy_text(&mut self, to: At, from: At, len: usize) {
+        self.clear(to, text_room(len));
+        self.read_text(to, len, |lower| lower.address(Reg::R3, from), helper::READ_KERNEL_STR);
+    }
+
+    /// Reads a text of at most `len` bytes, and one more, which tells that it was cut. `r3` is where it is.
+    fn read_text(&mut self, to: At, len: usize, from: impl FnOnce(&mut Self), reader: u32) {
+        from(self);
+        self.address(Reg::R1, to);
+        self.out.mov_imm(Reg::R2, len as i32 + 2);
+        self.out.call(reader);
+    }
+
+    /// A text into a place with room for `len` bytes of it; what is behind it is zeros.
+    pub(super) fn text_to(&mut self, to: At, value: &Value, len: usize) {
+        let own = match value.ty {
+            Type::Text(own) => own.min(len),
+            _ => len,
+        };
+        match &value.kind {
+            ValueKind::ReadText(address) => {
+                self.int(address);
+                let used = self.used;
+                let at = self.stack(8);
+                self.out.put(Reg::R10, at, Reg::R0);
+                self.clear(to, text_room(len));
+                self.read_text(to, own, |lower| lower.out.load(Size::Dw, Reg::R3, Reg::R10, at), helper::READ_USER_STR);
+                self.release(used);
+            }
+            ValueKind::Builtin(Builtin::Comm) => {
+                self.clear(to, text_room(len));
+                self.address(Reg::R1, to);
+                self.out.mov_imm(Reg::R2, (len + 1).min(16) as i32);
+                self.out.call(helper::COMM);
+            }
+            ValueKind::Ternary(cond, then, otherwise) => {
+                let (not, end) = (self.out.label(), self.out.label());
+                self.branch(cond, false, not);
+                self.text_to(to, then, len);
+                self.out.goto(end);
+                self.out.bind(not);
+                self.text_to(to, otherwise, len);
+                self.out.bind(end);
+            }
+            _ => {
+                let from = self.text(value);
+                self.copy_text(to, from, len);
+            }
+        }
+    }
+
+    /// Where a text lies, after it was put there if it was not anywhere.
+    pub(super) fn text(&mut self, value: &Value) -> At {
+        let Type::Text(len) = value.ty else { return At::Value(CONSTANTS, 0) };
+        match &value.kind {
+            ValueKind::Text(bytes) => At::Value(CONSTANTS, self.constant(bytes, text_room(len))),
+            ValueKind::Var(var) => match self.vars[*var].0 {
+                Place::Scratch(at) => At::Scratch(at),
+                Place::Stack(at) => At::Stack(at),
+            },
+            ValueKind::Read(entry) if self.is_array(entry.map) => At::Value(self.map_index(entry.map), 0),
+            ValueKind::Read(entry) => {
+                let to = At::Scratch(self.scratch(text_room(len)));
+                let used = self.used;
+                let key = self.key(entry);
+                self.clear(to, text_room(len));
+                self.lookup(entry.map, key);
+                let missing = self.out.label();
+                self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
+                self.read_text(to, len, |lower| lower.out.mov(Reg::R3, Reg::R0), helper::READ_KERNEL_STR);
+                self.out.bind(missing);
+                self.release(used);
+                to
+            }
+            _ => {
+                let to = At::Scratch(self.scratch(text_room(len)));
+                self.text_to(to, value, len);
+                to
+            }
+        }
+    }
+
+    /// Goes to `differs` unless two texts are the same, in their first bytes if `first` says how many.
+    pub(super) fn compare_texts(&mut self, a: &Value, b: &Value, first: Option<usize>, differs: Label) {
+        let (Type::Text(a_len), Type::Text(b_len)) = (&a.ty, &b.ty) else { return };
+        let (a_len, b_len) = (*a_len, *b_len);
+        let (value, constant) = match (&a.kind, &b.kind) {
+            (_, ValueKind::Text(bytes)) => (a, Some(bytes)),
+            (ValueKind::Text(bytes), _) => (b, Some(bytes)),
+            _ => (a, None),
+        };
+        if let Some(bytes) = constant {
+            let at = self.text(value);
+            let room = if std::ptr::eq(value, a) { a_len } else { b_len };
+            let mut bytes = bytes.clone();
+            bytes.push(0);
+            bytes.truncate(first.unwrap_or(usize::MAX));
+            if bytes.len() > text_room(room) {
+                self.out.goto(differs);
+                return;
+            }
+            self.address(Reg::R2, at);
+            for (offset, size) in chunks(bytes.len()) {
+                let part = &bytes[offset..offset + size.bytes()];
+                let wanted = part.iter().rev().fold(0_u64, |word, byte| word << 8 | u64::from(*byte));
+                self.out.load(size, Reg::R1, Reg::R2, offset as i16);
+                match i32::try_from(wanted as i64) {
+                    Ok(wanted) => self.out.branch_imm(Width::W64, Cond::Ne, Reg::R1, wanted, differs),
+                    Err(_) => {
+                        self.out.push(Insn::LoadImm64 { dst: Reg::R3, imm: Imm64::Value(wanted) });
+                        self.out.branch(Width::W64, Cond::Ne, Reg::R1, Operand::Reg(Reg::R3), differs);
+                    }
+                }
+            }
+            return;
+        }
+        // Both with zeros behind them, and with the same room.
+        let len = a_len.max(b_len);
+        let place = |lower: &mut Self, value: &Value| {
+            let to = At::Scratch(lower.scratch(text_room(len)));
+            lower.text_to(to, value, len);
+            to
+        };
+        let (x, y) = (place(self, a), place(self, b));
+        self.address(Reg::R2, x);
+        self.address(Reg::R3, y);
+        for (offset, size) in chunks(text_room(len).min(first.unwrap_or(usize::MAX))) {
+            self.out.load(size, Reg::R1, Reg::R2, offset as i16);
+            self.out.load(size, Reg::R0, Reg::R3, offset as i16);
+            self.out.branch(Width::W64, Cond::Ne, Reg::R0, Operand::Reg(Reg::R1), differs);
+        }
+    }
+
+    /// The length of a text into `r0`.
+    pub(super) fn text_length(&mut self, value: &Value) {
+        let Type::Text(len) = value.ty else { return };
+        let at = self.text(value);
+        let to = At::Scratch(self.scratch(text_room(len)));
+        self.read_text(to, len, |lower| lower.address(Reg::R3, at), helper::READ_KERNEL_STR);
+        self.out.alu_imm(AluOp::Sub, Reg::R0, 1);
+        let fine = self.out.label();
+        self.out.branch_imm(Width::W64, Cond::Sge, Reg::R0, 0, fine);
+        self.out.mov_imm(Reg::R0, 0);
+        self.out.bind(fine);
+    }
+}
+
+/// Loads that together read so many bytes.
+fn chunks(len: usize) -> Vec<(usize, Size)> {
+    let mut chunks = Vec::new();
+    let mut at = 0;
+    for size in [Size::Dw, Size::W, Size::H, Size::B] {
+        while at + size.bytes() <= len {
+            chunks.push((at, size));
+            at += size.bytes();
+        }
+    }
+    chunks
+}

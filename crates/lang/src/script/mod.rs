@@ -1,0 +1,12 @@
+//! The bpftrace language: scripts → eBPF programs and a description of what they print.
+
+pub mod ast;
+pub mod check;
+pub mod checked;
+pub mod diagnostic;
+pub mod lexer;
+pub mod lower;
+pub mod parser;
+pub mod printf;
+pub mod token;
+pub mod types;

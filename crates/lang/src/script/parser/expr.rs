@@ -1,0 +1,253 @@
+//! Expressions, by the precedence of C.
+
+use super::super::ast::{BinaryOp, Expr, ExprKind, Step, TypeName, UnaryOp};
+use super::super::diagnostic::Span;
+use super::super::token::TokenKind;
+use super::{Parsed, Parser};
+
+/// Names of types that a cast may begin with.
+const TYPES: &[&str] = &[
+    "bool",
+    "char",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "int8_t",
+    "uint8_t",
+    "int16_t",
+    "uint16_t",
+    "int32_t",
+    "uint32_t",
+    "int64_t",
+    "uint64_t",
+    "size_t",
+    "ssize_t",
+    "uintptr_t",
+    "intptr_t",
+    "short",
+    "int",
+    "long",
+    "unsigned",
+    "void",
+];
+
+impl Parser<'_> {
+    pub(super) fn expr(&mut self) -> Parsed<Expr> {
+        self.deeper(|parser| {
+            let cond = parser.binary(1)?;
+            if !parser.eat("?")? {
+                return Ok(cond);
+            }
+            let then = parser.expr()?;
+            parser.expect(":")?;
+            let otherwise = parser.expr()?;
+            let span = cond.span.to(otherwise.span);
+            Ok(Expr { kind: ExprKind::Ternary(Box::new(cond), Box::new(then), Box::new(otherwise)), span })
+        })
+    }
+
+    fn binary(&mut self, lowest: u8) -> Parsed<Expr> {
+        let mut left = self.unary()?;
+        loop {
+            let TokenKind::Punct(punct) = *self.peek()? else { return Ok(left) };
+            let Some((op, _, strength)) = BinaryOp::ALL.into_iter().find(|(_, text, _)| *text == punct) else {
+                return Ok(left);
+            };
+            if strength < lowest || (op == BinaryOp::Div && self.no_slash) {
+                return Ok(left);
+            }
+            self.next()?;
+            let right = self.deeper(|parser| parser.binary(strength + 1))?;
+            let span = left.span.to(right.span);
+            left = Expr { kind: ExprKind::Binary(op, Box::new(left), Box::new(right)), span };
+        }
+    }
+
+    fn unary(&mut self) -> Parsed<Expr> {
+        let start = self.peek_at(0)?.span;
+        let TokenKind::Punct(punct) = *self.peek()? else { return self.postfix() };
+        let op = match punct {
+            "!" => UnaryOp::Not,
+            "~" => UnaryOp::Invert,
+            "-" => UnaryOp::Negate,
+            "*" => UnaryOp::Deref,
+            "&" => UnaryOp::Address,
+            "++" | "--" => {
+                self.next()?;
+                let of = self.deeper(Parser::unary)?;
+                let span = start.to(of.span);
+                let step = Step { up: punct == "++", post: false };
+                return Ok(Expr { kind: ExprKind::Step(step, Box::new(of)), span });
+            }
+            "(" if self.is_cast()? => return self.cast(start),
+            _ => return self.postfix(),
+        };
+        self.next()?;
+        let of = self.deeper(Parser::unary)?;
+        let span = start.to(of.span);
+        Ok(Expr { kind: ExprKind::Unary(op, Box::new(of)), span })
+    }
+
+    fn is_cast(&mut self) -> Parsed<bool> {
+        let TokenKind::Ident(name) = &self.peek_at(1)?.kind else { return Ok(false) };
+        let name = name.clone();
+        if name == "struct" || name == "union" || TYPES.contains(&&*name) {
+            return Ok(true);
+        }
+        // `(name *)x`
+        Ok(self.peek_at(2)?.kind == TokenKind::Punct("*") && {
+            let mut at = 3;
+            while self.peek_at(at)?.kind == TokenKind::Punct("*") {
+                at += 1;
+            }
+            self.peek_at(at)?.kind == TokenKind::Punct(")")
+        })
+    }
+
+    fn cast(&mut self, start: Span) -> Parsed<Expr> {
+        self.next()?;
+        let ty = self.type_name()?;
+        self.expect(")")?;
+        let of = self.deeper(Parser::unary)?;
+        let span = start.to(of.span);
+        Ok(Expr { kind: ExprKind::Cast(ty, Box::new(of)), span })
+    }
+
+    fn type_name(&mut self) -> Parsed<TypeName> {
+        let is_struct = self.eat_word("struct")? || self.eat_word("union")?;
+        let mut words: Vec<String> = Vec::new();
+        while let TokenKind::Ident(word) = self.peek()? {
+            words.push(word.clone());
+            self.next()?;
+        }
+        if words.is_empty() {
+            return Err(self.unexpected(", expecting a type"));
+        }
+        let length = if self.eat("[")? {
+            let length = match self.peek()? {
+                TokenKind::Int(n) => Some(*n),
+                _ => return Err(self.unexpected(", expecting integer")),
+            };
+            self.next()?;
+            self.expect("]")?;
+            length
+        } else {
+            None
+        };
+        let mut stars = 0;
+        while self.eat("*")? {
+            stars += 1;
+        }
+        Ok(TypeName { is_struct, name: words.join(" "), stars, length })
+    }
+
+    fn postfix(&mut self) -> Parsed<Expr> {
+        let mut expr = self.primary()?;
+        loop {
+            let TokenKind::Punct(punct) = *self.peek()? else { return Ok(expr) };
+            let start = expr.span;
+            let kind = match punct {
+                "++" | "--" => {
+                    self.next()?;
+                    ExprKind::Step(Step { up: punct == "++", post: true }, Box::new(expr))
+                }
+                "." | "->" => {
+                    self.next()?;
+                    match self.next()?.kind {
+                        TokenKind::Ident(name) => ExprKind::Member(Box::new(expr), name),
+                        TokenKind::Int(index) => ExprKind::Member(Box::new(expr), index.to_string()),
+                        _ => return Err(self.unexpected(", expecting the name of a member")),
+                    }
+                }
+                "[" => {
+                    self.next()?;
+                    let index = self.expr()?;
+                    self.expect("]")?;
+                    ExprKind::Index(Box::new(expr), Box::new(index))
+                }
+                _ => return Ok(expr),
+            };
+            expr = Expr { kind, span: start.to(self.last) };
+        }
+    }
+
+    fn primary(&mut self) -> Parsed<Expr> {
+        let start = self.peek_at(0)?.span;
+        let kind = match self.peek()?.clone() {
+            TokenKind::Int(value) => {
+                self.next()?;
+                ExprKind::Int(value)
+            }
+            TokenKind::Str(text) => {
+                self.next()?;
+                ExprKind::Str(text)
+            }
+            TokenKind::Var(name) => {
+                self.next()?;
+                ExprKind::Var(name)
+            }
+            TokenKind::Param(number) => {
+                self.next()?;
+                ExprKind::Param(number)
+            }
+            TokenKind::ParamCount => {
+                self.next()?;
+                ExprKind::ParamCount
+            }
+            TokenKind::Map(name) => {
+                self.next()?;
+                let keys = if self.eat("[")? { self.list("]")? } else { Vec::new() };
+                ExprKind::Map(name, keys)
+            }
+            TokenKind::Ident(name) => {
+                self.next()?;
+                match self.defines.get(&name).copied() {
+                    Some(value) => ExprKind::Int(value),
+                    None if self.eat("(")? => {
+                        let slash = std::mem::take(&mut self.no_slash);
+                        let args = self.list(")");
+                        self.no_slash = slash;
+                        ExprKind::Call(name, args?)
+                    }
+                    None => ExprKind::Ident(name),
+                }
+            }
+            TokenKind::Punct("(") => {
+                self.next()?;
+                let slash = std::mem::take(&mut self.no_slash);
+                let items = self.list(")");
+                self.no_slash = slash;
+                let mut items = items?;
+                match items.len() {
+                    0 => return Err(self.unexpected("")),
+                    1 => return Ok(items.remove(0)),
+                    _ => ExprKind::Tuple(items),
+                }
+            }
+            _ => return Err(self.unexpected("")),
+        };
+        Ok(Expr { kind, span: start.to(self.last) })
+    }
+
+    /// Expressions between commas, and what ends them.
+    fn list(&mut self, end: &str) -> Parsed<Vec<Expr>> {
+        let mut items = Vec::new();
+        if self.eat(end)? {
+            return Ok(items);
+        }
+        loop {
+            items.push(self.expr()?);
+            if self.eat(end)? {
+                return Ok(items);
+            }
+            if !self.eat(",")? {
+                return Err(self.unexpected(&format!(", expecting , or {end}")));
+            }
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! Words → syntax tree: blocks and statements.
+
+mod expr;
+mod point;
+
+pub use point::period;
+
+use std::collections::{HashMap, VecDeque};
+
+use super::ast::{BinaryOp, Block, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
+use super::diagnostic::{Diagnostic, Span};
+use super::lexer::Lexer;
+use super::token::{Token, TokenKind};
+
+/// Nested expressions and statements at most.
+const DEPTH: u32 = 100;
+
+/// Parses a script. `params` are the arguments of its command line, which attach points may name.
+///
+/// # Errors
+/// The first mistake.
+pub fn parse(source: &str, params: &[String]) -> Result<Script, Diagnostic> {
+    let mut parser = Parser {
+        source,
+        lexer: Lexer::new(source),
+        params,
+        ahead: VecDeque::new(),
+        last: Span::default(),
+        defines: HashMap::new(),
+        depth: 0,
+        no_slash: false,
+    };
+    parser.script()
+}
+
+struct Parser<'s> {
+    source: &'s str,
+    lexer: Lexer<'s>,
+    params: &'s [String],
+    ahead: VecDeque<Token>,
+    /// The word that was taken last.
+    last: Span,
+    /// `#define NAME NUMBER`
+    defines: HashMap<String, u64>,
+    depth: u32,
+    /// In a predicate, a slash is its end.
+    no_slash: bool,
+}
+
+type Parsed<T> = Result<T, Diagnostic>;
+
+impl<'s> Parser<'s> {
+    fn peek_at(&mut self, n: usize) -> Parsed<&Token> {
+        while self.ahead.len() <= n {
+            let token = self.lexer.token()?;
+            self.ahead.push_back(token);
+        }
+        Ok(&self.ahead[n])
+    }
+
+    fn peek(&mut self) -> Parsed<&TokenKind> {
+        Ok(&self.peek_at(0)?.kind)
+    }
+
+    fn next(&mut self) -> Parsed<Token> {
+        self.peek_at(0)?;
+        let end = Token { kind: TokenKind::End, span: self.last };
+        let token = self.ahead.pop_front().unwrap_or(end);
+        self.last = token.span;
+        Ok(token)
+    }
+
+    fn is(&mut self, punct: &str) -> Parsed<bool> {
+        Ok(matches!(self.peek()?, TokenKind::Punct(p) if *p == punct))
+    }
+
+    /// Takes the word if it is this.
+    fn eat(&mut self, punct: &str) -> Parsed<bool> {
+        let is = self.is(punct)?;
+        if is {
+            self.next()?;
+        }
+        Ok(is)
+    }
+
+    fn eat_word(&mut self, word: &str) -> Parsed<bool> {
+        let is = matches!(self.peek()?, TokenKind::Ident(name) if name == word);
+        if is {
+            self.next()?;
+        }
+        Ok(is)
+    }
+
+    fn expect(&mut self, punct: &str) -> Parsed<()> {
+        if self.eat(punct)? { Ok(()) } else { Err(self.unexpected(&format!(", expecting {punct}"))) }
+    }
+
+    fn unexpected(&mut self, expecting: &str) -> Diagnostic {
+        match self.peek_at(0) {
+            Ok(token) => {
+                let message = format!("syntax error, unexpected {}{expecting}", token.kind.describe());
+                Diagnostic::error(token.span, message)
+            }
+            Err(error) => error,
+        }
+    }
+
+    /// Where the next word that was looked at begins: attach points are read from there.
+    fn rewind(&mut self) {
+        if let Some(first) = self.ahead.front() {
+            self.lexer.seek(first.span.start);
+        }
+        self.ahead.clear();
+    }
+
+    fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        if self.depth >= DEPTH {
+            return Err(Diagnostic::error(self.last, format!("more than {DEPTH} levels deep")));
+        }
+        self.depth += 1;
+        let result = parse(self);
+        self.depth -= 1;
+        result
+    }
+
+    fn script(&mut self) -> Parsed<Script> {
+        let mut script = Script::default();
+        loop {
+            self.rewind();
+            if self.directive()? {
+                continue;
+            }
+            match self.peek()?.clone() {
+                TokenKind::End if script.blocks.is_empty() => {
+                    return Err(self.unexpected(""));
+                }
+                TokenKind::End => return Ok(script),
+                TokenKind::Ident(word) if word == "config" && script.blocks.is_empty() => {
+                    self.next()?;
+                    self.expect("=")?;
+                    self.config(&mut script.config)?;
+                }
+                TokenKind::Ident(word) if matches!(&*word, "struct" | "union" | "enum" | "macro" | "fn" | "import") => {
+                    let span = self.next()?.span;
+                    return Err(Diagnostic::error(span, format!("'{word}' is not supported yet")));
+                }
+                TokenKind::Map(_) | TokenKind::Ident(_) if self.is_declaration()? => {
+                    let span = self.next()?.span;
+                    return Err(Diagnostic::error(span, "a declaration of a map or probe name is not supported yet"));
+                }
+                _ => {
+                    let block = self.block()?;
+                    script.blocks.push(block);
+                }
+            }
+        }
+    }
+
+    /// `name = …` or `let @name = …` outside a block.
+    fn is_declaration(&mut self) -> Parsed<bool> {
+        if matches!(self.peek()?, TokenKind::Ident(word) if word == "let") {
+            return Ok(true);
+        }
+        // An attach point may be followed by anything, so only `=` is looked for.
+        let rest = self.ahead[0].span.end;
+        Ok(self.source[rest..].trim_start().starts_with('='))
+    }
+
+    /// `#define NAME NUMBER`; `#include` is refused.
+    fn directive(&mut self) -> Parsed<bool> {
+        self.lexer.skip()?;
+        let start = self.lexer.at();
+        let rest = &self.source[start..];
+        if !rest.starts_with('#') {
+            return Ok(false);
+        }
+        let line = rest.lines().next().unwrap_or_default();
+        let span = Span { start, end: start + line.len() };
+        let mut words = line[1..].split_ascii_whitespace();
+        let parts = (words.next(), words.next(), words.next().and_then(super::lexer::number), words.next());
+        match parts {
+            (Some("define"), Some(name), Some(value), None) => {
+                self.defines.insert(name.to_owned(), value);
+            }
+            (Some("include"), ..) => {
+                let error = Diagnostic::error(span, "#include is not supported yet");
+                return Err(error.hint("declare what is needed in the script; #define NAME NUMBER is understood"));
+            }
+            _ => return Err(Diagnostic::error(span, "only #define NAME NUMBER is understood here")),
+        }
+        self.lexer.seek(span.end);
+        Ok(true)
+    }
+
+    fn config(&mut self, settings: &mut Vec<Setting>) -> Parsed<()> {
+        self.expect("{")?;
+        while !self.eat("}")? {
+            let token = self.next()?;
+            let TokenKind::Ident(name) = token.kind else {
+                return Err(Diagnostic::error(token.span, "syntax error, expecting the name of a setting"));
+            };
+            self.expect("=")?;
+            let value = self.next()?;
+            let text = match value.kind {
+                TokenKind::Int(value) => value.to_string(),
+                TokenKind::Ident(value) => value,
+                TokenKind::Str(value) => String::from_utf8_lossy(&value).into_owned(),
+                _ => return Err(Diagnostic::error(value.span, "syntax error, expecting a value")),
+            };
+            settings.push(Setting { name, value: text, span: token.span.to(value.span) });
+            self.eat(";")?;
+        }
+        Ok(())
+    }
+
+    fn block(&mut self) -> Parsed<Block> {
+        let mut points = vec![self.point()?];
+        while self.eat(",")? {
+            self.rewind();
+            points.push(self.point()?);
+        }
+        let predicate = if self.eat("/")? {
+            self.no_slash = true;
+            let predicate = self.expr();
+            self.no_slash = false;
+            let predicate = predicate?;
+            self.expect("/")?;
+            Some(predicate)
+        } else {
+            None
+        };
+        let body = self.braces()?;
+        Ok(Block { points, predicate, body })
+    }
+
+    /// `{ … }`
+    fn braces(&mut self) -> Parsed<Vec<Stmt>> {
+        self.expect("{")?;
+        self.deeper(|parser| {
+            let mut body = Vec::new();
+            while !parser.eat("}")? {
+                if parser.eat(";")? {
+                    continue;
+                }
+                if *parser.peek()? == TokenKind::End {
+                    return Err(parser.unexpected(", expecting }"));
+                }
+                let stmt = parser.stmt()?;
+                let braced = matches!(
+                    stmt.kind,
+                    StmtKind::If { .. }
+                        | StmtKind::ForMap { .. }
+                        | StmtKind::ForRange { .. }
+                        | StmtKind::While { .. }
+                        | StmtKind::Unroll { .. }
+                );
+                body.push(stmt);
+                if !braced && !parser.is("}")? && !parser.eat(";")? {
+                    return Err(parser.unexpected(", expecting ; or }"));
+                }
+            }
+            Ok(body)
+        })
+    }
+
+    fn stmt(&mut self) -> Parsed<Stmt> {
+        let start = self.peek_at(0)?.span;
+        let word = match self.peek()? {
+            TokenKind::Ident(word) => word.clone(),
+            _ => String::new(),
+        };
+        let kind = match &*word {
+            "if" => self.condition()?,
+            "for" => self.for_loop()?,
+            "while" => {
+                self.next()?;
+                let cond = self.parenthesized()?;
+                StmtKind::While { cond, body: self.braces()? }
+            }
+            "unroll" => {
+                self.next()?;
+                let count = self.parenthesized()?;
+                StmtKind::Unroll { count, body: self.braces()? }
+            }
+            "let" => self.declaration()?,
+            "return" => {
+                self.next()?;
+                let value = if self.is(";")? || self.is("}")? { None } else { Some(self.expr()?) };
+                StmtKind::Return(value)
+            }
+            "break" => {
+                self.next()?;
+                StmtKind::Break
+            }
+            "continue" => {
+                self.next()?;
+                StmtKind::Continue
+            }
+            _ => self.assignment()?,
+        };
+        Ok(Stmt { kind, span: start.to(self.last) })
+    }
+
+    fn assignment(&mut self) -> Parsed<StmtKind> {
+        let target = self.expr()?;
+        let TokenKind::Punct(punct) = *self.peek()? else { return Ok(StmtKind::Expr(target)) };
+        let op = match punct.strip_suffix('=') {
+            Some("") => None,
+            Some(op) if op != "!" && op != "<" && op != ">" && op != "=" => {
+                BinaryOp::ALL.iter().find(|(_, text, _)| *text == op).map(|(op, ..)| *op)
+            }
+            _ => return Ok(StmtKind::Expr(target)),
+        };
+        if !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map(..)) {
+            return Err(self.unexpected(""));
+        }
+        self.next()?;
+        Ok(StmtKind::Assign { target, op, value: self.expr()? })
+    }
+
+    fn parenthesized(&mut self) -> Parsed<Expr> {
+        self.expect("(")?;
+        let expr = self.expr()?;
+        self.expect(")")?;
+        Ok(expr)
+    }
+
+    fn condition(&mut self) -> Parsed<StmtKind> {
+        self.deeper(|parser| {
+            parser.next()?;
+            let cond = parser.expr()?;
+            let then = parser.braces()?;
+            let mut otherwise = Vec::new();
+            if parser.eat_word("else")? {
+                let start = parser.peek_at(0)?.span;
+                if matches!(parser.peek()?, TokenKind::Ident(word) if word == "if") {
+                    let kind = parser.condition()?;
+                    otherwise.push(Stmt { kind, span: start.to(parser.last) });
+                } else {
+                    otherwise = parser.braces()?;
+                }
+            }
+            Ok(StmtKind::If { cond, then, otherwise })
+        })
+    }
+
+    fn for_loop(&mut self) -> Parsed<StmtKind> {
+        self.next()?;
+        let has_parenthesis = self.eat("(")?;
+        let token = self.next()?;
+        let TokenKind::Var(name) = token.kind else {
+            let message = format!("syntax error, unexpected {}, expecting variable", token.kind.describe());
+            return Err(Diagnostic::error(token.span, message));
+        };
+        self.expect(":")?;
+        let first = self.expr()?;
+        let to = if self.eat("..")? { Some(self.expr()?) } else { None };
+        if has_parenthesis {
+            self.expect(")")?;
+        }
+        let body = self.braces()?;
+        Ok(match to {
+            Some(to) => StmtKind::ForRange { name, from: first, to, body },
+            None => StmtKind::ForMap { name, map: first, body },
+        })
+    }
+
+    fn declaration(&mut self) -> Parsed<StmtKind> {
+        self.next()?;
+        let token = self.next()?;
+        let TokenKind::Var(name) = token.kind else {
+            let message = format!("syntax error, unexpected {}, expecting variable", token.kind.describe());
+            return Err(Diagnostic::error(token.span, message));
+        };
+        if self.is(":")? {
+            return Err(self.unexpected("; a type behind a variable is not supported yet"));
+        }
+        let value = if self.eat("=")? { Some(self.expr()?) } else { None };
+        Ok(StmtKind::Let { name, value })
+    }
+}

@@ -1,0 +1,180 @@
+//! Attach points.
+
+use super::super::ast::{Field, Point, Provider};
+use super::super::diagnostic::{Diagnostic, Span};
+use super::super::token::TokenKind;
+use super::{Parsed, Parser};
+
+/// What only the kernel can do, by all its names.
+const KERNEL: &[&str] = &[
+    "kprobe",
+    "k",
+    "kretprobe",
+    "kr",
+    "tracepoint",
+    "t",
+    "rawtracepoint",
+    "rt",
+    "fentry",
+    "f",
+    "kfunc",
+    "fexit",
+    "fr",
+    "kretfunc",
+    "iter",
+    "it",
+    "hardware",
+    "h",
+    "software",
+    "s",
+    "watchpoint",
+    "w",
+    "asyncwatchpoint",
+    "aw",
+    "profile",
+    "p",
+];
+
+impl Parser<'_> {
+    /// One attach point: `provider:field:…`
+    pub(super) fn point(&mut self) -> Parsed<Point> {
+        self.rewind();
+        let span = self.lexer.point()?;
+        self.last = span;
+        let text = &self.source[span.start..span.end];
+        if text.is_empty() {
+            return Err(match self.peek()? {
+                TokenKind::End => self.unexpected(""),
+                _ => self.unexpected(", expecting an attach point"),
+            });
+        }
+        let mut fields = split(text).into_iter();
+        let name = fields.next().unwrap_or_default();
+        let word = Span { start: span.start, end: span.start + name.len() };
+        let provider = match name {
+            "BEGIN" | "begin" => Provider::Begin,
+            "END" | "end" => Provider::End,
+            "interval" | "i" => Provider::Interval,
+            "uprobe" | "u" => Provider::Uprobe,
+            "uretprobe" | "ur" => Provider::Uretprobe,
+            "usdt" | "U" => Provider::Usdt,
+            _ if KERNEL.contains(&name) => {
+                let error = Diagnostic::error(word, format!("{name} needs the kernel: not available in this tool"));
+                return Err(error.hint(advice(name)));
+            }
+            _ => {
+                let error = Diagnostic::error(word, format!("Invalid probe type: {name}"));
+                return Err(error.hint("there are uprobe, uretprobe, usdt, interval, BEGIN and END"));
+            }
+        };
+        let fields: Vec<Field> = fields.map(|field| self.field(field)).collect();
+        let point = Point { provider, fields, span };
+        check(&point)?;
+        Ok(point)
+    }
+
+    /// A field without its quotes, with parameters put in.
+    fn field(&self, text: &str) -> Field {
+        if let Some(inner) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+            return Field { text: inner.to_owned(), quoted: true };
+        }
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('$') {
+            let digits = rest[at + 1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - at - 1);
+            let number: Option<usize> = rest[at + 1..at + 1 + digits].parse().ok();
+            let param = number.and_then(|number| self.params.get(number.checked_sub(1)?));
+            out.push_str(&rest[..at]);
+            match (number, param) {
+                (Some(_), Some(param)) => out.push_str(param),
+                (Some(_), None) => {}
+                (None, _) => out.push('$'),
+            }
+            rest = &rest[at + 1 + digits..];
+        }
+        out.push_str(rest);
+        Field { text: out, quoted: false }
+    }
+}
+
+/// At colons that are not in quotes and no part of `::`.
+fn split(text: &str) -> Vec<&str> {
+    let bytes = text.as_bytes();
+    let (mut fields, mut start, mut quoted, mut at) = (Vec::new(), 0, false, 0);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => quoted = !quoted,
+            // `usdt:path::name` has an empty provider; elsewhere `::` is a part of a name.
+            b':' if !quoted && bytes.get(at + 1) == Some(&b':') && fields.len() >= 2 && fields[0] != "usdt" => at += 1,
+            b':' if !quoted => {
+                fields.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    fields.push(&text[start..]);
+    fields
+}
+
+fn advice(name: &str) -> &'static str {
+    match name {
+        "kprobe" | "k" | "fentry" | "f" | "kfunc" => "uprobe:PATH:FUNCTION probes functions of programs and libraries",
+        "kretprobe" | "kr" | "fexit" | "fr" | "kretfunc" => {
+            "uretprobe:PATH:FUNCTION probes returns of functions of programs and libraries"
+        }
+        "tracepoint" | "t" | "rawtracepoint" | "rt" => "usdt:PATH:PROVIDER:NAME probes static probes of programs",
+        "profile" | "p" => "interval:s:1 runs again and again",
+        _ => "there are uprobe, uretprobe, usdt, interval, BEGIN and END",
+    }
+}
+
+fn check(point: &Point) -> Parsed<()> {
+    let error = |message: String| Err(Diagnostic::error(point.span, message));
+    let count = point.fields.len();
+    let empty = point.fields.iter().any(|field| field.text.is_empty());
+    match point.provider {
+        Provider::Begin | Provider::End if count != 0 => {
+            error(format!("{} probe type requires 0 arguments, found {count}", point.provider.name()))
+        }
+        Provider::Begin | Provider::End => Ok(()),
+        Provider::Interval => match period(point) {
+            Some(1..) => Ok(()),
+            Some(0) => error("interval must be greater than 0".to_owned()),
+            None if count == 0 || count > 2 => {
+                error(format!("interval probe type requires 2 arguments, found {count}"))
+            }
+            None => error("interval: expected s, ms, us or hz and a number, as in interval:s:1".to_owned()),
+        },
+        Provider::Uprobe | Provider::Uretprobe if !(2..=3).contains(&count) || empty => {
+            error(format!("{} probe type requires 2 or 3 arguments, found {count}", point.provider.name()))
+        }
+        Provider::Usdt
+            if !(2..=3).contains(&count) || point.fields.last().is_none_or(|field| field.text.is_empty()) =>
+        {
+            error(format!("usdt probe type requires 2 or 3 arguments, found {count}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The nanoseconds between two ticks of an interval.
+#[must_use]
+pub fn period(point: &Point) -> Option<u64> {
+    let number = |text: &str| super::super::lexer::number(text);
+    match *point.fields.iter().map(|field| &*field.text).collect::<Vec<_>>() {
+        [unit, n] => {
+            let n: u64 = number(n)?;
+            match unit {
+                "s" => n.checked_mul(1_000_000_000),
+                "ms" => n.checked_mul(1_000_000),
+                "us" => n.checked_mul(1_000),
+                "hz" => Some(1_000_000_000_u64.checked_div(n).unwrap_or(0)),
+                _ => None,
+            }
+        }
+        [duration] if duration.ends_with(|c: char| c.is_ascii_alphabetic()) => number(duration),
+        _ => None,
+    }
+}

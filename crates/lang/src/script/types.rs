@@ -1,0 +1,235 @@
+//! What values and maps are.
+
+/// What an expression gives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Type {
+    /// Nothing: a call that only does something.
+    None,
+    /// A number. Values are kept in 64 bits; narrower ones are extended by their sign.
+    Int {
+        /// 1, 2, 4 or 8.
+        bytes: u8,
+        /// It may be negative.
+        signed: bool,
+    },
+    /// An address of the target at which numbers of this type are.
+    Pointer {
+        /// Bytes of what is there.
+        bytes: u8,
+        /// It may be negative.
+        signed: bool,
+    },
+    /// A string of so many bytes at most.
+    Text(usize),
+    /// Bytes, so many at most.
+    Bytes(usize),
+    /// A call stack, kept in the stack map with this number.
+    Stack(usize),
+    /// An address that is printed as a name (`usym`).
+    Symbol,
+    /// The probe that was hit, as the whole attach point or only its function.
+    Probe {
+        /// Only the function.
+        func: bool,
+    },
+    /// A user id that is printed as a name (`username`).
+    User,
+    /// A time that is printed by this format (`strftime`).
+    Time(String),
+}
+
+impl Type {
+    /// `int64`
+    pub const INT: Type = Type::Int { bytes: 8, signed: true };
+    /// `uint64`
+    pub const UINT: Type = Type::Int { bytes: 8, signed: false };
+    /// `uint32`
+    pub const UINT32: Type = Type::Int { bytes: 4, signed: false };
+
+    /// Whether one can calculate with it.
+    #[must_use]
+    pub fn is_int(&self) -> bool {
+        matches!(self, Type::Int { .. } | Type::Pointer { .. })
+    }
+
+    /// Whether it is a number without a sign.
+    #[must_use]
+    pub fn is_unsigned(&self) -> bool {
+        matches!(self, Type::Int { signed: false, .. } | Type::Pointer { .. })
+    }
+
+    /// Whether values of both may be in one place.
+    #[must_use]
+    pub fn fits(&self, other: &Type) -> bool {
+        match (self, other) {
+            (Type::Int { .. }, Type::Int { .. })
+            | (Type::Text(_), Type::Text(_))
+            | (Type::Bytes(_), Type::Bytes(_)) => true,
+            (Type::Probe { func: a }, Type::Probe { func: b }) => a == b,
+            (a, b) => a == b,
+        }
+    }
+
+    /// As bpftrace names it in messages.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Type::None => "none".to_owned(),
+            Type::Int { bytes, signed } => format!("{}int{}", if *signed { "" } else { "u" }, 8 * u32::from(*bytes)),
+            Type::Pointer { bytes, signed } => {
+                format!("{}int{} *", if *signed { "" } else { "u" }, 8 * u32::from(*bytes))
+            }
+            _ => self.kind().to_owned(),
+        }
+    }
+
+    /// As bpftrace names its kind in messages.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Type::None => "none",
+            Type::Int { .. } => "integer",
+            Type::Pointer { .. } => "pointer",
+            Type::Text(_) => "string",
+            Type::Bytes(_) => "buffer",
+            Type::Stack(_) => "ustack",
+            Type::Symbol => "usym",
+            Type::Probe { .. } => "probe",
+            Type::User => "username",
+            Type::Time(_) => "timestamp",
+        }
+    }
+
+    /// Bytes of it in a key or value of a map: whole words.
+    #[must_use]
+    pub fn stored(&self) -> usize {
+        match self {
+            Type::Text(len) => text_room(*len),
+            Type::Bytes(len) => 8 + len.next_multiple_of(8),
+            _ => 8,
+        }
+    }
+}
+
+/// Bytes that a string of at most `len` takes: one more tells that it was cut, and one ends it.
+#[must_use]
+pub fn text_room(len: usize) -> usize {
+    (len + 2).next_multiple_of(8)
+}
+
+/// What a map holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Content {
+    /// Values.
+    Value(Type),
+    /// `count()`
+    Count,
+    /// `sum(n)`
+    Sum {
+        /// Of numbers with a sign.
+        signed: bool,
+    },
+    /// `avg(n)`
+    Avg {
+        /// Of numbers with a sign.
+        signed: bool,
+    },
+    /// `min(n)`
+    Min {
+        /// Of numbers with a sign.
+        signed: bool,
+    },
+    /// `max(n)`
+    Max {
+        /// Of numbers with a sign.
+        signed: bool,
+    },
+    /// `stats(n)`
+    Stats {
+        /// Of numbers with a sign.
+        signed: bool,
+    },
+    /// `hist(n, bits)`
+    Hist {
+        /// Log2 of the buckets per power of two.
+        bits: u32,
+    },
+    /// `lhist(n, min, max, step)`
+    Lhist {
+        /// What is below is in the first bucket.
+        min: i64,
+        /// What is not below is in the last.
+        max: i64,
+        /// From one bucket to the next.
+        step: i64,
+    },
+}
+
+impl Content {
+    /// As bpftrace names it in messages.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Content::Value(ty) => ty.name(),
+            Content::Count => "count".to_owned(),
+            Content::Sum { .. } => "sum".to_owned(),
+            Content::Avg { .. } => "avg".to_owned(),
+            Content::Min { .. } => "min".to_owned(),
+            Content::Max { .. } => "max".to_owned(),
+            Content::Stats { .. } => "stats".to_owned(),
+            Content::Hist { .. } => "hist".to_owned(),
+            Content::Lhist { .. } => "lhist".to_owned(),
+        }
+    }
+
+    /// Whether values of both may be in one map.
+    #[must_use]
+    pub fn fits(&self, other: &Content) -> bool {
+        use std::mem::discriminant;
+        match (self, other) {
+            (Content::Value(a), Content::Value(b)) => a.fits(b),
+            (Content::Hist { .. } | Content::Lhist { .. }, _) => self == other,
+            (a, b) => discriminant(a) == discriminant(b),
+        }
+    }
+
+    /// Bytes of an entry's value. What is counted has as its last word how often, so that nothing is told from zero.
+    #[must_use]
+    pub fn stored(&self) -> usize {
+        match self {
+            Content::Value(ty) => ty.stored(),
+            Content::Count => 8,
+            Content::Sum { .. }
+            | Content::Avg { .. }
+            | Content::Min { .. }
+            | Content::Max { .. }
+            | Content::Stats { .. } => 16,
+            Content::Hist { bits } => 8 * hist_buckets(*bits),
+            Content::Lhist { min, max, step } => 8 * lhist_buckets(*min, *max, *step),
+        }
+    }
+
+    /// Whether each thread has its own.
+    #[must_use]
+    pub fn is_aggregate(&self) -> bool {
+        !matches!(self, Content::Value(_))
+    }
+
+    /// Whether the values of threads are added up, word by word.
+    #[must_use]
+    pub fn is_sum(&self) -> bool {
+        self.is_aggregate() && !matches!(self, Content::Min { .. } | Content::Max { .. })
+    }
+}
+
+/// Buckets of `hist(n, bits)`.
+#[must_use]
+pub const fn hist_buckets(bits: u32) -> usize {
+    ((65 - bits as usize) << bits) + 2
+}
+
+/// Buckets of `lhist`.
+#[must_use]
+pub const fn lhist_buckets(min: i64, max: i64, step: i64) -> usize {
+    (max.wrapping_sub(min) as u64).div_ceil(step as u64) as usize + 2
+}

@@ -1,0 +1,244 @@
+//! Scripts of chance: no text makes the language panic, and what it accepts becomes programs that the verifier accepts.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use sidestep_bpf::verify::{Rules, verify};
+use sidestep_lang::script::check::check;
+use sidestep_lang::script::diagnostic::Diagnostic;
+use sidestep_lang::script::lower::lower;
+use sidestep_lang::script::parser::parse;
+
+/// What became of a script.
+#[derive(PartialEq, Eq, Debug)]
+enum Fate {
+    Wrong(String),
+    TooLarge,
+    Accepted,
+}
+
+/// Everything that happens to a script before it runs.
+fn compile(source: &str) -> Fate {
+    let params = ["7".to_owned(), "text".to_owned()];
+    let rendered = |found: &[Diagnostic]| found.iter().map(|d| d.render("fuzz", source)).collect::<String>();
+    let script = match parse(source, &params) {
+        Ok(script) => script,
+        Err(error) => {
+            return Fate::Wrong(rendered(&[error]));
+        }
+    };
+    let checked = match check(&script, &params) {
+        Ok((checked, warnings)) => {
+            rendered(&warnings);
+            checked
+        }
+        Err(errors) => {
+            return Fate::Wrong(rendered(&errors));
+        }
+    };
+    let Ok(compiled) = lower(&checked, 1) else { return Fate::TooLarge };
+    for program in &compiled.programs {
+        let rules = Rules { maps: &compiled.maps, context_writable: 168..176, ..Rules::default() };
+        if let Err(error) = verify(program, &rules) {
+            panic!("{source}\n{error}");
+        }
+    }
+    Fate::Accepted
+}
+
+const WORDS: &[&str] = &[
+    "BEGIN",
+    "END",
+    "u:a:b",
+    "ur:a:b",
+    "usdt:a:b:c",
+    "interval:s:1",
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    ";",
+    ",",
+    "/",
+    "if",
+    "else",
+    "while",
+    "for",
+    "unroll",
+    "let",
+    "return",
+    "$x",
+    "$y",
+    "$1",
+    "$2",
+    "$#",
+    "@",
+    "@m",
+    "@n",
+    "=",
+    "+=",
+    "==",
+    "!=",
+    "<",
+    ">",
+    "+",
+    "-",
+    "*",
+    "%",
+    "&",
+    "|",
+    "^",
+    "<<",
+    ">>",
+    "&&",
+    "||",
+    "!",
+    "~",
+    "++",
+    "--",
+    "?",
+    ":",
+    ".",
+    "->",
+    "..",
+    "0",
+    "1",
+    "42",
+    "0xffffffffffffffff",
+    "\"a\"",
+    "\"%d\"",
+    "\"%s %d\\n\"",
+    "printf",
+    "print",
+    "count",
+    "sum",
+    "hist",
+    "lhist",
+    "str",
+    "arg0",
+    "arg7",
+    "retval",
+    "pid",
+    "comm",
+    "nsecs",
+    "ustack",
+    "probe",
+    "delete",
+    "clear",
+    "exit",
+    "(int32)",
+    "config",
+    "struct",
+    "kprobe:x",
+    "#define A 1\n",
+    "// x\n",
+    "/*",
+    "*/",
+    "ü",
+];
+
+/// Expressions of numbers that are right.
+fn number() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        any::<i64>().prop_map(|n| format!("({n})")),
+        (0..100_u32).prop_map(|n| n.to_string()),
+        Just("$x".to_owned()),
+        Just("$y".to_owned()),
+        Just("arg0".to_owned()),
+        Just("arg7".to_owned()),
+        Just("@a".to_owned()),
+        Just("@k[1, \"x\"]".to_owned()),
+        Just("nsecs".to_owned()),
+        Just("pid".to_owned()),
+        Just("@a++".to_owned()),
+        Just("--$y".to_owned()),
+        Just("(str(arg1) == \"abcdefghijk\")".to_owned()),
+        Just("(comm != str(arg0, 9))".to_owned()),
+        Just("has_key(@k, 1, str(arg1, 3))".to_owned()),
+        Just("*(int16 *)arg1".to_owned()),
+    ];
+    leaf.prop_recursive(5, 40, 3, |inner| {
+        let op = proptest::sample::select(
+            &["+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>", "<", ">=", "==", "&&", "||"][..],
+        );
+        prop_oneof![
+            (inner.clone(), op, inner.clone()).prop_map(|(a, op, b)| format!("({a} {op} {b})")),
+            (inner.clone(), inner.clone(), inner.clone()).prop_map(|(a, b, c)| format!("({a} ? {b} : {c})")),
+            inner.clone().prop_map(|a| format!("(- {a})")),
+            inner.clone().prop_map(|a| format!("(!{a})")),
+            inner.prop_map(|a| format!("(uint8){a}")),
+        ]
+    })
+}
+
+fn statement() -> impl Strategy<Value = String> {
+    (number(), number(), 0..16_u32).prop_map(|(a, b, which)| match which {
+        0 => format!("$x = {a};"),
+        1 => format!("@a = {a};"),
+        2 => format!("@k[{a}, \"x\"] = {b};"),
+        3 => format!("@k[{a}, str(arg1, 5)] += {b};"),
+        4 => format!("@c[{a}] = count();"),
+        5 => format!("@h = hist({a}, 2);"),
+        6 => format!("@l[comm] = lhist({a}, -5, 100, 3);"),
+        7 => format!("@s[{a}] = stats({b}); @i = min({a});"),
+        8 => format!("printf(\"%d %s %d %r\\n\", {a}, str({b}, 20), {a}, buf(arg0, {b}));"),
+        9 => format!("print({a});"),
+        10 => format!("delete(@k, {a}, \"y\"); zero(@k);"),
+        11 => "@t = str(arg0); @t = comm; $s = @t; @u[@t] = ustack(3);".to_owned(),
+        13 => format!("for ($i : 0..3) {{ if ($i == {a}) {{ break; }} @a = $i + {b}; }}"),
+        14 => format!("while ($y < 5 && {a}) {{ $y++; if ({b}) {{ continue; }} $x += $y; }}"),
+        12 => format!("if ({a} < 5 && {b} != 3) {{ $y = {b}; }} else {{ return; }}"),
+        _ => format!("if (strncmp(str(arg0), comm, 4) == 0) {{ exit({a}) }}"),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text(source in "\\PC{0,200}") {
+        compile(&source);
+    }
+
+    #[test]
+    fn any_bytes(bytes in vec(any::<u8>(), 0..200)) {
+        compile(&String::from_utf8_lossy(&bytes));
+    }
+
+    #[test]
+    fn any_words(words in vec(proptest::sample::select(WORDS), 0..60)) {
+        compile(&words.join(" "));
+        compile(&format!("BEGIN {{ {} }}", words.join(" ")));
+    }
+
+    /// A right script with a piece cut out.
+    #[test]
+    fn a_piece_missing(from in 0..400_usize, len in 0..40_usize) {
+        let script = "config = { max_strlen = 64 } BEGIN { @start[tid] = nsecs; printf(\"%s %d\\n\", str($1), $2 > 1 ? 5 : 6); } \
+                      u:libc:malloc, ur:libc:free /pid == 1 && (comm == \"x\" || 1)/ { @[ustack(5), probe] = sum(pid); \
+                      $x = (int32)pid; if ($x > 5) { delete(@start[tid]); } else if ($x) { @h = hist($x); } } \
+                      interval:s:1 { print(@h, 5); clear(@h); unroll (2) { $y = 1; } } END { exit(3) }";
+        let mut cut: Vec<char> = script.chars().collect();
+        let from = from.min(cut.len());
+        let to = (from + len).min(cut.len());
+        cut.drain(from..to);
+        compile(&cut.into_iter().collect::<String>());
+    }
+
+    #[test]
+    fn what_is_right_is_accepted(statements in vec(statement(), 1..6)) {
+        let script = format!("u:a:b {{ $x = arg0; $y = 1; @k[1, \"abc\"] = 1; @a = 1; {} }}", statements.join(" "));
+        // One with a long expression may need too much stack.
+        let fate = compile(&script);
+        assert!(!matches!(fate, Fate::Wrong(_)), "{script}\n{fate:?}");
+    }
+}
+
+#[test]
+fn deep_nesting_is_refused() {
+    for open in ["(", "!", "-", "if (1) { ", "@a[", "str("] {
+        assert!(matches!(compile(&format!("BEGIN {{ $a = {}", open.repeat(5000))), Fate::Wrong(_)));
+        assert!(matches!(compile(&format!("BEGIN {{ {}", open.repeat(5000))), Fate::Wrong(_)));
+    }
+}

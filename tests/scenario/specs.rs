@@ -1,0 +1,150 @@
+//! Scripts and what they must print: `tests/specs/*.spec`.
+//!
+//! A spec is lines of `KEYWORD value`, and lines that begin with `|`, which belong to the keyword before them:
+//!
+//! ```text
+//! NAME    a name that no other spec has
+//! FLAGS   flags of the tool
+//! TARGET  a program of tests/targets with its arguments; TARGET stands for its path in PROG
+//! PROG    the script; or its lines
+//! ARGS    its arguments
+//! STATUS  exit status of the tool, if it is not 0
+//! EXPECT  what it prints until the end
+//! MAPS    what it prints behind the two newlines; without it (as in JSON, or after a mistake), nothing may follow EXPECT
+//! PRINTS  what the target prints
+//! STDERR  what the tool says on stderr; without it, anything
+//! ```
+
+use std::path::Path;
+use std::process::Command;
+
+use sidestep_tests::build::checkout;
+use sidestep_tests::process::{LIMIT, run};
+use sidestep_tests::target;
+use sidestep_tests::tool::sidestep;
+
+#[derive(Default, Debug)]
+struct Spec {
+    fields: Vec<(String, String)>,
+}
+
+impl Spec {
+    fn get(&self, keyword: &str) -> Option<&str> {
+        self.fields.iter().find(|(name, _)| name == keyword).map(|(_, value)| &**value)
+    }
+
+    fn words(&self, keyword: &str) -> Vec<&str> {
+        self.get(keyword).unwrap_or_default().split_ascii_whitespace().collect()
+    }
+
+    fn name(&self) -> &str {
+        self.get("NAME").unwrap_or("(no name)")
+    }
+}
+
+const KEYWORDS: &[&str] = &["NAME", "FLAGS", "TARGET", "PROG", "ARGS", "STATUS", "EXPECT", "MAPS", "PRINTS", "STDERR"];
+
+fn parse(text: &str, file: &Path) -> Vec<Spec> {
+    let mut specs: Vec<Spec> = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(more) = line.strip_prefix('|') {
+            let fields = &mut specs.last_mut().expect("a spec begins with NAME").fields;
+            let value = &mut fields.last_mut().expect("a line belongs to a keyword").1;
+            value.push_str(&format!("{more}\n"));
+            continue;
+        }
+        let (keyword, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        assert!(KEYWORDS.contains(&keyword), "{}:{}: no keyword: {line}", file.display(), number + 1);
+        if keyword == "NAME" {
+            specs.push(Spec::default());
+        }
+        let spec = specs.last_mut().expect("a spec begins with NAME");
+        spec.fields.push((keyword.to_owned(), value.trim().to_owned()));
+    }
+    specs
+}
+
+/// What is wrong with what it does; nothing if it is right.
+fn check(spec: &Spec) -> Result<(), String> {
+    let targets = spec.words("TARGET");
+    let program = match targets.first() {
+        Some(name) => match target(name) {
+            Some(path) => Some(path),
+            None => return Ok(()),
+        },
+        None => None,
+    };
+    let path = program.as_ref().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
+    let script = spec.get("PROG").unwrap_or_default().replace("TARGET", &path);
+    let results = std::env::temp_dir().join(format!("sidestep-spec-{}", std::process::id()));
+    let mut args = spec.words("FLAGS");
+    let results_arg = results.to_string_lossy().into_owned();
+    args.extend(["-e", &script]);
+    args.extend(spec.words("ARGS"));
+    if program.is_some() {
+        args.extend(["-o", &results_arg, "--", &path]);
+        args.extend(&targets[1..]);
+    }
+    let output = run(&mut sidestep(&args), LIMIT);
+    let printed = match program {
+        Some(_) => std::fs::read_to_string(&results).unwrap_or_default(),
+        None => output.stdout.clone(),
+    };
+    let _ = std::fs::remove_file(&results);
+    let mut expected = spec.get("EXPECT").unwrap_or_default().to_owned();
+    if let Some(maps) = spec.get("MAPS") {
+        expected = format!("{expected}\n\n{maps}");
+    }
+    let differs = |what: &str, is: &str, wanted: &str| match is == wanted {
+        true => Ok(()),
+        false => Err(format!("{what} is\n{is:?}\nnot\n{wanted:?}\nstderr: {}", output.stderr)),
+    };
+    let path_of = |text: &str| text.replace("TARGET", &path);
+    differs("output", &printed, &path_of(&expected))?;
+    if program.is_some() {
+        differs("output of the target", &output.stdout, spec.get("PRINTS").unwrap_or_default())?;
+    }
+    if let Some(stderr) = spec.get("STDERR") {
+        differs("stderr", &output.stderr, &path_of(stderr))?;
+    }
+    differs("status", &output.code().to_string(), spec.get("STATUS").unwrap_or("0"))
+}
+
+#[test]
+fn scripts_print_what_they_must() {
+    let mut failures = Vec::new();
+    let mut names = std::collections::BTreeSet::new();
+    let mut files: Vec<_> =
+        checkout().join("tests/specs").read_dir().expect("tests/specs").flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    for file in files.iter().filter(|file| file.extension().is_some_and(|ext| ext == "spec")) {
+        for spec in parse(&std::fs::read_to_string(file).expect("a spec file is text"), file) {
+            assert!(names.insert(spec.name().to_owned()), "{} is there twice", spec.name());
+            if let Err(wrong) = check(&spec) {
+                failures.push(format!("{} ({}): {wrong}", spec.name(), file.display()));
+            }
+        }
+    }
+    assert!(names.len() >= 100, "there are only {} specs", names.len());
+    assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), names.len(), failures.join("\n\n"));
+}
+
+#[test]
+fn files_and_interpreter_lines() {
+    let dir = std::env::temp_dir().join(format!("sidestep-script-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a directory");
+    let file = dir.join("sum.bt");
+    std::fs::write(&file, "#!/usr/bin/env sidestep\nBEGIN { printf(\"%d %s\\n\", $1 + $2, str($3)); exit() }\n")
+        .expect("a file");
+    let path = file.to_string_lossy();
+    let output = run(&mut sidestep(&["-q", &path, "3", "4", "five"]), LIMIT);
+    assert_eq!((output.code(), &*output.stdout), (0, "7 five\n\n\n"), "{output}");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "echo 'BEGIN { printf(\"in\\n\"); exit(4) }' | \"$0\" -q -"]).arg(sidestep_tests::tool::path());
+    let output = run(&mut shell, LIMIT);
+    assert_eq!((output.code(), &*output.stdout), (4, "in\n\n\n"), "{output}");
+    let _ = std::fs::remove_dir_all(dir);
+}
