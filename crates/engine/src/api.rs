@@ -330,10 +330,10 @@ pub struct Options {
     pub ring_bytes: usize,
     /// Where to look for separate debug files besides `/usr/lib/debug`.
     pub debug_dirs: Vec<PathBuf>,
-    /// More probes and programs may come ([`crate::Session::add`]): room is made for them.
-    pub extensible: bool,
     /// Names of addresses are wanted: [`crate::Session::take_symbols`].
     pub symbols: bool,
+    /// More probes and programs may come ([`crate::Session::add`]): room is made for them.
+    pub extensible: bool,
 }
 
 /// Figures about the attach, for `-v` and benchmarks.
