@@ -124,7 +124,7 @@ fn programs_keep_what_they_saw_in_maps() {
     let probe = at("echo_builtin").programs(Some(program), None);
     let session = Session::attach(bash.pid()).bundle(bundle).probe(probe).start().unwrap();
     // Another one that comes later has the same program.
-    session.register(at("printf_builtin").programs(None, Some(program))).unwrap();
+    session.register(at("printf_builtin").programs(Some(program), None)).unwrap();
     bash.echo(3);
     let [entry] = &session.entries(0).unwrap()[..] else { panic!("one entry") };
     assert_eq!(entry.value, Value::One(40u64.to_ne_bytes().to_vec()));
