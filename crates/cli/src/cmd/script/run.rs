@@ -267,16 +267,20 @@ impl Script {
 
     fn status(&self, otherwise: ExitCode) -> ExitCode {
         match self.exit {
-            Some(code) if code != 0 => ExitCode::from(code as u8),
-            _ => otherwise,
+            Some(code) => ExitCode::from(code as u8),
+            None => otherwise,
         }
     }
 
     /// Does what programs have asked for.
     fn records(&mut self, records: &[Record], maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+        let ended = self.exit.is_some();
         for record in records {
-            // What was asked for after the end of the script is too late.
             self.record(&record.bytes, maps, sink)?;
+            // What was asked for after `exit()` is too late; END comes after it.
+            if !ended && self.exit.is_some() {
+                break;
+            }
         }
         Ok(())
     }
