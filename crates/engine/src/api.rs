@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sidestep_bpf::verify::{Rules, VerifyError, verify};
+use sidestep_bpf::verify::{Rules, Verified, VerifyError, verify};
 use sidestep_isa::{FileOff, Va};
 use sidestep_plan::{Plan, Technique};
 pub use sidestep_wire::Histogram;
@@ -69,7 +69,7 @@ impl Bundle {
     pub fn add(&mut self, name: &str, program: &sidestep_bpf::Program) -> Result<usize, VerifyError> {
         let maps: Vec<_> = self.maps.iter().map(|m| m.map.clone()).collect();
         let rules = Rules { maps: &maps, context_size: CONTEXT, context_writable: COOKIE, ..Rules::default() };
-        self.programs.push(Program { name: name.to_owned(), verified: verify(program, &rules)? });
+        self.programs.push(Program { name: name.to_owned(), code: Code::Verified(verify(program, &rules)?) });
         Ok(self.programs.len() - 1)
     }
 }
@@ -97,11 +97,49 @@ pub struct BundleMap {
 pub struct Program {
     /// Its name, for messages.
     pub name: String,
-    /// Proven to be harmless, with the maps of the bundle.
-    pub verified: sidestep_bpf::verify::Verified,
+    /// What runs.
+    pub code: Code,
+}
+
+/// The code of a program.
+#[derive(Clone, Debug)]
+pub enum Code {
+    /// eBPF, proven to be harmless, with the maps of the bundle.
+    Verified(Verified),
+    /// A function of the target itself, which must be there until the session is over. What it does is its own business:
+    /// it never runs inside itself or another one on the same thread (such a hit counts as missed), and the detach waits
+    /// until it has returned.
+    Native {
+        /// Run-time address of a function `void (context, data)` of the C ABI. The context is [`sidestep_wire::Regs`] and
+        /// the word behind them.
+        function: u64,
+        /// Its second argument.
+        data: u64,
+        /// It is compiled for general registers only: vectors need not be saved around it.
+        general_only: bool,
+        /// It may change the instruction pointer. Such a program cannot be at a probe that watches returns.
+        redirects: bool,
+    },
+    /// Another function of the target runs instead of the probed one, on its stack and with its arguments.
+    Replace {
+        /// Run-time address of that function.
+        function: u64,
+        /// Run-time address of a word of the target, which holds the address at which the original can be called: kept
+        /// right while the probe is put in and taken out.
+        original: u64,
+    },
 }
 
 impl Program {
+    /// The program, if it is eBPF.
+    #[must_use]
+    pub fn verified(&self) -> Option<&Verified> {
+        match &self.code {
+            Code::Verified(verified) => Some(verified),
+            Code::Native { .. } | Code::Replace { .. } => None,
+        }
+    }
+
     /// The program that does nothing.
     pub(crate) fn nothing() -> Result<Program, VerifyError> {
         let exit = sidestep_bpf::Insn::Alu {
@@ -114,7 +152,7 @@ impl Program {
             slots: sidestep_bpf::program::encode(&[exit, sidestep_bpf::Insn::Exit]),
             ..Default::default()
         };
-        Ok(Program { name: "nothing".to_owned(), verified: verify(&program, &Rules::default())? })
+        Ok(Program { name: "nothing".to_owned(), code: Code::Verified(verify(&program, &Rules::default())?) })
     }
 }
 
@@ -294,6 +332,8 @@ pub struct Options {
     pub debug_dirs: Vec<PathBuf>,
     /// Names of addresses are wanted: [`crate::Session::take_symbols`].
     pub symbols: bool,
+    /// More probes and programs may come ([`crate::Session::add`]): room is made for them.
+    pub extensible: bool,
 }
 
 impl Options {

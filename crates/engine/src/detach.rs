@@ -12,6 +12,7 @@ use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, ShadowEntry};
 
 use crate::error::SessionError;
 use crate::hold::Hold;
+use crate::native::{self, Originals};
 use crate::pages::{Stretch, pages};
 use crate::remote::{Remote, mappings, stopped_mappings};
 use crate::semaphore;
@@ -42,7 +43,8 @@ pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<(), Sess
     loop {
         let Some(found) = find(process, mappings)? else { return Ok(()) };
         let (journal, written) = journal(process, &found)?;
-        let inside = hold.stopped(|stopped| restore(stopped, &found, &journal, &written))?;
+        let originals = Originals::of(process, &found)?;
+        let inside = hold.stopped(|stopped| restore(stopped, &found, &journal, &written, &originals))?;
         let Some(tid) = inside else { return unmap(&mut hold, &found) };
         let bytes = found.mappings(process)?.iter().map(|m| m.len).sum();
         if start.elapsed() > PATIENCE {
@@ -85,6 +87,7 @@ fn restore(
     found: &Found,
     journal: &[JournalEntry],
     written: &[usize],
+    originals: &Originals,
 ) -> Result<Option<i32>, SessionError> {
     if !found.is_child(stopped.process()) && found.controller_pid != 0 {
         stopped.write(Va(found.shared_va.0 + offset_of!(Header, detaching) as u64), &1u32.to_ne_bytes())?;
@@ -97,6 +100,7 @@ fn restore(
     lower(stopped, found, journal, written)?;
     let (own, users): (Vec<_>, Vec<_>) = written.iter().rev().map(|i| &journal[*i]).partition(|e| e.own == 1);
     restore_text(stopped, &users)?;
+    originals.restore(stopped)?;
     let mappings = stopped_mappings(stopped)?;
     let ours = found.mappings(stopped.process())?;
     let code: Vec<(u64, u64)> = ours
@@ -118,7 +122,7 @@ fn restore(
     let named = found.signals & crate::signals::NAMED;
     let awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
     positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
-    let mut inside = awaiting.first().copied();
+    let mut inside = awaiting.first().copied().or(native::inside(stopped, found, &mappings)?);
     for position in &positions {
         if original_of(journal, position.ip.0).is_none() {
             inside = Some(match position.place {

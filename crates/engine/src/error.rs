@@ -175,6 +175,15 @@ pub enum SessionError {
     /// The processor or kernel does not let programs read the thread pointer.
     #[error("this machine has no FSGSBASE instructions: Linux 5.9 or newer on a processor of 2012 or newer is needed")]
     NoFsgsbase,
+    /// Vector registers cannot be saved around a function of the target.
+    #[error("this machine has no XSAVE instructions, which handlers in the target need")]
+    NoXsave,
+    /// Sites of our own are needed where a user's probe is.
+    #[error("the probe at {at} is in the way of one that keeps the process safe: unregister it first")]
+    InTheWay {
+        /// Run-time address.
+        at: sidestep_isa::Va,
+    },
     /// No free address space where it is needed.
     #[error("no free address space within 2 GiB of {near}: the program has mapped all of it")]
     NoRoom {

@@ -6,8 +6,11 @@ use sidestep_sys::{Process, Stopped};
 
 use crate::error::SessionError;
 
-/// Longest piece of work in one pause, and for how long the threads run before the next one.
-const PAUSE: Duration = Duration::from_micros(300);
+/// After this time a pause is over, when the piece of work is that is under way.
+const PAUSE: Duration = Duration::from_micros(500);
+/// But so much is done in each: to stop many threads alone may take as long.
+const LEAST: Duration = Duration::from_micros(200);
+/// For how long the threads run before the next pause.
 const GAP: Duration = Duration::from_millis(1);
 
 /// How the target is held.
@@ -77,10 +80,14 @@ impl<'a> Hold<'a> {
         let mut left = work.iter().peekable();
         while left.peek().is_some() {
             self.stopped(|stopped| {
+                let since = stopped.since();
                 let seen = look(stopped)?;
                 let begin = Instant::now();
-                while let Some(piece) = left.next_if(|_| lasts || begin.elapsed() < PAUSE) {
+                for piece in left.by_ref() {
                     each(stopped, &seen, piece)?;
+                    if !lasts && since.elapsed() > PAUSE && begin.elapsed() > LEAST {
+                        break;
+                    }
                 }
                 Ok(())
             })?;

@@ -39,6 +39,8 @@ pub(crate) struct Job {
     pub expected: Vec<u8>,
     /// Run-time address of the counter of who listens at a USDT probe.
     pub semaphore: Option<Va>,
+    /// Run-time addresses of words that are to lead to the copy of the function in the detour.
+    pub originals: Vec<Va>,
 }
 
 /// What became of a job.
@@ -197,8 +199,9 @@ fn slab(regions: &Regions, hold: &mut Hold<'_>, jobs: &[Job], group: &[usize]) -
 
 /// The thunks and detours of a slab at `at`.
 fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec<u8>) {
-    let (mut bytes, thunks): (Vec<u8>, Thunks) =
-        thunk::thunks(at, &regions.env, regions.globals.enter, &regions.programs.thunks(jobs[group[0]].is_go));
+    let needed = group.iter().flat_map(|i| &jobs[*i].handlers).filter_map(Handler::thunk).collect();
+    let programs = regions.programs.thunks(&needed, jobs[group[0]].is_go);
+    let (mut bytes, thunks): (Vec<u8>, Thunks) = thunk::thunks(at, &regions.env, regions.globals.enter, &programs);
     let mut built = Vec::new();
     for i in group {
         let job = &jobs[*i];
@@ -223,7 +226,11 @@ impl Regions {
         new: impl Iterator<Item = &'d Detour>,
         signals: u64,
     ) -> Result<(), SessionError> {
-        self.traps.extend(new.flat_map(Detour::trap_entries));
+        // A site that was there before leads to the new detour.
+        let new: Vec<TrapEntry> = new.flat_map(Detour::trap_entries).collect();
+        let again: BTreeSet<u64> = new.iter().map(|entry| entry.site).collect();
+        self.traps.retain(|entry| !again.contains(&entry.site));
+        self.traps.extend(new);
         if (signals | self.signals()) & crate::signals::TRAPS == 0 {
             return Ok(());
         }

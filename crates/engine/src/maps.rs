@@ -7,7 +7,7 @@ use sidestep_bpf::map::{Map, MapKind};
 use sidestep_wire::hash::{Found, Step};
 use sidestep_wire::{Header, MAPS_MAX, MapDesc, Slot, Stacks, Table};
 
-use crate::api::{Bundle, Entry, Value};
+use crate::api::{Bundle, Entry, Program, Value};
 use crate::layout::Layout;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
@@ -38,7 +38,10 @@ pub(crate) fn ring_bytes(maps: &[Map]) -> u64 {
 impl Bundle {
     /// Whether a program writes lines, which need a ring without a map for it.
     pub(crate) fn prints(&self) -> bool {
-        self.programs.iter().any(|p| p.verified.facts.calls(|helper| helper.name == "trace_printk"))
+        self.programs
+            .iter()
+            .filter_map(Program::verified)
+            .any(|v| v.facts.calls(|helper| helper.name == "trace_printk"))
     }
 }
 

@@ -1,22 +1,25 @@
 //! Programs of a session: linked to the memory of their maps, compiled, placed.
 
+use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::rc::Rc;
 
 use sidestep_bpf::insn::Imm64;
 use sidestep_bpf::interp::{FRAME, MAX_DEPTH};
 use sidestep_bpf::map::{Map, MapKind};
-use sidestep_bpf::native::x86_64::{self as native, Clock, Env, Shape};
+use sidestep_bpf::native::x86_64::{Clock, Env, Shape, compile};
 use sidestep_bpf::pass::{self, Link, Values};
 use sidestep_bpf::verify::{Helper, Verified};
 use sidestep_isa::Va;
+use sidestep_isa::x86::emit::Asm;
 use sidestep_plan::handler::{self, Handler};
 use sidestep_plan::thunk;
+use sidestep_plan::thunk::native::{self, Around, Native, Vectors, Wide};
 use sidestep_sys::TscScale;
 use sidestep_sys::arch::ISA;
 use sidestep_wire::{Flow, ProbeDesc, Regs, ThreadState};
 
-use crate::api::{Action, Program};
+use crate::api::{Action, Code, Program};
 use crate::error::SessionError;
 use crate::layout::{Layout, MapPlace};
 
@@ -27,6 +30,9 @@ const ALIGN: usize = 16;
 const AGENT_STACK: i32 = 320;
 /// The same for the interpreter's own frames.
 const INTERPRETER_STACK: i32 = 768;
+
+/// Bytes of stack that a function of the target is given on a goroutine's stack.
+const NATIVE_STACK: i32 = 64 << 10;
 
 /// Bytes of stack that a helper needs, somewhat rounded up: those of the longest chain of calls in the agent's code.
 fn helper_stack(number: u32) -> i32 {
@@ -53,6 +59,19 @@ struct Compiled {
     inline: Option<Rc<Verified>>,
     /// For detours: decides whether the program has anything to do.
     filter: Option<Rc<Verified>>,
+    /// Of the descriptors of its probes.
+    flags: u32,
+    /// What runs instead of the probed function.
+    replaces: Option<Replaces>,
+}
+
+/// A replacement; run-time addresses.
+#[derive(Clone, Copy)]
+struct Replaces {
+    /// What runs.
+    function: Va,
+    /// The word that leads to the original.
+    original: Va,
 }
 
 /// All programs of a session, and behind them one that does nothing: the hit is counted.
@@ -127,23 +146,61 @@ impl Programs {
         Ok(all)
     }
 
+    /// Programs that come later, compiled; [`Programs::place`] and [`Programs::append`] come next.
+    pub fn more(&self, programs: &[Program], memory: &Memory<'_>) -> Result<Programs, SessionError> {
+        let mut more = Programs { compiled: Vec::new(), bytes: Vec::new(), env: self.env, stubs: Vec::new() };
+        let links = memory.links();
+        for program in programs {
+            more.add(program, &links, &self.env, false)?;
+        }
+        Ok(more)
+    }
+
+    /// Puts programs behind those that are there.
+    pub fn append(&mut self, more: Programs) {
+        // The one that does nothing stays the last.
+        let at = self.compiled.len().saturating_sub(1);
+        self.compiled.splice(at..at, more.compiled);
+    }
+
     fn add(&mut self, program: &Program, links: &[Link], env: &Env, interpret: bool) -> Result<(), SessionError> {
+        let verified = match &program.code {
+            Code::Verified(verified) => verified,
+            Code::Native { function, data, general_only, redirects } => {
+                let vectors = match general_only {
+                    true => None,
+                    false => Some(saved(sidestep_sys::vectors().ok_or(SessionError::NoXsave)?)),
+                };
+                let (function, data, redirects) = (*function, *data, *redirects);
+                self.add_native(&Native { function, data, vectors, redirects });
+                return Ok(());
+            }
+            Code::Replace { function, original } => {
+                // It counts, and that is all that a program has to do.
+                self.add(&Program::nothing()?, links, env, false)?;
+                if let Some(last) = self.compiled.last_mut() {
+                    last.flags = ProbeDesc::REPLACES;
+                    last.replaces = Some(Replaces { function: Va(*function), original: Va(*original) });
+                }
+                return Ok(());
+            }
+        };
         let failed = |source| SessionError::Link { name: program.name.clone(), source };
-        let linked = program.verified.link(links).map_err(failed)?;
+        let linked = verified.link(links).map_err(failed)?;
         let failed = |source| SessionError::Compile { name: program.name.clone(), source };
-        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), 0xcc);
-        let at = self.bytes.len() as u64;
+        let at = self.align();
         let stack = if interpret {
             self.stub(&linked.program);
             INTERPRETER_STACK + frames(&linked.program)
         } else {
-            let code = native::compile(&linked.program, &linked.facts, env, Shape::Function).map_err(failed)?;
+            let code = compile(&linked.program, &linked.facts, env, Shape::Function).map_err(failed)?;
             self.bytes.extend_from_slice(&code.bytes);
             code.stack as i32
         };
         let facts = &linked.facts;
         let thunk = thunk::Program {
             code: Va(at),
+            inside: Va(at),
             context: context(&linked),
             changes: thunk::Context(facts.context_written & REGISTERS),
             exclusive: !facts.reentrant,
@@ -155,8 +212,39 @@ impl Programs {
         // Nothing keeps a signal handler out of a part of a detour.
         let changes = thunk.changes != thunk::Context::default();
         let inline = (facts.reentrant && !changes && !interpret).then(|| Rc::new(linked));
-        self.compiled.push(Compiled { thunk, stack, inline, filter });
+        self.compiled.push(Compiled { thunk, stack, inline, filter, flags: 0, replaces: None });
         Ok(())
+    }
+
+    /// Code that calls a function of the target.
+    fn add_native(&mut self, native: &Native) {
+        let at = self.align();
+        let mut asm = Asm::new(Va(at));
+        native::call(&mut asm, native, Around::Call);
+        let mut inside = Va(at);
+        if native.vectors.is_some() {
+            asm.align(ALIGN);
+            inside = asm.here();
+            native::call(&mut asm, native, Around::Anything);
+        }
+        self.bytes.extend(asm.finish());
+        let thunk = thunk::Program {
+            code: Va(at),
+            inside,
+            context: thunk::Context::NATIVE,
+            changes: thunk::Context::native_changes(native.redirects),
+            exclusive: true,
+            overrides: false,
+            goroutine: None,
+        };
+        let (stack, flags) = (NATIVE_STACK, ProbeDesc::NATIVE);
+        self.compiled.push(Compiled { thunk, stack, inline: None, filter: None, flags, replaces: None });
+    }
+
+    /// Where the next function begins.
+    fn align(&mut self) -> u64 {
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), 0xcc);
+        self.bytes.len() as u64
     }
 
     /// A function as native code would be, which has the program interpreted. `agent_interpret` in `sidestep-agent` says
@@ -183,6 +271,7 @@ impl Programs {
         }
         for program in &mut self.compiled {
             program.thunk.code.0 += at.0;
+            program.thunk.inside.0 += at.0;
         }
     }
 
@@ -196,16 +285,22 @@ impl Programs {
         self.compiled.iter().map(|p| p.thunk.changes).reduce(thunk::Context::union).unwrap_or_default()
     }
 
+    /// Run-time address of the word that leads to the replaced function.
+    pub fn original(&self, action: &Action) -> Option<Va> {
+        action.entry.and_then(|i| self.compiled.get(i)).and_then(|p| p.replaces).map(|replaces| replaces.original)
+    }
+
     /// Whether a program sends the thread somewhere else.
     pub fn redirects(&self, action: &Action) -> bool {
-        let program = |i: usize| self.compiled.get(i).is_some_and(|p| p.thunk.changes.has_ip());
+        let program = |i: usize| self.compiled.get(i).is_some_and(|p| p.thunk.changes.has_ip() || p.replaces.is_some());
         [action.entry, action.exit].into_iter().flatten().any(program)
     }
 
-    /// For the slab of an object.
-    pub fn thunks(&self, is_go: bool) -> Vec<thunk::Program> {
+    /// For a slab with detours that need these.
+    pub fn thunks(&self, needed: &BTreeSet<usize>, is_go: bool) -> Vec<Option<thunk::Program>> {
         let one = |p: &Compiled| thunk::Program { goroutine: is_go.then_some(p.stack), ..p.thunk };
-        self.compiled.iter().map(one).collect()
+        let programs = self.compiled.iter().enumerate();
+        programs.map(|(i, program)| needed.contains(&i).then(|| one(program))).collect()
     }
 
     /// For the agent.
@@ -213,7 +308,8 @@ impl Programs {
         let program = |index: Option<usize>| index.and_then(|i| self.compiled.get(i)).map(|p| p.thunk);
         let code = |index| program(index).map_or(0, |p| p.code.0);
         let exclusive = [action.entry, action.exit].into_iter().any(|i| program(i).is_some_and(|p| p.exclusive));
-        let mut flags = 0;
+        let programs = [action.entry, action.exit].into_iter().flatten().filter_map(|i| self.compiled.get(i));
+        let mut flags = programs.fold(0, |flags, program| flags | program.flags);
         if action.entry.is_some() || action.exit.is_none() {
             flags |= ProbeDesc::COUNT_ENTRY;
         }
@@ -223,6 +319,7 @@ impl Programs {
         if action.post {
             flags |= ProbeDesc::POST;
         }
+        let cookie = self.original(action).map_or(cookie, |word| word.0);
         let flow = if action.exit.is_some() { Flow::Return } else { Flow::Entry };
         let (entry, exit) = (code(action.entry), code(action.exit));
         ProbeDesc { flow: flow as u32, hits: number, flags, cookie, entry, exit, ..ProbeDesc::default() }
@@ -244,6 +341,7 @@ impl Programs {
         let last = self.compiled.len().saturating_sub(1);
         let thunk = action.entry.unwrap_or(last);
         let program = self.compiled.get(thunk);
+        let replaces = program.and_then(|p| p.replaces);
         let handler = handler::Program {
             probe: number,
             thunk,
@@ -253,10 +351,25 @@ impl Programs {
             func_ip,
             inline: program.and_then(|p| p.inline.clone()),
             // Where there is no program, every hit is counted.
-            filter: program.filter(|_| action.entry.is_some()).and_then(|p| p.filter.clone()),
+            filter: program.filter(|_| action.entry.is_some() && replaces.is_none()).and_then(|p| p.filter.clone()),
         };
-        if action.post { Handler::Post(handler) } else { Handler::Program(handler) }
+        match replaces {
+            Some(Replaces { function, .. }) => Handler::Replace { count: handler, function },
+            None if action.post => Handler::Post(handler),
+            None => Handler::Program(handler),
+        }
     }
+}
+
+/// How this machine's vectors are saved.
+fn saved(vectors: sidestep_sys::Vectors) -> Vectors {
+    let sidestep_sys::Vectors { avx, avx512, components, len, compact } = vectors;
+    let wide = match (avx, avx512) {
+        (_, true) => Wide::Avx512,
+        (true, false) => Wide::Avx,
+        (false, false) => Wide::No,
+    };
+    Vectors { wide, components, len, compact }
 }
 
 /// A program whose context a helper looks at needs all of it but the flags, which no helper looks at; so does one that

@@ -161,6 +161,11 @@ fn put_page(
     }
     leave_regions(stopped, scene, &there)?;
     let first = regions.publish(&there)?;
+    // Before the function can be entered by its replacement.
+    for Change { job, detour, .. } in there.iter().filter(|change| !change.is_island()) {
+        let copy = detour.copies.first().map_or(detour.site.0, |(_, to)| detour.at.0 + u64::from(*to));
+        job.originals.iter().try_for_each(|word| stopped.write(*word, &copy.to_ne_bytes()))?;
+    }
     text.write(&process)?;
     for (index, change) in (first..).zip(&there) {
         if change.entry.semaphore != 0 {

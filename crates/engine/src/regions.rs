@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
-use sidestep_plan::thunk::{Env, Globals, globals, thread_pointer_through_self};
+use sidestep_plan::thunk::{Context, Env, Globals, globals, thread_pointer_through_self};
 use sidestep_sys::{Process, Stopped, TscScale, arch};
 use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_MARKER};
@@ -16,7 +16,7 @@ use sidestep_wire::{
     TrapEntry,
 };
 
-use crate::api::Program;
+use crate::api::{Options, Program};
 use crate::blob::Blob;
 use crate::error::SessionError;
 use crate::faults::Detours;
@@ -73,9 +73,10 @@ impl Regions {
         layout: Layout,
         maps: Vec<Map>,
         programs: &[Program],
-        interpret: bool,
+        options: &Options,
         tsc: Option<TscScale>,
     ) -> Result<Regions, SessionError> {
+        let interpret = options.interprets();
         let blob = Blob::new(interpret)?;
         let process = hold.process();
         let (shared_va, shared) = hold.stopped(|stopped| {
@@ -110,6 +111,12 @@ impl Regions {
         let function = |name: &'static str| {
             blob.symbol(name).map(|offset| Va(agent.0 + offset)).ok_or(SessionError::AgentSymbol { name })
         };
+        let (mut context, mut changes) = (programs.context(), programs.changes());
+        if options.extensible {
+            // Programs that come later may look at everything.
+            context = context.union(Context::NATIVE);
+            changes = changes.union(Context::native_changes(true));
+        }
         let env = Env {
             isa: arch::ISA,
             private,
@@ -121,8 +128,8 @@ impl Regions {
             agent_return: function("agent_return")?,
             agent_busy: function("agent_busy")?,
             agent_signal: function("agent_signal")?,
-            context: programs.context(),
-            changes: programs.changes(),
+            context,
+            changes,
             native: programs.env,
             agent_xmm: blob.xmm_used(),
             self_pointer,
@@ -151,6 +158,21 @@ impl Regions {
         let (traps, stubs) = (Vec::new(), BTreeSet::new());
         let own = (0..layout.cells).map(|_| AtomicU64::new(0)).collect();
         Ok(Regions { layout, shared, shared_va, private, env, globals, programs, maps, own, traps, stubs, detours })
+    }
+
+    /// Compiles programs that come later, and puts their code into the target.
+    pub fn add_programs(&mut self, hold: &mut Hold<'_>, programs: &[Program]) -> Result<(), SessionError> {
+        if programs.is_empty() {
+            return Ok(());
+        }
+        let memory = Memory { layout: &self.layout, maps: &self.maps, shared: self.shared_va };
+        let mut more = self.programs.more(programs, &memory)?;
+        let len = Len(round(more.bytes.len() as u64, PAGE));
+        let at = hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Agent))?;
+        more.place(at, None);
+        hold.process().write(at, &more.bytes)?;
+        self.programs.append(more);
+        Ok(())
     }
 
     /// Adds a mapping to the list of what has to be removed.

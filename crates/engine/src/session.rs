@@ -34,12 +34,12 @@ pub struct Progress {
 
 /// A target with its probes installed. Dropping it detaches.
 pub struct Session {
-    process: Process,
+    pub(crate) process: Process,
     child: Option<sidestep_sys::Child>,
-    installer: Installer,
+    pub(crate) installer: Installer,
     stuck: Stuck,
     state: TargetState,
-    attached: bool,
+    pub(crate) attached: bool,
 }
 
 impl Session {

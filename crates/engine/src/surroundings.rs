@@ -60,6 +60,15 @@ impl Surroundings {
         ObjectRoom { all: self, isa, object: (bias, start) }
     }
 
+    /// Sites, given by their run-time addresses, that are nobody's any more.
+    pub fn release(&mut self, sites: &[u64]) {
+        for ((bias, _), taken) in &mut self.objects {
+            let gone = |site: &Va| sites.contains(&site.offset(*bias).0);
+            taken.sites.retain(|site| !gone(site));
+            taken.claims.retain(|_, (_, owner)| !gone(owner));
+        }
+    }
+
     /// A place for a stub that a jump which ends at `end` leads to, and the upper half of its displacement. The `hints` are
     /// tried first.
     fn find(&self, isa: Isa, end: Va, fixed: Fixed, hints: &HashMap<Fixed, i16>) -> Option<(i16, u64)> {
@@ -262,6 +271,9 @@ mod tests {
         assert!(room.is_free(Va(0x1000), Va(0x2003)..Va(0x2008)).is_ok());
         assert!(room.is_free(Va(0x1004), Va(0x2004)..Va(0x2008)).is_err());
         assert!(room.is_free(Va(0x1004), Va(0x2005)..Va(0x2008)).is_ok());
+        all.release(&[0x1000 + BIAS as u64]);
+        assert!(all.of(BIAS, 0).is_free(Va(0x1004), Va(0x1000)..Va(0x2008)).is_ok());
+        assert!(all.of(BIAS, 0).is_free(Va(0x1000), Va(0x1000)..Va(0x1005)).is_err());
         // Another object at the same link-time addresses.
         assert!(all.of(Isa::X64, BIAS + 0x1000, 0x1000).is_free(Va(0x1004), Va(0x1000)..Va(0x2008)).is_ok());
     }

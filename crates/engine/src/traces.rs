@@ -294,15 +294,16 @@ pub(crate) fn file_of(mappings: &[Mapping], at: Va) -> (u64, u64) {
 
 /// The states of all threads that have hit a probe, and where they are.
 pub(crate) fn states(process: &Process, private: Va) -> Result<Vec<(Va, ThreadState)>, SessionError> {
+    state_addresses(process, private)?.into_iter().map(|at| Ok((at, read_one(process, at)?))).collect()
+}
+
+/// Where they are.
+pub(crate) fn state_addresses(process: &Process, private: Va) -> Result<Vec<Va>, SessionError> {
     let head: Private = read_one(process, private)?;
     let shared = |off: usize| process.read_pod::<u32>(Va(head.shared + off as u64));
     let slots = shared(offset_of!(Header, slots_used))?.min(shared(offset_of!(Header, slots_max))?);
     let given = slots.max(head.states_used.into_inner());
-    let state = |i: u32| {
-        let at = Va(head.states + u64::from(i) * head.state_stride);
-        Ok((at, read_one(process, at)?))
-    };
-    (0..given).map(state).collect()
+    Ok((0..given).map(|i| Va(head.states + u64::from(i) * head.state_stride)).collect())
 }
 
 pub(crate) fn read_array<T: Plain>(process: &Process, at: Va, count: u64) -> Result<Vec<T>, SessionError> {

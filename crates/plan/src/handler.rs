@@ -12,8 +12,16 @@ use crate::thunk::Context;
 pub enum Handler {
     /// Counts the hit and runs an eBPF program.
     Program(Program),
-    /// The same when the probed instruction has been executed ([`crate::Plan::behind`]). The red zone may be in use there, even
-    /// if the site is a function entry.
+    /// Counts the hit as a program does that does nothing, and goes on at the start of another function: whatever else is the
+    /// matter, in a forked child for example.
+    Replace {
+        /// What counts.
+        count: Program,
+        /// Run-time address of that function.
+        function: Va,
+    },
+    /// The same as [`Handler::Program`], when the probed instruction has been executed ([`crate::Plan::behind`]). The red zone may
+    /// be in use there, even if the site is a function entry.
     Post(Program),
     /// Calls the agent's hit function.
     Agent {
@@ -36,11 +44,24 @@ pub enum Handler {
 }
 
 impl Handler {
+    /// Number of the thunks that it may need.
+    #[must_use]
+    pub fn thunk(&self) -> Option<usize> {
+        match self {
+            Handler::Program(program) | Handler::Post(program) | Handler::Replace { count: program, .. } => {
+                Some(program.thunk)
+            }
+            Handler::Agent { .. } | Handler::Return { .. } | Handler::Guard { .. } => None,
+        }
+    }
+
     /// Number of its probe.
     #[must_use]
     pub fn probe(&self) -> u32 {
         match self {
-            Handler::Program(program) | Handler::Post(program) => program.probe,
+            Handler::Program(program) | Handler::Post(program) | Handler::Replace { count: program, .. } => {
+                program.probe
+            }
             Handler::Agent { probe } | Handler::Return { probe } | Handler::Guard { probe, .. } => *probe,
         }
     }

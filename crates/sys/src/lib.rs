@@ -29,7 +29,7 @@ mod turns;
 mod urgent;
 
 pub use access::OpenError;
-pub use arch::Regs;
+pub use arch::{Regs, Vectors, vectors};
 pub use call::CallError;
 pub use clock::{TscScale, monotonic, tsc_usable};
 pub use memory::{MemoryError, Pod};

@@ -150,7 +150,7 @@ pub struct ProbeDesc {
     /// Cell of the hit count.
     pub hits: u32,
     /// [`ProbeDesc::COUNT_ENTRY`], [`ProbeDesc::EXCLUSIVE`], [`ProbeDesc::FUNCTION`], [`ProbeDesc::USDT`],
-    /// [`ProbeDesc::POST`].
+    /// [`ProbeDesc::POST`], [`ProbeDesc::NATIVE`], [`ProbeDesc::REPLACES`].
     pub flags: u32,
     /// 1 + the number of the probe that was registered before this one at the same site; 0 = none.
     pub older: u32,
@@ -184,6 +184,11 @@ impl ProbeDesc {
     pub const USDT: u32 = 8;
     /// Bit of `flags`: hits are behind the probed instruction.
     pub const POST: u32 = 16;
+    /// Bit of `flags`: its programs are functions of the target itself, which run outside of our memory.
+    pub const NATIVE: u32 = 32;
+    /// Bit of `flags`: another function runs instead of the probed one. `cookie` is the run-time address of a word of the
+    /// target that leads to the original: a copy while the probe is there, the function itself before and after.
+    pub const REPLACES: u32 = 64;
 }
 
 /// Trap table entry: what a trap at `site` leads to.

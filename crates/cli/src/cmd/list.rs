@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::process::ExitCode;
 
-use sidestep_engine::{Listed, Options, Pattern};
+use sidestep_engine::{Listed, Options, Pattern, pattern};
 
-use crate::flags::{Format, List, pattern};
+use crate::flags::{Format, List};
 use crate::out::sink::Sink;
 
 /// Runs the command.

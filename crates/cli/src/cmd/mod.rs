@@ -18,9 +18,9 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, error::ErrorKind};
-use sidestep_engine::{FuncPattern, Pattern};
+use sidestep_engine::{FuncPattern, Pattern, pattern};
 
-use crate::flags::{Cli, Command, OnOff, pattern};
+use crate::flags::{Cli, Command, OnOff};
 
 /// Runs a command line. A reader that closes its end of our stdout is no error.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {

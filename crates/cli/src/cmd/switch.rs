@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use sidestep_engine::{Options, Pattern, Switched};
+use sidestep_engine::{Options, Pattern, Switched, pattern};
 
-use crate::flags::{Format, Switch, pattern};
+use crate::flags::{Format, Switch};
 use crate::out::sink::{Sink, say};
 
 /// To which state.

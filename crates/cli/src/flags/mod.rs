@@ -1,7 +1,6 @@
 //! What can be typed: one table of flags, and the small languages inside the arguments.
 
 pub mod format;
-pub mod pattern;
 pub mod script;
 pub mod spec;
 pub mod words;

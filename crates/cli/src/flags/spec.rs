@@ -1,10 +1,9 @@
 //! `trace`'s SPEC: `[p:|r[MAXACTIVE]:|post:][OBJECT:]FUNC[(signature)] ["FORMAT", VALUE, ...]`.
 
-use sidestep_engine::Pattern;
+use sidestep_engine::{Pattern, pattern};
 use sidestep_lang::uprobe_events::{self, Base, Event, Fetch, Kind, MAXACTIVE_MAX, Register, Type};
 
 use super::format::{Format, Value};
-use super::pattern;
 
 /// Most values that one record holds.
 const ARGS_MAX: usize = 6;

@@ -8,6 +8,7 @@ use sidestep_sys::Process;
 use sidestep_wire::Flow;
 
 use super::{Installer, overlap, place, returns};
+use crate::api::Program;
 use crate::error::SessionError;
 use crate::faults;
 use crate::objects::{Loaded, Objects};
@@ -79,7 +80,7 @@ impl Installer {
 
     /// Do probes read memory that may not be there?
     pub(super) fn reads_memory(&self) -> bool {
-        self.bundle.programs.iter().any(|program| program.verified.facts.calls(Helper::reads_target))
+        self.bundle.programs.iter().filter_map(Program::verified).any(|v| v.facts.calls(Helper::reads_target))
     }
 
     /// Refuses those for which `which` is true.

@@ -1,8 +1,9 @@
 //! What a session has installed, and the way there: numbers, cells and descriptors for each probe.
 
+mod extend;
 mod hooks;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -62,6 +63,8 @@ pub(crate) struct Installer {
     done: HashSet<(usize, PathBuf, Va)>,
     /// Run-time ranges that the detours of sites of our own stand for.
     own: Vec<Range<u64>>,
+    /// Run-time addresses of all sites that a journal entry is responsible for.
+    live: BTreeSet<u64>,
     /// Objects that were searched for sites of our own: purpose, run-time address.
     hooked: HashSet<(&'static str, u64)>,
     /// A system call that could block signals and cannot be guarded.
@@ -96,6 +99,7 @@ impl Installer {
             arguments: HashMap::new(),
             done: HashSet::new(),
             own: Vec::new(),
+            live: BTreeSet::new(),
             hooked: HashSet::new(),
             unguarded: None,
             held: Vec::new(),
@@ -178,20 +182,15 @@ impl Installer {
 
     /// The error if nothing is left to be probed.
     pub fn nothing(&self) -> SessionError {
-        match self.refused.first() {
-            Some(first) => SessionError::AllRefused {
-                name: first.name.clone(),
-                object: first.object.clone(),
-                reason: first.reason.clone(),
-                others: self.refused.len() - 1,
-            },
-            None => SessionError::EndedEarly,
-        }
+        self.nothing_since(0)
     }
 
-    /// Decides the sizes for an attach, where all matches are known.
+    /// Decides the sizes for an attach, where all matches are known, unless more may come.
     pub fn size_for(&mut self, probes: usize) -> Result<(), SessionError> {
-        self.size(probes as u64, probes as u64)
+        match self.options.extensible {
+            true => self.size((probes as u64).max(SPAWN_PROBES), (probes as u64).max(SPAWN_ENTRIES)),
+            false => self.size(probes as u64, probes as u64),
+        }
     }
 
     /// Decides the sizes for a spawn.
@@ -237,8 +236,7 @@ impl Installer {
         let mut regions = match (self.regions.take(), self.layout.clone()) {
             (Some(regions), _) => regions,
             (None, Some((layout, maps))) => {
-                let interpret = self.options.interprets();
-                let regions = Regions::map(hold, layout, maps, &self.bundle.programs, interpret, clock)?;
+                let regions = Regions::map(hold, layout, maps, &self.bundle.programs, &self.options, clock)?;
                 for (map, entry) in &self.bundle.entries {
                     regions.maps().insert(*map, entry);
                 }
@@ -262,8 +260,14 @@ impl Installer {
         let mut places = self.map_places(regions, hold, &planned)?;
         let mut jobs = Jobs::new();
         let mut pending = Vec::new();
+        let mut originals: Vec<(Option<u64>, Va)> = Vec::new();
         self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
         for p in planned {
+            if site(&p).is_some_and(|site| self.live.contains(&site)) {
+                let reason = "there is a probe already: unregister it first, or register both at once";
+                self.refuse(&p.matched, reason.into());
+                continue;
+            }
             if self.meets_own(&p) {
                 self.refuse(&p.matched, "a probe that keeps signals deliverable is there".into());
                 continue;
@@ -285,6 +289,10 @@ impl Installer {
                 continue;
             }
             let number = self.number(regions)?;
+            if regions.programs.original(&action).is_some() && !can_replace(&p) {
+                self.refuse(&p.matched, "only a whole function can be replaced".into());
+                continue;
+            }
             let mut desc = regions.programs.desc(&action, number, cookie);
             if p.matched.usdt.is_some() {
                 desc.flags |= ProbeDesc::USDT;
@@ -295,6 +303,9 @@ impl Installer {
             }
             describe(regions, &process, &jobs, &p, desc)?;
             let handler = regions.programs.handler(&action, number, cookie, asked(&p));
+            if let Some(original) = regions.programs.original(&action) {
+                originals.push((site(&p), original));
+            }
             if add_job(&mut jobs, &p, handler, pending.len()) {
                 self.done.insert((p.request, p.matched.object.path().to_owned(), p.matched.va.unwrap_or_default()));
                 pending.push((p, number, cookie));
@@ -312,6 +323,11 @@ impl Installer {
             };
             add_job(&mut jobs, &hook.planned, handler, usize::MAX);
         }
+        for (site, original) in originals {
+            if let Some((job, _)) = site.and_then(|site| jobs.get_mut(&site)) {
+                job.originals.push(original);
+            }
+        }
         let (jobs, who): (Vec<Job>, Vec<Vec<usize>>) = jobs.into_values().unzip();
         let guarded = self.unguarded.is_none() && self.held.is_empty();
         let reads = self.reads_memory() && guarded;
@@ -324,6 +340,10 @@ impl Installer {
         self.unsafe_reads |= outcomes.iter().zip(&jobs).any(|(o, job)| job.own && matches!(o, Outcome::Refused(_)));
         signals::set_readable(regions, &process, reads && !self.unsafe_reads)?;
         self.stats.code_bytes += code_bytes;
+        self.live.extend(outcomes.iter().filter_map(|outcome| match outcome {
+            Outcome::Installed { site } => Some(site.0),
+            Outcome::Refused(_) => None,
+        }));
         let mut results: Vec<Option<Result<Va, String>>> = pending.iter().map(|_| None).collect();
         for (outcome, who) in outcomes.into_iter().zip(who) {
             for i in who.into_iter().filter(|i| *i != usize::MAX) {
@@ -429,6 +449,17 @@ fn place(p: &Planned) -> Option<Range<u64>> {
     Some(start..start + plan.relies_on().0.max(last))
 }
 
+/// Run-time address of a site.
+fn site(p: &Planned) -> Option<u64> {
+    let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return None };
+    Some(plan.site.offset(loaded.bias).0)
+}
+
+/// Whether the copy in the detour is all of the function.
+fn can_replace(p: &Planned) -> bool {
+    p.plan.as_ref().is_ok_and(|plan| plan.kind == SiteKind::FunctionEntry && plan.before_handler == 0)
+}
+
 /// Two regions must not overlap: one jump would cut the other, or lead around it.
 fn overlap(own: &Range<u64>, range: &Range<u64>) -> bool {
     own.start < range.end && range.start < own.end && own.start != range.start
@@ -490,6 +521,7 @@ fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
             is_go: loaded.object.is_go(),
             expected: p.expected.clone(),
             semaphore: None,
+            originals: Vec::new(),
         };
         (job, Vec::new())
     });

@@ -40,7 +40,7 @@ pub enum StackMode {
 }
 
 /// Settings.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Bytes of a string.
     pub max_strlen: usize,
@@ -48,14 +48,11 @@ pub struct Config {
     pub max_map_keys: u32,
     /// Maps are printed at the end.
     pub print_maps_on_exit: bool,
-    /// What is to be done if an attach point matches nothing: `error`, `warn` or `ignore`.
-    pub missing_probes: String,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        let missing_probes = "error".to_owned();
-        Config { max_strlen: 1024, max_map_keys: 4096, print_maps_on_exit: true, missing_probes }
+        Config { max_strlen: 1024, max_map_keys: 4096, print_maps_on_exit: true }
     }
 }
 

@@ -154,6 +154,11 @@ pub fn build(
                 let thunk = thunk_of(program, thunks)?;
                 cold.extend(inline::program(&mut asm, dead, site, program, thunk, inside, env)?);
             }
+            Handler::Replace { count, function } => {
+                let thunk = thunk_of(count, thunks)?;
+                cold.extend(inline::program(&mut asm, AT_A_CALL, site, count, thunk, inside, env)?);
+                asm.jmp_far(*function);
+            }
             Handler::Post(_) => {}
             // The last one decides how the function is entered.
             Handler::Return { probe } if !inside && i + 1 == handlers.len() && isa == Isa::X64 => {
@@ -298,14 +303,20 @@ fn displace(
     Ok(())
 }
 
+/// What every function may change at once, whatever its arguments are: `r11` belongs to what is between caller and callee (System V
+/// ABI, AMD64 supplement, 3.2.1).
+const AT_A_CALL: Dead = Dead { regs: 1 << Reg::R11 as u16, flags: true };
+
 fn thunk_of(program: &Program, thunks: &Thunks) -> Result<Places, DetourError> {
-    thunks.programs.get(program.thunk).copied().ok_or(DetourError::NoThunk { program: program.thunk })
+    thunks.programs.get(program.thunk).copied().flatten().ok_or(DetourError::NoThunk { program: program.thunk })
 }
 
 /// What the programs of a handler read of the context.
 fn reads(handler: &Handler, env: &Env) -> Context {
     match handler {
         Handler::Program(program) | Handler::Post(program) => program.context,
+        // Its arguments, which may be others than the probed function's.
+        Handler::Replace { .. } => Context::ALL,
         Handler::Agent { .. } | Handler::Return { .. } | Handler::Guard { .. } => env.context,
     }
 }

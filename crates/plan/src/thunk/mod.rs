@@ -5,6 +5,7 @@
 
 mod frame;
 mod interpreted;
+pub mod native;
 mod program;
 pub(crate) mod short;
 pub(crate) mod watched;
@@ -77,8 +78,8 @@ pub struct Thunks {
     pub returns: Places,
     /// Leads to [`Globals::enter`].
     pub enter: Va,
-    /// Those of each program, in the order given.
-    pub programs: Vec<Places>,
+    /// Those of each program that was given, in the same order.
+    pub programs: Vec<Option<Places>>,
 }
 
 /// A thunk for each [`Place`]. All take the number of the probe from the stack.
@@ -239,11 +240,11 @@ fn hit(asm: &mut Asm, env: &Env, place: Place, watch: bool) {
     asm.ret();
 }
 
-/// The shared code at the start of a slab. `enter` is [`Globals::enter`].
+/// The shared code at the start of a slab. `enter` is [`Globals::enter`]; of the programs, those that its detours need.
 #[must_use]
-pub fn thunks(at: Va, env: &Env, enter: Va, programs: &[Program]) -> (Vec<u8>, Thunks) {
+pub fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>]) -> (Vec<u8>, Thunks) {
     if env.isa == Isa::X86 {
-        return short::thunks(at, env, enter, programs);
+        return short::thunks(at, env, enter, programs.len());
     }
     let mut asm = Asm::new(at);
     let agent = Places::emit(&mut asm, |asm, place| hit(asm, env, place, false));
@@ -254,7 +255,10 @@ pub fn thunks(at: Va, env: &Env, enter: Va, programs: &[Program]) -> (Vec<u8>, T
     asm.align(16);
     let programs = programs
         .iter()
-        .map(|program| Places::emit(&mut asm, |asm, place| program::run(asm, env, program, place)))
+        .map(|program| {
+            let program = program.as_ref()?;
+            Some(Places::emit(&mut asm, |asm, place| program::run(asm, env, program, place)))
+        })
         .collect();
     (asm.finish(), Thunks { agent, returns, enter, programs })
 }

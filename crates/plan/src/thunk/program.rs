@@ -14,6 +14,8 @@ use super::{Env, Place, call, count_missed, find_entry};
 pub struct Program {
     /// Its code: a function of the context in `rdi` and the thread state in `r9`.
     pub code: Va,
+    /// The same for places inside of functions, where more has to be saved.
+    pub inside: Va,
     /// What it reads of the context.
     pub context: Context,
     /// What it may change of it.
@@ -103,7 +105,7 @@ pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
     }
     asm.store_imm(Reg::R9, offset_of!(ThreadState, stamp) as i32, 0);
     asm.lea(Reg::Rdi, Reg::Rbx, REGS);
-    call(asm, program.code);
+    call(asm, if place == Place::Inside { program.inside } else { program.code });
     if keep_state {
         asm.pop(Reg::R9);
         asm.pop(Reg::R9);

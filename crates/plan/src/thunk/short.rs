@@ -25,7 +25,7 @@ use sidestep_wire::lookup::HASH_MULTIPLIER;
 use sidestep_wire::{Hit, ProbeDesc, Regs};
 
 use super::frame::numbers;
-use super::{ENTRY_SHIFT, ENTRY_STATE, Env, Globals, Places, Program, Thunks};
+use super::{ENTRY_SHIFT, ENTRY_STATE, Env, Globals, Places, Thunks};
 
 /// From ebx: room for the arguments of calls.
 const ARGUMENTS: i32 = 32;
@@ -231,11 +231,11 @@ fn hit(asm: &mut Asm, env: &Env) {
 
 /// The shared code at the start of a slab. All handlers share one thunk; functions whose returns are watched are not called by
 /// the code in front of the trampoline, which needs a red zone.
-pub(super) fn thunks(at: Va, env: &Env, enter: Va, programs: &[Program]) -> (Vec<u8>, Thunks) {
+pub(super) fn thunks(at: Va, env: &Env, enter: Va, programs: usize) -> (Vec<u8>, Thunks) {
     let mut asm = Asm::of(Isa::X86, at);
     hit(&mut asm, env);
     let one = Places { entry: at, bare: at, inside: at };
-    (asm.finish(), Thunks { agent: one, returns: one, enter, programs: vec![one; programs.len()] })
+    (asm.finish(), Thunks { agent: one, returns: one, enter, programs: vec![Some(one); programs] })
 }
 
 /// The process-wide code.

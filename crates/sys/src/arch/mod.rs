@@ -1,6 +1,7 @@
 //! What depends on the instruction set: registers, the signal frame, the instructions that a remote call needs.
 
 mod regs;
+mod vectors;
 #[cfg(target_arch = "x86")]
 mod x86;
 #[cfg(target_arch = "x86_64")]
@@ -24,6 +25,7 @@ pub(crate) use host::{
 };
 pub use regs::Regs;
 pub(crate) use regs::rseq_abort;
+pub use vectors::{Vectors, vectors};
 
 /// A word of the target's memory as a number.
 #[allow(clippy::useless_conversion)] // not where words are shorter

@@ -6,11 +6,13 @@ use anyhow::{Context, bail, ensure};
 use clap::error::ErrorKind;
 use sidestep_bpf::object::{Attach, Object, ObjectProgram, ProbeTarget};
 use sidestep_bpf::verify::{Rules, verify};
-use sidestep_engine::{Action, Bundle, BundleMap, CONTEXT, Cookie, FuncPattern, Pattern, Program, REGISTERS, Request};
+use sidestep_engine::{
+    Action, Bundle, BundleMap, CONTEXT, Code, Cookie, FuncPattern, Pattern, Program, REGISTERS, Request, pattern,
+};
 use sidestep_isa::Va;
 
 use super::set;
-use crate::flags::{Bpf, pattern};
+use crate::flags::Bpf;
 
 /// The map in which libbpf's `usdt.bpf.h` looks for arguments.
 const USDT_ARGUMENTS: &str = "__bpf_usdt_specs";
@@ -72,7 +74,7 @@ pub fn load(flags: &Bpf) -> anyhow::Result<Loaded> {
                 ..Rules::default()
             };
             let verified = verify(&program.program, &rules).map_err(|error| refused(program, &error))?;
-            bundle.programs.push(Program { name: program.name.clone(), verified });
+            bundle.programs.push(Program { name: program.name.clone(), code: Code::Verified(verified) });
         }
     }
     if let Some(unknown) = places.keys().next() {

@@ -1,11 +1,9 @@
 //! Attach points as requests of a session.
 
 use anyhow::anyhow;
-use sidestep_engine::{Action, Bundle, BundleMap, Cookie, FuncPattern, Pattern, Request};
+use sidestep_engine::{Action, Bundle, BundleMap, Cookie, FuncPattern, Pattern, Request, pattern};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::lower::Compiled;
-
-use crate::flags::pattern;
 
 /// The pattern of an attach point that needs a target.
 pub fn pattern(point: &Point) -> anyhow::Result<Pattern> {

@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 
 use anyhow::anyhow;
+use sidestep_engine::pattern;
 use sidestep_lang::script::ast::Provider;
 use sidestep_lang::script::parser::parse;
 
 use super::attach;
+use crate::flags::Format;
 use crate::flags::script::Script;
-use crate::flags::{Format, pattern};
 use crate::out::sink::Sink;
 
 /// Runs the command.

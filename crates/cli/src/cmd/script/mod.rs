@@ -41,7 +41,13 @@ impl Source {
                     ("stdin".to_owned(), text)
                 }
                 Some(file) => {
-                    let bytes = std::fs::read(&file).with_context(|| format!("cannot read {file}"))?;
+                    let bytes = match std::fs::read(&file) {
+                        Err(error) if error.kind() == std::io::ErrorKind::NotFound => super::usage(
+                            ErrorKind::InvalidSubcommand,
+                            &format!("\"{file}\" is neither a command nor the file of a script"),
+                        ),
+                        read => read.with_context(|| format!("cannot read {file}"))?,
+                    };
                     let name = Path::new(&file).file_name().unwrap_or_default().to_string_lossy().into_owned();
                     (name, String::from_utf8(bytes).with_context(|| format!("{file} is no text"))?)
                 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::error::ErrorKind;
 use sidestep_bpf::verify::{Rules, Verified, verify};
-use sidestep_engine::{Local, Maps, Record, Session, Target};
+use sidestep_engine::{Local, Maps, Record, Session, SessionError, Target};
 use sidestep_lang::script::ast::Provider;
 use sidestep_lang::script::checked::{Action, Checked};
 use sidestep_lang::script::lower::Compiled;
@@ -81,8 +81,22 @@ pub fn run(flags: &Flags, source: Source, checked: Checked, compiled: Compiled) 
         is_command: matches!(flags.target.target(), Target::Command(_)),
         pace: Pace::default(),
     };
-    let code = watch::run_with(&job, &mut running, sink)?;
+    let code = watch::run_with(&job, &mut running, sink).map_err(|error| no_matches(error, &compiled))?;
     Ok(running.script.status(code))
+}
+
+/// Says it as bpftrace does, if the only attach point of a script means nothing.
+fn no_matches(error: anyhow::Error, compiled: &Compiled) -> anyhow::Error {
+    let means_nothing =
+        matches!(error.downcast_ref(), Some(SessionError::Symbol(_) | SessionError::NowhereFound { .. }));
+    let mut points = compiled.probes.iter().map(|probe| &probe.point).filter(|point| point.provider.has_target());
+    match (points.next(), points.next()) {
+        (Some(point), None) if means_nothing => {
+            let text = point.text().replacen(':', " ", 1);
+            error.context(format!("No matches for {text}"))
+        }
+        _ => error,
+    }
 }
 
 /// What would be written where.

@@ -112,8 +112,9 @@ impl<'a> Checker<'a> {
             ("print_maps_on_exit", None) if matches!(&*setting.value, "true" | "false") => {
                 config.print_maps_on_exit = setting.value == "true";
             }
-            ("missing_probes", None) if matches!(&*setting.value, "error" | "warn" | "ignore") => {
-                config.missing_probes.clone_from(&setting.value);
+            ("missing_probes", None) if setting.value == "error" => {}
+            ("missing_probes", None) if matches!(&*setting.value, "warn" | "ignore") => {
+                return self.unsupported(setting.span, &format!("missing_probes = {}", setting.value));
             }
             ("max_strlen" | "max_map_keys" | "print_maps_on_exit" | "missing_probes", _) => {
                 let message = format!("Invalid value for {}: {}", setting.name, setting.value);

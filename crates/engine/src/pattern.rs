@@ -4,7 +4,7 @@
 //! is a name: nothing in it is an offset or an address. (A `*` in it is no obstacle: a glob that is exactly a function's
 //! name means that function.) `p:OBJECT:FUNC` is accepted as bcc writes it.
 
-use sidestep_engine::{FuncPattern, Pattern};
+use crate::api::{FuncPattern, Pattern};
 use sidestep_isa::Va;
 
 /// Takes a pattern apart. `regexp`: FUNC is a regular expression.

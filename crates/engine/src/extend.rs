@@ -1,0 +1,104 @@
+//! A session that changes while it goes on: probes that come later, and probes that go for good.
+
+use sidestep_isa::Va;
+
+use crate::api::{Options, Program, Request, TargetState};
+use crate::error::SessionError;
+use crate::hold::Hold;
+use crate::native;
+use crate::objects::Objects;
+use crate::planning::plan_all;
+use crate::remote::{mappings, used};
+use crate::resolve;
+use crate::session::{Session, clock};
+use crate::switch::{Switched, take_turn};
+use crate::traces;
+
+impl Session {
+    /// How many programs there are: the index of the next one.
+    pub fn programs(&self) -> usize {
+        self.installer.programs()
+    }
+
+    /// Puts further programs and probes in; those that are there stay as they are, and no hit of theirs is lost. Programs are
+    /// appended to the bundle's, and actions refer to all of them by index; they use the maps that are there. A site that has a
+    /// probe already is refused. The session has to be [`Options::extensible`], or that of a command.
+    ///
+    /// Gives the number of the first of these requests ([`crate::Probe::request`]).
+    ///
+    /// # Errors
+    /// As [`Session::start`], also if nothing of this could be probed: then nothing has changed.
+    pub fn add(
+        &mut self,
+        programs: &[Program],
+        requests: &[Request],
+        options: &Options,
+    ) -> Result<usize, SessionError> {
+        let pid = self.pid();
+        if !self.attached || self.poll() != TargetState::Running {
+            return Err(SessionError::NotProbed { pid });
+        }
+        let process = self.process.clone();
+        let mut objects = Objects::new(options);
+        let installer = &mut self.installer;
+        let first = installer.requests().len();
+        let mut matches = Vec::new();
+        for (i, request) in requests.iter().enumerate() {
+            let found = resolve::in_process(&request.pattern, &process, &mut objects)?;
+            matches.extend(found.into_iter().map(|m| (first + i, m)));
+        }
+        let before = (installer.probes.len(), installer.refused.len());
+        let checkpoint = installer.checkpoint();
+        installer.extend(programs, requests);
+        let wishes = installer.wishes();
+        installer.surroundings.look(&used(&mappings(&process)?));
+        let planned = plan_all(matches, &wishes, &mut installer.surroundings, &mut || {})?;
+        let planned = installer.accept(planned);
+        let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
+        if let Some(at) = hooks.iter().find_map(|hook| installer.in_the_way(hook)) {
+            installer.go_back(checkpoint);
+            return Err(SessionError::InTheWay { at });
+        }
+        if planned.is_empty() {
+            installer.go_back(checkpoint);
+            return Err(installer.nothing_since(before.1));
+        }
+        let mut hold = Hold::running(&process);
+        let begun = take_turn(&process).and_then(|turn| installer.add_programs(&mut hold, programs).map(|()| turn));
+        let _turn = match begun {
+            Ok(turn) => turn,
+            Err(error) => {
+                installer.go_back(checkpoint);
+                return Err(error);
+            }
+        };
+        installer.install(&mut hold, planned, hooks, clock())?;
+        if let Hold::Running { pauses, .. } = hold {
+            installer.stats.pauses.extend(pauses);
+        }
+        if installer.probes.len() == before.0 {
+            return Err(installer.nothing_since(before.1));
+        }
+        Ok(first)
+    }
+
+    /// Takes probes out for good, given by their ids: their sites get their original code, nobody enables them any more, and
+    /// the sites can be probed again. What they counted can still be read. Their detours stay until the session ends: a thread may
+    /// be in there, and in a handler. A site at which others are, too, stays as it is.
+    ///
+    /// # Errors
+    /// As [`Session::disable`].
+    pub fn remove(&mut self, ids: &[usize]) -> Result<Switched, SessionError> {
+        let switched = self.disable(ids)?;
+        let refused = |va: Va| switched.refused.iter().any(|(at, _)| *at == va);
+        let sites: Vec<u64> =
+            ids.iter().filter_map(|id| self.probes().get(*id)).filter(|p| !refused(p.va)).map(|p| p.va.0).collect();
+        let _turn = take_turn(&self.process)?;
+        let stopped = self.process.stop()?;
+        let result = native::retire(&stopped, &traces::session(&self.process)?, &sites);
+        stopped.resume()?;
+        result?;
+        self.installer.forget(&sites);
+        Ok(switched)
+    }
+}

@@ -1,0 +1,191 @@
+//! The one that does what a session orders: it owns the engine's session, on a thread or in a process of its own.
+
+use std::ffi::OsString;
+use std::os::unix::net::UnixStream;
+
+use sidestep_engine as engine;
+use sidestep_engine::{Action, Bundle, Code, Options, Program, Request, SiteState, TargetState};
+
+use crate::codec::{receive, send};
+use crate::order::{Answer, Does, Fault, Function, Listed, Order, Refused, State, Wanted};
+
+/// What to probe.
+#[derive(Debug)]
+pub enum Target {
+    /// A process that runs.
+    Pid(i32),
+    /// A command that starts with the first registration.
+    Command(Vec<OsString>),
+}
+
+/// Its state.
+pub struct Controller {
+    target: Option<Target>,
+    bundle: Bundle,
+    options: Options,
+    session: Option<engine::Session>,
+    /// Of each registration the number of its request; `None`: it was taken out.
+    registered: Vec<Option<usize>>,
+}
+
+impl Controller {
+    pub fn new(target: Target, bundle: Bundle, options: Options) -> Controller {
+        let options = Options { extensible: true, ..options };
+        Controller { target: Some(target), bundle, options, session: None, registered: Vec::new() }
+    }
+
+    /// Does what comes through a socket until its other end is closed, and detaches.
+    pub fn serve(mut self, socket: &UnixStream) {
+        while let Ok(order) = receive::<Order>(socket) {
+            let answer = self.obey(order);
+            if send(&answer, socket).is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Does what is ordered.
+    pub fn obey(&mut self, order: Order) -> Result<Answer, Fault> {
+        match order {
+            Order::Register(wanted) => self.register(&wanted),
+            Order::Enable(id) => self.switch(id, engine::Session::enable),
+            Order::Disable(id) => self.switch(id, engine::Session::disable),
+            Order::Unregister(id) => {
+                let done = self.switch(id, engine::Session::remove)?;
+                self.registered[id as usize] = None;
+                Ok(done)
+            }
+            Order::List => Ok(Answer::Probes(self.list())),
+            Order::Refused => Ok(Answer::Refused(self.refused())),
+            Order::Entries(map) => {
+                let entries = self.session.as_ref().map(|session| session.entries(map as usize));
+                Ok(Answer::Entries(entries.unwrap_or_default()))
+            }
+            Order::Records => {
+                Ok(Answer::Records(self.session.as_mut().map(engine::Session::records).unwrap_or_default()))
+            }
+            Order::Wait => {
+                let state = self.session.as_mut().map(engine::Session::wait);
+                let status = if let Some(TargetState::Exited(status)) = state { status } else { None };
+                Ok(Answer::Ended(status.into()))
+            }
+            Order::Detach => {
+                if let Some(session) = &mut self.session {
+                    session.detach()?;
+                }
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    fn register(&mut self, wanted: &[Wanted]) -> Result<Answer, Fault> {
+        let first = self.registered.len();
+        if wanted.is_empty() {
+            return Ok(Answer::Registered(first as u32));
+        }
+        let mut programs = Vec::new();
+        let mut requests = Vec::new();
+        for one in wanted {
+            let pattern = one.place.pattern().map_err(Fault::Engine)?;
+            let action = self.action(&one.does, &mut programs);
+            requests.push(Request { pattern, action });
+        }
+        let number = match (&mut self.session, self.target.take()) {
+            (Some(session), _) => session.add(&programs, &requests, &self.options)?,
+            (None, Some(target)) => {
+                let again = if let Target::Pid(pid) = target { Some(Target::Pid(pid)) } else { None };
+                let target = match target {
+                    Target::Pid(pid) => engine::Target::Pid(pid),
+                    Target::Command(argv) => engine::Target::Command(argv),
+                };
+                let mut bundle = self.bundle.clone();
+                bundle.programs.extend_from_slice(&programs);
+                match engine::Session::start(target, &bundle, &requests, &self.options, &mut |_| {}) {
+                    Ok(session) => self.session = Some(session),
+                    Err(error) => {
+                        self.target = again;
+                        return Err(error.into());
+                    }
+                }
+                0
+            }
+            (None, None) => return Err(Fault::Engine("the command of this session did not start".to_owned())),
+        };
+        self.registered.extend((number..number + wanted.len()).map(Some));
+        Ok(Answer::Registered(first as u32))
+    }
+
+    /// The action, for programs of the bundle and those that come behind them.
+    fn action(&self, does: &Does, programs: &mut Vec<Program>) -> Action {
+        let first = self.session.as_ref().map_or(self.bundle.programs.len(), engine::Session::programs);
+        let mut add = |code| {
+            programs.push(Program { name: "a function".to_owned(), code });
+            first + programs.len() - 1
+        };
+        let index = |program: Option<u32>| program.map(|program| program as usize);
+        let (entry, exit) = match does {
+            Does::Programs(entry, exit) => (index(*entry), index(*exit)),
+            Does::Functions(enter, leave) => {
+                let redirects = leave.is_none();
+                (enter.map(|f| add(native(f, redirects))), leave.map(|f| add(native(f, false))))
+            }
+            Does::Replace(function, original) => {
+                (Some(add(Code::Replace { function: *function, original: *original })), None)
+            }
+        };
+        Action { entry, exit, ..Action::default() }
+    }
+
+    fn switch(
+        &mut self,
+        id: u32,
+        how: fn(&mut engine::Session, &[usize]) -> Result<engine::Switched, engine::SessionError>,
+    ) -> Result<Answer, Fault> {
+        let request = self.registered.get(id as usize).copied().flatten().ok_or(Fault::NoRegistration(id))?;
+        let session = self.session.as_mut().ok_or(Fault::NoRegistration(id))?;
+        let of_it = session.probes().iter().filter(|probe| probe.request == request);
+        let ids: Vec<usize> = of_it.map(|probe| probe.id).collect();
+        match how(session, &ids)?.refused.first() {
+            Some((va, reason)) => Err(Fault::Engine(format!("the probe at {va} stays as it is: {reason}"))),
+            None => Ok(Answer::Done),
+        }
+    }
+
+    fn list(&mut self) -> Vec<Listed> {
+        let Some(session) = &self.session else { return Vec::new() };
+        // What is there, whoever has put it there or switched it off.
+        let status = engine::status(session.pid(), &self.options).map(|status| status.probes).unwrap_or_default();
+        let counts = session.counts();
+        let registration = |request| self.registered.iter().position(|r| *r == Some(request));
+        let listed = |probe: &engine::Probe| {
+            let counts = counts.get(probe.id).copied().unwrap_or_default();
+            let state = status.iter().find(|installed| installed.va == probe.va).map(|installed| installed.state);
+            Some(Listed {
+                registration: registration(probe.request)? as u32,
+                name: probe.name.clone(),
+                object: probe.object.clone(),
+                address: probe.va.0,
+                technique: probe.technique.to_string(),
+                state: match state {
+                    Some(SiteState::Enabled) => State::Enabled,
+                    Some(SiteState::Disabled) => State::Disabled,
+                    Some(SiteState::Gone) | None => State::Gone,
+                },
+                hits: counts.hits,
+                missed: counts.missed,
+            })
+        };
+        session.probes().iter().filter_map(listed).collect()
+    }
+
+    fn refused(&self) -> Vec<Refused> {
+        let one =
+            |r: &engine::Refused| Refused { name: r.name.clone(), object: r.object.clone(), reason: r.reason.clone() };
+        self.session.iter().flat_map(|session| session.refused()).map(one).collect()
+    }
+}
+
+fn native(function: Function, redirects: bool) -> Code {
+    let Function { address, data, general_only } = function;
+    Code::Native { function: address, data, general_only, redirects }
+}

@@ -1,0 +1,116 @@
+//! The controller of one's own process. A process cannot trace itself, so it forks one: the copy has all that the engine
+//! needs, and no program has to be found and executed.
+//!
+//! What is allowed in the copy of a process with threads? POSIX: calls that are async-signal-safe. glibc and musl: more, since
+//! their `fork` puts the locks of their allocator, of the loader and of threads into order. The controller allocates, reads files and
+//! starts threads; it takes no other lock of the process (it neither prints nor changes the environment), runs none of its code,
+//! and leaves by `_exit`. It is forked twice, so that the process has no child that it does not know of, and has
+//! none of its files open: pipes and sockets end when the process closes them.
+#![allow(unsafe_code, reason = "fork, and what has to be set right after it")]
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::{mem, process, ptr};
+
+/// Stack of a controller.
+pub const STACK: usize = 8 << 20;
+/// Its socket.
+const SOCKET: i32 = 3;
+/// Signals of the kernel.
+const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
+
+/// Forks a controller, which serves one end of a socket. The other end.
+pub fn start(serve: impl FnOnce(&UnixStream) + Send) -> io::Result<UnixStream> {
+    let (mut ours, theirs) = UnixStream::pair()?;
+    let target = process::id() as i32;
+    // SAFETY: sets of signals are plain data. In the child no handler of the program may run.
+    let fork = unsafe {
+        let (mut all, mut before) = (mem::zeroed(), mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let fork = libc::fork();
+        if fork == 0 {
+            match libc::fork() {
+                0 => run(target, &theirs, serve),
+                second => libc::_exit(i32::from(second < 0)),
+            }
+        }
+        let error = io::Error::last_os_error();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
+        if fork < 0 { Err(error) } else { Ok(fork) }
+    };
+    drop(theirs);
+    let child = fork?;
+    // SAFETY: our own child. The program may have waited for it, or wants no children to wait for.
+    unsafe { while libc::waitpid(child, ptr::null_mut(), 0) < 0 && errno() == libc::EINTR {} }
+    let mut pid = [0; 4];
+    ours.read_exact(&mut pid)?;
+    // SAFETY: no memory is involved. Where Yama is at work (ptrace_scope 1), a process says who may trace it.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, u64::from(u32::from_ne_bytes(pid)), 0, 0, 0) };
+    Ok(ours)
+}
+
+fn errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// In the forked process.
+fn run(target: i32, socket: &UnixStream, serve: impl FnOnce(&UnixStream) + Send) -> ! {
+    // A panic is a mistake of ours; it must not get to the program's code.
+    let status = match catch_unwind(AssertUnwindSafe(|| set_up(target, socket, serve))) {
+        Ok(Ok(())) => 0,
+        Ok(Err(_)) | Err(_) => 1,
+    };
+    // SAFETY: nothing of the program is to run at the end of this copy.
+    unsafe { libc::_exit(status) }
+}
+
+fn set_up(target: i32, socket: &UnixStream, serve: impl FnOnce(&UnixStream) + Send) -> io::Result<()> {
+    // SAFETY: the descriptors are this process's own, which uses none of those that it was forked with but the socket.
+    let mut socket = unsafe {
+        libc::setsid();
+        libc::prctl(libc::PR_SET_NAME, c"sidestep".as_ptr());
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+        for standard in 0..SOCKET {
+            libc::dup2(null, standard);
+        }
+        if libc::dup2(socket.as_raw_fd(), SOCKET) != SOCKET {
+            return Err(io::Error::last_os_error());
+        }
+        libc::syscall(libc::SYS_close_range, SOCKET + 1, u32::MAX, 0);
+        for signal in SIGNALS {
+            libc::signal(signal, if signal == libc::SIGPIPE { libc::SIG_IGN } else { libc::SIG_DFL });
+        }
+        let mut none = mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &none, ptr::null_mut());
+        UnixStream::from_raw_fd(SOCKET)
+    };
+    // SAFETY: no memory is involved; the kernel gives a new descriptor, or an error.
+    let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, target, 0) } as i32;
+    if pidfd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: see above.
+    let pidfd = unsafe { File::from_raw_fd(pidfd) };
+    socket.write_all(&process::id().to_ne_bytes())?;
+    thread::scope(|scope| {
+        // What is left of the stack that this was forked on may be little.
+        thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || {
+            let served = catch_unwind(AssertUnwindSafe(|| serve(&socket)));
+            // SAFETY: as above.
+            unsafe { libc::_exit(i32::from(served.is_err())) }
+        })?;
+        // When the target has ended, there is nothing to take out; a child of it may still have the other end of the socket.
+        let mut end = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid pollfd, and as above.
+        unsafe {
+            while libc::poll(&mut end, 1, -1) < 0 {}
+            libc::_exit(0)
+        }
+    })
+}
