@@ -255,7 +255,8 @@ mod tests {
         };
         assert_eq!(stub(0xf7c0_1000, 0x24), Some(0x1bc0_1000));
         assert_eq!(stub(0x0805_0000, 0x84), Some(0x8c05_0000));
-        assert_eq!(stub(0x0805_0000, 0xf8), None, "there is the lowest page");
+        assert_eq!(stub(0x0805_0000, 0xf8), Some(0x0005_0000));
+        assert_eq!(stub(0x0800_0000, 0xf8), None, "there are the lowest pages");
         assert_eq!(stub(0xf7c1_0000, 0x08), Some(0xffc1_0000));
         assert_eq!(stub(0xf7ff_f800, 0x08), None, "there is the kernel");
     }
