@@ -139,6 +139,7 @@ fn run(site: &str, handlers: &[Handler], self_pointer: bool, checks: &str) -> (P
     let env = env(self_pointer);
     let program = thunk::Program {
         code: Va(0),
+        inside: Va(0),
         context: Context::default(),
         changes: Context::default(),
         exclusive: false,
@@ -146,7 +147,7 @@ fn run(site: &str, handlers: &[Handler], self_pointer: bool, checks: &str) -> (P
         goroutine: None,
     };
     let (globals_code, globals) = globals(Va(GLOBALS), &env);
-    let (thunks_code, thunks) = thunks(Va(THUNKS), &env, globals.enter, &[program]);
+    let (thunks_code, thunks) = thunks(Va(THUNKS), &env, globals.enter, &[Some(program)]);
     assert!(thunks_code.len() < 0x1000 && globals_code.len() < 0x1000);
     let target = compile(&dir.0, checks, &globals);
 
