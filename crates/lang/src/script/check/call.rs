@@ -178,7 +178,7 @@ impl Checker<'_> {
                 };
                 match &self.maps[entry.map].content {
                     // Each thread has its own: that is the controller's business.
-                    Some(content) if content.is_aggregate() && entry.keys.is_empty() => {
+                    Some(content) if content.is_aggregate() && !self.maps[entry.map].read && entry.keys.is_empty() => {
                         Op::Act(self.action(Action::Clear(entry.map)), Vec::new())
                     }
                     _ => Op::Delete(entry),

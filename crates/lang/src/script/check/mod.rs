@@ -7,6 +7,8 @@ mod stmt;
 
 use std::collections::HashMap;
 
+use aggregate::readable;
+
 use super::ast::{self, Provider, Script};
 use super::checked::{Action, Block, Checked, Config, Map, Stack, Value, ValueKind};
 use super::diagnostic::{Diagnostic, Severity, Span};
@@ -41,6 +43,8 @@ struct MapState {
     name: String,
     keys: Option<Vec<Type>>,
     content: Option<Content>,
+    /// Programs read it: then what they count is kept in one place for all threads.
+    read: bool,
 }
 
 struct Checker<'a> {
@@ -198,7 +202,7 @@ impl<'a> Checker<'a> {
         match self.maps.iter().position(|map| map.name == name) {
             Some(index) => index,
             None => {
-                self.maps.push(MapState { name: name.to_owned(), keys: None, content: None });
+                self.maps.push(MapState { name: name.to_owned(), keys: None, content: None, read: false });
                 self.maps.len() - 1
             }
         }
@@ -214,7 +218,10 @@ impl<'a> Checker<'a> {
             .map(|map| Map {
                 name: format!("@{}", map.name),
                 keys: map.keys.unwrap_or_default(),
-                content: map.content.unwrap_or(Content::Value(Type::INT)),
+                content: match map.content {
+                    Some(content) if map.read => readable(&content).map_or(content, Content::Value),
+                    content => content.unwrap_or(Content::Value(Type::INT)),
+                },
             })
             .collect();
         Ok((self.out, self.found))
