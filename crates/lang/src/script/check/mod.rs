@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use aggregate::readable;
 
 use super::ast::{self, Provider, Script};
-use super::checked::{Action, Block, Checked, Config, Map, Stack, Value, ValueKind};
+use super::checked::{Action, Block, Checked, Config, Map, MissingProbes, Stack, Value, ValueKind};
 use super::diagnostic::{Diagnostic, Severity, Span};
 use super::types::{Content, Type};
 
@@ -116,10 +116,9 @@ impl<'a> Checker<'a> {
             ("print_maps_on_exit", None) if matches!(&*setting.value, "true" | "false") => {
                 config.print_maps_on_exit = setting.value == "true";
             }
-            ("missing_probes", None) if setting.value == "error" => {}
-            ("missing_probes", None) if matches!(&*setting.value, "warn" | "ignore") => {
-                return self.unsupported(setting.span, &format!("missing_probes = {}", setting.value));
-            }
+            ("missing_probes", None) if setting.value == "error" => config.missing_probes = MissingProbes::Error,
+            ("missing_probes", None) if setting.value == "warn" => config.missing_probes = MissingProbes::Warn,
+            ("missing_probes", None) if setting.value == "ignore" => config.missing_probes = MissingProbes::Ignore,
             ("max_strlen" | "max_map_keys" | "print_maps_on_exit" | "missing_probes", _) => {
                 let message = format!("Invalid value for {}: {}", setting.name, setting.value);
                 return self.error(setting.span, message);
