@@ -194,8 +194,8 @@ pub enum ValueKind {
     StepVar(Step, usize),
     /// `++` and `--` of a map.
     StepMap(Step, Entry),
-    /// A string in the target's memory.
-    ReadText(Box<Value>),
+    /// A string in the target's memory; of so many bytes at most, if that is only known when it is read.
+    ReadText(Box<Value>, Option<Box<Value>>),
     /// Bytes in the target's memory: address and length.
     ReadBytes(Box<Value>, Box<Value>),
     /// Length of a text.

@@ -64,7 +64,7 @@ impl Lower<'_, '_> {
     pub(super) fn copy_text(&mut self, to: At, from: At, ty: &Type, len: usize) {
         let own = own_length(ty, len);
         self.clear(to, text_room(len));
-        self.read_text(to, own, |lower| lower.address(Reg::R3, from), helper::READ_KERNEL_STR);
+        self.read_text(to, own, |lower| lower.address(Reg::R3, from));
         self.mark_cut(to, own, len);
     }
 
@@ -81,25 +81,43 @@ impl Lower<'_, '_> {
         self.out.bind(end);
     }
 
-    /// Reads a text of at most `len` bytes, and one more, which tells that it was cut. `r3` is where it is.
-    fn read_text(&mut self, to: At, len: usize, from: impl FnOnce(&mut Self), reader: u32) {
+    /// Reads a text of our own, of at most `len` bytes, and one more, which tells that it was cut. `r3` is where it is.
+    fn read_text(&mut self, to: At, len: usize, from: impl FnOnce(&mut Self)) {
         from(self);
         self.address(Reg::R1, to);
         self.out.mov_imm(Reg::R2, len as i32 + 2);
-        self.out.call(reader);
+        self.out.call(helper::READ_KERNEL_STR);
     }
 
     /// A text into a place with room for `len` bytes of it; what is behind it is zeros.
     pub(super) fn text_to(&mut self, to: At, value: &Value, len: usize) {
         let own = own_length(&value.ty, len);
         match &value.kind {
-            ValueKind::ReadText(address) => {
-                self.int(address);
+            ValueKind::ReadText(address, most) => {
                 let used = self.used;
+                self.int(address);
                 let at = self.stack(8);
                 self.out.put(Reg::R10, at, Reg::R0);
+                let most = most.as_ref().map(|most| {
+                    self.int(most);
+                    let at = self.stack(8);
+                    self.out.put(Reg::R10, at, Reg::R0);
+                    at
+                });
                 self.clear(to, text_room(len));
-                self.read_text(to, own, |lower| lower.out.load(Size::Dw, Reg::R3, Reg::R10, at), helper::READ_USER_STR);
+                self.address(Reg::R1, to);
+                self.out.mov_imm(Reg::R2, own as i32 + 2);
+                if let Some(most) = most {
+                    // What the script has asked for is not cut.
+                    let longer = self.out.label();
+                    self.out.load(Size::Dw, Reg::R3, Reg::R10, most);
+                    self.out.branch_imm(Width::W64, Cond::Gt, Reg::R3, own as i32, longer);
+                    self.out.mov(Reg::R2, Reg::R3);
+                    self.out.alu_imm(AluOp::Add, Reg::R2, 1);
+                    self.out.bind(longer);
+                }
+                self.out.load(Size::Dw, Reg::R3, Reg::R10, at);
+                self.out.call(helper::READ_USER_STR);
                 self.mark_cut(to, own, len);
                 self.release(used);
             }
@@ -143,7 +161,7 @@ impl Lower<'_, '_> {
                 self.lookup(entry.map, key);
                 let missing = self.out.label();
                 self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
-                self.read_text(to, len, |lower| lower.out.mov(Reg::R3, Reg::R0), helper::READ_KERNEL_STR);
+                self.read_text(to, len, |lower| lower.out.mov(Reg::R3, Reg::R0));
                 self.out.bind(missing);
                 self.release(used);
                 to
@@ -216,7 +234,7 @@ impl Lower<'_, '_> {
         let Type::Text(len) = value.ty else { return };
         let at = self.text(value);
         let to = At::Scratch(self.scratch(text_room(len)));
-        self.read_text(to, len, |lower| lower.address(Reg::R3, at), helper::READ_KERNEL_STR);
+        self.read_text(to, len, |lower| lower.address(Reg::R3, at));
         self.out.alu_imm(AluOp::Sub, Reg::R0, 1);
         let fine = self.out.label();
         self.out.branch_imm(Width::W64, Cond::Sge, Reg::R0, 0, fine);
