@@ -28,15 +28,27 @@ fn hex(word: &str) -> u64 {
     u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or_else(|_| panic!("{word} is no address"))
 }
 
-/// The starts of the functions that readelf finds, in symbols and unwind information.
+/// The starts of the functions that readelf finds, in symbols and unwind information. Where that has a frame from the first
+/// instruction on, no symbol is, and nobody calls, there is only a part of a function.
 fn functions(file: &Path) -> BTreeSet<u64> {
     let symbols = output_of("readelf", &["-sW"], file);
     let symbols = symbols.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let symbols = symbols.filter(|w| w.len() > 7 && matches!(w[3], "FUNC" | "IFUNC") && w[6] != "UND");
+    let mut all: BTreeSet<u64> = symbols.filter(|w| !w[7].ends_with(".cold")).map(|w| hex(w[1])).collect();
     let frames = output_of("readelf", &["-W", "--debug-dump=frames"], file);
-    let frames = frames.lines().filter_map(|line| line.split_once(" FDE ")?.1.split_once("pc="));
-    let all = symbols.map(|w| hex(w[1])).chain(frames.map(|(_, range)| hex(range.split("..").next().unwrap_or(""))));
-    all.collect()
+    let code = output_of("objdump", &["-d", "--no-show-raw-insn"], file);
+    let called = code.lines().filter_map(|line| line.split_once("call ")?.1.split_whitespace().next());
+    let called: BTreeSet<u64> = called.filter_map(|to| u64::from_str_radix(to, 16).ok()).collect();
+    for entry in frames.split(" FDE ").skip(1) {
+        let start = hex(entry.split_once("pc=").and_then(|(_, range)| range.split("..").next()).unwrap_or(""));
+        // An empty line ends it; what describes others may follow.
+        let entry = entry.split("\n\n").next().unwrap_or(entry);
+        let first = entry.split("DW_CFA_advance_loc").next().unwrap_or(entry);
+        if !first.contains("DW_CFA_def_cfa") || called.contains(&start) {
+            all.insert(start);
+        }
+    }
+    all
 }
 
 /// Addresses and instructions of a function, as objdump prints them.

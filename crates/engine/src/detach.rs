@@ -11,7 +11,7 @@ use sidestep_wire::header::ISLAND;
 use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, ShadowEntry};
 
 use crate::error::SessionError;
-use crate::hold::Hold;
+use crate::hold::{Hold, Turn};
 use crate::native::{self, Originals};
 use crate::pages::{Stretch, pages};
 use crate::remote::{Remote, mappings, stopped_mappings};
@@ -228,7 +228,14 @@ fn unmap(hold: &mut Hold<'_>, found: &Found) -> Result<(), SessionError> {
     let maps = mappings(&process)?;
     let rest: Vec<&MapEntry> =
         ours.iter().filter(|m| !shared(m) && !foreign(m)).filter(|m| is_there(m, &maps)).collect();
-    hold.in_turns(&rest, |_| Ok(()), |stopped, (), entry| Ok(Remote(stopped).unmap(Va(entry.addr), Len(entry.len))?))?;
+    hold.in_turns(
+        &rest,
+        |_| Ok(()),
+        |stopped, (), entry| {
+            Remote(stopped).unmap(Va(entry.addr), Len(entry.len))?;
+            Ok(Turn::Done)
+        },
+    )?;
     let listed = ours.iter().find(shared).map(|m| m.len);
     let len = listed.or_else(|| maps.iter().find(|m| m.start == found.shared_va).map(|m| m.end.0 - m.start.0));
     hold.stopped(|stopped| {

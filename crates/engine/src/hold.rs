@@ -13,6 +13,15 @@ const LEAST: Duration = Duration::from_micros(200);
 /// For how long the threads run before the next pause.
 const GAP: Duration = Duration::from_millis(1);
 
+/// What became of a piece of work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It is done.
+    Done,
+    /// Not as the threads stand: when they have run on.
+    Later,
+}
+
 /// How the target is held.
 pub(crate) enum Hold<'a> {
     /// It runs, and is stopped for each piece of work that needs it.
@@ -68,30 +77,33 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Does pieces of work in as many pauses as it takes for none to be long. At the beginning of each, `look` sees how things
-    /// are.
+    /// Does pieces of work, in their order, in as many pauses as it takes for none to be long. At the beginning of each, `look`
+    /// sees how things are. A piece that cannot be done as they are, of which `each` says so, is for the next pause.
     pub fn in_turns<S, T>(
         &mut self,
         work: &[T],
         mut look: impl FnMut(&mut Stopped) -> Result<S, SessionError>,
-        mut each: impl FnMut(&mut Stopped, &S, &T) -> Result<(), SessionError>,
+        mut each: impl FnMut(&mut Stopped, &S, &T) -> Result<Turn, SessionError>,
     ) -> Result<(), SessionError> {
         let lasts = matches!(self, Hold::Stopped(_));
-        let mut left = work.iter().peekable();
-        while left.peek().is_some() {
+        let mut left = work;
+        while !left.is_empty() {
             self.stopped(|stopped| {
                 let since = stopped.since();
                 let seen = look(stopped)?;
                 let begin = Instant::now();
-                for piece in left.by_ref() {
-                    each(stopped, &seen, piece)?;
+                while let [piece, rest @ ..] = left {
+                    if each(stopped, &seen, piece)? == Turn::Later {
+                        break;
+                    }
+                    left = rest;
                     if !lasts && since.elapsed() > PAUSE && begin.elapsed() > LEAST {
                         break;
                     }
                 }
                 Ok(())
             })?;
-            if left.peek().is_some() {
+            if !left.is_empty() {
                 std::thread::sleep(GAP);
             }
         }

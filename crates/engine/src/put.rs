@@ -14,7 +14,7 @@ use sidestep_wire::header::ISLAND;
 use sidestep_wire::{Header, JournalEntry};
 
 use crate::error::SessionError;
-use crate::hold::Hold;
+use crate::hold::{Hold, Turn};
 use crate::install::{Job, needed};
 use crate::pages::{Stretch, pages};
 use crate::raw::bytes_of;
@@ -22,6 +22,9 @@ use crate::regions::Regions;
 use crate::remote::{mappings, stopped_mappings};
 use crate::survey::{self, Place, Position};
 use crate::{semaphore, traces};
+
+/// For so many pauses in all, sites wait for threads that are on their way to or from a handler.
+const PATIENCE: u32 = 100;
 
 /// A site, or an island that leads to its detour.
 struct Change<'j> {
@@ -74,8 +77,14 @@ pub(crate) fn put_in(
         let positions = survey::positions(stopped, &mappings)?;
         Ok(Scene { positions, ours: ours.clone(), shown: regions.detours.shown })
     };
+    let mut waited = 0;
     hold.in_turns(&work, look, |stopped, scene, piece| {
-        piece.iter().try_for_each(|page| put_page(regions, stopped, scene, page, &mut gone))
+        if waited < PATIENCE && piece.iter().any(|page| scene.is_early(stopped, page)) {
+            waited += 1;
+            return Ok(Turn::Later);
+        }
+        piece.iter().try_for_each(|page| put_page(regions, stopped, scene, page, &mut gone))?;
+        Ok(Turn::Done)
     })?;
     Ok(gone)
 }
@@ -202,10 +211,27 @@ fn leave_regions(stopped: &mut Stopped, scene: &Scene, there: &[&Change<'_>]) ->
 impl Scene {
     /// Will a guard bring it to the copy? Not one that may have gone by it already, with an older table of copies.
     fn comes_back(&self, stopped: &Stopped, position: &Position) -> bool {
+        self.shown && survey::has_faulted(stopped, position) && !self.is_inside(stopped, position)
+    }
+
+    /// Is there a fault where the users' sites of a page are to be, whose thread is in our code? It may be about to show the
+    /// original address to the program's handler, or have gone by the guard behind that: it can neither be moved nor left where it is.
+    fn is_early(&self, stopped: &Stopped, page: &[Change<'_>]) -> bool {
+        let is_behind = |change: &Change<'_>, ip: u64| {
+            !change.job.own && (1..change.job.plan.region.0).contains(&ip.wrapping_sub(change.detour.site.0))
+        };
+        self.positions.iter().any(|position| {
+            page.iter().any(|change| is_behind(change, position.ip.0))
+                && self.is_inside(stopped, position)
+                && survey::has_faulted(stopped, position)
+        })
+    }
+
+    /// A frame whose thread executes our own code.
+    fn is_inside(&self, stopped: &Stopped, position: &Position) -> bool {
         let Place::SignalFrame { tid, .. } = position.place else { return false };
         let ip = stopped.threads().iter().find(|t| t.tid == tid).map(|t| t.regs.ip().0);
-        let inside = ip.is_none_or(|ip| self.ours.iter().any(|range| range.contains(&ip)));
-        self.shown && !inside && survey::has_faulted(stopped, position)
+        ip.is_none_or(|ip| self.ours.iter().any(|range| range.contains(&ip)))
     }
 }
 

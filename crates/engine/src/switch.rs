@@ -14,7 +14,7 @@ use sidestep_sys::{OpenError, Process, Stopped};
 use sidestep_wire::JournalEntry;
 
 use crate::error::SessionError;
-use crate::hold::Hold;
+use crate::hold::{Hold, Turn};
 use crate::live;
 use crate::pages::{Stretch, pages};
 use crate::raw::bytes_of;
@@ -279,7 +279,7 @@ fn change_stopped(
         for w in semaphores().filter(|w| raises(w)) {
             set_semaphore(stopped, found, w, true)?;
         }
-        Ok(())
+        Ok(Turn::Done)
     })?;
     Ok(hold.longest())
 }
