@@ -133,6 +133,16 @@ fn scripts_print_what_they_must() {
 }
 
 #[test]
+fn usdt_probes_are_listed() {
+    let Some(path) = target("usdt") else { return };
+    let path = path.to_string_lossy();
+    let output = run(&mut sidestep(&["-l", &format!("usdt:{path}:fired")]), LIMIT);
+    assert_eq!((output.code(), output.stdout), (0, format!("usdt:{path}:demo:fired\n")));
+    let output = run(&mut sidestep(&["-l", &format!("U:{path}:demo:*")]), LIMIT);
+    assert!(output.stdout.contains(&format!("usdt:{path}:demo:twice\n")), "{output}");
+}
+
+#[test]
 fn files_and_interpreter_lines() {
     let dir = std::env::temp_dir().join(format!("sidestep-script-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a directory");

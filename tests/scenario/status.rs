@@ -55,7 +55,7 @@ fn input_and_output_pass() {
 
 #[test]
 fn script_with_interpreter() {
-    let script = target_dir().join("test-targets/script");
+    let script = target_dir().join("test-targets/interpreted");
     std::fs::create_dir_all(script.parent().expect("in a directory")).expect("writable");
     let half = script.with_extension("new");
     std::fs::write(&half, "#!/bin/bash\nfor i in 1 2 3 4 5; do echo $i; done\nexit 4\n").expect("writable");

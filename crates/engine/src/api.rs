@@ -334,6 +334,21 @@ pub struct Options {
     pub symbols: bool,
     /// More probes and programs may come ([`crate::Session::add`]): room is made for them.
     pub extensible: bool,
+    /// What becomes of a request that means nothing, beside others that do.
+    pub missing: Missing,
+}
+
+/// What becomes of a request that means nothing, beside others that do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Missing {
+    /// In a running process it is an error; of a command, which may load more later, it is noted in
+    /// [`crate::Session::refused`].
+    #[default]
+    Usual,
+    /// It is an error.
+    Error,
+    /// It is noted in [`crate::Session::refused`].
+    Noted,
 }
 
 impl Options {

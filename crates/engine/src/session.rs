@@ -7,8 +7,8 @@ use sidestep_isa::Va;
 use sidestep_sys::{Process, TscScale};
 
 use crate::api::{
-    AttachStats, Bundle, Counts, Entry, ExitStatus, Explained, Options, Pattern, Probe, Record, Refused, Request,
-    Target, TargetState,
+    AttachStats, Bundle, Counts, Entry, ExitStatus, Explained, Missing, Options, Pattern, Probe, Record, Refused,
+    Request, Target, TargetState,
 };
 use crate::error::SessionError;
 use crate::hold::Hold;
@@ -80,10 +80,13 @@ impl Session {
         clean_up(&process)?;
         let mut objects = Objects::new(options);
         let mut installer = Installer::new(bundle, requests, options);
-        let mut matches = Vec::new();
+        let (mut matches, mut missing) = (Vec::new(), Vec::new());
         for (i, request) in requests.iter().enumerate() {
-            let found = resolve::in_process(&request.pattern, &process, &mut objects)?;
-            matches.extend(found.into_iter().map(|m| (i, m)));
+            match resolve::in_process(&request.pattern, &process, &mut objects) {
+                Ok(found) => matches.extend(found.into_iter().map(|m| (i, m))),
+                Err(error) if options.missing == Missing::Noted => missing.push((i, error)),
+                Err(error) => return Err(error),
+            }
         }
         let total = matches.len();
         progress(Progress { done: 0, total });
@@ -97,8 +100,9 @@ impl Session {
         let planned = installer.accept(planned);
         let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
         if planned.is_empty() {
-            return Err(installer.nothing());
+            return Err(installer.none_of(missing));
         }
+        missing.into_iter().for_each(|(request, error)| installer.miss(request, &error));
         installer.size_for(planned.len() + hooks.len())?;
         let clock = clock();
         installer.stats.planning = begin.elapsed();

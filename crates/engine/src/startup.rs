@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use sidestep_sys::{Child, Process, Spawned, StartupEvent, spawn};
 
-use crate::api::{Bundle, Options, Request};
+use crate::api::{Bundle, Missing, Options, Request};
 use crate::error::SessionError;
 use crate::hold::Hold;
 use crate::installer::Installer;
@@ -68,7 +68,7 @@ fn follow(
         let last = event == StartupEvent::Entry;
         let begin = Instant::now();
         let process = spawned.process().clone();
-        let (matches, missing) = find(&process, &installer, &mut objects, last);
+        let (matches, mut missing) = find(&process, &installer, &mut objects, last);
         let matches = installer.only_new(matches);
         let (mut done, total) = (installer.probes.len(), installer.probes.len() + matches.len());
         let wishes = installer.wishes();
@@ -85,8 +85,10 @@ fn follow(
             installer.begin_program(spawned.stopped())?;
             installer.look_at_symbols(&process);
             if installer.probes.is_empty() {
-                let first = missing.into_iter().next().filter(|_| installer.refused.is_empty());
-                return Err(first.map_or_else(|| installer.nothing(), |(_, error)| error));
+                return Err(installer.none_of(missing));
+            }
+            if options.missing == Missing::Error && !missing.is_empty() {
+                return Err(missing.swap_remove(0).1);
             }
             missing.into_iter().for_each(|(request, error)| installer.miss(request, &error));
             return Ok(installer);

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sidestep_engine::{Bundle, ExitStatus, Options, Request, Session, Target, TargetState};
+use sidestep_engine::{Bundle, ExitStatus, Missing, Options, Request, Session, Target, TargetState};
 
 use super::losses::Losses;
 use super::{is_closed_pipe, progress};
@@ -27,6 +27,10 @@ pub trait Tool {
     /// An interval is over.
     fn interval(&mut self, _session: &Session, _sink: &mut Sink) -> io::Result<()> {
         Ok(())
+    }
+    /// What becomes of a request that means nothing.
+    fn missing(&self) -> Missing {
+        Missing::Usual
     }
     /// Whether it prints names of addresses.
     fn wants_symbols(&self) -> bool {
@@ -93,7 +97,7 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     let target = job.target.target();
     let is_command = matches!(target, Target::Command(_));
     let signals = Signals::install(is_command)?;
-    let options = Options { symbols: tool.wants_symbols(), ..job.engine.options() };
+    let options = Options { symbols: tool.wants_symbols(), missing: tool.missing(), ..job.engine.options() };
     let session = {
         let mut line = progress::Line::new(job.output.quiet);
         Session::start(target, job.bundle, job.requests, &options, &mut |progress| line.show(progress))?

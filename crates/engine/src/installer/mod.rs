@@ -185,6 +185,12 @@ impl Installer {
         self.nothing_since(0)
     }
 
+    /// Why nothing at all is probed, if these requests mean nothing.
+    pub fn none_of(&self, missing: Vec<(usize, SessionError)>) -> SessionError {
+        let first = missing.into_iter().next().filter(|_| self.refused.is_empty());
+        first.map_or_else(|| self.nothing(), |(_, error)| error)
+    }
+
     /// Decides the sizes for an attach, where all matches are known, unless more may come.
     pub fn size_for(&mut self, probes: usize) -> Result<(), SessionError> {
         match self.options.extensible {

@@ -48,11 +48,24 @@ pub struct Config {
     pub max_map_keys: u32,
     /// Maps are printed at the end.
     pub print_maps_on_exit: bool,
+    /// What becomes of an attach point that means nothing, beside others that do.
+    pub missing_probes: MissingProbes,
+}
+
+/// What becomes of an attach point that means nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MissingProbes {
+    /// The script does not run.
+    Error,
+    /// The user is told.
+    Warn,
+    /// Nothing is said.
+    Ignore,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { max_strlen: 1024, max_map_keys: 4096, print_maps_on_exit: true }
+        Config { max_strlen: 1024, max_map_keys: 4096, print_maps_on_exit: true, missing_probes: MissingProbes::Error }
     }
 }
 
@@ -181,8 +194,8 @@ pub enum ValueKind {
     StepVar(Step, usize),
     /// `++` and `--` of a map.
     StepMap(Step, Entry),
-    /// A string in the target's memory.
-    ReadText(Box<Value>),
+    /// A string in the target's memory; of so many bytes at most, if that is only known when it is read.
+    ReadText(Box<Value>, Option<Box<Value>>),
     /// Bytes in the target's memory: address and length.
     ReadBytes(Box<Value>, Box<Value>),
     /// Length of a text.

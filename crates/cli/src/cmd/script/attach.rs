@@ -10,12 +10,13 @@ pub fn pattern(point: &Point) -> anyhow::Result<Pattern> {
     let fields: Vec<&str> = point.fields.iter().map(|field| &*field.text).collect();
     let quoted = point.fields.last().is_some_and(|field| field.quoted);
     if point.provider == Provider::Usdt {
-        return Ok(match *fields {
-            [object, name] => pattern::usdt(object, "*", name),
-            [object, "", name] => pattern::usdt(object, "*", name),
+        let mut parsed = match *fields {
+            [object, name] | [object, "", name] => pattern::usdt(object, "*", name),
             [object, provider, name] => pattern::usdt(object, provider, name),
             _ => return Err(anyhow!("{} is no attach point", point.text())),
-        });
+        };
+        parsed.object = parsed.object.filter(|object| object != "*");
+        return Ok(parsed);
     }
     let (object, function) = match *fields {
         [object, function] | [object, "cpp", function] => (object, function),

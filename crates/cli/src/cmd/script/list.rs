@@ -19,8 +19,8 @@ pub fn run(flags: &Script, pattern: &str) -> anyhow::Result<ExitCode> {
     let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, false)?;
     let mut lines = Vec::new();
     for point in script.blocks.iter().flat_map(|block| &block.points) {
-        if !matches!(point.provider, Provider::Uprobe | Provider::Uretprobe) {
-            return Err(anyhow!("listing {} probes is not supported yet", point.provider.name()));
+        if !point.provider.has_target() {
+            return Err(anyhow!("{} probes are not listed: they are in no program", point.provider.name()));
         }
         let pattern = attach::pattern(point)?;
         if pattern.object.is_none() && pid.is_none() {
@@ -29,6 +29,9 @@ pub fn run(flags: &Script, pattern: &str) -> anyhow::Result<ExitCode> {
         for listed in sidestep_engine::list(&pattern, pid, &flags.engine.options())? {
             let provider = point.provider.name();
             lines.push(match &listed.demangled {
+                None if point.provider == Provider::Usdt => {
+                    format!("{provider}:{}:{}", listed.object.display(), listed.name)
+                }
                 Some(name) => format!("{provider}:{}:cpp:\"{name}\"", listed.object.display()),
                 None => format!("{provider}:{}:{}", listed.object.display(), pattern::quote(&listed.name)),
             });

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::error::ErrorKind;
 use sidestep_bpf::verify::{Rules, Verified, verify};
-use sidestep_engine::{Local, Maps, Record, Session, SessionError, Target};
+use sidestep_engine::{Local, Maps, Missing, Record, Session, SessionError, Target};
 use sidestep_lang::script::ast::Provider;
-use sidestep_lang::script::checked::{Action, Checked};
+use sidestep_lang::script::checked::{Action, Checked, MissingProbes};
 use sidestep_lang::script::lower::Compiled;
 use sidestep_lang::script::parser::period;
 
@@ -372,6 +372,12 @@ impl Tool for Running<'_> {
             self.script.names.probes.insert(probe.cookie, (probe.name.clone(), point));
         }
         let own = self.points.iter().filter(|provider| !provider.has_target()).count();
+        if self.script.checked.config.missing_probes == MissingProbes::Warn && !self.flags.output.verbose {
+            // A probe that was found and refused has an object.
+            for missing in session.refused().iter().filter(|refused| refused.object.as_os_str().is_empty()) {
+                sink.warn(&format!("WARNING: No matches for {}: {}", missing.name, missing.reason));
+            }
+        }
         started(session.probes().len() + own, self.flags.output.quiet, sink)?;
         self.script.start_intervals();
         Ok(())
@@ -404,6 +410,13 @@ impl Tool for Running<'_> {
             sink.warn(&format!("{} strings could not be read", self.script.faults));
         }
         Ok(())
+    }
+
+    fn missing(&self) -> Missing {
+        match self.script.checked.config.missing_probes {
+            MissingProbes::Error => Missing::Error,
+            MissingProbes::Warn | MissingProbes::Ignore => Missing::Noted,
+        }
     }
 
     fn wants_symbols(&self) -> bool {

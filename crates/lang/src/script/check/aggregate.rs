@@ -103,6 +103,9 @@ impl Checker<'_> {
 pub(super) fn readable(content: &Content) -> Option<Type> {
     match content {
         Content::Value(ty) => Some(ty.clone()),
+        Content::Count => Some(Type::INT),
+        Content::Sum { signed: true } => Some(Type::INT),
+        Content::Sum { signed: false } => Some(Type::UINT),
         _ => None,
     }
 }

@@ -178,7 +178,7 @@ impl Checker<'_> {
                 };
                 match &self.maps[entry.map].content {
                     // Each thread has its own: that is the controller's business.
-                    Some(content) if content.is_aggregate() && entry.keys.is_empty() => {
+                    Some(content) if content.is_aggregate() && !self.maps[entry.map].read && entry.keys.is_empty() => {
                         Op::Act(self.action(Action::Clear(entry.map)), Vec::new())
                     }
                     _ => Op::Delete(entry),
@@ -326,12 +326,11 @@ impl Checker<'_> {
     fn str(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("str", args, 1, 2, span)?;
         let longest = self.out.config.max_strlen;
-        let len = match args.get(1) {
-            None => longest,
-            Some(len) => match self.int_argument("str", len)?.kind {
-                ValueKind::Int(n) => longest.min(n as usize),
-                _ => return self.unsupported(len.span, "a length of str() that is no literal"),
-            },
+        let most = args.get(1).map(|most| self.int_argument("str", most)).transpose()?;
+        let (len, most) = match most {
+            None => (longest, None),
+            Some(Value { kind: ValueKind::Int(n), .. }) => (longest.min(n as usize), None),
+            Some(most) => (longest, Some(Box::new(most))),
         };
         if let ExprKind::Param(number) = args[0].kind {
             let mut value = self.param_text(number);
@@ -342,7 +341,7 @@ impl Checker<'_> {
         }
         let value = self.expr(&args[0])?;
         match &value.ty {
-            ty if ty.is_int() => Ok(Value { ty: Type::Text(len), kind: ValueKind::ReadText(Box::new(value)) }),
+            ty if ty.is_int() => Ok(Value { ty: Type::Text(len), kind: ValueKind::ReadText(Box::new(value), most) }),
             Type::Text(_) => Ok(value),
             ty => {
                 let message =

@@ -51,7 +51,10 @@ impl Checker<'_> {
                     };
                 };
                 match readable(&content) {
-                    Some(ty) => Ok(Value { ty, kind: ValueKind::Read(entry) }),
+                    Some(ty) => {
+                        self.maps[entry.map].read = true;
+                        Ok(Value { ty, kind: ValueKind::Read(entry) })
+                    }
                     None => self.unsupported(span, &format!("reading a map of type '{}'", content.name())),
                 }
             }
@@ -68,9 +71,9 @@ impl Checker<'_> {
                 ExprKind::Map(name, keys) => {
                     let entry = self.entry(name, keys, of.span)?;
                     let known = self.maps[entry.map].content.clone();
-                    match known.as_ref().map(readable) {
+                    match &known {
                         None => self.set_content(entry.map, super::Content::Value(Type::INT), span)?,
-                        Some(Some(Type::Int { .. })) => {}
+                        Some(super::Content::Value(Type::Int { .. })) => {}
                         Some(_) => {
                             let name = known.map(|content| content.name()).unwrap_or_default();
                             let message = format!("The ++ and -- operators can not be used on a map of type '{name}'");

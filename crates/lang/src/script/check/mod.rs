@@ -7,8 +7,10 @@ mod stmt;
 
 use std::collections::HashMap;
 
+use aggregate::readable;
+
 use super::ast::{self, Provider, Script};
-use super::checked::{Action, Block, Checked, Config, Map, Stack, Value, ValueKind};
+use super::checked::{Action, Block, Checked, Config, Map, MissingProbes, Stack, Value, ValueKind};
 use super::diagnostic::{Diagnostic, Severity, Span};
 use super::types::{Content, Type};
 
@@ -41,6 +43,8 @@ struct MapState {
     name: String,
     keys: Option<Vec<Type>>,
     content: Option<Content>,
+    /// Programs read it: then what they count is kept in one place for all threads.
+    read: bool,
 }
 
 struct Checker<'a> {
@@ -112,10 +116,9 @@ impl<'a> Checker<'a> {
             ("print_maps_on_exit", None) if matches!(&*setting.value, "true" | "false") => {
                 config.print_maps_on_exit = setting.value == "true";
             }
-            ("missing_probes", None) if setting.value == "error" => {}
-            ("missing_probes", None) if matches!(&*setting.value, "warn" | "ignore") => {
-                return self.unsupported(setting.span, &format!("missing_probes = {}", setting.value));
-            }
+            ("missing_probes", None) if setting.value == "error" => config.missing_probes = MissingProbes::Error,
+            ("missing_probes", None) if setting.value == "warn" => config.missing_probes = MissingProbes::Warn,
+            ("missing_probes", None) if setting.value == "ignore" => config.missing_probes = MissingProbes::Ignore,
             ("max_strlen" | "max_map_keys" | "print_maps_on_exit" | "missing_probes", _) => {
                 let message = format!("Invalid value for {}: {}", setting.name, setting.value);
                 return self.error(setting.span, message);
@@ -198,7 +201,7 @@ impl<'a> Checker<'a> {
         match self.maps.iter().position(|map| map.name == name) {
             Some(index) => index,
             None => {
-                self.maps.push(MapState { name: name.to_owned(), keys: None, content: None });
+                self.maps.push(MapState { name: name.to_owned(), keys: None, content: None, read: false });
                 self.maps.len() - 1
             }
         }
@@ -214,7 +217,10 @@ impl<'a> Checker<'a> {
             .map(|map| Map {
                 name: format!("@{}", map.name),
                 keys: map.keys.unwrap_or_default(),
-                content: map.content.unwrap_or(Content::Value(Type::INT)),
+                content: match map.content {
+                    Some(content) if map.read => readable(&content).map_or(content, Content::Value),
+                    content => content.unwrap_or(Content::Value(Type::INT)),
+                },
             })
             .collect();
         Ok((self.out, self.found))

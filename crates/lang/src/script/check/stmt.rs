@@ -7,6 +7,8 @@ use super::super::checked::{Action, Entry, Loop, Op, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::lower::ROUNDS;
 use super::super::types::{Content, Type};
+use super::aggregate::readable;
+use super::expr::int;
 use super::{Checker, Checking};
 
 /// Rounds of `unroll`, as in bpftrace.
@@ -179,8 +181,12 @@ impl Checker<'_> {
                     if let ExprKind::Call(function, args) = &value.kind {
                         if let Some(content) = self.aggregate(function, args, value.span)? {
                             let entry = self.entry(name, keys, target.span)?;
-                            self.set_content(entry.map, content.0, span)?;
-                            ops.push(Op::Aggregate(entry, content.1));
+                            self.set_content(entry.map, content.0.clone(), span)?;
+                            let read = self.maps[entry.map].read && readable(&content.0).is_some();
+                            ops.push(match content.1 {
+                                number if read => Op::AddMap(entry, number.unwrap_or_else(|| int(1))),
+                                number => Op::Aggregate(entry, number),
+                            });
                             return Ok(());
                         }
                     }

@@ -22,7 +22,7 @@ impl Lower<'_, '_> {
             ValueKind::Int(_)
             | ValueKind::Var(_)
             | ValueKind::Text(_)
-            | ValueKind::ReadText(_)
+            | ValueKind::ReadText(..)
             | ValueKind::ReadBytes(..) => {}
             ValueKind::Read(entry) => self.read_map(entry),
             ValueKind::Has(entry) => self.has(entry),

@@ -107,7 +107,7 @@ impl Lower<'_, '_> {
             match room {
                 Some(room) => {
                     let copy = self.text(value);
-                    self.copy_text(At::Value(index, 0), copy, room);
+                    self.copy_text(At::Value(index, 0), copy, &value.ty, room);
                     self.out.map_value(Reg::R1, index, 0);
                 }
                 None => {

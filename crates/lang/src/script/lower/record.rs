@@ -96,7 +96,7 @@ impl Lower<'_, '_> {
             at
         };
         match (&value.ty, &value.kind) {
-            (Type::Text(len), ValueKind::ReadText(address)) => Ready::User(word(self, address), *len),
+            (Type::Text(len), ValueKind::ReadText(address, None)) => Ready::User(word(self, address), *len),
             (Type::Text(len), _) => Ready::Own(self.text(value), *len),
             (Type::Bytes(len), ValueKind::ReadBytes(address, length)) => {
                 let address = word(self, address);

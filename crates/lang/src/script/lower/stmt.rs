@@ -93,7 +93,7 @@ impl Lower<'_, '_> {
                 // What is read may be what is written.
                 if matches!(value.kind, ValueKind::Ternary(..) | ValueKind::Var(_)) {
                     let copy = self.text(value);
-                    self.copy_text(to, copy, room);
+                    self.copy_text(to, copy, &value.ty, room);
                 } else {
                     self.text_to(to, value, room);
                 }

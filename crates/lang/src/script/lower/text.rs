@@ -60,34 +60,65 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// Copies a text; what is behind it is zeros.
-    pub(super) fn copy_text(&mut self, to: At, from: At, len: usize) {
+    /// Copies a text into a place with room for `len` bytes of it; what is behind it is zeros.
+    pub(super) fn copy_text(&mut self, to: At, from: At, ty: &Type, len: usize) {
+        let own = own_length(ty, len);
         self.clear(to, text_room(len));
-        self.read_text(to, len, |lower| lower.address(Reg::R3, from), helper::READ_KERNEL_STR);
+        self.read_text(to, own, |lower| lower.address(Reg::R3, from));
+        self.mark_cut(to, own, len);
     }
 
-    /// Reads a text of at most `len` bytes, and one more, which tells that it was cut. `r3` is where it is.
-    fn read_text(&mut self, to: At, len: usize, from: impl FnOnce(&mut Self), reader: u32) {
+    /// Makes the byte that tells that a text was cut the same in all of them, as they may be keys; where there is room for
+    /// more, it would be a part of the text, and goes.
+    fn mark_cut(&mut self, to: At, own: usize, len: usize) {
+        let end = self.out.label();
+        let at = to.plus(own);
+        self.address(Reg::R1, at);
+        self.out.load(Size::B, Reg::R2, Reg::R1, 0);
+        self.out.branch_imm(Width::W64, Cond::Eq, Reg::R2, 0, end);
+        self.out.mov_imm(Reg::R2, (own == len).into());
+        self.out.push(Insn::Store { size: Size::B, base: Reg::R1, off: 0, src: Operand::Reg(Reg::R2) });
+        self.out.bind(end);
+    }
+
+    /// Reads a text of our own, of at most `len` bytes, and one more, which tells that it was cut. `r3` is where it is.
+    fn read_text(&mut self, to: At, len: usize, from: impl FnOnce(&mut Self)) {
         from(self);
         self.address(Reg::R1, to);
         self.out.mov_imm(Reg::R2, len as i32 + 2);
-        self.out.call(reader);
+        self.out.call(helper::READ_KERNEL_STR);
     }
 
     /// A text into a place with room for `len` bytes of it; what is behind it is zeros.
     pub(super) fn text_to(&mut self, to: At, value: &Value, len: usize) {
-        let own = match value.ty {
-            Type::Text(own) => own.min(len),
-            _ => len,
-        };
+        let own = own_length(&value.ty, len);
         match &value.kind {
-            ValueKind::ReadText(address) => {
-                self.int(address);
+            ValueKind::ReadText(address, most) => {
                 let used = self.used;
+                self.int(address);
                 let at = self.stack(8);
                 self.out.put(Reg::R10, at, Reg::R0);
+                let most = most.as_ref().map(|most| {
+                    self.int(most);
+                    let at = self.stack(8);
+                    self.out.put(Reg::R10, at, Reg::R0);
+                    at
+                });
                 self.clear(to, text_room(len));
-                self.read_text(to, own, |lower| lower.out.load(Size::Dw, Reg::R3, Reg::R10, at), helper::READ_USER_STR);
+                self.address(Reg::R1, to);
+                self.out.mov_imm(Reg::R2, own as i32 + 2);
+                if let Some(most) = most {
+                    // What the script has asked for is not cut.
+                    let longer = self.out.label();
+                    self.out.load(Size::Dw, Reg::R3, Reg::R10, most);
+                    self.out.branch_imm(Width::W64, Cond::Gt, Reg::R3, own as i32, longer);
+                    self.out.mov(Reg::R2, Reg::R3);
+                    self.out.alu_imm(AluOp::Add, Reg::R2, 1);
+                    self.out.bind(longer);
+                }
+                self.out.load(Size::Dw, Reg::R3, Reg::R10, at);
+                self.out.call(helper::READ_USER_STR);
+                self.mark_cut(to, own, len);
                 self.release(used);
             }
             ValueKind::Builtin(Builtin::Comm) => {
@@ -107,7 +138,7 @@ impl Lower<'_, '_> {
             }
             _ => {
                 let from = self.text(value);
-                self.copy_text(to, from, len);
+                self.copy_text(to, from, &value.ty, len);
             }
         }
     }
@@ -130,7 +161,7 @@ impl Lower<'_, '_> {
                 self.lookup(entry.map, key);
                 let missing = self.out.label();
                 self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
-                self.read_text(to, len, |lower| lower.out.mov(Reg::R3, Reg::R0), helper::READ_KERNEL_STR);
+                self.read_text(to, len, |lower| lower.out.mov(Reg::R3, Reg::R0));
                 self.out.bind(missing);
                 self.release(used);
                 to
@@ -158,7 +189,11 @@ impl Lower<'_, '_> {
             let mut bytes = bytes.clone();
             bytes.push(0);
             bytes.truncate(first.unwrap_or(usize::MAX));
-            if bytes.len() > text_room(room) {
+            // Where there is no room for the NUL, something else tells that the text was cut.
+            if bytes.len() == room + 1 && bytes.last() == Some(&0) {
+                bytes.pop();
+            }
+            if bytes.len() > room {
                 self.out.goto(differs);
                 return;
             }
@@ -187,7 +222,7 @@ impl Lower<'_, '_> {
         let (x, y) = (place(self, a), place(self, b));
         self.address(Reg::R2, x);
         self.address(Reg::R3, y);
-        for (offset, size) in chunks(text_room(len).min(first.unwrap_or(usize::MAX))) {
+        for (offset, size) in chunks(len.min(first.unwrap_or(usize::MAX))) {
             self.out.load(size, Reg::R1, Reg::R2, offset as i16);
             self.out.load(size, Reg::R0, Reg::R3, offset as i16);
             self.out.branch(Width::W64, Cond::Ne, Reg::R0, Operand::Reg(Reg::R1), differs);
@@ -199,12 +234,24 @@ impl Lower<'_, '_> {
         let Type::Text(len) = value.ty else { return };
         let at = self.text(value);
         let to = At::Scratch(self.scratch(text_room(len)));
-        self.read_text(to, len, |lower| lower.address(Reg::R3, at), helper::READ_KERNEL_STR);
+        self.read_text(to, len, |lower| lower.address(Reg::R3, at));
         self.out.alu_imm(AluOp::Sub, Reg::R0, 1);
         let fine = self.out.label();
         self.out.branch_imm(Width::W64, Cond::Sge, Reg::R0, 0, fine);
         self.out.mov_imm(Reg::R0, 0);
         self.out.bind(fine);
+        let whole = self.out.label();
+        self.out.branch_imm(Width::W64, Cond::Le, Reg::R0, len as i32, whole);
+        self.out.mov_imm(Reg::R0, len as i32);
+        self.out.bind(whole);
+    }
+}
+
+/// Bytes of a text that a place with room for `len` takes.
+fn own_length(ty: &Type, len: usize) -> usize {
+    match ty {
+        Type::Text(own) => len.min(*own),
+        _ => len,
     }
 }
 
