@@ -7,6 +7,7 @@ pub mod build;
 pub mod callgrind;
 pub mod kernel;
 pub mod process;
+pub mod shell;
 pub mod snapshot;
 pub mod tool;
 

@@ -1,51 +1,12 @@
-//! Probes switched by the session that they belong to, on bash: a line is how often to run `echo`, and then one `printf` answers.
+//! Probes switched by the session that they belong to, on bash.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use sidestep_engine::{
     Action, Bundle, FuncPattern, Options, Pattern, ProbeKind, Request, Session, SessionError, SiteState, Target, status,
 };
-
-const SCRIPT: &str = "while read -r n; do for ((i = 0; i < n; i++)); do echo >/dev/null; done; printf 'done\\n'; done";
-
-struct Bash {
-    child: Child,
-    stdin: ChildStdin,
-    lines: BufReader<ChildStdout>,
-}
-
-impl Bash {
-    fn start() -> Bash {
-        let mut command = Command::new("bash");
-        command.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let (stdin, lines) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut bash = Bash { child, stdin, lines };
-        bash.echo(1);
-        bash
-    }
-
-    fn pid(&self) -> i32 {
-        self.child.id() as i32
-    }
-
-    fn echo(&mut self, n: u32) {
-        writeln!(self.stdin, "{n}").unwrap();
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
-        assert_eq!(line, "done\n");
-    }
-}
-
-impl Drop for Bash {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
+use sidestep_tests::shell::Bash;
 
 fn attach(bash: &Bash, functions: &[&str]) -> Session {
     attach_with(bash, functions, &Options::default())
