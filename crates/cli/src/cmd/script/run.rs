@@ -18,7 +18,7 @@ use super::{Source, attach};
 use crate::cmd::funccount::attached;
 use crate::cmd::watch::{self, Job, Pace, Tool};
 use crate::flags::script::Script as Flags;
-use crate::out::script::{Names, Printer, Shown, values};
+use crate::out::script::{Names, Print, Printer, Shown, values};
 use crate::out::sink::{Sink, say};
 use crate::out::{json, plan, time};
 use crate::signals::Signals;
@@ -260,7 +260,7 @@ impl Script {
             sink.text("\n\n")?;
         }
         for map in self.printer.order() {
-            self.print_map(map, None, 1, true, maps, sink)?;
+            self.print_map(Print { map, top: None, div: 1, at_end: true }, maps, sink)?;
         }
         Ok(())
     }
@@ -304,7 +304,7 @@ impl Script {
                     false => sink.line(&value.text()),
                 }
             }
-            Action::PrintMap { map, top, div } => self.print_map(map, top, div, false, maps, sink),
+            Action::PrintMap { map, top, div } => self.print_map(Print { map, top, div, at_end: false }, maps, sink),
             Action::Clear(map) => {
                 self.printer.clear(map, maps);
                 Ok(())
@@ -328,19 +328,11 @@ impl Script {
         }
     }
 
-    fn print_map(
-        &mut self,
-        map: usize,
-        top: Option<u64>,
-        div: u64,
-        at_end: bool,
-        maps: Maps<'_>,
-        sink: &mut Sink,
-    ) -> io::Result<()> {
+    fn print_map(&mut self, print: Print, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
         if !sink.json() {
-            return sink.text(&self.printer.text(map, top, div, at_end, maps, &mut self.names));
+            return sink.text(&self.printer.text(print, maps, &mut self.names));
         }
-        match self.printer.json(map, top, div, at_end, maps, &mut self.names) {
+        match self.printer.json(print, maps, &mut self.names) {
             Some(line) => sink.line(&line),
             None => Ok(()),
         }

@@ -11,6 +11,19 @@ use super::hist::{self, Row};
 use super::value::{Names, Shown};
 use crate::out::json;
 
+/// What of a map is printed.
+#[derive(Clone, Copy)]
+pub struct Print {
+    /// Which map.
+    pub map: usize,
+    /// So many rows at most, the largest; `None`: all.
+    pub top: Option<u64>,
+    /// What values are divided by.
+    pub div: u64,
+    /// The script has ended: nothing is said of an empty map.
+    pub at_end: bool,
+}
+
 /// Prints maps, and remembers which of them were cleared.
 pub struct Printer {
     maps: Vec<Map>,
@@ -83,19 +96,11 @@ impl Printer {
         }
     }
 
-    /// A map as text. `at_end`: nothing if it is empty.
-    pub fn text(
-        &self,
-        map: usize,
-        top: Option<u64>,
-        div: u64,
-        at_end: bool,
-        maps: Maps<'_>,
-        names: &mut Names,
-    ) -> String {
-        let shape = &self.maps[map];
+    /// A map as text.
+    pub fn text(&self, print: Print, maps: Maps<'_>, names: &mut Names) -> String {
+        let shape = &self.maps[print.map];
         let mut out = String::new();
-        for line in self.lines(map, top, div, at_end, maps, names) {
+        for line in self.lines(print, maps, names) {
             let keys: Vec<String> = line.keys.iter().map(Shown::text).collect();
             let name =
                 if keys.is_empty() { shape.name.clone() } else { format!("{}[{}]", shape.name, keys.join(", ")) };
@@ -106,7 +111,7 @@ impl Printer {
                     out.push_str(&format!("{name}: {{ .count = {count}, .average = {average}, .total = {total} }}\n"));
                 }
                 Cell::Rows(rows) => {
-                    out.push_str(&format!("{name}:\n{}", hist::text(&rows, hist_div(&shape.content, div))))
+                    out.push_str(&format!("{name}:\n{}", hist::text(&rows, hist_div(&shape.content, print.div))))
                 }
             }
         }
@@ -114,18 +119,10 @@ impl Printer {
     }
 
     /// A map as a JSON object. `None`: it is empty.
-    pub fn json(
-        &self,
-        map: usize,
-        top: Option<u64>,
-        div: u64,
-        at_end: bool,
-        maps: Maps<'_>,
-        names: &mut Names,
-    ) -> Option<String> {
-        let shape = &self.maps[map];
-        let lines = self.lines(map, top, div, at_end, maps, names);
-        if lines.is_empty() && (at_end || shape.keys.is_empty()) {
+    pub fn json(&self, print: Print, maps: Maps<'_>, names: &mut Names) -> Option<String> {
+        let shape = &self.maps[print.map];
+        let lines = self.lines(print, maps, names);
+        if lines.is_empty() && (print.at_end || shape.keys.is_empty()) {
             return None;
         }
         let kind = match shape.content {
@@ -138,7 +135,7 @@ impl Printer {
             Cell::Stats { count, average, total } => {
                 json::object([("count", json::number(*count)), ("average", average.json()), ("total", total.json())])
             }
-            Cell::Rows(rows) => hist::json(rows, hist_div(&shape.content, div)),
+            Cell::Rows(rows) => hist::json(rows, hist_div(&shape.content, print.div)),
         };
         let value = match lines.first() {
             Some(line) if shape.keys.is_empty() => data(&line.cell),
@@ -150,15 +147,8 @@ impl Printer {
         Some(json::line(kind, json::object([(&shape.name, value)])))
     }
 
-    fn lines(
-        &self,
-        map: usize,
-        top: Option<u64>,
-        div: u64,
-        at_end: bool,
-        maps: Maps<'_>,
-        names: &mut Names,
-    ) -> Vec<Line> {
+    fn lines(&self, print: Print, maps: Maps<'_>, names: &mut Names) -> Vec<Line> {
+        let Print { map, top, div, at_end } = print;
         let shape = &self.maps[map];
         let keyed = !shape.keys.is_empty();
         let mut lines = Vec::new();

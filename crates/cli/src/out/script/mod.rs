@@ -4,5 +4,5 @@ mod hist;
 mod map;
 mod value;
 
-pub use map::Printer;
+pub use map::{Print, Printer};
 pub use value::{Names, Shown, values};
