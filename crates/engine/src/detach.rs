@@ -61,7 +61,14 @@ fn journal(process: &Process, found: &Found) -> Result<(Vec<JournalEntry>, Vec<u
     let mut journal = found.journal(process)?;
     if found.is_child(process) {
         // What the journal says of sites that are not patched is about its parent now, not when it was forked.
-        journal.iter_mut().for_each(|entry| entry.disabled = 1);
+        // Nor which of them were blocked.
+        journal = found.entries(process)?;
+        for entry in &mut journal {
+            entry.disabled = 1;
+            if entry.is_promotable() && !is_written(process, entry) {
+                *entry = entry.trap();
+            }
+        }
     }
     let mut order: Vec<usize> = (0..journal.len()).collect();
     order.sort_unstable_by_key(|index| journal[*index].site);

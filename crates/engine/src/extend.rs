@@ -5,9 +5,11 @@ use sidestep_isa::Va;
 use crate::api::{Options, Program, Request, TargetState};
 use crate::error::SessionError;
 use crate::hold::Hold;
+use crate::installer::site;
 use crate::native;
 use crate::objects::Objects;
 use crate::planning::plan_all;
+use crate::promote;
 use crate::remote::{mappings, used};
 use crate::resolve;
 use crate::session::{Session, clock};
@@ -72,7 +74,12 @@ impl Session {
                 return Err(error);
             }
         };
+        let found = traces::session(&process)?;
+        let new = planned.iter().chain(hooks.iter().map(|hook| &hook.planned)).filter_map(site).collect();
+        promote::make_way(&process, &found, &new)?;
         installer.install(&mut hold, planned, hooks, clock())?;
+        // What was refused is in nobody's way.
+        promote::settle(&process, &found, &found.traps(&process)?, &mut Switched::default())?;
         if let Hold::Running { pauses, .. } = hold {
             installer.stats.pauses.extend(pauses);
         }

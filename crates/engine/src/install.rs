@@ -122,7 +122,8 @@ fn is_ready(process: &Process, job: &Job, detour: &Detour, lost: &BTreeSet<u64>)
     let needed = needed(job, detour);
     let mut now = vec![0; needed.len()];
     let read = process.read(detour.site, &mut now).is_ok();
-    if read && now == needed && now.get(detour.patch.len()..).is_some_and(|rest| rest.starts_with(&detour.relies_on)) {
+    let behind = || now.get(detour.patch.len()..).is_some_and(|rest| rest.starts_with(&detour.relies_on));
+    if read && now == needed && (detour.relies_on.is_empty() || behind()) {
         return Ok(());
     }
     Err(not_the_file(detour.site))
@@ -130,7 +131,8 @@ fn is_ready(process: &Process, job: &Job, detour: &Detour, lost: &BTreeSet<u64>)
 
 /// What has to be at a site: the displaced instructions, and what its jump relies on.
 pub(crate) fn needed<'j>(job: &'j Job, detour: &Detour) -> &'j [u8] {
-    let len = (detour.patch.len() + detour.relies_on.len()).max(job.plan.region.0 as usize);
+    let held = job.plan.held().0 as usize;
+    let len = if job.plan.is_blocked() { held } else { (detour.patch.len() + detour.relies_on.len()).max(held) };
     &job.expected[..len.min(job.expected.len())]
 }
 

@@ -24,6 +24,7 @@ mod pages;
 pub mod pattern;
 mod planning;
 mod programs;
+mod promote;
 mod put;
 mod raw;
 mod regions;

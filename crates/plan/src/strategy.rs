@@ -145,6 +145,8 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
         dead_flags: dead.flags,
         returns,
         rejected,
+        blocked_by: Vec::new(),
+        gate: false,
     }
 }
 

@@ -32,7 +32,7 @@ pub mod stacks;
 pub use context::{Hit, Regs};
 pub use detours::{CopyPair, DetourEntry, DetourTable};
 pub use hash::Table;
-pub use header::{Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SigAction, SigAction32};
+pub use header::{BlockState, Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SigAction, SigAction32};
 pub use lookup::{LOOKUP_BUCKETS, LookupEntry, LookupTable};
 pub use map::{MapDesc, MapError};
 pub use private::{Flow, HELPERS, Private, ProbeDesc, ShadowEntry, ThreadState, TrapEntry, TrapRecord};

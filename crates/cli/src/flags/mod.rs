@@ -321,7 +321,7 @@ pub struct Status {
     /// One JSON object per line.
     #[arg(long)]
     pub json: bool,
-    /// Also list probes of sidestep's own.
+    /// Also list probes of sidestep's own, and say which probes keep others from being jumps.
     #[arg(short = 'v', long)]
     pub verbose: bool,
     /// Look for separate debug files here, too.

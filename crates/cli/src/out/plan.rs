@@ -2,7 +2,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 use sidestep_engine::Explained;
-use sidestep_isa::Isa;
+use sidestep_isa::{Isa, Va};
 use sidestep_plan::explain::{patched, technique};
 use sidestep_plan::{DisplacedInsn, Plan, SiteKind};
 
@@ -11,17 +11,36 @@ const REGISTERS: [&str; 16] =
     ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
 const REGISTERS_32: [&str; 8] = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
 
-/// The lines for one site. `verbose`: also what the detour need not save.
-pub fn lines(site: &Explained, verbose: bool) -> Vec<String> {
+/// The lines for one site among others. `verbose`: also what the detour need not save.
+pub fn lines(site: &Explained, others: &[Explained], verbose: bool) -> Vec<String> {
     let mut lines = vec![format!("{} in {}", site.name, site.object.display())];
     match &site.plan {
-        Ok(plan) => describe(plan, verbose, &mut lines),
+        Ok(plan) => {
+            describe(&plan.for_now(), verbose, &mut lines);
+            lines.extend(blocked(site, plan, others));
+        }
         Err(refusal) => {
             lines.push(field("address", &refusal.asked.to_string()));
             lines.push(field("technique", &format!("none: {}", refusal.reason)));
         }
     }
     lines
+}
+
+/// What becomes of a site when nothing blocks it any more.
+fn blocked(site: &Explained, plan: &Plan, others: &[Explained]) -> Option<String> {
+    let name = |va: &Va| {
+        let is_it =
+            |other: &&Explained| other.object == site.object && other.plan.as_ref().is_ok_and(|plan| plan.site == *va);
+        others.iter().find(is_it).map_or_else(|| va.to_string(), |other| other.name.clone())
+    };
+    let names: Vec<String> = plan.blocked_by.iter().map(name).collect();
+    let once = match &names[..] {
+        [] => return None,
+        [_] => "that is disabled",
+        _ => "they are disabled",
+    };
+    Some(field("blocked", &format!("by {}: {} once {once}", names.join(", "), plan.technique)))
 }
 
 fn describe(plan: &Plan, verbose: bool, lines: &mut Vec<String>) {
@@ -89,7 +108,7 @@ fn instruction(isa: Isa, insn: &DisplacedInsn) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sidestep_isa::{Len, Va};
+    use sidestep_isa::Len;
     use sidestep_plan::{Patch, Refusal, Rejected, Technique};
 
     fn insn(va: u64, code: &[u8]) -> DisplacedInsn {
@@ -116,6 +135,8 @@ mod tests {
             dead_flags: true,
             returns: Ok(()),
             rejected: vec![Rejected { technique: Technique::Jump, reason: "the instruction has 1 byte".to_owned() }],
+            blocked_by: Vec::new(),
+            gate: false,
         };
         let site = Explained { name: "f".to_owned(), object: "/bin/a".into(), plan: Ok(plan) };
         let expected = "\
@@ -130,14 +151,14 @@ f in /bin/a
   returns     by a replaced return address
   not live    rax r11 flags
   no better   jump: the instruction has 1 byte";
-        assert_eq!(lines(&site, true).join("\n"), expected);
-        assert!(!lines(&site, false).iter().any(|line| line.contains("not live")));
+        assert_eq!(lines(&site, &[], true).join("\n"), expected);
+        assert!(!lines(&site, &[], false).iter().any(|line| line.contains("not live")));
     }
 
     #[test]
     fn refusal_has_its_reason() {
         let refusal = Refusal { asked: Va(0x20), reason: "inside an atomic sequence".to_owned() };
         let site = Explained { name: "f".to_owned(), object: "/bin/a".into(), plan: Err(refusal) };
-        assert_eq!(lines(&site, false)[2], "  technique   none: inside an atomic sequence");
+        assert_eq!(lines(&site, &[], false)[2], "  technique   none: inside an atomic sequence");
     }
 }

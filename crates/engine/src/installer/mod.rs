@@ -133,8 +133,9 @@ impl Installer {
     }
 
     pub fn wishes(&self) -> Vec<Wish> {
-        let trap_only = self.options.no_optimize;
-        self.requests.iter().map(|r| Wish { returns: returns(&r.action), post: r.action.post, trap_only }).collect()
+        let (trap_only, more) = (self.options.no_optimize, self.options.extensible);
+        let wish = |r: &Request| Wish { returns: returns(&r.action), post: r.action.post, trap_only, more };
+        self.requests.iter().map(wish).collect()
     }
 
     /// Leaves out matches that were dealt with.
@@ -268,11 +269,15 @@ impl Installer {
         let mut pending = Vec::new();
         let mut originals: Vec<(Option<u64>, Va)> = Vec::new();
         self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
-        for p in planned {
+        for mut p in planned {
             if site(&p).is_some_and(|site| self.live.contains(&site)) {
                 let reason = "there is a probe already: unregister it first, or register both at once";
                 self.refuse(&p.matched, reason.into());
                 continue;
+            }
+            if self.meets_own(&p) {
+                // What keeps a jump away is there to stay.
+                p.plan = p.plan.map(|plan| plan.for_now());
             }
             if self.meets_own(&p) {
                 self.refuse(&p.matched, "a probe that keeps signals deliverable is there".into());
@@ -370,7 +375,7 @@ impl Installer {
                         name: p.matched.name,
                         object: p.matched.object.path().to_owned(),
                         va: site,
-                        technique: plan.technique,
+                        technique: plan.for_now().technique,
                         cookie,
                     });
                 }
@@ -456,7 +461,7 @@ fn place(p: &Planned) -> Option<Range<u64>> {
 }
 
 /// Run-time address of a site.
-fn site(p: &Planned) -> Option<u64> {
+pub(crate) fn site(p: &Planned) -> Option<u64> {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return None };
     Some(plan.site.offset(loaded.bias).0)
 }
@@ -517,6 +522,9 @@ fn describe(
 fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return false };
     let site = plan.site.offset(loaded.bias);
+    // A site of our own is not promoted.
+    let own = who == usize::MAX || jobs.get(&site.0).is_some_and(|(job, _)| job.own);
+    let plan = if own { &plan.for_now() } else { plan };
     let (job, waiting) = jobs.entry(site.0).or_insert_with(|| {
         let job = Job {
             plan: plan.clone(),
@@ -531,11 +539,14 @@ fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
         };
         (job, Vec::new())
     });
+    if own {
+        job.plan = job.plan.for_now();
+    }
     // A guard displaces all up to its system call.
     if plan.displaced.len() > job.plan.displaced.len() {
         job.plan = plan.clone();
     }
-    job.own |= who == usize::MAX;
+    job.own = own;
     let semaphore = p.matched.usdt.as_ref().and_then(|probe| probe.semaphore);
     job.semaphore = job.semaphore.or(semaphore.map(|va| va.offset(loaded.bias)));
     job.handlers.push(handler);

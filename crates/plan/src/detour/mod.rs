@@ -8,7 +8,7 @@
 //!            [step over the red zone]
 //!            handler, with its context
 //!            [undo]
-//!            displaced instructions, with handlers behind the first one and guards in between
+//!            displaced instructions, with handlers behind the first one and guards in between, and maybe a gate
 //!            jmp resume
 //!   cold:    [slow path of an inline handler]
 //!
@@ -53,12 +53,14 @@ pub struct Detour {
     pub island: Option<(Va, Vec<u8>)>,
     /// Traps that a thread may meet: offset from the site, offset in the detour of where it goes on.
     pub traps: Vec<(u16, u16)>,
-    /// For each displaced instruction: offset from the site, offset of its copy in the detour. The last pair is the
-    /// place behind them, if execution gets there: the jump back.
+    /// For each displaced instruction: offset from the site, offset of its copy in the detour. Then the place behind them, if
+    /// execution gets there: the jump back. At last the gate.
     pub copies: Vec<(u16, u16)>,
     /// For each guard: offset of its system call from the site, offset of the guard in the detour. A thread that is about to make
     /// the call has to go through it.
     pub guards: Vec<(u16, u16)>,
+    /// Offset in the detour of the word that its gate goes by.
+    pub gate: Option<u16>,
 }
 
 impl Detour {
@@ -175,6 +177,7 @@ pub fn build(
         step(&mut asm, RED_ZONE);
     }
     let mut after = after;
+    let mut gate = None;
     if !posts.is_empty() {
         let behind = plan.behind().map_err(|why| DetourError::NothingBehind { why })?.offset(bias);
         let (first, rest) = after.split_at(1.min(after.len()));
@@ -192,6 +195,15 @@ pub fn build(
         }
         step(&mut asm, zone);
         after = rest;
+    }
+    if let (true, [first, rest @ ..]) = (plan.gate, &plan.displaced[..]) {
+        if after.len() == plan.displaced.len() {
+            displace(&mut asm, &[*first], plan, bias, &mut copies)?;
+            after = rest;
+        }
+        if !rest.is_empty() {
+            gate = Some(gate_to(&mut asm, plan, bias));
+        }
     }
     let mut guarded = Vec::new();
     for guard in guards {
@@ -211,9 +223,14 @@ pub fn build(
     }
     displace(&mut asm, after, plan, bias, &mut copies)?;
     if let Some(resume) = plan.resume {
-        copies.push(offsets(plan.site, resume, &asm, at));
-        asm.jmp_to(resume.offset(bias))?;
+        if plan.gate && gate.is_none() {
+            gate = Some(gate_to(&mut asm, plan, bias));
+        } else {
+            copies.push(offsets(plan.site, resume, &asm, at));
+            asm.jmp_to(resume.offset(bias))?;
+        }
     }
+    copies.extend(gate.iter().map(|(pair, _)| *pair));
     for cold in cold {
         cold.emit(&mut asm)?;
     }
@@ -234,14 +251,17 @@ pub fn build(
         }
         _ => Vec::new(),
     };
+    let gate = gate.map(|(_, word)| u16::try_from(word)).transpose().map_err(|_| DetourError::TooLong { site })?;
     let (recorded, bytes) = (record.is_some(), asm.finish());
-    Ok(Detour { at, bytes, recorded, site, patch, relies_on, stub, island, traps, copies, guards })
+    Ok(Detour { at, bytes, recorded, site, patch, relies_on, stub, island, traps, copies, guards, gate })
 }
 
 /// What the trap handler needs to count by itself, where counting is all.
 fn record(plan: &Plan, handlers: &[Handler]) -> Option<TrapRecord> {
     let counts = |handler: &Handler| matches!(handler, Handler::Program(program) if program.only_counts);
-    let counted = plan.technique == Technique::Trap && plan.before_handler == 0 && handlers.iter().all(counts);
+    // What the trap handler does by itself goes through no gate.
+    let short = plan.before_handler == 0 && !plan.gate;
+    let counted = plan.technique == Technique::Trap && short && handlers.iter().all(counts);
     let newest = handlers.last().filter(|_| counted)?.probe() + 1;
     Some(TrapRecord { op: plan.emulated.map_or([0; 2], Op::to_words), newest, pad: 0 })
 }
@@ -283,6 +303,24 @@ fn short(pairs: Vec<(u64, u64)>) -> Option<Vec<(u16, u16)>> {
 fn offsets(site: Va, original: Va, asm: &Asm, at: Va) -> (u64, u64) {
     (original.0 - site.0, asm.here().0 - at.0)
 }
+
+/// Emits a gate, closed: it leads to the original instruction behind the first one. Gives what it stands for with its place, and
+/// the place of its word. Whoever changes that word does it at once, as it is aligned.
+fn gate_to(asm: &mut Asm, plan: &Plan, bias: i64) -> ((u64, u64), u64) {
+    let start = asm.here().0 - asm.len() as u64;
+    let to = plan.site.plus(Len(plan.displaced.first().map_or(0, |first| u64::from(first.len))));
+    let gate = (to.since(plan.site) as u64, asm.here().0 - start);
+    let word = Va((asm.here().0 + JUMP_BY_WORD).next_multiple_of(8));
+    asm.jmp_by(word);
+    while asm.here() != word {
+        asm.raw(&TRAP_PATCH);
+    }
+    asm.raw(&to.offset(bias).0.to_le_bytes());
+    (gate, word.0 - start)
+}
+
+/// Bytes of a jump by a word.
+const JUMP_BY_WORD: u64 = 6;
 
 fn displace(
     asm: &mut Asm,

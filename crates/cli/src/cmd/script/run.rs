@@ -105,7 +105,7 @@ fn dry_run(flags: &Flags, compiled: &Compiled) -> anyhow::Result<ExitCode> {
     let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
     for request in &requests {
         for site in sidestep_engine::explain(&request.pattern, flags.target.pid, &flags.engine.options())? {
-            for line in plan::lines(&site, flags.output.verbose) {
+            for line in plan::lines(&site, std::slice::from_ref(&site), flags.output.verbose) {
                 sink.line(&line)?;
             }
         }
