@@ -42,6 +42,7 @@ const RECIPES: &[Recipe] = &[
     recipe("unwind", CC, &["unwind.c"]),
     recipe("spawn", CC, &["spawn.c"]),
     recipe("short", CC, &["short.c", "short_asm.S"]),
+    recipe("promotion", CC, &["promotion.c", "promotion_asm.S"]),
     recipe("torture", CC, &["torture.c", "short_asm.S"]),
     recipe("trap", CC, &["trap.c"]),
     recipe("faults", CC, &["faults.c"]),

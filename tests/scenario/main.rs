@@ -16,6 +16,7 @@ mod ladder;
 mod limits;
 mod post;
 mod programs;
+mod promotion;
 mod races;
 mod redis;
 mod registers;

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
+use std::ops::Bound;
 use std::time::Duration;
 
 use sidestep_isa::Va;
@@ -21,26 +22,18 @@ use crate::traces::{Found, TRAP};
 /// More bytes than there are from a site to where its detour leads back.
 const REGION_MAX: u64 = 32;
 
-/// Blocks the jumps around sites that are going to be written. Before that happens.
+/// Blocks the jumps around sites that are going to be written, before that happens. And those that somebody left who was killed while
+/// he changed them.
 pub(crate) fn make_way(process: &Process, found: &Found, sites: &BTreeSet<u64>) -> Result<Duration, SessionError> {
     let journal = Neighbours::of(found.entries(process)?);
     let is_in_the_way = |entry: &JournalEntry| {
-        let mut inside = sites.range(entry.site..).skip_while(|site| **site == entry.site);
-        !is_blocked(entry) && entry.is_promotable() && inside.next().is_some_and(|site| entry.is_around(*site))
+        let next = sites.range((Bound::Excluded(entry.site), Bound::Unbounded)).next();
+        let wanted = next.is_some_and(|site| entry.is_around(*site));
+        entry.is_promotable() && !is_blocked(entry) && (wanted || entry.blocked == BlockState::Changing as u16)
     };
     let around = journal.all(is_in_the_way);
     let scene = Scene { process, found, journal: &journal, traps: &BTreeMap::new() };
-    // A jump that is switched off is not there, but gates lead to its copies.
-    let (off, on): (Vec<usize>, Vec<usize>) = around.iter().copied().partition(|i| journal.entries[*i].disabled == 1);
-    scene.set(&on, BlockState::Changing)?;
-    let mut gone = BTreeSet::new();
-    let trap = |entry: &JournalEntry| [&[TRAP], &entry.old[1..usize::from(entry.len)]].concat();
-    let longest = scene.write(&on, trap, &mut gone)?;
-    for index in off.iter().chain(&on) {
-        scene.gates(*index, |_, closed| closed)?;
-    }
-    scene.set(&around, BlockState::Yes)?;
-    Ok(longest)
+    scene.block(&around)
 }
 
 /// Promotes all sites that nobody blocks any more.
@@ -62,8 +55,8 @@ pub(crate) fn settle(
     let scene = Scene { process, found, journal: &journal, traps };
     // Those inside are disabled, and cannot be enabled without us. Their gates are about to lead elsewhere.
     let inside = ready.iter().flat_map(|index| journal.inside(&journal.entries[*index]));
-    let inside: Vec<usize> = inside.filter(|index| journal.entries[*index].is_promotable()).collect();
-    scene.set(&inside, BlockState::Yes)?;
+    let jumps = |entry: &JournalEntry| entry.is_promotable() && !is_blocked(entry);
+    scene.block(&inside.filter(|index| jumps(&journal.entries[*index])).collect::<Vec<_>>())?;
     scene.set(&ready, BlockState::Changing)?;
     for index in &ready {
         scene.gates(*index, |copy, _| copy)?;
@@ -143,6 +136,18 @@ struct Scene<'s> {
 }
 
 impl Scene<'_> {
+    /// Blocks jumps. One that is switched off is not there, but gates lead to its copies.
+    fn block(&self, jumps: &[usize]) -> Result<Duration, SessionError> {
+        self.set(jumps, BlockState::Changing)?;
+        let there: Vec<usize> =
+            jumps.iter().copied().filter(|index| self.journal.entries[*index].disabled == 0).collect();
+        let trap = |entry: &JournalEntry| [&[TRAP], &entry.old[1..usize::from(entry.len)]].concat();
+        let longest = self.write(&there, trap, &mut BTreeSet::new())?;
+        jumps.iter().try_for_each(|index| self.gates(*index, |_, closed| closed))?;
+        self.set(jumps, BlockState::Yes)?;
+        Ok(longest)
+    }
+
     /// Notes in the journal how far sites are.
     fn set(&self, sites: &[usize], state: BlockState) -> Result<(), SessionError> {
         for index in sites {

@@ -134,10 +134,8 @@ pub(crate) fn in_turn(process: &Process, chosen: &[Site], to: Switch) -> Result<
         return Err(SessionError::NoTraps { pid: process.pid() });
     }
     let mut switched = Switched::default();
-    if to == Switch::On {
-        let sites = chosen.iter().map(|site| site.entry.site).collect();
-        switched.longest = promote::make_way(process, &found, &sites)?;
-    }
+    let coming = chosen.iter().filter(|_| to == Switch::On).map(|site| site.entry.site).collect();
+    switched.longest = promote::make_way(process, &found, &coming)?;
     let mut work = decide(process, &found, &traps, chosen, to, &mut switched)?;
     work.sort_by_key(Work::site);
     if matches!(to, Switch::Off | Switch::Trap) {
