@@ -97,6 +97,9 @@ pub(crate) fn install(
     for (at, bytes) in ready.iter().filter_map(|(_, detour)| detour.stub.as_ref()) {
         process.write(*at, bytes)?;
     }
+    for (probe, switch) in ready.iter().flat_map(|(_, detour)| &detour.switches) {
+        regions.describe_switch(&process, *probe, switch)?;
+    }
     let has_traps = ready.iter().any(|(i, _)| jobs[*i].plan.has_traps());
     let signals = if has_traps { signals | crate::signals::TRAPS } else { signals };
     regions.add_traps(hold, ready.iter().map(|(_, detour)| detour), signals)?;

@@ -35,6 +35,7 @@ mod seccomp;
 mod semaphore;
 mod session;
 mod signals;
+mod singly;
 mod space;
 mod startup;
 mod status;

@@ -19,6 +19,7 @@ use crate::objects::Objects;
 use crate::planning::{Wish, plan_all};
 use crate::remote::{mappings, used};
 use crate::results::Stuck;
+use crate::status::{self, Installed};
 use crate::surroundings::{self, Surroundings};
 use crate::switch::{Switch, Switched, take_turn};
 use crate::{detach, resolve, startup, toggle, traces};
@@ -196,8 +197,8 @@ impl Session {
         self.switch(ids, Switch::On)
     }
 
-    /// Disables probes, given by their ids: their sites get their original code. A site at which others are, too, stays as it
-    /// is. What was counted stays.
+    /// Disables probes, given by their ids: their sites get their original code. Where others are, too, these stay if the session is
+    /// [`Options::extensible`]; if not, the site stays as it is. What was counted stays.
     ///
     /// # Errors
     /// As [`Session::enable`].
@@ -211,6 +212,16 @@ impl Session {
     /// As [`Session::enable`].
     pub fn optimize(&mut self, ids: &[usize], on: bool) -> Result<Switched, SessionError> {
         self.switch(ids, if on { Switch::Jump } else { Switch::Trap })
+    }
+
+    /// What is in the target of each probe, by id; `None`: nothing. Whoever has put it there, or switched it.
+    ///
+    /// # Errors
+    /// The target cannot be looked at, or the session is over.
+    pub fn installed(&self, options: &Options) -> Result<Vec<Option<Installed>>, SessionError> {
+        let found = status::status(self.pid(), options)?.probes;
+        let of = |number: &u32| found.iter().find(|installed| installed.number == *number).cloned();
+        Ok(self.installer.numbers.iter().map(of).collect())
     }
 
     fn switch(&mut self, ids: &[usize], to: Switch) -> Result<Switched, SessionError> {

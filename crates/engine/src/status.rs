@@ -12,6 +12,7 @@ use crate::error::SessionError;
 use crate::names::Names;
 use crate::promote::{Neighbours, is_blocked};
 use crate::remote::mappings;
+use crate::singly;
 use crate::traces::{self, Found, Site, TRAP, Text};
 
 /// The probes of a process.
@@ -32,6 +33,8 @@ pub struct Status {
 /// A probe in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installed {
+    /// Its number in the session.
+    pub number: u32,
     /// Run-time address of its site.
     pub va: Va,
     /// What it is.
@@ -70,7 +73,7 @@ pub enum ProbeKind {
 pub enum SiteState {
     /// Our patch.
     Enabled,
-    /// The original code, until the probe is enabled.
+    /// The original code, until the probe is enabled; or the handlers of other probes, but not its own.
     Disabled,
     /// Something else: the object was unloaded, or somebody has changed its code.
     Gone,
@@ -125,18 +128,20 @@ fn probes(
     let (object, symbol) = names.of(process, va);
     let one = |(number, desc): &(u32, ProbeDesc)| {
         let (hits, missed) = counts.get(*number as usize).copied().unwrap_or_default();
+        let alone = singly::is_off(process, desc);
         Installed {
+            number: *number,
             va,
             kind: kind(desc),
             symbol: symbol.clone(),
             object: object.clone(),
-            state,
-            optimized: text == Text::Patched && site.entry.new[0] != TRAP,
+            state: if alone && state == SiteState::Enabled { SiteState::Disabled } else { state },
+            optimized: !alone && text == Text::Patched && site.entry.new[0] != TRAP,
             blocked_by: blocked_by.clone(),
             counts: Counts { hits, missed },
         }
     };
-    site.probes.iter().map(one).collect()
+    site.probes.iter().filter(|(_, desc)| desc.flags & ProbeDesc::RETIRED == 0).map(one).collect()
 }
 
 /// Who keeps a site from being a jump.

@@ -21,6 +21,7 @@ use crate::promote::{self, Neighbours, is_blocked};
 use crate::raw::bytes_of;
 use crate::remote::{mappings, stopped_mappings};
 use crate::semaphore;
+use crate::singly;
 use crate::survey::{self, Position};
 use crate::traces::{self, Found, Site, TRAP, Text, text_of};
 
@@ -96,12 +97,6 @@ impl Work {
     pub fn covers(&self) -> bool {
         self.len() > 1 && self.goal.as_deref() == Some(&self.entry.new[..self.len()])
     }
-}
-
-/// Switches sites.
-pub(crate) fn switch(process: &Process, chosen: &[Site], to: Switch) -> Result<Switched, SessionError> {
-    let _turn = take_turn(process)?;
-    in_turn(process, chosen, to)
 }
 
 /// The right to change a process.
@@ -211,7 +206,8 @@ fn decide(
                 let is_trap = |o: &usize| entry.new[*o] == TRAP && traps.contains_key(&(entry.site + *o as u64));
                 let inner = copies.filter(|o| (1..len).contains(o)).filter(is_trap);
                 let traps = std::iter::once(0).chain(inner).collect();
-                let (probes, goal) = (site.users().count(), goal(entry, text, to));
+                let on = site.users().filter(|(_, desc)| !singly::is_off(process, desc));
+                let (probes, goal) = (on.count(), goal(entry, text, to));
                 work.push(Work { index: site.index, probes, entry: *entry, goal, traps, inside: Vec::new() });
             }
         }

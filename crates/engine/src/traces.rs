@@ -235,10 +235,10 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Those that are not our own.
+    /// Those that are not our own, and were not taken out.
     pub fn users(&self) -> impl Iterator<Item = &(u32, ProbeDesc)> {
         let own = |desc: &ProbeDesc| desc.flow != Flow::Entry as u32 && desc.flow != Flow::Return as u32;
-        self.probes.iter().filter(move |(_, desc)| !own(desc))
+        self.probes.iter().filter(move |(_, desc)| !own(desc) && desc.flags & ProbeDesc::RETIRED == 0)
     }
 }
 

@@ -35,7 +35,7 @@ pub use hash::Table;
 pub use header::{BlockState, Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SigAction, SigAction32};
 pub use lookup::{LOOKUP_BUCKETS, LookupEntry, LookupTable};
 pub use map::{MapDesc, MapError};
-pub use private::{Flow, HELPERS, Private, ProbeDesc, ShadowEntry, ThreadState, TrapEntry, TrapRecord};
+pub use private::{Flow, HELPERS, HandlerSwitch, Private, ProbeDesc, ShadowEntry, ThreadState, TrapEntry, TrapRecord};
 pub use record::{MAPS_MAX, RECORD_ALIGN, RecordHeader, RecordState};
 pub use signals::{Blocked, ClosedThread, Signals};
 pub use slot::{Histogram, Slot};

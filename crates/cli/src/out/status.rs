@@ -130,6 +130,7 @@ mod tests {
 
     fn probes() -> Vec<Installed> {
         let one = Installed {
+            number: 0,
             va: Va(0x55d0_c3f8_c1a9),
             kind: ProbeKind::Instruction,
             symbol: Some(("leaf".to_owned(), 0)),
