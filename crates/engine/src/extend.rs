@@ -80,6 +80,7 @@ impl Session {
         promote::make_way(&process, &found, &new)?;
         installer.install(&mut hold, planned, hooks, clock())?;
         // What was refused is in nobody's way.
+        let found = traces::session(&process)?;
         promote::settle(&process, &found, &found.traps(&process)?, &mut Switched::default())?;
         if let Hold::Running { pauses, .. } = hold {
             installer.stats.pauses.extend(pauses);

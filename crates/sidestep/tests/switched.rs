@@ -53,6 +53,11 @@ fn call() -> u64 {
     black_box(sum as extern "C" fn(u64, u64) -> u64)(1, 2)
 }
 
+#[track_caller]
+fn call_close_by() {
+    assert_eq!(black_box(close_by as extern "C" fn(u32) -> u32)(5), 14);
+}
+
 type Trace = Arc<Mutex<String>>;
 
 fn note(trace: &Trace, what: char) -> impl Fn(&mut Context) + Send + Sync + 'static {
@@ -130,15 +135,15 @@ fn one_of_several_is_unregistered() {
     session.unregister(ids[1]).unwrap();
     assert_eq!(session.list().unwrap().iter().map(|probe| probe.registration).collect::<Vec<_>>(), [0, 2, 3]);
     call();
-    [0, 2, 3].map(|index: usize| session.disable(ids[index]).unwrap());
+    [0, 2, 3].iter().for_each(|index: &usize| session.disable(ids[*index]).unwrap());
     call();
-    [0, 2, 3].map(|index: usize| session.enable(ids[index]).unwrap());
+    [0, 2, 3].iter().for_each(|index: &usize| session.enable(ids[*index]).unwrap());
     call();
     assert_eq!(*trace.lock().unwrap(), "abcdacdacd");
     assert!(session.enable(ids[1]).is_err());
     let taken = session.register(Probe::function(sum as *const ()).unwrap());
     assert!(taken.is_err_and(|error| error.to_string().contains("a probe already")));
-    [0, 2, 3].map(|index: usize| session.unregister(ids[index]).unwrap());
+    [0, 2, 3].iter().for_each(|index: &usize| session.unregister(ids[*index]).unwrap());
     call();
     let again = session.register(Probe::function(sum as *const ()).unwrap()).unwrap();
     call();
@@ -225,29 +230,28 @@ fn a_probe_is_a_jump_when_the_one_inside_is_gone() {
     let session = Session::own().start().unwrap();
     let at = |offset: usize| Probe::function((close_by as *const ()).wrapping_byte_add(offset)).unwrap();
     let optimized = || session.list().unwrap()[0].optimized;
-    let call = || assert_eq!(black_box(close_by as extern "C" fn(u32) -> u32)(5), 14);
     let ids = session.register_all([at(0), at(3)]).unwrap();
-    call();
+    call_close_by();
     assert!(!optimized());
     session.disable(ids[1]).unwrap();
-    call();
+    call_close_by();
     assert!(optimized());
     session.enable(ids[1]).unwrap();
-    call();
+    call_close_by();
     assert!(!optimized());
     session.unregister(ids[1]).unwrap();
-    call();
+    call_close_by();
     assert!(optimized());
     // It can come again.
     let again = session.register(at(3)).unwrap();
-    call();
+    call_close_by();
     assert!(!optimized());
     session.unregister(again).unwrap();
-    call();
+    call_close_by();
     assert!(optimized());
     assert_eq!((session.counts(ids[0]).unwrap(), session.list().unwrap().len()), ((6, 0), 1));
     session.detach().unwrap();
-    call();
+    call_close_by();
 }
 
 #[test]
@@ -255,17 +259,16 @@ fn the_inner_probe_may_be_older() {
     let _turn = turn();
     let session = Session::own().start().unwrap();
     let at = |offset: usize| Probe::function((close_by as *const ()).wrapping_byte_add(offset)).unwrap();
-    let call = || assert_eq!(black_box(close_by as extern "C" fn(u32) -> u32)(5), 14);
     let inner = session.register(at(3)).unwrap();
-    call();
+    call_close_by();
     let outer = session.register(at(0)).unwrap();
-    call();
+    call_close_by();
     let optimized = || session.list().unwrap().last().unwrap().optimized;
     assert!(!optimized());
     session.unregister(inner).unwrap();
-    call();
+    call_close_by();
     assert!(optimized());
     assert_eq!(session.counts(outer).unwrap(), (2, 0));
     session.detach().unwrap();
-    call();
+    call_close_by();
 }
