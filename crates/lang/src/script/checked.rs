@@ -202,6 +202,10 @@ pub enum ValueKind {
     Length(Box<Value>),
     /// Something that is printed as something else.
     Shown(Box<Value>),
+    /// `(a, b)`
+    Tuple(Vec<Value>),
+    /// `a.0`, of a tuple.
+    Part(Box<Value>, usize),
 }
 
 /// What a program finds when it runs.

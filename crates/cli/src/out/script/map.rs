@@ -159,7 +159,7 @@ impl Printer {
             {
                 continue;
             }
-            let keys = self.keys(map, &entry.key, maps, names);
+            let keys = names.parts(&shape.keys, &entry.key, maps);
             let (cell, rank) = self.cell(map, &entry, div, maps, names);
             lines.push(Line { keys, cell, rank });
         }
@@ -181,17 +181,6 @@ impl Printer {
             }
             Value::PerThread(_) => true,
         }
-    }
-
-    fn keys(&self, map: usize, key: &[u8], maps: Maps<'_>, names: &mut Names) -> Vec<Shown> {
-        let mut rest = key;
-        let mut keys = Vec::new();
-        for ty in &self.maps[map].keys {
-            let (own, behind) = rest.split_at(ty.stored().min(rest.len()));
-            keys.push(names.stored(ty, own, maps));
-            rest = behind;
-        }
-        keys
     }
 
     /// What was added since the map was cleared.

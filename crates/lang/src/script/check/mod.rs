@@ -4,6 +4,7 @@ mod aggregate;
 mod call;
 mod expr;
 mod stmt;
+mod tuple;
 
 use std::collections::HashMap;
 
@@ -22,17 +23,18 @@ const ROUNDS: usize = 10;
 /// # Errors
 /// All mistakes. What is returned beside a script are warnings.
 pub fn check(script: &Script, params: &[String]) -> Result<(Checked, Vec<Diagnostic>), Vec<Diagnostic>> {
-    let mut maps: Vec<MapState> = Vec::new();
+    let (mut maps, mut vars) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let mut checker = Checker::new(params, maps.clone(), false);
+        let mut checker = Checker::new(params, maps, vars, false);
+        let before = (checker.maps.clone(), checker.before.clone());
         checker.script(script);
-        let settled = checker.maps == maps;
         maps = checker.maps;
-        if settled {
+        vars = checker.out.blocks.into_iter().map(|block| block.vars).collect();
+        if (&maps, &vars) == (&before.0, &before.1) {
             break;
         }
     }
-    let mut checker = Checker::new(params, maps, true);
+    let mut checker = Checker::new(params, maps, vars, true);
     checker.script(script);
     checker.finish()
 }
@@ -51,6 +53,8 @@ struct Checker<'a> {
     params: &'a [String],
     out: Checked,
     maps: Vec<MapState>,
+    /// Types of the variables of each block, as the round before has found them: there is room for all that is assigned.
+    before: Vec<Vec<Type>>,
     found: Vec<Diagnostic>,
     /// Types are known: what is not is an error.
     last: bool,
@@ -68,11 +72,12 @@ struct Wrong;
 type Checking<T> = Result<T, Wrong>;
 
 impl<'a> Checker<'a> {
-    fn new(params: &'a [String], maps: Vec<MapState>, last: bool) -> Checker<'a> {
+    fn new(params: &'a [String], maps: Vec<MapState>, before: Vec<Vec<Type>>, last: bool) -> Checker<'a> {
         Checker {
             params,
             out: Checked::default(),
             maps,
+            before,
             found: Vec::new(),
             last,
             points: &[],

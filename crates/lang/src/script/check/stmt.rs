@@ -239,9 +239,18 @@ impl Checker<'_> {
         }
     }
 
+    /// Makes room for what the variable is assigned further down.
+    fn roomy(&self, index: usize, mut ty: Type) -> Type {
+        match self.before.get(self.out.blocks.len()).and_then(|vars| vars.get(index)) {
+            Some(known) if ty.fits(known) => ty.widen(known),
+            _ => {}
+        }
+        ty
+    }
+
     fn declare(&mut self, name: &str, ty: Type) -> usize {
-        self.vars.push(ty);
-        let index = self.vars.len() - 1;
+        let index = self.vars.len();
+        self.vars.push(self.roomy(index, ty));
         if let Some(scope) = self.scopes.last_mut() {
             scope.insert(name.to_owned(), index);
         }
@@ -256,21 +265,14 @@ impl Checker<'_> {
         if value.ty == Type::None {
             return self.error(span, format!("Value of type none cannot be assigned to ${name}"));
         }
-        if let Type::Bytes(_) = value.ty {
-            return self.unsupported(span, "buf() in a variable");
-        }
-        // Numbers are kept whole.
-        let ty = match &value.ty {
-            Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
-            ty => ty.clone(),
-        };
+        let ty = value.ty.kept();
         let index = match self.find_var(name) {
             None => self.declare(name, ty),
             Some(index) => {
+                let roomy = self.roomy(index, ty.clone());
                 match (&mut self.vars[index], &ty) {
-                    (known @ Type::None, ty) => *known = ty.clone(),
-                    (Type::Text(len), Type::Text(new)) => *len = (*len).max(*new),
-                    (known, ty) if known.fits(ty) => {}
+                    (known @ Type::None, _) => *known = roomy,
+                    (known, ty) if known.fits(ty) => known.widen(ty),
                     (known, ty) => {
                         let (known, ty) = (known.name(), ty.name());
                         return self.error(
@@ -295,14 +297,11 @@ impl Checker<'_> {
         if new == Content::Value(Type::None) {
             return self.error(span, format!("Value of type none cannot be assigned to @{name}"));
         }
-        if let Content::Value(Type::Bytes(_)) = new {
-            return self.unsupported(span, "buf() in a map");
-        }
         match &mut self.maps[map].content {
             None => self.maps[map].content = Some(new),
             Some(known) if known.fits(&new) => {
-                if let (Content::Value(Type::Text(len)), Content::Value(Type::Text(new))) = (known, &new) {
-                    *len = (*len).max(*new);
+                if let (Content::Value(known), Content::Value(new)) = (known, &new) {
+                    known.widen(new);
                 }
             }
             Some(Content::Lhist { .. }) if matches!(new, Content::Lhist { .. }) => {
@@ -369,26 +368,21 @@ impl Checker<'_> {
         let value = self.expr(key)?;
         match &value.ty {
             Type::None => self.error(key.span, "a key must have a value"),
-            Type::Bytes(_) => self.unsupported(key.span, "buf() as a key"),
             Type::Time(_) => self.error(key.span, "strftime() cannot be used as a map key"),
             _ => Ok(value),
         }
     }
 
     fn set_keys(&mut self, map: usize, values: &[Value], span: Span) -> Checking<()> {
-        let whole = |ty: &Type| match ty {
-            Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
-            ty => ty.clone(),
+        let new: Vec<Type> = match values {
+            // A tuple is as many keys.
+            [Value { ty: Type::Tuple(types), .. }] => types.iter().map(Type::kept).collect(),
+            values => values.iter().map(|value| value.ty.kept()).collect(),
         };
-        let new: Vec<Type> = values.iter().map(|value| whole(&value.ty)).collect();
         match &mut self.maps[map].keys {
             None => self.maps[map].keys = Some(new),
             Some(known) if known.len() == new.len() && known.iter().zip(&new).all(|(a, b)| a.fits(b)) => {
-                for (known, new) in known.iter_mut().zip(&new) {
-                    if let (Type::Text(len), Type::Text(new)) = (known, new) {
-                        *len = (*len).max(*new);
-                    }
-                }
+                known.iter_mut().zip(&new).for_each(|(known, new)| known.widen(new));
             }
             Some(known) => {
                 let list = |types: &[Type]| {
@@ -410,10 +404,7 @@ impl Checker<'_> {
 
 /// What a map holds after a value was assigned.
 fn content(ty: &Type) -> Content {
-    Content::Value(match ty {
-        Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
-        ty => ty.clone(),
-    })
+    Content::Value(ty.kept())
 }
 
 /// The first word of a statement.

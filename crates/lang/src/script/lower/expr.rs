@@ -23,7 +23,9 @@ impl Lower<'_, '_> {
             | ValueKind::Var(_)
             | ValueKind::Text(_)
             | ValueKind::ReadText(..)
-            | ValueKind::ReadBytes(..) => {}
+            | ValueKind::ReadBytes(..)
+            | ValueKind::Tuple(_) => {}
+            ValueKind::Part(of, index) => self.word_of(of, *index),
             ValueKind::Read(entry) => self.read_map(entry),
             ValueKind::Has(entry) => self.has(entry),
             ValueKind::Builtin(builtin) => self.builtin(*builtin),
@@ -202,11 +204,11 @@ impl Lower<'_, '_> {
             ValueKind::Same(a, b, first) => {
                 if wanted {
                     let differs = self.out.label();
-                    self.compare_texts(a, b, *first, differs);
+                    self.compare(a, b, *first, differs);
                     self.out.goto(target);
                     self.out.bind(differs);
                 } else {
-                    self.compare_texts(a, b, *first, target);
+                    self.compare(a, b, *first, target);
                 }
             }
             _ => {

@@ -27,16 +27,13 @@ impl Lower<'_, '_> {
             self.address(Reg::R1, at);
             self.out.put_imm(Reg::R1, 0, 0);
         }
+        if let [key @ Value { ty: Type::Tuple(_), .. }] = &entry.keys[..] {
+            self.write(at, key, &Type::Tuple(types));
+            return at;
+        }
         let mut offset = 0;
         for (ty, key) in types.iter().zip(&entry.keys) {
-            let part = at.plus(offset);
-            match ty {
-                Type::Text(room) => self.text_to(part, key, *room),
-                _ => {
-                    self.int(key);
-                    self.store(part, Reg::R0);
-                }
-            }
+            self.write(at.plus(offset), key, ty);
             offset += ty.stored();
         }
         at
@@ -99,15 +96,15 @@ impl Lower<'_, '_> {
     pub(super) fn set_map(&mut self, entry: &Entry, value: &Value) {
         let index = self.map_index(entry.map);
         let content = self.shared.checked.maps[entry.map].content.clone();
-        let room = match &content {
-            super::Content::Value(Type::Text(room)) => Some(*room),
+        let wide = match &content {
+            super::Content::Value(ty) if ty.is_wide() => Some(ty),
             _ => None,
         };
         if self.is_array(entry.map) {
-            match room {
-                Some(room) => {
-                    let copy = self.text(value);
-                    self.copy_text(At::Value(index, 0), copy, &value.ty, room);
+            match wide {
+                Some(ty) => {
+                    let from = self.place(value);
+                    self.copy(At::Value(index, 0), ty, from, &value.ty);
                     self.out.map_value(Reg::R1, index, 0);
                 }
                 None => {
@@ -119,10 +116,10 @@ impl Lower<'_, '_> {
             self.out.put_imm(Reg::R1, content.stored() as i16, 1);
             return;
         }
-        let at = match room {
-            Some(room) => {
+        let at = match wide {
+            Some(ty) => {
                 let at = At::Scratch(self.scratch(content.stored()));
-                self.text_to(at, value, room);
+                self.write(at, value, ty);
                 at
             }
             None => {

@@ -9,6 +9,7 @@ mod map;
 mod record;
 mod stmt;
 mod text;
+mod tuple;
 mod usdt;
 
 use sidestep_bpf::map::{Map, MapKind};
@@ -16,7 +17,7 @@ use sidestep_bpf::{Program, Reg};
 
 use super::ast::{Point, Provider};
 use super::checked::{self, Checked};
-use super::types::{Content, Type, text_room};
+use super::types::{Content, Type};
 use crate::build::{BuildError, Builder, Label};
 
 /// The helpers that programs call.
@@ -157,9 +158,10 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
             probes.push(Probe { point: point.clone(), program, entry });
         }
     }
-    let is_symbol = |ty: &Type| *ty == Type::Symbol;
+    let is_symbol = |ty: &Type| ty.contains(&Type::Symbol);
+    let holds = |content: &Content| matches!(content, Content::Value(ty) if is_symbol(ty));
     let uses_symbols =
-        checked.maps.iter().any(|map| map.keys.iter().any(is_symbol) || map.content == Content::Value(Type::Symbol))
+        checked.maps.iter().any(|map| map.keys.iter().any(is_symbol) || holds(&map.content))
             || checked.actions.iter().any(|action| match action {
                 checked::Action::Printf(_, types) => types.iter().any(is_symbol),
                 checked::Action::Print(ty) => is_symbol(ty),
@@ -287,7 +289,7 @@ impl<'s, 'a> Lower<'s, 'a> {
         let mut lower = Lower { shared, site, out, vars: Vec::new(), end, loops: Vec::new(), used: 0, too_big: false };
         for ty in &block.vars {
             let place = match ty {
-                Type::Text(len) => Place::Scratch(lower.scratch(text_room(*len))),
+                ty if ty.is_wide() => Place::Scratch(lower.scratch(ty.stored())),
                 _ if lower.used < VARIABLES => Place::Stack(lower.stack(8)),
                 _ => Place::Scratch(lower.scratch(8)),
             };
@@ -307,8 +309,7 @@ impl<'s, 'a> Lower<'s, 'a> {
                 Place::Stack(at) => self.out.put_imm(Reg::R10, at, 0),
                 Place::Scratch(at) => {
                     self.out.map_value(Reg::R1, SCRATCH, at);
-                    let len = if matches!(ty, Type::Text(_)) { ty.stored() } else { 8 };
-                    for word in 0..len / 8 {
+                    for word in 0..ty.stored() / 8 {
                         self.out.put_imm(Reg::R1, 8 * word as i16, 0);
                     }
                 }

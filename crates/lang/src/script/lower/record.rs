@@ -21,6 +21,10 @@ enum Ready {
     Own(At, usize),
     /// Bytes in the target: words with address and length.
     Bytes(i16, i16, usize),
+    /// Bytes in our own memory, behind their length.
+    OwnBytes(At, usize),
+    /// A tuple, as it is kept: so many bytes.
+    Tuple(At, usize),
 }
 
 impl Ready {
@@ -29,7 +33,7 @@ impl Ready {
         match self {
             Ready::Word(_) => 0,
             Ready::User(_, len) | Ready::Own(_, len) => len + 2,
-            Ready::Bytes(.., len) => *len,
+            Ready::Bytes(.., len) | Ready::OwnBytes(_, len) | Ready::Tuple(_, len) => *len,
         }
     }
 }
@@ -64,7 +68,21 @@ impl Lower<'_, '_> {
                     self.address(Reg::R3, at);
                     self.append_text(slot, len, helper::READ_KERNEL_STR, discard);
                 }
-                Ready::Bytes(at, length, len) => self.append_bytes(slot, at, length, len),
+                Ready::Bytes(at, length, len) => {
+                    self.out.load(Size::Dw, Reg::R9, Reg::R10, length);
+                    self.append_bytes(slot, len, helper::READ_USER, |lower| {
+                        lower.out.load(Size::Dw, Reg::R3, Reg::R10, at);
+                    });
+                }
+                Ready::OwnBytes(at, len) => {
+                    self.address(Reg::R3, at);
+                    self.out.load(Size::Dw, Reg::R9, Reg::R3, 0);
+                    self.append_bytes(slot, len, helper::READ_KERNEL, |lower| lower.address(Reg::R3, at.plus(8)));
+                }
+                Ready::Tuple(at, len) => {
+                    self.out.mov_imm(Reg::R9, len as i32);
+                    self.append_bytes(slot, len, helper::READ_KERNEL, |lower| lower.address(Reg::R3, at));
+                }
             }
         }
         self.out.mov(Reg::R1, Reg::R7);
@@ -103,6 +121,8 @@ impl Lower<'_, '_> {
                 let length = word(self, length);
                 Ready::Bytes(address, length, *len)
             }
+            (Type::Bytes(len), _) => Ready::OwnBytes(self.place(value), *len),
+            (Type::Tuple(_), _) => Ready::Tuple(self.place(value), value.ty.stored()),
             _ => Ready::Word(word(self, value)),
         }
     }
@@ -125,19 +145,18 @@ impl Lower<'_, '_> {
         out.alu(AluOp::Add, Reg::R8, Reg::R0);
     }
 
-    /// Bytes, all or none.
-    fn append_bytes(&mut self, slot: i16, address: i16, length: i16, most: usize) {
+    /// As many bytes as `r9` says, all or none. `from` puts into `r3` where they are.
+    fn append_bytes(&mut self, slot: i16, most: usize, reader: u32, from: impl FnOnce(&mut Self)) {
         let fits = self.out.label();
         let failed = self.out.label();
-        self.out.load(Size::Dw, Reg::R9, Reg::R10, length);
         self.out.branch_imm(Width::W64, Cond::Le, Reg::R9, most as i32, fits);
         self.out.mov_imm(Reg::R9, most as i32);
         self.out.bind(fits);
         self.out.mov(Reg::R1, Reg::R7);
         self.out.alu(AluOp::Add, Reg::R1, Reg::R8);
         self.out.mov(Reg::R2, Reg::R9);
-        self.out.load(Size::Dw, Reg::R3, Reg::R10, address);
-        self.out.call(helper::READ_USER);
+        from(self);
+        self.out.call(reader);
         self.out.put(Reg::R7, slot, Reg::R0);
         self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, failed);
         self.out.put(Reg::R7, slot, Reg::R9);

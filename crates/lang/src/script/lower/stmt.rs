@@ -76,10 +76,10 @@ impl Lower<'_, '_> {
 
     fn eval(&mut self, value: &Value) {
         match &value.ty {
-            Type::Text(_) => {
-                self.text(value);
+            ty if ty.is_wide() => {
+                self.place(value);
             }
-            Type::Bytes(_) | Type::None => {}
+            Type::None => {}
             _ => self.int(value),
         }
     }
@@ -97,6 +97,10 @@ impl Lower<'_, '_> {
                 } else {
                     self.text_to(to, value, room);
                 }
+            }
+            (Place::Scratch(at), own) if own.is_wide() => {
+                let from = self.place(value);
+                self.copy(At::Scratch(at), &ty, from, own);
             }
             (Place::Stack(at), _) => {
                 self.int(value);

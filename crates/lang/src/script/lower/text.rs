@@ -53,7 +53,7 @@ impl Lower<'_, '_> {
     }
 
     /// Zeros.
-    fn clear(&mut self, at: At, len: usize) {
+    pub(super) fn clear(&mut self, at: At, len: usize) {
         self.address(Reg::R1, at);
         for word in 0..len / 8 {
             self.out.put_imm(Reg::R1, 8 * word as i16, 0);
@@ -152,6 +152,7 @@ impl Lower<'_, '_> {
                 Place::Scratch(at) => At::Scratch(at),
                 Place::Stack(at) => At::Stack(at),
             },
+            ValueKind::Part(of, index) => self.part(of, *index),
             ValueKind::Read(entry) if self.is_array(entry.map) => At::Value(self.map_index(entry.map), 0),
             ValueKind::Read(entry) => {
                 let to = At::Scratch(self.scratch(text_room(len)));
@@ -174,8 +175,11 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// Goes to `differs` unless two texts are the same, in their first bytes if `first` says how many.
-    pub(super) fn compare_texts(&mut self, a: &Value, b: &Value, first: Option<usize>, differs: Label) {
+    /// Goes to `differs` unless two texts or tuples are the same, in their first bytes if `first` says how many.
+    pub(super) fn compare(&mut self, a: &Value, b: &Value, first: Option<usize>, differs: Label) {
+        if let Type::Tuple(_) = a.ty {
+            return self.compare_tuples(a, b, differs);
+        }
         let (Type::Text(a_len), Type::Text(b_len)) = (&a.ty, &b.ty) else { return };
         let (a_len, b_len) = (*a_len, *b_len);
         let (value, constant) = match (&a.kind, &b.kind) {
