@@ -67,7 +67,7 @@ impl Printer {
         self.zeroed.remove(&map);
         self.before.retain(|(of, _), _| *of != map);
         let shape = &self.maps[map];
-        if is_array(shape) && shape.content.is_aggregate() {
+        if is_array(shape) && shape.content.is_aggregate() && !shape.shared {
             self.remember(map, maps);
         } else {
             maps.clear(self.index[map]);
@@ -80,6 +80,7 @@ impl Printer {
             Content::Value(_) => {
                 maps.zero(self.index[map]);
             }
+            Content::Avg { .. } if self.maps[map].shared => maps.zero(self.index[map]),
             content if content.is_sum() => {
                 self.remember(map, maps);
                 self.zeroed.insert(map);

@@ -55,7 +55,10 @@ impl Checker<'_> {
                         self.maps[entry.map].read = true;
                         Ok(Value { ty, kind: ValueKind::Read(entry) })
                     }
-                    None => self.unsupported(span, &format!("reading a map of type '{}'", content.name())),
+                    None => {
+                        let message = format!("Map value of type '{}' cannot be used in an expression", content.name());
+                        self.error_with(span, message, format!("print(@{name}) prints it"))
+                    }
                 }
             }
             ExprKind::Call(name, args) => self.call(name, args, span),
@@ -247,11 +250,8 @@ impl Checker<'_> {
                     Ok(Value { ty: Type::INT, kind: ValueKind::Not(Box::new(same)) })
                 }
                 op => {
-                    let message = format!(
-                        "The {} operator can not be used on expressions of type '{}'",
-                        op.text(),
-                        a.ty.name()
-                    );
+                    let message =
+                        format!("The {} operator can not be used on expressions of type '{}'", op.text(), a.ty.name());
                     self.error(span, message)
                 }
             };

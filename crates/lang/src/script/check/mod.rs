@@ -2,8 +2,10 @@
 
 mod aggregate;
 mod call;
+mod each;
 mod expr;
 mod stmt;
+mod text;
 mod tuple;
 
 use std::collections::HashMap;
@@ -64,6 +66,11 @@ struct Checker<'a> {
     scopes: Vec<HashMap<String, usize>>,
     /// Loops around the statement.
     loops: usize,
+    /// See [`Block::owners`].
+    owners: Vec<Option<usize>>,
+    /// The innermost loop over a map that the statement is in, and how many there are in the block.
+    walk: usize,
+    walks: usize,
 }
 
 /// A mistake was found, and noted: what it is part of is left out.
@@ -84,6 +91,9 @@ impl<'a> Checker<'a> {
             vars: Vec::new(),
             scopes: Vec::new(),
             loops: 0,
+            owners: Vec::new(),
+            walk: 0,
+            walks: 0,
         }
     }
 
@@ -154,7 +164,9 @@ impl<'a> Checker<'a> {
         let body = self.stmts(&block.body);
         let predicate = predicate.and_then(Result::ok);
         let vars = std::mem::take(&mut self.vars);
-        self.out.blocks.push(Block { points: block.points.clone(), predicate, body, vars });
+        let owners = std::mem::take(&mut self.owners);
+        self.walks = 0;
+        self.out.blocks.push(Block { points: block.points.clone(), predicate, body, vars, owners });
     }
 
     /// A number that says yes or no.
@@ -223,9 +235,13 @@ impl<'a> Checker<'a> {
                 name: format!("@{}", map.name),
                 keys: map.keys.unwrap_or_default(),
                 content: match map.content {
-                    Some(content) if map.read => readable(&content).map_or(content, Content::Value),
+                    // One number is enough for them.
+                    Some(content @ (Content::Count | Content::Sum { .. })) if map.read => {
+                        readable(&content).map_or(content, Content::Value)
+                    }
                     content => content.unwrap_or(Content::Value(Type::INT)),
                 },
+                shared: map.read,
             })
             .collect();
         Ok((self.out, self.found))

@@ -7,7 +7,6 @@ use super::super::checked::{Action, Entry, Loop, Op, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::lower::ROUNDS;
 use super::super::types::{Content, Type};
-use super::aggregate::readable;
 use super::expr::int;
 use super::{Checker, Checking};
 
@@ -95,7 +94,7 @@ impl Checker<'_> {
                 Ok(())
             }
             StmtKind::ForRange { name, from, to, body } => self.for_range(name, [from, to], body, stmt.span, ops),
-            StmtKind::ForMap { .. } => self.unsupported(word(stmt.span, 3), "for over a map"),
+            StmtKind::ForMap { name, map, body } => self.for_map(name, map, body, stmt.span, ops),
             StmtKind::Break if self.loops == 0 => self.error(stmt.span, "break statement outside of a loop"),
             StmtKind::Continue if self.loops == 0 => self.error(stmt.span, "continue statement outside of a loop"),
             StmtKind::Break => {
@@ -110,7 +109,7 @@ impl Checker<'_> {
     }
 
     /// The body of a loop.
-    fn round(&mut self, body: &[Stmt]) -> Vec<Op> {
+    pub(super) fn round(&mut self, body: &[Stmt]) -> Vec<Op> {
         self.loops += 1;
         let ops = self.scope(body);
         self.loops -= 1;
@@ -118,8 +117,7 @@ impl Checker<'_> {
     }
 
     fn push_loop(&mut self, cond: Value, body: Vec<Op>, step: Vec<Op>, span: Span, ops: &mut Vec<Op>) {
-        self.vars.push(Type::INT);
-        let rounds = self.vars.len() - 1;
+        let rounds = self.new_var(Type::INT);
         let message = format!("A loop was ended after {ROUNDS} rounds: no block may run for longer.");
         let warning = self.action(Action::Warning(Diagnostic::warning(span, message)));
         ops.push(Op::Loop(Box::new(Loop { rounds, warning, cond, body, step })));
@@ -149,8 +147,7 @@ impl Checker<'_> {
         let end = values.pop();
         self.scopes.push(HashMap::new());
         let index = self.declare(name, Type::INT);
-        self.vars.push(Type::INT);
-        let last = self.vars.len() - 1;
+        let last = self.new_var(Type::INT);
         ops.extend(values.into_iter().map(|from| Op::SetVar(index, from)));
         ops.extend(end.map(|to| Op::SetVar(last, to)));
         let var = |of: usize| Box::new(Value { ty: Type::INT, kind: ValueKind::Var(of) });
@@ -182,7 +179,8 @@ impl Checker<'_> {
                         if let Some(content) = self.aggregate(function, args, value.span)? {
                             let entry = self.entry(name, keys, target.span)?;
                             self.set_content(entry.map, content.0.clone(), span)?;
-                            let read = self.maps[entry.map].read && readable(&content.0).is_some();
+                            let read =
+                                self.maps[entry.map].read && matches!(content.0, Content::Count | Content::Sum { .. });
                             ops.push(match content.1 {
                                 number if read => Op::AddMap(entry, number.unwrap_or_else(|| int(1))),
                                 number => Op::Aggregate(entry, number),
@@ -248,17 +246,29 @@ impl Checker<'_> {
         ty
     }
 
-    fn declare(&mut self, name: &str, ty: Type) -> usize {
-        let index = self.vars.len();
-        self.vars.push(self.roomy(index, ty));
+    pub(super) fn declare(&mut self, name: &str, ty: Type) -> usize {
+        let ty = self.roomy(self.vars.len(), ty);
+        let index = self.new_var(ty);
         if let Some(scope) = self.scopes.last_mut() {
             scope.insert(name.to_owned(), index);
         }
         index
     }
 
-    pub(super) fn find_var(&self, name: &str) -> Option<usize> {
-        self.scopes.iter().rev().find_map(|scope| scope.get(name)).copied()
+    /// A variable, which may have no name.
+    fn new_var(&mut self, ty: Type) -> usize {
+        self.vars.push(ty);
+        self.owners.push(Some(self.walk));
+        self.vars.len() - 1
+    }
+
+    /// A variable that is used here.
+    pub(super) fn find_var(&mut self, name: &str) -> Option<usize> {
+        let index = self.scopes.iter().rev().find_map(|scope| scope.get(name)).copied()?;
+        if self.owners[index] != Some(self.walk) {
+            self.owners[index] = None;
+        }
+        Some(index)
     }
 
     fn set_var(&mut self, name: &str, value: Value, span: Span, ops: &mut Vec<Op>) -> Checking<()> {
@@ -405,9 +415,4 @@ impl Checker<'_> {
 /// What a map holds after a value was assigned.
 fn content(ty: &Type) -> Content {
     Content::Value(ty.kept())
-}
-
-/// The first word of a statement.
-fn word(span: Span, len: usize) -> Span {
-    Span { start: span.start, end: span.start + len }
 }

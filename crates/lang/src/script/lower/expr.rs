@@ -68,6 +68,20 @@ impl Lower<'_, '_> {
                 }
             }
             ValueKind::Length(text) => self.text_length(text),
+            ValueKind::MapLength(map) => {
+                let index = self.map_index(*map);
+                self.out.map(Reg::R1, index);
+                self.out.mov_imm(Reg::R2, 0);
+                self.out.call(helper::MAP_LEN);
+            }
+            ValueKind::StackLength(stack, of) => {
+                self.int(of);
+                let index = self.map_index(self.shared.checked.maps.len() + stack);
+                self.out.mov(Reg::R2, Reg::R0);
+                self.out.map(Reg::R1, index);
+                self.out.call(helper::MAP_LEN);
+            }
+            ValueKind::Find(text, part) => self.find(text, part),
             ValueKind::Shown(of) => self.int(of),
         }
     }

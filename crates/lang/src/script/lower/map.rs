@@ -47,15 +47,15 @@ impl Lower<'_, '_> {
         self.out.call(helper::LOOKUP);
     }
 
-    /// The same, with zeros in an entry that was not there. Goes to `missing` if there is no room for one.
-    pub(super) fn lookup_or_insert(&mut self, map: usize, key: At, missing: crate::build::Label) {
+    /// The same, with a constant in an entry that was not there (at 0 are zeros). Goes to `missing` if there is no room for one.
+    pub(super) fn lookup_or_insert(&mut self, map: usize, key: At, first: u32, missing: crate::build::Label) {
         let there = self.out.label();
         self.lookup(map, key);
         self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, there);
         let index = self.map_index(map);
         self.out.map(Reg::R1, index);
         self.address(Reg::R2, key);
-        self.out.map_value(Reg::R3, CONSTANTS, 0);
+        self.out.map_value(Reg::R3, CONSTANTS, first);
         self.out.mov_imm(Reg::R4, NO_EXIST);
         self.out.call(helper::UPDATE);
         self.lookup(map, key);
@@ -67,8 +67,8 @@ impl Lower<'_, '_> {
     pub(super) fn read_map(&mut self, entry: &Entry) {
         let index = self.map_index(entry.map);
         if self.is_array(entry.map) {
-            self.out.map_value(Reg::R1, index, 0);
-            self.out.load(Size::Dw, Reg::R0, Reg::R1, 0);
+            self.out.map_value(Reg::R0, index, 0);
+            self.number_at(entry.map);
             return;
         }
         let used = self.used;
@@ -76,7 +76,7 @@ impl Lower<'_, '_> {
         self.lookup(entry.map, key);
         let missing = self.out.label();
         self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
-        self.out.load(Size::Dw, Reg::R0, Reg::R0, 0);
+        self.number_at(entry.map);
         self.out.bind(missing);
         self.release(used);
     }
@@ -153,7 +153,7 @@ impl Lower<'_, '_> {
         let number = self.stack(8);
         self.out.put(Reg::R10, number, Reg::R0);
         let key = self.key(entry);
-        self.lookup_or_insert(entry.map, key, missing);
+        self.lookup_or_insert(entry.map, key, 0, missing);
         self.out.mov(Reg::R1, Reg::R0);
         self.out.load(Size::Dw, Reg::R0, Reg::R10, number);
         self.out.push(add);

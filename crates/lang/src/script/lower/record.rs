@@ -11,6 +11,9 @@ use super::text::At;
 use super::{Lower, RING_MAP, helper};
 use crate::build::Label;
 
+/// Texts that `join` prints at most, as in bpftrace.
+pub const JOINED: usize = 16;
+
 /// A value that is ready to be written.
 enum Ready {
     /// A word on the stack.
@@ -101,6 +104,53 @@ impl Lower<'_, '_> {
             self.out.mov_imm(Reg::R2, 0);
             self.out.call(helper::DISCARD);
         }
+        self.out.bind(full);
+        self.out.bind(end);
+        self.release(used);
+    }
+
+    /// `join(array)`: a word for each text, which is 0 behind the last.
+    pub(super) fn join(&mut self, action: usize, array: &Value) {
+        let used = self.used;
+        self.int(array);
+        let at = self.stack(8);
+        let word = self.stack(8);
+        self.out.put(Reg::R10, at, Reg::R0);
+        let len = self.shared.checked.config.max_strlen;
+        let head = 8 * (1 + JOINED);
+        let (full, discard, done, end) = (self.out.label(), self.out.label(), self.out.label(), self.out.label());
+        self.out.map(Reg::R1, RING_MAP);
+        self.out.mov_imm(Reg::R2, (head + JOINED * (len + 2)).next_multiple_of(8) as i32);
+        self.out.mov_imm(Reg::R3, 0);
+        self.out.call(helper::RESERVE);
+        self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, full);
+        self.out.mov(Reg::R7, Reg::R0);
+        self.out.put_imm(Reg::R7, 0, action as i32);
+        for index in 1..=JOINED {
+            self.out.put_imm(Reg::R7, 8 * index as i16, 0);
+        }
+        self.out.mov_imm(Reg::R8, head as i32);
+        for index in 0..JOINED {
+            self.out.put_imm(Reg::R10, word, 0);
+            self.address(Reg::R1, At::Stack(word));
+            self.out.mov_imm(Reg::R2, 8);
+            self.out.load(Size::Dw, Reg::R3, Reg::R10, at);
+            self.out.alu_imm(AluOp::Add, Reg::R3, 8 * index as i32);
+            self.out.call(helper::READ_USER);
+            self.out.load(Size::Dw, Reg::R3, Reg::R10, word);
+            self.out.branch_imm(Width::W64, Cond::Eq, Reg::R3, 0, done);
+            self.append_text(8 * (1 + index) as i16, len, helper::READ_USER_STR, discard);
+        }
+        self.out.bind(done);
+        self.out.mov(Reg::R1, Reg::R7);
+        self.out.mov(Reg::R2, Reg::R8);
+        self.out.mov_imm(Reg::R3, 0);
+        self.out.call(helper::SUBMIT_PART);
+        self.out.goto(end);
+        self.out.bind(discard);
+        self.out.mov(Reg::R1, Reg::R7);
+        self.out.mov_imm(Reg::R2, 0);
+        self.out.call(helper::DISCARD);
         self.out.bind(full);
         self.out.bind(end);
         self.release(used);

@@ -43,6 +43,8 @@ impl Lower<'_, '_> {
                 self.out.bind(end);
             }
             Op::Loop(of) => self.repeat(of),
+            Op::Each(of) => self.each(of),
+            Op::Join(action, array) => self.join(*action, array),
             Op::Break | Op::Continue => {
                 let Some((next, end)) = self.loops.last().copied() else { return };
                 self.out.goto(if matches!(op, Op::Break) { end } else { next });

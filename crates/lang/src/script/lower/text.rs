@@ -233,6 +233,17 @@ impl Lower<'_, '_> {
         }
     }
 
+    /// Where in a text another one begins into `r0`.
+    pub(super) fn find(&mut self, text: &Value, part: &Value) {
+        let (text_at, part_at) = (self.text(text), self.text(part));
+        let len = |value: &Value| if let Type::Text(len) = value.ty { len.max(1) as i32 } else { 1 };
+        self.address(Reg::R1, text_at);
+        self.out.mov_imm(Reg::R2, len(text));
+        self.address(Reg::R3, part_at);
+        self.out.mov_imm(Reg::R4, len(part));
+        self.out.call(helper::TEXT_FIND);
+    }
+
     /// The length of a text into `r0`.
     pub(super) fn text_length(&mut self, value: &Value) {
         let Type::Text(len) = value.ty else { return };
