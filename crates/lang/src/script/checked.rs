@@ -249,6 +249,8 @@ pub enum ValueKind {
     Shown(Box<Value>),
     /// `self.x`; 0 or "" if nothing was assigned in this call.
     Own(usize),
+    /// A value after statements.
+    After(Vec<Op>, Box<Value>),
     /// `(a, b)`
     Tuple(Vec<Value>),
     /// `a.0`, of a tuple.

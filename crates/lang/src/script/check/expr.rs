@@ -39,6 +39,7 @@ impl Checker<'_> {
             ExprKind::Param(number) => Ok(self.param(*number)),
             ExprKind::ParamCount => Ok(int(self.params.len() as u64)),
             ExprKind::Var(name) => self.var(name, span),
+            ExprKind::Ident(name) if self.find_macro(name).is_some() => self.macro_value(name, &[], span),
             ExprKind::Ident(name) => self.ident(name, span),
             ExprKind::Map(name, keys) => {
                 let entry = self.entry(name, keys, span)?;
@@ -61,7 +62,9 @@ impl Checker<'_> {
                     }
                 }
             }
+            ExprKind::Call(name, args) if self.find_macro(name).is_some() => self.macro_value(name, args, span),
             ExprKind::Call(name, args) => self.call(name, args, span),
+            ExprKind::Block(body, value) => self.block_expr(body, value.as_deref(), span),
             ExprKind::Unary(op, of) => self.unary(*op, of, span),
             ExprKind::Step(step, of) => match &of.kind {
                 ExprKind::Var(name) => {

@@ -4,6 +4,7 @@ mod aggregate;
 mod call;
 mod each;
 mod expr;
+mod macros;
 mod own;
 mod stmt;
 mod text;
@@ -65,6 +66,10 @@ struct MapState {
 
 struct Checker<'a> {
     params: &'a [String],
+    macros: &'a [ast::Macro],
+    /// How many macros were put in so far, and how many the expression is in.
+    expanded: usize,
+    nested: usize,
     out: Checked,
     maps: Vec<MapState>,
     /// Names and types of `self.x`.
@@ -98,6 +103,9 @@ impl<'a> Checker<'a> {
     fn new(params: &'a [String], known: Known, last: bool) -> Checker<'a> {
         Checker {
             params,
+            macros: &[],
+            expanded: 0,
+            nested: 0,
             out: Checked::default(),
             maps: known.maps,
             own: known.own,
@@ -130,6 +138,7 @@ impl<'a> Checker<'a> {
     }
 
     fn script(&mut self, script: &'a Script) {
+        self.macros = &script.macros;
         for setting in &script.config {
             let _ = self.setting(setting);
         }

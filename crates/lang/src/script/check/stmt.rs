@@ -341,6 +341,11 @@ impl Checker<'_> {
 
     /// `++`, a call, or anything else that stands alone.
     fn statement_call(&mut self, expr: &Expr, ops: &mut Vec<Op>) -> Checking<()> {
+        if let Some((inner, value)) = self.nested_block(expr)? {
+            ops.extend(inner);
+            ops.extend(value.map(Op::Eval));
+            return Ok(());
+        }
         if let ExprKind::Call(name, args) = &expr.kind {
             if let Some(op) = self.action_call(name, args, expr.span)? {
                 ops.push(op);
@@ -360,6 +365,16 @@ impl Checker<'_> {
             kind => Op::Eval(Value { ty: value.ty, kind }),
         });
         Ok(())
+    }
+
+    /// What a block or macro does that stands alone; its value is not needed.
+    fn nested_block(&mut self, expr: &Expr) -> Checking<Option<(Vec<Op>, Option<Value>)>> {
+        Ok(Some(match &expr.kind {
+            ExprKind::Block(body, value) => self.block_value(body, value.as_deref())?,
+            ExprKind::Call(name, args) if self.find_macro(name).is_some() => self.expand(name, args, expr.span)?,
+            ExprKind::Ident(name) if self.find_macro(name).is_some() => self.expand(name, &[], expr.span)?,
+            _ => return Ok(None),
+        }))
     }
 
     /// An entry of a map, whose keys have the types that they have everywhere.

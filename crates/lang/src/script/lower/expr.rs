@@ -28,6 +28,10 @@ impl Lower<'_, '_> {
             | ValueKind::Tuple(_) => {}
             ValueKind::Part(of, index) => self.word_of(of, *index),
             ValueKind::Own(index) => self.own_number(*index),
+            ValueKind::After(ops, of) => {
+                self.ops(ops);
+                self.int(of);
+            }
             ValueKind::Read(entry) => self.read_map(entry),
             ValueKind::Has(entry) => self.has(entry),
             ValueKind::Builtin(builtin) => self.builtin(*builtin),

@@ -155,6 +155,10 @@ impl Lower<'_, '_> {
             },
             ValueKind::Part(of, index) => self.part(of, *index),
             ValueKind::Own(index) => self.own_place(*index, &value.ty),
+            ValueKind::After(ops, of) => {
+                self.ops(ops);
+                self.text(of)
+            }
             ValueKind::Builtin(Builtin::Func) => self.func_text(),
             ValueKind::Read(entry) if self.is_array(entry.map) => At::Value(self.map_index(entry.map), 0),
             ValueKind::Read(entry) => {

@@ -57,6 +57,10 @@ impl Lower<'_, '_> {
                 to
             }
             (ty, ValueKind::Own(index)) => self.own_place(*index, ty),
+            (_, ValueKind::After(ops, of)) => {
+                self.ops(ops);
+                self.place(of)
+            }
             (ty, _) => {
                 let to = At::Scratch(self.scratch(ty.stored()));
                 self.write(to, value, ty);

@@ -1,6 +1,7 @@
 //! Words → syntax tree: blocks and statements.
 
 mod expr;
+mod macros;
 mod point;
 
 pub use point::period;
@@ -140,7 +141,11 @@ impl<'s> Parser<'s> {
                     self.expect("=")?;
                     self.config(&mut script.config)?;
                 }
-                TokenKind::Ident(word) if matches!(&*word, "struct" | "union" | "enum" | "macro" | "fn" | "import") => {
+                TokenKind::Ident(word) if word == "macro" => {
+                    let definition = self.definition()?;
+                    script.macros.push(definition);
+                }
+                TokenKind::Ident(word) if matches!(&*word, "struct" | "union" | "enum" | "fn" | "import") => {
                     let span = self.next()?.span;
                     return Err(Diagnostic::error(span, format!("'{word}' is not supported yet")));
                 }
@@ -235,11 +240,18 @@ impl<'s> Parser<'s> {
 
     /// `{ … }`
     fn braces(&mut self) -> Parsed<Vec<Stmt>> {
+        Ok(self.open_braces()?.0)
+    }
+
+    /// The same; and whether a semicolon ends the last statement.
+    fn open_braces(&mut self) -> Parsed<(Vec<Stmt>, bool)> {
         self.expect("{")?;
         self.deeper(|parser| {
             let mut body = Vec::new();
+            let mut ended = false;
             while !parser.eat("}")? {
-                if parser.eat(";")? {
+                ended = parser.eat(";")?;
+                if ended {
                     continue;
                 }
                 if *parser.peek()? == TokenKind::End {
@@ -253,13 +265,17 @@ impl<'s> Parser<'s> {
                         | StmtKind::ForRange { .. }
                         | StmtKind::While { .. }
                         | StmtKind::Unroll { .. }
+                        | StmtKind::Expr(Expr { kind: ExprKind::Block(..), .. })
                 );
                 body.push(stmt);
-                if !braced && !parser.is("}")? && !parser.eat(";")? {
-                    return Err(parser.unexpected(", expecting ; or }"));
+                if !braced && !parser.is("}")? {
+                    ended = parser.eat(";")?;
+                    if !ended {
+                        return Err(parser.unexpected(", expecting ; or }"));
+                    }
                 }
             }
-            Ok(body)
+            Ok((body, ended))
         })
     }
 
