@@ -1,6 +1,7 @@
 //! What checking makes of the syntax tree: every name resolved, every type known.
 
 use super::ast::{BinaryOp, Point, Step};
+use super::ctype::Layouts;
 use super::printf::Format;
 use super::types::{Content, Type};
 
@@ -17,6 +18,10 @@ pub struct Checked {
     pub stacks: Vec<Stack>,
     /// `config = { … }`, and the defaults.
     pub config: Config,
+    /// The records that it uses.
+    pub layouts: Layouts,
+    /// Bytes of a pointer of C.
+    pub word: u8,
 }
 
 /// How stacks are kept and printed.
@@ -188,8 +193,12 @@ pub enum ValueKind {
     Ternary(Box<Value>, Box<Value>, Box<Value>),
     /// The lower bytes of a number.
     Resize(Box<Value>),
-    /// A number in the target's memory: its type is that of the value.
+    /// A number or data in the target's memory: its type is that of the value.
     Load(Box<Value>),
+    /// Data whose words are these.
+    Words(Vec<Value>),
+    /// A number, text or data at an offset in data that is in our own memory.
+    Part(Box<Value>, usize),
     /// `++` and `--` of a variable.
     StepVar(Step, usize),
     /// `++` and `--` of a map.

@@ -18,8 +18,6 @@ const LATER: &[&str] = &[
     "strcontains",
     "strcap",
     "uaddr",
-    "sizeof",
-    "offsetof",
     "caller",
     "getopt",
     "assert",

@@ -1,17 +1,23 @@
 //! Names and types: syntax tree → [`Checked`].
 
+mod abi;
 mod aggregate;
 mod call;
 mod expr;
+mod field;
+mod memory;
 mod stmt;
 
 use std::collections::HashMap;
 
 use aggregate::readable;
+pub(super) use expr::fold;
+use memory::Types;
 
 use super::ast::{self, Provider, Script};
 use super::checked::{Action, Block, Checked, Config, Map, MissingProbes, Stack, Value, ValueKind};
 use super::diagnostic::{Diagnostic, Severity, Span};
+use super::program::{Nothing, Program};
 use super::types::{Content, Type};
 
 /// Rounds after which the types of maps must be known: those that are used before they are assigned need more than one.
@@ -22,17 +28,30 @@ const ROUNDS: usize = 10;
 /// # Errors
 /// All mistakes. What is returned beside a script are warnings.
 pub fn check(script: &Script, params: &[String]) -> Result<(Checked, Vec<Diagnostic>), Vec<Diagnostic>> {
+    check_with(script, params, &mut Nothing)
+}
+
+/// The same; `program` tells what the programs that are probed know of their types.
+///
+/// # Errors
+/// All mistakes. What is returned beside a script are warnings.
+pub fn check_with(
+    script: &Script,
+    params: &[String],
+    program: &mut dyn Program,
+) -> Result<(Checked, Vec<Diagnostic>), Vec<Diagnostic>> {
     let mut maps: Vec<MapState> = Vec::new();
+    let mut types = Types::new(program, &script.types);
     for _ in 0..ROUNDS {
-        let mut checker = Checker::new(params, maps.clone(), false);
+        let mut checker = Checker::new(params, types, maps.clone(), false);
         checker.script(script);
         let settled = checker.maps == maps;
-        maps = checker.maps;
+        (maps, types) = (checker.maps, checker.types);
         if settled {
             break;
         }
     }
-    let mut checker = Checker::new(params, maps, true);
+    let mut checker = Checker::new(params, types, maps, true);
     checker.script(script);
     checker.finish()
 }
@@ -49,6 +68,7 @@ struct MapState {
 
 struct Checker<'a> {
     params: &'a [String],
+    types: Types<'a>,
     out: Checked,
     maps: Vec<MapState>,
     found: Vec<Diagnostic>,
@@ -68,9 +88,10 @@ struct Wrong;
 type Checking<T> = Result<T, Wrong>;
 
 impl<'a> Checker<'a> {
-    fn new(params: &'a [String], maps: Vec<MapState>, last: bool) -> Checker<'a> {
+    fn new(params: &'a [String], types: Types<'a>, maps: Vec<MapState>, last: bool) -> Checker<'a> {
         Checker {
             params,
+            types,
             out: Checked::default(),
             maps,
             found: Vec::new(),
@@ -223,6 +244,8 @@ impl<'a> Checker<'a> {
                 },
             })
             .collect();
+        self.out.word = self.types.word();
+        self.out.layouts = self.types.known();
         Ok((self.out, self.found))
     }
 }

@@ -259,6 +259,7 @@ impl Checker<'_> {
         if let Type::Bytes(_) = value.ty {
             return self.unsupported(span, "buf() in a variable");
         }
+        self.small(&value.ty, span)?;
         // Numbers are kept whole.
         let ty = match &value.ty {
             Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
@@ -297,6 +298,9 @@ impl Checker<'_> {
         }
         if let Content::Value(Type::Bytes(_)) = new {
             return self.unsupported(span, "buf() in a map");
+        }
+        if let Content::Value(ty) = &new {
+            self.small(ty, span)?;
         }
         match &mut self.maps[map].content {
             None => self.maps[map].content = Some(new),
@@ -371,7 +375,10 @@ impl Checker<'_> {
             Type::None => self.error(key.span, "a key must have a value"),
             Type::Bytes(_) => self.unsupported(key.span, "buf() as a key"),
             Type::Time(_) => self.error(key.span, "strftime() cannot be used as a map key"),
-            _ => Ok(value),
+            ty => {
+                self.small(ty, key.span)?;
+                Ok(value)
+            }
         }
     }
 

@@ -32,6 +32,7 @@ impl Lower<'_, '_> {
             let part = at.plus(offset);
             match ty {
                 Type::Text(room) => self.text_to(part, key, *room),
+                Type::Data { .. } => self.data_to(part, key),
                 _ => {
                     self.int(key);
                     self.store(part, Reg::R0);
@@ -100,6 +101,7 @@ impl Lower<'_, '_> {
         let index = self.map_index(entry.map);
         let content = self.shared.checked.maps[entry.map].content.clone();
         let room = match &content {
+            super::Content::Value(Type::Data { .. }) => return self.set_map_data(entry, value),
             super::Content::Value(Type::Text(room)) => Some(*room),
             _ => None,
         };

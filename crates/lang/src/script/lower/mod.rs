@@ -4,6 +4,7 @@
 //! computed in `r0`; what has to wait lies on the stack.
 
 mod aggregate;
+mod data;
 mod expr;
 mod map;
 mod record;
@@ -288,6 +289,7 @@ impl<'s, 'a> Lower<'s, 'a> {
         for ty in &block.vars {
             let place = match ty {
                 Type::Text(len) => Place::Scratch(lower.scratch(text_room(*len))),
+                Type::Data { .. } => Place::Scratch(lower.scratch(ty.stored() + 8)),
                 _ if lower.used < VARIABLES => Place::Stack(lower.stack(8)),
                 _ => Place::Scratch(lower.scratch(8)),
             };
@@ -307,8 +309,7 @@ impl<'s, 'a> Lower<'s, 'a> {
                 Place::Stack(at) => self.out.put_imm(Reg::R10, at, 0),
                 Place::Scratch(at) => {
                     self.out.map_value(Reg::R1, SCRATCH, at);
-                    let len = if matches!(ty, Type::Text(_)) { ty.stored() } else { 8 };
-                    for word in 0..len / 8 {
+                    for word in 0..ty.stored() / 8 {
                         self.out.put_imm(Reg::R1, 8 * word as i16, 0);
                     }
                 }

@@ -21,6 +21,8 @@ enum Ready {
     Own(At, usize),
     /// Bytes in the target: words with address and length.
     Bytes(i16, i16, usize),
+    /// So many bytes in our own memory.
+    Data(At, usize),
 }
 
 impl Ready {
@@ -29,7 +31,7 @@ impl Ready {
         match self {
             Ready::Word(_) => 0,
             Ready::User(_, len) | Ready::Own(_, len) => len + 2,
-            Ready::Bytes(.., len) => *len,
+            Ready::Bytes(.., len) | Ready::Data(_, len) => *len,
         }
     }
 }
@@ -65,6 +67,7 @@ impl Lower<'_, '_> {
                     self.append_text(slot, len, helper::READ_KERNEL_STR, discard);
                 }
                 Ready::Bytes(at, length, len) => self.append_bytes(slot, at, length, len),
+                Ready::Data(at, size) => self.append_data(slot, at, size),
             }
         }
         self.out.mov(Reg::R1, Reg::R7);
@@ -103,6 +106,12 @@ impl Lower<'_, '_> {
                 let length = word(self, length);
                 Ready::Bytes(address, length, *len)
             }
+            (Type::Data { size, .. }, ValueKind::Load(address)) => {
+                let address = word(self, address);
+                let length = word(self, &Value { ty: Type::INT, kind: ValueKind::Int(*size as u64) });
+                Ready::Bytes(address, length, *size)
+            }
+            (Type::Data { size, .. }, _) => Ready::Data(self.data(value), *size),
             _ => Ready::Word(word(self, value)),
         }
     }
@@ -123,6 +132,17 @@ impl Lower<'_, '_> {
         // It never is longer; that is for the verifier.
         out.branch_imm(Width::W64, Cond::Gt, Reg::R0, len as i32 + 2, discard);
         out.alu(AluOp::Add, Reg::R8, Reg::R0);
+    }
+
+    /// Bytes of our own.
+    fn append_data(&mut self, slot: i16, at: At, size: usize) {
+        self.out.mov(Reg::R1, Reg::R7);
+        self.out.alu(AluOp::Add, Reg::R1, Reg::R8);
+        self.out.mov_imm(Reg::R2, size as i32);
+        self.address(Reg::R3, at);
+        self.out.call(helper::READ_KERNEL);
+        self.out.put_imm(Reg::R7, slot, size as i32);
+        self.out.alu_imm(AluOp::Add, Reg::R8, size as i32);
     }
 
     /// Bytes, all or none.

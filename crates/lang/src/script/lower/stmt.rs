@@ -79,7 +79,7 @@ impl Lower<'_, '_> {
             Type::Text(_) => {
                 self.text(value);
             }
-            Type::Bytes(_) | Type::None => {}
+            Type::Bytes(_) | Type::Data { .. } | Type::None => {}
             _ => self.int(value),
         }
     }
@@ -96,6 +96,11 @@ impl Lower<'_, '_> {
                     self.copy_text(to, copy, &value.ty, room);
                 } else {
                     self.text_to(to, value, room);
+                }
+            }
+            (Place::Scratch(at), Type::Data { .. }) => {
+                if !matches!(value.kind, ValueKind::Var(own) if own == var) {
+                    self.data_to(At::Scratch(at), value);
                 }
             }
             (Place::Stack(at), _) => {

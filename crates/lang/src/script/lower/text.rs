@@ -53,7 +53,7 @@ impl Lower<'_, '_> {
     }
 
     /// Zeros.
-    fn clear(&mut self, at: At, len: usize) {
+    pub(super) fn clear(&mut self, at: At, len: usize) {
         self.address(Reg::R1, at);
         for word in 0..len / 8 {
             self.out.put_imm(Reg::R1, 8 * word as i16, 0);
@@ -120,6 +120,14 @@ impl Lower<'_, '_> {
                 self.out.call(helper::READ_USER_STR);
                 self.mark_cut(to, own, len);
                 self.release(used);
+            }
+            ValueKind::Part(of, offset) => {
+                let from = self.data(of).plus(*offset);
+                self.clear(to, text_room(len));
+                self.address(Reg::R1, to);
+                self.address(Reg::R3, from);
+                self.out.mov_imm(Reg::R2, own as i32 + 1);
+                self.out.call(helper::READ_KERNEL_STR);
             }
             ValueKind::Builtin(Builtin::Comm) => {
                 self.clear(to, text_room(len));
