@@ -21,11 +21,13 @@
 mod code;
 mod debugfile;
 mod demangle;
+mod dwarf;
 mod eh;
 mod elf;
 mod error;
 mod function;
 mod image;
+mod line;
 pub mod locate;
 mod lsda;
 pub mod maps;
@@ -38,7 +40,7 @@ pub mod usdt;
 
 pub use debugfile::{DebugSearch, Outcome, Searched};
 pub use elf::{Kind, Segment};
-pub use error::{ObjectError, PatternError, SymbolError};
+pub use error::{LineError, ObjectError, PatternError, SymbolError};
 pub use function::{Binding, Function, FunctionKind, Source, by_address};
 pub use locate::{MappedObject, find_object, mapped_objects, resolve_object};
 pub use maps::{Mapping, parse_maps};
