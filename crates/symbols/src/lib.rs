@@ -36,13 +36,15 @@ mod nearest;
 mod object;
 mod reloc;
 mod symtab;
+mod types;
 pub mod usdt;
 
 pub use debugfile::{DebugSearch, Outcome, Searched};
 pub use elf::{Kind, Segment};
-pub use error::{LineError, ObjectError, PatternError, SymbolError};
+pub use error::{LineError, ObjectError, PatternError, SymbolError, TypeError};
 pub use function::{Binding, Function, FunctionKind, Source, by_address};
 pub use locate::{MappedObject, find_object, mapped_objects, resolve_object};
 pub use maps::{Mapping, parse_maps};
 pub use matcher::Matcher;
 pub use object::Object;
+pub use types::{DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember};
