@@ -44,6 +44,8 @@ pub enum FuncPattern {
     Addr(Va),
     /// An offset in the object's file, in bytes, as the kernel's `uprobe_events` has it.
     FileOffset(FileOff),
+    /// A line of a source file, which is named by the end of its path: the first instruction of it in each function that has any.
+    Line(String, u64),
     /// `-r`: a regular expression is matched against names.
     Regex(String),
     /// USDT probes, by globs of provider and name: each of their sites.

@@ -10,6 +10,7 @@ mod detach;
 mod error;
 mod extend;
 mod faults;
+pub mod fitness;
 mod hold;
 mod install;
 mod installer;

@@ -1,5 +1,6 @@
 //! The syntax tree.
 
+use super::ctype::Definitions;
 use super::diagnostic::Span;
 
 /// A whole script.
@@ -7,6 +8,8 @@ use super::diagnostic::Span;
 pub struct Script {
     /// `config = { … }`
     pub config: Vec<Setting>,
+    /// The types that it declares.
+    pub types: Definitions,
     /// `macro name(…) { … }`
     pub macros: Vec<Macro>,
     /// Its blocks, in order.
@@ -268,13 +271,26 @@ pub enum ExprKind {
     Tuple(Vec<Expr>),
     /// `{ …; value }`
     Block(Vec<Stmt>, Option<Box<Expr>>),
+    /// `sizeof(of)`
+    SizeOf(Box<Sized>),
+    /// `offsetof(of, a.b)`
+    OffsetOf(Box<Sized>, Vec<String>),
+}
+
+/// What `sizeof` and `offsetof` are about.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Sized {
+    /// A type.
+    Type(TypeName),
+    /// What has a type.
+    Expr(Expr),
 }
 
 /// The name of a type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TypeName {
-    /// `struct name`
-    pub is_struct: bool,
+    /// `struct`, `union`, `enum`, or nothing.
+    pub keyword: &'static str,
     /// Its name.
     pub name: String,
     /// How many stars.
@@ -287,10 +303,16 @@ impl TypeName {
     /// As it is written.
     #[must_use]
     pub fn text(&self) -> String {
-        let prefix = if self.is_struct { "struct " } else { "" };
+        let name = self.full_name();
         let stars = if self.stars > 0 { " ".to_owned() + &"*".repeat(self.stars as usize) } else { String::new() };
         let length = self.length.map_or(String::new(), |n| format!("[{n}]"));
-        format!("{prefix}{}{stars}{length}", self.name)
+        format!("{name}{stars}{length}")
+    }
+
+    /// Its name with its keyword.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        if self.keyword.is_empty() { self.name.clone() } else { format!("{} {}", self.keyword, self.name) }
     }
 }
 

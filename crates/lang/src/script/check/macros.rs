@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::super::ast::{Expr, ExprKind, Macro, Param, Stmt, StmtKind};
+use super::super::ast::{Expr, ExprKind, Macro, Param, Sized, Stmt, StmtKind};
 use super::super::checked::{Op, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::Type;
@@ -179,6 +179,13 @@ impl Names<'_> {
         exprs.iter().map(|expr| self.expr(expr)).collect()
     }
 
+    fn sized(&mut self, of: &Sized) -> Box<Sized> {
+        Box::new(match of {
+            Sized::Type(name) => Sized::Type(name.clone()),
+            Sized::Expr(expr) => Sized::Expr(self.expr(expr)),
+        })
+    }
+
     fn boxed(&mut self, expr: &Expr) -> Box<Expr> {
         Box::new(self.expr(expr))
     }
@@ -210,6 +217,8 @@ impl Names<'_> {
             ExprKind::Block(body, value) => {
                 ExprKind::Block(self.stmts(body), value.as_ref().map(|value| self.boxed(value)))
             }
+            ExprKind::SizeOf(of) => ExprKind::SizeOf(self.sized(of)),
+            ExprKind::OffsetOf(of, names) => ExprKind::OffsetOf(self.sized(of), names.clone()),
             kind @ (ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Param(_) | ExprKind::ParamCount) => kind.clone(),
         };
         Expr { kind, span: expr.span }

@@ -279,6 +279,7 @@ impl Checker<'_> {
         if value.ty == Type::None {
             return self.error(span, format!("Value of type none cannot be assigned to ${name}"));
         }
+        self.small(&value.ty, span)?;
         let ty = value.ty.kept();
         let index = match self.find_var(name) {
             None => self.declare(name, ty),
@@ -310,6 +311,9 @@ impl Checker<'_> {
         let name = self.maps[map].name.clone();
         if new == Content::Value(Type::None) {
             return self.error(span, format!("Value of type none cannot be assigned to @{name}"));
+        }
+        if let Content::Value(ty) = &new {
+            self.small(ty, span)?;
         }
         match &mut self.maps[map].content {
             None => self.maps[map].content = Some(new),
@@ -398,7 +402,10 @@ impl Checker<'_> {
         match &value.ty {
             Type::None => self.error(key.span, "a key must have a value"),
             Type::Time(_) => self.error(key.span, "strftime() cannot be used as a map key"),
-            _ => Ok(value),
+            ty => {
+                self.small(ty, key.span)?;
+                Ok(value)
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use super::{Parsed, Parser};
 
 impl Parser<'_> {
     /// `macro name(params) { … }`
-    pub(super) fn definition(&mut self) -> Parsed<Macro> {
+    pub(super) fn macro_definition(&mut self) -> Parsed<Macro> {
         self.next()?;
         let token = self.next()?;
         let TokenKind::Ident(name) = token.kind else {

@@ -1,5 +1,6 @@
 //! Words → syntax tree: blocks and statements.
 
+mod cdef;
 mod expr;
 mod macros;
 mod point;
@@ -9,6 +10,7 @@ pub use point::period;
 use std::collections::{HashMap, VecDeque};
 
 use super::ast::{BinaryOp, Block, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
+use super::ctype::Definitions;
 use super::diagnostic::{Diagnostic, Span};
 use super::lexer::Lexer;
 use super::token::{Token, TokenKind};
@@ -28,6 +30,7 @@ pub fn parse(source: &str, params: &[String]) -> Result<Script, Diagnostic> {
         ahead: VecDeque::new(),
         last: Span::default(),
         defines: HashMap::new(),
+        types: Definitions::default(),
         depth: 0,
         no_slash: false,
     };
@@ -43,6 +46,8 @@ struct Parser<'s> {
     last: Span,
     /// `#define NAME NUMBER`
     defines: HashMap<String, u64>,
+    /// What was declared so far.
+    types: Definitions,
     depth: u32,
     /// In a predicate, a slash is its end.
     no_slash: bool,
@@ -135,17 +140,23 @@ impl<'s> Parser<'s> {
                 TokenKind::End if script.blocks.is_empty() => {
                     return Err(self.unexpected(""));
                 }
-                TokenKind::End => return Ok(script),
+                TokenKind::End => {
+                    script.types = std::mem::take(&mut self.types);
+                    return Ok(script);
+                }
                 TokenKind::Ident(word) if word == "config" && script.blocks.is_empty() => {
                     self.next()?;
                     self.expect("=")?;
                     self.config(&mut script.config)?;
                 }
                 TokenKind::Ident(word) if word == "macro" => {
-                    let definition = self.definition()?;
+                    let definition = self.macro_definition()?;
                     script.macros.push(definition);
                 }
-                TokenKind::Ident(word) if matches!(&*word, "struct" | "union" | "enum" | "fn" | "import") => {
+                TokenKind::Ident(word) if matches!(&*word, "struct" | "union" | "enum" | "typedef") => {
+                    self.definition()?;
+                }
+                TokenKind::Ident(word) if matches!(&*word, "fn" | "import") => {
                     let span = self.next()?.span;
                     return Err(Diagnostic::error(span, format!("'{word}' is not supported yet")));
                 }
