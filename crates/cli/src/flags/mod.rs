@@ -78,6 +78,10 @@ pub enum Command {
     Gethostlatency(tools::Gethostlatency),
     /// Print what is sent and received through TLS, as plain text.
     Sslsniff(tools::Sslsniff),
+    /// Find mutexes that are locked in different orders.
+    Deadlock(tools::Deadlock),
+    /// List the USDT probes of a process or library. Touches no process.
+    Tplist(tools::Tplist),
     /// Say what would be written where, and why. Touches no process.
     Explain(Explain),
     /// List the functions that a pattern matches. Touches no process.

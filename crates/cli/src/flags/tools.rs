@@ -82,16 +82,19 @@ impl Folded {
 
 /// `sidestep stackcount`.
 #[derive(Args, Debug)]
-#[command(override_usage = "\
+#[command(
+    override_usage = "\
 sidestep stackcount [OPTIONS] -p PID PATTERN
-       sidestep stackcount [OPTIONS] PATTERN -- CMD [ARG]...", after_help = "\
+       sidestep stackcount [OPTIONS] PATTERN -- CMD [ARG]...",
+    after_help = "\
 PATTERN is [OBJECT:]FUNC, or u:OBJECT:[PROVIDER:]NAME for a USDT probe.
 
 Examples:
   sidestep stackcount -p 1234 c:malloc                 # until Ctrl-C
   sidestep stackcount -p 1234 -f c:malloc > folded.txt # for a flame graph
   sidestep stackcount -p 1234 -i 1 -T 'c:mem*'         # every second, with the time
-  sidestep stackcount -Pr 'c:^(read|write)$' -- ls     # with the thread's name; a regular expression")]
+  sidestep stackcount -Pr 'c:^(read|write)$' -- ls     # with the thread's name; a regular expression"
+)]
 pub struct Stackcount {
     /// Functions: [OBJECT:]FUNC, or u:OBJECT:[PROVIDER:]NAME.
     pub pattern: String,
@@ -117,9 +120,11 @@ pub struct Stackcount {
 
 /// `sidestep argdist`.
 #[derive(Args, Debug)]
-#[command(override_usage = "\
+#[command(
+    override_usage = "\
 sidestep argdist [OPTIONS] -p PID {-C|-H} SPEC...
-       sidestep argdist [OPTIONS] {-C|-H} SPEC... -- CMD [ARG]...", after_help = "\
+       sidestep argdist [OPTIONS] {-C|-H} SPEC... -- CMD [ARG]...",
+    after_help = "\
 SPEC = {p|r}:[OBJECT]:FUNC(SIGNATURE)[:TYPE[,TYPE]...:EXPR[,EXPR]...[:FILTER]][#LABEL]
        u:OBJECT:[PROVIDER:]NAME()[:TYPE...:EXPR...[:FILTER]][#LABEL]
   p: at the entry, r: at the return, u: a USDT probe, whose arguments are arg1, arg2 ...
@@ -131,7 +136,8 @@ Examples:
   sidestep argdist -p 1234 -i 5 -C 'p:c:write(int fd):int:fd#descriptor' # which descriptors, every 5 seconds
   sidestep argdist -p 1234 -C 'r:c:open(char *path):char*:$entry(path):$retval < 0'
   sidestep argdist -p 1234 -H 'r:c:read():u64:$latency/1000#us'
-  sidestep argdist -n 1 -i 10 -C 'p:c:write(int fd):int:fd' -- ls        # once, after 10 seconds")]
+  sidestep argdist -n 1 -i 10 -C 'p:c:write(int fd):int:fd' -- ls        # once, after 10 seconds"
+)]
 pub struct Argdist {
     /// Count how often EXPR has which value.
     #[arg(short = 'C', long = "count", value_name = "SPEC", num_args = 1..)]
@@ -166,15 +172,18 @@ pub struct Argdist {
 
 /// `sidestep funcslower`.
 #[derive(Args, Debug)]
-#[command(override_usage = "\
+#[command(
+    override_usage = "\
 sidestep funcslower [OPTIONS] -p PID FUNCTION...
-       sidestep funcslower [OPTIONS] FUNCTION... -- CMD [ARG]...", after_help = "\
+       sidestep funcslower [OPTIONS] FUNCTION... -- CMD [ARG]...",
+    after_help = "\
 Examples:
   sidestep funcslower -p 1234 -m 10 processCommand     # calls that take more than 10 ms
   sidestep funcslower -p 1234 -u 100 c:read c:write    # more than 100 us, of two functions
   sidestep funcslower -p 1234 -a 2 c:open              # with the first two arguments
   sidestep funcslower -p 1234 -U c:fsync               # with their stacks
-  sidestep funcslower -p 1234 -Uf c:fsync > folded.txt # time by stack, for a flame graph")]
+  sidestep funcslower -p 1234 -Uf c:fsync > folded.txt # time by stack, for a flame graph"
+)]
 pub struct Funcslower {
     /// Functions: [OBJECT:]FUNC.
     #[arg(required = true, value_name = "FUNCTION")]

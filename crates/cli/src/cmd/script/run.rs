@@ -31,7 +31,6 @@ pub fn run(
     compiled: Compiled,
     tool: Option<ScriptTool>,
 ) -> anyhow::Result<ExitCode> {
-    let what = tool.as_ref().map_or("the script", |tool| tool.name);
     let regexp = tool.as_ref().is_some_and(|tool| tool.regexp);
     let needs_target = compiled.probes.iter().any(|probe| probe.point.provider.has_target());
     let has_target = flags.target.pid.is_some() || flags.target.cmd.is_some() || !flags.target.command.is_empty();
@@ -41,7 +40,7 @@ pub fn run(
     if needs_target && !has_target {
         super::super::usage(
             ErrorKind::MissingRequiredArgument,
-            &format!("{what} probes a process: add -p PID, -c CMD or -- CMD"),
+            "the script probes a process: add -p PID, -c CMD or -- CMD",
         );
     }
     let local = Local::new(&attach::maps(&compiled))?;

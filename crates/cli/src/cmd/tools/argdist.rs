@@ -21,7 +21,9 @@ impl Tool for Argdist {
     fn script(&self) -> Result<String, String> {
         let specs = self.specs()?;
         if specs.is_empty() {
-            return Err("nothing to count: add -C SPEC or -H SPEC, for example -H 'p:c:malloc(size_t n):size_t:n'".into());
+            return Err(
+                "nothing to count: add -C SPEC or -H SPEC, for example -H 'p:c:malloc(size_t n):size_t:n'".into()
+            );
         }
         let mut script = format!("config = {{ max_strlen = {}; print_maps_on_exit = false }}\n", self.string_size);
         let (mut show, mut forget) = (String::new(), String::new());
@@ -165,8 +167,7 @@ impl Spec {
         let mut out = String::new();
         let mut forget = String::new();
         if !carried.is_empty() {
-            let saves: Vec<String> =
-                carried.iter().map(|(map, index)| format!("{map}[tid] = arg{index}; ")).collect();
+            let saves: Vec<String> = carried.iter().map(|(map, index)| format!("{map}[tid] = arg{index}; ")).collect();
             out += &format!("{} {{ {}}}\n", point("uprobe")?, saves.concat());
             forget = carried.iter().map(|(map, _)| format!(" delete({map}, tid);")).collect();
             filters.insert(0, format!("has_key({}, tid)", carried[0].0));

@@ -16,8 +16,10 @@ impl CType {
     pub fn parse(text: &str) -> Result<CType, String> {
         let stars = text.matches('*').count();
         let bare = text.replace('*', " ");
-        let words: Vec<&str> =
-            bare.split_whitespace().filter(|word| !["const", "volatile", "restrict", "__restrict"].contains(word)).collect();
+        let words: Vec<&str> = bare
+            .split_whitespace()
+            .filter(|word| !["const", "volatile", "restrict", "__restrict"].contains(word))
+            .collect();
         let number = number(&words.join(" "));
         match (stars, number) {
             (0, Some(name)) => Ok(CType::Number(name)),
@@ -62,8 +64,15 @@ fn number(name: &str) -> Option<&'static str> {
         }
         "long" | "long int" | "long long" | "long long int" | "s64" | "int64_t" | "int64" | "ssize_t" | "off_t"
         | "time_t" | "intptr_t" | "ptrdiff_t" => "int64",
-        "unsigned long" | "unsigned long int" | "unsigned long long" | "unsigned long long int" | "u64" | "uint64_t"
-        | "uint64" | "size_t" | "uintptr_t" => "uint64",
+        "unsigned long"
+        | "unsigned long int"
+        | "unsigned long long"
+        | "unsigned long long int"
+        | "u64"
+        | "uint64_t"
+        | "uint64"
+        | "size_t"
+        | "uintptr_t" => "uint64",
         _ => return None,
     })
 }

@@ -3,7 +3,7 @@
 use super::{Tool, after, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Funcslower, Run};
-use crate::out::script::{Cell, Layout, Line, Shown, folded, frames};
+use crate::out::script::{Cell, Layout, Line, Shown, folded, frames, merged};
 
 impl Funcslower {
     /// The limit, its unit, and the nanoseconds of that.
@@ -43,12 +43,17 @@ impl Tool for Funcslower {
             return Ok(format!("{exits} /latency() > {limit}/ {{ {sum} }}\n{}", after(self.duration)));
         }
         let mut script = String::new();
-        let (mut formats, mut values) = (vec!["%s", "%d", "%lu", "%lx", "%s"], vec!["comm", "pid", "latency()", "retval", "func"]);
+        let (mut formats, mut values) =
+            (vec!["%s", "%d", "%lu", "%lx", "%s"], vec!["comm", "pid", "latency()", "retval", "func"]);
         let args: Vec<String> = (0..self.arguments).map(|index| format!("@arg{index}[tid]")).collect();
         if !args.is_empty() {
             let saves: Vec<String> =
                 args.iter().enumerate().map(|(index, arg)| format!("{arg} = arg{index}")).collect();
-            script += &format!("config = {{ print_maps_on_exit = false }}\n{} {{ {} }}\n", points("uprobe")?, saves.join("; "));
+            script += &format!(
+                "config = {{ print_maps_on_exit = false }}\n{} {{ {} }}\n",
+                points("uprobe")?,
+                saves.join("; ")
+            );
             formats.extend(args.iter().map(|_| "0x%lx"));
             values.extend(args.iter().map(String::as_str));
         }
@@ -134,14 +139,18 @@ impl Layout for Calls {
     }
 
     fn map(&mut self, _name: &str, rows: &[Line], json: bool) -> Option<String> {
-        let line = |row: &Line| match (&*row.keys, &row.cell) {
-            ([comm, stack, func], Cell::Value(sum)) => {
-                let (comm, stack, func) = (comm.text(), folded(stack), func.text());
-                let stack = if stack.is_empty() { stack } else { stack + ";" };
-                Some(format!("{comm};{stack}{func} {}\n", sum.text()))
+        let row = |row: &Line| match (&*row.keys, &row.cell) {
+            ([comm, stack, func], Cell::Value(Shown::Int(sum))) => {
+                let frames = [comm.text(), folded(stack), func.text()];
+                let frames: Vec<String> = frames.into_iter().filter(|frame| !frame.is_empty()).collect();
+                Some((frames.join(";"), *sum))
             }
             _ => None,
         };
-        if json { None } else { rows.iter().map(line).collect() }
+        if json {
+            return None;
+        }
+        let rows: Option<Vec<_>> = rows.iter().map(row).collect();
+        Some(merged(rows?).into_iter().map(|(text, sum)| format!("{text} {sum}\n")).collect())
     }
 }

@@ -3,11 +3,13 @@
 mod argdist;
 mod bashreadline;
 mod ctype;
+mod deadlock;
 mod funcslower;
 mod gethostlatency;
 mod spec;
 mod sslsniff;
 mod stackcount;
+pub mod tplist;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -48,10 +50,15 @@ pub trait Tool {
 
 /// Runs a tool, or prints its script.
 pub fn run<T: Tool>(tool: &T) -> anyhow::Result<ExitCode> {
-    let text = tool.script().unwrap_or_else(|error| super::usage(ErrorKind::ValueValidation, &error));
+    let text = tool.script().unwrap_or_else(|error| usage(T::NAME, ErrorKind::ValueValidation, &error));
     if tool.flags().print {
         print!("{text}");
         return Ok(ExitCode::SUCCESS);
+    }
+    let target = &tool.flags().target;
+    if target.pid.is_none() && target.cmd.is_none() && target.command.is_empty() {
+        let message = format!("{} probes a process: add -p PID, -c CMD or -- CMD", T::NAME);
+        usage(T::NAME, ErrorKind::MissingRequiredArgument, &message);
     }
     let flags = tool.flags().script(text, tool.output());
     script::run_tool(&flags, script::Tool { name: T::NAME, layout: tool.layout(), regexp: tool.regexp() })
@@ -72,10 +79,20 @@ pub fn list(flags: &Tools) -> anyhow::Result<ExitCode> {
         command.get_name() == name && command.get_arguments().any(|arg| arg.get_id() == "print")
     };
     if name == "tools" || !Cli::command().get_subcommands().any(is_tool) {
-        super::usage(ErrorKind::InvalidValue, &format!("there is no tool \"{name}\"; `sidestep tools` lists them"));
+        usage("tools", ErrorKind::InvalidValue, &format!("there is no tool \"{name}\"; `sidestep tools` lists them"));
     }
     let words = ["sidestep", name, "--print"].into_iter().chain(rest.iter().map(String::as_str));
     super::run(Cli::parse_from(words))
+}
+
+/// A mistake on the command line of a tool.
+fn usage(name: &str, kind: ErrorKind, message: &str) -> ! {
+    let mut cli = Cli::command();
+    cli.build();
+    match cli.find_subcommand_mut(name) {
+        Some(command) => command.error(kind, message).exit(),
+        None => super::usage(kind, message),
+    }
 }
 
 /// A block that runs again and again.

@@ -23,7 +23,8 @@ pub fn point(provider: &str, object: &str, func: &str, regexp: bool) -> Result<S
     }
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./-+*?@".contains(&byte));
     let object = if plain(object) { object.to_owned() } else { format!("\"{object}\"") };
-    let func = if !is_quoted && (regexp || !plain(&func.replace("::", ""))) { format!("\"{func}\"") } else { func.to_owned() };
+    let func =
+        if !is_quoted && (regexp || !plain(&func.replace("::", ""))) { format!("\"{func}\"") } else { func.to_owned() };
     Ok(format!("{provider}:{object}:{func}"))
 }
 

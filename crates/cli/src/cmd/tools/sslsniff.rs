@@ -99,7 +99,8 @@ impl Tool for Sslsniff {
         if blocks.is_empty() {
             return Err("no library is left: one of OpenSSL, GnuTLS and NSS is needed".to_owned());
         }
-        let config = format!("print_maps_on_exit = false, missing_probes = \"ignore\", max_strlen = {}", self.max_buffer_size);
+        let config =
+            format!("print_maps_on_exit = false, missing_probes = \"ignore\", max_strlen = {}", self.max_buffer_size);
         Ok(format!("config = {{ {} }}\n{blocks}{}", config.replace(", ", "; "), after(self.duration)))
     }
 
@@ -144,7 +145,8 @@ impl Layout for Calls {
                 ("data", Shown::Bytes(bytes)) => {
                     let lost = len.saturating_sub(bytes.len());
                     let end = if lost > 0 { format!(" (TRUNCATED, {lost} bytes lost)") } else { String::new() };
-                    let text = if self.hexdump { hexadecimal(bytes) } else { String::from_utf8_lossy(bytes).into_owned() };
+                    let text =
+                        if self.hexdump { hexadecimal(bytes) } else { String::from_utf8_lossy(bytes).into_owned() };
                     out.push_str(&format!("\n----- DATA -----\n{text}\n----- END DATA{end} -----\n\n"));
                 }
                 (_, value) => out.push_str(&format!(" {:<7}", value.text())),

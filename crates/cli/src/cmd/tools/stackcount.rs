@@ -3,7 +3,7 @@
 use super::{Tool, after, every, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Run, Stackcount};
-use crate::out::script::{Cell, Layout, Line, folded, frames, function};
+use crate::out::script::{Cell, Layout, Line, Shown, folded, frames, function, merged};
 
 impl Tool for Stackcount {
     const NAME: &'static str = "stackcount";
@@ -58,26 +58,31 @@ impl Layout for Stacks {
     }
 
     fn map(&mut self, _name: &str, rows: &[Line], json: bool) -> Option<String> {
-        let mut out = String::new();
         if json {
             return None;
         }
-        for row in rows {
-            let (Some(stack), Cell::Value(count)) = (row.keys.last(), &row.cell) else { return None };
-            let name = |index: usize| row.keys.get(index).map(|key| key.text()).unwrap_or_default();
-            if self.folded {
-                let root = if self.perpid { format!("{};", name(1)) } else { String::new() };
-                out.push_str(&format!("{root}{} {}\n", folded(stack), count.text()));
-                continue;
-            }
-            for frame in frames(stack) {
-                out.push_str(&format!("  {}\n", if self.offset { &frame } else { function(&frame) }));
-            }
-            if self.perpid {
-                out.push_str(&format!("    {} [{}]\n", name(1), name(0)));
-            }
-            out.push_str(&format!("    {}\n\n", count.text()));
-        }
-        Some(out)
+        let rows: Option<Vec<_>> = rows.iter().map(|row| self.row(row)).collect();
+        let line = |(text, count): (String, i128)| match self.folded {
+            true => format!("{text} {count}\n"),
+            false => format!("{text}    {count}\n\n"),
+        };
+        Some(merged(rows?).into_iter().map(line).collect())
+    }
+}
+
+impl Stacks {
+    /// A stack as text, and how often.
+    fn row(&self, row: &Line) -> Option<(String, i128)> {
+        let (Some(stack), Cell::Value(Shown::Int(count))) = (row.keys.last(), &row.cell) else { return None };
+        let key = |index: usize| row.keys.get(index).map(Shown::text).unwrap_or_default();
+        let text = if self.folded {
+            let root = if self.perpid { format!("{};", key(1)) } else { String::new() };
+            root + &folded(stack)
+        } else {
+            let name = |frame: &String| format!("  {}\n", if self.offset { frame } else { function(frame) });
+            let thread = if self.perpid { format!("    {} [{}]\n", key(1), key(0)) } else { String::new() };
+            frames(stack).iter().map(name).collect::<String>() + &thread
+        };
+        Some((text, *count))
     }
 }

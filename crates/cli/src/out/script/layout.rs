@@ -1,5 +1,7 @@
 //! What a tool that is a script prints instead of what the language would.
 
+use std::collections::BTreeMap;
+
 use super::map::Line;
 use super::value::Shown;
 
@@ -48,6 +50,18 @@ pub fn folded(stack: &Shown) -> String {
     frames.iter().rev().map(|frame| function(frame).replace(';', ":")).collect::<Vec<_>>().join(";")
 }
 
+/// Rows whose texts are the same as one, with the sum of their numbers, by number and then text: frames that differ in
+/// their offsets only have one name.
+pub fn merged(rows: impl IntoIterator<Item = (String, i128)>) -> Vec<(String, i128)> {
+    let mut sums: BTreeMap<String, i128> = BTreeMap::new();
+    for (text, number) in rows {
+        *sums.entry(text).or_default() += number;
+    }
+    let mut rows: Vec<_> = sums.into_iter().collect();
+    rows.sort_by_key(|(_, number)| *number);
+    rows
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +73,11 @@ mod tests {
         assert_eq!(frames(&stack), ["malloc+0", "operator+(A, B)+12", "0x55d0"]);
         assert_eq!(folded(&Shown::Text(b"\n        f(a;b)+1\n".to_vec())), "f(a:b)");
         assert_eq!(function("operator+"), "operator+");
+    }
+
+    #[test]
+    fn equal_rows_are_one() {
+        let rows = [("b", 1), ("a", 5), ("c", 1), ("b", 1)].map(|(text, n)| (text.to_owned(), n));
+        assert_eq!(merged(rows), [("c".to_owned(), 1), ("b".to_owned(), 2), ("a".to_owned(), 5)]);
     }
 }

@@ -5,6 +5,6 @@ mod layout;
 mod map;
 mod value;
 
-pub use layout::{Layout, folded, frames, function};
+pub use layout::{Layout, folded, frames, function, merged};
 pub use map::{Cell, Line, Print, Printer};
 pub use value::{Names, Shown, values};
