@@ -78,6 +78,8 @@ pub struct Map {
     pub keys: Vec<Type>,
     /// What it holds.
     pub content: Content,
+    /// Programs read it: then what they count is kept in one place for all threads.
+    pub shared: bool,
 }
 
 /// A block.
@@ -91,6 +93,9 @@ pub struct Block {
     pub body: Vec<Op>,
     /// Types of its variables.
     pub vars: Vec<Type>,
+    /// Of each variable, in which function it is: 0 is the block itself, others are bodies of loops over maps
+    /// ([`Each::number`]). `None`: in several of them.
+    pub owners: Vec<Option<usize>>,
 }
 
 /// A statement.
@@ -116,6 +121,10 @@ pub enum Op {
     If(Value, Vec<Op>, Vec<Op>),
     /// `while` and `for`.
     Loop(Box<Loop>),
+    /// `for` over a map.
+    Each(Box<Each>),
+    /// `join(address)`: the controller prints the texts.
+    Join(usize, Value),
     /// The innermost loop ends.
     Break,
     /// The innermost loop begins its next round.
@@ -137,6 +146,19 @@ pub struct Loop {
     pub body: Vec<Op>,
     /// What is done before the next round.
     pub step: Vec<Op>,
+}
+
+/// A loop over the entries of a map.
+#[derive(Clone, Debug)]
+pub struct Each {
+    /// 1 for the first of the block, and so on.
+    pub number: usize,
+    /// Which map.
+    pub map: usize,
+    /// The variable with key and value.
+    pub var: usize,
+    /// What is done.
+    pub body: Vec<Op>,
 }
 
 /// An entry of a map.
@@ -200,8 +222,18 @@ pub enum ValueKind {
     ReadBytes(Box<Value>, Box<Value>),
     /// Length of a text.
     Length(Box<Value>),
+    /// How many keys a map has.
+    MapLength(usize),
+    /// How many frames a stack has, of this stack map.
+    StackLength(usize, Box<Value>),
+    /// Where in the first text the second one begins, or a negative number.
+    Find(Box<Value>, Box<Value>),
     /// Something that is printed as something else.
     Shown(Box<Value>),
+    /// `(a, b)`
+    Tuple(Vec<Value>),
+    /// `a.0`, of a tuple.
+    Part(Box<Value>, usize),
 }
 
 /// What a program finds when it runs.
@@ -255,6 +287,8 @@ pub enum Action {
     },
     /// `print(value)`
     Print(Type),
+    /// `join(array, separator)`
+    Join(String),
     /// `clear(@m)`
     Clear(usize),
     /// `zero(@m)`

@@ -11,8 +11,9 @@ use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_engine::{Local, Maps, Missing, Record, Session, SessionError, Target};
 use sidestep_lang::script::ast::Provider;
 use sidestep_lang::script::checked::{Action, Checked, MissingProbes};
-use sidestep_lang::script::lower::Compiled;
+use sidestep_lang::script::lower::{Compiled, JOINED};
 use sidestep_lang::script::parser::period;
+use sidestep_lang::script::types::Type;
 
 use super::{Source, Tool as ScriptTool, attach};
 use crate::cmd::funccount::attached;
@@ -330,6 +331,19 @@ impl Script {
                 match sink.json() {
                     true => sink.line(&json::line("value", value.json())),
                     false => sink.line(&value.text()),
+                }
+            }
+            Action::Join(separator) => {
+                let types = vec![Type::Text(self.checked.config.max_strlen); JOINED];
+                let there = |index: &usize| record.get(8 * index..8 * (index + 1)).is_some_and(|word| word != [0; 8]);
+                let count = (1..=JOINED).take_while(there).count();
+                let (values, faults) = values(record, &types, &mut self.names, maps);
+                self.faults += faults;
+                let texts: Vec<String> = values[..count].iter().map(Shown::text).collect();
+                let text = texts.join(&separator);
+                match sink.json() {
+                    true => sink.line(&json::line("join", json::string(&text))),
+                    false => sink.line(&text),
                 }
             }
             Action::PrintMap { map, top, div } => self.print_map(Print { map, top, div, at_end: false }, maps, sink),

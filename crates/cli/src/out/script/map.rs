@@ -73,7 +73,7 @@ impl Printer {
         self.zeroed.remove(&map);
         self.before.retain(|(of, _), _| *of != map);
         let shape = &self.maps[map];
-        if is_array(shape) && shape.content.is_aggregate() {
+        if is_array(shape) && shape.content.is_aggregate() && !shape.shared {
             self.remember(map, maps);
         } else {
             maps.clear(self.index[map]);
@@ -86,6 +86,7 @@ impl Printer {
             Content::Value(_) => {
                 maps.zero(self.index[map]);
             }
+            Content::Avg { .. } if self.maps[map].shared => maps.zero(self.index[map]),
             content if content.is_sum() => {
                 self.remember(map, maps);
                 self.zeroed.insert(map);
@@ -171,7 +172,7 @@ impl Printer {
             {
                 continue;
             }
-            let keys = self.keys(map, &entry.key, maps, names);
+            let keys = names.parts(&shape.keys, &entry.key, maps);
             let (cell, rank) = self.cell(map, &entry, div, maps, names);
             lines.push(Line { keys, cell, rank });
         }
@@ -193,17 +194,6 @@ impl Printer {
             }
             Value::PerThread(_) => true,
         }
-    }
-
-    fn keys(&self, map: usize, key: &[u8], maps: Maps<'_>, names: &mut Names) -> Vec<Shown> {
-        let mut rest = key;
-        let mut keys = Vec::new();
-        for ty in &self.maps[map].keys {
-            let (own, behind) = rest.split_at(ty.stored().min(rest.len()));
-            keys.push(names.stored(ty, own, maps));
-            rest = behind;
-        }
-        keys
     }
 
     /// What was added since the map was cleared.

@@ -36,6 +36,8 @@ pub enum Shown {
     Text(Vec<u8>),
     /// Bytes.
     Bytes(Vec<u8>),
+    /// Values.
+    Tuple(Vec<Shown>),
 }
 
 impl Shown {
@@ -45,6 +47,10 @@ impl Shown {
             Shown::Int(n) => n.to_string(),
             Shown::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             Shown::Bytes(bytes) => escaped(bytes, 'r'),
+            Shown::Tuple(parts) => {
+                let parts: Vec<String> = parts.iter().map(Shown::text).collect();
+                format!("({})", parts.join(", "))
+            }
         }
     }
 
@@ -61,6 +67,7 @@ impl Shown {
                     }
                 }
             },
+            Shown::Tuple(parts) => json::array(parts.iter().map(Shown::json)),
             other => json::string(&other.text()),
         }
     }
@@ -69,7 +76,7 @@ impl Shown {
     pub fn printed(&self) -> Printed {
         match self {
             Shown::Int(n) => Printed::Int(*n as u64),
-            Shown::Text(_) => Printed::Text(self.text()),
+            Shown::Text(_) | Shown::Tuple(_) => Printed::Text(self.text()),
             Shown::Bytes(bytes) => Printed::Bytes(bytes.clone()),
         }
     }
@@ -89,11 +96,29 @@ impl Names {
     pub fn stored(&mut self, ty: &Type, bytes: &[u8], maps: Maps<'_>) -> Shown {
         match ty {
             Type::Text(len) => Shown::Text(cut(bytes, *len)),
+            Type::Bytes(_) => {
+                let (len, bytes) = bytes.split_at(bytes.len().min(8));
+                let len = len.try_into().map_or(0, usize::from_ne_bytes);
+                Shown::Bytes(bytes[..len.min(bytes.len())].to_vec())
+            }
+            Type::Tuple(types) => Shown::Tuple(self.parts(types, bytes, maps)),
             ty => {
                 let word = bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);
                 self.word(ty, word, maps)
             }
         }
+    }
+
+    /// Values that are kept one behind the other.
+    pub fn parts(&mut self, types: &[Type], bytes: &[u8], maps: Maps<'_>) -> Vec<Shown> {
+        let mut rest = bytes;
+        let mut parts = Vec::new();
+        for ty in types {
+            let (own, behind) = rest.split_at(ty.stored().min(rest.len()));
+            parts.push(self.stored(ty, own, maps));
+            rest = behind;
+        }
+        parts
     }
 
     fn word(&mut self, ty: &Type, word: u64, maps: Maps<'_>) -> Shown {
@@ -170,14 +195,14 @@ pub fn values(record: &[u8], types: &[Type], names: &mut Names, maps: Maps<'_>) 
     for (index, ty) in types.iter().enumerate() {
         let word = word(index);
         shown.push(match ty {
-            Type::Text(_) | Type::Bytes(_) => {
+            ty if ty.is_wide() => {
                 faults += usize::from((word as i64) < 0);
                 let len = usize::try_from(word as i64).unwrap_or(0).min(rest.len());
                 let (own, behind) = rest.split_at(len);
                 rest = behind;
                 match ty {
-                    Type::Text(len) => Shown::Text(cut(own, *len)),
-                    _ => Shown::Bytes(own.to_vec()),
+                    Type::Bytes(_) => Shown::Bytes(own.to_vec()),
+                    ty => names.stored(ty, own, maps),
                 }
             }
             ty => names.word(ty, word, maps),

@@ -55,7 +55,10 @@ impl Checker<'_> {
                         self.maps[entry.map].read = true;
                         Ok(Value { ty, kind: ValueKind::Read(entry) })
                     }
-                    None => self.unsupported(span, &format!("reading a map of type '{}'", content.name())),
+                    None => {
+                        let message = format!("Map value of type '{}' cannot be used in an expression", content.name());
+                        self.error_with(span, message, format!("print(@{name}) prints it"))
+                    }
                 }
             }
             ExprKind::Call(name, args) => self.call(name, args, span),
@@ -108,9 +111,15 @@ impl Checker<'_> {
             ExprKind::Member(of, name) => match &of.kind {
                 ExprKind::Ident(args) if args == "args" => self.unsupported(span, &format!("args.{name}")),
                 ExprKind::Ident(this) if this == "self" => self.unsupported(span, &format!("self.{name}")),
-                _ => self.unsupported(span, "a member of a struct or tuple"),
+                _ => {
+                    let of = self.expr(of)?;
+                    match &of.ty {
+                        Type::Tuple(_) => self.part(of, name, span),
+                        _ => self.unsupported(span, "a member of a struct"),
+                    }
+                }
             },
-            ExprKind::Tuple(_) => self.unsupported(span, "a tuple"),
+            ExprKind::Tuple(items) => self.tuple(items),
         }
     }
 
@@ -227,7 +236,12 @@ impl Checker<'_> {
         if !self.last && (a.ty == Type::None || b.ty == Type::None) {
             return Ok(int(0));
         }
-        if let (Type::Text(_), Type::Text(_)) = (&a.ty, &b.ty) {
+        let comparable = match (&a.ty, &b.ty) {
+            (Type::Text(_), Type::Text(_)) => true,
+            (Type::Tuple(_), Type::Tuple(_)) => a.ty.fits(&b.ty),
+            _ => false,
+        };
+        if comparable {
             let same = |a, b| ValueKind::Same(Box::new(a), Box::new(b), None);
             return match op {
                 BinaryOp::Eq => Ok(Value { ty: Type::INT, kind: same(a, b) }),
@@ -236,7 +250,8 @@ impl Checker<'_> {
                     Ok(Value { ty: Type::INT, kind: ValueKind::Not(Box::new(same)) })
                 }
                 op => {
-                    let message = format!("The {} operator can not be used on expressions of type 'string'", op.text());
+                    let message =
+                        format!("The {} operator can not be used on expressions of type '{}'", op.text(), a.ty.name());
                     self.error(span, message)
                 }
             };
@@ -295,7 +310,11 @@ impl Checker<'_> {
         let condition = self.condition(condition, cond.span, "a ternary")?;
         let (then, otherwise) = (self.expr(then)?, self.expr(otherwise)?);
         let ty = match (&then.ty, &otherwise.ty) {
-            (Type::Text(a), Type::Text(b)) => Type::Text(*a.max(b)),
+            (a, b) if a.is_wide() && a.fits(b) => {
+                let mut ty = a.clone();
+                ty.widen(b);
+                ty
+            }
             (a, b) if a.is_int() && b.is_int() => {
                 if a.is_unsigned() && b.is_unsigned() {
                     Type::UINT

@@ -2,8 +2,11 @@
 
 mod aggregate;
 mod call;
+mod each;
 mod expr;
 mod stmt;
+mod text;
+mod tuple;
 
 use std::collections::HashMap;
 
@@ -22,17 +25,18 @@ const ROUNDS: usize = 10;
 /// # Errors
 /// All mistakes. What is returned beside a script are warnings.
 pub fn check(script: &Script, params: &[String]) -> Result<(Checked, Vec<Diagnostic>), Vec<Diagnostic>> {
-    let mut maps: Vec<MapState> = Vec::new();
+    let (mut maps, mut vars) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let mut checker = Checker::new(params, maps.clone(), false);
+        let mut checker = Checker::new(params, maps, vars, false);
+        let before = (checker.maps.clone(), checker.before.clone());
         checker.script(script);
-        let settled = checker.maps == maps;
         maps = checker.maps;
-        if settled {
+        vars = checker.out.blocks.into_iter().map(|block| block.vars).collect();
+        if (&maps, &vars) == (&before.0, &before.1) {
             break;
         }
     }
-    let mut checker = Checker::new(params, maps, true);
+    let mut checker = Checker::new(params, maps, vars, true);
     checker.script(script);
     checker.finish()
 }
@@ -51,6 +55,8 @@ struct Checker<'a> {
     params: &'a [String],
     out: Checked,
     maps: Vec<MapState>,
+    /// Types of the variables of each block, as the round before has found them: there is room for all that is assigned.
+    before: Vec<Vec<Type>>,
     found: Vec<Diagnostic>,
     /// Types are known: what is not is an error.
     last: bool,
@@ -60,6 +66,11 @@ struct Checker<'a> {
     scopes: Vec<HashMap<String, usize>>,
     /// Loops around the statement.
     loops: usize,
+    /// See [`Block::owners`].
+    owners: Vec<Option<usize>>,
+    /// The innermost loop over a map that the statement is in, and how many there are in the block.
+    walk: usize,
+    walks: usize,
 }
 
 /// A mistake was found, and noted: what it is part of is left out.
@@ -68,17 +79,21 @@ struct Wrong;
 type Checking<T> = Result<T, Wrong>;
 
 impl<'a> Checker<'a> {
-    fn new(params: &'a [String], maps: Vec<MapState>, last: bool) -> Checker<'a> {
+    fn new(params: &'a [String], maps: Vec<MapState>, before: Vec<Vec<Type>>, last: bool) -> Checker<'a> {
         Checker {
             params,
             out: Checked::default(),
             maps,
+            before,
             found: Vec::new(),
             last,
             points: &[],
             vars: Vec::new(),
             scopes: Vec::new(),
             loops: 0,
+            owners: Vec::new(),
+            walk: 0,
+            walks: 0,
         }
     }
 
@@ -149,7 +164,9 @@ impl<'a> Checker<'a> {
         let body = self.stmts(&block.body);
         let predicate = predicate.and_then(Result::ok);
         let vars = std::mem::take(&mut self.vars);
-        self.out.blocks.push(Block { points: block.points.clone(), predicate, body, vars });
+        let owners = std::mem::take(&mut self.owners);
+        self.walks = 0;
+        self.out.blocks.push(Block { points: block.points.clone(), predicate, body, vars, owners });
     }
 
     /// A number that says yes or no.
@@ -218,9 +235,13 @@ impl<'a> Checker<'a> {
                 name: format!("@{}", map.name),
                 keys: map.keys.unwrap_or_default(),
                 content: match map.content {
-                    Some(content) if map.read => readable(&content).map_or(content, Content::Value),
+                    // One number is enough for them.
+                    Some(content @ (Content::Count | Content::Sum { .. })) if map.read => {
+                        readable(&content).map_or(content, Content::Value)
+                    }
                     content => content.unwrap_or(Content::Value(Type::INT)),
                 },
+                shared: map.read,
             })
             .collect();
         Ok((self.out, self.found))

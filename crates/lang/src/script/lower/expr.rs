@@ -23,7 +23,9 @@ impl Lower<'_, '_> {
             | ValueKind::Var(_)
             | ValueKind::Text(_)
             | ValueKind::ReadText(..)
-            | ValueKind::ReadBytes(..) => {}
+            | ValueKind::ReadBytes(..)
+            | ValueKind::Tuple(_) => {}
+            ValueKind::Part(of, index) => self.word_of(of, *index),
             ValueKind::Read(entry) => self.read_map(entry),
             ValueKind::Has(entry) => self.has(entry),
             ValueKind::Builtin(builtin) => self.builtin(*builtin),
@@ -66,6 +68,20 @@ impl Lower<'_, '_> {
                 }
             }
             ValueKind::Length(text) => self.text_length(text),
+            ValueKind::MapLength(map) => {
+                let index = self.map_index(*map);
+                self.out.map(Reg::R1, index);
+                self.out.mov_imm(Reg::R2, 0);
+                self.out.call(helper::MAP_LEN);
+            }
+            ValueKind::StackLength(stack, of) => {
+                self.int(of);
+                let index = self.map_index(self.shared.checked.maps.len() + stack);
+                self.out.mov(Reg::R2, Reg::R0);
+                self.out.map(Reg::R1, index);
+                self.out.call(helper::MAP_LEN);
+            }
+            ValueKind::Find(text, part) => self.find(text, part),
             ValueKind::Shown(of) => self.int(of),
         }
     }
@@ -202,11 +218,11 @@ impl Lower<'_, '_> {
             ValueKind::Same(a, b, first) => {
                 if wanted {
                     let differs = self.out.label();
-                    self.compare_texts(a, b, *first, differs);
+                    self.compare(a, b, *first, differs);
                     self.out.goto(target);
                     self.out.bind(differs);
                 } else {
-                    self.compare_texts(a, b, *first, target);
+                    self.compare(a, b, *first, target);
                 }
             }
             _ => {

@@ -27,16 +27,13 @@ impl Lower<'_, '_> {
             self.address(Reg::R1, at);
             self.out.put_imm(Reg::R1, 0, 0);
         }
+        if let [key @ Value { ty: Type::Tuple(_), .. }] = &entry.keys[..] {
+            self.write(at, key, &Type::Tuple(types));
+            return at;
+        }
         let mut offset = 0;
         for (ty, key) in types.iter().zip(&entry.keys) {
-            let part = at.plus(offset);
-            match ty {
-                Type::Text(room) => self.text_to(part, key, *room),
-                _ => {
-                    self.int(key);
-                    self.store(part, Reg::R0);
-                }
-            }
+            self.write(at.plus(offset), key, ty);
             offset += ty.stored();
         }
         at
@@ -50,15 +47,15 @@ impl Lower<'_, '_> {
         self.out.call(helper::LOOKUP);
     }
 
-    /// The same, with zeros in an entry that was not there. Goes to `missing` if there is no room for one.
-    pub(super) fn lookup_or_insert(&mut self, map: usize, key: At, missing: crate::build::Label) {
+    /// The same, with a constant in an entry that was not there (at 0 are zeros). Goes to `missing` if there is no room for one.
+    pub(super) fn lookup_or_insert(&mut self, map: usize, key: At, first: u32, missing: crate::build::Label) {
         let there = self.out.label();
         self.lookup(map, key);
         self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, there);
         let index = self.map_index(map);
         self.out.map(Reg::R1, index);
         self.address(Reg::R2, key);
-        self.out.map_value(Reg::R3, CONSTANTS, 0);
+        self.out.map_value(Reg::R3, CONSTANTS, first);
         self.out.mov_imm(Reg::R4, NO_EXIST);
         self.out.call(helper::UPDATE);
         self.lookup(map, key);
@@ -70,8 +67,8 @@ impl Lower<'_, '_> {
     pub(super) fn read_map(&mut self, entry: &Entry) {
         let index = self.map_index(entry.map);
         if self.is_array(entry.map) {
-            self.out.map_value(Reg::R1, index, 0);
-            self.out.load(Size::Dw, Reg::R0, Reg::R1, 0);
+            self.out.map_value(Reg::R0, index, 0);
+            self.number_at(entry.map);
             return;
         }
         let used = self.used;
@@ -79,7 +76,7 @@ impl Lower<'_, '_> {
         self.lookup(entry.map, key);
         let missing = self.out.label();
         self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
-        self.out.load(Size::Dw, Reg::R0, Reg::R0, 0);
+        self.number_at(entry.map);
         self.out.bind(missing);
         self.release(used);
     }
@@ -99,15 +96,15 @@ impl Lower<'_, '_> {
     pub(super) fn set_map(&mut self, entry: &Entry, value: &Value) {
         let index = self.map_index(entry.map);
         let content = self.shared.checked.maps[entry.map].content.clone();
-        let room = match &content {
-            super::Content::Value(Type::Text(room)) => Some(*room),
+        let wide = match &content {
+            super::Content::Value(ty) if ty.is_wide() => Some(ty),
             _ => None,
         };
         if self.is_array(entry.map) {
-            match room {
-                Some(room) => {
-                    let copy = self.text(value);
-                    self.copy_text(At::Value(index, 0), copy, &value.ty, room);
+            match wide {
+                Some(ty) => {
+                    let from = self.place(value);
+                    self.copy(At::Value(index, 0), ty, from, &value.ty);
                     self.out.map_value(Reg::R1, index, 0);
                 }
                 None => {
@@ -119,10 +116,10 @@ impl Lower<'_, '_> {
             self.out.put_imm(Reg::R1, content.stored() as i16, 1);
             return;
         }
-        let at = match room {
-            Some(room) => {
+        let at = match wide {
+            Some(ty) => {
                 let at = At::Scratch(self.scratch(content.stored()));
-                self.text_to(at, value, room);
+                self.write(at, value, ty);
                 at
             }
             None => {
@@ -156,7 +153,7 @@ impl Lower<'_, '_> {
         let number = self.stack(8);
         self.out.put(Reg::R10, number, Reg::R0);
         let key = self.key(entry);
-        self.lookup_or_insert(entry.map, key, missing);
+        self.lookup_or_insert(entry.map, key, 0, missing);
         self.out.mov(Reg::R1, Reg::R0);
         self.out.load(Size::Dw, Reg::R0, Reg::R10, number);
         self.out.push(add);

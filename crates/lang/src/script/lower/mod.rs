@@ -4,20 +4,26 @@
 //! computed in `r0`; what has to wait lies on the stack.
 
 mod aggregate;
+mod each;
 mod expr;
 mod map;
 mod record;
 mod stmt;
 mod text;
+mod tuple;
 mod usdt;
+
+use std::collections::HashMap;
 
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::{Program, Reg};
 
 use super::ast::{Point, Provider};
 use super::checked::{self, Checked};
-use super::types::{Content, Type, text_room};
+use super::types::{Content, Type};
 use crate::build::{BuildError, Builder, Label};
+use each::Walk;
+pub use record::JOINED;
 
 /// The helpers that programs call.
 mod helper {
@@ -39,8 +45,12 @@ mod helper {
     pub const SUBMIT: u32 = 132;
     pub const DISCARD: u32 = 133;
     pub const COOKIE: u32 = 174;
+    pub const LOOP: u32 = 181;
     pub const BUCKET: u32 = 256;
     pub const SUBMIT_PART: u32 = 257;
+    pub const MAP_NEXT: u32 = 258;
+    pub const MAP_LEN: u32 = 259;
+    pub const TEXT_FIND: u32 = 260;
 }
 
 /// Bytes of all rings of a thread together, that scripts ask for.
@@ -157,14 +167,14 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
             probes.push(Probe { point: point.clone(), program, entry });
         }
     }
-    let is_symbol = |ty: &Type| *ty == Type::Symbol;
-    let uses_symbols =
-        checked.maps.iter().any(|map| map.keys.iter().any(is_symbol) || map.content == Content::Value(Type::Symbol))
-            || checked.actions.iter().any(|action| match action {
-                checked::Action::Printf(_, types) => types.iter().any(is_symbol),
-                checked::Action::Print(ty) => is_symbol(ty),
-                _ => false,
-            });
+    let is_symbol = |ty: &Type| ty.contains(&Type::Symbol);
+    let holds = |content: &Content| matches!(content, Content::Value(ty) if is_symbol(ty));
+    let uses_symbols = checked.maps.iter().any(|map| map.keys.iter().any(is_symbol) || holds(&map.content))
+        || checked.actions.iter().any(|action| match action {
+            checked::Action::Printf(_, types) => types.iter().any(is_symbol),
+            checked::Action::Print(ty) => is_symbol(ty),
+            _ => false,
+        });
     let Shared { constants, scratch, .. } = shared;
     let mut maps = vec![
         map("printf", MapKind::Ringbuf, 0, 0, RING),
@@ -209,12 +219,13 @@ fn map(name: &str, kind: MapKind, key_size: u32, value_size: u32, max_entries: u
 /// more than addition needs keys, so that it can be forgotten.
 fn shape(of: &checked::Map, config: &checked::Config) -> Map {
     let value = of.content.stored();
-    let keys = match of.content.is_aggregate() {
+    let per_thread = of.content.is_aggregate() && !of.shared;
+    let keys = match per_thread {
         true => config.max_map_keys.min((PER_THREAD / (value + 8)) as u32).max(1),
         false => config.max_map_keys,
     };
     let key = key_size(&of.keys) as u32;
-    match (is_array(of), of.content.is_aggregate()) {
+    match (is_array(of), per_thread) {
         (true, true) => map(&of.name, MapKind::PercpuArray, 4, value as u32, 1),
         (true, false) => map(&of.name, MapKind::Array, 4, value as u32 + 8, 1),
         (false, true) => map(&of.name, MapKind::PercpuHash, key, value as u32, keys),
@@ -267,9 +278,13 @@ struct Lower<'s, 'a> {
     site: Site,
     out: Builder,
     vars: Vec<(Place, Type)>,
+    /// Which function each variable is in.
+    owners: Vec<Option<usize>>,
     end: Label,
     /// Of the loops around: where their next rounds begin, and where they end.
     loops: Vec<(Label, Label)>,
+    /// Bodies of loops over maps: they are functions, behind the program.
+    walks: Vec<Walk>,
     /// Bytes of stack in use.
     used: i16,
     too_big: bool,
@@ -284,12 +299,22 @@ impl<'s, 'a> Lower<'s, 'a> {
     fn new(shared: &'s mut Shared<'a>, site: Site, block: &checked::Block) -> Lower<'s, 'a> {
         let mut out = Builder::new();
         let end = out.label();
-        let mut lower = Lower { shared, site, out, vars: Vec::new(), end, loops: Vec::new(), used: 0, too_big: false };
-        for ty in &block.vars {
+        let (vars, loops, walks) = (Vec::new(), Vec::new(), Vec::new());
+        let owners = block.owners.clone();
+        let mut lower = Lower { shared, site, out, vars, owners, end, loops, walks, used: 0, too_big: false };
+        // Each function has a stack of its own.
+        let mut frames: HashMap<usize, i16> = HashMap::new();
+        for (ty, owner) in block.vars.iter().zip(&block.owners) {
+            let frame = owner.map(|owner| frames.entry(owner).or_default());
             let place = match ty {
-                Type::Text(len) => Place::Scratch(lower.scratch(text_room(*len))),
-                _ if lower.used < VARIABLES => Place::Stack(lower.stack(8)),
-                _ => Place::Scratch(lower.scratch(8)),
+                ty if ty.is_wide() => Place::Scratch(lower.scratch(ty.stored())),
+                _ => match frame {
+                    Some(used) if *used < VARIABLES => {
+                        *used += 8;
+                        Place::Stack(-*used)
+                    }
+                    _ => Place::Scratch(lower.scratch(8)),
+                },
             };
             lower.vars.push((place, ty.clone()));
         }
@@ -302,24 +327,39 @@ impl<'s, 'a> Lower<'s, 'a> {
             let end = self.end;
             self.branch(predicate, false, end);
         }
-        for (place, ty) in self.vars.clone() {
-            match place {
-                Place::Stack(at) => self.out.put_imm(Reg::R10, at, 0),
-                Place::Scratch(at) => {
-                    self.out.map_value(Reg::R1, SCRATCH, at);
-                    let len = if matches!(ty, Type::Text(_)) { ty.stored() } else { 8 };
-                    for word in 0..len / 8 {
-                        self.out.put_imm(Reg::R1, 8 * word as i16, 0);
-                    }
-                }
-            }
-        }
+        self.clear_vars(0, None);
         self.ops(&block.body);
         let end = self.end;
         self.out.bind(end);
         self.out.mov_imm(Reg::R0, 0);
         self.out.push(sidestep_bpf::Insn::Exit);
+        while let Some(walk) = self.walks.pop() {
+            self.walk(&walk);
+        }
         if self.too_big { Err(LowerError::Stack) } else { Ok(self.out.finish()?) }
+    }
+
+    /// Sets the variables of a function to zero, the block's with those that are in several functions. They lie at the top of
+    /// its stack. `set` has its value already.
+    fn clear_vars(&mut self, function: usize, set: Option<usize>) {
+        self.used = 0;
+        for (var, (place, ty)) in self.vars.clone().into_iter().enumerate() {
+            if self.owners[var].unwrap_or(0) != function || set == Some(var) {
+                continue;
+            }
+            match place {
+                Place::Stack(at) => {
+                    self.used = self.used.max(-at);
+                    self.out.put_imm(Reg::R10, at, 0);
+                }
+                Place::Scratch(at) => {
+                    self.out.map_value(Reg::R1, SCRATCH, at);
+                    for word in 0..ty.stored() / 8 {
+                        self.out.put_imm(Reg::R1, 8 * word as i16, 0);
+                    }
+                }
+            }
+        }
     }
 
     /// Bytes on the stack, until [`Lower::release`]; their offset from `r10`.

@@ -43,6 +43,8 @@ impl Lower<'_, '_> {
                 self.out.bind(end);
             }
             Op::Loop(of) => self.repeat(of),
+            Op::Each(of) => self.each(of),
+            Op::Join(action, array) => self.join(*action, array),
             Op::Break | Op::Continue => {
                 let Some((next, end)) = self.loops.last().copied() else { return };
                 self.out.goto(if matches!(op, Op::Break) { end } else { next });
@@ -76,10 +78,10 @@ impl Lower<'_, '_> {
 
     fn eval(&mut self, value: &Value) {
         match &value.ty {
-            Type::Text(_) => {
-                self.text(value);
+            ty if ty.is_wide() => {
+                self.place(value);
             }
-            Type::Bytes(_) | Type::None => {}
+            Type::None => {}
             _ => self.int(value),
         }
     }
@@ -97,6 +99,10 @@ impl Lower<'_, '_> {
                 } else {
                     self.text_to(to, value, room);
                 }
+            }
+            (Place::Scratch(at), own) if own.is_wide() => {
+                let from = self.place(value);
+                self.copy(At::Scratch(at), &ty, from, own);
             }
             (Place::Stack(at), _) => {
                 self.int(value);

@@ -53,7 +53,7 @@ impl Lower<'_, '_> {
     }
 
     /// Zeros.
-    fn clear(&mut self, at: At, len: usize) {
+    pub(super) fn clear(&mut self, at: At, len: usize) {
         self.address(Reg::R1, at);
         for word in 0..len / 8 {
             self.out.put_imm(Reg::R1, 8 * word as i16, 0);
@@ -152,6 +152,7 @@ impl Lower<'_, '_> {
                 Place::Scratch(at) => At::Scratch(at),
                 Place::Stack(at) => At::Stack(at),
             },
+            ValueKind::Part(of, index) => self.part(of, *index),
             ValueKind::Read(entry) if self.is_array(entry.map) => At::Value(self.map_index(entry.map), 0),
             ValueKind::Read(entry) => {
                 let to = At::Scratch(self.scratch(text_room(len)));
@@ -174,8 +175,11 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// Goes to `differs` unless two texts are the same, in their first bytes if `first` says how many.
-    pub(super) fn compare_texts(&mut self, a: &Value, b: &Value, first: Option<usize>, differs: Label) {
+    /// Goes to `differs` unless two texts or tuples are the same, in their first bytes if `first` says how many.
+    pub(super) fn compare(&mut self, a: &Value, b: &Value, first: Option<usize>, differs: Label) {
+        if let Type::Tuple(_) = a.ty {
+            return self.compare_tuples(a, b, differs);
+        }
         let (Type::Text(a_len), Type::Text(b_len)) = (&a.ty, &b.ty) else { return };
         let (a_len, b_len) = (*a_len, *b_len);
         let (value, constant) = match (&a.kind, &b.kind) {
@@ -227,6 +231,17 @@ impl Lower<'_, '_> {
             self.out.load(size, Reg::R0, Reg::R3, offset as i16);
             self.out.branch(Width::W64, Cond::Ne, Reg::R0, Operand::Reg(Reg::R1), differs);
         }
+    }
+
+    /// Where in a text another one begins into `r0`.
+    pub(super) fn find(&mut self, text: &Value, part: &Value) {
+        let (text_at, part_at) = (self.text(text), self.text(part));
+        let len = |value: &Value| if let Type::Text(len) = value.ty { len.max(1) as i32 } else { 1 };
+        self.address(Reg::R1, text_at);
+        self.out.mov_imm(Reg::R2, len(text));
+        self.address(Reg::R3, part_at);
+        self.out.mov_imm(Reg::R4, len(part));
+        self.out.call(helper::TEXT_FIND);
     }
 
     /// The length of a text into `r0`.
