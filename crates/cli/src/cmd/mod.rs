@@ -38,6 +38,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Bashreadline(flags) => tools::run(flags),
         Command::Gethostlatency(flags) => tools::run(flags),
         Command::Sslsniff(flags) => tools::run(flags),
+        Command::Memleak(flags) => tools::run(flags),
         Command::Deadlock(flags) => tools::run(flags),
         Command::Tplist(flags) => tools::tplist::run(flags),
         Command::Explain(flags) => explain::run(flags),

@@ -78,6 +78,8 @@ pub enum Command {
     Gethostlatency(tools::Gethostlatency),
     /// Print what is sent and received through TLS, as plain text.
     Sslsniff(tools::Sslsniff),
+    /// Print memory that was allocated and not freed, by stack.
+    Memleak(tools::Memleak),
     /// Find mutexes that are locked in different orders.
     Deadlock(tools::Deadlock),
     /// List the USDT probes of a process or library. Touches no process.

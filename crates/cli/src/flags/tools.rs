@@ -326,7 +326,7 @@ pub struct Memleak {
     /// Print each call as it happens.
     #[arg(short = 't', long)]
     pub trace: bool,
-    /// Keep sums by stack only, not each allocation.
+    /// All allocations, however old, by stack.
     #[arg(long, conflicts_with = "show_allocs")]
     pub combined_only: bool,
     /// Look at every Nth allocation only.

@@ -6,6 +6,7 @@ mod ctype;
 mod deadlock;
 mod funcslower;
 mod gethostlatency;
+mod memleak;
 mod spec;
 mod sslsniff;
 mod stackcount;
