@@ -59,6 +59,8 @@ pub struct Bundle {
     pub programs: Vec<Program>,
     /// What maps hold at the start, by index: of those with a value per thread, the controller's.
     pub entries: Vec<(usize, Entry)>,
+    /// An array of texts, one per probe with [`Cookie::PerProbe`]: they become the names of the probes' functions.
+    pub names: Option<usize>,
 }
 
 impl Bundle {

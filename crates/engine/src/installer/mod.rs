@@ -420,6 +420,9 @@ impl Installer {
             return Err(SessionError::TooMany { what: "probes with results of their own" });
         }
         self.next_cookie += 1;
+        if let Some(names) = self.bundle.names {
+            regions.set_name(names, value, &matched.name);
+        }
         Ok(Ok(value))
     }
 

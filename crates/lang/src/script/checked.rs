@@ -15,6 +15,8 @@ pub struct Checked {
     pub actions: Vec<Action>,
     /// Most frames of its stack maps.
     pub stacks: Vec<Stack>,
+    /// Types of what calls keep from their entry to their return: `self.x`.
+    pub own: Vec<Type>,
     /// `config = { … }`, and the defaults.
     pub config: Config,
 }
@@ -40,7 +42,7 @@ pub enum StackMode {
 }
 
 /// Settings.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Bytes of a string.
     pub max_strlen: usize,
@@ -50,6 +52,10 @@ pub struct Config {
     pub print_maps_on_exit: bool,
     /// What becomes of an attach point that means nothing, beside others that do.
     pub missing_probes: MissingProbes,
+    /// How stacks are printed that do not say how.
+    pub stack_mode: StackMode,
+    /// What is printed behind a text that was cut.
+    pub trailer: String,
 }
 
 /// What becomes of an attach point that means nothing.
@@ -65,7 +71,14 @@ pub enum MissingProbes {
 
 impl Default for Config {
     fn default() -> Config {
-        Config { max_strlen: 1024, max_map_keys: 4096, print_maps_on_exit: true, missing_probes: MissingProbes::Error }
+        Config {
+            max_strlen: 1024,
+            max_map_keys: 4096,
+            print_maps_on_exit: true,
+            missing_probes: MissingProbes::Error,
+            stack_mode: StackMode::Bpftrace,
+            trailer: "..".to_owned(),
+        }
     }
 }
 
@@ -93,6 +106,8 @@ pub struct Block {
     pub body: Vec<Op>,
     /// Types of its variables.
     pub vars: Vec<Type>,
+    /// It uses `self`.
+    pub uses_own: bool,
     /// Of each variable, in which function it is: 0 is the block itself, others are bodies of loops over maps
     /// ([`Each::number`]). `None`: in several of them.
     pub owners: Vec<Option<usize>>,
@@ -111,6 +126,8 @@ pub enum Op {
     AddMap(Entry, Value),
     /// `@m[keys] = count()` and the like, with the number if there is one.
     Aggregate(Entry, Option<Value>),
+    /// `self.x = value`
+    SetOwn(usize, Value),
     /// `delete(@m[keys])`
     Delete(Entry),
     /// The controller does it.
@@ -230,6 +247,8 @@ pub enum ValueKind {
     Find(Box<Value>, Box<Value>),
     /// Something that is printed as something else.
     Shown(Box<Value>),
+    /// `self.x`; 0 or "" if nothing was assigned in this call.
+    Own(usize),
     /// `(a, b)`
     Tuple(Vec<Value>),
     /// `a.0`, of a tuple.
@@ -265,6 +284,10 @@ pub enum Builtin {
     Rand,
     /// `probe` and `func`
     Probe,
+    /// `caller`: where the call returns to.
+    Caller,
+    /// The name of the function that was hit, as a text.
+    Func,
     /// `latency()`: nanoseconds since the entry of the call that returns.
     Latency,
     /// `ustack`, of this stack map.

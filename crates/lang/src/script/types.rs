@@ -158,6 +158,9 @@ pub fn text_room(len: usize) -> usize {
     (len + 2).next_multiple_of(8)
 }
 
+/// Bytes of the name of a function that programs see; longer ones are cut.
+pub const NAME: usize = 126;
+
 /// What a map holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {

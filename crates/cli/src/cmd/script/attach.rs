@@ -1,6 +1,7 @@
 //! Attach points as requests of a session.
 
 use anyhow::anyhow;
+use sidestep_bpf::map::Map;
 use sidestep_engine::{Action, Bundle, BundleMap, Cookie, FuncPattern, Pattern, Request, pattern};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::lower::Compiled;
@@ -81,6 +82,7 @@ pub fn bundle(compiled: &Compiled, regexp: bool) -> anyhow::Result<(Bundle, Vec<
 
 /// The maps of a script, without programs.
 pub fn maps(compiled: &Compiled) -> Bundle {
-    let maps = compiled.maps.iter().map(|map| BundleMap { map: map.clone(), per_probe: false }).collect();
-    Bundle { maps, ..Bundle::default() }
+    let shape = |(index, map): (usize, &Map)| BundleMap { map: map.clone(), per_probe: compiled.names == Some(index) };
+    let maps = compiled.maps.iter().enumerate().map(shape).collect();
+    Bundle { maps, names: compiled.names, ..Bundle::default() }
 }

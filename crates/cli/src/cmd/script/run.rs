@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::error::ErrorKind;
 use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_engine::{Local, Maps, Missing, Record, Session, SessionError, Target};
-use sidestep_lang::script::ast::Provider;
+use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Action, Checked, MissingProbes};
 use sidestep_lang::script::lower::{Compiled, JOINED};
 use sidestep_lang::script::parser::period;
@@ -172,7 +172,7 @@ struct Script {
     exit: Option<i32>,
     /// Warnings that were given already.
     warned: HashSet<usize>,
-    /// Reads of the target's memory that failed.
+    /// The map that counts reads of the target's memory that failed, by blocks.
     faults: usize,
     /// How a tool shows it.
     layout: Option<Box<dyn Layout>>,
@@ -196,11 +196,13 @@ impl Script {
         let names = Names {
             points: compiled.probes.iter().map(|probe| probe.point.text()).collect(),
             stacks: checked.stacks.iter().copied().zip(compiled.stack_of.iter().copied()).collect(),
+            trailer: checked.config.trailer.clone(),
             since_1970: time::realtime().wrapping_sub(time::monotonic()),
             ..Names::default()
         };
         let (intervals, warned) = (Vec::new(), HashSet::new());
-        Ok(Script { source, checked, printer, names, programs, intervals, exit: None, warned, faults: 0, layout })
+        let faults = compiled.faults;
+        Ok(Script { source, checked, printer, names, programs, intervals, exit: None, warned, faults, layout })
     }
 
     /// The first line: bpftrace's, or the tool's, which is no data in any case.
@@ -309,8 +311,7 @@ impl Script {
         let Some(action) = self.checked.actions.get(number).cloned() else { return Ok(()) };
         match action {
             Action::Printf(format, types) => {
-                let (values, faults) = values(record, &types, &mut self.names, maps);
-                self.faults += faults;
+                let values = values(record, &types, &mut self.names, maps);
                 if let Some(layout) = &self.layout {
                     let columns = layout.columns();
                     if sink.json() && columns.len() == values.len() {
@@ -325,8 +326,7 @@ impl Script {
                 say_data(sink, "printf", &format.render(&printed))
             }
             Action::Print(ty) => {
-                let (values, faults) = values(record, std::slice::from_ref(&ty), &mut self.names, maps);
-                self.faults += faults;
+                let values = values(record, std::slice::from_ref(&ty), &mut self.names, maps);
                 let Some(value) = values.first() else { return Ok(()) };
                 match sink.json() {
                     true => sink.line(&json::line("value", value.json())),
@@ -337,8 +337,7 @@ impl Script {
                 let types = vec![Type::Text(self.checked.config.max_strlen); JOINED];
                 let there = |index: &usize| record.get(8 * index..8 * (index + 1)).is_some_and(|word| word != [0; 8]);
                 let count = (1..=JOINED).take_while(there).count();
-                let (values, faults) = values(record, &types, &mut self.names, maps);
-                self.faults += faults;
+                let values = values(record, &types, &mut self.names, maps);
                 let texts: Vec<String> = values[..count].iter().map(Shown::text).collect();
                 let text = texts.join(&separator);
                 match sink.json() {
@@ -447,8 +446,11 @@ impl Tool for Running<'_> {
         if let Some(maps) = session.maps() {
             self.script.finish(maps, sink)?;
         }
-        if self.script.faults > 0 {
-            sink.warn(&format!("{} strings could not be read", self.script.faults));
+        let counts = session.maps().map(|maps| maps.sums(self.script.faults, 0)).unwrap_or_default();
+        for (count, block) in counts.iter().zip(&self.script.checked.blocks).filter(|(count, _)| **count > 0) {
+            let points: Vec<String> = block.points.iter().map(Point::text).collect();
+            let strings = if *count == 1 { "1 string".to_owned() } else { format!("{count} strings") };
+            sink.warn(&format!("{strings} could not be read at {}", points.join(", ")));
         }
         Ok(())
     }

@@ -23,6 +23,8 @@ pub struct Names {
     pub stacks: Vec<(Stack, usize)>,
     /// Add to `CLOCK_MONOTONIC` to get nanoseconds since 1970.
     pub since_1970: u64,
+    /// What is printed behind a text that was cut.
+    pub trailer: String,
     /// Names of users that were looked up.
     pub users: HashMap<u64, String>,
 }
@@ -83,19 +85,19 @@ impl Shown {
 }
 
 /// A text that was kept with one byte more than it may have, cut.
-fn cut(bytes: &[u8], len: usize) -> Vec<u8> {
+fn cut(bytes: &[u8], len: usize, trailer: &str) -> Vec<u8> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     if end <= len {
         return bytes[..end].to_vec();
     }
-    [&bytes[..len], b".."].concat()
+    [&bytes[..len], trailer.as_bytes()].concat()
 }
 
 impl Names {
     /// A value of a key or a map.
     pub fn stored(&mut self, ty: &Type, bytes: &[u8], maps: Maps<'_>) -> Shown {
         match ty {
-            Type::Text(len) => Shown::Text(cut(bytes, *len)),
+            Type::Text(len) => Shown::Text(cut(bytes, *len, &self.trailer)),
             Type::Bytes(_) => {
                 let (len, bytes) = bytes.split_at(bytes.len().min(8));
                 let len = len.try_into().map_or(0, usize::from_ne_bytes);
@@ -183,20 +185,18 @@ impl Names {
     }
 }
 
-/// The values of a record: a word each, and behind them what does not fit into a word. Also, how many could not be read.
-pub fn values(record: &[u8], types: &[Type], names: &mut Names, maps: Maps<'_>) -> (Vec<Shown>, usize) {
+/// The values of a record: a word each, and behind them what does not fit into a word.
+pub fn values(record: &[u8], types: &[Type], names: &mut Names, maps: Maps<'_>) -> Vec<Shown> {
     let word = |index: usize| {
         let at = 8 * (index + 1);
         record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
     };
     let mut rest = record.get(8 * (types.len() + 1)..).unwrap_or_default();
-    let mut faults = 0;
     let mut shown = Vec::new();
     for (index, ty) in types.iter().enumerate() {
         let word = word(index);
         shown.push(match ty {
             ty if ty.is_wide() => {
-                faults += usize::from((word as i64) < 0);
                 let len = usize::try_from(word as i64).unwrap_or(0).min(rest.len());
                 let (own, behind) = rest.split_at(len);
                 rest = behind;
@@ -208,5 +208,5 @@ pub fn values(record: &[u8], types: &[Type], names: &mut Names, maps: Maps<'_>) 
             ty => names.word(ty, word, maps),
         });
     }
-    (shown, faults)
+    shown
 }

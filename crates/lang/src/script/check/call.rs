@@ -5,7 +5,7 @@ use super::super::checked::{Action, Entry, Op, StackMode, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::printf::{Format, accepts};
 use super::super::types::Type;
-use super::expr::{int, text};
+use super::expr::{func_text, int, text};
 use super::{Checker, Checking};
 
 /// Functions of bpftrace that are not there yet.
@@ -17,7 +17,6 @@ const LATER: &[&str] = &[
     "uaddr",
     "sizeof",
     "offsetof",
-    "caller",
     "getopt",
     "assert",
     "assert_str",
@@ -317,8 +316,10 @@ impl Checker<'_> {
 
     pub(super) fn text_argument(&mut self, function: &str, arg: &Expr) -> Checking<Value> {
         let value = self.expr(arg)?;
-        if matches!(value.ty, Type::Text(_)) {
-            return Ok(value);
+        match value.ty {
+            Type::Text(_) => return Ok(value),
+            Type::Probe { func: true } => return Ok(func_text()),
+            _ => {}
         }
         self.error(arg.span, format!("{function}() only supports string arguments ({} provided)", value.ty.kind()))
     }
@@ -376,7 +377,7 @@ impl Checker<'_> {
 
     fn ustack_call(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("ustack", args, 0, 2, span)?;
-        let (mut mode, mut depth) = (StackMode::Bpftrace, None);
+        let (mut mode, mut depth) = (self.out.config.stack_mode, None);
         for arg in args {
             match &arg.kind {
                 ExprKind::Ident(name) if name == "bpftrace" => mode = StackMode::Bpftrace,

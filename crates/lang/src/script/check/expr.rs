@@ -3,7 +3,7 @@
 use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, TypeName, UnaryOp};
 use super::super::checked::{Action, Builtin, StackMode, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span};
-use super::super::types::Type;
+use super::super::types::{NAME, Type};
 use super::aggregate::readable;
 use super::{Checker, Checking};
 
@@ -110,7 +110,7 @@ impl Checker<'_> {
             }
             ExprKind::Member(of, name) => match &of.kind {
                 ExprKind::Ident(args) if args == "args" => self.unsupported(span, &format!("args.{name}")),
-                ExprKind::Ident(this) if this == "self" => self.unsupported(span, &format!("self.{name}")),
+                ExprKind::Ident(this) if this == "self" => self.own(name, span),
                 _ => {
                     let of = self.expr(of)?;
                     match &of.ty {
@@ -182,10 +182,20 @@ impl Checker<'_> {
             "func" => self.error(span, "The func builtin can only be used with 'uprobe' and 'uretprobe' probes"),
             "retval" if self.only_at(&[Provider::Uretprobe]) => builtin(Type::INT, Builtin::Retval),
             "retval" => self.error(span, "The retval builtin can only be used with 'uretprobe' probes"),
-            "ustack" => self.ustack(StackMode::Bpftrace, STACK_DEPTH, span),
+            "ustack" => self.ustack(self.out.config.stack_mode, STACK_DEPTH, span),
             "true" => Ok(int(1)),
             "false" => Ok(int(0)),
-            "args" | "self" | "cpid" | "caller" | "goid" => self.unsupported(span, name),
+            "self" => self.error_with(span, "self has no value itself", "self.name has, for any name"),
+            "caller" => {
+                self.at_calls("caller", span)?;
+                builtin(Type::Symbol, Builtin::Caller)
+            }
+            "goid" => self.error_with(
+                span,
+                "goid is not supported yet",
+                "in Go, *(uint64 *)(reg(\"r14\") + 152) is the number of the goroutine, from Go 1.23 on at 160",
+            ),
+            "args" | "cpid" => self.unsupported(span, name),
             name if KERNEL.contains(&name) => {
                 self.error(span, format!("{name} needs the kernel: not available in this tool"))
             }
@@ -236,6 +246,11 @@ impl Checker<'_> {
         if !self.last && (a.ty == Type::None || b.ty == Type::None) {
             return Ok(int(0));
         }
+        let (a, b) = match (&a.ty, &b.ty) {
+            (Type::Probe { func: true }, Type::Text(_)) => (func_text(), b),
+            (Type::Text(_), Type::Probe { func: true }) => (a, func_text()),
+            _ => (a, b),
+        };
         let comparable = match (&a.ty, &b.ty) {
             (Type::Text(_), Type::Text(_)) => true,
             (Type::Tuple(_), Type::Tuple(_)) => a.ty.fits(&b.ty),
@@ -354,6 +369,11 @@ impl Checker<'_> {
             _ => Ok(Value { ty: Type::Pointer { bytes: 8, signed: false }, ..value }),
         }
     }
+}
+
+/// `func` as a text, for programs that look at it.
+pub(super) fn func_text() -> Value {
+    Value { ty: Type::Text(NAME), kind: ValueKind::Builtin(Builtin::Func) }
 }
 
 /// What is at an address.

@@ -4,6 +4,7 @@ mod aggregate;
 mod call;
 mod each;
 mod expr;
+mod own;
 mod stmt;
 mod text;
 mod tuple;
@@ -13,7 +14,7 @@ use std::collections::HashMap;
 use aggregate::readable;
 
 use super::ast::{self, Provider, Script};
-use super::checked::{Action, Block, Checked, Config, Map, MissingProbes, Stack, Value, ValueKind};
+use super::checked::{Action, Block, Checked, Config, Map, MissingProbes, Stack, StackMode, Value, ValueKind};
 use super::diagnostic::{Diagnostic, Severity, Span};
 use super::types::{Content, Type};
 
@@ -25,20 +26,31 @@ const ROUNDS: usize = 10;
 /// # Errors
 /// All mistakes. What is returned beside a script are warnings.
 pub fn check(script: &Script, params: &[String]) -> Result<(Checked, Vec<Diagnostic>), Vec<Diagnostic>> {
-    let (mut maps, mut vars) = (Vec::new(), Vec::new());
+    let mut known = Known::default();
     for _ in 0..ROUNDS {
-        let mut checker = Checker::new(params, maps, vars, false);
-        let before = (checker.maps.clone(), checker.before.clone());
+        let mut checker = Checker::new(params, known.clone(), false);
         checker.script(script);
-        maps = checker.maps;
-        vars = checker.out.blocks.into_iter().map(|block| block.vars).collect();
-        if (&maps, &vars) == (&before.0, &before.1) {
+        let vars = checker.out.blocks.into_iter().map(|block| block.vars).collect();
+        let now = Known { maps: checker.maps, own: checker.own, vars };
+        let settled = now == known;
+        known = now;
+        if settled {
             break;
         }
     }
-    let mut checker = Checker::new(params, maps, vars, true);
+    let mut checker = Checker::new(params, known, true);
     checker.script(script);
     checker.finish()
+}
+
+/// What a round has found.
+#[derive(Clone, Default, PartialEq, Debug)]
+struct Known {
+    maps: Vec<MapState>,
+    /// Names and types of `self.x`.
+    own: Vec<(String, Type)>,
+    /// Types of the variables of each block.
+    vars: Vec<Vec<Type>>,
 }
 
 /// What is known of a map so far.
@@ -55,6 +67,8 @@ struct Checker<'a> {
     params: &'a [String],
     out: Checked,
     maps: Vec<MapState>,
+    /// Names and types of `self.x`.
+    own: Vec<(String, Type)>,
     /// Types of the variables of each block, as the round before has found them: there is room for all that is assigned.
     before: Vec<Vec<Type>>,
     found: Vec<Diagnostic>,
@@ -66,6 +80,8 @@ struct Checker<'a> {
     scopes: Vec<HashMap<String, usize>>,
     /// Loops around the statement.
     loops: usize,
+    /// The block uses `self`.
+    uses_own: bool,
     /// See [`Block::owners`].
     owners: Vec<Option<usize>>,
     /// The innermost loop over a map that the statement is in, and how many there are in the block.
@@ -79,18 +95,20 @@ struct Wrong;
 type Checking<T> = Result<T, Wrong>;
 
 impl<'a> Checker<'a> {
-    fn new(params: &'a [String], maps: Vec<MapState>, before: Vec<Vec<Type>>, last: bool) -> Checker<'a> {
+    fn new(params: &'a [String], known: Known, last: bool) -> Checker<'a> {
         Checker {
             params,
             out: Checked::default(),
-            maps,
-            before,
+            maps: known.maps,
+            own: known.own,
+            before: known.vars,
             found: Vec::new(),
             last,
             points: &[],
             vars: Vec::new(),
             scopes: Vec::new(),
             loops: 0,
+            uses_own: false,
             owners: Vec::new(),
             walk: 0,
             walks: 0,
@@ -134,20 +152,30 @@ impl<'a> Checker<'a> {
             ("missing_probes", None) if setting.value == "error" => config.missing_probes = MissingProbes::Error,
             ("missing_probes", None) if setting.value == "warn" => config.missing_probes = MissingProbes::Warn,
             ("missing_probes", None) if setting.value == "ignore" => config.missing_probes = MissingProbes::Ignore,
-            ("max_strlen" | "max_map_keys" | "print_maps_on_exit" | "missing_probes", _) => {
+            ("stack_mode", None) if setting.value == "bpftrace" => config.stack_mode = StackMode::Bpftrace,
+            ("stack_mode", None) if setting.value == "perf" => config.stack_mode = StackMode::Perf,
+            ("stack_mode", None) if setting.value == "raw" => config.stack_mode = StackMode::Raw,
+            ("str_trunc_trailer", None) => config.trailer = setting.value.clone(),
+            ("max_strlen" | "max_map_keys" | "print_maps_on_exit" | "missing_probes" | "stack_mode", _) => {
                 let message = format!("Invalid value for {}: {}", setting.name, setting.value);
                 return self.error(setting.span, message);
             }
+            ("cpp_demangle", _) if matches!(&*setting.value, "true" | "1") => {}
+            ("cpp_demangle", _) => return self.unsupported(setting.span, "cpp_demangle=false"),
             // They are about the kernel's machinery, or about what is not limited here.
             (
-                "max_probes" | "max_bpf_progs" | "perf_rb_pages" | "log_size" | "stack_mode" | "cache_user_symbols"
+                "max_probes" | "max_bpf_progs" | "perf_rb_pages" | "log_size" | "cache_user_symbols"
                 | "lazy_symbolication" | "on_stack_limit" | "use_blazesym" | "show_debug_info" | "max_cat_bytes"
-                | "unstable_import",
+                | "license" | "unstable_import" | "unstable_map_decl" | "unstable_tseries" | "unstable_addr",
                 _,
             ) => {}
             _ => {
                 let message = format!("Unrecognized config variable: {}", setting.name);
-                return self.error(setting.span, message);
+                return self.error_with(
+                    setting.span,
+                    message,
+                    "there are max_strlen, max_map_keys, print_maps_on_exit, missing_probes, stack_mode, str_trunc_trailer",
+                );
             }
         }
         Ok(())
@@ -165,8 +193,9 @@ impl<'a> Checker<'a> {
         let predicate = predicate.and_then(Result::ok);
         let vars = std::mem::take(&mut self.vars);
         let owners = std::mem::take(&mut self.owners);
+        let uses_own = std::mem::take(&mut self.uses_own);
         self.walks = 0;
-        self.out.blocks.push(Block { points: block.points.clone(), predicate, body, vars, owners });
+        self.out.blocks.push(Block { points: block.points.clone(), predicate, body, vars, uses_own, owners });
     }
 
     /// A number that says yes or no.
@@ -228,6 +257,7 @@ impl<'a> Checker<'a> {
         if self.found.iter().any(|found| found.severity == Severity::Error) {
             return Err(self.found);
         }
+        self.out.own = self.own.into_iter().map(|(_, ty)| ty).collect();
         self.out.maps = self
             .maps
             .into_iter()

@@ -200,6 +200,10 @@ impl Checker<'_> {
                 }
                 Ok(())
             }
+            ExprKind::Member(_, name) => {
+                let value = self.expr(value)?;
+                self.set_own(name, op, value, span, ops)
+            }
             _ => self.error(target.span, "only variables and maps can be assigned"),
         }
     }

@@ -11,6 +11,7 @@ use crate::build::Label;
 /// Where the registers of the first six arguments are in the context.
 const ARGUMENTS: [i16; 6] = [112, 104, 96, 88, 72, 64];
 const RAX: i16 = 80;
+const RIP: i16 = 128;
 const RSP: i16 = 152;
 
 impl Lower<'_, '_> {
@@ -26,6 +27,7 @@ impl Lower<'_, '_> {
             | ValueKind::ReadBytes(..)
             | ValueKind::Tuple(_) => {}
             ValueKind::Part(of, index) => self.word_of(of, *index),
+            ValueKind::Own(index) => self.own_number(*index),
             ValueKind::Read(entry) => self.read_map(entry),
             ValueKind::Has(entry) => self.has(entry),
             ValueKind::Builtin(builtin) => self.builtin(*builtin),
@@ -340,7 +342,13 @@ impl Lower<'_, '_> {
                 self.out.mov_imm(Reg::R3, 256);
                 self.out.call(helper::STACK_ID);
             }
-            Builtin::Comm | Builtin::Retval | Builtin::Register(_) => {}
+            // Where the return address is, or was.
+            Builtin::Caller if self.site == Site::Return => self.out.load(Size::Dw, Reg::R0, Reg::R6, RIP),
+            Builtin::Caller => {
+                self.out.load(Size::Dw, Reg::R3, Reg::R6, RSP);
+                self.read_user(8);
+            }
+            Builtin::Comm | Builtin::Func | Builtin::Retval | Builtin::Register(_) => {}
         }
     }
 

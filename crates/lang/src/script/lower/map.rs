@@ -6,6 +6,7 @@ use super::super::checked::{Entry, Value};
 use super::super::types::Type;
 use super::text::At;
 use super::{CONSTANTS, Lower, helper, is_array, key_size};
+use crate::build::Label;
 
 /// Keys up to this length lie on the stack.
 const SHORT: usize = 64;
@@ -42,23 +43,33 @@ impl Lower<'_, '_> {
     /// `r0` becomes the address of the entry's value, or 0.
     pub(super) fn lookup(&mut self, map: usize, key: At) {
         let index = self.map_index(map);
+        self.lookup_in(index, key);
+    }
+
+    /// The same, of a map by its index in the session.
+    pub(super) fn lookup_in(&mut self, index: u32, key: At) {
         self.address(Reg::R2, key);
         self.out.map(Reg::R1, index);
         self.out.call(helper::LOOKUP);
     }
 
     /// The same, with a constant in an entry that was not there (at 0 are zeros). Goes to `missing` if there is no room for one.
-    pub(super) fn lookup_or_insert(&mut self, map: usize, key: At, first: u32, missing: crate::build::Label) {
-        let there = self.out.label();
-        self.lookup(map, key);
-        self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, there);
+    pub(super) fn lookup_or_insert(&mut self, map: usize, key: At, first: u32, missing: Label) {
         let index = self.map_index(map);
+        self.lookup_or_insert_in(index, key, first, missing);
+    }
+
+    /// The same, of a map by its index in the session.
+    pub(super) fn lookup_or_insert_in(&mut self, index: u32, key: At, first: u32, missing: Label) {
+        let there = self.out.label();
+        self.lookup_in(index, key);
+        self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, there);
         self.out.map(Reg::R1, index);
         self.address(Reg::R2, key);
         self.out.map_value(Reg::R3, CONSTANTS, first);
         self.out.mov_imm(Reg::R4, NO_EXIST);
         self.out.call(helper::UPDATE);
-        self.lookup(map, key);
+        self.lookup_in(index, key);
         self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
         self.out.bind(there);
     }

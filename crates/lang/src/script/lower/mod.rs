@@ -7,6 +7,7 @@ mod aggregate;
 mod each;
 mod expr;
 mod map;
+mod own;
 mod record;
 mod stmt;
 mod text;
@@ -20,7 +21,7 @@ use sidestep_bpf::{Program, Reg};
 
 use super::ast::{Point, Provider};
 use super::checked::{self, Checked};
-use super::types::{Content, Type};
+use super::types::{Content, NAME, Type, text_room};
 use crate::build::{BuildError, Builder, Label};
 use each::Walk;
 pub use record::JOINED;
@@ -44,6 +45,7 @@ mod helper {
     pub const RESERVE: u32 = 131;
     pub const SUBMIT: u32 = 132;
     pub const DISCARD: u32 = 133;
+    pub const FUNC_IP: u32 = 173;
     pub const COOKIE: u32 = 174;
     pub const LOOP: u32 = 181;
     pub const BUCKET: u32 = 256;
@@ -61,6 +63,8 @@ const STACKS: u32 = 16 * 1024;
 const PER_THREAD: usize = 8 << 20;
 /// Bytes of a specification of USDT arguments, and how many there may be: libbpf's.
 const USDT_SPEC: (u32, u32) = (208, 1024);
+/// Calls that keep something until they return, at a time; of more, those are forgotten that were not looked at for long.
+const CALLS: u32 = 16 * 1024;
 /// Rounds of a loop at most: the verifier walks through all of them.
 pub const ROUNDS: u32 = 1000;
 /// Where the word of a call is in the context: it is kept from the entry to the return.
@@ -83,6 +87,10 @@ pub struct Compiled {
     pub stack_of: Vec<usize>,
     /// The map of the arguments of USDT probes.
     pub usdt: usize,
+    /// The map that counts strings that could not be read: a word for each block.
+    pub faults: usize,
+    /// The map of the names of functions, by the numbers of probes; `None`: no program looks at them.
+    pub names: Option<usize>,
     /// Addresses are printed as names.
     pub uses_symbols: bool,
 }
@@ -126,19 +134,31 @@ const RING_MAP: u32 = 0;
 const CONSTANTS: u32 = 1;
 const SCRATCH: u32 = 2;
 const USDT: u32 = 3;
-const FIRST: u32 = 4;
+const FAULTS: u32 = 4;
+const NAMES: u32 = 5;
+const FIRST: u32 = 6;
 
 /// Makes programs of a script. `start`: since when `elapsed` counts, on the clock of `nsecs`.
 ///
 /// # Errors
 /// It is too large for eBPF.
 pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
-    let longest = checked.maps.iter().map(|map| map.content.stored()).max().unwrap_or(8);
-    let mut shared = Shared { checked, start, constants: vec![0; longest + 8], scratch: 8, needs_stamp: false };
+    let own_len: usize = checked.own.iter().map(Type::stored).sum();
+    let longest = checked.maps.iter().map(|map| map.content.stored()).max().unwrap_or(8).max(own_len);
+    let mut shared = Shared {
+        checked,
+        start,
+        constants: vec![0; longest + 8],
+        scratch: 8,
+        needs_stamp: false,
+        uses_names: false,
+        block: 0,
+    };
     let mut programs = Vec::new();
     let mut probes = Vec::new();
     let mut stamp = None;
-    for block in &checked.blocks {
+    for (number, block) in checked.blocks.iter().enumerate() {
+        shared.block = number;
         let mut known: Vec<(Site, usize, Option<usize>)> = Vec::new();
         for point in &block.points {
             let site = match point.provider {
@@ -175,7 +195,7 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
             checked::Action::Print(ty) => is_symbol(ty),
             _ => false,
         });
-    let Shared { constants, scratch, .. } = shared;
+    let Shared { constants, scratch, uses_names, .. } = shared;
     let mut maps = vec![
         map("printf", MapKind::Ringbuf, 0, 0, RING),
         Map {
@@ -191,12 +211,19 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
             USDT_SPEC.0,
             if probes.iter().any(|p| p.point.provider == Provider::Usdt) { USDT_SPEC.1 } else { 1 },
         ),
+        map("faults", MapKind::PercpuArray, 4, 8 * checked.blocks.len() as u32, 1),
+        map("names", MapKind::Array, 4, text_room(NAME) as u32, 1),
     ];
     let map_of = (maps.len()..).take(checked.maps.len()).collect();
     maps.extend(checked.maps.iter().map(|map| shape(map, &checked.config)));
     let stack_of = (maps.len()..).take(checked.stacks.len()).collect();
     maps.extend(checked.stacks.iter().map(|stack| map("ustack", MapKind::StackTrace, 4, 8 * stack.depth, STACKS)));
-    Ok(Compiled { maps, probes, programs, map_of, stack_of, usdt: USDT as usize, uses_symbols })
+    if own_len > 0 {
+        maps.push(map("self", MapKind::LruHash, own::KEY, own_len as u32, CALLS));
+    }
+    let names = uses_names.then_some(NAMES as usize);
+    let (usdt, faults) = (USDT as usize, FAULTS as usize);
+    Ok(Compiled { maps, probes, programs, map_of, stack_of, usdt, faults, names, uses_symbols })
 }
 
 /// Remembers the time of a call until its return.
@@ -255,6 +282,10 @@ struct Shared<'a> {
     scratch: u32,
     /// The program needs the time of the entry.
     needs_stamp: bool,
+    /// A program looks at names of functions.
+    uses_names: bool,
+    /// Number of the block.
+    block: usize,
 }
 
 /// Where a program runs, as far as its code depends on it.
@@ -323,6 +354,9 @@ impl<'s, 'a> Lower<'s, 'a> {
 
     fn program(mut self, block: &checked::Block) -> Result<Program, LowerError> {
         self.out.mov(Reg::R6, Reg::R1);
+        if self.begins_call() {
+            self.forget_own();
+        }
         if let Some(predicate) = &block.predicate {
             let end = self.end;
             self.branch(predicate, false, end);
@@ -331,6 +365,9 @@ impl<'s, 'a> Lower<'s, 'a> {
         self.ops(&block.body);
         let end = self.end;
         self.out.bind(end);
+        if self.ends_call() {
+            self.forget_own();
+        }
         self.out.mov_imm(Reg::R0, 0);
         self.out.push(sidestep_bpf::Insn::Exit);
         while let Some(walk) = self.walks.pop() {

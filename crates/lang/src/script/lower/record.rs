@@ -179,11 +179,14 @@ impl Lower<'_, '_> {
 
     /// The text at `r3`.
     fn append_text(&mut self, slot: i16, len: usize, reader: u32, discard: Label) {
+        self.out.mov(Reg::R1, Reg::R7);
+        self.out.alu(AluOp::Add, Reg::R1, Reg::R8);
+        self.out.mov_imm(Reg::R2, len as i32 + 2);
+        self.out.call(reader);
+        if reader == helper::READ_USER_STR {
+            self.count_fault();
+        }
         let out = &mut self.out;
-        out.mov(Reg::R1, Reg::R7);
-        out.alu(AluOp::Add, Reg::R1, Reg::R8);
-        out.mov_imm(Reg::R2, len as i32 + 2);
-        out.call(reader);
         out.put(Reg::R7, slot, Reg::R0);
         // Its length, 0 if something failed.
         out.mov(Reg::R1, Reg::R0);
@@ -207,6 +210,9 @@ impl Lower<'_, '_> {
         self.out.mov(Reg::R2, Reg::R9);
         from(self);
         self.out.call(reader);
+        if reader == helper::READ_USER {
+            self.count_fault();
+        }
         self.out.put(Reg::R7, slot, Reg::R0);
         self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, failed);
         self.out.put(Reg::R7, slot, Reg::R9);

@@ -24,6 +24,7 @@ impl Lower<'_, '_> {
             Op::SetMap(entry, value) => self.set_map(entry, value),
             Op::AddMap(entry, value) => self.add_map(entry, value, false),
             Op::Aggregate(entry, value) => self.aggregate(entry, value.as_ref()),
+            Op::SetOwn(index, value) => self.set_own(*index, value),
             Op::Delete(entry) => self.delete(entry),
             Op::Act(action, args) => self.act(*action, args),
             Op::Exit(action, code) => {

@@ -56,6 +56,7 @@ impl Lower<'_, '_> {
                 self.release(used);
                 to
             }
+            (ty, ValueKind::Own(index)) => self.own_place(*index, ty),
             (ty, _) => {
                 let to = At::Scratch(self.scratch(ty.stored()));
                 self.write(to, value, ty);
@@ -111,6 +112,7 @@ impl Lower<'_, '_> {
         self.out.load(Size::Dw, Reg::R2, Reg::R10, len);
         self.out.load(Size::Dw, Reg::R3, Reg::R10, at);
         self.out.call(helper::READ_USER);
+        self.count_fault();
         self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, failed);
         self.out.load(Size::Dw, Reg::R0, Reg::R10, len);
         self.store(to, Reg::R0);
@@ -139,7 +141,7 @@ impl Lower<'_, '_> {
     }
 
     /// Copies so many bytes. `from` puts into a register where they are.
-    fn copy_words(&mut self, to: At, len: usize, from: impl FnOnce(&mut Self, Reg)) {
+    pub(super) fn copy_words(&mut self, to: At, len: usize, from: impl FnOnce(&mut Self, Reg)) {
         from(self, Reg::R3);
         self.address(Reg::R1, to);
         if len > SHORT {

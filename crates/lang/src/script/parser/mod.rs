@@ -311,7 +311,8 @@ impl<'s> Parser<'s> {
             }
             _ => return Ok(StmtKind::Expr(target)),
         };
-        if !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map(..)) {
+        let is_own = matches!(&target.kind, ExprKind::Member(of, _) if of.kind == ExprKind::Ident("self".to_owned()));
+        if !is_own && !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map(..)) {
             return Err(self.unexpected(""));
         }
         self.next()?;
