@@ -379,7 +379,9 @@ impl Script {
         if !sink.json() {
             return sink.text(&self.printer.text(print, maps, &mut self.names));
         }
-        match self.printer.json(print, maps, &mut self.names) {
+        let name = self.printer.name(print.map);
+        let title = self.layout.as_ref().map_or_else(|| name.to_owned(), |layout| layout.title(name));
+        match self.printer.json(print, &title, maps, &mut self.names) {
             Some(line) => sink.line(&line),
             None => Ok(()),
         }

@@ -165,12 +165,9 @@ impl Spec {
             spec::function(provider, place, false).map_err(|error| format!("in '{}': {error}", self.text))
         };
         let mut out = String::new();
-        let mut forget = String::new();
         if !carried.is_empty() {
-            let saves: Vec<String> = carried.iter().map(|(map, index)| format!("{map}[tid] = arg{index}; ")).collect();
-            out += &format!("{} {{ {}}}\n", point("uprobe")?, saves.concat());
-            forget = carried.iter().map(|(map, _)| format!(" delete({map}, tid);")).collect();
-            filters.insert(0, format!("has_key({}, tid)", carried[0].0));
+            let saves: Vec<String> = carried.iter().map(|(name, index)| format!("{name} = arg{index}")).collect();
+            out += &format!("{} {{ {} }}\n", point("uprobe")?, saves.join("; "));
         }
         let point = match self.when {
             When::Entry => point("uprobe")?,
@@ -183,22 +180,22 @@ impl Spec {
             false if values.is_empty() => format!("@p{number} = count()"),
             false => format!("@p{number}[{}] = count()", values.join(", ")),
         };
-        out += &format!("{point}{predicate} {{ {count};{forget} }}\n");
+        out += &format!("{point}{predicate} {{ {count} }}\n");
         Ok(out)
     }
 
-    /// An expression in the language of scripts. `carried` collects what has to be kept from the entry: map, argument.
+    /// An expression in the language of scripts. `carried` collects what a call has to keep from its entry: its name, argument.
     fn translate(&self, expr: &str, number: usize, carried: &mut Vec<(String, usize)>) -> Result<String, String> {
         let find = |name: &str| self.params.iter().position(|(param, _)| param == name);
         let missing = |name: &str| format!("in '{}': the signature has no '{name}'", self.text);
         let translated = translate(expr, &mut |name, inner| match (name, inner) {
             ("$entry", Some(param)) => {
                 let index = find(param.trim()).ok_or_else(|| missing(param.trim()))?;
-                let map = format!("@e{number}_{index}");
-                if !carried.iter().any(|(known, _)| *known == map) {
-                    carried.push((map.clone(), index));
+                let kept = format!("self.{}_{number}", self.params[index].0);
+                if !carried.iter().any(|(known, _)| *known == kept) {
+                    carried.push((kept.clone(), index));
                 }
-                Ok(Some(self.params[index].1.cast(&format!("{map}[tid]"))))
+                Ok(Some(self.params[index].1.cast(&kept)))
             }
             ("STRCMP", Some(arguments)) => {
                 let [text, value] = *split(arguments, b',') else {
@@ -262,9 +259,20 @@ struct Distributions {
     top: Option<usize>,
 }
 
+impl Distributions {
+    /// Whose map it is.
+    fn spec(&self, map: &str) -> Option<&Spec> {
+        self.specs.get(map.strip_prefix("@p")?.parse::<usize>().ok()?)
+    }
+}
+
 impl Layout for Distributions {
+    fn title(&self, name: &str) -> String {
+        self.spec(name).map_or(name, |spec| &spec.label).to_owned()
+    }
+
     fn map(&mut self, name: &str, rows: &[Line], json: bool) -> Option<String> {
-        let spec = self.specs.get(name.strip_prefix("@p")?.parse::<usize>().ok()?)?;
+        let spec = self.spec(name)?;
         if json {
             return None;
         }
@@ -311,22 +319,22 @@ mod tests {
     #[test]
     fn specifications_become_blocks() {
         for (text, expected) in [
-            ("p:c:malloc(size_t n):size_t:n", "uprobe:c:malloc { @p0[(uint64)(((uint64)arg0))] = count(); }\n"),
-            ("p::f()", "uprobe:*:f { @p0 = count(); }\n"),
-            ("r:c:getpid()", "uretprobe:c:getpid { @p0[retval] = count(); }\n"),
+            ("p:c:malloc(size_t n):size_t:n", "uprobe:c:malloc { @p0[(uint64)(((uint64)arg0))] = count() }\n"),
+            ("p::f()", "uprobe:*:f { @p0 = count() }\n"),
+            ("r:c:getpid()", "uretprobe:c:getpid { @p0[retval] = count() }\n"),
             (
                 "p:c:open(char *p, int f):char*:p:f == 0#opens",
-                "uprobe:c:open /(((int32)arg1) == 0)/ { @p0[str(((int8 *)arg0))] = count(); }\n",
+                "uprobe:c:open /(((int32)arg1) == 0)/ { @p0[str(((int8 *)arg0))] = count() }\n",
             ),
             (
                 "r:c:gets():char*:(char*)$retval:$retval!=0",
-                "uretprobe:c:gets /(retval!=0)/ { @p0[str((char*)retval)] = count(); }\n",
+                "uretprobe:c:gets /(retval!=0)/ { @p0[str((char*)retval)] = count() }\n",
             ),
             (
                 "p:c:puts(char *s):int:1:STRCMP(\"a\", s)",
-                "uprobe:c:puts /((str(((int8 *)arg0)) == \"a\"))/ { @p0[(int32)(1)] = count(); }\n",
+                "uprobe:c:puts /((str(((int8 *)arg0)) == \"a\"))/ { @p0[(int32)(1)] = count() }\n",
             ),
-            ("u:./a:demo:fired():u64:arg1", "usdt:./a:demo:fired { @p0[(uint64)(arg0)] = count(); }\n"),
+            ("u:./a:demo:fired():u64:arg1", "usdt:./a:demo:fired { @p0[(uint64)(arg0)] = count() }\n"),
         ] {
             assert_eq!(blocks(text), expected, "{text}");
         }

@@ -45,15 +45,11 @@ impl Tool for Funcslower {
         let mut script = String::new();
         let (mut formats, mut values) =
             (vec!["%s", "%d", "%lu", "%lx", "%s"], vec!["comm", "pid", "latency()", "retval", "func"]);
-        let args: Vec<String> = (0..self.arguments).map(|index| format!("@arg{index}[tid]")).collect();
+        let args: Vec<String> = (0..self.arguments).map(|index| format!("self.arg{index}")).collect();
         if !args.is_empty() {
             let saves: Vec<String> =
                 args.iter().enumerate().map(|(index, arg)| format!("{arg} = arg{index}")).collect();
-            script += &format!(
-                "config = {{ print_maps_on_exit = false }}\n{} {{ {} }}\n",
-                points("uprobe")?,
-                saves.join("; ")
-            );
+            script += &format!("{} {{ {} }}\n", points("uprobe")?, saves.join("; "));
             formats.extend(args.iter().map(|_| "0x%lx"));
             values.extend(args.iter().map(String::as_str));
         }

@@ -46,9 +46,9 @@ impl Sslsniff {
     /// A call: when it returns `len` bytes.
     fn call(&self, (object, function, name): (&str, &str, &str), is_ex: bool) -> String {
         let comm = self.comm.as_ref().map(|comm| format!(" && comm == {}", quoted(comm))).unwrap_or_default();
-        let (size, keep, len) = match is_ex {
-            true => ("; @size[tid] = arg3", "; delete(@size, tid)", "*(uint64 *)@size[tid]"),
-            false => ("", "", "retval"),
+        let (size, len) = match is_ex {
+            true => ("; self.size = arg3", "*(uint64 *)self.size"),
+            false => ("", "retval"),
         };
         let values: Vec<String> = self
             .columns()
@@ -58,7 +58,7 @@ impl Sslsniff {
                 "elapsed_ns" => "elapsed".to_owned(),
                 "len" => "$len".to_owned(),
                 "latency_ns" => "latency()".to_owned(),
-                "data" => "buf(@buffer[tid], $len)".to_owned(),
+                "data" => "buf(self.buffer, $len)".to_owned(),
                 other => other.to_owned(),
             })
             .collect();
@@ -73,10 +73,8 @@ impl Sslsniff {
             .collect();
         let print = format!("printf(\"{}\\n\", {})", formats.join(" "), values.join(", "));
         format!(
-            "u:{object}:{function} {{ @buffer[tid] = arg1{size} }}\n\
-             ur:{object}:{function} /has_key(@buffer, tid)/ {{\n    \
-             if ((int32)retval > 0{comm}) {{ $len = {len}; {print} }}\n    \
-             delete(@buffer, tid){keep}\n}}\n"
+            "u:{object}:{function} {{ self.buffer = arg1{size} }}\n\
+             ur:{object}:{function} /(int32)retval > 0{comm}/ {{ $len = {len}; {print} }}\n"
         )
     }
 }

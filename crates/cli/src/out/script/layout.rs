@@ -17,6 +17,11 @@ pub trait Layout {
         None
     }
 
+    /// What a map is called in JSON.
+    fn title(&self, name: &str) -> String {
+        name.to_owned()
+    }
+
     /// The names of the values of a `printf`, which is an object in JSON if it has as many.
     fn columns(&self) -> &[&str] {
         &[]

@@ -125,8 +125,8 @@ impl Printer {
         out
     }
 
-    /// A map as a JSON object. `None`: it is empty.
-    pub fn json(&self, print: Print, maps: Maps<'_>, names: &mut Names) -> Option<String> {
+    /// A map as a JSON object, by the name `title`. `None`: it is empty.
+    pub fn json(&self, print: Print, title: &str, maps: Maps<'_>, names: &mut Names) -> Option<String> {
         let shape = &self.maps[print.map];
         let lines = self.lines(print, maps, names);
         if lines.is_empty() && (print.at_end || shape.keys.is_empty()) {
@@ -151,7 +151,7 @@ impl Printer {
                 (keys.join(","), data(&line.cell))
             })),
         };
-        Some(json::line(kind, json::object([(&shape.name, value)])))
+        Some(json::line(kind, json::object([(title, value)])))
     }
 
     /// The name of a map.
