@@ -65,10 +65,9 @@ impl<'a> Hold<'a> {
         match self {
             Hold::Running { process, pauses } => {
                 let mut stopped = process.stop()?;
-                let since = stopped.since();
                 let result = work(&mut stopped);
-                let resumed = stopped.resume();
-                pauses.push(since.elapsed());
+                let (stood, resumed) = stopped.resume_timed();
+                pauses.push(stood);
                 let value = result?;
                 resumed?;
                 Ok(value)
