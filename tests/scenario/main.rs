@@ -14,6 +14,7 @@ mod faults;
 mod kernel_suites;
 mod ladder;
 mod limits;
+mod many;
 mod post;
 mod programs;
 mod races;
