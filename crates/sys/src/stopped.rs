@@ -115,8 +115,9 @@ impl Stopped {
     /// Stops all threads of a running process.
     pub(crate) fn stop(process: Process, timeout: Duration) -> Result<Stopped, StopError> {
         // With filters suspended a remote call cannot hit one; if we may not do that, calls look for a free thread.
+        let shadow_stack = process.shadow_stack().ok();
         let mut calls = Calls::default();
-        calls.seccomp_suspended = true;
+        (calls.seccomp_suspended, calls.shadow_stack) = (true, shadow_stack);
         let mut stopped = Stopped::new(process, Vec::new(), timeout, calls);
         stopped.keeps_maps = true;
         stopped.urgent = Some((Urgent::new(), News::new()));
