@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use sidestep_tests::build::installed;
 use sidestep_tests::process::{LIMIT, Program, run};
@@ -127,8 +128,8 @@ fn a_handler_sees_the_original_while_its_probe_is_switched() {
         let done = AtomicBool::new(false);
         let switched = std::thread::scope(|scope| {
             let switching = scope.spawn(|| {
-                let mut times = 0;
-                while !done.load(Ordering::Relaxed) {
+                let (begin, mut times) = (Instant::now(), 0);
+                while !done.load(Ordering::Relaxed) && begin.elapsed() < LIMIT {
                     for command in ["disable", "enable"] {
                         run(&mut sidestep(&[command, "-p", &pid]), LIMIT).ok();
                     }
@@ -136,8 +137,9 @@ fn a_handler_sees_the_original_while_its_probe_is_switched() {
                 }
                 times
             });
-            assert_eq!(program.ask("slow 60"), 60, "{flags:?}");
+            let answer = program.ask("slow 60");
             done.store(true, Ordering::Relaxed);
+            assert_eq!(answer, 60, "{flags:?}");
             switching.join().expect("it switches")
         });
         assert!(switched > 3, "{switched}");
