@@ -104,8 +104,13 @@ pub(crate) fn set_readable(regions: &Regions, process: &Process, readable: bool)
 
 fn action(stopped: &mut Stopped, signal: i32, buffer: Va) -> Result<SigAction, SessionError> {
     Remote(stopped).sigaction(signal, Va(0), buffer)?;
+    read_action(stopped, buffer)
+}
+
+/// An action as the kernel has put it there.
+fn read_action(stopped: &Stopped, at: Va) -> Result<SigAction, SessionError> {
     let mut bytes = [0; size_of::<SigAction>()];
-    stopped.read(buffer, &mut bytes)?;
+    stopped.read(at, &mut bytes)?;
     let short = || from_bytes::<SigAction32>(&bytes).map(|action| action.wide());
     Ok(if SHORT { short() } else { from_bytes(&bytes) }.unwrap_or_default())
 }
@@ -215,11 +220,14 @@ pub(crate) fn restore(
     set: u64,
 ) -> Result<(), SessionError> {
     let ours = || SIGNALS.into_iter().enumerate().filter(|(_, signal)| set & set_of(*signal) != 0);
+    let there = Va(buffer.0 + size_of::<SigAction>() as u64);
     for (i, signal) in ours() {
-        if agent.contains(&action(stopped, signal, buffer)?.handler) {
-            let old_at = at!(private, old).0 + (i * size_of::<SigAction>()) as u64;
-            let old = read_one(stopped.process(), Va(old_at))?;
-            set_action(stopped, signal, buffer, &old)?;
+        let old_at = at!(private, old).0 + (i * size_of::<SigAction>()) as u64;
+        let old = read_one(stopped.process(), Va(old_at))?;
+        replace_action(stopped, signal, buffer, &old, there)?;
+        let replaced = read_action(stopped, there)?;
+        if !agent.contains(&replaced.handler) {
+            set_action(stopped, signal, buffer, &replaced)?;
         }
     }
     let blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(private, blocking))?;
