@@ -370,6 +370,10 @@ pub struct AttachStats {
     pub planning: Duration,
     /// How long the threads were stopped, each time. None: it had not begun yet.
     pub pauses: Vec<Duration>,
+    /// Sites that were written while the threads ran, and each was stopped alone.
+    pub live: usize,
+    /// The longest time for which one was.
+    pub alone: Duration,
     /// Bytes of detours and thunks.
     pub code_bytes: usize,
 }

@@ -31,6 +31,7 @@ mod regions;
 mod remote;
 mod resolve;
 mod results;
+mod scene;
 mod seccomp;
 mod semaphore;
 mod session;
