@@ -72,6 +72,7 @@ impl Session {
                 return Err(error);
             }
         };
+        installer.look_at_symbols(&process);
         installer.install(&mut hold, planned, hooks, clock())?;
         if let Hold::Running { pauses, .. } = hold {
             installer.stats.pauses.extend(pauses);

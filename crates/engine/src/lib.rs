@@ -42,6 +42,7 @@ mod survey;
 mod switch;
 mod toggle;
 mod traces;
+mod unwinding;
 mod usdt;
 mod view;
 

@@ -34,6 +34,7 @@ mod nearest;
 mod object;
 mod reloc;
 mod symtab;
+mod unwind;
 pub mod usdt;
 
 pub use debugfile::{DebugSearch, Outcome, Searched};
@@ -44,3 +45,4 @@ pub use locate::{MappedObject, find_object, mapped_objects, resolve_object};
 pub use maps::{Mapping, parse_maps};
 pub use matcher::Matcher;
 pub use object::Object;
+pub use unwind::{Cfa, Row, Rule, Saved, Unwinding};

@@ -1,97 +1,15 @@
 //! Call stacks: 27, 67 (`kernel/bpf/stackmap.c`).
 
-use core::ptr::addr_of;
-
 use sidestep_wire::stacks::{DEPTH, Digest, FAST_COMPARE, REUSE};
-use sidestep_wire::{Flow, Hit, MapError, ProbeDesc, Regs, ThreadState};
+use sidestep_wire::{MapError, ThreadState};
 
 use super::{EFAULT, EINVAL, here, map, maps, memory};
-use crate::arch;
-use crate::hit::Place;
-use crate::memory::{Agent, Thread};
-use crate::{safe_read, shadow};
+use crate::unwind::Frames;
 
 /// `BPF_F_SKIP_FIELD_MASK`: innermost addresses that are left out.
 const SKIP: u64 = 0xff;
 /// `BPF_F_USER_STACK`. Without it the kernel gives its own stack, which is empty at a probe of a user program.
 const USER_STACK: u64 = 1 << 8;
-
-/// Return addresses, innermost first: by frame pointers.
-#[derive(Clone, Copy)]
-struct Frames {
-    agent: Agent,
-    thread: Thread,
-    next: Next,
-    frame: u64,
-}
-
-#[derive(Clone, Copy)]
-enum Next {
-    /// The probed instruction, and the return address in this stack slot, or 0.
-    Here { ip: u64, slot: u64 },
-    /// The return address in a stack slot.
-    Slot(u64),
-    /// What the frame pointer leads to.
-    Frame,
-}
-
-impl Frames {
-    /// # Safety
-    /// `context` is verified.
-    unsafe fn new(agent: Agent, thread: Thread, context: u64) -> Frames {
-        let regs = context as *mut Regs;
-        // SAFETY: the caller's.
-        let (probe, ip, stack, frame) = unsafe {
-            let word = |at: *const u64| at.read_volatile();
-            let probe = Place::around(regs).probe();
-            (probe, word(addr_of!((*regs).rip)), word(addr_of!((*regs).rsp)), word(addr_of!((*regs).rbp)))
-        };
-        let is_entry = |desc: &ProbeDesc| desc.flow == Flow::Return as u32 || desc.flags & ProbeDesc::FUNCTION != 0;
-        let entered = probe & Hit::RETURNED == 0 && agent.probe(probe as u32).is_some_and(is_entry);
-        let next = Next::Here { ip, slot: if entered { stack } else { 0 } };
-        Frames { agent, thread, next, frame }
-    }
-
-    fn read(&mut self, at: u64) -> Option<u64> {
-        safe_read::word(self.agent, at)
-    }
-
-    /// The return address in a stack slot, also if it was replaced.
-    fn return_address(&mut self, slot: u64) -> Option<u64> {
-        let word = self.read(slot)?;
-        if word != self.agent.private().trampoline {
-            return Some(word);
-        }
-        shadow::real_return(self.agent, Some(self.thread), slot)
-    }
-}
-
-impl Iterator for Frames {
-    type Item = u64;
-
-    fn next(&mut self) -> Option<u64> {
-        match self.next {
-            Next::Here { ip, slot } => {
-                self.next = if slot == 0 { Next::Frame } else { Next::Slot(slot) };
-                Some(ip)
-            }
-            Next::Slot(slot) => {
-                self.next = Next::Frame;
-                self.return_address(slot)
-            }
-            Next::Frame => {
-                let frame = self.frame;
-                if frame == 0 || frame % arch::WORD != 0 {
-                    return None;
-                }
-                let outer = self.read(frame)?;
-                // Frames of callers lie higher.
-                self.frame = if outer > frame { outer } else { 0 };
-                self.return_address(frame + arch::WORD).filter(|address| *address != 0)
-            }
-        }
-    }
-}
 
 /// 27: the number of the stack in the map.
 pub unsafe extern "C" fn get_stackid(
