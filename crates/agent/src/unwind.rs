@@ -19,7 +19,7 @@ const REGISTER: u8 = UnwindKind::Register as u8;
 const MEMORY: u8 = UnwindKind::Memory as u8;
 const SIGNAL: u8 = UnwindKind::Signal as u8;
 
-/// Addresses of a stack, innermost first.
+/// A walk along the frames of a stack, innermost first.
 #[derive(Clone, Copy)]
 pub struct Frames {
     agent: Agent,
@@ -28,20 +28,13 @@ pub struct Frames {
     /// Address of the instruction that runs, or to which a call returns.
     pc: u64,
     sp: u64,
-    bp: Register,
-    bx: Register,
+    /// Where the frame pointer is: address of a word, or 0 = lost.
+    bp: u64,
+    /// Where `rbx` is.
+    bx: u64,
     next: Next,
     /// The context of a hit while its frame is the one to be left: all registers are known.
     regs: *const Regs,
-}
-
-/// A register of a frame.
-#[derive(Clone, Copy)]
-enum Register {
-    Is(u64),
-    /// In a word of the target's stack.
-    At(u64),
-    Lost,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,6 +47,8 @@ enum Next {
     Exact,
     /// The caller; `pc` is behind a call.
     Called,
+    /// Nothing more.
+    End,
 }
 
 impl Frames {
@@ -62,98 +57,154 @@ impl Frames {
     pub unsafe fn new(agent: Agent, thread: Thread, context: u64) -> Frames {
         let regs = context as *const Regs;
         // SAFETY: the caller's.
-        let [pc, sp, bp, bx] = unsafe {
-            let words = [addr_of!((*regs).rip), addr_of!((*regs).rsp), addr_of!((*regs).rbp), addr_of!((*regs).rbx)];
-            words.map(|word| word.read_volatile())
+        let (pc, sp) = unsafe { (addr_of!((*regs).rip).read_volatile(), addr_of!((*regs).rsp).read_volatile()) };
+        // SAFETY: as above; only addresses are taken. Also where words are shorter, it is the lower half that is read.
+        let (bp, bx) = unsafe { (addr_of!((*regs).rbp) as u64, addr_of!((*regs).rbx) as u64) };
+        Frames { agent, thread, table: Table::of(agent), pc, sp, bp, bx, next: Next::Here, regs }
+    }
+
+    /// Writes the next addresses, at most `max`; gives how many there were.
+    ///
+    /// # Safety
+    /// `to` is writable for `max` words.
+    #[inline(never)]
+    pub unsafe fn fill(&mut self, to: *mut u64, max: u64) -> u64 {
+        let mut count = 0;
+        loop {
+            // SAFETY: the caller's.
+            count += unsafe { self.fill_fast(to.add(count as usize), max - count) };
+            if count == max || !self.step() {
+                return count;
+            }
+            // SAFETY: the caller's.
+            unsafe { to.add(count as usize).write_unaligned(self.pc) };
+            count += 1;
+        }
+    }
+
+    /// What most frames are: called, found by stack or frame pointer, with a return address in its place. All else is for
+    /// [`Frames::step`].
+    ///
+    /// # Safety
+    /// As [`Frames::fill`].
+    #[inline(always)]
+    unsafe fn fill_fast(&mut self, to: *mut u64, max: u64) -> u64 {
+        let (Next::Called, Some(table)) = (self.next, self.table) else { return 0 };
+        let (agent, thread, trampoline) = (self.agent, self.thread, self.agent.private().trampoline);
+        let (mut pc, mut sp, mut bp, mut bx) = (self.pc, self.sp, self.bp, self.bx);
+        let mut count = 0;
+        while count < max {
+            let rule = table.rule(thread, pc - 1);
+            if rule.kind != REGISTER || rule.flags != 0 {
+                break;
+            }
+            let base = match rule.base {
+                UnwindRule::SP => sp,
+                UnwindRule::BP => match safe_read::stack_word(agent, bp) {
+                    Some(frame) => frame,
+                    None => break,
+                },
+                _ => break,
+            };
+            let cfa = base.wrapping_add(rule.offset as u64);
+            let slot = cfa.wrapping_sub(arch::WORD);
+            if slot < sp || slot % arch::WORD != 0 {
+                break;
+            }
+            let Some(word) = safe_read::stack_word(agent, slot) else { break };
+            if word == trampoline || word == 0 {
+                break;
+            }
+            (bp, bx) = (saved(rule.bp, cfa, bp), saved(rule.bx, cfa, bx));
+            (pc, sp) = (word, cfa);
+            // SAFETY: the caller's.
+            unsafe { to.add(count as usize).write_unaligned(pc) };
+            count += 1;
+        }
+        (self.pc, self.sp, self.bp, self.bx) = (pc, sp, bp, bx);
+        count
+    }
+
+    /// Goes to the next address; false = there is none.
+    #[inline(never)]
+    fn step(&mut self) -> bool {
+        let next = match self.next {
+            Next::Called | Next::Exact => self.caller(),
+            Next::Here => Some(Frames { next: if self.is_entry() { Next::Entered } else { Next::Exact }, ..*self }),
+            Next::Entered => self.leave(self.sp.wrapping_add(arch::WORD)),
+            Next::End => None,
         };
-        let (bp, bx, table) = (Register::Is(bp), Register::Is(bx), Table::of(agent));
-        Frames { agent, thread, table, pc, sp, bp, bx, next: Next::Here, regs }
+        match next {
+            Some(next) => *self = next,
+            None => self.next = Next::End,
+        }
+        next.is_some()
     }
 
     /// Is the hit at the entry of a function?
-    fn is_entry(&self) -> bool {
+    fn is_entry(self) -> bool {
         // SAFETY: see `new`; nothing is written.
         let probe = unsafe { Place::around(self.regs.cast_mut()) }.probe();
         let is_entry = |desc: &ProbeDesc| desc.flow == Flow::Return as u32 || desc.flags & ProbeDesc::FUNCTION != 0;
         probe & Hit::RETURNED == 0 && self.agent.probe(probe as u32).is_some_and(is_entry)
     }
 
-    #[inline(always)]
-    fn read(&self, at: u64) -> Option<u64> {
+    fn read(self, at: u64) -> Option<u64> {
         safe_read::word(self.agent, at)
     }
 
-    #[inline(always)]
-    fn value(&self, register: Register) -> Option<u64> {
-        match register {
-            Register::Is(value) => Some(value),
-            Register::At(at) => self.read(at),
-            Register::Lost => None,
-        }
-    }
-
-    /// Goes to the caller.
-    #[inline(always)]
-    fn step(&mut self) -> Option<()> {
-        if self.next == Next::Entered {
-            return self.leave(self.sp.wrapping_add(arch::WORD));
-        }
+    fn caller(self) -> Option<Frames> {
         let Some(table) = self.table else { return self.by_frame_pointer() };
         let rule = table.rule(self.thread, if self.next == Next::Called { self.pc - 1 } else { self.pc });
         let at = match rule.kind {
             REGISTER | MEMORY => self.base(rule.base)?.wrapping_add(rule.offset as u64),
-            UNKNOWN | SIGNAL => return self.without_rule(rule.kind),
-            _ => return None,
+            kind => return self.without_rule(kind),
         };
         let cfa = if rule.kind == MEMORY { self.read(at)?.wrapping_add(rule.plus as u64) } else { at };
-        let by = |saved: i16, own: bool, old: Register| match saved {
-            0 if !own => Some(old),
-            UnwindRule::LOST => Some(Register::Lost),
-            saved => {
-                let from = if own { self.value(self.bp)? } else { cfa };
-                Some(Register::At(from.wrapping_add((i64::from(saved) * arch::WORD as i64) as u64)))
+        let (bp, bx) = match rule.flags {
+            0 => (saved(rule.bp, cfa, self.bp), saved(rule.bx, cfa, self.bx)),
+            flags => {
+                let frame = self.read(self.bp)?;
+                let by = |is: u8, words: i16, old: u64| match flags & is {
+                    0 => saved(words, cfa, old),
+                    _ => frame.wrapping_add((i64::from(words) * arch::WORD as i64) as u64),
+                };
+                (by(UnwindRule::BP_BY_BP, rule.bp, self.bp), by(UnwindRule::BX_BY_BP, rule.bx, self.bx))
             }
         };
-        let bx = by(rule.bx, rule.flags & UnwindRule::BX_BY_BP != 0, self.bx)?;
-        self.bp = by(rule.bp, rule.flags & UnwindRule::BP_BY_BP != 0, self.bp)?;
-        self.bx = bx;
-        self.leave(cfa)
+        Frames { bp, bx, ..self }.leave(cfa)
     }
 
-    #[inline(always)]
-    fn base(&self, base: u8) -> Option<u64> {
+    fn base(self, base: u8) -> Option<u64> {
         match base {
             UnwindRule::SP => Some(self.sp),
-            UnwindRule::BP => self.value(self.bp),
-            UnwindRule::BX => self.value(self.bx),
-            // SAFETY: see `new`; the number is one of the words.
-            other if self.next == Next::Exact && !self.regs.is_null() && usize::from(other) < size_of::<Regs>() / 8 => unsafe {
-                Some(self.regs.cast::<u64>().add(other.into()).read_volatile())
-            },
-            _ => None,
+            UnwindRule::BP => self.read(self.bp),
+            UnwindRule::BX => self.read(self.bx),
+            other => self.other_base(other),
         }
     }
 
+    fn other_base(self, base: u8) -> Option<u64> {
+        let is_known = self.next == Next::Exact && !self.regs.is_null() && usize::from(base) < size_of::<Regs>() / 8;
+        // SAFETY: see `new`; the number is one of the words.
+        is_known.then(|| unsafe { self.regs.cast::<u64>().add(base.into()).read_volatile() })
+    }
+
     /// To the caller, whose stack pointer this is: its return address is below.
-    #[inline(always)]
-    fn leave(&mut self, cfa: u64) -> Option<()> {
+    fn leave(self, cfa: u64) -> Option<Frames> {
         let slot = cfa.wrapping_sub(arch::WORD);
         if slot < self.sp || slot % arch::WORD != 0 {
             return None;
         }
-        let pc = self.return_address(slot)?;
-        self.go(pc, cfa)
+        self.at(self.return_address(slot)?, cfa)
     }
 
-    #[inline(always)]
-    fn go(&mut self, pc: u64, sp: u64) -> Option<()> {
-        (self.pc, self.sp, self.next) = (pc, sp, Next::Called);
-        (pc != 0).then_some(())
+    fn at(self, pc: u64, sp: u64) -> Option<Frames> {
+        (pc != 0).then_some(Frames { pc, sp, next: Next::Called, ..self })
     }
 
     /// The return address in a stack slot, also if it was replaced.
-    #[inline(always)]
-    fn return_address(&self, slot: u64) -> Option<u64> {
+    fn return_address(self, slot: u64) -> Option<u64> {
         let word = self.read(slot)?;
         if word != self.agent.private().trampoline {
             return Some(word);
@@ -161,10 +212,9 @@ impl Frames {
         shadow::real_return(self.agent, Some(self.thread), slot)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn without_rule(&mut self, kind: u8) -> Option<()> {
-        match self.context() {
+    fn without_rule(self, kind: u8) -> Option<Frames> {
+        let context = if kind == UNKNOWN || kind == SIGNAL { self.context() } else { None };
+        match context {
             Some(context) => self.interrupted(context),
             None if kind == UNKNOWN => self.by_frame_pointer(),
             None => None,
@@ -173,55 +223,48 @@ impl Frames {
 
     /// The context of the signal whose handler returns to `pc`: who calls `rt_sigreturn` there is known by its code (`mov`,
     /// then `syscall` or `int $0x80`), as debuggers know it.
-    fn context(&self) -> Option<u64> {
+    fn context(self) -> Option<u64> {
         let code = self.read_code(self.pc)?;
         let (number, rest) = match code[0] {
-            0xb8 => (&code[1..5], &code[5..7]),
-            0x48 if code[1..3] == [0xc7, 0xc0] => (&code[3..7], &code[7..9]),
+            0xb8 => ([code[1], code[2], code[3], code[4]], [code[5], code[6]]),
+            0x48 if code[1] == 0xc7 && code[2] == 0xc0 => ([code[3], code[4], code[5], code[6]], [code[7], code[8]]),
             _ => return None,
         };
-        let number = u64::from(u32::from_le_bytes(number.try_into().ok()?));
         let is_call = rest == [0x0f, 0x05] || rest == [0xcd, 0x80];
-        if is_call { arch::returning_context(number, self.sp) } else { None }
+        if is_call { arch::returning_context(u32::from_le_bytes(number).into(), self.sp) } else { None }
     }
 
-    fn read_code(&self, at: u64) -> Option<[u8; 16]> {
+    fn read_code(self, at: u64) -> Option<[u8; 16]> {
         let (low, high) = (safe_read::u64_at(self.agent, at)?, safe_read::u64_at(self.agent, at.wrapping_add(8))?);
-        let mut code = [0; 16];
-        code[..8].copy_from_slice(&low.to_le_bytes());
-        code[8..].copy_from_slice(&high.to_le_bytes());
-        Some(code)
+        Some((u128::from(low) | u128::from(high) << 64).to_le_bytes())
     }
 
     /// To what a signal interrupted. A copy of an instruction stands for its original.
-    fn interrupted(&mut self, context: u64) -> Option<()> {
+    fn interrupted(self, context: u64) -> Option<Frames> {
         let at = |offset: usize| context.wrapping_add(offset as u64);
         let (pc, sp) = (self.read(at(arch::UCONTEXT_IP))?, self.read(at(arch::UCONTEXT_SP))?);
-        self.bp = Register::At(at(arch::UCONTEXT_BP));
-        self.bx = Register::At(at(arch::UCONTEXT_BX));
         let (pc, pushed) = fault::original(self.agent, pc).unwrap_or((pc, false));
-        self.go(pc, if pushed { sp.wrapping_add(arch::WORD) } else { sp })?;
-        (self.next, self.regs) = (Next::Exact, core::ptr::null());
-        Some(())
+        let frames = self.at(pc, if pushed { sp.wrapping_add(arch::WORD) } else { sp })?;
+        let (bp, bx) = (at(arch::UCONTEXT_BP), at(arch::UCONTEXT_BX));
+        Some(Frames { bp, bx, next: Next::Exact, regs: core::ptr::null(), ..frames })
     }
 
-    fn by_frame_pointer(&mut self) -> Option<()> {
-        let frame = self.value(self.bp)?;
+    fn by_frame_pointer(self) -> Option<Frames> {
+        let frame = self.read(self.bp)?;
         if frame == 0 || frame < self.sp || frame % arch::WORD != 0 {
             return None;
         }
-        let outer = self.read(frame)?;
         let pc = self.return_address(frame.wrapping_add(arch::WORD))?;
         if self.table.is_some() && !self.is_behind_call(pc) {
             return None;
         }
-        self.bp = Register::Is(outer);
-        self.go(pc, frame.wrapping_add(2 * arch::WORD))
+        Frames { bp: frame, ..self }.at(pc, frame.wrapping_add(2 * arch::WORD))
     }
 
     /// Is there a call in front of this address? What a register that is no frame pointer leads to mostly is not.
-    fn is_behind_call(&self, pc: u64) -> bool {
-        let Some(code) = self.read_code(pc.wrapping_sub(8)) else { return false };
+    fn is_behind_call(self, pc: u64) -> bool {
+        let Some(code) = safe_read::u64_at(self.agent, pc.wrapping_sub(8)) else { return false };
+        let code = code.to_le_bytes();
         // `call rel32`, or `call r/m` of two to seven bytes (`ff /2`).
         code[3] == 0xe8 || (1..7).any(|at| code[at] == 0xff && code[at + 1] >> 3 & 7 == 2)
     }
@@ -232,16 +275,19 @@ impl Iterator for Frames {
 
     #[inline(always)]
     fn next(&mut self) -> Option<u64> {
-        if self.next == Next::Here {
-            self.next = if self.is_entry() { Next::Entered } else { Next::Exact };
-            return Some(self.pc);
-        }
-        // What ends here has no more, however often it is asked.
-        if self.step().is_none() {
-            (self.pc, self.sp, self.next, self.table) = (0, u64::MAX, Next::Entered, None);
-            return None;
-        }
-        Some(self.pc)
+        let mut address = 0;
+        // SAFETY: one word.
+        (unsafe { self.fill(&raw mut address, 1) } == 1).then_some(address)
+    }
+}
+
+/// Where a register of the caller is.
+#[inline(always)]
+fn saved(words: i16, cfa: u64, old: u64) -> u64 {
+    match words {
+        0 => old,
+        UnwindRule::LOST => 0,
+        words => cfa.wrapping_add((i64::from(words) * arch::WORD as i64) as u64),
     }
 }
 
