@@ -70,16 +70,27 @@ impl Frames {
     #[inline(never)]
     pub unsafe fn fill(&mut self, to: *mut u64, max: u64) -> u64 {
         let mut count = 0;
-        loop {
+        // SAFETY: the caller's.
+        let put = |at: u64, pc: u64| unsafe { to.add(at as usize).write_unaligned(pc) };
+        if self.next == Next::Here && max != 0 {
+            self.next = if self.is_entry() { Next::Entered } else { Next::Exact };
+            put(0, self.pc);
+            count = 1;
+        }
+        while count < max {
             // SAFETY: the caller's.
             count += unsafe { self.fill_fast(to.add(count as usize), max - count) };
-            if count == max || !self.step() {
-                return count;
+            if count == max {
+                break;
             }
-            // SAFETY: the caller's.
-            unsafe { to.add(count as usize).write_unaligned(self.pc) };
+            if self.step().is_none() {
+                self.next = Next::End;
+                break;
+            }
+            put(count, self.pc);
             count += 1;
         }
+        count
     }
 
     /// What most frames are: called, found by stack or frame pointer, with a return address in its place. All else is for
@@ -125,35 +136,30 @@ impl Frames {
         count
     }
 
-    /// Goes to the next address; false = there is none.
-    #[inline(never)]
-    fn step(&mut self) -> bool {
-        let next = match self.next {
-            Next::Called | Next::Exact => self.caller(),
-            Next::Here => Some(Frames { next: if self.is_entry() { Next::Entered } else { Next::Exact }, ..*self }),
+    /// Goes to the caller.
+    fn step(&mut self) -> Option<()> {
+        match self.next {
             Next::Entered => self.leave(self.sp.wrapping_add(arch::WORD)),
-            Next::End => None,
-        };
-        match next {
-            Some(next) => *self = next,
-            None => self.next = Next::End,
+            Next::Called | Next::Exact => self.caller(),
+            Next::Here | Next::End => None,
         }
-        next.is_some()
     }
 
     /// Is the hit at the entry of a function?
-    fn is_entry(self) -> bool {
+    #[inline(always)]
+    fn is_entry(&self) -> bool {
         // SAFETY: see `new`; nothing is written.
         let probe = unsafe { Place::around(self.regs.cast_mut()) }.probe();
         let is_entry = |desc: &ProbeDesc| desc.flow == Flow::Return as u32 || desc.flags & ProbeDesc::FUNCTION != 0;
         probe & Hit::RETURNED == 0 && self.agent.probe(probe as u32).is_some_and(is_entry)
     }
 
-    fn read(self, at: u64) -> Option<u64> {
+    fn read(&self, at: u64) -> Option<u64> {
         safe_read::word(self.agent, at)
     }
 
-    fn caller(self) -> Option<Frames> {
+    #[inline(never)]
+    fn caller(&mut self) -> Option<()> {
         let Some(table) = self.table else { return self.by_frame_pointer() };
         let rule = table.rule(self.thread, if self.next == Next::Called { self.pc - 1 } else { self.pc });
         let at = match rule.kind {
@@ -161,7 +167,7 @@ impl Frames {
             kind => return self.without_rule(kind),
         };
         let cfa = if rule.kind == MEMORY { self.read(at)?.wrapping_add(rule.plus as u64) } else { at };
-        let (bp, bx) = match rule.flags {
+        (self.bp, self.bx) = match rule.flags {
             0 => (saved(rule.bp, cfa, self.bp), saved(rule.bx, cfa, self.bx)),
             flags => {
                 let frame = self.read(self.bp)?;
@@ -172,10 +178,10 @@ impl Frames {
                 (by(UnwindRule::BP_BY_BP, rule.bp, self.bp), by(UnwindRule::BX_BY_BP, rule.bx, self.bx))
             }
         };
-        Frames { bp, bx, ..self }.leave(cfa)
+        self.leave(cfa)
     }
 
-    fn base(self, base: u8) -> Option<u64> {
+    fn base(&self, base: u8) -> Option<u64> {
         match base {
             UnwindRule::SP => Some(self.sp),
             UnwindRule::BP => self.read(self.bp),
@@ -184,27 +190,32 @@ impl Frames {
         }
     }
 
-    fn other_base(self, base: u8) -> Option<u64> {
+    fn other_base(&self, base: u8) -> Option<u64> {
         let is_known = self.next == Next::Exact && !self.regs.is_null() && usize::from(base) < size_of::<Regs>() / 8;
         // SAFETY: see `new`; the number is one of the words.
         is_known.then(|| unsafe { self.regs.cast::<u64>().add(base.into()).read_volatile() })
     }
 
     /// To the caller, whose stack pointer this is: its return address is below.
-    fn leave(self, cfa: u64) -> Option<Frames> {
+    #[inline(always)]
+    fn leave(&mut self, cfa: u64) -> Option<()> {
         let slot = cfa.wrapping_sub(arch::WORD);
         if slot < self.sp || slot % arch::WORD != 0 {
             return None;
         }
-        self.at(self.return_address(slot)?, cfa)
+        let pc = self.return_address(slot)?;
+        self.go(pc, cfa)
     }
 
-    fn at(self, pc: u64, sp: u64) -> Option<Frames> {
-        (pc != 0).then_some(Frames { pc, sp, next: Next::Called, ..self })
+    #[inline(always)]
+    fn go(&mut self, pc: u64, sp: u64) -> Option<()> {
+        (self.pc, self.sp, self.next) = (pc, sp, Next::Called);
+        (pc != 0).then_some(())
     }
 
     /// The return address in a stack slot, also if it was replaced.
-    fn return_address(self, slot: u64) -> Option<u64> {
+    #[inline(always)]
+    fn return_address(&self, slot: u64) -> Option<u64> {
         let word = self.read(slot)?;
         if word != self.agent.private().trampoline {
             return Some(word);
@@ -212,7 +223,8 @@ impl Frames {
         shadow::real_return(self.agent, Some(self.thread), slot)
     }
 
-    fn without_rule(self, kind: u8) -> Option<Frames> {
+    #[cold]
+    fn without_rule(&mut self, kind: u8) -> Option<()> {
         let context = if kind == UNKNOWN || kind == SIGNAL { self.context() } else { None };
         match context {
             Some(context) => self.interrupted(context),
@@ -223,7 +235,7 @@ impl Frames {
 
     /// The context of the signal whose handler returns to `pc`: who calls `rt_sigreturn` there is known by its code (`mov`,
     /// then `syscall` or `int $0x80`), as debuggers know it.
-    fn context(self) -> Option<u64> {
+    fn context(&self) -> Option<u64> {
         let code = self.read_code(self.pc)?;
         let (number, rest) = match code[0] {
             0xb8 => ([code[1], code[2], code[3], code[4]], [code[5], code[6]]),
@@ -234,22 +246,24 @@ impl Frames {
         if is_call { arch::returning_context(u32::from_le_bytes(number).into(), self.sp) } else { None }
     }
 
-    fn read_code(self, at: u64) -> Option<[u8; 16]> {
+    fn read_code(&self, at: u64) -> Option<[u8; 16]> {
         let (low, high) = (safe_read::u64_at(self.agent, at)?, safe_read::u64_at(self.agent, at.wrapping_add(8))?);
         Some((u128::from(low) | u128::from(high) << 64).to_le_bytes())
     }
 
     /// To what a signal interrupted. A copy of an instruction stands for its original.
-    fn interrupted(self, context: u64) -> Option<Frames> {
+    fn interrupted(&mut self, context: u64) -> Option<()> {
         let at = |offset: usize| context.wrapping_add(offset as u64);
         let (pc, sp) = (self.read(at(arch::UCONTEXT_IP))?, self.read(at(arch::UCONTEXT_SP))?);
+        (self.bp, self.bx) = (at(arch::UCONTEXT_BP), at(arch::UCONTEXT_BX));
         let (pc, pushed) = fault::original(self.agent, pc).unwrap_or((pc, false));
-        let frames = self.at(pc, if pushed { sp.wrapping_add(arch::WORD) } else { sp })?;
-        let (bp, bx) = (at(arch::UCONTEXT_BP), at(arch::UCONTEXT_BX));
-        Some(Frames { bp, bx, next: Next::Exact, regs: core::ptr::null(), ..frames })
+        self.go(pc, if pushed { sp.wrapping_add(arch::WORD) } else { sp })?;
+        (self.next, self.regs) = (Next::Exact, core::ptr::null());
+        Some(())
     }
 
-    fn by_frame_pointer(self) -> Option<Frames> {
+    #[inline(never)]
+    fn by_frame_pointer(&mut self) -> Option<()> {
         let frame = self.read(self.bp)?;
         if frame == 0 || frame < self.sp || frame % arch::WORD != 0 {
             return None;
@@ -258,11 +272,12 @@ impl Frames {
         if self.table.is_some() && !self.is_behind_call(pc) {
             return None;
         }
-        Frames { bp: frame, ..self }.at(pc, frame.wrapping_add(2 * arch::WORD))
+        self.bp = frame;
+        self.go(pc, frame.wrapping_add(2 * arch::WORD))
     }
 
     /// Is there a call in front of this address? What a register that is no frame pointer leads to mostly is not.
-    fn is_behind_call(self, pc: u64) -> bool {
+    fn is_behind_call(&self, pc: u64) -> bool {
         let Some(code) = safe_read::u64_at(self.agent, pc.wrapping_sub(8)) else { return false };
         let code = code.to_le_bytes();
         // `call rel32`, or `call r/m` of two to seven bytes (`ff /2`).

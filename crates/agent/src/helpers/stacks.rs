@@ -3,7 +3,7 @@
 use core::mem::MaybeUninit;
 
 use sidestep_wire::stacks::{DEPTH, Digest, FAST_COMPARE, REUSE};
-use sidestep_wire::{MapError, ThreadState};
+use sidestep_wire::{MapError, Stacks, ThreadState};
 
 use super::{EFAULT, EINVAL, here, map, maps, memory};
 use crate::unwind::Frames;
@@ -16,29 +16,12 @@ const USER_STACK: u64 = 1 << 8;
 /// How many addresses of a stack are kept while its number is looked up.
 const KEPT: usize = 16;
 
-/// All addresses of a stack: those that are kept, and others that are walked through each time, for want of room.
-#[derive(Clone, Copy)]
-struct Walk {
-    at: *const u64,
-    kept: u64,
-    frames: Frames,
-    /// Most addresses that are still wanted.
-    left: u64,
-}
-
-impl Iterator for Walk {
-    type Item = u64;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<u64> {
-        self.left = self.left.checked_sub(1)?;
-        let Some(kept) = self.kept.checked_sub(1) else { return self.frames.next() };
-        self.kept = kept;
-        // SAFETY: one of the words that were filled, which are there as long as the walk.
-        let address = unsafe { self.at.read() };
-        self.at = self.at.wrapping_add(1);
-        Some(address)
-    }
+/// A stack of which only the `first` addresses are kept, for want of room: the others are walked through each time.
+#[inline(never)]
+fn insert_deep(stacks: Stacks<'_>, flags: u64, first: &[u64], frames: Frames, digest: Digest) -> Result<u64, MapError> {
+    let others = || frames.take((stacks.depth() as usize).saturating_sub(KEPT));
+    let digest = others().fold(digest, Digest::with);
+    stacks.insert(digest, flags, || first.iter().copied().chain(others()))
 }
 
 /// 27: the number of the stack in the map.
@@ -70,13 +53,18 @@ pub unsafe extern "C" fn get_stackid(
     let depth = stacks.depth();
     // SAFETY: as many words, or fewer.
     let kept = unsafe { frames.fill(first.as_mut_ptr().cast(), depth.min(KEPT as u64)) };
-    let walk = Walk { at: first.as_ptr().cast(), kept, frames, left: depth };
-    let digest = walk.fold(Digest::EMPTY, Digest::with);
+    // SAFETY: they were filled.
+    let first = unsafe { core::slice::from_raw_parts(first.as_ptr().cast::<u64>(), kept as usize) };
+    let digest = first.iter().fold(Digest::EMPTY, |digest, address| digest.with(*address));
     if digest.is_empty() {
         return EFAULT;
     }
-    let addresses = || walk;
-    match stacks.insert(digest, flags, addresses) {
+    let result = if kept < KEPT as u64 || kept == depth {
+        stacks.insert(digest, flags, || first.iter().copied())
+    } else {
+        insert_deep(stacks, flags, first, frames, digest)
+    };
+    match result {
         Ok(id) => id,
         Err(error) => {
             if error == MapError::Exists {
