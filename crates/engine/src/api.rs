@@ -336,6 +336,8 @@ pub struct Options {
     pub debug_dirs: Vec<PathBuf>,
     /// Names of addresses are wanted: [`crate::Session::take_symbols`].
     pub symbols: bool,
+    /// Stacks are what frame pointers give (`--frame-pointers`): faster, and wrong where there are none.
+    pub frame_pointers: bool,
     /// More probes and programs may come ([`crate::Session::add`]): room is made for them.
     pub extensible: bool,
     /// What becomes of a request that means nothing, beside others that do.

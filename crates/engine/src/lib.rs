@@ -46,6 +46,7 @@ mod switch;
 mod toggle;
 mod traces;
 mod typed;
+mod unwinding;
 mod usdt;
 mod view;
 
