@@ -78,13 +78,12 @@ impl Session {
         let found = traces::session(&process)?;
         let new = planned.iter().chain(hooks.iter().map(|hook| &hook.planned)).filter_map(site).collect();
         promote::make_way(&process, &found, &new)?;
+        installer.look_at_symbols(&process);
         installer.install(&mut hold, planned, hooks, clock())?;
         // What was refused is in nobody's way.
         let found = traces::session(&process)?;
         promote::settle(&process, &found, &found.traps(&process)?, &mut Switched::default())?;
-        if let Hold::Running { pauses, .. } = hold {
-            installer.stats.pauses.extend(pauses);
-        }
+        hold.account(&mut installer.stats);
         if installer.probes.len() == before.0 {
             return Err(installer.nothing_since(before.1));
         }

@@ -16,6 +16,7 @@ use sidestep_wire::{BlockState, JournalEntry};
 
 use crate::error::SessionError;
 use crate::live;
+use crate::scene::Ground;
 use crate::switch::{Switched, Work};
 use crate::traces::{Found, TRAP};
 
@@ -32,8 +33,7 @@ pub(crate) fn make_way(process: &Process, found: &Found, sites: &BTreeSet<u64>) 
         entry.is_promotable() && !is_blocked(entry) && (wanted || entry.blocked == BlockState::Changing as u16)
     };
     let around = journal.all(is_in_the_way);
-    let scene = Scene { process, found, journal: &journal, traps: &BTreeMap::new() };
-    scene.block(&around)
+    Promotion { process, found, journal: &journal, traps: &BTreeMap::new() }.block(&around)
 }
 
 /// Promotes all sites that nobody blocks any more.
@@ -52,20 +52,20 @@ pub(crate) fn settle(
     if ready.is_empty() {
         return Ok(());
     }
-    let scene = Scene { process, found, journal: &journal, traps };
+    let session = Promotion { process, found, journal: &journal, traps };
     // Those inside are disabled, and cannot be enabled without us. Their gates are about to lead elsewhere.
     let inside = ready.iter().flat_map(|index| journal.inside(&journal.entries[*index]));
     let jumps = |entry: &JournalEntry| entry.is_promotable() && !is_blocked(entry);
-    scene.block(&inside.filter(|index| jumps(&journal.entries[*index])).collect::<Vec<_>>())?;
-    scene.set(&ready, BlockState::Changing)?;
+    session.block(&inside.filter(|index| jumps(&journal.entries[*index])).collect::<Vec<_>>())?;
+    session.set(&ready, BlockState::Changing)?;
     for index in &ready {
-        scene.gates(*index, |copy, _| copy)?;
+        session.gates(*index, |copy, _| copy)?;
     }
     let mut gone = BTreeSet::new();
     let jump = |entry: &JournalEntry| entry.new[..usize::from(entry.len)].to_vec();
-    let longest = scene.write(&ready, jump, &mut gone)?;
+    let longest = session.write(&ready, jump, &mut gone)?;
     let written: Vec<usize> = ready.into_iter().filter(|index| !gone.contains(&journal.entries[*index].site)).collect();
-    scene.set(&written, BlockState::No)?;
+    session.set(&written, BlockState::No)?;
     switched.promoted += written.len();
     switched.longest = switched.longest.max(longest);
     Ok(())
@@ -127,7 +127,7 @@ impl Neighbours {
 }
 
 /// A session, and its journal as it was.
-struct Scene<'s> {
+struct Promotion<'s> {
     process: &'s Process,
     found: &'s Found,
     journal: &'s Neighbours,
@@ -135,7 +135,7 @@ struct Scene<'s> {
     traps: &'s BTreeMap<u64, u64>,
 }
 
-impl Scene<'_> {
+impl Promotion<'_> {
     /// Blocks jumps. One that is switched off is not there, but gates lead to its copies.
     fn block(&self, jumps: &[usize]) -> Result<Duration, SessionError> {
         self.set(jumps, BlockState::Changing)?;
@@ -178,6 +178,9 @@ impl Scene<'_> {
         goal: impl Fn(&JournalEntry) -> Vec<u8>,
         gone: &mut BTreeSet<u64>,
     ) -> Result<Duration, SessionError> {
+        if sites.is_empty() {
+            return Ok(Duration::ZERO);
+        }
         let inside = |jump: &JournalEntry| {
             let others = self.traps.range(jump.site + 1..jump.site + u64::from(jump.len));
             others.map(|(trap, _)| (trap - jump.site) as usize).collect()
@@ -188,6 +191,7 @@ impl Scene<'_> {
         };
         let mut work: Vec<Work> = sites.iter().map(work).collect();
         work.sort_by_key(Work::site);
-        live::change(self.process, &work.iter().collect::<Vec<_>>(), gone)
+        let ground = Ground::of(self.process, self.found)?;
+        live::change(self.process, &work.iter().collect::<Vec<_>>(), &ground, gone)
     }
 }
