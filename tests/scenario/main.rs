@@ -18,6 +18,7 @@ mod limits;
 mod post;
 mod programs;
 mod races;
+mod records;
 mod redis;
 mod registers;
 mod regressions;

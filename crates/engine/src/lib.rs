@@ -43,6 +43,7 @@ mod survey;
 mod switch;
 mod toggle;
 mod traces;
+mod typed;
 mod usdt;
 mod view;
 
@@ -59,4 +60,12 @@ pub use sidestep_sys::bpf as kernel_bpf;
 pub use status::{Installed, ProbeKind, SiteState, Status, status};
 pub use switch::Switched;
 pub use toggle::{disable, enable, optimize};
+pub use typed::{Typed, TypedFunction};
 pub use usdt::Arguments;
+
+/// Types of functions and data, from debug information.
+pub mod types {
+    pub use sidestep_symbols::{
+        DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember, TypeError,
+    };
+}

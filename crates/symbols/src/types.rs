@@ -225,6 +225,8 @@ const WANTED: &[SectionId] = &[
     SectionId::DebugInfo,
     SectionId::DebugAbbrev,
     SectionId::DebugStr,
+    // gimli reads the head of a unit's line table with the unit.
+    SectionId::DebugLine,
     SectionId::DebugLineStr,
     SectionId::DebugStrOffsets,
     SectionId::DebugAddr,

@@ -6,6 +6,7 @@ use super::super::diagnostic::Span;
 use super::super::printf::{Format, accepts};
 use super::super::types::Type;
 use super::expr::{func_text, int, text};
+use super::memory::array;
 use super::{Checker, Checking};
 
 /// Functions of bpftrace that are not there yet.
@@ -351,9 +352,22 @@ impl Checker<'_> {
     }
 
     fn buf(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
-        self.arguments("buf", args, 2, 2, span)?;
-        let address = self.int_argument("buf", &args[0])?;
-        let len = self.int_argument("buf", &args[1])?;
+        self.arguments("buf", args, 1, 2, span)?;
+        let given = self.expr(&args[0])?;
+        let (address, size) = match array(&given) {
+            Some((address, size)) => (address, Some(size)),
+            None if given.ty.is_int() => (given, None),
+            None => {
+                let kind = given.ty.kind();
+                let message = format!("buf() only supports integer, pointer and array arguments ({kind} provided)");
+                return self.error(args[0].span, message);
+            }
+        };
+        let len = match (args.get(1), size) {
+            (Some(len), _) => self.int_argument("buf", len)?,
+            (None, Some(size)) => int(size as u64),
+            (None, None) => return self.error(span, "buf() expects a length argument for non-array type integer"),
+        };
         let most = match len.kind {
             ValueKind::Int(n) => (n as usize).min(self.out.config.max_strlen),
             _ => self.out.config.max_strlen,
