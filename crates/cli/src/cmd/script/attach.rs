@@ -6,8 +6,8 @@ use sidestep_engine::{Action, Bundle, BundleMap, Cookie, FuncPattern, Pattern, R
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::lower::{Compiled, Probe};
 
-/// The pattern of an attach point that needs a target.
-pub fn pattern(point: &Point) -> anyhow::Result<Pattern> {
+/// The pattern of an attach point that needs a target. `regexp`: its function is a regular expression.
+pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
     let fields: Vec<&str> = point.fields.iter().map(|field| &*field.text).collect();
     let quoted = point.fields.last().is_some_and(|field| field.quoted);
     if point.provider == Provider::Usdt {
@@ -27,8 +27,8 @@ pub fn pattern(point: &Point) -> anyhow::Result<Pattern> {
     if object.contains('@') {
         return Err(anyhow!("{}: a line of a source file is not supported yet", point.text()));
     }
-    let text = if quoted { format!("{object}:\"{function}\"") } else { format!("{object}:{function}") };
-    let mut parsed = pattern::parse(&text, false).map_err(|message| anyhow!(message))?;
+    let text = if quoted && !regexp { format!("{object}:\"{function}\"") } else { format!("{object}:{function}") };
+    let mut parsed = pattern::parse(&text, regexp).map_err(|message| anyhow!(message))?;
     if object == "*" {
         parsed.object = None;
     }
@@ -39,7 +39,7 @@ pub fn pattern(point: &Point) -> anyhow::Result<Pattern> {
 }
 
 /// What a session runs: the programs of attach points that need a target. Also, which of the script's probes each request is.
-pub fn bundle(compiled: &Compiled) -> anyhow::Result<(Bundle, Vec<Request>, Vec<usize>)> {
+pub fn bundle(compiled: &Compiled, regexp: bool) -> anyhow::Result<(Bundle, Vec<Request>, Vec<usize>)> {
     let mut bundle = maps(compiled);
     let (mut requests, mut probes) = (Vec::new(), Vec::new());
     let mut known: Vec<(usize, usize)> = Vec::new();
@@ -76,7 +76,7 @@ pub fn bundle(compiled: &Compiled) -> anyhow::Result<(Bundle, Vec<Request>, Vec<
             _ => (Some(program), None),
         };
         requests.push(Request {
-            pattern: pattern(&probe.point)?,
+            pattern: pattern(&probe.point, regexp)?,
             action: Action { entry, exit, cookie, ..Action::default() },
         });
         probes.push(number);

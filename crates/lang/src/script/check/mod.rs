@@ -174,7 +174,7 @@ impl<'a> Checker<'a> {
         let config: &mut Config = &mut self.out.config;
         let number: Option<u64> = setting.value.parse().ok();
         match (name.trim_start_matches("bpftrace_"), number) {
-            ("max_strlen", Some(n @ 1..=4096)) => config.max_strlen = n as usize,
+            ("max_strlen", Some(n @ 1..=16384)) => config.max_strlen = n as usize,
             ("max_map_keys", Some(n @ 1..=10_000_000)) => config.max_map_keys = n as u32,
             ("print_maps_on_exit", Some(n @ 0..=1)) => config.print_maps_on_exit = n == 1,
             ("print_maps_on_exit", None) if matches!(&*setting.value, "true" | "false") => {
