@@ -211,6 +211,19 @@ impl Place {
     }
 }
 
+/// The address of an array and how many bytes it has, if a value is one in the target's memory.
+pub(super) fn array(of: &Value) -> Option<(Value, usize)> {
+    let (data, size) = match (&of.ty, &of.kind) {
+        (Type::Data { ty: CType::Array(..), size }, _) => (of, *size),
+        (Type::Text(size), ValueKind::Part(data, 0)) => (&**data, *size),
+        _ => return None,
+    };
+    match &data.kind {
+        ValueKind::Load(address) => Some(((**address).clone(), size)),
+        _ => None,
+    }
+}
+
 /// What kind of value a number of C is.
 pub(super) fn number_type(ty: &CType) -> Option<Type> {
     Some(match ty {
@@ -296,6 +309,11 @@ impl Checker<'_> {
         let size = self.size(&place.ty, span)?;
         match &place.ty {
             CType::Void => return self.error(span, "a void cannot be read: cast the pointer to what is there"),
+            // Of an array whose length is not known, the address is.
+            CType::Array(of, 0) => {
+                let first = Place { ty: (**of).clone(), ..place.clone() };
+                return self.address_of(&first, span);
+            }
             CType::Array(of, length) if **of == CType::Char => {
                 let most = (*length as usize).min(self.out.config.max_strlen);
                 let whole = Place { ty: CType::Array(of.clone(), most as u64), ..place.clone() };
