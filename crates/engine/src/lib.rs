@@ -10,6 +10,7 @@ mod detach;
 mod error;
 mod extend;
 mod faults;
+pub mod fitness;
 mod hold;
 mod install;
 mod installer;
@@ -30,6 +31,7 @@ mod regions;
 mod remote;
 mod resolve;
 mod results;
+mod scene;
 mod seccomp;
 mod semaphore;
 mod session;
@@ -43,6 +45,8 @@ mod survey;
 mod switch;
 mod toggle;
 mod traces;
+mod typed;
+mod unwinding;
 mod usdt;
 mod view;
 
@@ -61,4 +65,12 @@ pub use static_probes::{StaticProbe, static_probes};
 pub use status::{Installed, ProbeKind, SiteState, Status, status};
 pub use switch::Switched;
 pub use toggle::{disable, enable, optimize};
+pub use typed::{Typed, TypedFunction};
 pub use usdt::Arguments;
+
+/// Types of functions and data, from debug information.
+pub mod types {
+    pub use sidestep_symbols::{
+        DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember, TypeError,
+    };
+}

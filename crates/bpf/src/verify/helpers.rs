@@ -189,6 +189,12 @@ impl Helper {
             || matches!(self.name, "trace_printk" | "get_stackid" | "get_stack" | "get_func_arg")
     }
 
+    /// Whether it walks the stack of the target.
+    #[must_use]
+    pub fn walks_stack(&self) -> bool {
+        matches!(self.name, "get_stackid" | "get_stack")
+    }
+
     /// Whether it looks at registers of the context.
     #[must_use]
     pub fn reads_registers(&self) -> bool {

@@ -5,8 +5,10 @@ mod coverage;
 mod explain;
 mod funccount;
 mod funclatency;
+mod info;
 mod list;
 mod losses;
+mod manual;
 mod progress;
 mod script;
 mod status;
@@ -25,7 +27,10 @@ use crate::flags::{Cli, Command, OnOff};
 
 /// Runs a command line. A reader that closes its end of our stdout is no error.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    let Some(command) = &cli.command else { return piped(script::run(&cli.script)) };
+    let Some(command) = &cli.command else {
+        let flags = &cli.script;
+        return piped(if flags.info { info::run(flags) } else { script::run(flags) });
+    };
     piped(match command {
         Command::Funccount(flags) => funccount::run(flags),
         Command::Funclatency(flags) => funclatency::run(flags),
@@ -47,6 +52,8 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Status(flags) => status::run(flags),
         Command::Disable(flags) => switch::run(flags, switch::To::Disabled),
         Command::Enable(flags) => switch::run(flags, switch::To::Enabled),
+        Command::Man => manual::page(),
+        Command::Completions(flags) => manual::completions(flags.shell),
         Command::Optimize(flags) => switch::run(&flags.switch, switch::To::Optimized(flags.to == OnOff::On)),
     })
 }

@@ -98,6 +98,23 @@ pub enum Command {
     Enable(Switch),
     /// Make probes that a process carries traps instead of jumps, or jumps again.
     Optimize(Optimize),
+    /// Print the manual page.
+    Man,
+    /// Print the completions of a shell.
+    Completions(Completions),
+}
+
+/// `sidestep completions`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sidestep completions bash > /etc/bash_completion.d/sidestep
+  sidestep completions zsh > ~/.zfunc/_sidestep
+  sidestep completions fish > ~/.config/fish/completions/sidestep.fish
+  sidestep man > /usr/local/share/man/man1/sidestep.1")]
+pub struct Completions {
+    /// The shell.
+    pub shell: clap_complete::Shell,
 }
 
 /// `sidestep funccount`.

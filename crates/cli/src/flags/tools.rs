@@ -45,6 +45,7 @@ impl Run {
             target: self.target.clone(),
             output,
             debug: false,
+            info: false,
             dry_run: self.dry_run,
             allow_unsafe: false,
             engine: self.engine.clone(),

@@ -1,6 +1,7 @@
 //! What checking makes of the syntax tree: every name resolved, every type known.
 
 use super::ast::{BinaryOp, Point, Step};
+use super::ctype::Layouts;
 use super::printf::Format;
 use super::types::{Content, Type};
 
@@ -19,6 +20,10 @@ pub struct Checked {
     pub own: Vec<Type>,
     /// `config = { … }`, and the defaults.
     pub config: Config,
+    /// The records that it uses.
+    pub layouts: Layouts,
+    /// Bytes of a pointer of C.
+    pub word: u8,
 }
 
 /// How stacks are kept and printed.
@@ -227,8 +232,12 @@ pub enum ValueKind {
     Ternary(Box<Value>, Box<Value>, Box<Value>),
     /// The lower bytes of a number.
     Resize(Box<Value>),
-    /// A number in the target's memory: its type is that of the value.
+    /// A number or data in the target's memory: its type is that of the value.
     Load(Box<Value>),
+    /// Data whose words are these.
+    Words(Vec<Value>),
+    /// A number, text or data at an offset in data that is in our own memory.
+    Part(Box<Value>, usize),
     /// `++` and `--` of a variable.
     StepVar(Step, usize),
     /// `++` and `--` of a map.
@@ -249,10 +258,12 @@ pub enum ValueKind {
     Shown(Box<Value>),
     /// `self.x`; 0 or "" if nothing was assigned in this call.
     Own(usize),
+    /// A value after statements.
+    After(Vec<Op>, Box<Value>),
     /// `(a, b)`
     Tuple(Vec<Value>),
     /// `a.0`, of a tuple.
-    Part(Box<Value>, usize),
+    Item(Box<Value>, usize),
 }
 
 /// What a program finds when it runs.

@@ -1,5 +1,9 @@
 //! What values and maps are.
 
+use std::sync::Arc;
+
+use super::ctype::{CType, Enum};
+
 /// What an expression gives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Type {
@@ -12,12 +16,16 @@ pub enum Type {
         /// It may be negative.
         signed: bool,
     },
-    /// An address of the target at which numbers of this type are.
-    Pointer {
-        /// Bytes of what is there.
-        bytes: u8,
-        /// It may be negative.
-        signed: bool,
+    /// An address of the target, and what is there.
+    Pointer(Box<CType>),
+    /// A number that has a name.
+    Enum(Arc<Enum>),
+    /// Something of C that is more than a number or text: its bytes.
+    Data {
+        /// What they are.
+        ty: CType,
+        /// How many there are.
+        size: usize,
     },
     /// A string of so many bytes at most.
     Text(usize),
@@ -51,13 +59,17 @@ impl Type {
     /// Whether one can calculate with it.
     #[must_use]
     pub fn is_int(&self) -> bool {
-        matches!(self, Type::Int { .. } | Type::Pointer { .. })
+        matches!(self, Type::Int { .. } | Type::Pointer(_) | Type::Enum(_))
     }
 
     /// Whether it is a number without a sign.
     #[must_use]
     pub fn is_unsigned(&self) -> bool {
-        matches!(self, Type::Int { signed: false, .. } | Type::Pointer { .. })
+        match self {
+            Type::Int { signed, .. } => !signed,
+            Type::Enum(of) => !of.signed,
+            ty => matches!(ty, Type::Pointer(_)),
+        }
     }
 
     /// Whether values of both may be in one place.
@@ -95,7 +107,7 @@ impl Type {
     /// Whether values lie in memory: they do not fit into a register.
     #[must_use]
     pub fn is_wide(&self) -> bool {
-        matches!(self, Type::Text(_) | Type::Bytes(_) | Type::Tuple(_))
+        matches!(self, Type::Text(_) | Type::Bytes(_) | Type::Tuple(_) | Type::Data { .. })
     }
 
     /// Whether it is this type, or has it inside.
@@ -110,9 +122,9 @@ impl Type {
         match self {
             Type::None => "none".to_owned(),
             Type::Int { bytes, signed } => format!("{}int{}", if *signed { "" } else { "u" }, 8 * u32::from(*bytes)),
-            Type::Pointer { bytes, signed } => {
-                format!("{}int{} *", if *signed { "" } else { "u" }, 8 * u32::from(*bytes))
-            }
+            Type::Pointer(of) => CType::Pointer(of.clone()).name(),
+            Type::Enum(of) => of.name.clone(),
+            Type::Data { ty, .. } => ty.name(),
             Type::Tuple(types) => {
                 let names: Vec<String> = types.iter().map(Type::name).collect();
                 format!("({})", names.join(","))
@@ -127,7 +139,11 @@ impl Type {
         match self {
             Type::None => "none",
             Type::Int { .. } => "integer",
-            Type::Pointer { .. } => "pointer",
+            Type::Pointer(_) => "pointer",
+            Type::Enum(_) => "enum",
+            Type::Data { ty: CType::Array(..), .. } => "array",
+            Type::Data { ty: CType::Float { .. }, .. } => "float",
+            Type::Data { .. } => "record",
             Type::Text(_) => "string",
             Type::Bytes(_) => "buffer",
             Type::Stack(_) => "ustack",
@@ -147,6 +163,7 @@ impl Type {
             // Their length is before them.
             Type::Bytes(len) => 8 + len.next_multiple_of(8),
             Type::Tuple(types) => types.iter().map(Type::stored).sum(),
+            Type::Data { size, .. } => size.next_multiple_of(8).max(8),
             _ => 8,
         }
     }

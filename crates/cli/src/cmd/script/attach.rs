@@ -4,7 +4,7 @@ use anyhow::anyhow;
 use sidestep_bpf::map::Map;
 use sidestep_engine::{Action, Bundle, BundleMap, Cookie, FuncPattern, Pattern, Request, pattern};
 use sidestep_lang::script::ast::{Point, Provider};
-use sidestep_lang::script::lower::Compiled;
+use sidestep_lang::script::lower::{Compiled, Probe};
 
 /// The pattern of an attach point that needs a target. `regexp`: its function is a regular expression.
 pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
@@ -43,7 +43,11 @@ pub fn bundle(compiled: &Compiled, regexp: bool) -> anyhow::Result<(Bundle, Vec<
     let mut bundle = maps(compiled);
     let (mut requests, mut probes) = (Vec::new(), Vec::new());
     let mut known: Vec<(usize, usize)> = Vec::new();
-    for (number, probe) in compiled.probes.iter().enumerate() {
+    // What is entered last returns first: so that returns are seen in the order of the script.
+    let is_return = |(_, probe): &(usize, &Probe)| probe.point.provider == Provider::Uretprobe;
+    let entries = compiled.probes.iter().enumerate().filter(|probe| !is_return(probe));
+    let returns = compiled.probes.iter().enumerate().filter(is_return).rev();
+    for (number, probe) in entries.chain(returns) {
         if !probe.point.provider.has_target() {
             continue;
         }

@@ -3,6 +3,7 @@
 mod attach;
 mod list;
 mod run;
+mod types;
 
 use std::io::Read;
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use sidestep_lang::script::ast;
-use sidestep_lang::script::check::check;
+use sidestep_lang::script::check::check_with;
 use sidestep_lang::script::diagnostic::Diagnostic;
 use sidestep_lang::script::lower::lower;
 use sidestep_lang::script::parser::parse;
@@ -101,7 +102,9 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         print_tree(&script);
         return Ok(ExitCode::SUCCESS);
     }
-    let checked = match check(&script, &source.params) {
+    let points = script.blocks.iter().flat_map(|block| block.points.clone()).collect();
+    let mut programs = types::Programs::new(points, flags.target.pid, &flags.engine.options());
+    let checked = match check_with(&script, &source.params, &mut programs) {
         Ok((checked, warnings)) => {
             source.say(&warnings);
             checked

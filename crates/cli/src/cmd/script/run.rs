@@ -197,6 +197,8 @@ impl Script {
             points: compiled.probes.iter().map(|probe| probe.point.text()).collect(),
             stacks: checked.stacks.iter().copied().zip(compiled.stack_of.iter().copied()).collect(),
             trailer: checked.config.trailer.clone(),
+            layouts: checked.layouts.clone(),
+            word: checked.word,
             since_1970: time::realtime().wrapping_sub(time::monotonic()),
             ..Names::default()
         };

@@ -1,5 +1,6 @@
 //! What scripts print: as bpftrace does, byte for byte.
 
+mod data;
 mod hist;
 mod layout;
 mod map;

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 
 use sidestep_engine::{Maps, Symbols};
 use sidestep_lang::script::checked::{Stack, StackMode};
+use sidestep_lang::script::ctype::Layouts;
 use sidestep_lang::script::lower::POINT;
 use sidestep_lang::script::printf::{Printed, escaped};
 use sidestep_lang::script::types::Type;
 
+use super::data::{self, Float};
 use crate::out::{json, time};
 
 /// What stands for something else, by number.
@@ -27,6 +29,10 @@ pub struct Names {
     pub trailer: String,
     /// Names of users that were looked up.
     pub users: HashMap<u64, String>,
+    /// What the records of the script consist of.
+    pub layouts: Layouts,
+    /// Bytes of a pointer of the target.
+    pub word: u8,
 }
 
 /// A value.
@@ -40,6 +46,16 @@ pub enum Shown {
     Bytes(Vec<u8>),
     /// Values.
     Tuple(Vec<Shown>),
+    /// A number that has a name, which in JSON is a text.
+    Named(i128, String),
+    /// What is either true or false.
+    Bool(bool),
+    /// A number with a point.
+    Float(Float),
+    /// Members by their names.
+    Members(Vec<(String, Shown)>),
+    /// Elements.
+    Elements(Vec<Shown>),
 }
 
 impl Shown {
@@ -52,6 +68,22 @@ impl Shown {
             Shown::Tuple(parts) => {
                 let parts: Vec<String> = parts.iter().map(Shown::text).collect();
                 format!("({})", parts.join(", "))
+            }
+            Shown::Named(_, name) => name.clone(),
+            Shown::Bool(truth) => truth.to_string(),
+            Shown::Float(number) => number.text(),
+            Shown::Members(members) => {
+                let list: Vec<String> = members
+                    .iter()
+                    .map(|(name, value)| match name.is_empty() {
+                        true => value.text(),
+                        false => format!(".{name} = {}", value.text()),
+                    })
+                    .collect();
+                if list.is_empty() { "{ }".to_owned() } else { format!("{{ {} }}", list.join(", ")) }
+            }
+            Shown::Elements(list) => {
+                format!("[{}]", list.iter().map(Shown::text).collect::<Vec<_>>().join(","))
             }
         }
     }
@@ -70,6 +102,10 @@ impl Shown {
                 }
             },
             Shown::Tuple(parts) => json::array(parts.iter().map(Shown::json)),
+            Shown::Bool(truth) => truth.to_string(),
+            Shown::Float(number) => number.json(),
+            Shown::Members(members) => json::object(members.iter().map(|(name, value)| (name, value.json()))),
+            Shown::Elements(list) => format!("[{}]", list.iter().map(Shown::json).collect::<Vec<_>>().join(", ")),
             other => json::string(&other.text()),
         }
     }
@@ -80,6 +116,9 @@ impl Shown {
             Shown::Int(n) => Printed::Int(*n as u64),
             Shown::Text(_) | Shown::Tuple(_) => Printed::Text(self.text()),
             Shown::Bytes(bytes) => Printed::Bytes(bytes.clone()),
+            Shown::Named(n, name) => Printed::Named(*n as u64, name.clone()),
+            Shown::Bool(truth) => Printed::Named((*truth).into(), self.text()),
+            Shown::Float(_) | Shown::Members(_) | Shown::Elements(_) => Printed::Text(self.text()),
         }
     }
 }
@@ -104,6 +143,7 @@ impl Names {
                 Shown::Bytes(bytes[..len.min(bytes.len())].to_vec())
             }
             Type::Tuple(types) => Shown::Tuple(self.parts(types, bytes, maps)),
+            Type::Data { ty, .. } => self.data(ty, bytes),
             ty => {
                 let word = bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);
                 self.word(ty, word, maps)
@@ -125,6 +165,8 @@ impl Names {
 
     fn word(&mut self, ty: &Type, word: u64, maps: Maps<'_>) -> Shown {
         match ty {
+            Type::Pointer(_) => data::address(word),
+            Type::Enum(of) => data::named(of, word),
             Type::Int { signed: true, .. } => Shown::Int((word as i64).into()),
             Type::Stack(stack) => Shown::Text(self.stack(*stack, word, maps).into_bytes()),
             Type::Symbol => Shown::Text(self.symbol(word).into_bytes()),

@@ -15,8 +15,6 @@ const LATER: &[&str] = &[
     "signal",
     "strcap",
     "uaddr",
-    "sizeof",
-    "offsetof",
     "getopt",
     "assert",
     "assert_str",

@@ -1,9 +1,13 @@
 //! Names and types: syntax tree → [`Checked`].
 
+mod abi;
 mod aggregate;
 mod call;
 mod each;
 mod expr;
+mod field;
+mod macros;
+mod memory;
 mod own;
 mod stmt;
 mod text;
@@ -12,10 +16,13 @@ mod tuple;
 use std::collections::HashMap;
 
 use aggregate::readable;
+pub(super) use expr::fold;
+use memory::Types;
 
 use super::ast::{self, Provider, Script};
 use super::checked::{Action, Block, Checked, Config, Map, MissingProbes, Stack, StackMode, Value, ValueKind};
 use super::diagnostic::{Diagnostic, Severity, Span};
+use super::program::{Nothing, Program};
 use super::types::{Content, Type};
 
 /// Rounds after which the types of maps must be known: those that are used before they are assigned need more than one.
@@ -26,19 +33,33 @@ const ROUNDS: usize = 10;
 /// # Errors
 /// All mistakes. What is returned beside a script are warnings.
 pub fn check(script: &Script, params: &[String]) -> Result<(Checked, Vec<Diagnostic>), Vec<Diagnostic>> {
+    check_with(script, params, &mut Nothing)
+}
+
+/// The same; `program` tells what the programs that are probed know of their types.
+///
+/// # Errors
+/// All mistakes. What is returned beside a script are warnings.
+pub fn check_with(
+    script: &Script,
+    params: &[String],
+    program: &mut dyn Program,
+) -> Result<(Checked, Vec<Diagnostic>), Vec<Diagnostic>> {
     let mut known = Known::default();
+    let mut types = Types::new(program, &script.types);
     for _ in 0..ROUNDS {
-        let mut checker = Checker::new(params, known.clone(), false);
+        let mut checker = Checker::new(params, types, known.clone(), false);
         checker.script(script);
         let vars = checker.out.blocks.into_iter().map(|block| block.vars).collect();
         let now = Known { maps: checker.maps, own: checker.own, vars };
+        types = checker.types;
         let settled = now == known;
         known = now;
         if settled {
             break;
         }
     }
-    let mut checker = Checker::new(params, known, true);
+    let mut checker = Checker::new(params, types, known, true);
     checker.script(script);
     checker.finish()
 }
@@ -65,6 +86,11 @@ struct MapState {
 
 struct Checker<'a> {
     params: &'a [String],
+    macros: &'a [ast::Macro],
+    /// How many macros were put in so far, and how many the expression is in.
+    expanded: usize,
+    nested: usize,
+    types: Types<'a>,
     out: Checked,
     maps: Vec<MapState>,
     /// Names and types of `self.x`.
@@ -95,9 +121,13 @@ struct Wrong;
 type Checking<T> = Result<T, Wrong>;
 
 impl<'a> Checker<'a> {
-    fn new(params: &'a [String], known: Known, last: bool) -> Checker<'a> {
+    fn new(params: &'a [String], types: Types<'a>, known: Known, last: bool) -> Checker<'a> {
         Checker {
             params,
+            macros: &[],
+            expanded: 0,
+            nested: 0,
+            types,
             out: Checked::default(),
             maps: known.maps,
             own: known.own,
@@ -130,6 +160,7 @@ impl<'a> Checker<'a> {
     }
 
     fn script(&mut self, script: &'a Script) {
+        self.macros = &script.macros;
         for setting in &script.config {
             let _ = self.setting(setting);
         }
@@ -274,6 +305,8 @@ impl<'a> Checker<'a> {
                 shared: map.read,
             })
             .collect();
+        self.out.word = self.types.word();
+        self.out.layouts = self.types.known();
         Ok((self.out, self.found))
     }
 }

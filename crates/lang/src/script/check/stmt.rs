@@ -279,6 +279,7 @@ impl Checker<'_> {
         if value.ty == Type::None {
             return self.error(span, format!("Value of type none cannot be assigned to ${name}"));
         }
+        self.small(&value.ty, span)?;
         let ty = value.ty.kept();
         let index = match self.find_var(name) {
             None => self.declare(name, ty),
@@ -311,6 +312,9 @@ impl Checker<'_> {
         if new == Content::Value(Type::None) {
             return self.error(span, format!("Value of type none cannot be assigned to @{name}"));
         }
+        if let Content::Value(ty) = &new {
+            self.small(ty, span)?;
+        }
         match &mut self.maps[map].content {
             None => self.maps[map].content = Some(new),
             Some(known) if known.fits(&new) => {
@@ -341,6 +345,11 @@ impl Checker<'_> {
 
     /// `++`, a call, or anything else that stands alone.
     fn statement_call(&mut self, expr: &Expr, ops: &mut Vec<Op>) -> Checking<()> {
+        if let Some((inner, value)) = self.nested_block(expr)? {
+            ops.extend(inner);
+            ops.extend(value.map(Op::Eval));
+            return Ok(());
+        }
         if let ExprKind::Call(name, args) = &expr.kind {
             if let Some(op) = self.action_call(name, args, expr.span)? {
                 ops.push(op);
@@ -360,6 +369,16 @@ impl Checker<'_> {
             kind => Op::Eval(Value { ty: value.ty, kind }),
         });
         Ok(())
+    }
+
+    /// What a block or macro does that stands alone; its value is not needed.
+    fn nested_block(&mut self, expr: &Expr) -> Checking<Option<(Vec<Op>, Option<Value>)>> {
+        Ok(Some(match &expr.kind {
+            ExprKind::Block(body, value) => self.block_value(body, value.as_deref())?,
+            ExprKind::Call(name, args) if self.find_macro(name).is_some() => self.expand(name, args, expr.span)?,
+            ExprKind::Ident(name) if self.find_macro(name).is_some() => self.expand(name, &[], expr.span)?,
+            _ => return Ok(None),
+        }))
     }
 
     /// An entry of a map, whose keys have the types that they have everywhere.
@@ -383,7 +402,10 @@ impl Checker<'_> {
         match &value.ty {
             Type::None => self.error(key.span, "a key must have a value"),
             Type::Time(_) => self.error(key.span, "strftime() cannot be used as a map key"),
-            _ => Ok(value),
+            ty => {
+                self.small(ty, key.span)?;
+                Ok(value)
+            }
         }
     }
 

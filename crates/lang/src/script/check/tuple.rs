@@ -23,12 +23,15 @@ impl Checker<'_> {
     }
 
     /// `of.name`, of a tuple.
-    pub(super) fn part(&mut self, of: Value, name: &str, span: Span) -> Checking<Value> {
-        let Type::Tuple(types) = &of.ty else { return self.error(span, "only tuples have parts with numbers") };
+    pub(super) fn item(&mut self, of: Value, name: &str, span: Span) -> Checking<Value> {
+        let Type::Tuple(types) = &of.ty else {
+            let message = format!("Can not access field '{name}' on expression of type '{}'", of.ty.name());
+            return if of.ty == Type::None && !self.last { self.unknown() } else { self.error(span, message) };
+        };
         match name.parse::<usize>() {
             Ok(index) if index < types.len() => {
                 let ty = types[index].clone();
-                Ok(Value { ty, kind: ValueKind::Part(Box::new(of), index) })
+                Ok(Value { ty, kind: ValueKind::Item(Box::new(of), index) })
             }
             Ok(index) => {
                 let count = types.len();

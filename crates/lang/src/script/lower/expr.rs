@@ -3,7 +3,7 @@
 use sidestep_bpf::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
 
 use super::super::ast::{BinaryOp, Step};
-use super::super::checked::{Builtin, Value, ValueKind};
+use super::super::checked::{Builtin, Checked, Value, ValueKind};
 use super::super::types::Type;
 use super::{COOKIE, Lower, POINT, Place, SCRATCH, Site, helper};
 use crate::build::Label;
@@ -23,11 +23,16 @@ impl Lower<'_, '_> {
             ValueKind::Int(_)
             | ValueKind::Var(_)
             | ValueKind::Text(_)
+            | ValueKind::Words(_)
             | ValueKind::ReadText(..)
             | ValueKind::ReadBytes(..)
             | ValueKind::Tuple(_) => {}
-            ValueKind::Part(of, index) => self.word_of(of, *index),
+            ValueKind::Item(of, index) => self.item_number(of, *index),
             ValueKind::Own(index) => self.own_number(*index),
+            ValueKind::After(ops, of) => {
+                self.ops(ops);
+                self.int(of);
+            }
             ValueKind::Read(entry) => self.read_map(entry),
             ValueKind::Has(entry) => self.has(entry),
             ValueKind::Builtin(builtin) => self.builtin(*builtin),
@@ -61,6 +66,7 @@ impl Lower<'_, '_> {
                 self.resize(&value.ty);
             }
             ValueKind::Load(address) => self.load(address, &value.ty),
+            ValueKind::Part(of, offset) => self.part(of, *offset, &value.ty),
             ValueKind::StepVar(step, var) => self.step_var(*step, *var),
             ValueKind::StepMap(step, entry) => {
                 let one = if step.up { 1 } else { u64::MAX };
@@ -88,6 +94,16 @@ impl Lower<'_, '_> {
         }
     }
 
+    fn is_leaf(&self, value: &Value) -> bool {
+        match &value.kind {
+            ValueKind::Int(_) | ValueKind::Var(_) => true,
+            ValueKind::Builtin(Builtin::Arg(n)) => *n < 6 && !matches!(self.site, Site::Usdt(_)),
+            ValueKind::Builtin(Builtin::Retval | Builtin::Register(_)) => true,
+            ValueKind::Shown(of) => self.is_leaf(of),
+            _ => false,
+        }
+    }
+
     /// What is there without calling anything, into any register.
     fn leaf(&mut self, dst: Reg, value: &Value) -> bool {
         match &value.kind {
@@ -105,6 +121,7 @@ impl Lower<'_, '_> {
             }
             ValueKind::Builtin(Builtin::Retval) => self.out.load(Size::Dw, dst, Reg::R6, RAX),
             ValueKind::Builtin(Builtin::Register(at)) => self.out.load(Size::Dw, dst, Reg::R6, *at as i16),
+            ValueKind::Shown(of) => return self.leaf(dst, of),
             _ => return false,
         }
         true
@@ -118,14 +135,8 @@ impl Lower<'_, '_> {
                 return Operand::Imm(imm);
             }
         }
-        let is_leaf = match &b.kind {
-            ValueKind::Int(_) | ValueKind::Var(_) => true,
-            ValueKind::Builtin(Builtin::Arg(n)) => *n < 6 && !matches!(self.site, Site::Usdt(_)),
-            ValueKind::Builtin(Builtin::Retval | Builtin::Register(_)) => true,
-            _ => false,
-        };
         self.int(a);
-        if is_leaf {
+        if self.is_leaf(b) {
             self.leaf(Reg::R1, b);
             return Operand::Reg(Reg::R1);
         }
@@ -235,7 +246,7 @@ impl Lower<'_, '_> {
         }
     }
 
-    fn resize(&mut self, ty: &Type) {
+    pub(super) fn resize(&mut self, ty: &Type) {
         let Type::Int { bytes, signed } = ty else { return };
         let unused = 64 - 8 * i32::from(*bytes);
         if unused > 0 {
@@ -267,7 +278,15 @@ impl Lower<'_, '_> {
     }
 
     fn step_var(&mut self, step: Step, var: usize) {
-        let one = if step.up { 1 } else { -1 };
+        // A pointer goes on by what it leads to.
+        let size = match &self.vars[var].1 {
+            Type::Pointer(to) => {
+                let Checked { layouts, word, .. } = self.shared.checked;
+                to.size(*word, &mut |record| layouts.get(record)).unwrap_or(1) as i32
+            }
+            _ => 1,
+        };
+        let one = if step.up { size } else { -size };
         let (base, at) = match self.vars[var].0 {
             Place::Stack(at) => (Reg::R10, at),
             Place::Scratch(at) => {

@@ -114,8 +114,7 @@ impl Lower<'_, '_> {
         if self.is_array(entry.map) {
             match wide {
                 Some(ty) => {
-                    let from = self.place(value);
-                    self.copy(At::Value(index, 0), ty, from, &value.ty);
+                    self.set_wide(At::Value(index, 0), ty, value);
                     self.out.map_value(Reg::R1, index, 0);
                 }
                 None => {

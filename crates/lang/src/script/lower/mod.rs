@@ -4,6 +4,7 @@
 //! computed in `r0`; what has to wait lies on the stack.
 
 mod aggregate;
+mod data;
 mod each;
 mod expr;
 mod map;
@@ -338,6 +339,8 @@ impl<'s, 'a> Lower<'s, 'a> {
         for (ty, owner) in block.vars.iter().zip(&block.owners) {
             let frame = owner.map(|owner| frames.entry(owner).or_default());
             let place = match ty {
+                // A text in it is read with a byte behind it.
+                Type::Data { .. } => Place::Scratch(lower.scratch(ty.stored() + 8)),
                 ty if ty.is_wide() => Place::Scratch(lower.scratch(ty.stored())),
                 _ => match frame {
                     Some(used) if *used < VARIABLES => {

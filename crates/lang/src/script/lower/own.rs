@@ -1,5 +1,5 @@
 //! `self.x`: an entry for each call that is not over, in a map by its frame and its function. So calls inside of calls have
-//! their own. An entry goes when the call returns; one whose call never does (an exception, `longjmp`) is cleared when
+//! their own. An entry goes when the call returns, if one program sees that; one whose call never does (an exception, `longjmp`) is cleared when
 //! another call of the function has the same frame, or dropped to make room.
 
 use sidestep_bpf::{AluOp, Cond, Reg, Size, Width};
@@ -112,11 +112,12 @@ impl Lower<'_, '_> {
         self.site == Site::Entry && own.uses_own && !before.iter().any(|block| meet(block, own, Provider::Uprobe))
     }
 
-    /// Whether this is the last program that sees the return of the call, as far as that is known.
+    /// Whether this is the only program that sees the return of the call, as far as that is known.
     pub(super) fn ends_call(&self) -> bool {
         let blocks = &self.shared.checked.blocks;
-        let (own, after) = (&blocks[self.shared.block], &blocks[self.shared.block + 1..]);
-        self.site == Site::Return && own.uses_own && !after.iter().any(|block| meet(block, own, Provider::Uretprobe))
+        let own = &blocks[self.shared.block];
+        let meeting = blocks.iter().filter(|block| meet(block, own, Provider::Uretprobe));
+        self.site == Site::Return && own.uses_own && meeting.count() == 1
     }
 }
 

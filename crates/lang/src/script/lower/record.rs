@@ -26,8 +26,8 @@ enum Ready {
     Bytes(i16, i16, usize),
     /// Bytes in our own memory, behind their length.
     OwnBytes(At, usize),
-    /// A tuple, as it is kept: so many bytes.
-    Tuple(At, usize),
+    /// A tuple or data, as it is kept: so many bytes.
+    Kept(At, usize),
 }
 
 impl Ready {
@@ -36,7 +36,7 @@ impl Ready {
         match self {
             Ready::Word(_) => 0,
             Ready::User(_, len) | Ready::Own(_, len) => len + 2,
-            Ready::Bytes(.., len) | Ready::OwnBytes(_, len) | Ready::Tuple(_, len) => *len,
+            Ready::Bytes(.., len) | Ready::OwnBytes(_, len) | Ready::Kept(_, len) => *len,
         }
     }
 }
@@ -82,7 +82,7 @@ impl Lower<'_, '_> {
                     self.out.load(Size::Dw, Reg::R9, Reg::R3, 0);
                     self.append_bytes(slot, len, helper::READ_KERNEL, |lower| lower.address(Reg::R3, at.plus(8)));
                 }
-                Ready::Tuple(at, len) => {
+                Ready::Kept(at, len) => {
                     self.out.mov_imm(Reg::R9, len as i32);
                     self.append_bytes(slot, len, helper::READ_KERNEL, |lower| lower.address(Reg::R3, at));
                 }
@@ -172,7 +172,13 @@ impl Lower<'_, '_> {
                 Ready::Bytes(address, length, *len)
             }
             (Type::Bytes(len), _) => Ready::OwnBytes(self.place(value), *len),
-            (Type::Tuple(_), _) => Ready::Tuple(self.place(value), value.ty.stored()),
+            (Type::Tuple(_), _) => Ready::Kept(self.place(value), value.ty.stored()),
+            (Type::Data { size, .. }, ValueKind::Load(address)) => {
+                let address = word(self, address);
+                let length = word(self, &Value { ty: Type::INT, kind: ValueKind::Int(*size as u64) });
+                Ready::Bytes(address, length, *size)
+            }
+            (Type::Data { size, .. }, _) => Ready::Kept(self.data(value), *size),
             _ => Ready::Word(word(self, value)),
         }
     }

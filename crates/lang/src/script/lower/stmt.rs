@@ -102,8 +102,9 @@ impl Lower<'_, '_> {
                 }
             }
             (Place::Scratch(at), own) if own.is_wide() => {
-                let from = self.place(value);
-                self.copy(At::Scratch(at), &ty, from, own);
+                if !matches!(value.kind, ValueKind::Var(own) if own == var) {
+                    self.set_wide(At::Scratch(at), &ty, value);
+                }
             }
             (Place::Stack(at), _) => {
                 self.int(value);

@@ -122,6 +122,14 @@ impl Lower<'_, '_> {
                 self.mark_cut(to, own, len);
                 self.release(used);
             }
+            ValueKind::Part(of, offset) => {
+                let from = self.data(of).plus(*offset);
+                self.clear(to, text_room(len));
+                self.address(Reg::R1, to);
+                self.address(Reg::R3, from);
+                self.out.mov_imm(Reg::R2, own as i32 + 1);
+                self.out.call(helper::READ_KERNEL_STR);
+            }
             ValueKind::Builtin(Builtin::Comm) => {
                 self.clear(to, text_room(len));
                 self.address(Reg::R1, to);
@@ -153,8 +161,12 @@ impl Lower<'_, '_> {
                 Place::Scratch(at) => At::Scratch(at),
                 Place::Stack(at) => At::Stack(at),
             },
-            ValueKind::Part(of, index) => self.part(of, *index),
+            ValueKind::Item(of, index) => self.item(of, *index),
             ValueKind::Own(index) => self.own_place(*index, &value.ty),
+            ValueKind::After(ops, of) => {
+                self.ops(ops);
+                self.text(of)
+            }
             ValueKind::Builtin(Builtin::Func) => self.func_text(),
             ValueKind::Read(entry) if self.is_array(entry.map) => At::Value(self.map_index(entry.map), 0),
             ValueKind::Read(entry) => {

@@ -21,13 +21,13 @@ fn offset(of: &Type, index: usize) -> usize {
 
 impl Lower<'_, '_> {
     /// Where a part of a tuple lies.
-    pub(super) fn part(&mut self, of: &Value, index: usize) -> At {
+    pub(super) fn item(&mut self, of: &Value, index: usize) -> At {
         self.place(of).plus(offset(&of.ty, index))
     }
 
     /// A part that is a number into `r0`.
-    pub(super) fn word_of(&mut self, of: &Value, index: usize) {
-        let at = self.part(of, index);
+    pub(super) fn item_number(&mut self, of: &Value, index: usize) {
+        let at = self.item(of, index);
         self.address(Reg::R1, at);
         self.out.load(Size::Dw, Reg::R0, Reg::R1, 0);
     }
@@ -36,11 +36,12 @@ impl Lower<'_, '_> {
     pub(super) fn place(&mut self, value: &Value) -> At {
         match (&value.ty, &value.kind) {
             (Type::Text(_), _) => self.text(value),
+            (Type::Data { .. }, _) => self.data(value),
             (_, ValueKind::Var(var)) => match self.vars[*var].0 {
                 Place::Scratch(at) => At::Scratch(at),
                 Place::Stack(at) => At::Stack(at),
             },
-            (_, ValueKind::Part(of, index)) => self.part(of, *index),
+            (_, ValueKind::Item(of, index)) => self.item(of, *index),
             (_, ValueKind::Read(entry)) if self.is_array(entry.map) => At::Value(self.map_index(entry.map), 0),
             (ty, ValueKind::Read(entry)) => {
                 let len = ty.stored();
@@ -57,6 +58,10 @@ impl Lower<'_, '_> {
                 to
             }
             (ty, ValueKind::Own(index)) => self.own_place(*index, ty),
+            (_, ValueKind::After(ops, of)) => {
+                self.ops(ops);
+                self.place(of)
+            }
             (ty, _) => {
                 let to = At::Scratch(self.scratch(ty.stored()));
                 self.write(to, value, ty);
@@ -69,6 +74,7 @@ impl Lower<'_, '_> {
     pub(super) fn write(&mut self, to: At, value: &Value, ty: &Type) {
         match (ty, &value.kind) {
             (Type::Text(room), _) => self.text_to(to, value, *room),
+            (Type::Data { .. }, _) => self.data_to(to, value),
             (Type::Tuple(types), ValueKind::Tuple(items)) => {
                 for (index, (item, part)) in items.iter().zip(types).enumerate() {
                     self.write(to.plus(offset(ty, index)), item, part);
@@ -93,6 +99,15 @@ impl Lower<'_, '_> {
                 self.store(to, Reg::R0);
             }
         }
+    }
+
+    /// The same, if the value may be made of what is in that place.
+    pub(super) fn set_wide(&mut self, to: At, ty: &Type, value: &Value) {
+        if let Type::Data { .. } = ty {
+            return self.data_to(to, value);
+        }
+        let from = self.place(value);
+        self.copy(to, ty, from, &value.ty);
     }
 
     /// Bytes of the target, all or none.
