@@ -30,6 +30,7 @@ mod spawn;
 mod specs;
 mod status;
 mod switch;
+mod tools;
 mod torture;
 mod trap;
 mod typed;

@@ -556,6 +556,14 @@ mod tests {
     #[test]
     fn flag_table_is_consistent() {
         Cli::command().debug_assert();
+        // That looks at letters in debug builds only.
+        for command in Cli::command().get_subcommands() {
+            let mut letters: Vec<char> = command.get_arguments().filter_map(clap::Arg::get_short).collect();
+            let count = letters.len();
+            letters.sort_unstable();
+            letters.dedup();
+            assert_eq!(letters.len(), count, "{} has a letter twice", command.get_name());
+        }
     }
 
     #[test]
