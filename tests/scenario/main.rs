@@ -24,6 +24,7 @@ mod sandbox;
 mod short;
 mod spawn;
 mod specs;
+mod stacks;
 mod status;
 mod switch;
 mod torture;

@@ -26,6 +26,7 @@ mod elf;
 mod error;
 mod function;
 mod image;
+pub mod lines;
 pub mod locate;
 mod lsda;
 pub mod maps;

@@ -135,10 +135,14 @@ pub(crate) fn read(elf: &Elf) -> Result<Unwinding, &'static str> {
         rows.push((elf.isa.wrap(Va(fde.initial_address().wrapping_add(fde.len()))), false, unknown));
         reader.rows(bases, fde, &mut context, &mut |va, rule| rows.push((Va(va), true, rules.number(rule))))
     })?;
-    for (start, end) in restorers(elf)? {
-        rows.push((end, false, unknown));
-        rows.push((start, true, rules.number(Rule::bare(Cfa::Signal))));
-    }
+    rows.sort_by_key(|(va, begins, _)| (*va, *begins));
+    let signal = rules.number(Rule::bare(Cfa::Signal));
+    let undescribed = |(start, _): &(Va, Va)| {
+        let at = rows.partition_point(|(va, ..)| va <= start);
+        at.checked_sub(1).is_none_or(|at| rows[at].2 == unknown)
+    };
+    let restorers: Vec<_> = restorers(elf)?.into_iter().filter(undescribed).collect();
+    rows.extend(restorers.iter().flat_map(|(start, end)| [(*start, true, signal), (*end, false, unknown)]));
     rows.sort_by_key(|(va, begins, _)| (*va, *begins));
     let mut out: Vec<Row> = Vec::with_capacity(rows.len());
     for (va, _, rule) in rows {

@@ -29,7 +29,7 @@ pub struct Stack {
 }
 
 /// How a stack is printed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StackMode {
     /// `symbol+off`
     Bpftrace,
@@ -48,6 +48,8 @@ pub struct Config {
     pub max_map_keys: u32,
     /// Maps are printed at the end.
     pub print_maps_on_exit: bool,
+    /// Stacks have source lines and inlined functions.
+    pub show_debug_info: bool,
     /// What becomes of an attach point that means nothing, beside others that do.
     pub missing_probes: MissingProbes,
 }
@@ -65,7 +67,13 @@ pub enum MissingProbes {
 
 impl Default for Config {
     fn default() -> Config {
-        Config { max_strlen: 1024, max_map_keys: 4096, print_maps_on_exit: true, missing_probes: MissingProbes::Error }
+        Config {
+            max_strlen: 1024,
+            max_map_keys: 4096,
+            print_maps_on_exit: true,
+            show_debug_info: true,
+            missing_probes: MissingProbes::Error,
+        }
     }
 }
 

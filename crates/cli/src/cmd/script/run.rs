@@ -192,6 +192,7 @@ impl Script {
         let names = Names {
             points: compiled.probes.iter().map(|probe| probe.point.text()).collect(),
             stacks: checked.stacks.iter().copied().zip(compiled.stack_of.iter().copied()).collect(),
+            debug_info: checked.config.show_debug_info,
             since_1970: time::realtime().wrapping_sub(time::monotonic()),
             ..Names::default()
         };

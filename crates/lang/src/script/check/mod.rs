@@ -116,18 +116,21 @@ impl<'a> Checker<'a> {
             ("print_maps_on_exit", None) if matches!(&*setting.value, "true" | "false") => {
                 config.print_maps_on_exit = setting.value == "true";
             }
+            ("show_debug_info", Some(n @ 0..=1)) => config.show_debug_info = n == 1,
+            ("show_debug_info", None) if matches!(&*setting.value, "true" | "false") => {
+                config.show_debug_info = setting.value == "true";
+            }
             ("missing_probes", None) if setting.value == "error" => config.missing_probes = MissingProbes::Error,
             ("missing_probes", None) if setting.value == "warn" => config.missing_probes = MissingProbes::Warn,
             ("missing_probes", None) if setting.value == "ignore" => config.missing_probes = MissingProbes::Ignore,
-            ("max_strlen" | "max_map_keys" | "print_maps_on_exit" | "missing_probes", _) => {
+            ("max_strlen" | "max_map_keys" | "print_maps_on_exit" | "show_debug_info" | "missing_probes", _) => {
                 let message = format!("Invalid value for {}: {}", setting.name, setting.value);
                 return self.error(setting.span, message);
             }
             // They are about the kernel's machinery, or about what is not limited here.
             (
                 "max_probes" | "max_bpf_progs" | "perf_rb_pages" | "log_size" | "stack_mode" | "cache_user_symbols"
-                | "lazy_symbolication" | "on_stack_limit" | "use_blazesym" | "show_debug_info" | "max_cat_bytes"
-                | "unstable_import",
+                | "lazy_symbolication" | "on_stack_limit" | "use_blazesym" | "max_cat_bytes" | "unstable_import",
                 _,
             ) => {}
             _ => {
