@@ -12,6 +12,10 @@ use crate::api::Options;
 use crate::error::SessionError;
 use crate::objects::{Loaded, Objects};
 
+/// Names of the code to which signal handlers return: glibc's and musl's, the vDSO's, Go's.
+const RESTORERS: [&str; 5] =
+    ["__restore_rt", "__restore", "__kernel_rt_sigreturn", "__kernel_sigreturn", "runtime.sigreturn__sigaction"];
+
 /// Looks names up in what a process has mapped.
 pub(crate) struct Names {
     objects: Objects,
@@ -53,6 +57,8 @@ pub struct Frame {
     pub line: Option<(String, u32)>,
     /// The function is a part of the next one.
     pub inlined: bool,
+    /// A signal handler returns here: the address of the next frame is not behind a call.
+    pub interrupted: bool,
 }
 
 impl Symbols {
@@ -96,7 +102,13 @@ impl Symbols {
     /// `called`: it is a return address, so that the call in front of it is meant. `lines`: as DWARF knows it, which
     /// may have to be read first; without it there is one frame.
     pub fn frames(&mut self, at: u64, called: bool, lines: bool) -> Vec<Frame> {
-        let (object, symbol) = self.of(at - u64::from(called));
+        let (object, symbol) = self.of(at);
+        if let Some((name, 0)) = &symbol {
+            if RESTORERS.contains(&&**name) {
+                return vec![Frame { object, symbol, line: None, inlined: false, interrupted: true }];
+            }
+        }
+        let (object, symbol) = if called { self.of(at - 1) } else { (object, symbol) };
         let symbol = symbol.map(|(name, offset)| (name, offset + u64::from(called)));
         let mut places = if lines { self.places(Va(at - u64::from(called))) } else { Vec::new() };
         let line = places.pop().and_then(|place| place.line);
@@ -105,9 +117,10 @@ impl Symbols {
             symbol: Some((place.function.unwrap_or_else(|| "??".into()), 0)),
             line: place.line,
             inlined: true,
+            interrupted: false,
         };
         let mut frames: Vec<Frame> = places.into_iter().map(inlined).collect();
-        frames.push(Frame { object, symbol, line, inlined: false });
+        frames.push(Frame { object, symbol, line, inlined: false, interrupted: false });
         frames
     }
 

@@ -23,8 +23,9 @@ pub struct Names {
     pub stacks: Vec<(Stack, usize)>,
     /// Stacks have source lines and inlined functions.
     pub debug_info: bool,
-    /// Lines of frames that were printed: by mode, address, and whether it is where a call returns.
-    pub frames: HashMap<(StackMode, u64, bool), String>,
+    /// Lines of frames that were printed, and whether the next one was interrupted: by mode, address, and whether it is where
+    /// a call returns.
+    pub frames: HashMap<(StackMode, u64, bool), (String, bool)>,
     /// Add to `CLOCK_MONOTONIC` to get nanoseconds since 1970.
     pub since_1970: u64,
     /// Names of users that were looked up.
@@ -149,17 +150,17 @@ impl Names {
                 let lines = self.frame(stack.mode, address, called);
                 self.frames.insert((stack.mode, address, called), lines);
             }
-            let lines = &self.frames[&(stack.mode, address, called)];
+            let (lines, interrupted) = &self.frames[&(stack.mode, address, called)];
             text.push_str(lines);
-            called = !RESTORERS.iter().any(|name| lines.contains(name));
+            called = !interrupted;
         }
         text
     }
 
-    /// The lines of an address.
-    fn frame(&mut self, mode: StackMode, address: u64, called: bool) -> String {
+    /// The lines of an address, and whether the next one was interrupted.
+    fn frame(&mut self, mode: StackMode, address: u64, called: bool) -> (String, bool) {
         if mode == StackMode::Raw {
-            return format!("{address:x}\n");
+            return (format!("{address:x}\n"), false);
         }
         let lines = self.debug_info;
         let frames = self.symbols.as_mut().map(|symbols| symbols.frames(address, called, lines)).unwrap_or_default();
@@ -182,17 +183,14 @@ impl Names {
                 format!("        {inlined}{}{line}\n", shown(frame))
             }
         };
-        match &frames[..] {
+        let text = match &frames[..] {
             // Nothing is known about the target.
-            [] => one(&Frame { object: None, symbol: None, line: None, inlined: false }),
+            [] => one(&Frame { object: None, symbol: None, line: None, inlined: false, interrupted: false }),
             frames => frames.iter().map(one).collect(),
-        }
+        };
+        (text, frames.last().is_some_and(|frame| frame.interrupted))
     }
 }
-
-/// Names of the code to which signal handlers return: glibc's and musl's, the vDSO's, Go's.
-const RESTORERS: [&str; 4] =
-    ["__restore_rt+", "__kernel_rt_sigreturn+", "__kernel_sigreturn+", "sigreturn__sigaction+"];
 
 /// The values of a record: a word each, and behind them what does not fit into a word. Also, how many could not be read.
 pub fn values(record: &[u8], types: &[Type], names: &mut Names, maps: Maps<'_>) -> (Vec<Shown>, usize) {
