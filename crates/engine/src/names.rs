@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sidestep_isa::Va;
 use sidestep_symbols::MappedObject;
-use sidestep_symbols::lines::{Lines, Place};
+use sidestep_symbols::inlined::{Lines, Place};
 use sidestep_sys::Process;
 
 use crate::api::Options;

@@ -76,6 +76,8 @@ pub(crate) struct Installer {
     unsafe_reads: bool,
     /// Signals that displaced instructions may raise.
     faults: u64,
+    /// SIGTRAP is wanted even if no site needs it, to write sites while the threads run.
+    takes_traps: bool,
     /// There are probes that would do harm if the program saw where such a one really is.
     must_show: bool,
 }
@@ -106,6 +108,7 @@ impl Installer {
             held: Vec::new(),
             unsafe_reads: false,
             faults: 0,
+            takes_traps: false,
             must_show: false,
         }
     }
@@ -368,7 +371,7 @@ impl Installer {
         let reads = self.reads_memory() && guarded;
         let wanted = if reads { signals::READS } else { 0 } | if guarded { self.faults } else { 0 };
         // Where the guards are there anyway, sites can be switched while the threads run.
-        let traps = wanted != 0 || guarded && self.options.live;
+        let traps = wanted != 0 || guarded && self.takes_traps;
         let wanted = if traps { wanted | signals::TRAPS } else { wanted };
         regions.detours.shown |= guarded && self.faults != 0;
         let (outcomes, code_bytes) = install::install(regions, hold, &jobs, wanted)?;
@@ -449,6 +452,9 @@ impl Installer {
             return Err(SessionError::TooMany { what: "probes with results of their own" });
         }
         self.next_cookie += 1;
+        if let Some(names) = self.bundle.names {
+            regions.set_name(names, value, &matched.name);
+        }
         Ok(Ok(value))
     }
 
