@@ -81,6 +81,7 @@ const RECIPES: &[Recipe] = &[
     recipe("usdt", CC, &["usdt.c"]),
     recipe("coverage", &["cc", "-nostdlib", "-static"], &["coverage.S"]),
     recipe("registers", CC, &["registers.c", "registers_asm.S"]),
+    recipe("stacks", &["cc", "-O2", "-g", "-pthread", CALLS, "-fomit-frame-pointer"], &["stacks.c"]),
     recipe("suites", &["cc", "-O2", "-g", "-pthread", CALLS, "-fno-omit-frame-pointer"], &["suites.c"]),
     recipe("typed", CC, &["typed.c"]),
     recipe("records", CC, &["records.c"]),

@@ -28,6 +28,7 @@ mod sandbox;
 mod short;
 mod spawn;
 mod specs;
+mod stacks;
 mod status;
 mod switch;
 mod tools;

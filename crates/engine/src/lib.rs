@@ -59,7 +59,7 @@ pub use coverage::{Covered, coverage};
 pub use error::SessionError;
 pub use kernel::{Files, Place};
 pub use maps::Maps;
-pub use names::Symbols;
+pub use names::{Frame, Symbols};
 pub use session::{Listed, Progress, Session, explain, list};
 pub use sidestep_symbols::usdt::{Argument as UsdtArgument, ArgumentKind, Probe as UsdtProbe};
 pub use sidestep_sys::bpf as kernel_bpf;

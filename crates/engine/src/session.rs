@@ -283,6 +283,11 @@ impl Session {
         self.installer.hides_originals()
     }
 
+    /// Objects through which stacks go by frame pointers alone, although they describe their frames, and why.
+    pub fn without_frames(&self) -> &[(PathBuf, String)] {
+        self.installer.without_frames()
+    }
+
     /// Figures about the attach.
     pub fn stats(&self) -> AttachStats {
         self.installer.stats.clone()

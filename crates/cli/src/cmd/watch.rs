@@ -257,6 +257,9 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     if let Some(reason) = session.hides_originals() {
         sink.note(&format!("if a displaced instruction faults, the address of the fault is not its own: {reason}"));
     }
+    for (object, reason) in session.without_frames() {
+        sink.note(&format!("stacks go through {} by frame pointers alone: {reason}", object.display()));
+    }
     if options.interprets() && !options.interpret {
         sink.note("handlers are interpreted: there is no native code for these programs");
     }

@@ -38,7 +38,7 @@ pub struct Stack {
 }
 
 /// How a stack is printed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StackMode {
     /// `symbol+off`
     Bpftrace,
@@ -57,6 +57,8 @@ pub struct Config {
     pub max_map_keys: u32,
     /// Maps are printed at the end.
     pub print_maps_on_exit: bool,
+    /// Stacks have source lines and inlined functions.
+    pub show_debug_info: bool,
     /// What becomes of an attach point that means nothing, beside others that do.
     pub missing_probes: MissingProbes,
     /// How stacks are printed that do not say how.
@@ -82,6 +84,7 @@ impl Default for Config {
             max_strlen: 1024,
             max_map_keys: 4096,
             print_maps_on_exit: true,
+            show_debug_info: true,
             missing_probes: MissingProbes::Error,
             stack_mode: StackMode::Bpftrace,
             trailer: "..".to_owned(),

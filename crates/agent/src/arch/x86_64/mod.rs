@@ -25,6 +25,7 @@ pub mod nr {
     pub const RT_SIGACTION: u64 = 13;
     pub const RT_SIGPROCMASK: u64 = 14;
     pub const SCHED_YIELD: u64 = 24;
+    pub const RT_SIGRETURN: u64 = 15;
     pub const GETPID: u64 = 39;
     pub const GETUID: u64 = 102;
     pub const GETGID: u64 = 104;
@@ -98,8 +99,7 @@ pub unsafe fn syscall(number: u64, args: [u64; 6]) -> i64 {
 /// The context that a call with this number will restore, with this stack pointer, if it is the return of a signal handler.
 #[must_use]
 pub fn returning_context(number: u64, sp: u64) -> Option<u64> {
-    const RT_SIGRETURN: u64 = 15;
-    (number == RT_SIGRETURN).then_some(sp)
+    (number == nr::RT_SIGRETURN).then_some(sp)
 }
 
 /// Signals of ours that stay deliverable in handlers of the program.

@@ -204,6 +204,7 @@ impl Script {
         let names = Names {
             points: compiled.probes.iter().map(|probe| probe.point.text()).collect(),
             stacks: checked.stacks.iter().copied().zip(compiled.stack_of.iter().copied()).collect(),
+            debug_info: checked.config.show_debug_info,
             trailer: checked.config.trailer.clone(),
             layouts: checked.layouts.clone(),
             word: checked.word,

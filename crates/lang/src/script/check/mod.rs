@@ -180,6 +180,10 @@ impl<'a> Checker<'a> {
             ("print_maps_on_exit", None) if matches!(&*setting.value, "true" | "false") => {
                 config.print_maps_on_exit = setting.value == "true";
             }
+            ("show_debug_info", Some(n @ 0..=1)) => config.show_debug_info = n == 1,
+            ("show_debug_info", None) if matches!(&*setting.value, "true" | "false") => {
+                config.show_debug_info = setting.value == "true";
+            }
             ("missing_probes", None) if setting.value == "error" => config.missing_probes = MissingProbes::Error,
             ("missing_probes", None) if setting.value == "warn" => config.missing_probes = MissingProbes::Warn,
             ("missing_probes", None) if setting.value == "ignore" => config.missing_probes = MissingProbes::Ignore,
@@ -187,7 +191,11 @@ impl<'a> Checker<'a> {
             ("stack_mode", None) if setting.value == "perf" => config.stack_mode = StackMode::Perf,
             ("stack_mode", None) if setting.value == "raw" => config.stack_mode = StackMode::Raw,
             ("str_trunc_trailer", None) => config.trailer = setting.value.clone(),
-            ("max_strlen" | "max_map_keys" | "print_maps_on_exit" | "missing_probes" | "stack_mode", _) => {
+            (
+                "max_strlen" | "max_map_keys" | "print_maps_on_exit" | "show_debug_info" | "missing_probes"
+                | "stack_mode",
+                _,
+            ) => {
                 let message = format!("Invalid value for {}: {}", setting.name, setting.value);
                 return self.error(setting.span, message);
             }
@@ -196,8 +204,8 @@ impl<'a> Checker<'a> {
             // They are about the kernel's machinery, or about what is not limited here.
             (
                 "max_probes" | "max_bpf_progs" | "perf_rb_pages" | "log_size" | "cache_user_symbols"
-                | "lazy_symbolication" | "on_stack_limit" | "use_blazesym" | "show_debug_info" | "max_cat_bytes"
-                | "license" | "unstable_import" | "unstable_map_decl" | "unstable_tseries" | "unstable_addr",
+                | "lazy_symbolication" | "on_stack_limit" | "use_blazesym" | "max_cat_bytes" | "license"
+                | "unstable_import" | "unstable_map_decl" | "unstable_tseries" | "unstable_addr",
                 _,
             ) => {}
             _ => {
