@@ -136,7 +136,7 @@ impl DebugInfo {
         let path = place.path.clone();
         let found = place
             .open(elf, ".debug_info", is_wanted)
-            .map_err(|looked| TypeError::NoDebugInfo { path: path.clone(), looked: looked.join(", ") })?;
+            .map_err(|looked| TypeError::NoDebugInfo { path: path.clone(), looked: some_of(&looked) })?;
         let corrupt = |what: &str| TypeError::Corrupt { path: path.clone(), what: what.to_owned() };
         let mut sections = HashMap::new();
         for id in WANTED {
@@ -219,6 +219,12 @@ impl DebugInfo {
         let dwarf = self.dwarf();
         Reading { info: self, dwarf: &dwarf }.constant(name, near).ok().flatten()
     }
+}
+
+/// The first two places, and how many others there are.
+fn some_of(looked: &[String]) -> String {
+    let first = looked.iter().take(2).cloned().collect::<Vec<_>>().join(", ");
+    if looked.len() > 2 { format!("{first} and {} other places", looked.len() - 2) } else { first }
 }
 
 const WANTED: &[SectionId] = &[

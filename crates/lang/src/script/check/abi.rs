@@ -141,6 +141,12 @@ impl Checker<'_> {
         Ok(Some(Place::new(base, ty)))
     }
 
+    /// Why the type of what a function returns is not known.
+    pub(super) fn no_result(&mut self) -> Option<String> {
+        let point = self.points.first().filter(|point| point.provider == Provider::Uretprobe)?;
+        self.types.signature(point).err()
+    }
+
     /// What the function at the first attach point takes.
     fn signature(&mut self, span: Span) -> Checking<Signature> {
         if !self.only_at(&[Provider::Uprobe]) {

@@ -75,6 +75,11 @@ impl Checker<'_> {
         let base = match self.base(of)? {
             Ok(found) => found.place,
             Err(ty) => {
+                let is_result = of.kind == ExprKind::Ident("retval".to_owned());
+                let why = if is_result { self.no_result() } else { None };
+                if let Some(why) = why {
+                    return self.error(span, why);
+                }
                 return self.error_with(
                     span,
                     format!("Can not access field '{name}' on expression of type '{ty}'"),
