@@ -57,6 +57,7 @@ const RECIPES: &[Recipe] = &[
     recipe("copied", CC, &["copied.c"]),
     recipe("deep", CC, &["deep.c"]),
     recipe("load", CC, &["load.c"]),
+    recipe("many", CC, &["many.c"]),
     recipe("reload", CC, &["reload.c"]),
     recipe("swap", CC, &["swap.c"]),
     recipe("libswapped1.so", &["cc", "-shared", "-Wl,-Bsymbolic", "-DANSWER=1"], &["swapped.S"]),

@@ -37,6 +37,7 @@ mod object;
 mod reloc;
 mod symtab;
 mod types;
+mod unwind;
 pub mod usdt;
 
 pub use debugfile::{DebugSearch, Outcome, Searched};
@@ -48,3 +49,4 @@ pub use maps::{Mapping, parse_maps};
 pub use matcher::Matcher;
 pub use object::Object;
 pub use types::{DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember};
+pub use unwind::{Cfa, Row, Rule, Saved, Unwinding};

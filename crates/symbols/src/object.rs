@@ -22,6 +22,7 @@ use crate::nearest::nearest;
 use crate::reloc::{self, Relocations};
 use crate::symtab::{self, Symbols};
 use crate::types::DebugInfo;
+use crate::unwind::{self, Unwinding};
 use crate::usdt::{self, UsdtError};
 
 /// An x86-64 or i386 program or shared library with the functions of all its symbol tables and debug files.
@@ -414,6 +415,14 @@ impl Object {
     pub fn code(&self) -> Result<ObjectCode<'_>, ObjectError> {
         code::collect(&self.elf, &self.functions, &self.labels, self.relocations()?, self.go)
             .map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
+    }
+
+    /// How to find the callers of frames, as `.eh_frame` says. Reads it at each call: keep the result.
+    ///
+    /// # Errors
+    /// It is corrupt.
+    pub fn unwinding(&self) -> Result<Unwinding, ObjectError> {
+        unwind::read(&self.elf).map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
     }
 
     /// The sections with instructions, by address: of [`Object::code`] what costs nothing.

@@ -10,8 +10,46 @@ pub struct Script {
     pub config: Vec<Setting>,
     /// The types that it declares.
     pub types: Definitions,
+    /// `macro name(…) { … }`
+    pub macros: Vec<Macro>,
     /// Its blocks, in order.
     pub blocks: Vec<Block>,
+}
+
+/// What stands for statements and a value wherever it is called.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Macro {
+    /// Its name.
+    pub name: String,
+    /// What it is called with.
+    pub params: Vec<Param>,
+    /// What it does.
+    pub body: Vec<Stmt>,
+    /// Its value.
+    pub value: Option<Expr>,
+}
+
+/// A parameter of a macro, without a sign.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Param {
+    /// `$name`: a variable, which may be changed.
+    Var(String),
+    /// `@name`: a map, which may be changed.
+    Map(String),
+    /// `name`: an expression, evaluated wherever the name stands.
+    Expr(String),
+}
+
+impl Param {
+    /// As it is written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Param::Var(name) => format!("${name}"),
+            Param::Map(name) => format!("@{name}"),
+            Param::Expr(name) => name.clone(),
+        }
+    }
 }
 
 /// `name = value` of the configuration.
@@ -231,6 +269,8 @@ pub enum ExprKind {
     Index(Box<Expr>, Box<Expr>),
     /// `(a, b)`
     Tuple(Vec<Expr>),
+    /// `{ …; value }`
+    Block(Vec<Stmt>, Option<Box<Expr>>),
     /// `sizeof(of)`
     SizeOf(Box<Sized>),
     /// `offsetof(of, a.b)`

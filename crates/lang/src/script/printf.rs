@@ -144,7 +144,7 @@ pub fn accepts(takes: Takes, ty: &Type) -> bool {
         Takes::Int => ty.is_int(),
         Takes::Bytes => matches!(ty, Type::Bytes(_)),
         Takes::Text if matches!(ty, Type::Enum(_)) => true,
-        Takes::Text => !ty.is_int() && !matches!(ty, Type::Bytes(_) | Type::None),
+        Takes::Text => !ty.is_int() && !matches!(ty, Type::Bytes(_) | Type::Tuple(_) | Type::None),
     }
 }
 

@@ -44,6 +44,8 @@ pub enum Type {
     User,
     /// A time that is printed by this format (`strftime`).
     Time(String),
+    /// Values, one behind the other.
+    Tuple(Vec<Type>),
 }
 
 impl Type {
@@ -79,8 +81,40 @@ impl Type {
             | (Type::Text(_), Type::Text(_))
             | (Type::Bytes(_), Type::Bytes(_)) => true,
             (Type::Probe { func: a }, Type::Probe { func: b }) => a == b,
+            (Type::Tuple(a), Type::Tuple(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.fits(b)),
             (a, b) => a == b,
         }
+    }
+
+    /// Makes room for values of another type that [`Type::fits`].
+    pub fn widen(&mut self, other: &Type) {
+        match (self, other) {
+            (Type::Text(len), Type::Text(new)) | (Type::Bytes(len), Type::Bytes(new)) => *len = (*len).max(*new),
+            (Type::Tuple(types), Type::Tuple(new)) => types.iter_mut().zip(new).for_each(|(ty, new)| ty.widen(new)),
+            _ => {}
+        }
+    }
+
+    /// The type of a place where such values are kept: all of a number's 64 bits.
+    #[must_use]
+    pub fn kept(&self) -> Type {
+        match self {
+            Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
+            Type::Tuple(types) => Type::Tuple(types.iter().map(Type::kept).collect()),
+            ty => ty.clone(),
+        }
+    }
+
+    /// Whether values lie in memory: they do not fit into a register.
+    #[must_use]
+    pub fn is_wide(&self) -> bool {
+        matches!(self, Type::Text(_) | Type::Bytes(_) | Type::Tuple(_) | Type::Data { .. })
+    }
+
+    /// Whether it is this type, or has it inside.
+    #[must_use]
+    pub fn contains(&self, ty: &Type) -> bool {
+        self == ty || matches!(self, Type::Tuple(types) if types.iter().any(|part| part.contains(ty)))
     }
 
     /// As bpftrace names it in messages.
@@ -92,6 +126,10 @@ impl Type {
             Type::Pointer(of) => CType::Pointer(of.clone()).name(),
             Type::Enum(of) => of.name.clone(),
             Type::Data { ty, .. } => ty.name(),
+            Type::Tuple(types) => {
+                let names: Vec<String> = types.iter().map(Type::name).collect();
+                format!("({})", names.join(","))
+            }
             _ => self.kind().to_owned(),
         }
     }
@@ -114,6 +152,7 @@ impl Type {
             Type::Probe { .. } => "probe",
             Type::User => "username",
             Type::Time(_) => "timestamp",
+            Type::Tuple(_) => "tuple",
         }
     }
 
@@ -122,7 +161,9 @@ impl Type {
     pub fn stored(&self) -> usize {
         match self {
             Type::Text(len) => text_room(*len),
+            // Their length is before them.
             Type::Bytes(len) => 8 + len.next_multiple_of(8),
+            Type::Tuple(types) => types.iter().map(Type::stored).sum(),
             Type::Data { size, .. } => size.next_multiple_of(8).max(8),
             _ => 8,
         }
@@ -134,6 +175,9 @@ impl Type {
 pub fn text_room(len: usize) -> usize {
     (len + 2).next_multiple_of(8)
 }
+
+/// Bytes of the name of a function that programs see; longer ones are cut.
+pub const NAME: usize = 126;
 
 /// What a map holds.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -22,7 +22,7 @@ pub fn run(flags: &Script, pattern: &str) -> anyhow::Result<ExitCode> {
         if !point.provider.has_target() {
             return Err(anyhow!("{} probes are not listed: they are in no program", point.provider.name()));
         }
-        let pattern = attach::pattern(point)?;
+        let pattern = attach::pattern(point, false)?;
         if pattern.object.is_none() && pid.is_none() {
             return Err(anyhow!("{} does not say where to look: name an object, or add -p PID", point.text()));
         }

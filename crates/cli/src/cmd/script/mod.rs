@@ -18,6 +18,7 @@ use sidestep_lang::script::lower::lower;
 use sidestep_lang::script::parser::parse;
 
 use crate::flags::script::Script;
+use crate::out::script::Layout;
 use crate::out::sink::say;
 use crate::out::time;
 
@@ -70,7 +71,26 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
     if let Some(pattern) = &flags.list {
         return list::run(flags, pattern);
     }
-    let source = Source::read(flags)?;
+    start(flags, Source::read(flags)?, None)
+}
+
+/// A tool that is a script.
+pub struct Tool {
+    /// Its name.
+    pub name: &'static str,
+    /// How it shows what it has found.
+    pub layout: Box<dyn Layout>,
+    /// Functions in its attach points are regular expressions.
+    pub regexp: bool,
+}
+
+/// Runs the script of a tool.
+pub fn run_tool(flags: &Script, tool: Tool) -> anyhow::Result<ExitCode> {
+    let (name, text) = (tool.name.to_owned(), flags.program.clone().unwrap_or_default());
+    start(flags, Source { name, text, params: Vec::new() }, Some(tool))
+}
+
+fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<ExitCode> {
     let script = match parse(&source.text, &source.params) {
         Ok(script) => script,
         Err(error) => {
@@ -95,7 +115,7 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
         }
     };
     let compiled = lower(&checked, time::monotonic())?;
-    run::run(flags, source, checked, compiled)
+    run::run(flags, source, checked, compiled, tool)
 }
 
 fn print_tree(script: &ast::Script) {

@@ -38,7 +38,7 @@ impl Programs {
     fn functions(&mut self, point: &Point) -> Result<Vec<TypedFunction>, String> {
         let typed = &mut self.typed;
         let find = || {
-            let pattern = attach::pattern(point).map_err(|error| error.to_string())?;
+            let pattern = attach::pattern(point, false).map_err(|error| error.to_string())?;
             typed.functions(&pattern).map_err(|error| error.to_string())
         };
         self.functions.entry(point.text()).or_insert_with(find).clone()

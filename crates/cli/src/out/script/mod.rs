@@ -2,8 +2,10 @@
 
 mod data;
 mod hist;
+mod layout;
 mod map;
 mod value;
 
-pub use map::{Print, Printer};
+pub use layout::{Layout, folded, frames, function, merged};
+pub use map::{Cell, Line, Print, Printer};
 pub use value::{Names, Shown, values};

@@ -25,6 +25,8 @@ pub struct Names {
     pub stacks: Vec<(Stack, usize)>,
     /// Add to `CLOCK_MONOTONIC` to get nanoseconds since 1970.
     pub since_1970: u64,
+    /// What is printed behind a text that was cut.
+    pub trailer: String,
     /// Names of users that were looked up.
     pub users: HashMap<u64, String>,
     /// What the records of the script consist of.
@@ -42,6 +44,8 @@ pub enum Shown {
     Text(Vec<u8>),
     /// Bytes.
     Bytes(Vec<u8>),
+    /// Values.
+    Tuple(Vec<Shown>),
     /// A number that has a name, which in JSON is a text.
     Named(i128, String),
     /// What is either true or false.
@@ -61,6 +65,10 @@ impl Shown {
             Shown::Int(n) => n.to_string(),
             Shown::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             Shown::Bytes(bytes) => escaped(bytes, 'r'),
+            Shown::Tuple(parts) => {
+                let parts: Vec<String> = parts.iter().map(Shown::text).collect();
+                format!("({})", parts.join(", "))
+            }
             Shown::Named(_, name) => name.clone(),
             Shown::Bool(truth) => truth.to_string(),
             Shown::Float(number) => number.text(),
@@ -88,6 +96,7 @@ impl Shown {
                     }
                 }
             },
+            Shown::Tuple(parts) => json::array(parts.iter().map(Shown::json)),
             Shown::Bool(truth) => truth.to_string(),
             Shown::Float(number) => number.json(),
             Shown::Members(members) => json::object(members.iter().map(|(name, value)| (name, value.json()))),
@@ -100,7 +109,7 @@ impl Shown {
     pub fn printed(&self) -> Printed {
         match self {
             Shown::Int(n) => Printed::Int(*n as u64),
-            Shown::Text(_) => Printed::Text(self.text()),
+            Shown::Text(_) | Shown::Tuple(_) => Printed::Text(self.text()),
             Shown::Bytes(bytes) => Printed::Bytes(bytes.clone()),
             Shown::Named(n, name) => Printed::Named(*n as u64, name.clone()),
             Shown::Bool(truth) => Printed::Named((*truth).into(), self.text()),
@@ -110,25 +119,43 @@ impl Shown {
 }
 
 /// A text that was kept with one byte more than it may have, cut.
-fn cut(bytes: &[u8], len: usize) -> Vec<u8> {
+fn cut(bytes: &[u8], len: usize, trailer: &str) -> Vec<u8> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     if end <= len {
         return bytes[..end].to_vec();
     }
-    [&bytes[..len], b".."].concat()
+    [&bytes[..len], trailer.as_bytes()].concat()
 }
 
 impl Names {
     /// A value of a key or a map.
     pub fn stored(&mut self, ty: &Type, bytes: &[u8], maps: Maps<'_>) -> Shown {
         match ty {
-            Type::Text(len) => Shown::Text(cut(bytes, *len)),
+            Type::Text(len) => Shown::Text(cut(bytes, *len, &self.trailer)),
+            Type::Bytes(_) => {
+                let (len, bytes) = bytes.split_at(bytes.len().min(8));
+                let len = len.try_into().map_or(0, usize::from_ne_bytes);
+                Shown::Bytes(bytes[..len.min(bytes.len())].to_vec())
+            }
+            Type::Tuple(types) => Shown::Tuple(self.parts(types, bytes, maps)),
             Type::Data { ty, .. } => self.data(ty, bytes),
             ty => {
                 let word = bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);
                 self.word(ty, word, maps)
             }
         }
+    }
+
+    /// Values that are kept one behind the other.
+    pub fn parts(&mut self, types: &[Type], bytes: &[u8], maps: Maps<'_>) -> Vec<Shown> {
+        let mut rest = bytes;
+        let mut parts = Vec::new();
+        for ty in types {
+            let (own, behind) = rest.split_at(ty.stored().min(rest.len()));
+            parts.push(self.stored(ty, own, maps));
+            rest = behind;
+        }
+        parts
     }
 
     fn word(&mut self, ty: &Type, word: u64, maps: Maps<'_>) -> Shown {
@@ -195,31 +222,28 @@ impl Names {
     }
 }
 
-/// The values of a record: a word each, and behind them what does not fit into a word. Also, how many could not be read.
-pub fn values(record: &[u8], types: &[Type], names: &mut Names, maps: Maps<'_>) -> (Vec<Shown>, usize) {
+/// The values of a record: a word each, and behind them what does not fit into a word.
+pub fn values(record: &[u8], types: &[Type], names: &mut Names, maps: Maps<'_>) -> Vec<Shown> {
     let word = |index: usize| {
         let at = 8 * (index + 1);
         record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
     };
     let mut rest = record.get(8 * (types.len() + 1)..).unwrap_or_default();
-    let mut faults = 0;
     let mut shown = Vec::new();
     for (index, ty) in types.iter().enumerate() {
         let word = word(index);
         shown.push(match ty {
-            Type::Text(_) | Type::Bytes(_) | Type::Data { .. } => {
-                faults += usize::from((word as i64) < 0);
+            ty if ty.is_wide() => {
                 let len = usize::try_from(word as i64).unwrap_or(0).min(rest.len());
                 let (own, behind) = rest.split_at(len);
                 rest = behind;
                 match ty {
-                    Type::Text(len) => Shown::Text(cut(own, *len)),
-                    Type::Data { ty, .. } => names.data(ty, own),
-                    _ => Shown::Bytes(own.to_vec()),
+                    Type::Bytes(_) => Shown::Bytes(own.to_vec()),
+                    ty => names.stored(ty, own, maps),
                 }
             }
             ty => names.word(ty, word, maps),
         });
     }
-    (shown, faults)
+    shown
 }

@@ -4,7 +4,7 @@ use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, TypeName, UnaryOp};
 use super::super::checked::{Action, Builtin, StackMode, Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span};
-use super::super::types::Type;
+use super::super::types::{NAME, Type};
 use super::aggregate::readable;
 use super::memory::{number_type, times};
 use super::{Checker, Checking};
@@ -41,6 +41,7 @@ impl Checker<'_> {
             ExprKind::Param(number) => Ok(self.param(*number)),
             ExprKind::ParamCount => Ok(int(self.params.len() as u64)),
             ExprKind::Var(name) => self.var(name, span),
+            ExprKind::Ident(name) if self.find_macro(name).is_some() => self.macro_value(name, &[], span),
             ExprKind::Ident(name) => self.ident(name, span),
             ExprKind::Map(name, keys) => {
                 let entry = self.entry(name, keys, span)?;
@@ -57,10 +58,15 @@ impl Checker<'_> {
                         self.maps[entry.map].read = true;
                         Ok(Value { ty, kind: ValueKind::Read(entry) })
                     }
-                    None => self.unsupported(span, &format!("reading a map of type '{}'", content.name())),
+                    None => {
+                        let message = format!("Map value of type '{}' cannot be used in an expression", content.name());
+                        self.error_with(span, message, format!("print(@{name}) prints it"))
+                    }
                 }
             }
+            ExprKind::Call(name, args) if self.find_macro(name).is_some() => self.macro_value(name, args, span),
             ExprKind::Call(name, args) => self.call(name, args, span),
+            ExprKind::Block(body, value) => self.block_expr(body, value.as_deref(), span),
             ExprKind::Unary(UnaryOp::Deref, _) => match self.place(expr)? {
                 Some(place) => self.read(&place, span),
                 None => self.unknown(),
@@ -103,11 +109,15 @@ impl Checker<'_> {
             ExprKind::Index(..) | ExprKind::Member(..) => match (self.place(expr)?, &expr.kind) {
                 (Some(place), _) => self.read(&place, span),
                 (None, ExprKind::Member(of, name)) if of.kind == ExprKind::Ident("self".to_owned()) => {
-                    self.unsupported(span, &format!("self.{name}"))
+                    self.own(name, span)
                 }
-                (None, _) => self.unsupported(span, "a member of a tuple"),
+                (None, ExprKind::Member(of, name)) => {
+                    let of = self.expr(of)?;
+                    self.item(of, name, span)
+                }
+                (None, _) => self.unknown(),
             },
-            ExprKind::Tuple(_) => self.unsupported(span, "a tuple"),
+            ExprKind::Tuple(items) => self.tuple(items),
         }
     }
 
@@ -173,11 +183,21 @@ impl Checker<'_> {
                 None => builtin(Type::INT, Builtin::Retval),
             },
             "retval" => self.error(span, "The retval builtin can only be used with 'uretprobe' probes"),
-            "ustack" => self.ustack(StackMode::Bpftrace, STACK_DEPTH, span),
+            "ustack" => self.ustack(self.out.config.stack_mode, STACK_DEPTH, span),
             "true" => Ok(int(1)),
             "false" => Ok(int(0)),
+            "self" => self.error_with(span, "self has no value itself", "self.name has, for any name"),
+            "caller" => {
+                self.at_calls("caller", span)?;
+                builtin(Type::Symbol, Builtin::Caller)
+            }
+            "goid" => self.error_with(
+                span,
+                "goid is not supported yet",
+                "in Go, *(uint64 *)(reg(\"r14\") + 152) is the number of the goroutine, from Go 1.23 on at 160",
+            ),
             "args" => self.arguments_whole(span),
-            "self" | "cpid" | "caller" | "goid" => self.unsupported(span, name),
+            "cpid" => self.unsupported(span, name),
             name if KERNEL.contains(&name) => {
                 self.error(span, format!("{name} needs the kernel: not available in this tool"))
             }
@@ -221,7 +241,17 @@ impl Checker<'_> {
         if !self.last && (a.ty == Type::None || b.ty == Type::None) {
             return Ok(int(0));
         }
-        if let (Type::Text(_), Type::Text(_)) = (&a.ty, &b.ty) {
+        let (a, b) = match (&a.ty, &b.ty) {
+            (Type::Probe { func: true }, Type::Text(_)) => (func_text(), b),
+            (Type::Text(_), Type::Probe { func: true }) => (a, func_text()),
+            _ => (a, b),
+        };
+        let comparable = match (&a.ty, &b.ty) {
+            (Type::Text(_), Type::Text(_)) => true,
+            (Type::Tuple(_), Type::Tuple(_)) => a.ty.fits(&b.ty),
+            _ => false,
+        };
+        if comparable {
             let same = |a, b| ValueKind::Same(Box::new(a), Box::new(b), None);
             return match op {
                 BinaryOp::Eq => Ok(Value { ty: Type::INT, kind: same(a, b) }),
@@ -230,7 +260,8 @@ impl Checker<'_> {
                     Ok(Value { ty: Type::INT, kind: ValueKind::Not(Box::new(same)) })
                 }
                 op => {
-                    let message = format!("The {} operator can not be used on expressions of type 'string'", op.text());
+                    let message =
+                        format!("The {} operator can not be used on expressions of type '{}'", op.text(), a.ty.name());
                     self.error(span, message)
                 }
             };
@@ -311,7 +342,11 @@ impl Checker<'_> {
         let condition = self.condition(condition, cond.span, "a ternary")?;
         let (then, otherwise) = (self.expr(then)?, self.expr(otherwise)?);
         let ty = match (&then.ty, &otherwise.ty) {
-            (Type::Text(a), Type::Text(b)) => Type::Text(*a.max(b)),
+            (a, b) if a.is_wide() && a.fits(b) => {
+                let mut ty = a.clone();
+                ty.widen(b);
+                ty
+            }
             (a, b) if a == b && *a != Type::None => a.clone(),
             (a, b) if a.is_int() && b.is_int() => {
                 if a.is_unsigned() && b.is_unsigned() {
@@ -378,6 +413,11 @@ impl Checker<'_> {
             ty => Value { ty, kind: ValueKind::Shown(Box::new(Value { ty: resized, kind })) },
         })
     }
+}
+
+/// `func` as a text, for programs that look at it.
+pub(super) fn func_text() -> Value {
+    Value { ty: Type::Text(NAME), kind: ValueKind::Builtin(Builtin::Func) }
 }
 
 /// The lower bytes of a number, extended.

@@ -2,7 +2,7 @@
 
 use sidestep_bpf::{Cond, Reg, Size, Width};
 
-use super::super::checked::{Entry, Value, ValueKind};
+use super::super::checked::{Value, ValueKind};
 use super::super::types::Type;
 use super::text::At;
 use super::{Lower, Place, helper};
@@ -17,6 +17,12 @@ impl Lower<'_, '_> {
             },
             ValueKind::Part(of, offset) => self.data(of).plus(*offset),
             ValueKind::Read(entry) if self.is_array(entry.map) => At::Value(self.map_index(entry.map), 0),
+            ValueKind::Item(of, index) => self.item(of, *index),
+            ValueKind::Own(index) => self.own_place(*index, &value.ty),
+            ValueKind::After(ops, of) => {
+                self.ops(ops);
+                self.data(of)
+            }
             _ => {
                 // A text in it is read with a byte behind it.
                 let to = At::Scratch(self.scratch(value.ty.stored() + 8));
@@ -38,6 +44,16 @@ impl Lower<'_, '_> {
                 }
                 self.store(to.plus(8 * index), Reg::R0);
             }
+            return;
+        }
+        if let ValueKind::Ternary(cond, then, otherwise) = &value.kind {
+            let (not, end) = (self.out.label(), self.out.label());
+            self.branch(cond, false, not);
+            self.data_to(to, then);
+            self.out.goto(end);
+            self.out.bind(not);
+            self.data_to(to, otherwise);
+            self.out.bind(end);
             return;
         }
         let used = self.used;
@@ -95,25 +111,5 @@ impl Lower<'_, '_> {
         self.out.load(Size::Dw, Reg::R0, Reg::R10, at);
         self.release(used);
         self.resize(ty);
-    }
-
-    /// Data into a map.
-    pub(super) fn set_map_data(&mut self, entry: &Entry, value: &Value) {
-        let index = self.map_index(entry.map);
-        let stored = value.ty.stored();
-        if self.is_array(entry.map) {
-            self.data_to(At::Value(index, 0), value);
-            self.out.map_value(Reg::R1, index, 0);
-            self.out.put_imm(Reg::R1, stored as i16, 1);
-            return;
-        }
-        let at = At::Scratch(self.scratch(stored));
-        self.data_to(at, value);
-        let key = self.key(entry);
-        self.out.map(Reg::R1, index);
-        self.address(Reg::R2, key);
-        self.address(Reg::R3, at);
-        self.out.mov_imm(Reg::R4, 0);
-        self.out.call(helper::UPDATE);
     }
 }

@@ -11,6 +11,7 @@ use crate::build::Label;
 /// Where the registers of the first six arguments are in the context.
 const ARGUMENTS: [i16; 6] = [112, 104, 96, 88, 72, 64];
 const RAX: i16 = 80;
+const RIP: i16 = 128;
 const RSP: i16 = 152;
 
 impl Lower<'_, '_> {
@@ -24,7 +25,14 @@ impl Lower<'_, '_> {
             | ValueKind::Text(_)
             | ValueKind::Words(_)
             | ValueKind::ReadText(..)
-            | ValueKind::ReadBytes(..) => {}
+            | ValueKind::ReadBytes(..)
+            | ValueKind::Tuple(_) => {}
+            ValueKind::Item(of, index) => self.item_number(of, *index),
+            ValueKind::Own(index) => self.own_number(*index),
+            ValueKind::After(ops, of) => {
+                self.ops(ops);
+                self.int(of);
+            }
             ValueKind::Read(entry) => self.read_map(entry),
             ValueKind::Has(entry) => self.has(entry),
             ValueKind::Builtin(builtin) => self.builtin(*builtin),
@@ -68,6 +76,20 @@ impl Lower<'_, '_> {
                 }
             }
             ValueKind::Length(text) => self.text_length(text),
+            ValueKind::MapLength(map) => {
+                let index = self.map_index(*map);
+                self.out.map(Reg::R1, index);
+                self.out.mov_imm(Reg::R2, 0);
+                self.out.call(helper::MAP_LEN);
+            }
+            ValueKind::StackLength(stack, of) => {
+                self.int(of);
+                let index = self.map_index(self.shared.checked.maps.len() + stack);
+                self.out.mov(Reg::R2, Reg::R0);
+                self.out.map(Reg::R1, index);
+                self.out.call(helper::MAP_LEN);
+            }
+            ValueKind::Find(text, part) => self.find(text, part),
             ValueKind::Shown(of) => self.int(of),
         }
     }
@@ -209,11 +231,11 @@ impl Lower<'_, '_> {
             ValueKind::Same(a, b, first) => {
                 if wanted {
                     let differs = self.out.label();
-                    self.compare_texts(a, b, *first, differs);
+                    self.compare(a, b, *first, differs);
                     self.out.goto(target);
                     self.out.bind(differs);
                 } else {
-                    self.compare_texts(a, b, *first, target);
+                    self.compare(a, b, *first, target);
                 }
             }
             _ => {
@@ -339,7 +361,13 @@ impl Lower<'_, '_> {
                 self.out.mov_imm(Reg::R3, 256);
                 self.out.call(helper::STACK_ID);
             }
-            Builtin::Comm | Builtin::Retval | Builtin::Register(_) => {}
+            // Where the return address is, or was.
+            Builtin::Caller if self.site == Site::Return => self.out.load(Size::Dw, Reg::R0, Reg::R6, RIP),
+            Builtin::Caller => {
+                self.out.load(Size::Dw, Reg::R3, Reg::R6, RSP);
+                self.read_user(8);
+            }
+            Builtin::Comm | Builtin::Func | Builtin::Retval | Builtin::Register(_) => {}
         }
     }
 

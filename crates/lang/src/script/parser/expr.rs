@@ -232,6 +232,7 @@ impl Parser<'_> {
                     None => ExprKind::Ident(name),
                 }
             }
+            TokenKind::Punct("{") => return self.block_at(start),
             TokenKind::Punct("(") => {
                 self.next()?;
                 let slash = std::mem::take(&mut self.no_slash);

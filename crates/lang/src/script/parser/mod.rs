@@ -2,6 +2,7 @@
 
 mod cdef;
 mod expr;
+mod macros;
 mod point;
 
 pub use point::period;
@@ -148,10 +149,14 @@ impl<'s> Parser<'s> {
                     self.expect("=")?;
                     self.config(&mut script.config)?;
                 }
+                TokenKind::Ident(word) if word == "macro" => {
+                    let definition = self.macro_definition()?;
+                    script.macros.push(definition);
+                }
                 TokenKind::Ident(word) if matches!(&*word, "struct" | "union" | "enum" | "typedef") => {
                     self.definition()?;
                 }
-                TokenKind::Ident(word) if matches!(&*word, "macro" | "fn" | "import") => {
+                TokenKind::Ident(word) if matches!(&*word, "fn" | "import") => {
                     let span = self.next()?.span;
                     return Err(Diagnostic::error(span, format!("'{word}' is not supported yet")));
                 }
@@ -246,11 +251,18 @@ impl<'s> Parser<'s> {
 
     /// `{ … }`
     fn braces(&mut self) -> Parsed<Vec<Stmt>> {
+        Ok(self.open_braces()?.0)
+    }
+
+    /// The same; and whether a semicolon ends the last statement.
+    fn open_braces(&mut self) -> Parsed<(Vec<Stmt>, bool)> {
         self.expect("{")?;
         self.deeper(|parser| {
             let mut body = Vec::new();
+            let mut ended = false;
             while !parser.eat("}")? {
-                if parser.eat(";")? {
+                ended = parser.eat(";")?;
+                if ended {
                     continue;
                 }
                 if *parser.peek()? == TokenKind::End {
@@ -264,13 +276,17 @@ impl<'s> Parser<'s> {
                         | StmtKind::ForRange { .. }
                         | StmtKind::While { .. }
                         | StmtKind::Unroll { .. }
+                        | StmtKind::Expr(Expr { kind: ExprKind::Block(..), .. })
                 );
                 body.push(stmt);
-                if !braced && !parser.is("}")? && !parser.eat(";")? {
-                    return Err(parser.unexpected(", expecting ; or }"));
+                if !braced && !parser.is("}")? {
+                    ended = parser.eat(";")?;
+                    if !ended {
+                        return Err(parser.unexpected(", expecting ; or }"));
+                    }
                 }
             }
-            Ok(body)
+            Ok((body, ended))
         })
     }
 
@@ -322,7 +338,8 @@ impl<'s> Parser<'s> {
             }
             _ => return Ok(StmtKind::Expr(target)),
         };
-        if !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map(..)) {
+        let is_own = matches!(&target.kind, ExprKind::Member(of, _) if of.kind == ExprKind::Ident("self".to_owned()));
+        if !is_own && !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map(..)) {
             return Err(self.unexpected(""));
         }
         self.next()?;
