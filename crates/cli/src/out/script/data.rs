@@ -94,7 +94,7 @@ impl Names {
                 )
             }
             CType::Record(record) => {
-                let fields = self.layouts.get(record).map_or(&[][..], |layout| &layout.fields);
+                let fields = self.layouts.get(&record.key()).map_or(&[][..], |layout| &layout.fields);
                 let mut members = Vec::new();
                 for Field { name, ty, bit: at, width } in fields {
                     match (self.at(ty, bytes, bit + at, *width), name) {
@@ -110,6 +110,6 @@ impl Names {
     }
 
     fn size(&self, ty: &CType) -> u64 {
-        ty.size(self.word, &mut |record| self.layouts.get(record)).unwrap_or(1)
+        ty.size(self.word, &mut |record| self.layouts.get(&record.key())).unwrap_or(1)
     }
 }

@@ -23,18 +23,7 @@ const DEPTH: u32 = 100;
 /// # Errors
 /// The first mistake.
 pub fn parse(source: &str, params: &[String]) -> Result<Script, Diagnostic> {
-    let mut parser = Parser {
-        source,
-        lexer: Lexer::new(source),
-        params,
-        ahead: VecDeque::new(),
-        last: Span::default(),
-        defines: HashMap::new(),
-        types: Definitions::default(),
-        depth: 0,
-        no_slash: false,
-    };
-    parser.script()
+    Parser::new(source, params).script()
 }
 
 struct Parser<'s> {
@@ -56,6 +45,20 @@ struct Parser<'s> {
 type Parsed<T> = Result<T, Diagnostic>;
 
 impl<'s> Parser<'s> {
+    fn new(source: &'s str, params: &'s [String]) -> Parser<'s> {
+        Parser {
+            source,
+            lexer: Lexer::new(source),
+            params,
+            ahead: VecDeque::new(),
+            last: Span::default(),
+            defines: HashMap::new(),
+            types: Definitions::default(),
+            depth: 0,
+            no_slash: false,
+        }
+    }
+
     fn peek_at(&mut self, n: usize) -> Parsed<&Token> {
         while self.ahead.len() <= n {
             let token = self.lexer.token()?;
