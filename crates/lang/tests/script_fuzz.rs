@@ -1,53 +1,10 @@
 //! Scripts of chance: no text makes the language panic, and what it accepts becomes programs that the verifier accepts.
 
+mod fate;
+
+use fate::{Fate, compile};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sidestep_bpf::verify::{Problem, Rules, verify};
-use sidestep_lang::script::check::check;
-use sidestep_lang::script::diagnostic::Diagnostic;
-use sidestep_lang::script::lower::lower;
-use sidestep_lang::script::parser::parse;
-
-/// What became of a script.
-#[derive(PartialEq, Eq, Debug)]
-enum Fate {
-    Wrong(String),
-    TooLarge,
-    Accepted,
-}
-
-/// Everything that happens to a script before it runs.
-fn compile(source: &str) -> Fate {
-    let params = ["7".to_owned(), "text".to_owned()];
-    let rendered = |found: &[Diagnostic]| found.iter().map(|d| d.render("fuzz", source)).collect::<String>();
-    let script = match parse(source, &params) {
-        Ok(script) => script,
-        Err(error) => {
-            return Fate::Wrong(rendered(&[error]));
-        }
-    };
-    let checked = match check(&script, &params) {
-        Ok((checked, warnings)) => {
-            rendered(&warnings);
-            checked
-        }
-        Err(errors) => {
-            return Fate::Wrong(rendered(&errors));
-        }
-    };
-    let Ok(compiled) = lower(&checked, 1) else { return Fate::TooLarge };
-    for program in &compiled.programs {
-        // Loops of chance may have too many paths.
-        let rules = Rules { maps: &compiled.maps, context_writable: 168..176, max_steps: 30_000, ..Rules::default() };
-        if let Err(error) = verify(program, &rules) {
-            if matches!(error.problem, Problem::TooComplex(_) | Problem::TooManyPaths) {
-                return Fate::TooLarge;
-            }
-            panic!("{source}\n{error}");
-        }
-    }
-    Fate::Accepted
-}
 
 const WORDS: &[&str] = &[
     "BEGIN",

@@ -1,14 +1,30 @@
 //! The syntax tree.
 
+use super::checked::Config;
 use super::diagnostic::Span;
 
 /// A whole script.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Script {
+    /// What is set before `config` is read: by the environment.
+    pub base: Config,
+    /// The options that it asks for: `getopt(…)`.
+    pub options: Vec<Declared>,
     /// `config = { … }`
     pub config: Vec<Setting>,
     /// Its blocks, in order.
     pub blocks: Vec<Block>,
+}
+
+/// An option of a script.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Declared {
+    /// Without the dashes.
+    pub name: String,
+    /// What it is when nobody says otherwise.
+    pub default: String,
+    /// What it does; may be empty.
+    pub description: String,
 }
 
 /// `name = value` of the configuration.

@@ -50,6 +50,8 @@ pub struct Config {
     pub print_maps_on_exit: bool,
     /// What becomes of an attach point that means nothing, beside others that do.
     pub missing_probes: MissingProbes,
+    /// How stacks are printed that do not say so.
+    pub stack_mode: StackMode,
 }
 
 /// What becomes of an attach point that means nothing.
@@ -65,7 +67,13 @@ pub enum MissingProbes {
 
 impl Default for Config {
     fn default() -> Config {
-        Config { max_strlen: 1024, max_map_keys: 4096, print_maps_on_exit: true, missing_probes: MissingProbes::Error }
+        Config {
+            max_strlen: 1024,
+            max_map_keys: 4096,
+            print_maps_on_exit: true,
+            missing_probes: MissingProbes::Error,
+            stack_mode: StackMode::Bpftrace,
+        }
     }
 }
 

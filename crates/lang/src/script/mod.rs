@@ -3,6 +3,7 @@
 pub mod ast;
 pub mod check;
 pub mod checked;
+pub mod config;
 pub mod diagnostic;
 pub mod lexer;
 pub mod lower;

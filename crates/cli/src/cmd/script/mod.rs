@@ -8,13 +8,15 @@ use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
-use sidestep_lang::script::ast;
+use sidestep_lang::script::ast::{self, Declared};
 use sidestep_lang::script::check::check;
+use sidestep_lang::script::checked::Config;
+use sidestep_lang::script::config::NoSetting;
 use sidestep_lang::script::diagnostic::Diagnostic;
 use sidestep_lang::script::lower::lower;
-use sidestep_lang::script::parser::parse;
+use sidestep_lang::script::parser::{Given, parse_given};
 
 use crate::flags::script::Script;
 use crate::out::sink::say;
@@ -70,20 +72,33 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
         return list::run(flags, pattern);
     }
     let source = Source::read(flags)?;
-    let script = match parse(&source.text, &source.params) {
+    let (params, options) = (source.params.clone(), flags.more.options.clone());
+    let script = match parse_given(&source.text, &Given { params, options, config: environment(std::env::vars())? }) {
         Ok(script) => script,
         Err(error) => {
             source.say(&[error]);
             return Ok(ExitCode::FAILURE);
         }
     };
-    if flags.debug {
+    if flags.more.options.iter().any(|(name, _)| name == "help") && !script.options.iter().any(|o| o.name == "help") {
+        print!("{}", options_help(&source.name, &script.options));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some((name, _)) = flags.more.options.iter().find(|(name, _)| !script.options.iter().any(|o| o.name == *name))
+    {
+        let known: Vec<_> = script.options.iter().map(|option| format!("--{}", option.name)).collect();
+        let known = if known.is_empty() { "it has none".to_owned() } else { format!("there are {}", known.join(", ")) };
+        super::usage(ErrorKind::UnknownArgument, &format!("the script has no option --{name}; {known}"));
+    }
+    if flags.debug > 0 {
         print_tree(&script);
         return Ok(ExitCode::SUCCESS);
     }
     let checked = match check(&script, &source.params) {
         Ok((checked, warnings)) => {
-            source.say(&warnings);
+            if !flags.more.no_warnings {
+                source.say(&warnings);
+            }
             checked
         }
         Err(errors) => {
@@ -95,6 +110,45 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
     run::run(flags, source, checked, compiled)
 }
 
+/// Settings of bpftrace's environment variables. Those that mean nothing here are left alone.
+fn environment(variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<Config> {
+    let mut config = Config::default();
+    for (name, value) in variables.filter(|(name, _)| name.starts_with("BPFTRACE_")) {
+        match config.set(&name, &value) {
+            Err(NoSetting::Value(values)) => return Err(anyhow!("{name} is \"{value}\"; expected {values}")),
+            Ok(()) | Err(NoSetting::Unknown) => {}
+        }
+    }
+    Ok(config)
+}
+
+/// What `-- --help` prints.
+fn options_help(script: &str, options: &[Declared]) -> String {
+    let line = |option: &Declared| {
+        let name = format!("--{}={}", option.name, option.default);
+        format!("  {name:<24} {}", option.description).trim_end().to_owned() + "\n"
+    };
+    match options.is_empty() {
+        true => format!("{script} has no options.\n"),
+        false => format!("Options of {script}, and their defaults:\n{}", options.iter().map(line).collect::<String>()),
+    }
+}
+
 fn print_tree(script: &ast::Script) {
     println!("{script:#?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_the_environment() {
+        let read = |name: &str, value: &str| environment([(name.to_owned(), value.to_owned())].into_iter());
+        assert_eq!(read("BPFTRACE_MAX_STRLEN", "99").unwrap().max_strlen, 99);
+        assert_eq!(read("BPFTRACE_KERNEL_SOURCE", "/usr/src").unwrap(), Config::default());
+        assert_eq!(read("MAX_STRLEN", "x").unwrap(), Config::default());
+        let error = read("BPFTRACE_MAX_STRLEN", "x").unwrap_err().to_string();
+        assert!(error.starts_with("BPFTRACE_MAX_STRLEN is \"x\"; expected bytes of a string"), "{error}");
+    }
 }

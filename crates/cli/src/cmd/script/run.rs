@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::error::ErrorKind;
 use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_engine::{Local, Maps, Missing, Record, Session, SessionError, Target};
-use sidestep_lang::script::ast::Provider;
+use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Action, Checked, MissingProbes};
 use sidestep_lang::script::lower::Compiled;
 use sidestep_lang::script::parser::period;
@@ -17,7 +17,7 @@ use sidestep_lang::script::parser::period;
 use super::{Source, attach};
 use crate::cmd::funccount::attached;
 use crate::cmd::watch::{self, Job, Pace, Tool};
-use crate::flags::script::Script as Flags;
+use crate::flags::script::{Buffering, Script as Flags};
 use crate::out::script::{Names, Print, Printer, Shown, values};
 use crate::out::sink::{Sink, say};
 use crate::out::{json, plan, time};
@@ -39,6 +39,9 @@ pub fn run(flags: &Flags, source: Source, checked: Checked, compiled: Compiled) 
     let local = Local::new(&attach::maps(&compiled))?;
     let mut script = Script::new(source, checked, &compiled)?;
     let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
+    if flags.more.buffering == Some(Buffering::Full) {
+        sink.hold_back();
+    }
     if !needs_target {
         if has_target {
             sink.note("the script probes nothing: the target is left alone");
@@ -50,7 +53,7 @@ pub fn run(flags: &Flags, source: Source, checked: Checked, compiled: Compiled) 
     sink.flush()?;
     if script.exit.is_some() {
         script.finish(local.maps(), &mut sink)?;
-        sink.flush()?;
+        sink.end()?;
         return Ok(script.status(ExitCode::SUCCESS));
     }
     for (map, shape) in bundle.maps.iter().enumerate() {
@@ -85,17 +88,17 @@ pub fn run(flags: &Flags, source: Source, checked: Checked, compiled: Compiled) 
     Ok(running.script.status(code))
 }
 
-/// Says it as bpftrace does, if the only attach point of a script means nothing.
+/// Says as bpftrace does that an attach point means nothing, and which one.
 fn no_matches(error: anyhow::Error, compiled: &Compiled) -> anyhow::Error {
-    let means_nothing =
-        matches!(error.downcast_ref(), Some(SessionError::Symbol(_) | SessionError::NowhereFound { .. }));
+    let Some(SessionError::NoMatch(missing)) = error.downcast_ref() else { return error };
+    let is_it = |point: &&Point| attach::pattern(point).is_ok_and(|pattern| pattern.text == missing.pattern);
     let mut points = compiled.probes.iter().map(|probe| &probe.point).filter(|point| point.provider.has_target());
-    match (points.next(), points.next()) {
-        (Some(point), None) if means_nothing => {
+    match points.find(is_it) {
+        Some(point) => {
             let text = point.text().replacen(':', " ", 1);
             error.context(format!("No matches for {text}"))
         }
-        _ => error,
+        None => error,
     }
 }
 
@@ -104,7 +107,8 @@ fn dry_run(flags: &Flags, compiled: &Compiled) -> anyhow::Result<ExitCode> {
     let (_, requests, _) = attach::bundle(compiled)?;
     let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
     for request in &requests {
-        for site in sidestep_engine::explain(&request.pattern, flags.target.pid, &flags.engine.options())? {
+        let sites = sidestep_engine::explain(&request.pattern, flags.target.pid, &flags.engine.options());
+        for site in sites.map_err(|error| no_matches(error.into(), compiled))? {
             for line in plan::lines(&site, flags.output.verbose) {
                 sink.line(&line)?;
             }
@@ -140,7 +144,7 @@ fn alone(
         script.tick(maps, sink)?;
     }
     script.finish(maps, sink)?;
-    sink.flush()?;
+    sink.end()?;
     Ok(script.status(ExitCode::SUCCESS))
 }
 

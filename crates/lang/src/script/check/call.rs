@@ -376,7 +376,7 @@ impl Checker<'_> {
 
     fn ustack_call(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("ustack", args, 0, 2, span)?;
-        let (mut mode, mut depth) = (StackMode::Bpftrace, None);
+        let (mut mode, mut depth) = (self.out.config.stack_mode, None);
         for arg in args {
             match &arg.kind {
                 ExprKind::Ident(name) if name == "bpftrace" => mode = StackMode::Bpftrace,

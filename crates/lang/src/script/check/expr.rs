@@ -173,7 +173,7 @@ impl Checker<'_> {
             "func" => self.error(span, "The func builtin can only be used with 'uprobe' and 'uretprobe' probes"),
             "retval" if self.only_at(&[Provider::Uretprobe]) => builtin(Type::INT, Builtin::Retval),
             "retval" => self.error(span, "The retval builtin can only be used with 'uretprobe' probes"),
-            "ustack" => self.ustack(StackMode::Bpftrace, STACK_DEPTH, span),
+            "ustack" => self.ustack(self.out.config.stack_mode, STACK_DEPTH, span),
             "true" => Ok(int(1)),
             "false" => Ok(int(0)),
             "args" | "self" | "cpid" | "caller" | "goid" => self.unsupported(span, name),

@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use aggregate::readable;
 
 use super::ast::{self, Provider, Script};
-use super::checked::{Action, Block, Checked, Config, Map, MissingProbes, Stack, Value, ValueKind};
+use super::checked::{Action, Block, Checked, Map, Stack, Value, ValueKind};
+use super::config::NoSetting;
 use super::diagnostic::{Diagnostic, Severity, Span};
 use super::types::{Content, Type};
 
@@ -97,6 +98,7 @@ impl<'a> Checker<'a> {
     }
 
     fn script(&mut self, script: &'a Script) {
+        self.out.config = script.base;
         for setting in &script.config {
             let _ = self.setting(setting);
         }
@@ -106,36 +108,16 @@ impl<'a> Checker<'a> {
     }
 
     fn setting(&mut self, setting: &ast::Setting) -> Checking<()> {
-        let name = setting.name.to_ascii_lowercase();
-        let config: &mut Config = &mut self.out.config;
-        let number: Option<u64> = setting.value.parse().ok();
-        match (name.trim_start_matches("bpftrace_"), number) {
-            ("max_strlen", Some(n @ 1..=4096)) => config.max_strlen = n as usize,
-            ("max_map_keys", Some(n @ 1..=10_000_000)) => config.max_map_keys = n as u32,
-            ("print_maps_on_exit", Some(n @ 0..=1)) => config.print_maps_on_exit = n == 1,
-            ("print_maps_on_exit", None) if matches!(&*setting.value, "true" | "false") => {
-                config.print_maps_on_exit = setting.value == "true";
+        match self.out.config.set(&setting.name, &setting.value) {
+            Ok(()) => Ok(()),
+            Err(NoSetting::Unknown) => {
+                self.error(setting.span, format!("Unrecognized config variable: {}", setting.name))
             }
-            ("missing_probes", None) if setting.value == "error" => config.missing_probes = MissingProbes::Error,
-            ("missing_probes", None) if setting.value == "warn" => config.missing_probes = MissingProbes::Warn,
-            ("missing_probes", None) if setting.value == "ignore" => config.missing_probes = MissingProbes::Ignore,
-            ("max_strlen" | "max_map_keys" | "print_maps_on_exit" | "missing_probes", _) => {
+            Err(NoSetting::Value(values)) => {
                 let message = format!("Invalid value for {}: {}", setting.name, setting.value);
-                return self.error(setting.span, message);
-            }
-            // They are about the kernel's machinery, or about what is not limited here.
-            (
-                "max_probes" | "max_bpf_progs" | "perf_rb_pages" | "log_size" | "stack_mode" | "cache_user_symbols"
-                | "lazy_symbolication" | "on_stack_limit" | "use_blazesym" | "show_debug_info" | "max_cat_bytes"
-                | "unstable_import",
-                _,
-            ) => {}
-            _ => {
-                let message = format!("Unrecognized config variable: {}", setting.name);
-                return self.error(setting.span, message);
+                self.error_with(setting.span, message, values)
             }
         }
-        Ok(())
     }
 
     fn block(&mut self, block: &'a ast::Block) {

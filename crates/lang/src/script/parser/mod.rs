@@ -1,13 +1,15 @@
 //! Words → syntax tree: blocks and statements.
 
 mod expr;
+mod option;
 mod point;
 
 pub use point::period;
 
 use std::collections::{HashMap, VecDeque};
 
-use super::ast::{BinaryOp, Block, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
+use super::ast::{BinaryOp, Block, Declared, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
+use super::checked::Config;
 use super::diagnostic::{Diagnostic, Span};
 use super::lexer::Lexer;
 use super::token::{Token, TokenKind};
@@ -15,15 +17,35 @@ use super::token::{Token, TokenKind};
 /// Nested expressions and statements at most.
 const DEPTH: u32 = 100;
 
-/// Parses a script. `params` are the arguments of its command line, which attach points may name.
+/// What a script is given.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// Its arguments, which attach points may name.
+    pub params: Vec<String>,
+    /// Its options, without the dashes, and their values.
+    pub options: Vec<(String, Option<String>)>,
+    /// What is set before its `config` is read.
+    pub config: Config,
+}
+
+/// Parses a script. `params` are the arguments of its command line.
 ///
 /// # Errors
 /// The first mistake.
 pub fn parse(source: &str, params: &[String]) -> Result<Script, Diagnostic> {
+    parse_given(source, &Given { params: params.to_owned(), ..Given::default() })
+}
+
+/// The same with everything that it is given.
+///
+/// # Errors
+/// The first mistake.
+pub fn parse_given(source: &str, given: &Given) -> Result<Script, Diagnostic> {
     let mut parser = Parser {
         source,
         lexer: Lexer::new(source),
-        params,
+        given,
+        declared: Vec::new(),
         ahead: VecDeque::new(),
         last: Span::default(),
         defines: HashMap::new(),
@@ -36,7 +58,9 @@ pub fn parse(source: &str, params: &[String]) -> Result<Script, Diagnostic> {
 struct Parser<'s> {
     source: &'s str,
     lexer: Lexer<'s>,
-    params: &'s [String],
+    given: &'s Given,
+    /// Options that it has asked for.
+    declared: Vec<Declared>,
     ahead: VecDeque<Token>,
     /// The word that was taken last.
     last: Span,
@@ -124,7 +148,7 @@ impl<'s> Parser<'s> {
     }
 
     fn script(&mut self) -> Parsed<Script> {
-        let mut script = Script::default();
+        let mut script = Script { base: self.given.config, ..Script::default() };
         loop {
             self.rewind();
             if self.directive()? {
@@ -134,7 +158,7 @@ impl<'s> Parser<'s> {
                 TokenKind::End if script.blocks.is_empty() => {
                     return Err(self.unexpected(""));
                 }
-                TokenKind::End => return Ok(script),
+                TokenKind::End => return Ok(Script { options: std::mem::take(&mut self.declared), ..script }),
                 TokenKind::Ident(word) if word == "config" && script.blocks.is_empty() => {
                     self.next()?;
                     self.expect("=")?;

@@ -1,0 +1,100 @@
+//! Settings of a script: `config = { … }`, and the environment variables of the same names.
+
+use super::checked::{Config, MissingProbes, StackMode};
+
+/// Settings that there are: names, and the values that they take.
+pub const SETTINGS: [(&str, &str); 5] = [
+    ("max_strlen", "bytes of a string, 1 to 4096; 1024 unless it is set"),
+    ("max_map_keys", "keys of a map, 1 to 10000000; 4096"),
+    ("missing_probes", "error, warn or ignore, if an attach point means nothing; error"),
+    ("print_maps_on_exit", "1 or 0; 1"),
+    ("stack_mode", "bpftrace, perf or raw, as ustack prints it; bpftrace"),
+];
+
+/// Settings of bpftrace about the kernel's machinery, or about what is not limited here: they are read over.
+const WITHOUT_MEANING: &[&str] = &[
+    "btf",
+    "cache_user_symbols",
+    "cpp_demangle",
+    "lazy_symbolication",
+    "log_size",
+    "max_ast_nodes",
+    "max_bpf_progs",
+    "max_cat_bytes",
+    "max_probes",
+    "max_type_res_iterations",
+    "on_stack_limit",
+    "perf_rb_pages",
+    "show_debug_info",
+    "symbol_source",
+    "unstable_import",
+    "use_blazesym",
+    "vmlinux",
+];
+
+/// Why a setting cannot be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoSetting {
+    /// There is none of this name.
+    Unknown,
+    /// It takes other values: which.
+    Value(&'static str),
+}
+
+impl Config {
+    /// Makes one setting. `name` may be in capital letters and begin with `BPFTRACE_`.
+    ///
+    /// # Errors
+    /// There is no such setting, or no such value.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), NoSetting> {
+        let name = name.to_ascii_lowercase();
+        let name = match name.trim_start_matches("bpftrace_") {
+            // As they were called before.
+            "strlen" => "max_strlen",
+            "map_keys_max" => "max_map_keys",
+            name => name,
+        };
+        let number: Option<u64> = value.parse().ok();
+        match (name, number, value) {
+            ("max_strlen", Some(n @ 1..=4096), _) => self.max_strlen = n as usize,
+            ("max_map_keys", Some(n @ 1..=10_000_000), _) => self.max_map_keys = n as u32,
+            ("print_maps_on_exit", Some(1), _) | ("print_maps_on_exit", _, "true") => self.print_maps_on_exit = true,
+            ("print_maps_on_exit", Some(0), _) | ("print_maps_on_exit", _, "false") => self.print_maps_on_exit = false,
+            ("missing_probes", _, "error") => self.missing_probes = MissingProbes::Error,
+            ("missing_probes", _, "warn") => self.missing_probes = MissingProbes::Warn,
+            ("missing_probes", _, "ignore") => self.missing_probes = MissingProbes::Ignore,
+            ("stack_mode", _, "bpftrace") => self.stack_mode = StackMode::Bpftrace,
+            ("stack_mode", _, "perf") => self.stack_mode = StackMode::Perf,
+            ("stack_mode", _, "raw") => self.stack_mode = StackMode::Raw,
+            (name, ..) if WITHOUT_MEANING.contains(&name) => {}
+            (name, ..) => {
+                let values = SETTINGS.iter().find(|(known, _)| *known == name);
+                return Err(values.map_or(NoSetting::Unknown, |(_, values)| NoSetting::Value(values)));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn environment_variables_are_the_same_settings() {
+        let mut config = Config::default();
+        for (name, value) in [("BPFTRACE_MAX_STRLEN", "64"), ("BPFTRACE_MAP_KEYS_MAX", "9"), ("BPFTRACE_LOG_SIZE", "x")]
+        {
+            config.set(name, value).unwrap();
+        }
+        assert_eq!((config.max_strlen, config.max_map_keys), (64, 9));
+        assert_eq!(config.set("BPFTRACE_NO_SUCH", "1"), Err(NoSetting::Unknown));
+    }
+
+    #[test]
+    fn every_setting_refuses_other_values() {
+        for (name, values) in SETTINGS {
+            assert_eq!(Config::default().set(name, "nonsense"), Err(NoSetting::Value(values)), "{name}");
+        }
+    }
+}
