@@ -16,9 +16,9 @@ pub struct Script {
     #[arg(value_name = "FILE|ARG", allow_negative_numbers = true)]
     pub words: Vec<String>,
     /// List the attach points that a pattern matches (uprobe:OBJECT:GLOB, usdt:OBJECT:PROVIDER:NAME, a GLOB alone with -p PID),
-    /// or those of a program or a script. With -v, also how many cannot be probed.
-    #[arg(short = 'l', value_name = "PATTERN|FILE", num_args = 0..=1, default_missing_value = "*")]
-    pub list: Option<String>,
+    /// or those of a program or a script; with -v, also how many cannot be probed.
+    #[arg(short = 'l', conflicts_with = "program")]
+    pub list: bool,
     #[command(flatten)]
     pub target: TargetFlags,
     #[command(flatten)]

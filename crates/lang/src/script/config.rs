@@ -2,13 +2,31 @@
 
 use super::checked::{Config, MissingProbes, StackMode};
 
-/// Settings that there are: names, and the values that they take.
-pub const SETTINGS: [(&str, &str); 5] = [
-    ("max_strlen", "bytes of a string, 1 to 4096; 1024 unless it is set"),
-    ("max_map_keys", "keys of a map, 1 to 10000000; 4096"),
-    ("missing_probes", "error, warn or ignore, if an attach point means nothing; error"),
-    ("print_maps_on_exit", "1 or 0; 1"),
-    ("stack_mode", "bpftrace, perf or raw, as ustack prints it; bpftrace"),
+/// A setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Its name.
+    pub name: &'static str,
+    /// The values that it takes.
+    pub values: &'static str,
+    /// The value that it has unless it is set.
+    pub default: &'static str,
+    /// What it is.
+    pub help: &'static str,
+}
+
+/// Settings that there are.
+pub const SETTINGS: [Setting; 5] = [
+    Setting { name: "max_strlen", values: "1 to 4096", default: "1024", help: "bytes of a string" },
+    Setting { name: "max_map_keys", values: "1 to 10000000", default: "4096", help: "keys of a map" },
+    Setting {
+        name: "missing_probes",
+        values: "error, warn or ignore",
+        default: "error",
+        help: "what becomes of an attach point that means nothing, beside others",
+    },
+    Setting { name: "print_maps_on_exit", values: "0 or 1", default: "1", help: "whether maps are printed at the end" },
+    Setting { name: "stack_mode", values: "bpftrace, perf or raw", default: "bpftrace", help: "how ustack is printed" },
 ];
 
 /// Settings of bpftrace about the kernel's machinery, or about what is not limited here: they are read over.
@@ -68,8 +86,8 @@ impl Config {
             ("stack_mode", _, "raw") => self.stack_mode = StackMode::Raw,
             (name, ..) if WITHOUT_MEANING.contains(&name) => {}
             (name, ..) => {
-                let values = SETTINGS.iter().find(|(known, _)| *known == name);
-                return Err(values.map_or(NoSetting::Unknown, |(_, values)| NoSetting::Value(values)));
+                let known = SETTINGS.iter().find(|setting| setting.name == name);
+                return Err(known.map_or(NoSetting::Unknown, |setting| NoSetting::Value(setting.values)));
             }
         }
         Ok(())
@@ -78,6 +96,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use super::super::check::check;
+    use super::super::parser::parse;
     use super::*;
 
     #[test]
@@ -92,9 +112,20 @@ mod tests {
     }
 
     #[test]
+    fn stacks_are_printed_as_the_setting_says() {
+        let script = "config = { stack_mode = raw } u:a:b { print(ustack); print(ustack(perf, 3)) }";
+        let (checked, _) = check(&parse(script, &[]).unwrap(), &[]).unwrap();
+        let modes: Vec<StackMode> = checked.stacks.iter().map(|stack| stack.mode).collect();
+        assert_eq!(modes, [StackMode::Raw, StackMode::Perf]);
+    }
+
+    #[test]
     fn every_setting_refuses_other_values() {
-        for (name, values) in SETTINGS {
-            assert_eq!(Config::default().set(name, "nonsense"), Err(NoSetting::Value(values)), "{name}");
+        for setting in SETTINGS {
+            let mut config = Config::default();
+            assert_eq!(config.set(setting.name, "nonsense"), Err(NoSetting::Value(setting.values)), "{setting:?}");
+            config.set(setting.name, setting.default).unwrap();
+            assert_eq!(config, Config::default(), "{setting:?}");
         }
     }
 }

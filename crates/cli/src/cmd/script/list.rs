@@ -16,9 +16,10 @@ use crate::flags::script::Script;
 use crate::out::sink::{Sink, say};
 
 /// Runs the command.
-pub fn run(flags: &Script, text: &str) -> anyhow::Result<ExitCode> {
+pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
     let pid = flags.target.pid;
-    let wanted = wanted(text, &flags.words)?;
+    let (text, params) = flags.words.split_first().map_or(("*", &[][..]), |(text, params)| (&**text, params));
+    let wanted = wanted(text, params)?;
     let options = flags.engine.options();
     let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, flags.output.quiet)?;
     let (mut lines, mut missing) = (Vec::new(), Vec::new());
@@ -26,7 +27,7 @@ pub fn run(flags: &Script, text: &str) -> anyhow::Result<ExitCode> {
         let pattern = attach::pattern(point)?;
         if pid.is_none() && pattern.object.as_deref().is_none_or(|object| object == "*") {
             let message =
-                format!("{} does not say where to look: name an object, as in uprobe:libc:*, or add -p PID", text);
+                format!("`{text}` does not say where to look: name an object, as in uprobe:libc:*, or add -p PID");
             usage(ErrorKind::MissingRequiredArgument, &message);
         }
         match sidestep_engine::list(&pattern, pid, &options) {

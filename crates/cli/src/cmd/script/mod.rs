@@ -68,8 +68,8 @@ impl Source {
 
 /// Runs the command. A script that is wrong ends with status 1.
 pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
-    if let Some(pattern) = &flags.list {
-        return list::run(flags, pattern);
+    if flags.list {
+        return list::run(flags);
     }
     let source = Source::read(flags)?;
     let (params, options) = (source.params.clone(), flags.more.options.clone());
@@ -149,6 +149,6 @@ mod tests {
         assert_eq!(read("BPFTRACE_KERNEL_SOURCE", "/usr/src").unwrap(), Config::default());
         assert_eq!(read("MAX_STRLEN", "x").unwrap(), Config::default());
         let error = read("BPFTRACE_MAX_STRLEN", "x").unwrap_err().to_string();
-        assert!(error.starts_with("BPFTRACE_MAX_STRLEN is \"x\"; expected bytes of a string"), "{error}");
+        assert!(error.starts_with("BPFTRACE_MAX_STRLEN is \"x\"; expected 1 to 4096"), "{error}");
     }
 }

@@ -115,7 +115,7 @@ impl<'a> Checker<'a> {
             }
             Err(NoSetting::Value(values)) => {
                 let message = format!("Invalid value for {}: {}", setting.name, setting.value);
-                self.error_with(setting.span, message, values)
+                self.error_with(setting.span, message, format!("expected {values}"))
             }
         }
     }
