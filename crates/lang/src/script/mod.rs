@@ -10,4 +10,5 @@ pub mod lower;
 pub mod parser;
 pub mod printf;
 pub mod token;
+pub mod tree;
 pub mod types;

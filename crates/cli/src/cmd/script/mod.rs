@@ -4,19 +4,20 @@ mod attach;
 mod list;
 mod run;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
-use sidestep_lang::script::ast::{self, Declared};
+use sidestep_lang::script::ast::Declared;
 use sidestep_lang::script::check::check;
 use sidestep_lang::script::checked::Config;
 use sidestep_lang::script::config::NoSetting;
 use sidestep_lang::script::diagnostic::Diagnostic;
-use sidestep_lang::script::lower::lower;
+use sidestep_lang::script::lower::{Compiled, lower};
 use sidestep_lang::script::parser::{Given, parse_given};
+use sidestep_lang::script::tree;
 
 use crate::flags::script::Script;
 use crate::out::sink::say;
@@ -91,8 +92,7 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
         super::usage(ErrorKind::UnknownArgument, &format!("the script has no option --{name}; {known}"));
     }
     if flags.debug > 0 {
-        print_tree(&script);
-        return Ok(ExitCode::SUCCESS);
+        tree::lines(&script).iter().try_for_each(|line| writeln!(std::io::stdout(), "{line}"))?;
     }
     let checked = match check(&script, &source.params) {
         Ok((checked, warnings)) => {
@@ -107,6 +107,10 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
         }
     };
     let compiled = lower(&checked, time::monotonic())?;
+    if flags.debug > 0 {
+        print_programs(&compiled)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     run::run(flags, source, checked, compiled)
 }
 
@@ -134,8 +138,23 @@ fn options_help(script: &str, options: &[Declared]) -> String {
     }
 }
 
-fn print_tree(script: &ast::Script) {
-    println!("{script:#?}");
+/// The maps and programs of a script as text.
+fn print_programs(compiled: &Compiled) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for (number, map) in compiled.maps.iter().enumerate() {
+        let (kind, name, keys, values) = (map.kind, &map.name, map.key_size, map.value_size);
+        writeln!(out, "\nmap {number}: {name}, {kind}, {keys} bytes → {values} bytes, {} entries", map.max_entries)?;
+    }
+    for probe in &compiled.probes {
+        let entry = probe.entry.map(|entry| (entry, " (at the entry of the call)"));
+        for (program, what) in entry.into_iter().chain([(probe.program, "")]) {
+            writeln!(out, "\n{}{what}: program {program}", probe.point.text())?;
+            for (slot, insn) in compiled.programs[program].iter().flatten() {
+                writeln!(out, "{slot:5}: {insn}")?;
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
