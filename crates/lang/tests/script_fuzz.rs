@@ -6,6 +6,11 @@ use fate::{Fate, compile};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+/// What scripts with types begin with.
+const STRUCTS: &str = "enum colour { RED, GREEN }; \
+    struct S { struct S *next; int id; unsigned low : 5, bits : 30; char name[13]; enum colour colour; \
+               struct { short low : 9; unsigned char list[2]; double ratio; } inner; };";
+
 const WORDS: &[&str] = &[
     "BEGIN",
     "END",
@@ -91,6 +96,17 @@ const WORDS: &[&str] = &[
     "(int32)",
     "config",
     "struct",
+    "union",
+    "enum",
+    "typedef",
+    "S",
+    "struct S { int a : 3; char n[4]; struct S *next; };",
+    "(struct S *)",
+    "sizeof",
+    "offsetof",
+    ".a",
+    "->next",
+    "args",
     "kprobe:x",
     "#define A 1\n",
     "// x\n",
@@ -118,6 +134,14 @@ fn number() -> impl Strategy<Value = String> {
         Just("(comm != str(arg0, 9))".to_owned()),
         Just("has_key(@k, 1, str(arg1, 3))".to_owned()),
         Just("*(int16 *)arg1".to_owned()),
+        Just("$p->next->next->id".to_owned()),
+        Just("(*$p).bits".to_owned()),
+        Just("$p->inner.list[1]".to_owned()),
+        Just("$d.low".to_owned()),
+        Just("args.p->colour".to_owned()),
+        Just("args.pair.b".to_owned()),
+        Just("args.large.w[3]".to_owned()),
+        Just("offsetof(struct S, inner.list)".to_owned()),
     ];
     leaf.prop_recursive(5, 40, 3, |inner| {
         let op = proptest::sample::select(
@@ -134,7 +158,7 @@ fn number() -> impl Strategy<Value = String> {
 }
 
 fn statement() -> impl Strategy<Value = String> {
-    (number(), number(), 0..16_u32).prop_map(|(a, b, which)| match which {
+    (number(), number(), 0..20_u32).prop_map(|(a, b, which)| match which {
         0 => format!("$x = {a};"),
         1 => format!("@a = {a};"),
         2 => format!("@k[{a}, \"x\"] = {b};"),
@@ -150,6 +174,12 @@ fn statement() -> impl Strategy<Value = String> {
         13 => format!("for ($i : 0..3) {{ if ($i == {a}) {{ break; }} @a = $i + {b}; }}"),
         14 => format!("while ($y < 5 && {a}) {{ $y++; if ({b}) {{ continue; }} $x += $y; }}"),
         12 => format!("if ({a} < 5 && {b} != 3) {{ $y = {b}; }} else {{ return; }}"),
+        16 => format!("print($p[{a}].inner); $q = (struct S *){b}; $q++; @q = $q->next;"),
+        17 => format!("@d = *$p; @e[$p->inner, {a}] = {b}; print(@d); $d = @d.inner; print($d);"),
+        18 => "printf(\"%s %s\", $p->name, $p->colour); @t = args.p->name; print(args); print(args.x);".to_owned(),
+        19 => format!(
+            "@pair = args.pair; $n = &$p->inner; $x = $n->list[{a} & 1]; print(sizeof(*$p)); print(args.large);"
+        ),
         _ => format!("if (strncmp(str(arg0), comm, 4) == 0) {{ exit({a}) }}"),
     })
 }
@@ -189,7 +219,7 @@ proptest! {
 
     #[test]
     fn what_is_right_is_accepted(statements in vec(statement(), 1..6)) {
-        let script = format!("u:a:b {{ $x = arg0; $y = 1; @k[1, \"abc\"] = 1; @a = 1; {} }}", statements.join(" "));
+        let script = format!("{STRUCTS} u:a:b {{ $p = (struct S *)arg1; $d = $p->inner; $x = arg0; $y = 1; @k[1, \"abc\"] = 1; @a = 1; {} }}", statements.join(" "));
         // One with a long expression may need too much stack.
         let fate = compile(&script);
         assert!(!matches!(fate, Fate::Wrong(_)), "{script}\n{fate:?}");

@@ -150,6 +150,53 @@ fn next_line(next: Option<u64>) -> String {
     next.map_or_else(String::new, |next| format!("; the next line with code is {next}"))
 }
 
+/// Why types are not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TypeError {
+    /// There is none.
+    #[error(
+        "no debug information of {} (looked in {looked}); compile it with -g, or install its debug symbols (PACKAGE-dbgsym)",
+        path.display()
+    )]
+    NoDebugInfo {
+        /// Of which object.
+        path: PathBuf,
+        /// The files that have none.
+        looked: String,
+    },
+    /// It contradicts itself.
+    #[error("the debug information of {} cannot be read: {what}", path.display())]
+    Corrupt {
+        /// Of which object.
+        path: PathBuf,
+        /// What is wrong: a clause.
+        what: String,
+    },
+    /// It is of other parts of the object.
+    #[error("the debug information of {} does not describe {name}: compile all of it with -g", path.display())]
+    NoFunction {
+        /// The function.
+        name: String,
+        /// Of which object.
+        path: PathBuf,
+    },
+    /// It is no function of the source.
+    #[error("the compiler has made {name} of another function, with other arguments: use arg0, arg1, …")]
+    Changed {
+        /// The function.
+        name: String,
+    },
+    /// No such type.
+    #[error("no type '{name}' in the debug information of {}", path.display())]
+    NoType {
+        /// Its name with its keyword.
+        name: String,
+        /// Of which object.
+        path: PathBuf,
+    },
+}
+
 /// Why a pattern cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -36,13 +36,17 @@ mod nearest;
 mod object;
 mod reloc;
 mod symtab;
+mod types;
+mod unwind;
 pub mod usdt;
 
 pub use debugfile::{DebugSearch, Outcome, Searched};
 pub use elf::{Kind, Segment};
-pub use error::{LineError, ObjectError, PatternError, SymbolError};
+pub use error::{LineError, ObjectError, PatternError, SymbolError, TypeError};
 pub use function::{Binding, Function, FunctionKind, Source, by_address};
 pub use locate::{MappedObject, find_object, mapped_objects, matching_objects, resolve_object};
 pub use maps::{Mapping, parse_maps};
 pub use matcher::Matcher;
 pub use object::Object;
+pub use types::{DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember};
+pub use unwind::{Cfa, Row, Rule, Saved, Unwinding};

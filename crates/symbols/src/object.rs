@@ -12,7 +12,7 @@ use crate::code;
 use crate::debugfile::{self, DebugSearch, Outcome, Searched};
 use crate::dwarf::Place;
 use crate::elf::{Elf, Kind, Segment};
-use crate::error::{LineError, ObjectError, SymbolError};
+use crate::error::{LineError, ObjectError, SymbolError, TypeError};
 use crate::function::{Function, Source};
 use crate::image::Image;
 use crate::line;
@@ -21,6 +21,8 @@ use crate::matcher::{self, Matcher};
 use crate::nearest::nearest;
 use crate::reloc::{self, Relocations};
 use crate::symtab::{self, Symbols};
+use crate::types::DebugInfo;
+use crate::unwind::{self, Unwinding};
 use crate::usdt::{self, UsdtError};
 
 /// An x86-64 or i386 program or shared library with the functions of all its symbol tables and debug files.
@@ -373,6 +375,14 @@ impl Object {
             .collect()
     }
 
+    /// Its types, and those of its functions. Reads what may be most of the file at each call: keep the result.
+    ///
+    /// # Errors
+    /// There is no debug information, or it is corrupt.
+    pub fn debug_info(&self) -> Result<DebugInfo, TypeError> {
+        DebugInfo::open(&self.debug, &self.elf)
+    }
+
     /// All sites of all USDT probes, by provider, name and address. Reads the notes at each call: keep the result.
     pub fn usdt_probes(&self) -> Result<Vec<usdt::Probe>, ObjectError> {
         usdt::read(&self.elf).map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
@@ -405,6 +415,14 @@ impl Object {
     pub fn code(&self) -> Result<ObjectCode<'_>, ObjectError> {
         code::collect(&self.elf, &self.functions, &self.labels, self.relocations()?, self.go)
             .map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
+    }
+
+    /// How to find the callers of frames, as `.eh_frame` says. Reads it at each call: keep the result.
+    ///
+    /// # Errors
+    /// It is corrupt.
+    pub fn unwinding(&self) -> Result<Unwinding, ObjectError> {
+        unwind::read(&self.elf).map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
     }
 
     /// The sections with instructions, by address: of [`Object::code`] what costs nothing.

@@ -13,6 +13,7 @@ mod progress;
 mod script;
 mod status;
 mod switch;
+mod tools;
 mod trace;
 mod watch;
 
@@ -36,6 +37,16 @@ pub fn run(mut cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Funclatency(flags) => funclatency::run(flags),
         Command::Trace(flags) => trace::run(flags),
         Command::Bpf(flags) => bpf::run(flags),
+        Command::Tools(flags) => tools::list(flags),
+        Command::Stackcount(flags) => tools::run(flags),
+        Command::Argdist(flags) => tools::run(flags),
+        Command::Funcslower(flags) => tools::run(flags),
+        Command::Bashreadline(flags) => tools::run(flags),
+        Command::Gethostlatency(flags) => tools::run(flags),
+        Command::Sslsniff(flags) => tools::run(flags),
+        Command::Memleak(flags) => tools::run(flags),
+        Command::Deadlock(flags) => tools::run(flags),
+        Command::Tplist(flags) => tools::tplist::run(flags),
         Command::Explain(flags) => explain::run(flags),
         Command::List(flags) => list::run(flags),
         Command::Coverage(flags) => coverage::run(flags),

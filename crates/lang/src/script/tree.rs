@@ -1,6 +1,6 @@
 //! The syntax tree for people: a line for each node, its parts below it.
 
-use super::ast::{Block, Expr, ExprKind, Script, Step, Stmt, StmtKind};
+use super::ast::{Block, Expr, ExprKind, Macro, Param, Script, Sized, Step, Stmt, StmtKind};
 
 /// The lines of a script.
 #[must_use]
@@ -9,6 +9,7 @@ pub fn lines(script: &Script) -> Vec<String> {
     for setting in &script.config {
         tree.line(0, format!("config {} = {}", setting.name, setting.value));
     }
+    script.macros.iter().for_each(|of| tree.definition(of));
     script.blocks.iter().for_each(|block| tree.block(block));
     tree.0
 }
@@ -19,6 +20,13 @@ struct Tree(Vec<String>);
 impl Tree {
     fn line(&mut self, depth: usize, text: impl AsRef<str>) {
         self.0.push("  ".repeat(depth) + text.as_ref());
+    }
+
+    fn definition(&mut self, of: &Macro) {
+        let params: Vec<String> = of.params.iter().map(Param::text).collect();
+        self.line(0, format!("macro {}({})", of.name, params.join(", ")));
+        self.body(1, &of.body);
+        of.value.iter().for_each(|value| self.expr(1, value));
     }
 
     fn block(&mut self, block: &Block) {
@@ -110,9 +118,24 @@ impl Tree {
             ExprKind::Member(of, name) => (format!(".{name}"), vec![of]),
             ExprKind::Index(of, index) => ("[]".to_owned(), vec![of, index]),
             ExprKind::Tuple(items) => ("(,)".to_owned(), items.iter().collect()),
+            ExprKind::Block(body, value) => {
+                self.line(depth, "{}");
+                self.body(depth + 1, body);
+                return value.iter().for_each(|value| self.expr(depth + 1, value));
+            }
+            ExprKind::SizeOf(of) => sized("sizeof", of),
+            ExprKind::OffsetOf(of, path) => sized(&format!("offsetof .{}", path.join(".")), of),
         };
         self.line(depth, text);
         parts.into_iter().for_each(|part| self.expr(depth + 1, part));
+    }
+}
+
+/// `sizeof` and the like of a type, or of what has one.
+fn sized<'a>(name: &str, of: &'a Sized) -> (String, Vec<&'a Expr>) {
+    match of {
+        Sized::Type(ty) => (format!("{name} {}", ty.text()), vec![]),
+        Sized::Expr(of) => (name.to_owned(), vec![of]),
     }
 }
 

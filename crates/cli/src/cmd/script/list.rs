@@ -9,7 +9,7 @@ use sidestep_engine::{Listed, Options, Pattern, SessionError, pattern};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::parser::parse;
 
-use super::attach;
+use super::{attach, types};
 use crate::cmd::{list, usage};
 use crate::flags::Format;
 use crate::flags::script::Script;
@@ -24,7 +24,7 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
     let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, flags.output.quiet)?;
     let (mut lines, mut missing) = (Vec::new(), Vec::new());
     for point in &wanted.points {
-        let pattern = attach::pattern(point)?;
+        let pattern = attach::pattern(point, false)?;
         if pid.is_none() && pattern.object.as_deref().is_none_or(|object| object == "*") {
             let message =
                 format!("`{text}` does not say where to look: name an object, as in uprobe:libc:*, or add -p PID");
@@ -35,7 +35,15 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
                 if flags.output.verbose {
                     note_refused(&pattern, pid, &options, &sink)?;
                 }
-                lines.extend(found.iter().map(|listed| line(point.provider, listed)));
+                let arguments = match point.provider {
+                    Provider::Uprobe | Provider::Uretprobe if flags.output.verbose => {
+                        types::arguments(&pattern, point.provider, pid, &options)?
+                    }
+                    _ => Default::default(),
+                };
+                let below = |listed: &Listed| arguments.get(&(listed.object.clone(), listed.name.clone()));
+                let line = |listed| line(point.provider, listed) + below(listed).map_or("", String::as_str);
+                lines.extend(found.iter().map(line));
             }
             Err(error @ SessionError::NoMatch(_)) => missing.push((point, error)),
             Err(error) => return Err(error.into()),
@@ -185,7 +193,7 @@ mod tests {
             };
             let text = line(Provider::Uprobe, &listed);
             let points = points(&format!("{text} {{}}"), &[]).unwrap();
-            let pattern = attach::pattern(&points[0]).unwrap();
+            let pattern = attach::pattern(&points[0], false).unwrap();
             assert_eq!(pattern.object.as_deref(), Some("/lib/a.so"), "{text}");
             assert_eq!(pattern.func, FuncPattern::Name(demangled.unwrap_or(name).to_owned()), "{text}");
         }

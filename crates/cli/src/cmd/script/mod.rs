@@ -3,6 +3,7 @@
 mod attach;
 mod list;
 mod run;
+mod types;
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use sidestep_lang::script::ast::Declared;
-use sidestep_lang::script::check::check;
+use sidestep_lang::script::check::check_with;
 use sidestep_lang::script::checked::Config;
 use sidestep_lang::script::config::NoSetting;
 use sidestep_lang::script::diagnostic::Diagnostic;
@@ -20,6 +21,7 @@ use sidestep_lang::script::parser::{Given, parse_given};
 use sidestep_lang::script::tree;
 
 use crate::flags::script::Script;
+use crate::out::script::Layout;
 use crate::out::sink::say;
 use crate::out::time;
 
@@ -72,7 +74,26 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
     if flags.list {
         return list::run(flags);
     }
-    let source = Source::read(flags)?;
+    start(flags, Source::read(flags)?, None)
+}
+
+/// A tool that is a script.
+pub struct Tool {
+    /// Its name.
+    pub name: &'static str,
+    /// How it shows what it has found.
+    pub layout: Box<dyn Layout>,
+    /// Functions in its attach points are regular expressions.
+    pub regexp: bool,
+}
+
+/// Runs the script of a tool.
+pub fn run_tool(flags: &Script, tool: Tool) -> anyhow::Result<ExitCode> {
+    let (name, text) = (tool.name.to_owned(), flags.program.clone().unwrap_or_default());
+    start(flags, Source { name, text, params: Vec::new() }, Some(tool))
+}
+
+fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<ExitCode> {
     let (params, options) = (source.params.clone(), flags.more.options.clone());
     let script = match parse_given(&source.text, &Given { params, options, config: environment(std::env::vars())? }) {
         Ok(script) => script,
@@ -94,7 +115,9 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
     if flags.debug > 0 {
         tree::lines(&script).iter().try_for_each(|line| writeln!(std::io::stdout(), "{line}"))?;
     }
-    let checked = match check(&script, &source.params) {
+    let points = script.blocks.iter().flat_map(|block| block.points.clone()).collect();
+    let mut programs = types::Programs::new(points, flags.target.pid, &flags.engine.options());
+    let checked = match check_with(&script, &source.params, &mut programs) {
         Ok((checked, warnings)) => {
             if !flags.more.no_warnings {
                 source.say(&warnings);
@@ -111,7 +134,7 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
         print_programs(&compiled)?;
         return Ok(ExitCode::SUCCESS);
     }
-    run::run(flags, source, checked, compiled)
+    run::run(flags, source, checked, compiled, tool)
 }
 
 /// Settings of bpftrace's environment variables. Those that mean nothing here are left alone.
@@ -168,6 +191,6 @@ mod tests {
         assert_eq!(read("BPFTRACE_KERNEL_SOURCE", "/usr/src").unwrap(), Config::default());
         assert_eq!(read("MAX_STRLEN", "x").unwrap(), Config::default());
         let error = read("BPFTRACE_MAX_STRLEN", "x").unwrap_err().to_string();
-        assert!(error.starts_with("BPFTRACE_MAX_STRLEN is \"x\"; expected 1 to 4096"), "{error}");
+        assert!(error.starts_with("BPFTRACE_MAX_STRLEN is \"x\"; expected 1 to 16384"), "{error}");
     }
 }

@@ -1,18 +1,29 @@
 //! Names and types: syntax tree → [`Checked`].
 
+mod abi;
 mod aggregate;
 mod call;
+mod each;
 mod expr;
+mod field;
+mod macros;
+mod memory;
+mod own;
 mod stmt;
+mod text;
+mod tuple;
 
 use std::collections::HashMap;
 
 use aggregate::readable;
+pub(super) use expr::fold;
+use memory::Types;
 
 use super::ast::{self, Provider, Script};
 use super::checked::{Action, Block, Checked, Map, Stack, Value, ValueKind};
-use super::config::NoSetting;
+use super::config::{NoSetting, SETTINGS};
 use super::diagnostic::{Diagnostic, Severity, Span};
+use super::program::{Nothing, Program};
 use super::types::{Content, Type};
 
 /// Rounds after which the types of maps must be known: those that are used before they are assigned need more than one.
@@ -23,19 +34,45 @@ const ROUNDS: usize = 10;
 /// # Errors
 /// All mistakes. What is returned beside a script are warnings.
 pub fn check(script: &Script, params: &[String]) -> Result<(Checked, Vec<Diagnostic>), Vec<Diagnostic>> {
-    let mut maps: Vec<MapState> = Vec::new();
+    check_with(script, params, &mut Nothing)
+}
+
+/// The same; `program` tells what the programs that are probed know of their types.
+///
+/// # Errors
+/// All mistakes. What is returned beside a script are warnings.
+pub fn check_with(
+    script: &Script,
+    params: &[String],
+    program: &mut dyn Program,
+) -> Result<(Checked, Vec<Diagnostic>), Vec<Diagnostic>> {
+    let mut known = Known::default();
+    let mut types = Types::new(program, &script.types);
     for _ in 0..ROUNDS {
-        let mut checker = Checker::new(params, maps.clone(), false);
+        let mut checker = Checker::new(params, types, known.clone(), false);
         checker.script(script);
-        let settled = checker.maps == maps;
-        maps = checker.maps;
+        let vars = checker.out.blocks.into_iter().map(|block| block.vars).collect();
+        let now = Known { maps: checker.maps, own: checker.own, vars };
+        types = checker.types;
+        let settled = now == known;
+        known = now;
         if settled {
             break;
         }
     }
-    let mut checker = Checker::new(params, maps, true);
+    let mut checker = Checker::new(params, types, known, true);
     checker.script(script);
     checker.finish()
+}
+
+/// What a round has found.
+#[derive(Clone, Default, PartialEq, Debug)]
+struct Known {
+    maps: Vec<MapState>,
+    /// Names and types of `self.x`.
+    own: Vec<(String, Type)>,
+    /// Types of the variables of each block.
+    vars: Vec<Vec<Type>>,
 }
 
 /// What is known of a map so far.
@@ -50,8 +87,17 @@ struct MapState {
 
 struct Checker<'a> {
     params: &'a [String],
+    macros: &'a [ast::Macro],
+    /// How many macros were put in so far, and how many the expression is in.
+    expanded: usize,
+    nested: usize,
+    types: Types<'a>,
     out: Checked,
     maps: Vec<MapState>,
+    /// Names and types of `self.x`.
+    own: Vec<(String, Type)>,
+    /// Types of the variables of each block, as the round before has found them: there is room for all that is assigned.
+    before: Vec<Vec<Type>>,
     found: Vec<Diagnostic>,
     /// Types are known: what is not is an error.
     last: bool,
@@ -61,6 +107,13 @@ struct Checker<'a> {
     scopes: Vec<HashMap<String, usize>>,
     /// Loops around the statement.
     loops: usize,
+    /// The block uses `self`.
+    uses_own: bool,
+    /// See [`Block::owners`].
+    owners: Vec<Option<usize>>,
+    /// The innermost loop over a map that the statement is in, and how many there are in the block.
+    walk: usize,
+    walks: usize,
 }
 
 /// A mistake was found, and noted: what it is part of is left out.
@@ -69,17 +122,27 @@ struct Wrong;
 type Checking<T> = Result<T, Wrong>;
 
 impl<'a> Checker<'a> {
-    fn new(params: &'a [String], maps: Vec<MapState>, last: bool) -> Checker<'a> {
+    fn new(params: &'a [String], types: Types<'a>, known: Known, last: bool) -> Checker<'a> {
         Checker {
             params,
+            macros: &[],
+            expanded: 0,
+            nested: 0,
+            types,
             out: Checked::default(),
-            maps,
+            maps: known.maps,
+            own: known.own,
+            before: known.vars,
             found: Vec::new(),
             last,
             points: &[],
             vars: Vec::new(),
             scopes: Vec::new(),
             loops: 0,
+            uses_own: false,
+            owners: Vec::new(),
+            walk: 0,
+            walks: 0,
         }
     }
 
@@ -98,7 +161,8 @@ impl<'a> Checker<'a> {
     }
 
     fn script(&mut self, script: &'a Script) {
-        self.out.config = script.base;
+        self.out.config = script.base.clone();
+        self.macros = &script.macros;
         for setting in &script.config {
             let _ = self.setting(setting);
         }
@@ -111,7 +175,9 @@ impl<'a> Checker<'a> {
         match self.out.config.set(&setting.name, &setting.value) {
             Ok(()) => Ok(()),
             Err(NoSetting::Unknown) => {
-                self.error(setting.span, format!("Unrecognized config variable: {}", setting.name))
+                let message = format!("Unrecognized config variable: {}", setting.name);
+                let names = SETTINGS.map(|setting| setting.name).join(", ");
+                self.error_with(setting.span, message, format!("there are {names}"))
             }
             Err(NoSetting::Value(values)) => {
                 let message = format!("Invalid value for {}: {}", setting.name, setting.value);
@@ -131,7 +197,10 @@ impl<'a> Checker<'a> {
         let body = self.stmts(&block.body);
         let predicate = predicate.and_then(Result::ok);
         let vars = std::mem::take(&mut self.vars);
-        self.out.blocks.push(Block { points: block.points.clone(), predicate, body, vars });
+        let owners = std::mem::take(&mut self.owners);
+        let uses_own = std::mem::take(&mut self.uses_own);
+        self.walks = 0;
+        self.out.blocks.push(Block { points: block.points.clone(), predicate, body, vars, uses_own, owners });
     }
 
     /// A number that says yes or no.
@@ -193,6 +262,7 @@ impl<'a> Checker<'a> {
         if self.found.iter().any(|found| found.severity == Severity::Error) {
             return Err(self.found);
         }
+        self.out.own = self.own.into_iter().map(|(_, ty)| ty).collect();
         self.out.maps = self
             .maps
             .into_iter()
@@ -200,11 +270,17 @@ impl<'a> Checker<'a> {
                 name: format!("@{}", map.name),
                 keys: map.keys.unwrap_or_default(),
                 content: match map.content {
-                    Some(content) if map.read => readable(&content).map_or(content, Content::Value),
+                    // One number is enough for them.
+                    Some(content @ (Content::Count | Content::Sum { .. })) if map.read => {
+                        readable(&content).map_or(content, Content::Value)
+                    }
                     content => content.unwrap_or(Content::Value(Type::INT)),
                 },
+                shared: map.read,
             })
             .collect();
+        self.out.word = self.types.word();
+        self.out.layouts = self.types.known();
         Ok((self.out, self.found))
     }
 }
