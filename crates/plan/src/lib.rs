@@ -20,7 +20,6 @@ mod sweep;
 pub mod syscalls;
 pub mod thunk;
 
-pub use explain::render;
 pub use index::Index;
 pub use plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Technique};
 pub use room::{Fixed, Room};

@@ -335,11 +335,13 @@ impl Parser<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Given;
     use super::*;
 
     /// The size of a type, and where a member of it is.
     fn laid_out(source: &str, word: u8, member: &str) -> (u64, u64) {
-        let mut parser = Parser::new(source, &[]);
+        let given = Given::default();
+        let mut parser = Parser::new(source, &given);
         parser.types.word = word;
         parser.definition().unwrap();
         let layout = &parser.types.layouts[&("struct s".into(), None)];
