@@ -64,6 +64,8 @@ pub struct Bundle {
     pub entries: Vec<(usize, Entry)>,
     /// An array of texts, one per probe with [`Cookie::PerProbe`]: they become the names of the probes' functions.
     pub names: Option<usize>,
+    /// An array whose first word becomes the number of the process.
+    pub pid: Option<usize>,
 }
 
 impl Bundle {

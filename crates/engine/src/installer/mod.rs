@@ -262,6 +262,9 @@ impl Installer {
                 for (map, entry) in &self.bundle.entries {
                     regions.maps().insert(*map, entry);
                 }
+                if let Some(map) = self.bundle.pid {
+                    regions.set_value(map, 0, &u64::from(hold.process().pid().unsigned_abs()).to_ne_bytes());
+                }
                 regions
             }
             (None, None) => return Err(SessionError::TooMany { what: "probes" }),

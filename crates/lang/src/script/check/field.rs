@@ -80,11 +80,12 @@ impl Checker<'_> {
                 if let Some(why) = why {
                     return self.error(span, why);
                 }
-                return self.error_with(
-                    span,
-                    format!("Can not access field '{name}' on expression of type '{ty}'"),
-                    format!("say what it is: ((struct NAME *)x)->{name}"),
-                );
+                let hint = match ty.starts_with('(') {
+                    true => "parts of a tuple are .0, .1 and so on".to_owned(),
+                    false => format!("say what it is: ((struct NAME *)x)->{name}"),
+                };
+                let message = format!("Can not access field '{name}' on expression of type '{ty}'");
+                return self.error_with(span, message, hint);
             }
         };
         let CType::Record(record) = &base.ty else {
