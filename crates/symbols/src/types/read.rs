@@ -14,6 +14,8 @@ type Entry<'a, 'd> = DebuggingInformationEntry<'a, 'a, Slice<'d>>;
 
 /// Types within types at most: DWARF that contradicts itself may go in circles.
 const DEPTH: u32 = 64;
+/// Bytes and elements of one type at most.
+const LARGEST: u64 = 1 << 40;
 /// Enumerators of a type, and members of a record, at most.
 const MEMBERS: usize = 65_536;
 
@@ -46,7 +48,7 @@ impl<'d> Reading<'_, 'd> {
             UnitSectionOffset::DebugTypesOffset(_) => return Ok(None),
         };
         Ok(match value {
-            AttributeValue::UnitRef(at) => Some(start + at.0),
+            AttributeValue::UnitRef(at) => Some(start.wrapping_add(at.0)),
             AttributeValue::DebugInfoRef(at) => Some(at.0),
             AttributeValue::DebugTypesRef(signature) => self.type_unit(signature)?,
             _ => None,
@@ -59,7 +61,7 @@ impl<'d> Reading<'_, 'd> {
             let header = self.dwarf.debug_info.header_from_offset(DebugInfoOffset(*at))?;
             if let gimli::UnitType::Type { type_signature, type_offset } = header.type_() {
                 if type_signature == signature {
-                    return Ok(Some(at + type_offset.0));
+                    return Ok(Some(at.wrapping_add(type_offset.0)));
                 }
             }
         }
@@ -304,7 +306,7 @@ impl<'d> Reading<'_, 'd> {
                     Some(count) => Some(count),
                     None => Self::number(child, c::DW_AT_upper_bound)?.map(|last| last.wrapping_add(1)),
                 };
-                lengths.push(length.unwrap_or(0));
+                lengths.push(length.unwrap_or(0).min(LARGEST));
             }
             Ok(())
         })?;
@@ -351,7 +353,7 @@ impl<'d> Reading<'_, 'd> {
             let name = self.text(&unit, &entry, c::DW_AT_name)?.unwrap_or_default();
             return Ok(Err(format!("{} {name}", keyword(entry.tag()))));
         }
-        let size = Self::number(&entry, c::DW_AT_byte_size)?.unwrap_or(0);
+        let size = Self::number(&entry, c::DW_AT_byte_size)?.unwrap_or(0).min(LARGEST);
         let mut members = Vec::new();
         self.children(&unit, at, |child| {
             let is_member = matches!(child.tag(), c::DW_TAG_member | c::DW_TAG_inheritance);
@@ -363,14 +365,15 @@ impl<'d> Reading<'_, 'd> {
             let text = self.name(ty, 0)?;
             let data = self.data_type(ty, 0)?;
             let width = Self::number(child, c::DW_AT_bit_size)?;
-            let start = 8 * Self::number(child, c::DW_AT_data_member_location)?.unwrap_or(0);
+            let start = Self::number(child, c::DW_AT_data_member_location)?.unwrap_or(0);
+            let start = 8 * start.min(LARGEST);
             let bit = match (Self::number(child, c::DW_AT_data_bit_offset)?, Self::number(child, c::DW_AT_bit_offset)?)
             {
-                (Some(bit), _) => bit,
+                (Some(bit), _) => bit.min(8 * LARGEST),
                 // Before DWARF 4: counted from the highest bit of what the field is stored in.
                 (None, Some(from_top)) => {
                     let storage = Self::number(child, c::DW_AT_byte_size)?.or(number_size(&data)).unwrap_or(4);
-                    (start + 8 * storage).wrapping_sub(from_top).wrapping_sub(width.unwrap_or(0))
+                    (start + 8 * storage.min(LARGEST)).wrapping_sub(from_top).wrapping_sub(width.unwrap_or(0))
                 }
                 (None, None) => start,
             };

@@ -132,7 +132,7 @@ impl Checker<'_> {
         let size = self.size(&ty, of.span)?;
         match (place.base, &at.kind) {
             (base, ValueKind::Int(n)) => {
-                let bit = place.bit.wrapping_add(n.wrapping_mul(8 * size));
+                let bit = place.bit.wrapping_add(n.wrapping_mul(size.wrapping_mul(8)));
                 // An index below zero is an address, not a place behind one.
                 match base {
                     Base::Address(address) => {
