@@ -13,6 +13,8 @@ use super::{Checker, Checking, Wrong};
 
 /// Bytes of data that is printed at most.
 const PRINTED: u64 = 32 << 10;
+/// Records within records at most.
+const DEPTH: u32 = 64;
 /// Bytes of data that is copied at most.
 const COPIED: usize = 1024;
 
@@ -333,20 +335,23 @@ impl Checker<'_> {
         }
         if let CType::Record(record) = &place.ty {
             let record = record.clone();
-            self.look_inside(&record, span)?;
+            self.look_inside(&record, 0, span)?;
         }
         Ok(place.data(size as usize))
     }
 
     /// Makes sure that all that is printed of a record is known.
-    fn look_inside(&mut self, record: &Record, span: Span) -> Checking<()> {
+    pub(super) fn look_inside(&mut self, record: &Record, depth: u32, span: Span) -> Checking<()> {
+        if depth > DEPTH {
+            return self.error(span, format!("'{}' contains itself", record.name));
+        }
         for field in self.layout(record, span)?.fields {
             let mut ty = &field.ty;
             while let CType::Array(of, _) = ty {
                 ty = of;
             }
             if let CType::Record(inner) = ty {
-                self.look_inside(inner, span)?;
+                self.look_inside(inner, depth + 1, span)?;
             }
         }
         Ok(())
