@@ -15,6 +15,7 @@ mod info;
 mod kernel_suites;
 mod ladder;
 mod limits;
+mod listing;
 mod many;
 mod post;
 mod programs;

@@ -24,7 +24,8 @@ pub enum Target {
 pub struct Pattern {
     /// The whole text, for messages and headings.
     pub text: String,
-    /// Path or short library name (`libc`, `c`, `libssl.so.3`); `None` = the main program, then every mapped object.
+    /// Path or short library name (`libc`, `c`, `libssl.so.3`); a glob = every mapped object that it matches; `None` = the
+    /// main program, then every mapped object.
     pub object: Option<String>,
     /// The function part.
     pub func: FuncPattern,
@@ -336,6 +337,8 @@ pub struct Options {
     pub ring_bytes: usize,
     /// Where to look for separate debug files besides `/usr/lib/debug`.
     pub debug_dirs: Vec<PathBuf>,
+    /// Of what patterns match, only what this regular expression finds in `OBJECT:FUNC` is meant.
+    pub filter: Option<String>,
     /// Names of addresses are wanted: [`crate::Session::take_symbols`].
     pub symbols: bool,
     /// Stacks are what frame pointers give (`--frame-pointers`): faster, and wrong where there are none.

@@ -56,7 +56,7 @@ pub use api::*;
 pub use blob::BlobError;
 pub use controller::{Local, RunError};
 pub use coverage::{Covered, coverage};
-pub use error::SessionError;
+pub use error::{NoMatch, SessionError};
 pub use kernel::{Files, Place};
 pub use maps::Maps;
 pub use names::{Frame, Symbols};

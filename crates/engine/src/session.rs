@@ -341,6 +341,8 @@ pub struct Listed {
     pub va: Va,
     /// Size in bytes, 0 = unknown.
     pub size: u64,
+    /// A USDT probe: its name is `PROVIDER:NAME`.
+    pub is_usdt: bool,
 }
 
 fn matches(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<resolve::Match>, SessionError> {
@@ -362,6 +364,7 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
             demangled: (!raw.is_empty() && raw != name).then(|| name.to_owned()),
             va: m.va.unwrap_or(m.symbol_va),
             size: m.size,
+            is_usdt: m.usdt.is_some(),
         };
         all.push(listed(&m.raw, &m.name));
         all.extend(m.aliases.iter().map(|(raw, name)| listed(raw, name)));

@@ -1,108 +1,15 @@
 //! Scripts of chance: no text makes the language panic, and what it accepts becomes programs that the verifier accepts.
 
+mod fate;
+
+use fate::{Fate, compile};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sidestep_bpf::verify::{Problem, Rules, verify};
-use sidestep_lang::script::ast::Point;
-use sidestep_lang::script::check::check_with;
-use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
-use sidestep_lang::script::diagnostic::Diagnostic;
-use sidestep_lang::script::lower::lower;
-use sidestep_lang::script::parser::parse;
-use sidestep_lang::script::program::{Convention, Parameter, Signature};
 
 /// What scripts with types begin with.
 const STRUCTS: &str = "enum colour { RED, GREEN }; \
     struct S { struct S *next; int id; unsigned low : 5, bits : 30; char name[13]; enum colour colour; \
                struct { short low : 9; unsigned char list[2]; double ratio; } inner; };";
-
-/// A program with a function of many arguments.
-struct Program;
-
-impl sidestep_lang::script::program::Program for Program {
-    fn signature(&mut self, _: &Point) -> Result<Signature, String> {
-        let record = |name: &str, place| CType::Record(Record { name: name.into(), place });
-        let float = CType::Float { bytes: 8 };
-        let parameters = [
-            ("a", CType::Char),
-            ("p", CType::Pointer(Box::new(record("struct S", None)))),
-            ("x", float),
-            ("pair", record("struct pair", Some(1))),
-            ("large", record("struct large", Some(2))),
-        ];
-        let parameter = |(name, ty): (&str, CType)| Parameter { name: name.to_owned(), ty };
-        let parameters = parameters.map(parameter).to_vec();
-        Ok(Signature { parameters, result: record("struct pair", Some(1)), convention: Convention::C })
-    }
-
-    fn named(&mut self, _: &[Point], name: &str) -> Result<CType, String> {
-        Err(format!("no {name}"))
-    }
-
-    fn layout(&mut self, place: u64) -> Result<Layout, String> {
-        let long = CType::Int { bytes: 8, signed: true };
-        let field = |name: &str, ty, bit| Field { name: name.to_owned(), ty, bit, width: None };
-        Ok(match place {
-            1 => Layout {
-                size: 16,
-                align: 8,
-                fields: vec![field("a", CType::Float { bytes: 4 }, 0), field("b", long, 64)],
-            },
-            _ => Layout { size: 40, align: 8, fields: vec![field("w", CType::Array(Box::new(long), 5), 0)] },
-        })
-    }
-
-    fn constant(&mut self, _: &[Point], _: &str) -> Option<(std::sync::Arc<Enum>, u64)> {
-        None
-    }
-}
-
-/// What became of a script.
-#[derive(PartialEq, Eq, Debug)]
-enum Fate {
-    Wrong(String),
-    TooLarge,
-    Accepted,
-}
-
-/// Everything that happens to a script before it runs.
-fn compile(source: &str) -> Fate {
-    let params = ["7".to_owned(), "text".to_owned()];
-    let rendered = |found: &[Diagnostic]| found.iter().map(|d| d.render("fuzz", source)).collect::<String>();
-    let script = match parse(source, &params) {
-        Ok(script) => script,
-        Err(error) => {
-            return Fate::Wrong(rendered(&[error]));
-        }
-    };
-    let checked = match check_with(&script, &params, &mut Program) {
-        Ok((checked, warnings)) => {
-            rendered(&warnings);
-            checked
-        }
-        Err(errors) => {
-            return Fate::Wrong(rendered(&errors));
-        }
-    };
-    let Ok(compiled) = lower(&checked, 1) else { return Fate::TooLarge };
-    for program in &compiled.programs {
-        // Loops of chance may have too many paths.
-        let rules = Rules {
-            maps: &compiled.maps,
-            context_size: 240,
-            context_writable: 168..176,
-            max_steps: 30_000,
-            ..Rules::default()
-        };
-        if let Err(error) = verify(program, &rules) {
-            if matches!(error.problem, Problem::TooComplex(_) | Problem::TooManyPaths) {
-                return Fate::TooLarge;
-            }
-            panic!("{source}\n{error}");
-        }
-    }
-    Fate::Accepted
-}
 
 const WORDS: &[&str] = &[
     "BEGIN",

@@ -22,7 +22,6 @@ pub mod syscalls;
 pub mod thunk;
 
 pub use blocked::promotable;
-pub use explain::render;
 pub use index::Index;
 pub use plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Technique};
 pub use room::{Fixed, Room};

@@ -181,7 +181,7 @@ impl Watch<'_> {
         self.tool.poll(&mut self.session, &mut self.sink)?;
         self.tool.end(&self.session, &mut self.sink)?;
         self.losses.look(&self.session, &mut self.sink)?;
-        self.sink.flush()?;
+        self.sink.end()?;
         let pid = self.session.pid();
         match end {
             End::Target(TargetState::Exited(None)) => self.sink.note(&format!("target exited (process {pid})")),

@@ -20,7 +20,7 @@ use sidestep_lang::script::types::Type;
 use super::{Source, Tool as ScriptTool, attach};
 use crate::cmd::funccount::attached;
 use crate::cmd::watch::{self, Job, Pace, Tool};
-use crate::flags::script::Script as Flags;
+use crate::flags::script::{Buffering, Script as Flags};
 use crate::out::script::{Layout, Names, Print, Printer, Shown, values};
 use crate::out::sink::{Sink, say};
 use crate::out::{json, plan, time};
@@ -52,6 +52,9 @@ pub fn run(
     let local = Local::new(&attach::maps(&compiled))?;
     let mut script = Script::new(source, checked, &compiled, tool.map(|tool| tool.layout))?;
     let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
+    if flags.more.buffering == Some(Buffering::Full) {
+        sink.hold_back();
+    }
     if !needs_target {
         if has_target {
             sink.note("the script probes nothing: the target is left alone");
@@ -63,7 +66,7 @@ pub fn run(
     sink.flush()?;
     if script.exit.is_some() {
         script.finish(local.maps(), &mut sink)?;
-        sink.flush()?;
+        sink.end()?;
         return Ok(script.status(ExitCode::SUCCESS));
     }
     for (map, shape) in bundle.maps.iter().enumerate() {
@@ -97,21 +100,21 @@ pub fn run(
         is_command: matches!(flags.target.target(), Target::Command(_)),
         pace: Pace::default(),
     };
-    let code = watch::run_with(&job, &mut running, sink).map_err(|error| no_matches(error, &compiled))?;
+    let code = watch::run_with(&job, &mut running, sink).map_err(|error| no_matches(error, &compiled, regexp))?;
     Ok(running.script.status(code))
 }
 
-/// Says it as bpftrace does, if the only attach point of a script means nothing.
-fn no_matches(error: anyhow::Error, compiled: &Compiled) -> anyhow::Error {
-    let means_nothing =
-        matches!(error.downcast_ref(), Some(SessionError::Symbol(_) | SessionError::NowhereFound { .. }));
+/// Says as bpftrace does that an attach point means nothing, and which one.
+fn no_matches(error: anyhow::Error, compiled: &Compiled, regexp: bool) -> anyhow::Error {
+    let Some(SessionError::NoMatch(missing)) = error.downcast_ref() else { return error };
+    let is_it = |point: &&Point| attach::pattern(point, regexp).is_ok_and(|pattern| pattern.text == missing.pattern);
     let mut points = compiled.probes.iter().map(|probe| &probe.point).filter(|point| point.provider.has_target());
-    match (points.next(), points.next()) {
-        (Some(point), None) if means_nothing => {
+    match points.find(is_it) {
+        Some(point) => {
             let text = point.text().replacen(':', " ", 1);
             error.context(format!("No matches for {text}"))
         }
-        _ => error,
+        None => error,
     }
 }
 
@@ -120,7 +123,8 @@ fn dry_run(flags: &Flags, compiled: &Compiled, regexp: bool) -> anyhow::Result<E
     let (_, requests, _) = attach::bundle(compiled, regexp)?;
     let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
     for request in &requests {
-        for site in sidestep_engine::explain(&request.pattern, flags.target.pid, &flags.engine.options())? {
+        let sites = sidestep_engine::explain(&request.pattern, flags.target.pid, &flags.engine.options());
+        for site in sites.map_err(|error| no_matches(error.into(), compiled, regexp))? {
             for line in plan::lines(&site, std::slice::from_ref(&site), flags.output.verbose) {
                 sink.line(&line)?;
             }
@@ -156,7 +160,7 @@ fn alone(
         script.tick(maps, sink)?;
     }
     script.finish(maps, sink)?;
-    sink.flush()?;
+    sink.end()?;
     Ok(script.status(ExitCode::SUCCESS))
 }
 

@@ -282,7 +282,7 @@ impl Lower<'_, '_> {
         let size = match &self.vars[var].1 {
             Type::Pointer(to) => {
                 let Checked { layouts, word, .. } = self.shared.checked;
-                to.size(*word, &mut |record| layouts.get(record)).unwrap_or(1) as i32
+                to.size(*word, &mut |record| layouts.get(&record.key())).unwrap_or(1) as i32
             }
             _ => 1,
         };
