@@ -73,7 +73,7 @@ impl Session {
             }
         };
         installer.install(&mut hold, planned, hooks, clock())?;
-        hold.account(&mut installer.stats);
+        installer.stats.stops.append(hold.stops());
         if installer.probes.len() == before.0 {
             return Err(installer.nothing_since(before.1));
         }
