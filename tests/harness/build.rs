@@ -79,6 +79,8 @@ const RECIPES: &[Recipe] = &[
     recipe("registers", CC, &["registers.c", "registers_asm.S"]),
     recipe("suites", &["cc", "-O2", "-g", "-pthread", CALLS, "-fno-omit-frame-pointer"], &["suites.c"]),
     recipe("typed", CC, &["typed.c"]),
+    recipe("records", CC, &["records.c"]),
+    recipe("records-stripped", &["cc", "-O2", "-s"], &["records.c"]),
     recipe("typed.bpf.o", BPF, &["typed.bpf.c"]),
     recipe("suites.bpf.o", BPF, &["suites.bpf.c"]),
     recipe("bench.bpf.o", BPF, &["bench.bpf.c"]),

@@ -72,6 +72,7 @@ impl Session {
                 return Err(error);
             }
         };
+        installer.look_at_symbols(&process);
         installer.install(&mut hold, planned, hooks, clock())?;
         installer.stats.stops.append(hold.stops());
         if installer.probes.len() == before.0 {

@@ -243,9 +243,11 @@ fn killed(signal: i32) -> ExitCode {
 /// What the user should know about the attach.
 fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     let refused = session.refused();
-    if !refused.is_empty() && !verbose {
-        let functions = if refused.len() == 1 { "function" } else { "functions" };
-        sink.note(&format!("{} {functions} cannot be probed; -v says which and why", refused.len()));
+    // What was found nowhere has no object: that is the tool's business.
+    let found = refused.iter().filter(|refused| !refused.object.as_os_str().is_empty()).count();
+    if found > 0 && !verbose {
+        let functions = if found == 1 { "function" } else { "functions" };
+        sink.note(&format!("{found} {functions} cannot be probed; -v says which and why"));
     }
     if !verbose {
         return;

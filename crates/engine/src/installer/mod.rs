@@ -26,6 +26,7 @@ use crate::regions::Regions;
 use crate::resolve::Match;
 use crate::signals;
 use crate::surroundings::Surroundings;
+use crate::unwinding;
 use crate::usdt::Arguments;
 pub(crate) use hooks::Hook;
 
@@ -112,11 +113,23 @@ impl Installer {
         }
     }
 
-    /// Looks at what the target has mapped now, if names of its addresses are wanted.
+    /// Looks at what the target has mapped now, if names of its addresses are wanted, or stacks.
     pub fn look_at_symbols(&mut self, process: &Process) {
-        if self.options.symbols {
+        if let Some(symbols) = &mut self.symbols {
+            // What was there before is known. If it is gone, so is the process.
+            let _ = symbols.look();
+        } else if self.options.symbols || self.walks_stacks() {
             self.symbols = Symbols::new(process.pid(), &self.options).ok();
         }
+    }
+
+    /// Objects whose frames are not known, and why.
+    pub fn without_frames(&self) -> &[(PathBuf, String)] {
+        self.regions.as_ref().map_or(&[], |regions| &regions.unwinding.left_out)
+    }
+
+    fn walks_stacks(&self) -> bool {
+        !self.options.frame_pointers && unwinding::are_wanted(&self.bundle.programs)
     }
 
     pub fn regions(&self) -> Option<&Regions> {
@@ -240,7 +253,7 @@ impl Installer {
         clock: Option<sidestep_sys::TscScale>,
     ) -> Result<(), SessionError> {
         if planned.is_empty() && hooks.is_empty() {
-            return Ok(());
+            return self.unwind(hold, true);
         }
         let mut regions = match (self.regions.take(), self.layout.clone()) {
             (Some(regions), _) => regions,
@@ -253,9 +266,25 @@ impl Installer {
             }
             (None, None) => return Err(SessionError::TooMany { what: "probes" }),
         };
+        regions.detours.walked = self.walks_stacks();
+        self.regions = Some(regions);
+        self.unwind(hold, false)?;
+        let Some(mut regions) = self.regions.take() else { return Ok(()) };
         let result = self.install_in(&mut regions, hold, planned, hooks);
         self.regions = Some(regions);
         result
+    }
+
+    /// Prepares the tables for stacks through what is mapped now.
+    fn unwind(&mut self, hold: &mut Hold<'_>, show: bool) -> Result<(), SessionError> {
+        let wanted = self.walks_stacks();
+        match (&mut self.regions, &self.symbols) {
+            (Some(regions), Some(symbols)) if wanted => {
+                regions.add_unwinding(hold, symbols)?;
+                if show { regions.show_unwinding(hold) } else { Ok(()) }
+            }
+            _ => Ok(()),
+        }
     }
 
     fn install_in(
@@ -423,6 +452,9 @@ impl Installer {
             return Err(SessionError::TooMany { what: "probes with results of their own" });
         }
         self.next_cookie += 1;
+        if let Some(names) = self.bundle.names {
+            regions.set_name(names, value, &matched.name);
+        }
         Ok(Ok(value))
     }
 
