@@ -83,7 +83,7 @@ impl Session {
         // What was refused is in nobody's way.
         let found = traces::session(&process)?;
         promote::settle(&process, &found, &found.traps(&process)?, &mut Switched::default())?;
-        hold.account(&mut installer.stats);
+        installer.stats.stops.append(hold.stops());
         if installer.probes.len() == before.0 {
             return Err(installer.nothing_since(before.1));
         }

@@ -8,7 +8,7 @@ use sidestep_sys::{Process, TscScale};
 
 use crate::api::{
     AttachStats, Bundle, Counts, Entry, ExitStatus, Explained, Missing, Options, Pattern, Probe, Record, Refused,
-    Request, Target, TargetState,
+    Request, Stops, Target, TargetState,
 };
 use crate::error::SessionError;
 use crate::hold::Hold;
@@ -41,6 +41,7 @@ pub struct Session {
     stuck: Stuck,
     state: TargetState,
     pub(crate) attached: bool,
+    detached: Stops,
 }
 
 impl Session {
@@ -66,7 +67,8 @@ impl Session {
     }
 
     fn new(process: Process, child: Option<sidestep_sys::Child>, installer: Installer) -> Session {
-        Session { process, child, installer, stuck: Stuck::default(), state: TargetState::Running, attached: true }
+        let (stuck, detached) = (Stuck::default(), Stops::default());
+        Session { process, child, installer, stuck, state: TargetState::Running, attached: true, detached }
     }
 
     fn attach(
@@ -111,7 +113,7 @@ impl Session {
         installer.look_at_symbols(&process);
         let mut hold = Hold::running(&process);
         let installed = take_turn(&process).and_then(|_turn| installer.install(&mut hold, planned, hooks, clock));
-        hold.account(&mut installer.stats);
+        installer.stats.stops.append(hold.stops());
         let nothing = installer.probes.is_empty().then(|| installer.nothing());
         let failed = installed.err().or(nothing);
         if let Some(e) = failed {
@@ -255,9 +257,13 @@ impl Session {
         self.attached = false;
         match self.poll() {
             TargetState::Running => match remove(&self.process) {
+                Ok(stops) => {
+                    self.detached = stops;
+                    Ok(())
+                }
                 // It may end while we are at it.
                 Err(_) if self.poll() != TargetState::Running || !self.process.is_alive() => Ok(()),
-                other => other,
+                Err(error) => Err(error),
             },
             TargetState::Exited(_) | TargetState::Executed => Ok(()),
         }
@@ -292,6 +298,11 @@ impl Session {
     pub fn stats(&self) -> AttachStats {
         self.installer.stats.clone()
     }
+
+    /// How the target stood still while it was detached from.
+    pub fn detach_stops(&self) -> &Stops {
+        &self.detached
+    }
 }
 
 impl Drop for Session {
@@ -314,12 +325,12 @@ fn clean_up(process: &Process) -> Result<(), SessionError> {
         Some(found) if !found.is_child(process) && found.controller_alive() => {
             Err(SessionError::Busy { pid: process.pid(), controller: found.controller_pid })
         }
-        Some(_) => detach::remove(process, &maps),
+        Some(_) => detach::remove(process, &maps).map(drop),
         None => detach::close_descriptors(process),
     }
 }
 
-fn remove(process: &Process) -> Result<(), SessionError> {
+fn remove(process: &Process) -> Result<Stops, SessionError> {
     detach::remove(process, &mappings(process)?)
 }
 
