@@ -127,6 +127,8 @@ mod tests {
             dead_flags: true,
             returns: Ok(()),
             rejected: vec![Rejected { technique: Technique::Jump, reason: "the instruction has 1 byte".to_owned() }],
+            blocked_by: Vec::new(),
+            gate: false,
         };
         let expected = "  address     0x1000, function entry
   technique   jump over several
