@@ -8,6 +8,9 @@ use crate::signals::{Blocked, Signals};
 pub const HELPERS: usize = 264;
 /// Entries of a thread's first shadow stack.
 pub const SHADOW_FIRST: usize = 480;
+/// Largest number of bytes that a watched function may take off the stack when it returns: the trampoline keeps so many
+/// below the stack pointer as they are.
+pub const MAX_DROPPED: u64 = 64;
 
 /// Head of the private region.
 #[repr(C, align(8))]
@@ -169,6 +172,8 @@ pub struct ProbeDesc {
     pub maxactive: u64,
     /// Run-time address of `[u64; 1 + maxactive]`, zeroed: the agent's. Not if there is no limit.
     pub places: u64,
+    /// Bytes of arguments that the function takes off the stack when it returns, at most [`MAX_DROPPED`].
+    pub drops: u64,
 }
 
 impl ProbeDesc {

@@ -44,7 +44,7 @@ fn describe(plan: &Plan, verbose: bool, lines: &mut Vec<String>) {
         None => lines.push(field("resumes at", "no address: the last displaced instruction does not fall through")),
     }
     match plan.returns {
-        Ok(()) => lines.push(field("returns", "by a replaced return address")),
+        Ok(_) => lines.push(field("returns", "by a replaced return address")),
         Err(reason) => lines.push(field("returns", &format!("not watched: {reason}"))),
     }
     if verbose {
@@ -114,7 +114,7 @@ mod tests {
             before_handler: 0,
             dead_regs: 1 | 1 << 11,
             dead_flags: true,
-            returns: Ok(()),
+            returns: Ok(0),
             rejected: vec![Rejected { technique: Technique::Jump, reason: "the instruction has 1 byte".to_owned() }],
         };
         let site = Explained { name: "f".to_owned(), object: "/bin/a".into(), plan: Ok(plan) };
