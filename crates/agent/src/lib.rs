@@ -33,6 +33,7 @@ mod shadow;
 mod signal;
 mod thread;
 mod trap;
+mod unwind;
 
 use sidestep_wire::{LookupEntry, Private, Regs, ThreadState};
 

@@ -80,10 +80,10 @@ fn follow(
         let planned = installer.accept(planned);
         let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
         installer.stats.planning += begin.elapsed();
+        installer.look_at_symbols(&process);
         installer.install(&mut Hold::Stopped(spawned.stopped()), planned, hooks, clock)?;
         if last {
             installer.begin_program(spawned.stopped())?;
-            installer.look_at_symbols(&process);
             if installer.probes.is_empty() {
                 return Err(installer.none_of(missing));
             }

@@ -15,6 +15,7 @@ pub mod bpf;
 mod call;
 mod clock;
 mod memory;
+mod news;
 mod process;
 mod procfs;
 mod ptrace;

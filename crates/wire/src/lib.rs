@@ -28,6 +28,7 @@ pub mod record;
 pub mod signals;
 pub mod slot;
 pub mod stacks;
+pub mod unwind;
 
 pub use context::{Hit, Regs};
 pub use detours::{CopyPair, DetourEntry, DetourTable};
@@ -40,3 +41,4 @@ pub use record::{MAPS_MAX, RECORD_ALIGN, RecordHeader, RecordState};
 pub use signals::{Blocked, ClosedThread, Signals};
 pub use slot::{Histogram, Slot};
 pub use stacks::Stacks;
+pub use unwind::{UnwindKind, UnwindObject, UnwindRule, UnwindTable};
