@@ -81,7 +81,9 @@ pub fn patched(plan: &Plan) -> (String, String) {
     match plan.patch {
         Patch::Trap => (all, "int3".into()),
         Patch::Jump { stub: None, .. } => ("e9 xx xx xx xx".into(), "jmp    detour".into()),
-        Patch::Jump { stub: Some(to), .. } | Patch::Short { island: to } => (all, format!("jmp    {to}: jmp detour")),
+        Patch::Jump { stub: Some(to), .. } | Patch::Short { island: to } => {
+            (all, format!("jmp    {}: jmp detour", plan.isa.wrap(to)))
+        }
     }
 }
 

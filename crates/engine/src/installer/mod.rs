@@ -11,6 +11,7 @@ use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::{Plan, SiteKind};
+use sidestep_sys::arch::Word;
 use sidestep_sys::{Process, Stopped};
 use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
@@ -37,7 +38,7 @@ const RING_MAX: usize = 64 << 20;
 /// Probes, and of those the ones with map entries of their own, for which a spawned command gets room: what it will match
 /// is not known before its libraries are there.
 const SPAWN_PROBES: u64 = 64 * 1024;
-const SPAWN_ENTRIES: u64 = 512;
+const SPAWN_ENTRIES: u64 = if size_of::<Word>() == 4 { 128 } else { 512 };
 
 /// What is installed.
 pub(crate) struct Installer {
