@@ -40,6 +40,7 @@ const RECIPES: &[Recipe] = &[
     recipe("counts-musl", &["musl-gcc", "-O2", "-static", "-pthread", CALLS], &["counts.c"]),
     recipe("counts-musl-dynamic", &["musl-gcc", "-O2", "-pthread", CALLS], &["counts.c"]),
     recipe("unwind", CC, &["unwind.c"]),
+    recipe("structures", CC, &["structures.c"]),
     recipe("spawn", CC, &["spawn.c"]),
     recipe("short", CC, &["short.c", "short_asm.S"]),
     recipe("promotion", CC, &["promotion.c", "promotion_asm.S"]),

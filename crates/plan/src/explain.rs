@@ -82,7 +82,9 @@ fn patched(plan: &Plan) -> (String, String) {
     match plan.patch {
         Patch::Trap => (all, "int3".into()),
         Patch::Jump { stub: None, .. } => ("e9 xx xx xx xx".into(), "jmp    detour".into()),
-        Patch::Jump { stub: Some(to), .. } | Patch::Short { island: to } => (all, format!("jmp    {to}: jmp detour")),
+        Patch::Jump { stub: Some(to), .. } | Patch::Short { island: to } => {
+            (all, format!("jmp    {}: jmp detour", plan.isa.wrap(to)))
+        }
     }
 }
 
@@ -125,7 +127,7 @@ mod tests {
             before_handler: 0,
             dead_regs: 1 | 1 << 11,
             dead_flags: true,
-            returns: Ok(()),
+            returns: Ok(0),
             rejected: vec![Rejected { technique: Technique::Jump, reason: "the instruction has 1 byte".to_owned() }],
             blocked_by: Vec::new(),
             gate: false,

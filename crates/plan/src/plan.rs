@@ -127,8 +127,9 @@ pub struct Plan {
     pub dead_regs: u16,
     /// The arithmetic flags are dead at that point.
     pub dead_flags: bool,
-    /// Whether the function may be watched for returns by a replaced return address, and if not, why.
-    pub returns: Result<(), &'static str>,
+    /// Whether the function may be watched for returns by a replaced return address, and if not, why. If it may: how many
+    /// bytes of arguments it takes off the stack when it returns.
+    pub returns: Result<u16, &'static str>,
     /// Better techniques that were not possible, best first, each with its reason.
     pub rejected: Vec<Rejected>,
     /// Link-time addresses of sites inside the jump: for as long as one of them is enabled, the site is a trap, which goes on

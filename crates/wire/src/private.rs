@@ -10,6 +10,9 @@ pub const HELPERS: usize = 264;
 pub const UNWOUND: usize = 256;
 /// Entries of a thread's first shadow stack.
 pub const SHADOW_FIRST: usize = 480;
+/// Largest number of bytes that a watched function may take off the stack when it returns: the trampoline keeps so many
+/// below the stack pointer as they are.
+pub const MAX_DROPPED: u64 = 64;
 
 /// Head of the private region.
 #[repr(C, align(8))]
@@ -191,6 +194,8 @@ pub struct HandlerSwitch {
     pub on: u64,
     /// And while it is disabled: the address behind the handler.
     pub off: u64,
+    /// Bytes of arguments that the function takes off the stack when it returns, at most [`MAX_DROPPED`].
+    pub drops: u64,
 }
 
 impl ProbeDesc {

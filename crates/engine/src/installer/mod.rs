@@ -11,6 +11,7 @@ use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::{Plan, SiteKind};
+use sidestep_sys::arch::Word;
 use sidestep_sys::{Process, Stopped};
 use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
@@ -37,7 +38,7 @@ const RING_MAX: usize = 64 << 20;
 /// Probes, and of those the ones with map entries of their own, for which a spawned command gets room: what it will match
 /// is not known before its libraries are there.
 const SPAWN_PROBES: u64 = 64 * 1024;
-const SPAWN_ENTRIES: u64 = 512;
+const SPAWN_ENTRIES: u64 = if size_of::<Word>() == 4 { 128 } else { 512 };
 
 /// What is installed.
 pub(crate) struct Installer {
@@ -326,8 +327,8 @@ impl Installer {
                     continue;
                 }
             };
-            if regions.programs.overrides(&action) && !can_override(&p, &action) {
-                self.refuse(&p.matched, "override_return works only at the start of a function".into());
+            if let Some(why) = no_override(&p, &action).filter(|_| regions.programs.overrides(&action)) {
+                self.refuse(&p.matched, why.into());
                 continue;
             }
             if regions.programs.redirects(&action) && action.exit.is_some() {
@@ -514,9 +515,16 @@ fn overlap(own: &Range<u64>, range: &Range<u64>) -> bool {
     own.start < range.end && range.start < own.end && own.start != range.start
 }
 
-/// Whether the return address is on top of the stack, and the function has not returned yet.
-fn can_override(p: &Planned, action: &Action) -> bool {
-    action.exit.is_none() && !action.post && p.plan.as_ref().is_ok_and(is_at_start)
+/// Why a program cannot return in place of the function: it can where the return address is on top of the stack and nothing
+/// but it is taken off, and the function has not returned yet.
+fn no_override(p: &Planned, action: &Action) -> Option<&'static str> {
+    match &p.plan {
+        Ok(Plan { returns: Ok(1..), .. }) => {
+            Some("override_return does not take the function's arguments off the stack")
+        }
+        Ok(plan) if action.exit.is_none() && !action.post && is_at_start(plan) => None,
+        _ => Some("override_return works only at the start of a function"),
+    }
 }
 
 /// Whether the site is where a function begins: its return address is on top of the stack.
@@ -547,7 +555,8 @@ fn describe(
     let site = plan.site.offset(loaded.bias).0;
     let before = jobs.get(&site).and_then(|(job, _)| job.handlers.last());
     let older = before.map_or(0, |handler| handler.probe() + 1);
-    let mut desc = ProbeDesc { site, asked: asked(p).0, older, ..desc };
+    let drops = plan.returns.map_or(0, u64::from);
+    let mut desc = ProbeDesc { site, asked: asked(p).0, older, drops, ..desc };
     match plan.behind() {
         Ok(behind) if desc.flags & ProbeDesc::POST != 0 => desc.site = behind.offset(loaded.bias).0,
         _ if is_at_start(plan) => desc.flags |= ProbeDesc::FUNCTION,
