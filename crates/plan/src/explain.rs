@@ -35,7 +35,7 @@ pub fn lines(plan: &Plan, verbose: bool) -> Vec<String> {
         None => lines.push(field("resumes at", "no address: the last displaced instruction does not fall through")),
     }
     match plan.returns {
-        Ok(()) => lines.push(field("returns", "by a replaced return address")),
+        Ok(_) => lines.push(field("returns", "by a replaced return address")),
         Err(reason) => lines.push(field("returns", &format!("not watched: {reason}"))),
     }
     if verbose {

@@ -180,6 +180,8 @@ pub struct ProbeDesc {
     pub maxactive: u64,
     /// Run-time address of `[u64; 1 + maxactive]`, zeroed: the agent's. Not if there is no limit.
     pub places: u64,
+    /// Bytes of arguments that the function takes off the stack when it returns, at most [`MAX_DROPPED`].
+    pub drops: u64,
     /// Where the probe can be switched without the others of its site.
     pub switch: HandlerSwitch,
 }
@@ -194,8 +196,6 @@ pub struct HandlerSwitch {
     pub on: u64,
     /// And while it is disabled: the address behind the handler.
     pub off: u64,
-    /// Bytes of arguments that the function takes off the stack when it returns, at most [`MAX_DROPPED`].
-    pub drops: u64,
 }
 
 impl ProbeDesc {
