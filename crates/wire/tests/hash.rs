@@ -363,3 +363,43 @@ fn a_scribbled_table_ends_every_search() {
         }
     }
 }
+
+/// Walks a map, and does something at each key.
+fn walk(map: &Map, mut at: impl FnMut(u64)) {
+    let (mut cursor, mut key) = (0, [0; 8]);
+    let table = map.table();
+    loop {
+        let mut found = 0;
+        let next = table.after(cursor, &&key[..], |entry| found = table.key_word(entry, 0));
+        let Some(next) = next else { return };
+        (cursor, key) = (next, found.to_ne_bytes());
+        at(found);
+    }
+}
+
+#[test]
+fn a_walk_comes_to_each_key_once_whatever_becomes_of_it() {
+    let map = Map::new(HASH, 8, 8, 500);
+    for key in 0..500_u64 {
+        map.set(&key.to_ne_bytes(), &key.to_ne_bytes(), ANY).unwrap();
+    }
+    let all: Vec<u64> = (0..500).collect();
+    let sorted = |mut keys: Vec<u64>| {
+        keys.sort_unstable();
+        keys
+    };
+    let mut seen = Vec::new();
+    walk(&map, |key| {
+        seen.push(key);
+        // In the place of the entry there is another one now.
+        map.set(&key.to_ne_bytes(), &[1; 8], EXIST).unwrap();
+    });
+    assert_eq!(sorted(seen), all);
+    let mut seen = Vec::new();
+    walk(&map, |key| {
+        seen.push(key);
+        map.table().delete(&&key.to_ne_bytes()[..]).unwrap();
+    });
+    assert_eq!(sorted(seen), all);
+    walk(&map, |key| panic!("{key} is there"));
+}

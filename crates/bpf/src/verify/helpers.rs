@@ -101,13 +101,8 @@ const DELETABLE: &[MapKind] = &[
     MapKind::StackTrace,
 ];
 const HASHES: &[MapKind] = &[MapKind::Hash, MapKind::LruHash];
-const COUNTED: &[MapKind] = &[
-    MapKind::Hash,
-    MapKind::LruHash,
-    MapKind::PercpuHash,
-    MapKind::LruPercpuHash,
-    MapKind::StackTrace,
-];
+const COUNTED: &[MapKind] =
+    &[MapKind::Hash, MapKind::LruHash, MapKind::PercpuHash, MapKind::LruPercpuHash, MapKind::StackTrace];
 const RING: &[MapKind] = &[MapKind::Ringbuf];
 const PERF: &[MapKind] = &[MapKind::PerfEventArray];
 const STACKS: &[MapKind] = &[MapKind::StackTrace];

@@ -38,7 +38,9 @@ impl Parser<'_> {
             return self.expect(";");
         }
         self.specifier()?;
-        self.expect(";")
+        // bpftrace does not ask for one.
+        self.eat(";")?;
+        Ok(())
     }
 
     /// What stands before the names of a declaration.
