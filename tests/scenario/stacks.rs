@@ -31,7 +31,7 @@ fn start() -> Option<(Program, String)> {
 /// Runs a command of the program while all hits of `points` leave their stacks.
 #[track_caller]
 fn stacks(program: &mut Program, points: &str, command: &str) -> BTreeSet<Stack> {
-    let script = format!("{points} {{ @[ustack(raw)] = count() }} interval:ms:50 {{ printf(\"Tracing\\n\") }}");
+    let script = format!("{points} {{ @[ustack(raw)] = count() }} interval:ms:50 {{ printf(\"Tracing on\\n\") }}");
     let tracing = Tracing::start(&["-p", &program.pid().to_string(), "-e", &script]);
     program.ask(command);
     of(&tracing.stop())
@@ -57,7 +57,8 @@ fn by_gdb(program: &mut Program, command: &str) -> Stack {
     let script = target_dir().join(format!("test-targets/walk.{}.py", program.pid()));
     std::fs::write(&script, WALK).expect("target directory is writable");
     let source = format!("source {}", script.display());
-    let lines = ["handle all nostop noprint pass", "break *leaf", "continue", &source, "delete", "detach"];
+    let signals = "handle SIGUSR1 SIGALRM nostop noprint pass";
+    let lines = ["set backtrace past-main on", signals, "break *leaf", "continue", &source, "delete", "detach"];
     let output = debug(program, command, &lines).ok();
     program.answer();
     let _ = std::fs::remove_file(script);
@@ -92,6 +93,8 @@ fn instructions(function: &str) -> Vec<u64> {
     let of_it = output.stdout.lines().skip_while(|line| !line.ends_with(&format!("<{function}>:"))).skip(1);
     let addresses: Vec<u64> = of_it
         .take_while(|line| !line.is_empty())
+        // Padding.
+        .filter(|line| !line.contains("nop") && !line.contains("xchg   %ax,%ax"))
         .filter_map(|line| u64::from_str_radix(line.split_once(':')?.0.trim(), 16).ok())
         .collect();
     addresses.iter().map(|address| address - addresses[0]).collect()
@@ -145,7 +148,7 @@ fn threads_at_once_while_probes_come_and_go() {
     let expected = stacks(&mut program, &format!("u:{}:leaf", path()), "threads 1");
     let outermost: BTreeSet<u64> = expected.iter().filter_map(|stack| stack.last().copied()).collect();
     let script = format!("u:{}:leaf, u:{}:compare {{ @[ustack(raw)] = count() }}", path(), path());
-    let script = format!("{script} interval:ms:50 {{ printf(\"Tracing\\n\") }}");
+    let script = format!("{script} interval:ms:50 {{ printf(\"Tracing on\\n\") }}");
     let tracing = Tracing::start(&["-p", &pid, "-e", &script]);
     program.send("threads 20000");
     for _ in 0..10 {
@@ -164,7 +167,7 @@ fn threads_at_once_while_probes_come_and_go() {
 #[test]
 fn inlined_functions_have_frames_and_lines() {
     let Some((mut program, pid)) = start() else { return };
-    let script = "u:leaf { @[ustack(3)] = count() } interval:ms:50 { printf(\"Tracing\\n\") }";
+    let script = "u:leaf { @[ustack(3)] = count() } interval:ms:50 { printf(\"Tracing on\\n\") }";
     let script = script.replace("leaf", &format!("{}:leaf", path()));
     let tracing = Tracing::start(&["-p", &pid, "-e", &script]);
     program.ask("inlined 3");
