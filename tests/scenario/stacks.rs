@@ -74,6 +74,8 @@ fn gdb_sees_the_same_callers() {
         return skip("no gdb");
     }
     let Some((mut program, _)) = start() else { return };
+    // What the C library keeps of threads is there from here on.
+    program.ask("threads 1");
     let before = Snapshot::of(program.pid());
     for command in ["sorted 1", "deep 30", "rounded 7", "inlined 3", "walks 1", "raised 1", "threads 1"] {
         let theirs = by_gdb(&mut program, command);
