@@ -18,6 +18,8 @@ pub struct Checked {
     pub stacks: Vec<Stack>,
     /// Types of what calls keep from their entry to their return: `self.x`.
     pub own: Vec<Type>,
+    /// Calls that need `--unsafe`, for they change something.
+    pub unsafe_calls: Vec<super::diagnostic::Diagnostic>,
     /// `config = { … }`, and the defaults.
     pub config: Config,
     /// The records that it uses.
@@ -280,6 +282,8 @@ pub enum Builtin {
     Register(u16),
     /// `pid`
     Pid,
+    /// `cpid`: the command that was started, or 0.
+    Cpid,
     /// `tid`
     Tid,
     /// `uid`
@@ -326,6 +330,10 @@ pub enum Action {
     Print(Type),
     /// `join(array, separator)`
     Join(String),
+    /// `system(format, …)`
+    System(Format, Vec<Type>),
+    /// `cat(format, …)`
+    Cat(Format, Vec<Type>),
     /// `clear(@m)`
     Clear(usize),
     /// `zero(@m)`

@@ -17,6 +17,8 @@ pub const ADDRESS_END: u64 = 1 << 32;
 pub const TID_WORDS: [u32; 2] = [0x68, 0x18];
 /// Arguments of functions that are passed in registers.
 pub const REGISTER_ARGUMENTS: u64 = 0;
+/// Whether functions may take arguments off the stack when they return.
+pub const DROPS_ARGUMENTS: bool = true;
 
 /// System call numbers.
 pub mod nr {

@@ -78,13 +78,8 @@ impl Shown {
             Shown::Bool(truth) => truth.to_string(),
             Shown::Float(number) => number.text(),
             Shown::Members(members) => {
-                let list: Vec<String> = members
-                    .iter()
-                    .map(|(name, value)| match name.is_empty() {
-                        true => value.text(),
-                        false => format!(".{name} = {}", value.text()),
-                    })
-                    .collect();
+                let list: Vec<String> =
+                    members.iter().map(|(name, value)| format!(".{name} = {}", value.text())).collect();
                 if list.is_empty() { "{ }".to_owned() } else { format!("{{ {} }}", list.join(", ")) }
             }
             Shown::Elements(list) => {
