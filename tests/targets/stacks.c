@@ -66,7 +66,7 @@ PROBED long inlined(long n)
 PROBED long walked(long a, long b, long c)
 {
     long d = leaf(a * b), e = leaf(b + c), f = leaf(c - a);
-    if (d & 1)
+    if (a & 1)
         return d + leaf(e) + f;
     return d * e + f + a + b;
 }

@@ -73,8 +73,13 @@ impl Frames {
         // SAFETY: the caller's.
         let put = |at: u64, pc: u64| unsafe { to.add(at as usize).write_unaligned(pc) };
         if self.next == Next::Here && max != 0 {
-            self.next = if self.is_entry() { Next::Entered } else { Next::Exact };
-            put(0, self.pc);
+            let (next, pc) = match self.entered() {
+                // With a mark for indirect branches in front, that is where the function is.
+                Some(desc) => (Next::Entered, if desc.asked != 0 { desc.asked } else { self.pc }),
+                None => (Next::Exact, self.pc),
+            };
+            self.next = next;
+            put(0, pc);
             count = 1;
         }
         while count < max {
@@ -145,13 +150,14 @@ impl Frames {
         }
     }
 
-    /// Is the hit at the entry of a function?
+    /// The probe, if the hit is at the entry of a function.
     #[inline(always)]
-    fn is_entry(&self) -> bool {
+    fn entered(&self) -> Option<&ProbeDesc> {
         // SAFETY: see `new`; nothing is written.
         let probe = unsafe { Place::around(self.regs.cast_mut()) }.probe();
-        let is_entry = |desc: &ProbeDesc| desc.flow == Flow::Return as u32 || desc.flags & ProbeDesc::FUNCTION != 0;
-        probe & Hit::RETURNED == 0 && self.agent.probe(probe as u32).is_some_and(is_entry)
+        let is_entry = |desc: &&ProbeDesc| desc.flow == Flow::Return as u32 || desc.flags & ProbeDesc::FUNCTION != 0;
+        let desc = if probe & Hit::RETURNED == 0 { self.agent.probe(probe as u32) } else { None };
+        desc.filter(is_entry)
     }
 
     fn read(&self, at: u64) -> Option<u64> {
@@ -237,7 +243,7 @@ impl Frames {
     /// is, as debuggers know it: `mov`, then `syscall` or `int $0x80`, with a `pop` in front in old frames of 32-bit programs.
     /// Code with a probe says nothing.
     fn context(&self, kind: u8) -> Option<u64> {
-        let code = self.read_code(self.pc)?;
+        let code = self.read_code(self.pc).unwrap_or([0; 16]);
         let word = |at: usize| u32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
         let (number, call, popped) = match code[0] {
             0x48 if word(0) & 0xff_ffff == 0xc0_c748 => (word(3), word(7), 0),

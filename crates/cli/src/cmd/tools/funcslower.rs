@@ -40,9 +40,9 @@ impl Tool for Funcslower {
         let exits = points("uretprobe")?;
         if self.output.folded {
             let sum = format!("@[comm, ustack, func] = sum(latency() / {nanos})");
-            return Ok(format!("{exits} /latency() > {limit}/ {{ {sum} }}\n{}", after(self.duration)));
+            return Ok(format!("{PLAIN}{exits} /latency() > {limit}/ {{ {sum} }}\n{}", after(self.duration)));
         }
-        let mut script = String::new();
+        let mut script = PLAIN.to_owned();
         let (mut formats, mut values) =
             (vec!["%s", "%d", "%lu", "%lx", "%s"], vec!["comm", "pid", "latency()", "retval", "func"]);
         let args: Vec<String> = (0..self.arguments).map(|index| format!("self.arg{index}")).collect();
@@ -83,6 +83,9 @@ impl Tool for Funcslower {
         Box::new(Calls { limit, unit, nanos, columns, folded: self.output.folded })
     }
 }
+
+/// Stacks are functions alone, as bcc prints them.
+const PLAIN: &str = "config = { show_debug_info = false }\n";
 
 struct Calls {
     limit: u64,

@@ -71,7 +71,7 @@ impl Tool for Memleak {
 
     fn script(&self) -> Result<String, String> {
         let mut script =
-            "config = { print_maps_on_exit = false; missing_probes = \"ignore\"; max_map_keys = 1000000 }\n".to_owned();
+            "config = { print_maps_on_exit = false; show_debug_info = false; missing_probes = \"ignore\"; max_map_keys = 1000000 }\n".to_owned();
         let frees: Result<Vec<String>, String> = FREE.iter().map(|name| self.point("uprobe", name)).collect();
         let traced = if self.trace { "printf(\"free %#lx\\n\", arg0); " } else { "" };
         script += &format!("{} {{ {traced}delete(@allocs, (uint64)arg0) }}\n", frees?.join(", "));

@@ -24,7 +24,7 @@ impl Tool for Stackcount {
         let point = spec::place(&self.pattern, self.regexp)?;
         let keys = if self.perpid { "pid, comm, " } else { "" };
         let time = if self.timing.timestamp { "time(); " } else { "" };
-        let mut script = "config = { max_map_keys = 16384 }\n".to_owned();
+        let mut script = "config = { max_map_keys = 16384; show_debug_info = false }\n".to_owned();
         script += &format!("{point} {{ @[{keys}ustack({})] = count() }}\n", self.depth);
         if let Some(interval) = self.timing.interval {
             script += &every(interval, &format!("{time}print(@); clear(@)"));
