@@ -27,18 +27,27 @@ pub struct Programs {
     functions: HashMap<String, Result<Vec<TypedFunction>, String>>,
     /// By number.
     objects: Vec<Rc<DebugInfo>>,
+    /// The program that is going to run: it is searched where an attach point names no object.
+    pub command: Option<String>,
 }
 
 impl Programs {
     /// Those of a process, or of files. Reads nothing yet.
     pub fn new(points: Vec<Point>, pid: Option<i32>, options: &Options) -> Programs {
-        Programs { typed: Typed::new(pid, options), points, functions: HashMap::new(), objects: Vec::new() }
+        Programs {
+            typed: Typed::new(pid, options),
+            points,
+            functions: HashMap::new(),
+            objects: Vec::new(),
+            command: None,
+        }
     }
 
     fn functions(&mut self, point: &Point) -> Result<Vec<TypedFunction>, String> {
-        let typed = &mut self.typed;
+        let (typed, command) = (&mut self.typed, &self.command);
         let find = || {
-            let pattern = attach::pattern(point, false).map_err(|error| error.to_string())?;
+            let mut pattern = attach::pattern(point, false).map_err(|error| error.to_string())?;
+            pattern.object = pattern.object.or_else(|| command.clone());
             typed.functions(&pattern).map_err(|error| error.to_string())
         };
         self.functions.entry(point.text()).or_insert_with(find).clone()
