@@ -123,6 +123,17 @@ fn specifications_of_argdist() {
         assert!(rows.contains(&row), "no {row:?} in\n{report}");
     }
     assert_eq!(rows.iter().filter(|row| row.starts_with("10         n = ")).count(), 3, "{report}");
+    // Structs are those of the program's debug information.
+    let specs =
+        ["p::visit(struct node *n):int,char*:n->id,n->name", "p::visit(struct node *n):int:n->next->id:n->next != 0"];
+    let (_, report) = on(&[&["argdist", "-i", "1000", "-C"], &specs[..]].concat(), &[program, "visits", "3"]);
+    for row in [
+        "1          n->id = 7, n->name = second",
+        "3          n->id = 5, n->name = first",
+        "3          n->next->id = 7",
+    ] {
+        assert!(report.contains(&format!("\t{row}\n")), "no {row:?} in\n{report}");
+    }
     let Some(usdt) = target("usdt") else { return };
     let usdt = usdt.to_str().expect("UTF-8");
     let spec = format!("u:{usdt}:demo:fired():long:arg1#n");
@@ -373,7 +384,9 @@ fn mistakes_are_one_line() {
     }
     assert_eq!(said(&["tplist"], 2), "error: where to look? add -p PID or -l OBJECT");
     assert!(said(&["argdist", "-p", "1"], 2).contains("add -C SPEC or -H SPEC"));
-    assert!(said(&["argdist", "-C", "p:c:malloc(size_t n):size_t:m", "--", "true"], 1).contains("m"));
+    assert!(
+        said(&["argdist", "-C", "p:c:malloc(size_t n):size_t:m", "--", "true"], 2).contains("the signature has no 'm'")
+    );
     assert!(said(&["tools", "--print", "nothing"], 2).contains("no tool \"nothing\""));
     assert!(said(&["stackcount", "c:mallocc", "--", "true"], 1).contains("did you mean `malloc`"));
 }

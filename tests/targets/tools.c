@@ -20,6 +20,23 @@ static long calls(long n)
     return sum;
 }
 
+struct node {
+    int id;
+    const char *name;
+    struct node *next;
+};
+
+PROBED long visit(struct node *node) { return node->id; }
+
+static long visits(long n)
+{
+    struct node second = { 7, "second", NULL }, first = { 5, "first", &second };
+    long sum = visit(&second);
+    for (long i = 0; i < n; i++)
+        sum += visit(&first);
+    return sum;
+}
+
 PROBED long nap(long ms)
 {
     usleep(ms * 1000);
@@ -68,6 +85,6 @@ static long leaks(long n)
 
 int main(int argc, char **argv)
 {
-    static const struct command table[] = { { "calls", calls }, { "naps", naps }, { "leaks", leaks }, { 0 } };
+    static const struct command table[] = { { "calls", calls }, { "naps", naps }, { "leaks", leaks }, { "visits", visits }, { 0 } };
     return serve(argc, argv, table);
 }

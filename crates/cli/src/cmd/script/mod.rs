@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
+use sidestep_engine::Target;
 use sidestep_lang::script::ast::Declared;
 use sidestep_lang::script::check::check_with;
 use sidestep_lang::script::checked::Config;
@@ -117,6 +118,9 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
     }
     let points = script.blocks.iter().flat_map(|block| block.points.clone()).collect();
     let mut programs = types::Programs::new(points, flags.target.pid, &flags.engine.options());
+    if let Target::Command(words) = flags.target.target() {
+        programs.command = words.first().map(|word| word.to_string_lossy().into_owned());
+    }
     let checked = match check_with(&script, &source.params, &mut programs) {
         Ok((checked, warnings)) => {
             if !flags.more.no_warnings {

@@ -33,6 +33,8 @@ pub struct Programs {
     layouts: HashMap<u64, Layout>,
     /// Records around the one that is looked at.
     depth: u32,
+    /// The program that is going to run: it is searched where an attach point names no object.
+    pub command: Option<String>,
 }
 
 impl Programs {
@@ -45,13 +47,15 @@ impl Programs {
             objects: Vec::new(),
             layouts: HashMap::new(),
             depth: 0,
+            command: None,
         }
     }
 
     fn functions(&mut self, point: &Point) -> Result<Vec<TypedFunction>, String> {
-        let typed = &mut self.typed;
+        let (typed, command) = (&mut self.typed, &self.command);
         let find = || {
-            let pattern = attach::pattern(point, false).map_err(|error| error.to_string())?;
+            let mut pattern = attach::pattern(point, false).map_err(|error| error.to_string())?;
+            pattern.object = pattern.object.or_else(|| command.clone());
             typed.functions(&pattern).map_err(|error| error.to_string())
         };
         self.functions.entry(point.text()).or_insert_with(find).clone()

@@ -60,6 +60,59 @@ impl Argdist {
     }
 }
 
+/// What may stand in an expression beside parameters: types, functions and values of scripts.
+const KNOWN: &[&str] = &[
+    "$entry",
+    "struct",
+    "union",
+    "enum",
+    "unsigned",
+    "signed",
+    "char",
+    "short",
+    "int",
+    "long",
+    "void",
+    "bool",
+    "size_t",
+    "ssize_t",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "int8_t",
+    "int16_t",
+    "int32_t",
+    "int64_t",
+    "uint8_t",
+    "uint16_t",
+    "uint32_t",
+    "uint64_t",
+    "STRCMP",
+    "sizeof",
+    "str",
+    "strlen",
+    "strncmp",
+    "strcontains",
+    "usym",
+    "pid",
+    "tid",
+    "uid",
+    "gid",
+    "comm",
+    "cpu",
+    "nsecs",
+    "elapsed",
+    "func",
+    "probe",
+    "true",
+    "false",
+];
+
 /// When a value is looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum When {
@@ -222,7 +275,8 @@ impl Spec {
                 // bcc counts the arguments of static probes from 1.
                 None => match name.strip_prefix("arg").and_then(|n| n.parse::<usize>().ok()) {
                     Some(n @ 1..) if self.when == When::Usdt => Ok(Some(format!("arg{}", n - 1))),
-                    _ => Ok(None),
+                    _ if KNOWN.contains(&name) => Ok(None),
+                    _ => Err(missing(name)),
                 },
             },
             _ => Ok(None),
@@ -349,6 +403,7 @@ mod tests {
             ("p:c:malloc(size_t n):size_t:$retval", "$retval"),
             ("r:c:malloc(size_t n):size_t:n", "$entry(n)"),
             ("r:c:malloc(size_t n):size_t:$entry(m)", "'m'"),
+            ("p:c:malloc(size_t n):size_t:m", "the signature has no 'm'"),
             ("t:sched:switch()", "kernel"),
             ("x:c:malloc()", "p:, r: or u:"),
             ("p:c:malloc(size_t n", "not closed"),

@@ -97,8 +97,8 @@ pub fn translate(expr: &str, replace: &mut Replace<'_>) -> Result<String, String
         };
         let (word, behind) = rest.split_at(len);
         rest = behind;
-        // A member is no variable.
-        let is_member = out.ends_with('.') || out.ends_with("->");
+        // A member is no variable, nor is the name of a struct.
+        let is_member = out.ends_with('.') || out.ends_with("->") || out.trim_end().ends_with("struct");
         if is_member || !(c == '$' || c == '_' || c.is_ascii_alphabetic()) {
             out.push_str(word);
             continue;
@@ -208,6 +208,7 @@ mod tests {
         for (expr, expected) in [
             ("n + 1", "arg0 + 1"),
             ("n->n", "arg0->n"),
+            ("((struct n *)n)->n", "((struct n *)arg0)->n"),
             ("\"n\" == n", "\"n\" == arg0"),
             ("$retval > 0xn0", "retval > 0xn0"),
             ("$entry(f(n)) * (n)", "<f(n)> * (arg0)"),
