@@ -180,6 +180,7 @@ fn what_cannot_be_ends_the_stack() {
     code[3..8].copy_from_slice(&[0xe8, 0, 0, 0, 0]);
     let frame = [0, code.as_ptr() as u64 + 8];
     assert_eq!(walk(99, ptr::from_ref(&frame) as u64, ptr::from_ref(&frame) as u64), [99, frame[1]]);
-    code[3] = 0x90;
+    // SAFETY: nobody else uses the array, whose address is in the frame.
+    unsafe { ptr::from_mut(&mut code[3]).write_volatile(0x90) };
     assert_eq!(walk(99, ptr::from_ref(&frame) as u64, ptr::from_ref(&frame) as u64), [99]);
 }

@@ -91,7 +91,7 @@ pub fn aside(used: &[Used], len: Len) -> Option<Va> {
 
 /// What must stay free or is used, also by us, sorted, apart from each other.
 pub fn forbidden(used: &[Used]) -> Vec<Range<u64>> {
-    let mut own = vec![LOW..LOW + LOW_ROOM];
+    let mut own = Vec::from([LOW..LOW + LOW_ROOM]);
     own.extend(own_room(&taken(used, None)).filter(|_| SMALL));
     taken(used, own)
 }
