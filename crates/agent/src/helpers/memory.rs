@@ -60,6 +60,7 @@ pub unsafe extern "C" fn strncmp(a: u64, len: u64, b: u64, _: u64, _: u64, _: *m
 pub unsafe extern "C" fn text_find(text: u64, len: u64, part: u64, part_len: u64, _: u64, _: *mut ThreadState) -> u64 {
     // SAFETY: verified memory.
     let byte = |at: u64, len: u64, index: u64| match index < len {
+        // SAFETY: verified, as above.
         true => unsafe { ((at + index) as *const u8).read_volatile() },
         false => 0,
     };
