@@ -64,6 +64,8 @@ pub struct Bundle {
     pub entries: Vec<(usize, Entry)>,
     /// An array of texts, one per probe with [`Cookie::PerProbe`]: they become the names of the probes' functions.
     pub names: Option<usize>,
+    /// An array whose first word becomes the number of the process.
+    pub pid: Option<usize>,
 }
 
 impl Bundle {
@@ -373,14 +375,35 @@ impl Options {
 pub struct AttachStats {
     /// Resolving and planning, while the target ran.
     pub planning: Duration,
-    /// How long the threads were stopped, each time. None: it had not begun yet.
+    /// How the target stood still meanwhile. Not at all: it had not begun yet.
+    pub stops: Stops,
+    /// Bytes of detours and thunks.
+    pub code_bytes: usize,
+}
+
+/// How a target stood still while it was changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stops {
+    /// How long all threads were stopped, each time.
     pub pauses: Vec<Duration>,
     /// Sites that were written while the threads ran, and each was stopped alone.
     pub live: usize,
     /// The longest time for which one was.
     pub alone: Duration,
-    /// Bytes of detours and thunks.
-    pub code_bytes: usize,
+}
+
+impl Stops {
+    /// So many sites were written while the threads ran; none stood longer alone.
+    pub(crate) fn note_live(&mut self, sites: usize, longest: Duration) {
+        self.live += sites;
+        self.alone = self.alone.max(longest);
+    }
+
+    /// And these came after them.
+    pub(crate) fn append(&mut self, mut more: Stops) {
+        self.pauses.append(&mut more.pauses);
+        self.note_live(more.live, more.alone);
+    }
 }
 
 /// A site with its plan, for `explain`.

@@ -107,6 +107,26 @@ const WORDS: &[&str] = &[
     ".a",
     "->next",
     "args",
+    "self",
+    "self.x",
+    "macro",
+    "macro m(a, $b, @c) { a }",
+    "m",
+    "for ($kv : @m)",
+    "$kv.0",
+    ".1",
+    "(1, \"a\")",
+    "avg",
+    "max",
+    "len",
+    "strstr",
+    "strcontains",
+    "join",
+    "buf",
+    "func",
+    "caller",
+    "break",
+    "continue",
     "kprobe:x",
     "#define A 1\n",
     "// x\n",
@@ -158,7 +178,7 @@ fn number() -> impl Strategy<Value = String> {
 }
 
 fn statement() -> impl Strategy<Value = String> {
-    (number(), number(), 0..20_u32).prop_map(|(a, b, which)| match which {
+    (number(), number(), 0..25_u32).prop_map(|(a, b, which)| match which {
         0 => format!("$x = {a};"),
         1 => format!("@a = {a};"),
         2 => format!("@k[{a}, \"x\"] = {b};"),
@@ -179,6 +199,26 @@ fn statement() -> impl Strategy<Value = String> {
         18 => "printf(\"%s %s\", $p->name, $p->colour); @t = args.p->name; print(args); print(args.x);".to_owned(),
         19 => format!(
             "@pair = args.pair; $n = &$p->inner; $x = $n->list[{a} & 1]; print(sizeof(*$p)); print(args.large);"
+        ),
+        20 => format!(
+            "$t = ({a}, \"x\", ({b}, str(arg0, 7))); @tu[$t.2, {a}] = $t; $t = ($t.0, $t.1, $t.2); \
+             if ($t == ({b}, \"yy\", (1, \"z\"))) {{ $x = $t.2.0; }} print($t); $x = ({a} ? (1, \"a\") : (2, \"bc\")).0;"
+        ),
+        21 => format!(
+            "for ($kv : @k) {{ if ($kv.0.0 == {a}) {{ break; }} if ($kv.1 > {b}) {{ continue; }} $x += $kv.1; \
+             @tk[$kv] = $kv.0.1; for ($c : @c) {{ $y = $c.1; if ({a}) {{ return; }} for ($i : 0..3) {{ @z = $i; }} }} }}"
+        ),
+        22 => format!(
+            "self.a = {a}; self.t = (str(arg0, 9), {b}); $x = self.a + self.t.1; self.a += {b}; @own[self.t] = count(); \
+             self.d = *$p; print(self.d.id);"
+        ),
+        23 => format!(
+            "$x = twice({a}, $y); $y = {{ let $z = {b}; $z + 1 }}; $b = buf(arg0, {a}); @b[$b] = $b; @av[{a}] = avg({b}); \
+             @mi = min({a}); @mx[1] = max({b}); $x = @av[{b}] + @mi + @mx[1];"
+        ),
+        24 => format!(
+            "$x = strstr(str(arg0), comm) + strlen(str(arg1, 5)) + len(@k) + len(ustack(4)); \
+             if (func == \"abc\" || strcontains(func, comm)) {{ join({a}, \",\"); }} @cl[caller] = max({b});"
         ),
         _ => format!("if (strncmp(str(arg0), comm, 4) == 0) {{ exit({a}) }}"),
     })
@@ -219,7 +259,7 @@ proptest! {
 
     #[test]
     fn what_is_right_is_accepted(statements in vec(statement(), 1..6)) {
-        let script = format!("{STRUCTS} u:a:b {{ $p = (struct S *)arg1; $d = $p->inner; $x = arg0; $y = 1; @k[1, \"abc\"] = 1; @a = 1; {} }}", statements.join(" "));
+        let script = format!("{STRUCTS} macro twice(a, $v) {{ $v += 1; a + a + $v }} u:a:b {{ @c[1] = count(); $p = (struct S *)arg1; $d = $p->inner; $x = arg0; $y = 1; @k[1, \"abc\"] = 1; @a = 1; {} }}", statements.join(" "));
         // One with a long expression may need too much stack.
         let fate = compile(&script);
         assert!(!matches!(fate, Fate::Wrong(_)), "{script}\n{fate:?}");

@@ -35,7 +35,7 @@ pub fn lines(plan: &Plan, verbose: bool) -> Vec<String> {
         None => lines.push(field("resumes at", "no address: the last displaced instruction does not fall through")),
     }
     match plan.returns {
-        Ok(()) => lines.push(field("returns", "by a replaced return address")),
+        Ok(_) => lines.push(field("returns", "by a replaced return address")),
         Err(reason) => lines.push(field("returns", &format!("not watched: {reason}"))),
     }
     if verbose {
@@ -82,7 +82,9 @@ fn patched(plan: &Plan) -> (String, String) {
     match plan.patch {
         Patch::Trap => (all, "int3".into()),
         Patch::Jump { stub: None, .. } => ("e9 xx xx xx xx".into(), "jmp    detour".into()),
-        Patch::Jump { stub: Some(to), .. } | Patch::Short { island: to } => (all, format!("jmp    {to}: jmp detour")),
+        Patch::Jump { stub: Some(to), .. } | Patch::Short { island: to } => {
+            (all, format!("jmp    {}: jmp detour", plan.isa.wrap(to)))
+        }
     }
 }
 
@@ -125,8 +127,10 @@ mod tests {
             before_handler: 0,
             dead_regs: 1 | 1 << 11,
             dead_flags: true,
-            returns: Ok(()),
+            returns: Ok(0),
             rejected: vec![Rejected { technique: Technique::Jump, reason: "the instruction has 1 byte".to_owned() }],
+            blocked_by: Vec::new(),
+            gate: false,
         };
         let expected = "  address     0x1000, function entry
   technique   jump over several

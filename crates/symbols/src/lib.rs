@@ -27,6 +27,7 @@ mod elf;
 mod error;
 mod function;
 mod image;
+pub mod inlined;
 mod line;
 pub mod locate;
 mod lsda;

@@ -57,7 +57,7 @@ fn techniques(pattern: &Pattern, pid: Option<i32>, options: &Options) -> anyhow:
     Ok(explained
         .into_iter()
         .map(|site| match site.plan {
-            Ok(plan) => ((site.object, plan.asked), plan.technique.to_string()),
+            Ok(plan) => ((site.object, plan.asked), plan.for_now().technique.to_string()),
             Err(refusal) => ((site.object, refusal.asked), format!("cannot be probed: {}", refusal.reason)),
         })
         .collect())

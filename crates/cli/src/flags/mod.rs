@@ -361,7 +361,7 @@ pub struct Status {
     /// One JSON object per line.
     #[arg(long)]
     pub json: bool,
-    /// Also list probes of sidestep's own.
+    /// Also list probes of sidestep's own, and say which probes keep others from being jumps.
     #[arg(short = 'v', long)]
     pub verbose: bool,
     /// Look for separate debug files here, too.
@@ -562,6 +562,14 @@ mod tests {
     #[test]
     fn flag_table_is_consistent() {
         Cli::command().debug_assert();
+        // That looks at letters in debug builds only.
+        for command in Cli::command().get_subcommands() {
+            let mut letters: Vec<char> = command.get_arguments().filter_map(clap::Arg::get_short).collect();
+            let count = letters.len();
+            letters.sort_unstable();
+            letters.dedup();
+            assert_eq!(letters.len(), count, "{} has a letter twice", command.get_name());
+        }
     }
 
     #[test]

@@ -158,7 +158,7 @@ pub struct Argdist {
     #[arg(short = 'n', long = "number", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub number: Option<u64>,
     /// Go on adding: do not begin with nothing after an output.
-    #[arg(short = 'c', long = "cumulative")]
+    #[arg(long)]
     pub cumulative: bool,
     /// Print the most frequent N values only.
     #[arg(short = 'T', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

@@ -1,13 +1,18 @@
 //! What would be done at a site.
 
 use sidestep_engine::Explained;
+use sidestep_isa::Va;
+use sidestep_plan::Plan;
 use sidestep_plan::explain::{self, field};
 
-/// The lines for one site. `verbose`: also what the detour need not save.
-pub fn lines(site: &Explained, verbose: bool) -> Vec<String> {
+/// The lines for one site among others. `verbose`: also what the detour need not save.
+pub fn lines(site: &Explained, others: &[Explained], verbose: bool) -> Vec<String> {
     let mut lines = vec![format!("{} in {}", site.name, site.object.display())];
     match &site.plan {
-        Ok(plan) => lines.extend(explain::lines(plan, verbose)),
+        Ok(plan) => {
+            lines.extend(explain::lines(&plan.for_now(), verbose));
+            lines.extend(blocked(site, plan, others));
+        }
         Err(refusal) => {
             lines.push(field("address", &refusal.asked.to_string()));
             lines.push(field("technique", &format!("none: {}", refusal.reason)));
@@ -16,16 +21,31 @@ pub fn lines(site: &Explained, verbose: bool) -> Vec<String> {
     lines
 }
 
+/// What becomes of a site when nothing blocks it any more.
+fn blocked(site: &Explained, plan: &Plan, others: &[Explained]) -> Option<String> {
+    let name = |va: &Va| {
+        let is_it =
+            |other: &&Explained| other.object == site.object && other.plan.as_ref().is_ok_and(|plan| plan.site == *va);
+        others.iter().find(is_it).map_or_else(|| va.to_string(), |other| other.name.clone())
+    };
+    let names: Vec<String> = plan.blocked_by.iter().map(name).collect();
+    let once = match &names[..] {
+        [] => return None,
+        [_] => "that is disabled",
+        _ => "they are disabled",
+    };
+    Some(field("blocked", &format!("by {}: {} once {once}", names.join(", "), plan.technique)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sidestep_isa::Va;
     use sidestep_plan::Refusal;
 
     #[test]
     fn refusal_has_its_reason() {
         let refusal = Refusal { asked: Va(0x20), reason: "inside an atomic sequence".to_owned() };
         let site = Explained { name: "f".to_owned(), object: "/bin/a".into(), plan: Err(refusal) };
-        assert_eq!(lines(&site, false)[2], "  technique   none: inside an atomic sequence");
+        assert_eq!(lines(&site, &[], false)[2], "  technique   none: inside an atomic sequence");
     }
 }

@@ -91,7 +91,7 @@ pub struct Block {
 }
 
 /// Kinds of attach points.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Provider {
     /// Before anything is attached.
     Begin,
@@ -129,7 +129,7 @@ impl Provider {
 }
 
 /// An attach point.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Point {
     /// What it is.
     pub provider: Provider,
@@ -152,7 +152,7 @@ impl Point {
 }
 
 /// A part of an attach point.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Field {
     /// Without quotes.
     pub text: String,

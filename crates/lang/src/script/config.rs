@@ -16,15 +16,21 @@ pub struct Setting {
 }
 
 /// Settings that there are.
-pub const SETTINGS: [Setting; 6] = [
+pub const SETTINGS: [Setting; 7] = [
     Setting { name: "max_strlen", values: "1 to 16384", default: "1024", help: "bytes of a string" },
     Setting { name: "max_map_keys", values: "1 to 10000000", default: "4096", help: "keys of a map" },
-    Setting { name: "print_maps_on_exit", values: "0 or 1", default: "1", help: "whether maps are printed at the end" },
     Setting {
         name: "missing_probes",
         values: "error, warn or ignore",
         default: "error",
         help: "what becomes of an attach point that means nothing, beside others",
+    },
+    Setting { name: "print_maps_on_exit", values: "0 or 1", default: "1", help: "whether maps are printed at the end" },
+    Setting {
+        name: "show_debug_info",
+        values: "0 or 1",
+        default: "1",
+        help: "whether stacks have lines of source files and inlined functions, where these are known",
     },
     Setting { name: "stack_mode", values: "bpftrace, perf or raw", default: "bpftrace", help: "how ustack is printed" },
     Setting {
@@ -49,7 +55,6 @@ const WITHOUT_MEANING: &[&str] = &[
     "max_type_res_iterations",
     "on_stack_limit",
     "perf_rb_pages",
-    "show_debug_info",
     "symbol_source",
     "unstable_addr",
     "unstable_import",
@@ -87,6 +92,8 @@ impl Config {
             ("max_map_keys", Some(n @ 1..=10_000_000), _) => self.max_map_keys = n as u32,
             ("print_maps_on_exit", Some(1), _) | ("print_maps_on_exit", _, "true") => self.print_maps_on_exit = true,
             ("print_maps_on_exit", Some(0), _) | ("print_maps_on_exit", _, "false") => self.print_maps_on_exit = false,
+            ("show_debug_info", Some(1), _) | ("show_debug_info", _, "true") => self.show_debug_info = true,
+            ("show_debug_info", Some(0), _) | ("show_debug_info", _, "false") => self.show_debug_info = false,
             ("missing_probes", _, "error") => self.missing_probes = MissingProbes::Error,
             ("missing_probes", _, "warn") => self.missing_probes = MissingProbes::Warn,
             ("missing_probes", _, "ignore") => self.missing_probes = MissingProbes::Ignore,

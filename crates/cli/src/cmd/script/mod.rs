@@ -129,6 +129,10 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
             return Ok(ExitCode::FAILURE);
         }
     };
+    if !flags.allow_unsafe && !checked.unsafe_calls.is_empty() {
+        source.say(&checked.unsafe_calls);
+        return Ok(ExitCode::FAILURE);
+    }
     let compiled = lower(&checked, time::monotonic())?;
     if flags.debug > 0 {
         print_programs(&compiled)?;

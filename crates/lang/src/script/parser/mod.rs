@@ -44,19 +44,7 @@ pub fn parse(source: &str, params: &[String]) -> Result<Script, Diagnostic> {
 /// # Errors
 /// The first mistake.
 pub fn parse_given(source: &str, given: &Given) -> Result<Script, Diagnostic> {
-    let mut parser = Parser {
-        source,
-        lexer: Lexer::new(source),
-        given,
-        declared: Vec::new(),
-        ahead: VecDeque::new(),
-        last: Span::default(),
-        defines: HashMap::new(),
-        types: Definitions::default(),
-        depth: 0,
-        no_slash: false,
-    };
-    parser.script()
+    Parser::new(source, given).script()
 }
 
 struct Parser<'s> {
@@ -80,6 +68,21 @@ struct Parser<'s> {
 type Parsed<T> = Result<T, Diagnostic>;
 
 impl<'s> Parser<'s> {
+    fn new(source: &'s str, given: &'s Given) -> Parser<'s> {
+        Parser {
+            source,
+            lexer: Lexer::new(source),
+            given,
+            declared: Vec::new(),
+            ahead: VecDeque::new(),
+            last: Span::default(),
+            defines: HashMap::new(),
+            types: Definitions::default(),
+            depth: 0,
+            no_slash: false,
+        }
+    }
+
     fn peek_at(&mut self, n: usize) -> Parsed<&Token> {
         while self.ahead.len() <= n {
             let token = self.lexer.token()?;
