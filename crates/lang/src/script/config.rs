@@ -19,7 +19,6 @@ pub struct Setting {
 pub const SETTINGS: [Setting; 7] = [
     Setting { name: "max_strlen", values: "1 to 16384", default: "1024", help: "bytes of a string" },
     Setting { name: "max_map_keys", values: "1 to 10000000", default: "4096", help: "keys of a map" },
-    Setting { name: "print_maps_on_exit", values: "0 or 1", default: "1", help: "whether maps are printed at the end" },
     Setting {
         name: "missing_probes",
         values: "error, warn or ignore",
