@@ -25,6 +25,7 @@ pub const SETTINGS: [Setting; 7] = [
         default: "error",
         help: "what becomes of an attach point that means nothing, beside others",
     },
+    Setting { name: "print_maps_on_exit", values: "0 or 1", default: "1", help: "whether maps are printed at the end" },
     Setting {
         name: "show_debug_info",
         values: "0 or 1",
