@@ -8,7 +8,7 @@ use sidestep_sys::{Process, TscScale};
 
 use crate::api::{
     AttachStats, Bundle, Counts, Entry, ExitStatus, Explained, Missing, Options, Pattern, Probe, Record, Refused,
-    Request, Target, TargetState,
+    Request, Stops, Target, TargetState,
 };
 use crate::error::SessionError;
 use crate::hold::Hold;
@@ -19,6 +19,7 @@ use crate::objects::Objects;
 use crate::planning::{Wish, plan_all};
 use crate::remote::{mappings, used};
 use crate::results::Stuck;
+use crate::status::{self, Installed};
 use crate::surroundings::{self, Surroundings};
 use crate::switch::{Switch, Switched, take_turn};
 use crate::{detach, resolve, startup, toggle, traces};
@@ -40,6 +41,7 @@ pub struct Session {
     stuck: Stuck,
     state: TargetState,
     pub(crate) attached: bool,
+    detached: Stops,
 }
 
 impl Session {
@@ -65,7 +67,8 @@ impl Session {
     }
 
     fn new(process: Process, child: Option<sidestep_sys::Child>, installer: Installer) -> Session {
-        Session { process, child, installer, stuck: Stuck::default(), state: TargetState::Running, attached: true }
+        let (stuck, detached) = (Stuck::default(), Stops::default());
+        Session { process, child, installer, stuck, state: TargetState::Running, attached: true, detached }
     }
 
     fn attach(
@@ -110,7 +113,7 @@ impl Session {
         installer.look_at_symbols(&process);
         let mut hold = Hold::running(&process);
         let installed = take_turn(&process).and_then(|_turn| installer.install(&mut hold, planned, hooks, clock));
-        hold.account(&mut installer.stats);
+        installer.stats.stops.append(hold.stops());
         let nothing = installer.probes.is_empty().then(|| installer.nothing());
         let failed = installed.err().or(nothing);
         if let Some(e) = failed {
@@ -194,8 +197,8 @@ impl Session {
         self.switch(ids, Switch::On)
     }
 
-    /// Disables probes, given by their ids: their sites get their original code. A site at which others are, too, stays as it
-    /// is. What was counted stays.
+    /// Disables probes, given by their ids: their sites get their original code. Where others are, too, these stay if the session is
+    /// [`Options::extensible`]; if not, the site stays as it is. What was counted stays.
     ///
     /// # Errors
     /// As [`Session::enable`].
@@ -209,6 +212,16 @@ impl Session {
     /// As [`Session::enable`].
     pub fn optimize(&mut self, ids: &[usize], on: bool) -> Result<Switched, SessionError> {
         self.switch(ids, if on { Switch::Jump } else { Switch::Trap })
+    }
+
+    /// What is in the target of each probe, by id; `None`: nothing. Whoever has put it there, or switched it.
+    ///
+    /// # Errors
+    /// The target cannot be looked at, or the session is over.
+    pub fn installed(&self, options: &Options) -> Result<Vec<Option<Installed>>, SessionError> {
+        let found = status::status(self.pid(), options)?.probes;
+        let of = |number: &u32| found.iter().find(|installed| installed.number == *number).cloned();
+        Ok(self.installer.numbers.iter().map(of).collect())
     }
 
     fn switch(&mut self, ids: &[usize], to: Switch) -> Result<Switched, SessionError> {
@@ -244,9 +257,13 @@ impl Session {
         self.attached = false;
         match self.poll() {
             TargetState::Running => match remove(&self.process) {
+                Ok(stops) => {
+                    self.detached = stops;
+                    Ok(())
+                }
                 // It may end while we are at it.
                 Err(_) if self.poll() != TargetState::Running || !self.process.is_alive() => Ok(()),
-                other => other,
+                Err(error) => Err(error),
             },
             TargetState::Exited(_) | TargetState::Executed => Ok(()),
         }
@@ -272,9 +289,19 @@ impl Session {
         self.installer.hides_originals()
     }
 
+    /// Objects through which stacks go by frame pointers alone, although they describe their frames, and why.
+    pub fn without_frames(&self) -> &[(PathBuf, String)] {
+        self.installer.without_frames()
+    }
+
     /// Figures about the attach.
     pub fn stats(&self) -> AttachStats {
         self.installer.stats.clone()
+    }
+
+    /// How the target stood still while it was detached from.
+    pub fn detach_stops(&self) -> &Stops {
+        &self.detached
     }
 }
 
@@ -298,12 +325,12 @@ fn clean_up(process: &Process) -> Result<(), SessionError> {
         Some(found) if !found.is_child(process) && found.controller_alive() => {
             Err(SessionError::Busy { pid: process.pid(), controller: found.controller_pid })
         }
-        Some(_) => detach::remove(process, &maps),
+        Some(_) => detach::remove(process, &maps).map(drop),
         None => detach::close_descriptors(process),
     }
 }
 
-fn remove(process: &Process) -> Result<(), SessionError> {
+fn remove(process: &Process) -> Result<Stops, SessionError> {
     detach::remove(process, &mappings(process)?)
 }
 
@@ -325,6 +352,8 @@ pub struct Listed {
     pub va: Va,
     /// Size in bytes, 0 = unknown.
     pub size: u64,
+    /// A USDT probe: its name is `PROVIDER:NAME`.
+    pub is_usdt: bool,
 }
 
 fn matches(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<resolve::Match>, SessionError> {
@@ -346,6 +375,7 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
             demangled: (!raw.is_empty() && raw != name).then(|| name.to_owned()),
             va: m.va.unwrap_or(m.symbol_va),
             size: m.size,
+            is_usdt: m.usdt.is_some(),
         };
         all.push(listed(&m.raw, &m.name));
         all.extend(m.aliases.iter().map(|(raw, name)| listed(raw, name)));
@@ -357,7 +387,7 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
 /// What would be written where, and why, for every match of a pattern. Touches no process.
 pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Explained>, SessionError> {
     let found: Vec<_> = matches(pattern, pid, options)?.into_iter().map(|m| (0, m)).collect();
-    let wish = Wish { returns: false, post: false, trap_only: options.no_optimize };
+    let wish = Wish { returns: false, post: false, trap_only: options.no_optimize, more: false };
     let mut surroundings = Surroundings::default();
     surroundings.look(&match pid {
         Some(pid) => used(&mappings(&Process::open(pid)?)?),

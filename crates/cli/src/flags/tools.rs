@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::script::Script;
+use super::script::{More, Script};
 use super::{EngineFlags, Format, Output, TargetFlags, Timing, parse_seconds};
 
 /// `sidestep tools`.
@@ -41,11 +41,11 @@ impl Run {
         Script {
             program: Some(program),
             words: Vec::new(),
-            list: None,
+            list: false,
             target: self.target.clone(),
             output,
-            debug: false,
-            info: false,
+            debug: 0,
+            more: More::default(),
             dry_run: self.dry_run,
             allow_unsafe: false,
             engine: self.engine.clone(),

@@ -112,7 +112,7 @@ impl Installer {
                 }
             }
         }
-        let wish = Wish { returns: false, post: false, trap_only: false };
+        let wish = Wish { returns: false, post: false, trap_only: false, more: false };
         let planned =
             plan_all(matches, &[wish; 2], &mut self.surroundings, &mut || {})?.into_iter().filter(|p| p.plan.is_ok());
         Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())

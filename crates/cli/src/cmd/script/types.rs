@@ -15,6 +15,8 @@ use super::attach;
 
 /// Functions of one attach point whose arguments are compared at most.
 const FUNCTIONS: usize = 256;
+/// Records within records at most.
+const DEPTH: u32 = 64;
 /// Where the number of an object is in a place; below it is the place in its debug information.
 const OBJECT: u32 = 48;
 
@@ -29,6 +31,10 @@ pub struct Programs {
     objects: Vec<Rc<DebugInfo>>,
     /// The program that is going to run: it is searched where an attach point names no object.
     pub command: Option<String>,
+    /// Records by place.
+    layouts: HashMap<u64, Layout>,
+    /// Records around the one that is looked at.
+    depth: u32,
 }
 
 impl Programs {
@@ -40,6 +46,8 @@ impl Programs {
             functions: HashMap::new(),
             objects: Vec::new(),
             command: None,
+            layouts: HashMap::new(),
+            depth: 0,
         }
     }
 
@@ -159,6 +167,12 @@ impl Program for Programs {
     }
 
     fn layout(&mut self, place: u64) -> Result<Layout, String> {
+        if self.depth > DEPTH {
+            return Err("it contains itself".to_owned());
+        }
+        if let Some(known) = self.layouts.get(&place) {
+            return Ok(known.clone());
+        }
         let object = place >> OBJECT;
         let Some(info) = self.objects.get(object as usize).cloned() else {
             return Err("nothing is known of it".into());
@@ -167,9 +181,12 @@ impl Program for Programs {
         let mut layout = Layout { size: found.size, align: 1, fields: Vec::new() };
         for member in found.members {
             let ty = ctype(member.ty, object);
+            self.depth += 1;
             layout.align = layout.align.max(self.alignment(&ty));
+            self.depth -= 1;
             layout.fields.push(Field { name: member.name, ty, bit: member.bit, width: member.width });
         }
+        self.layouts.insert(place, layout.clone());
         Ok(layout)
     }
 
