@@ -53,7 +53,7 @@ fn colliding_threads_have_entries_of_their_own() {
         assert_eq!((again.cells, again.state), (first.cells, first.state));
     }
     assert_eq!(entry(&world, 77).key, all[0]);
-    assert_eq!(world.header().slots_used.load(Ordering::Relaxed), 40);
+    assert_eq!(world.common().slots_used.load(Ordering::Relaxed), 40);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn sixty_four_threads_at_once() {
         }
     });
     assert_eq!(world.cell(0), 64_000);
-    assert_eq!(world.header().slots_used.load(Ordering::Relaxed), 64);
+    assert_eq!(world.common().slots_used.load(Ordering::Relaxed), 64);
     let users: HashSet<u64> = (0..64).map(|i| world.slot(i).fs_base.load(Ordering::Relaxed)).collect();
     assert_eq!(users, bases.into_iter().collect());
 }
@@ -151,7 +151,7 @@ fn more_threads_than_a_search_looks_at() {
     let bases = colliding(9, 129);
     assert!(bases[..128].iter().all(|fs| world.enter(*fs).is_some()));
     assert!(world.enter(bases[128]).is_none());
-    assert_eq!(world.header().slots_used.load(Ordering::Relaxed), 128);
+    assert_eq!(world.common().slots_used.load(Ordering::Relaxed), 128);
 }
 
 /// The shared region as the controller sees it.

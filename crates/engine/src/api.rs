@@ -15,6 +15,8 @@ use sidestep_wire::Hit;
 pub enum Target {
     /// A running process.
     Pid(i32),
+    /// Several of them.
+    Pids(Vec<i32>),
     /// A command to start, stopped before its first instruction until the probes are in. Looked up in `PATH`.
     Command(Vec<OsString>),
 }
@@ -234,6 +236,8 @@ pub struct Refused {
 pub struct Record {
     /// Which map it was written to; `None`: by `trace_printk`.
     pub map: Option<usize>,
+    /// Process that wrote it, in its own pid namespace.
+    pub pid: u32,
     /// Thread that wrote it, in its own pid namespace.
     pub tid: u32,
     /// Nanoseconds of `CLOCK_MONOTONIC`.
@@ -336,6 +340,8 @@ pub struct Options {
     pub extensible: bool,
     /// What becomes of a request that means nothing, beside others that do.
     pub missing: Missing,
+    /// Children of the target are probed, too, and what it and they execute.
+    pub follow: bool,
 }
 
 /// What becomes of a request that means nothing, beside others that do.

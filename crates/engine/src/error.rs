@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use sidestep_sys::{CallError, OpenError, SharedError, SpawnError, StartupError, StopError};
+use sidestep_sys::{CallError, HandOverError, OpenError, SharedError, SpawnError, StartupError, StopError};
 
 /// Why a session could not start, or not be ended cleanly.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,9 @@ pub enum SessionError {
     /// A system call in the target failed.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// Memory of the session could not be given to one more process.
+    #[error(transparent)]
+    HandOver(#[from] HandOverError),
     /// The target's memory cannot be accessed.
     #[error(transparent)]
     Memory(#[from] sidestep_sys::MemoryError),
@@ -70,6 +73,17 @@ pub enum SessionError {
         searched: String,
         /// `; did you mean …?`, or nothing.
         nearest: String,
+    },
+    /// No process was given.
+    #[error("there is no process to attach to; give one with -p")]
+    NoTarget,
+    /// One of several processes has nothing that was asked for.
+    #[error("process {pid}: {source}")]
+    InProcess {
+        /// Which.
+        pid: i32,
+        /// Why.
+        source: Box<SessionError>,
     },
     /// The embedded agent is broken.
     #[error(transparent)]

@@ -3,7 +3,9 @@
 //! No ISA name appears here; decisions come from `plan`, operating-system work goes to `sys`.
 
 mod api;
+mod attach;
 mod blob;
+mod book;
 mod controller;
 mod coverage;
 mod detach;

@@ -1,17 +1,18 @@
 //! A session: one target, its probes, their results.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sidestep_isa::Va;
 use sidestep_sys::{Process, TscScale};
 
 use crate::api::{
-    AttachStats, Bundle, Counts, Entry, ExitStatus, Explained, Missing, Options, Pattern, Probe, Record, Refused,
-    Request, Target, TargetState,
+    AttachStats, Bundle, Counts, Entry, ExitStatus, Explained, Options, Pattern, Probe, Record, Refused, Request,
+    Target, TargetState,
 };
+use crate::attach::{Attach, note_missing};
+use crate::book::Book;
 use crate::error::SessionError;
-use crate::hold::Hold;
 use crate::installer::Installer;
 use crate::maps::Maps;
 use crate::names::Symbols;
@@ -20,7 +21,7 @@ use crate::planning::{Wish, plan_all};
 use crate::remote::{mappings, used};
 use crate::results::Stuck;
 use crate::surroundings::{self, Surroundings};
-use crate::switch::{Switch, Switched, take_turn};
+use crate::switch::{Switch, Switched};
 use crate::{detach, resolve, startup, toggle, traces};
 
 /// How far a start has come, for a progress line.
@@ -40,6 +41,8 @@ pub struct Session {
     stuck: Stuck,
     state: TargetState,
     pub(crate) attached: bool,
+    /// Of the other processes, one each.
+    others: Vec<Session>,
 }
 
 impl Session {
@@ -56,7 +59,12 @@ impl Session {
             return Err(SessionError::NoFsgsbase);
         }
         match target {
-            Target::Pid(pid) => Session::attach(pid, bundle, requests, options, progress),
+            Target::Pid(pid) => Session::attach(&[pid], bundle, requests, options, progress),
+            Target::Pids(mut pids) => {
+                pids.sort_unstable();
+                pids.dedup();
+                Session::attach(&pids, bundle, requests, options, progress)
+            }
             Target::Command(argv) => {
                 let (process, child, installer) = startup::run(&argv, bundle, requests, options, progress)?;
                 Ok(Session::new(process, Some(child), installer))
@@ -64,63 +72,58 @@ impl Session {
         }
     }
 
-    fn new(process: Process, child: Option<sidestep_sys::Child>, installer: Installer) -> Session {
-        Session { process, child, installer, stuck: Stuck::default(), state: TargetState::Running, attached: true }
+    pub(crate) fn new(process: Process, child: Option<sidestep_sys::Child>, installer: Installer) -> Session {
+        let (stuck, state) = (Stuck::default(), TargetState::Running);
+        Session { process, child, installer, stuck, state, attached: true, others: Vec::new() }
     }
 
+    /// Attaches to all of these processes. Each is looked at before the first is changed.
     fn attach(
-        pid: i32,
+        pids: &[i32],
         bundle: &Bundle,
         requests: &[Request],
         options: &Options,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Session, SessionError> {
-        let begin = Instant::now();
-        let process = Process::open(pid)?;
-        clean_up(&process)?;
-        let mut objects = Objects::new(options);
-        let mut installer = Installer::new(bundle, requests, options);
-        let (mut matches, mut missing) = (Vec::new(), Vec::new());
-        for (i, request) in requests.iter().enumerate() {
-            match resolve::in_process(&request.pattern, &process, &mut objects) {
-                Ok(found) => matches.extend(found.into_iter().map(|m| (i, m))),
-                Err(error) if options.missing == Missing::Noted => missing.push((i, error)),
-                Err(error) => return Err(error),
+        let book = Book::new(pids.len() > 1 || options.follow);
+        let mut ready = Vec::new();
+        for pid in pids {
+            let installer = Installer::new(bundle, requests, options, &book);
+            ready.push(Attach::prepare(*pid, installer, options, pids.len() > 1, progress)?);
+        }
+        note_missing(&mut ready, options)?;
+        let clock = clock();
+        let mut session: Option<Session> = None;
+        for attach in ready {
+            let one = attach.install(clock)?;
+            match &mut session {
+                None => session = Some(one),
+                Some(session) => session.join(one),
             }
         }
-        let total = matches.len();
-        progress(Progress { done: 0, total });
-        let mut done = 0;
-        let wishes = installer.wishes();
-        installer.surroundings.look(&used(&mappings(&process)?));
-        let planned = plan_all(matches, &wishes, &mut installer.surroundings, &mut || {
-            done += 1;
-            progress(Progress { done, total });
-        })?;
-        let planned = installer.accept(planned);
-        let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
-        if planned.is_empty() {
-            return Err(installer.none_of(missing));
-        }
-        missing.into_iter().for_each(|(request, error)| installer.miss(request, &error));
-        installer.size_for(planned.len() + hooks.len())?;
-        let clock = clock();
-        installer.stats.planning = begin.elapsed();
-
-        installer.look_at_symbols(&process);
-        let mut hold = Hold::running(&process);
-        let installed = take_turn(&process).and_then(|_turn| installer.install(&mut hold, planned, hooks, clock));
-        if let Hold::Running { pauses, .. } = hold {
-            installer.stats.pauses = pauses;
-        }
-        let nothing = installer.probes.is_empty().then(|| installer.nothing());
-        let failed = installed.err().or(nothing);
-        if let Some(e) = failed {
-            let _ = remove(&process);
-            return Err(e);
-        }
+        let session = session.ok_or(SessionError::NoTarget)?;
+        let total = session.probes().len();
         progress(Progress { done: total, total });
-        Ok(Session::new(process, None, installer))
+        Ok(session)
+    }
+
+    /// Makes another process with the same programs and maps a part of this session.
+    fn join(&mut self, mut other: Session) {
+        let installer = &mut self.installer;
+        for (probe, number) in other.installer.probes.iter().zip(&other.installer.numbers) {
+            if !installer.numbers.contains(number) {
+                installer.probes.push(Probe { id: installer.probes.len(), ..probe.clone() });
+                installer.numbers.push(*number);
+            }
+        }
+        installer.refused.extend_from_slice(&other.installer.refused);
+        installer.stats.planning += other.installer.stats.planning;
+        installer.stats.pauses.extend_from_slice(&other.installer.stats.pauses);
+        installer.stats.code_bytes += other.installer.stats.code_bytes;
+        if let (Some(symbols), Some(more)) = (&mut installer.symbols, other.installer.symbols.take()) {
+            symbols.also(more);
+        }
+        self.others.push(other);
     }
 
     /// Process id of the target.
@@ -128,7 +131,23 @@ impl Session {
         self.process.pid()
     }
 
-    /// All installed probes; `Probe::id` is the index.
+    /// Process id of the one that a record is from: of several processes, as it sees itself.
+    pub fn pid_of(&self, record: &Record) -> i32 {
+        if self.others.is_empty() && !self.installer.follows() { self.pid() } else { record.pid as i32 }
+    }
+
+    /// Run-time addresses of the sites in all processes, each with the id of its probe.
+    pub fn places(&self) -> Vec<(Va, usize)> {
+        let of = |installer: &Installer| -> Vec<(Va, usize)> {
+            let id = |number: &u32| self.installer.numbers.iter().position(|known| known == number);
+            let probes = installer.probes.iter().zip(&installer.numbers);
+            probes.filter_map(|(probe, number)| Some((probe.va, id(number)?))).collect()
+        };
+        let others = self.others.iter().flat_map(|other| of(&other.installer));
+        of(&self.installer).into_iter().chain(others).collect()
+    }
+
+    /// All installed probes, of several processes each once; `Probe::id` is the index.
     pub fn probes(&self) -> &[Probe] {
         &self.installer.probes
     }
@@ -221,8 +240,17 @@ impl Session {
         toggle::by_number(&self.process, &numbers, to)
     }
 
-    /// Is the target still there? Never blocks.
+    /// Is the target still there? Of several processes, is one? Never blocks.
     pub fn poll(&mut self) -> TargetState {
+        let running = self.others.iter_mut().fold(false, |running, other| {
+            let is = other.poll() == TargetState::Running;
+            running | is
+        });
+        if self.poll_own() == TargetState::Running || !running { self.state } else { TargetState::Running }
+    }
+
+    /// The same of its first process.
+    fn poll_own(&mut self) -> TargetState {
         if matches!(self.state, TargetState::Running | TargetState::Executed) {
             if let Some(child) = &mut self.child {
                 if let Ok(Some(status)) = child.try_wait() {
@@ -238,16 +266,24 @@ impl Session {
         self.state
     }
 
-    /// Removes every trace from the target. Idempotent; fine when the target is gone.
+    /// Removes every trace from the target, or from all of its processes. Idempotent; fine when they are gone.
     pub fn detach(&mut self) -> Result<(), SessionError> {
+        let mut result = self.detach_own();
+        for other in &mut self.others {
+            result = result.and(other.detach());
+        }
+        result
+    }
+
+    fn detach_own(&mut self) -> Result<(), SessionError> {
         if !self.attached {
             return Ok(());
         }
         self.attached = false;
-        match self.poll() {
+        match self.poll_own() {
             TargetState::Running => match remove(&self.process) {
                 // It may end while we are at it.
-                Err(_) if self.poll() != TargetState::Running || !self.process.is_alive() => Ok(()),
+                Err(_) if self.poll_own() != TargetState::Running || !self.process.is_alive() => Ok(()),
                 other => other,
             },
             TargetState::Exited(_) | TargetState::Executed => Ok(()),
@@ -294,7 +330,7 @@ fn exit_status(status: sidestep_sys::ExitStatus) -> ExitStatus {
 }
 
 /// Removes what an earlier controller left, unless it is still at work.
-fn clean_up(process: &Process) -> Result<(), SessionError> {
+pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
     let maps = mappings(process)?;
     match traces::find(process, &maps)? {
         Some(found) if !found.is_child(process) && found.controller_alive() => {
@@ -305,7 +341,7 @@ fn clean_up(process: &Process) -> Result<(), SessionError> {
     }
 }
 
-fn remove(process: &Process) -> Result<(), SessionError> {
+pub(crate) fn remove(process: &Process) -> Result<(), SessionError> {
     detach::remove(process, &mappings(process)?)
 }
 

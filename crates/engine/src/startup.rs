@@ -7,6 +7,7 @@ use std::time::Instant;
 use sidestep_sys::{Child, Process, Spawned, StartupEvent, spawn};
 
 use crate::api::{Bundle, Missing, Options, Request};
+use crate::book::Book;
 use crate::error::SessionError;
 use crate::hold::Hold;
 use crate::installer::Installer;
@@ -49,7 +50,8 @@ fn follow(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Installer, SessionError> {
     let mut objects = Objects::new(options);
-    let mut installer = Installer::new(bundle, requests, options);
+    let book = Book::new(true);
+    let mut installer = Installer::new(bundle, requests, options, &book);
     installer.size_for_spawn()?;
     loop {
         let event = spawned.next_mapping_change()?;
@@ -57,7 +59,7 @@ fn follow(
             StartupEvent::Mapped | StartupEvent::Entry => {}
             // What was installed went with the old program.
             StartupEvent::Executed => {
-                installer = Installer::new(bundle, requests, options);
+                installer = Installer::new(bundle, requests, options, &book);
                 installer.size_for_spawn()?;
                 continue;
             }

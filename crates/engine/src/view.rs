@@ -1,5 +1,6 @@
 //! The shared region through atomics, by offset.
 
+use std::fs::File;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use sidestep_sys::{SharedError, SharedMap};
@@ -18,6 +19,11 @@ impl View {
     /// Memory of the controller alone.
     pub fn private(len: u64) -> Result<View, SharedError> {
         SharedMap::private(len as usize).map(View)
+    }
+
+    /// The file that it is a view of; none, of memory of the controller alone.
+    pub fn file(&self) -> Option<&File> {
+        self.0.file()
     }
 
     /// The word at an offset that nobody has checked.

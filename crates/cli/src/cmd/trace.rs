@@ -146,16 +146,17 @@ impl Tracer {
         let name = self.label(number, site);
         let values: Vec<uprobe_events::Value> =
             (0..format.fields().len()).filter_map(|i| format.value(&record.bytes, i).ok().flatten()).collect();
+        let pid = session.pid_of(record);
         let Some(spec) = &self.sources[number].spec else {
             if sink.json() {
-                return sink.line(&event_json(record, session.pid(), &comm, &format, &values));
+                return sink.line(&event_json(record, pid, &comm, &format, &values));
             }
             let seconds = record.time_ns as f64 / 1e9;
             return sink.line(&format!("{comm:>16}-{:<7} {seconds:>12.6}: {}", header.tid, printable(text.as_bytes())));
         };
         let plain: Vec<Value> = values.iter().map(plain).collect();
         let message = spec.message(&plain);
-        let (pid, tid) = (session.pid(), header.tid);
+        let tid = header.tid;
         let time = self.time_of(record);
         if !sink.json() {
             let line = format!("{time:<8} {pid:<7} {tid:<7} {comm:<15} {name:<16} {message}");
@@ -222,8 +223,9 @@ impl Tool for Tracer {
     fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
         let labels = label::labels(session.probes());
         self.labels = vec![Vec::new(); self.sources.len()];
-        for (probe, label) in session.probes().iter().zip(labels) {
-            self.labels[probe.request].push((probe.va.0, label));
+        for (va, id) in session.places() {
+            let request = session.probes()[id].request;
+            self.labels[request].push((va.0, labels[id].clone()));
         }
         if sink.json() {
             return attached(session.probes().len(), sink);

@@ -33,7 +33,7 @@ const PERIOD: Duration = Duration::from_millis(20);
 /// The process that was asked for, or a usage error: the kernel cannot hold back a command until its libraries are there.
 pub fn target(flags: &Bpf) -> i32 {
     let needed = "--kernel needs a running process: give -p PID instead of a command";
-    flags.target.pid.unwrap_or_else(|| usage(ErrorKind::MissingRequiredArgument, needed))
+    flags.target.pid.first().copied().unwrap_or_else(|| usage(ErrorKind::MissingRequiredArgument, needed))
 }
 
 /// Runs the command.

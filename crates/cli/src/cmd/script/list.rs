@@ -15,7 +15,7 @@ use crate::out::sink::Sink;
 /// Runs the command.
 pub fn run(flags: &Script, pattern: &str) -> anyhow::Result<ExitCode> {
     let script = parse(&format!("{pattern} {{}}"), &[]).map_err(|error| anyhow!(error.message))?;
-    let pid = flags.target.pid;
+    let pid = flags.target.pid.first().copied();
     let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, false)?;
     let mut lines = Vec::new();
     for point in script.blocks.iter().flat_map(|block| &block.points) {

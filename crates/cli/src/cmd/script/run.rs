@@ -26,7 +26,7 @@ use crate::signals::Signals;
 /// Runs a script that is right.
 pub fn run(flags: &Flags, source: Source, checked: Checked, compiled: Compiled) -> anyhow::Result<ExitCode> {
     let needs_target = compiled.probes.iter().any(|probe| probe.point.provider.has_target());
-    let has_target = flags.target.pid.is_some() || flags.target.cmd.is_some() || !flags.target.command.is_empty();
+    let has_target = flags.target.is_given();
     if flags.dry_run {
         return dry_run(flags, &compiled);
     }
@@ -103,10 +103,13 @@ fn no_matches(error: anyhow::Error, compiled: &Compiled) -> anyhow::Error {
 fn dry_run(flags: &Flags, compiled: &Compiled) -> anyhow::Result<ExitCode> {
     let (_, requests, _) = attach::bundle(compiled)?;
     let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
-    for request in &requests {
-        for site in sidestep_engine::explain(&request.pattern, flags.target.pid, &flags.engine.options())? {
-            for line in plan::lines(&site, flags.output.verbose) {
-                sink.line(&line)?;
+    let pids = flags.target.pid.iter().copied().map(Some);
+    for pid in pids.chain(flags.target.pid.is_empty().then_some(None)) {
+        for request in &requests {
+            for site in sidestep_engine::explain(&request.pattern, pid, &flags.engine.options())? {
+                for line in plan::lines(&site, flags.output.verbose) {
+                    sink.line(&line)?;
+                }
             }
         }
     }
