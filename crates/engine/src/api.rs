@@ -342,6 +342,8 @@ pub struct Options {
     pub missing: Missing,
     /// Children of the target are probed, too, and what it and they execute.
     pub follow: bool,
+    /// Libraries that are mapped later are probed, too, where requests mean something in them.
+    pub late: bool,
 }
 
 /// What becomes of a request that means nothing, beside others that do.
@@ -358,6 +360,11 @@ pub enum Missing {
 }
 
 impl Options {
+    /// Is there anything for which processes ask their controller?
+    pub(crate) fn listens(&self) -> bool {
+        self.follow || self.late
+    }
+
     /// Are programs interpreted: because it was asked for, or because there is no native code for these targets?
     #[must_use]
     pub fn interprets(&self) -> bool {

@@ -8,12 +8,12 @@ use crate::api::{Missing, Options};
 use crate::error::SessionError;
 use crate::hold::Hold;
 use crate::installer::{Hook, Installer};
-use crate::objects::Objects;
 use crate::planning::{Planned, plan_all};
 use crate::remote::{mappings, used};
 use crate::resolve;
 use crate::session::{Progress, Session, clean_up, remove};
 use crate::switch::take_turn;
+use crate::wanted::Wanted;
 
 /// A process that is about to be probed, and how.
 pub(crate) struct Attach {
@@ -23,6 +23,8 @@ pub(crate) struct Attach {
     hooks: Vec<Hook>,
     /// Requests that mean nothing in this process.
     missing: Vec<(usize, SessionError)>,
+    /// They may mean something later.
+    waits: bool,
 }
 
 impl Attach {
@@ -30,20 +32,26 @@ impl Attach {
     /// processes, which may have what this one has not.
     pub fn prepare(
         pid: i32,
-        mut installer: Installer,
-        options: &Options,
+        wanted: &Wanted,
         others: bool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Attach, SessionError> {
         let begin = Instant::now();
         let process = Process::open(pid)?;
         clean_up(&process)?;
-        let mut objects = Objects::new(options);
+        let mut installer = wanted.installer();
+        let mut objects = wanted.objects.borrow_mut();
         let (mut matches, mut missing) = (Vec::new(), Vec::new());
         for (i, request) in installer.requests().iter().enumerate() {
             match resolve::in_process(&request.pattern, &process, &mut objects) {
                 Ok(found) => matches.extend(found.into_iter().map(|m| (i, m))),
-                Err(error) if options.missing == Missing::Noted || others => missing.push((i, error)),
+                Err(error)
+                    if wanted.options.missing == Missing::Noted
+                        || others
+                        || wanted.options.listens() && error.means_no_object() =>
+                {
+                    missing.push((i, error))
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -57,26 +65,29 @@ impl Attach {
             progress(Progress { done, total });
         })?;
         let planned = installer.accept(planned);
-        let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
-        if planned.is_empty() {
+        let (planned, mut hooks) = installer.complete(planned, &process, &mut objects)?;
+        hooks.extend(installer.plan_loader(&process, &mut objects)?);
+        // What is there but has no such function is a mistake, and will be one later.
+        let waits = wanted.options.listens() && missing.iter().all(|(_, error)| error.means_no_object());
+        if planned.is_empty() && !(waits && !missing.is_empty() && !hooks.is_empty()) {
             let source = installer.none_of(missing);
             return Err(if others { SessionError::InProcess { pid, source: Box::new(source) } } else { source });
         }
         installer.size_for(planned.len() + hooks.len())?;
         installer.stats.planning = begin.elapsed();
-        Ok(Attach { process, installer, planned, hooks, missing })
+        Ok(Attach { process, installer, planned, hooks, missing, waits })
     }
 
     /// Puts the probes in. On an error nothing is left changed in the process.
     pub fn install(self, clock: Option<TscScale>) -> Result<Session, SessionError> {
-        let Attach { process, mut installer, planned, hooks, .. } = self;
+        let Attach { process, mut installer, planned, hooks, waits, .. } = self;
         installer.look_at_symbols(&process);
         let mut hold = Hold::running(&process);
         let installed = take_turn(&process).and_then(|_turn| installer.install(&mut hold, planned, hooks, clock));
         if let Hold::Running { pauses, .. } = hold {
             installer.stats.pauses = pauses;
         }
-        let nothing = installer.probes.is_empty().then(|| installer.nothing());
+        let nothing = (installer.probes.is_empty() && !waits).then(|| installer.nothing());
         let failed = installed.err().or(nothing);
         if let Some(e) = failed {
             let _ = remove(&process);
@@ -91,6 +102,9 @@ pub(crate) fn note_missing(ready: &mut [Attach], options: &Options) -> Result<()
     let Some((first, others)) = ready.split_first_mut() else { return Ok(()) };
     for (request, error) in std::mem::take(&mut first.missing) {
         if !others.iter().all(|other| other.missing.iter().any(|(missing, _)| *missing == request)) {
+            continue;
+        }
+        if first.waits {
             continue;
         }
         if options.missing != Missing::Noted {

@@ -74,6 +74,12 @@ pub enum SessionError {
         /// `; did you mean …?`, or nothing.
         nearest: String,
     },
+    /// What processes ask for cannot be watched.
+    #[error("cannot watch what processes ask for: {source}; check the limits on threads and files (ulimit -a)")]
+    Watch {
+        /// What the kernel said.
+        source: std::io::Error,
+    },
     /// No process was given.
     #[error("there is no process to attach to; give one with -p")]
     NoTarget,
@@ -240,6 +246,13 @@ pub enum SessionError {
         /// The target.
         pid: i32,
     },
+}
+
+impl SessionError {
+    /// Is it about an object that is not there, and may come?
+    pub(crate) fn means_no_object(&self) -> bool {
+        matches!(self, SessionError::NoObject { .. })
+    }
 }
 
 fn and_others(n: usize) -> String {

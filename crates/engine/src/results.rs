@@ -41,6 +41,12 @@ impl Regions {
         self.common_word(offset_of!(Common, lines_dropped)).load(Ordering::Relaxed)
     }
 
+    /// Is there no record in the ring of a slot?
+    pub fn is_drained(&self, slot: u64) -> bool {
+        let word = |field: usize| self.common.u64(self.layout.slot(slot) + field as u64).load(Ordering::Acquire);
+        self.layout.ring_len == 0 || word(offset_of!(Slot, head)) == word(offset_of!(Slot, tail))
+    }
+
     /// Takes all complete records out of all rings; not sorted.
     pub fn drain(&self, stuck: &mut Stuck) -> Vec<Record> {
         let mut records = Vec::new();

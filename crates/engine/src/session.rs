@@ -1,5 +1,6 @@
 //! A session: one target, its probes, their results.
 
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use crate::api::{
     Target, TargetState,
 };
 use crate::attach::{Attach, note_missing};
-use crate::book::Book;
 use crate::error::SessionError;
+use crate::follow::Follow;
 use crate::installer::Installer;
 use crate::maps::Maps;
 use crate::names::Symbols;
@@ -22,6 +23,7 @@ use crate::remote::{mappings, used};
 use crate::results::Stuck;
 use crate::surroundings::{self, Surroundings};
 use crate::switch::{Switch, Switched};
+use crate::wanted::Wanted;
 use crate::{detach, resolve, startup, toggle, traces};
 
 /// How far a start has come, for a progress line.
@@ -42,7 +44,9 @@ pub struct Session {
     state: TargetState,
     pub(crate) attached: bool,
     /// Of the other processes, one each.
-    others: Vec<Session>,
+    pub(crate) others: Vec<Session>,
+    /// What makes processes that come later a part of it.
+    follow: Option<Follow>,
 }
 
 impl Session {
@@ -66,15 +70,18 @@ impl Session {
                 Session::attach(&pids, bundle, requests, options, progress)
             }
             Target::Command(argv) => {
-                let (process, child, installer) = startup::run(&argv, bundle, requests, options, progress)?;
-                Ok(Session::new(process, Some(child), installer))
+                let wanted = Wanted::new(bundle, requests, options, true);
+                let (process, child, installer) = startup::run(&argv, &wanted, progress)?;
+                let mut session = Session::new(process, Some(child), installer);
+                session.expect_more(wanted)?;
+                Ok(session)
             }
         }
     }
 
     pub(crate) fn new(process: Process, child: Option<sidestep_sys::Child>, installer: Installer) -> Session {
         let (stuck, state) = (Stuck::default(), TargetState::Running);
-        Session { process, child, installer, stuck, state, attached: true, others: Vec::new() }
+        Session { process, child, installer, stuck, state, attached: true, others: Vec::new(), follow: None }
     }
 
     /// Attaches to all of these processes. Each is looked at before the first is changed.
@@ -85,38 +92,39 @@ impl Session {
         options: &Options,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Session, SessionError> {
-        let book = Book::new(pids.len() > 1 || options.follow);
+        let wanted = Wanted::new(bundle, requests, options, pids.len() > 1 || options.follow);
         let mut ready = Vec::new();
         for pid in pids {
-            let installer = Installer::new(bundle, requests, options, &book);
-            ready.push(Attach::prepare(*pid, installer, options, pids.len() > 1, progress)?);
+            ready.push(Attach::prepare(*pid, &wanted, pids.len() > 1, progress)?);
         }
         note_missing(&mut ready, options)?;
-        let clock = clock();
         let mut session: Option<Session> = None;
         for attach in ready {
-            let one = attach.install(clock)?;
+            let one = attach.install(wanted.clock)?;
             match &mut session {
                 None => session = Some(one),
                 Some(session) => session.join(one),
             }
         }
-        let session = session.ok_or(SessionError::NoTarget)?;
+        let mut session = session.ok_or(SessionError::NoTarget)?;
+        session.expect_more(wanted)?;
         let total = session.probes().len();
         progress(Progress { done: total, total });
         Ok(session)
     }
 
-    /// Makes another process with the same programs and maps a part of this session.
-    fn join(&mut self, mut other: Session) {
-        let installer = &mut self.installer;
-        for (probe, number) in other.installer.probes.iter().zip(&other.installer.numbers) {
-            if !installer.numbers.contains(number) {
-                installer.probes.push(Probe { id: installer.probes.len(), ..probe.clone() });
-                installer.numbers.push(*number);
-            }
+    /// Prepares for processes that come later.
+    fn expect_more(&mut self, wanted: Wanted) -> Result<(), SessionError> {
+        if let (true, Some(regions)) = (wanted.options.listens(), self.installer.regions()) {
+            self.follow = Some(Follow::new(wanted, regions)?);
         }
-        installer.refused.extend_from_slice(&other.installer.refused);
+        Ok(())
+    }
+
+    /// Makes another process with the same programs and maps a part of this session.
+    pub(crate) fn join(&mut self, mut other: Session) {
+        self.take_probes(&other, (0, 0));
+        let installer = &mut self.installer;
         installer.stats.planning += other.installer.stats.planning;
         installer.stats.pauses.extend_from_slice(&other.installer.stats.pauses);
         installer.stats.code_bytes += other.installer.stats.code_bytes;
@@ -124,6 +132,39 @@ impl Session {
             symbols.also(more);
         }
         self.others.push(other);
+    }
+
+    /// Adds the probes of another process that are new, and what was refused there, behind the first so many.
+    pub(crate) fn take_probes(&mut self, other: &Session, from: (usize, usize)) {
+        let installer = &mut self.installer;
+        let new = other.installer.probes.iter().zip(&other.installer.numbers).skip(from.0);
+        for (probe, number) in new {
+            if !installer.numbers.contains(number) {
+                installer.probes.push(Probe { id: installer.probes.len(), ..probe.clone() });
+                installer.numbers.push(*number);
+            }
+        }
+        for refused in &other.installer.refused[from.1..] {
+            if !installer.refused.iter().any(|known| known.name == refused.name && known.object == refused.object) {
+                installer.refused.push(refused.clone());
+            }
+        }
+    }
+
+    /// Keeps what went wrong with a process that came later.
+    pub(crate) fn note(&mut self, error: &SessionError) {
+        let (name, object, reason) = ("a program that was executed".to_owned(), PathBuf::new(), error.to_string());
+        self.installer.refused.push(Refused { name, object, reason });
+    }
+
+    /// Is a process of this id a part of the session?
+    pub(crate) fn knows(&self, pid: i32) -> bool {
+        self.pid() == pid || self.others.iter().any(|other| other.pid() == pid)
+    }
+
+    /// Is one of the processes there that it knows?
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.poll_own() == TargetState::Running || !self.others.is_empty()
     }
 
     /// Process id of the target.
@@ -242,7 +283,15 @@ impl Session {
 
     /// Is the target still there? Of several processes, is one? Never blocks.
     pub fn poll(&mut self) -> TargetState {
-        let running = self.others.iter_mut().fold(false, |running, other| {
+        let more = match self.follow.take() {
+            Some(mut follow) => {
+                let more = follow.serve(self);
+                self.follow = Some(follow);
+                more
+            }
+            None => false,
+        };
+        let running = self.others.iter_mut().fold(more, |running, other| {
             let is = other.poll() == TargetState::Running;
             running | is
         });
@@ -268,11 +317,15 @@ impl Session {
 
     /// Removes every trace from the target, or from all of its processes. Idempotent; fine when they are gone.
     pub fn detach(&mut self) -> Result<(), SessionError> {
+        let follow = self.follow.take();
+        if let Some(follow) = &follow {
+            follow.stop_listening();
+        }
         let mut result = self.detach_own();
         for other in &mut self.others {
             result = result.and(other.detach());
         }
-        result
+        result.and(follow.map_or(Ok(()), Follow::detach_children))
     }
 
     fn detach_own(&mut self) -> Result<(), SessionError> {
@@ -288,6 +341,11 @@ impl Session {
             },
             TargetState::Exited(_) | TargetState::Executed => Ok(()),
         }
+    }
+
+    /// Readable when a process wants something of the session: then [`Session::poll`] is due.
+    pub fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        self.follow.as_ref().map(Follow::wakes)
     }
 
     /// Waits for the end of a spawned command (after a detach, for example); `Exited(None)` at once for an attached one.

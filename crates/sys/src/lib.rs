@@ -14,6 +14,7 @@ pub mod arch;
 pub mod bpf;
 mod call;
 mod clock;
+mod exec;
 mod hand_over;
 mod memory;
 mod process;
@@ -28,11 +29,13 @@ mod startup;
 mod stopped;
 mod turns;
 mod urgent;
+mod watch;
 
 pub use access::OpenError;
 pub use arch::{Regs, Vectors, vectors};
 pub use call::CallError;
 pub use clock::{TscScale, monotonic, tsc_usable};
+pub use exec::{Executed, Executing};
 pub use hand_over::{HAND_OVER_LEN, HandOverError};
 pub use memory::{MemoryError, Pod};
 pub use process::Process;
@@ -43,6 +46,7 @@ pub use spawn::{Child, SpawnError, Spawned, spawn};
 pub use startup::{StartupError, StartupEvent};
 pub use stopped::{StopError, Stopped, Thread};
 pub use turns::Turn;
+pub use watch::{Watch, futex_wake};
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

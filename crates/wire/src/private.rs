@@ -135,8 +135,10 @@ pub enum Flow {
     /// Not a user's probe: an exception was caught; frames above the catcher are gone, the others are watched again.
     Caught = 4,
     /// Not a user's probe: a system call that changes signal masks or actions is about to be made, its number is in
-    /// `rax`. Signals of ours stay deliverable.
+    /// `rax`. Signals of ours stay deliverable. Also one that executes another program, for the controller to follow.
     SignalCall = 5,
+    /// Not a user's probe: the dynamic loader says that it has changed what is mapped; the controller looks for more to probe.
+    Mapped = 6,
 }
 
 /// One probe.

@@ -97,7 +97,9 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     let target = job.target.target();
     let is_command = matches!(target, Target::Command(_));
     let signals = Signals::install(is_command)?;
-    let options = Options { symbols: tool.wants_symbols(), missing: tool.missing(), ..job.engine.options() };
+    let (missing, follow) = (tool.missing(), job.target.follow);
+    let late = follow || missing == Missing::Noted;
+    let options = Options { symbols: tool.wants_symbols(), missing, follow, late, ..job.engine.options() };
     let session = {
         let mut line = progress::Line::new(job.output.quiet);
         Session::start(target, job.bundle, job.requests, &options, &mut |progress| line.show(progress))?
@@ -170,7 +172,7 @@ impl Watch<'_> {
             self.sink.flush()?;
             let deadline = [end, next_interval].into_iter().flatten().min();
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-            if let Some(signal) = self.signals.wait(left.min(self.tool.period())) {
+            if let Some(signal) = self.signals.wait_or(left.min(self.tool.period()), self.session.wakes()) {
                 return Ok(End::Signal(signal));
             }
         }
@@ -182,6 +184,9 @@ impl Watch<'_> {
         self.tool.end(&self.session, &mut self.sink)?;
         self.losses.look(&self.session, &mut self.sink)?;
         self.sink.flush()?;
+        if self.session.probes().is_empty() {
+            self.sink.warn("WARNING: nothing of what was asked for was there, in any of the processes");
+        }
         let pid = self.session.pid();
         match end {
             End::Target(TargetState::Exited(None)) => self.sink.note(&format!("target exited (process {pid})")),

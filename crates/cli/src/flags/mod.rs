@@ -390,6 +390,9 @@ pub struct TargetFlags {
     /// Attach to this process; several: -p 1,2 or -p 1 -p 2.
     #[arg(short = 'p', long, value_name = "PID", value_parser = parse_pid, value_delimiter = ',')]
     pub pid: Vec<i32>,
+    /// Probe children, too, and what they and the process itself execute; wait for objects that are not there yet.
+    #[arg(long)]
+    pub follow: bool,
     /// Run CMD (words as in a shell; no shell is run) and probe it.
     #[arg(short = 'c', value_name = "CMD", value_parser = parse_words)]
     pub cmd: Option<words::Words>,

@@ -29,6 +29,9 @@ pub use regs::Regs;
 pub(crate) use regs::rseq_abort;
 pub use vectors::{Vectors, vectors};
 
+/// System calls that execute another program.
+pub const EXEC_CALLS: &[libc::c_long] = &[libc::SYS_execve, libc::SYS_execveat];
+
 /// A word of the target's memory as a number.
 #[allow(clippy::useless_conversion)] // not where words are shorter
 pub(crate) fn word(word: Word) -> u64 {

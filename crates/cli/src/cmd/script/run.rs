@@ -80,6 +80,7 @@ pub fn run(flags: &Flags, source: Source, checked: Checked, compiled: Compiled) 
         flags,
         is_command: matches!(flags.target.target(), Target::Command(_)),
         pace: Pace::default(),
+        named: 0,
     };
     let code = watch::run_with(&job, &mut running, sink).map_err(|error| no_matches(error, &compiled))?;
     Ok(running.script.status(code))
@@ -357,15 +358,25 @@ struct Running<'a> {
     flags: &'a Flags,
     is_command: bool,
     pace: Pace,
+    /// Probes whose names are known to the script.
+    named: usize,
 }
 
-impl Tool for Running<'_> {
-    fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
-        for probe in session.probes() {
+impl Running<'_> {
+    /// Probes may come later: in other processes, in libraries.
+    fn name_probes(&mut self, session: &Session) {
+        for probe in &session.probes()[self.named..] {
             let provider = self.points[self.probes[probe.request]].name();
             let point = format!("{provider}:{}:{}", probe.object.display(), probe.name);
             self.script.names.probes.insert(probe.cookie, (probe.name.clone(), point));
         }
+        self.named = session.probes().len();
+    }
+}
+
+impl Tool for Running<'_> {
+    fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        self.name_probes(session);
         let own = self.points.iter().filter(|provider| !provider.has_target()).count();
         if self.script.checked.config.missing_probes == MissingProbes::Warn && !self.flags.output.verbose {
             // A probe that was found and refused has an object.
@@ -386,6 +397,7 @@ impl Tool for Running<'_> {
         if let Some(symbols) = session.take_symbols() {
             self.script.names.symbols = Some(symbols);
         }
+        self.name_probes(session);
         let records = session.records();
         self.pace.saw(records.len());
         if let Some(maps) = session.maps() {
