@@ -12,7 +12,7 @@ use crate::memory::Agent;
 /// How long a wait is before it is looked whether there is any use in it, in nanoseconds.
 const LOOK: u64 = 100_000_000;
 /// After so many looks the controller is not there.
-const LOOKS: u32 = 30;
+const LOOKS: u32 = 50;
 
 const FUTEX_WAIT: u64 = 0;
 const FUTEX_WAKE: u64 = 1;

@@ -18,6 +18,7 @@ use sidestep_wire::{Bell, Common, Private, Question, Slot};
 use crate::api::TargetState;
 use crate::error::SessionError;
 use crate::family::Family;
+use crate::installer::Installer;
 use crate::regions::Regions;
 use crate::session::{Session, remove};
 use crate::startup;
@@ -46,8 +47,15 @@ pub(crate) struct Follow {
 }
 
 impl Follow {
-    /// From now on questions are answered: by [`Follow::serve`].
-    pub fn new(wanted: Wanted, regions: &Regions) -> Result<Follow, SessionError> {
+    /// From now on questions are answered, by [`Follow::serve`], if there may be any.
+    pub fn start(wanted: Wanted, installer: &Installer) -> Result<Option<Follow>, SessionError> {
+        match installer.regions() {
+            Some(regions) if wanted.options.listens() => Follow::new(wanted, regions).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn new(wanted: Wanted, regions: &Regions) -> Result<Follow, SessionError> {
         let common = regions.common.clone();
         let bell = regions.layout.common_off + offset_of!(Common, bell) as u64;
         let io = |source| SessionError::Watch { source };
@@ -140,12 +148,16 @@ impl Follow {
         match executing.poll() {
             Ok(None) => return false,
             Ok(Some(Executed::Program(spawned))) => {
+                let pid = spawned.process().pid();
                 if let Err(error) = self.take_up(*spawned, session) {
-                    session.note(&error);
+                    session.note(pid, &error);
                 }
             }
             Ok(Some(Executed::Ended)) => {}
-            Err(error) => session.note(&error.into()),
+            Err(error) => {
+                let pid = executing.pid();
+                session.note(pid, &error.into());
+            }
         }
         self.executing.remove(index);
         true
@@ -175,8 +187,9 @@ impl Follow {
         let Some(regions) = session.installer.regions() else { return false };
         let slots = regions.slots();
         match self.looked {
-            Some((when, any, _)) if when.elapsed() < LOOK_PERIOD => return any,
-            Some((.., any, before)) if before == slots && running => return any,
+            Some((when, any, before)) if running && (before == slots || when.elapsed() < LOOK_PERIOD) => return any,
+            // That nobody is there is only true now.
+            Some((when, true, _)) if !running && when.elapsed() < LOOK_PERIOD => return true,
             _ => {}
         }
         let members = self.family.look();

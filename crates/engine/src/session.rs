@@ -47,6 +47,8 @@ pub struct Session {
     pub(crate) others: Vec<Session>,
     /// What makes processes that come later a part of it.
     follow: Option<Follow>,
+    /// Processes that came later and could not be probed, and why.
+    unfollowed: Vec<(i32, String)>,
 }
 
 impl Session {
@@ -71,9 +73,9 @@ impl Session {
             }
             Target::Command(argv) => {
                 let wanted = Wanted::new(bundle, requests, options, true);
-                let (process, child, installer) = startup::run(&argv, &wanted, progress)?;
+                let (process, child, installer, follow) = startup::run(&argv, wanted, progress)?;
                 let mut session = Session::new(process, Some(child), installer);
-                session.expect_more(wanted)?;
+                session.follow = follow;
                 Ok(session)
             }
         }
@@ -81,7 +83,17 @@ impl Session {
 
     pub(crate) fn new(process: Process, child: Option<sidestep_sys::Child>, installer: Installer) -> Session {
         let (stuck, state) = (Stuck::default(), TargetState::Running);
-        Session { process, child, installer, stuck, state, attached: true, others: Vec::new(), follow: None }
+        Session {
+            process,
+            child,
+            installer,
+            stuck,
+            state,
+            attached: true,
+            others: Vec::new(),
+            follow: None,
+            unfollowed: Vec::new(),
+        }
     }
 
     /// Attaches to all of these processes. Each is looked at before the first is changed.
@@ -107,18 +119,10 @@ impl Session {
             }
         }
         let mut session = session.ok_or(SessionError::NoTarget)?;
-        session.expect_more(wanted)?;
+        session.follow = Follow::start(wanted, &session.installer)?;
         let total = session.probes().len();
         progress(Progress { done: total, total });
         Ok(session)
-    }
-
-    /// Prepares for processes that come later.
-    fn expect_more(&mut self, wanted: Wanted) -> Result<(), SessionError> {
-        if let (true, Some(regions)) = (wanted.options.listens(), self.installer.regions()) {
-            self.follow = Some(Follow::new(wanted, regions)?);
-        }
-        Ok(())
     }
 
     /// Makes another process with the same programs and maps a part of this session.
@@ -152,9 +156,13 @@ impl Session {
     }
 
     /// Keeps what went wrong with a process that came later.
-    pub(crate) fn note(&mut self, error: &SessionError) {
-        let (name, object, reason) = ("a program that was executed".to_owned(), PathBuf::new(), error.to_string());
-        self.installer.refused.push(Refused { name, object, reason });
+    pub(crate) fn note(&mut self, pid: i32, error: &SessionError) {
+        self.unfollowed.push((pid, error.to_string()));
+    }
+
+    /// Processes whose new programs could not be probed, each with a clause for the user.
+    pub fn unfollowed(&self) -> &[(i32, String)] {
+        &self.unfollowed
     }
 
     /// Is a process of this id a part of the session?
@@ -309,7 +317,9 @@ impl Session {
                 self.state = TargetState::Exited(None);
             }
         }
-        if self.state == TargetState::Running && self.process.is_replaced() && self.process.is_alive() {
+        // One that is ending has nothing mapped any more, before it says so.
+        let has_memory = || self.process.maps().is_ok_and(|maps| !maps.is_empty());
+        if self.state == TargetState::Running && self.process.is_replaced() && has_memory() {
             self.state = TargetState::Executed;
         }
         self.state

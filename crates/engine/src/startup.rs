@@ -8,6 +8,7 @@ use sidestep_sys::{Child, Process, Spawned, StartupEvent, spawn};
 
 use crate::api::Missing;
 use crate::error::SessionError;
+use crate::follow::Follow;
 use crate::hold::Hold;
 use crate::installer::Installer;
 use crate::objects::Objects;
@@ -20,15 +21,20 @@ use crate::wanted::Wanted;
 /// Spawns, installs, lets go.
 pub(crate) fn run(
     argv: &[OsString],
-    wanted: &Wanted,
+    wanted: Wanted,
     progress: &mut dyn FnMut(Progress),
-) -> Result<(Process, Child, Installer), SessionError> {
+) -> Result<(Process, Child, Installer, Option<Follow>), SessionError> {
     let mut spawned = spawn(argv, std::env::vars_os())?;
-    let result = follow(&mut spawned, wanted, progress).and_then(|begun| judge(begun, wanted));
+    let result = follow(&mut spawned, &wanted, progress).and_then(|begun| {
+        let installer = judge(begun, &wanted)?;
+        // Before it may ask for anything.
+        let follow = Follow::start(wanted, &installer)?;
+        Ok((installer, follow))
+    });
     match result {
-        Ok(installer) => {
+        Ok((installer, follow)) => {
             let (process, child) = spawned.into_process();
-            Ok((process, child, installer))
+            Ok((process, child, installer, follow))
         }
         Err(e) => {
             // The command was never wanted without its probes.

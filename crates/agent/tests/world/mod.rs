@@ -191,6 +191,12 @@ impl World {
         unsafe { &*self.private }
     }
 
+    /// From now on forked children are followed.
+    pub fn follow(&self) {
+        // SAFETY: leaked, see `new`; nobody else looks at the field meanwhile.
+        unsafe { ptr::addr_of_mut!((*self.private).follow).write(1) };
+    }
+
     pub fn header(&self) -> &'static Header {
         // SAFETY: leaked, see `new`.
         unsafe { &*(self.head().shared as *const Header) }

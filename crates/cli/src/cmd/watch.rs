@@ -184,6 +184,9 @@ impl Watch<'_> {
         self.tool.end(&self.session, &mut self.sink)?;
         self.losses.look(&self.session, &mut self.sink)?;
         self.sink.flush()?;
+        for (pid, reason) in self.session.unfollowed() {
+            self.sink.warn(&format!("process {pid} was not followed: {reason}"));
+        }
         if self.session.probes().is_empty() {
             self.sink.warn("WARNING: nothing of what was asked for was there, in any of the processes");
         }
