@@ -168,7 +168,8 @@ impl Follow {
         let begun = startup::follow(&mut spawned, &self.wanted, &mut |_| {});
         let (process, _) = spawned.into_process();
         match begun {
-            Ok(begun) if begun.installer.regions().is_some() && process.is_alive() => {
+            // It may have ended by now, and has counted.
+            Ok(begun) if begun.installer.regions().is_some() => {
                 session.join(Session::new(process, None, begun.installer));
                 Ok(())
             }
@@ -215,8 +216,9 @@ impl Follow {
         }
     }
 
-    /// Nobody waits for us from now on.
-    pub fn stop_listening(&self) {
+    /// Nobody waits for us from now on, or is traced.
+    pub fn stop_listening(&mut self) {
+        self.executing.clear();
         self.word(offset_of!(Bell, listens)).store(0, Ordering::Release);
         for field in [offset_of!(Bell, turn), offset_of!(Bell, answered)] {
             futex_wake(self.word(field));
@@ -225,7 +227,6 @@ impl Follow {
 
     /// Takes the probes out of all children.
     pub fn detach_children(mut self) -> Result<(), SessionError> {
-        self.executing.clear();
         let mut result = Ok(());
         let mut failed = HashSet::new();
         for _ in 0..ROUNDS {

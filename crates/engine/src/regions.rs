@@ -84,7 +84,7 @@ impl Regions {
         let blob = Blob::new(interpret)?;
         let process = hold.process();
         let (shared_va, shared) = hold.stopped(|stopped| {
-            crate::seccomp::check(stopped)?;
+            crate::seccomp::check(stopped, options.listens())?;
             let (shared_va, shared) = map_shared(stopped, &layout, common.map(|view| &**view))?;
             List { shared: &shared, layout: &layout }.add(shared_va, layout.shared_len, MapKind::Shared)?;
             Remote(stopped).dont_dump(shared_va, Len(layout.shared_len))?;

@@ -327,8 +327,8 @@ impl Session {
 
     /// Removes every trace from the target, or from all of its processes. Idempotent; fine when they are gone.
     pub fn detach(&mut self) -> Result<(), SessionError> {
-        let follow = self.follow.take();
-        if let Some(follow) = &follow {
+        let mut follow = self.follow.take();
+        if let Some(follow) = &mut follow {
             follow.stop_listening();
         }
         let mut result = self.detach_own();
