@@ -22,26 +22,27 @@ const FUTEX_WAKE: u64 = 1;
 #[cold]
 pub fn execute(agent: Agent, frame: &mut Regs) {
     let bell = &agent.common().bell;
-    if agent.private().follow == 0 || !ask(bell, Question::Exec) {
-        return;
-    }
     let mut arg = |index| *argument(frame, index);
     let args = [arg(0), arg(1), arg(2), arg(3), arg(4), arg(5)];
+    let path = if frame.rax == nr::EXECVE { args[0] } else { args[1] };
+    if agent.private().follow == 0 || !ask(bell, Question::Exec, path) {
+        return;
+    }
     // SAFETY: the program's own call, with its own arguments.
     unsafe { arch::syscall(frame.rax, args) };
-    ask(bell, Question::NoExec);
+    ask(bell, Question::NoExec, 0);
 }
 
 /// The dynamic loader has changed what is mapped.
 #[cold]
 pub fn mapped(agent: Agent) {
     if !agent.is_child() {
-        ask(&agent.common().bell, Question::Mapped);
+        ask(&agent.common().bell, Question::Mapped, 0);
     }
 }
 
 /// Has the controller done what it was asked for?
-fn ask(bell: &Bell, question: Question) -> bool {
+fn ask(bell: &Bell, question: Question, path: u64) -> bool {
     if bell.listens.load(Ordering::Acquire) == 0 {
         return false;
     }
@@ -52,6 +53,7 @@ fn ask(bell: &Bell, question: Question) -> bool {
     }
     bell.pid.store(pid, Ordering::Relaxed);
     bell.question.store(question as u32, Ordering::Relaxed);
+    bell.path.store(path, Ordering::Relaxed);
     let number = bell.rung.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
     wake(&bell.rung);
     let mut looks = 0;

@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use sidestep_bpf::map::Map;
 use sidestep_isa::Va;
+use sidestep_symbols::Object;
 use sidestep_wire::Flow;
 
 use crate::layout::Layout;
+use crate::planning::{Guards, plan_guards};
 use crate::resolve::Match;
 use crate::usdt::Arguments;
 use crate::view::View;
@@ -45,6 +47,7 @@ pub(crate) struct Book {
     numbers: HashMap<Place, u32>,
     cookies: HashMap<Place, u64>,
     next_number: u32,
+    guards: HashMap<*const Object, (Rc<Object>, Guards)>,
     /// Of USDT sites, by map.
     arguments: HashMap<usize, Arguments>,
 }
@@ -53,6 +56,13 @@ impl Book {
     /// Of a session that may have `several` processes.
     pub fn new(several: bool) -> Rc<RefCell<Book>> {
         Rc::new(RefCell::new(Book { several, ..Book::default() }))
+    }
+
+    /// Guards of an object, planned once for all processes; `numbers` are always the same.
+    pub fn guards(&mut self, object: &Rc<Object>, numbers: &[u32]) -> &Guards {
+        // The object is kept, so that its address stays its own.
+        let plan = || (object.clone(), plan_guards(object, numbers));
+        &self.guards.entry(Rc::as_ptr(object)).or_insert_with(plan).1
     }
 
     /// The number of a probe: the one that it has in another process, if that is `free` here.

@@ -19,6 +19,7 @@ use crate::api::TargetState;
 use crate::error::SessionError;
 use crate::family::Family;
 use crate::installer::Installer;
+use crate::privileges;
 use crate::regions::Regions;
 use crate::session::{Session, remove};
 use crate::startup;
@@ -98,8 +99,15 @@ impl Follow {
             let (question, pid) = (ask(offset_of!(Bell, question)), ask(offset_of!(Bell, pid)) as i32);
             let tid = ask(offset_of!(Bell, turn)) as i32;
             let host = self.family.find(pid);
+            let path = self.common.u64(self.bell + offset_of!(Bell, path) as u64).load(Ordering::Acquire);
             let begun = match host {
-                Some(host) if question == Question::Exec as u32 => self.execute(host, pid, tid),
+                Some(host) if question == Question::Exec as u32 => match privileges::gained(host, Va(path)) {
+                    true => {
+                        session.leave_alone(host);
+                        false
+                    }
+                    false => self.execute(host, pid, tid),
+                },
                 Some(host) if question == Question::NoExec as u32 => {
                     self.executing.retain(|known| known.pid() != host);
                     false

@@ -28,6 +28,7 @@ mod objects;
 mod pages;
 pub mod pattern;
 mod planning;
+mod privileges;
 mod programs;
 mod put;
 mod raw;

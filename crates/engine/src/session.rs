@@ -160,6 +160,12 @@ impl Session {
         self.unfollowed.push((pid, error.to_string()));
     }
 
+    /// A process that executes a program with privileges of its own.
+    pub(crate) fn leave_alone(&mut self, pid: i32) {
+        let reason = "its program has privileges (setuid, capabilities) that it would lose: run as root";
+        self.unfollowed.push((pid, reason.to_owned()));
+    }
+
     /// Processes whose new programs could not be probed, each with a clause for the user.
     pub fn unfollowed(&self) -> &[(i32, String)] {
         &self.unfollowed

@@ -1,11 +1,19 @@
 //! Following a process that is about to execute another program, from the outside: traced until it has.
 
+#![allow(unsafe_code, reason = "getxattr")]
+
+use std::ffi::CString;
+use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
 use std::time::{Duration, Instant};
 
 use crate::ExitStatus;
 use crate::access::OpenError;
 use crate::process::Process;
+use crate::procfs;
 use crate::ptrace::{self, Event};
 use crate::spawn::{Child, Spawned, stop_after_exec};
 use crate::startup::Startup;
@@ -105,4 +113,21 @@ impl Drop for Executing {
             }
         }
     }
+}
+
+/// Do programs keep their privileges while we trace them: have we `CAP_SYS_PTRACE`?
+#[must_use]
+pub fn may_trace_privileged() -> bool {
+    const CAP_SYS_PTRACE: u32 = 19;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = procfs::status_field(&status, "CapEff").and_then(|set| u64::from_str_radix(&set, 16).ok());
+    set.is_some_and(|set| set >> CAP_SYS_PTRACE & 1 != 0)
+}
+
+/// Has a file capabilities, for whoever executes it?
+#[must_use]
+pub fn has_capabilities(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: two strings; without room for a value, only its length is asked for.
+    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), ptr::null_mut(), 0) > 0 }
 }

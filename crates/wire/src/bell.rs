@@ -1,7 +1,7 @@
 //! How a thread of the target asks the controller for something, and waits for the answer: once in a while, as the target is about
 //! to become something else. Futexes in the shared region, so nothing of the target is needed, and nobody waits for ever.
 
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// One question at a time: who has `turn` may ask.
 #[repr(C, align(8))]
@@ -18,6 +18,8 @@ pub struct Bell {
     pub pid: AtomicU32,
     /// 1: the controller listens.
     pub listens: AtomicU32,
+    /// With [`Question::Exec`], the run-time address of the path.
+    pub path: AtomicU64,
 }
 
 /// What a thread may ask for.

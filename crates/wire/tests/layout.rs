@@ -27,6 +27,7 @@ fn shared_region() {
     layout!(Common: 64, align 64, {
         slots_used: 0, slots_free: 4, returns_dropped: 8, lines_dropped: 16, bell: 24,
     });
+    layout!(Bell: 32, align 8, { turn: 0, rung: 4, answered: 8, question: 12, pid: 16, listens: 20, path: 24 });
     layout!(SigAction: 32, align 8, { handler: 0, flags: 8, restorer: 16, mask: 24 });
     layout!(JournalEntry: 160, align 8, {
         site: 0, detour: 8, detour_len: 16, newest: 20, len: 24, insns_len: 25, own: 26, optimized: 27, disabled: 28,

@@ -12,7 +12,7 @@ use crate::api::Program;
 use crate::error::SessionError;
 use crate::faults;
 use crate::objects::{Loaded, Objects};
-use crate::planning::{Planned, Wish, plan_all, plan_guards};
+use crate::planning::{Planned, Wish, place_guards, plan_all};
 use crate::resolve::Match;
 use crate::signals::{TRAPS, calls};
 
@@ -140,11 +140,12 @@ impl Installer {
             numbers.extend(arch::EXEC_CALLS.iter().map(|number| *number as u32));
         }
         for loaded in self.new_objects(process, objects, "signal calls")? {
-            match plan_guards(&loaded, &numbers) {
-                Ok(planned) => {
-                    hooks.extend(planned.into_iter().map(|planned| Hook { flow: Flow::SignalCall, planned }))
+            match self.book.borrow_mut().guards(&loaded.object, &numbers) {
+                Ok(guards) => {
+                    let placed = place_guards(&loaded, guards);
+                    hooks.extend(placed.map(|planned| Hook { flow: Flow::SignalCall, planned }))
                 }
-                Err(at) => self.unguarded = Some((loaded.object.path().to_owned(), at)),
+                Err(at) => self.unguarded = Some((loaded.object.path().to_owned(), *at)),
             }
         }
         Ok(hooks)
