@@ -4,10 +4,12 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use sidestep_tests::build::installed;
-use sidestep_tests::process::Program;
-use sidestep_tests::tool::{Tracing, during, with_command};
+use sidestep_tests::process::{LIMIT, Program, run};
+use sidestep_tests::tool::{Tracing, during, sidestep, with_command};
 use sidestep_tests::{Snapshot, skip, target};
 
 /// Everything that ends well. The answer is the number.
@@ -112,6 +114,37 @@ fn faults_go_on_while_probes_come_and_go() {
             let n = command.rsplit(' ').next().and_then(|n| n.parse().ok());
             assert_eq!(Some(program.answer()), n, "{command} {flags:?}");
         }
+        program.finish().ok();
+    }
+}
+
+/// Switched while a handler looks at where its fault was: that is the original all the time.
+#[test]
+fn a_handler_sees_the_original_while_its_probe_is_switched() {
+    for flags in [&[][..], &["--live"], &["--no-optimize"]] {
+        let Some((mut program, pid)) = program("displaced") else { return };
+        let before = Snapshot::of(program.pid());
+        let tracing = Tracing::start(&count(flags, &pid));
+        let done = AtomicBool::new(false);
+        let switched = std::thread::scope(|scope| {
+            let switching = scope.spawn(|| {
+                let (begin, mut times) = (Instant::now(), 0);
+                while !done.load(Ordering::Relaxed) && begin.elapsed() < LIMIT {
+                    for command in ["disable", "enable"] {
+                        run(&mut sidestep(&[command, "-p", &pid]), LIMIT).ok();
+                    }
+                    times += 1;
+                }
+                times
+            });
+            let answer = program.ask("slow 60");
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(answer, 60, "{flags:?}");
+            switching.join().expect("it switches")
+        });
+        assert!(switched > 3, "{switched}");
+        tracing.stop();
+        before.assert_same(&Snapshot::of(program.pid()));
         program.finish().ok();
     }
 }

@@ -95,6 +95,19 @@ static void on_fault(int sig, siginfo_t *info, void *context)
         uc->uc_mcontext.gregs[now->reg] = good_of(now);
 }
 
+/* A handler that looks at where its fault was for a while. */
+static void on_slow(int sig, siginfo_t *info, void *context)
+{
+    ucontext_t *uc = context;
+    check(sig, info, uc);
+    greg_t first = uc->uc_mcontext.gregs[REG_RIP];
+    for (int i = 0; i < 20; i++) {
+        usleep(50);
+        wrong += *(volatile greg_t *)&uc->uc_mcontext.gregs[REG_RIP] != first;
+    }
+    uc->uc_mcontext.gregs[now->reg] = good_of(now);
+}
+
 static void without_info(int sig)
 {
     wrong += sig != now->signal && sig != SIGBUS;
@@ -172,6 +185,15 @@ static long rounds(long n, int how)
     for (volatile long i = 0; i < n; i++)
         round_of(i);
     return answer(n, on_fault);
+}
+
+static long slow(long n)
+{
+    way = REPAIR;
+    install(on_slow, SA_SIGINFO);
+    for (volatile long i = 0; i < n; i++)
+        round_of(i);
+    return answer(n, on_slow);
 }
 
 static long jump(long n) { return rounds(n, JUMP); }
@@ -347,7 +369,7 @@ static long die(long i)
 int main(int argc, char **argv)
 {
     static const struct command table[] = {
-        { "jump", jump },   { "skip", skip }, { "repair", repair }, { "leave", leave }, { "use", use }, { "plain", plain },
+        { "jump", jump },   { "skip", skip }, { "repair", repair }, { "slow", slow }, { "leave", leave }, { "use", use }, { "plain", plain },
         { "threads", threads }, { "fork", forks },
         { "once", once }, { "watch", watch }, { "unwind", unwind }, { "where", where }, { "die", die },     { 0 },
     };

@@ -86,6 +86,14 @@ pub fn return_to_copy(agent: Agent, context: u64) {
     }
 }
 
+/// Which original a place in a detour stands for, for stacks, and whether the copy has already pushed what the original pushes.
+#[must_use]
+pub fn original(agent: Agent, ip: u64) -> Option<(u64, bool)> {
+    let table = Table::at(agent.private().copies.load(Ordering::Acquire))?;
+    let (site, flags, offset) = table.original(ip, false)?;
+    Some((site + offset, flags & CopyPair::PUSHED != 0))
+}
+
 /// The engine's table. It changes only by being replaced.
 #[derive(Clone, Copy)]
 struct Table {
@@ -97,7 +105,10 @@ struct Table {
 
 impl Table {
     fn of(agent: Agent) -> Option<Table> {
-        let at = agent.private().detours.load(Ordering::Acquire);
+        Table::at(agent.private().detours.load(Ordering::Acquire))
+    }
+
+    fn at(at: u64) -> Option<Table> {
         if at == 0 {
             return None;
         }

@@ -34,6 +34,7 @@ mod shadow;
 mod signal;
 mod thread;
 mod trap;
+mod unwind;
 
 use sidestep_wire::{LookupEntry, Private, Regs, ThreadState};
 

@@ -7,6 +7,7 @@ use core::ptr::{addr_of, addr_of_mut};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sidestep_wire::lookup::LOOKUP_BUCKETS;
+use sidestep_wire::private::UNWOUND;
 use sidestep_wire::{
     Blocked, Common, HELPERS, Header, LookupEntry, LookupTable, MapEntry, MapKind, Private, ProbeDesc, ShadowEntry,
     Signals, Slot, ThreadState,
@@ -348,6 +349,14 @@ impl Thread {
             at.add(1).write_volatile(words[1]);
             at as u64
         }
+    }
+
+    /// A word of the rules that it remembers; numbers go round.
+    #[inline(always)]
+    #[must_use]
+    pub fn unwound(self, index: u64) -> *mut u64 {
+        // SAFETY: see `new`; the index is in range.
+        unsafe { addr_of_mut!((*self.0).unwound).cast::<u64>().add(index as usize % UNWOUND) }
     }
 
     /// As generated code sees it.

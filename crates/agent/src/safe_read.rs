@@ -88,6 +88,17 @@ pub fn word(agent: Agent, at: u64) -> Option<u64> {
     (unsafe { copy(agent, at, to.cast(), 4) } == 4).then(|| u64::from(unsafe { to.read_volatile() }))
 }
 
+/// As [`word`], for many words of a stack.
+#[inline(always)]
+#[must_use]
+pub fn stack_word(agent: Agent, at: u64) -> Option<u64> {
+    if arch::WORD == 8 && is_direct(agent, at) {
+        // SAFETY: faults are taken care of.
+        return unsafe { load::load_u64(at) };
+    }
+    word(agent, at)
+}
+
 /// Eight bytes at an address, if they can be read.
 #[must_use]
 #[inline(never)]

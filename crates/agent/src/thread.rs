@@ -262,7 +262,11 @@ impl Thread {
         }
         // SAFETY: no arguments.
         let tid = unsafe { arch::syscall(nr::GETTID, [0; 6]) } as u32;
-        self.set_tid(tid);
+        if tid != self.tid() {
+            // Another thread on the stack of one that has ended.
+            self.set_tid(tid);
+            self.set_comm_time(0);
+        }
         tid
     }
 

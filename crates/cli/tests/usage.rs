@@ -95,3 +95,73 @@ fn process_that_does_not_exist() {
     let text = stderr(&output);
     assert!(text.starts_with("sidestep: ") && text.lines().count() == 1, "{text}");
 }
+
+/// Runs a program with a text on its standard input, if it is there.
+fn filter(program: &str, args: &[&str], input: &[u8]) -> Option<Output> {
+    use std::io::Write;
+    let mut command = Command::new(program);
+    let mut child =
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()?;
+    // A reader that ends early is judged by what it says.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    Some(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn manual_page_is_right_for_groff() {
+    let page = sidestep(&["man"]);
+    assert_eq!(page.status.code(), Some(0));
+    let Some(shown) = filter("groff", &["-man", "-ww", "-Tascii", "-P-cbou"], &page.stdout) else { return };
+    assert_eq!(stderr(&shown), "");
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    for text in ["SIDESTEP(1)", "NAME", "  -p, --pid PID", "  --no-optimize", "   sidestep funclatency", "EXIT STATUS"]
+    {
+        assert!(shown.contains(text), "no {text} in:\n{shown}");
+    }
+    // An example, with its quotes and backslashes.
+    assert!(shown.contains(r#"sidestep trace -p 1234 'libc:open "%s %d", arg0, arg1'"#), "{shown}");
+}
+
+/// What bash offers when the last word is being typed.
+fn completed(words: &[&str]) -> Option<String> {
+    let script = sidestep(&["completions", "bash"]);
+    assert_eq!(script.status.code(), Some(0));
+    let (last, before) = words.split_last()?;
+    let call = format!(
+        "\nCOMP_WORDS=({}); COMP_CWORD={}; _sidestep sidestep '{last}' '{}'; echo \"${{COMPREPLY[@]}}\"\n",
+        words.join(" "),
+        before.len(),
+        before.last()?
+    );
+    let output = filter("bash", &["--norc"], &[&script.stdout[..], call.as_bytes()].concat())?;
+    assert_eq!(stderr(&output), "");
+    Some(String::from_utf8(output.stdout).unwrap().trim_end().to_owned())
+}
+
+#[test]
+fn bash_completes_commands_flags_and_values() {
+    for (words, expected) in [
+        (&["sidestep", "funcl"][..], "funclatency"),
+        (&["sidestep", "funccount", "--l"], "--live"),
+        (&["sidestep", "funclatency", "--mil"], "--milliseconds"),
+        (&["sidestep", "--dr"], "--dry-run"),
+        (&["sidestep", "funccount", "-f", "j"], "json"),
+        (&["sidestep", "optimize", "of"], "off"),
+    ] {
+        assert_eq!(completed(words).as_deref(), Some(expected), "{words:?}");
+    }
+}
+
+#[test]
+fn other_shells_get_completions() {
+    for shell in ["zsh", "fish"] {
+        let script = sidestep(&["completions", shell]);
+        let text = String::from_utf8(script.stdout).unwrap();
+        assert!(script.status.success() && text.contains("no-optimize") && text.contains("funclatency"), "{shell}");
+        // Where the shell is there, it reads it.
+        if let Some(read) = filter(shell, &["-n"], text.as_bytes()) {
+            assert!(read.status.success() && read.stderr.is_empty(), "{shell}: {read:?}");
+        }
+    }
+    refuses(&["completions", "csh"], "csh");
+}

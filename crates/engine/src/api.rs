@@ -46,6 +46,8 @@ pub enum FuncPattern {
     Addr(Va),
     /// An offset in the object's file, in bytes, as the kernel's `uprobe_events` has it.
     FileOffset(FileOff),
+    /// A line of a source file, which is named by the end of its path: the first instruction of it in each function that has any.
+    Line(String, u64),
     /// `-r`: a regular expression is matched against names.
     Regex(String),
     /// USDT probes, by globs of provider and name: each of their sites.
@@ -61,6 +63,8 @@ pub struct Bundle {
     pub programs: Vec<Program>,
     /// What maps hold at the start, by index: of those with a value per thread, the controller's.
     pub entries: Vec<(usize, Entry)>,
+    /// An array of texts, one per probe with [`Cookie::PerProbe`]: they become the names of the probes' functions.
+    pub names: Option<usize>,
 }
 
 impl Bundle {
@@ -336,6 +340,8 @@ pub struct Options {
     pub debug_dirs: Vec<PathBuf>,
     /// Names of addresses are wanted: [`crate::Session::take_symbols`].
     pub symbols: bool,
+    /// Stacks are what frame pointers give (`--frame-pointers`): faster, and wrong where there are none.
+    pub frame_pointers: bool,
     /// More probes and programs may come ([`crate::Session::add`]): room is made for them.
     pub extensible: bool,
     /// What becomes of a request that means nothing, beside others that do.
@@ -379,6 +385,10 @@ pub struct AttachStats {
     pub planning: Duration,
     /// How long the threads were stopped, each time. None: it had not begun yet.
     pub pauses: Vec<Duration>,
+    /// Sites that were written while the threads ran, and each was stopped alone.
+    pub live: usize,
+    /// The longest time for which one was.
+    pub alone: Duration,
     /// Bytes of detours and thunks.
     pub code_bytes: usize,
 }

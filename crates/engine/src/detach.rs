@@ -171,11 +171,24 @@ fn lower(
     Ok(())
 }
 
+/// Puts back what was there, a page at a time. Of a place that has two entries the first is right: the other one is older.
 fn restore_text(stopped: &mut Stopped, entries: &[&JournalEntry]) -> Result<(), SessionError> {
-    for entry in entries {
-        if is_written(stopped.process(), entry) {
-            stopped.write(Va(entry.site), &entry.old[..usize::from(entry.len)])?;
+    let mut sorted = entries.to_vec();
+    sorted.sort_by_key(|entry| entry.site);
+    let process = stopped.process();
+    for page in pages(&sorted, |entry| entry.site) {
+        let mut text = Stretch::read(process, page.iter().map(|entry| (entry.site, usize::from(entry.len))));
+        for entry in page {
+            let len = usize::from(entry.len);
+            match text.at(entry.site, len) {
+                Some(now) if is_ours(now, entry) => text.put(entry.site, &entry.old[..len]),
+                Some(_) => {}
+                // A place next to it has been unmapped.
+                None if is_written(process, entry) => process.write(Va(entry.site), &entry.old[..len])?,
+                None => {}
+            }
         }
+        text.write(process)?;
     }
     Ok(())
 }

@@ -38,6 +38,9 @@ pub enum SessionError {
     /// No such function.
     #[error(transparent)]
     Symbol(#[from] sidestep_symbols::SymbolError),
+    /// No such line of a source file.
+    #[error(transparent)]
+    Line(#[from] sidestep_symbols::LineError),
     /// No such USDT probe.
     #[error(transparent)]
     Usdt(#[from] sidestep_symbols::usdt::UsdtError),

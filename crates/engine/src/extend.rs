@@ -72,10 +72,9 @@ impl Session {
                 return Err(error);
             }
         };
+        installer.look_at_symbols(&process);
         installer.install(&mut hold, planned, hooks, clock())?;
-        if let Hold::Running { pauses, .. } = hold {
-            installer.stats.pauses.extend(pauses);
-        }
+        hold.account(&mut installer.stats);
         if installer.probes.len() == before.0 {
             return Err(installer.nothing_since(before.1));
         }

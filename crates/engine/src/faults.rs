@@ -21,8 +21,10 @@ use crate::signals;
 pub(crate) struct Detours {
     entries: Vec<DetourEntry>,
     pairs: Vec<CopyPair>,
-    /// The table is in the target.
+    /// The table is in the target, for handlers of faults.
     pub shown: bool,
+    /// The table is in the target, for stacks.
+    pub walked: bool,
 }
 
 /// The signals that displaced instructions of a site may raise.
@@ -54,7 +56,8 @@ impl Regions {
             let count = known.pairs.len() as u32 - first;
             known.entries.push(DetourEntry { detour: detour.at.0, site: detour.site.0, first, count });
         }
-        if !known.shown || known.entries.is_empty() {
+        let (shown, walked) = (known.shown, known.walked);
+        if !(shown || walked) || known.entries.is_empty() {
             return Ok(());
         }
         let bytes = known.table();
@@ -62,7 +65,11 @@ impl Regions {
         let at = hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Private))?;
         let process = hold.process();
         process.write(at, &bytes)?;
-        Ok(process.write(Va(self.private.0 + offset_of!(Private, detours) as u64), &at.0.to_ne_bytes())?)
+        let users = [(shown, offset_of!(Private, detours)), (walked, offset_of!(Private, copies))];
+        for (_, field) in users.into_iter().filter(|(uses, _)| *uses) {
+            process.write(Va(self.private.0 + field as u64), &at.0.to_ne_bytes())?;
+        }
+        Ok(())
     }
 }
 

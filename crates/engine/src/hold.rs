@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use sidestep_sys::{Process, Stopped};
 
+use crate::api::AttachStats;
 use crate::error::SessionError;
 
 /// After this time a pause is over, when the piece of work is that is under way.
@@ -30,6 +31,8 @@ pub(crate) enum Hold<'a> {
         process: &'a Process,
         /// How long it was stopped, each time.
         pauses: Vec<Duration>,
+        /// Sites that were written while it ran, and the longest time for which a thread stood alone for that.
+        live: (usize, Duration),
     },
     /// It has not begun yet.
     Stopped(&'a mut Stopped),
@@ -38,7 +41,28 @@ pub(crate) enum Hold<'a> {
 impl<'a> Hold<'a> {
     /// Of a process that is attached to.
     pub fn running(process: &'a Process) -> Hold<'a> {
-        Hold::Running { process, pauses: Vec::new() }
+        Hold::Running { process, pauses: Vec::new(), live: (0, Duration::ZERO) }
+    }
+
+    /// Does it run?
+    pub fn is_running(&self) -> bool {
+        matches!(self, Hold::Running { .. })
+    }
+
+    /// So many sites were written while it ran; no thread stood longer.
+    pub fn note_live(&mut self, sites: usize, longest: Duration) {
+        if let Hold::Running { live, .. } = self {
+            *live = (live.0 + sites, live.1.max(longest));
+        }
+    }
+
+    /// Adds up what it took.
+    pub fn account(self, stats: &mut AttachStats) {
+        if let Hold::Running { pauses, live, .. } = self {
+            stats.pauses.extend(pauses);
+            stats.live += live.0;
+            stats.alone = stats.alone.max(live.1);
+        }
     }
 
     /// The longest time that it was stopped.
@@ -63,12 +87,11 @@ impl<'a> Hold<'a> {
         work: impl FnOnce(&mut Stopped) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
         match self {
-            Hold::Running { process, pauses } => {
+            Hold::Running { process, pauses, .. } => {
                 let mut stopped = process.stop()?;
-                let since = stopped.since();
                 let result = work(&mut stopped);
-                let resumed = stopped.resume();
-                pauses.push(since.elapsed());
+                let (stood, resumed) = stopped.resume_timed();
+                pauses.push(stood);
                 let value = result?;
                 resumed?;
                 Ok(value)
@@ -85,7 +108,7 @@ impl<'a> Hold<'a> {
         mut look: impl FnMut(&mut Stopped) -> Result<S, SessionError>,
         mut each: impl FnMut(&mut Stopped, &S, &T) -> Result<Turn, SessionError>,
     ) -> Result<(), SessionError> {
-        let lasts = matches!(self, Hold::Stopped(_));
+        let lasts = !self.is_running();
         let mut left = work;
         while !left.is_empty() {
             self.stopped(|stopped| {

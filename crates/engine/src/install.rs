@@ -101,6 +101,7 @@ pub(crate) fn install(
     let signals = if has_traps { signals | crate::signals::TRAPS } else { signals };
     regions.add_traps(hold, ready.iter().map(|(_, detour)| detour), signals)?;
     regions.add_detours(hold, ready.iter().map(|(i, detour)| (&jobs[*i].plan, detour)))?;
+    regions.show_unwinding(hold)?;
 
     let gone = put_in(regions, hold, jobs, &ready, signals)?;
     for (i, detour) in &ready {

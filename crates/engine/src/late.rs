@@ -44,9 +44,7 @@ impl Session {
         let _turn = take_turn(&process)?;
         let mut hold = Hold::running(&process);
         let result = installer.install(&mut hold, planned, hooks, wanted.clock);
-        if let Hold::Running { pauses, .. } = hold {
-            installer.stats.pauses.extend(pauses);
-        }
+        hold.account(&mut installer.stats);
         result
     }
 }

@@ -13,6 +13,7 @@ mod error;
 mod extend;
 mod family;
 mod faults;
+pub mod fitness;
 mod follow;
 mod hold;
 mod install;
@@ -36,18 +37,22 @@ mod regions;
 mod remote;
 mod resolve;
 mod results;
+mod scene;
 mod seccomp;
 mod semaphore;
 mod session;
 mod signals;
 mod space;
 mod startup;
+mod static_probes;
 mod status;
 mod surroundings;
 mod survey;
 mod switch;
 mod toggle;
 mod traces;
+mod typed;
+mod unwinding;
 mod usdt;
 mod view;
 mod wanted;
@@ -61,8 +66,18 @@ pub use kernel::{Files, Place};
 pub use maps::Maps;
 pub use names::Symbols;
 pub use session::{Listed, Progress, Session, explain, list};
+pub use sidestep_symbols::usdt::{Argument as UsdtArgument, ArgumentKind, Probe as UsdtProbe};
 pub use sidestep_sys::bpf as kernel_bpf;
+pub use static_probes::{StaticProbe, static_probes};
 pub use status::{Installed, ProbeKind, SiteState, Status, status};
 pub use switch::Switched;
 pub use toggle::{disable, enable, optimize};
+pub use typed::{Typed, TypedFunction};
 pub use usdt::Arguments;
+
+/// Types of functions and data, from debug information.
+pub mod types {
+    pub use sidestep_symbols::{
+        DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember, TypeError,
+    };
+}

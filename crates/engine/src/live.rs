@@ -23,14 +23,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use sidestep_isa::Va;
-use sidestep_sys::{Mapping, MemoryError, Process, Stopped};
+use sidestep_sys::{Mapping, MemoryError, Process};
 use sidestep_wire::JournalEntry;
 
 use crate::error::SessionError;
 use crate::pages::{Stretch, pages};
 use crate::remote::{mappings, stopped_mappings};
-use crate::survey;
-use crate::switch::{Work, leave_regions};
+use crate::scene::{Ground, LOOKS, Scene};
+use crate::switch::{Work, is_early, leave_regions};
 use crate::traces::{TRAP, Text, text_of};
 
 /// Bytes to write, and their offset from a site.
@@ -38,7 +38,12 @@ type Piece = (usize, Vec<u8>);
 
 /// Changes sites, given in the order of their addresses. Those that are not ours any more are `gone`. Gives the longest time that a
 /// thread stood.
-pub(crate) fn change(process: &Process, group: &[&Work], gone: &mut BTreeSet<u64>) -> Result<Duration, SessionError> {
+pub(crate) fn change(
+    process: &Process,
+    group: &[&Work],
+    ground: &Ground,
+    gone: &mut BTreeSet<u64>,
+) -> Result<Duration, SessionError> {
     let maps = mappings(process)?;
     let mut sites = Sites { process, maps, group, gone };
     let inside = Cell::new(false);
@@ -50,8 +55,7 @@ pub(crate) fn change(process: &Process, group: &[&Work], gone: &mut BTreeSet<u64
     })?;
     let mut longest = Duration::ZERO;
     if inside.get() {
-        let covers = group.iter().any(|w| w.covers());
-        longest = process.each_thread(!covers, |thread| if covers { leave(thread, group) } else { Ok(()) })?;
+        longest = leave(process, group, ground)?;
     }
     let written = sites.write(|w, now| {
         let mut goal = goal(w).to_vec();
@@ -77,10 +81,31 @@ fn changes_inside(w: &Work, now: &[u8]) -> bool {
     now[1..] != goal(w)[1..]
 }
 
-fn leave(thread: &mut Stopped, group: &[&Work]) -> Result<(), SessionError> {
-    let maps = stopped_mappings(thread)?;
-    let positions = survey::positions(thread, &maps)?;
-    leave_regions(thread, &positions, group)
+/// Nobody is inside afterwards, nor executes what it has read before. Those of whom one is on its way to a handler or back wait.
+fn leave(process: &Process, group: &[&Work], ground: &Ground) -> Result<Duration, SessionError> {
+    const WAIT: Duration = Duration::from_millis(1);
+    if !group.iter().any(|w| w.covers()) {
+        return process.each_thread(true, |_| Ok(()));
+    }
+    let mut longest = Duration::ZERO;
+    for round in 0..=LOOKS {
+        let mut waits = false;
+        let stood = process.each_thread(false, |thread| {
+            let maps = stopped_mappings(thread)?;
+            let scene = Scene::new(thread, &maps, ground)?;
+            if round < LOOKS && is_early(thread, &scene, group) {
+                waits = true;
+                return Ok(());
+            }
+            leave_regions(thread, &scene, group)
+        });
+        longest = longest.max(stood?);
+        if !waits {
+            break;
+        }
+        std::thread::sleep(WAIT);
+    }
+    Ok(longest)
 }
 
 /// Sites that change together.

@@ -72,6 +72,12 @@ impl Regions {
         Maps { shared: &self.common, layout: &self.layout, maps: &self.maps, own: &self.own }
     }
 
+    /// Sets a value of an array to as much of a text as there is room for.
+    pub fn set_name(&self, map: usize, index: u64, name: &str) {
+        let room = self.maps.get(map).map_or(0, |map| map.value_size as usize);
+        self.set_value(map, index, &name.as_bytes()[..name.len().min(room.saturating_sub(1))]);
+    }
+
     /// Sets a value of an array, which programs only read.
     pub fn set_value(&self, map: usize, index: u64, bytes: &[u8]) {
         self.maps().set_value(map, index, bytes);

@@ -1,6 +1,6 @@
 //! Names of run-time addresses.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sidestep_isa::Va;
 use sidestep_symbols::MappedObject;
@@ -62,7 +62,8 @@ impl Symbols {
         self.others.push(other);
     }
 
-    fn look(&mut self) -> Result<(), SessionError> {
+    /// Looks again at what is mapped.
+    pub(crate) fn look(&mut self) -> Result<(), SessionError> {
         let mapped = Objects::mapped(&self.process)?;
         // What is no usable object has no names.
         let one = |mapped: MappedObject| {
@@ -71,6 +72,11 @@ impl Symbols {
         };
         self.loaded = mapped.into_iter().map(one).collect();
         Ok(())
+    }
+
+    /// The images that are usable objects.
+    pub(crate) fn images(&self) -> impl Iterator<Item = (&Path, &Loaded)> {
+        self.loaded.iter().filter_map(|(mapped, loaded)| Some((&*mapped.path, loaded.as_ref()?)))
     }
 
     fn find(&self, at: Va) -> Option<&(MappedObject, Option<Loaded>)> {

@@ -2,7 +2,7 @@
 //!
 //! OBJECT ends at the first single colon, so that the `::` of C++ and Rust names stays in FUNC. FUNC in double quotes
 //! is a name: nothing in it is an offset or an address. (A `*` in it is no obstacle: a glob that is exactly a function's
-//! name means that function.) `p:OBJECT:FUNC` is accepted as bcc writes it.
+//! name means that function.) `p:OBJECT:FUNC` is accepted as bcc writes it. `OBJECT@FILE:LINE` is a line of a source file.
 
 use crate::api::{FuncPattern, Pattern};
 use sidestep_isa::Va;
@@ -17,6 +17,12 @@ pub fn parse(text: &str, regexp: bool) -> Result<Pattern, String> {
     let object = object.map(str::to_owned);
     if func.is_empty() {
         return Err(format!("\"{text}\" names no function; expected [OBJECT:]FUNC, for example libc:malloc"));
+    }
+    if let Some((object, file)) = object.as_deref().and_then(|object| object.rsplit_once('@')) {
+        if let (false, false, Ok(line)) = (regexp, file.is_empty(), func.parse()) {
+            let object = (!object.is_empty()).then(|| object.to_owned());
+            return Ok(Pattern { text: text.to_owned(), object, func: FuncPattern::Line(file.to_owned(), line) });
+        }
     }
     let func = if regexp { FuncPattern::Regex(func.to_owned()) } else { parse_func(func)? };
     Ok(Pattern { text: text.to_owned(), object, func })
@@ -135,6 +141,14 @@ mod tests {
         for bad in ["libc:", "", "0xfoo", "main+0xz", "main+1f", "0x11112222333344445", "libc:\"", "libc:\"\""] {
             assert!(parse(bad, false).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn lines_of_source_files() {
+        let line = |file: &str, line| FuncPattern::Line(file.to_owned(), line);
+        assert_eq!(func("./a@src/a.c:12"), (Some("./a".to_owned()), line("src/a.c", 12)));
+        assert_eq!(func("@a.c:12"), (None, line("a.c", 12)));
+        assert_eq!(func("./run@1:main"), (Some("./run@1".to_owned()), name("main")));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Putting sites in: the threads that stand in their way leave, the journal says what is about to be there, and then it is.
-//! All of it a page at a time and while the threads are stopped, but not for long: in several pauses if need be.
+//!
+//! Where SIGTRAP is ours, users' sites are put into the journal as disabled ones, and then enabled like any others: while the
+//! threads run ([`crate::switch`]). Elsewhere they are written a page at a time while the threads are stopped, but not for long: in
+//! several pauses if need be. Our own sites always are.
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use sidestep_isa::Va;
@@ -20,11 +22,11 @@ use crate::pages::{Stretch, pages};
 use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::{mappings, stopped_mappings};
+use crate::scene::{Ground, LOOKS, Scene};
 use crate::survey::{self, Place, Position};
+use crate::switch::{Switch, Switched, in_turn};
+use crate::traces::Site;
 use crate::{semaphore, traces};
-
-/// For so many pauses in all, sites wait for threads that are on their way to or from a handler.
-const PATIENCE: u32 = 100;
 
 /// A site, or an island that leads to its detour.
 struct Change<'j> {
@@ -39,15 +41,6 @@ impl Change<'_> {
     fn is_island(&self) -> bool {
         self.entry.own == ISLAND
     }
-}
-
-/// How the threads stand at the beginning of a pause.
-struct Scene {
-    positions: Vec<Position>,
-    /// Our own code.
-    ours: Vec<Range<u64>>,
-    /// A handler sees its fault at the original, and comes back to the copy by itself.
-    shown: bool,
 }
 
 /// Makes signals ours and writes sites. Gives those that are not any more as they were when their detours were made: the
@@ -66,27 +59,87 @@ pub(crate) fn put_in(
     let process = hold.process();
     let all = changes(&process, jobs, ready)?;
     let (own, users) = all.split_at(all.partition_point(|change| change.job.own));
-    let site = |change: &Change<'_>| change.entry.site;
-    let mut work: Vec<Vec<&[Change<'_>]>> = vec![pages(own, site).collect()];
+    let new_signals = signals & !regions.signals();
+    let is_live = hold.is_running() && (signals | regions.signals()) & crate::signals::TRAPS != 0;
+    let (live, users) = if is_live { users.split_at(users.len()) } else { users.split_at(0) };
+    let mut work: Vec<Vec<&[Change<'_>]>> = Vec::new();
+    if !own.is_empty() || new_signals != 0 {
+        work.push(pages(own, site).collect());
+    }
     work.extend(pages(users, site).map(|page| vec![page]));
-    let ours = regions.code();
+    let ground = Ground { ours: regions.code(), shown: regions.detours.shown };
     let mut gone = BTreeSet::new();
     let look = |stopped: &mut Stopped| {
         let mappings = stopped_mappings(stopped)?;
         crate::signals::install(regions, stopped, &mappings, signals)?;
-        let positions = survey::positions(stopped, &mappings)?;
-        Ok(Scene { positions, ours: ours.clone(), shown: regions.detours.shown })
+        Scene::new(stopped, &mappings, &ground)
     };
     let mut waited = 0;
     hold.in_turns(&work, look, |stopped, scene, piece| {
-        if waited < PATIENCE && piece.iter().any(|page| scene.is_early(stopped, page)) {
+        if waited < LOOKS && piece.iter().any(|page| scene.is_early(stopped, |position| is_in_the_way(page, position)))
+        {
             waited += 1;
             return Ok(Turn::Later);
         }
         piece.iter().try_for_each(|page| put_page(regions, stopped, scene, page, &mut gone))?;
         Ok(Turn::Done)
     })?;
+    if !live.is_empty() {
+        let switched = put_live(regions, &process, live, &mut gone)?;
+        hold.note_live(switched.sites - switched.stopped, switched.longest);
+    }
     Ok(gone)
+}
+
+fn site(change: &Change<'_>) -> u64 {
+    change.entry.site
+}
+
+/// Writes users' sites while the threads run. Nobody executes an island before its site leads there.
+fn put_live(
+    regions: &Regions,
+    process: &Process,
+    users: &[Change<'_>],
+    gone: &mut BTreeSet<u64>,
+) -> Result<Switched, SessionError> {
+    for page in pages(users, site) {
+        let text = Stretch::read(process, page.iter().map(|change| (change.entry.site, change.needed.len())));
+        let is_gone = |change: &&Change<'_>| text.at(change.entry.site, change.needed.len()) != Some(&change.needed);
+        gone.extend(page.iter().filter(is_gone).map(|change| change.detour.site.0));
+    }
+    let there: Vec<&Change<'_>> = users.iter().filter(|change| !gone.contains(&change.detour.site.0)).collect();
+    let disabled = |change: &&Change<'_>| u32::from(!change.is_island());
+    let entries: Vec<JournalEntry> =
+        there.iter().map(|change| JournalEntry { disabled: disabled(change), ..change.entry }).collect();
+    let first = regions.publish(&entries)?;
+    for Change { entry, .. } in there.iter().filter(|change| change.is_island()) {
+        process.write(Va(entry.site), &entry.new[..usize::from(entry.len)])?;
+    }
+    let site_of = |(index, entry): (u64, JournalEntry)| Site { index: index as usize, entry, probes: Vec::new() };
+    let sites: Vec<Site> = (first..).zip(entries).filter(|(_, entry)| entry.own != ISLAND).map(site_of).collect();
+    there.iter().try_for_each(|change| lead_to_original(process, change))?;
+    let switched = in_turn(process, &sites, Switch::On)?;
+    for (site, _) in &switched.refused {
+        gone.insert(site.0);
+        // Nobody is to enable it.
+        let entries = sites.iter().filter(|s| s.entry.site == site.0);
+        entries.for_each(|s| regions.retire(s.index as u64));
+    }
+    Ok(switched)
+}
+
+/// Before the function can be entered by its replacement: what calls the original goes to the copy.
+fn lead_to_original(process: &Process, Change { job, detour, entry, .. }: &Change<'_>) -> Result<(), SessionError> {
+    let words = job.originals.iter().filter(|_| entry.own != ISLAND);
+    let copy = detour.copies.first().map_or(detour.site.0, |(_, to)| detour.at.0 + u64::from(*to));
+    Ok(words.copied().try_for_each(|word| process.write(word, &copy.to_ne_bytes()))?)
+}
+
+/// Is it behind the first byte of a users' site?
+fn is_in_the_way(page: &[Change<'_>], position: &Position) -> bool {
+    page.iter()
+        .filter(|change| !change.job.own)
+        .any(|change| (1..change.job.plan.region.0).contains(&position.ip.0.wrapping_sub(change.detour.site.0)))
 }
 
 /// What is written, in this order: our own before the users', islands before the sites that need them, all by address.
@@ -169,12 +222,8 @@ fn put_page(
         }
     }
     leave_regions(stopped, scene, &there)?;
-    let first = regions.publish(&there)?;
-    // Before the function can be entered by its replacement.
-    for Change { job, detour, .. } in there.iter().filter(|change| !change.is_island()) {
-        let copy = detour.copies.first().map_or(detour.site.0, |(_, to)| detour.at.0 + u64::from(*to));
-        job.originals.iter().try_for_each(|word| stopped.write(*word, &copy.to_ne_bytes()))?;
-    }
+    let first = regions.publish(&there.iter().map(|change| change.entry).collect::<Vec<_>>())?;
+    there.iter().try_for_each(|change| lead_to_original(&process, change))?;
     text.write(&process)?;
     for (index, change) in (first..).zip(&there) {
         if change.entry.semaphore != 0 {
@@ -208,47 +257,26 @@ fn leave_regions(stopped: &mut Stopped, scene: &Scene, there: &[&Change<'_>]) ->
     Ok(())
 }
 
-impl Scene {
-    /// Will a guard bring it to the copy? Not one that may have gone by it already, with an older table of copies.
-    fn comes_back(&self, stopped: &Stopped, position: &Position) -> bool {
-        self.shown && survey::has_faulted(stopped, position) && !self.is_inside(stopped, position)
-    }
-
-    /// Is there a fault where the users' sites of a page are to be, whose thread is in our code? It may be about to show the
-    /// original address to the program's handler, or have gone by the guard behind that: it can neither be moved nor left where it is.
-    fn is_early(&self, stopped: &Stopped, page: &[Change<'_>]) -> bool {
-        let is_behind = |change: &Change<'_>, ip: u64| {
-            !change.job.own && (1..change.job.plan.region.0).contains(&ip.wrapping_sub(change.detour.site.0))
-        };
-        self.positions.iter().any(|position| {
-            page.iter().any(|change| is_behind(change, position.ip.0))
-                && self.is_inside(stopped, position)
-                && survey::has_faulted(stopped, position)
-        })
-    }
-
-    /// A frame whose thread executes our own code.
-    fn is_inside(&self, stopped: &Stopped, position: &Position) -> bool {
-        let Place::SignalFrame { tid, .. } = position.place else { return false };
-        let ip = stopped.threads().iter().find(|t| t.tid == tid).map(|t| t.regs.ip().0);
-        ip.is_none_or(|ip| self.ours.iter().any(|range| range.contains(&ip)))
-    }
-}
-
 impl Regions {
     /// Adds entries to the journal: before what they say is done. Gives the index of the first.
-    fn publish(&self, changes: &[&Change<'_>]) -> Result<u64, SessionError> {
+    fn publish(&self, entries: &[JournalEntry]) -> Result<u64, SessionError> {
         let len = self.shared.u32(offset_of!(Header, journal_len) as u64);
         let first = u64::from(len.load(Ordering::Acquire));
-        let count = first + changes.len() as u64;
+        let count = first + entries.len() as u64;
         if count > self.layout.journal_cap {
             return Err(SessionError::TooMany { what: "sites" });
         }
-        for (index, change) in (first..).zip(changes) {
-            self.shared.write(self.entry_off(index), bytes_of(&change.entry));
+        for (index, entry) in (first..).zip(entries) {
+            self.shared.write(self.entry_off(index), bytes_of(entry));
         }
         len.store(count as u32, Ordering::Release);
         Ok(first)
+    }
+
+    /// The site of an entry is nobody's any more: see [`crate::native::retire`].
+    fn retire(&self, index: u64) {
+        let newest = self.entry_off(index) + offset_of!(JournalEntry, newest) as u64;
+        self.shared.write(newest, &0u32.to_ne_bytes());
     }
 
     fn entry_off(&self, index: u64) -> u64 {

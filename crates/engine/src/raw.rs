@@ -3,7 +3,8 @@
 
 use sidestep_wire::{
     Blocked, ClosedThread, CopyPair, DetourEntry, DetourTable, JournalEntry, LookupEntry, MapDesc, MapEntry, Private,
-    ProbeDesc, RecordHeader, ShadowEntry, SigAction, SigAction32, ThreadState, TrapEntry,
+    ProbeDesc, RecordHeader, ShadowEntry, SigAction, SigAction32, ThreadState, TrapEntry, UnwindObject, UnwindRule,
+    UnwindTable,
 };
 
 /// A struct without padding and for which every bit pattern is a value.
@@ -23,6 +24,12 @@ unsafe impl Plain for CopyPair {}
 unsafe impl Plain for DetourEntry {}
 // SAFETY: as above.
 unsafe impl Plain for DetourTable {}
+// SAFETY: as above.
+unsafe impl Plain for UnwindTable {}
+// SAFETY: as above.
+unsafe impl Plain for UnwindObject {}
+// SAFETY: as above.
+unsafe impl Plain for UnwindRule {}
 // SAFETY: as above.
 unsafe impl Plain for Blocked {}
 // SAFETY: as above.

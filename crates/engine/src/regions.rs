@@ -29,6 +29,7 @@ use crate::raw::bytes_of;
 use crate::remote::{Remote, stopped_mappings, used};
 use crate::space::{self, LOW};
 use crate::survey;
+use crate::unwinding::Tables;
 use crate::view::View;
 
 /// The regions of a session.
@@ -55,6 +56,8 @@ pub(crate) struct Regions {
     pub stubs: BTreeSet<u64>,
     /// All detours so far, and who is shown them.
     pub detours: Detours,
+    /// How callers of frames are found.
+    pub unwinding: Tables,
 }
 
 const PAGE: u64 = 4096;
@@ -164,7 +167,7 @@ impl Regions {
         header.u64(at!(agent_va), agent.0);
         header.u64(at!(agent_len), agent_len);
         header.u64(at!(trampoline_va), globals.trampoline.0);
-        let detours = Detours::default();
+        let (detours, unwinding) = (Detours::default(), Tables::default());
         let (traps, stubs) = (Vec::new(), BTreeSet::new());
         let own = (0..layout.cells).map(|_| AtomicU64::new(0)).collect();
         Ok(Regions {
@@ -181,6 +184,7 @@ impl Regions {
             traps,
             stubs,
             detours,
+            unwinding,
         })
     }
 
@@ -408,6 +412,8 @@ fn private_head(
         traps: 0.into(),
         trap_mask: 0.into(),
         detours: 0.into(),
+        unwind: 0.into(),
+        copies: 0.into(),
         tsc: u32::from(tsc.is_some()),
         tsc_shift: tsc.map_or(0, |t| t.shift),
         tsc_mult: tsc.map_or(0, |t| t.mult),

@@ -158,6 +158,9 @@ fn in_object(object: &Object, func: &FuncPattern) -> Result<Vec<Found>, SessionE
             Some(va) => vec![at_address(object, va)?],
             None => Vec::new(),
         },
+        FuncPattern::Line(file, line) => {
+            object.line(file, *line)?.into_iter().map(|va| at_address(object, va)).collect::<Result<_, _>>()?
+        }
         FuncPattern::Usdt(provider, name) => match object.find_usdt(provider, name) {
             Ok(found) => found.into_iter().map(Found::usdt).collect(),
             Err(UsdtError::NotFound { .. }) => Vec::new(),
@@ -208,6 +211,7 @@ fn not_found(object: &Object, func: &FuncPattern) -> SessionError {
         | FuncPattern::Every(text) => text.clone(),
         FuncPattern::Addr(va) => va.to_string(),
         FuncPattern::FileOffset(offset) => format!("offset {:#x}", offset.0),
+        FuncPattern::Line(file, line) => format!("{file}:{line}"),
         FuncPattern::Usdt(provider, name) => match object.find_usdt(provider, name) {
             Err(e) => return e.into(),
             Ok(_) => format!("{provider}:{name}"),
@@ -221,7 +225,7 @@ fn is_many(func: &FuncPattern) -> bool {
         FuncPattern::Name(text) => !Matcher::glob(text).is_name(),
         FuncPattern::Regex(_) | FuncPattern::Every(_) => true,
         FuncPattern::Usdt(provider, name) => [provider, name].into_iter().any(|glob| !Matcher::glob(glob).is_name()),
-        FuncPattern::Offset(..) | FuncPattern::Addr(_) | FuncPattern::FileOffset(_) => false,
+        FuncPattern::Offset(..) | FuncPattern::Addr(_) | FuncPattern::FileOffset(_) | FuncPattern::Line(..) => false,
     }
 }
 

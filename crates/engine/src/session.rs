@@ -131,6 +131,8 @@ impl Session {
         let installer = &mut self.installer;
         installer.stats.planning += other.installer.stats.planning;
         installer.stats.pauses.extend_from_slice(&other.installer.stats.pauses);
+        installer.stats.live += other.installer.stats.live;
+        installer.stats.alone = installer.stats.alone.max(other.installer.stats.alone);
         installer.stats.code_bytes += other.installer.stats.code_bytes;
         if let (Some(symbols), Some(more)) = (&mut installer.symbols, other.installer.symbols.take()) {
             symbols.also(more);

@@ -62,7 +62,11 @@ pub(crate) fn install(
     let buffer = regions.scratch();
     let ours = SIGNALS.into_iter().enumerate().filter(|(_, signal)| new & set_of(*signal) != 0);
     let blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(regions.private, blocking))?;
-    for (i, signal) in ours.clone() {
+    let caught = stopped.caught();
+    // What has no handler does not have to be asked for: the kernel tells the agent when it puts ours there.
+    let is_plain =
+        |signal: i32| !SHORT && caught & set_of(signal) == 0 && blocking.iter().all(|set| set & set_of(signal) == 0);
+    for (i, signal) in ours.clone().filter(|(_, signal)| !is_plain(*signal)) {
         let mut old = action(stopped, signal, buffer)?;
         for (set, ours) in blocking.iter().zip(SIGNALS) {
             if set & set_of(signal) != 0 {
@@ -76,18 +80,19 @@ pub(crate) fn install(
     stopped.write(at!(regions.private, ours), &(before | new).to_ne_bytes())?;
     installed.store(before | new, Ordering::Release);
     for (i, signal) in ours {
-        let old_at = at!(regions.private, old).0 + (i * size_of::<SigAction>()) as u64;
+        let old_at = Va(at!(regions.private, old).0 + (i * size_of::<SigAction>()) as u64);
+        let is_plain = is_plain(signal);
+        let old = if is_plain { SigAction::default() } else { read_one(stopped.process(), old_at)? };
         let ours = SigAction {
             handler: regions.globals.signal.0,
             // In 32-bit programs frames have the vDSO's restorer, which stays when we go.
-            flags: flags_for(&read_one(stopped.process(), Va(old_at))?)
-                & if SHORT { !flags::RESTORER } else { u64::MAX },
+            flags: flags_for(&old) & if SHORT { !flags::RESTORER } else { u64::MAX },
             restorer: regions.globals.restorer.0,
             mask: 0,
         };
-        set_action(stopped, signal, buffer, &ours)?;
+        replace_action(stopped, signal, buffer, &ours, if is_plain { old_at } else { Va(0) })?;
     }
-    open_actions(regions, stopped, buffer, new, before | new)?;
+    open_actions(regions, stopped, buffer, new, caught & !(before | new))?;
     open_threads(regions, stopped, mappings, new)
 }
 
@@ -99,23 +104,44 @@ pub(crate) fn set_readable(regions: &Regions, process: &Process, readable: bool)
 
 fn action(stopped: &mut Stopped, signal: i32, buffer: Va) -> Result<SigAction, SessionError> {
     Remote(stopped).sigaction(signal, Va(0), buffer)?;
+    read_action(stopped, buffer)
+}
+
+/// An action as the kernel has put it there.
+fn read_action(stopped: &Stopped, at: Va) -> Result<SigAction, SessionError> {
     let mut bytes = [0; size_of::<SigAction>()];
-    stopped.read(buffer, &mut bytes)?;
+    stopped.read(at, &mut bytes)?;
     let short = || from_bytes::<SigAction32>(&bytes).map(|action| action.wide());
     Ok(if SHORT { short() } else { from_bytes(&bytes) }.unwrap_or_default())
 }
 
 fn set_action(stopped: &mut Stopped, signal: i32, buffer: Va, action: &SigAction) -> Result<(), SessionError> {
-    let short = action.short();
-    stopped.write(buffer, if SHORT { bytes_of(&short) } else { bytes_of(action) })?;
-    Ok(Remote(stopped).sigaction(signal, buffer, Va(0))?)
+    replace_action(stopped, signal, buffer, action, Va(0))
 }
 
-/// Handlers of other signals must not run with signals of ours blocked.
-fn open_actions(regions: &Regions, stopped: &mut Stopped, buffer: Va, new: u64, ours: u64) -> Result<(), SessionError> {
+/// The same; the old one is put to `old` in the target, unless that is 0.
+fn replace_action(
+    stopped: &mut Stopped,
+    signal: i32,
+    buffer: Va,
+    action: &SigAction,
+    old: Va,
+) -> Result<(), SessionError> {
+    let short = action.short();
+    stopped.write(buffer, if SHORT { bytes_of(&short) } else { bytes_of(action) })?;
+    Ok(Remote(stopped).sigaction(signal, buffer, old)?)
+}
+
+/// Handlers of other signals must not run with signals of ours blocked. `caught`: those that have a handler.
+fn open_actions(
+    regions: &Regions,
+    stopped: &mut Stopped,
+    buffer: Va,
+    new: u64,
+    caught: u64,
+) -> Result<(), SessionError> {
     let mut blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(regions.private, blocking))?;
-    let untouched = set_of(libc::SIGKILL) | set_of(libc::SIGSTOP) | ours;
-    let handled = stopped.caught() & !untouched;
+    let handled = caught & !(set_of(libc::SIGKILL) | set_of(libc::SIGSTOP));
     for signal in (1..=LAST).filter(|s| handled & set_of(*s) != 0) {
         let mut action = action(stopped, signal, buffer)?;
         if action.mask & new == 0 || action.handler <= 1 {
@@ -194,11 +220,14 @@ pub(crate) fn restore(
     set: u64,
 ) -> Result<(), SessionError> {
     let ours = || SIGNALS.into_iter().enumerate().filter(|(_, signal)| set & set_of(*signal) != 0);
+    let there = Va(buffer.0 + size_of::<SigAction>() as u64);
     for (i, signal) in ours() {
-        if agent.contains(&action(stopped, signal, buffer)?.handler) {
-            let old_at = at!(private, old).0 + (i * size_of::<SigAction>()) as u64;
-            let old = read_one(stopped.process(), Va(old_at))?;
-            set_action(stopped, signal, buffer, &old)?;
+        let old_at = at!(private, old).0 + (i * size_of::<SigAction>()) as u64;
+        let old = read_one(stopped.process(), Va(old_at))?;
+        replace_action(stopped, signal, buffer, &old, there)?;
+        let replaced = read_action(stopped, there)?;
+        if !agent.contains(&replaced.handler) {
+            set_action(stopped, signal, buffer, &replaced)?;
         }
     }
     let blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(private, blocking))?;

@@ -105,10 +105,10 @@ pub(crate) fn follow(
             hooks.extend(installer.plan_loader(&process, &mut objects)?);
         }
         installer.stats.planning += begin.elapsed();
+        installer.look_at_symbols(&process);
         installer.install(&mut Hold::Stopped(spawned.stopped()), planned, hooks, wanted.clock)?;
         if last {
             installer.begin_program(spawned.stopped())?;
-            installer.look_at_symbols(&process);
             return Ok(Begun { installer, missing });
         }
     }

@@ -19,6 +19,7 @@ use crate::live;
 use crate::pages::{Stretch, pages};
 use crate::raw::bytes_of;
 use crate::remote::{mappings, stopped_mappings};
+use crate::scene::{Ground, LOOKS, Scene};
 use crate::semaphore;
 use crate::survey::{self, Position};
 use crate::traces::{self, Found, Site, TRAP, Text, text_of};
@@ -134,12 +135,13 @@ pub(crate) fn in_turn(process: &Process, chosen: &[Site], to: Switch) -> Result<
     let changing = work.iter().filter(|w| w.goal.is_some());
     let (live, stopped): (Vec<&Work>, Vec<&Work>) = changing.partition(|w| is_live(w));
     let mut gone = BTreeSet::new();
+    let ground = Ground::of(process, &found)?;
     for group in live.chunks(GROUP) {
-        let longest = live::change(process, group, &mut gone)?;
+        let longest = live::change(process, group, &ground, &mut gone)?;
         switched.longest = switched.longest.max(longest);
     }
     switched.stopped = stopped.len();
-    let longest = change_stopped(process, &found, &stopped, &mut gone)?;
+    let longest = change_stopped(process, &found, &ground, &stopped, &mut gone)?;
     switched.longest = switched.longest.max(longest);
     work.retain(|w| !gone.contains(&w.site()));
     if matches!(to, Switch::On | Switch::Jump) {
@@ -249,6 +251,7 @@ fn note(process: &Process, found: &Found, work: &[Work], to: Switch) -> Result<(
 fn change_stopped(
     process: &Process,
     found: &Found,
+    ground: &Ground,
     work: &[&Work],
     gone: &mut BTreeSet<u64>,
 ) -> Result<Duration, SessionError> {
@@ -256,9 +259,14 @@ fn change_stopped(
     let pages: Vec<&[&Work]> = pages(work, |w| w.site()).collect();
     let look = |stopped: &mut Stopped| {
         let maps = stopped_mappings(stopped)?;
-        Ok((survey::positions(stopped, &maps)?, maps))
+        Ok((Scene::new(stopped, &maps, ground)?, maps))
     };
-    hold.in_turns(&pages, look, |stopped, (positions, maps), page| {
+    let mut waited = 0;
+    hold.in_turns(&pages, look, |stopped, (scene, maps), page| {
+        if waited < LOOKS && is_early(stopped, scene, page) {
+            waited += 1;
+            return Ok(Turn::Later);
+        }
         let mut text = Stretch::read(process, page.iter().map(|w| (w.site(), w.len())));
         let mut there = Vec::new();
         for w in *page {
@@ -269,7 +277,7 @@ fn change_stopped(
                 text.put(w.site(), w.goal.as_deref().unwrap_or_default());
             }
         }
-        leave_regions(stopped, positions, &there)?;
+        leave_regions(stopped, scene, &there)?;
         let raises = |w: &Work| w.goal.as_deref() != Some(&w.entry.old[..w.len()]);
         let semaphores = || there.iter().filter(|w| w.entry.semaphore != 0);
         for w in semaphores().filter(|w| !raises(w)) {
@@ -297,19 +305,29 @@ fn set_semaphore(stopped: &Stopped, found: &Found, w: &Work, raised: bool) -> Re
 }
 
 /// Moves the threads that stand where a patch is about to be, behind its first byte, to the copies of their instructions.
-pub(crate) fn leave_regions(stopped: &mut Stopped, positions: &[Position], work: &[&Work]) -> Result<(), SessionError> {
-    for position in positions {
-        let ip = position.ip.0;
-        let index = work.partition_point(|w| w.site() < ip);
-        let Some(w) = index.checked_sub(1).map(|index| work[index]) else { continue };
-        if !w.covers() || ip >= w.site() + w.len() as u64 || comes_from_trap(stopped, position, w) {
-            continue;
-        }
-        if let Some((_, to)) = w.entry.copies().iter().find(|(from, _)| w.site() + u64::from(*from) == ip) {
+pub(crate) fn leave_regions(stopped: &mut Stopped, scene: &Scene, work: &[&Work]) -> Result<(), SessionError> {
+    for position in &scene.positions {
+        let Some(w) = in_the_way(stopped, position, work) else { continue };
+        let copy = w.entry.copies().iter().find(|(from, _)| w.site() + u64::from(*from) == position.ip.0);
+        if let (Some((_, to)), false) = (copy, scene.comes_back(stopped, position)) {
             survey::move_to(stopped, position, Va(w.entry.detour + u64::from(*to)))?;
         }
     }
     Ok(())
+}
+
+/// Is a thread where a patch is about to be that can neither be moved nor stay? See [`Scene::is_early`].
+pub(crate) fn is_early(stopped: &Stopped, scene: &Scene, work: &[&Work]) -> bool {
+    scene.is_early(stopped, |position| in_the_way(stopped, position, work).is_some())
+}
+
+/// The site of which a position is inside, where a patch is about to be.
+fn in_the_way<'w>(stopped: &Stopped, position: &Position, work: &[&'w Work]) -> Option<&'w Work> {
+    let ip = position.ip.0;
+    let index = work.partition_point(|w| w.site() < ip);
+    let w = work[index.checked_sub(1)?];
+    let inside = w.covers() && ip < w.site() + w.len() as u64;
+    (inside && !comes_from_trap(stopped, position, w)).then_some(w)
 }
 
 /// Has it executed a trap of ours in front of it, for which the handler has yet to look at where it was?

@@ -153,6 +153,11 @@ impl Builder {
         self.push(Insn::CallHelper(helper));
     }
 
+    /// `dst = ` the function at a label.
+    pub fn function(&mut self, dst: Reg, label: Label) {
+        self.push_to(Insn::LoadImm64 { dst, imm: Imm64::Func(0) }, label);
+    }
+
     /// Calls the function at a label.
     pub fn call_local(&mut self, label: Label) {
         self.push_to(Insn::CallLocal(0), label);
@@ -184,6 +189,8 @@ impl Builder {
                     Insn::Branch { off, .. } => *off = near.map_err(|_| BuildError::TooLong)?,
                     Insn::Goto { off, long } => (*off, *long) = (distance as i32, near.is_err()),
                     Insn::CallLocal(off) => *off = distance as i32,
+                    // From the end of its first slot.
+                    Insn::LoadImm64 { imm: Imm64::Func(off), .. } => *off = distance as i32 + 1,
                     _ => {}
                 }
             }

@@ -3,10 +3,59 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sidestep_bpf::verify::{Problem, Rules, verify};
-use sidestep_lang::script::check::check;
+use sidestep_lang::script::ast::Point;
+use sidestep_lang::script::check::check_with;
+use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
 use sidestep_lang::script::diagnostic::Diagnostic;
 use sidestep_lang::script::lower::lower;
 use sidestep_lang::script::parser::parse;
+use sidestep_lang::script::program::{Convention, Parameter, Signature};
+
+/// What scripts with types begin with.
+const STRUCTS: &str = "enum colour { RED, GREEN }; \
+    struct S { struct S *next; int id; unsigned low : 5, bits : 30; char name[13]; enum colour colour; \
+               struct { short low : 9; unsigned char list[2]; double ratio; } inner; };";
+
+/// A program with a function of many arguments.
+struct Program;
+
+impl sidestep_lang::script::program::Program for Program {
+    fn signature(&mut self, _: &Point) -> Result<Signature, String> {
+        let record = |name: &str, place| CType::Record(Record { name: name.into(), place });
+        let float = CType::Float { bytes: 8 };
+        let parameters = [
+            ("a", CType::Char),
+            ("p", CType::Pointer(Box::new(record("struct S", None)))),
+            ("x", float),
+            ("pair", record("struct pair", Some(1))),
+            ("large", record("struct large", Some(2))),
+        ];
+        let parameter = |(name, ty): (&str, CType)| Parameter { name: name.to_owned(), ty };
+        let parameters = parameters.map(parameter).to_vec();
+        Ok(Signature { parameters, result: record("struct pair", Some(1)), convention: Convention::C })
+    }
+
+    fn named(&mut self, _: &[Point], name: &str) -> Result<CType, String> {
+        Err(format!("no {name}"))
+    }
+
+    fn layout(&mut self, place: u64) -> Result<Layout, String> {
+        let long = CType::Int { bytes: 8, signed: true };
+        let field = |name: &str, ty, bit| Field { name: name.to_owned(), ty, bit, width: None };
+        Ok(match place {
+            1 => Layout {
+                size: 16,
+                align: 8,
+                fields: vec![field("a", CType::Float { bytes: 4 }, 0), field("b", long, 64)],
+            },
+            _ => Layout { size: 40, align: 8, fields: vec![field("w", CType::Array(Box::new(long), 5), 0)] },
+        })
+    }
+
+    fn constant(&mut self, _: &[Point], _: &str) -> Option<(std::sync::Arc<Enum>, u64)> {
+        None
+    }
+}
 
 /// What became of a script.
 #[derive(PartialEq, Eq, Debug)]
@@ -26,7 +75,7 @@ fn compile(source: &str) -> Fate {
             return Fate::Wrong(rendered(&[error]));
         }
     };
-    let checked = match check(&script, &params) {
+    let checked = match check_with(&script, &params, &mut Program) {
         Ok((checked, warnings)) => {
             rendered(&warnings);
             checked
@@ -38,7 +87,13 @@ fn compile(source: &str) -> Fate {
     let Ok(compiled) = lower(&checked, 1) else { return Fate::TooLarge };
     for program in &compiled.programs {
         // Loops of chance may have too many paths.
-        let rules = Rules { maps: &compiled.maps, context_writable: 168..176, max_steps: 30_000, ..Rules::default() };
+        let rules = Rules {
+            maps: &compiled.maps,
+            context_size: 240,
+            context_writable: 168..176,
+            max_steps: 30_000,
+            ..Rules::default()
+        };
         if let Err(error) = verify(program, &rules) {
             if matches!(error.problem, Problem::TooComplex(_) | Problem::TooManyPaths) {
                 return Fate::TooLarge;
@@ -134,6 +189,17 @@ const WORDS: &[&str] = &[
     "(int32)",
     "config",
     "struct",
+    "union",
+    "enum",
+    "typedef",
+    "S",
+    "struct S { int a : 3; char n[4]; struct S *next; };",
+    "(struct S *)",
+    "sizeof",
+    "offsetof",
+    ".a",
+    "->next",
+    "args",
     "kprobe:x",
     "#define A 1\n",
     "// x\n",
@@ -161,6 +227,14 @@ fn number() -> impl Strategy<Value = String> {
         Just("(comm != str(arg0, 9))".to_owned()),
         Just("has_key(@k, 1, str(arg1, 3))".to_owned()),
         Just("*(int16 *)arg1".to_owned()),
+        Just("$p->next->next->id".to_owned()),
+        Just("(*$p).bits".to_owned()),
+        Just("$p->inner.list[1]".to_owned()),
+        Just("$d.low".to_owned()),
+        Just("args.p->colour".to_owned()),
+        Just("args.pair.b".to_owned()),
+        Just("args.large.w[3]".to_owned()),
+        Just("offsetof(struct S, inner.list)".to_owned()),
     ];
     leaf.prop_recursive(5, 40, 3, |inner| {
         let op = proptest::sample::select(
@@ -177,7 +251,7 @@ fn number() -> impl Strategy<Value = String> {
 }
 
 fn statement() -> impl Strategy<Value = String> {
-    (number(), number(), 0..16_u32).prop_map(|(a, b, which)| match which {
+    (number(), number(), 0..20_u32).prop_map(|(a, b, which)| match which {
         0 => format!("$x = {a};"),
         1 => format!("@a = {a};"),
         2 => format!("@k[{a}, \"x\"] = {b};"),
@@ -193,6 +267,12 @@ fn statement() -> impl Strategy<Value = String> {
         13 => format!("for ($i : 0..3) {{ if ($i == {a}) {{ break; }} @a = $i + {b}; }}"),
         14 => format!("while ($y < 5 && {a}) {{ $y++; if ({b}) {{ continue; }} $x += $y; }}"),
         12 => format!("if ({a} < 5 && {b} != 3) {{ $y = {b}; }} else {{ return; }}"),
+        16 => format!("print($p[{a}].inner); $q = (struct S *){b}; $q++; @q = $q->next;"),
+        17 => format!("@d = *$p; @e[$p->inner, {a}] = {b}; print(@d); $d = @d.inner; print($d);"),
+        18 => "printf(\"%s %s\", $p->name, $p->colour); @t = args.p->name; print(args); print(args.x);".to_owned(),
+        19 => format!(
+            "@pair = args.pair; $n = &$p->inner; $x = $n->list[{a} & 1]; print(sizeof(*$p)); print(args.large);"
+        ),
         _ => format!("if (strncmp(str(arg0), comm, 4) == 0) {{ exit({a}) }}"),
     })
 }
@@ -232,7 +312,7 @@ proptest! {
 
     #[test]
     fn what_is_right_is_accepted(statements in vec(statement(), 1..6)) {
-        let script = format!("u:a:b {{ $x = arg0; $y = 1; @k[1, \"abc\"] = 1; @a = 1; {} }}", statements.join(" "));
+        let script = format!("{STRUCTS} u:a:b {{ $p = (struct S *)arg1; $d = $p->inner; $x = arg0; $y = 1; @k[1, \"abc\"] = 1; @a = 1; {} }}", statements.join(" "));
         // One with a long expression may need too much stack.
         let fate = compile(&script);
         assert!(!matches!(fate, Fate::Wrong(_)), "{script}\n{fate:?}");

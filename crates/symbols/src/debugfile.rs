@@ -128,7 +128,7 @@ pub(crate) fn read_debug_file(
 }
 
 /// Paths where the debug file may be, best first; with the checksum that it must have if a debug link names it.
-fn candidates(path: &Path, elf: &Elf, search: &DebugSearch) -> Vec<(PathBuf, Option<u32>)> {
+pub(crate) fn candidates(path: &Path, elf: &Elf, search: &DebugSearch) -> Vec<(PathBuf, Option<u32>)> {
     let mut found = Vec::new();
     let below = |root: &Path, path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
     if let Some([first, rest @ ..]) = elf.build_id.as_deref() {
@@ -174,22 +174,25 @@ fn read_candidate(path: &Path, object: &Elf, crc: Option<u32>, text: &TextRanges
     };
     let read = || -> Result<usize, String> {
         let debug = Elf::parse(path, image).map_err(|e| e.to_string())?;
-        match (crc, &object.build_id, &debug.build_id) {
-            // A build id says more than a checksum, and need not read gigabytes.
-            (_, Some(ours), Some(theirs)) if ours == theirs => {}
-            (_, Some(_), Some(_)) => return Err("it has another build id".to_owned()),
-            (None, ..) => return Err("it has no build id".to_owned()),
-            (Some(wanted), ..) => {
-                let found = File::open(path).and_then(crc32).map_err(|e| e.to_string())?;
-                if found != wanted {
-                    return Err(format!("its checksum is {found:08x}, the debug link wants {wanted:08x}"));
-                }
-            }
-        }
+        fits(path, object, &debug, crc)?;
         let found = symtab::read(&debug, elf::SHT_SYMTAB, Source::DebugFile, text, out)?;
         Ok(found.unwrap_or(0))
     };
     read().map_or_else(Outcome::Rejected, Outcome::Found)
+}
+
+/// Whether the file `path` is the debug file of an object; why not. `crc` is what the debug link says.
+pub(crate) fn fits(path: &Path, object: &Elf, debug: &Elf, crc: Option<u32>) -> Result<(), String> {
+    match (crc, &object.build_id, &debug.build_id) {
+        // A build id says more than a checksum, and need not read gigabytes.
+        (_, Some(ours), Some(theirs)) if ours == theirs => Ok(()),
+        (_, Some(_), Some(_)) => Err("it has another build id".to_owned()),
+        (None, ..) => Err("it has no build id".to_owned()),
+        (Some(wanted), ..) => match File::open(path).and_then(crc32).map_err(|e| e.to_string())? {
+            found if found == wanted => Ok(()),
+            found => Err(format!("its checksum is {found:08x}, the debug link wants {wanted:08x}")),
+        },
+    }
 }
 
 /// The CRC-32 of `.gnu_debuglink`: the reflected polynomial 0xedb88320 of IEEE 802.3, as in zip and gzip.

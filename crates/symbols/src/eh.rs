@@ -21,12 +21,48 @@ pub(crate) struct Frames {
     pub(crate) parts: Vec<Va>,
 }
 
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+pub(crate) type Section<'a> = EhFrame<Slice<'a>>;
+pub(crate) type Entry<'a> = FrameDescriptionEntry<Slice<'a>>;
+
+pub(crate) const NOT_VALID: &str = "an entry of .eh_frame is not valid";
+
 /// Reads all FDEs with their LSDAs. An error means that landing pads may be missing.
 pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
     let mut frames = Frames::default();
-    let Some(section) = elf.section(".eh_frame") else {
-        return Ok(frames);
-    };
+    walk(elf, |section, bases, fde| {
+        let start = Va(fde.initial_address());
+        frames.extents.push(Extent { start, len: Len(fde.len()) });
+        if begins_with_frame(fde, section, bases).map_err(|_| NOT_VALID)? {
+            frames.parts.push(start);
+        }
+        match fde.lsda() {
+            None | Some(Pointer::Direct(0)) => {}
+            Some(Pointer::Direct(lsda)) => {
+                let bytes = elf.data_from(Va(lsda)).ok_or("an exception table is outside of the file")?;
+                lsda::landing_pads(elf.isa, bytes, Va(lsda), start, &mut frames.landing_pads)
+                    .map_err(|_| "an exception table is not valid")?;
+            }
+            Some(Pointer::Indirect(_)) => return Err("an exception table is addressed indirectly"),
+        }
+        Ok(())
+    })?;
+    // A table may be shared; its pads count once.
+    frames.landing_pads.sort_unstable();
+    frames.landing_pads.dedup();
+    let text = elf.text_ranges();
+    if frames.landing_pads.iter().any(|pad| !text.contain(*pad)) {
+        return Err("a landing pad is not in code");
+    }
+    Ok(frames)
+}
+
+/// Shows all FDEs of code that is there.
+pub(crate) fn walk<'e>(
+    elf: &'e Elf,
+    mut each: impl FnMut(&Section<'e>, &BaseAddresses, &Entry<'e>) -> Result<(), &'static str>,
+) -> Result<(), &'static str> {
+    let Some(section) = elf.section(".eh_frame") else { return Ok(()) };
     let data = elf.data(section)?;
     let va_of = |name: &str| elf.section(name).map_or(0, |s| s.va.0);
     let bases = BaseAddresses::default().set_eh_frame(section.va.0).set_text(va_of(".text")).set_got(va_of(".got"));
@@ -61,46 +97,21 @@ pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
                         Ok(cie)
                     }
                 })
-                .map_err(|_| "an entry of .eh_frame is not valid")?;
-            let start = Va(fde.initial_address());
+                .map_err(|_| NOT_VALID)?;
             // Entries of functions that the linker dropped are left with an address of 0.
-            if text.contain(start) {
-                frames.extents.push(Extent { start, len: Len(fde.len()) });
-                if begins_with_frame(&fde, &eh_frame, &bases).map_err(|_| "an entry of .eh_frame is not valid")? {
-                    frames.parts.push(start);
-                }
-                match fde.lsda() {
-                    None | Some(Pointer::Direct(0)) => {}
-                    Some(Pointer::Direct(lsda)) => {
-                        let bytes = elf.data_from(Va(lsda)).ok_or("an exception table is outside of the file")?;
-                        lsda::landing_pads(elf.isa, bytes, Va(lsda), start, &mut frames.landing_pads)
-                            .map_err(|_| "an exception table is not valid")?;
-                    }
-                    Some(Pointer::Indirect(_)) => {
-                        return Err("an exception table is addressed indirectly");
-                    }
-                }
+            if text.contain(Va(fde.initial_address())) {
+                each(&eh_frame, &bases, &fde)?;
             }
         }
         let length = usize::try_from(length).map_err(|_| "an entry of .eh_frame is cut off")?;
         at = at.checked_add(header).and_then(|at| at.checked_add(length)).ok_or("an entry of .eh_frame is cut off")?;
     }
-    // A table may be shared; its pads count once.
-    frames.landing_pads.sort_unstable();
-    frames.landing_pads.dedup();
-    if frames.landing_pads.iter().any(|pad| !text.contain(*pad)) {
-        return Err("a landing pad is not in code");
-    }
-    Ok(frames)
+    Ok(())
 }
 
 /// Whether the canonical frame address is not where a call leaves it, at the first instruction already (DWARF 5, 6.4.2: rows
 /// begin with the CIE's, which describe the entry of a function).
-fn begins_with_frame(
-    fde: &FrameDescriptionEntry<EndianSlice<'_, LittleEndian>>,
-    section: &EhFrame<EndianSlice<'_, LittleEndian>>,
-    bases: &BaseAddresses,
-) -> gimli::Result<bool> {
+fn begins_with_frame(fde: &Entry<'_>, section: &Section<'_>, bases: &BaseAddresses) -> gimli::Result<bool> {
     let mut instructions = fde.instructions(section, bases);
     while let Some(instruction) = instructions.next()? {
         use CallFrameInstruction::{

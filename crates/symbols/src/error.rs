@@ -99,6 +99,104 @@ fn suggestion(nearest: &[String]) -> String {
     format!("; did you mean {}?", quoted.join(" or "))
 }
 
+/// Why a line of a source file was not found.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// There is no line table.
+    #[error(
+        "no line numbers of {} (looked in {looked}); compile it with -g, or install its debug symbols (PACKAGE-dbgsym)",
+        path.display()
+    )]
+    NoTable {
+        /// In which object.
+        path: PathBuf,
+        /// The files that have none.
+        looked: String,
+    },
+    /// The line table contradicts itself.
+    #[error("the line numbers of {} cannot be read: {what}", path.display())]
+    Corrupt {
+        /// In which object.
+        path: PathBuf,
+        /// What is wrong: a clause.
+        what: String,
+    },
+    /// No such source file.
+    #[error("no source file `{file}` in {}{}", path.display(), suggestion(nearest))]
+    NoFile {
+        /// In which object.
+        path: PathBuf,
+        /// What was asked for.
+        file: String,
+        /// At most three names that are close.
+        nearest: Vec<String>,
+    },
+    /// A line without code.
+    #[error("no code at {file}:{line} in {}{}", path.display(), next_line(*next))]
+    NoCode {
+        /// In which object.
+        path: PathBuf,
+        /// The source file.
+        file: String,
+        /// The line.
+        line: u64,
+        /// The next one that has code.
+        next: Option<u64>,
+    },
+}
+
+fn next_line(next: Option<u64>) -> String {
+    next.map_or_else(String::new, |next| format!("; the next line with code is {next}"))
+}
+
+/// Why types are not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TypeError {
+    /// There is none.
+    #[error(
+        "no debug information of {} (looked in {looked}); compile it with -g, or install its debug symbols (PACKAGE-dbgsym)",
+        path.display()
+    )]
+    NoDebugInfo {
+        /// Of which object.
+        path: PathBuf,
+        /// The files that have none.
+        looked: String,
+    },
+    /// It contradicts itself.
+    #[error("the debug information of {} cannot be read: {what}", path.display())]
+    Corrupt {
+        /// Of which object.
+        path: PathBuf,
+        /// What is wrong: a clause.
+        what: String,
+    },
+    /// It is of other parts of the object.
+    #[error("the debug information of {} does not describe {name}: compile all of it with -g", path.display())]
+    NoFunction {
+        /// The function.
+        name: String,
+        /// Of which object.
+        path: PathBuf,
+    },
+    /// It is no function of the source.
+    #[error("the compiler has made {name} of another function, with other arguments: use arg0, arg1, …")]
+    Changed {
+        /// The function.
+        name: String,
+    },
+    /// No such type.
+    #[error("no type '{name}' in the debug information of {}", path.display())]
+    NoType {
+        /// Its name with its keyword.
+        name: String,
+        /// Of which object.
+        path: PathBuf,
+    },
+}
+
 /// Why a pattern cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -1,5 +1,6 @@
 //! One object file: its functions and what else there is to know about it.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -9,15 +10,19 @@ use sidestep_isa::{FileOff, Isa, ObjectCode, Va};
 
 use crate::code;
 use crate::debugfile::{self, DebugSearch, Outcome, Searched};
+use crate::dwarf::Place;
 use crate::elf::{Elf, Kind, Segment};
-use crate::error::{ObjectError, SymbolError};
+use crate::error::{LineError, ObjectError, SymbolError, TypeError};
 use crate::function::{Function, Source};
 use crate::image::Image;
+use crate::line;
 use crate::maps::Mapping;
 use crate::matcher::{self, Matcher};
 use crate::nearest::nearest;
 use crate::reloc::{self, Relocations};
 use crate::symtab::{self, Symbols};
+use crate::types::DebugInfo;
+use crate::unwind::{self, Unwinding};
 use crate::usdt::{self, UsdtError};
 
 /// An x86-64 or i386 program or shared library with the functions of all its symbol tables and debug files.
@@ -33,6 +38,7 @@ pub struct Object {
     searched: Vec<Searched>,
     relocations: OnceLock<Result<Relocations, &'static str>>,
     go: bool,
+    debug: Place,
 }
 
 const fn is_send_sync<T: Send + Sync>() {}
@@ -44,22 +50,28 @@ impl Object {
         // Debug files lie beside the real file, not beside a link to it.
         let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let image = Image::read(path, is_wanted)?;
-        Self::build(path, &real, image, &DebugSearch::with_dirs(debug_dirs))
+        Self::build(path, &real, Some(path), image, DebugSearch::with_dirs(debug_dirs))
     }
 
     /// Opens `file`, which is `path` to the user and in messages: `/proc/42/root/usr/bin/redis-server` or
     /// `/proc/42/map_files/…` for `/usr/bin/redis-server`.
     pub fn open_at(path: &Path, file: &Path, search: &DebugSearch) -> Result<Self, ObjectError> {
         let image = Image::read(file, is_wanted)?;
-        Self::build(path, path, image, search)
+        Self::build(path, path, Some(file), image, search.clone())
     }
 
     /// An object whose bytes are in memory. `path` is for messages and for finding debug files.
     pub fn from_bytes(path: &Path, bytes: Vec<u8>, search: &DebugSearch) -> Result<Self, ObjectError> {
-        Self::build(path, path, Image::from_bytes(bytes), search)
+        Self::build(path, path, None, Image::from_bytes(bytes), search.clone())
     }
 
-    fn build(path: &Path, real: &Path, image: Image, search: &DebugSearch) -> Result<Self, ObjectError> {
+    fn build(
+        path: &Path,
+        real: &Path,
+        file: Option<&Path>,
+        image: Image,
+        search: DebugSearch,
+    ) -> Result<Self, ObjectError> {
         let elf = Elf::parse(path, image)?;
         let corrupt = |what| ObjectError::Corrupt { path: path.to_owned(), what };
         for section in elf.sections.iter().filter(|s| s.is_text() || s.is_data()) {
@@ -78,7 +90,7 @@ impl Object {
         if searched[0].outcome == Outcome::Absent {
             let outcome = debugfile::read_debugdata(path, &elf, &text, &mut symbols);
             searched.push(Searched { place: ".gnu_debugdata".to_owned(), outcome });
-            debugfile::read_debug_file(real, &elf, search, &text, &mut symbols, &mut searched);
+            debugfile::read_debug_file(real, &elf, &search, &text, &mut symbols, &mut searched);
         }
         let (functions, by_name) = index(symbols.functions);
         let go = code::is_go(&elf, &functions);
@@ -91,6 +103,7 @@ impl Object {
             searched,
             relocations: OnceLock::new(),
             go,
+            debug: Place { file: file.map(Path::to_owned), path: real.to_owned(), search },
         })
     }
 
@@ -231,6 +244,16 @@ impl Object {
         }
     }
 
+    /// The addresses of a line of a source file, one in each function that has code of it: where it begins first. `file` is
+    /// the end of its path. Reads the line table at each call.
+    pub fn line(&self, file: &str, line: u64) -> Result<Vec<Va>, LineError> {
+        let mut functions = HashSet::new();
+        let mut addresses = line::addresses(&self.debug, &self.elf, file, line)?;
+        addresses.retain(|va| self.elf.in_text(*va));
+        addresses.retain(|va| functions.insert(self.function_at(*va).map_or(*va, |(f, _)| f.va)));
+        Ok(addresses)
+    }
+
     /// `0xADDR`: checks that a link-time address is code.
     pub fn check_code(&self, va: Va) -> Result<(), SymbolError> {
         if self.elf.in_text(va) { Ok(()) } else { Err(SymbolError::NotCode { va: va.0, path: self.path.clone() }) }
@@ -352,6 +375,14 @@ impl Object {
             .collect()
     }
 
+    /// Its types, and those of its functions. Reads what may be most of the file at each call: keep the result.
+    ///
+    /// # Errors
+    /// There is no debug information, or it is corrupt.
+    pub fn debug_info(&self) -> Result<DebugInfo, TypeError> {
+        DebugInfo::open(&self.debug, &self.elf)
+    }
+
     /// All sites of all USDT probes, by provider, name and address. Reads the notes at each call: keep the result.
     pub fn usdt_probes(&self) -> Result<Vec<usdt::Probe>, ObjectError> {
         usdt::read(&self.elf).map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
@@ -384,6 +415,14 @@ impl Object {
     pub fn code(&self) -> Result<ObjectCode<'_>, ObjectError> {
         code::collect(&self.elf, &self.functions, &self.labels, self.relocations()?, self.go)
             .map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
+    }
+
+    /// How to find the callers of frames, as `.eh_frame` says. Reads it at each call: keep the result.
+    ///
+    /// # Errors
+    /// It is corrupt.
+    pub fn unwinding(&self) -> Result<Unwinding, ObjectError> {
+        unwind::read(&self.elf).map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
     }
 
     /// The sections with instructions, by address: of [`Object::code`] what costs nothing.

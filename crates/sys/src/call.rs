@@ -139,6 +139,8 @@ pub(crate) struct Calls {
     scratch: Option<(Va, Len)>,
     /// Seccomp filters are suspended for all threads: a call cannot hit one.
     pub(crate) seccomp_suspended: bool,
+    /// Is there a user shadow stack? As looked up before the threads stood.
+    pub(crate) shadow_stack: Option<bool>,
 }
 
 /// A thread that stands with a frame to return to.
@@ -192,7 +194,7 @@ impl Calls {
 
     fn begin(&self, process: &Process, maps: &[Mapping], threads: &mut [Thread]) -> Result<Active, CallError> {
         let pid = process.pid();
-        if process.shadow_stack().unwrap_or(false) {
+        if self.shadow_stack.unwrap_or_else(|| process.shadow_stack().unwrap_or(false)) {
             return Err(CallError::ShadowStack { pid });
         }
         let all: Vec<Regs> = threads.iter().map(|t| t.regs).collect();

@@ -17,6 +17,7 @@ mod clock;
 mod exec;
 mod hand_over;
 mod memory;
+mod news;
 mod process;
 mod procfs;
 mod ptrace;

@@ -10,6 +10,7 @@ use sidestep_isa::{Len, Va};
 use crate::arch::{MMAP, Regs, on_frame};
 use crate::call::{CallError, Calls};
 use crate::memory::{MemoryError, Pod};
+use crate::news::{self, News};
 use crate::process::Process;
 use crate::procfs::{self, Mapping};
 use crate::ptrace::{self, Event};
@@ -101,22 +102,25 @@ pub struct Stopped {
     calls: Calls,
     /// When the first thread was asked to stop.
     since: Instant,
+    /// When the last one was let go.
+    let_go_at: Instant,
     /// The mappings as last read; not kept of a process that is let run in between.
     maps: RefCell<Option<Rc<Vec<Mapping>>>>,
     keeps_maps: bool,
     /// As long as it stands because of us.
-    urgent: Option<Urgent>,
+    urgent: Option<(Urgent, News)>,
 }
 
 impl Stopped {
     /// Stops all threads of a running process.
     pub(crate) fn stop(process: Process, timeout: Duration) -> Result<Stopped, StopError> {
         // With filters suspended a remote call cannot hit one; if we may not do that, calls look for a free thread.
+        let shadow_stack = process.shadow_stack().ok();
         let mut calls = Calls::default();
-        calls.seccomp_suspended = true;
+        (calls.seccomp_suspended, calls.shadow_stack) = (true, shadow_stack);
         let mut stopped = Stopped::new(process, Vec::new(), timeout, calls);
         stopped.keeps_maps = true;
-        stopped.urgent = Some(Urgent::new());
+        stopped.urgent = Some((Urgent::new(), News::new()));
         stopped.catch_threads()?;
         Ok(stopped)
     }
@@ -182,7 +186,7 @@ impl Stopped {
 
     fn new(process: Process, threads: Vec<Thread>, timeout: Duration, calls: Calls) -> Stopped {
         let (since, maps) = (Instant::now(), RefCell::new(None));
-        Stopped { process, threads, timeout, calls, since, maps, keeps_maps: false, urgent: None }
+        Stopped { process, threads, timeout, calls, since, let_go_at: since, maps, keeps_maps: false, urgent: None }
     }
 
     /// Stops the threads that are not yet, until no pass over the list finds a new one: a thread that stands cannot
@@ -413,8 +417,19 @@ impl Stopped {
 
     /// Lets all threads go on. A process that was suspended by SIGSTOP stays suspended. An error says that the process
     /// died, or that a thread could not be put back by us and does it by itself.
-    pub fn resume(mut self) -> Result<(), CallError> {
-        self.let_go()
+    pub fn resume(self) -> Result<(), CallError> {
+        self.resume_timed().1
+    }
+
+    /// The same, with the time for which any thread stood: from when the first was asked to stop until the last was let go.
+    pub fn resume_timed(mut self) -> (Duration, Result<(), CallError>) {
+        let ended = self.let_go();
+        (self.stood(), ended)
+    }
+
+    /// For how long any thread stood, after [`Stopped::let_go`].
+    pub(crate) fn stood(&self) -> Duration {
+        self.let_go_at.saturating_duration_since(self.since)
     }
 
     pub(crate) fn let_go(&mut self) -> Result<(), CallError> {
@@ -425,6 +440,8 @@ impl Stopped {
                 self.process.stuck().borrow_mut().push(thread.tid);
             }
         }
+        self.let_go_at = Instant::now();
+        // Now we may have to wait for those that run again.
         self.urgent = None;
         ended
     }
@@ -485,8 +502,8 @@ fn release(tid: i32) -> bool {
 
 /// Waits until `deadline`; `None` = nothing came. `meanwhile` is called now and then once it takes long.
 ///
-/// There is no wait with a timeout, and a handler for a timer would be the program's, not ours: so look, let others
-/// run, and look again at growing distances.
+/// There is no wait with a timeout, and a handler for a timer would be the program's, not ours: so look, wait for news, and
+/// look again, in the end at growing distances.
 pub(crate) fn wait_until(tid: i32, deadline: Instant, mut meanwhile: impl FnMut()) -> io::Result<Option<Event>> {
     const YIELDS: u32 = 50;
     const LONGEST: Duration = Duration::from_micros(250);
@@ -496,7 +513,7 @@ pub(crate) fn wait_until(tid: i32, deadline: Instant, mut meanwhile: impl FnMut(
             return Ok(Some(event));
         }
         if round < YIELDS {
-            std::thread::yield_now();
+            news::wait();
             continue;
         }
         if Instant::now() >= deadline {

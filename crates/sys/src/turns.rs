@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use crate::news::{self, News};
 use crate::process::Process;
 use crate::procfs;
 use crate::stopped::{RETURN_TRIES, StopError, Stopped};
@@ -64,7 +65,7 @@ impl Process {
             if new.is_empty() {
                 return if self.is_alive() { Ok(longest) } else { Err(exited().into()) };
             }
-            let urgent = Urgent::new();
+            let urgent = (Urgent::new(), News::new());
             let mut called = Called::default();
             for tid in new {
                 let waits = || matches!(procfs::thread_state(self.pid(), tid), Some('S' | 'D' | 'T' | 'I'));
@@ -72,11 +73,11 @@ impl Process {
                     called.call(self, tid)?;
                 }
             }
-            called.all(&mut |stopped, since| {
+            called.all(&mut |stopped| {
                 let looked = look(stopped);
                 // Dead, or on its way back by itself.
                 let _ = stopped.let_go();
-                longest = longest.max(since.elapsed());
+                longest = longest.max(stopped.stood());
                 looked
             })?;
             drop(urgent);
@@ -97,10 +98,7 @@ impl Called {
     }
 
     /// Waits for all of them; `each` lets them go on.
-    fn all<E: From<StopError>>(
-        &mut self,
-        each: &mut dyn FnMut(&mut Stopped, Instant) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn all<E: From<StopError>>(&mut self, each: &mut dyn FnMut(&mut Stopped) -> Result<(), E>) -> Result<(), E> {
         const TIMEOUT: Duration = Duration::from_secs(2);
         const YIELDS: u32 = 200;
         // As long as some do, the others only wait for a CPU.
@@ -117,8 +115,7 @@ impl Called {
                 deadline = Instant::now() + TIMEOUT;
                 let (_, mut stopped, _) = self.0.swap_remove(i);
                 if !stopped.threads().is_empty() {
-                    let since = stopped.since();
-                    each(&mut stopped, since)?;
+                    each(&mut stopped)?;
                 }
             }
             match self.0.first() {
@@ -126,7 +123,7 @@ impl Called {
                 Some((tid, stopped, _)) if late && Instant::now() >= deadline => {
                     return Err(stopped.timed_out(*tid).into());
                 }
-                Some(_) if round < YIELDS => std::thread::yield_now(),
+                Some(_) if round < YIELDS => news::wait(),
                 Some(_) => std::thread::sleep(Duration::from_micros(50)),
             }
         }

@@ -31,6 +31,7 @@ pub mod record;
 pub mod signals;
 pub mod slot;
 pub mod stacks;
+pub mod unwind;
 
 pub use bell::{Bell, Question};
 pub use context::{Hit, Regs};
@@ -44,3 +45,4 @@ pub use record::{MAPS_MAX, RECORD_ALIGN, RecordHeader, RecordState};
 pub use signals::{Blocked, ClosedThread, Signals};
 pub use slot::{Histogram, Slot};
 pub use stacks::Stacks;
+pub use unwind::{UnwindKind, UnwindObject, UnwindRule, UnwindTable};

@@ -6,6 +6,8 @@ use crate::signals::{Blocked, Signals};
 
 /// Helpers have numbers below this.
 pub const HELPERS: usize = 264;
+/// Addresses whose rules a thread remembers, a power of two ([`ThreadState::unwound`]).
+pub const UNWOUND: usize = 256;
 /// Entries of a thread's first shadow stack.
 pub const SHADOW_FIRST: usize = 480;
 
@@ -34,6 +36,10 @@ pub struct Private {
     /// Run-time address of the [`crate::DetourTable`], or 0: faults of displaced instructions are not looked up.
     /// Replaced as a whole; a replaced table stays mapped.
     pub detours: AtomicU64,
+    /// Run-time address of the [`crate::UnwindTable`], or 0: stacks are those that frame pointers give.
+    pub unwind: AtomicU64,
+    /// Run-time address of a [`crate::DetourTable`] for stacks, as `detours` is one for faults, or 0.
+    pub copies: AtomicU64,
     /// 1: time stamps are TSC; 0: `clock_gettime(CLOCK_MONOTONIC)` by system call.
     pub tsc: u32,
     /// Nanoseconds = (ticks * tsc_mult) >> tsc_shift (128-bit product).
@@ -95,6 +101,8 @@ pub struct ThreadState {
     pub masks: [u64; 8],
     /// Run-time address of an array that may become the shadow stack, or 0.
     pub shadow_spare: u64,
+    /// Rules of addresses that were met last: `address << 16 | number of the rule`; 0 = none.
+    pub unwound: [u64; UNWOUND],
 }
 
 /// A replaced return address.

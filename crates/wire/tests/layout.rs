@@ -41,18 +41,18 @@ fn shared_region() {
 
 #[test]
 fn private_region() {
-    layout!(Private: 4552, align 8, {
+    layout!(Private: 4568, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
-        trap_mask: 64, detours: 72, tsc: 80, tsc_shift: 84, tsc_mult: 88, states_used: 96, child: 100, pid: 104, follow: 108,
-        signals: 112, scratch: 4424,
+        trap_mask: 64, detours: 72, unwind: 80, copies: 88, tsc: 96, tsc_shift: 100, tsc_mult: 104, states_used: 112,
+        child: 116, pid: 120, follow: 124, signals: 128, scratch: 4440,
     });
     layout!(Signals: 4312, align 8, { ours: 0, readable: 8, old: 16, blocking: 176, closed: 216 });
     layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });
     layout!(Blocked: 24, align 8, { now: 0, after: 8, sp: 16 });
-    layout!(ThreadState: 2320, align 8, {
+    layout!(ThreadState: 4368, align 8, {
         helpers: 0, private: 2112, busy: 2120, stamp: 2128, fs_base: 2136, slot: 2144, cells: 2152, shadow: 2160,
         shadow_cap: 2168, shadow_len: 2176, tid: 2184, tid_word: 2188, comm_time: 2192, comm: 2200, blocked: 2216,
-        mask_next: 2240, masks: 2248, shadow_spare: 2312,
+        mask_next: 2240, masks: 2248, shadow_spare: 2312, unwound: 2320,
     });
     layout!(ShadowEntry: 40, align 8, { slot: 0, ret: 8, time: 16, probe: 24, cookie: 32 });
     layout!(ProbeDesc: 72, align 8, {
@@ -64,6 +64,12 @@ fn private_region() {
     layout!(DetourTable: 8, align 4, { len: 0, copies: 4 });
     layout!(DetourEntry: 24, align 8, { detour: 0, site: 8, first: 16, count: 20 });
     layout!(CopyPair: 4, align 2, { original: 0, copy: 2 });
+    layout!(UnwindTable: 8, align 4, { objects: 0, rules: 4 });
+    layout!(UnwindObject: 32, align 8, { start: 0, end: 8, rows: 16, len: 24 });
+    layout!(UnwindRule: 16, align 4, { kind: 0, base: 1, flags: 2, pad: 3, bp: 4, bx: 6, offset: 8, plus: 12 });
+    assert_eq!(offset_of!(Regs, rbp), 8 * usize::from(UnwindRule::BP));
+    assert_eq!(offset_of!(Regs, rbx), 8 * usize::from(UnwindRule::BX));
+    assert_eq!(offset_of!(Regs, rsp), 8 * usize::from(UnwindRule::SP));
 }
 
 #[test]
@@ -86,8 +92,8 @@ fn generated_code() {
 /// Fields are written to other processes as bytes, so none of them may hide padding.
 #[test]
 fn no_implicit_padding() {
-    assert_eq!(size_of::<Private>(), 7 * 8 + 3 * 8 + 4 + 4 + 8 + 4 + 4 + 4 + 4 + size_of::<Signals>() + 128);
-    assert_eq!(size_of::<ThreadState>(), HELPERS * 8 + 9 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 8 * 8 + 8);
+    assert_eq!(size_of::<Private>(), 7 * 8 + 5 * 8 + 4 + 4 + 8 + 4 + 4 + 4 + 4 + size_of::<Signals>() + 128);
+    assert_eq!(size_of::<ThreadState>(), HELPERS * 8 + 9 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 8 * 8 + 8 + 256 * 8);
     assert_eq!(size_of::<Signals>(), 8 + 4 + 4 + 5 * 32 + 5 * 8 + 128 * 32);
     assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 4 + 4 + 2 * 16 + 64 + 8 + 2 * 4 + 2 * 8);
     assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 7 * 8);

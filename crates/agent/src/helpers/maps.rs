@@ -1,6 +1,6 @@
-//! Maps: 1, 2, 3. Where their entries are says [`sidestep_wire::map`].
+//! Maps: 1, 2, 3, 258, 259. Where their entries are says [`sidestep_wire::map`].
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use sidestep_wire::hash::{Found, Words};
 use sidestep_wire::map::{
@@ -183,6 +183,41 @@ pub unsafe extern "C" fn delete_elem(desc: u64, key: u64, _: u64, _: u64, _: u64
         STACK_TRACE => stacks(agent, desc).delete(key.word(0)).map_or(ENOENT, |()| 0),
         _ => EINVAL,
     }
+}
+
+/// 258
+pub unsafe extern "C" fn map_next(desc: u64, cursor: u64, to: u64, len: u64, _: u64, state: *mut ThreadState) -> u64 {
+    // SAFETY: verified.
+    let (desc, (agent, _)) = unsafe { (map(desc), here(state)) };
+    let table = table(agent, desc);
+    let (key_words, value_words) = table.sizes();
+    if 8 * (key_words + value_words) as u64 > len {
+        return 0;
+    }
+    // SAFETY: verified memory, of which the key is the beginning.
+    let last = unsafe { Bytes::new(to, 8 * key_words as u32) };
+    let next = table.after(cursor, &last, |found| {
+        for word in 0..key_words + value_words {
+            let value = match word.checked_sub(key_words) {
+                Some(word) => table.value_word(found, word).map_or(0, |word| word.load(Ordering::Relaxed)),
+                None => table.key_word(found, word),
+            };
+            // SAFETY: verified memory.
+            unsafe { ((to + 8 * word as u64) as *mut u64).write_unaligned(value) }
+        }
+    });
+    next.unwrap_or(0)
+}
+
+/// 259
+pub unsafe extern "C" fn map_len(desc: u64, id: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
+    // SAFETY: verified.
+    let (desc, (agent, _)) = unsafe { (map(desc), here(state)) };
+    if desc.kind != STACK_TRACE {
+        return desc.count.load(Ordering::Relaxed);
+    }
+    let mut len = 0;
+    if id < desc.buckets.into() && stacks(agent, desc).read(id, |_| len += 1) { len } else { 0 }
 }
 
 fn result(result: Result<(), MapError>) -> u64 {

@@ -1,4 +1,4 @@
-//! Reads of the target's memory, and what is computed: 4, 45, 112 to 115, 182, 256.
+//! Reads of the target's memory, and what is computed: 4, 45, 112 to 115, 182, 256, 260.
 
 use sidestep_wire::{Histogram, ThreadState};
 
@@ -54,6 +54,33 @@ pub unsafe extern "C" fn strncmp(a: u64, len: u64, b: u64, _: u64, _: u64, _: *m
         }
     }
     0
+}
+
+/// 260: both end by a NUL, or where their memory does.
+pub unsafe extern "C" fn text_find(text: u64, len: u64, part: u64, part_len: u64, _: u64, _: *mut ThreadState) -> u64 {
+    // SAFETY: verified memory.
+    let byte = |at: u64, len: u64, index: u64| match index < len {
+        true => unsafe { ((at + index) as *const u8).read_volatile() },
+        false => 0,
+    };
+    let mut start = 0;
+    loop {
+        let mut same = 0;
+        loop {
+            let wanted = byte(part, part_len, same);
+            if wanted == 0 {
+                return start;
+            }
+            if byte(text, len, start + same) != wanted {
+                break;
+            }
+            same += 1;
+        }
+        if byte(text, len, start) == 0 {
+            return u64::MAX;
+        }
+        start += 1;
+    }
 }
 
 /// 256

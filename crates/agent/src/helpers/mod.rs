@@ -74,6 +74,9 @@ pub fn install(thread: Thread) {
     set(185, context::get_func_arg_cnt);
     set(256, memory::hist_bucket);
     set(257, output::ringbuf_submit_part);
+    set(258, maps::map_next);
+    set(259, maps::map_len);
+    set(260, memory::text_find);
 }
 
 fn address(helper: Function) -> u64 {

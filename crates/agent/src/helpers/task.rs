@@ -65,6 +65,7 @@ pub unsafe extern "C" fn get_current_comm(to: u64, len: u64, _: u64, _: u64, _: 
     // SAFETY: the running thread's.
     let (agent, thread) = unsafe { here(state) };
     let now = agent.now();
+    thread.current_tid();
     if agent.nanoseconds(now.wrapping_sub(thread.comm_time())) > COMM_AGE {
         thread.refresh_comm(now);
     }

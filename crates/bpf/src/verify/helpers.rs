@@ -100,6 +100,9 @@ const DELETABLE: &[MapKind] = &[
     MapKind::LruPercpuHash,
     MapKind::StackTrace,
 ];
+const HASHES: &[MapKind] = &[MapKind::Hash, MapKind::LruHash];
+const COUNTED: &[MapKind] =
+    &[MapKind::Hash, MapKind::LruHash, MapKind::PercpuHash, MapKind::LruPercpuHash, MapKind::StackTrace];
 const RING: &[MapKind] = &[MapKind::Ringbuf];
 const PERF: &[MapKind] = &[MapKind::PerfEventArray];
 const STACKS: &[MapKind] = &[MapKind::StackTrace];
@@ -147,6 +150,13 @@ const HELPERS: &[Helper] = &[
     helper(HIST_BUCKET, "hist_bucket", &[Any], Returns::UpTo(LAST_BUCKET)),
     // Not the kernel's: as ringbuf_submit, but only so many bytes; more than were reserved are checked at run time.
     helper(257, "ringbuf_submit_part", &[Record, Any, Any], Returns::Nothing),
+    // Not the kernel's: copies the key and value behind a cursor (at first 0) to where the last ones were put; the cursor
+    // behind them, or 0.
+    helper(258, "map_next", &[Map(HASHES), Any, Write, Length], Returns::Number),
+    // Not the kernel's: how many keys a map has, or how many addresses the stack with this number.
+    helper(259, "map_len", &[Map(COUNTED), Any], Returns::Small),
+    // Not the kernel's: where in the first text the second one begins, or a negative number.
+    helper(260, "text_find", &[Read, Length, Read, Length], Returns::Number),
 ];
 
 impl Helper {
@@ -172,6 +182,12 @@ impl Helper {
     pub fn reads_target(&self) -> bool {
         self.name.starts_with("probe_read")
             || matches!(self.name, "trace_printk" | "get_stackid" | "get_stack" | "get_func_arg")
+    }
+
+    /// Whether it walks the stack of the target.
+    #[must_use]
+    pub fn walks_stack(&self) -> bool {
+        matches!(self.name, "get_stackid" | "get_stack")
     }
 
     /// Whether it looks at registers of the context.

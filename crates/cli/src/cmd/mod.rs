@@ -5,12 +5,15 @@ mod coverage;
 mod explain;
 mod funccount;
 mod funclatency;
+mod info;
 mod list;
 mod losses;
+mod manual;
 mod progress;
 mod script;
 mod status;
 mod switch;
+mod tools;
 mod trace;
 mod watch;
 
@@ -24,18 +27,33 @@ use crate::flags::{Cli, Command, OnOff};
 
 /// Runs a command line. A reader that closes its end of our stdout is no error.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    let Some(command) = &cli.command else { return piped(script::run(&cli.script)) };
+    let Some(command) = &cli.command else {
+        let flags = &cli.script;
+        return piped(if flags.info { info::run(flags) } else { script::run(flags) });
+    };
     piped(match command {
         Command::Funccount(flags) => funccount::run(flags),
         Command::Funclatency(flags) => funclatency::run(flags),
         Command::Trace(flags) => trace::run(flags),
         Command::Bpf(flags) => bpf::run(flags),
+        Command::Tools(flags) => tools::list(flags),
+        Command::Stackcount(flags) => tools::run(flags),
+        Command::Argdist(flags) => tools::run(flags),
+        Command::Funcslower(flags) => tools::run(flags),
+        Command::Bashreadline(flags) => tools::run(flags),
+        Command::Gethostlatency(flags) => tools::run(flags),
+        Command::Sslsniff(flags) => tools::run(flags),
+        Command::Memleak(flags) => tools::run(flags),
+        Command::Deadlock(flags) => tools::run(flags),
+        Command::Tplist(flags) => tools::tplist::run(flags),
         Command::Explain(flags) => explain::run(flags),
         Command::List(flags) => list::run(flags),
         Command::Coverage(flags) => coverage::run(flags),
         Command::Status(flags) => status::run(flags),
         Command::Disable(flags) => switch::run(flags, switch::To::Disabled),
         Command::Enable(flags) => switch::run(flags, switch::To::Enabled),
+        Command::Man => manual::page(),
+        Command::Completions(flags) => manual::completions(flags.shell),
         Command::Optimize(flags) => switch::run(&flags.switch, switch::To::Optimized(flags.to == OnOff::On)),
     })
 }

@@ -248,9 +248,11 @@ fn killed(signal: i32) -> ExitCode {
 /// What the user should know about the attach.
 fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     let refused = session.refused();
-    if !refused.is_empty() && !verbose {
-        let functions = if refused.len() == 1 { "function" } else { "functions" };
-        sink.note(&format!("{} {functions} cannot be probed; -v says which and why", refused.len()));
+    // What was found nowhere has no object: that is the tool's business.
+    let found = refused.iter().filter(|refused| !refused.object.as_os_str().is_empty()).count();
+    if found > 0 && !verbose {
+        let functions = if found == 1 { "function" } else { "functions" };
+        sink.note(&format!("{found} {functions} cannot be probed; -v says which and why"));
     }
     if !verbose {
         return;
@@ -276,14 +278,22 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     }
     let techniques: Vec<_> = techniques.into_iter().map(|(name, count)| format!("{count} by {name}")).collect();
     let stats = session.stats();
+    let millis = |time: Duration| time.as_secs_f64() * 1e3;
+    let live = match stats.live {
+        0 => String::new(),
+        sites => format!(
+            ", {sites} sites written while they ran, each stopped alone for at most {:.2} ms",
+            millis(stats.alone)
+        ),
+    };
     sink.note(&format!(
-        "{} probes in process {}: {}; planned in {:.1} ms, threads stopped {} times for at most {:.1} ms, {} bytes of code",
+        "{} probes in process {}: {}; planned in {:.1} ms, threads stopped {} times for at most {:.2} ms{live}, {} bytes of code",
         session.probes().len(),
         session.pid(),
         techniques.join(", "),
-        stats.planning.as_secs_f64() * 1e3,
+        millis(stats.planning),
         stats.pauses.len(),
-        stats.pauses.iter().max().map_or(0.0, |pause| pause.as_secs_f64() * 1e3),
+        millis(stats.pauses.iter().max().copied().unwrap_or_default()),
         stats.code_bytes
     ));
 }

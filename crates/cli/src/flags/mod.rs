@@ -3,6 +3,7 @@
 pub mod format;
 pub mod script;
 pub mod spec;
+pub mod tools;
 pub mod words;
 
 use std::ffi::OsString;
@@ -63,6 +64,26 @@ pub enum Command {
     Trace(Trace),
     /// Run the programs of an eBPF object file at their probes.
     Bpf(Bpf),
+    /// List the tools that are scripts, or print one of them.
+    Tools(tools::Tools),
+    /// Count the stacks that lead to functions.
+    Stackcount(tools::Stackcount),
+    /// Count values of arguments and returns, or print their histograms.
+    Argdist(tools::Argdist),
+    /// Print calls that take longer than a limit.
+    Funcslower(tools::Funcslower),
+    /// Print the lines that are typed into bash, or into other programs with readline.
+    Bashreadline(tools::Bashreadline),
+    /// Print look-ups of host names, and how long they take.
+    Gethostlatency(tools::Gethostlatency),
+    /// Print what is sent and received through TLS, as plain text.
+    Sslsniff(tools::Sslsniff),
+    /// Print memory that was allocated and not freed, by stack.
+    Memleak(tools::Memleak),
+    /// Find mutexes that are locked in different orders.
+    Deadlock(tools::Deadlock),
+    /// List the USDT probes of a process or library. Touches no process.
+    Tplist(tools::Tplist),
     /// Say what would be written where, and why. Touches no process.
     Explain(Explain),
     /// List the functions that a pattern matches. Touches no process.
@@ -77,6 +98,23 @@ pub enum Command {
     Enable(Switch),
     /// Make probes that a process carries traps instead of jumps, or jumps again.
     Optimize(Optimize),
+    /// Print the manual page.
+    Man,
+    /// Print the completions of a shell.
+    Completions(Completions),
+}
+
+/// `sidestep completions`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sidestep completions bash > /etc/bash_completion.d/sidestep
+  sidestep completions zsh > ~/.zfunc/_sidestep
+  sidestep completions fish > ~/.config/fish/completions/sidestep.fish
+  sidestep man > /usr/local/share/man/man1/sidestep.1")]
+pub struct Completions {
+    /// The shell.
+    pub shell: clap_complete::Shell,
 }
 
 /// `sidestep funccount`.
@@ -385,7 +423,7 @@ pub struct Switch {
 }
 
 /// What to probe; exactly one of them.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct TargetFlags {
     /// Attach to this process; several: -p 1,2 or -p 1 -p 2.
     #[arg(short = 'p', long, value_name = "PID", value_parser = parse_pid, value_delimiter = ',')]
@@ -402,7 +440,7 @@ pub struct TargetFlags {
 }
 
 /// When to print.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Timing {
     /// Print every SEC seconds.
     #[arg(short = 'i', long, value_name = "SEC", value_parser = parse_seconds)]
@@ -416,7 +454,7 @@ pub struct Timing {
 }
 
 /// Where and how to print.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Output {
     /// Write the results to FILE; stdout is left to the command.
     #[arg(short = 'o', value_name = "FILE")]
@@ -442,7 +480,7 @@ pub enum Format {
 }
 
 /// Flags for the engine.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct EngineFlags {
     /// Look for separate debug files here, too.
     #[arg(long, value_name = "DIR")]
@@ -467,6 +505,11 @@ impl TargetFlags {
             ([], None) => Target::Command(self.command.clone()),
             (pids, _) => Target::Pids(pids.to_vec()),
         }
+    }
+
+    /// The process that stands for all, where one is enough.
+    pub fn first(&self) -> Option<i32> {
+        self.pid.first().copied()
     }
 
     /// Whether one was given at all.

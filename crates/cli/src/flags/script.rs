@@ -26,6 +26,9 @@ pub struct Script {
     /// Say what would be written where, and touch nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// Say whether an attach (to PID, with -p) would fail or be slow on this machine, and what to do.
+    #[arg(long, conflicts_with_all = ["program", "words", "list", "dry_run"])]
+    pub info: bool,
     /// Allow functions that change what the process does.
     #[arg(long = "unsafe")]
     pub allow_unsafe: bool,

@@ -70,7 +70,16 @@ fn bounds(index: usize) -> (u64, u64) {
 
 /// The lines of bcc's `print_log2_hist`; none for an empty distribution.
 pub fn histogram(distribution: &Distribution, unit: Unit) -> Vec<String> {
-    let rows = rows(distribution, unit);
+    bars(&rows(distribution, unit), unit.label())
+}
+
+/// The same for the values of a script's `hist`: (smallest, largest, count).
+pub fn histogram_of(buckets: impl IntoIterator<Item = (u64, u64, u64)>, label: &str) -> Vec<String> {
+    let buckets = buckets.into_iter().map(|(low, high, count)| (low, high + 1, count)).collect();
+    bars(&rows(&Distribution { buckets, sum: 0, count: 0 }, Unit::Nanos), label)
+}
+
+fn bars(rows: &[u64], label: &str) -> Vec<String> {
     let most = rows.iter().copied().max().unwrap_or(0);
     if most == 0 {
         return Vec::new();
@@ -78,7 +87,6 @@ pub fn histogram(distribution: &Distribution, unit: Unit) -> Vec<String> {
     // Rows of more than 32 bits need wider columns, and leave less for the bars.
     let wide = rows.len() > 33;
     let (number, stars) = if wide { (20, 20) } else { (10, 40) };
-    let label = unit.label();
     let mut lines = vec![if wide {
         format!("               {label:<29} : count     distribution")
     } else {

@@ -4,6 +4,7 @@ pub mod coverage;
 pub mod distribution;
 pub mod json;
 pub mod label;
+pub mod man;
 pub mod plan;
 pub mod script;
 pub mod sink;

@@ -3,8 +3,10 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
 
 use sidestep_wire::Histogram;
+use sidestep_wire::map::STACK_TRACE;
 
 use super::memory::{RECORD, Space};
 use crate::api::Record;
@@ -78,6 +80,19 @@ impl Space<'_> {
             }
             // Nothing is probed.
             174 => 0,
+            258 => self.desc(a).and_then(|(map, desc)| self.next_entry(map, &desc, b, c, d)).unwrap_or(0),
+            259 => self.desc(a).map_or(0, |(map, desc)| match desc.kind {
+                STACK_TRACE => self.maps.stack(map, b).len() as u64,
+                _ => desc.count.load(Ordering::Relaxed),
+            }),
+            260 => match (self.read_text(a, b + 1), self.read_text(c, d + 1)) {
+                (Some(text), Some(part)) => {
+                    let part = &part[..part.len() - 1];
+                    let found = (0..text.len()).find(|at| text[*at..text.len() - 1].starts_with(part));
+                    found.map_or(u64::MAX, |at| at as u64)
+                }
+                _ => EFAULT as u64,
+            },
             256 => Histogram::bucket(a) as u64,
             257 => {
                 self.submit(b);

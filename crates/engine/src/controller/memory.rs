@@ -22,6 +22,9 @@ pub const CONTEXT: u64 = 4 << REGION;
 /// The record that is being written.
 pub const RECORD: u64 = 5 << REGION;
 
+/// The helper that calls functions of the program.
+const LOOP: u32 = 181;
+
 /// Words of registers and cookie.
 const CONTEXT_WORDS: usize = 22;
 
@@ -181,6 +184,29 @@ impl<'a> Space<'a> {
         }
     }
 
+    /// Copies the entry behind a cursor to where the last one is; the cursor behind it.
+    pub fn next_entry(&self, map: usize, desc: &MapDesc, cursor: u64, to: u64, len: u64) -> Option<u64> {
+        let last = self.read(to, desc.key_size.into())?;
+        self.with_table(map, desc, |table| {
+            let (key_words, value_words) = table.sizes();
+            if 8 * (key_words + value_words) as u64 > len {
+                return None;
+            }
+            let mut bytes = Vec::new();
+            let next = table.after(cursor, &&*last, |found| {
+                bytes.clear();
+                for word in 0..key_words {
+                    bytes.extend(table.key_word(found, word).to_ne_bytes());
+                }
+                for word in 0..value_words {
+                    let word = table.value_word(found, word).map_or(0, |word| word.load(Ordering::Relaxed));
+                    bytes.extend(word.to_ne_bytes());
+                }
+            })?;
+            self.write(to, &bytes).map(|()| next)
+        })
+    }
+
     pub fn clear(&self, map: usize) {
         let Some(desc) = self.maps.map_desc(map) else { return };
         match desc.kind {
@@ -236,7 +262,16 @@ impl Machine for Space<'_> {
         Ok(old >> shift & mask)
     }
 
-    fn call(&mut self, _: &mut Vm<'_>, helper: u32, args: [u64; 5]) -> Result<u64, Stop> {
+    fn call(&mut self, vm: &mut Vm<'_>, helper: u32, args: [u64; 5]) -> Result<u64, Stop> {
+        if helper == LOOP {
+            let [times, callback, context, ..] = args;
+            for index in 0..times & u64::from(u32::MAX) {
+                if vm.call(self, callback, [index, context, 0, 0, 0])? != 0 {
+                    return Ok(index + 1);
+                }
+            }
+            return Ok(times);
+        }
         self.help(helper, args).ok_or(Stop::Helper(helper))
     }
 

@@ -27,6 +27,9 @@ const UNWINDERS: [&str; 5] = [
 ];
 const CATCHERS: [&str; 1] = ["__cxa_begin_catch"];
 
+/// More sites than are written in one pause that is short: then they are written while the threads run, which takes SIGTRAP.
+const MANY: usize = 256;
+
 /// A site of our own.
 pub(crate) struct Hook {
     pub flow: Flow,
@@ -58,8 +61,9 @@ impl Installer {
         self.faults |= planned.iter().fold(0, |set, p| set | faults::raised(p));
         self.must_show |= planned.iter().any(faults::must_show);
         let bound = before || self.must_show || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
+        self.takes_traps |= self.options.live || planned.len() > MANY;
         let follows = self.options.follow;
-        if bound || self.faults != 0 || self.reads_memory() || self.options.live || follows {
+        if bound || self.faults != 0 || self.reads_memory() || self.takes_traps || follows {
             let mut guards = self.plan_guards(process, objects)?;
             guards.append(&mut self.held);
             if let (true, Some((object, at))) = (bound, &self.unguarded) {

@@ -29,6 +29,7 @@ use crate::regions::Regions;
 use crate::resolve::Match;
 use crate::signals;
 use crate::surroundings::Surroundings;
+use crate::unwinding;
 pub(crate) use hooks::Hook;
 
 /// Ring of a thread, unless asked for otherwise.
@@ -74,6 +75,8 @@ pub(crate) struct Installer {
     unsafe_reads: bool,
     /// Signals that displaced instructions may raise.
     faults: u64,
+    /// SIGTRAP is wanted even if no site needs it, to write sites while the threads run.
+    takes_traps: bool,
     /// There are probes that would do harm if the program saw where such a one really is.
     must_show: bool,
 }
@@ -101,15 +104,28 @@ impl Installer {
             held: Vec::new(),
             unsafe_reads: false,
             faults: 0,
+            takes_traps: false,
             must_show: false,
         }
     }
 
-    /// Looks at what the target has mapped now, if names of its addresses are wanted.
+    /// Looks at what the target has mapped now, if names of its addresses are wanted, or stacks.
     pub fn look_at_symbols(&mut self, process: &Process) {
-        if self.options.symbols {
+        if let Some(symbols) = &mut self.symbols {
+            // What was there before is known. If it is gone, so is the process.
+            let _ = symbols.look();
+        } else if self.options.symbols || self.walks_stacks() {
             self.symbols = Symbols::new(process.pid(), &self.options).ok();
         }
+    }
+
+    /// Objects whose frames are not known, and why.
+    pub fn without_frames(&self) -> &[(PathBuf, String)] {
+        self.regions.as_ref().map_or(&[], |regions| &regions.unwinding.left_out)
+    }
+
+    fn walks_stacks(&self) -> bool {
+        !self.options.frame_pointers && unwinding::are_wanted(&self.bundle.programs)
     }
 
     pub fn regions(&self) -> Option<&Regions> {
@@ -240,7 +256,7 @@ impl Installer {
         clock: Option<sidestep_sys::TscScale>,
     ) -> Result<(), SessionError> {
         if planned.is_empty() && hooks.is_empty() {
-            return Ok(());
+            return self.unwind(hold, true);
         }
         let (layout, common) = (self.book.borrow().layout.clone(), self.book.borrow().common.clone());
         let mut regions = match (self.regions.take(), layout) {
@@ -258,9 +274,25 @@ impl Installer {
             }
             (None, None) => return Err(SessionError::TooMany { what: "probes" }),
         };
+        regions.detours.walked = self.walks_stacks();
+        self.regions = Some(regions);
+        self.unwind(hold, false)?;
+        let Some(mut regions) = self.regions.take() else { return Ok(()) };
         let result = self.install_in(&mut regions, hold, planned, hooks);
         self.regions = Some(regions);
         result
+    }
+
+    /// Prepares the tables for stacks through what is mapped now.
+    fn unwind(&mut self, hold: &mut Hold<'_>, show: bool) -> Result<(), SessionError> {
+        let wanted = self.walks_stacks();
+        match (&mut self.regions, &self.symbols) {
+            (Some(regions), Some(symbols)) if wanted => {
+                regions.add_unwinding(hold, symbols)?;
+                if show { regions.show_unwinding(hold) } else { Ok(()) }
+            }
+            _ => Ok(()),
+        }
     }
 
     fn install_in(
@@ -347,7 +379,7 @@ impl Installer {
         let reads = self.reads_memory() && guarded;
         let wanted = if reads { signals::READS } else { 0 } | if guarded { self.faults } else { 0 };
         // Where the guards are there anyway, sites can be switched while the threads run.
-        let traps = wanted != 0 || guarded && self.options.live;
+        let traps = wanted != 0 || guarded && self.takes_traps;
         let wanted = if traps { wanted | signals::TRAPS } else { wanted };
         regions.detours.shown |= guarded && self.faults != 0;
         let (outcomes, code_bytes) = install::install(regions, hold, &jobs, wanted)?;
@@ -433,6 +465,9 @@ impl Installer {
         let mut maps = self.bundle.maps.iter().zip(&regions.maps).filter(|(asked, _)| asked.per_probe);
         if maps.any(|(_, map)| value >= u64::from(map.max_entries)) {
             return Err(SessionError::TooMany { what: "probes with results of their own" });
+        }
+        if let Some(names) = self.bundle.names {
+            regions.set_name(names, value, &matched.name);
         }
         Ok(Ok(value))
     }

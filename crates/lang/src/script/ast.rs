@@ -1,5 +1,6 @@
 //! The syntax tree.
 
+use super::ctype::Definitions;
 use super::diagnostic::Span;
 
 /// A whole script.
@@ -7,8 +8,48 @@ use super::diagnostic::Span;
 pub struct Script {
     /// `config = { … }`
     pub config: Vec<Setting>,
+    /// The types that it declares.
+    pub types: Definitions,
+    /// `macro name(…) { … }`
+    pub macros: Vec<Macro>,
     /// Its blocks, in order.
     pub blocks: Vec<Block>,
+}
+
+/// What stands for statements and a value wherever it is called.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Macro {
+    /// Its name.
+    pub name: String,
+    /// What it is called with.
+    pub params: Vec<Param>,
+    /// What it does.
+    pub body: Vec<Stmt>,
+    /// Its value.
+    pub value: Option<Expr>,
+}
+
+/// A parameter of a macro, without a sign.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Param {
+    /// `$name`: a variable, which may be changed.
+    Var(String),
+    /// `@name`: a map, which may be changed.
+    Map(String),
+    /// `name`: an expression, evaluated wherever the name stands.
+    Expr(String),
+}
+
+impl Param {
+    /// As it is written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Param::Var(name) => format!("${name}"),
+            Param::Map(name) => format!("@{name}"),
+            Param::Expr(name) => name.clone(),
+        }
+    }
 }
 
 /// `name = value` of the configuration.
@@ -228,13 +269,28 @@ pub enum ExprKind {
     Index(Box<Expr>, Box<Expr>),
     /// `(a, b)`
     Tuple(Vec<Expr>),
+    /// `{ …; value }`
+    Block(Vec<Stmt>, Option<Box<Expr>>),
+    /// `sizeof(of)`
+    SizeOf(Box<Sized>),
+    /// `offsetof(of, a.b)`
+    OffsetOf(Box<Sized>, Vec<String>),
+}
+
+/// What `sizeof` and `offsetof` are about.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Sized {
+    /// A type.
+    Type(TypeName),
+    /// What has a type.
+    Expr(Expr),
 }
 
 /// The name of a type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TypeName {
-    /// `struct name`
-    pub is_struct: bool,
+    /// `struct`, `union`, `enum`, or nothing.
+    pub keyword: &'static str,
     /// Its name.
     pub name: String,
     /// How many stars.
@@ -247,10 +303,16 @@ impl TypeName {
     /// As it is written.
     #[must_use]
     pub fn text(&self) -> String {
-        let prefix = if self.is_struct { "struct " } else { "" };
+        let name = self.full_name();
         let stars = if self.stars > 0 { " ".to_owned() + &"*".repeat(self.stars as usize) } else { String::new() };
         let length = self.length.map_or(String::new(), |n| format!("[{n}]"));
-        format!("{prefix}{}{stars}{length}", self.name)
+        format!("{name}{stars}{length}")
+    }
+
+    /// Its name with its keyword.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        if self.keyword.is_empty() { self.name.clone() } else { format!("{} {}", self.keyword, self.name) }
     }
 }
 

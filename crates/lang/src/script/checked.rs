@@ -1,6 +1,7 @@
 //! What checking makes of the syntax tree: every name resolved, every type known.
 
 use super::ast::{BinaryOp, Point, Step};
+use super::ctype::Layouts;
 use super::printf::Format;
 use super::types::{Content, Type};
 
@@ -15,8 +16,14 @@ pub struct Checked {
     pub actions: Vec<Action>,
     /// Most frames of its stack maps.
     pub stacks: Vec<Stack>,
+    /// Types of what calls keep from their entry to their return: `self.x`.
+    pub own: Vec<Type>,
     /// `config = { … }`, and the defaults.
     pub config: Config,
+    /// The records that it uses.
+    pub layouts: Layouts,
+    /// Bytes of a pointer of C.
+    pub word: u8,
 }
 
 /// How stacks are kept and printed.
@@ -40,7 +47,7 @@ pub enum StackMode {
 }
 
 /// Settings.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Bytes of a string.
     pub max_strlen: usize,
@@ -50,6 +57,10 @@ pub struct Config {
     pub print_maps_on_exit: bool,
     /// What becomes of an attach point that means nothing, beside others that do.
     pub missing_probes: MissingProbes,
+    /// How stacks are printed that do not say how.
+    pub stack_mode: StackMode,
+    /// What is printed behind a text that was cut.
+    pub trailer: String,
 }
 
 /// What becomes of an attach point that means nothing.
@@ -65,7 +76,14 @@ pub enum MissingProbes {
 
 impl Default for Config {
     fn default() -> Config {
-        Config { max_strlen: 1024, max_map_keys: 4096, print_maps_on_exit: true, missing_probes: MissingProbes::Error }
+        Config {
+            max_strlen: 1024,
+            max_map_keys: 4096,
+            print_maps_on_exit: true,
+            missing_probes: MissingProbes::Error,
+            stack_mode: StackMode::Bpftrace,
+            trailer: "..".to_owned(),
+        }
     }
 }
 
@@ -78,6 +96,8 @@ pub struct Map {
     pub keys: Vec<Type>,
     /// What it holds.
     pub content: Content,
+    /// Programs read it: then what they count is kept in one place for all threads.
+    pub shared: bool,
 }
 
 /// A block.
@@ -91,6 +111,11 @@ pub struct Block {
     pub body: Vec<Op>,
     /// Types of its variables.
     pub vars: Vec<Type>,
+    /// It uses `self`.
+    pub uses_own: bool,
+    /// Of each variable, in which function it is: 0 is the block itself, others are bodies of loops over maps
+    /// ([`Each::number`]). `None`: in several of them.
+    pub owners: Vec<Option<usize>>,
 }
 
 /// A statement.
@@ -106,6 +131,8 @@ pub enum Op {
     AddMap(Entry, Value),
     /// `@m[keys] = count()` and the like, with the number if there is one.
     Aggregate(Entry, Option<Value>),
+    /// `self.x = value`
+    SetOwn(usize, Value),
     /// `delete(@m[keys])`
     Delete(Entry),
     /// The controller does it.
@@ -116,6 +143,10 @@ pub enum Op {
     If(Value, Vec<Op>, Vec<Op>),
     /// `while` and `for`.
     Loop(Box<Loop>),
+    /// `for` over a map.
+    Each(Box<Each>),
+    /// `join(address)`: the controller prints the texts.
+    Join(usize, Value),
     /// The innermost loop ends.
     Break,
     /// The innermost loop begins its next round.
@@ -137,6 +168,19 @@ pub struct Loop {
     pub body: Vec<Op>,
     /// What is done before the next round.
     pub step: Vec<Op>,
+}
+
+/// A loop over the entries of a map.
+#[derive(Clone, Debug)]
+pub struct Each {
+    /// 1 for the first of the block, and so on.
+    pub number: usize,
+    /// Which map.
+    pub map: usize,
+    /// The variable with key and value.
+    pub var: usize,
+    /// What is done.
+    pub body: Vec<Op>,
 }
 
 /// An entry of a map.
@@ -188,8 +232,12 @@ pub enum ValueKind {
     Ternary(Box<Value>, Box<Value>, Box<Value>),
     /// The lower bytes of a number.
     Resize(Box<Value>),
-    /// A number in the target's memory: its type is that of the value.
+    /// A number or data in the target's memory: its type is that of the value.
     Load(Box<Value>),
+    /// Data whose words are these.
+    Words(Vec<Value>),
+    /// A number, text or data at an offset in data that is in our own memory.
+    Part(Box<Value>, usize),
     /// `++` and `--` of a variable.
     StepVar(Step, usize),
     /// `++` and `--` of a map.
@@ -200,8 +248,22 @@ pub enum ValueKind {
     ReadBytes(Box<Value>, Box<Value>),
     /// Length of a text.
     Length(Box<Value>),
+    /// How many keys a map has.
+    MapLength(usize),
+    /// How many frames a stack has, of this stack map.
+    StackLength(usize, Box<Value>),
+    /// Where in the first text the second one begins, or a negative number.
+    Find(Box<Value>, Box<Value>),
     /// Something that is printed as something else.
     Shown(Box<Value>),
+    /// `self.x`; 0 or "" if nothing was assigned in this call.
+    Own(usize),
+    /// A value after statements.
+    After(Vec<Op>, Box<Value>),
+    /// `(a, b)`
+    Tuple(Vec<Value>),
+    /// `a.0`, of a tuple.
+    Item(Box<Value>, usize),
 }
 
 /// What a program finds when it runs.
@@ -233,6 +295,10 @@ pub enum Builtin {
     Rand,
     /// `probe` and `func`
     Probe,
+    /// `caller`: where the call returns to.
+    Caller,
+    /// The name of the function that was hit, as a text.
+    Func,
     /// `latency()`: nanoseconds since the entry of the call that returns.
     Latency,
     /// `ustack`, of this stack map.
@@ -255,6 +321,8 @@ pub enum Action {
     },
     /// `print(value)`
     Print(Type),
+    /// `join(array, separator)`
+    Join(String),
     /// `clear(@m)`
     Clear(usize),
     /// `zero(@m)`

@@ -3,10 +3,12 @@
 pub mod ast;
 pub mod check;
 pub mod checked;
+pub mod ctype;
 pub mod diagnostic;
 pub mod lexer;
 pub mod lower;
 pub mod parser;
 pub mod printf;
+pub mod program;
 pub mod token;
 pub mod types;

@@ -36,6 +36,8 @@ pub enum Printed {
     Text(String),
     /// Bytes.
     Bytes(Vec<u8>),
+    /// A number that has a name.
+    Named(u64, String),
 }
 
 impl Format {
@@ -110,7 +112,7 @@ impl Format {
             };
             let mut conversion = conversion.clone();
             let star = |values: &mut std::slice::Iter<'_, Printed>| match values.next() {
-                Some(Printed::Int(n)) => (*n).min(4096) as usize,
+                Some(Printed::Int(n) | Printed::Named(n, _)) => (*n).min(4096) as usize,
                 _ => 0,
             };
             if conversion.star_width {
@@ -124,6 +126,8 @@ impl Format {
                     conversion.text(&String::from_utf8_lossy(&[*value as u8]), &mut out)
                 }
                 (Some(Printed::Int(value)), _) => conversion.integer(*value, &mut out),
+                (Some(Printed::Named(_, name)), 's') => conversion.text(name, &mut out),
+                (Some(Printed::Named(value, _)), _) => conversion.integer(*value, &mut out),
                 (Some(Printed::Text(text)), _) => conversion.text(text, &mut out),
                 (Some(Printed::Bytes(bytes)), kind) => conversion.text(&escaped(bytes, kind), &mut out),
                 (None, _) => {}
@@ -139,7 +143,8 @@ pub fn accepts(takes: Takes, ty: &Type) -> bool {
     match takes {
         Takes::Int => ty.is_int(),
         Takes::Bytes => matches!(ty, Type::Bytes(_)),
-        Takes::Text => !ty.is_int() && !matches!(ty, Type::Bytes(_) | Type::None),
+        Takes::Text if matches!(ty, Type::Enum(_)) => true,
+        Takes::Text => !ty.is_int() && !matches!(ty, Type::Bytes(_) | Type::Tuple(_) | Type::None),
     }
 }
 

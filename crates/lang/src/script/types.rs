@@ -1,5 +1,9 @@
 //! What values and maps are.
 
+use std::sync::Arc;
+
+use super::ctype::{CType, Enum};
+
 /// What an expression gives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Type {
@@ -12,12 +16,16 @@ pub enum Type {
         /// It may be negative.
         signed: bool,
     },
-    /// An address of the target at which numbers of this type are.
-    Pointer {
-        /// Bytes of what is there.
-        bytes: u8,
-        /// It may be negative.
-        signed: bool,
+    /// An address of the target, and what is there.
+    Pointer(Box<CType>),
+    /// A number that has a name.
+    Enum(Arc<Enum>),
+    /// Something of C that is more than a number or text: its bytes.
+    Data {
+        /// What they are.
+        ty: CType,
+        /// How many there are.
+        size: usize,
     },
     /// A string of so many bytes at most.
     Text(usize),
@@ -36,6 +44,8 @@ pub enum Type {
     User,
     /// A time that is printed by this format (`strftime`).
     Time(String),
+    /// Values, one behind the other.
+    Tuple(Vec<Type>),
 }
 
 impl Type {
@@ -49,13 +59,17 @@ impl Type {
     /// Whether one can calculate with it.
     #[must_use]
     pub fn is_int(&self) -> bool {
-        matches!(self, Type::Int { .. } | Type::Pointer { .. })
+        matches!(self, Type::Int { .. } | Type::Pointer(_) | Type::Enum(_))
     }
 
     /// Whether it is a number without a sign.
     #[must_use]
     pub fn is_unsigned(&self) -> bool {
-        matches!(self, Type::Int { signed: false, .. } | Type::Pointer { .. })
+        match self {
+            Type::Int { signed, .. } => !signed,
+            Type::Enum(of) => !of.signed,
+            ty => matches!(ty, Type::Pointer(_)),
+        }
     }
 
     /// Whether values of both may be in one place.
@@ -66,8 +80,40 @@ impl Type {
             | (Type::Text(_), Type::Text(_))
             | (Type::Bytes(_), Type::Bytes(_)) => true,
             (Type::Probe { func: a }, Type::Probe { func: b }) => a == b,
+            (Type::Tuple(a), Type::Tuple(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.fits(b)),
             (a, b) => a == b,
         }
+    }
+
+    /// Makes room for values of another type that [`Type::fits`].
+    pub fn widen(&mut self, other: &Type) {
+        match (self, other) {
+            (Type::Text(len), Type::Text(new)) | (Type::Bytes(len), Type::Bytes(new)) => *len = (*len).max(*new),
+            (Type::Tuple(types), Type::Tuple(new)) => types.iter_mut().zip(new).for_each(|(ty, new)| ty.widen(new)),
+            _ => {}
+        }
+    }
+
+    /// The type of a place where such values are kept: all of a number's 64 bits.
+    #[must_use]
+    pub fn kept(&self) -> Type {
+        match self {
+            Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
+            Type::Tuple(types) => Type::Tuple(types.iter().map(Type::kept).collect()),
+            ty => ty.clone(),
+        }
+    }
+
+    /// Whether values lie in memory: they do not fit into a register.
+    #[must_use]
+    pub fn is_wide(&self) -> bool {
+        matches!(self, Type::Text(_) | Type::Bytes(_) | Type::Tuple(_) | Type::Data { .. })
+    }
+
+    /// Whether it is this type, or has it inside.
+    #[must_use]
+    pub fn contains(&self, ty: &Type) -> bool {
+        self == ty || matches!(self, Type::Tuple(types) if types.iter().any(|part| part.contains(ty)))
     }
 
     /// As bpftrace names it in messages.
@@ -76,8 +122,12 @@ impl Type {
         match self {
             Type::None => "none".to_owned(),
             Type::Int { bytes, signed } => format!("{}int{}", if *signed { "" } else { "u" }, 8 * u32::from(*bytes)),
-            Type::Pointer { bytes, signed } => {
-                format!("{}int{} *", if *signed { "" } else { "u" }, 8 * u32::from(*bytes))
+            Type::Pointer(of) => CType::Pointer(of.clone()).name(),
+            Type::Enum(of) => of.name.clone(),
+            Type::Data { ty, .. } => ty.name(),
+            Type::Tuple(types) => {
+                let names: Vec<String> = types.iter().map(Type::name).collect();
+                format!("({})", names.join(","))
             }
             _ => self.kind().to_owned(),
         }
@@ -89,7 +139,11 @@ impl Type {
         match self {
             Type::None => "none",
             Type::Int { .. } => "integer",
-            Type::Pointer { .. } => "pointer",
+            Type::Pointer(_) => "pointer",
+            Type::Enum(_) => "enum",
+            Type::Data { ty: CType::Array(..), .. } => "array",
+            Type::Data { ty: CType::Float { .. }, .. } => "float",
+            Type::Data { .. } => "record",
             Type::Text(_) => "string",
             Type::Bytes(_) => "buffer",
             Type::Stack(_) => "ustack",
@@ -97,6 +151,7 @@ impl Type {
             Type::Probe { .. } => "probe",
             Type::User => "username",
             Type::Time(_) => "timestamp",
+            Type::Tuple(_) => "tuple",
         }
     }
 
@@ -105,7 +160,10 @@ impl Type {
     pub fn stored(&self) -> usize {
         match self {
             Type::Text(len) => text_room(*len),
+            // Their length is before them.
             Type::Bytes(len) => 8 + len.next_multiple_of(8),
+            Type::Tuple(types) => types.iter().map(Type::stored).sum(),
+            Type::Data { size, .. } => size.next_multiple_of(8).max(8),
             _ => 8,
         }
     }
@@ -116,6 +174,9 @@ impl Type {
 pub fn text_room(len: usize) -> usize {
     (len + 2).next_multiple_of(8)
 }
+
+/// Bytes of the name of a function that programs see; longer ones are cut.
+pub const NAME: usize = 126;
 
 /// What a map holds.
 #[derive(Clone, PartialEq, Eq, Debug)]

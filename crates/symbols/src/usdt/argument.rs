@@ -179,7 +179,7 @@ pub fn parse_arguments(text: &str, syntax: Syntax) -> Result<Vec<Argument>, Argu
 }
 
 /// Splits at blanks that are not within brackets: `-4@[sp, 12] 8@x0`.
-fn split(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     text.split(move |c: char| {
         match c {

@@ -44,6 +44,11 @@ impl Probe {
     pub fn matches(&self, provider: &str, name: &str) -> bool {
         matcher::glob(provider, &self.provider) && matcher::glob(name, &self.name)
     }
+
+    /// Where its arguments are, as the assembler writes it: `%rax`, `-8(%rbp)`, `$5`.
+    pub fn operands(&self) -> impl Iterator<Item = &str> {
+        argument::split(&self.text).map(|part| part.split_once('@').map_or(part, |(_, operand)| operand))
+    }
 }
 
 /// Why a USDT probe was not found.

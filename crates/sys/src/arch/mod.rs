@@ -19,11 +19,12 @@ compile_error!("sidestep runs on x86 only so far");
 use sidestep_isa::Va;
 
 pub use host::{
-    ADDRESS_END, CLOCK_GETTIME, FUTEX, ISA, MMAP, MMAP_UNIT, SIGNAL_CALLS, Word, signal_frames, thread_pointer_readable,
+    ADDRESS_END, CLOCK_GETTIME, FUTEX, ISA, MMAP, MMAP_UNIT, NAME, OTHER, SIGNAL_CALLS, Word, signal_frames,
+    thread_pointer_readable,
 };
 pub(crate) use host::{
-    AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, GADGET_CODE, Gadgets, NAME, OTHER, OTHER_ELF, UserRegs, entry_stub,
-    on_frame, thread_pointer,
+    AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, GADGET_CODE, Gadgets, OTHER_ELF, UserRegs, entry_stub, on_frame,
+    thread_pointer,
 };
 pub use regs::Regs;
 pub(crate) use regs::rseq_abort;

@@ -369,6 +369,54 @@ impl<'a> Table<'a> {
         Step::Changed
     }
 
+    /// Hands on the entry behind `cursor`, more than once if it changes meanwhile, and gives the cursor behind it; a walk begins
+    /// with 0, and with any key. `last` is the key of the entry that the walk came to before, which may have been removed or
+    /// given another value since: a walk comes to each key once that is there all the time.
+    #[inline]
+    #[must_use]
+    pub fn after(&self, cursor: u64, last: &impl Words, mut take: impl FnMut(&Found)) -> Option<u64> {
+        let (mut bucket, passed) = ((cursor >> 32) as u32, cursor & u64::from(u32::MAX));
+        let mut start = match passed.checked_sub(1) {
+            None => 0,
+            // If it was removed, those behind it have moved up.
+            Some(before) => self.position(bucket, last).map_or(before, |at| at + 1),
+        };
+        while bucket < self.desc.buckets {
+            while let Some(found) = self.nth(bucket, start, |_| false).1 {
+                take(&found);
+                if self.is_current(&found) {
+                    return Some(u64::from(bucket) << 32 | (start + 1));
+                }
+            }
+            (bucket, start) = (bucket + 1, 0);
+        }
+        None
+    }
+
+    /// How many entries of a bucket are before the one with this key.
+    #[inline]
+    fn position(&self, bucket: u32, key: &impl Words) -> Option<u64> {
+        let (at, found) = self.nth(bucket, u64::MAX, |found| self.has_key(found.index, key));
+        found.map(|_| at)
+    }
+
+    /// The entry of a bucket before which there are `n`, or the first one that is `wanted`; and how many are before it.
+    #[inline]
+    fn nth(&self, bucket: u32, n: u64, wanted: impl Fn(&Found) -> bool) -> (u64, Option<Found>) {
+        'again: loop {
+            let Some(mut cursor) = self.bucket(bucket) else { return (0, None) };
+            let mut at = 0;
+            loop {
+                match self.walk(cursor) {
+                    Step::Entry(found, _) if at == n || wanted(&found) => return (at, Some(found)),
+                    Step::Entry(_, next) => (at, cursor) = (at + 1, next),
+                    Step::End => return (at, None),
+                    Step::Changed => continue 'again,
+                }
+            }
+        }
+    }
+
     #[inline]
     fn remove(&self, place: &Place<'_>, index: u64, next: u64, key: &impl Words) -> bool {
         let removed = self.replace_next(index, next, refer(index_of(next), MARK, next));

@@ -59,6 +59,10 @@ const REGISTERS: [u8; 8] = [11, 10, 9, 8, 7, 6, 5, 4];
 pub const UCONTEXT_IP: usize = UCONTEXT_REGISTERS + 14 * 4;
 /// Offset of the interrupted stack pointer, the 8th word.
 pub const UCONTEXT_SP: usize = UCONTEXT_REGISTERS + 7 * 4;
+/// Offset of the interrupted frame pointer.
+pub const UCONTEXT_BP: usize = UCONTEXT_REGISTERS + 6 * 4;
+/// Offset of the interrupted `ebx`.
+pub const UCONTEXT_BX: usize = UCONTEXT_REGISTERS + 8 * 4;
 /// Offset of the interrupted flags, the 17th word.
 pub const UCONTEXT_FLAGS: usize = UCONTEXT_REGISTERS + 16 * 4;
 /// Offset of the number of the exception, the 13th word.

@@ -55,6 +55,10 @@ const REGISTERS: [u8; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 
 pub const UCONTEXT_IP: usize = UCONTEXT_REGISTERS + 16 * 8;
 /// Offset of the interrupted stack pointer: the word before.
 pub const UCONTEXT_SP: usize = UCONTEXT_IP - 8;
+/// Offset of the interrupted frame pointer.
+pub const UCONTEXT_BP: usize = UCONTEXT_REGISTERS + 10 * 8;
+/// Offset of the interrupted `rbx`.
+pub const UCONTEXT_BX: usize = UCONTEXT_REGISTERS + 11 * 8;
 /// Offset of the interrupted flags: the word behind.
 pub const UCONTEXT_FLAGS: usize = UCONTEXT_IP + 8;
 /// Offset of the number of the exception.

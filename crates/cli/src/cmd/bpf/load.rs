@@ -185,6 +185,7 @@ fn of_parts(object: &str, func: FuncPattern) -> Pattern {
         FuncPattern::Offset(name, offset) => format!("{name}+{offset:#x}"),
         FuncPattern::Addr(va) => va.to_string(),
         FuncPattern::FileOffset(offset) => format!("{:#x}", offset.0),
+        FuncPattern::Line(file, line) => format!("{file}:{line}"),
         FuncPattern::Usdt(provider, name) => format!("{provider}:{name}"),
     };
     Pattern { text: format!("{object}:{name}"), object: Some(object.to_owned()), func }

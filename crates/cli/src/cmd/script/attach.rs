@@ -1,12 +1,13 @@
 //! Attach points as requests of a session.
 
 use anyhow::anyhow;
+use sidestep_bpf::map::Map;
 use sidestep_engine::{Action, Bundle, BundleMap, Cookie, FuncPattern, Pattern, Request, pattern};
 use sidestep_lang::script::ast::{Point, Provider};
-use sidestep_lang::script::lower::Compiled;
+use sidestep_lang::script::lower::{Compiled, Probe};
 
-/// The pattern of an attach point that needs a target.
-pub fn pattern(point: &Point) -> anyhow::Result<Pattern> {
+/// The pattern of an attach point that needs a target. `regexp`: its function is a regular expression.
+pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
     let fields: Vec<&str> = point.fields.iter().map(|field| &*field.text).collect();
     let quoted = point.fields.last().is_some_and(|field| field.quoted);
     if point.provider == Provider::Usdt {
@@ -26,8 +27,8 @@ pub fn pattern(point: &Point) -> anyhow::Result<Pattern> {
     if object.contains('@') {
         return Err(anyhow!("{}: a line of a source file is not supported yet", point.text()));
     }
-    let text = if quoted { format!("{object}:\"{function}\"") } else { format!("{object}:{function}") };
-    let mut parsed = pattern::parse(&text, false).map_err(|message| anyhow!(message))?;
+    let text = if quoted && !regexp { format!("{object}:\"{function}\"") } else { format!("{object}:{function}") };
+    let mut parsed = pattern::parse(&text, regexp).map_err(|message| anyhow!(message))?;
     if object == "*" {
         parsed.object = None;
     }
@@ -38,11 +39,15 @@ pub fn pattern(point: &Point) -> anyhow::Result<Pattern> {
 }
 
 /// What a session runs: the programs of attach points that need a target. Also, which of the script's probes each request is.
-pub fn bundle(compiled: &Compiled) -> anyhow::Result<(Bundle, Vec<Request>, Vec<usize>)> {
+pub fn bundle(compiled: &Compiled, regexp: bool) -> anyhow::Result<(Bundle, Vec<Request>, Vec<usize>)> {
     let mut bundle = maps(compiled);
     let (mut requests, mut probes) = (Vec::new(), Vec::new());
     let mut known: Vec<(usize, usize)> = Vec::new();
-    for (number, probe) in compiled.probes.iter().enumerate() {
+    // What is entered last returns first: so that returns are seen in the order of the script.
+    let is_return = |(_, probe): &(usize, &Probe)| probe.point.provider == Provider::Uretprobe;
+    let entries = compiled.probes.iter().enumerate().filter(|probe| !is_return(probe));
+    let returns = compiled.probes.iter().enumerate().filter(is_return).rev();
+    for (number, probe) in entries.chain(returns) {
         if !probe.point.provider.has_target() {
             continue;
         }
@@ -71,7 +76,7 @@ pub fn bundle(compiled: &Compiled) -> anyhow::Result<(Bundle, Vec<Request>, Vec<
             _ => (Some(program), None),
         };
         requests.push(Request {
-            pattern: pattern(&probe.point)?,
+            pattern: pattern(&probe.point, regexp)?,
             action: Action { entry, exit, cookie, ..Action::default() },
         });
         probes.push(number);
@@ -81,6 +86,7 @@ pub fn bundle(compiled: &Compiled) -> anyhow::Result<(Bundle, Vec<Request>, Vec<
 
 /// The maps of a script, without programs.
 pub fn maps(compiled: &Compiled) -> Bundle {
-    let maps = compiled.maps.iter().map(|map| BundleMap { map: map.clone(), per_probe: false }).collect();
-    Bundle { maps, ..Bundle::default() }
+    let shape = |(index, map): (usize, &Map)| BundleMap { map: map.clone(), per_probe: compiled.names == Some(index) };
+    let maps = compiled.maps.iter().enumerate().map(shape).collect();
+    Bundle { maps, names: compiled.names, ..Bundle::default() }
 }

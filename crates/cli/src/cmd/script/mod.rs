@@ -3,6 +3,7 @@
 mod attach;
 mod list;
 mod run;
+mod types;
 
 use std::io::Read;
 use std::path::Path;
@@ -11,12 +12,13 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use sidestep_lang::script::ast;
-use sidestep_lang::script::check::check;
+use sidestep_lang::script::check::check_with;
 use sidestep_lang::script::diagnostic::Diagnostic;
 use sidestep_lang::script::lower::lower;
 use sidestep_lang::script::parser::parse;
 
 use crate::flags::script::Script;
+use crate::out::script::Layout;
 use crate::out::sink::say;
 use crate::out::time;
 
@@ -69,7 +71,26 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
     if let Some(pattern) = &flags.list {
         return list::run(flags, pattern);
     }
-    let source = Source::read(flags)?;
+    start(flags, Source::read(flags)?, None)
+}
+
+/// A tool that is a script.
+pub struct Tool {
+    /// Its name.
+    pub name: &'static str,
+    /// How it shows what it has found.
+    pub layout: Box<dyn Layout>,
+    /// Functions in its attach points are regular expressions.
+    pub regexp: bool,
+}
+
+/// Runs the script of a tool.
+pub fn run_tool(flags: &Script, tool: Tool) -> anyhow::Result<ExitCode> {
+    let (name, text) = (tool.name.to_owned(), flags.program.clone().unwrap_or_default());
+    start(flags, Source { name, text, params: Vec::new() }, Some(tool))
+}
+
+fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<ExitCode> {
     let script = match parse(&source.text, &source.params) {
         Ok(script) => script,
         Err(error) => {
@@ -81,7 +102,9 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
         print_tree(&script);
         return Ok(ExitCode::SUCCESS);
     }
-    let checked = match check(&script, &source.params) {
+    let points = script.blocks.iter().flat_map(|block| block.points.clone()).collect();
+    let mut programs = types::Programs::new(points, flags.target.first(), &flags.engine.options());
+    let checked = match check_with(&script, &source.params, &mut programs) {
         Ok((checked, warnings)) => {
             source.say(&warnings);
             checked
@@ -92,7 +115,7 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
         }
     };
     let compiled = lower(&checked, time::monotonic())?;
-    run::run(flags, source, checked, compiled)
+    run::run(flags, source, checked, compiled, tool)
 }
 
 fn print_tree(script: &ast::Script) {

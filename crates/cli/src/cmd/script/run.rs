@@ -9,26 +9,34 @@ use anyhow::Context;
 use clap::error::ErrorKind;
 use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_engine::{Local, Maps, Missing, Record, Session, SessionError, Target};
-use sidestep_lang::script::ast::Provider;
+use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Action, Checked, MissingProbes};
-use sidestep_lang::script::lower::Compiled;
+use sidestep_lang::script::lower::{Compiled, JOINED};
 use sidestep_lang::script::parser::period;
+use sidestep_lang::script::types::Type;
 
-use super::{Source, attach};
+use super::{Source, Tool as ScriptTool, attach};
 use crate::cmd::funccount::attached;
 use crate::cmd::watch::{self, Job, Pace, Tool};
 use crate::flags::script::Script as Flags;
-use crate::out::script::{Names, Print, Printer, Shown, values};
+use crate::out::script::{Layout, Names, Print, Printer, Shown, values};
 use crate::out::sink::{Sink, say};
 use crate::out::{json, plan, time};
 use crate::signals::Signals;
 
 /// Runs a script that is right.
-pub fn run(flags: &Flags, source: Source, checked: Checked, compiled: Compiled) -> anyhow::Result<ExitCode> {
+pub fn run(
+    flags: &Flags,
+    source: Source,
+    checked: Checked,
+    compiled: Compiled,
+    tool: Option<ScriptTool>,
+) -> anyhow::Result<ExitCode> {
+    let regexp = tool.as_ref().is_some_and(|tool| tool.regexp);
     let needs_target = compiled.probes.iter().any(|probe| probe.point.provider.has_target());
     let has_target = flags.target.is_given();
     if flags.dry_run {
-        return dry_run(flags, &compiled);
+        return dry_run(flags, &compiled, regexp);
     }
     if needs_target && !has_target {
         super::super::usage(
@@ -37,7 +45,7 @@ pub fn run(flags: &Flags, source: Source, checked: Checked, compiled: Compiled) 
         );
     }
     let local = Local::new(&attach::maps(&compiled))?;
-    let mut script = Script::new(source, checked, &compiled)?;
+    let mut script = Script::new(source, checked, &compiled, tool.map(|tool| tool.layout))?;
     let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
     if !needs_target {
         if has_target {
@@ -45,7 +53,7 @@ pub fn run(flags: &Flags, source: Source, checked: Checked, compiled: Compiled) 
         }
         return alone(flags, &mut script, &local, &mut sink, compiled.probes.len());
     }
-    let (mut bundle, requests, probes) = attach::bundle(&compiled)?;
+    let (mut bundle, requests, probes) = attach::bundle(&compiled, regexp)?;
     script.begin(local.maps(), &mut sink)?;
     sink.flush()?;
     if script.exit.is_some() {
@@ -101,8 +109,8 @@ fn no_matches(error: anyhow::Error, compiled: &Compiled) -> anyhow::Error {
 }
 
 /// What would be written where.
-fn dry_run(flags: &Flags, compiled: &Compiled) -> anyhow::Result<ExitCode> {
-    let (_, requests, _) = attach::bundle(compiled)?;
+fn dry_run(flags: &Flags, compiled: &Compiled, regexp: bool) -> anyhow::Result<ExitCode> {
+    let (_, requests, _) = attach::bundle(compiled, regexp)?;
     let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
     let pids = flags.target.pid.iter().copied().map(Some);
     for pid in pids.chain(flags.target.pid.is_empty().then_some(None)) {
@@ -131,7 +139,7 @@ fn alone(
     probes: usize,
 ) -> anyhow::Result<ExitCode> {
     let signals = Signals::install(false)?;
-    started(probes, flags.output.quiet, sink)?;
+    script.started(probes, flags.output.quiet, sink)?;
     let maps = local.maps();
     script.begin(maps, sink)?;
     script.start_intervals();
@@ -146,17 +154,6 @@ fn alone(
     script.finish(maps, sink)?;
     sink.flush()?;
     Ok(script.status(ExitCode::SUCCESS))
-}
-
-/// bpftrace's first line.
-fn started(probes: usize, quiet: bool, sink: &mut Sink) -> io::Result<()> {
-    if sink.json() {
-        return attached(probes, sink);
-    }
-    if !quiet {
-        say(&format!("Attached {probes} probe{}", if probes == 1 { "" } else { "s" }));
-    }
-    Ok(())
 }
 
 /// A block that runs again and again.
@@ -179,12 +176,19 @@ struct Script {
     exit: Option<i32>,
     /// Warnings that were given already.
     warned: HashSet<usize>,
-    /// Reads of the target's memory that failed.
+    /// The map that counts reads of the target's memory that failed, by blocks.
     faults: usize,
+    /// How a tool shows it.
+    layout: Option<Box<dyn Layout>>,
 }
 
 impl Script {
-    fn new(source: Source, checked: Checked, compiled: &Compiled) -> anyhow::Result<Script> {
+    fn new(
+        source: Source,
+        checked: Checked,
+        compiled: &Compiled,
+        layout: Option<Box<dyn Layout>>,
+    ) -> anyhow::Result<Script> {
         let mut programs = Vec::new();
         for probe in compiled.probes.iter().filter(|probe| !probe.point.provider.has_target()) {
             let rules = Rules { maps: &compiled.maps, ..Rules::default() };
@@ -196,11 +200,30 @@ impl Script {
         let names = Names {
             points: compiled.probes.iter().map(|probe| probe.point.text()).collect(),
             stacks: checked.stacks.iter().copied().zip(compiled.stack_of.iter().copied()).collect(),
+            trailer: checked.config.trailer.clone(),
+            layouts: checked.layouts.clone(),
+            word: checked.word,
             since_1970: time::realtime().wrapping_sub(time::monotonic()),
             ..Names::default()
         };
         let (intervals, warned) = (Vec::new(), HashSet::new());
-        Ok(Script { source, checked, printer, names, programs, intervals, exit: None, warned, faults: 0 })
+        let faults = compiled.faults;
+        Ok(Script { source, checked, printer, names, programs, intervals, exit: None, warned, faults, layout })
+    }
+
+    /// The first line: bpftrace's, or the tool's, which is no data in any case.
+    fn started(&self, probes: usize, quiet: bool, sink: &mut Sink) -> io::Result<()> {
+        if sink.json() {
+            return attached(probes, sink);
+        }
+        match &self.layout {
+            Some(layout) => layout.heading(probes).lines().try_for_each(|line| sink.heading(line)),
+            None if quiet => Ok(()),
+            None => {
+                say(&format!("Attached {probes} probe{}", if probes == 1 { "" } else { "s" }));
+                Ok(())
+            }
+        }
     }
 
     fn begin(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
@@ -260,7 +283,7 @@ impl Script {
         if !self.checked.config.print_maps_on_exit {
             return Ok(());
         }
-        if !sink.json() {
+        if !sink.json() && self.layout.is_none() {
             sink.text("\n\n")?;
         }
         for map in self.printer.order() {
@@ -294,18 +317,38 @@ impl Script {
         let Some(action) = self.checked.actions.get(number).cloned() else { return Ok(()) };
         match action {
             Action::Printf(format, types) => {
-                let (values, faults) = values(record, &types, &mut self.names, maps);
-                self.faults += faults;
+                let values = values(record, &types, &mut self.names, maps);
+                if let Some(layout) = &self.layout {
+                    let columns = layout.columns();
+                    if sink.json() && columns.len() == values.len() {
+                        let members = columns.iter().zip(&values).map(|(name, value)| (name, value.json()));
+                        return sink.line(&json::line("event", json::object(members)));
+                    }
+                    if let (false, Some(text)) = (sink.json(), layout.line(&values)) {
+                        return sink.text(&text);
+                    }
+                }
                 let printed: Vec<_> = values.iter().map(Shown::printed).collect();
                 say_data(sink, "printf", &format.render(&printed))
             }
             Action::Print(ty) => {
-                let (values, faults) = values(record, std::slice::from_ref(&ty), &mut self.names, maps);
-                self.faults += faults;
+                let values = values(record, std::slice::from_ref(&ty), &mut self.names, maps);
                 let Some(value) = values.first() else { return Ok(()) };
                 match sink.json() {
                     true => sink.line(&json::line("value", value.json())),
                     false => sink.line(&value.text()),
+                }
+            }
+            Action::Join(separator) => {
+                let types = vec![Type::Text(self.checked.config.max_strlen); JOINED];
+                let there = |index: &usize| record.get(8 * index..8 * (index + 1)).is_some_and(|word| word != [0; 8]);
+                let count = (1..=JOINED).take_while(there).count();
+                let values = values(record, &types, &mut self.names, maps);
+                let texts: Vec<String> = values[..count].iter().map(Shown::text).collect();
+                let text = texts.join(&separator);
+                match sink.json() {
+                    true => sink.line(&json::line("join", json::string(&text))),
+                    false => sink.line(&text),
                 }
             }
             Action::PrintMap { map, top, div } => self.print_map(Print { map, top, div, at_end: false }, maps, sink),
@@ -333,10 +376,18 @@ impl Script {
     }
 
     fn print_map(&mut self, print: Print, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+        if let Some(layout) = &mut self.layout {
+            let rows = self.printer.lines(print, maps, &mut self.names);
+            if let Some(text) = layout.map(self.printer.name(print.map), &rows, sink.json()) {
+                return sink.text(&text);
+            }
+        }
         if !sink.json() {
             return sink.text(&self.printer.text(print, maps, &mut self.names));
         }
-        match self.printer.json(print, maps, &mut self.names) {
+        let name = self.printer.name(print.map);
+        let title = self.layout.as_ref().map_or_else(|| name.to_owned(), |layout| layout.title(name));
+        match self.printer.json(print, &title, maps, &mut self.names) {
             Some(line) => sink.line(&line),
             None => Ok(()),
         }
@@ -384,7 +435,8 @@ impl Tool for Running<'_> {
                 sink.warn(&format!("WARNING: No matches for {}: {}", missing.name, missing.reason));
             }
         }
-        started(session.probes().len() + own, self.flags.output.quiet, sink)?;
+        let heading = if self.script.layout.is_some() { 0 } else { own };
+        self.script.started(session.probes().len() + heading, self.flags.output.quiet, sink)?;
         self.script.start_intervals();
         Ok(())
     }
@@ -413,8 +465,11 @@ impl Tool for Running<'_> {
         if let Some(maps) = session.maps() {
             self.script.finish(maps, sink)?;
         }
-        if self.script.faults > 0 {
-            sink.warn(&format!("{} strings could not be read", self.script.faults));
+        let counts = session.maps().map(|maps| maps.sums(self.script.faults, 0)).unwrap_or_default();
+        for (count, block) in counts.iter().zip(&self.script.checked.blocks).filter(|(count, _)| **count > 0) {
+            let points: Vec<String> = block.points.iter().map(Point::text).collect();
+            let strings = if *count == 1 { "1 string".to_owned() } else { format!("{count} strings") };
+            sink.warn(&format!("{strings} could not be read at {}", points.join(", ")));
         }
         Ok(())
     }
@@ -431,6 +486,6 @@ impl Tool for Running<'_> {
     }
 
     fn ends_command(&self) -> bool {
-        self.is_command && self.script.exit.is_some()
+        self.is_command && self.script.exit.is_some() && self.script.layout.is_none()
     }
 }

@@ -5,9 +5,12 @@ use crate::out::json;
 /// A bucket: its label, its bounds for JSON, and how often.
 pub struct Row {
     label: String,
-    min: Option<i64>,
-    max: Option<i64>,
-    count: u64,
+    /// The smallest of its values, unless there is none.
+    pub min: Option<i64>,
+    /// The largest.
+    pub max: Option<i64>,
+    /// How often there was one.
+    pub count: u64,
 }
 
 /// Stars of the longest bar.

@@ -36,15 +36,21 @@ pub struct Printer {
 }
 
 /// What a row says.
-enum Cell {
+pub enum Cell {
+    /// A value.
     Value(Shown),
+    /// How many, and of which size.
     Stats { count: u64, average: Shown, total: Shown },
+    /// A histogram.
     Rows(Vec<Row>),
 }
 
-struct Line {
-    keys: Vec<Shown>,
-    cell: Cell,
+/// A row of a map.
+pub struct Line {
+    /// Its keys.
+    pub keys: Vec<Shown>,
+    /// Its value.
+    pub cell: Cell,
     /// By what rows are sorted first.
     rank: i128,
 }
@@ -67,7 +73,7 @@ impl Printer {
         self.zeroed.remove(&map);
         self.before.retain(|(of, _), _| *of != map);
         let shape = &self.maps[map];
-        if is_array(shape) && shape.content.is_aggregate() {
+        if is_array(shape) && shape.content.is_aggregate() && !shape.shared {
             self.remember(map, maps);
         } else {
             maps.clear(self.index[map]);
@@ -80,6 +86,7 @@ impl Printer {
             Content::Value(_) => {
                 maps.zero(self.index[map]);
             }
+            Content::Avg { .. } if self.maps[map].shared => maps.zero(self.index[map]),
             content if content.is_sum() => {
                 self.remember(map, maps);
                 self.zeroed.insert(map);
@@ -118,8 +125,8 @@ impl Printer {
         out
     }
 
-    /// A map as a JSON object. `None`: it is empty.
-    pub fn json(&self, print: Print, maps: Maps<'_>, names: &mut Names) -> Option<String> {
+    /// A map as a JSON object, by the name `title`. `None`: it is empty.
+    pub fn json(&self, print: Print, title: &str, maps: Maps<'_>, names: &mut Names) -> Option<String> {
         let shape = &self.maps[print.map];
         let lines = self.lines(print, maps, names);
         if lines.is_empty() && (print.at_end || shape.keys.is_empty()) {
@@ -144,10 +151,16 @@ impl Printer {
                 (keys.join(","), data(&line.cell))
             })),
         };
-        Some(json::line(kind, json::object([(&shape.name, value)])))
+        Some(json::line(kind, json::object([(title, value)])))
     }
 
-    fn lines(&self, print: Print, maps: Maps<'_>, names: &mut Names) -> Vec<Line> {
+    /// The name of a map.
+    pub fn name(&self, map: usize) -> &str {
+        &self.maps[map].name
+    }
+
+    /// The rows of a map in the order in which they are printed.
+    pub fn lines(&self, print: Print, maps: Maps<'_>, names: &mut Names) -> Vec<Line> {
         let Print { map, top, div, at_end } = print;
         let shape = &self.maps[map];
         let keyed = !shape.keys.is_empty();
@@ -159,7 +172,7 @@ impl Printer {
             {
                 continue;
             }
-            let keys = self.keys(map, &entry.key, maps, names);
+            let keys = names.parts(&shape.keys, &entry.key, maps);
             let (cell, rank) = self.cell(map, &entry, div, maps, names);
             lines.push(Line { keys, cell, rank });
         }
@@ -181,17 +194,6 @@ impl Printer {
             }
             Value::PerThread(_) => true,
         }
-    }
-
-    fn keys(&self, map: usize, key: &[u8], maps: Maps<'_>, names: &mut Names) -> Vec<Shown> {
-        let mut rest = key;
-        let mut keys = Vec::new();
-        for ty in &self.maps[map].keys {
-            let (own, behind) = rest.split_at(ty.stored().min(rest.len()));
-            keys.push(names.stored(ty, own, maps));
-            rest = behind;
-        }
-        keys
     }
 
     /// What was added since the map was cleared.

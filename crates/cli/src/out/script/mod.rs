@@ -1,8 +1,11 @@
 //! What scripts print: as bpftrace does, byte for byte.
 
+mod data;
 mod hist;
+mod layout;
 mod map;
 mod value;
 
-pub use map::{Print, Printer};
+pub use layout::{Layout, folded, frames, function, merged};
+pub use map::{Cell, Line, Print, Printer};
 pub use value::{Names, Shown, values};

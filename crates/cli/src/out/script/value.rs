@@ -4,10 +4,12 @@ use std::collections::HashMap;
 
 use sidestep_engine::{Maps, Symbols};
 use sidestep_lang::script::checked::{Stack, StackMode};
+use sidestep_lang::script::ctype::Layouts;
 use sidestep_lang::script::lower::POINT;
 use sidestep_lang::script::printf::{Printed, escaped};
 use sidestep_lang::script::types::Type;
 
+use super::data::{self, Float};
 use crate::out::{json, time};
 
 /// What stands for something else, by number.
@@ -23,8 +25,14 @@ pub struct Names {
     pub stacks: Vec<(Stack, usize)>,
     /// Add to `CLOCK_MONOTONIC` to get nanoseconds since 1970.
     pub since_1970: u64,
+    /// What is printed behind a text that was cut.
+    pub trailer: String,
     /// Names of users that were looked up.
     pub users: HashMap<u64, String>,
+    /// What the records of the script consist of.
+    pub layouts: Layouts,
+    /// Bytes of a pointer of the target.
+    pub word: u8,
 }
 
 /// A value.
@@ -36,6 +44,18 @@ pub enum Shown {
     Text(Vec<u8>),
     /// Bytes.
     Bytes(Vec<u8>),
+    /// Values.
+    Tuple(Vec<Shown>),
+    /// A number that has a name, which in JSON is a text.
+    Named(i128, String),
+    /// What is either true or false.
+    Bool(bool),
+    /// A number with a point.
+    Float(Float),
+    /// Members by their names.
+    Members(Vec<(String, Shown)>),
+    /// Elements.
+    Elements(Vec<Shown>),
 }
 
 impl Shown {
@@ -45,6 +65,26 @@ impl Shown {
             Shown::Int(n) => n.to_string(),
             Shown::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             Shown::Bytes(bytes) => escaped(bytes, 'r'),
+            Shown::Tuple(parts) => {
+                let parts: Vec<String> = parts.iter().map(Shown::text).collect();
+                format!("({})", parts.join(", "))
+            }
+            Shown::Named(_, name) => name.clone(),
+            Shown::Bool(truth) => truth.to_string(),
+            Shown::Float(number) => number.text(),
+            Shown::Members(members) => {
+                let list: Vec<String> = members
+                    .iter()
+                    .map(|(name, value)| match name.is_empty() {
+                        true => value.text(),
+                        false => format!(".{name} = {}", value.text()),
+                    })
+                    .collect();
+                if list.is_empty() { "{ }".to_owned() } else { format!("{{ {} }}", list.join(", ")) }
+            }
+            Shown::Elements(list) => {
+                format!("[{}]", list.iter().map(Shown::text).collect::<Vec<_>>().join(","))
+            }
         }
     }
 
@@ -61,6 +101,11 @@ impl Shown {
                     }
                 }
             },
+            Shown::Tuple(parts) => json::array(parts.iter().map(Shown::json)),
+            Shown::Bool(truth) => truth.to_string(),
+            Shown::Float(number) => number.json(),
+            Shown::Members(members) => json::object(members.iter().map(|(name, value)| (name, value.json()))),
+            Shown::Elements(list) => format!("[{}]", list.iter().map(Shown::json).collect::<Vec<_>>().join(", ")),
             other => json::string(&other.text()),
         }
     }
@@ -69,26 +114,36 @@ impl Shown {
     pub fn printed(&self) -> Printed {
         match self {
             Shown::Int(n) => Printed::Int(*n as u64),
-            Shown::Text(_) => Printed::Text(self.text()),
+            Shown::Text(_) | Shown::Tuple(_) => Printed::Text(self.text()),
             Shown::Bytes(bytes) => Printed::Bytes(bytes.clone()),
+            Shown::Named(n, name) => Printed::Named(*n as u64, name.clone()),
+            Shown::Bool(truth) => Printed::Named((*truth).into(), self.text()),
+            Shown::Float(_) | Shown::Members(_) | Shown::Elements(_) => Printed::Text(self.text()),
         }
     }
 }
 
 /// A text that was kept with one byte more than it may have, cut.
-fn cut(bytes: &[u8], len: usize) -> Vec<u8> {
+fn cut(bytes: &[u8], len: usize, trailer: &str) -> Vec<u8> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     if end <= len {
         return bytes[..end].to_vec();
     }
-    [&bytes[..len], b".."].concat()
+    [&bytes[..len], trailer.as_bytes()].concat()
 }
 
 impl Names {
     /// A value of a key or a map.
     pub fn stored(&mut self, ty: &Type, bytes: &[u8], maps: Maps<'_>) -> Shown {
         match ty {
-            Type::Text(len) => Shown::Text(cut(bytes, *len)),
+            Type::Text(len) => Shown::Text(cut(bytes, *len, &self.trailer)),
+            Type::Bytes(_) => {
+                let (len, bytes) = bytes.split_at(bytes.len().min(8));
+                let len = len.try_into().map_or(0, usize::from_ne_bytes);
+                Shown::Bytes(bytes[..len.min(bytes.len())].to_vec())
+            }
+            Type::Tuple(types) => Shown::Tuple(self.parts(types, bytes, maps)),
+            Type::Data { ty, .. } => self.data(ty, bytes),
             ty => {
                 let word = bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);
                 self.word(ty, word, maps)
@@ -96,8 +151,22 @@ impl Names {
         }
     }
 
+    /// Values that are kept one behind the other.
+    pub fn parts(&mut self, types: &[Type], bytes: &[u8], maps: Maps<'_>) -> Vec<Shown> {
+        let mut rest = bytes;
+        let mut parts = Vec::new();
+        for ty in types {
+            let (own, behind) = rest.split_at(ty.stored().min(rest.len()));
+            parts.push(self.stored(ty, own, maps));
+            rest = behind;
+        }
+        parts
+    }
+
     fn word(&mut self, ty: &Type, word: u64, maps: Maps<'_>) -> Shown {
         match ty {
+            Type::Pointer(_) => data::address(word),
+            Type::Enum(of) => data::named(of, word),
             Type::Int { signed: true, .. } => Shown::Int((word as i64).into()),
             Type::Stack(stack) => Shown::Text(self.stack(*stack, word, maps).into_bytes()),
             Type::Symbol => Shown::Text(self.symbol(word).into_bytes()),
@@ -158,30 +227,28 @@ impl Names {
     }
 }
 
-/// The values of a record: a word each, and behind them what does not fit into a word. Also, how many could not be read.
-pub fn values(record: &[u8], types: &[Type], names: &mut Names, maps: Maps<'_>) -> (Vec<Shown>, usize) {
+/// The values of a record: a word each, and behind them what does not fit into a word.
+pub fn values(record: &[u8], types: &[Type], names: &mut Names, maps: Maps<'_>) -> Vec<Shown> {
     let word = |index: usize| {
         let at = 8 * (index + 1);
         record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
     };
     let mut rest = record.get(8 * (types.len() + 1)..).unwrap_or_default();
-    let mut faults = 0;
     let mut shown = Vec::new();
     for (index, ty) in types.iter().enumerate() {
         let word = word(index);
         shown.push(match ty {
-            Type::Text(_) | Type::Bytes(_) => {
-                faults += usize::from((word as i64) < 0);
+            ty if ty.is_wide() => {
                 let len = usize::try_from(word as i64).unwrap_or(0).min(rest.len());
                 let (own, behind) = rest.split_at(len);
                 rest = behind;
                 match ty {
-                    Type::Text(len) => Shown::Text(cut(own, *len)),
-                    _ => Shown::Bytes(own.to_vec()),
+                    Type::Bytes(_) => Shown::Bytes(own.to_vec()),
+                    ty => names.stored(ty, own, maps),
                 }
             }
             ty => names.word(ty, word, maps),
         });
     }
-    (shown, faults)
+    shown
 }

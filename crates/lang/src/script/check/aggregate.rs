@@ -104,8 +104,9 @@ pub(super) fn readable(content: &Content) -> Option<Type> {
     match content {
         Content::Value(ty) => Some(ty.clone()),
         Content::Count => Some(Type::INT),
-        Content::Sum { signed: true } => Some(Type::INT),
-        Content::Sum { signed: false } => Some(Type::UINT),
-        _ => None,
+        Content::Sum { signed } | Content::Avg { signed } | Content::Min { signed } | Content::Max { signed } => {
+            Some(if *signed { Type::INT } else { Type::UINT })
+        }
+        Content::Stats { .. } | Content::Hist { .. } | Content::Lhist { .. } => None,
     }
 }

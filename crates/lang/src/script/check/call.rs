@@ -5,22 +5,16 @@ use super::super::checked::{Action, Entry, Op, StackMode, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::printf::{Format, accepts};
 use super::super::types::Type;
-use super::expr::{int, text};
+use super::expr::{func_text, int, text};
 use super::{Checker, Checking};
 
 /// Functions of bpftrace that are not there yet.
 const LATER: &[&str] = &[
-    "join",
     "system",
     "cat",
     "signal",
-    "strstr",
-    "strcontains",
     "strcap",
     "uaddr",
-    "sizeof",
-    "offsetof",
-    "caller",
     "getopt",
     "assert",
     "assert_str",
@@ -34,7 +28,6 @@ const LATER: &[&str] = &[
     "socket_cookie",
     "write_user",
     "override",
-    "len",
     "print_ubacktrace",
     "exec",
 ];
@@ -130,6 +123,9 @@ impl Checker<'_> {
                 Ok(Value { ty: Type::INT, kind: ValueKind::Has(entry) })
             }
             "strncmp" => self.strncmp(args, span),
+            "strstr" => self.find(name, args, span),
+            "strcontains" => self.contains(args, span),
+            "len" => self.len(args, span),
             "strlen" => {
                 self.arguments(name, args, 1, 1, span)?;
                 let value = self.text_argument(name, &args[0])?;
@@ -138,7 +134,7 @@ impl Checker<'_> {
                     _ => Value { ty: Type::INT, kind: ValueKind::Length(Box::new(value)) },
                 })
             }
-            "printf" | "print" | "clear" | "zero" | "delete" | "exit" | "time" => {
+            "printf" | "print" | "clear" | "zero" | "delete" | "exit" | "time" | "join" => {
                 self.error(span, format!("{name}() has no value: it must be a statement"))
             }
             "count" | "sum" | "avg" | "min" | "max" | "stats" | "hist" | "lhist" => {
@@ -157,6 +153,7 @@ impl Checker<'_> {
         Ok(Some(match name {
             "printf" => self.printf(args, span)?,
             "print" => self.print(args, span)?,
+            "join" => self.join(args, span)?,
             "clear" | "zero" => {
                 self.arguments(name, args, 1, 1, span)?;
                 let map = self.map_argument(name, &args[0])?;
@@ -282,7 +279,7 @@ impl Checker<'_> {
     }
 
     /// A map as a whole.
-    fn map_argument(&mut self, function: &str, arg: &Expr) -> Checking<usize> {
+    pub(super) fn map_argument(&mut self, function: &str, arg: &Expr) -> Checking<usize> {
         let ExprKind::Map(name, keys) = &arg.kind else {
             return self.error(arg.span, format!("{function}() expects a map to be provided"));
         };
@@ -297,7 +294,7 @@ impl Checker<'_> {
         Ok(map)
     }
 
-    fn literal(&mut self, function: &str, arg: &Expr) -> Checking<String> {
+    pub(super) fn literal(&mut self, function: &str, arg: &Expr) -> Checking<String> {
         let value = self.expr(arg)?;
         match value.kind {
             ValueKind::Text(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
@@ -305,7 +302,7 @@ impl Checker<'_> {
         }
     }
 
-    fn int_argument(&mut self, function: &str, arg: &Expr) -> Checking<Value> {
+    pub(super) fn int_argument(&mut self, function: &str, arg: &Expr) -> Checking<Value> {
         let value = self.expr(arg)?;
         if value.ty.is_int() {
             return Ok(value);
@@ -315,10 +312,12 @@ impl Checker<'_> {
         self.error(arg.span, message)
     }
 
-    fn text_argument(&mut self, function: &str, arg: &Expr) -> Checking<Value> {
+    pub(super) fn text_argument(&mut self, function: &str, arg: &Expr) -> Checking<Value> {
         let value = self.expr(arg)?;
-        if matches!(value.ty, Type::Text(_)) {
-            return Ok(value);
+        match value.ty {
+            Type::Text(_) => return Ok(value),
+            Type::Probe { func: true } => return Ok(func_text()),
+            _ => {}
         }
         self.error(arg.span, format!("{function}() only supports string arguments ({} provided)", value.ty.kind()))
     }
@@ -376,7 +375,7 @@ impl Checker<'_> {
 
     fn ustack_call(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("ustack", args, 0, 2, span)?;
-        let (mut mode, mut depth) = (StackMode::Bpftrace, None);
+        let (mut mode, mut depth) = (self.out.config.stack_mode, None);
         for arg in args {
             match &arg.kind {
                 ExprKind::Ident(name) if name == "bpftrace" => mode = StackMode::Bpftrace,

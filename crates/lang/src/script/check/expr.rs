@@ -2,9 +2,11 @@
 
 use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, TypeName, UnaryOp};
 use super::super::checked::{Action, Builtin, StackMode, Value, ValueKind};
+use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span};
-use super::super::types::Type;
+use super::super::types::{NAME, Type};
 use super::aggregate::readable;
+use super::memory::{number_type, times};
 use super::{Checker, Checking};
 
 /// What only the kernel knows.
@@ -39,6 +41,7 @@ impl Checker<'_> {
             ExprKind::Param(number) => Ok(self.param(*number)),
             ExprKind::ParamCount => Ok(int(self.params.len() as u64)),
             ExprKind::Var(name) => self.var(name, span),
+            ExprKind::Ident(name) if self.find_macro(name).is_some() => self.macro_value(name, &[], span),
             ExprKind::Ident(name) => self.ident(name, span),
             ExprKind::Map(name, keys) => {
                 let entry = self.entry(name, keys, span)?;
@@ -55,10 +58,19 @@ impl Checker<'_> {
                         self.maps[entry.map].read = true;
                         Ok(Value { ty, kind: ValueKind::Read(entry) })
                     }
-                    None => self.unsupported(span, &format!("reading a map of type '{}'", content.name())),
+                    None => {
+                        let message = format!("Map value of type '{}' cannot be used in an expression", content.name());
+                        self.error_with(span, message, format!("print(@{name}) prints it"))
+                    }
                 }
             }
+            ExprKind::Call(name, args) if self.find_macro(name).is_some() => self.macro_value(name, args, span),
             ExprKind::Call(name, args) => self.call(name, args, span),
+            ExprKind::Block(body, value) => self.block_expr(body, value.as_deref(), span),
+            ExprKind::Unary(UnaryOp::Deref, _) => match self.place(expr)? {
+                Some(place) => self.read(&place, span),
+                None => self.unknown(),
+            },
             ExprKind::Unary(op, of) => self.unary(*op, of, span),
             ExprKind::Step(step, of) => match &of.kind {
                 ExprKind::Var(name) => {
@@ -92,25 +104,20 @@ impl Checker<'_> {
             }
             ExprKind::Ternary(cond, then, otherwise) => self.ternary(cond, then, otherwise, span),
             ExprKind::Cast(ty, of) => self.cast(ty, of, span),
-            ExprKind::Index(of, index) => {
-                let of = self.expr(of)?;
-                let index = self.expr(index)?;
-                let Type::Pointer { bytes, .. } = of.ty else {
-                    let message =
-                        format!("The array index operator [] can only be used on pointers, not on {}", of.ty.kind());
-                    return self.error(span, message);
-                };
-                let scaled = self.binary(BinaryOp::Mul, index, int(bytes.into()), span)?;
-                let ty = of.ty.clone();
-                let address = self.binary(BinaryOp::Add, Value { ty: Type::UINT, ..of }, scaled, span)?;
-                Ok(load(Value { ty, ..address }))
-            }
-            ExprKind::Member(of, name) => match &of.kind {
-                ExprKind::Ident(args) if args == "args" => self.unsupported(span, &format!("args.{name}")),
-                ExprKind::Ident(this) if this == "self" => self.unsupported(span, &format!("self.{name}")),
-                _ => self.unsupported(span, "a member of a struct or tuple"),
+            ExprKind::SizeOf(of) => self.size_of(of, span),
+            ExprKind::OffsetOf(of, names) => self.offset_of(of, names, span),
+            ExprKind::Index(..) | ExprKind::Member(..) => match (self.place(expr)?, &expr.kind) {
+                (Some(place), _) => self.read(&place, span),
+                (None, ExprKind::Member(of, name)) if of.kind == ExprKind::Ident("self".to_owned()) => {
+                    self.own(name, span)
+                }
+                (None, ExprKind::Member(of, name)) => {
+                    let of = self.expr(of)?;
+                    self.item(of, name, span)
+                }
+                (None, _) => self.unknown(),
             },
-            ExprKind::Tuple(_) => self.unsupported(span, "a tuple"),
+            ExprKind::Tuple(items) => self.tuple(items),
         }
     }
 
@@ -171,16 +178,33 @@ impl Checker<'_> {
                 builtin(Type::Probe { func: true }, Builtin::Probe)
             }
             "func" => self.error(span, "The func builtin can only be used with 'uprobe' and 'uretprobe' probes"),
-            "retval" if self.only_at(&[Provider::Uretprobe]) => builtin(Type::INT, Builtin::Retval),
+            "retval" if self.only_at(&[Provider::Uretprobe]) => match self.result(span)? {
+                Some(place) => self.read(&place, span),
+                None => builtin(Type::INT, Builtin::Retval),
+            },
             "retval" => self.error(span, "The retval builtin can only be used with 'uretprobe' probes"),
-            "ustack" => self.ustack(StackMode::Bpftrace, STACK_DEPTH, span),
+            "ustack" => self.ustack(self.out.config.stack_mode, STACK_DEPTH, span),
             "true" => Ok(int(1)),
             "false" => Ok(int(0)),
-            "args" | "self" | "cpid" | "caller" | "goid" => self.unsupported(span, name),
+            "self" => self.error_with(span, "self has no value itself", "self.name has, for any name"),
+            "caller" => {
+                self.at_calls("caller", span)?;
+                builtin(Type::Symbol, Builtin::Caller)
+            }
+            "goid" => self.error_with(
+                span,
+                "goid is not supported yet",
+                "in Go, *(uint64 *)(reg(\"r14\") + 152) is the number of the goroutine, from Go 1.23 on at 160",
+            ),
+            "args" => self.arguments_whole(span),
+            "cpid" => self.unsupported(span, name),
             name if KERNEL.contains(&name) => {
                 self.error(span, format!("{name} needs the kernel: not available in this tool"))
             }
-            name => self.error(span, format!("Unknown identifier: '{name}'")),
+            name => match self.types.constant(self.points, name) {
+                Some(constant) => Ok(constant),
+                None => self.error(span, format!("Unknown identifier: '{name}'")),
+            },
         }
     }
 
@@ -195,23 +219,13 @@ impl Checker<'_> {
 
     fn unary(&mut self, op: UnaryOp, of: &Expr, span: Span) -> Checking<Value> {
         if op == UnaryOp::Address {
-            return self.unsupported(span, "the & operator");
+            return self.address(of, span);
         }
         let value = self.expr(of)?;
         if !value.ty.is_int() {
             let message =
                 format!("The {} operator can not be used on expressions of type '{}'", op.text(), value.ty.name());
             return self.error(span, message);
-        }
-        if op == UnaryOp::Deref {
-            return match value.ty {
-                Type::Pointer { .. } => Ok(load(value)),
-                _ => self.error_with(
-                    span,
-                    "Can not dereference a value that is no pointer",
-                    "say what is there, for example *(uint32 *)arg0",
-                ),
-            };
         }
         Ok(match (op, &value.kind) {
             (UnaryOp::Not, ValueKind::Int(n)) => int((*n == 0).into()),
@@ -227,7 +241,17 @@ impl Checker<'_> {
         if !self.last && (a.ty == Type::None || b.ty == Type::None) {
             return Ok(int(0));
         }
-        if let (Type::Text(_), Type::Text(_)) = (&a.ty, &b.ty) {
+        let (a, b) = match (&a.ty, &b.ty) {
+            (Type::Probe { func: true }, Type::Text(_)) => (func_text(), b),
+            (Type::Text(_), Type::Probe { func: true }) => (a, func_text()),
+            _ => (a, b),
+        };
+        let comparable = match (&a.ty, &b.ty) {
+            (Type::Text(_), Type::Text(_)) => true,
+            (Type::Tuple(_), Type::Tuple(_)) => a.ty.fits(&b.ty),
+            _ => false,
+        };
+        if comparable {
             let same = |a, b| ValueKind::Same(Box::new(a), Box::new(b), None);
             return match op {
                 BinaryOp::Eq => Ok(Value { ty: Type::INT, kind: same(a, b) }),
@@ -236,7 +260,8 @@ impl Checker<'_> {
                     Ok(Value { ty: Type::INT, kind: ValueKind::Not(Box::new(same)) })
                 }
                 op => {
-                    let message = format!("The {} operator can not be used on expressions of type 'string'", op.text());
+                    let message =
+                        format!("The {} operator can not be used on expressions of type '{}'", op.text(), a.ty.name());
                     self.error(span, message)
                 }
             };
@@ -257,6 +282,10 @@ impl Checker<'_> {
                 }
             };
             return self.error(span, message);
+        }
+        if let Some((a, b, to)) = self.pointer_step(op, &a, &b, span)? {
+            let sum = self.binary(op, a, b, span)?;
+            return Ok(Value { ty: Type::Pointer(to), ..sum });
         }
         // A literal takes the sign of what it is combined with.
         let literal = |value: &Value| matches!(value.kind, ValueKind::Int(n) if i64::try_from(n).is_ok());
@@ -290,12 +319,35 @@ impl Checker<'_> {
         Ok(Value { ty, kind: ValueKind::Divide(op, unsigned, a, b, warning) })
     }
 
+    /// A pointer and a number that is added to it: both as numbers, and what the pointer leads to.
+    fn pointer_step(
+        &mut self,
+        op: BinaryOp,
+        a: &Value,
+        b: &Value,
+        span: Span,
+    ) -> Checking<Option<(Value, Value, Box<CType>)>> {
+        let (pointer, number, to) = match (op, &a.ty, &b.ty) {
+            (BinaryOp::Add | BinaryOp::Sub, Type::Pointer(to), Type::Int { .. }) => (a, b, to),
+            (BinaryOp::Add, Type::Int { .. }, Type::Pointer(to)) => (b, a, to),
+            _ => return Ok(None),
+        };
+        let size = self.size(to, span)?;
+        let pointer = Value { ty: Type::UINT, ..pointer.clone() };
+        Ok(Some((pointer, times(number.clone(), size), to.clone())))
+    }
+
     fn ternary(&mut self, cond: &Expr, then: &Expr, otherwise: &Expr, span: Span) -> Checking<Value> {
         let condition = self.expr(cond)?;
         let condition = self.condition(condition, cond.span, "a ternary")?;
         let (then, otherwise) = (self.expr(then)?, self.expr(otherwise)?);
         let ty = match (&then.ty, &otherwise.ty) {
-            (Type::Text(a), Type::Text(b)) => Type::Text(*a.max(b)),
+            (a, b) if a.is_wide() && a.fits(b) => {
+                let mut ty = a.clone();
+                ty.widen(b);
+                ty
+            }
+            (a, b) if a == b && *a != Type::None => a.clone(),
             (a, b) if a.is_int() && b.is_int() => {
                 if a.is_unsigned() && b.is_unsigned() {
                     Type::UINT
@@ -303,7 +355,6 @@ impl Checker<'_> {
                     Type::INT
                 }
             }
-            (a, b) if a == b && *a != Type::None => a.clone(),
             (a, b) => {
                 let message =
                     format!("Ternary operator must return the same type: have '{}' and '{}'", a.name(), b.name());
@@ -314,59 +365,59 @@ impl Checker<'_> {
     }
 
     fn cast(&mut self, name: &TypeName, of: &Expr, span: Span) -> Checking<Value> {
-        let Some((bytes, is_signed)) = int_type(&name.name).filter(|_| !name.is_struct && name.length.is_none()) else {
-            return self.unsupported(span, &format!("a cast to '{}'", name.text()));
+        let to = self.ctype(name, span)?;
+        let mut value = match self.place(of)? {
+            // An array is the address of its first element.
+            Some(place) if matches!(place.ty, CType::Array(..)) && name.stars > 0 => {
+                self.address_of(&place, of.span)?
+            }
+            Some(place) => self.read(&place, of.span)?,
+            None => self.expr(of)?,
         };
-        let value = self.expr(of)?;
+        if value.ty == Type::None && !self.last {
+            return self.unknown();
+        }
         if !value.ty.is_int() {
             let message = format!("Cannot cast from '{}' to '{}'", value.ty.name(), name.text());
             return self.error(span, message);
         }
-        match name.stars {
-            0 if bytes == 0 => self.error(span, "Cannot cast to 'void'"),
-            0 => {
-                let ty = Type::Int { bytes, signed: is_signed };
-                Ok(match value.kind {
-                    ValueKind::Int(n) => Value { kind: ValueKind::Int(resize(n, bytes, is_signed)), ty },
-                    _ => Value { ty, kind: ValueKind::Resize(Box::new(value)) },
-                })
+        let ty = match &to {
+            CType::Enum(of) if of.is_bool() => {
+                let is_zero = Value { ty: Type::INT, kind: ValueKind::Not(Box::new(value)) };
+                return Ok(Value { ty: Type::Enum(of.clone()), kind: ValueKind::Not(Box::new(is_zero)) });
             }
-            1 => Ok(Value { ty: Type::Pointer { bytes: bytes.max(1), signed: is_signed }, ..value }),
-            _ => Ok(Value { ty: Type::Pointer { bytes: 8, signed: false }, ..value }),
-        }
+            CType::Void => return self.error(span, "Cannot cast to 'void'"),
+            to => match number_type(to) {
+                Some(ty) => ty,
+                None => {
+                    return self.error(span, format!("Cannot cast from '{}' to '{}'", value.ty.name(), name.text()));
+                }
+            },
+        };
+        let (bytes, is_signed) = match &ty {
+            Type::Int { bytes, signed } => (*bytes, *signed),
+            Type::Enum(of) => (of.bytes, of.signed),
+            // Whatever it was, it is an address now.
+            _ => {
+                value.ty = Type::UINT;
+                return Ok(Value { ty, kind: ValueKind::Shown(Box::new(value)) });
+            }
+        };
+        let resized = Type::Int { bytes, signed: is_signed };
+        let kind = match value.kind {
+            ValueKind::Int(n) => ValueKind::Int(resize(n, bytes, is_signed)),
+            _ => ValueKind::Resize(Box::new(value)),
+        };
+        Ok(match ty {
+            Type::Int { .. } => Value { ty, kind },
+            ty => Value { ty, kind: ValueKind::Shown(Box::new(Value { ty: resized, kind })) },
+        })
     }
 }
 
-/// What is at an address.
-fn load(address: Value) -> Value {
-    let ty = match address.ty {
-        Type::Pointer { bytes, signed } => Type::Int { bytes, signed },
-        _ => Type::UINT,
-    };
-    Value { ty, kind: ValueKind::Load(Box::new(address)) }
-}
-
-/// Bytes and sign of a type of C or bpftrace.
-fn int_type(name: &str) -> Option<(u8, bool)> {
-    let words: Vec<&str> = name.split(' ').collect();
-    let signed = !words.contains(&"unsigned");
-    let rest: Vec<&str> = words.into_iter().filter(|word| *word != "unsigned" && *word != "signed").collect();
-    Some(match *rest {
-        ["void"] => (0, true),
-        ["bool" | "uint8" | "uint8_t"] => (1, false),
-        ["char"] => (1, signed),
-        ["int8" | "int8_t"] => (1, true),
-        ["uint16" | "uint16_t"] => (2, false),
-        ["int16" | "int16_t"] => (2, true),
-        ["short"] | ["short", "int"] => (2, signed),
-        ["uint32" | "uint32_t"] => (4, false),
-        ["int32" | "int32_t"] => (4, true),
-        ["int"] | [] => (4, signed),
-        ["uint64" | "uint64_t" | "size_t" | "uintptr_t"] => (8, false),
-        ["int64" | "int64_t" | "ssize_t" | "intptr_t"] => (8, true),
-        ["long"] | ["long", "int"] | ["long", "long"] | ["long", "long", "int"] => (8, signed),
-        _ => return None,
-    })
+/// `func` as a text, for programs that look at it.
+pub(super) fn func_text() -> Value {
+    Value { ty: Type::Text(NAME), kind: ValueKind::Builtin(Builtin::Func) }
 }
 
 /// The lower bytes of a number, extended.
@@ -376,7 +427,7 @@ fn resize(value: u64, bytes: u8, signed: bool) -> u64 {
 }
 
 /// The value of an operation on constants, if it is no division by zero.
-fn fold(op: BinaryOp, unsigned: bool, a: u64, b: u64) -> Option<u64> {
+pub(in super::super) fn fold(op: BinaryOp, unsigned: bool, a: u64, b: u64) -> Option<u64> {
     let (x, y) = (a as i64, b as i64);
     Some(match op {
         BinaryOp::Add => a.wrapping_add(b),

@@ -1,17 +1,28 @@
 //! Names and types: syntax tree → [`Checked`].
 
+mod abi;
 mod aggregate;
 mod call;
+mod each;
 mod expr;
+mod field;
+mod macros;
+mod memory;
+mod own;
 mod stmt;
+mod text;
+mod tuple;
 
 use std::collections::HashMap;
 
 use aggregate::readable;
+pub(super) use expr::fold;
+use memory::Types;
 
 use super::ast::{self, Provider, Script};
-use super::checked::{Action, Block, Checked, Config, Map, MissingProbes, Stack, Value, ValueKind};
+use super::checked::{Action, Block, Checked, Config, Map, MissingProbes, Stack, StackMode, Value, ValueKind};
 use super::diagnostic::{Diagnostic, Severity, Span};
+use super::program::{Nothing, Program};
 use super::types::{Content, Type};
 
 /// Rounds after which the types of maps must be known: those that are used before they are assigned need more than one.
@@ -22,19 +33,45 @@ const ROUNDS: usize = 10;
 /// # Errors
 /// All mistakes. What is returned beside a script are warnings.
 pub fn check(script: &Script, params: &[String]) -> Result<(Checked, Vec<Diagnostic>), Vec<Diagnostic>> {
-    let mut maps: Vec<MapState> = Vec::new();
+    check_with(script, params, &mut Nothing)
+}
+
+/// The same; `program` tells what the programs that are probed know of their types.
+///
+/// # Errors
+/// All mistakes. What is returned beside a script are warnings.
+pub fn check_with(
+    script: &Script,
+    params: &[String],
+    program: &mut dyn Program,
+) -> Result<(Checked, Vec<Diagnostic>), Vec<Diagnostic>> {
+    let mut known = Known::default();
+    let mut types = Types::new(program, &script.types);
     for _ in 0..ROUNDS {
-        let mut checker = Checker::new(params, maps.clone(), false);
+        let mut checker = Checker::new(params, types, known.clone(), false);
         checker.script(script);
-        let settled = checker.maps == maps;
-        maps = checker.maps;
+        let vars = checker.out.blocks.into_iter().map(|block| block.vars).collect();
+        let now = Known { maps: checker.maps, own: checker.own, vars };
+        types = checker.types;
+        let settled = now == known;
+        known = now;
         if settled {
             break;
         }
     }
-    let mut checker = Checker::new(params, maps, true);
+    let mut checker = Checker::new(params, types, known, true);
     checker.script(script);
     checker.finish()
+}
+
+/// What a round has found.
+#[derive(Clone, Default, PartialEq, Debug)]
+struct Known {
+    maps: Vec<MapState>,
+    /// Names and types of `self.x`.
+    own: Vec<(String, Type)>,
+    /// Types of the variables of each block.
+    vars: Vec<Vec<Type>>,
 }
 
 /// What is known of a map so far.
@@ -49,8 +86,17 @@ struct MapState {
 
 struct Checker<'a> {
     params: &'a [String],
+    macros: &'a [ast::Macro],
+    /// How many macros were put in so far, and how many the expression is in.
+    expanded: usize,
+    nested: usize,
+    types: Types<'a>,
     out: Checked,
     maps: Vec<MapState>,
+    /// Names and types of `self.x`.
+    own: Vec<(String, Type)>,
+    /// Types of the variables of each block, as the round before has found them: there is room for all that is assigned.
+    before: Vec<Vec<Type>>,
     found: Vec<Diagnostic>,
     /// Types are known: what is not is an error.
     last: bool,
@@ -60,6 +106,13 @@ struct Checker<'a> {
     scopes: Vec<HashMap<String, usize>>,
     /// Loops around the statement.
     loops: usize,
+    /// The block uses `self`.
+    uses_own: bool,
+    /// See [`Block::owners`].
+    owners: Vec<Option<usize>>,
+    /// The innermost loop over a map that the statement is in, and how many there are in the block.
+    walk: usize,
+    walks: usize,
 }
 
 /// A mistake was found, and noted: what it is part of is left out.
@@ -68,17 +121,27 @@ struct Wrong;
 type Checking<T> = Result<T, Wrong>;
 
 impl<'a> Checker<'a> {
-    fn new(params: &'a [String], maps: Vec<MapState>, last: bool) -> Checker<'a> {
+    fn new(params: &'a [String], types: Types<'a>, known: Known, last: bool) -> Checker<'a> {
         Checker {
             params,
+            macros: &[],
+            expanded: 0,
+            nested: 0,
+            types,
             out: Checked::default(),
-            maps,
+            maps: known.maps,
+            own: known.own,
+            before: known.vars,
             found: Vec::new(),
             last,
             points: &[],
             vars: Vec::new(),
             scopes: Vec::new(),
             loops: 0,
+            uses_own: false,
+            owners: Vec::new(),
+            walk: 0,
+            walks: 0,
         }
     }
 
@@ -97,6 +160,7 @@ impl<'a> Checker<'a> {
     }
 
     fn script(&mut self, script: &'a Script) {
+        self.macros = &script.macros;
         for setting in &script.config {
             let _ = self.setting(setting);
         }
@@ -110,7 +174,7 @@ impl<'a> Checker<'a> {
         let config: &mut Config = &mut self.out.config;
         let number: Option<u64> = setting.value.parse().ok();
         match (name.trim_start_matches("bpftrace_"), number) {
-            ("max_strlen", Some(n @ 1..=4096)) => config.max_strlen = n as usize,
+            ("max_strlen", Some(n @ 1..=16384)) => config.max_strlen = n as usize,
             ("max_map_keys", Some(n @ 1..=10_000_000)) => config.max_map_keys = n as u32,
             ("print_maps_on_exit", Some(n @ 0..=1)) => config.print_maps_on_exit = n == 1,
             ("print_maps_on_exit", None) if matches!(&*setting.value, "true" | "false") => {
@@ -119,20 +183,30 @@ impl<'a> Checker<'a> {
             ("missing_probes", None) if setting.value == "error" => config.missing_probes = MissingProbes::Error,
             ("missing_probes", None) if setting.value == "warn" => config.missing_probes = MissingProbes::Warn,
             ("missing_probes", None) if setting.value == "ignore" => config.missing_probes = MissingProbes::Ignore,
-            ("max_strlen" | "max_map_keys" | "print_maps_on_exit" | "missing_probes", _) => {
+            ("stack_mode", None) if setting.value == "bpftrace" => config.stack_mode = StackMode::Bpftrace,
+            ("stack_mode", None) if setting.value == "perf" => config.stack_mode = StackMode::Perf,
+            ("stack_mode", None) if setting.value == "raw" => config.stack_mode = StackMode::Raw,
+            ("str_trunc_trailer", None) => config.trailer = setting.value.clone(),
+            ("max_strlen" | "max_map_keys" | "print_maps_on_exit" | "missing_probes" | "stack_mode", _) => {
                 let message = format!("Invalid value for {}: {}", setting.name, setting.value);
                 return self.error(setting.span, message);
             }
+            ("cpp_demangle", _) if matches!(&*setting.value, "true" | "1") => {}
+            ("cpp_demangle", _) => return self.unsupported(setting.span, "cpp_demangle=false"),
             // They are about the kernel's machinery, or about what is not limited here.
             (
-                "max_probes" | "max_bpf_progs" | "perf_rb_pages" | "log_size" | "stack_mode" | "cache_user_symbols"
+                "max_probes" | "max_bpf_progs" | "perf_rb_pages" | "log_size" | "cache_user_symbols"
                 | "lazy_symbolication" | "on_stack_limit" | "use_blazesym" | "show_debug_info" | "max_cat_bytes"
-                | "unstable_import",
+                | "license" | "unstable_import" | "unstable_map_decl" | "unstable_tseries" | "unstable_addr",
                 _,
             ) => {}
             _ => {
                 let message = format!("Unrecognized config variable: {}", setting.name);
-                return self.error(setting.span, message);
+                return self.error_with(
+                    setting.span,
+                    message,
+                    "there are max_strlen, max_map_keys, print_maps_on_exit, missing_probes, stack_mode, str_trunc_trailer",
+                );
             }
         }
         Ok(())
@@ -149,7 +223,10 @@ impl<'a> Checker<'a> {
         let body = self.stmts(&block.body);
         let predicate = predicate.and_then(Result::ok);
         let vars = std::mem::take(&mut self.vars);
-        self.out.blocks.push(Block { points: block.points.clone(), predicate, body, vars });
+        let owners = std::mem::take(&mut self.owners);
+        let uses_own = std::mem::take(&mut self.uses_own);
+        self.walks = 0;
+        self.out.blocks.push(Block { points: block.points.clone(), predicate, body, vars, uses_own, owners });
     }
 
     /// A number that says yes or no.
@@ -211,6 +288,7 @@ impl<'a> Checker<'a> {
         if self.found.iter().any(|found| found.severity == Severity::Error) {
             return Err(self.found);
         }
+        self.out.own = self.own.into_iter().map(|(_, ty)| ty).collect();
         self.out.maps = self
             .maps
             .into_iter()
@@ -218,11 +296,17 @@ impl<'a> Checker<'a> {
                 name: format!("@{}", map.name),
                 keys: map.keys.unwrap_or_default(),
                 content: match map.content {
-                    Some(content) if map.read => readable(&content).map_or(content, Content::Value),
+                    // One number is enough for them.
+                    Some(content @ (Content::Count | Content::Sum { .. })) if map.read => {
+                        readable(&content).map_or(content, Content::Value)
+                    }
                     content => content.unwrap_or(Content::Value(Type::INT)),
                 },
+                shared: map.read,
             })
             .collect();
+        self.out.word = self.types.word();
+        self.out.layouts = self.types.known();
         Ok((self.out, self.found))
     }
 }

@@ -7,7 +7,6 @@ use super::super::checked::{Action, Entry, Loop, Op, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::lower::ROUNDS;
 use super::super::types::{Content, Type};
-use super::aggregate::readable;
 use super::expr::int;
 use super::{Checker, Checking};
 
@@ -95,7 +94,7 @@ impl Checker<'_> {
                 Ok(())
             }
             StmtKind::ForRange { name, from, to, body } => self.for_range(name, [from, to], body, stmt.span, ops),
-            StmtKind::ForMap { .. } => self.unsupported(word(stmt.span, 3), "for over a map"),
+            StmtKind::ForMap { name, map, body } => self.for_map(name, map, body, stmt.span, ops),
             StmtKind::Break if self.loops == 0 => self.error(stmt.span, "break statement outside of a loop"),
             StmtKind::Continue if self.loops == 0 => self.error(stmt.span, "continue statement outside of a loop"),
             StmtKind::Break => {
@@ -110,7 +109,7 @@ impl Checker<'_> {
     }
 
     /// The body of a loop.
-    fn round(&mut self, body: &[Stmt]) -> Vec<Op> {
+    pub(super) fn round(&mut self, body: &[Stmt]) -> Vec<Op> {
         self.loops += 1;
         let ops = self.scope(body);
         self.loops -= 1;
@@ -118,8 +117,7 @@ impl Checker<'_> {
     }
 
     fn push_loop(&mut self, cond: Value, body: Vec<Op>, step: Vec<Op>, span: Span, ops: &mut Vec<Op>) {
-        self.vars.push(Type::INT);
-        let rounds = self.vars.len() - 1;
+        let rounds = self.new_var(Type::INT);
         let message = format!("A loop was ended after {ROUNDS} rounds: no block may run for longer.");
         let warning = self.action(Action::Warning(Diagnostic::warning(span, message)));
         ops.push(Op::Loop(Box::new(Loop { rounds, warning, cond, body, step })));
@@ -149,8 +147,7 @@ impl Checker<'_> {
         let end = values.pop();
         self.scopes.push(HashMap::new());
         let index = self.declare(name, Type::INT);
-        self.vars.push(Type::INT);
-        let last = self.vars.len() - 1;
+        let last = self.new_var(Type::INT);
         ops.extend(values.into_iter().map(|from| Op::SetVar(index, from)));
         ops.extend(end.map(|to| Op::SetVar(last, to)));
         let var = |of: usize| Box::new(Value { ty: Type::INT, kind: ValueKind::Var(of) });
@@ -182,7 +179,8 @@ impl Checker<'_> {
                         if let Some(content) = self.aggregate(function, args, value.span)? {
                             let entry = self.entry(name, keys, target.span)?;
                             self.set_content(entry.map, content.0.clone(), span)?;
-                            let read = self.maps[entry.map].read && readable(&content.0).is_some();
+                            let read =
+                                self.maps[entry.map].read && matches!(content.0, Content::Count | Content::Sum { .. });
                             ops.push(match content.1 {
                                 number if read => Op::AddMap(entry, number.unwrap_or_else(|| int(1))),
                                 number => Op::Aggregate(entry, number),
@@ -201,6 +199,10 @@ impl Checker<'_> {
                     Some(op) => self.update(entry, op, value, span, ops)?,
                 }
                 Ok(())
+            }
+            ExprKind::Member(_, name) => {
+                let value = self.expr(value)?;
+                self.set_own(name, op, value, span, ops)
             }
             _ => self.error(target.span, "only variables and maps can be assigned"),
         }
@@ -239,38 +241,53 @@ impl Checker<'_> {
         }
     }
 
-    fn declare(&mut self, name: &str, ty: Type) -> usize {
-        self.vars.push(ty);
-        let index = self.vars.len() - 1;
+    /// Makes room for what the variable is assigned further down.
+    fn roomy(&self, index: usize, mut ty: Type) -> Type {
+        match self.before.get(self.out.blocks.len()).and_then(|vars| vars.get(index)) {
+            Some(known) if ty.fits(known) => ty.widen(known),
+            _ => {}
+        }
+        ty
+    }
+
+    pub(super) fn declare(&mut self, name: &str, ty: Type) -> usize {
+        let ty = self.roomy(self.vars.len(), ty);
+        let index = self.new_var(ty);
         if let Some(scope) = self.scopes.last_mut() {
             scope.insert(name.to_owned(), index);
         }
         index
     }
 
-    pub(super) fn find_var(&self, name: &str) -> Option<usize> {
-        self.scopes.iter().rev().find_map(|scope| scope.get(name)).copied()
+    /// A variable, which may have no name.
+    fn new_var(&mut self, ty: Type) -> usize {
+        self.vars.push(ty);
+        self.owners.push(Some(self.walk));
+        self.vars.len() - 1
+    }
+
+    /// A variable that is used here.
+    pub(super) fn find_var(&mut self, name: &str) -> Option<usize> {
+        let index = self.scopes.iter().rev().find_map(|scope| scope.get(name)).copied()?;
+        if self.owners[index] != Some(self.walk) {
+            self.owners[index] = None;
+        }
+        Some(index)
     }
 
     fn set_var(&mut self, name: &str, value: Value, span: Span, ops: &mut Vec<Op>) -> Checking<()> {
         if value.ty == Type::None {
             return self.error(span, format!("Value of type none cannot be assigned to ${name}"));
         }
-        if let Type::Bytes(_) = value.ty {
-            return self.unsupported(span, "buf() in a variable");
-        }
-        // Numbers are kept whole.
-        let ty = match &value.ty {
-            Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
-            ty => ty.clone(),
-        };
+        self.small(&value.ty, span)?;
+        let ty = value.ty.kept();
         let index = match self.find_var(name) {
             None => self.declare(name, ty),
             Some(index) => {
+                let roomy = self.roomy(index, ty.clone());
                 match (&mut self.vars[index], &ty) {
-                    (known @ Type::None, ty) => *known = ty.clone(),
-                    (Type::Text(len), Type::Text(new)) => *len = (*len).max(*new),
-                    (known, ty) if known.fits(ty) => {}
+                    (known @ Type::None, _) => *known = roomy,
+                    (known, ty) if known.fits(ty) => known.widen(ty),
                     (known, ty) => {
                         let (known, ty) = (known.name(), ty.name());
                         return self.error(
@@ -295,14 +312,14 @@ impl Checker<'_> {
         if new == Content::Value(Type::None) {
             return self.error(span, format!("Value of type none cannot be assigned to @{name}"));
         }
-        if let Content::Value(Type::Bytes(_)) = new {
-            return self.unsupported(span, "buf() in a map");
+        if let Content::Value(ty) = &new {
+            self.small(ty, span)?;
         }
         match &mut self.maps[map].content {
             None => self.maps[map].content = Some(new),
             Some(known) if known.fits(&new) => {
-                if let (Content::Value(Type::Text(len)), Content::Value(Type::Text(new))) = (known, &new) {
-                    *len = (*len).max(*new);
+                if let (Content::Value(known), Content::Value(new)) = (known, &new) {
+                    known.widen(new);
                 }
             }
             Some(Content::Lhist { .. }) if matches!(new, Content::Lhist { .. }) => {
@@ -328,6 +345,11 @@ impl Checker<'_> {
 
     /// `++`, a call, or anything else that stands alone.
     fn statement_call(&mut self, expr: &Expr, ops: &mut Vec<Op>) -> Checking<()> {
+        if let Some((inner, value)) = self.nested_block(expr)? {
+            ops.extend(inner);
+            ops.extend(value.map(Op::Eval));
+            return Ok(());
+        }
         if let ExprKind::Call(name, args) = &expr.kind {
             if let Some(op) = self.action_call(name, args, expr.span)? {
                 ops.push(op);
@@ -347,6 +369,16 @@ impl Checker<'_> {
             kind => Op::Eval(Value { ty: value.ty, kind }),
         });
         Ok(())
+    }
+
+    /// What a block or macro does that stands alone; its value is not needed.
+    fn nested_block(&mut self, expr: &Expr) -> Checking<Option<(Vec<Op>, Option<Value>)>> {
+        Ok(Some(match &expr.kind {
+            ExprKind::Block(body, value) => self.block_value(body, value.as_deref())?,
+            ExprKind::Call(name, args) if self.find_macro(name).is_some() => self.expand(name, args, expr.span)?,
+            ExprKind::Ident(name) if self.find_macro(name).is_some() => self.expand(name, &[], expr.span)?,
+            _ => return Ok(None),
+        }))
     }
 
     /// An entry of a map, whose keys have the types that they have everywhere.
@@ -369,26 +401,24 @@ impl Checker<'_> {
         let value = self.expr(key)?;
         match &value.ty {
             Type::None => self.error(key.span, "a key must have a value"),
-            Type::Bytes(_) => self.unsupported(key.span, "buf() as a key"),
             Type::Time(_) => self.error(key.span, "strftime() cannot be used as a map key"),
-            _ => Ok(value),
+            ty => {
+                self.small(ty, key.span)?;
+                Ok(value)
+            }
         }
     }
 
     fn set_keys(&mut self, map: usize, values: &[Value], span: Span) -> Checking<()> {
-        let whole = |ty: &Type| match ty {
-            Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
-            ty => ty.clone(),
+        let new: Vec<Type> = match values {
+            // A tuple is as many keys.
+            [Value { ty: Type::Tuple(types), .. }] => types.iter().map(Type::kept).collect(),
+            values => values.iter().map(|value| value.ty.kept()).collect(),
         };
-        let new: Vec<Type> = values.iter().map(|value| whole(&value.ty)).collect();
         match &mut self.maps[map].keys {
             None => self.maps[map].keys = Some(new),
             Some(known) if known.len() == new.len() && known.iter().zip(&new).all(|(a, b)| a.fits(b)) => {
-                for (known, new) in known.iter_mut().zip(&new) {
-                    if let (Type::Text(len), Type::Text(new)) = (known, new) {
-                        *len = (*len).max(*new);
-                    }
-                }
+                known.iter_mut().zip(&new).for_each(|(known, new)| known.widen(new));
             }
             Some(known) => {
                 let list = |types: &[Type]| {
@@ -410,13 +440,5 @@ impl Checker<'_> {
 
 /// What a map holds after a value was assigned.
 fn content(ty: &Type) -> Content {
-    Content::Value(match ty {
-        Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
-        ty => ty.clone(),
-    })
-}
-
-/// The first word of a statement.
-fn word(span: Span, len: usize) -> Span {
-    Span { start: span.start, end: span.start + len }
+    Content::Value(ty.kept())
 }

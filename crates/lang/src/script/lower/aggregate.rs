@@ -7,9 +7,13 @@ use super::super::types::Content;
 use super::{Lower, helper};
 use crate::build::Label;
 
+/// How often an extreme of all threads is tried to be set.
+const TRIES: i32 = 64;
+
 impl Lower<'_, '_> {
     pub(super) fn aggregate(&mut self, entry: &Entry, value: Option<&Value>) {
         let content = self.shared.checked.maps[entry.map].content.clone();
+        let shared = self.shared.checked.maps[entry.map].shared;
         let used = self.used;
         let number = value.map(|value| {
             self.int(value);
@@ -26,9 +30,17 @@ impl Lower<'_, '_> {
         if self.is_array(entry.map) {
             let index = self.map_index(entry.map);
             self.out.map_value(Reg::R1, index, 0);
+            if shared {
+                self.out.put_imm(Reg::R1, content.stored() as i16, 1);
+            }
         } else {
             let key = self.key(entry);
-            self.lookup_or_insert(entry.map, key, missing);
+            let first = match (&content, shared) {
+                (Content::Min { signed }, true) => self.first(if *signed { i64::MAX as u64 } else { u64::MAX }),
+                (Content::Max { signed }, true) => self.first(if *signed { i64::MIN as u64 } else { 0 }),
+                _ => 0,
+            };
+            self.lookup_or_insert(entry.map, key, first, missing);
             self.out.mov(Reg::R1, Reg::R0);
         }
         if let Some(at) = number {
@@ -39,6 +51,12 @@ impl Lower<'_, '_> {
             Content::Sum { .. } | Content::Avg { .. } | Content::Stats { .. } => {
                 self.add(0, Reg::R2);
                 self.count(8);
+            }
+            Content::Min { signed } if shared => {
+                self.shared_extreme(if signed { Cond::Slt } else { Cond::Lt }, missing)
+            }
+            Content::Max { signed } if shared => {
+                self.shared_extreme(if signed { Cond::Sgt } else { Cond::Gt }, missing)
             }
             Content::Min { signed } => self.extreme(if signed { Cond::Slt } else { Cond::Lt }, missing),
             Content::Max { signed } => self.extreme(if signed { Cond::Sgt } else { Cond::Gt }, missing),
@@ -64,6 +82,42 @@ impl Lower<'_, '_> {
     fn count(&mut self, off: i16) {
         self.out.mov_imm(Reg::R3, 1);
         self.add(off, Reg::R3);
+    }
+
+    /// The number of a map's value at `r0` into `r0`.
+    pub(super) fn number_at(&mut self, map: usize) {
+        let Content::Avg { signed } = self.shared.checked.maps[map].content else {
+            self.out.load(Size::Dw, Reg::R0, Reg::R0, 0);
+            return;
+        };
+        let none = self.out.label();
+        self.out.load(Size::Dw, Reg::R1, Reg::R0, 8);
+        self.out.load(Size::Dw, Reg::R0, Reg::R0, 0);
+        self.out.branch_imm(Width::W64, Cond::Eq, Reg::R1, 0, none);
+        self.out.alu(if signed { AluOp::Sdiv } else { AluOp::Div }, Reg::R0, Reg::R1);
+        self.out.bind(none);
+    }
+
+    /// What an extreme of all threads begins with: any number is better.
+    fn first(&mut self, worst: u64) -> u32 {
+        self.constant(&[worst.to_ne_bytes(), 1_u64.to_ne_bytes()].concat(), 16)
+    }
+
+    /// Takes the number in `r2` if it is smaller or larger than what is there. Whoever is faster has found a better one, so it
+    /// is not tried for ever.
+    fn shared_extreme(&mut self, better: Cond, end: Label) {
+        let (again, take) = (self.out.label(), self.out.label());
+        self.out.mov_imm(Reg::R4, TRIES);
+        self.out.bind(again);
+        self.out.load(Size::Dw, Reg::R3, Reg::R1, 0);
+        self.out.branch(Width::W64, better, Reg::R2, Operand::Reg(Reg::R3), take);
+        self.out.goto(end);
+        self.out.bind(take);
+        self.out.mov(Reg::R0, Reg::R3);
+        self.out.push(Insn::Atomic { width: Width::W64, op: AtomicOp::Cmpxchg, base: Reg::R1, off: 0, src: Reg::R2 });
+        self.out.branch(Width::W64, Cond::Eq, Reg::R0, Operand::Reg(Reg::R3), end);
+        self.out.alu_imm(AluOp::Sub, Reg::R4, 1);
+        self.out.branch_imm(Width::W64, Cond::Ne, Reg::R4, 0, again);
     }
 
     /// Takes the number in `r2` if there is none yet, or if it is smaller or larger than what is there.

@@ -3,7 +3,7 @@
 use sidestep_bpf::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
 
 use super::super::ast::{BinaryOp, Step};
-use super::super::checked::{Builtin, Value, ValueKind};
+use super::super::checked::{Builtin, Checked, Value, ValueKind};
 use super::super::types::Type;
 use super::{COOKIE, Lower, POINT, Place, SCRATCH, Site, helper};
 use crate::build::Label;
@@ -11,6 +11,7 @@ use crate::build::Label;
 /// Where the registers of the first six arguments are in the context.
 const ARGUMENTS: [i16; 6] = [112, 104, 96, 88, 72, 64];
 const RAX: i16 = 80;
+const RIP: i16 = 128;
 const RSP: i16 = 152;
 
 impl Lower<'_, '_> {
@@ -22,8 +23,16 @@ impl Lower<'_, '_> {
             ValueKind::Int(_)
             | ValueKind::Var(_)
             | ValueKind::Text(_)
+            | ValueKind::Words(_)
             | ValueKind::ReadText(..)
-            | ValueKind::ReadBytes(..) => {}
+            | ValueKind::ReadBytes(..)
+            | ValueKind::Tuple(_) => {}
+            ValueKind::Item(of, index) => self.item_number(of, *index),
+            ValueKind::Own(index) => self.own_number(*index),
+            ValueKind::After(ops, of) => {
+                self.ops(ops);
+                self.int(of);
+            }
             ValueKind::Read(entry) => self.read_map(entry),
             ValueKind::Has(entry) => self.has(entry),
             ValueKind::Builtin(builtin) => self.builtin(*builtin),
@@ -57,6 +66,7 @@ impl Lower<'_, '_> {
                 self.resize(&value.ty);
             }
             ValueKind::Load(address) => self.load(address, &value.ty),
+            ValueKind::Part(of, offset) => self.part(of, *offset, &value.ty),
             ValueKind::StepVar(step, var) => self.step_var(*step, *var),
             ValueKind::StepMap(step, entry) => {
                 let one = if step.up { 1 } else { u64::MAX };
@@ -66,7 +76,31 @@ impl Lower<'_, '_> {
                 }
             }
             ValueKind::Length(text) => self.text_length(text),
+            ValueKind::MapLength(map) => {
+                let index = self.map_index(*map);
+                self.out.map(Reg::R1, index);
+                self.out.mov_imm(Reg::R2, 0);
+                self.out.call(helper::MAP_LEN);
+            }
+            ValueKind::StackLength(stack, of) => {
+                self.int(of);
+                let index = self.map_index(self.shared.checked.maps.len() + stack);
+                self.out.mov(Reg::R2, Reg::R0);
+                self.out.map(Reg::R1, index);
+                self.out.call(helper::MAP_LEN);
+            }
+            ValueKind::Find(text, part) => self.find(text, part),
             ValueKind::Shown(of) => self.int(of),
+        }
+    }
+
+    fn is_leaf(&self, value: &Value) -> bool {
+        match &value.kind {
+            ValueKind::Int(_) | ValueKind::Var(_) => true,
+            ValueKind::Builtin(Builtin::Arg(n)) => *n < 6 && !matches!(self.site, Site::Usdt(_)),
+            ValueKind::Builtin(Builtin::Retval | Builtin::Register(_)) => true,
+            ValueKind::Shown(of) => self.is_leaf(of),
+            _ => false,
         }
     }
 
@@ -87,6 +121,7 @@ impl Lower<'_, '_> {
             }
             ValueKind::Builtin(Builtin::Retval) => self.out.load(Size::Dw, dst, Reg::R6, RAX),
             ValueKind::Builtin(Builtin::Register(at)) => self.out.load(Size::Dw, dst, Reg::R6, *at as i16),
+            ValueKind::Shown(of) => return self.leaf(dst, of),
             _ => return false,
         }
         true
@@ -100,14 +135,8 @@ impl Lower<'_, '_> {
                 return Operand::Imm(imm);
             }
         }
-        let is_leaf = match &b.kind {
-            ValueKind::Int(_) | ValueKind::Var(_) => true,
-            ValueKind::Builtin(Builtin::Arg(n)) => *n < 6 && !matches!(self.site, Site::Usdt(_)),
-            ValueKind::Builtin(Builtin::Retval | Builtin::Register(_)) => true,
-            _ => false,
-        };
         self.int(a);
-        if is_leaf {
+        if self.is_leaf(b) {
             self.leaf(Reg::R1, b);
             return Operand::Reg(Reg::R1);
         }
@@ -202,11 +231,11 @@ impl Lower<'_, '_> {
             ValueKind::Same(a, b, first) => {
                 if wanted {
                     let differs = self.out.label();
-                    self.compare_texts(a, b, *first, differs);
+                    self.compare(a, b, *first, differs);
                     self.out.goto(target);
                     self.out.bind(differs);
                 } else {
-                    self.compare_texts(a, b, *first, target);
+                    self.compare(a, b, *first, target);
                 }
             }
             _ => {
@@ -217,7 +246,7 @@ impl Lower<'_, '_> {
         }
     }
 
-    fn resize(&mut self, ty: &Type) {
+    pub(super) fn resize(&mut self, ty: &Type) {
         let Type::Int { bytes, signed } = ty else { return };
         let unused = 64 - 8 * i32::from(*bytes);
         if unused > 0 {
@@ -249,7 +278,15 @@ impl Lower<'_, '_> {
     }
 
     fn step_var(&mut self, step: Step, var: usize) {
-        let one = if step.up { 1 } else { -1 };
+        // A pointer goes on by what it leads to.
+        let size = match &self.vars[var].1 {
+            Type::Pointer(to) => {
+                let Checked { layouts, word, .. } = self.shared.checked;
+                to.size(*word, &mut |record| layouts.get(record)).unwrap_or(1) as i32
+            }
+            _ => 1,
+        };
+        let one = if step.up { size } else { -size };
         let (base, at) = match self.vars[var].0 {
             Place::Stack(at) => (Reg::R10, at),
             Place::Scratch(at) => {
@@ -324,7 +361,13 @@ impl Lower<'_, '_> {
                 self.out.mov_imm(Reg::R3, 256);
                 self.out.call(helper::STACK_ID);
             }
-            Builtin::Comm | Builtin::Retval | Builtin::Register(_) => {}
+            // Where the return address is, or was.
+            Builtin::Caller if self.site == Site::Return => self.out.load(Size::Dw, Reg::R0, Reg::R6, RIP),
+            Builtin::Caller => {
+                self.out.load(Size::Dw, Reg::R3, Reg::R6, RSP);
+                self.read_user(8);
+            }
+            Builtin::Comm | Builtin::Func | Builtin::Retval | Builtin::Register(_) => {}
         }
     }
 

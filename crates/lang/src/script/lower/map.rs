@@ -6,6 +6,7 @@ use super::super::checked::{Entry, Value};
 use super::super::types::Type;
 use super::text::At;
 use super::{CONSTANTS, Lower, helper, is_array, key_size};
+use crate::build::Label;
 
 /// Keys up to this length lie on the stack.
 const SHORT: usize = 64;
@@ -27,16 +28,13 @@ impl Lower<'_, '_> {
             self.address(Reg::R1, at);
             self.out.put_imm(Reg::R1, 0, 0);
         }
+        if let [key @ Value { ty: Type::Tuple(_), .. }] = &entry.keys[..] {
+            self.write(at, key, &Type::Tuple(types));
+            return at;
+        }
         let mut offset = 0;
         for (ty, key) in types.iter().zip(&entry.keys) {
-            let part = at.plus(offset);
-            match ty {
-                Type::Text(room) => self.text_to(part, key, *room),
-                _ => {
-                    self.int(key);
-                    self.store(part, Reg::R0);
-                }
-            }
+            self.write(at.plus(offset), key, ty);
             offset += ty.stored();
         }
         at
@@ -45,23 +43,33 @@ impl Lower<'_, '_> {
     /// `r0` becomes the address of the entry's value, or 0.
     pub(super) fn lookup(&mut self, map: usize, key: At) {
         let index = self.map_index(map);
+        self.lookup_in(index, key);
+    }
+
+    /// The same, of a map by its index in the session.
+    pub(super) fn lookup_in(&mut self, index: u32, key: At) {
         self.address(Reg::R2, key);
         self.out.map(Reg::R1, index);
         self.out.call(helper::LOOKUP);
     }
 
-    /// The same, with zeros in an entry that was not there. Goes to `missing` if there is no room for one.
-    pub(super) fn lookup_or_insert(&mut self, map: usize, key: At, missing: crate::build::Label) {
-        let there = self.out.label();
-        self.lookup(map, key);
-        self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, there);
+    /// The same, with a constant in an entry that was not there (at 0 are zeros). Goes to `missing` if there is no room for one.
+    pub(super) fn lookup_or_insert(&mut self, map: usize, key: At, first: u32, missing: Label) {
         let index = self.map_index(map);
+        self.lookup_or_insert_in(index, key, first, missing);
+    }
+
+    /// The same, of a map by its index in the session.
+    pub(super) fn lookup_or_insert_in(&mut self, index: u32, key: At, first: u32, missing: Label) {
+        let there = self.out.label();
+        self.lookup_in(index, key);
+        self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, there);
         self.out.map(Reg::R1, index);
         self.address(Reg::R2, key);
-        self.out.map_value(Reg::R3, CONSTANTS, 0);
+        self.out.map_value(Reg::R3, CONSTANTS, first);
         self.out.mov_imm(Reg::R4, NO_EXIST);
         self.out.call(helper::UPDATE);
-        self.lookup(map, key);
+        self.lookup_in(index, key);
         self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
         self.out.bind(there);
     }
@@ -70,8 +78,8 @@ impl Lower<'_, '_> {
     pub(super) fn read_map(&mut self, entry: &Entry) {
         let index = self.map_index(entry.map);
         if self.is_array(entry.map) {
-            self.out.map_value(Reg::R1, index, 0);
-            self.out.load(Size::Dw, Reg::R0, Reg::R1, 0);
+            self.out.map_value(Reg::R0, index, 0);
+            self.number_at(entry.map);
             return;
         }
         let used = self.used;
@@ -79,7 +87,7 @@ impl Lower<'_, '_> {
         self.lookup(entry.map, key);
         let missing = self.out.label();
         self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
-        self.out.load(Size::Dw, Reg::R0, Reg::R0, 0);
+        self.number_at(entry.map);
         self.out.bind(missing);
         self.release(used);
     }
@@ -99,15 +107,14 @@ impl Lower<'_, '_> {
     pub(super) fn set_map(&mut self, entry: &Entry, value: &Value) {
         let index = self.map_index(entry.map);
         let content = self.shared.checked.maps[entry.map].content.clone();
-        let room = match &content {
-            super::Content::Value(Type::Text(room)) => Some(*room),
+        let wide = match &content {
+            super::Content::Value(ty) if ty.is_wide() => Some(ty),
             _ => None,
         };
         if self.is_array(entry.map) {
-            match room {
-                Some(room) => {
-                    let copy = self.text(value);
-                    self.copy_text(At::Value(index, 0), copy, &value.ty, room);
+            match wide {
+                Some(ty) => {
+                    self.set_wide(At::Value(index, 0), ty, value);
                     self.out.map_value(Reg::R1, index, 0);
                 }
                 None => {
@@ -119,10 +126,10 @@ impl Lower<'_, '_> {
             self.out.put_imm(Reg::R1, content.stored() as i16, 1);
             return;
         }
-        let at = match room {
-            Some(room) => {
+        let at = match wide {
+            Some(ty) => {
                 let at = At::Scratch(self.scratch(content.stored()));
-                self.text_to(at, value, room);
+                self.write(at, value, ty);
                 at
             }
             None => {
@@ -156,7 +163,7 @@ impl Lower<'_, '_> {
         let number = self.stack(8);
         self.out.put(Reg::R10, number, Reg::R0);
         let key = self.key(entry);
-        self.lookup_or_insert(entry.map, key, missing);
+        self.lookup_or_insert(entry.map, key, 0, missing);
         self.out.mov(Reg::R1, Reg::R0);
         self.out.load(Size::Dw, Reg::R0, Reg::R10, number);
         self.out.push(add);

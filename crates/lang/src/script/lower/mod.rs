@@ -4,20 +4,28 @@
 //! computed in `r0`; what has to wait lies on the stack.
 
 mod aggregate;
+mod data;
+mod each;
 mod expr;
 mod map;
+mod own;
 mod record;
 mod stmt;
 mod text;
+mod tuple;
 mod usdt;
+
+use std::collections::HashMap;
 
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::{Program, Reg};
 
 use super::ast::{Point, Provider};
 use super::checked::{self, Checked};
-use super::types::{Content, Type, text_room};
+use super::types::{Content, NAME, Type, text_room};
 use crate::build::{BuildError, Builder, Label};
+use each::Walk;
+pub use record::JOINED;
 
 /// The helpers that programs call.
 mod helper {
@@ -38,9 +46,14 @@ mod helper {
     pub const RESERVE: u32 = 131;
     pub const SUBMIT: u32 = 132;
     pub const DISCARD: u32 = 133;
+    pub const FUNC_IP: u32 = 173;
     pub const COOKIE: u32 = 174;
+    pub const LOOP: u32 = 181;
     pub const BUCKET: u32 = 256;
     pub const SUBMIT_PART: u32 = 257;
+    pub const MAP_NEXT: u32 = 258;
+    pub const MAP_LEN: u32 = 259;
+    pub const TEXT_FIND: u32 = 260;
 }
 
 /// Bytes of all rings of a thread together, that scripts ask for.
@@ -51,6 +64,8 @@ const STACKS: u32 = 16 * 1024;
 const PER_THREAD: usize = 8 << 20;
 /// Bytes of a specification of USDT arguments, and how many there may be: libbpf's.
 const USDT_SPEC: (u32, u32) = (208, 1024);
+/// Calls that keep something until they return, at a time; of more, those are forgotten that were not looked at for long.
+const CALLS: u32 = 16 * 1024;
 /// Rounds of a loop at most: the verifier walks through all of them.
 pub const ROUNDS: u32 = 1000;
 /// Where the word of a call is in the context: it is kept from the entry to the return.
@@ -73,6 +88,10 @@ pub struct Compiled {
     pub stack_of: Vec<usize>,
     /// The map of the arguments of USDT probes.
     pub usdt: usize,
+    /// The map that counts strings that could not be read: a word for each block.
+    pub faults: usize,
+    /// The map of the names of functions, by the numbers of probes; `None`: no program looks at them.
+    pub names: Option<usize>,
     /// Addresses are printed as names.
     pub uses_symbols: bool,
 }
@@ -116,19 +135,31 @@ const RING_MAP: u32 = 0;
 const CONSTANTS: u32 = 1;
 const SCRATCH: u32 = 2;
 const USDT: u32 = 3;
-const FIRST: u32 = 4;
+const FAULTS: u32 = 4;
+const NAMES: u32 = 5;
+const FIRST: u32 = 6;
 
 /// Makes programs of a script. `start`: since when `elapsed` counts, on the clock of `nsecs`.
 ///
 /// # Errors
 /// It is too large for eBPF.
 pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
-    let longest = checked.maps.iter().map(|map| map.content.stored()).max().unwrap_or(8);
-    let mut shared = Shared { checked, start, constants: vec![0; longest + 8], scratch: 8, needs_stamp: false };
+    let own_len: usize = checked.own.iter().map(Type::stored).sum();
+    let longest = checked.maps.iter().map(|map| map.content.stored()).max().unwrap_or(8).max(own_len);
+    let mut shared = Shared {
+        checked,
+        start,
+        constants: vec![0; longest + 8],
+        scratch: 8,
+        needs_stamp: false,
+        uses_names: false,
+        block: 0,
+    };
     let mut programs = Vec::new();
     let mut probes = Vec::new();
     let mut stamp = None;
-    for block in &checked.blocks {
+    for (number, block) in checked.blocks.iter().enumerate() {
+        shared.block = number;
         let mut known: Vec<(Site, usize, Option<usize>)> = Vec::new();
         for point in &block.points {
             let site = match point.provider {
@@ -157,15 +188,15 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
             probes.push(Probe { point: point.clone(), program, entry });
         }
     }
-    let is_symbol = |ty: &Type| *ty == Type::Symbol;
-    let uses_symbols =
-        checked.maps.iter().any(|map| map.keys.iter().any(is_symbol) || map.content == Content::Value(Type::Symbol))
-            || checked.actions.iter().any(|action| match action {
-                checked::Action::Printf(_, types) => types.iter().any(is_symbol),
-                checked::Action::Print(ty) => is_symbol(ty),
-                _ => false,
-            });
-    let Shared { constants, scratch, .. } = shared;
+    let is_symbol = |ty: &Type| ty.contains(&Type::Symbol);
+    let holds = |content: &Content| matches!(content, Content::Value(ty) if is_symbol(ty));
+    let uses_symbols = checked.maps.iter().any(|map| map.keys.iter().any(is_symbol) || holds(&map.content))
+        || checked.actions.iter().any(|action| match action {
+            checked::Action::Printf(_, types) => types.iter().any(is_symbol),
+            checked::Action::Print(ty) => is_symbol(ty),
+            _ => false,
+        });
+    let Shared { constants, scratch, uses_names, .. } = shared;
     let mut maps = vec![
         map("printf", MapKind::Ringbuf, 0, 0, RING),
         Map {
@@ -181,12 +212,19 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
             USDT_SPEC.0,
             if probes.iter().any(|p| p.point.provider == Provider::Usdt) { USDT_SPEC.1 } else { 1 },
         ),
+        map("faults", MapKind::PercpuArray, 4, 8 * checked.blocks.len() as u32, 1),
+        map("names", MapKind::Array, 4, text_room(NAME) as u32, 1),
     ];
     let map_of = (maps.len()..).take(checked.maps.len()).collect();
     maps.extend(checked.maps.iter().map(|map| shape(map, &checked.config)));
     let stack_of = (maps.len()..).take(checked.stacks.len()).collect();
     maps.extend(checked.stacks.iter().map(|stack| map("ustack", MapKind::StackTrace, 4, 8 * stack.depth, STACKS)));
-    Ok(Compiled { maps, probes, programs, map_of, stack_of, usdt: USDT as usize, uses_symbols })
+    if own_len > 0 {
+        maps.push(map("self", MapKind::LruHash, own::KEY, own_len as u32, CALLS));
+    }
+    let names = uses_names.then_some(NAMES as usize);
+    let (usdt, faults) = (USDT as usize, FAULTS as usize);
+    Ok(Compiled { maps, probes, programs, map_of, stack_of, usdt, faults, names, uses_symbols })
 }
 
 /// Remembers the time of a call until its return.
@@ -209,12 +247,13 @@ fn map(name: &str, kind: MapKind, key_size: u32, value_size: u32, max_entries: u
 /// more than addition needs keys, so that it can be forgotten.
 fn shape(of: &checked::Map, config: &checked::Config) -> Map {
     let value = of.content.stored();
-    let keys = match of.content.is_aggregate() {
+    let per_thread = of.content.is_aggregate() && !of.shared;
+    let keys = match per_thread {
         true => config.max_map_keys.min((PER_THREAD / (value + 8)) as u32).max(1),
         false => config.max_map_keys,
     };
     let key = key_size(&of.keys) as u32;
-    match (is_array(of), of.content.is_aggregate()) {
+    match (is_array(of), per_thread) {
         (true, true) => map(&of.name, MapKind::PercpuArray, 4, value as u32, 1),
         (true, false) => map(&of.name, MapKind::Array, 4, value as u32 + 8, 1),
         (false, true) => map(&of.name, MapKind::PercpuHash, key, value as u32, keys),
@@ -244,6 +283,10 @@ struct Shared<'a> {
     scratch: u32,
     /// The program needs the time of the entry.
     needs_stamp: bool,
+    /// A program looks at names of functions.
+    uses_names: bool,
+    /// Number of the block.
+    block: usize,
 }
 
 /// Where a program runs, as far as its code depends on it.
@@ -267,9 +310,13 @@ struct Lower<'s, 'a> {
     site: Site,
     out: Builder,
     vars: Vec<(Place, Type)>,
+    /// Which function each variable is in.
+    owners: Vec<Option<usize>>,
     end: Label,
     /// Of the loops around: where their next rounds begin, and where they end.
     loops: Vec<(Label, Label)>,
+    /// Bodies of loops over maps: they are functions, behind the program.
+    walks: Vec<Walk>,
     /// Bytes of stack in use.
     used: i16,
     too_big: bool,
@@ -284,12 +331,24 @@ impl<'s, 'a> Lower<'s, 'a> {
     fn new(shared: &'s mut Shared<'a>, site: Site, block: &checked::Block) -> Lower<'s, 'a> {
         let mut out = Builder::new();
         let end = out.label();
-        let mut lower = Lower { shared, site, out, vars: Vec::new(), end, loops: Vec::new(), used: 0, too_big: false };
-        for ty in &block.vars {
+        let (vars, loops, walks) = (Vec::new(), Vec::new(), Vec::new());
+        let owners = block.owners.clone();
+        let mut lower = Lower { shared, site, out, vars, owners, end, loops, walks, used: 0, too_big: false };
+        // Each function has a stack of its own.
+        let mut frames: HashMap<usize, i16> = HashMap::new();
+        for (ty, owner) in block.vars.iter().zip(&block.owners) {
+            let frame = owner.map(|owner| frames.entry(owner).or_default());
             let place = match ty {
-                Type::Text(len) => Place::Scratch(lower.scratch(text_room(*len))),
-                _ if lower.used < VARIABLES => Place::Stack(lower.stack(8)),
-                _ => Place::Scratch(lower.scratch(8)),
+                // A text in it is read with a byte behind it.
+                Type::Data { .. } => Place::Scratch(lower.scratch(ty.stored() + 8)),
+                ty if ty.is_wide() => Place::Scratch(lower.scratch(ty.stored())),
+                _ => match frame {
+                    Some(used) if *used < VARIABLES => {
+                        *used += 8;
+                        Place::Stack(-*used)
+                    }
+                    _ => Place::Scratch(lower.scratch(8)),
+                },
             };
             lower.vars.push((place, ty.clone()));
         }
@@ -298,28 +357,49 @@ impl<'s, 'a> Lower<'s, 'a> {
 
     fn program(mut self, block: &checked::Block) -> Result<Program, LowerError> {
         self.out.mov(Reg::R6, Reg::R1);
+        if self.begins_call() {
+            self.forget_own();
+        }
         if let Some(predicate) = &block.predicate {
             let end = self.end;
             self.branch(predicate, false, end);
         }
-        for (place, ty) in self.vars.clone() {
+        self.clear_vars(0, None);
+        self.ops(&block.body);
+        let end = self.end;
+        self.out.bind(end);
+        if self.ends_call() {
+            self.forget_own();
+        }
+        self.out.mov_imm(Reg::R0, 0);
+        self.out.push(sidestep_bpf::Insn::Exit);
+        while let Some(walk) = self.walks.pop() {
+            self.walk(&walk);
+        }
+        if self.too_big { Err(LowerError::Stack) } else { Ok(self.out.finish()?) }
+    }
+
+    /// Sets the variables of a function to zero, the block's with those that are in several functions. They lie at the top of
+    /// its stack. `set` has its value already.
+    fn clear_vars(&mut self, function: usize, set: Option<usize>) {
+        self.used = 0;
+        for (var, (place, ty)) in self.vars.clone().into_iter().enumerate() {
+            if self.owners[var].unwrap_or(0) != function || set == Some(var) {
+                continue;
+            }
             match place {
-                Place::Stack(at) => self.out.put_imm(Reg::R10, at, 0),
+                Place::Stack(at) => {
+                    self.used = self.used.max(-at);
+                    self.out.put_imm(Reg::R10, at, 0);
+                }
                 Place::Scratch(at) => {
                     self.out.map_value(Reg::R1, SCRATCH, at);
-                    let len = if matches!(ty, Type::Text(_)) { ty.stored() } else { 8 };
-                    for word in 0..len / 8 {
+                    for word in 0..ty.stored() / 8 {
                         self.out.put_imm(Reg::R1, 8 * word as i16, 0);
                     }
                 }
             }
         }
-        self.ops(&block.body);
-        let end = self.end;
-        self.out.bind(end);
-        self.out.mov_imm(Reg::R0, 0);
-        self.out.push(sidestep_bpf::Insn::Exit);
-        if self.too_big { Err(LowerError::Stack) } else { Ok(self.out.finish()?) }
     }
 
     /// Bytes on the stack, until [`Lower::release`]; their offset from `r10`.

@@ -24,6 +24,7 @@ impl Lower<'_, '_> {
             Op::SetMap(entry, value) => self.set_map(entry, value),
             Op::AddMap(entry, value) => self.add_map(entry, value, false),
             Op::Aggregate(entry, value) => self.aggregate(entry, value.as_ref()),
+            Op::SetOwn(index, value) => self.set_own(*index, value),
             Op::Delete(entry) => self.delete(entry),
             Op::Act(action, args) => self.act(*action, args),
             Op::Exit(action, code) => {
@@ -43,6 +44,8 @@ impl Lower<'_, '_> {
                 self.out.bind(end);
             }
             Op::Loop(of) => self.repeat(of),
+            Op::Each(of) => self.each(of),
+            Op::Join(action, array) => self.join(*action, array),
             Op::Break | Op::Continue => {
                 let Some((next, end)) = self.loops.last().copied() else { return };
                 self.out.goto(if matches!(op, Op::Break) { end } else { next });
@@ -76,10 +79,10 @@ impl Lower<'_, '_> {
 
     fn eval(&mut self, value: &Value) {
         match &value.ty {
-            Type::Text(_) => {
-                self.text(value);
+            ty if ty.is_wide() => {
+                self.place(value);
             }
-            Type::Bytes(_) | Type::None => {}
+            Type::None => {}
             _ => self.int(value),
         }
     }
@@ -96,6 +99,11 @@ impl Lower<'_, '_> {
                     self.copy_text(to, copy, &value.ty, room);
                 } else {
                     self.text_to(to, value, room);
+                }
+            }
+            (Place::Scratch(at), own) if own.is_wide() => {
+                if !matches!(value.kind, ValueKind::Var(own) if own == var) {
+                    self.set_wide(At::Scratch(at), &ty, value);
                 }
             }
             (Place::Stack(at), _) => {

@@ -1,10 +1,10 @@
 //! Texts: they lie in memory, end with a NUL, and are padded with zeros where they are compared or looked up as a whole.
 
-use sidestep_bpf::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, Width};
+use sidestep_bpf::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Reg, Size, Width};
 
 use super::super::checked::{Builtin, Value, ValueKind};
-use super::super::types::{Type, text_room};
-use super::{CONSTANTS, Lower, Place, SCRATCH, helper};
+use super::super::types::{NAME, Type, text_room};
+use super::{CONSTANTS, FAULTS, Lower, NAMES, Place, SCRATCH, helper};
 use crate::build::Label;
 
 /// A place in memory.
@@ -53,7 +53,7 @@ impl Lower<'_, '_> {
     }
 
     /// Zeros.
-    fn clear(&mut self, at: At, len: usize) {
+    pub(super) fn clear(&mut self, at: At, len: usize) {
         self.address(Reg::R1, at);
         for word in 0..len / 8 {
             self.out.put_imm(Reg::R1, 8 * word as i16, 0);
@@ -118,8 +118,17 @@ impl Lower<'_, '_> {
                 }
                 self.out.load(Size::Dw, Reg::R3, Reg::R10, at);
                 self.out.call(helper::READ_USER_STR);
+                self.count_fault();
                 self.mark_cut(to, own, len);
                 self.release(used);
+            }
+            ValueKind::Part(of, offset) => {
+                let from = self.data(of).plus(*offset);
+                self.clear(to, text_room(len));
+                self.address(Reg::R1, to);
+                self.address(Reg::R3, from);
+                self.out.mov_imm(Reg::R2, own as i32 + 1);
+                self.out.call(helper::READ_KERNEL_STR);
             }
             ValueKind::Builtin(Builtin::Comm) => {
                 self.clear(to, text_room(len));
@@ -152,6 +161,13 @@ impl Lower<'_, '_> {
                 Place::Scratch(at) => At::Scratch(at),
                 Place::Stack(at) => At::Stack(at),
             },
+            ValueKind::Item(of, index) => self.item(of, *index),
+            ValueKind::Own(index) => self.own_place(*index, &value.ty),
+            ValueKind::After(ops, of) => {
+                self.ops(ops);
+                self.text(of)
+            }
+            ValueKind::Builtin(Builtin::Func) => self.func_text(),
             ValueKind::Read(entry) if self.is_array(entry.map) => At::Value(self.map_index(entry.map), 0),
             ValueKind::Read(entry) => {
                 let to = At::Scratch(self.scratch(text_room(len)));
@@ -174,8 +190,11 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// Goes to `differs` unless two texts are the same, in their first bytes if `first` says how many.
-    pub(super) fn compare_texts(&mut self, a: &Value, b: &Value, first: Option<usize>, differs: Label) {
+    /// Goes to `differs` unless two texts or tuples are the same, in their first bytes if `first` says how many.
+    pub(super) fn compare(&mut self, a: &Value, b: &Value, first: Option<usize>, differs: Label) {
+        if let Type::Tuple(_) = a.ty {
+            return self.compare_tuples(a, b, differs);
+        }
         let (Type::Text(a_len), Type::Text(b_len)) = (&a.ty, &b.ty) else { return };
         let (a_len, b_len) = (*a_len, *b_len);
         let (value, constant) = match (&a.kind, &b.kind) {
@@ -227,6 +246,47 @@ impl Lower<'_, '_> {
             self.out.load(size, Reg::R0, Reg::R3, offset as i16);
             self.out.branch(Width::W64, Cond::Ne, Reg::R0, Operand::Reg(Reg::R1), differs);
         }
+    }
+
+    /// Counts a text that could not be read, if `r0` says so, which stays as it is.
+    pub(super) fn count_fault(&mut self) {
+        let fine = self.out.label();
+        self.out.branch_imm(Width::W64, Cond::Sge, Reg::R0, 0, fine);
+        self.out.map_value(Reg::R1, FAULTS, 8 * self.shared.block as u32);
+        self.out.mov_imm(Reg::R2, 1);
+        let op = AtomicOp::Add { fetch: false };
+        self.out.push(Insn::Atomic { width: Width::W64, op, base: Reg::R1, off: 0, src: Reg::R2 });
+        self.out.bind(fine);
+    }
+
+    /// The name of the function that was hit.
+    fn func_text(&mut self) -> At {
+        self.shared.uses_names = true;
+        let used = self.used;
+        let to = At::Scratch(self.scratch(text_room(NAME)));
+        let key = At::Stack(self.stack(8));
+        let missing = self.out.label();
+        self.clear(to, text_room(NAME));
+        self.out.mov(Reg::R1, Reg::R6);
+        self.out.call(helper::COOKIE);
+        self.store(key, Reg::R0);
+        self.lookup_in(NAMES, key);
+        self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
+        self.copy_words(to, text_room(NAME), |lower, dst| lower.out.mov(dst, Reg::R0));
+        self.out.bind(missing);
+        self.release(used);
+        to
+    }
+
+    /// Where in a text another one begins into `r0`.
+    pub(super) fn find(&mut self, text: &Value, part: &Value) {
+        let (text_at, part_at) = (self.text(text), self.text(part));
+        let len = |value: &Value| if let Type::Text(len) = value.ty { len.max(1) as i32 } else { 1 };
+        self.address(Reg::R1, text_at);
+        self.out.mov_imm(Reg::R2, len(text));
+        self.address(Reg::R3, part_at);
+        self.out.mov_imm(Reg::R4, len(part));
+        self.out.call(helper::TEXT_FIND);
     }
 
     /// The length of a text into `r0`.

@@ -1,40 +1,10 @@
 //! Expressions, by the precedence of C.
 
-use super::super::ast::{BinaryOp, Expr, ExprKind, Step, TypeName, UnaryOp};
+use super::super::ast::{BinaryOp, Expr, ExprKind, Sized, Step, TypeName, UnaryOp};
+use super::super::ctype::CType;
 use super::super::diagnostic::Span;
 use super::super::token::TokenKind;
 use super::{Parsed, Parser};
-
-/// Names of types that a cast may begin with.
-const TYPES: &[&str] = &[
-    "bool",
-    "char",
-    "int8",
-    "uint8",
-    "int16",
-    "uint16",
-    "int32",
-    "uint32",
-    "int64",
-    "uint64",
-    "int8_t",
-    "uint8_t",
-    "int16_t",
-    "uint16_t",
-    "int32_t",
-    "uint32_t",
-    "int64_t",
-    "uint64_t",
-    "size_t",
-    "ssize_t",
-    "uintptr_t",
-    "intptr_t",
-    "short",
-    "int",
-    "long",
-    "unsigned",
-    "void",
-];
 
 impl Parser<'_> {
     pub(super) fn expr(&mut self) -> Parsed<Expr> {
@@ -94,11 +64,10 @@ impl Parser<'_> {
     }
 
     fn is_cast(&mut self) -> Parsed<bool> {
-        let TokenKind::Ident(name) = &self.peek_at(1)?.kind else { return Ok(false) };
-        let name = name.clone();
-        if name == "struct" || name == "union" || TYPES.contains(&&*name) {
+        if self.is_type(1)? {
             return Ok(true);
         }
+        let TokenKind::Ident(_) = &self.peek_at(1)?.kind else { return Ok(false) };
         // `(name *)x`
         Ok(self.peek_at(2)?.kind == TokenKind::Punct("*") && {
             let mut at = 3;
@@ -107,6 +76,41 @@ impl Parser<'_> {
             }
             self.peek_at(at)?.kind == TokenKind::Punct(")")
         })
+    }
+
+    /// Whether the word at a place begins the name of a type.
+    fn is_type(&mut self, at: usize) -> Parsed<bool> {
+        let TokenKind::Ident(name) = &self.peek_at(at)?.kind else { return Ok(false) };
+        let name = name.clone();
+        Ok(matches!(&*name, "struct" | "union" | "enum" | "unsigned" | "signed")
+            || CType::named(&[&name], self.types.word).is_some()
+            || self.types.typedefs.contains_key(&name))
+    }
+
+    /// `sizeof(x)` and `offsetof(x, a.b)`, behind the parenthesis.
+    fn measure(&mut self, is_offset: bool) -> Parsed<ExprKind> {
+        let of = match self.is_type(0)? {
+            true => Sized::Type(self.type_name()?),
+            false => Sized::Expr(self.expr()?),
+        };
+        if !is_offset {
+            self.expect(")")?;
+            return Ok(ExprKind::SizeOf(Box::new(of)));
+        }
+        self.expect(",")?;
+        let mut names = Vec::new();
+        loop {
+            let TokenKind::Ident(name) = self.peek()?.clone() else {
+                return Err(self.unexpected(", expecting the name of a member"));
+            };
+            self.next()?;
+            names.push(name);
+            if !self.eat(".")? {
+                break;
+            }
+        }
+        self.expect(")")?;
+        Ok(ExprKind::OffsetOf(Box::new(of), names))
     }
 
     fn cast(&mut self, start: Span) -> Parsed<Expr> {
@@ -119,7 +123,12 @@ impl Parser<'_> {
     }
 
     fn type_name(&mut self) -> Parsed<TypeName> {
-        let is_struct = self.eat_word("struct")? || self.eat_word("union")?;
+        let mut keyword = "";
+        for word in ["struct", "union", "enum"] {
+            if keyword.is_empty() && self.eat_word(word)? {
+                keyword = word;
+            }
+        }
         let mut words: Vec<String> = Vec::new();
         while let TokenKind::Ident(word) = self.peek()? {
             words.push(word.clone());
@@ -143,7 +152,7 @@ impl Parser<'_> {
         while self.eat("*")? {
             stars += 1;
         }
-        Ok(TypeName { is_struct, name: words.join(" "), stars, length })
+        Ok(TypeName { keyword, name: words.join(" "), stars, length })
     }
 
     fn postfix(&mut self) -> Parsed<Expr> {
@@ -208,6 +217,12 @@ impl Parser<'_> {
                 self.next()?;
                 match self.defines.get(&name).copied() {
                     Some(value) => ExprKind::Int(value),
+                    None if matches!(&*name, "sizeof" | "offsetof") && self.eat("(")? => {
+                        let slash = std::mem::take(&mut self.no_slash);
+                        let measure = self.measure(name == "offsetof");
+                        self.no_slash = slash;
+                        measure?
+                    }
                     None if self.eat("(")? => {
                         let slash = std::mem::take(&mut self.no_slash);
                         let args = self.list(")");
@@ -217,6 +232,7 @@ impl Parser<'_> {
                     None => ExprKind::Ident(name),
                 }
             }
+            TokenKind::Punct("{") => return self.block_at(start),
             TokenKind::Punct("(") => {
                 self.next()?;
                 let slash = std::mem::take(&mut self.no_slash);

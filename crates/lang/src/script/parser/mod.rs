@@ -1,6 +1,8 @@
 //! Words → syntax tree: blocks and statements.
 
+mod cdef;
 mod expr;
+mod macros;
 mod point;
 
 pub use point::period;
@@ -8,6 +10,7 @@ pub use point::period;
 use std::collections::{HashMap, VecDeque};
 
 use super::ast::{BinaryOp, Block, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
+use super::ctype::Definitions;
 use super::diagnostic::{Diagnostic, Span};
 use super::lexer::Lexer;
 use super::token::{Token, TokenKind};
@@ -27,6 +30,7 @@ pub fn parse(source: &str, params: &[String]) -> Result<Script, Diagnostic> {
         ahead: VecDeque::new(),
         last: Span::default(),
         defines: HashMap::new(),
+        types: Definitions::default(),
         depth: 0,
         no_slash: false,
     };
@@ -42,6 +46,8 @@ struct Parser<'s> {
     last: Span,
     /// `#define NAME NUMBER`
     defines: HashMap<String, u64>,
+    /// What was declared so far.
+    types: Definitions,
     depth: u32,
     /// In a predicate, a slash is its end.
     no_slash: bool,
@@ -134,13 +140,23 @@ impl<'s> Parser<'s> {
                 TokenKind::End if script.blocks.is_empty() => {
                     return Err(self.unexpected(""));
                 }
-                TokenKind::End => return Ok(script),
+                TokenKind::End => {
+                    script.types = std::mem::take(&mut self.types);
+                    return Ok(script);
+                }
                 TokenKind::Ident(word) if word == "config" && script.blocks.is_empty() => {
                     self.next()?;
                     self.expect("=")?;
                     self.config(&mut script.config)?;
                 }
-                TokenKind::Ident(word) if matches!(&*word, "struct" | "union" | "enum" | "macro" | "fn" | "import") => {
+                TokenKind::Ident(word) if word == "macro" => {
+                    let definition = self.macro_definition()?;
+                    script.macros.push(definition);
+                }
+                TokenKind::Ident(word) if matches!(&*word, "struct" | "union" | "enum" | "typedef") => {
+                    self.definition()?;
+                }
+                TokenKind::Ident(word) if matches!(&*word, "fn" | "import") => {
                     let span = self.next()?.span;
                     return Err(Diagnostic::error(span, format!("'{word}' is not supported yet")));
                 }
@@ -235,11 +251,18 @@ impl<'s> Parser<'s> {
 
     /// `{ … }`
     fn braces(&mut self) -> Parsed<Vec<Stmt>> {
+        Ok(self.open_braces()?.0)
+    }
+
+    /// The same; and whether a semicolon ends the last statement.
+    fn open_braces(&mut self) -> Parsed<(Vec<Stmt>, bool)> {
         self.expect("{")?;
         self.deeper(|parser| {
             let mut body = Vec::new();
+            let mut ended = false;
             while !parser.eat("}")? {
-                if parser.eat(";")? {
+                ended = parser.eat(";")?;
+                if ended {
                     continue;
                 }
                 if *parser.peek()? == TokenKind::End {
@@ -253,13 +276,17 @@ impl<'s> Parser<'s> {
                         | StmtKind::ForRange { .. }
                         | StmtKind::While { .. }
                         | StmtKind::Unroll { .. }
+                        | StmtKind::Expr(Expr { kind: ExprKind::Block(..), .. })
                 );
                 body.push(stmt);
-                if !braced && !parser.is("}")? && !parser.eat(";")? {
-                    return Err(parser.unexpected(", expecting ; or }"));
+                if !braced && !parser.is("}")? {
+                    ended = parser.eat(";")?;
+                    if !ended {
+                        return Err(parser.unexpected(", expecting ; or }"));
+                    }
                 }
             }
-            Ok(body)
+            Ok((body, ended))
         })
     }
 
@@ -311,7 +338,8 @@ impl<'s> Parser<'s> {
             }
             _ => return Ok(StmtKind::Expr(target)),
         };
-        if !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map(..)) {
+        let is_own = matches!(&target.kind, ExprKind::Member(of, _) if of.kind == ExprKind::Ident("self".to_owned()));
+        if !is_own && !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map(..)) {
             return Err(self.unexpected(""));
         }
         self.next()?;

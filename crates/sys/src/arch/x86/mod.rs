@@ -24,9 +24,9 @@ pub(crate) type UserRegs = libc::user_regs_struct;
 /// A word of the target's memory.
 pub type Word = u32;
 /// What the targets of this build are called.
-pub(crate) const NAME: &str = "32-bit x86";
+pub const NAME: &str = "32-bit x86";
 /// And those of the other build.
-pub(crate) const OTHER: &str = "64-bit x86";
+pub const OTHER: &str = "64-bit x86";
 /// Class and machine of their files (`ELFCLASS32`, `EM_386`), and of those of the other build (`EM_X86_64`).
 pub(crate) const ELF: (u8, u8) = (1, 3);
 /// See [`ELF`].

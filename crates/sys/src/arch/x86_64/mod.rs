@@ -18,9 +18,9 @@ pub(crate) type UserRegs = libc::user_regs_struct;
 /// A word of the target's memory.
 pub type Word = u64;
 /// What the targets of this build are called.
-pub(crate) const NAME: &str = "64-bit x86";
+pub const NAME: &str = "64-bit x86";
 /// And those of the other build.
-pub(crate) const OTHER: &str = "32-bit x86";
+pub const OTHER: &str = "32-bit x86";
 /// Class and machine of their files (`ELFCLASS64`, `EM_X86_64`), and of those of the other build (`EM_386`).
 pub(crate) const ELF: (u8, u8) = (2, 62);
 /// See [`ELF`].

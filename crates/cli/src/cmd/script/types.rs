@@ -1,0 +1,219 @@
+//! What the programs that a script probes say of their types, and lists of arguments.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use sidestep_engine::types::{DataType, DebugInfo, Enumeration, FunctionType};
+use sidestep_engine::{Options, Pattern, SessionError, Typed, TypedFunction};
+use sidestep_lang::script::ast::{Point, Provider};
+use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
+use sidestep_lang::script::program::{Convention, Parameter, Program, Signature};
+
+use super::attach;
+
+/// Functions of one attach point whose arguments are compared at most.
+const FUNCTIONS: usize = 256;
+/// Where the number of an object is in a place; below it is the place in its debug information.
+const OBJECT: u32 = 48;
+
+/// The programs that a script probes.
+pub struct Programs {
+    typed: Typed,
+    /// All attach points of the script.
+    points: Vec<Point>,
+    /// By attach point.
+    functions: HashMap<String, Result<Vec<TypedFunction>, String>>,
+    /// By number.
+    objects: Vec<Rc<DebugInfo>>,
+}
+
+impl Programs {
+    /// Those of a process, or of files. Reads nothing yet.
+    pub fn new(points: Vec<Point>, pid: Option<i32>, options: &Options) -> Programs {
+        Programs { typed: Typed::new(pid, options), points, functions: HashMap::new(), objects: Vec::new() }
+    }
+
+    fn functions(&mut self, point: &Point) -> Result<Vec<TypedFunction>, String> {
+        let typed = &mut self.typed;
+        let find = || {
+            let pattern = attach::pattern(point, false).map_err(|error| error.to_string())?;
+            typed.functions(&pattern).map_err(|error| error.to_string())
+        };
+        self.functions.entry(point.text()).or_insert_with(find).clone()
+    }
+
+    /// Functions at any of these points that are described, or else at any of the script's.
+    fn described(&mut self, points: &[Point]) -> (Vec<TypedFunction>, Option<String>) {
+        let is_function = |point: &&Point| matches!(point.provider, Provider::Uprobe | Provider::Uretprobe);
+        let mut all: Vec<Point> = points.iter().filter(is_function).cloned().collect();
+        all.extend(self.points.iter().filter(is_function).filter(|point| !points.contains(point)).cloned());
+        let (mut found, mut error) = (Vec::new(), None);
+        for point in &all {
+            match self.functions(point) {
+                Ok(functions) => {
+                    for function in functions {
+                        match &function.info {
+                            Err(why) => error = error.or_else(|| Some(why.to_string())),
+                            // Of each object the first is enough: all of it is searched.
+                            Ok(_) if found.iter().any(|f: &TypedFunction| f.object == function.object) => {}
+                            Ok(_) => found.push(function),
+                        }
+                    }
+                }
+                Err(why) => error = error.or(Some(why)),
+            }
+        }
+        (found, error)
+    }
+
+    fn number(&mut self, info: &Rc<DebugInfo>) -> u64 {
+        let known = self.objects.iter().position(|known| Rc::ptr_eq(known, info));
+        known.unwrap_or_else(|| {
+            self.objects.push(Rc::clone(info));
+            self.objects.len() - 1
+        }) as u64
+    }
+
+    fn function(&mut self, function: &TypedFunction) -> Result<Signature, String> {
+        let info = function.info.as_ref().map_err(ToString::to_string)?;
+        let found = info.function(function.va, &function.name).map_err(|error| error.to_string())?;
+        let object = self.number(info);
+        let FunctionType { parameters, result, is_c, .. } = found;
+        let parameter = |parameter: sidestep_engine::types::FunctionParameter| Parameter {
+            name: parameter.name,
+            ty: ctype(parameter.ty, object),
+        };
+        Ok(Signature {
+            parameters: parameters.into_iter().map(parameter).collect(),
+            result: ctype(result, object),
+            convention: if is_c { Convention::C } else { Convention::Scalars },
+        })
+    }
+
+    fn alignment(&mut self, ty: &CType) -> u64 {
+        let word = size_of::<usize>() as u8;
+        match ty {
+            CType::Array(of, _) => self.alignment(of),
+            CType::Record(Record { place: Some(place), .. }) => self.layout(*place).map_or(1, |layout| layout.align),
+            other => other.align(word, &mut |_| None).unwrap_or(1),
+        }
+    }
+}
+
+impl Program for Programs {
+    fn signature(&mut self, point: &Point) -> Result<Signature, String> {
+        let functions = self.functions(point)?;
+        if functions.len() > FUNCTIONS {
+            return Err(format!(
+                "{} means {} functions: name those whose arguments are wanted",
+                point.text(),
+                functions.len()
+            ));
+        }
+        let mut common: Option<Signature> = None;
+        for function in &functions {
+            let own = self.function(function)?;
+            common = Some(match common {
+                None => own,
+                Some(mut known) => {
+                    let same = known.parameters.iter().zip(&own.parameters).take_while(|(a, b)| a == b).count();
+                    if same == 0 && known.parameters != own.parameters {
+                        return Err(format!("the functions that {} means have different arguments", point.text()));
+                    }
+                    known.parameters.truncate(same);
+                    if known.result != own.result {
+                        known.result = CType::Void;
+                    }
+                    known
+                }
+            });
+        }
+        common.ok_or_else(|| format!("{} means no function", point.text()))
+    }
+
+    fn named(&mut self, points: &[Point], name: &str) -> Result<CType, String> {
+        let (functions, mut error) = self.described(points);
+        for function in functions {
+            let Ok(info) = &function.info else { continue };
+            match info.find(name, Some(function.va)) {
+                Ok(found) => {
+                    let object = self.number(info);
+                    return Ok(ctype(found, object));
+                }
+                Err(why) => error = Some(why.to_string()),
+            }
+        }
+        let unknown = format!("Cannot resolve unknown type \"{name}\"");
+        Err(error.map_or(unknown.clone(), |error| format!("{unknown}: {error}")))
+    }
+
+    fn layout(&mut self, place: u64) -> Result<Layout, String> {
+        let object = place >> OBJECT;
+        let Some(info) = self.objects.get(object as usize).cloned() else {
+            return Err("nothing is known of it".into());
+        };
+        let found = info.layout(place & ((1 << OBJECT) - 1)).map_err(|error| error.to_string())?;
+        let mut layout = Layout { size: found.size, align: 1, fields: Vec::new() };
+        for member in found.members {
+            let ty = ctype(member.ty, object);
+            layout.align = layout.align.max(self.alignment(&ty));
+            layout.fields.push(Field { name: member.name, ty, bit: member.bit, width: member.width });
+        }
+        Ok(layout)
+    }
+
+    fn constant(&mut self, points: &[Point], name: &str) -> Option<(Arc<Enum>, u64)> {
+        let (functions, _) = self.described(points);
+        functions.iter().find_map(|function| {
+            let found = function.info.as_ref().ok()?.constant(name, function.va)?;
+            let value = found.values.iter().find(|(known, _)| known == name)?.1;
+            Some((enumeration(found), value))
+        })
+    }
+}
+
+fn enumeration(of: Enumeration) -> Arc<Enum> {
+    Arc::new(Enum { name: of.name, bytes: of.bytes, signed: of.signed, values: of.values })
+}
+
+/// A type of an object's debug information as one of the language.
+fn ctype(ty: DataType, object: u64) -> CType {
+    match ty {
+        DataType::Void => CType::Void,
+        DataType::Char => CType::Char,
+        DataType::Number { bytes, signed } => CType::Int { bytes, signed },
+        DataType::Bool => CType::bool(),
+        DataType::Float(bytes) => CType::Float { bytes },
+        DataType::Enum(of) => CType::Enum(enumeration(of)),
+        DataType::Pointer(of) => CType::Pointer(Box::new(ctype(*of, object))),
+        DataType::Array(of, length) => CType::Array(Box::new(ctype(*of, object)), length),
+        DataType::Record { name, place } => {
+            CType::Record(Record { name: name.into(), place: Some(object << OBJECT | place) })
+        }
+        DataType::Function => CType::Function,
+    }
+}
+
+/// The arguments of the functions that a pattern means, by object and name: a line each, as `-lv` prints them below a function;
+/// below one that returns, its result.
+pub fn arguments(
+    pattern: &Pattern,
+    provider: Provider,
+    pid: Option<i32>,
+    options: &Options,
+) -> Result<HashMap<(PathBuf, String), String>, SessionError> {
+    let mut lines = HashMap::new();
+    for function in Typed::new(pid, options).functions(pattern)? {
+        let described = function.info.as_ref().ok().and_then(|info| info.function(function.va, &function.name).ok());
+        let Some(described) = described else { continue };
+        let text = match provider {
+            Provider::Uretprobe if described.result == DataType::Void => String::new(),
+            Provider::Uretprobe => format!("\n    {} retval", described.result_text),
+            _ => described.parameters.iter().map(|p| format!("\n    {} {}", p.text, p.name)).collect(),
+        };
+        lines.insert((function.object, function.name), text);
+    }
+    Ok(lines)
+}

@@ -1,0 +1,142 @@
+//! `deadlock`: mutexes that are locked in different orders.
+//!
+//! The script notes for each pair of mutexes the first time that one was locked while the other was held. A cycle of such
+//! pairs can become a deadlock.
+
+mod graph;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Tool, after, every, spec};
+use crate::flags::Output;
+use crate::flags::tools::{Deadlock, Run};
+use crate::out::json;
+use crate::out::script::{Cell, Layout, Line, Shown, frames};
+use graph::cycles;
+
+/// Mutexes that a thread holds at a time and that are looked at.
+const HELD: usize = 16;
+
+impl Tool for Deadlock {
+    const NAME: &'static str = "deadlock";
+
+    fn flags(&self) -> &Run {
+        &self.run
+    }
+
+    fn output(&self) -> Output {
+        self.output.clone()
+    }
+
+    fn script(&self) -> Result<String, String> {
+        let points = |names: &[String]| -> Result<String, String> {
+            let points = names.iter().map(|name| spec::function("uprobe", name, false));
+            Ok(points.collect::<Result<Vec<_>, _>>()?.join(", "))
+        };
+        let script = include_str!("deadlock.bt")
+            .replace("LOCK", &points(&self.lock)?)
+            .replace("FREE", &points(&self.unlock)?)
+            .replace("HELD", &HELD.to_string());
+        let print = "print(@thread); print(@name); print(@holding); print(@taking)";
+        let every = every(std::time::Duration::from_secs(1), print);
+        Ok(format!("{script}{every}END {{ {print} }}\n{}", after(self.duration)))
+    }
+
+    fn layout(&self) -> Box<dyn Layout> {
+        Box::new(Locks::default())
+    }
+}
+
+/// A mutex that was locked while another one was held.
+#[derive(Default)]
+struct Edge {
+    thread: String,
+    name: String,
+    /// Where the one that was held had been locked, and the other one.
+    stacks: [Vec<String>; 2],
+}
+
+#[derive(Default)]
+struct Locks {
+    edges: BTreeMap<(u64, u64), Edge>,
+    /// Cycles that were told.
+    told: BTreeSet<Vec<u64>>,
+}
+
+impl Layout for Locks {
+    fn heading(&self, _probes: usize) -> String {
+        "Tracing... Hit Ctrl-C to end.".to_owned()
+    }
+
+    fn map(&mut self, name: &str, rows: &[Line], json: bool) -> Option<String> {
+        for row in rows {
+            let ([Shown::Int(held), Shown::Int(taken)], Cell::Value(value)) = (&*row.keys, &row.cell) else { continue };
+            let edge = self.edges.entry((*held as u64, *taken as u64)).or_default();
+            match name {
+                "@thread" => edge.thread = value.text(),
+                "@name" => edge.name = value.text(),
+                "@holding" => edge.stacks[0] = frames(value),
+                _ => edge.stacks[1] = frames(value),
+            }
+        }
+        // The last of an edge's maps.
+        let mut out = String::new();
+        if name == "@taking" {
+            let pairs: Vec<(u64, u64)> = self.edges.keys().copied().collect();
+            for cycle in cycles(&pairs) {
+                if self.told.insert(cycle.clone()) {
+                    out += &if json { self.json(&cycle) } else { self.text(&cycle) };
+                }
+            }
+        }
+        Some(out)
+    }
+}
+
+impl Locks {
+    /// The edges of a cycle.
+    fn edges<'a>(&'a self, cycle: &'a [u64]) -> impl Iterator<Item = ((usize, u64), (usize, u64), &'a Edge)> {
+        (0..cycle.len()).filter_map(move |index| {
+            let next = (index + 1) % cycle.len();
+            let edge = self.edges.get(&(cycle[index], cycle[next]))?;
+            Some(((index, cycle[index]), (next, cycle[next]), edge))
+        })
+    }
+
+    fn text(&self, cycle: &[u64]) -> String {
+        let mutex = |(index, address): (usize, u64)| format!("Mutex M{index} ({address:#018x})");
+        let names: Vec<String> = cycle.iter().copied().enumerate().chain([(0, cycle[0])]).map(mutex).collect();
+        let mut out = format!(
+            "----------------\nPotential Deadlock Detected!\n\nCycle in lock order graph: {}\n",
+            names.join(" => ")
+        );
+        for (held, taken, edge) in self.edges(cycle) {
+            let thread = format!("Thread {} ({})", edge.thread, edge.name);
+            let lines = |stack: &[String]| stack.iter().map(|frame| format!("@ {frame}\n")).collect::<String>();
+            let [holding, taking] = &edge.stacks;
+            out += &format!(
+                "\n{} acquired here while holding {} in {thread}:\n{}",
+                mutex(taken),
+                mutex(held),
+                lines(taking)
+            );
+            out += &format!("\n{} previously acquired by the same {thread} here:\n{}", mutex(held), lines(holding));
+        }
+        out + "\n"
+    }
+
+    fn json(&self, cycle: &[u64]) -> String {
+        let list = |stack: &[String]| json::array(stack.iter().map(|frame| json::string(frame)));
+        let edges = self.edges(cycle).map(|(held, taken, edge)| {
+            json::object([
+                ("held", json::string(&format!("{:#x}", held.1))),
+                ("acquired", json::string(&format!("{:#x}", taken.1))),
+                ("tid", edge.thread.clone()),
+                ("comm", json::string(&edge.name)),
+                ("held_stack", list(&edge.stacks[0])),
+                ("acquired_stack", list(&edge.stacks[1])),
+            ])
+        });
+        json::line("deadlock", json::array(edges)) + "\n"
+    }
+}

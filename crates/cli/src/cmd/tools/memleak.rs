@@ -1,0 +1,148 @@
+//! `memleak`: memory that was allocated and not freed.
+
+use std::collections::HashMap;
+
+use super::{Tool, after, every, spec};
+use crate::flags::Output;
+use crate::flags::tools::{Memleak, Run};
+use crate::out::script::{Cell, Layout, Line, Shown, frames};
+
+/// Functions that give memory: what size they are asked for, and where it is.
+const ALLOCATE: &[(&str, &str, &str)] = &[
+    ("malloc", "arg0", "retval"),
+    ("calloc", "arg0 * arg1", "retval"),
+    ("realloc", "arg1", "retval"),
+    ("memalign", "arg1", "retval"),
+    ("aligned_alloc", "arg1", "retval"),
+    ("valloc", "arg0", "retval"),
+    ("pvalloc", "arg0", "retval"),
+    ("posix_memalign", "arg2", "*(uint64 *)@place[tid]"),
+    ("mmap", "arg1", "retval"),
+];
+
+/// Functions that take it back, by its address in their first argument.
+const FREE: [&str; 3] = ["free", "realloc", "munmap"];
+
+impl Memleak {
+    /// What happens when a function is called and when it returns. Allocators call each other: only the outermost call
+    /// counts, which is that with the highest stack pointer.
+    fn blocks(&self, (name, size, address): (&str, &str, &str)) -> Result<String, String> {
+        let mut wanted = vec!["reg(\"sp\") >= @call[tid]".to_owned()];
+        wanted.extend(self.min_size.map(|least| format!("(uint64)({size}) >= {least}")));
+        wanted.extend(self.max_size.map(|most| format!("(uint64)({size}) <= {most}")));
+        if self.sample_rate > 1 {
+            wanted.push(format!("@seen++ % {} == 0", self.sample_rate));
+        }
+        let place = if name == "posix_memalign" { "; @place[tid] = arg0" } else { "" };
+        let given = match name {
+            "posix_memalign" => "(int32)retval == 0",
+            "mmap" => "retval != -1",
+            _ => "retval != 0",
+        };
+        let traced = match self.trace {
+            true => format!("; printf(\"{name} size = %lu, result = %#lx\\n\", @size[tid], {address})"),
+            false => String::new(),
+        };
+        let (entry, exit) = (self.point("uprobe", name)?, self.point("uretprobe", name)?);
+        Ok(format!(
+            "{entry} /{}/ {{ @call[tid] = reg(\"sp\"); @size[tid] = (uint64)({size}){place} }}\n\
+             {exit} /@call[tid] + 8 == reg(\"sp\")/ {{\n    \
+             if ({given}) {{ @allocs[(uint64){address}] = (@size[tid], nsecs, ustack){traced} }}\n    \
+             delete(@call, tid)\n}}\n",
+            wanted.join(" && ")
+        ))
+    }
+
+    fn point(&self, provider: &str, name: &str) -> Result<String, String> {
+        spec::point(provider, &self.object, name, false)
+    }
+}
+
+impl Tool for Memleak {
+    const NAME: &'static str = "memleak";
+
+    fn flags(&self) -> &Run {
+        &self.run
+    }
+
+    fn output(&self) -> Output {
+        Output { file: self.file.clone(), format: self.format, quiet: self.quiet, verbose: self.verbose }
+    }
+
+    fn script(&self) -> Result<String, String> {
+        let mut script =
+            "config = { print_maps_on_exit = false; missing_probes = \"ignore\"; max_map_keys = 1000000 }\n".to_owned();
+        let frees: Result<Vec<String>, String> = FREE.iter().map(|name| self.point("uprobe", name)).collect();
+        let traced = if self.trace { "printf(\"free %#lx\\n\", arg0); " } else { "" };
+        script += &format!("{} {{ {traced}delete(@allocs, (uint64)arg0) }}\n", frees?.join(", "));
+        for function in ALLOCATE {
+            script += &self.blocks(*function)?;
+        }
+        let older = if self.combined_only { 0 } else { self.older };
+        let older = older.checked_mul(1_000_000).ok_or("-o: that is too old")?;
+        let each = match self.show_allocs {
+            true => " printf(\"\\taddr = %#lx size = %lu\\n\", $entry.0, $entry.1.0);",
+            false => "",
+        };
+        let report = format!(
+            "\n    time(\"[%H:%M:%S] Top {top} stacks with outstanding allocations:\\n\");\n    \
+             for ($entry : @allocs) {{\n        \
+             if (nsecs - $entry.1.1 >= {older}) {{\n           {each} \
+             @bytes[$entry.1.2] = sum($entry.1.0); @count[$entry.1.2] = count();\n        }}\n    }}\n    \
+             print(@count); print(@bytes, {top}); clear(@count); clear(@bytes);\n",
+            top = self.top,
+        );
+        let count = match self.number {
+            Some(number) => format!("    if (++@outputs >= {number}) {{ exit() }}\n"),
+            None => String::new(),
+        };
+        script += &every(self.interval, &format!("{report}{count}"));
+        script += &after(self.duration);
+        // What is left at the end, unless that was asked for already.
+        script += &match self.number {
+            Some(number) => format!("END {{ if (@outputs < {number}) {{{report}}} }}\n"),
+            None => format!("END {{{report}}}\n"),
+        };
+        Ok(script)
+    }
+
+    fn layout(&self) -> Box<dyn Layout> {
+        Box::new(Leaks { pid: self.run.target.first(), counts: HashMap::new() })
+    }
+}
+
+struct Leaks {
+    pid: Option<i32>,
+    /// Allocations by stack.
+    counts: HashMap<String, String>,
+}
+
+impl Layout for Leaks {
+    fn heading(&self, _probes: usize) -> String {
+        match self.pid {
+            Some(pid) => format!("Attaching to pid {pid}, Ctrl+C to quit."),
+            None => "Tracing outstanding memory allocations... Hit Ctrl-C to end".to_owned(),
+        }
+    }
+
+    fn map(&mut self, name: &str, rows: &[Line], json: bool) -> Option<String> {
+        if json {
+            return None;
+        }
+        let row = |row: &Line| match (&*row.keys, &row.cell) {
+            ([stack], Cell::Value(value)) => Some((stack.clone(), value.text())),
+            _ => None,
+        };
+        let rows = rows.iter().filter_map(row);
+        if name == "@count" {
+            self.counts = rows.map(|(stack, count)| (stack.text(), count)).collect();
+            return Some(String::new());
+        }
+        let text = |(stack, bytes): (Shown, String)| {
+            let count = self.counts.get(&stack.text()).map_or("?", String::as_str);
+            let frames: String = frames(&stack).iter().map(|frame| format!("\t\t{frame}\n")).collect();
+            format!("\t{bytes} bytes in {count} allocations from stack\n{frames}")
+        };
+        Some(rows.map(text).collect())
+    }
+}

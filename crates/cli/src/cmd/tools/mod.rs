@@ -1,0 +1,132 @@
+//! The tools of bcc: each is a script, made from its flags, and a way to show what that has found.
+
+mod argdist;
+mod bashreadline;
+mod ctype;
+mod deadlock;
+mod funcslower;
+mod gethostlatency;
+mod memleak;
+mod spec;
+mod sslsniff;
+mod stackcount;
+pub mod tplist;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+
+use super::script;
+use crate::flags::tools::{Run, Tools};
+use crate::flags::{Cli, Output};
+use crate::out::script::Layout;
+
+/// A tool with its flags.
+pub trait Tool {
+    /// As it is called.
+    const NAME: &'static str;
+
+    /// What all of them have.
+    fn flags(&self) -> &Run;
+
+    /// Where and how it prints.
+    fn output(&self) -> Output;
+
+    /// The script that it is.
+    ///
+    /// # Errors
+    /// A clause for the user.
+    fn script(&self) -> Result<String, String>;
+
+    /// How it shows what it has found.
+    fn layout(&self) -> Box<dyn Layout>;
+
+    /// Whether functions are regular expressions.
+    fn regexp(&self) -> bool {
+        false
+    }
+}
+
+/// Runs a tool, or prints its script.
+pub fn run<T: Tool>(tool: &T) -> anyhow::Result<ExitCode> {
+    let text = tool.script().unwrap_or_else(|error| usage(T::NAME, ErrorKind::ValueValidation, &error));
+    if tool.flags().print {
+        print!("{text}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let target = &tool.flags().target;
+    if !target.is_given() {
+        let message = format!("{} probes a process: add -p PID, -c CMD or -- CMD", T::NAME);
+        usage(T::NAME, ErrorKind::MissingRequiredArgument, &message);
+    }
+    let flags = tool.flags().script(text, tool.output());
+    script::run_tool(&flags, script::Tool { name: T::NAME, layout: tool.layout(), regexp: tool.regexp() })
+}
+
+/// `sidestep tools`
+pub fn list(flags: &Tools) -> anyhow::Result<ExitCode> {
+    let Some((name, rest)) = flags.print.split_first() else {
+        for command in Cli::command().get_subcommands() {
+            if command.get_arguments().any(|arg| arg.get_id() == "print") && command.get_name() != "tools" {
+                let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+                println!("{:<16} {about}", command.get_name());
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let is_tool = |command: &clap::Command| {
+        command.get_name() == name && command.get_arguments().any(|arg| arg.get_id() == "print")
+    };
+    if name == "tools" || !Cli::command().get_subcommands().any(is_tool) {
+        usage("tools", ErrorKind::InvalidValue, &format!("there is no tool \"{name}\"; `sidestep tools` lists them"));
+    }
+    let words = ["sidestep", name, "--print"].into_iter().chain(rest.iter().map(String::as_str));
+    super::run(Cli::parse_from(words))
+}
+
+/// A mistake on the command line of a tool.
+fn usage(name: &str, kind: ErrorKind, message: &str) -> ! {
+    let mut cli = Cli::command();
+    cli.build();
+    match cli.find_subcommand_mut(name) {
+        Some(command) => command.error(kind, message).exit(),
+        None => super::usage(kind, message),
+    }
+}
+
+/// A block that runs again and again.
+fn every(period: Duration, body: &str) -> String {
+    format!("interval:{} {{ {body} }}\n", duration(period))
+}
+
+/// The script ends after this time.
+fn after(period: Option<Duration>) -> String {
+    period.map(|period| every(period, "exit()")).unwrap_or_default()
+}
+
+/// In the largest unit that is exact enough.
+fn duration(period: Duration) -> String {
+    match period.as_millis() {
+        ms if ms % 1000 == 0 => format!("s:{}", ms / 1000),
+        ms => format!("ms:{}", ms.max(1)),
+    }
+}
+
+/// A text in quotes.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn periods_are_attach_points() {
+        assert_eq!(every(Duration::from_secs(2), "exit()"), "interval:s:2 { exit() }\n");
+        assert_eq!(after(Some(Duration::from_millis(1500))), "interval:ms:1500 { exit() }\n");
+        assert_eq!(after(None), "");
+    }
+}

@@ -1,0 +1,88 @@
+//! `stackcount`: which stacks lead to functions, and how often?
+
+use super::{Tool, after, every, spec};
+use crate::flags::Output;
+use crate::flags::tools::{Run, Stackcount};
+use crate::out::script::{Cell, Layout, Line, Shown, folded, frames, function, merged};
+
+impl Tool for Stackcount {
+    const NAME: &'static str = "stackcount";
+
+    fn flags(&self) -> &Run {
+        &self.run
+    }
+
+    fn output(&self) -> Output {
+        self.output.output()
+    }
+
+    fn regexp(&self) -> bool {
+        self.regexp
+    }
+
+    fn script(&self) -> Result<String, String> {
+        let point = spec::place(&self.pattern, self.regexp)?;
+        let keys = if self.perpid { "pid, comm, " } else { "" };
+        let time = if self.timing.timestamp { "time(); " } else { "" };
+        let mut script = "config = { max_map_keys = 16384 }\n".to_owned();
+        script += &format!("{point} {{ @[{keys}ustack({})] = count() }}\n", self.depth);
+        if let Some(interval) = self.timing.interval {
+            script += &every(interval, &format!("{time}print(@); clear(@)"));
+        }
+        script += &after(self.timing.duration);
+        if !time.is_empty() {
+            script += "END { time() }\n";
+        }
+        Ok(script)
+    }
+
+    fn layout(&self) -> Box<dyn Layout> {
+        let Stackcount { pattern, perpid, offset, .. } = self;
+        Box::new(Stacks { pattern: pattern.clone(), perpid: *perpid, offset: *offset, folded: self.output.folded })
+    }
+}
+
+struct Stacks {
+    pattern: String,
+    perpid: bool,
+    offset: bool,
+    folded: bool,
+}
+
+impl Layout for Stacks {
+    fn heading(&self, probes: usize) -> String {
+        match self.folded {
+            true => String::new(),
+            false => format!("Tracing {probes} functions for \"{}\"... Hit Ctrl-C to end.", self.pattern),
+        }
+    }
+
+    fn map(&mut self, _name: &str, rows: &[Line], json: bool) -> Option<String> {
+        if json {
+            return None;
+        }
+        let rows: Option<Vec<_>> = rows.iter().map(|row| self.row(row)).collect();
+        let line = |(text, count): (String, i128)| match self.folded {
+            true => format!("{text} {count}\n"),
+            false => format!("{text}    {count}\n\n"),
+        };
+        Some(merged(rows?).into_iter().map(line).collect())
+    }
+}
+
+impl Stacks {
+    /// A stack as text, and how often.
+    fn row(&self, row: &Line) -> Option<(String, i128)> {
+        let (Some(stack), Cell::Value(Shown::Int(count))) = (row.keys.last(), &row.cell) else { return None };
+        let key = |index: usize| row.keys.get(index).map(Shown::text).unwrap_or_default();
+        let text = if self.folded {
+            let root = if self.perpid { format!("{};", key(1)) } else { String::new() };
+            root + &folded(stack)
+        } else {
+            let name = |frame: &String| format!("  {}\n", if self.offset { frame } else { function(frame) });
+            let thread = if self.perpid { format!("    {} [{}]\n", key(1), key(0)) } else { String::new() };
+            frames(stack).iter().map(name).collect::<String>() + &thread
+        };
+        Some((text, *count))
+    }
+}

@@ -1,0 +1,109 @@
+//! Data of C: bytes → what is printed.
+
+use sidestep_lang::script::ctype::{CType, Enum, Field};
+
+use super::value::{Names, Shown};
+use crate::out::json;
+
+/// Elements of an array at most.
+const ELEMENTS: u64 = 1024;
+
+/// A floating-point number by its bits, so that it can be compared and sorted; -0 and what is no number as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Float {
+    bits: u64,
+    /// It was a `float`, which has fewer digits.
+    short: bool,
+}
+
+impl Float {
+    /// As C++ and Rust print it, with the digits that tell it from all others.
+    pub fn text(self) -> String {
+        let number = f64::from_bits(self.bits);
+        if self.short { (number as f32).to_string() } else { number.to_string() }
+    }
+
+    /// The same in JSON, where a number cannot be infinite.
+    pub fn json(self) -> String {
+        if f64::from_bits(self.bits).is_finite() { self.text() } else { json::string(&self.text()) }
+    }
+}
+
+/// An address.
+pub fn address(word: u64) -> Shown {
+    Shown::Named(word.into(), format!("{word:#x}"))
+}
+
+/// A number of an enumeration.
+pub fn named(of: &Enum, word: u64) -> Shown {
+    let number = if of.signed { (word as i64).into() } else { i128::from(word) };
+    match of.name_of(word) {
+        Some(_) if of.is_bool() => Shown::Bool(word != 0),
+        Some(name) => Shown::Named(number, name.to_owned()),
+        None => Shown::Int(number),
+    }
+}
+
+/// So many bits, from one on. What is behind the end is zeros.
+fn bits(bytes: &[u8], from: u64, width: u64, signed: bool) -> u64 {
+    let first = usize::try_from(from / 8).unwrap_or(usize::MAX);
+    let byte = |n: usize| first.checked_add(n).and_then(|at| bytes.get(at)).copied().unwrap_or(0);
+    let wide = (0..9).rev().fold(0_u128, |wide, n| wide << 8 | u128::from(byte(n)));
+    let (width, number) = (width.clamp(1, 64), (wide >> (from % 8)) as u64);
+    let unused = 64 - width;
+    if signed { ((number << unused) as i64 >> unused) as u64 } else { number << unused >> unused }
+}
+
+impl Names {
+    /// Something of this type.
+    pub fn data(&self, ty: &CType, bytes: &[u8]) -> Shown {
+        self.at(ty, bytes, 0, None)
+    }
+
+    /// Something of this type from a bit on; of a bit-field, its width.
+    fn at(&self, ty: &CType, bytes: &[u8], bit: u64, width: Option<u32>) -> Shown {
+        let number = |len: u8, signed| bits(bytes, bit, width.map_or(8 * u64::from(len), u64::from), signed);
+        match ty {
+            CType::Char => Shown::Int((number(1, true) as i64).into()),
+            CType::Int { bytes, signed: true } => Shown::Int((number(*bytes, true) as i64).into()),
+            CType::Int { bytes, .. } => Shown::Int(number(*bytes, false).into()),
+            CType::Enum(of) => named(of, number(of.bytes, of.signed)),
+            CType::Pointer(_) => address(number(self.word, false)),
+            CType::Float { bytes: 4 } => {
+                let wide = f64::from(f32::from_bits(number(4, false) as u32));
+                Shown::Float(Float { bits: wide.to_bits(), short: true })
+            }
+            CType::Float { bytes: 8 } => Shown::Float(Float { bits: number(8, false), short: false }),
+            // The format of the x87: 64 bits of digits, and 16 of exponent and sign.
+            CType::Float { .. } => {
+                let (digits, rest) = (number(8, false), bits(bytes, bit + 64, 16, false));
+                let exponent = (rest & 0x7fff) as i32 - 16383 - 63;
+                let size = digits as f64 * 2_f64.powi(exponent);
+                let wide = if rest & 0x8000 == 0 { size } else { -size };
+                Shown::Float(Float { bits: wide.to_bits(), short: false })
+            }
+            CType::Array(of, length) if **of == CType::Char => {
+                let text = bytes.get((bit / 8) as usize..).unwrap_or_default();
+                let text = &text[..text.len().min(*length as usize)];
+                Shown::Text(text.iter().copied().take_while(|byte| *byte != 0).collect())
+            }
+            CType::Array(of, length) => {
+                let size = 8 * self.size(of);
+                Shown::Elements(
+                    (0..(*length).min(ELEMENTS)).map(|n| self.at(of, bytes, bit + n * size, None)).collect(),
+                )
+            }
+            CType::Record(record) => {
+                let fields = self.layouts.get(record).map_or(&[][..], |layout| &layout.fields);
+                let shown =
+                    |field: &Field| (field.name.clone(), self.at(&field.ty, bytes, bit + field.bit, field.width));
+                Shown::Members(fields.iter().map(shown).collect())
+            }
+            CType::Void | CType::Function => Shown::Bytes(Vec::new()),
+        }
+    }
+
+    fn size(&self, ty: &CType) -> u64 {
+        ty.size(self.word, &mut |record| self.layouts.get(record)).unwrap_or(1)
+    }
+}

@@ -1,0 +1,88 @@
+//! What a tool that is a script prints instead of what the language would.
+
+use std::collections::BTreeMap;
+
+use super::map::Line;
+use super::value::Shown;
+
+/// How results are shown. Each function has the language's own way as its default.
+pub trait Layout {
+    /// The first lines, with how many probes there are.
+    fn heading(&self, _probes: usize) -> String {
+        String::new()
+    }
+
+    /// A map with its rows in order, in text or JSON.
+    fn map(&mut self, _name: &str, _rows: &[Line], _json: bool) -> Option<String> {
+        None
+    }
+
+    /// What a map is called in JSON.
+    fn title(&self, name: &str) -> String {
+        name.to_owned()
+    }
+
+    /// The names of the values of a `printf`, which is an object in JSON if it has as many.
+    fn columns(&self) -> &[&str] {
+        &[]
+    }
+
+    /// A `printf` as text.
+    fn line(&self, _values: &[Shown]) -> Option<String> {
+        None
+    }
+}
+
+/// The frames of a stack, innermost first, as the language prints them.
+pub fn frames(stack: &Shown) -> Vec<String> {
+    match stack {
+        Shown::Text(_) => stack.text().lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A frame without the offset in its function.
+pub fn function(frame: &str) -> &str {
+    match frame.rsplit_once('+') {
+        Some((name, offset)) if !name.is_empty() && offset.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => frame,
+    }
+}
+
+/// A stack for flame graphs: from the outermost to the innermost function. A semicolon in a name would be two frames.
+pub fn folded(stack: &Shown) -> String {
+    let frames = frames(stack);
+    frames.iter().rev().map(|frame| function(frame).replace(';', ":")).collect::<Vec<_>>().join(";")
+}
+
+/// Rows whose texts are the same as one, with the sum of their numbers, by number and then text: frames that differ in
+/// their offsets only have one name.
+pub fn merged(rows: impl IntoIterator<Item = (String, i128)>) -> Vec<(String, i128)> {
+    let mut sums: BTreeMap<String, i128> = BTreeMap::new();
+    for (text, number) in rows {
+        *sums.entry(text).or_default() += number;
+    }
+    let mut rows: Vec<_> = sums.into_iter().collect();
+    rows.sort_by_key(|(_, number)| *number);
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_are_folded() {
+        let stack = Shown::Text(b"\n        malloc+0\n        operator+(A, B)+12\n        0x55d0\n".to_vec());
+        assert_eq!(folded(&stack), "0x55d0;operator+(A, B);malloc");
+        assert_eq!(frames(&stack), ["malloc+0", "operator+(A, B)+12", "0x55d0"]);
+        assert_eq!(folded(&Shown::Text(b"\n        f(a;b)+1\n".to_vec())), "f(a:b)");
+        assert_eq!(function("operator+"), "operator+");
+    }
+
+    #[test]
+    fn equal_rows_are_one() {
+        let rows = [("b", 1), ("a", 5), ("c", 1), ("b", 1)].map(|(text, n)| (text.to_owned(), n));
+        assert_eq!(merged(rows), [("c".to_owned(), 1), ("b".to_owned(), 2), ("a".to_owned(), 5)]);
+    }
+}

@@ -1,0 +1,145 @@
+//! One process.
+
+use std::fs;
+
+use sidestep_isa::Len;
+use sidestep_symbols::Source;
+use sidestep_sys::Process;
+
+use super::{Fact, field, limit};
+use crate::api::Options;
+use crate::error::SessionError;
+use crate::objects::Objects;
+use crate::{seccomp, status};
+
+/// A stop takes some 20 µs for each thread.
+const THREADS: usize = 500;
+/// Address space that a session takes at least.
+const ROOM: Len = Len(64 << 20);
+
+/// Whether this process can be probed. If it has seccomp filters, it is stopped for a moment to read them; nothing else touches
+/// it.
+#[must_use]
+pub fn process(pid: i32, options: &Options) -> Vec<Fact> {
+    let process = match Process::open(pid) {
+        Ok(process) => process,
+        Err(error) => return vec![Fact::error("process", error)],
+    };
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let comm = process.comm().unwrap_or_default();
+    let threads = process.threads().map_or(0, |threads| threads.len());
+    let limits = read("limits");
+    vec![
+        Fact::fine("process", format!("{pid} ({comm}) can be traced")),
+        session(pid, options),
+        filters(&process),
+        shadow_stack(&process),
+        address_space(field(&read("status"), "VmSize"), limit(&limits, "Max address space")),
+        stops(threads),
+        program(&process, options),
+    ]
+}
+
+fn session(pid: i32, options: &Options) -> Fact {
+    match status::status(pid, options) {
+        Ok(status) if status.controller_alive => Fact::prevented(
+            "session",
+            format!("process {} probes it: {} probes", status.controller, status.probes.len()),
+            format!("end process {} first", status.controller),
+        ),
+        Ok(_) => Fact::fine("session", "one whose controller is gone: the next attach removes it"),
+        Err(SessionError::NotProbed { .. }) => Fact::fine("session", "none"),
+        Err(error) => Fact::error("session", error),
+    }
+}
+
+fn filters(process: &Process) -> Fact {
+    if process.seccomp().is_ok_and(|mode| mode == 0) {
+        return Fact::fine("seccomp", "no filter");
+    }
+    match process.stop() {
+        Ok(stopped) => match seccomp::check(&stopped, false) {
+            Ok(()) => Fact::fine("seccomp", "a filter that lets probes do what they need"),
+            Err(error) => Fact::error("seccomp", error),
+        },
+        Err(error) => Fact::error("seccomp", error),
+    }
+}
+
+fn shadow_stack(process: &Process) -> Fact {
+    match process.shadow_stack().unwrap_or(false) {
+        true => Fact::prevented(
+            "shadow stack",
+            "it has one, which is not supported yet",
+            "start it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off",
+        ),
+        false => Fact::fine("shadow stack", "none"),
+    }
+}
+
+/// `used` is as `/proc/PID/status` has it: `123 kB`.
+fn address_space(used: Option<&str>, limit: Option<u64>) -> Fact {
+    let used = used.and_then(|used| used.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024;
+    match limit {
+        Some(limit) if limit.saturating_sub(used) < ROOM.0 => Fact::limited(
+            "address space",
+            format!("limited (ulimit -v): {} MiB are left", limit.saturating_sub(used) >> 20),
+            format!(
+                "if an attach finds no memory: prlimit --as=unlimited --pid PID (a session takes {} MiB)",
+                ROOM.0 >> 20
+            ),
+        ),
+        _ => Fact::fine("address space", "enough of it"),
+    }
+}
+
+fn stops(threads: usize) -> Fact {
+    match threads > THREADS {
+        true => Fact::limited(
+            "threads",
+            format!("{threads}: each stop of all of them takes some milliseconds"),
+            "--live, for `enable` and `disable` without stops",
+        ),
+        false => Fact::fine("threads", threads.to_string()),
+    }
+}
+
+/// The main program, and where its names come from.
+fn program(process: &Process, options: &Options) -> Fact {
+    let open = || -> Result<_, SessionError> {
+        let mapped = Objects::mapped(process)?;
+        let main = mapped.first().map(|main| Objects::new(options).load(process, main)).transpose()?;
+        Ok((main, mapped.len().saturating_sub(1)))
+    };
+    let (object, libraries) = match open() {
+        Ok((Some(main), libraries)) => (main.object, libraries),
+        Ok((None, _)) => return Fact::error("program", "it has mapped no program: it cannot be probed"),
+        Err(error) => return Fact::error("program", error),
+    };
+    let linked = if object.is_static() { "static".to_owned() } else { format!("with {libraries} libraries") };
+    let named = |source: Source| object.functions().iter().filter(|f| f.source == source).count();
+    let (all, exported) = (object.functions().len(), named(Source::Dynsym));
+    let path = object.path().display();
+    match all - exported {
+        0 => Fact::limited(
+            "program",
+            format!("{path}, {linked}; it is stripped: {all} functions have names"),
+            "install its debug symbols (PACKAGE-dbgsym), or name them by 0xADDR; libraries have names of their own",
+        ),
+        _ => Fact::fine("program", format!("{path}, {linked}, {all} functions")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn little_address_space_is_said() {
+        assert_eq!(address_space(Some("100000 kB"), None).verdict, Verdict::Fine);
+        assert_eq!(address_space(Some("100000 kB"), Some(200 << 20)).verdict, Verdict::Fine);
+        let fact = address_space(Some("102400 kB"), Some(130 << 20));
+        assert!(fact.verdict == Verdict::Limited && fact.what.contains("30 MiB"), "{fact:?}");
+    }
+}

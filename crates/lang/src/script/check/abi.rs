@@ -1,0 +1,296 @@
+//! Where functions find what is passed to them: `args` and `retval`.
+//!
+//! Source: the System V ABIs of x86-64 (section 3.2.3, "Parameter Passing") and i386.
+
+use super::super::ast::Provider;
+use super::super::checked::{Builtin, Value, ValueKind};
+use super::super::ctype::{CType, Field, Layout, Record};
+use super::super::diagnostic::Span;
+use super::super::program::{Convention, Parameter, Signature};
+use super::super::types::Type;
+use super::memory::{Base, Place, number_type, plus, value};
+use super::{Checker, Checking};
+
+/// Where programs find the lower halves of `xmm0` to `xmm7`, as `wire::Hit` lays them out.
+const XMM: u16 = 176;
+/// Of the other registers: the stack pointer, and what holds the second word of a result.
+const SP: u16 = 152;
+const DX: u16 = 96;
+/// Registers for numbers, and for floating-point numbers.
+const INTEGERS: usize = 6;
+const FLOATS: usize = 8;
+/// Bytes of `args` as a whole at most.
+const WHOLE: u64 = 512;
+
+/// In which registers eight bytes of a value are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Class {
+    Integer,
+    Float,
+}
+
+fn register(at: u16) -> Value {
+    value(Type::UINT, ValueKind::Builtin(Builtin::Register(at)))
+}
+
+impl Checker<'_> {
+    /// `args.name`
+    pub(super) fn argument(&mut self, name: &str, span: Span) -> Checking<Place> {
+        let signature = self.signature(span)?;
+        let Some(index) = signature.parameters.iter().position(|parameter| parameter.name == name) else {
+            let names: Vec<&str> = signature.parameters.iter().map(|parameter| &*parameter.name).collect();
+            let has = match names.is_empty() {
+                true => "it takes none".to_owned(),
+                false => format!("there are {}", names.join(", ")),
+            };
+            return self.error_with(span, format!("Can't find function parameter {name}"), has);
+        };
+        self.agree(&signature, index + 1, span)?;
+        let mut places = self.places(&signature, index + 1, span)?;
+        match places.pop() {
+            Some(place) => Ok(place),
+            None => self.unknown(),
+        }
+    }
+
+    /// `args`: all of them, as the members of a struct.
+    pub(super) fn arguments_whole(&mut self, span: Span) -> Checking<Value> {
+        let signature = self.signature(span)?;
+        let count = signature.parameters.len();
+        self.agree(&signature, count, span)?;
+        let places = self.places(&signature, count, span)?;
+        let mut layout = Layout { align: 8, ..Layout::default() };
+        let mut words = Vec::new();
+        for (parameter, place) in signature.parameters.iter().zip(places) {
+            let size = self.size(&parameter.ty, span)?;
+            if let CType::Record(record) = &parameter.ty {
+                // What is printed must be known.
+                let record = record.clone();
+                self.layout(&record, span)?;
+            }
+            let bit = 64 * words.len() as u64;
+            layout.fields.push(Field { name: parameter.name.clone(), ty: parameter.ty.clone(), bit, width: None });
+            match place.base {
+                Base::Words(own) => words.extend(own),
+                Base::Address(address) => words.extend((0..size.div_ceil(8)).map(|word| {
+                    let at = plus(address.clone(), super::expr::int(8 * word));
+                    value(Type::UINT, ValueKind::Load(Box::new(at)))
+                })),
+                Base::Own(_) => {}
+            }
+            if 8 * words.len() as u64 > WHOLE {
+                return self.error(span, format!("the arguments have more than {WHOLE} bytes: name one, as in args.x"));
+            }
+        }
+        layout.size = 8 * words.len() as u64;
+        let size = layout.size as usize;
+        let points: Vec<String> = self.points.iter().map(|point| point.text()).collect();
+        let record = Record { name: format!("struct args of {}", points.join(", ")).into(), place: None };
+        self.types.own(record.clone(), layout);
+        Ok(value(Type::Data { ty: CType::Record(record), size }, ValueKind::Words(words)))
+    }
+
+    /// `retval` with the type of the function; `None` if that is not known.
+    pub(super) fn result(&mut self, span: Span) -> Checking<Option<Place>> {
+        // One type for all: only functions that are named can have one, not what a pattern matches.
+        let is_named = |text: &str| !text.contains(['*', '?', '[', '+']) && !text.starts_with("0x");
+        let named = |point: &super::ast::Point| point.fields.last().is_some_and(|field| is_named(&field.text));
+        if !self.only_at(&[Provider::Uretprobe]) || !self.points.iter().all(named) {
+            return Ok(None);
+        }
+        let mut found: Option<CType> = None;
+        for index in 0..self.points.len() {
+            let point = &self.points[index];
+            match (self.types.signature(point), &found) {
+                (Ok(Signature { convention: Convention::Scalars, result, .. }), _)
+                    if number_type(&result).is_none() =>
+                {
+                    return Ok(None);
+                }
+                (Ok(signature), None) => found = Some(signature.result),
+                (Ok(signature), Some(known)) if *known == signature.result => {}
+                _ => return Ok(None),
+            }
+        }
+        let Some(ty) = found.filter(|ty| !matches!(ty, CType::Void | CType::Function)) else { return Ok(None) };
+        let base = match (self.classes(&ty, span)?, self.types.word()) {
+            (None, _) => Base::Address(value(Type::UINT, ValueKind::Builtin(Builtin::Retval))),
+            (Some(_), 4) if number_type(&ty).is_none() => return Ok(None),
+            (Some(classes), _) => {
+                let (mut integers, mut floats) = (0, 0);
+                Base::Words(
+                    classes
+                        .into_iter()
+                        .map(|class| match class {
+                            Class::Integer => {
+                                integers += 1;
+                                match integers {
+                                    1 => value(Type::INT, ValueKind::Builtin(Builtin::Retval)),
+                                    _ => register(DX),
+                                }
+                            }
+                            Class::Float => {
+                                floats += 1;
+                                register(XMM + 8 * (floats - 1))
+                            }
+                        })
+                        .collect(),
+                )
+            }
+        };
+        Ok(Some(Place::new(base, ty)))
+    }
+
+    /// What the function at the first attach point takes.
+    fn signature(&mut self, span: Span) -> Checking<Signature> {
+        if !self.only_at(&[Provider::Uprobe]) {
+            return self.error(span, "The args builtin can only be used with 'uprobe' probes");
+        }
+        let Some(point) = self.points.first() else { return self.unknown() };
+        match self.types.signature(point) {
+            Ok(signature) => Ok(signature),
+            Err(message) => self.error(span, message),
+        }
+    }
+
+    /// Makes sure that the first `count` parameters are the same at all attach points.
+    fn agree(&mut self, first: &Signature, count: usize, span: Span) -> Checking<()> {
+        for index in 1..self.points.len() {
+            let point = &self.points[index];
+            let other = match self.types.signature(point) {
+                Ok(signature) => signature,
+                Err(message) => return self.error(span, message),
+            };
+            if other.parameters.get(..count) != first.parameters.get(..count) {
+                let (a, b) = (self.points[0].text(), self.points[index].text());
+                return self.error_with(
+                    span,
+                    format!("{a} and {b} have different arguments"),
+                    "give each of them a block of its own",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the first `count` parameters are.
+    fn places(&mut self, signature: &Signature, count: usize, span: Span) -> Checking<Vec<Place>> {
+        let is_short = self.types.word() == 4;
+        let hidden = match &signature.result {
+            CType::Void | CType::Function => false,
+            result if is_short => number_type(result).is_none() && !matches!(result, CType::Float { .. }),
+            result => self.classes(&result.clone(), span)?.is_none() && !matches!(result, CType::Float { .. }),
+        };
+        let (mut integers, mut floats) = (usize::from(hidden && !is_short), 0);
+        // Behind the return address.
+        let word = u64::from(self.types.word());
+        let mut stack = if hidden && is_short { 2 * word } else { word };
+        let mut places = Vec::new();
+        for Parameter { name, ty } in signature.parameters.iter().take(count) {
+            if signature.convention == Convention::Scalars && number_type(ty).is_none() {
+                let message = format!(
+                    "only the compiler knows where the argument {name} of type '{}' is, and those behind it",
+                    ty.name()
+                );
+                return self.error_with(span, message, "arg0, arg1, … are the registers as they are");
+            }
+            let size = self.size(ty, span)?;
+            let classes = if is_short { None } else { self.classes(ty, span)? };
+            let fits = classes.as_ref().is_some_and(|classes| {
+                let of = |class| classes.iter().filter(|known| **known == class).count();
+                integers + of(Class::Integer) <= INTEGERS && floats + of(Class::Float) <= FLOATS
+            });
+            let base = match classes {
+                Some(classes) if fits => {
+                    let mut words = Vec::new();
+                    for class in classes {
+                        words.push(match class {
+                            Class::Integer => {
+                                integers += 1;
+                                value(Type::INT, ValueKind::Builtin(Builtin::Arg(integers as u32 - 1)))
+                            }
+                            Class::Float => {
+                                floats += 1;
+                                register(XMM + 8 * (floats as u16 - 1))
+                            }
+                        });
+                    }
+                    Base::Words(words)
+                }
+                _ => {
+                    let align = if is_short { word } else { self.align(ty, span)?.max(word) };
+                    // Offsets are counted from the return address, arguments from behind it.
+                    stack = word + (stack - word).next_multiple_of(align);
+                    let at = stack;
+                    stack += size.next_multiple_of(word);
+                    Base::Address(plus(register(SP), super::expr::int(at)))
+                }
+            };
+            places.push(Place::new(base, ty.clone()));
+        }
+        Ok(places)
+    }
+
+    /// In which registers a value is, a class for each eight bytes; `None`: it is in memory.
+    fn classes(&mut self, ty: &CType, span: Span) -> Checking<Option<Vec<Class>>> {
+        if let CType::Float { bytes } = ty {
+            return Ok((*bytes <= 8).then(|| vec![Class::Float]));
+        }
+        if number_type(ty).is_some() {
+            return Ok(Some(vec![Class::Integer]));
+        }
+        let size = self.size(ty, span)?;
+        if size > 16 {
+            return Ok(None);
+        }
+        let mut classes = vec![None; size.div_ceil(8) as usize];
+        let in_registers = self.classify(ty, 0, &mut classes, span)?;
+        Ok(in_registers.then(|| classes.into_iter().map(|class| class.unwrap_or(Class::Float)).collect()))
+    }
+
+    /// Notes the classes of what is at an offset in bits; `false`: all of it is in memory.
+    fn classify(&mut self, ty: &CType, bit: u64, classes: &mut [Option<Class>], span: Span) -> Checking<bool> {
+        let align = self.align(ty, span)?;
+        match ty {
+            CType::Array(of, length) => {
+                let size = self.size(of, span)?;
+                for n in 0..*length {
+                    if !self.classify(of, bit + 8 * size * n, classes, span)? {
+                        return Ok(false);
+                    }
+                }
+                return Ok(true);
+            }
+            CType::Record(record) => {
+                let record = record.clone();
+                for field in self.layout(&record, span)?.fields {
+                    let at = bit + field.bit;
+                    if field.width.is_some() {
+                        if let Some(class) = classes.get_mut((at / 64) as usize) {
+                            *class = Some(Class::Integer);
+                        }
+                    } else if !self.classify(&field.ty, at, classes, span)? {
+                        return Ok(false);
+                    }
+                }
+                return Ok(true);
+            }
+            _ if bit % (8 * align.max(1)) != 0 => return Ok(false),
+            CType::Float { bytes } if *bytes > 8 => return Ok(false),
+            _ => {}
+        }
+        if let Some(class) = classes.get_mut((bit / 64) as usize) {
+            let is_float = matches!(ty, CType::Float { .. }) && *class != Some(Class::Integer);
+            *class = Some(if is_float { Class::Float } else { Class::Integer });
+        }
+        Ok(true)
+    }
+
+    fn align(&mut self, ty: &CType, span: Span) -> Checking<u64> {
+        Ok(match ty {
+            CType::Array(of, _) => self.align(of, span)?,
+            CType::Record(record) => self.layout(record, span)?.align,
+            other => other.align(self.types.word(), &mut |_| None).unwrap_or(1),
+        })
+    }
+}

@@ -1,0 +1,240 @@
+//! Members, elements and what pointers lead to.
+
+use super::super::ast::{Expr, ExprKind, Sized, TypeName, UnaryOp};
+use super::super::checked::{Value, ValueKind};
+use super::super::ctype::CType;
+use super::super::diagnostic::Span;
+use super::super::types::Type;
+use super::expr::int;
+use super::memory::{Base, Place, plus, times};
+use super::{Checker, Checking};
+
+/// Where members or elements are.
+struct Found {
+    place: Place,
+    /// A pointer leads there.
+    by_pointer: bool,
+}
+
+impl Checker<'_> {
+    /// The place that an expression names; `None`: it names none.
+    pub(super) fn place(&mut self, expr: &Expr) -> Checking<Option<Place>> {
+        Ok(Some(match &expr.kind {
+            ExprKind::Member(of, name) => match &of.kind {
+                ExprKind::Ident(word) if word == "args" => self.argument(name, of.span.to(expr.span))?,
+                ExprKind::Ident(word) if word == "self" => return Ok(None),
+                _ if name.starts_with(|c: char| c.is_ascii_digit()) => return Ok(None),
+                _ => self.member(of, name, expr.span)?,
+            },
+            ExprKind::Index(of, index) => self.element(of, index, expr.span)?,
+            ExprKind::Unary(UnaryOp::Deref, of) => {
+                let pointer = self.expr(of)?;
+                match pointer.ty {
+                    Type::Pointer(to) => Place::new(Base::Address(Value { ty: Type::UINT, ..pointer }), *to),
+                    Type::None if !self.last => return self.unknown(),
+                    ty if ty.is_int() => {
+                        return self.error_with(
+                            expr.span,
+                            "Can not dereference a value that is no pointer",
+                            "say what is there, for example *(uint32 *)arg0",
+                        );
+                    }
+                    ty => {
+                        let message = format!("The * operator can not be used on expressions of type '{}'", ty.name());
+                        return self.error(expr.span, message);
+                    }
+                }
+            }
+            ExprKind::Ident(name) if name == "retval" => return self.result(expr.span),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// What the members or elements of an expression are looked for in; else, what type it has.
+    fn base(&mut self, of: &Expr) -> Checking<Result<Found, String>> {
+        let value = match self.place(of)? {
+            Some(place) if !matches!(place.ty, CType::Pointer(_)) => return Ok(Ok(Found { place, by_pointer: false })),
+            Some(place) => self.read(&place, of.span)?,
+            None => self.expr(of)?,
+        };
+        Ok(match value.ty {
+            Type::Pointer(to) => {
+                let place = Place::new(Base::Address(Value { ty: Type::UINT, ..value }), *to);
+                Ok(Found { place, by_pointer: true })
+            }
+            Type::Data { ref ty, .. } => {
+                let ty = ty.clone();
+                Ok(Found { place: Place::new(Base::Own(value), ty), by_pointer: false })
+            }
+            Type::None if !self.last => return self.unknown(),
+            ty => Err(ty.name()),
+        })
+    }
+
+    fn member(&mut self, of: &Expr, name: &str, span: Span) -> Checking<Place> {
+        let base = match self.base(of)? {
+            Ok(found) => found.place,
+            Err(ty) => {
+                return self.error_with(
+                    span,
+                    format!("Can not access field '{name}' on expression of type '{ty}'"),
+                    format!("say what it is: ((struct NAME *)x)->{name}"),
+                );
+            }
+        };
+        let CType::Record(record) = &base.ty else {
+            let message = format!("Can not access field '{name}' on expression of type '{}'", base.ty.name());
+            return self.error(span, message);
+        };
+        let record = record.clone();
+        let layout = self.layout(&record, of.span)?;
+        if let Some(field) = self.field(&layout, name, of.span)? {
+            return Ok(Place { bit: base.bit + field.bit, ty: field.ty, width: field.width, base: base.base });
+        }
+        let message = format!("{} does not contain a field named '{name}'", describe(&record.name));
+        let names: Vec<&str> = layout.fields.iter().map(|field| &*field.name).filter(|n| !n.is_empty()).collect();
+        match near(name, &names) {
+            Some(near) => self.error_with(span, message, format!("did you mean '{near}'?")),
+            None => self.error(span, message),
+        }
+    }
+
+    fn element(&mut self, of: &Expr, index: &Expr, span: Span) -> Checking<Place> {
+        let base = self.base(of)?;
+        let at = self.expr(index)?;
+        let cannot =
+            |ty: &str| format!("The array index operator [] can only be used on arrays and pointers, found {ty}.");
+        let Found { place, by_pointer } = match base {
+            Ok(found) => found,
+            Err(ty) => return self.error(span, cannot(&ty)),
+        };
+        if !at.ty.is_int() {
+            let message = format!("The array index operator [] only accepts integer indices, found {}.", at.ty.name());
+            return self.error(index.span, message);
+        }
+        let ty = match &place.ty {
+            to if by_pointer => to.clone(),
+            CType::Array(ty, length) => match at.kind {
+                ValueKind::Int(n) if n >= *length && *length > 0 => {
+                    let message = format!("the index {n} is out of bounds for array of size {length}");
+                    return self.error(span, message);
+                }
+                _ => (**ty).clone(),
+            },
+            other => return self.error(span, cannot(&other.name())),
+        };
+        let size = self.size(&ty, of.span)?;
+        match (place.base, &at.kind) {
+            (base, ValueKind::Int(n)) => {
+                let bit = place.bit.wrapping_add(n.wrapping_mul(8 * size));
+                // An index below zero is an address, not a place behind one.
+                match base {
+                    Base::Address(address) => {
+                        let address = plus(address, int(bit / 8));
+                        Ok(Place::new(Base::Address(address), ty))
+                    }
+                    base => Ok(Place { base, bit, ty, width: None }),
+                }
+            }
+            (Base::Address(address), _) => {
+                let first = plus(address, int(place.bit / 8));
+                Ok(Place::new(Base::Address(plus(first, times(at, size))), ty))
+            }
+            _ => self.error(index.span, "the index of an array that is in registers or a copy must be a literal"),
+        }
+    }
+
+    /// `&x`
+    pub(super) fn address(&mut self, of: &Expr, span: Span) -> Checking<Value> {
+        match self.place(of)? {
+            Some(place) => self.address_of(&place, span),
+            None => self.error(span, "only members, elements and what a pointer leads to have an address"),
+        }
+    }
+
+    /// `sizeof(of)`
+    pub(super) fn size_of(&mut self, of: &Sized, span: Span) -> Checking<Value> {
+        let ty = self.sized(of, span)?;
+        Ok(int(self.size(&ty, span)?))
+    }
+
+    /// `offsetof(of, a.b)`
+    pub(super) fn offset_of(&mut self, of: &Sized, names: &[String], span: Span) -> Checking<Value> {
+        let mut ty = self.sized(of, span)?;
+        let mut bit = 0;
+        for name in names {
+            let CType::Record(record) = &ty else {
+                return self.error(span, format!("offsetof: '{}' has no members", ty.name()));
+            };
+            let record = record.clone();
+            let layout = self.layout(&record, span)?;
+            let Some(field) = self.field(&layout, name, span)? else {
+                let message = format!("{} does not contain a field named '{name}'", describe(&record.name));
+                return self.error(span, message);
+            };
+            if field.width.is_some() {
+                return self.error(span, format!("offsetof: '{name}' is a bit-field"));
+            }
+            bit += field.bit;
+            ty = field.ty;
+        }
+        Ok(int(bit / 8))
+    }
+
+    /// The type that `sizeof` is about.
+    fn sized(&mut self, of: &Sized, span: Span) -> Checking<CType> {
+        let expr = match of {
+            Sized::Type(name) => return self.ctype(name, span),
+            Sized::Expr(expr) => expr,
+        };
+        if let ExprKind::Ident(name) = &expr.kind {
+            // A `typedef` of the program, if it is nothing else.
+            let found = self.found.len();
+            if self.expr(expr).is_err() {
+                let name = TypeName { keyword: "", name: name.clone(), stars: 0, length: None };
+                let ty = self.ctype(&name, expr.span);
+                if ty.is_ok() {
+                    self.found.truncate(found);
+                }
+                return ty;
+            }
+        }
+        if let Some(place) = self.place(expr)? {
+            return Ok(place.ty);
+        }
+        let ty = self.expr(expr)?.ty;
+        Ok(match ty {
+            Type::Int { bytes, signed } => CType::Int { bytes, signed },
+            Type::Pointer(of) => CType::Pointer(of),
+            Type::Enum(of) => CType::Enum(of),
+            Type::Data { ty, .. } => ty,
+            Type::Text(len) => CType::Array(Box::new(CType::Char), len as u64),
+            Type::None if !self.last => return self.unknown(),
+            ty => return self.error(span, format!("a value of type {} has no size", ty.kind())),
+        })
+    }
+}
+
+/// `struct of type 'struct s'`, as bpftrace says it.
+fn describe(name: &str) -> String {
+    let keyword = name.split(' ').next().unwrap_or_default();
+    format!("{} of type '{name}'", if keyword == "union" { "Union" } else { "Struct" })
+}
+
+/// A name that differs in little.
+fn near<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
+    let distance = |other: &str| {
+        let (a, b): (Vec<char>, Vec<char>) = (name.chars().collect(), other.chars().collect());
+        let mut row: Vec<usize> = (0..=b.len()).collect();
+        for (i, x) in a.iter().enumerate() {
+            let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+            for (j, y) in b.iter().enumerate() {
+                let next = (diagonal + usize::from(x != y)).min(row[j] + 1).min(row[j + 1] + 1);
+                diagonal = std::mem::replace(&mut row[j + 1], next);
+            }
+        }
+        row[b.len()]
+    };
+    let best = names.iter().map(|other| (distance(other), *other)).min()?;
+    (best.0 <= 1 + name.len() / 5).then_some(best.1)
+}

@@ -1,0 +1,360 @@
+//! Types of C: where they are looked up, and what is read of the memory that has them.
+
+use std::collections::HashMap;
+
+use super::super::ast::{self, TypeName};
+use super::super::checked::{Value, ValueKind};
+use super::super::ctype::{CType, Definitions, Field, Layout, Layouts, Record};
+use super::super::diagnostic::Span;
+use super::super::program::{Program, Signature};
+use super::super::types::Type;
+use super::{Checker, Checking, Wrong};
+
+/// Bytes of data that is printed at most.
+const PRINTED: u64 = 32 << 10;
+/// Bytes of data that is copied at most.
+const COPIED: usize = 1024;
+
+/// What is known of types: by the script, and by the programs that are probed.
+pub(super) struct Types<'a> {
+    program: &'a mut dyn Program,
+    script: &'a Definitions,
+    /// Those that were asked for, also those that are not known.
+    layouts: HashMap<Record, Result<Layout, String>>,
+    signatures: HashMap<String, Result<Signature, String>>,
+}
+
+impl<'a> Types<'a> {
+    pub fn new(program: &'a mut dyn Program, script: &'a Definitions) -> Types<'a> {
+        Types { program, script, layouts: HashMap::new(), signatures: HashMap::new() }
+    }
+
+    /// Bytes of a pointer.
+    pub fn word(&self) -> u8 {
+        self.script.word
+    }
+
+    /// What the functions at an attach point take.
+    pub fn signature(&mut self, point: &ast::Point) -> Result<Signature, String> {
+        let program = &mut *self.program;
+        self.signatures.entry(point.text()).or_insert_with(|| program.signature(point)).clone()
+    }
+
+    /// A type by its name with its keyword, or of a `typedef`.
+    fn named(&mut self, points: &[ast::Point], name: &str) -> Result<CType, String> {
+        if let Some(ty) = self.script.typedefs.get(name) {
+            return Ok(ty.clone());
+        }
+        if let Some(of) = self.script.enums.iter().find(|of| of.name == name) {
+            return Ok(CType::Enum(std::sync::Arc::clone(of)));
+        }
+        let record = Record { name: name.into(), place: None };
+        if self.layouts.contains_key(&record) || self.script.layouts.contains_key(&record) {
+            return Ok(CType::Record(record));
+        }
+        self.program.named(points, name)
+    }
+
+    fn layout(&mut self, points: &[ast::Point], record: &Record) -> Result<&Layout, String> {
+        if !self.layouts.contains_key(record) {
+            let found = match (self.script.layouts.get(record), record.place) {
+                (Some(layout), _) => Ok(layout.clone()),
+                (None, Some(place)) => self.program.layout(place),
+                (None, None) => match self.program.named(points, &record.name) {
+                    Ok(CType::Record(Record { place: Some(place), .. })) => self.program.layout(place),
+                    Ok(_) => Err(format!("Cannot resolve unknown type \"{}\"", record.name)),
+                    Err(error) => Err(error),
+                },
+            };
+            self.layouts.insert(record.clone(), found);
+        }
+        match self.layouts.get(record) {
+            Some(Ok(layout)) => Ok(layout),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(String::new()),
+        }
+    }
+
+    /// Keeps the layout of something that only this script has.
+    pub fn own(&mut self, record: Record, layout: Layout) {
+        self.layouts.insert(record, Ok(layout));
+    }
+
+    /// All records that were asked for.
+    pub fn known(self) -> Layouts {
+        self.layouts.into_iter().filter_map(|(record, layout)| Some((record, layout.ok()?))).collect()
+    }
+
+    /// A constant of an enumeration.
+    pub fn constant(&mut self, points: &[ast::Point], name: &str) -> Option<Value> {
+        let found = self.script.constant(name).map(|(of, value)| (std::sync::Arc::clone(of), value));
+        let (of, value) = found.or_else(|| self.program.constant(points, name))?;
+        Some(Value { ty: Type::Enum(of), kind: ValueKind::Int(value) })
+    }
+}
+
+/// Memory that has a type of C.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub base: Base,
+    /// From the lowest bit of the first byte.
+    pub bit: u64,
+    pub ty: CType,
+    /// Of a bit-field.
+    pub width: Option<u32>,
+}
+
+/// What a place lies in.
+#[derive(Clone)]
+pub(super) enum Base {
+    /// The target's memory, at this address.
+    Address(Value),
+    /// Registers, for example.
+    Words(Vec<Value>),
+    /// Data of our own.
+    Own(Value),
+}
+
+pub(super) fn value(ty: Type, kind: ValueKind) -> Value {
+    Value { ty, kind }
+}
+
+fn boxed(value: Value) -> Box<Value> {
+    Box::new(value)
+}
+
+fn number(n: u64) -> Value {
+    value(Type::INT, ValueKind::Int(n))
+}
+
+/// A number and another one.
+pub(super) fn plus(a: Value, b: Value) -> Value {
+    match (&a.kind, &b.kind) {
+        (_, ValueKind::Int(0)) => a,
+        (ValueKind::Int(x), ValueKind::Int(y)) => value(Type::UINT, ValueKind::Int(x.wrapping_add(*y))),
+        _ => value(Type::UINT, ValueKind::Binary(ast::BinaryOp::Add, true, boxed(a), boxed(b))),
+    }
+}
+
+/// A number so many times.
+pub(super) fn times(a: Value, n: u64) -> Value {
+    match a.kind {
+        _ if n == 1 => a,
+        ValueKind::Int(x) => value(Type::INT, ValueKind::Int(x.wrapping_mul(n))),
+        _ => value(Type::INT, ValueKind::Binary(ast::BinaryOp::Mul, false, boxed(a), boxed(number(n)))),
+    }
+}
+
+fn shift(op: ast::BinaryOp, unsigned: bool, a: Value, by: u64) -> Value {
+    if by == 0 { a } else { value(Type::UINT, ValueKind::Binary(op, unsigned, boxed(a), boxed(number(by)))) }
+}
+
+/// So many bits of a number, from one on.
+fn bits(of: Value, from: u64, width: u64, signed: bool) -> Value {
+    let left = shift(ast::BinaryOp::Shl, true, of, 64 - width - from);
+    shift(ast::BinaryOp::Shr, !signed, left, 64 - width)
+}
+
+impl Place {
+    pub fn new(base: Base, ty: CType) -> Place {
+        Place { base, bit: 0, ty, width: None }
+    }
+
+    /// The number that is there, as it is kept in 64 bits. `None`: no number of this size is read at once.
+    fn number(&self, bytes: u8, signed: bool) -> Option<Value> {
+        let width = self.width.map_or(8 * u64::from(bytes), u64::from);
+        let (first, from) = (self.bit / 8, self.bit % 8);
+        let span = (from + width).div_ceil(8);
+        if span > 8 || width == 0 {
+            return None;
+        }
+        let is_whole = self.width.is_none() && from == 0;
+        let part = match is_whole {
+            true => Type::Int { bytes, signed },
+            false => Type::Int { bytes: span as u8, signed: false },
+        };
+        let part = match &self.base {
+            Base::Address(address) => value(part, ValueKind::Load(boxed(plus(address.clone(), number(first))))),
+            Base::Own(data) => value(part, ValueKind::Part(boxed(data.clone()), first as usize)),
+            Base::Words(words) => {
+                let (word, from) = ((self.bit / 64) as usize, self.bit % 64);
+                let number = match (words.get(word)?, words.get(word + 1)) {
+                    (low, _) if from + width <= 64 => bits(low.clone(), from, width, signed),
+                    _ => return None,
+                };
+                return Some(Value { ty: Type::Int { bytes, signed }, ..number });
+            }
+        };
+        match is_whole {
+            true => Some(part),
+            false => Some(Value { ty: Type::Int { bytes, signed }, ..bits(part, from, width, signed) }),
+        }
+    }
+
+    /// The data that is there.
+    fn data(&self, size: usize) -> Value {
+        let ty = Type::Data { ty: self.ty.clone(), size };
+        let first = self.bit / 8;
+        value(
+            ty.clone(),
+            match &self.base {
+                Base::Address(address) => ValueKind::Load(boxed(plus(address.clone(), number(first)))),
+                Base::Own(data) if data.ty == ty && first == 0 => data.kind.clone(),
+                Base::Own(data) => ValueKind::Part(boxed(data.clone()), first as usize),
+                Base::Words(words) if first == 0 => ValueKind::Words(words.clone()),
+                Base::Words(words) => {
+                    let all = Type::Data { ty: self.ty.clone(), size: 8 * words.len() };
+                    ValueKind::Part(boxed(value(all, ValueKind::Words(words.clone()))), first as usize)
+                }
+            },
+        )
+    }
+}
+
+/// What kind of value a number of C is.
+pub(super) fn number_type(ty: &CType) -> Option<Type> {
+    Some(match ty {
+        CType::Char => Type::Int { bytes: 1, signed: true },
+        CType::Int { bytes, signed } => Type::Int { bytes: *bytes, signed: *signed },
+        CType::Enum(of) => Type::Enum(std::sync::Arc::clone(of)),
+        CType::Pointer(of) => Type::Pointer(of.clone()),
+        _ => return None,
+    })
+}
+
+impl Checker<'_> {
+    /// The layout of a record; an error is said at `span`.
+    pub(super) fn layout(&mut self, record: &Record, span: Span) -> Checking<Layout> {
+        match self.types.layout(self.points, record) {
+            Ok(layout) => Ok(layout.clone()),
+            Err(message) => self.error(span, message),
+        }
+    }
+
+    /// Bytes of something of this type.
+    pub(super) fn size(&mut self, ty: &CType, span: Span) -> Checking<u64> {
+        Ok(match ty {
+            CType::Array(of, length) => self.size(of, span)?.saturating_mul(*length),
+            CType::Record(record) => self.layout(record, span)?.size,
+            CType::Function => return self.error(span, "a function has no size"),
+            other => other.size(self.types.word(), &mut |_| None).unwrap_or(1),
+        })
+    }
+
+    /// A type by its name.
+    pub(super) fn ctype(&mut self, name: &TypeName, span: Span) -> Checking<CType> {
+        let words: Vec<&str> = name.name.split(' ').collect();
+        let own = if name.keyword.is_empty() { CType::named(&words, self.types.word()) } else { None };
+        let mut ty = match own {
+            Some(ty) => ty,
+            // What is behind a pointer is looked at when it is followed.
+            None if name.stars > 0 && matches!(name.keyword, "struct" | "union") => {
+                CType::Record(Record { name: name.full_name().into(), place: None })
+            }
+            None => match self.types.named(self.points, &name.full_name()) {
+                Ok(ty) => ty,
+                Err(message) => return self.error(span, message),
+            },
+        };
+        for _ in 0..name.stars {
+            ty = CType::Pointer(Box::new(ty));
+        }
+        Ok(name.length.map_or(ty.clone(), |length| CType::Array(Box::new(ty), length)))
+    }
+
+    /// A member, also of what has no name in it; its bit is counted from where `layout` begins.
+    pub(super) fn field(&mut self, layout: &Layout, name: &str, span: Span) -> Checking<Option<Field>> {
+        if let Some(field) = layout.fields.iter().find(|field| field.name == name && !name.is_empty()) {
+            return Ok(Some(field.clone()));
+        }
+        for inner in layout.fields.iter().filter(|field| field.name.is_empty()) {
+            let CType::Record(record) = &inner.ty else { continue };
+            let layout = self.layout(record, span)?;
+            if let Some(found) = self.field(&layout, name, span)? {
+                return Ok(Some(Field { bit: found.bit + inner.bit, ..found }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is in a place: a number, a text, or data.
+    pub(super) fn read(&mut self, place: &Place, span: Span) -> Checking<Value> {
+        if let Some(ty) = number_type(&place.ty) {
+            let (bytes, signed) = match &ty {
+                Type::Int { bytes, signed } => (*bytes, *signed),
+                Type::Enum(of) => (of.bytes, of.signed),
+                _ => (self.types.word(), false),
+            };
+            let Some(number) = place.number(bytes, signed) else {
+                return self.error(span, "this bit-field lies in more than 8 bytes and cannot be read");
+            };
+            return Ok(match ty {
+                Type::Int { .. } => number,
+                ty => value(ty, ValueKind::Shown(Box::new(number))),
+            });
+        }
+        let size = self.size(&place.ty, span)?;
+        match &place.ty {
+            CType::Void => return self.error(span, "a void cannot be read: cast the pointer to what is there"),
+            CType::Array(of, length) if **of == CType::Char => {
+                let most = (*length as usize).min(self.out.config.max_strlen);
+                let whole = Place { ty: CType::Array(of.clone(), most as u64), ..place.clone() };
+                let kind = ValueKind::Part(boxed(whole.data(most)), 0);
+                return Ok(value(Type::Text(most), kind));
+            }
+            _ => {}
+        }
+        if size > PRINTED {
+            let message =
+                format!("'{}' has {size} bytes: read its members, at most {PRINTED} at once", place.ty.name());
+            return self.error(span, message);
+        }
+        if let CType::Record(record) = &place.ty {
+            let record = record.clone();
+            self.look_inside(&record, span)?;
+        }
+        Ok(place.data(size as usize))
+    }
+
+    /// Makes sure that all that is printed of a record is known.
+    fn look_inside(&mut self, record: &Record, span: Span) -> Checking<()> {
+        for field in self.layout(record, span)?.fields {
+            let mut ty = &field.ty;
+            while let CType::Array(of, _) = ty {
+                ty = of;
+            }
+            if let CType::Record(inner) = ty {
+                self.look_inside(inner, span)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is room for a copy.
+    pub(super) fn small(&mut self, ty: &Type, span: Span) -> Checking<()> {
+        match ty {
+            Type::Data { ty, size } if *size > COPIED => {
+                let message = format!("'{}' has {size} bytes: at most {COPIED} are copied", ty.name());
+                self.error_with(span, message, "keep a pointer to it, or its members")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An address as a pointer, if the place has one.
+    pub(super) fn address_of(&mut self, place: &Place, span: Span) -> Checking<Value> {
+        match (&place.base, place.width) {
+            (_, Some(_)) => self.error(span, "a bit-field has no address"),
+            (Base::Address(address), None) => {
+                let address = plus(address.clone(), number(place.bit / 8));
+                Ok(value(Type::Pointer(Box::new(place.ty.clone())), address.kind))
+            }
+            _ => self.error(span, "it has no address: it is in registers, or a copy"),
+        }
+    }
+
+    /// A value that is not known yet; at the end, a mistake that was noted.
+    pub(super) fn unknown<T>(&self) -> Checking<T> {
+        Err(Wrong)
+    }
+}

@@ -1,0 +1,85 @@
+//! `self.x`: what a call keeps from its entry to its return.
+
+use super::super::ast::{BinaryOp, Provider};
+use super::super::checked::{Op, Value, ValueKind};
+use super::super::diagnostic::Span;
+use super::super::types::Type;
+use super::{Checker, Checking};
+
+impl Checker<'_> {
+    /// The value of `self.name`.
+    pub(super) fn own(&mut self, name: &str, span: Span) -> Checking<Value> {
+        let index = self.own_index(name, span)?;
+        match &self.own[index].1 {
+            Type::None if self.last => {
+                self.error_with(span, format!("self.{name} is never assigned"), "assign it in a uprobe of the function")
+            }
+            ty => Ok(Value { ty: ty.clone(), kind: ValueKind::Own(index) }),
+        }
+    }
+
+    /// `self.name op= value`
+    pub(super) fn set_own(
+        &mut self,
+        name: &str,
+        op: Option<BinaryOp>,
+        value: Value,
+        span: Span,
+        ops: &mut Vec<Op>,
+    ) -> Checking<()> {
+        let index = self.own_index(name, span)?;
+        let value = match op {
+            Some(op) => {
+                let old = self.own(name, span)?;
+                self.binary(op, old, value, span)?
+            }
+            None => value,
+        };
+        let ty = value.ty.kept();
+        match &mut self.own[index].1 {
+            _ if ty == Type::None => {
+                return self.error(span, format!("Value of type none cannot be assigned to self.{name}"));
+            }
+            known @ Type::None => *known = ty,
+            known if known.fits(&ty) => known.widen(&ty),
+            known => {
+                let known = known.name();
+                let message = format!(
+                    "Type mismatch for self.{name}: trying to assign value of type '{}' when it already contains a value of \
+                     type '{known}'",
+                    ty.name()
+                );
+                return self.error(span, message);
+            }
+        }
+        ops.push(Op::SetOwn(index, value));
+        Ok(())
+    }
+
+    fn own_index(&mut self, name: &str, span: Span) -> Checking<usize> {
+        self.at_calls("self", span)?;
+        self.uses_own = true;
+        match self.own.iter().position(|(known, _)| known == name) {
+            Some(index) => Ok(index),
+            None => {
+                self.own.push((name.to_owned(), Type::None));
+                Ok(self.own.len() - 1)
+            }
+        }
+    }
+
+    /// All of the block's points are entries or returns of functions.
+    pub(super) fn at_calls(&mut self, what: &str, span: Span) -> Checking<()> {
+        if !self.only_at(&[Provider::Uprobe, Provider::Uretprobe]) {
+            let message = format!("The {what} builtin can only be used with 'uprobe' and 'uretprobe' probes");
+            return self.error(span, message);
+        }
+        let is_inside = |field: &super::ast::Field| !field.quoted && field.text.contains('+');
+        match self.points.iter().any(|point| point.fields.last().is_some_and(is_inside)) {
+            true => {
+                self.error(span, format!("The {what} builtin is not known inside of a function, but where it begins"))
+            }
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! `self.x`: an entry for each call that is not over, in a map by its frame and its function. So calls inside of calls have
+//! their own. An entry goes when the call returns, if one program sees that; one whose call never does (an exception, `longjmp`) is cleared when
+//! another call of the function has the same frame, or dropped to make room.
+
+use sidestep_bpf::{AluOp, Cond, Reg, Size, Width};
+
+use super::super::ast::{Point, Provider};
+use super::super::checked::{Block, Value};
+use super::super::types::Type;
+use super::text::At;
+use super::{FIRST, Lower, Site, helper};
+
+/// Bytes of a key: where the return address is, and the address of the function.
+pub(super) const KEY: u32 = 16;
+const RSP: i16 = 152;
+
+impl Lower<'_, '_> {
+    fn own_map(&self) -> u32 {
+        FIRST + (self.shared.checked.maps.len() + self.shared.checked.stacks.len()) as u32
+    }
+
+    fn own_offset(&self, index: usize) -> usize {
+        self.shared.checked.own.iter().take(index).map(Type::stored).sum()
+    }
+
+    fn own_key(&mut self) -> At {
+        let at = self.stack(KEY as usize);
+        self.out.mov(Reg::R1, Reg::R6);
+        self.out.call(helper::FUNC_IP);
+        self.out.put(Reg::R10, at + 8, Reg::R0);
+        self.out.load(Size::Dw, Reg::R0, Reg::R6, RSP);
+        if self.site == Site::Return {
+            self.out.alu_imm(AluOp::Sub, Reg::R0, 8);
+        }
+        self.out.put(Reg::R10, at, Reg::R0);
+        At::Stack(at)
+    }
+
+    /// The address of the value into `r0`, or 0.
+    fn lookup_own(&mut self) {
+        let (key, map) = (self.own_key(), self.own_map());
+        self.lookup_in(map, key);
+    }
+
+    /// A number into `r0`; 0 if nothing was assigned.
+    pub(super) fn own_number(&mut self, index: usize) {
+        let used = self.used;
+        let missing = self.out.label();
+        self.lookup_own();
+        self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
+        self.out.load(Size::Dw, Reg::R0, Reg::R0, self.own_offset(index) as i16);
+        self.out.bind(missing);
+        self.release(used);
+    }
+
+    /// Where a copy of something wide lies; zeros if nothing was assigned.
+    pub(super) fn own_place(&mut self, index: usize, ty: &Type) -> At {
+        let used = self.used;
+        let missing = self.out.label();
+        let to = At::Scratch(self.scratch(ty.stored()));
+        self.clear(to, ty.stored());
+        self.lookup_own();
+        self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
+        let offset = self.own_offset(index) as i32;
+        self.copy_words(to, ty.stored(), |lower, dst| {
+            lower.out.mov(dst, Reg::R0);
+            lower.out.alu_imm(AluOp::Add, dst, offset);
+        });
+        self.out.bind(missing);
+        self.release(used);
+        to
+    }
+
+    pub(super) fn set_own(&mut self, index: usize, value: &Value) {
+        let used = self.used;
+        let ty = self.shared.checked.own[index].clone();
+        let from = if ty.is_wide() { At::Scratch(self.scratch(ty.stored())) } else { At::Stack(self.stack(8)) };
+        self.write(from, value, &ty);
+        let missing = self.out.label();
+        let (key, map) = (self.own_key(), self.own_map());
+        self.lookup_or_insert_in(map, key, 0, missing);
+        self.out.mov(Reg::R1, Reg::R0);
+        let offset = self.own_offset(index) as i32;
+        if ty.is_wide() {
+            self.out.alu_imm(AluOp::Add, Reg::R1, offset);
+            self.out.mov_imm(Reg::R2, ty.stored() as i32);
+            self.address(Reg::R3, from);
+            self.out.call(helper::READ_KERNEL);
+        } else {
+            self.address(Reg::R3, from);
+            self.out.load(Size::Dw, Reg::R0, Reg::R3, 0);
+            self.out.put(Reg::R1, offset as i16, Reg::R0);
+        }
+        self.out.bind(missing);
+        self.release(used);
+    }
+
+    /// The entry of this call goes.
+    pub(super) fn forget_own(&mut self) {
+        let used = self.used;
+        let (key, map) = (self.own_key(), self.own_map());
+        self.out.map(Reg::R1, map);
+        self.address(Reg::R2, key);
+        self.out.call(helper::DELETE);
+        self.release(used);
+    }
+
+    /// Whether this is the first program that sees the entry of the call, as far as that is known.
+    pub(super) fn begins_call(&self) -> bool {
+        let blocks = &self.shared.checked.blocks;
+        let (before, own) = (&blocks[..self.shared.block], &blocks[self.shared.block]);
+        self.site == Site::Entry && own.uses_own && !before.iter().any(|block| meet(block, own, Provider::Uprobe))
+    }
+
+    /// Whether this is the only program that sees the return of the call, as far as that is known.
+    pub(super) fn ends_call(&self) -> bool {
+        let blocks = &self.shared.checked.blocks;
+        let own = &blocks[self.shared.block];
+        let meeting = blocks.iter().filter(|block| meet(block, own, Provider::Uretprobe));
+        self.site == Site::Return && own.uses_own && meeting.count() == 1
+    }
+}
+
+/// Whether two blocks that use `self` may run at the same place.
+fn meet(a: &Block, b: &Block, provider: Provider) -> bool {
+    let name = |point: &Point| point.fields.last().map(|field| field.text.clone()).unwrap_or_default();
+    let points = |block: &Block| -> Vec<String> {
+        block.points.iter().filter(|point| point.provider == provider).map(name).collect()
+    };
+    let is_glob = |name: &String| name.contains(['*', '?', '[']);
+    let (a_points, b_points) = (points(a), points(b));
+    a.uses_own && a_points.iter().any(|a| b_points.iter().any(|b| a == b || is_glob(a) || is_glob(b)))
+}

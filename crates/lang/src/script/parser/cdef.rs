@@ -1,0 +1,334 @@
+//! `struct`, `union`, `enum` and `typedef`: the part of C that describes data.
+
+use std::sync::Arc;
+
+use super::super::ast::{Expr, ExprKind, UnaryOp};
+use super::super::check::fold;
+use super::super::ctype::{CType, Enum, Field, Layout, Record};
+use super::super::diagnostic::{Diagnostic, Span};
+use super::super::token::TokenKind;
+use super::{Parsed, Parser};
+
+/// Bytes of one type at most.
+const LARGEST: u64 = 1 << 30;
+
+/// A member as it is declared.
+struct Member {
+    name: String,
+    ty: CType,
+    width: Option<u64>,
+    span: Span,
+}
+
+impl Parser<'_> {
+    /// A definition, with its semicolon.
+    pub(super) fn definition(&mut self) -> Parsed<()> {
+        if self.eat_word("typedef")? {
+            let base = self.specifier()?;
+            loop {
+                let (name, ty) = self.declarator(base.clone())?;
+                if name.is_empty() {
+                    return Err(self.unexpected(", expecting identifier"));
+                }
+                self.types.typedefs.insert(name, ty);
+                if !self.eat(",")? {
+                    break;
+                }
+            }
+            return self.expect(";");
+        }
+        self.specifier()?;
+        self.expect(";")
+    }
+
+    /// What stands before the names of a declaration.
+    fn specifier(&mut self) -> Parsed<CType> {
+        self.qualifiers()?;
+        let start = self.peek_at(0)?.span;
+        for (word, is_union) in [("struct", false), ("union", true)] {
+            if self.eat_word(word)? {
+                let ty = self.record(is_union)?;
+                self.qualifiers()?;
+                return Ok(ty);
+            }
+        }
+        if self.eat_word("enum")? {
+            return self.enumeration();
+        }
+        let mut words = Vec::new();
+        while let TokenKind::Ident(word) = self.peek()?.clone() {
+            // Behind a type, a word is the name of what is declared.
+            let complete = words.iter().map(String::as_str).chain([&*word]).collect::<Vec<_>>();
+            let is_part = CType::named(&complete, self.types.word).is_some()
+                || words.is_empty()
+                || matches!(&*word, "long" | "short" | "int" | "char" | "unsigned" | "signed" | "double");
+            if !is_part {
+                break;
+            }
+            words.push(word);
+            self.next()?;
+            self.qualifiers()?;
+        }
+        let span = start.to(self.last);
+        let list: Vec<&str> = words.iter().map(String::as_str).collect();
+        let known = CType::named(&list, self.types.word).or_else(|| match *list {
+            [name] => self.types.typedefs.get(name).cloned(),
+            _ => None,
+        });
+        match (known, &*list) {
+            (Some(ty), _) => Ok(ty),
+            (None, []) => Err(self.unexpected(", expecting a type")),
+            (None, _) => Err(Diagnostic::error(span, format!("unknown type name '{}'", words.join(" ")))),
+        }
+    }
+
+    fn qualifiers(&mut self) -> Parsed<()> {
+        while self.eat_word("const")? || self.eat_word("volatile")? || self.eat_word("__restrict")? {}
+        Ok(())
+    }
+
+    /// Stars, a name, and lengths behind it; the name may be missing.
+    fn declarator(&mut self, base: CType) -> Parsed<(String, CType)> {
+        let mut ty = base;
+        self.qualifiers()?;
+        while self.eat("*")? {
+            ty = CType::Pointer(Box::new(ty));
+            self.qualifiers()?;
+        }
+        if self.eat("(")? {
+            return self.function_pointer();
+        }
+        let name = match self.peek()?.clone() {
+            TokenKind::Ident(name) => {
+                self.next()?;
+                name
+            }
+            _ => String::new(),
+        };
+        let mut lengths = Vec::new();
+        while self.eat("[")? {
+            lengths.push(if self.is("]")? { 0 } else { self.length()? });
+            self.expect("]")?;
+        }
+        for length in lengths.into_iter().rev() {
+            ty = CType::Array(Box::new(ty), length);
+        }
+        Ok((name, ty))
+    }
+
+    /// `*name)(…)`: whatever it takes.
+    fn function_pointer(&mut self) -> Parsed<(String, CType)> {
+        self.expect("*")?;
+        let TokenKind::Ident(name) = self.peek()?.clone() else {
+            return Err(self.unexpected(", expecting identifier"));
+        };
+        self.next()?;
+        self.expect(")")?;
+        self.expect("(")?;
+        let mut open = 1;
+        while open > 0 {
+            match self.peek()? {
+                TokenKind::Punct("(") => open += 1,
+                TokenKind::Punct(")") => open -= 1,
+                TokenKind::End => return Err(self.unexpected(", expecting )")),
+                _ => {}
+            }
+            self.next()?;
+        }
+        Ok((name, CType::Pointer(Box::new(CType::Function))))
+    }
+
+    fn length(&mut self) -> Parsed<u64> {
+        let expr = self.expr()?;
+        self.constant(&expr, &[])
+    }
+
+    /// A number that is known, also by a name of the enumeration that is being read.
+    fn constant(&self, expr: &Expr, own: &[(String, u64)]) -> Parsed<u64> {
+        let number = match &expr.kind {
+            ExprKind::Int(n) => Some(*n),
+            ExprKind::Ident(name) => match own.iter().find(|(known, _)| known == name) {
+                Some((_, value)) => Some(*value),
+                None => self.types.constant(name).map(|(_, value)| value),
+            },
+            ExprKind::Unary(UnaryOp::Negate, of) => Some(self.constant(of, own)?.wrapping_neg()),
+            ExprKind::Unary(UnaryOp::Invert, of) => Some(!self.constant(of, own)?),
+            ExprKind::Binary(op, a, b) => fold(*op, false, self.constant(a, own)?, self.constant(b, own)?),
+            _ => None,
+        };
+        number.ok_or_else(|| Diagnostic::error(expr.span, "a constant number is expected here"))
+    }
+
+    /// Behind `struct` or `union`.
+    fn record(&mut self, is_union: bool) -> Parsed<CType> {
+        let keyword = if is_union { "union" } else { "struct" };
+        let mut packed = self.attribute()?;
+        let start = self.peek_at(0)?.span;
+        let name = match self.peek()?.clone() {
+            TokenKind::Ident(name) => {
+                self.next()?;
+                Some(name)
+            }
+            _ => None,
+        };
+        if name.is_none() && !self.is("{")? {
+            return Err(self.unexpected(", expecting {"));
+        }
+        let span = start.to(self.last);
+        let full = match &name {
+            Some(name) => format!("{keyword} {name}"),
+            None => format!("{keyword} (anonymous {})", self.types.layouts.len()),
+        };
+        let record = Record { name: full.into(), place: None };
+        if !self.eat("{")? {
+            return Ok(CType::Record(record));
+        }
+        let members = self.deeper(|parser| parser.members())?;
+        packed |= self.attribute()?;
+        let layout = self.lay_out(&members, is_union, packed)?;
+        if self.types.layouts.contains_key(&record) {
+            return Err(Diagnostic::error(span, format!("redefinition of '{}'", record.name)));
+        }
+        self.types.layouts.insert(record.clone(), layout);
+        Ok(CType::Record(record))
+    }
+
+    /// `__attribute__((packed))`: whether it is there.
+    fn attribute(&mut self) -> Parsed<bool> {
+        if self.eat_word("__packed")? {
+            return Ok(true);
+        }
+        if !self.eat_word("__attribute__")? {
+            return Ok(false);
+        }
+        self.expect("(")?;
+        self.expect("(")?;
+        if !self.eat_word("packed")? && !self.eat_word("__packed__")? {
+            return Err(self.unexpected(", expecting packed, the only attribute that is understood"));
+        }
+        self.expect(")")?;
+        self.expect(")")?;
+        Ok(true)
+    }
+
+    /// Up to the brace that ends them.
+    fn members(&mut self) -> Parsed<Vec<Member>> {
+        let mut members = Vec::new();
+        while !self.eat("}")? {
+            let start = self.peek_at(0)?.span;
+            let base = self.specifier()?;
+            if self.eat(";")? {
+                members.push(Member { name: String::new(), ty: base, width: None, span: start.to(self.last) });
+                continue;
+            }
+            loop {
+                let (name, ty) = self.declarator(base.clone())?;
+                let width = if self.eat(":")? { Some(self.length()?) } else { None };
+                let span = start.to(self.last);
+                if name.is_empty() && width.is_none() {
+                    return Err(self.unexpected(", expecting identifier"));
+                }
+                if !name.is_empty() && members.iter().any(|member: &Member| member.name == name) {
+                    return Err(Diagnostic::error(span, format!("duplicate member '{name}'")));
+                }
+                members.push(Member { name, ty, width, span });
+                if !self.eat(",")? {
+                    break;
+                }
+            }
+            self.expect(";")?;
+        }
+        Ok(members)
+    }
+
+    /// Where members lie, by the ABI.
+    fn lay_out(&self, members: &[Member], is_union: bool, packed: bool) -> Parsed<Layout> {
+        let mut layout = Layout { align: 1, ..Layout::default() };
+        let mut end = 0_u64;
+        for member in members {
+            let mut of = |record: &Record| self.types.layouts.get(record);
+            let word = self.types.word;
+            let sizes = (member.ty.size(word, &mut of), member.ty.align(word, &mut of));
+            let (Some(size), Some(align)) = sizes else {
+                let message = format!("field has incomplete type '{}'", member.ty.name());
+                return Err(Diagnostic::error(member.span, message));
+            };
+            if member.ty == CType::Void || size > LARGEST {
+                let message = format!("'{}' cannot be the type of a member", member.ty.name());
+                return Err(Diagnostic::error(member.span, message));
+            }
+            let align = if packed { 1 } else { align.max(1) };
+            let start = if is_union { 0 } else { end };
+            let (bit, bits) = match member.width {
+                None => (start.next_multiple_of(8 * align), 8 * size),
+                Some(0) => (start.next_multiple_of(8 * align), 0),
+                Some(width) => {
+                    if !matches!(member.ty, CType::Int { .. } | CType::Char | CType::Enum(_)) || width > 8 * size {
+                        let message = format!("a bit-field of {width} bits in a '{}'", member.ty.name());
+                        return Err(Diagnostic::error(member.span, message));
+                    }
+                    // One that would lie in more units of its type than the type itself begins a new one.
+                    let spans = (start % (8 * align) + width).div_ceil(8 * align) > size / align;
+                    (if spans && !packed { start.next_multiple_of(8 * align) } else { start }, width)
+                }
+            };
+            if !member.name.is_empty() || member.width.is_none() {
+                layout.align = layout.align.max(align);
+                let width = member.width.map(|width| width as u32);
+                layout.fields.push(Field { name: member.name.clone(), ty: member.ty.clone(), bit, width });
+            }
+            end = end.max(bit + bits);
+        }
+        layout.size = end.div_ceil(8).next_multiple_of(layout.align);
+        if layout.size > LARGEST {
+            return Err(Diagnostic::error(self.last, "this type is too large"));
+        }
+        Ok(layout)
+    }
+
+    /// Behind `enum`.
+    fn enumeration(&mut self) -> Parsed<CType> {
+        let start = self.peek_at(0)?.span;
+        let name = match self.peek()?.clone() {
+            TokenKind::Ident(name) => {
+                self.next()?;
+                name
+            }
+            _ => String::new(),
+        };
+        let span = start.to(self.last);
+        if !self.eat("{")? {
+            return match self.types.enums.iter().find(|known| known.name == format!("enum {name}")) {
+                Some(known) => Ok(CType::Enum(Arc::clone(known))),
+                None => Err(Diagnostic::error(span, format!("unknown type name 'enum {name}'"))),
+            };
+        }
+        let mut values: Vec<(String, u64)> = Vec::new();
+        let mut next = 0_u64;
+        while !self.eat("}")? {
+            let TokenKind::Ident(constant) = self.peek()?.clone() else {
+                return Err(self.unexpected(", expecting identifier"));
+            };
+            self.next()?;
+            if self.eat("=")? {
+                let expr = self.expr()?;
+                next = self.constant(&expr, &values)?;
+            }
+            values.push((constant, next));
+            next = next.wrapping_add(1);
+            if !self.eat(",")? && !self.is("}")? {
+                return Err(self.unexpected(", expecting , or }"));
+            }
+        }
+        let signed = values.iter().any(|(_, value)| (*value as i64) < 0);
+        let fits = |(_, value): &(String, u64)| match signed {
+            true => i32::try_from(*value as i64).is_ok(),
+            false => u32::try_from(*value).is_ok(),
+        };
+        let bytes = if values.iter().all(fits) { 4 } else { 8 };
+        let name = format!("enum {name}").trim_end().to_owned();
+        let of = Arc::new(Enum { name, bytes, signed, values });
+        self.types.enums.push(Arc::clone(&of));
+        Ok(CType::Enum(of))
+    }
+}

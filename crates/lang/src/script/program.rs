@@ -1,0 +1,82 @@
+//! What the programs that are probed say of their types: the language asks, whoever reads debug information answers.
+
+use std::sync::Arc;
+
+use super::ast::Point;
+use super::ctype::{CType, Enum, Layout};
+
+/// What a function takes and gives.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Signature {
+    /// In order. One that is passed by a hidden reference has the type of a pointer.
+    pub parameters: Vec<Parameter>,
+    /// What it returns.
+    pub result: CType,
+    /// How compilers of its language pass what is no single number or address.
+    pub convention: Convention,
+}
+
+/// A parameter of a function.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Parameter {
+    /// Empty if it has none.
+    pub name: String,
+    /// What is passed.
+    pub ty: CType,
+}
+
+/// Who says where parameters are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Convention {
+    /// The ABI.
+    C,
+    /// The compiler: only numbers and addresses are where the ABI has them, if nothing else is before them.
+    Scalars,
+}
+
+/// Types of the programs that are probed. An error is a clause that says what is missing, and what to do.
+pub trait Program {
+    /// What the functions at an attach point take and give.
+    ///
+    /// # Errors
+    /// There is no debug information, or it does not say; or several functions are meant that differ.
+    fn signature(&mut self, point: &Point) -> Result<Signature, String>;
+
+    /// A type by its name with its keyword (`struct a`, `union b`, `enum c`), or of a `typedef`. It is looked for in what these
+    /// attach points are in.
+    ///
+    /// # Errors
+    /// There is none.
+    fn named(&mut self, points: &[Point], name: &str) -> Result<CType, String>;
+
+    /// What a record consists of that an answer named by this place.
+    ///
+    /// # Errors
+    /// It is only declared.
+    fn layout(&mut self, place: u64) -> Result<Layout, String>;
+
+    /// A constant of an enumeration that the functions at these attach points know.
+    fn constant(&mut self, points: &[Point], name: &str) -> Option<(Arc<Enum>, u64)>;
+}
+
+/// No program at all.
+#[derive(Clone, Copy, Debug)]
+pub struct Nothing;
+
+impl Program for Nothing {
+    fn signature(&mut self, point: &Point) -> Result<Signature, String> {
+        Err(format!("nothing is known of the functions at {}", point.text()))
+    }
+
+    fn named(&mut self, _: &[Point], name: &str) -> Result<CType, String> {
+        Err(format!("Cannot resolve unknown type \"{name}\""))
+    }
+
+    fn layout(&mut self, _: u64) -> Result<Layout, String> {
+        Err("nothing is known of it".to_owned())
+    }
+
+    fn constant(&mut self, _: &[Point], _: &str) -> Option<(Arc<Enum>, u64)> {
+        None
+    }
+}

@@ -1,0 +1,81 @@
+//! The debug sections of an object: its own, or those of its debug file. They can be most of a file, so they are read when they
+//! are asked for, each time.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
+use object::elf::{ELFCOMPRESS_ZLIB, SHF_COMPRESSED};
+use sidestep_isa::Isa;
+
+use crate::debugfile::{self, DebugSearch};
+use crate::elf::Elf;
+use crate::image::Image;
+
+/// A section is at most so large when it is unpacked.
+const UNPACKED_MAX: usize = 1 << 30;
+
+/// Where the debug sections of an object may be.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The object's file, as we see it; `None`: its bytes were given.
+    pub(crate) file: Option<PathBuf>,
+    /// Its path, for debug files beside it.
+    pub(crate) path: PathBuf,
+    /// Where else debug files are looked for.
+    pub(crate) search: DebugSearch,
+}
+
+/// A file with the sections that were wanted.
+pub(crate) struct Sections(Elf);
+
+impl Place {
+    /// The first file that has the section `has`: that of the object, or its debug file. `wanted` says which sections are read,
+    /// by their names. If there is none, the places that were looked at.
+    pub(crate) fn open(&self, elf: &Elf, has: &str, wanted: fn(&[u8]) -> bool) -> Result<Sections, Vec<String>> {
+        let mut looked = Vec::new();
+        let own = self.file.iter().map(|file| (file.clone(), None));
+        for (file, crc) in own.chain(debugfile::candidates(&self.path, elf, &self.search)) {
+            let opened = Image::read(&file, wanted).and_then(|image| Elf::parse(&file, image));
+            let fits =
+                |debug: &Elf| Some(&file) == self.file.as_ref() || debugfile::fits(&file, elf, debug, crc).is_ok();
+            match opened {
+                Ok(debug) if debug.section(has).is_some() && fits(&debug) => return Ok(Sections(debug)),
+                _ => looked.push(self.shown(&file)),
+            }
+        }
+        Err(looked)
+    }
+
+    /// The object's own path is the one that the user knows.
+    fn shown(&self, file: &Path) -> String {
+        if self.file.as_deref() == Some(file) { self.path.display().to_string() } else { file.display().to_string() }
+    }
+}
+
+impl Sections {
+    /// The instruction set: how long addresses are.
+    pub(crate) fn isa(&self) -> Isa {
+        self.0.isa
+    }
+
+    /// A section, unpacked; empty if there is none. An error is a clause.
+    pub(crate) fn get(&self, name: &str) -> Result<Cow<'_, [u8]>, &'static str> {
+        let Some(section) = self.0.section(name) else { return Ok(Cow::Borrowed(&[])) };
+        let data = self.0.data(section)?;
+        if section.flags & u64::from(SHF_COMPRESSED) == 0 {
+            return Ok(Cow::Borrowed(data));
+        }
+        // Elf32_Chdr: type, size, alignment; Elf64_Chdr has a word of padding behind the type.
+        let header = match self.0.isa {
+            Isa::X86 => 12,
+            Isa::X64 => 24,
+        };
+        let (header, packed) = data.split_at_checked(header).ok_or("a compressed section has no header")?;
+        if header[..4] != ELFCOMPRESS_ZLIB.to_le_bytes() {
+            return Err("a section is compressed, but not by zlib");
+        }
+        let unpacked = decompress_to_vec_zlib_with_limit(packed, UNPACKED_MAX);
+        unpacked.map(Cow::Owned).map_err(|_| "a compressed section does not unpack")
+    }
+}

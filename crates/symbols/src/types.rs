@@ -1,0 +1,738 @@
+//! Types of a program's functions and data, from its DWARF (DWARF 5, chapters 2, 3 and 5; versions 2 to 5).
+//!
+//! Units are read when something of them is asked for. A function is found by `.debug_aranges` where a compiler wrote it,
+//! else by the ranges of the units.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use gimli::{
+    AttributeValue, DebugInfoOffset, DebuggingInformationEntry, DwAt, DwTag, Dwarf, EndianSlice, LittleEndian, Reader,
+    SectionId, UnitOffset, UnitSectionOffset, constants as c,
+};
+use sidestep_isa::Va;
+
+use crate::dwarf::Place;
+use crate::elf::Elf;
+use crate::error::TypeError;
+
+type Slice<'d> = EndianSlice<'d, LittleEndian>;
+type Unit<'d> = gimli::Unit<Slice<'d>>;
+type Entry<'a, 'd> = DebuggingInformationEntry<'a, 'a, Slice<'d>>;
+
+/// Types within types at most: DWARF that contradicts itself may go in circles.
+const DEPTH: u32 = 64;
+/// Enumerators of a type, and members of a record, at most.
+const MEMBERS: usize = 65_536;
+
+/// A type as it lies in memory, without `typedef` and `const`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DataType {
+    /// `void`
+    Void,
+    /// `char`
+    Char,
+    /// A number.
+    Number {
+        /// 1, 2, 4 or 8.
+        bytes: u8,
+        /// It may be negative.
+        signed: bool,
+    },
+    /// True or false.
+    Bool,
+    /// A floating-point number of so many bytes.
+    Float(u8),
+    /// An enumeration.
+    Enum(Enumeration),
+    /// A pointer, or a reference.
+    Pointer(Box<DataType>),
+    /// So many of it.
+    Array(Box<DataType>, u64),
+    /// `struct`, `class` or `union`.
+    Record {
+        /// With `struct` or `union` before it.
+        name: String,
+        /// For [`DebugInfo::layout`].
+        place: u64,
+    },
+    /// A function.
+    Function,
+}
+
+/// An enumeration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Enumeration {
+    /// With `enum` before it.
+    pub name: String,
+    /// 1, 2, 4 or 8.
+    pub bytes: u8,
+    /// There are negative ones.
+    pub signed: bool,
+    /// Names and numbers, those extended to 64 bits.
+    pub values: Vec<(String, u64)>,
+}
+
+/// What a record consists of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecordLayout {
+    /// Bytes.
+    pub size: u64,
+    /// In the order of the declaration.
+    pub members: Vec<RecordMember>,
+}
+
+/// A member of a record. A base class is one without a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecordMember {
+    /// Empty if it has none.
+    pub name: String,
+    /// What it is.
+    pub ty: DataType,
+    /// As the source has it: `const char*`.
+    pub text: String,
+    /// Its first bit, counted from the lowest of the first byte.
+    pub bit: u64,
+    /// Of a bit-field, how many bits.
+    pub width: Option<u32>,
+}
+
+/// A parameter of a function.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FunctionParameter {
+    /// Empty if it has none.
+    pub name: String,
+    /// What is passed: a pointer if that is what the compiler passes instead of an object.
+    pub ty: DataType,
+    /// As the source has it: `const char*`.
+    pub text: String,
+}
+
+/// What a function takes and gives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FunctionType {
+    /// In order.
+    pub parameters: Vec<FunctionParameter>,
+    /// What it returns.
+    pub result: DataType,
+    /// As the source has it.
+    pub result_text: String,
+    /// The ABI of C says where parameters are, and not only the compiler.
+    pub is_c: bool,
+}
+
+/// The debug information of an object.
+pub struct DebugInfo {
+    path: PathBuf,
+    sections: HashMap<SectionId, Vec<u8>>,
+    /// Where units begin, ascending.
+    units: Vec<usize>,
+}
+
+impl DebugInfo {
+    /// Reads the sections: of the object, or of its debug file.
+    pub(crate) fn open(place: &Place, elf: &Elf) -> Result<DebugInfo, TypeError> {
+        let path = place.path.clone();
+        let found = place
+            .open(elf, ".debug_info", is_wanted)
+            .map_err(|looked| TypeError::NoDebugInfo { path: path.clone(), looked: looked.join(", ") })?;
+        let corrupt = |what: &str| TypeError::Corrupt { path: path.clone(), what: what.to_owned() };
+        let mut sections = HashMap::new();
+        for id in WANTED {
+            sections.insert(*id, found.get(id.name()).map(Cow::into_owned).map_err(corrupt)?);
+        }
+        let mut info = DebugInfo { path: path.clone(), sections, units: Vec::new() };
+        let mut units = Vec::new();
+        let mut headers = info.dwarf().units();
+        while let Some(header) = headers.next().map_err(|error| corrupt(&error.to_string()))? {
+            if let UnitSectionOffset::DebugInfoOffset(at) = header.offset() {
+                units.push(at.0);
+            }
+        }
+        info.units = units;
+        Ok(info)
+    }
+
+    fn dwarf(&self) -> Dwarf<Slice<'_>> {
+        let section = |id: SectionId| {
+            let bytes = self.sections.get(&id).map_or(&[][..], Vec::as_slice);
+            Ok::<_, std::convert::Infallible>(EndianSlice::new(bytes, LittleEndian))
+        };
+        Dwarf::load(section).unwrap_or_default()
+    }
+
+    fn corrupt(&self, error: gimli::Error) -> TypeError {
+        TypeError::Corrupt { path: self.path.clone(), what: error.to_string() }
+    }
+
+    /// What the function at a link-time address takes and gives. `name` is for messages.
+    ///
+    /// # Errors
+    /// It is not described, or it is not the function that the source has.
+    pub fn function(&self, va: Va, name: &str) -> Result<FunctionType, TypeError> {
+        // Copies that leave parameters out, or pass them otherwise.
+        if [".isra.", ".constprop.", ".part."].iter().any(|mark| name.contains(mark)) {
+            return Err(TypeError::Changed { name: name.to_owned() });
+        }
+        let dwarf = self.dwarf();
+        let reading = Reading { info: self, dwarf: &dwarf };
+        let found = reading.function(va).map_err(|error| self.corrupt(error))?;
+        found.ok_or_else(|| TypeError::NoFunction { name: name.to_owned(), path: self.path.clone() })
+    }
+
+    /// A type by its name: `struct a`, `union b`, `enum c`, or a `typedef`. It is looked for first where the function at
+    /// `near` comes from.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn find(&self, name: &str, near: Option<Va>) -> Result<DataType, TypeError> {
+        let dwarf = self.dwarf();
+        let reading = Reading { info: self, dwarf: &dwarf };
+        let found = reading.find(name, near).map_err(|error| self.corrupt(error))?;
+        found.ok_or_else(|| TypeError::NoType { name: name.to_owned(), path: self.path.clone() })
+    }
+
+    /// What the record at a place consists of.
+    ///
+    /// # Errors
+    /// It is only declared.
+    pub fn layout(&self, place: u64) -> Result<RecordLayout, TypeError> {
+        let dwarf = self.dwarf();
+        let reading = Reading { info: self, dwarf: &dwarf };
+        match reading.layout(place).map_err(|error| self.corrupt(error))? {
+            Ok(layout) => Ok(layout),
+            // Other files of the program may have what this one only declares.
+            Err(name) => match self.find(&name, None)? {
+                DataType::Record { place, .. } => match reading.layout(place).map_err(|error| self.corrupt(error))? {
+                    Ok(layout) => Ok(layout),
+                    Err(name) => Err(TypeError::NoType { name, path: self.path.clone() }),
+                },
+                _ => Err(TypeError::NoType { name, path: self.path.clone() }),
+            },
+        }
+    }
+
+    /// The enumeration with a constant of this name that the file of the function at `near` has.
+    #[must_use]
+    pub fn constant(&self, name: &str, near: Va) -> Option<Enumeration> {
+        let dwarf = self.dwarf();
+        Reading { info: self, dwarf: &dwarf }.constant(name, near).ok().flatten()
+    }
+}
+
+const WANTED: &[SectionId] = &[
+    SectionId::DebugInfo,
+    SectionId::DebugAbbrev,
+    SectionId::DebugStr,
+    // gimli reads the head of a unit's line table with the unit.
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugStrOffsets,
+    SectionId::DebugAddr,
+    SectionId::DebugAranges,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+];
+
+fn is_wanted(section: &[u8]) -> bool {
+    section.starts_with(b".note") || WANTED.iter().any(|id| id.name().as_bytes() == section)
+}
+
+/// The sections as gimli sees them.
+struct Reading<'r, 'd> {
+    info: &'r DebugInfo,
+    dwarf: &'r Dwarf<Slice<'d>>,
+}
+
+impl<'d> Reading<'_, 'd> {
+    fn unit(&self, at: usize) -> gimli::Result<Unit<'d>> {
+        let header = self.dwarf.debug_info.header_from_offset(DebugInfoOffset(at))?;
+        self.dwarf.unit(header)
+    }
+
+    /// The unit that an entry of `.debug_info` is in, and where in it.
+    fn around(&self, at: usize) -> gimli::Result<(Unit<'d>, UnitOffset)> {
+        let index = self.info.units.partition_point(|unit| *unit <= at);
+        let start = *index
+            .checked_sub(1)
+            .and_then(|index| self.info.units.get(index))
+            .ok_or(gimli::Error::NoEntryAtGivenOffset)?;
+        Ok((self.unit(start)?, UnitOffset(at - start)))
+    }
+
+    /// Where an attribute leads, from a unit on.
+    fn follow(&self, unit: &Unit<'d>, value: AttributeValue<Slice<'d>>) -> gimli::Result<Option<usize>> {
+        let start = match unit.header.offset() {
+            UnitSectionOffset::DebugInfoOffset(at) => at.0,
+            UnitSectionOffset::DebugTypesOffset(_) => return Ok(None),
+        };
+        Ok(match value {
+            AttributeValue::UnitRef(at) => Some(start + at.0),
+            AttributeValue::DebugInfoRef(at) => Some(at.0),
+            AttributeValue::DebugTypesRef(signature) => self.type_unit(signature)?,
+            _ => None,
+        })
+    }
+
+    /// The type of a type unit.
+    fn type_unit(&self, signature: gimli::DebugTypeSignature) -> gimli::Result<Option<usize>> {
+        for at in &self.info.units {
+            let header = self.dwarf.debug_info.header_from_offset(DebugInfoOffset(*at))?;
+            if let gimli::UnitType::Type { type_signature, type_offset } = header.type_() {
+                if type_signature == signature {
+                    return Ok(Some(at + type_offset.0));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn reference(&self, unit: &Unit<'d>, entry: &Entry<'_, 'd>, attribute: DwAt) -> gimli::Result<Option<usize>> {
+        match entry.attr_value(attribute)? {
+            Some(value) => self.follow(unit, value),
+            None => Ok(None),
+        }
+    }
+
+    fn text(&self, unit: &Unit<'d>, entry: &Entry<'_, 'd>, attribute: DwAt) -> gimli::Result<Option<String>> {
+        let Some(value) = entry.attr_value(attribute)? else { return Ok(None) };
+        Ok(Some(self.dwarf.attr_string(unit, value)?.to_string_lossy().into_owned()))
+    }
+
+    fn number(entry: &Entry<'_, 'd>, attribute: DwAt) -> gimli::Result<Option<u64>> {
+        Ok(entry.attr(attribute)?.and_then(|attribute| attribute.udata_value()))
+    }
+
+    fn flag(entry: &Entry<'_, 'd>, attribute: DwAt) -> gimli::Result<bool> {
+        Ok(matches!(entry.attr_value(attribute)?, Some(AttributeValue::Flag(true))))
+    }
+
+    /// Where the unit begins whose code is at an address.
+    fn unit_of(&self, va: Va) -> gimli::Result<Option<usize>> {
+        let mut headers = self.dwarf.debug_aranges.headers();
+        while let Some(header) = headers.next()? {
+            let mut entries = header.entries();
+            while let Some(range) = entries.next()? {
+                if range.address() <= va.0 && va.0 - range.address() < range.length() {
+                    return Ok(Some(header.debug_info_offset().0));
+                }
+            }
+        }
+        for at in &self.info.units {
+            let unit = self.unit(*at)?;
+            let mut ranges = self.dwarf.unit_ranges(&unit)?;
+            while let Some(range) = ranges.next()? {
+                if range.begin <= va.0 && va.0 < range.end {
+                    return Ok(Some(*at));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn function(&self, va: Va) -> gimli::Result<Option<FunctionType>> {
+        let Some(at) = self.unit_of(va)? else { return Ok(None) };
+        let unit = self.unit(at)?;
+        let mut cursor = unit.entries();
+        while let Some((_, entry)) = cursor.next_dfs()? {
+            if entry.tag() == c::DW_TAG_subprogram && self.begins_at(&unit, entry, va)? {
+                return self.function_type(&unit, entry.offset()).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn begins_at(&self, unit: &Unit<'d>, entry: &Entry<'_, 'd>, va: Va) -> gimli::Result<bool> {
+        if let Some(value) = entry.attr_value(c::DW_AT_low_pc)? {
+            return Ok(self.dwarf.attr_address(unit, value)? == Some(va.0));
+        }
+        if entry.attr_value(c::DW_AT_ranges)?.is_none() {
+            return Ok(false);
+        }
+        let first = self.dwarf.die_ranges(unit, entry)?.next()?;
+        Ok(first.is_some_and(|range| range.begin == va.0))
+    }
+
+    fn function_type(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<FunctionType> {
+        let is_c =
+            !matches!(self.language(unit)?, Some(c::DW_LANG_Rust | c::DW_LANG_Go | c::DW_LANG_Swift | c::DW_LANG_Zig));
+        let start = match unit.header.offset() {
+            UnitSectionOffset::DebugInfoOffset(start) => start.0,
+            UnitSectionOffset::DebugTypesOffset(_) => 0,
+        };
+        // The copy that has the address, what it is a copy of, and what that was declared as: all parameters are in the first that
+        // has some and is no copy.
+        let mut chain = vec![start + at.0];
+        while let Some(&last) = chain.last().filter(|_| chain.len() < 4) {
+            let (unit, at) = self.around(last)?;
+            let entry = unit.entry(at)?;
+            let origin = match self.reference(&unit, &entry, c::DW_AT_abstract_origin)? {
+                Some(origin) => Some(origin),
+                None => self.reference(&unit, &entry, c::DW_AT_specification)?,
+            };
+            match origin {
+                Some(origin) => chain.push(origin),
+                None => break,
+            }
+        }
+        let is_copy = {
+            let (unit, at) = self.around(chain[0])?;
+            unit.entry(at)?.attr_value(c::DW_AT_abstract_origin)?.is_some()
+        };
+        let mut parameters = Vec::new();
+        let mut result = None;
+        for place in &chain {
+            let (unit, at) = self.around(*place)?;
+            if result.is_none() {
+                result = self.reference(&unit, &unit.entry(at)?, c::DW_AT_type)?;
+            }
+            if parameters.is_empty() && !(is_copy && *place == chain[0] && chain.len() > 1) {
+                parameters = self.parameters(&unit, at)?;
+            }
+        }
+        let (result, result_text) = match result {
+            Some(result) => (self.data_type(result, 0)?, self.name(result, 0)?),
+            None => (DataType::Void, "void".to_owned()),
+        };
+        Ok(FunctionType { parameters, result, result_text, is_c })
+    }
+
+    fn language(&self, unit: &Unit<'d>) -> gimli::Result<Option<gimli::DwLang>> {
+        let mut cursor = unit.entries();
+        let Some((_, root)) = cursor.next_dfs()? else { return Ok(None) };
+        Ok(match root.attr_value(c::DW_AT_language)? {
+            Some(AttributeValue::Language(language)) => Some(language),
+            _ => None,
+        })
+    }
+
+    fn parameters(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Vec<FunctionParameter>> {
+        let mut parameters = Vec::new();
+        self.children(unit, at, |child| {
+            if child.tag() != c::DW_TAG_formal_parameter {
+                return Ok(());
+            }
+            let mut name = self.text(unit, child, c::DW_AT_name)?;
+            let mut ty = self.reference(unit, child, c::DW_AT_type)?;
+            if let Some(origin) = self.reference(unit, child, c::DW_AT_abstract_origin)? {
+                let (unit, at) = self.around(origin)?;
+                let origin = unit.entry(at)?;
+                name = name.or(self.text(&unit, &origin, c::DW_AT_name)?);
+                ty = ty.or(self.reference(&unit, &origin, c::DW_AT_type)?);
+            }
+            let Some(place) = ty else { return Ok(()) };
+            let mut ty = self.data_type(place, 0)?;
+            if let DataType::Record { place, .. } = ty {
+                let (unit, at) = self.around(place as usize)?;
+                if Self::number(&unit.entry(at)?, c::DW_AT_calling_convention)?
+                    == Some(c::DW_CC_pass_by_reference.0.into())
+                {
+                    ty = DataType::Pointer(Box::new(ty));
+                }
+            }
+            parameters.push(FunctionParameter { name: name.unwrap_or_default(), ty, text: self.name(place, 0)? });
+            Ok(())
+        })?;
+        Ok(parameters)
+    }
+
+    /// Shows all entries right within one.
+    fn children(
+        &self,
+        unit: &Unit<'d>,
+        at: UnitOffset,
+        mut see: impl FnMut(&Entry<'_, 'd>) -> gimli::Result<()>,
+    ) -> gimli::Result<()> {
+        let mut tree = unit.entries_tree(Some(at))?;
+        let mut children = tree.root()?.children();
+        while let Some(child) = children.next()? {
+            see(child.entry())?;
+        }
+        Ok(())
+    }
+
+    fn data_type(&self, place: usize, depth: u32) -> gimli::Result<DataType> {
+        if depth > DEPTH {
+            return Err(gimli::Error::NoEntryAtGivenOffset);
+        }
+        let (unit, at) = self.around(place)?;
+        let entry = unit.entry(at)?;
+        let inner = |reading: &Self| -> gimli::Result<DataType> {
+            match reading.reference(&unit, &entry, c::DW_AT_type)? {
+                Some(of) => reading.data_type(of, depth + 1),
+                None => Ok(DataType::Void),
+            }
+        };
+        let size = Self::number(&entry, c::DW_AT_byte_size)?;
+        Ok(match entry.tag() {
+            c::DW_TAG_base_type => {
+                let encoding = match entry.attr_value(c::DW_AT_encoding)? {
+                    Some(AttributeValue::Encoding(encoding)) => encoding,
+                    _ => c::DW_ATE_unsigned,
+                };
+                let bytes = size.unwrap_or(0);
+                let signed = matches!(encoding, c::DW_ATE_signed | c::DW_ATE_signed_char);
+                match (encoding, bytes) {
+                    (c::DW_ATE_float, 1..=16) => DataType::Float(bytes as u8),
+                    (c::DW_ATE_boolean, 1) => DataType::Bool,
+                    (c::DW_ATE_signed_char | c::DW_ATE_unsigned_char, 1)
+                        if self.text(&unit, &entry, c::DW_AT_name)?.as_deref() == Some("char") =>
+                    {
+                        DataType::Char
+                    }
+                    (_, 1 | 2 | 4 | 8) => DataType::Number { bytes: bytes as u8, signed },
+                    (_, bytes) => bytes_of(bytes),
+                }
+            }
+            c::DW_TAG_pointer_type | c::DW_TAG_reference_type | c::DW_TAG_rvalue_reference_type => {
+                DataType::Pointer(Box::new(inner(self)?))
+            }
+            c::DW_TAG_unspecified_type => DataType::Pointer(Box::new(DataType::Void)),
+            c::DW_TAG_subroutine_type => DataType::Function,
+            c::DW_TAG_array_type => {
+                let mut ty = inner(self)?;
+                for length in self.lengths(&unit, at)?.into_iter().rev() {
+                    ty = DataType::Array(Box::new(ty), length);
+                }
+                ty
+            }
+            c::DW_TAG_structure_type | c::DW_TAG_class_type | c::DW_TAG_union_type => {
+                let keyword = keyword(entry.tag());
+                let name = self.text(&unit, &entry, c::DW_AT_name)?;
+                let name = name.unwrap_or_else(|| format!("(anonymous {place:#x})"));
+                DataType::Record { name: format!("{keyword} {name}"), place: place as u64 }
+            }
+            c::DW_TAG_enumeration_type => DataType::Enum(self.enumeration(&unit, at)?),
+            c::DW_TAG_ptr_to_member_type => bytes_of(size.unwrap_or(8)),
+            c::DW_TAG_typedef
+            | c::DW_TAG_const_type
+            | c::DW_TAG_volatile_type
+            | c::DW_TAG_restrict_type
+            | c::DW_TAG_atomic_type
+            | c::DW_TAG_immutable_type
+            | c::DW_TAG_template_alias
+            | c::DW_TAG_subrange_type => inner(self)?,
+            _ => bytes_of(size.unwrap_or(0)),
+        })
+    }
+
+    /// Lengths of an array; 0 if one is not known.
+    fn lengths(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Vec<u64>> {
+        let mut lengths = Vec::new();
+        self.children(unit, at, |child| {
+            if child.tag() == c::DW_TAG_subrange_type {
+                let length = match Self::number(child, c::DW_AT_count)? {
+                    Some(count) => Some(count),
+                    None => Self::number(child, c::DW_AT_upper_bound)?.map(|last| last.wrapping_add(1)),
+                };
+                lengths.push(length.unwrap_or(0));
+            }
+            Ok(())
+        })?;
+        Ok(lengths)
+    }
+
+    fn enumeration(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Enumeration> {
+        let entry = unit.entry(at)?;
+        let name = self.text(unit, &entry, c::DW_AT_name)?.unwrap_or_default();
+        let bytes = match Self::number(&entry, c::DW_AT_byte_size)? {
+            Some(bytes @ (1 | 2 | 4 | 8)) => bytes as u8,
+            _ => 4,
+        };
+        let mut values = Vec::new();
+        let mut signed = false;
+        self.children(unit, at, |child| {
+            if child.tag() != c::DW_TAG_enumerator || values.len() >= MEMBERS {
+                return Ok(());
+            }
+            let value = child.attr(c::DW_AT_const_value)?;
+            let value = value.and_then(|value| match value.value() {
+                AttributeValue::Sdata(n) => {
+                    signed |= n < 0;
+                    Some(n as u64)
+                }
+                _ => value.udata_value(),
+            });
+            if let (Some(name), Some(value)) = (self.text(unit, child, c::DW_AT_name)?, value) {
+                values.push((name, value));
+            }
+            Ok(())
+        })?;
+        Ok(Enumeration { name: format!("enum {name}").trim_end().to_owned(), bytes, signed, values })
+    }
+
+    /// `Err`: it is only declared, under this name.
+    fn layout(&self, place: u64) -> gimli::Result<Result<RecordLayout, String>> {
+        let (unit, at) = self.around(place as usize)?;
+        let entry = unit.entry(at)?;
+        if Self::flag(&entry, c::DW_AT_declaration)? {
+            if let Some(full) = self.reference(&unit, &entry, c::DW_AT_signature)? {
+                return self.layout(full as u64);
+            }
+            let name = self.text(&unit, &entry, c::DW_AT_name)?.unwrap_or_default();
+            return Ok(Err(format!("{} {name}", keyword(entry.tag()))));
+        }
+        let size = Self::number(&entry, c::DW_AT_byte_size)?.unwrap_or(0);
+        let mut members = Vec::new();
+        self.children(&unit, at, |child| {
+            let is_member = matches!(child.tag(), c::DW_TAG_member | c::DW_TAG_inheritance);
+            // A static member is a variable.
+            if !is_member || members.len() >= MEMBERS || Self::flag(child, c::DW_AT_external)? {
+                return Ok(());
+            }
+            let Some(ty) = self.reference(&unit, child, c::DW_AT_type)? else { return Ok(()) };
+            let text = self.name(ty, 0)?;
+            let data = self.data_type(ty, 0)?;
+            let width = Self::number(child, c::DW_AT_bit_size)?;
+            let start = 8 * Self::number(child, c::DW_AT_data_member_location)?.unwrap_or(0);
+            let bit = match (Self::number(child, c::DW_AT_data_bit_offset)?, Self::number(child, c::DW_AT_bit_offset)?)
+            {
+                (Some(bit), _) => bit,
+                // Before DWARF 4: counted from the highest bit of what the field is stored in.
+                (None, Some(from_top)) => {
+                    let storage = Self::number(child, c::DW_AT_byte_size)?.or(number_size(&data)).unwrap_or(4);
+                    (start + 8 * storage).wrapping_sub(from_top).wrapping_sub(width.unwrap_or(0))
+                }
+                (None, None) => start,
+            };
+            let name = self.text(&unit, child, c::DW_AT_name)?.unwrap_or_default();
+            members.push(RecordMember { name, ty: data, text, bit, width: width.map(|width| width as u32) });
+            Ok(())
+        })?;
+        Ok(Ok(RecordLayout { size, members }))
+    }
+
+    /// A type as the source has it.
+    fn name(&self, place: usize, depth: u32) -> gimli::Result<String> {
+        if depth > DEPTH {
+            return Err(gimli::Error::NoEntryAtGivenOffset);
+        }
+        let (unit, at) = self.around(place)?;
+        let entry = unit.entry(at)?;
+        let own = self.text(&unit, &entry, c::DW_AT_name)?;
+        let inner = |reading: &Self| -> gimli::Result<String> {
+            match reading.reference(&unit, &entry, c::DW_AT_type)? {
+                Some(of) => reading.name(of, depth + 1),
+                None => Ok("void".to_owned()),
+            }
+        };
+        Ok(match entry.tag() {
+            c::DW_TAG_pointer_type => match own {
+                // Rust names its pointers.
+                Some(name) => name,
+                None => inner(self)? + "*",
+            },
+            c::DW_TAG_reference_type => inner(self)? + "&",
+            c::DW_TAG_rvalue_reference_type => inner(self)? + "&&",
+            c::DW_TAG_const_type => match inner(self)? {
+                of if of.ends_with('*') => of + " const",
+                of => format!("const {of}"),
+            },
+            c::DW_TAG_volatile_type => format!("volatile {}", inner(self)?),
+            c::DW_TAG_restrict_type | c::DW_TAG_atomic_type => inner(self)?,
+            c::DW_TAG_subroutine_type => "func".to_owned(),
+            c::DW_TAG_array_type => {
+                let lengths = self.lengths(&unit, at)?;
+                inner(self)? + &lengths.iter().map(|length| format!("[{length}]")).collect::<String>()
+            }
+            c::DW_TAG_structure_type | c::DW_TAG_class_type | c::DW_TAG_union_type => {
+                let is_c = !matches!(entry.tag(), c::DW_TAG_class_type);
+                let prefix = if is_c { keyword(entry.tag()).to_owned() + " " } else { String::new() };
+                prefix + &own.unwrap_or_else(|| "(anonymous)".to_owned())
+            }
+            c::DW_TAG_enumeration_type => format!("enum {}", own.unwrap_or_else(|| "(anonymous)".to_owned())),
+            _ => own.unwrap_or_else(|| "?".to_owned()),
+        })
+    }
+
+    fn find(&self, name: &str, near: Option<Va>) -> gimli::Result<Option<DataType>> {
+        let (keyword, bare) = match name.split_once(' ') {
+            Some((keyword @ ("struct" | "union" | "enum"), bare)) => (keyword, bare),
+            _ => ("", name),
+        };
+        let first = match near {
+            Some(va) => self.unit_of(va)?,
+            None => None,
+        };
+        let others = self.info.units.iter().copied().filter(|at| Some(*at) != first);
+        let mut declared = None;
+        for start in first.into_iter().chain(others) {
+            let unit = self.unit(start)?;
+            let mut cursor = unit.entries();
+            if cursor.next_dfs()?.is_none() || cursor.next_entry()?.is_none() {
+                continue;
+            }
+            let mut entry = cursor.current().cloned();
+            while let Some(found) = entry {
+                if is_kind(found.tag(), keyword) && self.is_named(&unit, &found, bare)? {
+                    let place = start + found.offset().0;
+                    if !Self::flag(&found, c::DW_AT_declaration)? {
+                        return self.data_type(place, 0).map(Some);
+                    }
+                    declared.get_or_insert(place);
+                }
+                entry = cursor.next_sibling()?.cloned();
+            }
+        }
+        match declared.filter(|_| keyword == "enum") {
+            Some(place) => self.data_type(place, 0).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn is_named(&self, unit: &Unit<'d>, entry: &Entry<'_, 'd>, name: &str) -> gimli::Result<bool> {
+        let Some(value) = entry.attr_value(c::DW_AT_name)? else { return Ok(false) };
+        Ok(self.dwarf.attr_string(unit, value)?.to_slice()?.as_ref() == name.as_bytes())
+    }
+
+    fn constant(&self, name: &str, near: Va) -> gimli::Result<Option<Enumeration>> {
+        let Some(start) = self.unit_of(near)? else { return Ok(None) };
+        let unit = self.unit(start)?;
+        let mut cursor = unit.entries();
+        let mut around = None;
+        while let Some((_, entry)) = cursor.next_dfs()? {
+            match entry.tag() {
+                c::DW_TAG_enumeration_type => around = Some(entry.offset()),
+                c::DW_TAG_enumerator if self.is_named(&unit, entry, name)? => {
+                    return around.map(|at| self.enumeration(&unit, at)).transpose();
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What has no better description.
+fn bytes_of(bytes: u64) -> DataType {
+    let byte = DataType::Number { bytes: 1, signed: false };
+    let word = DataType::Number { bytes: 8, signed: false };
+    match bytes {
+        16 => DataType::Array(Box::new(word), 2),
+        bytes => DataType::Array(Box::new(byte), bytes),
+    }
+}
+
+fn number_size(ty: &DataType) -> Option<u64> {
+    match ty {
+        DataType::Number { bytes, .. } => Some((*bytes).into()),
+        DataType::Enum(of) => Some(of.bytes.into()),
+        DataType::Char | DataType::Bool => Some(1),
+        _ => None,
+    }
+}
+
+fn keyword(tag: DwTag) -> &'static str {
+    if tag == c::DW_TAG_union_type { "union" } else { "struct" }
+}
+
+/// Whether an entry may have a name that comes with this keyword.
+fn is_kind(tag: DwTag, keyword: &str) -> bool {
+    match keyword {
+        "struct" => matches!(tag, c::DW_TAG_structure_type | c::DW_TAG_class_type),
+        "union" => tag == c::DW_TAG_union_type,
+        "enum" => tag == c::DW_TAG_enumeration_type,
+        _ => matches!(tag, c::DW_TAG_typedef | c::DW_TAG_structure_type | c::DW_TAG_class_type | c::DW_TAG_base_type),
+    }
+}

@@ -1,0 +1,132 @@
+//! Types from DWARF, judged by gdb's `ptype /o` and the compiler's own offsets.
+
+mod support;
+
+use std::path::Path;
+
+use sidestep_symbols::{DataType, DebugInfo, Matcher, Object, TypeError};
+use support::{compile, run, scratch, str};
+
+const SOURCE: &str = r#"
+#include <stddef.h>
+enum colour { RED, GREEN = 5, BELOW = -2 };
+typedef unsigned long word;
+struct inner { short s; char text[6]; };
+union both { int i; double d; };
+struct outer {
+    char c;
+    struct outer *next;
+    unsigned low : 3, high : 13;
+    long long wide : 37;
+    struct inner list[2][3];
+    union both both;
+    struct { int x, y; };
+    enum colour colour;
+    float ratio;
+    const volatile word *words;
+    int (*call)(void);
+    _Bool yes;
+};
+struct outer only;
+__attribute__((noipa)) int visit(const struct outer *outer, enum colour colour, struct inner inner, word n, double d)
+{
+    return outer->c + colour + inner.s + n + d;
+}
+__attribute__((noipa)) struct inner *nothing(void) { return 0; }
+static inline __attribute__((always_inline)) long inlined(long n) { return n + 1; }
+long (*volatile pointer)(long) = inlined;
+int main(void) { return visit(&only, RED, (struct inner){1, ""}, 2, 3) + (int)inlined(4) + (nothing() != 0); }
+"#;
+
+fn opened(dir: &Path, flags: &[&str]) -> (Object, DebugInfo) {
+    let program = compile(dir, "program.c", SOURCE, flags);
+    let object = Object::open(&program, &[]).unwrap();
+    let info = object.debug_info().unwrap();
+    (object, info)
+}
+
+/// Offsets in bits and widths of the members of a type, as gdb shows them: `/*    8:  0   |     4 */    unsigned int low : 3;`
+fn by_gdb(program: &Path, ty: &str) -> Vec<(u64, String)> {
+    let text = run("gdb", &["-batch", "-nx", "-ex", &format!("ptype /o {ty}"), str(program)]);
+    let mut members = Vec::new();
+    let mut depth = 0;
+    for line in text.lines() {
+        let code = line.split("*/").nth(1).unwrap_or(line).trim();
+        let place = line.strip_prefix("/*").and_then(|rest| rest.split('|').next()).map(str::trim).unwrap_or("");
+        if code.ends_with('{') {
+            depth += 1;
+            continue;
+        }
+        if code.starts_with('}') {
+            depth -= 1;
+        }
+        let numbers: Vec<u64> = place.split(':').filter_map(|n| n.trim().parse().ok()).collect();
+        let declares = code.ends_with(';') && depth == 1 && !code.starts_with('}');
+        if declares && !numbers.is_empty() {
+            let name = code.trim_end_matches(';').split(" : ").next().unwrap_or("");
+            let name = name.split('[').next().unwrap_or("").split([' ', '*', '(', ')']).filter(|w| !w.is_empty());
+            let name = if code.contains("(*") { "call" } else { name.last().unwrap_or("") };
+            members.push((8 * numbers[0] + numbers.get(1).unwrap_or(&0), name.to_owned()));
+        }
+    }
+    members
+}
+
+#[test]
+fn members_lie_where_gdb_shows_them() {
+    for flags in
+        [&["-g"][..], &["-g", "-gdwarf-4"], &["-g", "-gdwarf-3"], &["-g", "-gz"], &["-g", "-fdebug-types-section"]]
+    {
+        let dir = scratch("types");
+        let (object, info) = opened(&dir, flags);
+        let DataType::Record { place, name } = info.find("struct outer", None).unwrap() else { panic!("{flags:?}") };
+        assert_eq!(name, "struct outer");
+        let layout = info.layout(place).unwrap();
+        let gdb = by_gdb(object.path(), "struct outer");
+        assert!(gdb.len() >= 9, "{gdb:?}");
+        for (bit, name) in &gdb {
+            let own = layout.members.iter().find(|member| member.name == *name);
+            assert_eq!(own.map(|member| member.bit), Some(*bit), "{flags:?} {name}");
+        }
+        let size = run("gdb", &["-batch", "-nx", "-ex", "p sizeof(struct outer)", str(object.path())]);
+        assert_eq!(size.trim(), format!("$1 = {}", layout.size), "{flags:?}");
+        let list = layout.members.iter().find(|member| member.name == "list").unwrap();
+        let DataType::Array(rows, 2) = &list.ty else { panic!("{:?}", list.ty) };
+        assert!(matches!(&**rows, DataType::Array(_, 3)), "{:?}", list.ty);
+    }
+}
+
+#[test]
+fn functions_have_their_parameters() {
+    for flags in [&["-g", "-O2"][..], &["-g", "-O0", "-gdwarf-4"]] {
+        let (object, info) = opened(&scratch("parameters"), flags);
+        let va = |name: &str| object.find(&Matcher::name(name))[0].va;
+        let visit = info.function(va("visit"), "visit").unwrap();
+        let list: Vec<String> = visit.parameters.iter().map(|p| format!("{} {}", p.text, p.name)).collect();
+        let expected = ["const struct outer* outer", "enum colour colour", "struct inner inner", "word n", "double d"];
+        assert_eq!(list, expected);
+        assert_eq!(visit.result, DataType::Number { bytes: 4, signed: true });
+        assert_eq!(visit.parameters[3].ty, DataType::Number { bytes: 8, signed: false });
+        let DataType::Enum(colour) = &visit.parameters[1].ty else { panic!("{visit:?}") };
+        assert_eq!((colour.signed, colour.values.last()), (true, Some(&("BELOW".to_owned(), -2_i64 as u64))));
+        let nothing = info.function(va("nothing"), "nothing").unwrap();
+        assert!(nothing.parameters.is_empty() && nothing.result_text == "struct inner*", "{nothing:?}");
+        // The copy of an inlined function, which is described where it was declared.
+        let inlined = info.function(va("inlined"), "inlined").unwrap();
+        assert_eq!(inlined.parameters[0].name, "n");
+        let copy = info.function(va("visit"), "visit.constprop.0");
+        assert!(matches!(copy, Err(TypeError::Changed { .. })), "{copy:?}");
+        assert_eq!(info.constant("GREEN", va("visit")).map(|of| of.name), Some("enum colour".to_owned()));
+    }
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let dir = scratch("untyped");
+    let (object, info) = opened(&dir, &["-g"]);
+    assert!(info.find("struct nowhere", None).unwrap_err().to_string().contains("no type 'struct nowhere'"));
+    assert!(matches!(info.find("word", None), Ok(DataType::Number { bytes: 8, signed: false })));
+    run("strip", &["-g", str(object.path())]);
+    let error = Object::open(object.path(), &[]).unwrap().debug_info().err().unwrap();
+    assert!(matches!(error, TypeError::NoDebugInfo { .. }), "{error}");
+}

@@ -1,0 +1,97 @@
+//! More sites than are written in one short pause: they are, while the threads run.
+
+use std::process::Command;
+use std::time::Instant;
+
+use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
+use sidestep_tests::tool::{Tracing, sidestep};
+use sidestep_tests::{Snapshot, target};
+
+/// How many functions there are.
+const MANY: usize = 1000;
+
+fn start() -> Option<(Program, String)> {
+    let program = Program::start(&mut Command::new(target("many")?));
+    let pid = program.pid().to_string();
+    Some((program, pid))
+}
+
+#[track_caller]
+fn assert_goes_on(program: &mut Program) {
+    let rounds = program.ask("rounds 0");
+    assert_eq!(program.ask("signals 3"), 3);
+    assert!(eventually(LIMIT, || program.ask("rounds 0") > rounds), "the threads stand still");
+}
+
+#[test]
+fn sites_are_written_while_the_threads_run() {
+    let Some((mut program, pid)) = start() else { return };
+    assert_eq!(program.ask("start 0"), 0);
+    let before = Snapshot::of(program.pid());
+    for flags in [&[][..], &["--no-optimize"]] {
+        let args = [&["funccount", "-v"], flags, &["-p", &pid, "many1*"]].concat();
+        let tracing = Tracing::start(&args);
+        assert_goes_on(&mut program);
+        let report = tracing.stop();
+        assert!(report.0.stderr.contains("1000 sites written while they ran"), "{}", report.0);
+        assert_eq!(report.counts().len(), MANY, "{}", report.0);
+        assert_goes_on(&mut program);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    // Fewer are written in one pause, and take no signal for that.
+    let report = Tracing::start(&["funccount", "-v", "-p", &pid, "many100*"]).stop();
+    assert!(!report.0.stderr.contains("written while they ran"), "{}", report.0);
+    assert_eq!(program.ask("finish 0"), 0, "wrong results");
+    program.finish().ok();
+}
+
+#[test]
+fn counts_are_exact() {
+    let Some((mut program, pid)) = start() else { return };
+    for flags in [&[][..], &["--no-optimize"]] {
+        let tracing = Tracing::start(&[&["funccount"], flags, &["-p", &pid, "many1*"]].concat());
+        assert_eq!(program.ask("calls 7"), 7);
+        let output = run(&mut sidestep(&["disable", "-p", &pid]), LIMIT).ok();
+        assert_eq!(output.stdout, "1000 probes disabled\n", "{output}");
+        assert_eq!(program.ask("calls 5"), 5);
+        let output = run(&mut sidestep(&["enable", "-p", &pid]), LIMIT).ok();
+        assert_eq!(output.stdout, "1000 probes enabled\n", "{output}");
+        assert_eq!(program.ask("calls 3"), 3);
+        let report = tracing.stop();
+        let counts = report.counts();
+        assert!(counts.len() == MANY && counts.values().all(|count| *count == 10), "{flags:?}: {}", report.0);
+    }
+    program.finish().ok();
+}
+
+/// The controller dies at any moment of an attach. The program goes on, and the next one finds everything.
+#[test]
+fn killed_in_the_middle_of_an_attach() {
+    let Some((mut program, pid)) = start() else { return };
+    assert_eq!(program.ask("start 0"), 0);
+    let before = Snapshot::of(program.pid());
+    for mode in [&["funccount"][..], &["funccount", "--no-optimize"], &["funclatency"]] {
+        let args = [mode, &["-p", &pid, "many1*"]].concat();
+        let begin = Instant::now();
+        let tracing = Tracing::start(&args);
+        let whole = begin.elapsed();
+        tracing.stop();
+        let mut random = u64::from(begin.elapsed().subsec_nanos());
+        for round in 0..12 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // Most of the changes are in the second half.
+            let moment = whole.mul_f64(0.3 + 0.8 * (random >> 40) as f64 / (1 << 24) as f64);
+            let running = Running::start(&mut sidestep(&args));
+            std::thread::sleep(moment);
+            drop(running);
+            assert!(program.is_running(), "{mode:?}: killed by the death of a controller");
+            assert_goes_on(&mut program);
+            if round % 4 == 3 {
+                Tracing::start(&args).stop();
+                before.assert_same(&Snapshot::of(program.pid()));
+            }
+        }
+    }
+    assert_eq!(program.ask("finish 0"), 0, "wrong results");
+    program.finish().ok();
+}
