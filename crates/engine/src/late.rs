@@ -2,6 +2,7 @@
 
 use sidestep_sys::Process;
 
+use crate::api::TargetState;
 use crate::error::SessionError;
 use crate::hold::Hold;
 use crate::planning::plan_all;
@@ -15,10 +16,11 @@ impl Session {
     /// Looks for what requests mean in a process of the session that has mapped something: nothing, if it is none of those that
     /// were attached to or taken up.
     pub(crate) fn look_again(&mut self, pid: i32, wanted: &Wanted) -> Result<(), SessionError> {
-        if self.pid() == pid && self.attached {
-            return self.probe_more(wanted);
-        }
-        let Some(index) = self.others.iter().position(|other| other.pid() == pid) else { return Ok(()) };
+        // What the first process has executed has its pid, too.
+        let Some(index) = self.others.iter().position(|other| other.pid() == pid) else {
+            let is_first = self.pid() == pid && self.poll_own() == TargetState::Running;
+            return if is_first { self.probe_more(wanted) } else { Ok(()) };
+        };
         let mut other = self.others.swap_remove(index);
         let before = (other.installer.probes.len(), other.installer.refused.len());
         let result = other.probe_more(wanted);

@@ -315,7 +315,7 @@ impl Session {
     }
 
     /// The same of its first process.
-    fn poll_own(&mut self) -> TargetState {
+    pub(crate) fn poll_own(&mut self) -> TargetState {
         if matches!(self.state, TargetState::Running | TargetState::Executed) {
             if let Some(child) = &mut self.child {
                 if let Ok(Some(status)) = child.try_wait() {

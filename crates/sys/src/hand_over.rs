@@ -73,8 +73,8 @@ impl Stopped {
     /// Gives the target a descriptor of ours, closed on exec: its number there. Uses [`HAND_OVER_LEN`] bytes of the target's memory at
     /// `at`, a multiple of 8.
     pub fn hand_over(&mut self, file: &File, at: Va) -> Result<i32, HandOverError> {
-        const WORDS: [u64; 3] = [libc::AF_UNIX as u64, (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64, 0];
-        self.call(libc::SYS_socketpair, [WORDS[0], WORDS[1], WORDS[2], at.0, 0, 0])?;
+        let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;
+        self.call(libc::SYS_socketpair, [libc::AF_UNIX as u64, kind, 0, at.0, 0, 0])?;
         let pair: u64 = self.read_pod(at)?;
         let (near, far) = (pair as u32 as i32, (pair >> 32) as i32);
         let result = self.send(file, near).and_then(|()| self.receive(far, at));

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sidestep_engine::{Bundle, ExitStatus, Missing, Options, Request, Session, Target, TargetState};
+use sidestep_engine::{Bundle, ExitStatus, Missing, Options, Request, Session, SessionError, Target, TargetState};
 
 use super::losses::Losses;
 use super::{is_closed_pipe, progress};
@@ -102,7 +102,8 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     let options = Options { symbols: tool.wants_symbols(), missing, follow, late, ..job.engine.options() };
     let session = {
         let mut line = progress::Line::new(job.output.quiet);
-        Session::start(target, job.bundle, job.requests, &options, &mut |progress| line.show(progress))?
+        Session::start(target, job.bundle, job.requests, &options, &mut |progress| line.show(progress))
+            .map_err(|error| hint(error, follow))?
     };
     notes(&session, &sink, &options, job.output.verbose);
     let losses = Losses::new(&session, job.bundle);
@@ -126,6 +127,16 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
             Err(anyhow::Error::new(error).context("cannot write the results"))
         }
         _ => Ok(code),
+    }
+}
+
+/// What is not there may come.
+fn hint(error: SessionError, follow: bool) -> anyhow::Error {
+    match error {
+        SessionError::NoObject { .. } if !follow => {
+            anyhow::anyhow!("{error}; --follow waits for what is executed or loaded later")
+        }
+        error => error.into(),
     }
 }
 
