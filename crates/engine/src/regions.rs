@@ -157,8 +157,8 @@ impl Regions {
         let (code, globals) = globals(globals_va, &env);
         process.write(globals_va, &code)?;
         process.write(lookup, bytes_of(&LOOKUP_MARKER))?;
-        let head =
-            private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid, options.follow);
+        let head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
+        let head = Private { follow: u32::from(options.follow), ..head };
         process.write(private, bytes_of(&head))?;
 
         let header = HeaderWriter { shared: &shared };
@@ -399,7 +399,6 @@ fn private_head(
     trampoline: Va,
     tsc: Option<&TscScale>,
     pid: u32,
-    follow: bool,
 ) -> Private {
     Private {
         shared: shared.0,
@@ -420,7 +419,7 @@ fn private_head(
         states_used: 0.into(),
         child: 0.into(),
         pid: pid.into(),
-        follow: u32::from(follow),
+        follow: 0,
         signals: no_signals(),
         scratch: [0; 16],
     }
