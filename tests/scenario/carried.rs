@@ -174,7 +174,8 @@ fn json_says_the_same() {
     let probe =
         format!("\"address\": \"{:#x}\", \"kind\": \"p\", \"symbol\": \"leaf\", \"offset\": 0", lines[0].address);
     assert!(json[0].contains(&probe), "{output}");
-    assert!(json[0].ends_with("\"state\": \"enabled\", \"optimized\": true, \"hits\": 5, \"missed\": 0}}"), "{output}");
+    let state = "\"state\": \"enabled\", \"optimized\": true, \"blocked_by\": [], \"hits\": 5, \"missed\": 0}}";
+    assert!(json[0].ends_with(state), "{output}");
     assert!(json[1].contains(&format!("\"controller\": {}, \"alive\": true, \"sites\": 1", tracing.pid())), "{output}");
     tracing.stop();
     program.finish().ok();

@@ -11,7 +11,7 @@ use sidestep_tests::{Snapshot, skip, target};
 use super::counts::work;
 
 /// Attaches gdb, then gives the program a command.
-fn debug(program: &mut Program, command: &str, gdb: &[&str]) -> Output {
+pub fn debug(program: &mut Program, command: &str, gdb: &[&str]) -> Output {
     let mut debugger = Command::new("gdb");
     debugger.args(["-q", "-batch", "-nx", "-iex", "set debuginfod enabled off", "-p", &program.pid().to_string()]);
     debugger.args(gdb.iter().flat_map(|line| ["-ex", line])).stdin(Stdio::null());

@@ -51,7 +51,8 @@ fn described_members_are_where_the_compiler_has_them() {
 fn arguments_are_listed() {
     let Some(program) = target("records") else { return };
     let path = program.to_string_lossy();
-    let list = |pattern: &str| run(&mut sidestep(&["-lv", &format!("{pattern}:{path}:{}", "visit")]), LIMIT).stdout;
+    let list =
+        |pattern: &str| run(&mut sidestep(&["-v", "-l", &format!("{pattern}:{path}:{}", "visit")]), LIMIT).stdout;
     assert_eq!(list("uprobe"), format!("uprobe:{path}:visit\n    const struct node* node\n    unsigned char depth\n"));
     assert_eq!(list("uretprobe"), format!("uretprobe:{path}:visit\n    long int retval\n"));
 }

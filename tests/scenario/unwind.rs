@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use sidestep_tests::process::Program;
-use sidestep_tests::tool::{Report, Tracing, during};
+use sidestep_tests::tool::{Report, Tracing, during, with_command};
 use sidestep_tests::{Snapshot, target};
 
 /// Runs a command of a target under each kind of probe; the answer must be right, and afterwards all as before.
@@ -153,4 +153,25 @@ fn functions_that_know_their_return_address() {
         }
     }
     assert!(harmed.is_empty(), "a latency probe on these harms the program: {harmed:?}");
+}
+
+/// 32-bit ones take an argument off the stack when they return. It says itself how often each was called.
+#[test]
+pub fn functions_that_return_structures() {
+    let Some(path) = target("structures") else { return };
+    let command = [path.to_str().expect("UTF-8"), "300"];
+    for flags in [&[][..], &["--no-optimize"]] {
+        for function in ["make", "make_wide", "forward", "leave"] {
+            let (output, report) = with_command(&[&["funclatency"], flags, &[function]].concat(), &command);
+            let line = output.stdout.lines().find_map(|line| line.strip_prefix(&format!("{function} ")));
+            let calls: u64 = line.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{output}"));
+            // Each third call of `leave` ends by a longjmp.
+            let returned = if function == "leave" { calls / 3 * 2 } else { calls };
+            assert_eq!(report.latencies(), returned, "{function}: {}", report.0);
+        }
+        let all = [&["funclatency", "-F"], flags, &["-r", "^(make|make_wide|forward|leave)$"]].concat();
+        let (_, report) = with_command(&all, &command);
+        // `make` runs 5 + 5 + 2 times a round.
+        assert_eq!(report.latencies(), 300 * (12 + 1 + 1) + 200, "{}", report.0);
+    }
 }

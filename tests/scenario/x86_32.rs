@@ -32,6 +32,7 @@ again! {
     }
     unwind {
         longjmp_over_probed_frames, signals_at_a_kilohertz, siglongjmp_out_of_handlers, coroutines_leave_in_the_middle,
+        functions_that_return_structures,
     }
     faults {
         every_death_is_the_same,

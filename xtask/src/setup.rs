@@ -35,6 +35,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("xz-utils", "compressed symbol tables"),
     ("util-linux", "setpriv: another user"),
     ("libssl3", "a library with thousands of functions"),
+    ("openssl", "a TLS server"),
+    ("curl", "a TLS client"),
+    ("bsdutils", "script: a terminal for bash"),
     ("llvm-19", "llvm-mc as oracle of eBPF text; 19 is the first that knows version 4 of the instructions"),
 ];
 

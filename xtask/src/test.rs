@@ -32,6 +32,10 @@ pub fn test(quick: bool) -> Result<bool> {
     let short = ["build", "--release", "--locked", "--package", "sidestep-cli", "--target", setup::TARGET_32];
     tally.step("release build for 32-bit programs", cargo().args(short));
     tally.tests(cargo().args(["test", "--workspace", "--locked", "--no-fail-fast"]))?;
+    // What depends on the width of words in the tool itself.
+    let short =
+        ["test", "--release", "--locked", "--no-fail-fast", "--package", "sidestep-sys", "--lib", "--test", "live"];
+    tally.tests(cargo().args(short).args(["--target", setup::TARGET_32]))?;
     if !quick {
         tally.oldest_compiler();
     }

@@ -15,6 +15,9 @@ const TRAP_BRKPT: i32 = 1;
 /// `si_code` of a broken page that nobody has touched (`mm/memory-failure.c`): of no instruction.
 pub const BUS_MCEERR_AO: i32 = 5;
 
+/// Bytes of a jump: sites inside it are not further away.
+const JUMP: u64 = 5;
+
 /// Registers that a handler is not shown.
 #[derive(Clone, Copy)]
 pub struct Hidden {
@@ -127,7 +130,7 @@ impl Table {
 
     /// Site, flags and offset of the original of a place in a detour.
     fn original(self, ip: u64, trap: bool) -> Option<(u64, u16, u64)> {
-        let entry = self.last(|index| index, |entry| entry.detour, ip)?;
+        let entry = self.entry(self.above(|index| index, |entry| entry.detour, ip).checked_sub(1)?);
         let offset = ip - entry.detour;
         // Behind a trap may be the copy of the next instruction.
         let wanted =
@@ -139,14 +142,33 @@ impl Table {
     /// Where the copy of an original instruction is; that of a site only if `first`.
     fn copy(self, ip: u64, first: bool) -> Option<u64> {
         // SAFETY: there are as many as entries.
-        let entry = self.last(|index| unsafe { *self.by_site.add(index as usize) }, |entry| entry.site, ip)?;
-        let offset = ip - entry.site;
-        // Above are flags.
-        if offset == 0 && !first || offset > u64::from(CopyPair::OFFSET) {
-            return None;
+        let by_site = |index: u32| unsafe { *self.by_site.add(index as usize) };
+        let next = self.above(by_site, |entry| entry.site, ip);
+        // A jump that is blocked no more has other sites inside.
+        let before = (0..next.saturating_sub(1)).rev().map(|index| self.entry(by_site(index)));
+        let mut near = before.take_while(|entry| ip - entry.site < JUMP);
+        if let Some(copy) = near.find_map(|entry| if self.opened(entry)? { self.copy_in(entry, ip) } else { None }) {
+            return Some(copy);
         }
-        let pair = self.pairs(entry).find(|pair| u64::from(pair.original) == offset)?;
+        let entry = self.entry(by_site(next.checked_sub(1)?));
+        let in_use = ip != entry.site && self.opened(entry) == Some(false);
+        if ip == entry.site && !first || in_use { None } else { self.copy_in(entry, ip) }
+    }
+
+    /// Where the copy of an original instruction is in a detour.
+    fn copy_in(self, entry: &DetourEntry, ip: u64) -> Option<u64> {
+        // Above are flags.
+        let offset = (ip - entry.site).min(u64::from(CopyPair::OFFSET)) as u16;
+        let pair = self.pairs(entry).find(|pair| pair.original == offset)?;
         Some(entry.detour + u64::from(pair.copy))
+    }
+
+    /// Does the gate of a detour, if it has one, lead to copies?
+    fn opened(self, entry: &DetourEntry) -> Option<bool> {
+        let gate = self.pairs(entry).find(|pair| pair.original & CopyPair::GATE == CopyPair::GATE)?;
+        let closed = entry.site + u64::from(gate.original & CopyPair::OFFSET);
+        // SAFETY: a word of code that stays mapped.
+        Some(unsafe { arch::read_word(entry.detour + u64::from(gate.copy)) } != closed)
     }
 
     fn pairs(self, entry: &DetourEntry) -> impl Iterator<Item = CopyPair> {
@@ -158,24 +180,23 @@ impl Table {
         })
     }
 
-    /// The last entry, in an order, whose address is not above `ip`.
-    fn last(
-        &self,
-        number: impl Fn(u32) -> u32,
-        address: impl Fn(&DetourEntry) -> u64,
-        ip: u64,
-    ) -> Option<&DetourEntry> {
+    /// An entry by its number.
+    fn entry(&self, number: u32) -> &DetourEntry {
         // SAFETY: numbers of entries are below their count.
-        let entry = |index: u32| unsafe { &*self.entries.add(number(index) as usize) };
+        unsafe { &*self.entries.add(number as usize) }
+    }
+
+    /// How many entries, in an order, have addresses that are not above `ip`.
+    fn above(&self, number: impl Fn(u32) -> u32, address: impl Fn(&DetourEntry) -> u64, ip: u64) -> u32 {
         let (mut low, mut high) = (0, self.len);
         while low < high {
             let middle = low + (high - low) / 2;
-            if address(entry(middle)) <= ip {
+            if address(self.entry(number(middle))) <= ip {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        low.checked_sub(1).map(entry)
+        low
     }
 }

@@ -154,11 +154,16 @@ fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u3
 #[inline(always)]
 pub fn returned(agent: Agent, thread: Option<Thread>, hit: Place) -> u64 {
     // SAFETY: the thunk's, see `Place`.
-    let slot = unsafe { addr_of_mut!((*hit.regs()).rsp).read_volatile() }.wrapping_sub(arch::WORD);
+    let behind = unsafe { addr_of_mut!((*hit.regs()).rsp).read_volatile() };
+    let slot = if arch::DROPS_ARGUMENTS {
+        shadow::returned_from(agent, thread, behind)
+    } else {
+        behind.wrapping_sub(arch::WORD)
+    };
     let trampoline = agent.private().trampoline;
-    // The thunk keeps this slot for the answer. Until then it says, as it did during the call, that the frame is alive:
+    // The thunk keeps this slot. Until then it says, as it did during the call, that the frame is alive:
     // a signal handler that makes room in the shadow stack must not take the entry for a dead one.
-    // SAFETY: the slot that the thunk reserved.
+    // SAFETY: a slot that the thunk reserved.
     unsafe { arch::write_word(slot, trampoline) };
     let mut real = 0;
     loop {

@@ -25,6 +25,9 @@ use crate::arch::{self, nr};
 use crate::memory::{Agent, Entry, Thread};
 use crate::safe_read;
 
+mod drops;
+pub use drops::returned_from;
+
 /// How many newer entries are looked at to prove that an entry's stack slot has been reused.
 const WINDOW: u64 = 512;
 /// How often an entry is searched before it is given up.

@@ -225,7 +225,7 @@ impl Frames {
 
     #[cold]
     fn without_rule(&mut self, kind: u8) -> Option<()> {
-        let context = if kind == UNKNOWN || kind == SIGNAL { self.context() } else { None };
+        let context = if kind == UNKNOWN || kind == SIGNAL { self.context(kind) } else { None };
         match context {
             Some(context) => self.interrupted(context),
             None if kind == UNKNOWN => self.by_frame_pointer(),
@@ -233,17 +233,22 @@ impl Frames {
         }
     }
 
-    /// The context of the signal whose handler returns to `pc`: who calls `rt_sigreturn` there is known by its code (`mov`,
-    /// then `syscall` or `int $0x80`), as debuggers know it.
-    fn context(&self) -> Option<u64> {
+    /// The context of the signal whose handler returns to `pc`. Of several kinds of frames, the code there says which one it
+    /// is, as debuggers know it: `mov`, then `syscall` or `int $0x80`, with a `pop` in front in old frames of 32-bit programs.
+    /// Code with a probe says nothing.
+    fn context(&self, kind: u8) -> Option<u64> {
         let code = self.read_code(self.pc)?;
-        let (number, rest) = match code[0] {
-            0xb8 => ([code[1], code[2], code[3], code[4]], [code[5], code[6]]),
-            0x48 if code[1] == 0xc7 && code[2] == 0xc0 => ([code[3], code[4], code[5], code[6]], [code[7], code[8]]),
-            _ => return None,
+        let word = |at: usize| u32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
+        let (number, call, popped) = match code[0] {
+            0x48 if word(0) & 0xff_ffff == 0xc0_c748 => (word(3), word(7), 0),
+            0xb8 => (word(1), word(5), 0),
+            0x58 if code[1] == 0xb8 => (word(2), word(6), arch::WORD),
+            _ => (0, 0, 0),
         };
-        let is_call = rest == [0x0f, 0x05] || rest == [0xcd, 0x80];
-        if is_call { arch::returning_context(u32::from_le_bytes(number).into(), self.sp) } else { None }
+        let is_call =
+            call as u16 == u16::from_le_bytes([0x0f, 0x05]) || call as u16 == u16::from_le_bytes([0xcd, 0x80]);
+        let known = if is_call { arch::returning_context(number.into(), self.sp.wrapping_add(popped)) } else { None };
+        known.or_else(|| (kind == SIGNAL).then(|| arch::returning_context(arch::nr::RT_SIGRETURN, self.sp)).flatten())
     }
 
     fn read_code(&self, at: u64) -> Option<[u8; 16]> {

@@ -165,3 +165,14 @@ fn other_shells_get_completions() {
     }
     refuses(&["completions", "csh"], "csh");
 }
+
+#[test]
+fn debug_output_is_a_tree_and_programs() {
+    let output = sidestep(&["-d", "-e", "u:a:b /pid/ { @x = 1 + arg0 * 3 }"]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let tree = "uprobe:a:b\n  predicate\n    pid\n  =\n    @x\n    +\n      1\n      *\n        arg0\n        3\n";
+    assert!(text.starts_with(tree), "{text}");
+    assert!(text.contains("\nuprobe:a:b: program 0\n    0: ") && text.ends_with(": exit\n"), "{text}");
+    assert!(text.contains(": @x, "), "{text}");
+}

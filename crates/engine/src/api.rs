@@ -26,7 +26,8 @@ pub enum Target {
 pub struct Pattern {
     /// The whole text, for messages and headings.
     pub text: String,
-    /// Path or short library name (`libc`, `c`, `libssl.so.3`); `None` = the main program, then every mapped object.
+    /// Path or short library name (`libc`, `c`, `libssl.so.3`); a glob = every mapped object that it matches; `None` = the
+    /// main program, then every mapped object.
     pub object: Option<String>,
     /// The function part.
     pub func: FuncPattern,
@@ -65,6 +66,8 @@ pub struct Bundle {
     pub entries: Vec<(usize, Entry)>,
     /// An array of texts, one per probe with [`Cookie::PerProbe`]: they become the names of the probes' functions.
     pub names: Option<usize>,
+    /// An array whose first word becomes the number of the process.
+    pub pid: Option<usize>,
 }
 
 impl Bundle {
@@ -338,6 +341,8 @@ pub struct Options {
     pub ring_bytes: usize,
     /// Where to look for separate debug files besides `/usr/lib/debug`.
     pub debug_dirs: Vec<PathBuf>,
+    /// Of what patterns match, only what this regular expression finds in `OBJECT:FUNC` is meant.
+    pub filter: Option<String>,
     /// Names of addresses are wanted: [`crate::Session::take_symbols`].
     pub symbols: bool,
     /// Stacks are what frame pointers give (`--frame-pointers`): faster, and wrong where there are none.
@@ -383,14 +388,35 @@ impl Options {
 pub struct AttachStats {
     /// Resolving and planning, while the target ran.
     pub planning: Duration,
-    /// How long the threads were stopped, each time. None: it had not begun yet.
+    /// How the target stood still meanwhile. Not at all: it had not begun yet.
+    pub stops: Stops,
+    /// Bytes of detours and thunks.
+    pub code_bytes: usize,
+}
+
+/// How a target stood still while it was changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stops {
+    /// How long all threads were stopped, each time.
     pub pauses: Vec<Duration>,
     /// Sites that were written while the threads ran, and each was stopped alone.
     pub live: usize,
     /// The longest time for which one was.
     pub alone: Duration,
-    /// Bytes of detours and thunks.
-    pub code_bytes: usize,
+}
+
+impl Stops {
+    /// So many sites were written while the threads ran; none stood longer alone.
+    pub(crate) fn note_live(&mut self, sites: usize, longest: Duration) {
+        self.live += sites;
+        self.alone = self.alone.max(longest);
+    }
+
+    /// And these came after them.
+    pub(crate) fn append(&mut self, mut more: Stops) {
+        self.pauses.append(&mut more.pauses);
+        self.note_live(more.live, more.alone);
+    }
 }
 
 /// A site with its plan, for `explain`.

@@ -84,7 +84,7 @@ impl Attach {
         installer.look_at_symbols(&process);
         let mut hold = Hold::running(&process);
         let installed = take_turn(&process).and_then(|_turn| installer.install(&mut hold, planned, hooks, clock));
-        hold.account(&mut installer.stats);
+        installer.stats.stops.append(hold.stops());
         let nothing = (installer.probes.is_empty() && !waits).then(|| installer.nothing());
         let failed = installed.err().or(nothing);
         if let Some(e) = failed {

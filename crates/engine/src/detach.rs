@@ -10,6 +10,7 @@ use sidestep_sys::{Mapping, Process, Stopped};
 use sidestep_wire::header::ISLAND;
 use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, ShadowEntry};
 
+use crate::api::Stops;
 use crate::error::SessionError;
 use crate::hold::{Hold, Turn};
 use crate::native::{self, Originals};
@@ -26,26 +27,29 @@ const MANY: u32 = 128;
 /// How long threads get to leave our code by themselves.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Removes everything. On success nothing of ours is left in the target.
-pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<(), SessionError> {
+/// Removes everything. On success nothing of ours is left in the target. Says how it stood still meanwhile.
+pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<Stops, SessionError> {
     if find(process, mappings)?.is_none() {
-        return Ok(());
+        return Ok(Stops::default());
     }
     let _turn = take_turn(process)?;
     // Many sites are restored before the threads stand. What this leaves is restored then, as is all of a child.
     let many = find(process, mappings)?.is_some_and(|found| found.journal.1 > MANY);
-    if many {
-        let _ = toggle::off(process);
+    let mut hold = Hold::running(process);
+    if let (true, Ok(switched)) = (many, toggle::off(process)) {
+        hold.note_live(switched.sites - switched.stopped, switched.longest);
     }
     let start = Instant::now();
     let mut pause = Duration::from_micros(200);
-    let mut hold = Hold::running(process);
     loop {
-        let Some(found) = find(process, mappings)? else { return Ok(()) };
+        let Some(found) = find(process, mappings)? else { return Ok(hold.stops()) };
         let (journal, written) = journal(process, &found)?;
         let originals = Originals::of(process, &found)?;
         let inside = hold.stopped(|stopped| restore(stopped, &found, &journal, &written, &originals))?;
-        let Some(tid) = inside else { return unmap(&mut hold, &found) };
+        let Some(tid) = inside else {
+            unmap(&mut hold, &found)?;
+            return Ok(hold.stops());
+        };
         let bytes = found.mappings(process)?.iter().map(|m| m.len).sum();
         if start.elapsed() > PATIENCE {
             return Err(SessionError::StillInside { pid: process.pid(), tid, bytes });
@@ -61,7 +65,14 @@ fn journal(process: &Process, found: &Found) -> Result<(Vec<JournalEntry>, Vec<u
     let mut journal = found.journal(process)?;
     if found.is_child(process) {
         // What the journal says of sites that are not patched is about its parent now, not when it was forked.
-        journal.iter_mut().for_each(|entry| entry.disabled = 1);
+        // Nor which of them were blocked.
+        journal = found.entries(process)?;
+        for entry in &mut journal {
+            entry.disabled = 1;
+            if entry.is_promotable() && !is_written(process, entry) {
+                *entry = entry.trap();
+            }
+        }
     }
     let mut order: Vec<usize> = (0..journal.len()).collect();
     order.sort_unstable_by_key(|index| journal[*index].site);

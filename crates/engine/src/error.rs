@@ -47,6 +47,15 @@ pub enum SessionError {
     /// A regular expression does not parse.
     #[error(transparent)]
     Pattern(#[from] sidestep_symbols::PatternError),
+    /// A pattern means nothing.
+    #[error(transparent)]
+    NoMatch(Box<NoMatch>),
+    /// Nothing is left of what a pattern means.
+    #[error("nothing that it matches is left by the filter `{filter}`")]
+    Filtered {
+        /// The filter.
+        filter: String,
+    },
     /// The object part of a pattern names nothing.
     #[error("no object `{name}` {place}; give a path, or a library name such as libc")]
     NoObject {
@@ -253,8 +262,30 @@ pub enum SessionError {
 
 impl SessionError {
     /// Is it about an object that is not there, and may come?
-    pub(crate) fn means_no_object(&self) -> bool {
-        matches!(self, SessionError::NoObject { .. })
+    #[must_use]
+    pub fn means_no_object(&self) -> bool {
+        match self {
+            SessionError::NoObject { .. } => true,
+            SessionError::NoMatch(pattern) => pattern.reason.means_no_object(),
+            _ => false,
+        }
+    }
+}
+
+/// A pattern that means nothing, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct NoMatch {
+    /// What the user wrote.
+    pub pattern: String,
+    /// Why.
+    pub reason: SessionError,
+}
+
+impl NoMatch {
+    /// Says of an error that it is about a pattern.
+    pub(crate) fn of(pattern: &str, reason: SessionError) -> SessionError {
+        SessionError::NoMatch(Box::new(NoMatch { pattern: pattern.to_owned(), reason }))
     }
 }
 

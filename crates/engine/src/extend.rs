@@ -1,16 +1,19 @@
 //! A session that changes while it goes on: probes that come later, and probes that go for good.
 
-use sidestep_isa::Va;
+use std::collections::HashSet;
 
 use crate::api::{Options, Program, Request, TargetState};
 use crate::error::SessionError;
 use crate::hold::Hold;
+use crate::installer::site;
 use crate::native;
 use crate::objects::Objects;
 use crate::planning::plan_all;
+use crate::promote;
 use crate::remote::{mappings, used};
 use crate::resolve;
 use crate::session::{Session, clock};
+use crate::singly;
 use crate::switch::{Switched, take_turn};
 use crate::traces;
 
@@ -72,9 +75,15 @@ impl Session {
                 return Err(error);
             }
         };
+        let found = traces::session(&process)?;
+        let new = planned.iter().chain(hooks.iter().map(|hook| &hook.planned)).filter_map(site).collect();
+        promote::make_way(&process, &found, &new)?;
         installer.look_at_symbols(&process);
         installer.install(&mut hold, planned, hooks, clock())?;
-        hold.account(&mut installer.stats);
+        // What was refused is in nobody's way.
+        let found = traces::session(&process)?;
+        promote::settle(&process, &found, &found.traps(&process)?, &mut Switched::default())?;
+        installer.stats.stops.append(hold.stops());
         if installer.probes.len() == before.0 {
             return Err(installer.nothing_since(before.1));
         }
@@ -83,18 +92,30 @@ impl Session {
 
     /// Takes probes out for good, given by their ids: their sites get their original code, nobody enables them any more, and
     /// the sites can be probed again. What they counted can still be read. Their detours stay until the session ends: a thread may
-    /// be in there, and in a handler. A site at which others are, too, stays as it is.
+    /// be in there, and in a handler. Others that are at a site stay, if the probes of a site can be switched one by one.
     ///
     /// # Errors
     /// As [`Session::disable`].
     pub fn remove(&mut self, ids: &[usize]) -> Result<Switched, SessionError> {
         let switched = self.disable(ids)?;
-        let refused = |va: Va| switched.refused.iter().any(|(at, _)| *at == va);
-        let sites: Vec<u64> =
-            ids.iter().filter_map(|id| self.probes().get(*id)).filter(|p| !refused(p.va)).map(|p| p.va.0).collect();
+        let refused = |va: u64| switched.refused.iter().any(|(at, _)| at.0 == va);
+        let numbers: HashSet<u32> = ids.iter().filter_map(|id| self.installer.numbers.get(*id).copied()).collect();
+        let named = |number: &u32| numbers.contains(number);
         let _turn = take_turn(&self.process)?;
+        let found = traces::session(&self.process)?;
+        let mut sites = Vec::new();
+        for site in found.sites(&self.process)?.iter().filter(|site| !refused(site.entry.site)) {
+            if !site.users().any(|(number, _)| named(number)) {
+                continue;
+            }
+            if site.users().all(|(number, _)| named(number)) {
+                sites.push(site.entry.site);
+            } else {
+                singly::retire(&self.process, &found, site, &numbers)?;
+            }
+        }
         let stopped = self.process.stop()?;
-        let result = native::retire(&stopped, &traces::session(&self.process)?, &sites);
+        let result = native::retire(&stopped, &found, &sites);
         stopped.resume()?;
         result?;
         self.installer.forget(&sites);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sidestep_sys::{Process, Stopped};
 
-use crate::api::AttachStats;
+use crate::api::Stops;
 use crate::error::SessionError;
 
 /// After this time a pause is over, when the piece of work is that is under way.
@@ -29,10 +29,8 @@ pub(crate) enum Hold<'a> {
     Running {
         /// It.
         process: &'a Process,
-        /// How long it was stopped, each time.
-        pauses: Vec<Duration>,
-        /// Sites that were written while it ran, and the longest time for which a thread stood alone for that.
-        live: (usize, Duration),
+        /// How long it was stopped.
+        stops: Stops,
     },
     /// It has not begun yet.
     Stopped(&'a mut Stopped),
@@ -41,7 +39,7 @@ pub(crate) enum Hold<'a> {
 impl<'a> Hold<'a> {
     /// Of a process that is attached to.
     pub fn running(process: &'a Process) -> Hold<'a> {
-        Hold::Running { process, pauses: Vec::new(), live: (0, Duration::ZERO) }
+        Hold::Running { process, stops: Stops::default() }
     }
 
     /// Does it run?
@@ -49,26 +47,25 @@ impl<'a> Hold<'a> {
         matches!(self, Hold::Running { .. })
     }
 
-    /// So many sites were written while it ran; no thread stood longer.
+    /// So many sites were written while it ran; no thread stood longer alone.
     pub fn note_live(&mut self, sites: usize, longest: Duration) {
-        if let Hold::Running { live, .. } = self {
-            *live = (live.0 + sites, live.1.max(longest));
+        if let Hold::Running { stops, .. } = self {
+            stops.note_live(sites, longest);
         }
     }
 
-    /// Adds up what it took.
-    pub fn account(self, stats: &mut AttachStats) {
-        if let Hold::Running { pauses, live, .. } = self {
-            stats.pauses.extend(pauses);
-            stats.live += live.0;
-            stats.alone = stats.alone.max(live.1);
+    /// What it took.
+    pub fn stops(self) -> Stops {
+        match self {
+            Hold::Running { stops, .. } => stops,
+            Hold::Stopped(_) => Stops::default(),
         }
     }
 
     /// The longest time that it was stopped.
     pub fn longest(&self) -> Duration {
         match self {
-            Hold::Running { pauses, .. } => pauses.iter().max().copied().unwrap_or_default(),
+            Hold::Running { stops, .. } => stops.pauses.iter().max().copied().unwrap_or_default(),
             Hold::Stopped(_) => Duration::ZERO,
         }
     }
@@ -87,11 +84,11 @@ impl<'a> Hold<'a> {
         work: impl FnOnce(&mut Stopped) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
         match self {
-            Hold::Running { process, pauses, .. } => {
+            Hold::Running { process, stops } => {
                 let mut stopped = process.stop()?;
                 let result = work(&mut stopped);
                 let (stood, resumed) = stopped.resume_timed();
-                pauses.push(stood);
+                stops.pauses.push(stood);
                 let value = result?;
                 resumed?;
                 Ok(value)

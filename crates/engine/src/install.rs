@@ -97,6 +97,9 @@ pub(crate) fn install(
     for (at, bytes) in ready.iter().filter_map(|(_, detour)| detour.stub.as_ref()) {
         process.write(*at, bytes)?;
     }
+    for (probe, switch) in ready.iter().flat_map(|(_, detour)| &detour.switches) {
+        regions.describe_switch(&process, *probe, switch)?;
+    }
     let has_traps = ready.iter().any(|(i, _)| jobs[*i].plan.has_traps());
     let signals = if has_traps { signals | crate::signals::TRAPS } else { signals };
     regions.add_traps(hold, ready.iter().map(|(_, detour)| detour), signals)?;
@@ -123,7 +126,8 @@ fn is_ready(process: &Process, job: &Job, detour: &Detour, lost: &BTreeSet<u64>)
     let needed = needed(job, detour);
     let mut now = vec![0; needed.len()];
     let read = process.read(detour.site, &mut now).is_ok();
-    if read && now == needed && now.get(detour.patch.len()..).is_some_and(|rest| rest.starts_with(&detour.relies_on)) {
+    let behind = || now.get(detour.patch.len()..).is_some_and(|rest| rest.starts_with(&detour.relies_on));
+    if read && now == needed && (detour.relies_on.is_empty() || behind()) {
         return Ok(());
     }
     Err(not_the_file(detour.site))
@@ -131,7 +135,8 @@ fn is_ready(process: &Process, job: &Job, detour: &Detour, lost: &BTreeSet<u64>)
 
 /// What has to be at a site: the displaced instructions, and what its jump relies on.
 pub(crate) fn needed<'j>(job: &'j Job, detour: &Detour) -> &'j [u8] {
-    let len = (detour.patch.len() + detour.relies_on.len()).max(job.plan.region.0 as usize);
+    let held = job.plan.held().0 as usize;
+    let len = if job.plan.is_blocked() { held } else { (detour.patch.len() + detour.relies_on.len()).max(held) };
     &job.expected[..len.min(job.expected.len())]
 }
 

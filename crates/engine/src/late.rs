@@ -46,7 +46,7 @@ impl Session {
         let _turn = take_turn(&process)?;
         let mut hold = Hold::running(&process);
         let result = installer.install(&mut hold, planned, hooks, wanted.clock);
-        hold.account(&mut installer.stats);
+        installer.stats.stops.append(hold.stops());
         result
     }
 }

@@ -43,13 +43,15 @@ pub(crate) fn image(object: &Object, bias: i64) -> Range<u64> {
 
 /// Opens objects, each file once.
 pub(crate) struct Objects {
+    /// [`Options::filter`]
+    pub filter: Option<String>,
     debug_dirs: Vec<PathBuf>,
     open: HashMap<(PathBuf, u64), Rc<Object>>,
 }
 
 impl Objects {
     pub fn new(options: &Options) -> Objects {
-        Objects { debug_dirs: options.debug_dirs.clone(), open: HashMap::new() }
+        Objects { filter: options.filter.clone(), debug_dirs: options.debug_dirs.clone(), open: HashMap::new() }
     }
 
     /// An object in the file system.

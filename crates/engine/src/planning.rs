@@ -1,10 +1,11 @@
 //! From matches to jobs: every site planned once, its handlers in the order of the requests.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::rc::Rc;
 
 use sidestep_isa::Va;
-use sidestep_plan::{Index, Plan, Refusal, plan, plan_in, site_of, syscalls};
+use sidestep_plan::{Index, Plan, Refusal, plan, plan_in, promotable, site_of, syscalls};
 use sidestep_symbols::Object;
 
 use crate::error::SessionError;
@@ -35,6 +36,8 @@ pub(crate) struct Wish {
     pub post: bool,
     /// Traps only.
     pub trap_only: bool,
+    /// Other sites may come later.
+    pub more: bool,
 }
 
 /// Plans all matches. `wishes` is per request; `planned_one` is called for each. No plan touches the first byte of another
@@ -64,6 +67,7 @@ pub(crate) fn plan_all(
         let optimized = group.iter().filter(|(request, _)| !wishes[*request].trap_only);
         room.expect(optimized.filter_map(|(_, m)| site_of(&index, m.va.ok()?)));
         let mut known = HashMap::new();
+        let first = all.len();
         for (request, matched) in group {
             planned_one();
             let mut p = plan_one(&index, request, matched, wishes[request], &mut room, &mut known);
@@ -72,8 +76,33 @@ pub(crate) fn plan_all(
             }
             all.push(p);
         }
+        let wanted: Vec<Range<Va>> = room.wanted().collect();
+        for p in &mut all[first..] {
+            if let Ok(plan) = &mut p.plan {
+                let may = wishes[p.request].more && plan.may_be_inside();
+                if may || plan.leads_into(near(&wanted, plan.site)) {
+                    plan.add_gate();
+                }
+            }
+        }
     }
     Ok(all)
+}
+
+/// Of ranges, by their start, those that an instruction at a site may lead into.
+fn near(ranges: &[Range<Va>], site: Va) -> impl Iterator<Item = Range<Va>> {
+    let first = ranges.partition_point(|range| range.end <= site);
+    ranges[first..].iter().take_while(move |range| range.start.since(site) < REGION_MAX as i64).cloned()
+}
+
+/// As [`plan_in`]; with a plan for when it is not blocked any more.
+fn plan_for_good(index: &Index<'_>, va: Va, room: &mut ObjectRoom<'_>) -> Result<Plan, Refusal> {
+    let plan = plan_in(index, va, room)?;
+    let Some(jump) = promotable(index, &plan, |range| room.inside(plan.site, range)) else { return Ok(plan) };
+    if let Some(wanted) = jump.wanted() {
+        room.want(jump.site, wanted);
+    }
+    Ok(jump)
 }
 
 /// What the file says is at the site.
@@ -135,7 +164,7 @@ fn plan_one(
     let mut plan_at = |va| match wish.trap_only {
         true => plan(index, va, true),
         // Several requests for one site share what it needs.
-        false => known.entry(va).or_insert_with(|| plan_in(index, va, room)).clone(),
+        false => known.entry(va).or_insert_with(|| plan_for_good(index, va, room)).clone(),
     };
     let plan = matched.va.map_err(str::to_owned).and_then(|va| {
         let plan = plan_at(va).map_err(|r| r.reason)?;

@@ -13,7 +13,7 @@ use sidestep_plan::Patch;
 use sidestep_plan::detour::Detour;
 use sidestep_sys::{Mapping, Process, Stopped};
 use sidestep_wire::header::ISLAND;
-use sidestep_wire::{Header, JournalEntry};
+use sidestep_wire::{BlockState, Header, JournalEntry};
 
 use crate::error::SessionError;
 use crate::hold::{Hold, Turn};
@@ -139,7 +139,7 @@ fn lead_to_original(process: &Process, Change { job, detour, entry, .. }: &Chang
 fn is_in_the_way(page: &[Change<'_>], position: &Position) -> bool {
     page.iter()
         .filter(|change| !change.job.own)
-        .any(|change| (1..change.job.plan.region.0).contains(&position.ip.0.wrapping_sub(change.detour.site.0)))
+        .any(|change| (1..change.job.plan.held().0).contains(&position.ip.0.wrapping_sub(change.detour.site.0)))
 }
 
 /// What is written, in this order: our own before the users', islands before the sites that need them, all by address.
@@ -183,6 +183,8 @@ fn site_entry(job: &Job, detour: &Detour, mappings: &[Mapping]) -> JournalEntry 
         inode,
         file_offset,
         semaphore: job.semaphore.map_or(0, |va| va.0),
+        gate: detour.gate.unwrap_or(0),
+        blocked: if job.plan.is_blocked() { BlockState::Yes } else { BlockState::No } as u16,
         ..change(&job.expected, &detour.patch)
     };
     for (to, from) in entry.insns.iter_mut().zip(&detour.copies) {
@@ -218,7 +220,8 @@ fn put_page(
         // One whose island is not there cannot be, either.
         if !gone.contains(&site) {
             there.push(change);
-            text.put(change.entry.site, &change.entry.new[..usize::from(change.entry.len)]);
+            let entry = change.entry.for_now();
+            text.put(entry.site, &entry.new[..usize::from(entry.len)]);
         }
     }
     leave_regions(stopped, scene, &there)?;
@@ -248,7 +251,7 @@ fn leave_regions(stopped: &mut Stopped, scene: &Scene, there: &[&Change<'_>]) ->
             Place::SignalFrame { .. } => false,
         };
         let guards = detour.guards.iter().filter(|_| !restarts);
-        let copies = detour.copies.iter().filter(|_| ip < start + job.plan.region.0);
+        let copies = detour.copies.iter().filter(|_| ip < start + job.plan.held().0);
         let Some((_, to)) = guards.chain(copies).find(|(from, _)| u64::from(*from) == ip - start) else { continue };
         if !scene.comes_back(stopped, position) {
             survey::move_to(stopped, position, Va(detour.at.0 + u64::from(*to)))?;

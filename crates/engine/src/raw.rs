@@ -2,9 +2,9 @@
 #![allow(unsafe_code)] // two conversions, argued below; everything else in the crate is safe
 
 use sidestep_wire::{
-    Blocked, ClosedThread, CopyPair, DetourEntry, DetourTable, JournalEntry, LookupEntry, MapDesc, MapEntry, Private,
-    ProbeDesc, RecordHeader, ShadowEntry, SigAction, SigAction32, ThreadState, TrapEntry, UnwindObject, UnwindRule,
-    UnwindTable,
+    Blocked, ClosedThread, CopyPair, DetourEntry, DetourTable, HandlerSwitch, JournalEntry, LookupEntry, MapDesc,
+    MapEntry, Private, ProbeDesc, RecordHeader, ShadowEntry, SigAction, SigAction32, ThreadState, TrapEntry,
+    UnwindObject, UnwindRule, UnwindTable,
 };
 
 /// A struct without padding and for which every bit pattern is a value.
@@ -24,6 +24,8 @@ unsafe impl Plain for CopyPair {}
 unsafe impl Plain for DetourEntry {}
 // SAFETY: as above.
 unsafe impl Plain for DetourTable {}
+// SAFETY: as above.
+unsafe impl Plain for HandlerSwitch {}
 // SAFETY: as above.
 unsafe impl Plain for UnwindTable {}
 // SAFETY: as above.

@@ -13,8 +13,8 @@ use sidestep_sys::{HAND_OVER_LEN, Process, Stopped, TscScale, arch};
 use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_MARKER};
 use sidestep_wire::{
-    Blocked, ClosedThread, Header, LOOKUP_BUCKETS, LookupTable, MapEntry, MapKind, Private, ProbeDesc, Signals,
-    TrapEntry,
+    Blocked, ClosedThread, HandlerSwitch, Header, LOOKUP_BUCKETS, LookupTable, MapEntry, MapKind, Private, ProbeDesc,
+    Signals, TrapEntry,
 };
 
 use crate::api::{Options, Program};
@@ -148,6 +148,7 @@ impl Regions {
             hash_multiplier: HASH_MULTIPLIER as i32,
             hash_shift: HASH_SHIFT as u8,
             bucket_count: LOOKUP_BUCKETS as u32,
+            singly: options.extensible,
         };
         process.write(agent, &blob.place(agent.0))?;
         let globals_va = Va(agent.0 + globals_at);
@@ -268,6 +269,14 @@ impl Regions {
     pub fn describe(&self, process: &Process, probe: u32, desc: &ProbeDesc) -> Result<(), SessionError> {
         let off = self.layout.descs_off + u64::from(probe) * size_of::<ProbeDesc>() as u64;
         process.write(Va(self.private.0 + off), bytes_of(desc))?;
+        Ok(())
+    }
+
+    /// Writes into the descriptor of a probe how it is switched.
+    pub fn describe_switch(&self, process: &Process, probe: u32, switch: &HandlerSwitch) -> Result<(), SessionError> {
+        let off = self.layout.descs_off + u64::from(probe) * size_of::<ProbeDesc>() as u64;
+        let at = self.private.0 + off + offset_of!(ProbeDesc, switch) as u64;
+        process.write(Va(at), bytes_of(switch))?;
         Ok(())
     }
 }

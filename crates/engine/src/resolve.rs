@@ -8,12 +8,13 @@ use std::rc::Rc;
 use sidestep_isa::{Va, x86};
 use sidestep_symbols::usdt::{Probe as Usdt, UsdtError};
 use sidestep_symbols::{
-    Function, FunctionKind, Kind, Matcher, Object, SymbolError, by_address, find_object, resolve_object,
+    Function, FunctionKind, Kind, MappedObject, Matcher, Object, SymbolError, by_address, find_object,
+    matching_objects, resolve_object,
 };
 use sidestep_sys::Process;
 
 use crate::api::{FuncPattern, Pattern};
-use crate::error::SessionError;
+use crate::error::{NoMatch, SessionError};
 use crate::objects::{Loaded, Objects, image};
 use crate::surroundings;
 
@@ -238,13 +239,14 @@ pub(crate) fn file(name: &str) -> Result<PathBuf, SessionError> {
 
 /// Matches in the files that a pattern names, without a process. Without an object part there is nothing to look in.
 pub(crate) fn in_files(pattern: &Pattern, objects: &mut Objects) -> Result<Vec<Match>, SessionError> {
+    let missing = |reason| NoMatch::of(&pattern.text, reason);
     let object = pattern.object.as_deref().unwrap_or_default();
-    let object = objects.open_file(&file(object)?)?;
-    let found = in_object(&object, &pattern.func)?;
+    let object = objects.open_file(&file(object).map_err(missing)?)?;
+    let found = in_object(&object, &pattern.func).map_err(missing)?;
     if found.is_empty() {
-        return Err(not_found(&object, &pattern.func));
+        return Err(missing(not_found(&object, &pattern.func)));
     }
-    Ok(found
+    let matches = found
         .into_iter()
         .map(|f| Match {
             object: Rc::clone(&object),
@@ -257,7 +259,8 @@ pub(crate) fn in_files(pattern: &Pattern, objects: &mut Objects) -> Result<Vec<M
             size: f.size,
             usdt: f.usdt,
         })
-        .collect())
+        .collect();
+    kept(matches, objects.filter.as_deref()).map_err(missing)
 }
 
 /// Matches in a process.
@@ -267,27 +270,66 @@ pub(crate) fn in_process(
     objects: &mut Objects,
 ) -> Result<Vec<Match>, SessionError> {
     let mapped = Objects::mapped(process)?;
-    let candidates = match &pattern.object {
-        Some(name) => {
-            let found = resolve_object(name, &mapped);
-            if found.is_empty() {
-                return Err(no_object(name, process.pid()));
-            }
-            // The same name twice (dlmopen, or two libraries of one short name): the best is meant.
-            found.into_iter().take(1).collect()
-        }
-        None => mapped.iter().collect::<Vec<_>>(),
-    };
+    let (candidates, which) = candidates(pattern.object.as_deref(), &mapped);
+    if candidates.is_empty() {
+        let name = pattern.object.as_deref().unwrap_or_default();
+        return Err(NoMatch::of(&pattern.text, no_object(name, process.pid())));
+    }
+    let found = in_objects(&pattern.func, process, objects, &mapped, &candidates, which);
+    let kept = found.and_then(|found| kept(found, objects.filter.as_deref()));
+    kept.map_err(|reason| NoMatch::of(&pattern.text, reason))
+}
+
+/// Those that the filter lets through.
+fn kept(mut matches: Vec<Match>, filter: Option<&str>) -> Result<Vec<Match>, SessionError> {
+    let Some(filter) = filter else { return Ok(matches) };
+    let regex = Matcher::regex(filter)?;
+    matches.retain(|m| regex.finds(&format!("{}:{}", m.object.path().display(), m.name)));
+    match matches.is_empty() {
+        true => Err(SessionError::Filtered { filter: filter.to_owned() }),
+        false => Ok(matches),
+    }
+}
+
+/// Which objects an object part means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// This one.
+    One,
+    /// Each of them.
+    Each,
+    /// The main program, and others where that has nothing.
+    First,
+}
+
+fn candidates<'m>(name: Option<&str>, mapped: &'m [MappedObject]) -> (Vec<&'m MappedObject>, Which) {
+    let Some(name) = name else { return (mapped.iter().collect(), Which::First) };
+    let found = resolve_object(name, mapped);
+    match found.is_empty() && name.contains(['*', '?', '[']) {
+        true => (matching_objects(name, mapped), Which::Each),
+        // The same name twice (dlmopen, or two libraries of one short name): the best is meant.
+        false => (found.into_iter().take(1).collect(), Which::One),
+    }
+}
+
+fn in_objects(
+    func: &FuncPattern,
+    process: &Process,
+    objects: &mut Objects,
+    mapped: &[MappedObject],
+    candidates: &[&MappedObject],
+    which: Which,
+) -> Result<Vec<Match>, SessionError> {
     let mut matches = Vec::new();
     let mut searched = Vec::new();
     let mut first_error = None;
     for (i, candidate) in candidates.iter().enumerate() {
         let loaded = match objects.load(process, candidate) {
             Ok(loaded) => loaded,
-            Err(e) if pattern.object.is_some() || i == 0 => return Err(e),
+            Err(e) if which == Which::One || which == Which::First && i == 0 => return Err(e),
             Err(_) => continue,
         };
-        let found = match in_object(&loaded.object, &pattern.func) {
+        let found = match in_object(&loaded.object, func) {
             Ok(found) => found,
             Err(e) => {
                 first_error.get_or_insert(e);
@@ -300,7 +342,7 @@ pub(crate) fn in_process(
         }
         for f in found {
             let va = match f.kind {
-                FunctionKind::Ifunc => implementation(process, objects, &mapped, &loaded, &f.raw, f.va),
+                FunctionKind::Ifunc => implementation(process, objects, mapped, &loaded, &f.raw, f.va),
                 _ if loaded.is_copied(f.va) => Err(COPIED),
                 _ => Ok(f.va),
             };
@@ -317,7 +359,7 @@ pub(crate) fn in_process(
             });
         }
         // A name, or a pattern that fits the main program, means one object.
-        if !is_many(&pattern.func) || i == 0 {
+        if which == Which::First && (!is_many(func) || i == 0) {
             break;
         }
     }
@@ -326,8 +368,8 @@ pub(crate) fn in_process(
     }
     match (first_error, searched.as_slice()) {
         (Some(e), _) => Err(e),
-        (None, [one]) => Err(not_found(one, &pattern.func)),
-        (None, many) => Err(nowhere(many, &pattern.func)),
+        (None, [one]) => Err(not_found(one, func)),
+        (None, many) => Err(nowhere(many, func)),
     }
 }
 
@@ -359,7 +401,7 @@ fn nowhere(objects: &[Rc<Object>], func: &FuncPattern) -> SessionError {
 fn implementation(
     process: &Process,
     objects: &mut Objects,
-    mapped: &[sidestep_symbols::MappedObject],
+    mapped: &[MappedObject],
     loaded: &Loaded,
     raw: &str,
     resolver: Va,

@@ -9,7 +9,7 @@ use sidestep_sys::{Process, TscScale};
 
 use crate::api::{
     AttachStats, Bundle, Counts, Entry, ExitStatus, Explained, Options, Pattern, Probe, Record, Refused, Request,
-    Target, TargetState,
+    Stops, Target, TargetState,
 };
 use crate::attach::{Attach, note_missing};
 use crate::error::SessionError;
@@ -21,6 +21,7 @@ use crate::objects::Objects;
 use crate::planning::{Wish, plan_all};
 use crate::remote::{mappings, used};
 use crate::results::Stuck;
+use crate::status::{self, Installed};
 use crate::surroundings::{self, Surroundings};
 use crate::switch::{Switch, Switched};
 use crate::wanted::Wanted;
@@ -43,6 +44,7 @@ pub struct Session {
     stuck: Stuck,
     state: TargetState,
     pub(crate) attached: bool,
+    detached: Stops,
     /// Of the other processes, one each.
     pub(crate) others: Vec<Session>,
     /// What makes processes that come later a part of it.
@@ -82,7 +84,7 @@ impl Session {
     }
 
     pub(crate) fn new(process: Process, child: Option<sidestep_sys::Child>, installer: Installer) -> Session {
-        let (stuck, state) = (Stuck::default(), TargetState::Running);
+        let (stuck, state, detached) = (Stuck::default(), TargetState::Running, Stops::default());
         Session {
             process,
             child,
@@ -90,6 +92,7 @@ impl Session {
             stuck,
             state,
             attached: true,
+            detached,
             others: Vec::new(),
             follow: None,
             unfollowed: Vec::new(),
@@ -130,9 +133,7 @@ impl Session {
         self.take_probes(&other, (0, 0));
         let installer = &mut self.installer;
         installer.stats.planning += other.installer.stats.planning;
-        installer.stats.pauses.extend_from_slice(&other.installer.stats.pauses);
-        installer.stats.live += other.installer.stats.live;
-        installer.stats.alone = installer.stats.alone.max(other.installer.stats.alone);
+        installer.stats.stops.append(other.installer.stats.stops.clone());
         installer.stats.code_bytes += other.installer.stats.code_bytes;
         if let (Some(symbols), Some(more)) = (&mut installer.symbols, other.installer.symbols.take()) {
             symbols.also(more);
@@ -272,8 +273,8 @@ impl Session {
         self.switch(ids, Switch::On)
     }
 
-    /// Disables probes, given by their ids: their sites get their original code. A site at which others are, too, stays as it
-    /// is. What was counted stays.
+    /// Disables probes, given by their ids: their sites get their original code. Where others are, too, these stay if the session is
+    /// [`Options::extensible`]; if not, the site stays as it is. What was counted stays.
     ///
     /// # Errors
     /// As [`Session::enable`].
@@ -287,6 +288,16 @@ impl Session {
     /// As [`Session::enable`].
     pub fn optimize(&mut self, ids: &[usize], on: bool) -> Result<Switched, SessionError> {
         self.switch(ids, if on { Switch::Jump } else { Switch::Trap })
+    }
+
+    /// What is in the target of each probe, by id; `None`: nothing. Whoever has put it there, or switched it.
+    ///
+    /// # Errors
+    /// The target cannot be looked at, or the session is over.
+    pub fn installed(&self, options: &Options) -> Result<Vec<Option<Installed>>, SessionError> {
+        let found = status::status(self.pid(), options)?.probes;
+        let of = |number: &u32| found.iter().find(|installed| installed.number == *number).cloned();
+        Ok(self.installer.numbers.iter().map(of).collect())
     }
 
     fn switch(&mut self, ids: &[usize], to: Switch) -> Result<Switched, SessionError> {
@@ -353,9 +364,13 @@ impl Session {
         self.attached = false;
         match self.poll_own() {
             TargetState::Running => match remove(&self.process) {
+                Ok(stops) => {
+                    self.detached = stops;
+                    Ok(())
+                }
                 // It may end while we are at it.
                 Err(_) if self.poll_own() != TargetState::Running || !self.process.is_alive() => Ok(()),
-                other => other,
+                Err(error) => Err(error),
             },
             TargetState::Exited(_) | TargetState::Executed => Ok(()),
         }
@@ -386,9 +401,19 @@ impl Session {
         self.installer.hides_originals()
     }
 
+    /// Objects through which stacks go by frame pointers alone, although they describe their frames, and why.
+    pub fn without_frames(&self) -> &[(PathBuf, String)] {
+        self.installer.without_frames()
+    }
+
     /// Figures about the attach.
     pub fn stats(&self) -> AttachStats {
         self.installer.stats.clone()
+    }
+
+    /// How the target stood still while it was detached from.
+    pub fn detach_stops(&self) -> &Stops {
+        &self.detached
     }
 }
 
@@ -412,12 +437,12 @@ pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
         Some(found) if !found.is_child(process) && found.controller_alive() => {
             Err(SessionError::Busy { pid: process.pid(), controller: found.controller_pid })
         }
-        Some(_) => detach::remove(process, &maps),
+        Some(_) => detach::remove(process, &maps).map(drop),
         None => detach::close_descriptors(process),
     }
 }
 
-pub(crate) fn remove(process: &Process) -> Result<(), SessionError> {
+pub(crate) fn remove(process: &Process) -> Result<Stops, SessionError> {
     detach::remove(process, &mappings(process)?)
 }
 
@@ -439,6 +464,8 @@ pub struct Listed {
     pub va: Va,
     /// Size in bytes, 0 = unknown.
     pub size: u64,
+    /// A USDT probe: its name is `PROVIDER:NAME`.
+    pub is_usdt: bool,
 }
 
 fn matches(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<resolve::Match>, SessionError> {
@@ -460,6 +487,7 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
             demangled: (!raw.is_empty() && raw != name).then(|| name.to_owned()),
             va: m.va.unwrap_or(m.symbol_va),
             size: m.size,
+            is_usdt: m.usdt.is_some(),
         };
         all.push(listed(&m.raw, &m.name));
         all.extend(m.aliases.iter().map(|(raw, name)| listed(raw, name)));
@@ -471,7 +499,7 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
 /// What would be written where, and why, for every match of a pattern. Touches no process.
 pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Explained>, SessionError> {
     let found: Vec<_> = matches(pattern, pid, options)?.into_iter().map(|m| (0, m)).collect();
-    let wish = Wish { returns: false, post: false, trap_only: options.no_optimize };
+    let wish = Wish { returns: false, post: false, trap_only: options.no_optimize, more: false };
     let mut surroundings = Surroundings::default();
     surroundings.look(&match pid {
         Some(pid) => used(&mappings(&Process::open(pid)?)?),

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use sidestep_isa::{Isa, Len, Va};
+use sidestep_sys::arch::ADDRESS_END;
 
 /// Lowest address that is ever proposed (`vm.mmap_min_addr` is 64 KiB at most on all distributions).
 const LOWEST: u64 = 0x10000;
@@ -19,6 +20,10 @@ const PAGE: u64 = 4096;
 pub const LOW: u64 = 0x2000_0000;
 /// What is kept free for it.
 const LOW_ROOM: u64 = 16 << 20;
+/// Is there little address space?
+const SMALL: bool = ADDRESS_END <= 1 << 32;
+/// What is kept free for all else of ours in 32-bit processes, where jumps reach everything.
+const OWN_ROOM: u64 = 320 << 20;
 
 /// A used range of the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +74,12 @@ pub fn find(isa: Isa, used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
     best.map(|(_, at)| Va(at))
 }
 
-/// An address for `len` bytes that no jump from anybody's code reaches, so that they are in no probe's way.
+/// An address for `len` bytes of our own that are in no probe's way: no jump from anybody's code reaches them, or in 32-bit
+/// processes, none may.
 pub fn aside(used: &[Used], len: Len) -> Option<Va> {
+    if SMALL {
+        return own_room(&taken(used, None)).filter(|own| own.end - own.start >= len.0).map(|own| Va(own.end - len.0));
+    }
     let taken = forbidden(used);
     let gaps = taken.windows(2).map(|pair| pair[0].end..pair[1].start).rev();
     let mut fitting = gaps.filter_map(|gap| {
@@ -82,11 +91,19 @@ pub fn aside(used: &[Used], len: Len) -> Option<Va> {
 
 /// What must stay free or is used, also by us, sorted, apart from each other.
 pub fn forbidden(used: &[Used]) -> Vec<Range<u64>> {
-    taken(used, Some(LOW..LOW + LOW_ROOM))
+    let mut own = vec![LOW..LOW + LOW_ROOM];
+    own.extend(own_room(&taken(used, None)).filter(|_| SMALL));
+    taken(used, own)
+}
+
+/// The highest room for all that is ours, given what is taken.
+fn own_room(taken: &[Range<u64>]) -> Option<Range<u64>> {
+    let mut gaps = taken.windows(2).map(|pair| pair[0].end..pair[1].start).filter(|gap| gap.start < HIGHEST_32).rev();
+    gaps.find(|gap| gap.end - gap.start >= OWN_ROOM).map(|gap| gap.end - OWN_ROOM..gap.end)
 }
 
 /// What must stay free or is used, and some more, sorted, apart from each other.
-fn taken(used: &[Used], more: Option<Range<u64>>) -> Vec<Range<u64>> {
+fn taken(used: &[Used], more: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut all: Vec<Range<u64>> = more.into_iter().collect();
     all.push(0..LOWEST);
     for u in used {
@@ -94,7 +111,7 @@ fn taken(used: &[Used], more: Option<Range<u64>>) -> Vec<Range<u64>> {
         let end = if u.grows == Grows::Up { u.end.saturating_add(GROWTH) } else { u.end };
         all.push(start..end);
     }
-    all.push(HIGHEST..u64::MAX);
+    all.push(if SMALL { HIGHEST_32 } else { HIGHEST }..u64::MAX);
     all.sort_unstable_by_key(|range| range.start);
     let mut apart: Vec<Range<u64>> = Vec::new();
     for range in all {
@@ -157,6 +174,15 @@ mod tests {
         assert!(at > 0x7f00_4010_0000);
         let full = [used(0x10000, HIGHEST - (4 << 30), Grows::No)];
         assert_eq!(aside(&full, Len(0x1000)), None);
+    }
+
+    #[test]
+    fn the_room_of_a_32_bit_process_is_below_its_libraries() {
+        let taken = [0..LOWEST, 0x5655_5000..0x6655_9000, 0xf7cf_a000..0xf7f6_1000, 0xefea_f000..HIGHEST_32];
+        assert_eq!(own_room(&taken[..3]), Some(0xf7cf_a000 - OWN_ROOM..0xf7cf_a000));
+        // Not in a gap that is too narrow.
+        let narrow = [taken[0].clone(), taken[1].clone(), 0x7000_0000..HIGHEST_32];
+        assert_eq!(own_room(&narrow), Some(0x5655_5000 - OWN_ROOM..0x5655_5000));
     }
 
     #[test]

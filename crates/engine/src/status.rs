@@ -5,12 +5,14 @@ use std::path::PathBuf;
 
 use sidestep_isa::Va;
 use sidestep_sys::{Mapping, Process};
-use sidestep_wire::{Flow, ProbeDesc};
+use sidestep_wire::{Flow, JournalEntry, ProbeDesc};
 
 use crate::api::{Counts, Options};
 use crate::error::SessionError;
 use crate::names::Names;
+use crate::promote::{Neighbours, is_blocked};
 use crate::remote::mappings;
+use crate::singly;
 use crate::traces::{self, Found, Site, TRAP, Text};
 
 /// The probes of a process.
@@ -31,6 +33,8 @@ pub struct Status {
 /// A probe in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installed {
+    /// Its number in the session.
+    pub number: u32,
     /// Run-time address of its site.
     pub va: Va,
     /// What it is.
@@ -43,6 +47,8 @@ pub struct Installed {
     pub state: SiteState,
     /// A hit takes a jump; if not, a trap. False where no hit is possible.
     pub optimized: bool,
+    /// Run-time addresses of the sites that keep a jump away: it comes when they are disabled.
+    pub blocked_by: Vec<Va>,
     /// What it has counted so far.
     pub counts: Counts,
 }
@@ -67,7 +73,7 @@ pub enum ProbeKind {
 pub enum SiteState {
     /// Our patch.
     Enabled,
-    /// The original code, until the probe is enabled.
+    /// The original code, until the probe is enabled; or the handlers of other probes, but not its own.
     Disabled,
     /// Something else: the object was unloaded, or somebody has changed its code.
     Gone,
@@ -85,6 +91,7 @@ pub fn status(pid: i32, options: &Options) -> Result<Status, SessionError> {
 fn read(process: &Process, found: &Found, options: &Options) -> Result<Status, SessionError> {
     let mut sites = found.sites(process)?;
     sites.sort_by_key(|site| (site.entry.site, site.index));
+    let journal = Neighbours::of(found.entries(process)?);
     let numbers = sites.iter().map(|site| site.entry.newest).max().unwrap_or(0);
     let counts = found.counts(process, numbers)?;
     let maps = mappings(process)?;
@@ -95,7 +102,7 @@ fn read(process: &Process, found: &Found, options: &Options) -> Result<Status, S
         controller_alive: found.controller_alive(),
         sites: users.len(),
         detour_bytes: users.iter().map(|site| u64::from(site.entry.detour_len)).sum(),
-        probes: sites.iter().flat_map(|site| probes(process, &maps, &mut names, &counts, site)).collect(),
+        probes: sites.iter().flat_map(|site| probes(process, &maps, &mut names, &counts, &journal, site)).collect(),
     })
 }
 
@@ -104,10 +111,15 @@ fn probes(
     maps: &[Mapping],
     names: &mut Names,
     counts: &[(u64, u64)],
+    journal: &Neighbours,
     site: &Site,
 ) -> Vec<Installed> {
     let va = Va(site.entry.site);
-    let text = traces::text(process, maps, &site.entry);
+    let text = match traces::text(process, maps, &site.entry) {
+        Text::Foreign if journal.covers(&site.entry) => Text::Original,
+        text => text,
+    };
+    let blocked_by = blocked_by(journal, site);
     let state = match text {
         Text::Patched | Text::Trapped => SiteState::Enabled,
         Text::Original => SiteState::Disabled,
@@ -116,17 +128,30 @@ fn probes(
     let (object, symbol) = names.of(process, va);
     let one = |(number, desc): &(u32, ProbeDesc)| {
         let (hits, missed) = counts.get(*number as usize).copied().unwrap_or_default();
+        let alone = singly::is_off(process, desc);
         Installed {
+            number: *number,
             va,
             kind: kind(desc),
             symbol: symbol.clone(),
             object: object.clone(),
-            state,
-            optimized: text == Text::Patched && site.entry.new[0] != TRAP,
+            state: if alone && state == SiteState::Enabled { SiteState::Disabled } else { state },
+            optimized: !alone && text == Text::Patched && site.entry.new[0] != TRAP,
+            blocked_by: blocked_by.clone(),
             counts: Counts { hits, missed },
         }
     };
-    site.probes.iter().map(one).collect()
+    site.probes.iter().filter(|(_, desc)| desc.flags & ProbeDesc::RETIRED == 0).map(one).collect()
+}
+
+/// Who keeps a site from being a jump.
+fn blocked_by(journal: &Neighbours, site: &Site) -> Vec<Va> {
+    let waits = |entry: &&JournalEntry| entry.is_promotable() && is_blocked(entry);
+    let Some(jump) = journal.entries.get(site.index).filter(waits) else { return Vec::new() };
+    let mut all: Vec<Va> = journal.blockers(jump).map(|entry| Va(entry.site)).collect();
+    all.sort();
+    all.dedup();
+    all
 }
 
 fn kind(desc: &ProbeDesc) -> ProbeKind {

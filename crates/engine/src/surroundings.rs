@@ -40,6 +40,8 @@ struct Sites {
     sites: BTreeSet<Va>,
     /// Start → end, and who needs it.
     claims: BTreeMap<Va, (Va, Va)>,
+    /// Where jumps will be when sites are not blocked any more, by site.
+    wanted: BTreeMap<Va, Range<Va>>,
 }
 
 /// The surroundings of one object.
@@ -66,6 +68,7 @@ impl Surroundings {
             let gone = |site: &Va| sites.contains(&site.offset(*bias).0);
             taken.sites.retain(|site| !gone(site));
             taken.claims.retain(|_, (_, owner)| !gone(owner));
+            taken.wanted.retain(|site, _| !gone(site));
         }
     }
 
@@ -128,6 +131,25 @@ impl ObjectRoom<'_> {
     /// Sites of probes to come: no other probe may touch their first byte.
     pub fn expect(&mut self, sites: impl IntoIterator<Item = Va>) {
         self.all.objects.entry(self.object).or_default().sites.extend(sites);
+    }
+
+    /// The sites in a range, if nothing else keeps a jump from being there.
+    pub fn inside(&self, site: Va, range: Range<Va>) -> Vec<Va> {
+        let Some(all) = self.all.objects.get(&self.object) else { return Vec::new() };
+        let inside: Vec<Va> = all.sites.range(range.clone()).copied().collect();
+        let mut claims = all.claims.range(range.clone()).map(|(_, (_, owner))| owner);
+        if claims.all(|owner| *owner == site || inside.contains(owner)) { inside } else { Vec::new() }
+    }
+
+    /// A jump will be there when the site is not blocked any more.
+    pub fn want(&mut self, site: Va, range: Range<Va>) {
+        self.all.objects.entry(self.object).or_default().wanted.insert(site, range);
+    }
+
+    /// Where jumps will be.
+    pub fn wanted(&self) -> impl Iterator<Item = Range<Va>> {
+        let all = self.all.objects.get(&self.object).map(|all| &all.wanted);
+        all.into_iter().flat_map(|wanted| wanted.values().cloned())
     }
 }
 

@@ -17,10 +17,12 @@ use crate::error::SessionError;
 use crate::hold::{Hold, Turn};
 use crate::live;
 use crate::pages::{Stretch, pages};
+use crate::promote::{self, Neighbours, is_blocked};
 use crate::raw::bytes_of;
 use crate::remote::{mappings, stopped_mappings};
 use crate::scene::{Ground, LOOKS, Scene};
 use crate::semaphore;
+use crate::singly;
 use crate::survey::{self, Position};
 use crate::traces::{self, Found, Site, TRAP, Text, text_of};
 
@@ -42,6 +44,8 @@ pub struct Switched {
     pub unchanged: usize,
     /// Sites that stayed as they were, each with a clause that says why.
     pub refused: Vec<(Va, &'static str)>,
+    /// Sites that became jumps, since those that had blocked them went.
+    pub promoted: usize,
     /// The longest time that any thread stood still.
     pub longest: Duration,
 }
@@ -72,9 +76,16 @@ pub(crate) struct Work {
     pub goal: Option<Vec<u8>>,
     /// Offsets of the bytes that are traps while it changes, the first one first.
     pub traps: Vec<usize>,
+    /// Offsets of traps of other sites inside, one of which a thread may have executed just before.
+    inside: Vec<usize>,
 }
 
 impl Work {
+    /// A site that was blocked, or is about to be.
+    pub fn of_blocked(index: usize, entry: JournalEntry, goal: Vec<u8>, inside: Vec<usize>) -> Work {
+        Work { index, probes: 0, entry, goal: Some(goal), traps: vec![0], inside }
+    }
+
     pub fn site(&self) -> u64 {
         self.entry.site
     }
@@ -87,12 +98,6 @@ impl Work {
     pub fn covers(&self) -> bool {
         self.len() > 1 && self.goal.as_deref() == Some(&self.entry.new[..self.len()])
     }
-}
-
-/// Switches sites.
-pub(crate) fn switch(process: &Process, chosen: &[Site], to: Switch) -> Result<Switched, SessionError> {
-    let _turn = take_turn(process)?;
-    in_turn(process, chosen, to)
 }
 
 /// The right to change a process.
@@ -125,6 +130,8 @@ pub(crate) fn in_turn(process: &Process, chosen: &[Site], to: Switch) -> Result<
         return Err(SessionError::NoTraps { pid: process.pid() });
     }
     let mut switched = Switched::default();
+    let coming = chosen.iter().filter(|_| to == Switch::On).map(|site| site.entry.site).collect();
+    switched.longest = promote::make_way(process, &found, &coming)?;
     let mut work = decide(process, &found, &traps, chosen, to, &mut switched)?;
     work.sort_by_key(Work::site);
     if matches!(to, Switch::Off | Switch::Trap) {
@@ -152,6 +159,7 @@ pub(crate) fn in_turn(process: &Process, chosen: &[Site], to: Switch) -> Result<
         switched.probes += w.probes;
     }
     switched.refused.extend(gone.into_iter().map(|site| (Va(site), FOREIGN)));
+    promote::settle(process, &found, &traps, &mut switched)?;
     Ok(switched)
 }
 
@@ -164,7 +172,7 @@ fn decide(
     to: Switch,
     switched: &mut Switched,
 ) -> Result<Vec<Work>, SessionError> {
-    let journal = found.journal(process)?;
+    let journal = Neighbours::of(found.entries(process)?);
     let maps = mappings(process)?;
     let mut work = Vec::new();
     let mut sites: Vec<&Site> = chosen.iter().collect();
@@ -176,12 +184,16 @@ fn decide(
             let is_it = |e: &&JournalEntry| {
                 (e.site, e.detour, e.newest) == (site.entry.site, site.entry.detour, site.entry.newest)
             };
-            let Some(entry) = journal.get(site.index).filter(is_it) else {
+            let Some(entry) = journal.entries.get(site.index).filter(is_it) else {
                 switched.refused.push((va, "the probe is not there any more"));
                 continue;
             };
+            let entry = &entry.for_now();
             let len = usize::from(entry.len);
-            let text = text_of(now.at(entry.site, len), &maps, entry);
+            let text = match text_of(now.at(entry.site, len), &maps, entry) {
+                Text::Foreign if journal.covers(entry) => Text::Original,
+                text => text,
+            };
             if entry.own == 1 {
                 switched.refused.push((va, "a probe that keeps the process safe is at the same place"));
             } else if text == Text::Foreign {
@@ -196,8 +208,9 @@ fn decide(
                 let is_trap = |o: &usize| entry.new[*o] == TRAP && traps.contains_key(&(entry.site + *o as u64));
                 let inner = copies.filter(|o| (1..len).contains(o)).filter(is_trap);
                 let traps = std::iter::once(0).chain(inner).collect();
-                let (probes, goal) = (site.users().count(), goal(entry, text, to));
-                work.push(Work { index: site.index, probes, entry: *entry, goal, traps });
+                let on = site.users().filter(|(_, desc)| !singly::is_off(process, desc));
+                let (probes, goal) = (on.count(), goal(entry, text, to));
+                work.push(Work { index: site.index, probes, entry: *entry, goal, traps, inside: Vec::new() });
             }
         }
     }
@@ -208,6 +221,7 @@ fn is_as_wanted(entry: &JournalEntry, text: Text, to: Switch) -> bool {
     let jumps = entry.optimized == 1 || entry.new[0] == TRAP;
     let wanted = if jumps { Text::Patched } else { Text::Trapped };
     match to {
+        Switch::Jump | Switch::Trap if is_blocked(entry) => (entry.optimized == 1) == (to == Switch::Jump),
         Switch::On => entry.disabled == 0 && text == wanted,
         Switch::Off => text == Text::Original,
         Switch::Jump => jumps && (text == Text::Original || text == wanted),
@@ -221,7 +235,7 @@ fn goal(entry: &JournalEntry, text: Text, to: Switch) -> Option<Vec<u8>> {
     let trap = || [&[TRAP], &old[1..]].concat();
     match to {
         Switch::Off => Some(old.to_vec()),
-        Switch::Jump | Switch::Trap if text == Text::Original => None,
+        Switch::Jump | Switch::Trap if text == Text::Original || is_blocked(entry) => None,
         Switch::On if entry.optimized == 0 && new[0] != TRAP => Some(trap()),
         Switch::On | Switch::Jump => Some(new.to_vec()),
         Switch::Trap => Some(trap()),
@@ -333,5 +347,6 @@ fn in_the_way<'w>(stopped: &Stopped, position: &Position, work: &[&'w Work]) -> 
 /// Has it executed a trap of ours in front of it, for which the handler has yet to look at where it was?
 fn comes_from_trap(stopped: &Stopped, position: &Position, w: &Work) -> bool {
     let before = (position.ip.0 - 1).wrapping_sub(w.site());
-    w.traps.contains(&(before as usize)) && survey::has_trapped(stopped, position)
+    let is_trap = |offsets: &[usize]| offsets.contains(&(before as usize));
+    (is_trap(&w.traps) || is_trap(&w.inside)) && survey::has_trapped(stopped, position)
 }

@@ -1,8 +1,9 @@
 //! Switching probes off and on, and their jumps: the original bytes of their sites come back, and the patches again. All of it is
 //! in the target's own memory, so any process that may trace the target can do it, whoever controls the session.
 //!
-//! Sites are switched, not single probes: what is at a disabled site costs nothing. Detours, descriptors and entries of the trap
-//! table stay: a thread may be in there, or have executed the trap just before. How the bytes change: [`crate::switch`].
+//! Sites are switched, not single probes ([`crate::singly`] does that): what is at a disabled site costs nothing. Detours,
+//! descriptors and entries of the trap table stay: a thread may be in there, or have executed the trap just before. How the bytes
+//! change: [`crate::switch`].
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -13,7 +14,8 @@ use crate::api::{FuncPattern, Options, Pattern};
 use crate::error::SessionError;
 use crate::objects::Objects;
 use crate::resolve;
-use crate::switch::{Switch, Switched, in_turn, switch};
+use crate::singly;
+use crate::switch::{Switch, Switched, in_turn, take_turn};
 use crate::traces::{self, Site};
 
 /// Enables the probes that any of the patterns means, or all. From then on hits are exact again.
@@ -45,17 +47,48 @@ fn by_pattern(pid: i32, patterns: &[Pattern], options: &Options, to: Switch) -> 
     let process = Process::look_at(pid)?;
     let sites = users(&process)?;
     let chosen = if patterns.is_empty() { sites } else { meant(&process, sites, patterns, options)? };
-    switch(&process, &chosen, to)
+    let _turn = take_turn(&process)?;
+    if to == Switch::On {
+        // Those that are off alone, too. Somebody may have detached before it was our turn.
+        let chosen: HashSet<usize> = chosen.iter().map(|site| site.index).collect();
+        for site in users(&process)?.iter().filter(|site| chosen.contains(&site.index)) {
+            singly::set(&process, site, |_| Some(true))?;
+        }
+    }
+    in_turn(&process, &chosen, to)
 }
 
-/// Switches the sites of these probes, given by number. A site that others are at, too, stays as it is.
+/// Switches these probes, given by number. Others of their sites stay as they are, but that a site has a jump or a trap for all.
 pub(crate) fn by_number(process: &Process, numbers: &HashSet<u32>, to: Switch) -> Result<Switched, SessionError> {
     let named = |site: &Site| site.users().any(|(number, _)| numbers.contains(number));
     let all_named = |site: &Site| site.users().all(|(number, _)| numbers.contains(number));
-    let sites = users(process)?.into_iter().filter(named);
-    let (chosen, shared): (Vec<Site>, Vec<Site>) = sites.partition(all_named);
-    let mut switched = switch(process, &chosen, to)?;
-    switched.refused.extend(shared.iter().map(|site| (Va(site.entry.site), "another probe is at the same place")));
+    let _turn = take_turn(process)?;
+    let (mut chosen, mut alone) = (Vec::new(), Switched::default());
+    for site in users(process)?.into_iter().filter(named) {
+        let can = singly::can(&site);
+        let whole = match to {
+            Switch::Jump | Switch::Trap => true,
+            Switch::On if can => {
+                singly::enable(process, &site, numbers, &mut alone)?;
+                site.entry.disabled == 1
+            }
+            Switch::Off if can && !all_named(&site) => singly::disable(process, &site, numbers, &mut alone)?,
+            Switch::On | Switch::Off => {
+                let whole = all_named(&site);
+                if !whole {
+                    alone.refused.push((Va(site.entry.site), "another probe is at the same place"));
+                }
+                whole
+            }
+        };
+        if whole {
+            chosen.push(site);
+        }
+    }
+    let mut switched = in_turn(process, &chosen, to)?;
+    switched.probes += alone.probes;
+    switched.unchanged += alone.unchanged;
+    switched.refused.append(&mut alone.refused);
     Ok(switched)
 }
 

@@ -148,8 +148,13 @@ impl Found {
             && process.read_pod::<u64>(self.private_va).is_ok_and(|shared| shared == self.shared_va.0)
     }
 
-    /// All sites, in the order in which they were written.
+    /// All sites, in the order in which they were written, as they are treated for now.
     pub fn journal(&self, process: &Process) -> Result<Vec<JournalEntry>, SessionError> {
+        Ok(self.entries(process)?.iter().map(JournalEntry::for_now).collect())
+    }
+
+    /// All sites as the journal has them.
+    pub fn entries(&self, process: &Process) -> Result<Vec<JournalEntry>, SessionError> {
         read_array(process, self.entry(0), u64::from(self.journal.1))
     }
 
@@ -231,10 +236,10 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Those that are not our own.
+    /// Those that are not our own, and were not taken out.
     pub fn users(&self) -> impl Iterator<Item = &(u32, ProbeDesc)> {
         let own = |desc: &ProbeDesc| desc.flow != Flow::Entry as u32 && desc.flow != Flow::Return as u32;
-        self.probes.iter().filter(move |(_, desc)| !own(desc))
+        self.probes.iter().filter(move |(_, desc)| !own(desc) && desc.flags & ProbeDesc::RETIRED == 0)
     }
 }
 

@@ -1,108 +1,15 @@
 //! Scripts of chance: no text makes the language panic, and what it accepts becomes programs that the verifier accepts.
 
+mod fate;
+
+use fate::{Fate, compile};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sidestep_bpf::verify::{Problem, Rules, verify};
-use sidestep_lang::script::ast::Point;
-use sidestep_lang::script::check::check_with;
-use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
-use sidestep_lang::script::diagnostic::Diagnostic;
-use sidestep_lang::script::lower::lower;
-use sidestep_lang::script::parser::parse;
-use sidestep_lang::script::program::{Convention, Parameter, Signature};
 
 /// What scripts with types begin with.
 const STRUCTS: &str = "enum colour { RED, GREEN }; \
     struct S { struct S *next; int id; unsigned low : 5, bits : 30; char name[13]; enum colour colour; \
                struct { short low : 9; unsigned char list[2]; double ratio; } inner; };";
-
-/// A program with a function of many arguments.
-struct Program;
-
-impl sidestep_lang::script::program::Program for Program {
-    fn signature(&mut self, _: &Point) -> Result<Signature, String> {
-        let record = |name: &str, place| CType::Record(Record { name: name.into(), place });
-        let float = CType::Float { bytes: 8 };
-        let parameters = [
-            ("a", CType::Char),
-            ("p", CType::Pointer(Box::new(record("struct S", None)))),
-            ("x", float),
-            ("pair", record("struct pair", Some(1))),
-            ("large", record("struct large", Some(2))),
-        ];
-        let parameter = |(name, ty): (&str, CType)| Parameter { name: name.to_owned(), ty };
-        let parameters = parameters.map(parameter).to_vec();
-        Ok(Signature { parameters, result: record("struct pair", Some(1)), convention: Convention::C })
-    }
-
-    fn named(&mut self, _: &[Point], name: &str) -> Result<CType, String> {
-        Err(format!("no {name}"))
-    }
-
-    fn layout(&mut self, place: u64) -> Result<Layout, String> {
-        let long = CType::Int { bytes: 8, signed: true };
-        let field = |name: &str, ty, bit| Field { name: name.to_owned(), ty, bit, width: None };
-        Ok(match place {
-            1 => Layout {
-                size: 16,
-                align: 8,
-                fields: vec![field("a", CType::Float { bytes: 4 }, 0), field("b", long, 64)],
-            },
-            _ => Layout { size: 40, align: 8, fields: vec![field("w", CType::Array(Box::new(long), 5), 0)] },
-        })
-    }
-
-    fn constant(&mut self, _: &[Point], _: &str) -> Option<(std::sync::Arc<Enum>, u64)> {
-        None
-    }
-}
-
-/// What became of a script.
-#[derive(PartialEq, Eq, Debug)]
-enum Fate {
-    Wrong(String),
-    TooLarge,
-    Accepted,
-}
-
-/// Everything that happens to a script before it runs.
-fn compile(source: &str) -> Fate {
-    let params = ["7".to_owned(), "text".to_owned()];
-    let rendered = |found: &[Diagnostic]| found.iter().map(|d| d.render("fuzz", source)).collect::<String>();
-    let script = match parse(source, &params) {
-        Ok(script) => script,
-        Err(error) => {
-            return Fate::Wrong(rendered(&[error]));
-        }
-    };
-    let checked = match check_with(&script, &params, &mut Program) {
-        Ok((checked, warnings)) => {
-            rendered(&warnings);
-            checked
-        }
-        Err(errors) => {
-            return Fate::Wrong(rendered(&errors));
-        }
-    };
-    let Ok(compiled) = lower(&checked, 1) else { return Fate::TooLarge };
-    for program in &compiled.programs {
-        // Loops of chance may have too many paths.
-        let rules = Rules {
-            maps: &compiled.maps,
-            context_size: 240,
-            context_writable: 168..176,
-            max_steps: 30_000,
-            ..Rules::default()
-        };
-        if let Err(error) = verify(program, &rules) {
-            if matches!(error.problem, Problem::TooComplex(_) | Problem::TooManyPaths) {
-                return Fate::TooLarge;
-            }
-            panic!("{source}\n{error}");
-        }
-    }
-    Fate::Accepted
-}
 
 const WORDS: &[&str] = &[
     "BEGIN",
@@ -200,6 +107,26 @@ const WORDS: &[&str] = &[
     ".a",
     "->next",
     "args",
+    "self",
+    "self.x",
+    "macro",
+    "macro m(a, $b, @c) { a }",
+    "m",
+    "for ($kv : @m)",
+    "$kv.0",
+    ".1",
+    "(1, \"a\")",
+    "avg",
+    "max",
+    "len",
+    "strstr",
+    "strcontains",
+    "join",
+    "buf",
+    "func",
+    "caller",
+    "break",
+    "continue",
     "kprobe:x",
     "#define A 1\n",
     "// x\n",
@@ -251,7 +178,7 @@ fn number() -> impl Strategy<Value = String> {
 }
 
 fn statement() -> impl Strategy<Value = String> {
-    (number(), number(), 0..20_u32).prop_map(|(a, b, which)| match which {
+    (number(), number(), 0..25_u32).prop_map(|(a, b, which)| match which {
         0 => format!("$x = {a};"),
         1 => format!("@a = {a};"),
         2 => format!("@k[{a}, \"x\"] = {b};"),
@@ -272,6 +199,26 @@ fn statement() -> impl Strategy<Value = String> {
         18 => "printf(\"%s %s\", $p->name, $p->colour); @t = args.p->name; print(args); print(args.x);".to_owned(),
         19 => format!(
             "@pair = args.pair; $n = &$p->inner; $x = $n->list[{a} & 1]; print(sizeof(*$p)); print(args.large);"
+        ),
+        20 => format!(
+            "$t = ({a}, \"x\", ({b}, str(arg0, 7))); @tu[$t.2, {a}] = $t; $t = ($t.0, $t.1, $t.2); \
+             if ($t == ({b}, \"yy\", (1, \"z\"))) {{ $x = $t.2.0; }} print($t); $x = ({a} ? (1, \"a\") : (2, \"bc\")).0;"
+        ),
+        21 => format!(
+            "for ($kv : @k) {{ if ($kv.0.0 == {a}) {{ break; }} if ($kv.1 > {b}) {{ continue; }} $x += $kv.1; \
+             @tk[$kv] = $kv.0.1; for ($c : @c) {{ $y = $c.1; if ({a}) {{ return; }} for ($i : 0..3) {{ @z = $i; }} }} }}"
+        ),
+        22 => format!(
+            "self.a = {a}; self.t = (str(arg0, 9), {b}); $x = self.a + self.t.1; self.a += {b}; @own[self.t] = count(); \
+             self.d = *$p; print(self.d.id);"
+        ),
+        23 => format!(
+            "$x = twice({a}, $y); $y = {{ let $z = {b}; $z + 1 }}; $b = buf(arg0, {a}); @b[$b] = $b; @av[{a}] = avg({b}); \
+             @mi = min({a}); @mx[1] = max({b}); $x = @av[{b}] + @mi + @mx[1];"
+        ),
+        24 => format!(
+            "$x = strstr(str(arg0), comm) + strlen(str(arg1, 5)) + len(@k) + len(ustack(4)); \
+             if (func == \"abc\" || strcontains(func, comm)) {{ join({a}, \",\"); }} @cl[caller] = max({b});"
         ),
         _ => format!("if (strncmp(str(arg0), comm, 4) == 0) {{ exit({a}) }}"),
     })
@@ -312,7 +259,7 @@ proptest! {
 
     #[test]
     fn what_is_right_is_accepted(statements in vec(statement(), 1..6)) {
-        let script = format!("{STRUCTS} u:a:b {{ $p = (struct S *)arg1; $d = $p->inner; $x = arg0; $y = 1; @k[1, \"abc\"] = 1; @a = 1; {} }}", statements.join(" "));
+        let script = format!("{STRUCTS} macro twice(a, $v) {{ $v += 1; a + a + $v }} u:a:b {{ @c[1] = count(); $p = (struct S *)arg1; $d = $p->inner; $x = arg0; $y = 1; @k[1, \"abc\"] = 1; @a = 1; {} }}", statements.join(" "));
         // One with a long expression may need too much stack.
         let fate = compile(&script);
         assert!(!matches!(fate, Fate::Wrong(_)), "{script}\n{fate:?}");

@@ -1,68 +1,70 @@
 //! A plan as text, for `sidestep explain`.
 
-use std::fmt::Write;
-
-use sidestep_isa::x86;
-use sidestep_isa::{Isa, Len, Va};
+use sidestep_isa::Isa;
 
 use crate::detour;
 use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind};
 
-/// Renders a plan for the user: what is written where, what moves, and why nothing better was chosen. Ends with a newline.
+/// Names by the bit numbers of [`Plan::dead_regs`].
+const REGISTERS: [&str; 16] =
+    ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
+const REGISTERS_32: [&str; 8] = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
+
+/// The lines for the user: what is written where, what moves, and why nothing better was chosen. `verbose`: also what the
+/// detour need not save.
 #[must_use]
-pub fn render(plan: &Plan, name: &str) -> String {
-    let mut text = format!("{name} at {}: {}\n", plan.asked, technique(plan));
-    let kind = match plan.kind {
+pub fn lines(plan: &Plan, verbose: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    let place = match plan.kind {
         SiteKind::FunctionEntry => "function entry",
-        SiteKind::Inside if plan.isa == Isa::X86 => "inside a function",
-        SiteKind::Inside => "the red zone is stepped over",
+        SiteKind::Inside => "inside a function",
     };
-    line(&mut text, "site", format_args!("{}, {} bytes, {kind}", plan.site, plan.region.0));
-    if plan.site != plan.asked {
-        line(&mut text, "", format_args!("behind the `endbr` at {}, which stays", plan.asked));
-    }
-
-    let mut label = "before";
-    for insn in &plan.displaced {
-        line(&mut text, label, format_args!("{}", listing(plan.isa, insn)));
-        label = "";
-    }
-    let end = plan.displaced.last().map_or(plan.site, |i| i.va.plus(Len(u64::from(i.len))));
-    let padding = plan.site.plus(plan.region).since(end);
-    if padding > 0 {
-        line(&mut text, label, format_args!("{end}  {padding} bytes of padding"));
-    }
-
+    lines.push(field("address", &format!("{}, {place}", plan.asked)));
+    lines.push(field("technique", &technique(plan)));
+    let end = plan.site.plus(plan.region);
+    lines.push(field("replaces", &format!("{} to {end}, {} bytes", plan.site, plan.region.0)));
     let (bytes, insn) = patched(plan);
-    line(&mut text, "after", format_args!("{}", row(plan.site, &bytes, &insn)));
-    label = "detour";
-    for (i, insn) in plan.displaced.iter().enumerate() {
-        if i == plan.before_handler {
-            line(&mut text, label, format_args!("handler"));
-            label = "";
+    lines.push(field("by", &format!("{bytes}  {insn}")));
+    for (index, insn) in plan.displaced.iter().enumerate() {
+        let note = if index < plan.before_handler { "    (runs before the handler)" } else { "" };
+        let name = if index == 0 { "displaces" } else { "" };
+        lines.push(field(name, &format!("{}{note}", instruction(plan.isa, insn))));
+    }
+    match plan.resume {
+        Some(resume) => lines.push(field("resumes at", &resume.to_string())),
+        None => lines.push(field("resumes at", "no address: the last displaced instruction does not fall through")),
+    }
+    match plan.returns {
+        Ok(_) => lines.push(field("returns", "by a replaced return address")),
+        Err(reason) => lines.push(field("returns", &format!("not watched: {reason}"))),
+    }
+    if verbose {
+        let names = match plan.isa {
+            Isa::X86 => &REGISTERS_32[..],
+            Isa::X64 => &REGISTERS,
+        };
+        let named = names.iter().enumerate().filter(|(bit, _)| plan.dead_regs >> bit & 1 == 1);
+        let mut dead: Vec<&str> = named.map(|(_, name)| *name).collect();
+        if plan.dead_flags {
+            dead.push("flags");
         }
-        line(&mut text, label, format_args!("{}", copy(plan.isa, insn)));
-        label = "";
-    }
-    if plan.before_handler >= plan.displaced.len() {
-        line(&mut text, label, format_args!("handler"));
-    }
-    if let Some(resume) = plan.resume {
-        line(&mut text, "", format_args!("jmp    {resume}"));
-    }
-
-    if let Err(reason) = plan.returns {
-        line(&mut text, "no returns", format_args!("{reason}"));
+        let dead = if dead.is_empty() { "nothing".to_owned() } else { dead.join(" ") };
+        lines.push(field("not live", &dead));
     }
     for rejected in &plan.rejected {
-        line(&mut text, &format!("not {}", rejected.technique), format_args!("{}", rejected.reason));
+        lines.push(field("no better", &format!("{}: {}", rejected.technique, rejected.reason)));
     }
-    text
+    lines
+}
+
+/// One line, its name in a column.
+#[must_use]
+pub fn field(name: &str, value: &str) -> String {
+    format!("  {name:<10}  {value}")
 }
 
 /// The technique, and the instruction that the handler of a trap does by itself where hits are only counted.
-#[must_use]
-pub fn technique(plan: &Plan) -> String {
+fn technique(plan: &Plan) -> String {
     let emulated = plan.displaced.first().filter(|_| plan.emulated.is_some()).map(|insn| disassembled(plan.isa, insn));
     match emulated.as_deref().and_then(|insn| insn.split_whitespace().next()) {
         Some(mnemonic) => format!("{}, emulated: {mnemonic}", plan.technique),
@@ -72,8 +74,7 @@ pub fn technique(plan: &Plan) -> String {
 
 /// What is written at a site, as bytes and as text. `xx` depends on where the detour will be; bytes in parentheses are there
 /// already.
-#[must_use]
-pub fn patched(plan: &Plan) -> (String, String) {
+fn patched(plan: &Plan) -> (String, String) {
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ");
     let Ok((bytes, there)) = detour::patch(plan, 0, plan.site) else { return Default::default() };
     let there = if there.is_empty() { String::new() } else { format!(" ({})", hex(&there)) };
@@ -81,32 +82,67 @@ pub fn patched(plan: &Plan) -> (String, String) {
     match plan.patch {
         Patch::Trap => (all, "int3".into()),
         Patch::Jump { stub: None, .. } => ("e9 xx xx xx xx".into(), "jmp    detour".into()),
-        Patch::Jump { stub: Some(to), .. } | Patch::Short { island: to } => (all, format!("jmp    {to}: jmp detour")),
+        Patch::Jump { stub: Some(to), .. } | Patch::Short { island: to } => {
+            (all, format!("jmp    {}: jmp detour", plan.isa.wrap(to)))
+        }
     }
 }
 
-fn line(text: &mut String, label: &str, rest: std::fmt::Arguments<'_>) {
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "  {label:<22}{rest}");
-}
-
-fn row(va: Va, bytes: &str, insn: &str) -> String {
-    format!("{va}  {bytes:<22} {insn}")
-}
-
-fn listing(isa: Isa, insn: &DisplacedInsn) -> String {
-    let bytes = &insn.bytes[..usize::from(insn.len)];
-    let hex: Vec<String> = bytes.iter().map(|b| format!("{b:02x}")).collect();
-    row(insn.va, &hex.join(" "), &disassembled(isa, insn))
+/// Address, bytes and assembly, like objdump.
+fn instruction(isa: Isa, insn: &DisplacedInsn) -> String {
+    let bytes = &insn.bytes[..usize::from(insn.len).min(insn.bytes.len())];
+    let hex: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}  {:<24}  {}", insn.va, hex.join(" "), disassembled(isa, insn))
 }
 
 fn disassembled(isa: Isa, insn: &DisplacedInsn) -> String {
     insn.decoded(isa).map_or_else(|e| e.to_string(), |insn| insn.to_string())
 }
 
-fn copy(isa: Isa, insn: &DisplacedInsn) -> String {
-    let bytes = &insn.bytes[..usize::from(insn.len)];
-    let len = x86::relocated_len(isa, bytes, insn.va).unwrap_or(bytes.len());
-    let note = if len == bytes.len() { String::new() } else { format!("   ({len} bytes)") };
-    format!("{}{note}", disassembled(isa, insn))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Rejected, Technique};
+    use sidestep_isa::{Len, Va};
+
+    fn insn(va: u64, code: &[u8]) -> DisplacedInsn {
+        let mut bytes = [0; 15];
+        bytes[..code.len()].copy_from_slice(code);
+        DisplacedInsn { va: Va(va), bytes, len: code.len() as u8 }
+    }
+
+    #[test]
+    fn plan_is_readable() {
+        let plan = Plan {
+            isa: Isa::X64,
+            asked: Va(0x1000),
+            site: Va(0x1004),
+            kind: SiteKind::FunctionEntry,
+            technique: Technique::JumpOverSeveral,
+            patch: Patch::Jump { prefixes: 0, stub: None },
+            region: Len(5),
+            displaced: vec![insn(0x1004, &[0x55]), insn(0x1005, &[0x48, 0x83, 0xec, 0x18])],
+            resume: Some(Va(0x1009)),
+            emulated: None,
+            before_handler: 0,
+            dead_regs: 1 | 1 << 11,
+            dead_flags: true,
+            returns: Ok(0),
+            rejected: vec![Rejected { technique: Technique::Jump, reason: "the instruction has 1 byte".to_owned() }],
+            blocked_by: Vec::new(),
+            gate: false,
+        };
+        let expected = "  address     0x1000, function entry
+  technique   jump over several
+  replaces    0x1004 to 0x1009, 5 bytes
+  by          e9 xx xx xx xx  jmp    detour
+  displaces   0x1004  55                        push   %rbp
+              0x1005  48 83 ec 18               sub    $0x18,%rsp
+  resumes at  0x1009
+  returns     by a replaced return address
+  not live    rax r11 flags
+  no better   jump: the instruction has 1 byte";
+        assert_eq!(lines(&plan, true).join("\n"), expected);
+        assert!(!lines(&plan, false).iter().any(|line| line.contains("not live")));
+    }
 }

@@ -42,6 +42,9 @@ pub fn places(plan: &Plan, detour: &Detour) -> Vec<CopyPair> {
             all.push(CopyPair { original: (original + len) | CopyPair::TRAPPED, copy: copy + len });
         }
     }
+    if let (Some(word), Some((closed, _))) = (detour.gate, detour.copies.last()) {
+        all.push(CopyPair { original: closed | CopyPair::GATE, copy: word });
+    }
     // What does not fit is not looked up.
     all.retain(|pair| pair.original & CopyPair::OFFSET < CopyPair::OFFSET);
     all

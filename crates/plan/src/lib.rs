@@ -1,6 +1,7 @@
 //! From a site to a complete plan, or a refusal with its reason. Pure: reads bytes that it is given, touches nothing.
 #![forbid(unsafe_code)]
 
+mod blocked;
 mod boundaries;
 pub mod coverage;
 pub mod detour;
@@ -20,7 +21,7 @@ mod sweep;
 pub mod syscalls;
 pub mod thunk;
 
-pub use explain::render;
+pub use blocked::promotable;
 pub use index::Index;
 pub use plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Technique};
 pub use room::{Fixed, Room};

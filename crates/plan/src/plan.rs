@@ -127,10 +127,16 @@ pub struct Plan {
     pub dead_regs: u16,
     /// The arithmetic flags are dead at that point.
     pub dead_flags: bool,
-    /// Whether the function may be watched for returns by a replaced return address, and if not, why.
-    pub returns: Result<(), &'static str>,
+    /// Whether the function may be watched for returns by a replaced return address, and if not, why. If it may: how many
+    /// bytes of arguments it takes off the stack when it returns.
+    pub returns: Result<u16, &'static str>,
     /// Better techniques that were not possible, best first, each with its reason.
     pub rejected: Vec<Rejected>,
+    /// Link-time addresses of sites inside the jump: for as long as one of them is enabled, the site is a trap, which goes on
+    /// behind the first instruction.
+    pub blocked_by: Vec<Va>,
+    /// Behind the first displaced instruction, and handlers that come after it, is a gate: a word says where to go on.
+    pub gate: bool,
 }
 
 impl Plan {
@@ -146,7 +152,7 @@ impl Plan {
     /// Whether a thread may meet a trap.
     #[must_use]
     pub fn has_traps(&self) -> bool {
-        matches!(self.technique, Technique::Trap | Technique::GuardedJump)
+        self.is_blocked() || matches!(self.technique, Technique::Trap | Technique::GuardedJump)
     }
 }
 

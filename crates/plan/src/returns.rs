@@ -1,19 +1,28 @@
-//! Which functions cannot be watched by a replaced return address: those that look at it themselves, and those that drop their arguments. `vfork` takes it off
-//! the stack, `setjmp` stores it for a second return, `dlsym` finds its caller by it.
+//! Which functions cannot be watched by a replaced return address: those that look at it themselves. `vfork` takes it off the
+//! stack, `setjmp` stores it for a second return, `dlsym` finds its caller by it. And what the others drop when they return.
 
 use sidestep_isa::x86::stack::Stack;
 use sidestep_isa::x86::{Flow, Reader};
 use sidestep_isa::{Isa, Va};
+use sidestep_wire::private::MAX_DROPPED;
 
 /// How many tail calls are followed: `_setjmp` is `xor %esi,%esi; jmp __sigsetjmp`.
 const TAIL_CALLS: usize = 4;
 
-/// Why the returns of the function at `entry` cannot be watched, as far as it or one that it tail-calls directly says: it names the slot
-/// of its return address, or drops more than that when it returns, so that the trampoline would not find the slot. `text` gives
-/// the code around an address: its start, and its bytes.
-pub(crate) fn refused<'a>(isa: Isa, text: &impl Fn(Va) -> Option<(Va, &'a [u8])>, entry: Va) -> Option<&'static str> {
+/// How many bytes of arguments the function at `entry` takes off the stack when it returns, or why its returns cannot be
+/// watched: as far as it, or one that it tail-calls directly, says. `text` gives the code around an address: its start, and its
+/// bytes.
+///
+/// A function that is tail-called drops what its caller would (their caller expects it). So where no return is seen, as all
+/// of them are behind a pointer, this is 0, and the agent has to look for the entry.
+pub(crate) fn watched<'a>(
+    isa: Isa,
+    text: &impl Fn(Va) -> Option<(Va, &'a [u8])>,
+    entry: Va,
+) -> Result<u16, &'static str> {
     let mut todo = vec![entry];
     let mut done = Vec::new();
+    let mut drops = None;
     while let Some(entry) = todo.pop() {
         if done.len() > TAIL_CALLS || done.contains(&entry) {
             continue;
@@ -21,22 +30,37 @@ pub(crate) fn refused<'a>(isa: Isa, text: &impl Fn(Va) -> Option<(Va, &'a [u8])>
         done.push(entry);
         let Some((start, code)) = text(entry) else { continue };
         match walk(isa, code, start, entry) {
-            Walk::Names(_) => return Some("it looks at its own return address"),
-            Walk::Drops(_) => return Some("it takes its arguments off the stack"),
-            Walk::TailCalls(to) => todo.extend(to),
+            Walk::Names(_) => return Err("it looks at its own return address"),
+            Walk::Leaves { returns, tail_calls } => {
+                for dropped in returns {
+                    if *drops.get_or_insert(dropped) != dropped {
+                        return Err("its returns take different numbers of arguments off the stack");
+                    }
+                }
+                todo.extend(tail_calls);
+            }
         }
     }
-    None
+    match drops.unwrap_or(0) {
+        0 => Ok(0),
+        // Not what compilers make: no trampoline is prepared for it.
+        _ if isa == Isa::X64 => Err("it takes its arguments off the stack"),
+        dropped if u64::from(dropped) > MAX_DROPPED => Err("it takes too many arguments off the stack"),
+        dropped => Ok(dropped),
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Walk {
     /// This instruction names the slot.
     Names(Va),
-    /// This return drops arguments.
-    Drops(Va),
-    /// Neither; where the function goes with the stack as it was at its entry.
-    TailCalls(Vec<Va>),
+    /// None does.
+    Leaves {
+        /// What each return drops besides its address, in bytes.
+        returns: Vec<u16>,
+        /// Where the function goes with the stack as it was at its entry.
+        tail_calls: Vec<Va>,
+    },
 }
 
 /// All paths from `entry` within `code` (which starts at `start`), as far as the stack pointer is known.
@@ -44,7 +68,7 @@ fn walk(isa: Isa, code: &[u8], start: Va, entry: Va) -> Walk {
     // By offset. Compiled code reaches an instruction with one depth only, so once is enough.
     let mut seen = vec![false; code.len()];
     let mut todo = vec![(entry, Stack::ENTRY)];
-    let mut tail_calls = Vec::new();
+    let (mut returns, mut tail_calls) = (Vec::new(), Vec::new());
     let mut code = Reader::new(isa, code, start);
     while let Some((va, stack)) = todo.pop() {
         let Some(seen) = usize::try_from(va.since(start)).ok().and_then(|at| seen.get_mut(at)) else {
@@ -60,9 +84,7 @@ fn walk(isa: Isa, code: &[u8], start: Va, entry: Va) -> Walk {
         if stack.names_return_address(insn) {
             return Walk::Names(va);
         }
-        if insn.drops_arguments() {
-            return Walk::Drops(va);
-        }
+        returns.extend(insn.dropped_by_return());
         let after = stack.after(insn);
         match insn.flow() {
             Flow::Jump(to) => todo.push((to, after)),
@@ -71,7 +93,7 @@ fn walk(isa: Isa, code: &[u8], start: Va, entry: Va) -> Walk {
             _ => {}
         }
     }
-    Walk::TailCalls(tail_calls)
+    Walk::Leaves { returns, tail_calls }
 }
 
 #[cfg(test)]
@@ -81,7 +103,7 @@ mod tests {
     fn names(code: &[u8]) -> Option<u64> {
         match walk(Isa::X64, code, Va(0x1000), Va(0x1000)) {
             Walk::Names(va) => Some(va.0),
-            Walk::Drops(_) | Walk::TailCalls(_) => None,
+            Walk::Leaves { .. } => None,
         }
     }
 
@@ -118,11 +140,26 @@ mod tests {
             0x1017 => Some((Va(0x1017), second)),
             _ => None,
         };
-        assert!(refused(Isa::X64, &text, Va(0x1000)).is_some());
+        assert!(watched(Isa::X64, &text, Va(0x1000)).is_err());
         // With a frame of its own the call is no tail call of the same stack.
         let framed: &[u8] = &[0x53, 0xe9, 0x10, 0, 0, 0];
         let text = |va: Va| if va.0 == 0x1000 { Some((va, framed)) } else { Some((va, second)) };
-        assert!(refused(Isa::X64, &text, Va(0x1000)).is_none());
+        assert_eq!(watched(Isa::X64, &text, Va(0x1000)), Ok(0));
+    }
+
+    #[test]
+    fn what_returns_drop_is_what_those_of_tail_calls_drop() {
+        // jmp +0x10; … at 0x1015: je +3; ret $4; ret $4
+        let first: &[u8] = &[0xe9, 0x10, 0, 0, 0];
+        let second: &[u8] = &[0x74, 3, 0xc2, 4, 0, 0xc2, 4, 0];
+        let text = |va: Va| if va.0 == 0x1000 { Some((va, first)) } else { Some((va, second)) };
+        assert_eq!(watched(Isa::X86, &text, Va(0x1000)), Ok(4));
+        assert!(watched(Isa::X64, &text, Va(0x1000)).is_err());
+        // je +3; ret $4; ret
+        let text = |va: Va| Some((va, &[0x74, 3, 0xc2, 4, 0, 0xc3][..]));
+        assert!(watched(Isa::X86, &text, Va(0x1000)).is_err());
+        // ret $0x1000
+        assert!(watched(Isa::X86, &|va: Va| Some((va, &[0xc2, 0, 0x10][..])), Va(0x1000)).is_err());
     }
 
     #[test]
@@ -133,13 +170,14 @@ mod tests {
         assert_eq!(walk(&[0x55, 0x89, 0xe5, 0x8b, 0x45, 4, 0xc9, 0xc3]), Walk::Names(Va(0x1003)));
         // push %ebp; mov %esp,%ebp; sub $16,%esp; mov 8(%ebp),%eax; leave; ret
         let framed = [0x55, 0x89, 0xe5, 0x83, 0xec, 0x10, 0x8b, 0x45, 8, 0xc9];
-        assert_eq!(walk(&[&framed[..], &[0xc3]].concat()), Walk::TailCalls(vec![]));
-        assert_eq!(walk(&[&framed[..], &[0xc2, 4, 0]].concat()), Walk::Drops(Va(0x100a)));
+        let leaves = |returns, tail_calls| Walk::Leaves { returns, tail_calls };
+        assert_eq!(walk(&[&framed[..], &[0xc3]].concat()), leaves(vec![0], vec![]));
+        assert_eq!(walk(&[&framed[..], &[0xc2, 4, 0]].concat()), leaves(vec![4], vec![]));
         // sub $0x180,%esp; mov 0x184(%esp),%eax; add $0x180,%esp; jmp 0x2000
         let tail = [
             0x81, 0xec, 0x80, 1, 0, 0, 0x8b, 0x84, 0x24, 0x84, 1, 0, 0, 0x81, 0xc4, 0x80, 1, 0, 0, 0xe9, 0xe8, 0x0f, 0,
             0,
         ];
-        assert_eq!(walk(&tail), Walk::TailCalls(vec![Va(0x2000)]));
+        assert_eq!(walk(&tail), leaves(vec![], vec![Va(0x2000)]));
     }
 }

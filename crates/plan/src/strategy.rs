@@ -121,14 +121,12 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
         Some(code) => live::dead_before(index.code.isa, code, stretch.start, handler_at),
         None => live::Dead::default(),
     };
-    let (kind, mut returns) = nature(index, &site, entry, check.is_some());
+    let (kind, at_start) = nature(index, &site, entry, check.is_some());
     let text = |va: Va| {
         let (_, stretch) = index.stretch(va)?;
         Some((stretch.start, index.code.text_at(stretch.start, stretch.end)?))
     };
-    if returns.is_ok() {
-        returns = returns::refused(index.code.isa, &text, asked).map_or(Ok(()), Err);
-    }
+    let returns = at_start.and_then(|()| returns::watched(index.code.isa, &text, asked));
     Plan {
         isa: index.code.isa,
         asked,
@@ -145,6 +143,8 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
         dead_flags: dead.flags,
         returns,
         rejected,
+        blocked_by: Vec::new(),
+        gate: false,
     }
 }
 

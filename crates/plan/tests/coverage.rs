@@ -9,7 +9,8 @@ use std::time::Instant;
 use elf::{Elf, compile, parse};
 use sidestep_isa::{Isa, Len, Va, x86};
 use sidestep_plan::coverage::{Coverage, Sites};
-use sidestep_plan::{Fixed, Index, Room, Technique, plan_in, render};
+use sidestep_plan::explain::lines;
+use sidestep_plan::{Fixed, Index, Room, Technique, plan_in};
 
 /// Everything is free.
 struct Free;
@@ -62,7 +63,7 @@ fn assert_as_planned(index: &Index<'_>, sites: Sites, all: &BTreeSet<Va>) -> Cov
     for va in all {
         match plan_in(index, *va, &mut Free) {
             Ok(plan) => {
-                assert!(render(&plan, "f").ends_with('\n'));
+                assert!(lines(&plan, true).len() >= 6);
                 *techniques.entry(plan.technique).or_default() += 1;
                 if plan.technique == Technique::Trap {
                     traps.insert(*va);

@@ -4,7 +4,8 @@ mod elf;
 
 use elf::{Elf, compile, parse};
 use sidestep_isa::{Len, Va};
-use sidestep_plan::{Index, Plan, Refusal, SiteKind, Technique, plan, render};
+use sidestep_plan::explain::lines;
+use sidestep_plan::{Index, Plan, Refusal, SiteKind, Technique, plan};
 
 const SHARED: [&str; 4] = ["-shared", "-nostdlib", "-fPIC", "-Wl,-z,noexecstack"];
 
@@ -46,7 +47,7 @@ fn one_long_instruction() {
     assert_eq!((plan.technique, plan.region, plan.kind), (Technique::Jump, Len(5), SiteKind::FunctionEntry));
     assert_eq!(plan.resume, Some(Va(plan.site.0 + 5)));
     assert_eq!((lens(&plan), plan.dead_regs, plan.dead_flags), (vec![5], 1, false));
-    assert_eq!(plan.returns, Ok(()));
+    assert_eq!(plan.returns, Ok(0));
 }
 
 #[test]
@@ -259,7 +260,7 @@ fn a_switch_as_the_compiler_writes_it() {
         let elf = parse(&data);
         let site = elf.symbol("f");
         let plan = plan(&Index::new(elf.code.clone()), site, false).expect("a plan");
-        assert_ne!(plan.technique, Technique::Trap, "{flags:?}: {}", render(&plan, "f"));
+        assert_ne!(plan.technique, Technique::Trap, "{flags:?}: {:#?}", lines(&plan, false));
     }
 }
 
@@ -324,12 +325,14 @@ fn only_traps_where_only_traps_are_wanted() {
 
 #[test]
 fn explanations() {
-    let text = render(&f("xor %eax,%eax\nret"), "f");
-    for part in ["f at 0x", ": trap", "31 c0", "xor    %eax,%eax", "int3", "not jump", "not jump over several"] {
+    let text = lines(&f("xor %eax,%eax\nret"), false).join("\n");
+    for part in
+        ["technique   trap", "31 c0", "xor    %eax,%eax", "int3", "no better   jump:", "no better   jump over several:"]
+    {
         assert!(text.contains(part), "{part} in\n{text}");
     }
-    let text = render(&f("endbr64\npush %rbp\nmov %rsp,%rbp\npop %rbp\nret"), "f");
-    for part in ["jump over several", "endbr", "push   %rbp", "mov    %rsp,%rbp", "jmp    detour"] {
+    let text = lines(&f("endbr64\npush %rbp\nmov %rsp,%rbp\npop %rbp\nret"), false).join("\n");
+    for part in ["technique   jump over several", "push   %rbp", "mov    %rsp,%rbp", "jmp    detour"] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
 }

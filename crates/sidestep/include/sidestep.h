@@ -86,10 +86,12 @@ struct sidestep_probe {
 struct sidestep_info {
     int registration;
     int state;
+    int optimized; /* a hit takes a jump now; 0: a trap, which is slow, or no hit is possible */
+    int reserved;
     uint64_t address; /* of the site */
     uint64_t hits;
     uint64_t missed;
-    char technique[32]; /* "jump", "trap", ... as `sidestep explain` has it */
+    char technique[32]; /* how it was put in: "jump", "trap", ... as `sidestep explain` has it */
     char name[256];     /* the function, demangled */
     char object[256];   /* path of its file */
 };
@@ -100,18 +102,28 @@ sidestep_session *sidestep_own(void);
 /* A session of a process that runs. It is not touched until something is registered. */
 sidestep_session *sidestep_attach(pid_t pid);
 
+/* The same, and the session takes traps also where no probe needs one: what is switched stops no thread for long, and
+ * sidestep_optimize can switch jumps off. */
+sidestep_session *sidestep_own_live(void);
+sidestep_session *sidestep_attach_live(pid_t pid);
+
 /* Starts a command, found in PATH, with probes that are there before its first instruction; their registrations are 0 and up. */
 sidestep_session *sidestep_spawn(const char *const argv[], const struct sidestep_probe *probes, size_t count);
 
 /* Registers probes, all or none. Gives the registration of the first; the others follow. Several may be at one place, where
- * they run in this order; a place that has a probe of an earlier registration is refused. */
+ * they run in this order and are switched one by one; a place that has a probe of an earlier registration is refused. */
 int sidestep_register(sidestep_session *session, const struct sidestep_probe *probes, size_t count);
 
-/* Gives the places of a registration their original code, and the probes again. Refused where another registration is, too. */
+/* Gives the places of a registration their original code, and the probes again. Where other registrations are, too, these go
+ * on. */
 int sidestep_disable(sidestep_session *session, int registration);
 int sidestep_enable(sidestep_session *session, int registration);
 
-/* Takes the probes of a registration out. Its places can be registered again. */
+/* Makes the places of a registration jumps where that is possible, or traps (0), with all registrations that are there. Traps are
+ * refused where the session takes none. */
+int sidestep_optimize(sidestep_session *session, int registration, int on);
+
+/* Takes the probes of a registration out. Its places can be registered again, if no other registration is there. */
 int sidestep_unregister(sidestep_session *session, int registration);
 
 /* Describes the first `room` probes, and gives the number of all: a registration has one for each place that it means. */

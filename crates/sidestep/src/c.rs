@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
+use sidestep_engine::Options;
+
 use crate::context::{Callback, Context};
 use crate::error::Error;
 use crate::order::{Ended, Listed, State};
@@ -62,6 +64,8 @@ pub struct CProbe {
 pub struct CInfo {
     registration: c_int,
     state: c_int,
+    optimized: c_int,
+    reserved: c_int,
     address: u64,
     hits: u64,
     missed: u64,
@@ -158,6 +162,22 @@ pub extern "C" fn sidestep_attach(pid: libc::pid_t) -> *mut Session {
 }
 
 /// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn sidestep_own_live() -> *mut Session {
+    start(Ok(Session::own().options(live())))
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn sidestep_attach_live(pid: libc::pid_t) -> *mut Session {
+    start(Ok(Session::attach(pid).options(live())))
+}
+
+fn live() -> Options {
+    Options { live: true, ..Options::default() }
+}
+
+/// See the header.
 ///
 /// # Safety
 /// `argv` ends with null; there are `count` probes.
@@ -230,6 +250,17 @@ pub unsafe extern "C" fn sidestep_disable(this: *mut Session, registration: c_in
 /// # Safety
 /// It is a session.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidestep_optimize(this: *mut Session, registration: c_int, on: c_int) -> c_int {
+    let how = if on == 0 { |s: &Session, id| s.optimize(id, false) } else { |s: &Session, id| s.optimize(id, true) };
+    // SAFETY: the caller's.
+    unsafe { switch(this, registration, how) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// It is a session.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidestep_unregister(this: *mut Session, registration: c_int) -> c_int {
     // SAFETY: the caller's.
     unsafe { switch(this, registration, Session::unregister) }
@@ -260,6 +291,8 @@ fn info(probe: &Listed) -> CInfo {
             State::Disabled => 1,
             State::Gone => 2,
         },
+        optimized: probe.optimized.into(),
+        reserved: 0,
         address: probe.address,
         hits: probe.hits,
         missed: probe.missed,

@@ -50,6 +50,8 @@ impl Controller {
             Order::Register(wanted) => self.register(&wanted),
             Order::Enable(id) => self.switch(id, engine::Session::enable),
             Order::Disable(id) => self.switch(id, engine::Session::disable),
+            Order::Optimize(id, true) => self.switch(id, |session, ids| session.optimize(ids, true)),
+            Order::Optimize(id, false) => self.switch(id, |session, ids| session.optimize(ids, false)),
             Order::Unregister(id) => {
                 let done = self.switch(id, engine::Session::remove)?;
                 self.registered[id as usize] = None;
@@ -154,19 +156,20 @@ impl Controller {
     fn list(&mut self) -> Vec<Listed> {
         let Some(session) = &self.session else { return Vec::new() };
         // What is there, whoever has put it there or switched it off.
-        let status = engine::status(session.pid(), &self.options).map(|status| status.probes).unwrap_or_default();
+        let installed = session.installed(&self.options).unwrap_or_default();
         let counts = session.counts();
         let registration = |request| self.registered.iter().position(|r| *r == Some(request));
         let listed = |probe: &engine::Probe| {
             let counts = counts.get(probe.id).copied().unwrap_or_default();
-            let state = status.iter().find(|installed| installed.va == probe.va).map(|installed| installed.state);
+            let installed = installed.get(probe.id).and_then(Option::as_ref);
             Some(Listed {
                 registration: registration(probe.request)? as u32,
                 name: probe.name.clone(),
                 object: probe.object.clone(),
                 address: probe.va.0,
                 technique: probe.technique.to_string(),
-                state: match state {
+                optimized: installed.is_some_and(|installed| installed.optimized),
+                state: match installed.map(|installed| installed.state) {
                     Some(SiteState::Enabled) => State::Enabled,
                     Some(SiteState::Disabled) => State::Disabled,
                     Some(SiteState::Gone) | None => State::Gone,

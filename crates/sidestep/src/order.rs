@@ -78,6 +78,7 @@ pub enum Order {
     Register(Vec<Wanted>),
     Enable(u32),
     Disable(u32),
+    Optimize(u32, bool),
     Unregister(u32),
     List,
     Refused,
@@ -91,6 +92,7 @@ message!(
         Register(wanted),
         Enable(id),
         Disable(id),
+        Optimize(id, on),
         Unregister(id),
         List,
         Refused,
@@ -155,23 +157,25 @@ pub struct Listed {
     pub object: PathBuf,
     /// Run-time address of the site.
     pub address: u64,
-    /// What is written there: `jump`, `trap`, … as `sidestep explain` has it.
+    /// How it was put in: `jump`, `trap`, … as `sidestep explain` has it.
     pub technique: String,
     /// What is at the site now.
     pub state: State,
+    /// A hit takes a jump now; if not, a trap, which is slow. False where no hit is possible.
+    pub optimized: bool,
     /// Hits that were handled.
     pub hits: u64,
     /// Hits that were not: see the contract in the crate's documentation.
     pub missed: u64,
 }
-message!(Listed { registration, name, object, address, technique, state, hits, missed });
+message!(Listed { registration, name, object, address, technique, state, optimized, hits, missed });
 
 /// What is at the site of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The probe.
     Enabled,
-    /// The original code, until the probe is enabled.
+    /// The original code, or the handlers of other probes, until the probe is enabled.
     Disabled,
     /// Something else: the object was unloaded, or somebody has changed its code, or the process is gone.
     Gone,

@@ -129,7 +129,7 @@ impl Session {
         all.first().copied().ok_or(Error::ControllerGone)
     }
 
-    /// Puts several in at once: faster, and they may be at the same place, where they run in this order.
+    /// Puts several in at once: faster, and they may be at the same place, where they run in this order, and are switched one by one.
     ///
     /// # Errors
     /// As for [`Session::register`].
@@ -160,15 +160,24 @@ impl Session {
         self.order(&Order::Enable(registration.0)).map(drop)
     }
 
-    /// Gives the probed places their original code until they are enabled again.
+    /// Gives the probed places their original code until they are enabled again. Where other registrations are, too, these go on.
     ///
     /// # Errors
-    /// As for [`Session::enable`]; also if another registration is at the same place, which then stays as it is.
+    /// As for [`Session::enable`].
     pub fn disable(&self, registration: Registration) -> Result<(), Error> {
         self.order(&Order::Disable(registration.0)).map(drop)
     }
 
-    /// Takes the probes of a registration out. Its places can be registered again. A thread that was in the handler goes on there:
+    /// Makes the probed places jumps where that is possible, or traps, with all registrations that are there; nothing else changes but
+    /// how long a hit takes. This is about the future of what is disabled.
+    ///
+    /// # Errors
+    /// As for [`Session::enable`]; also if traps are wanted where the session takes none: it does with [`Options::live`].
+    pub fn optimize(&self, registration: Registration, on: bool) -> Result<(), Error> {
+        self.order(&Order::Optimize(registration.0, on)).map(drop)
+    }
+
+    /// Takes the probes of a registration out. Its places can be registered again, if no other registration is there. A thread that was in the handler goes on there:
     /// what handlers use has to stay until the session is over (closures do by themselves). So do detours, some KiB for each
     /// registration, of which a session has room for some thousands: what comes and goes often is better disabled and enabled.
     ///

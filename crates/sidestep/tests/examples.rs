@@ -66,6 +66,12 @@ fn arguments_are_changed() {
 }
 
 #[test]
+fn handlers_of_a_place_are_switched() {
+    assert_eq!(rust("several"), "both: 32\nthe second: 18\nnone: 6\nthe first: 8\nnone: 6\n");
+    assert_eq!(c("several"), "both: 22\nthe second: 20\ntrap: 20\njump: 20\nthe first: 2\n");
+}
+
+#[test]
 fn functions_are_replaced() {
     assert_eq!(rust("replace"), "before: 15 105\nreplaced: 15 94\nafter: 15 105\n");
     assert_eq!(c("replace"), "largest: 12345678\nblock: yes\n");

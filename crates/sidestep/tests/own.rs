@@ -184,11 +184,9 @@ fn several_handlers_of_a_place_run_in_order() {
             at(sum as *const ()).on_entry(note('c')).on_return(note('d')),
         ]
     };
-    let ids = session.register_all(probes).unwrap();
+    session.register_all(probes).unwrap();
     let call: Two = black_box(sum);
     assert_eq!((call(1, 2), trace.lock().unwrap().as_str()), (5, "abcd"));
-    // One of several is not switched alone.
-    assert!(session.disable(ids[0]).is_err());
     session.detach().unwrap();
 }
 

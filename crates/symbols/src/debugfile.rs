@@ -46,6 +46,12 @@ impl DebugSearch {
         search
     }
 
+    /// A path as the process sees it: `/proc/PID/root` says nothing to anybody when the process is gone.
+    pub(crate) fn shown(&self, path: &Path) -> PathBuf {
+        let below = self.roots.iter().find_map(|root| path.strip_prefix(root).ok());
+        below.map_or_else(|| path.to_owned(), |rest| Path::new("/").join(rest))
+    }
+
     /// The same below the root of a process (`/proc/PID/root`) first. A debug file is used only if its build id or
     /// checksum fits, so that looking under both roots is safe.
     #[must_use]
@@ -120,7 +126,7 @@ pub(crate) fn read_debug_file(
     for (candidate, crc) in candidates(path, elf, search) {
         let outcome = read_candidate(&candidate, elf, crc, text, out);
         let found = matches!(outcome, Outcome::Found(_));
-        searched.push(Searched { place: format!("debug file {}", candidate.display()), outcome });
+        searched.push(Searched { place: format!("debug file {}", search.shown(&candidate).display()), outcome });
         if found {
             return;
         }

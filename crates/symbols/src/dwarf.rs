@@ -2,6 +2,7 @@
 //! are asked for, each time.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
@@ -44,12 +45,16 @@ impl Place {
                 _ => looked.push(self.shown(&file)),
             }
         }
+        // The same below two roots.
+        let mut seen = HashSet::new();
+        looked.retain(|file| seen.insert(file.clone()));
         Err(looked)
     }
 
     /// The object's own path is the one that the user knows.
     fn shown(&self, file: &Path) -> String {
-        if self.file.as_deref() == Some(file) { self.path.display().to_string() } else { file.display().to_string() }
+        let path = if self.file.as_deref() == Some(file) { self.path.clone() } else { self.search.shown(file) };
+        path.display().to_string()
     }
 }
 

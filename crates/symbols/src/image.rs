@@ -92,7 +92,9 @@ impl Image {
         ranges.push(table);
         let (sections, _) = object::pod::slice_from_bytes::<H::SectionHeader>(&raw, count as usize).ok()?;
         let strings = sections.get(usize::from(header.e_shstrndx(LE)))?;
-        let strings = read_range(file, &clip(strings.sh_offset(LE).into(), strings.sh_size(LE).into())?).ok()?;
+        let names = clip(strings.sh_offset(LE).into(), strings.sh_size(LE).into())?;
+        let strings = read_range(file, &names).ok()?;
+        ranges.push(names);
         for section in sections {
             let name = strings.get(section.sh_name(LE) as usize..)?;
             let name = name.split(|&b| b == 0).next()?;

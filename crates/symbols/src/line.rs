@@ -17,7 +17,7 @@ pub(crate) fn addresses(place: &Place, elf: &Elf, file: &str, line: u64) -> Resu
     let path = || place.path.clone();
     let sections = place
         .open(elf, ".debug_line", is_wanted)
-        .map_err(|looked| LineError::NoTable { path: path(), looked: looked.join(", ") })?;
+        .map_err(|looked| LineError::NoTable { path: path(), looked: places(&looked) })?;
     let corrupt = |what: String| LineError::Corrupt { path: path(), what };
     let found = read(&sections, file, line).map_err(corrupt)?;
     if !found.addresses.is_empty() {
@@ -30,6 +30,14 @@ pub(crate) fn addresses(place: &Place, elf: &Elf, file: &str, line: u64) -> Resu
             LineError::NoFile { path: path(), file: file.to_owned(), nearest: near }
         }
     })
+}
+
+/// The first ones stand for all.
+fn places(looked: &[String]) -> String {
+    match looked.split_at_checked(2) {
+        Some((first, rest)) if !rest.is_empty() => format!("{} and {} other places", first.join(", "), rest.len()),
+        _ => looked.join(", "),
+    }
 }
 
 fn is_wanted(section: &[u8]) -> bool {

@@ -82,6 +82,15 @@ pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a Ma
     }
 }
 
+/// The mapped objects whose base names, or paths if there is a slash in it, a glob matches, in their order.
+#[must_use]
+pub fn matching_objects<'a>(glob: &str, objects: &'a [MappedObject]) -> Vec<&'a MappedObject> {
+    let name = |object: &'a MappedObject| {
+        if glob.contains('/') { object.path.to_str().unwrap_or_default() } else { object.base_name() }
+    };
+    objects.iter().filter(|object| crate::matcher::glob(glob, name(object))).collect()
+}
+
 /// Whether the library file `file` can be called `short`: `libssl.so.3` is `libssl.so.3`, `libssl.so`, `libssl` and
 /// `ssl`; `libc-2.31.so` is also `libc` and `c`; musl's `ld-musl-x86_64.so.1` is `libc` and `c`.
 #[must_use]
@@ -257,6 +266,9 @@ mod tests {
         assert_eq!(resolve_object("/opt/prog", &objects), [&objects[0]]);
         assert!(resolve_object("/opt/other", &objects).is_empty());
         assert!(resolve_object("locale", &objects).is_empty());
+        assert_eq!(matching_objects("*", &objects), [&objects[0], &objects[1]]);
+        assert_eq!(matching_objects("lib*", &objects), [&objects[1]]);
+        assert_eq!(matching_objects("/opt/p*", &objects), [&objects[0]]);
     }
 
     #[test]

@@ -53,6 +53,16 @@ impl Matcher {
         }
     }
 
+    /// Whether a regular expression is found in this text; a glob or name, whether it is the whole of it.
+    #[must_use]
+    pub fn finds(&self, text: &str) -> bool {
+        match &self.0 {
+            Form::Name(name) => name == text,
+            Form::Glob { tokens, .. } => glob_matches(tokens, text.as_bytes()),
+            Form::Regex(regex) => regex.is_match(text),
+        }
+    }
+
     /// Whether this names one function (and is no glob or regular expression).
     #[must_use]
     pub fn is_name(&self) -> bool {

@@ -113,6 +113,12 @@ impl Object {
         &self.path
     }
 
+    /// Paths of separate debug files that belong to it.
+    pub fn debug_files(&self) -> impl Iterator<Item = &Path> {
+        let found = self.searched.iter().filter(|searched| matches!(searched.outcome, Outcome::Found(_)));
+        found.filter_map(|searched| searched.place.strip_prefix("debug file ").map(Path::new))
+    }
+
     /// What its instructions are.
     #[must_use]
     pub fn isa(&self) -> Isa {

@@ -136,6 +136,14 @@ pub(crate) fn read(elf: &Elf) -> Result<Unwinding, &'static str> {
         reader.rows(bases, fde, &mut context, &mut |va, rule| rows.push((Va(va), true, rules.number(rule))))
     })?;
     rows.sort_by_key(|(va, begins, _)| (*va, *begins));
+    let signal = rules.number(Rule::bare(Cfa::Signal));
+    let undescribed = |(start, _): &(Va, Va)| {
+        let at = rows.partition_point(|(va, ..)| va <= start);
+        at.checked_sub(1).is_none_or(|at| rows[at].2 == unknown)
+    };
+    let restorers: Vec<_> = restorers(elf)?.into_iter().filter(undescribed).collect();
+    rows.extend(restorers.iter().flat_map(|(start, end)| [(*start, true, signal), (*end, false, unknown)]));
+    rows.sort_by_key(|(va, begins, _)| (*va, *begins));
     let mut out: Vec<Row> = Vec::with_capacity(rows.len());
     for (va, _, rule) in rows {
         match out.last_mut() {
@@ -145,6 +153,27 @@ pub(crate) fn read(elf: &Elf) -> Result<Unwinding, &'static str> {
         }
     }
     Ok(Unwinding { rows: out, rules: rules.all })
+}
+
+/// Code to which signal handlers return, in libraries that do not describe it (musl, Go): `mov $15,%rax` or `%eax`, `syscall`.
+/// From the byte in front on, since a call would end there.
+fn restorers(elf: &Elf) -> Result<Vec<(Va, Va)>, &'static str> {
+    const CODE: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
+    let mut found = Vec::new();
+    if elf.isa != Isa::X64 {
+        return Ok(found);
+    }
+    for section in elf.sections.iter().filter(|section| section.is_text()) {
+        let data = elf.data(section)?;
+        let calls = data.windows(2).enumerate().filter(|(_, code)| **code == [0x0f, 0x05]);
+        for end in calls.map(|(at, _)| at + 2) {
+            if let Some(code) = CODE.iter().find(|code| data[..end].ends_with(code)) {
+                let start = section.va.0 + (end - code.len()) as u64;
+                found.push((Va(start.saturating_sub(1)), Va(section.va.0 + end as u64)));
+            }
+        }
+    }
+    Ok(found)
 }
 
 #[derive(Default)]

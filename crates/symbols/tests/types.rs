@@ -64,8 +64,8 @@ fn by_gdb(program: &Path, ty: &str) -> Vec<(u64, String)> {
         let declares = code.ends_with(';') && depth == 1 && !code.starts_with('}');
         if declares && !numbers.is_empty() {
             let name = code.trim_end_matches(';').split(" : ").next().unwrap_or("");
-            let name = name.split('[').next().unwrap_or("").split([' ', '*', '(', ')']).filter(|w| !w.is_empty());
-            let name = if code.contains("(*") { "call" } else { name.last().unwrap_or("") };
+            let mut name = name.split('[').next().unwrap_or("").split([' ', '*', '(', ')']).filter(|w| !w.is_empty());
+            let name = if code.contains("(*") { "call" } else { name.next_back().unwrap_or("") };
             members.push((8 * numbers[0] + numbers.get(1).unwrap_or(&0), name.to_owned()));
         }
     }

@@ -36,7 +36,7 @@ fn schedule(policy: i32, priority: i32) -> bool {
 mod tests {
     use super::*;
 
-    fn policy() -> i64 {
+    fn policy() -> libc::c_long {
         // SAFETY: as above.
         unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) }
     }

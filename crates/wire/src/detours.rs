@@ -48,6 +48,9 @@ impl CopyPair {
     pub const PUSHED: u16 = 0x8000;
     /// Flag: behind the copy of a trap, where the processor says that it was.
     pub const TRAPPED: u16 = 0x4000;
+    /// Both flags: at `copy` is the word of a gate, which leads to offset `original` from the site when it is closed. While it is,
+    /// what is at the originals is in use, but for the first one.
+    pub const GATE: u16 = CopyPair::PUSHED | CopyPair::TRAPPED;
     /// The bits of `original` that are its offset.
     pub const OFFSET: u16 = 0x3fff;
 }

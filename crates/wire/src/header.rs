@@ -7,7 +7,7 @@ use crate::bell::Bell;
 /// First word of the shared region: `"SIDESTEP"` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDESTEP");
 /// Layout version; a controller touches only regions of its own version.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Name given to `memfd_create`: the mapping shows as `/memfd:sidestep (deleted)` in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "sidestep";
 /// Longest patch of a site, in bytes.
@@ -198,6 +198,25 @@ pub struct JournalEntry {
     pub inode: u64,
     /// Where the site is in that file, in bytes.
     pub file_offset: u64,
+    /// Offset in the detour of the word that its gate goes by: the address where execution goes on behind the first displaced
+    /// instruction. 0 = it has no gate. With a gate, the last pair of `insns` is the gate itself.
+    pub gate: u16,
+    /// Whether other sites keep a jump away: a [`BlockState`].
+    pub blocked: u16,
+    /// Padding.
+    pub pad: u32,
+}
+
+/// Whether a jump is kept away by sites inside it. While it is, the entry's patch is a trap; see [`JournalEntry::for_now`].
+#[repr(u16)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockState {
+    /// No.
+    No = 0,
+    /// Yes.
+    Yes = 1,
+    /// Not any more, or soon: there is a trap, or the jump, and all sites inside are disabled. The gates may lead to the copies.
+    Changing = 2,
 }
 
 /// How far raising or lowering a semaphore is. Changes are announced before they are made, with what the semaphore was, so
@@ -225,7 +244,47 @@ impl JournalEntry {
     /// Whether there may be a trap to the detour instead of `new`, with any of the old and the new bytes behind it.
     #[must_use]
     pub const fn may_be_trap(&self) -> bool {
-        self.disabled == 1 || self.optimized == 0
+        self.disabled == 1 || self.optimized == 0 || self.blocked == BlockState::Changing as u16
+    }
+
+    /// As the site is treated for now: where a jump is blocked, as a trap. It needs one byte.
+    #[must_use]
+    pub fn for_now(&self) -> JournalEntry {
+        if self.blocked == BlockState::Yes as u16 { self.trap() } else { *self }
+    }
+
+    /// The entry as that of a trap.
+    #[must_use]
+    pub fn trap(&self) -> JournalEntry {
+        let mut new = [0; PATCH_MAX];
+        new[0] = 0xcc;
+        JournalEntry { len: 1, new, ..*self }
+    }
+
+    /// Whether it is one that other sites may block.
+    #[must_use]
+    pub const fn is_promotable(&self) -> bool {
+        self.gate != 0 && self.len > 1 && self.new[0] != 0xcc && self.insns_len > 2
+    }
+
+    /// Whether a site at this run-time address would be inside its jump.
+    #[must_use]
+    pub const fn is_around(&self, site: u64) -> bool {
+        self.site < site && site < self.site + self.len as u64
+    }
+
+    /// Run-time address to which the gate leads when it is closed: behind the first displaced instruction.
+    #[must_use]
+    pub fn gate_closed(&self) -> Option<u64> {
+        let (from, _) = self.copies().last().filter(|_| self.gate != 0)?;
+        Some(self.site + *from as u64)
+    }
+
+    /// Run-time address of the copy of the instruction that was at a run-time address.
+    #[must_use]
+    pub fn copy_of(&self, original: u64) -> Option<u64> {
+        let pair = self.copies().iter().find(|(from, _)| self.site + *from as u64 == original);
+        pair.map(|(_, to)| self.detour + *to as u64)
     }
 
     /// Whether the semaphore is raised, if it is `now`.

@@ -10,6 +10,9 @@ pub const HELPERS: usize = 264;
 pub const UNWOUND: usize = 256;
 /// Entries of a thread's first shadow stack.
 pub const SHADOW_FIRST: usize = 480;
+/// Largest number of bytes that a watched function may take off the stack when it returns: the trampoline keeps so many
+/// below the stack pointer as they are.
+pub const MAX_DROPPED: u64 = 64;
 
 /// Head of the private region.
 #[repr(C, align(8))]
@@ -180,6 +183,22 @@ pub struct ProbeDesc {
     pub maxactive: u64,
     /// Run-time address of `[u64; 1 + maxactive]`, zeroed: the agent's. Not if there is no limit.
     pub places: u64,
+    /// Bytes of arguments that the function takes off the stack when it returns, at most [`MAX_DROPPED`].
+    pub drops: u64,
+    /// Where the probe can be switched without the others of its site.
+    pub switch: HandlerSwitch,
+}
+
+/// A word in the detour that says where to go on in front of a handler.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct HandlerSwitch {
+    /// Run-time address of the word; 0 = there is none.
+    pub word: u64,
+    /// What is there while the probe is enabled: the run-time address of the handler.
+    pub on: u64,
+    /// And while it is disabled: the address behind the handler.
+    pub off: u64,
 }
 
 impl ProbeDesc {
@@ -200,6 +219,8 @@ impl ProbeDesc {
     /// Bit of `flags`: another function runs instead of the probed one. `cookie` is the run-time address of a word of the
     /// target that leads to the original: a copy while the probe is there, the function itself before and after.
     pub const REPLACES: u32 = 64;
+    /// Bit of `flags`: the probe was taken out for good, while others of its site stay.
+    pub const RETIRED: u32 = 128;
 }
 
 /// Trap table entry: what a trap at `site` leads to.

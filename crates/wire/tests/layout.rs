@@ -29,10 +29,10 @@ fn shared_region() {
     });
     layout!(Bell: 32, align 8, { turn: 0, rung: 4, answered: 8, question: 12, pid: 16, listens: 20, path: 24 });
     layout!(SigAction: 32, align 8, { handler: 0, flags: 8, restorer: 16, mask: 24 });
-    layout!(JournalEntry: 160, align 8, {
+    layout!(JournalEntry: 168, align 8, {
         site: 0, detour: 8, detour_len: 16, newest: 20, len: 24, insns_len: 25, own: 26, optimized: 27, disabled: 28,
         old: 32, new: 48, insns: 64, semaphore: 128, semaphore_state: 136, semaphore_from: 140, inode: 144,
-        file_offset: 152,
+        file_offset: 152, gate: 160, blocked: 162, pad: 164,
     });
     layout!(MapEntry: 24, align 8, { addr: 0, len: 8, kind: 16, pad: 20 });
     layout!(Slot: 64, align 64, { fs_base: 0, tid: 8, owner: 12, head: 16, tail: 24, pad1: 32 });
@@ -55,10 +55,11 @@ fn private_region() {
         mask_next: 2240, masks: 2248, shadow_spare: 2312, unwound: 2320,
     });
     layout!(ShadowEntry: 40, align 8, { slot: 0, ret: 8, time: 16, probe: 24, cookie: 32 });
-    layout!(ProbeDesc: 72, align 8, {
+    layout!(ProbeDesc: 96, align 8, {
         flow: 0, hits: 4, flags: 8, older: 12, site: 16, asked: 24, cookie: 32, entry: 40, exit: 48, maxactive: 56,
-        places: 64,
+        places: 64, switch: 72,
     });
+    layout!(HandlerSwitch: 24, align 8, { word: 0, on: 8, off: 16 });
     layout!(TrapEntry: 16, align 8, { site: 0, detour: 8 });
     layout!(TrapRecord: 24, align 8, { op: 0, newest: 16, pad: 20 });
     layout!(DetourTable: 8, align 4, { len: 0, copies: 4 });
@@ -95,8 +96,8 @@ fn no_implicit_padding() {
     assert_eq!(size_of::<Private>(), 7 * 8 + 5 * 8 + 4 + 4 + 8 + 4 + 4 + 4 + 4 + size_of::<Signals>() + 128);
     assert_eq!(size_of::<ThreadState>(), HELPERS * 8 + 9 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 8 * 8 + 8 + 256 * 8);
     assert_eq!(size_of::<Signals>(), 8 + 4 + 4 + 5 * 32 + 5 * 8 + 128 * 32);
-    assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 4 + 4 + 2 * 16 + 64 + 8 + 2 * 4 + 2 * 8);
-    assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 7 * 8);
+    assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 4 + 4 + 2 * 16 + 64 + 8 + 2 * 4 + 2 * 8 + 8);
+    assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 7 * 8 + 3 * 8);
     assert_eq!(size_of::<MapDesc>(), 6 * 4 + 7 * 8 + 2 * 4 + 8 + 4 * 8);
 }
 

@@ -18,7 +18,7 @@ pub fn run(flags: &Explain) -> anyhow::Result<ExitCode> {
         if index > 0 {
             sink.line("")?;
         }
-        for line in plan::lines(site, look.verbose) {
+        for line in plan::lines(site, &sites, look.verbose) {
             sink.line(&line)?;
         }
     }

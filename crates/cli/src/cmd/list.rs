@@ -27,20 +27,25 @@ pub fn run(flags: &List) -> anyhow::Result<ExitCode> {
             }
         }
     } else {
-        let mut lines: Vec<String> = functions.iter().map(place).collect();
-        lines.sort();
-        // Several symbols may have one demangled name, for example the variants of a constructor.
-        lines.dedup();
-        for line in lines {
-            sink.line(&line)?;
-        }
+        print(functions.iter().map(place).collect(), &mut sink)?;
     }
     sink.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints places in order, each once: several symbols may have one demangled name, for example the variants of a constructor.
+pub fn print(mut lines: Vec<String>, sink: &mut Sink) -> std::io::Result<()> {
+    lines.sort();
+    lines.dedup();
+    lines.iter().try_for_each(|line| sink.line(line))?;
+    sink.flush()
+}
+
 /// Ready to paste back.
 fn place(function: &Listed) -> String {
+    if function.is_usdt {
+        return format!("usdt:{}:{}", function.object.display(), function.name);
+    }
     let name = function.demangled.as_ref().unwrap_or(&function.name);
     format!("{}:{}", function.object.display(), pattern::quote(name))
 }
@@ -52,7 +57,7 @@ fn techniques(pattern: &Pattern, pid: Option<i32>, options: &Options) -> anyhow:
     Ok(explained
         .into_iter()
         .map(|site| match site.plan {
-            Ok(plan) => ((site.object, plan.asked), plan.technique.to_string()),
+            Ok(plan) => ((site.object, plan.asked), plan.for_now().technique.to_string()),
             Err(refusal) => ((site.object, refusal.asked), format!("cannot be probed: {}", refusal.reason)),
         })
         .collect())
@@ -65,8 +70,14 @@ mod tests {
 
     #[test]
     fn lines_can_be_pasted_back() {
-        let mut function =
-            Listed { object: "/lib/a.so".into(), name: "_Z1fPc".to_owned(), demangled: None, va: Va(16), size: 3 };
+        let mut function = Listed {
+            object: "/lib/a.so".into(),
+            name: "_Z1fPc".to_owned(),
+            demangled: None,
+            va: Va(16),
+            size: 3,
+            is_usdt: false,
+        };
         assert_eq!(place(&function), "/lib/a.so:_Z1fPc");
         function.demangled = Some("f(char*)".to_owned());
         assert_eq!(place(&function), "/lib/a.so:\"f(char*)\"");

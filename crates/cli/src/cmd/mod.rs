@@ -26,10 +26,11 @@ use sidestep_engine::{FuncPattern, Pattern, pattern};
 use crate::flags::{Cli, Command, OnOff};
 
 /// Runs a command line. A reader that closes its end of our stdout is no error.
-pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+pub fn run(mut cli: Cli) -> anyhow::Result<ExitCode> {
+    cli.script.take_options();
     let Some(command) = &cli.command else {
         let flags = &cli.script;
-        return piped(if flags.info { info::run(flags) } else { script::run(flags) });
+        return piped(if flags.more.info { info::run(flags) } else { script::run(flags) });
     };
     piped(match command {
         Command::Funccount(flags) => funccount::run(flags),
@@ -76,7 +77,8 @@ fn parse_pattern(text: &str, regexp: bool) -> Pattern {
 
 /// A pattern for `explain` and `list`: without a process, only an object says where to look.
 fn parse_place(text: &str, regexp: bool, pid: Option<i32>) -> Pattern {
-    let pattern = parse_pattern(text, regexp);
+    let parsed = pattern::place(text, regexp);
+    let pattern = parsed.unwrap_or_else(|message| usage(ErrorKind::ValueValidation, &message));
     if pattern.object.is_none() && pid.is_none() {
         let name = match &pattern.func {
             FuncPattern::Name(_) | FuncPattern::Regex(_) => text,

@@ -15,7 +15,7 @@ pub fn run(flags: &Status) -> anyhow::Result<ExitCode> {
     let summary = status::summary(&found);
     found.probes.retain(|probe| flags.verbose || probe.kind != ProbeKind::Own);
     let mut sink = Sink::open(None, Format::Text, false)?;
-    let lines = if flags.json { status::json(&found) } else { status::lines(&found.probes) };
+    let lines = if flags.json { status::json(&found) } else { status::lines(&found.probes, flags.verbose) };
     for line in lines {
         sink.line(&line)?;
     }

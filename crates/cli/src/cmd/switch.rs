@@ -61,8 +61,12 @@ fn message(switched: &Switched, to: To) -> String {
 fn manner(switched: &Switched) -> String {
     let live = switched.sites.saturating_sub(switched.stopped);
     let longest = switched.longest.as_secs_f64() * 1e3;
+    let promoted = match switched.promoted {
+        0 => String::new(),
+        n => format!(", {n} that nobody blocks any more became jumps"),
+    };
     format!(
-        "{live} sites switched while the threads ran, {} while they were stopped; no thread stood still for more than \
+        "{live} sites switched while the threads ran, {} while they were stopped{promoted}; no thread stood still for more than \
          {longest:.2} ms",
         switched.stopped
     )

@@ -4,7 +4,9 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sidestep_engine::{Bundle, ExitStatus, Missing, Options, Request, Session, SessionError, Target, TargetState};
+use sidestep_engine::{
+    Bundle, ExitStatus, Missing, Options, Request, Session, SessionError, Stops, Target, TargetState,
+};
 
 use super::losses::Losses;
 use super::{is_closed_pipe, progress};
@@ -111,6 +113,9 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
 
     let mut end = watch.probing(job.timing).unwrap_or_else(End::Output);
     let detached = watch.session.detach();
+    if job.output.verbose {
+        watch.sink.note(&format!("detached: {}", stopped(watch.session.detach_stops())));
+    }
     // A second Ctrl-C, while we were busy: the user does not want to wait for results.
     let hurry = matches!(end, End::Signal(_)) && watch.signals.wait(Duration::ZERO).is_some();
     if !hurry && !matches!(end, End::Output(_)) {
@@ -133,7 +138,7 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
 /// What is not there may come.
 fn hint(error: SessionError, follow: bool) -> anyhow::Error {
     match error {
-        SessionError::NoObject { .. } if !follow => {
+        error if error.means_no_object() && !follow => {
             anyhow::anyhow!("{error}; --follow waits for what is executed or loaded later")
         }
         error => error.into(),
@@ -194,13 +199,13 @@ impl Watch<'_> {
         self.tool.poll(&mut self.session, &mut self.sink)?;
         self.tool.end(&self.session, &mut self.sink)?;
         self.losses.look(&self.session, &mut self.sink)?;
-        self.sink.flush()?;
         for (pid, reason) in self.session.unfollowed() {
             self.sink.warn(&format!("process {pid} was not followed: {reason}"));
         }
         if self.session.probes().is_empty() {
             self.sink.warn("WARNING: nothing of what was asked for was there, in any of the processes");
         }
+        self.sink.end()?;
         let pid = self.session.pid();
         match end {
             End::Target(TargetState::Exited(None)) => self.sink.note(&format!("target exited (process {pid})")),
@@ -276,6 +281,9 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     if let Some(reason) = session.hides_originals() {
         sink.note(&format!("if a displaced instruction faults, the address of the fault is not its own: {reason}"));
     }
+    for (object, reason) in session.without_frames() {
+        sink.note(&format!("stacks go through {} by frame pointers alone: {reason}", object.display()));
+    }
     if options.interprets() && !options.interpret {
         sink.note("handlers are interpreted: there is no native code for these programs");
     }
@@ -289,22 +297,25 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     }
     let techniques: Vec<_> = techniques.into_iter().map(|(name, count)| format!("{count} by {name}")).collect();
     let stats = session.stats();
-    let millis = |time: Duration| time.as_secs_f64() * 1e3;
-    let live = match stats.live {
-        0 => String::new(),
-        sites => format!(
-            ", {sites} sites written while they ran, each stopped alone for at most {:.2} ms",
-            millis(stats.alone)
-        ),
-    };
     sink.note(&format!(
-        "{} probes in process {}: {}; planned in {:.1} ms, threads stopped {} times for at most {:.2} ms{live}, {} bytes of code",
+        "{} probes in process {}: {}; planned in {:.1} ms, {}, {} bytes of code",
         session.probes().len(),
         session.pid(),
         techniques.join(", "),
-        millis(stats.planning),
-        stats.pauses.len(),
-        millis(stats.pauses.iter().max().copied().unwrap_or_default()),
+        stats.planning.as_secs_f64() * 1e3,
+        stopped(&stats.stops),
         stats.code_bytes
     ));
+}
+
+/// How a target stood still.
+fn stopped(stops: &Stops) -> String {
+    let millis = |time: Duration| time.as_secs_f64() * 1e3;
+    let longest = stops.pauses.iter().max().copied().unwrap_or_default();
+    let mut text = format!("threads stopped {} times for at most {:.2} ms", stops.pauses.len(), millis(longest));
+    if stops.live > 0 {
+        let (sites, alone) = (stops.live, millis(stops.alone));
+        text += &format!(", {sites} sites written while they ran, each stopped alone for at most {alone:.2} ms");
+    }
+    text
 }

@@ -42,7 +42,8 @@ Examples:
   sidestep enable -p 1234                             # all of them again
 
 OBJECT:FUNC  OBJECT is a path or a library's short name (libc, c); without it, the main program, then every
-             mapped object. FUNC is a name, a glob, symbol+0xOFF or 0xADDR (address in the file)."
+             mapped object. FUNC is a name, a glob, symbol+0xOFF or 0xADDR (address in the file).
+             OBJECT@FILE:LINE is a line of a source file."
 )]
 pub struct Cli {
     /// What to do.
@@ -275,7 +276,7 @@ Examples:
   sidestep explain /usr/bin/redis-server:processCommand
   sidestep explain -p 1234 'libc:mem*'                  # as mapped in a process")]
 pub struct Explain {
-    /// Functions: OBJECT:FUNC.
+    /// Functions: OBJECT:FUNC; or usdt:OBJECT:PROVIDER:NAME, OBJECT@FILE:LINE.
     pub pattern: String,
     #[command(flatten)]
     pub look: Look,
@@ -287,9 +288,10 @@ pub struct Explain {
 Examples:
   sidestep list 'libc:*alloc*'
   sidestep list -v '/usr/bin/redis-server:*Command'     # with address, size and technique
-  sidestep list -p 1234 'SSL_*'                         # in all objects of a process")]
+  sidestep list -p 1234 'SSL_*'                         # in all objects of a process
+  sidestep list 'usdt:libc:libc:*'                      # USDT probes")]
 pub struct List {
-    /// Functions: OBJECT:GLOB.
+    /// Functions: OBJECT:GLOB; or usdt:OBJECT:PROVIDER:NAME, OBJECT@FILE:LINE.
     pub pattern: String,
     #[command(flatten)]
     pub look: Look,
@@ -359,7 +361,7 @@ pub struct Status {
     /// One JSON object per line.
     #[arg(long)]
     pub json: bool,
-    /// Also list probes of sidestep's own.
+    /// Also list probes of sidestep's own, and say which probes keep others from being jumps.
     #[arg(short = 'v', long)]
     pub verbose: bool,
     /// Look for separate debug files here, too.
@@ -494,6 +496,9 @@ pub struct EngineFlags {
     /// Interpret handlers instead of compiling them, to compare.
     #[arg(long)]
     pub interpret: bool,
+    /// Only probe, or list, what the regular expression matches: OBJECT:FUNC.
+    #[arg(long, value_name = "REGEX")]
+    pub probe_filter: Option<String>,
 }
 
 impl TargetFlags {
@@ -526,6 +531,7 @@ impl EngineFlags {
             live: self.live,
             interpret: self.interpret,
             debug_dirs: self.debuginfo.clone(),
+            filter: self.probe_filter.clone(),
             ..Options::default()
         }
     }
@@ -570,6 +576,14 @@ mod tests {
     #[test]
     fn flag_table_is_consistent() {
         Cli::command().debug_assert();
+        // That looks at letters in debug builds only.
+        for command in Cli::command().get_subcommands() {
+            let mut letters: Vec<char> = command.get_arguments().filter_map(clap::Arg::get_short).collect();
+            let count = letters.len();
+            letters.sort_unstable();
+            letters.dedup();
+            assert_eq!(letters.len(), count, "{} has a letter twice", command.get_name());
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::script::Script;
+use super::script::{More, Script};
 use super::{EngineFlags, Format, Output, TargetFlags, Timing, parse_seconds};
 
 /// `sidestep tools`.
@@ -41,11 +41,11 @@ impl Run {
         Script {
             program: Some(program),
             words: Vec::new(),
-            list: None,
+            list: false,
             target: self.target.clone(),
             output,
-            debug: false,
-            info: false,
+            debug: 0,
+            more: More::default(),
             dry_run: self.dry_run,
             allow_unsafe: false,
             engine: self.engine.clone(),
@@ -158,7 +158,7 @@ pub struct Argdist {
     #[arg(short = 'n', long = "number", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub number: Option<u64>,
     /// Go on adding: do not begin with nothing after an output.
-    #[arg(short = 'c', long = "cumulative")]
+    #[arg(long)]
     pub cumulative: bool,
     /// Print the most frequent N values only.
     #[arg(short = 'T', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

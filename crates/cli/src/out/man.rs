@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use clap::{Arg, Command};
+use sidestep_lang::script::config::SETTINGS;
 
 const EXIT_STATUS: &str = "\
 0 after a session that was ended, by Ctrl-C for example; N after exit(N) of a script; the status of the command that was \
@@ -28,6 +29,11 @@ pub fn page(mut command: Command) -> String {
         verbatim(&mut page, &usage(sub));
         options(&mut page, sub);
         after(&mut page, sub);
+    }
+    section(&mut page, "ENVIRONMENT");
+    for setting in SETTINGS {
+        let _ = writeln!(page, ".TP\n\\fBBPFTRACE_{}\\fR", setting.name.to_ascii_uppercase());
+        text(&mut page, &format!("{}: {}. Default: {}.", setting.help, setting.values, setting.default));
     }
     section(&mut page, "EXIT STATUS");
     text(&mut page, EXIT_STATUS);

@@ -15,6 +15,8 @@ pub struct Sink {
     to_file: bool,
     format: Format,
     quiet: bool,
+    /// Nothing is written before it must be.
+    holds_back: bool,
     /// There is something that a blank line can separate the next results from.
     written: bool,
 }
@@ -26,7 +28,19 @@ impl Sink {
             Some(path) => Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?),
             None => Box::new(io::stdout()),
         };
-        Ok(Sink { data: BufWriter::new(data), to_file: file.is_some(), format, quiet, written: false })
+        Ok(Sink {
+            data: BufWriter::new(data),
+            to_file: file.is_some(),
+            format,
+            quiet,
+            holds_back: false,
+            written: false,
+        })
+    }
+
+    /// From now on, data is written when there is much of it, or at the end.
+    pub fn hold_back(&mut self) {
+        self.holds_back = true;
     }
 
     /// JSON is wanted.
@@ -75,8 +89,13 @@ impl Sink {
         say(text);
     }
 
-    /// Sends out what was written.
+    /// Sends out what was written, unless it is held back.
     pub fn flush(&mut self) -> io::Result<()> {
+        if self.holds_back { Ok(()) } else { self.data.flush() }
+    }
+
+    /// Sends out the rest.
+    pub fn end(&mut self) -> io::Result<()> {
         self.data.flush()
     }
 }

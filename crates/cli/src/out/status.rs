@@ -1,11 +1,12 @@
 //! The probes that a process carries, in the layout of the kernel's `kprobes/list`.
 
 use sidestep_engine::{Installed, ProbeKind, SiteState, Status};
+use sidestep_isa::Va;
 
 use super::json;
 
-/// A line per probe.
-pub fn lines(probes: &[Installed]) -> Vec<String> {
+/// A line per probe. `verbose`: also who keeps it from being a jump.
+pub fn lines(probes: &[Installed], verbose: bool) -> Vec<String> {
     let rows: Vec<[String; 7]> = probes.iter().map(row).collect();
     let mut widths = [0; 7];
     for row in &rows {
@@ -21,11 +22,26 @@ pub fn lines(probes: &[Installed]) -> Vec<String> {
              {missed:>w_missed$}"
         )
     };
-    rows.iter().map(line).collect()
+    let blocked = |probe: &Installed| match verbose && !probe.blocked_by.is_empty() {
+        true => format!("  blocked by {}", names(probes, &probe.blocked_by)),
+        false => String::new(),
+    };
+    rows.iter().zip(probes).map(|(row, probe)| line(row) + &blocked(probe)).collect()
+}
+
+/// Sites that block another one, as the table has them.
+fn names(probes: &[Installed], sites: &[Va]) -> String {
+    let of = |va: &Va| probes.iter().find(|probe| probe.va == *va).and_then(symbol).unwrap_or_else(|| va.to_string());
+    let once = if sites.len() == 1 { "that is" } else { "they are" };
+    format!("{}: a jump once {once} disabled", sites.iter().map(of).collect::<Vec<_>>().join(", "))
+}
+
+fn symbol(probe: &Installed) -> Option<String> {
+    probe.symbol.as_ref().map(|(name, offset)| format!("{name}+{offset:#x}"))
 }
 
 fn row(probe: &Installed) -> [String; 7] {
-    let symbol = probe.symbol.as_ref().map_or_else(|| "?".to_owned(), |(name, offset)| format!("{name}+{offset:#x}"));
+    let symbol = symbol(probe).unwrap_or_else(|| "?".to_owned());
     let file = probe.object.as_ref().and_then(|path| path.file_name());
     let object = file.map_or_else(|| "?".into(), |file| file.to_string_lossy());
     let state = match probe.state {
@@ -100,6 +116,7 @@ fn members(probe: &Installed) -> Vec<(&'static str, String)> {
     members.extend([
         ("state", json::string(state)),
         ("optimized", probe.optimized.to_string()),
+        ("blocked_by", json::array(probe.blocked_by.iter().map(|va| json::string(&va.to_string())))),
         ("hits", json::number(probe.counts.hits)),
         ("missed", json::number(probe.counts.missed)),
     ]);
@@ -110,16 +127,17 @@ fn members(probe: &Installed) -> Vec<(&'static str, String)> {
 mod tests {
     use super::*;
     use sidestep_engine::Counts;
-    use sidestep_isa::Va;
 
     fn probes() -> Vec<Installed> {
         let one = Installed {
+            number: 0,
             va: Va(0x55d0_c3f8_c1a9),
             kind: ProbeKind::Instruction,
             symbol: Some(("leaf".to_owned(), 0)),
             object: Some("/bin/load".into()),
             state: SiteState::Enabled,
             optimized: true,
+            blocked_by: Vec::new(),
             counts: Counts { hits: 12_345, missed: 0 },
         };
         let other = Installed {
@@ -141,7 +159,17 @@ mod tests {
 0x55d0c3f8c1a9  p  leaf+0x0   [load]  [OPTIMIZED]  12345   0
 0x55d0c3f8c240  r  tree+0x1c  [load]  [DISABLED]       7  10
 0x55d0c3f8c1a9  p  ?          [?]     [GONE]       12345   0";
-        assert_eq!(lines(&probes()).join("\n"), expected);
+        assert_eq!(lines(&probes(), true).join("\n"), expected);
+    }
+
+    #[test]
+    fn who_blocks_a_jump_is_named() {
+        let inside = Installed { va: Va(0x55d0_c3f8_c1ac), symbol: Some(("leaf".to_owned(), 3)), ..probes().remove(0) };
+        let blocked_by = vec![inside.va];
+        let trap = Installed { optimized: false, blocked_by, ..probes().remove(0) };
+        let all = [trap, inside];
+        assert!(lines(&all, true)[0].ends_with("0  blocked by leaf+0x3: a jump once that is disabled"));
+        assert!(lines(&all, false)[0].ends_with('0'));
     }
 
     #[test]
@@ -162,7 +190,7 @@ mod tests {
         assert_eq!(
             lines[1],
             "{\"type\": \"probe\", \"data\": {\"address\": \"0x55d0c3f8c240\", \"kind\": \"r\", \"symbol\": \"tree\", \
-             \"offset\": 28, \"object\": \"/bin/load\", \"state\": \"disabled\", \"optimized\": false, \"hits\": 7, \
+             \"offset\": 28, \"object\": \"/bin/load\", \"state\": \"disabled\", \"optimized\": false, \"blocked_by\": [], \"hits\": 7, \
              \"missed\": 10}}"
         );
         assert!(lines[4].contains("\"controller\": 42, \"alive\": false"));

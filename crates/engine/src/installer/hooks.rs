@@ -94,7 +94,7 @@ impl Installer {
             let found = loaded.object.find(&Matcher::name(LOADER));
             matches.extend(found.into_iter().map(|f| (0, Match::own(&loaded, LOADER, f.va))));
         }
-        let wish = Wish { returns: false, post: false, trap_only: false };
+        let wish = Wish { returns: false, post: false, trap_only: false, more: false };
         let planned = plan_all(matches, &[wish], &mut self.surroundings, &mut || {})?;
         // No trap for it: signals may be blocked.
         let jumps = planned.into_iter().filter(|p| p.plan.as_ref().is_ok_and(|plan| !plan.has_traps()));
@@ -131,7 +131,7 @@ impl Installer {
                 }
             }
         }
-        let wish = Wish { returns: false, post: false, trap_only: false };
+        let wish = Wish { returns: false, post: false, trap_only: false, more: false };
         let planned =
             plan_all(matches, &[wish; 2], &mut self.surroundings, &mut || {})?.into_iter().filter(|p| p.plan.is_ok());
         Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())

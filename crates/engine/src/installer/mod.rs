@@ -13,6 +13,7 @@ use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::{Plan, SiteKind};
+use sidestep_sys::arch::Word;
 use sidestep_sys::{Process, Stopped};
 use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
@@ -39,7 +40,7 @@ const RING_MAX: usize = 64 << 20;
 /// Probes, and of those the ones with map entries of their own, for which a spawned command gets room: what it will match
 /// is not known before its libraries are there.
 const SPAWN_PROBES: u64 = 64 * 1024;
-const SPAWN_ENTRIES: u64 = 512;
+const SPAWN_ENTRIES: u64 = if size_of::<Word>() == 4 { 128 } else { 512 };
 
 /// What is installed.
 pub(crate) struct Installer {
@@ -150,8 +151,9 @@ impl Installer {
     }
 
     pub fn wishes(&self) -> Vec<Wish> {
-        let trap_only = self.options.no_optimize;
-        self.requests.iter().map(|r| Wish { returns: returns(&r.action), post: r.action.post, trap_only }).collect()
+        let (trap_only, more) = (self.options.no_optimize, self.options.extensible);
+        let wish = |r: &Request| Wish { returns: returns(&r.action), post: r.action.post, trap_only, more };
+        self.requests.iter().map(wish).collect()
     }
 
     /// Leaves out matches that were dealt with.
@@ -270,6 +272,9 @@ impl Installer {
                     }
                     self.book.borrow_mut().common = Some(regions.common.clone());
                 }
+                if let Some(map) = self.bundle.pid {
+                    regions.set_value(map, 0, &u64::from(hold.process().pid().unsigned_abs()).to_ne_bytes());
+                }
                 regions
             }
             (None, None) => return Err(SessionError::TooMany { what: "probes" }),
@@ -308,11 +313,15 @@ impl Installer {
         let mut pending = Vec::new();
         let mut originals: Vec<(Option<u64>, Va)> = Vec::new();
         self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
-        for p in planned {
+        for mut p in planned {
             if site(&p).is_some_and(|site| self.live.contains(&site)) {
                 let reason = "there is a probe already: unregister it first, or register both at once";
                 self.refuse(&p.matched, reason.into());
                 continue;
+            }
+            if self.meets_own(&p) {
+                // What keeps a jump away is there to stay.
+                p.plan = p.plan.map(|plan| plan.for_now());
             }
             if self.meets_own(&p) {
                 self.refuse(&p.matched, "a probe that keeps signals deliverable is there".into());
@@ -326,8 +335,8 @@ impl Installer {
                     continue;
                 }
             };
-            if regions.programs.overrides(&action) && !can_override(&p, &action) {
-                self.refuse(&p.matched, "override_return works only at the start of a function".into());
+            if let Some(why) = no_override(&p, &action).filter(|_| regions.programs.overrides(&action)) {
+                self.refuse(&p.matched, why.into());
                 continue;
             }
             if regions.programs.redirects(&action) && action.exit.is_some() {
@@ -410,7 +419,7 @@ impl Installer {
                         name: p.matched.name,
                         object: p.matched.object.path().to_owned(),
                         va: site,
-                        technique: plan.technique,
+                        technique: plan.for_now().technique,
                         cookie,
                     });
                 }
@@ -502,7 +511,7 @@ fn place(p: &Planned) -> Option<Range<u64>> {
 }
 
 /// Run-time address of a site.
-fn site(p: &Planned) -> Option<u64> {
+pub(crate) fn site(p: &Planned) -> Option<u64> {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return None };
     Some(plan.site.offset(loaded.bias).0)
 }
@@ -517,9 +526,16 @@ fn overlap(own: &Range<u64>, range: &Range<u64>) -> bool {
     own.start < range.end && range.start < own.end && own.start != range.start
 }
 
-/// Whether the return address is on top of the stack, and the function has not returned yet.
-fn can_override(p: &Planned, action: &Action) -> bool {
-    action.exit.is_none() && !action.post && p.plan.as_ref().is_ok_and(is_at_start)
+/// Why a program cannot return in place of the function: it can where the return address is on top of the stack and nothing
+/// but it is taken off, and the function has not returned yet.
+fn no_override(p: &Planned, action: &Action) -> Option<&'static str> {
+    match &p.plan {
+        Ok(Plan { returns: Ok(1..), .. }) => {
+            Some("override_return does not take the function's arguments off the stack")
+        }
+        Ok(plan) if action.exit.is_none() && !action.post && is_at_start(plan) => None,
+        _ => Some("override_return works only at the start of a function"),
+    }
 }
 
 /// Whether the site is where a function begins: its return address is on top of the stack.
@@ -550,7 +566,8 @@ fn describe(
     let site = plan.site.offset(loaded.bias).0;
     let before = jobs.get(&site).and_then(|(job, _)| job.handlers.last());
     let older = before.map_or(0, |handler| handler.probe() + 1);
-    let mut desc = ProbeDesc { site, asked: asked(p).0, older, ..desc };
+    let drops = plan.returns.map_or(0, u64::from);
+    let mut desc = ProbeDesc { site, asked: asked(p).0, older, drops, ..desc };
     match plan.behind() {
         Ok(behind) if desc.flags & ProbeDesc::POST != 0 => desc.site = behind.offset(loaded.bias).0,
         _ if is_at_start(plan) => desc.flags |= ProbeDesc::FUNCTION,
@@ -563,6 +580,9 @@ fn describe(
 fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return false };
     let site = plan.site.offset(loaded.bias);
+    // A site of our own is not promoted.
+    let own = who == usize::MAX || jobs.get(&site.0).is_some_and(|(job, _)| job.own);
+    let plan = if own { &plan.for_now() } else { plan };
     let (job, waiting) = jobs.entry(site.0).or_insert_with(|| {
         let job = Job {
             plan: plan.clone(),
@@ -577,11 +597,14 @@ fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
         };
         (job, Vec::new())
     });
+    if own {
+        job.plan = job.plan.for_now();
+    }
     // A guard displaces all up to its system call.
     if plan.displaced.len() > job.plan.displaced.len() {
         job.plan = plan.clone();
     }
-    job.own |= who == usize::MAX;
+    job.own = own;
     let semaphore = p.matched.usdt.as_ref().and_then(|probe| probe.semaphore);
     job.semaphore = job.semaphore.or(semaphore.map(|va| va.offset(loaded.bias)));
     job.handlers.push(handler);

@@ -206,10 +206,12 @@ impl Insn {
         matches!(self.iced.code(), Code::Endbr64 | Code::Endbr32)
     }
 
-    /// A return that drops more than its address: arguments of its function (i386 psABI, "Functions Returning Structures").
+    /// If this is a near return: how many bytes it drops besides its address, which are arguments of its function (i386
+    /// psABI, "Functions Returning Structures").
     #[must_use]
-    pub fn drops_arguments(&self) -> bool {
-        self.flow() == Flow::Return && self.iced.op_count() == 1 && self.iced.immediate16() != 0
+    pub fn dropped_by_return(&self) -> Option<u16> {
+        let drops = if self.iced.op_count() == 1 { self.iced.immediate16() } else { 0 };
+        (self.flow() == Flow::Return).then_some(drops)
     }
 
     /// A trap, which is reported with the address behind it (SDM volume 3, section 6.5): `int3`, `int1`, and `int 3` in two

@@ -433,6 +433,16 @@ impl Asm {
         self.raw(&target.0.to_le_bytes());
     }
 
+    /// `jmp` to where a word says, which has to be within ±2 GiB.
+    pub fn jmp_by(&mut self, word: Va) {
+        let operand = match self.isa {
+            Isa::X86 => word.0 as u32,
+            Isa::X64 => (word.since(self.here()) - 6) as u32,
+        };
+        self.raw(&[0xff, 0x25]);
+        self.raw(&operand.to_le_bytes());
+    }
+
     /// `ret`
     pub fn ret(&mut self) {
         self.bytes.push(0xc3);

@@ -1,11 +1,16 @@
 //! The syntax tree.
 
+use super::checked::Config;
 use super::ctype::Definitions;
 use super::diagnostic::Span;
 
 /// A whole script.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Script {
+    /// What is set before `config` is read: by the environment.
+    pub base: Config,
+    /// The options that it asks for: `getopt(…)`.
+    pub options: Vec<Declared>,
     /// `config = { … }`
     pub config: Vec<Setting>,
     /// The types that it declares.
@@ -14,6 +19,17 @@ pub struct Script {
     pub macros: Vec<Macro>,
     /// Its blocks, in order.
     pub blocks: Vec<Block>,
+}
+
+/// An option of a script.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Declared {
+    /// Without the dashes.
+    pub name: String,
+    /// What it is when nobody says otherwise.
+    pub default: String,
+    /// What it does; may be empty.
+    pub description: String,
 }
 
 /// What stands for statements and a value wherever it is called.
@@ -75,7 +91,7 @@ pub struct Block {
 }
 
 /// Kinds of attach points.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Provider {
     /// Before anything is attached.
     Begin,
@@ -113,7 +129,7 @@ impl Provider {
 }
 
 /// An attach point.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Point {
     /// What it is.
     pub provider: Provider,
@@ -136,7 +152,7 @@ impl Point {
 }
 
 /// A part of an attach point.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Field {
     /// Without quotes.
     pub text: String,

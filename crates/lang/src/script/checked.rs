@@ -18,6 +18,8 @@ pub struct Checked {
     pub stacks: Vec<Stack>,
     /// Types of what calls keep from their entry to their return: `self.x`.
     pub own: Vec<Type>,
+    /// Calls that need `--unsafe`, for they change something.
+    pub unsafe_calls: Vec<super::diagnostic::Diagnostic>,
     /// `config = { … }`, and the defaults.
     pub config: Config,
     /// The records that it uses.
@@ -36,7 +38,7 @@ pub struct Stack {
 }
 
 /// How a stack is printed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StackMode {
     /// `symbol+off`
     Bpftrace,
@@ -55,6 +57,8 @@ pub struct Config {
     pub max_map_keys: u32,
     /// Maps are printed at the end.
     pub print_maps_on_exit: bool,
+    /// Stacks have source lines and inlined functions.
+    pub show_debug_info: bool,
     /// What becomes of an attach point that means nothing, beside others that do.
     pub missing_probes: MissingProbes,
     /// How stacks are printed that do not say how.
@@ -80,6 +84,7 @@ impl Default for Config {
             max_strlen: 1024,
             max_map_keys: 4096,
             print_maps_on_exit: true,
+            show_debug_info: true,
             missing_probes: MissingProbes::Error,
             stack_mode: StackMode::Bpftrace,
             trailer: "..".to_owned(),
@@ -277,6 +282,8 @@ pub enum Builtin {
     Register(u16),
     /// `pid`
     Pid,
+    /// `cpid`: the command that was started, or 0.
+    Cpid,
     /// `tid`
     Tid,
     /// `uid`
@@ -323,6 +330,10 @@ pub enum Action {
     Print(Type),
     /// `join(array, separator)`
     Join(String),
+    /// `system(format, …)`
+    System(Format, Vec<Type>),
+    /// `cat(format, …)`
+    Cat(Format, Vec<Type>),
     /// `clear(@m)`
     Clear(usize),
     /// `zero(@m)`

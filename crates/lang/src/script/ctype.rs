@@ -3,7 +3,6 @@
 //! Sources: the System V ABIs of x86-64 and i386 for sizes and alignment; GCC's "bit-field" rules follow from them.
 
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// A type of C, without the names that `typedef` gives and without `const`.
@@ -64,13 +63,22 @@ impl Enum {
     }
 }
 
-/// Which `struct` or `union`. Two of one name are the same: each file of a program describes it again.
+/// Which `struct` or `union`. Two of one name are the same type: each file of a program describes it again. What they consist
+/// of is looked up by place all the same, for other files may have another one of this name.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// With its keyword.
     pub name: Arc<str>,
-    /// Where the program describes it; none: where it is found by its name.
+    /// Where the program describes it; none: the script declares it.
     pub place: Option<u64>,
+}
+
+impl Record {
+    /// For [`Layouts`].
+    #[must_use]
+    pub fn key(&self) -> (Arc<str>, Option<u64>) {
+        (Arc::clone(&self.name), self.place)
+    }
 }
 
 impl PartialEq for Record {
@@ -80,12 +88,6 @@ impl PartialEq for Record {
 }
 
 impl Eq for Record {}
-
-impl Hash for Record {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
-    }
-}
 
 /// What a `struct` or `union` consists of.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -111,8 +113,8 @@ pub struct Field {
     pub width: Option<u32>,
 }
 
-/// What is known of the records of a script.
-pub type Layouts = HashMap<Record, Layout>;
+/// What is known of the records of a script, by [`Record::key`].
+pub type Layouts = HashMap<(Arc<str>, Option<u64>), Layout>;
 
 /// The types that a script declares.
 #[derive(Clone, PartialEq, Debug)]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// A range of bytes of the source.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Span {
     /// The first byte.
     pub start: usize,

@@ -3,6 +3,7 @@
 pub mod ast;
 pub mod check;
 pub mod checked;
+pub mod config;
 pub mod ctype;
 pub mod diagnostic;
 pub mod lexer;
@@ -11,4 +12,5 @@ pub mod parser;
 pub mod printf;
 pub mod program;
 pub mod token;
+pub mod tree;
 pub mod types;

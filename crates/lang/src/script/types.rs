@@ -76,7 +76,8 @@ impl Type {
     #[must_use]
     pub fn fits(&self, other: &Type) -> bool {
         match (self, other) {
-            (Type::Int { .. }, Type::Int { .. })
+            (Type::Int { .. }, Type::Int { .. } | Type::Enum(_))
+            | (Type::Enum(_), Type::Int { .. })
             | (Type::Text(_), Type::Text(_))
             | (Type::Bytes(_), Type::Bytes(_)) => true,
             (Type::Probe { func: a }, Type::Probe { func: b }) => a == b,

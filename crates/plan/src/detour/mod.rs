@@ -8,7 +8,7 @@
 //!            [step over the red zone]
 //!            handler, with its context
 //!            [undo]
-//!            displaced instructions, with handlers behind the first one and guards in between
+//!            displaced instructions, with handlers behind the first one and guards in between, and maybe a gate
 //!            jmp resume
 //!   cold:    [slow path of an inline handler]
 //!
@@ -26,7 +26,7 @@ use sidestep_isa::x86::emulate::Op;
 use sidestep_isa::x86::live::Dead;
 use sidestep_isa::x86::relocate::{RelocateError, relocate};
 use sidestep_isa::{Isa, Len, Va};
-use sidestep_wire::{TrapEntry, TrapRecord};
+use sidestep_wire::{HandlerSwitch, TrapEntry, TrapRecord};
 
 use crate::handler::{Handler, Program};
 use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind, Technique};
@@ -53,12 +53,16 @@ pub struct Detour {
     pub island: Option<(Va, Vec<u8>)>,
     /// Traps that a thread may meet: offset from the site, offset in the detour of where it goes on.
     pub traps: Vec<(u16, u16)>,
-    /// For each displaced instruction: offset from the site, offset of its copy in the detour. The last pair is the
-    /// place behind them, if execution gets there: the jump back.
+    /// For each displaced instruction: offset from the site, offset of its copy in the detour. Then the place behind them, if
+    /// execution gets there: the jump back. At last the gate.
     pub copies: Vec<(u16, u16)>,
     /// For each guard: offset of its system call from the site, offset of the guard in the detour. A thread that is about to make
     /// the call has to go through it.
     pub guards: Vec<(u16, u16)>,
+    /// Offset in the detour of the word that its gate goes by.
+    pub gate: Option<u16>,
+    /// Of handlers that can be switched one by one: number of the probe, and how.
+    pub switches: Vec<(u32, HandlerSwitch)>,
 }
 
 impl Detour {
@@ -122,7 +126,9 @@ pub fn build(
     let isa = plan.isa;
     let mut asm = Asm::of(isa, at);
     let mut copies = Vec::new();
-    let record = record(plan, handlers);
+    let singly = env.singly && handlers.len() > 1;
+    let record = record(plan, handlers).filter(|_| !singly);
+    let mut switches = Vec::new();
     if let Some(record) = record {
         asm.raw(&record.to_bytes());
     }
@@ -146,6 +152,7 @@ pub fn build(
         let dead = Dead { regs: plan.dead_regs, flags: plan.dead_flags };
         let later = handlers[i + 1..].iter().chain(&posts);
         let dead = later.fold(dead, |dead, later| reads(later, env).spare(dead));
+        let switch = singly.then(|| switch(&mut asm));
         match handler {
             Handler::Program(program) if isa == Isa::X86 => {
                 cold.extend(inline::count(&mut asm, dead, program, thunk_of(program, thunks)?, env)?);
@@ -170,11 +177,13 @@ pub fn build(
                 call(&mut asm, *probe, thunks.agent, Place::of(dead, inside))?;
             }
         }
+        switches.extend(switch.map(|word| (handler.probe(), switched(word, &asm))));
     }
     if inside {
         step(&mut asm, RED_ZONE);
     }
     let mut after = after;
+    let mut gate = None;
     if !posts.is_empty() {
         let behind = plan.behind().map_err(|why| DetourError::NothingBehind { why })?.offset(bias);
         let (first, rest) = after.split_at(1.min(after.len()));
@@ -184,14 +193,25 @@ pub fn build(
         for handler in posts {
             if let Handler::Post(program) = handler {
                 let thunk = thunk_of(program, thunks)?;
+                let switch = singly.then(|| switch(&mut asm));
                 cold.extend(match isa {
                     Isa::X86 => inline::count(&mut asm, Dead::default(), program, thunk, env)?,
                     Isa::X64 => inline::program(&mut asm, Dead::default(), behind, program, thunk, true, env)?,
                 });
+                switches.extend(switch.map(|word| (handler.probe(), switched(word, &asm))));
             }
         }
         step(&mut asm, zone);
         after = rest;
+    }
+    if let (true, [first, rest @ ..]) = (plan.gate, &plan.displaced[..]) {
+        if after.len() == plan.displaced.len() {
+            displace(&mut asm, &[*first], plan, bias, &mut copies)?;
+            after = rest;
+        }
+        if !rest.is_empty() {
+            gate = Some(gate_to(&mut asm, plan, bias));
+        }
     }
     let mut guarded = Vec::new();
     for guard in guards {
@@ -211,9 +231,14 @@ pub fn build(
     }
     displace(&mut asm, after, plan, bias, &mut copies)?;
     if let Some(resume) = plan.resume {
-        copies.push(offsets(plan.site, resume, &asm, at));
-        asm.jmp_to(resume.offset(bias))?;
+        if plan.gate && gate.is_none() {
+            gate = Some(gate_to(&mut asm, plan, bias));
+        } else {
+            copies.push(offsets(plan.site, resume, &asm, at));
+            asm.jmp_to(resume.offset(bias))?;
+        }
     }
+    copies.extend(gate.iter().map(|(pair, _)| *pair));
     for cold in cold {
         cold.emit(&mut asm)?;
     }
@@ -234,14 +259,17 @@ pub fn build(
         }
         _ => Vec::new(),
     };
+    let gate = gate.map(|(_, word)| u16::try_from(word)).transpose().map_err(|_| DetourError::TooLong { site })?;
     let (recorded, bytes) = (record.is_some(), asm.finish());
-    Ok(Detour { at, bytes, recorded, site, patch, relies_on, stub, island, traps, copies, guards })
+    Ok(Detour { at, bytes, recorded, site, patch, relies_on, stub, island, traps, copies, guards, gate, switches })
 }
 
 /// What the trap handler needs to count by itself, where counting is all.
 fn record(plan: &Plan, handlers: &[Handler]) -> Option<TrapRecord> {
     let counts = |handler: &Handler| matches!(handler, Handler::Program(program) if program.only_counts);
-    let counted = plan.technique == Technique::Trap && plan.before_handler == 0 && handlers.iter().all(counts);
+    // What the trap handler does by itself goes through no gate.
+    let short = plan.before_handler == 0 && !plan.gate;
+    let counted = plan.technique == Technique::Trap && short && handlers.iter().all(counts);
     let newest = handlers.last().filter(|_| counted)?.probe() + 1;
     Some(TrapRecord { op: plan.emulated.map_or([0; 2], Op::to_words), newest, pad: 0 })
 }
@@ -283,6 +311,40 @@ fn short(pairs: Vec<(u64, u64)>) -> Option<Vec<(u16, u16)>> {
 fn offsets(site: Va, original: Va, asm: &Asm, at: Va) -> (u64, u64) {
     (original.0 - site.0, asm.here().0 - at.0)
 }
+
+/// Emits a gate, closed: it leads to the original instruction behind the first one. Gives what it stands for with its place, and
+/// the place of its word.
+fn gate_to(asm: &mut Asm, plan: &Plan, bias: i64) -> ((u64, u64), u64) {
+    let start = asm.here().0 - asm.len() as u64;
+    let to = plan.site.plus(Len(plan.displaced.first().map_or(0, |first| u64::from(first.len))));
+    let gate = (to.since(plan.site) as u64, asm.here().0 - start);
+    let word = jump_by_word(asm, |_| to.offset(bias));
+    (gate, word.0 - start)
+}
+
+/// Emits the switch in front of a handler, on. Gives the address of its word.
+fn switch(asm: &mut Asm) -> Va {
+    jump_by_word(asm, |word| word.plus(Len(8)))
+}
+
+/// The switch with this word, behind its handler.
+fn switched(word: Va, asm: &Asm) -> HandlerSwitch {
+    HandlerSwitch { word: word.0, on: word.0 + 8, off: asm.here().0 }
+}
+
+/// Emits a jump by a word, and that behind it: aligned, so that it changes at once. Gives its address.
+fn jump_by_word(asm: &mut Asm, to: impl FnOnce(Va) -> Va) -> Va {
+    let word = Va((asm.here().0 + JUMP_BY_WORD).next_multiple_of(8));
+    asm.jmp_by(word);
+    while asm.here() != word {
+        asm.raw(&TRAP_PATCH);
+    }
+    asm.raw(&to(word).0.to_le_bytes());
+    word
+}
+
+/// Bytes of a jump by a word.
+const JUMP_BY_WORD: u64 = 6;
 
 fn displace(
     asm: &mut Asm,

@@ -63,6 +63,8 @@ pub struct Env {
     pub hash_shift: u8,
     /// Number of buckets, a power of two.
     pub bucket_count: u32,
+    /// The handlers of a site can be switched one by one.
+    pub singly: bool,
 }
 
 const ENTRY_SHIFT: u8 = size_of::<LookupEntry>().trailing_zeros() as u8;

@@ -22,6 +22,7 @@ use std::mem::offset_of;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
 use sidestep_isa::{Isa, Va};
 use sidestep_wire::lookup::HASH_MULTIPLIER;
+use sidestep_wire::private::MAX_DROPPED;
 use sidestep_wire::{Hit, ProbeDesc, Regs};
 
 use super::frame::numbers;
@@ -243,17 +244,19 @@ pub(super) fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     let mut asm = Asm::of(Isa::X86, at);
     let enter = asm.here();
     let trampoline = asm.here();
-    // The slot becomes the real return address.
-    asm.lea(Reg::Rsp, Reg::Rsp, -4);
-    save(&mut asm, env, 4);
+    // The word below the stack pointer becomes the real return address. The slot of the old one is further below, if the
+    // function has taken arguments off the stack; the agent uses it, so all up to there is kept.
+    asm.lea(Reg::Rsp, Reg::Rsp, -(MAX_DROPPED as i32) - 4);
+    save(&mut asm, env, MAX_DROPPED as i32 + 4);
     find_state(&mut asm, env, 4);
     asm.lea(Reg::Rcx, Reg::Rbx, REGS);
     asm.store(Reg::Rsp, 0, Reg::Rcx);
     asm.store_imm(Reg::Rsp, 8, env.private.0 as i32);
     asm.call_any(env.agent_return);
     asm.load(Reg::Rcx, Reg::Rbx, BEGAN);
-    asm.store(Reg::Rcx, 0, Reg::Rax);
+    asm.store(Reg::Rcx, MAX_DROPPED as i32, Reg::Rax);
     restore(&mut asm, env);
+    asm.lea(Reg::Rsp, Reg::Rsp, MAX_DROPPED as i32);
     asm.ret();
     asm.align(16);
 

@@ -249,11 +249,14 @@ fn returns_are_seen() {
         run(); check_kept(sum, registers[6]); CHECK(hits == 1 && returns == 1);
         CHECK(seen.rax == sum && seen.rsp == results[4] && seen.rsi == registers[6]);";
     let (plan, _) = run("probed", &[Handler::Return { probe: 2 }], true, checks);
-    assert_eq!(plan.returns, Ok(()));
-    // The slot of its return address is not where others would look for it.
-    let checks = "target = (u32)&probed_ret4; run(); CHECK(hits == 1);";
-    let (plan, _) = run("probed_ret4", &[Handler::Agent { probe: 1 }], true, checks);
-    assert_eq!(plan.returns, Err("it takes its arguments off the stack"));
+    assert_eq!(plan.returns, Ok(0));
+    // The function has taken an argument off the stack, and the words below the stack pointer are as it left them.
+    let checks = "
+        target = (u32)&probed_ret4; run(); CHECK(hits == 1 && returns == 1);
+        CHECK(results[0] == registers[0] && results[2] == registers[0] - registers[1]);
+        CHECK(seen.rsp == results[4] && slot == results[4] - 8 && kept == TRAMPOLINE);";
+    let (plan, _) = run("probed_ret4", &[Handler::Return { probe: 2 }], true, checks);
+    assert_eq!(plan.returns, Ok(4));
 }
 
 #[test]

@@ -26,7 +26,7 @@ asm(".section .generated,\"awx\"\n .skip 0x10000,0xcc\n .text\n");
 static u64 cells[8];
 static u32 self;
 static struct regs seen;
-static u32 hits, slots, returns, signals, last_probe, last_state, last_private, real_return, wanted;
+static u32 hits, slots, returns, signals, last_probe, last_state, last_private, real_return, slot, kept, wanted;
 static u32 (*replacement)(void);
 
 static int call(int number, int a, int b, int c, int d) {
@@ -54,6 +54,7 @@ AT(".agent_hit") u64 agent_hit(struct regs *regs, u32 state, u32 private, u32 pr
     hits++;
     last_probe = probe, last_state = state, last_private = private;
     if (probe == 2) {
+        slot = regs->rsp;
         real_return = *(u32 *)(u32)regs->rsp;
         *(u32 *)(u32)regs->rsp = TRAMPOLINE;
     }
@@ -69,6 +70,7 @@ AT(".agent_hit") u64 agent_hit(struct regs *regs, u32 state, u32 private, u32 pr
 AT(".agent_return") u64 agent_return(struct regs *regs, u32 state, u32 private) {
     CHECK(state == 0xabcd0 && private == 0x12345678);
     seen = *regs;
+    kept = *(u32 *)slot;
     returns++;
     return real_return;
 }

@@ -17,6 +17,8 @@ pub const ADDRESS_END: u64 = 1 << 32;
 pub const TID_WORDS: [u32; 2] = [0x68, 0x18];
 /// Arguments of functions that are passed in registers.
 pub const REGISTER_ARGUMENTS: u64 = 0;
+/// Whether functions may take arguments off the stack when they return.
+pub const DROPS_ARGUMENTS: bool = true;
 
 /// System call numbers.
 pub mod nr {
@@ -25,6 +27,7 @@ pub mod nr {
     pub const GETPID: u64 = 20;
     pub const SCHED_YIELD: u64 = 158;
     pub const PRCTL: u64 = 172;
+    pub const RT_SIGRETURN: u64 = 173;
     pub const RT_SIGACTION: u64 = 174;
     pub const RT_SIGPROCMASK: u64 = 175;
     pub const RT_SIGSUSPEND: u64 = 179;
@@ -153,12 +156,11 @@ pub unsafe fn syscall(number: u64, args: [u64; 6]) -> i64 {
 /// The context that a call with this number will restore, with this stack pointer, if it is the return of a signal handler.
 #[must_use]
 pub fn returning_context(number: u64, sp: u64) -> Option<u64> {
-    /// The handler's `ret` has popped the restorer's address.
-    const RT_SIGRETURN: u64 = 173;
     /// Of a frame without `siginfo_t`: the restorer has popped the signal, too, and `sigcontext` is there.
     const SIGRETURN: u64 = 119;
     match number {
-        RT_SIGRETURN => Some(sp + UCONTEXT_RESTORER as u64 - WORD_LEN),
+        // The handler's `ret` has popped the restorer's address.
+        nr::RT_SIGRETURN => Some(sp + UCONTEXT_RESTORER as u64 - WORD_LEN),
         SIGRETURN => Some(sp.wrapping_sub(UCONTEXT_REGISTERS as u64)),
         _ => None,
     }

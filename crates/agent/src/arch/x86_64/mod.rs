@@ -17,6 +17,8 @@ pub const ADDRESS_END: u64 = 1 << 63;
 pub const TID_WORDS: [u32; 2] = [0x2d0, 0x30];
 /// Arguments of functions that are passed in registers.
 pub const REGISTER_ARGUMENTS: u64 = 6;
+/// Whether functions may take arguments off the stack when they return.
+pub const DROPS_ARGUMENTS: bool = false;
 
 /// System call numbers.
 pub mod nr {
@@ -25,6 +27,7 @@ pub mod nr {
     pub const RT_SIGACTION: u64 = 13;
     pub const RT_SIGPROCMASK: u64 = 14;
     pub const SCHED_YIELD: u64 = 24;
+    pub const RT_SIGRETURN: u64 = 15;
     pub const GETPID: u64 = 39;
     pub const EXECVE: u64 = 59;
     pub const GETUID: u64 = 102;
@@ -101,8 +104,7 @@ pub unsafe fn syscall(number: u64, args: [u64; 6]) -> i64 {
 /// The context that a call with this number will restore, with this stack pointer, if it is the return of a signal handler.
 #[must_use]
 pub fn returning_context(number: u64, sp: u64) -> Option<u64> {
-    const RT_SIGRETURN: u64 = 15;
-    (number == RT_SIGRETURN).then_some(sp)
+    (number == nr::RT_SIGRETURN).then_some(sp)
 }
 
 /// Signals of ours that stay deliverable in handlers of the program.

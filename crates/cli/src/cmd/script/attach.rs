@@ -11,12 +11,11 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
     let fields: Vec<&str> = point.fields.iter().map(|field| &*field.text).collect();
     let quoted = point.fields.last().is_some_and(|field| field.quoted);
     if point.provider == Provider::Usdt {
-        let mut parsed = match *fields {
+        let parsed = match *fields {
             [object, name] | [object, "", name] => pattern::usdt(object, "*", name),
             [object, provider, name] => pattern::usdt(object, provider, name),
             _ => return Err(anyhow!("{} is no attach point", point.text())),
         };
-        parsed.object = parsed.object.filter(|object| object != "*");
         return Ok(parsed);
     }
     let (object, function) = match *fields {
@@ -24,14 +23,8 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
         [_, language, _] => return Err(anyhow!("the language '{language}' of {} is not known", point.text())),
         _ => return Err(anyhow!("{} is no attach point", point.text())),
     };
-    if object.contains('@') {
-        return Err(anyhow!("{}: a line of a source file is not supported yet", point.text()));
-    }
     let text = if quoted && !regexp { format!("{object}:\"{function}\"") } else { format!("{object}:{function}") };
     let mut parsed = pattern::parse(&text, regexp).map_err(|message| anyhow!(message))?;
-    if object == "*" {
-        parsed.object = None;
-    }
     if let (FuncPattern::Name(name), true) = (&mut parsed.func, quoted) {
         function.clone_into(name);
     }

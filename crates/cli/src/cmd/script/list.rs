@@ -1,55 +1,201 @@
 //! `sidestep -l`: attach points, ready to be pasted back.
 
+use std::fs;
 use std::process::ExitCode;
 
-use anyhow::anyhow;
-use sidestep_engine::pattern;
-use sidestep_lang::script::ast::Provider;
+use anyhow::{Context, anyhow};
+use clap::error::ErrorKind;
+use sidestep_engine::{Listed, Options, Pattern, SessionError, pattern};
+use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::parser::parse;
 
 use super::{attach, types};
+use crate::cmd::{list, usage};
 use crate::flags::Format;
 use crate::flags::script::Script;
-use crate::out::sink::Sink;
+use crate::out::sink::{Sink, say};
 
 /// Runs the command.
-pub fn run(flags: &Script, pattern: &str) -> anyhow::Result<ExitCode> {
-    let script = parse(&format!("{pattern} {{}}"), &[]).map_err(|error| anyhow!(error.message))?;
+pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
     let pid = flags.target.first();
-    let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, false)?;
-    let mut lines = Vec::new();
-    for point in script.blocks.iter().flat_map(|block| &block.points) {
-        if !point.provider.has_target() {
-            return Err(anyhow!("{} probes are not listed: they are in no program", point.provider.name()));
-        }
+    let (text, params) = flags.words.split_first().map_or(("*", &[][..]), |(text, params)| (&**text, params));
+    let wanted = wanted(text, params)?;
+    let options = flags.engine.options();
+    let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, flags.output.quiet)?;
+    let (mut lines, mut missing) = (Vec::new(), Vec::new());
+    for point in &wanted.points {
         let pattern = attach::pattern(point, false)?;
-        if pattern.object.is_none() && pid.is_none() {
-            return Err(anyhow!("{} does not say where to look: name an object, or add -p PID", point.text()));
+        if pid.is_none() && pattern.object.as_deref().is_none_or(|object| object == "*") {
+            let message =
+                format!("`{text}` does not say where to look: name an object, as in uprobe:libc:*, or add -p PID");
+            usage(ErrorKind::MissingRequiredArgument, &message);
         }
-        let arguments = match point.provider {
-            Provider::Uprobe | Provider::Uretprobe if flags.output.verbose => {
-                types::arguments(&pattern, point.provider, pid, &flags.engine.options())?
-            }
-            _ => Default::default(),
-        };
-        for listed in sidestep_engine::list(&pattern, pid, &flags.engine.options())? {
-            let provider = point.provider.name();
-            let below = arguments.get(&(listed.object.clone(), listed.name.clone())).map_or("", String::as_str);
-            let line = match &listed.demangled {
-                None if point.provider == Provider::Usdt => {
-                    format!("{provider}:{}:{}", listed.object.display(), listed.name)
+        match sidestep_engine::list(&pattern, pid, &options) {
+            Ok(found) => {
+                if flags.output.verbose {
+                    note_refused(&pattern, pid, &options, &sink)?;
                 }
-                Some(name) => format!("{provider}:{}:cpp:\"{name}\"", listed.object.display()),
-                None => format!("{provider}:{}:{}", listed.object.display(), pattern::quote(&listed.name)),
-            };
-            lines.push(line + below);
+                let arguments = match point.provider {
+                    Provider::Uprobe | Provider::Uretprobe if flags.output.verbose => {
+                        types::arguments(&pattern, point.provider, pid, &options)?
+                    }
+                    _ => Default::default(),
+                };
+                let below = |listed: &Listed| arguments.get(&(listed.object.clone(), listed.name.clone()));
+                let line = |listed| line(point.provider, listed) + below(listed).map_or("", String::as_str);
+                lines.extend(found.iter().map(line));
+            }
+            Err(error @ SessionError::NoMatch(_)) => missing.push((point, error)),
+            Err(error) => return Err(error.into()),
         }
     }
-    lines.sort();
-    lines.dedup();
-    for line in lines {
-        sink.line(&line)?;
+    match (lines.is_empty(), missing.is_empty()) {
+        (true, false) => return Err(missing.swap_remove(0).1.into()),
+        // What the user has named must be there; what a pattern could have meant, too, need not.
+        (false, false) if wanted.each => {
+            for (point, error) in &missing {
+                say(&format!("WARNING: No matches for {}: {error}", point.text().replacen(':', " ", 1)));
+            }
+        }
+        _ => {}
     }
-    sink.flush()?;
+    list::print(lines, &mut sink)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Attach points to list.
+struct Wanted {
+    points: Vec<Point>,
+    /// Each of them was named.
+    each: bool,
+}
+
+/// What a pattern, a script or a program means.
+fn wanted(text: &str, params: &[String]) -> anyhow::Result<Wanted> {
+    let several = |texts: [String; 2]| -> anyhow::Result<Wanted> {
+        let points =
+            texts.iter().map(|text| points(&format!("{text} {{}}"), &[])).collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(Wanted { points: points.concat(), each: false })
+    };
+    let provider = text.split_once(':').map(|(provider, _)| provider);
+    if fs::metadata(text).is_ok_and(|meta| meta.is_file()) {
+        let bytes = fs::read(text).with_context(|| format!("cannot read {text}"))?;
+        if bytes.starts_with(b"\x7fELF") {
+            let path = fs::canonicalize(text)?.display().to_string();
+            return several([format!("uprobe:{path}:*"), format!("usdt:{path}:*:*")]);
+        }
+        let script = String::from_utf8(bytes).with_context(|| format!("{text} is neither a program nor a script"))?;
+        return Ok(Wanted { points: points(&script, params).with_context(|| text.to_owned())?, each: true });
+    }
+    match provider {
+        None if !matches!(text, "BEGIN" | "begin" | "END" | "end") => {
+            several([format!("uprobe:*:{text}"), format!("usdt:*:*:{text}")])
+        }
+        Some("*") => several([format!("uprobe{}", &text[1..]), format!("usdt{}", &text[1..])]),
+        // Probes of the program at this path, or of this library, of any kind.
+        Some(object) if object.contains('/') || object.starts_with("lib") => {
+            several([format!("uprobe:{text}"), format!("usdt:{object}:*{}", &text[object.len()..])])
+        }
+        _ => Ok(Wanted { points: points(&format!("{text} {{}}"), &[])?, each: true }),
+    }
+}
+
+/// The attach points of a script that are in a program.
+fn points(script: &str, params: &[String]) -> anyhow::Result<Vec<Point>> {
+    let script = parse(script, params).map_err(|error| match error.hint {
+        Some(hint) => anyhow!("{}; {hint}", error.message),
+        None => anyhow!(error.message),
+    })?;
+    let all: Vec<Point> = script.blocks.into_iter().flat_map(|block| block.points).collect();
+    let first = all.first().map(|point| point.provider.name()).unwrap_or_default();
+    let points: Vec<Point> = all.into_iter().filter(|point| point.provider.has_target()).collect();
+    match points.is_empty() {
+        true => Err(anyhow!("{first} probes are not listed: they are in no program")),
+        false => Ok(points),
+    }
+}
+
+/// As an attach point is written.
+fn line(provider: Provider, listed: &Listed) -> String {
+    let (provider, object) = (provider.name(), listed.object.display());
+    match &listed.demangled {
+        _ if listed.is_usdt => format!("{provider}:{object}:{}", listed.name),
+        Some(name) => format!("{provider}:{object}:cpp:\"{name}\""),
+        // What ends an attach point, or is replaced in one.
+        None if listed.name.contains([':', ',', '{', '}', ';', '$', '\'']) => {
+            format!("{provider}:{object}:\"{}\"", listed.name)
+        }
+        None => format!("{provider}:{object}:{}", pattern::quote(&listed.name)),
+    }
+}
+
+/// How many of them cannot be probed, and why.
+fn note_refused(pattern: &Pattern, pid: Option<i32>, options: &Options, sink: &Sink) -> anyhow::Result<()> {
+    let sites = sidestep_engine::explain(pattern, pid, options)?;
+    let mut reasons: Vec<(String, usize)> = Vec::new();
+    for refusal in sites.iter().filter_map(|site| site.plan.as_ref().err()) {
+        match reasons.iter_mut().find(|(reason, _)| *reason == refusal.reason) {
+            Some((_, count)) => *count += 1,
+            None => reasons.push((refusal.reason.clone(), 1)),
+        }
+    }
+    for (reason, count) in reasons {
+        sink.note(&format!("{count} of {} at {} cannot be probed: {reason}", sites.len(), pattern.text));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidestep_engine::FuncPattern;
+    use sidestep_isa::Va;
+
+    fn texts(text: &str) -> Vec<String> {
+        wanted(text, &[]).unwrap().points.iter().map(Point::text).collect()
+    }
+
+    #[test]
+    fn patterns_without_a_provider_mean_all_of_them() {
+        assert_eq!(texts("*sleep*"), ["uprobe:*:*sleep*", "usdt:*:*:*sleep*"]);
+        assert_eq!(texts("*:libc:set*"), ["uprobe:libc:set*", "usdt:libc:set*"]);
+        assert_eq!(texts("libc:*alloc"), ["uprobe:libc:*alloc", "usdt:libc:*:*alloc"]);
+        assert_eq!(texts("ur:libc:malloc,usdt:libc:x"), ["uretprobe:libc:malloc", "usdt:libc:x"]);
+        assert_eq!(texts("/bin/sh"), texts(fs::canonicalize("/bin/sh").unwrap().to_str().unwrap()));
+        assert!(texts("/bin/sh")[0].ends_with(":*"));
+    }
+
+    #[test]
+    fn what_is_in_no_program_is_not_listed() {
+        let error = |text: &str| wanted(text, &[]).err().unwrap().to_string();
+        assert_eq!(error("BEGIN"), "BEGIN probes are not listed: they are in no program");
+        assert!(error("kprobe:x").contains("needs the kernel"), "{}", error("kprobe:x"));
+        assert!(error("nothing:x").contains("there are uprobe"), "{}", error("nothing:x"));
+    }
+
+    #[test]
+    fn lines_are_read_back_as_names() {
+        for (name, demangled) in [
+            ("malloc", None),
+            ("main.(*T).f", None),
+            ("type:.eq.x", None),
+            ("a$b", None),
+            ("f+0x1", None),
+            ("_ZN1A1fEv", Some("A::f(int, char*)")),
+        ] {
+            let listed = Listed {
+                object: "/lib/a.so".into(),
+                name: name.to_owned(),
+                demangled: demangled.map(str::to_owned),
+                va: Va(16),
+                size: 3,
+                is_usdt: false,
+            };
+            let text = line(Provider::Uprobe, &listed);
+            let points = points(&format!("{text} {{}}"), &[]).unwrap();
+            let pattern = attach::pattern(&points[0], false).unwrap();
+            assert_eq!(pattern.object.as_deref(), Some("/lib/a.so"), "{text}");
+            assert_eq!(pattern.func, FuncPattern::Name(demangled.unwrap_or(name).to_owned()), "{text}");
+        }
+    }
 }

@@ -5,17 +5,20 @@ mod list;
 mod run;
 mod types;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
-use sidestep_lang::script::ast;
+use sidestep_lang::script::ast::Declared;
 use sidestep_lang::script::check::check_with;
+use sidestep_lang::script::checked::Config;
+use sidestep_lang::script::config::NoSetting;
 use sidestep_lang::script::diagnostic::Diagnostic;
-use sidestep_lang::script::lower::lower;
-use sidestep_lang::script::parser::parse;
+use sidestep_lang::script::lower::{Compiled, lower};
+use sidestep_lang::script::parser::{Given, parse_given};
+use sidestep_lang::script::tree;
 
 use crate::flags::script::Script;
 use crate::out::script::Layout;
@@ -68,8 +71,8 @@ impl Source {
 
 /// Runs the command. A script that is wrong ends with status 1.
 pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
-    if let Some(pattern) = &flags.list {
-        return list::run(flags, pattern);
+    if flags.list {
+        return list::run(flags);
     }
     start(flags, Source::read(flags)?, None)
 }
@@ -91,22 +94,34 @@ pub fn run_tool(flags: &Script, tool: Tool) -> anyhow::Result<ExitCode> {
 }
 
 fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<ExitCode> {
-    let script = match parse(&source.text, &source.params) {
+    let (params, options) = (source.params.clone(), flags.more.options.clone());
+    let script = match parse_given(&source.text, &Given { params, options, config: environment(std::env::vars())? }) {
         Ok(script) => script,
         Err(error) => {
             source.say(&[error]);
             return Ok(ExitCode::FAILURE);
         }
     };
-    if flags.debug {
-        print_tree(&script);
+    if flags.more.options.iter().any(|(name, _)| name == "help") && !script.options.iter().any(|o| o.name == "help") {
+        print!("{}", options_help(&source.name, &script.options));
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some((name, _)) = flags.more.options.iter().find(|(name, _)| !script.options.iter().any(|o| o.name == *name))
+    {
+        let known: Vec<_> = script.options.iter().map(|option| format!("--{}", option.name)).collect();
+        let known = if known.is_empty() { "it has none".to_owned() } else { format!("there are {}", known.join(", ")) };
+        super::usage(ErrorKind::UnknownArgument, &format!("the script has no option --{name}; {known}"));
+    }
+    if flags.debug > 0 {
+        tree::lines(&script).iter().try_for_each(|line| writeln!(std::io::stdout(), "{line}"))?;
     }
     let points = script.blocks.iter().flat_map(|block| block.points.clone()).collect();
     let mut programs = types::Programs::new(points, flags.target.first(), &flags.engine.options());
     let checked = match check_with(&script, &source.params, &mut programs) {
         Ok((checked, warnings)) => {
-            source.say(&warnings);
+            if !flags.more.no_warnings {
+                source.say(&warnings);
+            }
             checked
         }
         Err(errors) => {
@@ -114,10 +129,72 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
             return Ok(ExitCode::FAILURE);
         }
     };
+    if !flags.allow_unsafe && !checked.unsafe_calls.is_empty() {
+        source.say(&checked.unsafe_calls);
+        return Ok(ExitCode::FAILURE);
+    }
     let compiled = lower(&checked, time::monotonic())?;
+    if flags.debug > 0 {
+        print_programs(&compiled)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     run::run(flags, source, checked, compiled, tool)
 }
 
-fn print_tree(script: &ast::Script) {
-    println!("{script:#?}");
+/// Settings of bpftrace's environment variables. Those that mean nothing here are left alone.
+fn environment(variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<Config> {
+    let mut config = Config::default();
+    for (name, value) in variables.filter(|(name, _)| name.starts_with("BPFTRACE_")) {
+        match config.set(&name, &value) {
+            Err(NoSetting::Value(values)) => return Err(anyhow!("{name} is \"{value}\"; expected {values}")),
+            Ok(()) | Err(NoSetting::Unknown) => {}
+        }
+    }
+    Ok(config)
+}
+
+/// What `-- --help` prints.
+fn options_help(script: &str, options: &[Declared]) -> String {
+    let line = |option: &Declared| {
+        let name = format!("--{}={}", option.name, option.default);
+        format!("  {name:<24} {}", option.description).trim_end().to_owned() + "\n"
+    };
+    match options.is_empty() {
+        true => format!("{script} has no options.\n"),
+        false => format!("Options of {script}, and their defaults:\n{}", options.iter().map(line).collect::<String>()),
+    }
+}
+
+/// The maps and programs of a script as text.
+fn print_programs(compiled: &Compiled) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for (number, map) in compiled.maps.iter().enumerate() {
+        let (kind, name, keys, values) = (map.kind, &map.name, map.key_size, map.value_size);
+        writeln!(out, "\nmap {number}: {name}, {kind}, {keys} bytes → {values} bytes, {} entries", map.max_entries)?;
+    }
+    for probe in &compiled.probes {
+        let entry = probe.entry.map(|entry| (entry, " (at the entry of the call)"));
+        for (program, what) in entry.into_iter().chain([(probe.program, "")]) {
+            writeln!(out, "\n{}{what}: program {program}", probe.point.text())?;
+            for (slot, insn) in compiled.programs[program].iter().flatten() {
+                writeln!(out, "{slot:5}: {insn}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_the_environment() {
+        let read = |name: &str, value: &str| environment([(name.to_owned(), value.to_owned())].into_iter());
+        assert_eq!(read("BPFTRACE_MAX_STRLEN", "99").unwrap().max_strlen, 99);
+        assert_eq!(read("BPFTRACE_KERNEL_SOURCE", "/usr/src").unwrap(), Config::default());
+        assert_eq!(read("MAX_STRLEN", "x").unwrap(), Config::default());
+        let error = read("BPFTRACE_MAX_STRLEN", "x").unwrap_err().to_string();
+        assert!(error.starts_with("BPFTRACE_MAX_STRLEN is \"x\"; expected 1 to 16384"), "{error}");
+    }
 }

@@ -1,8 +1,9 @@
 //! A script at work: its blocks in the controller, and what its programs ask for.
 
 use std::collections::HashSet;
-use std::io;
-use std::process::ExitCode;
+use std::fs::File;
+use std::io::{self, Read};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -13,16 +14,20 @@ use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Action, Checked, MissingProbes};
 use sidestep_lang::script::lower::{Compiled, JOINED};
 use sidestep_lang::script::parser::period;
+use sidestep_lang::script::printf::Format;
 use sidestep_lang::script::types::Type;
 
 use super::{Source, Tool as ScriptTool, attach};
 use crate::cmd::funccount::attached;
 use crate::cmd::watch::{self, Job, Pace, Tool};
-use crate::flags::script::Script as Flags;
+use crate::flags::script::{Buffering, Script as Flags};
 use crate::out::script::{Layout, Names, Print, Printer, Shown, values};
 use crate::out::sink::{Sink, say};
 use crate::out::{json, plan, time};
 use crate::signals::Signals;
+
+/// Bytes of a file that `cat` prints at most, as in bpftrace.
+const CAT: u64 = 10 << 10;
 
 /// Runs a script that is right.
 pub fn run(
@@ -47,6 +52,9 @@ pub fn run(
     let local = Local::new(&attach::maps(&compiled))?;
     let mut script = Script::new(source, checked, &compiled, tool.map(|tool| tool.layout))?;
     let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
+    if flags.more.buffering == Some(Buffering::Full) {
+        sink.hold_back();
+    }
     if !needs_target {
         if has_target {
             sink.note("the script probes nothing: the target is left alone");
@@ -58,7 +66,7 @@ pub fn run(
     sink.flush()?;
     if script.exit.is_some() {
         script.finish(local.maps(), &mut sink)?;
-        sink.flush()?;
+        sink.end()?;
         return Ok(script.status(ExitCode::SUCCESS));
     }
     for (map, shape) in bundle.maps.iter().enumerate() {
@@ -72,6 +80,9 @@ pub fn run(
         bundle.entries.extend(local.maps().entries(map).into_iter().filter(set).map(|entry| (map, entry)));
     }
     drop(local);
+    if matches!(flags.target.target(), Target::Command(_)) {
+        bundle.pid = Some(compiled.command);
+    }
     let job = Job {
         target: &flags.target,
         timing: None,
@@ -90,21 +101,21 @@ pub fn run(
         pace: Pace::default(),
         named: 0,
     };
-    let code = watch::run_with(&job, &mut running, sink).map_err(|error| no_matches(error, &compiled))?;
+    let code = watch::run_with(&job, &mut running, sink).map_err(|error| no_matches(error, &compiled, regexp))?;
     Ok(running.script.status(code))
 }
 
-/// Says it as bpftrace does, if the only attach point of a script means nothing.
-fn no_matches(error: anyhow::Error, compiled: &Compiled) -> anyhow::Error {
-    let means_nothing =
-        matches!(error.downcast_ref(), Some(SessionError::Symbol(_) | SessionError::NowhereFound { .. }));
+/// Says as bpftrace does that an attach point means nothing, and which one.
+fn no_matches(error: anyhow::Error, compiled: &Compiled, regexp: bool) -> anyhow::Error {
+    let Some(SessionError::NoMatch(missing)) = error.downcast_ref() else { return error };
+    let is_it = |point: &&Point| attach::pattern(point, regexp).is_ok_and(|pattern| pattern.text == missing.pattern);
     let mut points = compiled.probes.iter().map(|probe| &probe.point).filter(|point| point.provider.has_target());
-    match (points.next(), points.next()) {
-        (Some(point), None) if means_nothing => {
+    match points.find(is_it) {
+        Some(point) => {
             let text = point.text().replacen(':', " ", 1);
             error.context(format!("No matches for {text}"))
         }
-        _ => error,
+        None => error,
     }
 }
 
@@ -115,8 +126,9 @@ fn dry_run(flags: &Flags, compiled: &Compiled, regexp: bool) -> anyhow::Result<E
     let pids = flags.target.pid.iter().copied().map(Some);
     for pid in pids.chain(flags.target.pid.is_empty().then_some(None)) {
         for request in &requests {
-            for site in sidestep_engine::explain(&request.pattern, pid, &flags.engine.options())? {
-                for line in plan::lines(&site, flags.output.verbose) {
+            let sites = sidestep_engine::explain(&request.pattern, pid, &flags.engine.options());
+            for site in sites.map_err(|error| no_matches(error.into(), compiled, regexp))? {
+                for line in plan::lines(&site, std::slice::from_ref(&site), flags.output.verbose) {
                     sink.line(&line)?;
                 }
             }
@@ -152,7 +164,7 @@ fn alone(
         script.tick(maps, sink)?;
     }
     script.finish(maps, sink)?;
-    sink.flush()?;
+    sink.end()?;
     Ok(script.status(ExitCode::SUCCESS))
 }
 
@@ -200,6 +212,7 @@ impl Script {
         let names = Names {
             points: compiled.probes.iter().map(|probe| probe.point.text()).collect(),
             stacks: checked.stacks.iter().copied().zip(compiled.stack_of.iter().copied()).collect(),
+            debug_info: checked.config.show_debug_info,
             trailer: checked.config.trailer.clone(),
             layouts: checked.layouts.clone(),
             word: checked.word,
@@ -328,8 +341,7 @@ impl Script {
                         return sink.text(&text);
                     }
                 }
-                let printed: Vec<_> = values.iter().map(Shown::printed).collect();
-                say_data(sink, "printf", &format.render(&printed))
+                say_data(sink, "printf", &rendered(&format, &values))
             }
             Action::Print(ty) => {
                 let values = values(record, std::slice::from_ref(&ty), &mut self.names, maps);
@@ -337,6 +349,24 @@ impl Script {
                 match sink.json() {
                     true => sink.line(&json::line("value", value.json())),
                     false => sink.line(&value.text()),
+                }
+            }
+            Action::System(format, types) => {
+                let command = rendered(&format, &values(record, &types, &mut self.names, maps));
+                // What it prints is a part of our output.
+                sink.flush()?;
+                let ran = Command::new("sh").args(["-c", &command]).stderr(Stdio::inherit()).output()?;
+                say_data(sink, "syscall", &String::from_utf8_lossy(&ran.stdout))
+            }
+            Action::Cat(format, types) => {
+                let file = rendered(&format, &values(record, &types, &mut self.names, maps));
+                let mut bytes = Vec::new();
+                match File::open(&file).and_then(|file| file.take(CAT).read_to_end(&mut bytes)) {
+                    Ok(_) => say_data(sink, "cat", &String::from_utf8_lossy(&bytes)),
+                    Err(error) => {
+                        sink.warn(&format!("cat: {file}: {error}"));
+                        Ok(())
+                    }
                 }
             }
             Action::Join(separator) => {
@@ -392,6 +422,11 @@ impl Script {
             None => Ok(()),
         }
     }
+}
+
+/// What a format makes of values.
+fn rendered(format: &Format, values: &[Shown]) -> String {
+    format.render(&values.iter().map(Shown::printed).collect::<Vec<_>>())
 }
 
 /// Text, or its JSON.

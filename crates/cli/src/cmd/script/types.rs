@@ -15,6 +15,8 @@ use super::attach;
 
 /// Functions of one attach point whose arguments are compared at most.
 const FUNCTIONS: usize = 256;
+/// Records within records at most.
+const DEPTH: u32 = 64;
 /// Where the number of an object is in a place; below it is the place in its debug information.
 const OBJECT: u32 = 48;
 
@@ -27,12 +29,23 @@ pub struct Programs {
     functions: HashMap<String, Result<Vec<TypedFunction>, String>>,
     /// By number.
     objects: Vec<Rc<DebugInfo>>,
+    /// Records by place.
+    layouts: HashMap<u64, Layout>,
+    /// Records around the one that is looked at.
+    depth: u32,
 }
 
 impl Programs {
     /// Those of a process, or of files. Reads nothing yet.
     pub fn new(points: Vec<Point>, pid: Option<i32>, options: &Options) -> Programs {
-        Programs { typed: Typed::new(pid, options), points, functions: HashMap::new(), objects: Vec::new() }
+        Programs {
+            typed: Typed::new(pid, options),
+            points,
+            functions: HashMap::new(),
+            objects: Vec::new(),
+            layouts: HashMap::new(),
+            depth: 0,
+        }
     }
 
     fn functions(&mut self, point: &Point) -> Result<Vec<TypedFunction>, String> {
@@ -150,6 +163,12 @@ impl Program for Programs {
     }
 
     fn layout(&mut self, place: u64) -> Result<Layout, String> {
+        if self.depth > DEPTH {
+            return Err("it contains itself".to_owned());
+        }
+        if let Some(known) = self.layouts.get(&place) {
+            return Ok(known.clone());
+        }
         let object = place >> OBJECT;
         let Some(info) = self.objects.get(object as usize).cloned() else {
             return Err("nothing is known of it".into());
@@ -158,9 +177,12 @@ impl Program for Programs {
         let mut layout = Layout { size: found.size, align: 1, fields: Vec::new() };
         for member in found.members {
             let ty = ctype(member.ty, object);
+            self.depth += 1;
             layout.align = layout.align.max(self.alignment(&ty));
+            self.depth -= 1;
             layout.fields.push(Field { name: member.name, ty, bit: member.bit, width: member.width });
         }
+        self.layouts.insert(place, layout.clone());
         Ok(layout)
     }
 

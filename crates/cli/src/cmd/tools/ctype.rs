@@ -77,12 +77,12 @@ fn number(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Puts other text in place of names: `replace` is given each identifier, with its `$` if it has one, and what stands
-/// between the parentheses behind it, if it asks for that (`$entry(x)`, `STRCMP("a", x)`).
-pub fn translate(
-    expr: &str,
-    replace: &mut dyn FnMut(&str, Option<&str>) -> Result<Option<String>, String>,
-) -> Result<String, String> {
+/// What stands for an identifier, with its `$` if it has one. `None`: it stays. It is asked twice about what has
+/// parentheses behind it, the second time with what is between them.
+pub type Replace<'a> = dyn FnMut(&str, Option<&str>) -> Result<Option<String>, String> + 'a;
+
+/// Puts other text in place of names, and of calls: `$entry(x)`, `STRCMP("a", x)`.
+pub fn translate(expr: &str, replace: &mut Replace<'_>) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = expr;
     while let Some(c) = rest.chars().next() {

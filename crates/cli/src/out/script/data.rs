@@ -94,16 +94,22 @@ impl Names {
                 )
             }
             CType::Record(record) => {
-                let fields = self.layouts.get(record).map_or(&[][..], |layout| &layout.fields);
-                let shown =
-                    |field: &Field| (field.name.clone(), self.at(&field.ty, bytes, bit + field.bit, field.width));
-                Shown::Members(fields.iter().map(shown).collect())
+                let fields = self.layouts.get(&record.key()).map_or(&[][..], |layout| &layout.fields);
+                let mut members = Vec::new();
+                for Field { name, ty, bit: at, width } in fields {
+                    match (self.at(ty, bytes, bit + at, *width), name) {
+                        // Members of what has no name are members of what it is in.
+                        (Shown::Members(inner), name) if name.is_empty() => members.extend(inner),
+                        (value, name) => members.push((name.clone(), value)),
+                    }
+                }
+                Shown::Members(members)
             }
             CType::Void | CType::Function => Shown::Bytes(Vec::new()),
         }
     }
 
     fn size(&self, ty: &CType) -> u64 {
-        ty.size(self.word, &mut |record| self.layouts.get(record)).unwrap_or(1)
+        ty.size(self.word, &mut |record| self.layouts.get(&record.key())).unwrap_or(1)
     }
 }

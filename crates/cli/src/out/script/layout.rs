@@ -44,7 +44,7 @@ pub fn frames(stack: &Shown) -> Vec<String> {
 /// A frame without the offset in its function.
 pub fn function(frame: &str) -> &str {
     match frame.rsplit_once('+') {
-        Some((name, offset)) if !name.is_empty() && offset.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        Some((name, offset)) if !name.is_empty() && offset.parse::<u64>().is_ok() => name,
         _ => frame,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sidestep_engine::{Maps, Symbols};
+use sidestep_engine::{Frame, Maps, Symbols};
 use sidestep_lang::script::checked::{Stack, StackMode};
 use sidestep_lang::script::ctype::Layouts;
 use sidestep_lang::script::lower::POINT;
@@ -23,6 +23,11 @@ pub struct Names {
     pub symbols: Option<Symbols>,
     /// How stacks are printed, and in which map they are.
     pub stacks: Vec<(Stack, usize)>,
+    /// Stacks have source lines and inlined functions.
+    pub debug_info: bool,
+    /// Lines of frames that were printed, and whether the next one was interrupted: by mode, address, and whether it is where
+    /// a call returns.
+    pub frames: HashMap<(StackMode, u64, bool), (String, bool)>,
     /// Add to `CLOCK_MONOTONIC` to get nanoseconds since 1970.
     pub since_1970: u64,
     /// What is printed behind a text that was cut.
@@ -73,13 +78,8 @@ impl Shown {
             Shown::Bool(truth) => truth.to_string(),
             Shown::Float(number) => number.text(),
             Shown::Members(members) => {
-                let list: Vec<String> = members
-                    .iter()
-                    .map(|(name, value)| match name.is_empty() {
-                        true => value.text(),
-                        false => format!(".{name} = {}", value.text()),
-                    })
-                    .collect();
+                let list: Vec<String> =
+                    members.iter().map(|(name, value)| format!(".{name} = {}", value.text())).collect();
                 if list.is_empty() { "{ }".to_owned() } else { format!("{{ {} }}", list.join(", ")) }
             }
             Shown::Elements(list) => {
@@ -207,23 +207,52 @@ impl Names {
     fn stack(&mut self, number: usize, id: u64, maps: Maps<'_>) -> String {
         let Some((stack, map)) = self.stacks.get(number).copied() else { return String::new() };
         let mut text = "\n".to_owned();
+        // The innermost address is that of the instruction itself, and so is one that a signal has interrupted.
+        let mut called = false;
         for address in maps.stack(map, id).into_iter().take(stack.depth as usize) {
-            let found = self.symbols.as_mut().map(|symbols| symbols.of(address));
-            let (object, symbol) = found.unwrap_or_default();
-            let symbol = symbol.map(|(name, offset)| format!("{name}+{offset}"));
-            match stack.mode {
-                StackMode::Raw => text.push_str(&format!("{address:x}\n")),
-                StackMode::Perf => {
-                    let object = object.map_or_else(|| "[unknown]".to_owned(), |path| path.display().to_string());
-                    let symbol = symbol.unwrap_or_else(|| "[unknown]".to_owned());
-                    text.push_str(&format!("\t{address:x} {symbol} ({object})\n"));
-                }
-                StackMode::Bpftrace => {
-                    text.push_str(&format!("        {}\n", symbol.unwrap_or_else(|| format!("{address:#x}"))));
-                }
+            if !self.frames.contains_key(&(stack.mode, address, called)) {
+                let lines = self.frame(stack.mode, address, called);
+                self.frames.insert((stack.mode, address, called), lines);
             }
+            let (lines, interrupted) = &self.frames[&(stack.mode, address, called)];
+            text.push_str(lines);
+            called = !interrupted;
         }
         text
+    }
+
+    /// The lines of an address, and whether the next one was interrupted.
+    fn frame(&mut self, mode: StackMode, address: u64, called: bool) -> (String, bool) {
+        if mode == StackMode::Raw {
+            return (format!("{address:x}\n"), false);
+        }
+        let lines = self.debug_info;
+        let frames = self.symbols.as_mut().map(|symbols| symbols.frames(address, called, lines)).unwrap_or_default();
+        let shown = |frame: &Frame| match (&frame.symbol, frame.inlined) {
+            (Some((name, _)), true) => name.clone(),
+            (Some((name, offset)), false) => format!("{name}+{offset}"),
+            (None, _) if mode == StackMode::Perf => "[unknown]".to_owned(),
+            (None, _) => format!("{address:#x}"),
+        };
+        let one = |frame: &Frame| match mode {
+            StackMode::Perf => {
+                let object =
+                    frame.object.as_ref().map_or_else(|| "[unknown]".to_owned(), |path| path.display().to_string());
+                let place = if frame.inlined { "inlined" } else { &*object };
+                format!("\t{address:x} {} ({place})\n", shown(frame))
+            }
+            _ => {
+                let line = frame.line.as_ref().map(|(file, line)| format!("@{file}:{line}")).unwrap_or_default();
+                let inlined = if frame.inlined { "[inlined] " } else { "" };
+                format!("        {inlined}{}{line}\n", shown(frame))
+            }
+        };
+        let text = match &frames[..] {
+            // Nothing is known about the target.
+            [] => one(&Frame { object: None, symbol: None, line: None, inlined: false, interrupted: false }),
+            frames => frames.iter().map(one).collect(),
+        };
+        (text, frames.last().is_some_and(|frame| frame.interrupted))
     }
 }
 

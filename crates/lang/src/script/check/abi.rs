@@ -66,7 +66,7 @@ impl Checker<'_> {
             if let CType::Record(record) = &parameter.ty {
                 // What is printed must be known.
                 let record = record.clone();
-                self.layout(&record, span)?;
+                self.look_inside(&record, 0, span)?;
             }
             let bit = 64 * words.len() as u64;
             layout.fields.push(Field { name: parameter.name.clone(), ty: parameter.ty.clone(), bit, width: None });
@@ -139,6 +139,12 @@ impl Checker<'_> {
             }
         };
         Ok(Some(Place::new(base, ty)))
+    }
+
+    /// Why the type of what a function returns is not known.
+    pub(super) fn no_result(&mut self) -> Option<String> {
+        let point = self.points.first().filter(|point| point.provider == Provider::Uretprobe)?;
+        self.types.signature(point).err()
     }
 
     /// What the function at the first attach point takes.
@@ -254,7 +260,8 @@ impl Checker<'_> {
         match ty {
             CType::Array(of, length) => {
                 let size = self.size(of, span)?;
-                for n in 0..*length {
+                // What has at most 16 bytes has no more elements that matter.
+                for n in 0..(*length).min(16) {
                     if !self.classify(of, bit + 8 * size * n, classes, span)? {
                         return Ok(false);
                     }

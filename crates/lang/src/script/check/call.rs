@@ -2,16 +2,15 @@
 
 use super::super::ast::{Expr, ExprKind};
 use super::super::checked::{Action, Entry, Op, StackMode, Value, ValueKind};
-use super::super::diagnostic::Span;
+use super::super::diagnostic::{Diagnostic, Span};
 use super::super::printf::{Format, accepts};
 use super::super::types::Type;
 use super::expr::{func_text, int, text};
+use super::memory::array;
 use super::{Checker, Checking};
 
 /// Functions of bpftrace that are not there yet.
 const LATER: &[&str] = &[
-    "system",
-    "cat",
     "signal",
     "strcap",
     "uaddr",
@@ -134,7 +133,7 @@ impl Checker<'_> {
                     _ => Value { ty: Type::INT, kind: ValueKind::Length(Box::new(value)) },
                 })
             }
-            "printf" | "print" | "clear" | "zero" | "delete" | "exit" | "time" | "join" => {
+            "printf" | "print" | "clear" | "zero" | "delete" | "exit" | "time" | "join" | "system" | "cat" => {
                 self.error(span, format!("{name}() has no value: it must be a statement"))
             }
             "count" | "sum" | "avg" | "min" | "max" | "stats" | "hist" | "lhist" => {
@@ -151,7 +150,7 @@ impl Checker<'_> {
     /// A function that does something; `None`: it is none of them.
     pub(super) fn action_call(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<Option<Op>> {
         Ok(Some(match name {
-            "printf" => self.printf(args, span)?,
+            "printf" | "system" | "cat" => self.printf(name, args, span)?,
             "print" => self.print(args, span)?,
             "join" => self.join(args, span)?,
             "clear" | "zero" => {
@@ -201,14 +200,15 @@ impl Checker<'_> {
         }))
     }
 
-    fn printf(&mut self, args: &[Expr], span: Span) -> Checking<Op> {
+    /// `printf`, and what takes the same arguments.
+    fn printf(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<Op> {
         let Some((format, args)) = args.split_first() else {
-            return self.error(span, "printf() requires at least one argument (0 provided)");
+            return self.error(span, format!("{name}() requires at least one argument (0 provided)"));
         };
-        let text = self.literal("printf", format)?;
+        let text = self.literal(name, format)?;
         let parsed = match Format::parse(&text) {
             Ok(parsed) => parsed,
-            Err(message) => return self.error(format.span, format!("printf: {message}")),
+            Err(message) => return self.error(format.span, format!("{name}: {message}")),
         };
         let takes: Vec<_> = parsed.takes().collect();
         let mut values = Vec::new();
@@ -219,7 +219,7 @@ impl Checker<'_> {
         if supplied != expected {
             let much = if supplied < expected { "Not enough" } else { "Too many" };
             let message =
-                format!("printf: {much} arguments for format string ({supplied} supplied, {expected} expected)");
+                format!("{name}: {much} arguments for format string ({supplied} supplied, {expected} expected)");
             return self.error(span, message);
         }
         for ((value, arg), (takes, letter)) in values.iter().zip(args).zip(takes) {
@@ -231,12 +231,21 @@ impl Checker<'_> {
                 };
                 let supplied = value.ty.kind();
                 let message =
-                    format!("printf: %{letter} specifier expects a value of type {expected} ({supplied} supplied)");
+                    format!("{name}: %{letter} specifier expects a value of type {expected} ({supplied} supplied)");
                 return self.error(arg.span, message);
             }
         }
         let types = values.iter().map(|value| value.ty.clone()).collect();
-        Ok(Op::Act(self.action(Action::Printf(parsed, types)), values))
+        let action = match name {
+            "system" => {
+                let message = format!("{name}() is an unsafe function being used in safe mode");
+                self.out.unsafe_calls.push(Diagnostic::error(span, message).hint("add --unsafe"));
+                Action::System(parsed, types)
+            }
+            "cat" => Action::Cat(parsed, types),
+            _ => Action::Printf(parsed, types),
+        };
+        Ok(Op::Act(self.action(action), values))
     }
 
     fn print(&mut self, args: &[Expr], span: Span) -> Checking<Op> {
@@ -351,9 +360,22 @@ impl Checker<'_> {
     }
 
     fn buf(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
-        self.arguments("buf", args, 2, 2, span)?;
-        let address = self.int_argument("buf", &args[0])?;
-        let len = self.int_argument("buf", &args[1])?;
+        self.arguments("buf", args, 1, 2, span)?;
+        let given = self.expr(&args[0])?;
+        let (address, size) = match array(&given) {
+            Some((address, size)) => (address, Some(size)),
+            None if given.ty.is_int() => (given, None),
+            None => {
+                let kind = given.ty.kind();
+                let message = format!("buf() only supports integer, pointer and array arguments ({kind} provided)");
+                return self.error(args[0].span, message);
+            }
+        };
+        let len = match (args.get(1), size) {
+            (Some(len), _) => self.int_argument("buf", len)?,
+            (None, Some(size)) => int(size as u64),
+            (None, None) => return self.error(span, "buf() expects a length argument for non-array type integer"),
+        };
         let most = match len.kind {
             ValueKind::Int(n) => (n as usize).min(self.out.config.max_strlen),
             _ => self.out.config.max_strlen,

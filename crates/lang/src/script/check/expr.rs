@@ -161,6 +161,7 @@ impl Checker<'_> {
         }
         match name {
             "pid" => builtin(Type::UINT32, Builtin::Pid),
+            "cpid" => builtin(Type::UINT32, Builtin::Cpid),
             "tid" => builtin(Type::UINT32, Builtin::Tid),
             "uid" => builtin(Type::UINT32, Builtin::Uid),
             "gid" => builtin(Type::UINT32, Builtin::Gid),
@@ -197,7 +198,6 @@ impl Checker<'_> {
                 "in Go, *(uint64 *)(reg(\"r14\") + 152) is the number of the goroutine, from Go 1.23 on at 160",
             ),
             "args" => self.arguments_whole(span),
-            "cpid" => self.unsupported(span, name),
             name if KERNEL.contains(&name) => {
                 self.error(span, format!("{name} needs the kernel: not available in this tool"))
             }

@@ -75,11 +75,17 @@ impl Checker<'_> {
         let base = match self.base(of)? {
             Ok(found) => found.place,
             Err(ty) => {
-                return self.error_with(
-                    span,
-                    format!("Can not access field '{name}' on expression of type '{ty}'"),
-                    format!("say what it is: ((struct NAME *)x)->{name}"),
-                );
+                let is_result = of.kind == ExprKind::Ident("retval".to_owned());
+                let why = if is_result { self.no_result() } else { None };
+                if let Some(why) = why {
+                    return self.error(span, why);
+                }
+                let hint = match ty.starts_with('(') {
+                    true => "parts of a tuple are .0, .1 and so on".to_owned(),
+                    false => format!("say what it is: ((struct NAME *)x)->{name}"),
+                };
+                let message = format!("Can not access field '{name}' on expression of type '{ty}'");
+                return self.error_with(span, message, hint);
             }
         };
         let CType::Record(record) = &base.ty else {
@@ -126,7 +132,7 @@ impl Checker<'_> {
         let size = self.size(&ty, of.span)?;
         match (place.base, &at.kind) {
             (base, ValueKind::Int(n)) => {
-                let bit = place.bit.wrapping_add(n.wrapping_mul(8 * size));
+                let bit = place.bit.wrapping_add(n.wrapping_mul(size.wrapping_mul(8)));
                 // An index below zero is an address, not a place behind one.
                 match base {
                     Base::Address(address) => {

@@ -1,6 +1,7 @@
 //! Types of C: where they are looked up, and what is read of the memory that has them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::super::ast::{self, TypeName};
 use super::super::checked::{Value, ValueKind};
@@ -12,6 +13,8 @@ use super::{Checker, Checking, Wrong};
 
 /// Bytes of data that is printed at most.
 const PRINTED: u64 = 32 << 10;
+/// Records within records at most.
+const DEPTH: u32 = 64;
 /// Bytes of data that is copied at most.
 const COPIED: usize = 1024;
 
@@ -20,13 +23,15 @@ pub(super) struct Types<'a> {
     program: &'a mut dyn Program,
     script: &'a Definitions,
     /// Those that were asked for, also those that are not known.
-    layouts: HashMap<Record, Result<Layout, String>>,
+    layouts: HashMap<(Arc<str>, Option<u64>), Result<Layout, String>>,
     signatures: HashMap<String, Result<Signature, String>>,
+    /// Types of programs by the attach points they are wanted at, and their names.
+    names: HashMap<(Vec<ast::Point>, String), Result<CType, String>>,
 }
 
 impl<'a> Types<'a> {
     pub fn new(program: &'a mut dyn Program, script: &'a Definitions) -> Types<'a> {
-        Types { program, script, layouts: HashMap::new(), signatures: HashMap::new() }
+        Types { program, script, layouts: HashMap::new(), signatures: HashMap::new(), names: HashMap::new() }
     }
 
     /// Bytes of a pointer.
@@ -46,48 +51,49 @@ impl<'a> Types<'a> {
             return Ok(ty.clone());
         }
         if let Some(of) = self.script.enums.iter().find(|of| of.name == name) {
-            return Ok(CType::Enum(std::sync::Arc::clone(of)));
+            return Ok(CType::Enum(Arc::clone(of)));
         }
         let record = Record { name: name.into(), place: None };
-        if self.layouts.contains_key(&record) || self.script.layouts.contains_key(&record) {
+        if self.script.layouts.contains_key(&record.key()) {
             return Ok(CType::Record(record));
         }
-        self.program.named(points, name)
+        let program = &mut *self.program;
+        let find = || program.named(points, name);
+        self.names.entry((points.to_vec(), name.to_owned())).or_insert_with(find).clone()
     }
 
     fn layout(&mut self, points: &[ast::Point], record: &Record) -> Result<&Layout, String> {
-        if !self.layouts.contains_key(record) {
-            let found = match (self.script.layouts.get(record), record.place) {
+        let key = record.key();
+        if !self.layouts.contains_key(&key) {
+            let found = match (self.script.layouts.get(&key), record.place) {
                 (Some(layout), _) => Ok(layout.clone()),
                 (None, Some(place)) => self.program.layout(place),
-                (None, None) => match self.program.named(points, &record.name) {
-                    Ok(CType::Record(Record { place: Some(place), .. })) => self.program.layout(place),
-                    Ok(_) => Err(format!("Cannot resolve unknown type \"{}\"", record.name)),
-                    Err(error) => Err(error),
-                },
+                (None, None) => Err(match self.named(points, &record.name) {
+                    Err(error) => error,
+                    Ok(_) => format!("Cannot resolve unknown type \"{}\"", record.name),
+                }),
             };
-            self.layouts.insert(record.clone(), found);
+            self.layouts.insert(key.clone(), found);
         }
-        match self.layouts.get(record) {
-            Some(Ok(layout)) => Ok(layout),
-            Some(Err(error)) => Err(error.clone()),
-            None => Err(String::new()),
+        match &self.layouts[&key] {
+            Ok(layout) => Ok(layout),
+            Err(error) => Err(error.clone()),
         }
     }
 
     /// Keeps the layout of something that only this script has.
     pub fn own(&mut self, record: Record, layout: Layout) {
-        self.layouts.insert(record, Ok(layout));
+        self.layouts.insert(record.key(), Ok(layout));
     }
 
     /// All records that were asked for.
     pub fn known(self) -> Layouts {
-        self.layouts.into_iter().filter_map(|(record, layout)| Some((record, layout.ok()?))).collect()
+        self.layouts.into_iter().filter_map(|(key, layout)| Some((key, layout.ok()?))).collect()
     }
 
     /// A constant of an enumeration.
     pub fn constant(&mut self, points: &[ast::Point], name: &str) -> Option<Value> {
-        let found = self.script.constant(name).map(|(of, value)| (std::sync::Arc::clone(of), value));
+        let found = self.script.constant(name).map(|(of, value)| (Arc::clone(of), value));
         let (of, value) = found.or_else(|| self.program.constant(points, name))?;
         Some(Value { ty: Type::Enum(of), kind: ValueKind::Int(value) })
     }
@@ -211,12 +217,25 @@ impl Place {
     }
 }
 
+/// The address of an array and how many bytes it has, if a value is one in the target's memory.
+pub(super) fn array(of: &Value) -> Option<(Value, usize)> {
+    let (data, size) = match (&of.ty, &of.kind) {
+        (Type::Data { ty: CType::Array(..), size }, _) => (of, *size),
+        (Type::Text(size), ValueKind::Part(data, 0)) => (&**data, *size),
+        _ => return None,
+    };
+    match &data.kind {
+        ValueKind::Load(address) => Some(((**address).clone(), size)),
+        _ => None,
+    }
+}
+
 /// What kind of value a number of C is.
 pub(super) fn number_type(ty: &CType) -> Option<Type> {
     Some(match ty {
         CType::Char => Type::Int { bytes: 1, signed: true },
         CType::Int { bytes, signed } => Type::Int { bytes: *bytes, signed: *signed },
-        CType::Enum(of) => Type::Enum(std::sync::Arc::clone(of)),
+        CType::Enum(of) => Type::Enum(Arc::clone(of)),
         CType::Pointer(of) => Type::Pointer(of.clone()),
         _ => return None,
     })
@@ -247,12 +266,12 @@ impl Checker<'_> {
         let own = if name.keyword.is_empty() { CType::named(&words, self.types.word()) } else { None };
         let mut ty = match own {
             Some(ty) => ty,
-            // What is behind a pointer is looked at when it is followed.
-            None if name.stars > 0 && matches!(name.keyword, "struct" | "union") => {
-                CType::Record(Record { name: name.full_name().into(), place: None })
-            }
             None => match self.types.named(self.points, &name.full_name()) {
                 Ok(ty) => ty,
+                // What is behind a pointer is missed when it is followed.
+                Err(_) if name.stars > 0 && matches!(name.keyword, "struct" | "union") => {
+                    CType::Record(Record { name: name.full_name().into(), place: None })
+                }
                 Err(message) => return self.error(span, message),
             },
         };
@@ -296,6 +315,11 @@ impl Checker<'_> {
         let size = self.size(&place.ty, span)?;
         match &place.ty {
             CType::Void => return self.error(span, "a void cannot be read: cast the pointer to what is there"),
+            // Of an array whose length is not known, the address is.
+            CType::Array(of, 0) => {
+                let first = Place { ty: (**of).clone(), ..place.clone() };
+                return self.address_of(&first, span);
+            }
             CType::Array(of, length) if **of == CType::Char => {
                 let most = (*length as usize).min(self.out.config.max_strlen);
                 let whole = Place { ty: CType::Array(of.clone(), most as u64), ..place.clone() };
@@ -311,20 +335,23 @@ impl Checker<'_> {
         }
         if let CType::Record(record) = &place.ty {
             let record = record.clone();
-            self.look_inside(&record, span)?;
+            self.look_inside(&record, 0, span)?;
         }
         Ok(place.data(size as usize))
     }
 
     /// Makes sure that all that is printed of a record is known.
-    fn look_inside(&mut self, record: &Record, span: Span) -> Checking<()> {
+    pub(super) fn look_inside(&mut self, record: &Record, depth: u32, span: Span) -> Checking<()> {
+        if depth > DEPTH {
+            return self.error(span, format!("'{}' contains itself", record.name));
+        }
         for field in self.layout(record, span)?.fields {
             let mut ty = &field.ty;
             while let CType::Array(of, _) = ty {
                 ty = of;
             }
             if let CType::Record(inner) = ty {
-                self.look_inside(inner, span)?;
+                self.look_inside(inner, depth + 1, span)?;
             }
         }
         Ok(())

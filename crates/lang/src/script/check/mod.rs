@@ -20,7 +20,8 @@ pub(super) use expr::fold;
 use memory::Types;
 
 use super::ast::{self, Provider, Script};
-use super::checked::{Action, Block, Checked, Config, Map, MissingProbes, Stack, StackMode, Value, ValueKind};
+use super::checked::{Action, Block, Checked, Map, Stack, Value, ValueKind};
+use super::config::{NoSetting, SETTINGS};
 use super::diagnostic::{Diagnostic, Severity, Span};
 use super::program::{Nothing, Program};
 use super::types::{Content, Type};
@@ -160,6 +161,7 @@ impl<'a> Checker<'a> {
     }
 
     fn script(&mut self, script: &'a Script) {
+        self.out.config = script.base.clone();
         self.macros = &script.macros;
         for setting in &script.config {
             let _ = self.setting(setting);
@@ -170,46 +172,18 @@ impl<'a> Checker<'a> {
     }
 
     fn setting(&mut self, setting: &ast::Setting) -> Checking<()> {
-        let name = setting.name.to_ascii_lowercase();
-        let config: &mut Config = &mut self.out.config;
-        let number: Option<u64> = setting.value.parse().ok();
-        match (name.trim_start_matches("bpftrace_"), number) {
-            ("max_strlen", Some(n @ 1..=16384)) => config.max_strlen = n as usize,
-            ("max_map_keys", Some(n @ 1..=10_000_000)) => config.max_map_keys = n as u32,
-            ("print_maps_on_exit", Some(n @ 0..=1)) => config.print_maps_on_exit = n == 1,
-            ("print_maps_on_exit", None) if matches!(&*setting.value, "true" | "false") => {
-                config.print_maps_on_exit = setting.value == "true";
-            }
-            ("missing_probes", None) if setting.value == "error" => config.missing_probes = MissingProbes::Error,
-            ("missing_probes", None) if setting.value == "warn" => config.missing_probes = MissingProbes::Warn,
-            ("missing_probes", None) if setting.value == "ignore" => config.missing_probes = MissingProbes::Ignore,
-            ("stack_mode", None) if setting.value == "bpftrace" => config.stack_mode = StackMode::Bpftrace,
-            ("stack_mode", None) if setting.value == "perf" => config.stack_mode = StackMode::Perf,
-            ("stack_mode", None) if setting.value == "raw" => config.stack_mode = StackMode::Raw,
-            ("str_trunc_trailer", None) => config.trailer = setting.value.clone(),
-            ("max_strlen" | "max_map_keys" | "print_maps_on_exit" | "missing_probes" | "stack_mode", _) => {
-                let message = format!("Invalid value for {}: {}", setting.name, setting.value);
-                return self.error(setting.span, message);
-            }
-            ("cpp_demangle", _) if matches!(&*setting.value, "true" | "1") => {}
-            ("cpp_demangle", _) => return self.unsupported(setting.span, "cpp_demangle=false"),
-            // They are about the kernel's machinery, or about what is not limited here.
-            (
-                "max_probes" | "max_bpf_progs" | "perf_rb_pages" | "log_size" | "cache_user_symbols"
-                | "lazy_symbolication" | "on_stack_limit" | "use_blazesym" | "show_debug_info" | "max_cat_bytes"
-                | "license" | "unstable_import" | "unstable_map_decl" | "unstable_tseries" | "unstable_addr",
-                _,
-            ) => {}
-            _ => {
+        match self.out.config.set(&setting.name, &setting.value) {
+            Ok(()) => Ok(()),
+            Err(NoSetting::Unknown) => {
                 let message = format!("Unrecognized config variable: {}", setting.name);
-                return self.error_with(
-                    setting.span,
-                    message,
-                    "there are max_strlen, max_map_keys, print_maps_on_exit, missing_probes, stack_mode, str_trunc_trailer",
-                );
+                let names = SETTINGS.map(|setting| setting.name).join(", ");
+                self.error_with(setting.span, message, format!("there are {names}"))
+            }
+            Err(NoSetting::Value(values)) => {
+                let message = format!("Invalid value for {}: {}", setting.name, setting.value);
+                self.error_with(setting.span, message, format!("expected {values}"))
             }
         }
-        Ok(())
     }
 
     fn block(&mut self, block: &'a ast::Block) {

@@ -37,7 +37,7 @@ impl Checker<'_> {
                 let count = types.len();
                 self.error(span, format!("Invalid tuple index: {index}. Found {count} elements in tuple."))
             }
-            Err(_) => self.error_with(span, "Parts of a tuple have no names", "they are .0, .1 and so on"),
+            Err(_) => self.error(span, format!("Invalid tuple index: {name}")),
         }
     }
 }

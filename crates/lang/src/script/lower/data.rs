@@ -61,16 +61,16 @@ impl Lower<'_, '_> {
             ValueKind::Read(entry) if !self.is_array(entry.map) => Some((entry.map, self.key(entry))),
             _ => None,
         };
+        let address = self.stack(8);
         let from = match &value.kind {
-            ValueKind::Load(address) => {
-                self.int(address);
+            ValueKind::Load(of) => {
+                self.int(of);
+                self.out.put(Reg::R10, address, Reg::R0);
                 None
             }
             _ if key.is_some() => None,
             _ => Some(self.data(value)),
         };
-        let address = self.stack(8);
-        self.out.put(Reg::R10, address, Reg::R0);
         self.clear(to, value.ty.stored());
         let missing = self.out.label();
         let reader = match (from, key) {

@@ -5,7 +5,7 @@ use sidestep_bpf::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
 use super::super::ast::{BinaryOp, Step};
 use super::super::checked::{Builtin, Checked, Value, ValueKind};
 use super::super::types::Type;
-use super::{COOKIE, Lower, POINT, Place, SCRATCH, Site, helper};
+use super::{COMMAND, COOKIE, Lower, POINT, Place, SCRATCH, Site, helper};
 use crate::build::Label;
 
 /// Where the registers of the first six arguments are in the context.
@@ -282,7 +282,7 @@ impl Lower<'_, '_> {
         let size = match &self.vars[var].1 {
             Type::Pointer(to) => {
                 let Checked { layouts, word, .. } = self.shared.checked;
-                to.size(*word, &mut |record| layouts.get(record)).unwrap_or(1) as i32
+                to.size(*word, &mut |record| layouts.get(&record.key())).unwrap_or(1) as i32
             }
             _ => 1,
         };
@@ -315,6 +315,10 @@ impl Lower<'_, '_> {
             Builtin::Pid => {
                 self.out.call(helper::PID_TGID);
                 self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
+            }
+            Builtin::Cpid => {
+                self.out.map_value(Reg::R1, COMMAND, 0);
+                self.out.load(Size::Dw, Reg::R0, Reg::R1, 0);
             }
             Builtin::Tid => {
                 self.out.call(helper::PID_TGID);

@@ -92,6 +92,8 @@ pub struct Compiled {
     pub faults: usize,
     /// The map of the names of functions, by the numbers of probes; `None`: no program looks at them.
     pub names: Option<usize>,
+    /// The map whose word is the pid of the command, once it is started.
+    pub command: usize,
     /// Addresses are printed as names.
     pub uses_symbols: bool,
 }
@@ -137,7 +139,8 @@ const SCRATCH: u32 = 2;
 const USDT: u32 = 3;
 const FAULTS: u32 = 4;
 const NAMES: u32 = 5;
-const FIRST: u32 = 6;
+const COMMAND: u32 = 6;
+const FIRST: u32 = 7;
 
 /// Makes programs of a script. `start`: since when `elapsed` counts, on the clock of `nsecs`.
 ///
@@ -192,7 +195,9 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
     let holds = |content: &Content| matches!(content, Content::Value(ty) if is_symbol(ty));
     let uses_symbols = checked.maps.iter().any(|map| map.keys.iter().any(is_symbol) || holds(&map.content))
         || checked.actions.iter().any(|action| match action {
-            checked::Action::Printf(_, types) => types.iter().any(is_symbol),
+            checked::Action::Printf(_, types) | checked::Action::System(_, types) | checked::Action::Cat(_, types) => {
+                types.iter().any(is_symbol)
+            }
             checked::Action::Print(ty) => is_symbol(ty),
             _ => false,
         });
@@ -214,6 +219,7 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
         ),
         map("faults", MapKind::PercpuArray, 4, 8 * checked.blocks.len() as u32, 1),
         map("names", MapKind::Array, 4, text_room(NAME) as u32, 1),
+        map("command", MapKind::Array, 4, 8, 1),
     ];
     let map_of = (maps.len()..).take(checked.maps.len()).collect();
     maps.extend(checked.maps.iter().map(|map| shape(map, &checked.config)));
@@ -223,8 +229,8 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
         maps.push(map("self", MapKind::LruHash, own::KEY, own_len as u32, CALLS));
     }
     let names = uses_names.then_some(NAMES as usize);
-    let (usdt, faults) = (USDT as usize, FAULTS as usize);
-    Ok(Compiled { maps, probes, programs, map_of, stack_of, usdt, faults, names, uses_symbols })
+    let (usdt, faults, command) = (USDT as usize, FAULTS as usize, COMMAND as usize);
+    Ok(Compiled { maps, probes, programs, map_of, stack_of, usdt, faults, names, command, uses_symbols })
 }
 
 /// Remembers the time of a call until its return.

@@ -186,10 +186,10 @@ impl Parser<'_> {
         let members = self.deeper(|parser| parser.members())?;
         packed |= self.attribute()?;
         let layout = self.lay_out(&members, is_union, packed)?;
-        if self.types.layouts.contains_key(&record) {
+        if self.types.layouts.contains_key(&record.key()) {
             return Err(Diagnostic::error(span, format!("redefinition of '{}'", record.name)));
         }
-        self.types.layouts.insert(record.clone(), layout);
+        self.types.layouts.insert(record.key(), layout);
         Ok(CType::Record(record))
     }
 
@@ -246,7 +246,7 @@ impl Parser<'_> {
         let mut layout = Layout { align: 1, ..Layout::default() };
         let mut end = 0_u64;
         for member in members {
-            let mut of = |record: &Record| self.types.layouts.get(record);
+            let mut of = |record: &Record| self.types.layouts.get(&record.key());
             let word = self.types.word;
             let sizes = (member.ty.size(word, &mut of), member.ty.align(word, &mut of));
             let (Some(size), Some(align)) = sizes else {
@@ -330,5 +330,41 @@ impl Parser<'_> {
         let of = Arc::new(Enum { name, bytes, signed, values });
         self.types.enums.push(Arc::clone(&of));
         Ok(CType::Enum(of))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Given;
+    use super::*;
+
+    /// The size of a type, and where a member of it is.
+    fn laid_out(source: &str, word: u8, member: &str) -> (u64, u64) {
+        let given = Given::default();
+        let mut parser = Parser::new(source, &given);
+        parser.types.word = word;
+        parser.definition().unwrap();
+        let layout = &parser.types.layouts[&("struct s".into(), None)];
+        let field = layout.fields.iter().find(|field| field.name == member).unwrap();
+        (layout.size, field.bit / 8)
+    }
+
+    /// GCC for i686 and x86-64 gave the numbers.
+    #[test]
+    fn members_lie_where_the_abi_has_them() {
+        for (source, member, short, long) in [
+            ("struct s { char c; long long l; double d; };", "l", (20, 4), (24, 8)),
+            ("struct s { int a; unsigned long long b : 40; short s; };", "s", (12, 10), (16, 14)),
+            (
+                "struct s { char c; unsigned long long b : 30; unsigned long long d : 30; int i; };",
+                "i",
+                (16, 12),
+                (16, 12),
+            ),
+            ("struct s { char c; void *p; long l; long double x; };", "x", (24, 12), (48, 32)),
+        ] {
+            assert_eq!(laid_out(source, 4, member), short, "{source}");
+            assert_eq!(laid_out(source, 8, member), long, "{source}");
+        }
     }
 }

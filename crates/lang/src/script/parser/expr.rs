@@ -227,7 +227,10 @@ impl Parser<'_> {
                         let slash = std::mem::take(&mut self.no_slash);
                         let args = self.list(")");
                         self.no_slash = slash;
-                        ExprKind::Call(name, args?)
+                        match &*name {
+                            "getopt" => self.option(&args?, start.to(self.last))?,
+                            _ => ExprKind::Call(name, args?),
+                        }
                     }
                     None => ExprKind::Ident(name),
                 }

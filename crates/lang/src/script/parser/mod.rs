@@ -3,13 +3,15 @@
 mod cdef;
 mod expr;
 mod macros;
+mod option;
 mod point;
 
 pub use point::period;
 
 use std::collections::{HashMap, VecDeque};
 
-use super::ast::{BinaryOp, Block, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
+use super::ast::{BinaryOp, Block, Declared, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
+use super::checked::Config;
 use super::ctype::Definitions;
 use super::diagnostic::{Diagnostic, Span};
 use super::lexer::Lexer;
@@ -18,29 +20,39 @@ use super::token::{Token, TokenKind};
 /// Nested expressions and statements at most.
 const DEPTH: u32 = 100;
 
-/// Parses a script. `params` are the arguments of its command line, which attach points may name.
+/// What a script is given.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// Its arguments, which attach points may name.
+    pub params: Vec<String>,
+    /// Its options, without the dashes, and their values.
+    pub options: Vec<(String, Option<String>)>,
+    /// What is set before its `config` is read.
+    pub config: Config,
+}
+
+/// Parses a script. `params` are the arguments of its command line.
 ///
 /// # Errors
 /// The first mistake.
 pub fn parse(source: &str, params: &[String]) -> Result<Script, Diagnostic> {
-    let mut parser = Parser {
-        source,
-        lexer: Lexer::new(source),
-        params,
-        ahead: VecDeque::new(),
-        last: Span::default(),
-        defines: HashMap::new(),
-        types: Definitions::default(),
-        depth: 0,
-        no_slash: false,
-    };
-    parser.script()
+    parse_given(source, &Given { params: params.to_owned(), ..Given::default() })
+}
+
+/// The same with everything that it is given.
+///
+/// # Errors
+/// The first mistake.
+pub fn parse_given(source: &str, given: &Given) -> Result<Script, Diagnostic> {
+    Parser::new(source, given).script()
 }
 
 struct Parser<'s> {
     source: &'s str,
     lexer: Lexer<'s>,
-    params: &'s [String],
+    given: &'s Given,
+    /// Options that it has asked for.
+    declared: Vec<Declared>,
     ahead: VecDeque<Token>,
     /// The word that was taken last.
     last: Span,
@@ -56,6 +68,21 @@ struct Parser<'s> {
 type Parsed<T> = Result<T, Diagnostic>;
 
 impl<'s> Parser<'s> {
+    fn new(source: &'s str, given: &'s Given) -> Parser<'s> {
+        Parser {
+            source,
+            lexer: Lexer::new(source),
+            given,
+            declared: Vec::new(),
+            ahead: VecDeque::new(),
+            last: Span::default(),
+            defines: HashMap::new(),
+            types: Definitions::default(),
+            depth: 0,
+            no_slash: false,
+        }
+    }
+
     fn peek_at(&mut self, n: usize) -> Parsed<&Token> {
         while self.ahead.len() <= n {
             let token = self.lexer.token()?;
@@ -130,7 +157,7 @@ impl<'s> Parser<'s> {
     }
 
     fn script(&mut self) -> Parsed<Script> {
-        let mut script = Script::default();
+        let mut script = Script { base: self.given.config.clone(), ..Script::default() };
         loop {
             self.rewind();
             if self.directive()? {
@@ -142,6 +169,7 @@ impl<'s> Parser<'s> {
                 }
                 TokenKind::End => {
                     script.types = std::mem::take(&mut self.types);
+                    script.options = std::mem::take(&mut self.declared);
                     return Ok(script);
                 }
                 TokenKind::Ident(word) if word == "config" && script.blocks.is_empty() => {

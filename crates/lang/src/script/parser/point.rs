@@ -83,7 +83,7 @@ impl Parser<'_> {
         while let Some(at) = rest.find('$') {
             let digits = rest[at + 1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - at - 1);
             let number: Option<usize> = rest[at + 1..at + 1 + digits].parse().ok();
-            let param = number.and_then(|number| self.params.get(number.checked_sub(1)?));
+            let param = number.and_then(|number| self.given.params.get(number.checked_sub(1)?));
             out.push_str(&rest[..at]);
             match (number, param) {
                 (Some(_), Some(param)) => out.push_str(param),

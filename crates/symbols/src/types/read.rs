@@ -1,21 +1,12 @@
-//! Types of a program's functions and data, from its DWARF (DWARF 5, chapters 2, 3 and 5; versions 2 to 5).
-//!
-//! Units are read when something of them is asked for. A function is found by `.debug_aranges` where a compiler wrote it,
-//! else by the ranges of the units.
-
-use std::borrow::Cow;
-use std::collections::HashMap;
-use std::path::PathBuf;
+//! Entries of `.debug_info` → types.
 
 use gimli::{
     AttributeValue, DebugInfoOffset, DebuggingInformationEntry, DwAt, DwTag, Dwarf, EndianSlice, LittleEndian, Reader,
-    SectionId, UnitOffset, UnitSectionOffset, constants as c,
+    UnitOffset, UnitSectionOffset, constants as c,
 };
 use sidestep_isa::Va;
 
-use crate::dwarf::Place;
-use crate::elf::Elf;
-use crate::error::TypeError;
+use super::{DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember};
 
 type Slice<'d> = EndianSlice<'d, LittleEndian>;
 type Unit<'d> = gimli::Unit<Slice<'d>>;
@@ -23,226 +14,15 @@ type Entry<'a, 'd> = DebuggingInformationEntry<'a, 'a, Slice<'d>>;
 
 /// Types within types at most: DWARF that contradicts itself may go in circles.
 const DEPTH: u32 = 64;
+/// Bytes and elements of one type at most.
+const LARGEST: u64 = 1 << 40;
 /// Enumerators of a type, and members of a record, at most.
 const MEMBERS: usize = 65_536;
 
-/// A type as it lies in memory, without `typedef` and `const`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum DataType {
-    /// `void`
-    Void,
-    /// `char`
-    Char,
-    /// A number.
-    Number {
-        /// 1, 2, 4 or 8.
-        bytes: u8,
-        /// It may be negative.
-        signed: bool,
-    },
-    /// True or false.
-    Bool,
-    /// A floating-point number of so many bytes.
-    Float(u8),
-    /// An enumeration.
-    Enum(Enumeration),
-    /// A pointer, or a reference.
-    Pointer(Box<DataType>),
-    /// So many of it.
-    Array(Box<DataType>, u64),
-    /// `struct`, `class` or `union`.
-    Record {
-        /// With `struct` or `union` before it.
-        name: String,
-        /// For [`DebugInfo::layout`].
-        place: u64,
-    },
-    /// A function.
-    Function,
-}
-
-/// An enumeration.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Enumeration {
-    /// With `enum` before it.
-    pub name: String,
-    /// 1, 2, 4 or 8.
-    pub bytes: u8,
-    /// There are negative ones.
-    pub signed: bool,
-    /// Names and numbers, those extended to 64 bits.
-    pub values: Vec<(String, u64)>,
-}
-
-/// What a record consists of.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RecordLayout {
-    /// Bytes.
-    pub size: u64,
-    /// In the order of the declaration.
-    pub members: Vec<RecordMember>,
-}
-
-/// A member of a record. A base class is one without a name.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RecordMember {
-    /// Empty if it has none.
-    pub name: String,
-    /// What it is.
-    pub ty: DataType,
-    /// As the source has it: `const char*`.
-    pub text: String,
-    /// Its first bit, counted from the lowest of the first byte.
-    pub bit: u64,
-    /// Of a bit-field, how many bits.
-    pub width: Option<u32>,
-}
-
-/// A parameter of a function.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FunctionParameter {
-    /// Empty if it has none.
-    pub name: String,
-    /// What is passed: a pointer if that is what the compiler passes instead of an object.
-    pub ty: DataType,
-    /// As the source has it: `const char*`.
-    pub text: String,
-}
-
-/// What a function takes and gives.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FunctionType {
-    /// In order.
-    pub parameters: Vec<FunctionParameter>,
-    /// What it returns.
-    pub result: DataType,
-    /// As the source has it.
-    pub result_text: String,
-    /// The ABI of C says where parameters are, and not only the compiler.
-    pub is_c: bool,
-}
-
-/// The debug information of an object.
-pub struct DebugInfo {
-    path: PathBuf,
-    sections: HashMap<SectionId, Vec<u8>>,
-    /// Where units begin, ascending.
-    units: Vec<usize>,
-}
-
-impl DebugInfo {
-    /// Reads the sections: of the object, or of its debug file.
-    pub(crate) fn open(place: &Place, elf: &Elf) -> Result<DebugInfo, TypeError> {
-        let path = place.path.clone();
-        let found = place
-            .open(elf, ".debug_info", is_wanted)
-            .map_err(|looked| TypeError::NoDebugInfo { path: path.clone(), looked: looked.join(", ") })?;
-        let corrupt = |what: &str| TypeError::Corrupt { path: path.clone(), what: what.to_owned() };
-        let mut sections = HashMap::new();
-        for id in WANTED {
-            sections.insert(*id, found.get(id.name()).map(Cow::into_owned).map_err(corrupt)?);
-        }
-        let mut info = DebugInfo { path: path.clone(), sections, units: Vec::new() };
-        let mut units = Vec::new();
-        let mut headers = info.dwarf().units();
-        while let Some(header) = headers.next().map_err(|error| corrupt(&error.to_string()))? {
-            if let UnitSectionOffset::DebugInfoOffset(at) = header.offset() {
-                units.push(at.0);
-            }
-        }
-        info.units = units;
-        Ok(info)
-    }
-
-    fn dwarf(&self) -> Dwarf<Slice<'_>> {
-        let section = |id: SectionId| {
-            let bytes = self.sections.get(&id).map_or(&[][..], Vec::as_slice);
-            Ok::<_, std::convert::Infallible>(EndianSlice::new(bytes, LittleEndian))
-        };
-        Dwarf::load(section).unwrap_or_default()
-    }
-
-    fn corrupt(&self, error: gimli::Error) -> TypeError {
-        TypeError::Corrupt { path: self.path.clone(), what: error.to_string() }
-    }
-
-    /// What the function at a link-time address takes and gives. `name` is for messages.
-    ///
-    /// # Errors
-    /// It is not described, or it is not the function that the source has.
-    pub fn function(&self, va: Va, name: &str) -> Result<FunctionType, TypeError> {
-        // Copies that leave parameters out, or pass them otherwise.
-        if [".isra.", ".constprop.", ".part."].iter().any(|mark| name.contains(mark)) {
-            return Err(TypeError::Changed { name: name.to_owned() });
-        }
-        let dwarf = self.dwarf();
-        let reading = Reading { info: self, dwarf: &dwarf };
-        let found = reading.function(va).map_err(|error| self.corrupt(error))?;
-        found.ok_or_else(|| TypeError::NoFunction { name: name.to_owned(), path: self.path.clone() })
-    }
-
-    /// A type by its name: `struct a`, `union b`, `enum c`, or a `typedef`. It is looked for first where the function at
-    /// `near` comes from.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn find(&self, name: &str, near: Option<Va>) -> Result<DataType, TypeError> {
-        let dwarf = self.dwarf();
-        let reading = Reading { info: self, dwarf: &dwarf };
-        let found = reading.find(name, near).map_err(|error| self.corrupt(error))?;
-        found.ok_or_else(|| TypeError::NoType { name: name.to_owned(), path: self.path.clone() })
-    }
-
-    /// What the record at a place consists of.
-    ///
-    /// # Errors
-    /// It is only declared.
-    pub fn layout(&self, place: u64) -> Result<RecordLayout, TypeError> {
-        let dwarf = self.dwarf();
-        let reading = Reading { info: self, dwarf: &dwarf };
-        match reading.layout(place).map_err(|error| self.corrupt(error))? {
-            Ok(layout) => Ok(layout),
-            // Other files of the program may have what this one only declares.
-            Err(name) => match self.find(&name, None)? {
-                DataType::Record { place, .. } => match reading.layout(place).map_err(|error| self.corrupt(error))? {
-                    Ok(layout) => Ok(layout),
-                    Err(name) => Err(TypeError::NoType { name, path: self.path.clone() }),
-                },
-                _ => Err(TypeError::NoType { name, path: self.path.clone() }),
-            },
-        }
-    }
-
-    /// The enumeration with a constant of this name that the file of the function at `near` has.
-    #[must_use]
-    pub fn constant(&self, name: &str, near: Va) -> Option<Enumeration> {
-        let dwarf = self.dwarf();
-        Reading { info: self, dwarf: &dwarf }.constant(name, near).ok().flatten()
-    }
-}
-
-const WANTED: &[SectionId] = &[
-    SectionId::DebugInfo,
-    SectionId::DebugAbbrev,
-    SectionId::DebugStr,
-    // gimli reads the head of a unit's line table with the unit.
-    SectionId::DebugLine,
-    SectionId::DebugLineStr,
-    SectionId::DebugStrOffsets,
-    SectionId::DebugAddr,
-    SectionId::DebugAranges,
-    SectionId::DebugRanges,
-    SectionId::DebugRngLists,
-];
-
-fn is_wanted(section: &[u8]) -> bool {
-    section.starts_with(b".note") || WANTED.iter().any(|id| id.name().as_bytes() == section)
-}
-
 /// The sections as gimli sees them.
-struct Reading<'r, 'd> {
-    info: &'r DebugInfo,
-    dwarf: &'r Dwarf<Slice<'d>>,
+pub(super) struct Reading<'r, 'd> {
+    pub(super) info: &'r DebugInfo,
+    pub(super) dwarf: &'r Dwarf<Slice<'d>>,
 }
 
 impl<'d> Reading<'_, 'd> {
@@ -268,7 +48,7 @@ impl<'d> Reading<'_, 'd> {
             UnitSectionOffset::DebugTypesOffset(_) => return Ok(None),
         };
         Ok(match value {
-            AttributeValue::UnitRef(at) => Some(start + at.0),
+            AttributeValue::UnitRef(at) => Some(start.wrapping_add(at.0)),
             AttributeValue::DebugInfoRef(at) => Some(at.0),
             AttributeValue::DebugTypesRef(signature) => self.type_unit(signature)?,
             _ => None,
@@ -281,7 +61,7 @@ impl<'d> Reading<'_, 'd> {
             let header = self.dwarf.debug_info.header_from_offset(DebugInfoOffset(*at))?;
             if let gimli::UnitType::Type { type_signature, type_offset } = header.type_() {
                 if type_signature == signature {
-                    return Ok(Some(at + type_offset.0));
+                    return Ok(Some(at.wrapping_add(type_offset.0)));
                 }
             }
         }
@@ -331,7 +111,7 @@ impl<'d> Reading<'_, 'd> {
         Ok(None)
     }
 
-    fn function(&self, va: Va) -> gimli::Result<Option<FunctionType>> {
+    pub(super) fn function(&self, va: Va) -> gimli::Result<Option<FunctionType>> {
         let Some(at) = self.unit_of(va)? else { return Ok(None) };
         let unit = self.unit(at)?;
         let mut cursor = unit.entries();
@@ -526,7 +306,7 @@ impl<'d> Reading<'_, 'd> {
                     Some(count) => Some(count),
                     None => Self::number(child, c::DW_AT_upper_bound)?.map(|last| last.wrapping_add(1)),
                 };
-                lengths.push(length.unwrap_or(0));
+                lengths.push(length.unwrap_or(0).min(LARGEST));
             }
             Ok(())
         })?;
@@ -563,7 +343,7 @@ impl<'d> Reading<'_, 'd> {
     }
 
     /// `Err`: it is only declared, under this name.
-    fn layout(&self, place: u64) -> gimli::Result<Result<RecordLayout, String>> {
+    pub(super) fn layout(&self, place: u64) -> gimli::Result<Result<RecordLayout, String>> {
         let (unit, at) = self.around(place as usize)?;
         let entry = unit.entry(at)?;
         if Self::flag(&entry, c::DW_AT_declaration)? {
@@ -573,7 +353,7 @@ impl<'d> Reading<'_, 'd> {
             let name = self.text(&unit, &entry, c::DW_AT_name)?.unwrap_or_default();
             return Ok(Err(format!("{} {name}", keyword(entry.tag()))));
         }
-        let size = Self::number(&entry, c::DW_AT_byte_size)?.unwrap_or(0);
+        let size = Self::number(&entry, c::DW_AT_byte_size)?.unwrap_or(0).min(LARGEST);
         let mut members = Vec::new();
         self.children(&unit, at, |child| {
             let is_member = matches!(child.tag(), c::DW_TAG_member | c::DW_TAG_inheritance);
@@ -585,14 +365,15 @@ impl<'d> Reading<'_, 'd> {
             let text = self.name(ty, 0)?;
             let data = self.data_type(ty, 0)?;
             let width = Self::number(child, c::DW_AT_bit_size)?;
-            let start = 8 * Self::number(child, c::DW_AT_data_member_location)?.unwrap_or(0);
+            let start = Self::number(child, c::DW_AT_data_member_location)?.unwrap_or(0);
+            let start = 8 * start.min(LARGEST);
             let bit = match (Self::number(child, c::DW_AT_data_bit_offset)?, Self::number(child, c::DW_AT_bit_offset)?)
             {
-                (Some(bit), _) => bit,
+                (Some(bit), _) => bit.min(8 * LARGEST),
                 // Before DWARF 4: counted from the highest bit of what the field is stored in.
                 (None, Some(from_top)) => {
                     let storage = Self::number(child, c::DW_AT_byte_size)?.or(number_size(&data)).unwrap_or(4);
-                    (start + 8 * storage).wrapping_sub(from_top).wrapping_sub(width.unwrap_or(0))
+                    (start + 8 * storage.min(LARGEST)).wrapping_sub(from_top).wrapping_sub(width.unwrap_or(0))
                 }
                 (None, None) => start,
             };
@@ -646,7 +427,7 @@ impl<'d> Reading<'_, 'd> {
         })
     }
 
-    fn find(&self, name: &str, near: Option<Va>) -> gimli::Result<Option<DataType>> {
+    pub(super) fn find(&self, name: &str, near: Option<Va>) -> gimli::Result<Option<DataType>> {
         let (keyword, bare) = match name.split_once(' ') {
             Some((keyword @ ("struct" | "union" | "enum"), bare)) => (keyword, bare),
             _ => ("", name),
@@ -672,7 +453,11 @@ impl<'d> Reading<'_, 'd> {
                     }
                     declared.get_or_insert(place);
                 }
-                entry = cursor.next_sibling()?.cloned();
+                // Of the unit where it is wanted, also what is in namespaces and functions.
+                entry = match Some(start) == first {
+                    true => cursor.next_dfs()?.map(|(_, entry)| entry.clone()),
+                    false => cursor.next_sibling()?.cloned(),
+                };
             }
         }
         match declared.filter(|_| keyword == "enum") {
@@ -686,7 +471,7 @@ impl<'d> Reading<'_, 'd> {
         Ok(self.dwarf.attr_string(unit, value)?.to_slice()?.as_ref() == name.as_bytes())
     }
 
-    fn constant(&self, name: &str, near: Va) -> gimli::Result<Option<Enumeration>> {
+    pub(super) fn constant(&self, name: &str, near: Va) -> gimli::Result<Option<Enumeration>> {
         let Some(start) = self.unit_of(near)? else { return Ok(None) };
         let unit = self.unit(start)?;
         let mut cursor = unit.entries();

@@ -1,0 +1,152 @@
+//! Settings of a script: `config = { … }`, and the environment variables of the same names.
+
+use super::checked::{Config, MissingProbes, StackMode};
+
+/// A setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Its name.
+    pub name: &'static str,
+    /// The values that it takes.
+    pub values: &'static str,
+    /// The value that it has unless it is set.
+    pub default: &'static str,
+    /// What it is.
+    pub help: &'static str,
+}
+
+/// Settings that there are.
+pub const SETTINGS: [Setting; 7] = [
+    Setting { name: "max_strlen", values: "1 to 16384", default: "1024", help: "bytes of a string" },
+    Setting { name: "max_map_keys", values: "1 to 10000000", default: "4096", help: "keys of a map" },
+    Setting {
+        name: "missing_probes",
+        values: "error, warn or ignore",
+        default: "error",
+        help: "what becomes of an attach point that means nothing, beside others",
+    },
+    Setting { name: "print_maps_on_exit", values: "0 or 1", default: "1", help: "whether maps are printed at the end" },
+    Setting {
+        name: "show_debug_info",
+        values: "0 or 1",
+        default: "1",
+        help: "whether stacks have lines of source files and inlined functions, where these are known",
+    },
+    Setting { name: "stack_mode", values: "bpftrace, perf or raw", default: "bpftrace", help: "how ustack is printed" },
+    Setting {
+        name: "str_trunc_trailer",
+        values: "a text",
+        default: "..",
+        help: "what is printed behind a text that was cut",
+    },
+];
+
+/// Settings of bpftrace about the kernel's machinery, or about what is not limited here: they are read over.
+const WITHOUT_MEANING: &[&str] = &[
+    "btf",
+    "cache_user_symbols",
+    "lazy_symbolication",
+    "license",
+    "log_size",
+    "max_ast_nodes",
+    "max_bpf_progs",
+    "max_cat_bytes",
+    "max_probes",
+    "max_type_res_iterations",
+    "on_stack_limit",
+    "perf_rb_pages",
+    "symbol_source",
+    "unstable_addr",
+    "unstable_import",
+    "unstable_map_decl",
+    "unstable_tseries",
+    "use_blazesym",
+    "vmlinux",
+];
+
+/// Why a setting cannot be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoSetting {
+    /// There is none of this name.
+    Unknown,
+    /// It takes other values: which.
+    Value(&'static str),
+}
+
+impl Config {
+    /// Makes one setting. `name` may be in capital letters and begin with `BPFTRACE_`.
+    ///
+    /// # Errors
+    /// There is no such setting, or no such value.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), NoSetting> {
+        let name = name.to_ascii_lowercase();
+        let name = match name.trim_start_matches("bpftrace_") {
+            // As they were called before.
+            "strlen" => "max_strlen",
+            "map_keys_max" => "max_map_keys",
+            name => name,
+        };
+        let number: Option<u64> = value.parse().ok();
+        match (name, number, value) {
+            ("max_strlen", Some(n @ 1..=16384), _) => self.max_strlen = n as usize,
+            ("max_map_keys", Some(n @ 1..=10_000_000), _) => self.max_map_keys = n as u32,
+            ("print_maps_on_exit", Some(1), _) | ("print_maps_on_exit", _, "true") => self.print_maps_on_exit = true,
+            ("print_maps_on_exit", Some(0), _) | ("print_maps_on_exit", _, "false") => self.print_maps_on_exit = false,
+            ("show_debug_info", Some(1), _) | ("show_debug_info", _, "true") => self.show_debug_info = true,
+            ("show_debug_info", Some(0), _) | ("show_debug_info", _, "false") => self.show_debug_info = false,
+            ("missing_probes", _, "error") => self.missing_probes = MissingProbes::Error,
+            ("missing_probes", _, "warn") => self.missing_probes = MissingProbes::Warn,
+            ("missing_probes", _, "ignore") => self.missing_probes = MissingProbes::Ignore,
+            ("stack_mode", _, "bpftrace") => self.stack_mode = StackMode::Bpftrace,
+            ("stack_mode", _, "perf") => self.stack_mode = StackMode::Perf,
+            ("stack_mode", _, "raw") => self.stack_mode = StackMode::Raw,
+            ("str_trunc_trailer", ..) => value.clone_into(&mut self.trailer),
+            ("cpp_demangle", _, "true" | "1") => {}
+            ("cpp_demangle", ..) => return Err(NoSetting::Value("true: names are always demangled")),
+            (name, ..) if WITHOUT_MEANING.contains(&name) => {}
+            (name, ..) => {
+                let known = SETTINGS.iter().find(|setting| setting.name == name);
+                return Err(known.map_or(NoSetting::Unknown, |setting| NoSetting::Value(setting.values)));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::check;
+    use super::super::parser::parse;
+    use super::*;
+
+    #[test]
+    fn environment_variables_are_the_same_settings() {
+        let mut config = Config::default();
+        for (name, value) in [("BPFTRACE_MAX_STRLEN", "64"), ("BPFTRACE_MAP_KEYS_MAX", "9"), ("BPFTRACE_LOG_SIZE", "x")]
+        {
+            config.set(name, value).unwrap();
+        }
+        assert_eq!((config.max_strlen, config.max_map_keys), (64, 9));
+        assert_eq!(config.set("BPFTRACE_NO_SUCH", "1"), Err(NoSetting::Unknown));
+    }
+
+    #[test]
+    fn stacks_are_printed_as_the_setting_says() {
+        let script = "config = { stack_mode = raw } u:a:b { print(ustack); print(ustack(perf, 3)) }";
+        let (checked, _) = check(&parse(script, &[]).unwrap(), &[]).unwrap();
+        let modes: Vec<StackMode> = checked.stacks.iter().map(|stack| stack.mode).collect();
+        assert_eq!(modes, [StackMode::Raw, StackMode::Perf]);
+    }
+
+    #[test]
+    fn every_setting_refuses_other_values() {
+        for setting in SETTINGS {
+            let mut config = Config::default();
+            if setting.values != "a text" {
+                assert_eq!(config.set(setting.name, "nonsense"), Err(NoSetting::Value(setting.values)), "{setting:?}");
+            }
+            config.set(setting.name, setting.default).unwrap();
+            assert_eq!(config, Config::default(), "{setting:?}");
+        }
+    }
+}

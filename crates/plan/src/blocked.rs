@@ -1,0 +1,102 @@
+//! Sites that other sites keep from being jumps. kprobes has a trap there until the reason ends, and so do we: a plan is made
+//! for both, and the session promotes it.
+//!
+//! One detour serves both. Behind the copy of its first instruction is a *gate*, a jump by a word:
+//!
+//! ```text
+//!   blocked:    trap ─► detour: handlers, copy of the first instruction, gate ─► the next instruction, where it is
+//!   promoted:   jump ─► detour: handlers, copy of the first instruction, gate ─► copies of the others, jump back
+//! ```
+//!
+//! The detours of the sites inside have a gate, too. Who is in one of them when the jump comes goes on at the copies.
+
+use std::ops::Range;
+
+use sidestep_isa::{Len, Va};
+
+use crate::index::Index;
+use crate::plan::{Patch, Plan, Technique};
+use crate::strategy::plan;
+
+/// Bytes of the jump: the others must not be there.
+const JUMP: u64 = 5;
+
+/// A trap's plan as that of a jump which has to wait for the sites inside it, of which `inside` gives the addresses. `None`: it is
+/// not they that keep it from being one.
+#[must_use]
+pub fn promotable(index: &Index<'_>, trap: &Plan, inside: impl FnOnce(Range<Va>) -> Vec<Va>) -> Option<Plan> {
+    if trap.technique != Technique::Trap {
+        return None;
+    }
+    // Without a room: what needs one was considered with it.
+    let jump = plan(index, trap.asked, false).ok()?;
+    let is_jump = jump.patch == Patch::Jump { prefixes: 0, stub: None };
+    if !is_jump || jump.before_handler != 0 || jump.displaced.len() < 2 {
+        return None;
+    }
+    let blocked_by = inside(jump.site.plus(Len(1))..jump.site.plus(Len(JUMP)));
+    let rejected = trap.rejected.clone();
+    (!blocked_by.is_empty()).then_some(Plan { blocked_by, gate: true, rejected, ..jump })
+}
+
+impl Plan {
+    /// Is it a trap for now?
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        !self.blocked_by.is_empty()
+    }
+
+    /// Bytes of the original code that nobody executes for now: [`Plan::region`], if it is not blocked.
+    #[must_use]
+    pub fn held(&self) -> Len {
+        match self.displaced.first() {
+            Some(first) if self.is_blocked() => Len(u64::from(first.len)),
+            _ => self.region,
+        }
+    }
+
+    /// Where a jump will be once it is not blocked any more, behind its first byte.
+    #[must_use]
+    pub fn wanted(&self) -> Option<Range<Va>> {
+        self.is_blocked().then(|| self.site.plus(Len(1))..self.site.plus(Len(JUMP)))
+    }
+
+    /// What it is for now: of a plan that is not blocked, itself.
+    #[must_use]
+    pub fn for_now(&self) -> Plan {
+        let mut now = self.clone();
+        if let (true, Some(first)) = (self.is_blocked(), self.displaced.first()) {
+            now.technique = Technique::Trap;
+            now.patch = Patch::Trap;
+            now.region = self.held();
+            now.resume = Some(first.va.plus(now.region));
+            now.displaced.truncate(1);
+            now.blocked_by.clear();
+            now.gate = false;
+        }
+        now
+    }
+
+    /// Does the way on behind its only instruction lead into another jump? Then a gate is needed there. `wanted` are the places of
+    /// such jumps.
+    #[must_use]
+    pub fn leads_into(&self, mut wanted: impl Iterator<Item = Range<Va>>) -> bool {
+        match (&self.displaced[..], self.resume) {
+            ([_], Some(resume)) => wanted.any(|range| range.contains(&resume)),
+            _ => false,
+        }
+    }
+
+    /// Adds a gate. What the trap handler does by itself would go past it.
+    pub fn add_gate(&mut self) {
+        self.gate = true;
+        self.emulated = None;
+    }
+
+    /// Can there be such a jump?
+    #[must_use]
+    pub fn may_be_inside(&self) -> bool {
+        let last = self.site.plus(Len(JUMP - 1));
+        self.leads_into(std::iter::once(self.site..last))
+    }
+}
