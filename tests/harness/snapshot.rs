@@ -67,6 +67,17 @@ impl Snapshot {
         snapshot
     }
 
+    /// Asserts that the code is the same, of a child that was forked for example.
+    ///
+    /// # Panics
+    /// With all differences.
+    #[track_caller]
+    pub fn assert_same_code(&self, other: &Snapshot) {
+        let mut found = Vec::new();
+        differ("code", &self.code, &other.code, &mut found);
+        assert!(found.is_empty(), "the code differs:\n{}", found.join("\n"));
+    }
+
     /// Asserts that nothing changed.
     ///
     /// # Panics

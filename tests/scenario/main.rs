@@ -11,6 +11,7 @@ mod emulated;
 mod errors;
 mod events;
 mod faults;
+mod follow;
 mod info;
 mod kernel_suites;
 mod ladder;

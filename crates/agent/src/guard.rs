@@ -18,7 +18,7 @@ use sidestep_wire::{Regs, SigAction};
 use crate::arch::{self, argument, nr};
 use crate::memory::{Agent, Thread};
 use crate::thread::is_borrower;
-use crate::{blocked, fault, safe_read, signal};
+use crate::{bell, blocked, fault, safe_read, signal};
 
 const SIG_UNBLOCK: u64 = 1;
 const SIG_SETMASK: u64 = 2;
@@ -47,6 +47,7 @@ pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
         _ if nr::PPOLLS.contains(&number) => opened(agent, thread, argument(frame, 3)),
         _ if nr::EPOLL_PWAITS.contains(&number) => opened(agent, thread, argument(frame, 4)),
         _ if nr::PSELECTS.contains(&number) => select(agent, thread, frame),
+        nr::EXECVE | nr::EXECVEAT => bell::execute(agent, frame),
         _ => {}
     }
 }

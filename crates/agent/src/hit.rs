@@ -6,12 +6,13 @@ use sidestep_wire::{Flow, Hit, ProbeDesc, Regs};
 
 use crate::arch;
 use crate::memory::{Agent, Thread};
-use crate::{exclusive, guard, helpers, places, shadow};
+use crate::{bell, exclusive, guard, helpers, places, shadow};
 
 const ENTRY: u32 = Flow::Entry as u32;
 const RETURN: u32 = Flow::Return as u32;
 const UNWIND: u32 = Flow::Unwind as u32;
 const CAUGHT: u32 = Flow::Caught as u32;
+const MAPPED: u32 = Flow::Mapped as u32;
 const SIGNAL_CALL: u32 = Flow::SignalCall as u32;
 
 /// The hit that a thunk has on its stack. Programs and helpers write to it, too.
@@ -105,6 +106,7 @@ fn own(agent: Agent, thread: Thread, flow: u32, regs: *mut Regs, stack_pointer: 
     match flow {
         UNWIND => shadow::unwind(agent, thread),
         CAUGHT => shadow::caught(agent, thread, stack_pointer),
+        MAPPED => bell::mapped(agent),
         // SAFETY: nobody else has the registers: no program runs at such a probe.
         SIGNAL_CALL => guard::system_call(agent, thread, unsafe { &mut *regs }),
         _ => {}

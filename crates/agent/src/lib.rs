@@ -11,6 +11,7 @@
 #![no_std]
 
 mod arch;
+mod bell;
 mod blocked;
 /// What `isa` prepares is executed here.
 #[allow(dead_code)]

@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sidestep_wire::lookup::LOOKUP_BUCKETS;
 use sidestep_wire::private::UNWOUND;
 use sidestep_wire::{
-    Blocked, HELPERS, Header, LookupEntry, LookupTable, MapEntry, MapKind, Private, ProbeDesc, ShadowEntry, Signals,
-    Slot, ThreadState,
+    Blocked, Common, HELPERS, Header, LookupEntry, LookupTable, MapEntry, MapKind, Private, ProbeDesc, ShadowEntry,
+    Signals, Slot, ThreadState,
 };
 
 use crate::arch::{self, nr};
@@ -51,6 +51,13 @@ impl Agent {
         unsafe { &*(self.private().shared as *const Header) }
     }
 
+    /// What all processes of the session share.
+    #[must_use]
+    pub fn common(&self) -> &Common {
+        // SAFETY: see `new`; the offset is from the layout, and all fields are atomics.
+        unsafe { &*((self.private().shared + self.header().common_off) as *const Common) }
+    }
+
     /// The lookup table.
     #[must_use]
     pub fn table(&self) -> Table {
@@ -77,11 +84,12 @@ impl Agent {
         u64::from(self.private().states_used.load(Ordering::Acquire).min(self.header().slots_max))
     }
 
-    /// Address of a slot.
+    /// A slot.
     #[must_use]
-    pub fn slot(&self, index: u64) -> u64 {
+    pub fn slot(&self, index: u64) -> &'static Slot {
         let header = self.header();
-        self.private().shared + header.slots_off + index * header.slot_stride
+        // SAFETY: see `new`; callers pass numbers below `slots_max`, and all fields in use are atomics.
+        unsafe { &*((self.private().shared + header.slots_off + index * header.slot_stride) as *const Slot) }
     }
 
     /// The description of a probe.
@@ -96,7 +104,7 @@ impl Agent {
     /// Counts a hit of a probe that could not be handled.
     pub fn count_missed(&self, probe: u32) {
         let header = self.header();
-        if u64::from(probe) < header.probes_max && !self.is_child() {
+        if u64::from(probe) < header.probes_max && self.counts() {
             let missed = (self.private().shared + header.missed_off) as *mut u64;
             // SAFETY: see `new`; the number was checked, and all threads count there atomically.
             unsafe { AtomicU64::from_ptr(missed.add(probe as usize)) }.fetch_add(1, Ordering::Relaxed);
@@ -118,16 +126,22 @@ impl Agent {
         }
     }
 
-    /// Is this a forked child, in which nothing shared is written?
+    /// Is this a forked child, which leaves alone what the header says of its parent?
     #[must_use]
     pub fn is_child(&self) -> bool {
         self.private().child.load(Ordering::Relaxed) != 0
     }
 
+    /// Is anything counted in this process: not in a child that is not followed.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        !self.is_child() || self.private().follow != 0
+    }
+
     /// Counts replaced return addresses that will not be seen again.
     pub fn count_dropped(&self, entries: u64) {
-        if entries != 0 && !self.is_child() {
-            self.header().returns_dropped.fetch_add(entries, Ordering::Relaxed);
+        if entries != 0 && self.counts() {
+            self.common().returns_dropped.fetch_add(entries, Ordering::Relaxed);
         }
     }
 

@@ -38,7 +38,7 @@ pub fn current(agent: Agent) -> Option<Thread> {
     agent.state_at(bucket.state().load(Ordering::Acquire))
 }
 
-/// The table was wiped by a fork: from here on nothing shared is written.
+/// The table was wiped by a fork: from here on nothing that is the parent's is written.
 fn enter_child(agent: Agent, table: Table) {
     let private = agent.private();
     private.child.store(1, Ordering::Release);
@@ -80,7 +80,7 @@ fn fill(agent: Agent, entry: Bucket, fs_base: u64) -> Option<()> {
     let thread = match agent.state_at(entry.state().load(Ordering::Acquire)) {
         Some(thread) => thread,
         None => {
-            let new = if agent.is_child() { in_child(agent, fs_base)? } else { in_parent(agent, fs_base)? };
+            let new = new(agent, fs_base)?;
             let at = new.as_ptr() as u64;
             match entry.state().compare_exchange(0, at, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => new,
@@ -93,50 +93,81 @@ fn fill(agent: Agent, entry: Bucket, fs_base: u64) -> Option<()> {
     Some(())
 }
 
-fn in_parent(agent: Agent, fs_base: u64) -> Option<Thread> {
-    let (private, header) = (agent.private(), agent.header());
-    let next = |used: u32| (used < header.slots_max).then_some(used + 1);
-    let index = match header.slots_used.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) {
+/// A state for a thread that is met for the first time, and its slot.
+fn new(agent: Agent, fs_base: u64) -> Option<Thread> {
+    let mut thread = state(agent, fs_base)?;
+    match agent.counts() {
+        true => {
+            let slot = match own_slot(agent, thread).or_else(|| take_slot(agent)) {
+                Some(slot) => slot,
+                None => {
+                    // Other processes have all that is left.
+                    thread = agent.thread(reclaim(agent)?)?;
+                    own_slot(agent, thread)?
+                }
+            };
+            let at = core::ptr::from_ref(slot) as u64;
+            thread.set_slot(at);
+            thread.set_cells(at + agent.header().cells_off);
+            prepare(agent, thread, fs_base);
+            slot.tid.store(thread.tid(), Ordering::Relaxed);
+            slot.fs_base.store(thread.fs_base(), Ordering::Release);
+        }
+        false => {
+            thread.set_slot(0);
+            thread.set_cells(0);
+            prepare(agent, thread, fs_base);
+        }
+    }
+    Some(thread)
+}
+
+/// In a forked child, the thread that called `fork` has its state from before, with the return addresses that are replaced
+/// on its stack. Else a state that nobody uses.
+fn state(agent: Agent, fs_base: u64) -> Option<Thread> {
+    if agent.is_child() {
+        let known = (0..agent.threads()).filter_map(|i| agent.thread(i)).find(|t| t.fs_base() == fs_base);
+        if known.is_some() {
+            return known;
+        }
+    }
+    let next = |used: u32| (used < agent.header().slots_max).then_some(used + 1);
+    let index = match agent.private().states_used.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) {
         Ok(index) => u64::from(index),
         Err(_) => reclaim(agent)?,
     };
-    let thread = agent.thread(index)?;
-    let slot = agent.slot(index);
-    thread.set_slot(slot);
-    thread.set_cells(slot + header.cells_off);
-    prepare(agent, thread, fs_base);
-    if let Some(slot) = thread.shared_slot() {
-        publish(slot, thread);
-    }
-    private.states_used.fetch_max(index as u32 + 1, Ordering::AcqRel);
-    Some(thread)
+    agent.thread(index)
 }
 
-fn publish(slot: &Slot, thread: Thread) {
-    slot.tid.store(thread.tid(), Ordering::Relaxed);
-    slot.fs_base.store(thread.fs_base(), Ordering::Release);
+/// The slot that a state has from the thread before, if that was one of this process.
+fn own_slot(agent: Agent, thread: Thread) -> Option<&'static Slot> {
+    let pid = agent.private().pid.load(Ordering::Acquire);
+    thread.shared_slot().filter(|slot| slot.owner.load(Ordering::Acquire) == pid)
 }
 
-/// A thread of a forked child: the one that called `fork` has its state from before, with the return addresses that
-/// are replaced on its stack.
-fn in_child(agent: Agent, fs_base: u64) -> Option<Thread> {
-    let private = agent.private();
-    let known = (0..agent.threads()).filter_map(|i| agent.thread(i)).find(|t| t.fs_base() == fs_base);
-    let thread = match known {
-        Some(thread) => thread,
-        None => {
-            let next = |used: u32| (used < agent.header().slots_max).then_some(used + 1);
-            let index = match private.states_used.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) {
-                Ok(index) => u64::from(index),
-                Err(_) => reclaim(agent)?,
-            };
-            agent.thread(index)?
-        }
+/// A slot that no process has: one whose process has ended, or a new one.
+fn take_slot(agent: Agent) -> Option<&'static Slot> {
+    let (common, slots_max) = (agent.common(), agent.header().slots_max);
+    let pid = agent.private().pid.load(Ordering::Acquire);
+    let take = |index: u32| {
+        let slot = agent.slot(u64::from(index));
+        slot.owner.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Acquire).is_ok().then_some(slot)
     };
-    thread.set_slot(0);
-    thread.set_cells(0);
-    prepare(agent, thread, fs_base);
-    Some(thread)
+    let less = |free: u32| free.checked_sub(1);
+    if common.slots_free.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok() {
+        let used = common.slots_used.load(Ordering::Acquire).min(slots_max);
+        if let Some(slot) = (0..used).find_map(take) {
+            return Some(slot);
+        }
+    }
+    loop {
+        let next = |used: u32| (used < slots_max).then_some(used + 1);
+        let index = common.slots_used.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).ok()?;
+        // Somebody who looks for a free one may be faster.
+        if let Some(slot) = take(index) {
+            return Some(slot);
+        }
+    }
 }
 
 fn prepare(agent: Agent, thread: Thread, fs_base: u64) {

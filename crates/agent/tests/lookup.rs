@@ -53,7 +53,7 @@ fn colliding_threads_have_entries_of_their_own() {
         assert_eq!((again.cells, again.state), (first.cells, first.state));
     }
     assert_eq!(entry(&world, 77).key, all[0]);
-    assert_eq!(world.header().slots_used.load(Ordering::Relaxed), 40);
+    assert_eq!(world.common().slots_used.load(Ordering::Relaxed), 40);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn sixty_four_threads_at_once() {
         }
     });
     assert_eq!(world.cell(0), 64_000);
-    assert_eq!(world.header().slots_used.load(Ordering::Relaxed), 64);
+    assert_eq!(world.common().slots_used.load(Ordering::Relaxed), 64);
     let users: HashSet<u64> = (0..64).map(|i| world.slot(i).fs_base.load(Ordering::Relaxed)).collect();
     assert_eq!(users, bases.into_iter().collect());
 }
@@ -151,7 +151,7 @@ fn more_threads_than_a_search_looks_at() {
     let bases = colliding(9, 129);
     assert!(bases[..128].iter().all(|fs| world.enter(*fs).is_some()));
     assert!(world.enter(bases[128]).is_none());
-    assert_eq!(world.header().slots_used.load(Ordering::Relaxed), 128);
+    assert_eq!(world.common().slots_used.load(Ordering::Relaxed), 128);
 }
 
 /// The shared region as the controller sees it.
@@ -170,23 +170,30 @@ fn a_forked_child_returns_and_writes_nothing_shared() {
     let mut stack = [0u64; 3000];
     thread.call(&mut stack[2999], 0x111, 1);
     let before = shared(&world);
+    in_child(|| {
+        assert_eq!(entry(&world, bucket(fs)).key, 0, "the table was wiped");
+        let thread = world.enter(fs).unwrap();
+        assert_eq!(world.head().child.load(Ordering::Relaxed), 1);
+        assert_eq!((thread.cells, thread.state().slot), (0, 0));
+        // The frame that was entered before the fork.
+        assert_eq!(thread.ret(&mut stack[2999]), 0x111);
+        // No program runs there, so nothing is watched; nor in a new thread.
+        stack[0] = 0x222;
+        thread.hit(&mut Regs { rsp: stack.as_ptr() as u64, ..Regs::default() }, 1);
+        assert_eq!((stack[0], thread.depth()), (0x222, 0));
+        world.enter(0x5000).unwrap().hit(&mut Regs::default(), 0);
+    });
+    assert!(shared(&world) == before, "a child wrote to the shared region");
+    assert_eq!(thread.ret(&mut stack[2999]), 0x111);
+}
+
+/// Runs something in a forked child, which must end well.
+fn in_child(work: impl FnOnce()) -> u32 {
     // SAFETY: the child calls the agent only, and leaves by `_exit`.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
-        let good = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            assert_eq!(entry(&world, bucket(fs)).key, 0, "the table was wiped");
-            let thread = world.enter(fs).unwrap();
-            assert_eq!(world.head().child.load(Ordering::Relaxed), 1);
-            assert_eq!((thread.cells, thread.state().slot), (0, 0));
-            // The frame that was entered before the fork.
-            assert_eq!(thread.ret(&mut stack[2999]), 0x111);
-            // No program runs there, so nothing is watched; nor in a new thread.
-            stack[0] = 0x222;
-            thread.hit(&mut Regs { rsp: stack.as_ptr() as u64, ..Regs::default() }, 1);
-            assert_eq!((stack[0], thread.depth()), (0x222, 0));
-            world.enter(0x5000).unwrap().hit(&mut Regs::default(), 0);
-        }));
+        let good = std::panic::catch_unwind(AssertUnwindSafe(work));
         // SAFETY: ends the child.
         unsafe { libc::_exit(if good.is_ok() { 0 } else { 1 }) };
     }
@@ -194,6 +201,26 @@ fn a_forked_child_returns_and_writes_nothing_shared() {
     // SAFETY: waits for the child of this test.
     assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
     assert_eq!(status, 0);
-    assert!(shared(&world) == before, "a child wrote to the shared region");
-    assert_eq!(thread.ret(&mut stack[2999]), 0x111);
+    pid as u32
+}
+
+#[test]
+fn a_child_that_is_followed_counts_in_a_slot_of_its_own() {
+    let world = World::new(&setup(4));
+    world.follow();
+    let fs = own_fs_base();
+    let hit = |world: &World| world.enter(fs).unwrap().hit(&mut Regs::default(), 0);
+    assert!(!hit(&world));
+    let child = in_child(|| (0..2).for_each(|_| assert!(!hit(&world))));
+    assert_eq!((world.cell(0), world.common().slots_used.load(Ordering::Relaxed)), (3, 2));
+    assert_eq!(world.slot(0).owner.load(Ordering::Relaxed), std::process::id());
+    assert_eq!(world.slot(1).owner.load(Ordering::Relaxed), child);
+    // What the controller does when it has ended: the next one gets the slot, with what was counted there.
+    world.slot(1).owner.store(0, Ordering::Relaxed);
+    world.common().slots_free.store(1, Ordering::Relaxed);
+    let next = in_child(|| (0..5).for_each(|_| assert!(!hit(&world))));
+    assert_eq!((world.cell(0), world.common().slots_used.load(Ordering::Relaxed)), (8, 2));
+    assert_eq!(world.slot(1).owner.load(Ordering::Relaxed), next);
+    assert!(!hit(&world));
+    assert_eq!(world.cell(0), 9);
 }

@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -61,11 +61,18 @@ impl Signals {
 
     /// The next signal, waiting for it up to `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<i32> {
-        let mut poll = libc::pollfd { fd: self.pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        self.wait_or(timeout, None)
+    }
+
+    /// The same; also ends the waiting when a descriptor is readable.
+    pub fn wait_or(&self, timeout: Duration, other: Option<BorrowedFd<'_>>) -> Option<i32> {
+        // A negative one is left out.
+        let fds = [self.pipe.as_raw_fd(), other.map_or(-1, |fd| fd.as_raw_fd())];
+        let mut polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
         // Rounded up, so that a wait for half a millisecond does not spin.
         let millis = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
-        // SAFETY: `poll` is one pollfd. If a signal interrupts the call, the read below finds it.
-        unsafe { libc::poll(&mut poll, 1, millis) };
+        // SAFETY: `polls` are two pollfds. If a signal interrupts the call, the read below finds it.
+        unsafe { libc::poll(polls.as_mut_ptr(), 2, millis) };
         while let Some(message) = self.read() {
             let echo = is_echo(self.last.replace(Some(message.time)), message.time);
             if !echo {

@@ -15,6 +15,8 @@ use sidestep_wire::Hit;
 pub enum Target {
     /// A running process.
     Pid(i32),
+    /// Several of them.
+    Pids(Vec<i32>),
     /// A command to start, stopped before its first instruction until the probes are in. Looked up in `PATH`.
     Command(Vec<OsString>),
 }
@@ -241,6 +243,8 @@ pub struct Refused {
 pub struct Record {
     /// Which map it was written to; `None`: by `trace_printk`.
     pub map: Option<usize>,
+    /// Process that wrote it, in its own pid namespace.
+    pub pid: u32,
     /// Thread that wrote it, in its own pid namespace.
     pub tid: u32,
     /// Nanoseconds of `CLOCK_MONOTONIC`.
@@ -347,6 +351,10 @@ pub struct Options {
     pub extensible: bool,
     /// What becomes of a request that means nothing, beside others that do.
     pub missing: Missing,
+    /// Children of the target are probed, too, and what it and they execute.
+    pub follow: bool,
+    /// Libraries that are mapped later are probed, too, where requests mean something in them.
+    pub late: bool,
 }
 
 /// What becomes of a request that means nothing, beside others that do.
@@ -363,6 +371,11 @@ pub enum Missing {
 }
 
 impl Options {
+    /// Is there anything for which processes ask their controller?
+    pub(crate) fn listens(&self) -> bool {
+        self.follow || self.late
+    }
+
     /// Are programs interpreted: because it was asked for, or because there is no native code for these targets?
     #[must_use]
     pub fn interprets(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use sidestep_sys::{CallError, OpenError, SharedError, SpawnError, StartupError, StopError};
+use sidestep_sys::{CallError, HandOverError, OpenError, SharedError, SpawnError, StartupError, StopError};
 
 /// Why a session could not start, or not be ended cleanly.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,9 @@ pub enum SessionError {
     /// A system call in the target failed.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// Memory of the session could not be given to one more process.
+    #[error(transparent)]
+    HandOver(#[from] HandOverError),
     /// The target's memory cannot be accessed.
     #[error(transparent)]
     Memory(#[from] sidestep_sys::MemoryError),
@@ -82,6 +85,23 @@ pub enum SessionError {
         searched: String,
         /// `; did you mean …?`, or nothing.
         nearest: String,
+    },
+    /// What processes ask for cannot be watched.
+    #[error("cannot watch what processes ask for: {source}; check the limits on threads and files (ulimit -a)")]
+    Watch {
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// No process was given.
+    #[error("there is no process to attach to; give one with -p")]
+    NoTarget,
+    /// One of several processes has nothing that was asked for.
+    #[error("process {pid}: {source}")]
+    InProcess {
+        /// Which.
+        pid: i32,
+        /// Why.
+        source: Box<SessionError>,
     },
     /// The embedded agent is broken.
     #[error(transparent)]
@@ -238,6 +258,18 @@ pub enum SessionError {
         /// The target.
         pid: i32,
     },
+}
+
+impl SessionError {
+    /// Is it about an object that is not there, and may come?
+    #[must_use]
+    pub fn means_no_object(&self) -> bool {
+        match self {
+            SessionError::NoObject { .. } => true,
+            SessionError::NoMatch(pattern) => pattern.reason.means_no_object(),
+            _ => false,
+        }
+    }
 }
 
 /// A pattern that means nothing, and why.

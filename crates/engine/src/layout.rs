@@ -5,7 +5,9 @@ use std::mem::size_of;
 use sidestep_bpf::map::Map;
 use sidestep_sys::arch::ADDRESS_END;
 use sidestep_wire::private::SHADOW_FIRST;
-use sidestep_wire::{JournalEntry, LookupTable, MapDesc, MapEntry, Private, ProbeDesc, ShadowEntry, Slot, ThreadState};
+use sidestep_wire::{
+    Common, JournalEntry, LookupTable, MapDesc, MapEntry, Private, ProbeDesc, ShadowEntry, Slot, ThreadState,
+};
 
 use crate::maps;
 
@@ -49,6 +51,8 @@ pub struct Layout {
     pub slot_stride: u64,
     pub cells_off: u64,
     pub ring_off: u64,
+    /// Where the part begins that all processes of a session share.
+    pub common_off: u64,
     pub missed_off: u64,
     pub journal_off: u64,
     pub journal_cap: u64,
@@ -87,10 +91,11 @@ impl Layout {
         let ring_off = round(cells_off.checked_add(cells)?, 64);
         let slot_stride = round(ring_off + needs.ring_len, PAGE);
 
-        let missed_off = PAGE;
-        let journal_off = round(missed_off + needs.probes * 8, 64);
+        let journal_off = PAGE;
         let maps_off = round(journal_off + JOURNAL * needs.probes * size_of::<JournalEntry>() as u64, 64);
-        let map_descs_off = round(maps_off + MAPS_CAP * size_of::<MapEntry>() as u64, 64);
+        let common_off = round(maps_off + MAPS_CAP * size_of::<MapEntry>() as u64, PAGE);
+        let missed_off = round(common_off + size_of::<Common>() as u64, 64);
+        let map_descs_off = round(missed_off + needs.probes * 8, 64);
         let mut end = map_descs_off + (needs.maps.len() * size_of::<MapDesc>()) as u64;
         let mut maps = Vec::new();
         for (desc, cells) in descs.iter().zip(cells_of) {
@@ -117,6 +122,7 @@ impl Layout {
             slot_stride,
             cells_off,
             ring_off,
+            common_off,
             missed_off,
             journal_off,
             journal_cap: JOURNAL * needs.probes,
@@ -169,8 +175,11 @@ mod tests {
             Needs { probes: 64, maps, ring_len: 256 * 1024 },
         ] {
             let l = Layout::new(&needs).unwrap();
-            assert!(size_of::<sidestep_wire::Header>() as u64 <= l.missed_off);
-            assert!(l.missed_off + 8 * needs.probes <= l.journal_off);
+            assert!(size_of::<sidestep_wire::Header>() as u64 <= l.journal_off);
+            assert!(l.maps_off + l.maps_cap * size_of::<MapEntry>() as u64 <= l.common_off);
+            assert_eq!(l.common_off % PAGE, 0);
+            assert!(l.common_off + size_of::<Common>() as u64 <= l.missed_off);
+            assert!(l.missed_off + 8 * needs.probes <= l.map_descs_off);
             assert!(l.cells_off + 8 * l.cells <= l.ring_off);
             assert!(l.ring_off + l.ring_len <= l.slot_stride);
             assert!(l.slot(l.slots_max) <= l.shared_len);

@@ -3,18 +3,23 @@
 //! No ISA name appears here; decisions come from `plan`, operating-system work goes to `sys`.
 
 mod api;
+mod attach;
 mod blob;
+mod book;
 mod controller;
 mod coverage;
 mod detach;
 mod error;
 mod extend;
+mod family;
 mod faults;
 pub mod fitness;
+mod follow;
 mod hold;
 mod install;
 mod installer;
 mod kernel;
+mod late;
 mod layout;
 mod live;
 mod maps;
@@ -24,6 +29,7 @@ mod objects;
 mod pages;
 pub mod pattern;
 mod planning;
+mod privileges;
 mod programs;
 mod promote;
 mod put;
@@ -51,6 +57,7 @@ mod typed;
 mod unwinding;
 mod usdt;
 mod view;
+mod wanted;
 
 pub use api::*;
 pub use blob::BlobError;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_wire::hash::{Found, Step};
-use sidestep_wire::{Header, MAPS_MAX, MapDesc, Slot, Stacks, Table};
+use sidestep_wire::{Common, MAPS_MAX, MapDesc, Slot, Stacks, Table};
 
 use crate::api::{Bundle, Entry, Program, Value};
 use crate::layout::Layout;
@@ -69,7 +69,7 @@ pub struct Maps<'a> {
 
 impl Regions {
     pub fn maps(&self) -> Maps<'_> {
-        Maps { shared: &self.shared, layout: &self.layout, maps: &self.maps, own: &self.own }
+        Maps { shared: &self.common, layout: &self.layout, maps: &self.maps, own: &self.own }
     }
 
     /// Sets a value of an array to as much of a text as there is room for.
@@ -137,7 +137,8 @@ impl Maps<'_> {
 
     /// Slots in use.
     pub(crate) fn slots(&self) -> u64 {
-        let used = self.shared.u32(offset_of!(Header, slots_used) as u64).load(Ordering::Acquire);
+        let used =
+            self.shared.u32(self.layout.common_off + offset_of!(Common, slots_used) as u64).load(Ordering::Acquire);
         u64::from(used).min(self.layout.slots_max)
     }
 

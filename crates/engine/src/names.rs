@@ -37,11 +37,14 @@ impl Names {
     }
 }
 
-/// Names of addresses of a process, also after its end: what it has mapped is looked at while it is there.
+/// Names of addresses of a process, also after its end: what it has mapped is looked at while it is there. Of several
+/// processes, an address that one has not mapped is looked up in the next.
 pub struct Symbols {
     process: Process,
     objects: Objects,
     loaded: Vec<(MappedObject, Option<Loaded>)>,
+    /// Of other processes.
+    others: Vec<Symbols>,
     /// Of objects that were asked for.
     lines: HashMap<PathBuf, Option<Lines>>,
 }
@@ -71,10 +74,16 @@ impl Symbols {
             process: Process::look_at(pid)?,
             objects: Objects::new(options),
             loaded: Vec::new(),
+            others: Vec::new(),
             lines: HashMap::new(),
         };
         symbols.look()?;
         Ok(symbols)
+    }
+
+    /// Adds those of another process.
+    pub(crate) fn also(&mut self, other: Symbols) {
+        self.others.push(other);
     }
 
     /// Looks again at what is mapped.
@@ -145,7 +154,10 @@ impl Symbols {
             // A library that was loaded later, perhaps.
             let _ = self.look();
         }
-        let Some((mapped, loaded)) = self.find(at) else { return (None, None) };
+        let Some((mapped, loaded)) = self.find(at) else {
+            let found = self.others.iter_mut().map(|other| other.of(at.0)).find(|(object, _)| object.is_some());
+            return found.unwrap_or_default();
+        };
         (Some(mapped.path.clone()), loaded.as_ref().and_then(|loaded| function(loaded, at)))
     }
 }

@@ -111,26 +111,25 @@ fn expected(index: &Index<'_>, plan: &Plan) -> Vec<u8> {
     bytes[..bytes.len().min(REGION_MAX)].to_vec()
 }
 
-/// Guards of all places in an object that make one of these system calls. `Err`: the link-time address of a place that
-/// cannot be guarded.
-pub(crate) fn plan_guards(loaded: &Loaded, numbers: &[u32]) -> Result<Vec<Planned>, Va> {
-    let sites =
-        loaded.object.text().map_or_else(|_| Vec::new(), |text| syscalls::find(loaded.object.isa(), &text, numbers));
+/// Guards with what the file says is at their sites. `Err`: the link-time address of a place that cannot be guarded.
+pub(crate) type Guards = Result<Vec<(Plan, Vec<u8>)>, Va>;
+
+/// Guards of all places in an object that make one of these system calls.
+pub(crate) fn plan_guards(object: &Object, numbers: &[u32]) -> Guards {
+    let sites = object.text().map_or_else(|_| Vec::new(), |text| syscalls::find(object.isa(), &text, numbers));
     if sites.is_empty() {
         return Ok(Vec::new());
     }
     // An object whose code cannot be analysed was never probed, so its code is not known to run.
-    let Ok(code) = loaded.object.code() else { return Ok(Vec::new()) };
+    let Ok(code) = object.code() else { return Ok(Vec::new()) };
     let index = Index::new(code);
     let mut all = Vec::new();
     for site in sites {
         match syscalls::guard(&index, site) {
-            Some(Ok(plan)) => all.push(Planned {
-                request: 0,
-                matched: Match::own(loaded, "a signal call", plan.site),
-                expected: expected(&index, &plan),
-                plan: Ok(plan),
-            }),
+            Some(Ok(plan)) => {
+                let expected = expected(&index, &plan);
+                all.push((plan, expected));
+            }
             // No instruction of the program.
             Some(Err(_)) => {}
             None if site.number.is_some() => return Err(site.mov),
@@ -139,6 +138,19 @@ pub(crate) fn plan_guards(loaded: &Loaded, numbers: &[u32]) -> Result<Vec<Planne
         }
     }
     Ok(all)
+}
+
+/// Guards of an object where a process has it.
+pub(crate) fn place_guards<'g>(
+    loaded: &'g Loaded,
+    guards: &'g [(Plan, Vec<u8>)],
+) -> impl Iterator<Item = Planned> + use<'g> {
+    guards.iter().map(|(plan, expected)| Planned {
+        request: 0,
+        matched: Match::own(loaded, "a signal call", plan.site),
+        expected: expected.clone(),
+        plan: Ok(plan.clone()),
+    })
 }
 
 fn plan_one(

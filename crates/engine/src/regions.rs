@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
 use sidestep_plan::thunk::{Context, Env, Globals, globals, thread_pointer_through_self};
-use sidestep_sys::{Process, Stopped, TscScale, arch};
+use sidestep_sys::{HAND_OVER_LEN, Process, Stopped, TscScale, arch};
 use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_MARKER};
 use sidestep_wire::{
@@ -34,8 +35,10 @@ use crate::view::View;
 /// The regions of a session.
 pub(crate) struct Regions {
     pub layout: Layout,
-    /// The shared region, as the controller sees it.
-    pub shared: View,
+    /// The shared region, as the controller sees it: what belongs to this process.
+    pub shared: Arc<View>,
+    /// The same up to its end, where all processes of the session have the same memory.
+    pub common: Arc<View>,
     /// And where it is in the target.
     pub shared_va: Va,
     pub private: Va,
@@ -78,20 +81,21 @@ impl Regions {
         programs: &[Program],
         options: &Options,
         tsc: Option<TscScale>,
+        common: Option<&Arc<View>>,
     ) -> Result<Regions, SessionError> {
         let interpret = options.interprets();
         let blob = Blob::new(interpret)?;
         let process = hold.process();
         let (shared_va, shared) = hold.stopped(|stopped| {
-            crate::seccomp::check(stopped)?;
-            let (shared_va, shared) = map_shared(stopped, &layout)?;
+            crate::seccomp::check(stopped, options.listens())?;
+            let (shared_va, shared) = map_shared(stopped, &layout, common.map(|view| &**view))?;
             List { shared: &shared, layout: &layout }.add(shared_va, layout.shared_len, MapKind::Shared)?;
             Remote(stopped).dont_dump(shared_va, Len(layout.shared_len))?;
             Ok((shared_va, shared))
         })?;
-        let list = List { shared: &shared, layout: &layout };
         let near = shared_va.0..shared_va.0;
         let (private, lookup, self_pointer, pid) = hold.stopped(|stopped| {
+            let list = List { shared: &shared, layout: &layout };
             let private = list.map(stopped, near.clone(), Len(layout.private_len), MapKind::Private)?;
             // Below 2 GiB: generated code names its address in a displacement.
             let lookup = list.map(stopped, LOW..LOW, Len(layout.lookup_len), MapKind::Lookup)?;
@@ -102,13 +106,18 @@ impl Regions {
             let pid = Remote(stopped).pid()?;
             Ok((private, lookup, self_pointers(stopped), pid))
         })?;
-        maps::init(&shared, &layout, &maps);
+        let shared = Arc::new(shared);
+        if common.is_none() {
+            maps::init(&shared, &layout, &maps);
+        }
+        let common = common.unwrap_or(&shared).clone();
         // The agent, behind it a page of process-wide code, and the programs. It has no mutable statics, so all is
         // read-execute.
         let memory = Memory { layout: &layout, maps: &maps, shared: shared_va };
         let mut programs = Programs::compile(programs, &memory, interpret, tsc.as_ref())?;
         let globals_at = round(blob.len(), PAGE);
         let agent_len = globals_at + PAGE + round(programs.bytes.len() as u64, PAGE);
+        let list = List { shared: &shared, layout: &layout };
         let agent = hold.stopped(|stopped| list.map(stopped, near, Len(agent_len), MapKind::Agent))?;
 
         let function = |name: &'static str| {
@@ -150,6 +159,7 @@ impl Regions {
         process.write(globals_va, &code)?;
         process.write(lookup, bytes_of(&LOOKUP_MARKER))?;
         let head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
+        let head = Private { follow: u32::from(options.follow), ..head };
         process.write(private, bytes_of(&head))?;
 
         let header = HeaderWriter { shared: &shared };
@@ -164,6 +174,7 @@ impl Regions {
         Ok(Regions {
             layout,
             shared,
+            common,
             shared_va,
             private,
             env,
@@ -309,25 +320,36 @@ fn unused_stack(stopped: &Stopped) -> Option<Va> {
     used.is_none_or(|sp| sp.0 - stack.start.0 > FAR).then_some(stack.start)
 }
 
-/// Maps the shared region, whose header then says what any controller needs to find the list of mappings.
-fn map_shared(stopped: &mut Stopped, layout: &Layout) -> Result<(Va, View), SessionError> {
+/// Maps the shared region, whose header then says what any controller needs to find the list of mappings. If the session has
+/// processes already, their `common` memory becomes the end of it.
+fn map_shared(stopped: &mut Stopped, layout: &Layout, common: Option<&View>) -> Result<(Va, View), SessionError> {
     let pid = stopped.process().pid();
     let name = [MEMFD_NAME.as_bytes(), &[0]].concat();
     let at = unused_stack(stopped).ok_or(SessionError::NoStack { pid })?;
-    let mut old = vec![0; name.len()];
+    let mut old = vec![0; name.len().max(HAND_OVER_LEN)];
     stopped.read(at, &mut old)?;
-    stopped.write(at, &name)?;
-    let fd = Remote(stopped).memfd(at);
+    let theirs = common.and_then(View::file).map(|file| stopped.hand_over(file, at)).transpose();
+    let fd = stopped.write(at, &name).map_err(SessionError::from).and_then(|()| Ok(Remote(stopped).memfd(at)?));
     stopped.write(at, &old)?;
-    let fd = fd?;
+    let (theirs, fd) = (theirs?, fd?);
+    let own_len = if theirs.is_some() { layout.common_off } else { layout.shared_len };
     let aside = space::aside(&used(&stopped_mappings(stopped)?), Len(layout.shared_len));
     let mut remote = Remote(stopped);
-    let resized = remote.resize(fd, Len(layout.shared_len));
+    let resized = remote.resize(fd, Len(own_len));
     let shared = View::from_target_fd(pid, fd);
     let shared_va = remote.map_shared(aside, fd, Len(layout.shared_len));
+    let over = match (theirs, &shared_va) {
+        (Some(theirs), Ok(at)) => {
+            let at = Va(at.0 + layout.common_off);
+            remote.map_over(at, theirs, layout.common_off, Len(layout.shared_len))
+        }
+        _ => Ok(()),
+    };
     remote.close(fd)?;
+    theirs.map_or(Ok(()), |fd| remote.close(fd))?;
     resized?;
     let (shared_va, shared) = (shared_va?, shared?);
+    over?;
     let header = HeaderWriter { shared: &shared };
     header.u32(at!(version), VERSION);
     header.u32(at!(controller_pid), std::process::id());
@@ -335,6 +357,7 @@ fn map_shared(stopped: &mut Stopped, layout: &Layout) -> Result<(Va, View), Sess
     header.u64(at!(controller_start), sidestep_sys::start_time_of(std::process::id() as i32).unwrap_or(0));
     header.u64(at!(total_len), layout.shared_len);
     header.u64(at!(shared_va), shared_va.0);
+    header.u64(at!(common_off), layout.common_off);
     header.u64(at!(slots_off), layout.slots_off);
     header.u64(at!(slot_stride), layout.slot_stride);
     header.u32(at!(slots_max), layout.slots_max as u32);
@@ -405,7 +428,7 @@ fn private_head(
         states_used: 0.into(),
         child: 0.into(),
         pid: pid.into(),
-        pad: 0,
+        follow: 0,
         signals: no_signals(),
         scratch: [0; 16],
     }

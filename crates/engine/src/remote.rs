@@ -43,8 +43,8 @@ impl Remote<'_> {
         self.0.call(number, args)
     }
 
-    fn mmap(&mut self, at: u64, len: Len, prot: i32, flags: i32, fd: i32) -> Result<Va, CallError> {
-        let args = [at, len.0, prot as u64, flags as u64, fd as i64 as u64, 0];
+    fn mmap(&mut self, at: u64, len: Len, prot: i32, flags: i32, fd: i32, from: u64) -> Result<Va, CallError> {
+        let args = [at, len.0, prot as u64, flags as u64, fd as i64 as u64, from / arch::MMAP_UNIT];
         match self.call(arch::MMAP, args) {
             Err(CallError::Errno { pid, errno: libc::ENOMEM, .. }) => Err(CallError::NoMemory { pid, len }),
             result => result.map(Va),
@@ -59,13 +59,13 @@ impl Remote<'_> {
     /// Zeroed read-write memory at exactly `at`, which must be free; costs nothing until it is touched.
     pub fn map_data(&mut self, at: Va, len: Len) -> Result<Va, CallError> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-        self.mmap(at.0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
+        self.mmap(at.0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
     }
 
     /// Code, read-execute, at exactly `at`, which must be free.
     pub fn map_code(&mut self, at: Va, len: Len) -> Result<Va, CallError> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        self.mmap(at.0, len, libc::PROT_READ | libc::PROT_EXEC, flags, -1)
+        self.mmap(at.0, len, libc::PROT_READ | libc::PROT_EXEC, flags, -1, 0)
     }
 
     /// `memfd_create` with the name at `name`; closed on exec.
@@ -82,7 +82,13 @@ impl Remote<'_> {
     /// Maps a whole memfd shared, at `at` if that is free.
     pub fn map_shared(&mut self, at: Option<Va>, fd: i32, len: Len) -> Result<Va, CallError> {
         let at = at.map_or(0, |at| at.0);
-        self.mmap(at, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE, fd)
+        self.mmap(at, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0)
+    }
+
+    /// Maps a part of a memfd shared, from `offset` to its end at `len`, over what is at `at` of an earlier mapping.
+    pub fn map_over(&mut self, at: Va, fd: i32, offset: u64, len: Len) -> Result<(), CallError> {
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        self.mmap(at.0, Len(len.0 - offset), libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset).map(drop)
     }
 
     /// `getpid`: the id in the target's own pid namespace.

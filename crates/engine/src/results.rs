@@ -1,10 +1,10 @@
 //! Reading what programs wrote, while the target runs and afterwards: cells summed over threads, rings drained.
 
 use std::mem::offset_of;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidestep_wire::map::TRACE;
-use sidestep_wire::{Header, MapDesc, RecordHeader, RecordState, Slot};
+use sidestep_wire::{Common, MapDesc, RecordHeader, RecordState, Slot};
 
 use crate::api::Record;
 use crate::raw::from_bytes;
@@ -19,22 +19,32 @@ impl Regions {
     /// Sum of one cell over all threads.
     pub fn cell(&self, cell: u32) -> u64 {
         let off = self.layout.cells_off + u64::from(cell) * 8;
-        (0..self.slots()).map(|s| self.shared.u64(self.layout.slot(s) + off).load(Ordering::Relaxed)).sum()
+        (0..self.slots()).map(|s| self.common.u64(self.layout.slot(s) + off).load(Ordering::Relaxed)).sum()
     }
 
     /// Hits of a probe that found no slot, or interrupted a program that must not be entered again.
     pub fn missed(&self, probe: u32) -> u64 {
-        self.shared.u64(self.layout.missed_off + u64::from(probe) * 8).load(Ordering::Relaxed)
+        self.common.u64(self.layout.missed_off + u64::from(probe) * 8).load(Ordering::Relaxed)
+    }
+
+    fn common_word(&self, field: usize) -> &AtomicU64 {
+        self.common.u64(self.layout.common_off + field as u64)
     }
 
     /// Returns that were never seen.
     pub fn returns_dropped(&self) -> u64 {
-        self.shared.u64(offset_of!(Header, returns_dropped) as u64).load(Ordering::Relaxed)
+        self.common_word(offset_of!(Common, returns_dropped)).load(Ordering::Relaxed)
     }
 
     /// Lines of `trace_printk` that did not fit.
     pub fn lines_dropped(&self) -> u64 {
-        self.shared.u64(offset_of!(Header, lines_dropped) as u64).load(Ordering::Relaxed)
+        self.common_word(offset_of!(Common, lines_dropped)).load(Ordering::Relaxed)
+    }
+
+    /// Is there no record in the ring of a slot?
+    pub fn is_drained(&self, slot: u64) -> bool {
+        let word = |field: usize| self.common.u64(self.layout.slot(slot) + field as u64).load(Ordering::Acquire);
+        self.layout.ring_len == 0 || word(offset_of!(Slot, head)) == word(offset_of!(Slot, tail))
     }
 
     /// Takes all complete records out of all rings; not sorted.
@@ -50,10 +60,11 @@ impl Regions {
 
     fn drain_slot(&self, slot: u64, stuck: &mut Stuck, out: &mut Vec<Record>) {
         let base = self.layout.slot(slot);
-        let head = self.shared.u64(base + offset_of!(Slot, head) as u64);
-        let tail_word = self.shared.u64(base + offset_of!(Slot, tail) as u64);
+        let pid = self.common.u32(base + offset_of!(Slot, owner) as u64).load(Ordering::Relaxed);
+        let head = self.common.u64(base + offset_of!(Slot, head) as u64);
+        let tail_word = self.common.u64(base + offset_of!(Slot, tail) as u64);
         let mut tail = tail_word.load(Ordering::Relaxed);
-        let ring = self.shared.words(base + self.layout.ring_off, self.layout.ring_len / 8);
+        let ring = self.common.words(base + self.layout.ring_off, self.layout.ring_len / 8);
         let word = |at: u64| &ring[(at / 8) as usize & (ring.len() - 1)];
         let end = tail + self.layout.ring_len; // one round at most, however fast the writer is
         loop {
@@ -76,7 +87,7 @@ impl Regions {
             if state == RecordState::Committed as u32 {
                 let bytes: Vec<u8> =
                     (0..len / 8).flat_map(|i| word(tail + i * 8).load(Ordering::Relaxed).to_ne_bytes()).collect();
-                out.extend(parse(&bytes));
+                out.extend(parse(&bytes, pid));
             } else if state != RecordState::Pad as u32 {
                 if !stuck.give_up(slot, tail) {
                     break;
@@ -102,9 +113,9 @@ impl Regions {
             Some(map) if (map as usize) < self.maps.len() => {
                 self.layout.map_desc(map as usize) + offset_of!(MapDesc, dropped) as u64
             }
-            _ => offset_of!(Header, lines_dropped) as u64,
+            _ => self.layout.common_off + offset_of!(Common, lines_dropped) as u64,
         };
-        self.shared.u64(at).fetch_add(1, Ordering::Relaxed);
+        self.common.u64(at).fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -128,10 +139,10 @@ impl Stuck {
     }
 }
 
-/// A committed record.
-fn parse(bytes: &[u8]) -> Option<Record> {
+/// A committed record of a process.
+fn parse(bytes: &[u8], pid: u32) -> Option<Record> {
     let header: RecordHeader = from_bytes(bytes)?;
     let written = bytes.get(size_of::<RecordHeader>()..)?.get(..header.len() as usize)?;
     let map = (header.map() != TRACE).then_some(header.map() as usize);
-    Some(Record { map, tid: header.tid(), time_ns: header.time, bytes: written.to_vec() })
+    Some(Record { map, pid, tid: header.tid(), time_ns: header.time, bytes: written.to_vec() })
 }

@@ -19,8 +19,11 @@ const CALLS: [(&str, libc::c_long, [u64; 6]); 11] = [
     ("sched_yield", libc::SYS_sched_yield, [0; 6]),
 ];
 
-/// Refuses a target whose filters would punish one of them.
-pub(crate) fn check(stopped: &Stopped) -> Result<(), SessionError> {
+/// What it waits for an answer of the controller with, if there may be any.
+const WAIT: (&str, libc::c_long, [u64; 6]) = ("futex", arch::FUTEX, [0; 6]);
+
+/// Refuses a target whose filters would punish one of them; `waits`: it may wait for the controller.
+pub(crate) fn check(stopped: &Stopped, waits: bool) -> Result<(), SessionError> {
     let process = stopped.process();
     if process.seccomp().is_ok_and(|mode| mode == 0) {
         return Ok(());
@@ -28,7 +31,7 @@ pub(crate) fn check(stopped: &Stopped) -> Result<(), SessionError> {
     let harmful = |(_, number, args): &&(&str, libc::c_long, [u64; 6])| {
         stopped.seccomp_verdict(*number, *args) == Verdict::Harmful
     };
-    match CALLS.iter().find(harmful) {
+    match CALLS.iter().chain(waits.then_some(&WAIT)).find(harmful) {
         Some((call, ..)) => Err(SessionError::Seccomp { pid: process.pid(), call }),
         None => Ok(()),
     }

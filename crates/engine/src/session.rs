@@ -1,17 +1,19 @@
 //! A session: one target, its probes, their results.
 
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sidestep_isa::Va;
 use sidestep_sys::{Process, TscScale};
 
 use crate::api::{
-    AttachStats, Bundle, Counts, Entry, ExitStatus, Explained, Missing, Options, Pattern, Probe, Record, Refused,
-    Request, Stops, Target, TargetState,
+    AttachStats, Bundle, Counts, Entry, ExitStatus, Explained, Options, Pattern, Probe, Record, Refused, Request,
+    Stops, Target, TargetState,
 };
+use crate::attach::{Attach, note_missing};
 use crate::error::SessionError;
-use crate::hold::Hold;
+use crate::follow::Follow;
 use crate::installer::Installer;
 use crate::maps::Maps;
 use crate::names::Symbols;
@@ -21,7 +23,8 @@ use crate::remote::{mappings, used};
 use crate::results::Stuck;
 use crate::status::{self, Installed};
 use crate::surroundings::{self, Surroundings};
-use crate::switch::{Switch, Switched, take_turn};
+use crate::switch::{Switch, Switched};
+use crate::wanted::Wanted;
 use crate::{detach, resolve, startup, toggle, traces};
 
 /// How far a start has come, for a progress line.
@@ -42,6 +45,12 @@ pub struct Session {
     state: TargetState,
     pub(crate) attached: bool,
     detached: Stops,
+    /// Of the other processes, one each.
+    pub(crate) others: Vec<Session>,
+    /// What makes processes that come later a part of it.
+    follow: Option<Follow>,
+    /// Processes that came later and could not be probed, and why.
+    unfollowed: Vec<(i32, String)>,
 }
 
 impl Session {
@@ -58,70 +67,121 @@ impl Session {
             return Err(SessionError::NoFsgsbase);
         }
         match target {
-            Target::Pid(pid) => Session::attach(pid, bundle, requests, options, progress),
+            Target::Pid(pid) => Session::attach(&[pid], bundle, requests, options, progress),
+            Target::Pids(mut pids) => {
+                pids.sort_unstable();
+                pids.dedup();
+                Session::attach(&pids, bundle, requests, options, progress)
+            }
             Target::Command(argv) => {
-                let (process, child, installer) = startup::run(&argv, bundle, requests, options, progress)?;
-                Ok(Session::new(process, Some(child), installer))
+                let wanted = Wanted::new(bundle, requests, options, true);
+                let (process, child, installer, follow) = startup::run(&argv, wanted, progress)?;
+                let mut session = Session::new(process, Some(child), installer);
+                session.follow = follow;
+                Ok(session)
             }
         }
     }
 
-    fn new(process: Process, child: Option<sidestep_sys::Child>, installer: Installer) -> Session {
-        let (stuck, detached) = (Stuck::default(), Stops::default());
-        Session { process, child, installer, stuck, state: TargetState::Running, attached: true, detached }
+    pub(crate) fn new(process: Process, child: Option<sidestep_sys::Child>, installer: Installer) -> Session {
+        let (stuck, state, detached) = (Stuck::default(), TargetState::Running, Stops::default());
+        Session {
+            process,
+            child,
+            installer,
+            stuck,
+            state,
+            attached: true,
+            detached,
+            others: Vec::new(),
+            follow: None,
+            unfollowed: Vec::new(),
+        }
     }
 
+    /// Attaches to all of these processes. Each is looked at before the first is changed.
     fn attach(
-        pid: i32,
+        pids: &[i32],
         bundle: &Bundle,
         requests: &[Request],
         options: &Options,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Session, SessionError> {
-        let begin = Instant::now();
-        let process = Process::open(pid)?;
-        clean_up(&process)?;
-        let mut objects = Objects::new(options);
-        let mut installer = Installer::new(bundle, requests, options);
-        let (mut matches, mut missing) = (Vec::new(), Vec::new());
-        for (i, request) in requests.iter().enumerate() {
-            match resolve::in_process(&request.pattern, &process, &mut objects) {
-                Ok(found) => matches.extend(found.into_iter().map(|m| (i, m))),
-                Err(error) if options.missing == Missing::Noted => missing.push((i, error)),
-                Err(error) => return Err(error),
+        let wanted = Wanted::new(bundle, requests, options, pids.len() > 1 || options.follow);
+        let mut ready = Vec::new();
+        for pid in pids {
+            ready.push(Attach::prepare(*pid, &wanted, pids.len() > 1, progress)?);
+        }
+        note_missing(&mut ready, options)?;
+        let mut session: Option<Session> = None;
+        for attach in ready {
+            let one = attach.install(wanted.clock)?;
+            match &mut session {
+                None => session = Some(one),
+                Some(session) => session.join(one),
             }
         }
-        let total = matches.len();
-        progress(Progress { done: 0, total });
-        let mut done = 0;
-        let wishes = installer.wishes();
-        installer.surroundings.look(&used(&mappings(&process)?));
-        let planned = plan_all(matches, &wishes, &mut installer.surroundings, &mut || {
-            done += 1;
-            progress(Progress { done, total });
-        })?;
-        let planned = installer.accept(planned);
-        let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
-        if planned.is_empty() {
-            return Err(installer.none_of(missing));
-        }
-        missing.into_iter().for_each(|(request, error)| installer.miss(request, &error));
-        installer.size_for(planned.len() + hooks.len())?;
-        let clock = clock();
-        installer.stats.planning = begin.elapsed();
-
-        installer.look_at_symbols(&process);
-        let mut hold = Hold::running(&process);
-        let installed = take_turn(&process).and_then(|_turn| installer.install(&mut hold, planned, hooks, clock));
-        installer.stats.stops.append(hold.stops());
-        let nothing = installer.probes.is_empty().then(|| installer.nothing());
-        let failed = installed.err().or(nothing);
-        if let Some(e) = failed {
-            let _ = remove(&process);
-            return Err(e);
-        }
+        let mut session = session.ok_or(SessionError::NoTarget)?;
+        session.follow = Follow::start(wanted, &session.installer)?;
+        let total = session.probes().len();
         progress(Progress { done: total, total });
-        Ok(Session::new(process, None, installer))
+        Ok(session)
+    }
+
+    /// Makes another process with the same programs and maps a part of this session.
+    pub(crate) fn join(&mut self, mut other: Session) {
+        self.take_probes(&other, (0, 0));
+        let installer = &mut self.installer;
+        installer.stats.planning += other.installer.stats.planning;
+        installer.stats.stops.append(other.installer.stats.stops.clone());
+        installer.stats.code_bytes += other.installer.stats.code_bytes;
+        if let (Some(symbols), Some(more)) = (&mut installer.symbols, other.installer.symbols.take()) {
+            symbols.also(more);
+        }
+        self.others.push(other);
+    }
+
+    /// Adds the probes of another process that are new, and what was refused there, behind the first so many.
+    pub(crate) fn take_probes(&mut self, other: &Session, from: (usize, usize)) {
+        let installer = &mut self.installer;
+        let new = other.installer.probes.iter().zip(&other.installer.numbers).skip(from.0);
+        for (probe, number) in new {
+            if !installer.numbers.contains(number) {
+                installer.probes.push(Probe { id: installer.probes.len(), ..probe.clone() });
+                installer.numbers.push(*number);
+            }
+        }
+        for refused in &other.installer.refused[from.1..] {
+            if !installer.refused.iter().any(|known| known.name == refused.name && known.object == refused.object) {
+                installer.refused.push(refused.clone());
+            }
+        }
+    }
+
+    /// Keeps what went wrong with a process that came later.
+    pub(crate) fn note(&mut self, pid: i32, error: &SessionError) {
+        self.unfollowed.push((pid, error.to_string()));
+    }
+
+    /// A process that executes a program with privileges of its own.
+    pub(crate) fn leave_alone(&mut self, pid: i32) {
+        let reason = "its program has privileges (setuid, capabilities) that it would lose: run as root";
+        self.unfollowed.push((pid, reason.to_owned()));
+    }
+
+    /// Processes whose new programs could not be probed, each with a clause for the user.
+    pub fn unfollowed(&self) -> &[(i32, String)] {
+        &self.unfollowed
+    }
+
+    /// Is a process of this id a part of the session?
+    pub(crate) fn knows(&self, pid: i32) -> bool {
+        self.pid() == pid || self.others.iter().any(|other| other.pid() == pid)
+    }
+
+    /// Is one of the processes there that it knows?
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.poll_own() == TargetState::Running || !self.others.is_empty()
     }
 
     /// Process id of the target.
@@ -129,7 +189,23 @@ impl Session {
         self.process.pid()
     }
 
-    /// All installed probes; `Probe::id` is the index.
+    /// Process id of the one that a record is from: of several processes, as it sees itself.
+    pub fn pid_of(&self, record: &Record) -> i32 {
+        if self.others.is_empty() && !self.installer.follows() { self.pid() } else { record.pid as i32 }
+    }
+
+    /// Run-time addresses of the sites in all processes, each with the id of its probe.
+    pub fn places(&self) -> Vec<(Va, usize)> {
+        let of = |installer: &Installer| -> Vec<(Va, usize)> {
+            let id = |number: &u32| self.installer.numbers.iter().position(|known| known == number);
+            let probes = installer.probes.iter().zip(&installer.numbers);
+            probes.filter_map(|(probe, number)| Some((probe.va, id(number)?))).collect()
+        };
+        let others = self.others.iter().flat_map(|other| of(&other.installer));
+        of(&self.installer).into_iter().chain(others).collect()
+    }
+
+    /// All installed probes, of several processes each once; `Probe::id` is the index.
     pub fn probes(&self) -> &[Probe] {
         &self.installer.probes
     }
@@ -232,8 +308,25 @@ impl Session {
         toggle::by_number(&self.process, &numbers, to)
     }
 
-    /// Is the target still there? Never blocks.
+    /// Is the target still there? Of several processes, is one? Never blocks.
     pub fn poll(&mut self) -> TargetState {
+        let more = match self.follow.take() {
+            Some(mut follow) => {
+                let more = follow.serve(self);
+                self.follow = Some(follow);
+                more
+            }
+            None => false,
+        };
+        let running = self.others.iter_mut().fold(more, |running, other| {
+            let is = other.poll() == TargetState::Running;
+            running | is
+        });
+        if self.poll_own() == TargetState::Running || !running { self.state } else { TargetState::Running }
+    }
+
+    /// The same of its first process.
+    pub(crate) fn poll_own(&mut self) -> TargetState {
         if matches!(self.state, TargetState::Running | TargetState::Executed) {
             if let Some(child) = &mut self.child {
                 if let Ok(Some(status)) = child.try_wait() {
@@ -243,30 +336,49 @@ impl Session {
                 self.state = TargetState::Exited(None);
             }
         }
-        if self.state == TargetState::Running && self.process.is_replaced() && self.process.is_alive() {
+        // One that is ending has nothing mapped any more, before it says so.
+        let has_memory = || self.process.maps().is_ok_and(|maps| !maps.is_empty());
+        if self.state == TargetState::Running && self.process.is_replaced() && has_memory() {
             self.state = TargetState::Executed;
         }
         self.state
     }
 
-    /// Removes every trace from the target. Idempotent; fine when the target is gone.
+    /// Removes every trace from the target, or from all of its processes. Idempotent; fine when they are gone.
     pub fn detach(&mut self) -> Result<(), SessionError> {
+        let mut follow = self.follow.take();
+        if let Some(follow) = &mut follow {
+            follow.stop_listening();
+        }
+        let mut result = self.detach_own();
+        for other in &mut self.others {
+            result = result.and(other.detach());
+        }
+        result.and(follow.map_or(Ok(()), Follow::detach_children))
+    }
+
+    fn detach_own(&mut self) -> Result<(), SessionError> {
         if !self.attached {
             return Ok(());
         }
         self.attached = false;
-        match self.poll() {
+        match self.poll_own() {
             TargetState::Running => match remove(&self.process) {
                 Ok(stops) => {
                     self.detached = stops;
                     Ok(())
                 }
                 // It may end while we are at it.
-                Err(_) if self.poll() != TargetState::Running || !self.process.is_alive() => Ok(()),
+                Err(_) if self.poll_own() != TargetState::Running || !self.process.is_alive() => Ok(()),
                 Err(error) => Err(error),
             },
             TargetState::Exited(_) | TargetState::Executed => Ok(()),
         }
+    }
+
+    /// Readable when a process wants something of the session: then [`Session::poll`] is due.
+    pub fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        self.follow.as_ref().map(Follow::wakes)
     }
 
     /// Waits for the end of a spawned command (after a detach, for example); `Exited(None)` at once for an attached one.
@@ -319,7 +431,7 @@ fn exit_status(status: sidestep_sys::ExitStatus) -> ExitStatus {
 }
 
 /// Removes what an earlier controller left, unless it is still at work.
-fn clean_up(process: &Process) -> Result<(), SessionError> {
+pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
     let maps = mappings(process)?;
     match traces::find(process, &maps)? {
         Some(found) if !found.is_child(process) && found.controller_alive() => {
@@ -330,7 +442,7 @@ fn clean_up(process: &Process) -> Result<(), SessionError> {
     }
 }
 
-fn remove(process: &Process) -> Result<Stops, SessionError> {
+pub(crate) fn remove(process: &Process) -> Result<Stops, SessionError> {
     detach::remove(process, &mappings(process)?)
 }
 

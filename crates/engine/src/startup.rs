@@ -6,31 +6,35 @@ use std::time::Instant;
 
 use sidestep_sys::{Child, Process, Spawned, StartupEvent, spawn};
 
-use crate::api::{Bundle, Missing, Options, Request};
+use crate::api::Missing;
 use crate::error::SessionError;
+use crate::follow::Follow;
 use crate::hold::Hold;
 use crate::installer::Installer;
 use crate::objects::Objects;
 use crate::planning::plan_all;
 use crate::remote::{mappings, used};
 use crate::resolve;
-use crate::session::{Progress, clock};
+use crate::session::Progress;
+use crate::wanted::Wanted;
 
 /// Spawns, installs, lets go.
 pub(crate) fn run(
     argv: &[OsString],
-    bundle: &Bundle,
-    requests: &[Request],
-    options: &Options,
+    wanted: Wanted,
     progress: &mut dyn FnMut(Progress),
-) -> Result<(Process, Child, Installer), SessionError> {
-    let clock = clock();
+) -> Result<(Process, Child, Installer, Option<Follow>), SessionError> {
     let mut spawned = spawn(argv, std::env::vars_os())?;
-    let result = follow(&mut spawned, bundle, requests, options, clock, progress);
+    let result = follow(&mut spawned, &wanted, progress).and_then(|begun| {
+        let installer = judge(begun, &wanted)?;
+        // Before it may ask for anything.
+        let follow = Follow::start(wanted, &installer)?;
+        Ok((installer, follow))
+    });
     match result {
-        Ok(installer) => {
+        Ok((installer, follow)) => {
             let (process, child) = spawned.into_process();
-            Ok((process, child, installer))
+            Ok((process, child, installer, follow))
         }
         Err(e) => {
             // The command was never wanted without its probes.
@@ -40,16 +44,37 @@ pub(crate) fn run(
     }
 }
 
-fn follow(
+/// A program that was followed to its entry point, or to its end.
+pub(crate) struct Begun {
+    pub installer: Installer,
+    /// Requests that mean nothing in it so far.
+    pub missing: OfRequests<SessionError>,
+}
+
+/// Is it what was wanted?
+fn judge(begun: Begun, wanted: &Wanted) -> Result<Installer, SessionError> {
+    let Begun { mut installer, mut missing } = begun;
+    // What is there but has no such function is a mistake, and will be one later.
+    let may_come = |error: &SessionError| error.means_no_object() && wanted.options.follow;
+    let waits = !missing.is_empty() && missing.iter().all(|(_, error)| may_come(error));
+    if installer.probes.is_empty() && !(waits && installer.regions().is_some()) {
+        return Err(installer.none_of(missing));
+    }
+    if wanted.options.missing == Missing::Error && !missing.is_empty() && !waits {
+        return Err(missing.swap_remove(0).1);
+    }
+    missing.into_iter().filter(|_| !waits).for_each(|(request, error)| installer.miss(request, &error));
+    Ok(installer)
+}
+
+/// Installs while a new program starts.
+pub(crate) fn follow(
     spawned: &mut Spawned,
-    bundle: &Bundle,
-    requests: &[Request],
-    options: &Options,
-    clock: Option<sidestep_sys::TscScale>,
+    wanted: &Wanted,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Installer, SessionError> {
-    let mut objects = Objects::new(options);
-    let mut installer = Installer::new(bundle, requests, options);
+) -> Result<Begun, SessionError> {
+    let mut objects = wanted.objects.borrow_mut();
+    let mut installer = wanted.installer();
     installer.size_for_spawn()?;
     loop {
         let event = spawned.next_mapping_change()?;
@@ -57,18 +82,15 @@ fn follow(
             StartupEvent::Mapped | StartupEvent::Entry => {}
             // What was installed went with the old program.
             StartupEvent::Executed => {
-                installer = Installer::new(bundle, requests, options);
-                installer.size_for_spawn()?;
+                installer = wanted.installer();
                 continue;
             }
-            StartupEvent::Exited(_) => {
-                return if installer.probes.is_empty() { Err(installer.nothing()) } else { Ok(installer) };
-            }
+            StartupEvent::Exited(_) => return Ok(Begun { installer, missing: Vec::new() }),
         }
         let last = event == StartupEvent::Entry;
         let begin = Instant::now();
         let process = spawned.process().clone();
-        let (matches, mut missing) = find(&process, &installer, &mut objects, last);
+        let (matches, missing) = find(&process, &installer, &mut objects, last);
         let matches = installer.only_new(matches);
         let (mut done, total) = (installer.probes.len(), installer.probes.len() + matches.len());
         let wishes = installer.wishes();
@@ -78,30 +100,26 @@ fn follow(
             progress(Progress { done, total });
         })?;
         let planned = installer.accept(planned);
-        let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
+        let (planned, mut hooks) = installer.complete(planned, &process, &mut objects)?;
+        if last {
+            hooks.extend(installer.plan_loader(&process, &mut objects)?);
+        }
         installer.stats.planning += begin.elapsed();
         installer.look_at_symbols(&process);
-        installer.install(&mut Hold::Stopped(spawned.stopped()), planned, hooks, clock)?;
+        installer.install(&mut Hold::Stopped(spawned.stopped()), planned, hooks, wanted.clock)?;
         if last {
             installer.begin_program(spawned.stopped())?;
-            if installer.probes.is_empty() {
-                return Err(installer.none_of(missing));
-            }
-            if options.missing == Missing::Error && !missing.is_empty() {
-                return Err(missing.swap_remove(0).1);
-            }
-            missing.into_iter().for_each(|(request, error)| installer.miss(request, &error));
-            return Ok(installer);
+            return Ok(Begun { installer, missing });
         }
     }
 }
 
 /// With the index of the request that it belongs to.
-type OfRequests<T> = Vec<(usize, T)>;
+pub(crate) type OfRequests<T> = Vec<(usize, T)>;
 
 /// What the requests mean among the objects that are there so far, and the requests that mean nothing. Indirect
 /// functions that are not resolved yet wait for a later event, unless this is the last.
-fn find(
+pub(crate) fn find(
     process: &Process,
     installer: &Installer,
     objects: &mut Objects,

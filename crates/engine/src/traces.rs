@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use sidestep_isa::Va;
 use sidestep_sys::{Mapping, Process};
 use sidestep_wire::header::{MAGIC, VERSION};
-use sidestep_wire::{Flow, Header, JournalEntry, MapEntry, Private, ProbeDesc, ThreadState, TrapEntry};
+use sidestep_wire::{Common, Flow, Header, JournalEntry, MapEntry, Private, ProbeDesc, ThreadState, TrapEntry};
 
 use crate::error::SessionError;
 use crate::raw::{Plain, from_bytes};
@@ -86,7 +86,8 @@ pub(crate) fn find(process: &Process, mappings: &[Mapping]) -> Result<Option<Fou
             maps: (word(offset_of!(Header, maps_off)), half(offset_of!(Header, maps_len))),
             cells: Cells {
                 slots: (word(offset_of!(Header, slots_off)), word(offset_of!(Header, slot_stride))),
-                used: half(offset_of!(Header, slots_used)).min(half(offset_of!(Header, slots_max))),
+                used: slots_used(process, mapping.start, word(offset_of!(Header, common_off)))
+                    .min(half(offset_of!(Header, slots_max))),
                 cells: word(offset_of!(Header, cells_off)),
                 missed: word(offset_of!(Header, missed_off)),
             },
@@ -305,10 +306,12 @@ pub(crate) fn states(process: &Process, private: Va) -> Result<Vec<(Va, ThreadSt
 /// Where they are.
 pub(crate) fn state_addresses(process: &Process, private: Va) -> Result<Vec<Va>, SessionError> {
     let head: Private = read_one(process, private)?;
-    let shared = |off: usize| process.read_pod::<u32>(Va(head.shared + off as u64));
-    let slots = shared(offset_of!(Header, slots_used))?.min(shared(offset_of!(Header, slots_max))?);
-    let given = slots.max(head.states_used.into_inner());
-    Ok((0..given).map(|i| Va(head.states + u64::from(i) * head.state_stride)).collect())
+    Ok((0..head.states_used.into_inner()).map(|i| Va(head.states + u64::from(i) * head.state_stride)).collect())
+}
+
+/// How many slots of a session are in use, which may have several processes.
+fn slots_used(process: &Process, shared: Va, common: u64) -> u32 {
+    process.read_pod(Va(shared.0 + common + offset_of!(Common, slots_used) as u64)).unwrap_or(0)
 }
 
 pub(crate) fn read_array<T: Plain>(process: &Process, at: Va, count: u64) -> Result<Vec<T>, SessionError> {

@@ -1,5 +1,7 @@
 //! The shared region through atomics, by offset.
 
+use std::fs::File;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use sidestep_sys::{SharedError, SharedMap};
@@ -8,16 +10,26 @@ use sidestep_wire::MapDesc;
 use crate::raw::{Plain, from_bytes};
 
 /// The shared region. Offsets come from [`crate::layout::Layout`], so they lie inside.
-pub(crate) struct View(SharedMap);
+pub(crate) struct View(Arc<SharedMap>);
 
 impl View {
     pub fn from_target_fd(pid: i32, fd: i32) -> Result<View, SharedError> {
-        SharedMap::from_target_fd(pid, fd).map(View)
+        Ok(View(Arc::new(SharedMap::from_target_fd(pid, fd)?)))
     }
 
     /// Memory of the controller alone.
     pub fn private(len: u64) -> Result<View, SharedError> {
-        SharedMap::private(len as usize).map(View)
+        Ok(View(Arc::new(SharedMap::private(len as usize)?)))
+    }
+
+    /// The memory itself.
+    pub fn map(&self) -> &Arc<SharedMap> {
+        &self.0
+    }
+
+    /// The file that it is a view of; none, of memory of the controller alone.
+    pub fn file(&self) -> Option<&File> {
+        self.0.file()
     }
 
     /// The word at an offset that nobody has checked.

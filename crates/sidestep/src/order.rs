@@ -239,6 +239,7 @@ message!(Entry { key, value });
 impl Message for Record {
     fn put(&self, to: &mut Vec<u8>) {
         self.map.map(|map| map as u64).put(to);
+        self.pid.put(to);
         self.tid.put(to);
         self.time_ns.put(to);
         self.bytes.put(to);
@@ -246,6 +247,7 @@ impl Message for Record {
 
     fn get(from: &mut &[u8]) -> Option<Record> {
         let map = Option::<u64>::get(from)?.map(|map| map as usize);
-        Some(Record { map, tid: u32::get(from)?, time_ns: u64::get(from)?, bytes: Vec::get(from)? })
+        let (pid, tid) = (u32::get(from)?, u32::get(from)?);
+        Some(Record { map, pid, tid, time_ns: u64::get(from)?, bytes: Vec::get(from)? })
     }
 }

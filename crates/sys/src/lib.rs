@@ -14,6 +14,8 @@ pub mod arch;
 pub mod bpf;
 mod call;
 mod clock;
+mod exec;
+mod hand_over;
 mod memory;
 mod news;
 mod process;
@@ -28,11 +30,14 @@ mod startup;
 mod stopped;
 mod turns;
 mod urgent;
+mod watch;
 
 pub use access::OpenError;
 pub use arch::{Regs, Vectors, vectors};
 pub use call::CallError;
 pub use clock::{TscScale, monotonic, tsc_usable};
+pub use exec::{Executed, Executing, has_capabilities, may_trace_privileged};
+pub use hand_over::{HAND_OVER_LEN, HandOverError};
 pub use memory::{MemoryError, Pod};
 pub use process::Process;
 pub use procfs::{Mapping, parse_maps, start_time_of};
@@ -42,6 +47,7 @@ pub use spawn::{Child, SpawnError, Spawned, spawn};
 pub use startup::{StartupError, StartupEvent};
 pub use stopped::{StopError, Stopped, Thread};
 pub use turns::Turn;
+pub use watch::{Watch, futex_wake};
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

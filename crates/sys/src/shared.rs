@@ -1,7 +1,7 @@
 //! Memory shared with the target.
 #![allow(unsafe_code, reason = "mmap and munmap")]
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
@@ -37,6 +37,7 @@ pub enum SharedError {
 pub struct SharedMap {
     base: NonNull<u8>,
     len: usize,
+    file: Option<File>,
 }
 
 impl SharedMap {
@@ -51,7 +52,7 @@ impl SharedMap {
             libc::mmap(ptr::null_mut(), len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0)
         };
         match NonNull::new(base.cast::<u8>()) {
-            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(SharedMap { base, len }),
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(SharedMap { base, len, file: Some(file) }),
             _ => Err(SharedError::Map { pid, len, source: io::Error::last_os_error() }),
         }
     }
@@ -66,9 +67,15 @@ impl SharedMap {
         };
         let pid = std::process::id() as i32;
         match NonNull::new(base.cast::<u8>()) {
-            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(SharedMap { base, len }),
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(SharedMap { base, len, file: None }),
             _ => Err(SharedError::Map { pid, len, source: io::Error::last_os_error() }),
         }
+    }
+
+    /// The file; none, of memory of our own.
+    #[must_use]
+    pub fn file(&self) -> Option<&File> {
+        self.file.as_ref()
     }
 
     /// Start of the mapping, page-aligned. Valid for [`SharedMap::len`] bytes as long as `self`.

@@ -90,6 +90,10 @@ pub struct Child {
 }
 
 impl Child {
+    pub(crate) fn of(pid: i32) -> Child {
+        Child { pid, status: None }
+    }
+
     /// Process id.
     #[must_use]
     pub fn pid(&self) -> i32 {

@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::bell::Bell;
+
 /// First word of the shared region: `"SIDESTEP"` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDESTEP");
 /// Layout version; a controller touches only regions of its own version.
@@ -47,8 +49,8 @@ pub struct Header {
     pub slot_stride: u64,
     /// How many slots there are.
     pub slots_max: u32,
-    /// How many slots were handed out. The agent adds 1 for each new thread; may exceed `slots_max`.
-    pub slots_used: AtomicU32,
+    /// Padding.
+    pub pad3: u32,
     /// First cell (`u64`) within a slot.
     pub cells_off: u64,
     /// Number of cells in a slot.
@@ -80,16 +82,30 @@ pub struct Header {
     /// Entries in use; the agent appends too (grown shadow stacks), with fetch_add, then fills, `kind` last.
     pub maps_len: AtomicU32,
 
-    /// Return addresses that were replaced and never seen again (longjmp, exit of a thread), for all probes.
-    pub returns_dropped: AtomicU64,
-    /// Lines of `trace_printk` that did not fit into a ring.
-    pub lines_dropped: AtomicU64,
+    /// [`Common`]: from here on to the end, the region is the same memory in all processes of a session.
+    pub common_off: u64,
     /// Set of the signals whose handler is ours ([`crate::Signals`]).
     pub signals: AtomicU64,
     /// 1: somebody has begun to take the probes out. Written before the first site is restored.
     pub detaching: AtomicU32,
     /// Padding.
     pub pad2: u32,
+}
+
+/// Head of what all processes of a session share: slots, maps, and what was missed. A multiple of the page size from the start
+/// of the region.
+#[repr(C, align(64))]
+pub struct Common {
+    /// How many slots were handed out so far, counted from the first; never more than `Header::slots_max`.
+    pub slots_used: AtomicU32,
+    /// Slots among them whose process has ended, so that others may have them ([`crate::Slot::owner`]).
+    pub slots_free: AtomicU32,
+    /// Return addresses that were replaced and never seen again (longjmp, exit of a thread), for all probes.
+    pub returns_dropped: AtomicU64,
+    /// Lines of `trace_printk` that did not fit into a ring.
+    pub lines_dropped: AtomicU64,
+    /// What a thread asks of the controller, and the answer: [`crate::bell`].
+    pub bell: Bell,
 }
 
 /// `struct sigaction` of the x86-64 kernel (`include/linux/signal_types.h`), as `rt_sigaction` takes it.

@@ -5,10 +5,12 @@
 //!
 //! | region | kind | who writes | on fork |
 //! |---|---|---|---|
-//! | shared | memfd, `MAP_SHARED`, also mapped by the controller | both | inherited, but never written by the child |
+//! | shared | memfd, `MAP_SHARED`, also mapped by the controller | both | inherited; the child writes it only if it is followed |
 //! | private | anonymous, read-write | controller while all threads are stopped, agent | copied |
 //! | lookup | anonymous, read-write, `MADV_WIPEONFORK` | the same | zero in the child: that is how a child is known |
 //! | code (agent, slabs) | anonymous, read-execute | controller, through `/proc/PID/mem` | copied |
+//!
+//! The second part of the shared region ([`Common`]: slots and maps) is the same memory in all processes of a session.
 //!
 //! The shared region holds all that is needed to undo an attach (journal and mapping list), so that any later
 //! controller can clean up after one that was killed. Everything is `repr(C)`, in words of 64 bits
@@ -17,6 +19,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod bell;
 pub mod context;
 pub mod detours;
 pub mod hash;
@@ -30,10 +33,11 @@ pub mod slot;
 pub mod stacks;
 pub mod unwind;
 
+pub use bell::{Bell, Question};
 pub use context::{Hit, Regs};
 pub use detours::{CopyPair, DetourEntry, DetourTable};
 pub use hash::Table;
-pub use header::{BlockState, Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SigAction, SigAction32};
+pub use header::{BlockState, Common, Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SigAction, SigAction32};
 pub use lookup::{LOOKUP_BUCKETS, LookupEntry, LookupTable};
 pub use map::{MapDesc, MapError};
 pub use private::{Flow, HELPERS, HandlerSwitch, Private, ProbeDesc, ShadowEntry, ThreadState, TrapEntry, TrapRecord};

@@ -49,15 +49,16 @@ pub struct Private {
     pub tsc_shift: u32,
     /// See `tsc_shift`.
     pub tsc_mult: u64,
-    /// States handed out in this process; starts as a copy of `Header::slots_used`, which the child must not touch.
+    /// States handed out in this process.
     pub states_used: AtomicU32,
-    /// 1 in a forked child once it has noticed: nothing shared is written any more.
+    /// 1 in a forked child once it has noticed: nothing of what belongs to the process that the header is for is written any
+    /// more; nor, unless children are followed, anything else that is shared.
     pub child: AtomicU32,
     /// Process id of the target in its own pid namespace; of a forked child since it has noticed. Code that runs with
     /// another one is a child that shares our memory until it executes a program (`vfork`, `posix_spawn`).
     pub pid: AtomicU32,
-    /// Padding.
-    pub pad: u32,
+    /// 1: forked children are probed as their parents are; 0: nothing is counted there.
+    pub follow: u32,
     /// Signals of ours.
     pub signals: Signals,
     /// Buffer of the controller's remote system calls; the agent does not look at it.
@@ -145,8 +146,10 @@ pub enum Flow {
     /// Not a user's probe: an exception was caught; frames above the catcher are gone, the others are watched again.
     Caught = 4,
     /// Not a user's probe: a system call that changes signal masks or actions is about to be made, its number is in
-    /// `rax`. Signals of ours stay deliverable.
+    /// `rax`. Signals of ours stay deliverable. Also one that executes another program, for the controller to follow.
     SignalCall = 5,
+    /// Not a user's probe: the dynamic loader says that it has changed what is mapped; the controller looks for more to probe.
+    Mapped = 6,
 }
 
 /// One probe.

@@ -9,8 +9,8 @@ pub struct Slot {
     pub fs_base: AtomicU64,
     /// Its thread id (in its own pid namespace) when the slot was taken.
     pub tid: AtomicU32,
-    /// Padding.
-    pub pad: u32,
+    /// The process that has the slot, in its own pid namespace ([`crate::Private::pid`]); 0 = none.
+    pub owner: AtomicU32,
     /// Bytes ever reserved in the ring by the thread (free-running; position = value & (ring_len - 1)).
     pub head: AtomicU64,
     /// Bytes ever consumed by the controller (free-running).

@@ -19,11 +19,15 @@ fn shared_region() {
     layout!(Header: 256, align 64, {
         magic: 0, version: 8, pad1: 12, controller_pid: 16, target_pid: 20, controller_start: 24, total_len: 32,
         shared_va: 40, private_va: 48, lookup_va: 56, agent_va: 64, agent_len: 72, trampoline_va: 80, slots_off: 88,
-        slot_stride: 96, slots_max: 104, slots_used: 108, cells_off: 112, cells: 120, ring_off: 128, ring_len: 136,
+        slot_stride: 96, slots_max: 104, pad3: 108, cells_off: 112, cells: 120, ring_off: 128, ring_len: 136,
         missed_off: 144, probes_max: 152, map_descs_off: 160, map_descs: 168, journal_off: 176, journal_cap: 184,
-        journal_len: 188, maps_off: 192, maps_cap: 200, maps_len: 204, returns_dropped: 208,
-        lines_dropped: 216, signals: 224, detaching: 232, pad2: 236,
+        journal_len: 188, maps_off: 192, maps_cap: 200, maps_len: 204, common_off: 208,
+        signals: 216, detaching: 224, pad2: 228,
     });
+    layout!(Common: 64, align 64, {
+        slots_used: 0, slots_free: 4, returns_dropped: 8, lines_dropped: 16, bell: 24,
+    });
+    layout!(Bell: 32, align 8, { turn: 0, rung: 4, answered: 8, question: 12, pid: 16, listens: 20, path: 24 });
     layout!(SigAction: 32, align 8, { handler: 0, flags: 8, restorer: 16, mask: 24 });
     layout!(JournalEntry: 168, align 8, {
         site: 0, detour: 8, detour_len: 16, newest: 20, len: 24, insns_len: 25, own: 26, optimized: 27, disabled: 28,
@@ -31,7 +35,7 @@ fn shared_region() {
         file_offset: 152, gate: 160, blocked: 162, pad: 164,
     });
     layout!(MapEntry: 24, align 8, { addr: 0, len: 8, kind: 16, pad: 20 });
-    layout!(Slot: 64, align 64, { fs_base: 0, tid: 8, head: 16, tail: 24, pad1: 32 });
+    layout!(Slot: 64, align 64, { fs_base: 0, tid: 8, owner: 12, head: 16, tail: 24, pad1: 32 });
     layout!(RecordHeader: 24, align 8, { state_len: 0, what: 8, time: 16 });
 }
 
@@ -40,7 +44,7 @@ fn private_region() {
     layout!(Private: 4568, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
         trap_mask: 64, detours: 72, unwind: 80, copies: 88, tsc: 96, tsc_shift: 100, tsc_mult: 104, states_used: 112,
-        child: 116, pid: 120, signals: 128, scratch: 4440,
+        child: 116, pid: 120, follow: 124, signals: 128, scratch: 4440,
     });
     layout!(Signals: 4312, align 8, { ours: 0, readable: 8, old: 16, blocking: 176, closed: 216 });
     layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });

@@ -169,7 +169,7 @@ pub unsafe extern "C" fn trace_printk(format: u64, len: u64, a: u64, b: u64, c: 
     let head = 8 * (1 + ARGUMENTS as u64);
     let room = head + len + TEXT * ARGUMENTS as u64;
     let Some(record) = ring.reserve(room, TRACE) else {
-        agent.header().lines_dropped.fetch_add(1, Ordering::Relaxed);
+        agent.common().lines_dropped.fetch_add(1, Ordering::Relaxed);
         return ENOSPC;
     };
     let mut end = record + head + len;

@@ -121,8 +121,8 @@ impl World {
             .collect();
         let ring_off = (cells_off + cells).next_multiple_of(64);
         let slot_stride = (ring_off + setup.ring_len).next_multiple_of(4096);
-        let (missed_off, maps_off, slots_off) = (4096, 8192, 16384);
-        assert!(probes * 8 <= 4096 && MAPS * 24 <= 8192);
+        let (common_off, missed_off, maps_off, slots_off) = (4096, 4096 + 1024, 8192, 16384);
+        assert!(probes * 8 <= 3072 && MAPS * 24 <= 8192);
         let map_descs_off = slots_off + u64::from(setup.slots) * slot_stride;
         let mut total = map_descs_off + 128 * setup.maps.len() as u64;
         let data: Vec<u64> = setup
@@ -162,6 +162,7 @@ impl World {
             }
             header.ring_off = ring_off;
             header.ring_len = setup.ring_len;
+            header.common_off = common_off;
             header.missed_off = missed_off;
             header.probes_max = probes;
             header.maps_off = maps_off;
@@ -190,9 +191,20 @@ impl World {
         unsafe { &*self.private }
     }
 
+    /// From now on forked children are followed.
+    pub fn follow(&self) {
+        // SAFETY: leaked, see `new`; nobody else looks at the field meanwhile.
+        unsafe { ptr::addr_of_mut!((*self.private).follow).write(1) };
+    }
+
     pub fn header(&self) -> &'static Header {
         // SAFETY: leaked, see `new`.
         unsafe { &*(self.head().shared as *const Header) }
+    }
+
+    pub fn common(&self) -> &'static Common {
+        // SAFETY: leaked, see `new`.
+        unsafe { &*((self.head().shared + self.header().common_off) as *const Common) }
     }
 
     /// A map, as helpers and the controller see it.
@@ -233,7 +245,7 @@ impl World {
     }
 
     pub fn dropped(&self) -> u64 {
-        self.header().returns_dropped.load(Ordering::Relaxed)
+        self.common().returns_dropped.load(Ordering::Relaxed)
     }
 
     pub fn maps(&self) -> Vec<MapEntry> {

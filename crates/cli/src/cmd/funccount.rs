@@ -37,7 +37,16 @@ struct Counter<'a> {
 }
 
 impl Counter<'_> {
+    /// Probes may come later: in other processes, in libraries.
+    fn look(&mut self, session: &Session) {
+        if self.labels.len() != session.probes().len() {
+            self.labels = label::labels(session.probes());
+            self.printed.resize(self.labels.len(), 0);
+        }
+    }
+
     fn print(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        self.look(session);
         let hits: Vec<u64> = session.counts().iter().map(|counts| counts.hits).collect();
         let rows: Vec<(&str, u64)> = (self.labels.iter().zip(&hits))
             .zip(&self.printed)
@@ -60,8 +69,7 @@ impl Counter<'_> {
 
 impl Tool for Counter<'_> {
     fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
-        self.labels = label::labels(session.probes());
-        self.printed = vec![0; self.labels.len()];
+        self.look(session);
         tracing(self.labels.len(), self.pattern, sink)
     }
 

@@ -114,7 +114,22 @@ struct Timer<'a> {
 }
 
 impl Timer<'_> {
+    /// Probes may come later: in other processes, in libraries.
+    fn look(&mut self, session: &Session) {
+        if self.flags.per_function {
+            if self.functions.len() != session.probes().len() {
+                self.functions = label::labels(session.probes());
+                self.cookies = session.probes().iter().map(|probe| probe.cookie).collect();
+            }
+        } else if self.functions.is_empty() {
+            self.functions.push(self.flags.pattern.clone());
+            self.cookies.push(0);
+        }
+        self.printed.resize(self.functions.len(), Distribution::default());
+    }
+
     fn print(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        self.look(session);
         let now: Vec<_> =
             self.cookies.iter().map(|cookie| Distribution::from_cells(&session.sums(0, *cookie))).collect();
         let new: Vec<_> = now.iter().zip(&self.printed).map(|(now, before)| distribution::since(now, before)).collect();
@@ -161,15 +176,8 @@ impl Timer<'_> {
 
 impl Tool for Timer<'_> {
     fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
-        let mut labels = label::labels(session.probes());
-        tracing(labels.len(), &self.flags.pattern, sink)?;
-        if !self.flags.per_function {
-            // All probes feed the distribution of the first.
-            labels.truncate(1);
-        }
-        self.printed = vec![Distribution::default(); labels.len()];
-        self.cookies = session.probes().iter().map(|probe| probe.cookie).take(labels.len()).collect();
-        self.functions = labels;
+        tracing(session.probes().len(), &self.flags.pattern, sink)?;
+        self.look(session);
         Ok(())
     }
 

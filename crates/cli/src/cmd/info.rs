@@ -17,9 +17,11 @@ use crate::out::sink::Sink;
 pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
     let options = flags.engine.options();
     let mut facts = fitness::machine();
-    match flags.target.pid {
-        Some(pid) => facts.extend(fitness::process(pid, &options)),
-        None => facts.push(trial(flags)),
+    for pid in &flags.target.pid {
+        facts.extend(fitness::process(*pid, &options));
+    }
+    if flags.target.pid.is_empty() {
+        facts.push(trial(flags));
     }
     let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
     for fact in &facts {

@@ -58,6 +58,7 @@ struct Loser {
 pub struct Losses {
     /// A probe each, then a map each, and the lines of `trace_printk`.
     losers: Vec<Loser>,
+    probes: usize,
     maps: usize,
 }
 
@@ -68,11 +69,19 @@ impl Losses {
         let probes = label::labels(session.probes()).into_iter().map(|label| loser(Kind::Hits, label));
         let maps = bundle.maps.iter().map(|m| loser(of_map(&m.map), m.map.name.clone()));
         let lines = std::iter::once(loser(Kind::Events, "trace_printk".to_owned()));
-        Losses { losers: probes.chain(maps).chain(lines).collect(), maps: bundle.maps.len() }
+        let (count, of_maps) = (session.probes().len(), bundle.maps.len());
+        Losses { losers: probes.chain(maps).chain(lines).collect(), probes: count, maps: of_maps }
     }
 
     /// Says what is new, one line each.
     pub fn look(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        if session.probes().len() > self.probes {
+            // Some came later.
+            let labels = label::labels(session.probes()).into_iter().skip(self.probes);
+            let new = labels.map(|name| Loser { kind: Kind::Hits, name, said: 0 });
+            self.losers.splice(self.probes..self.probes, new);
+            self.probes = session.probes().len();
+        }
         let hits = session.counts().into_iter().map(|counts| counts.missed);
         let dropped = (0..self.maps).map(|map| session.dropped(map));
         let lines = std::iter::once(session.lines_dropped());
@@ -131,7 +140,7 @@ mod tests {
             loser(Kind::Events, "events", 2),
             loser(Kind::Events, "more", 40),
         ];
-        let losses = Losses { losers, maps: 2 };
+        let losses = Losses { losers, probes: 2, maps: 2 };
         assert_eq!(losses.sum(Kind::Entries), None);
         assert_eq!(losses.sum(Kind::Events).unwrap(), "Total lost event count: 42 (2 of events, 40 of more)");
         assert_eq!(losses.sum(Kind::Hits).unwrap(), "Total missed hit count: 1 (1 of read)");

@@ -51,6 +51,7 @@ pub fn run(flags: &Trace) -> anyhow::Result<ExitCode> {
         sources,
         formats,
         labels: Vec::new(),
+        places: 0,
         since_start: flags.timestamp,
         start,
         monotonic_to_real: since_epoch - start as i64,
@@ -108,6 +109,8 @@ struct Tracer {
     formats: Vec<RecordFormat>,
     /// Names of the probes of each source.
     labels: Vec<Vec<(u64, String)>>,
+    /// How many sites these are.
+    places: usize,
     since_start: bool,
     start: u64,
     /// Add to a record's time to get nanoseconds since 1970.
@@ -119,6 +122,20 @@ struct Tracer {
 }
 
 impl Tracer {
+    /// Probes may come later: in other processes, in libraries.
+    fn look(&mut self, session: &Session) {
+        let places = session.places();
+        if self.places == places.len() && !self.labels.is_empty() {
+            return;
+        }
+        self.places = places.len();
+        let labels = label::labels(session.probes());
+        self.labels = vec![Vec::new(); self.sources.len()];
+        for (va, id) in places {
+            self.labels[session.probes()[id].request].push((va.0, labels[id].clone()));
+        }
+    }
+
     fn time_of(&mut self, record: &Record) -> &str {
         if self.since_start {
             let seconds = record.time_ns.saturating_sub(self.start) as f64 / 1e9;
@@ -146,16 +163,17 @@ impl Tracer {
         let name = self.label(number, site);
         let values: Vec<uprobe_events::Value> =
             (0..format.fields().len()).filter_map(|i| format.value(&record.bytes, i).ok().flatten()).collect();
+        let pid = session.pid_of(record);
         let Some(spec) = &self.sources[number].spec else {
             if sink.json() {
-                return sink.line(&event_json(record, session.pid(), &comm, &format, &values));
+                return sink.line(&event_json(record, pid, &comm, &format, &values));
             }
             let seconds = record.time_ns as f64 / 1e9;
             return sink.line(&format!("{comm:>16}-{:<7} {seconds:>12.6}: {}", header.tid, printable(text.as_bytes())));
         };
         let plain: Vec<Value> = values.iter().map(plain).collect();
         let message = spec.message(&plain);
-        let (pid, tid) = (session.pid(), header.tid);
+        let tid = header.tid;
         let time = self.time_of(record);
         if !sink.json() {
             let line = format!("{time:<8} {pid:<7} {tid:<7} {comm:<15} {name:<16} {message}");
@@ -220,11 +238,7 @@ fn event_json(record: &Record, pid: i32, comm: &str, format: &RecordFormat, valu
 
 impl Tool for Tracer {
     fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
-        let labels = label::labels(session.probes());
-        self.labels = vec![Vec::new(); self.sources.len()];
-        for (probe, label) in session.probes().iter().zip(labels) {
-            self.labels[probe.request].push((probe.va.0, label));
-        }
+        self.look(session);
         if sink.json() {
             return attached(session.probes().len(), sink);
         }
@@ -239,6 +253,7 @@ impl Tool for Tracer {
     }
 
     fn poll(&mut self, session: &mut Session, sink: &mut Sink) -> io::Result<bool> {
+        self.look(session);
         let records = session.records();
         self.pace.saw(records.len());
         for record in &records {

@@ -4,7 +4,9 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sidestep_engine::{Bundle, ExitStatus, Missing, Options, Request, Session, Stops, Target, TargetState};
+use sidestep_engine::{
+    Bundle, ExitStatus, Missing, Options, Request, Session, SessionError, Stops, Target, TargetState,
+};
 
 use super::losses::Losses;
 use super::{is_closed_pipe, progress};
@@ -97,10 +99,13 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     let target = job.target.target();
     let is_command = matches!(target, Target::Command(_));
     let signals = Signals::install(is_command)?;
-    let options = Options { symbols: tool.wants_symbols(), missing: tool.missing(), ..job.engine.options() };
+    let (missing, follow) = (tool.missing(), job.target.follow);
+    let late = follow || missing == Missing::Noted;
+    let options = Options { symbols: tool.wants_symbols(), missing, follow, late, ..job.engine.options() };
     let session = {
         let mut line = progress::Line::new(job.output.quiet);
-        Session::start(target, job.bundle, job.requests, &options, &mut |progress| line.show(progress))?
+        Session::start(target, job.bundle, job.requests, &options, &mut |progress| line.show(progress))
+            .map_err(|error| hint(error, follow))?
     };
     notes(&session, &sink, &options, job.output.verbose);
     let losses = Losses::new(&session, job.bundle);
@@ -127,6 +132,16 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
             Err(anyhow::Error::new(error).context("cannot write the results"))
         }
         _ => Ok(code),
+    }
+}
+
+/// What is not there may come.
+fn hint(error: SessionError, follow: bool) -> anyhow::Error {
+    match error {
+        error if error.means_no_object() && !follow => {
+            anyhow::anyhow!("{error}; --follow waits for what is executed or loaded later")
+        }
+        error => error.into(),
     }
 }
 
@@ -173,7 +188,7 @@ impl Watch<'_> {
             self.sink.flush()?;
             let deadline = [end, next_interval].into_iter().flatten().min();
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-            if let Some(signal) = self.signals.wait(left.min(self.tool.period())) {
+            if let Some(signal) = self.signals.wait_or(left.min(self.tool.period()), self.session.wakes()) {
                 return Ok(End::Signal(signal));
             }
         }
@@ -184,6 +199,12 @@ impl Watch<'_> {
         self.tool.poll(&mut self.session, &mut self.sink)?;
         self.tool.end(&self.session, &mut self.sink)?;
         self.losses.look(&self.session, &mut self.sink)?;
+        for (pid, reason) in self.session.unfollowed() {
+            self.sink.warn(&format!("process {pid} was not followed: {reason}"));
+        }
+        if self.session.probes().is_empty() {
+            self.sink.warn("WARNING: nothing of what was asked for was there, in any of the processes");
+        }
         self.sink.end()?;
         let pid = self.session.pid();
         match end {

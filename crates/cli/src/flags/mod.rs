@@ -427,9 +427,12 @@ pub struct Switch {
 /// What to probe; exactly one of them.
 #[derive(Args, Clone, Debug)]
 pub struct TargetFlags {
-    /// Attach to this process.
-    #[arg(short = 'p', long, value_parser = parse_pid)]
-    pub pid: Option<i32>,
+    /// Attach to this process; several: -p 1,2 or -p 1 -p 2.
+    #[arg(short = 'p', long, value_name = "PID", value_parser = parse_pid, value_delimiter = ',')]
+    pub pid: Vec<i32>,
+    /// Probe children, too, and what they and the process itself execute; wait for objects that are not there yet.
+    #[arg(long)]
+    pub follow: bool,
     /// Run CMD (words as in a shell; no shell is run) and probe it.
     #[arg(short = 'c', value_name = "CMD", value_parser = parse_words)]
     pub cmd: Option<words::Words>,
@@ -501,11 +504,22 @@ pub struct EngineFlags {
 impl TargetFlags {
     /// The one target that was given.
     pub fn target(&self) -> Target {
-        match (&self.pid, &self.cmd) {
-            (Some(pid), _) => Target::Pid(*pid),
-            (None, Some(words)) => Target::Command(words.0.iter().map(OsString::from).collect()),
-            (None, None) => Target::Command(self.command.clone()),
+        match (&*self.pid, &self.cmd) {
+            ([pid], _) => Target::Pid(*pid),
+            ([], Some(words)) => Target::Command(words.0.iter().map(OsString::from).collect()),
+            ([], None) => Target::Command(self.command.clone()),
+            (pids, _) => Target::Pids(pids.to_vec()),
         }
+    }
+
+    /// The process that stands for all, where one is enough.
+    pub fn first(&self) -> Option<i32> {
+        self.pid.first().copied()
+    }
+
+    /// Whether one was given at all.
+    pub fn is_given(&self) -> bool {
+        !self.pid.is_empty() || self.cmd.is_some() || !self.command.is_empty()
     }
 }
 

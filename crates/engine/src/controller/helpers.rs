@@ -104,8 +104,8 @@ impl Space<'_> {
 
     fn submit(&mut self, len: u64) {
         let bytes = self.read(RECORD, len.min(8 * self.record.len() as u64)).unwrap_or_default();
-        let (tid, time_ns) = (std::process::id(), sidestep_sys::monotonic());
-        self.records.push(Record { map: Some(self.record_map), tid, time_ns, bytes });
+        let (pid, time_ns) = (std::process::id(), sidestep_sys::monotonic());
+        self.records.push(Record { map: Some(self.record_map), pid, tid: pid, time_ns, bytes });
         self.record.clear();
     }
 }

@@ -4,7 +4,7 @@
 use sidestep_bpf::verify::Helper;
 use sidestep_plan::Plan;
 use sidestep_symbols::Matcher;
-use sidestep_sys::Process;
+use sidestep_sys::{Process, arch};
 use sidestep_wire::Flow;
 
 use super::{Installer, overlap, place, returns};
@@ -12,7 +12,7 @@ use crate::api::Program;
 use crate::error::SessionError;
 use crate::faults;
 use crate::objects::{Loaded, Objects};
-use crate::planning::{Planned, Wish, plan_all, plan_guards};
+use crate::planning::{Planned, Wish, place_guards, plan_all};
 use crate::resolve::Match;
 use crate::signals::{TRAPS, calls};
 
@@ -62,7 +62,8 @@ impl Installer {
         self.must_show |= planned.iter().any(faults::must_show);
         let bound = before || self.must_show || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
         self.takes_traps |= self.options.live || planned.len() > MANY;
-        if bound || self.faults != 0 || self.reads_memory() || self.takes_traps {
+        let follows = self.options.follow;
+        if bound || self.faults != 0 || self.reads_memory() || self.takes_traps || follows {
             let mut guards = self.plan_guards(process, objects)?;
             guards.append(&mut self.held);
             if let (true, Some((object, at))) = (bound, &self.unguarded) {
@@ -74,12 +75,30 @@ impl Installer {
                 return Ok((self.without(planned, &fault, |_, p| faults::must_show(p)), hooks));
             }
             // Reads can do without, and so can most faults.
-            if bound || self.unguarded.is_none() && !planned.iter().any(|p| meets(guards.iter(), p)) {
+            if bound || (follows || self.unguarded.is_none()) && !planned.iter().any(|p| meets(guards.iter(), p)) {
                 hooks.append(&mut guards);
             }
             self.held = guards;
         }
         Ok((planned, hooks))
+    }
+
+    /// Plans the site of our own by which a dynamic loader says what it has mapped: debuggers stop there, too.
+    pub fn plan_loader(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
+        const LOADER: &str = "_dl_debug_state";
+        if !self.options.listens() {
+            return Ok(Vec::new());
+        }
+        let mut matches = Vec::new();
+        for loaded in self.new_objects(process, objects, "loaders")? {
+            let found = loaded.object.find(&Matcher::name(LOADER));
+            matches.extend(found.into_iter().map(|f| (0, Match::own(&loaded, LOADER, f.va))));
+        }
+        let wish = Wish { returns: false, post: false, trap_only: false, more: false };
+        let planned = plan_all(matches, &[wish], &mut self.surroundings, &mut || {})?;
+        // No trap for it: signals may be blocked.
+        let jumps = planned.into_iter().filter(|p| p.plan.as_ref().is_ok_and(|plan| !plan.has_traps()));
+        Ok(jumps.map(|planned| Hook { flow: Flow::Mapped, planned }).collect())
     }
 
     /// Do probes read memory that may not be there?
@@ -120,12 +139,17 @@ impl Installer {
 
     fn plan_guards(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
         let mut hooks = Vec::new();
+        let mut numbers = calls();
+        if self.options.follow {
+            numbers.extend(arch::EXEC_CALLS.iter().map(|number| *number as u32));
+        }
         for loaded in self.new_objects(process, objects, "signal calls")? {
-            match plan_guards(&loaded, &calls()) {
-                Ok(planned) => {
-                    hooks.extend(planned.into_iter().map(|planned| Hook { flow: Flow::SignalCall, planned }))
+            match self.book.borrow_mut().guards(&loaded.object, &numbers) {
+                Ok(guards) => {
+                    let placed = place_guards(&loaded, guards);
+                    hooks.extend(placed.map(|planned| Hook { flow: Flow::SignalCall, planned }))
                 }
-                Err(at) => self.unguarded = Some((loaded.object.path().to_owned(), at)),
+                Err(at) => self.unguarded = Some((loaded.object.path().to_owned(), *at)),
             }
         }
         Ok(hooks)

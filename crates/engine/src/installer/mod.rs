@@ -3,9 +3,11 @@
 mod extend;
 mod hooks;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
@@ -16,6 +18,7 @@ use sidestep_sys::{Process, Stopped};
 use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
 use crate::api::{Action, AttachStats, Bundle, BundleMap, Cookie, Options, Probe, Refused, Request};
+use crate::book::{Book, Whose};
 use crate::error::SessionError;
 use crate::hold::Hold;
 use crate::install::{self, Job, Outcome};
@@ -28,7 +31,6 @@ use crate::resolve::Match;
 use crate::signals;
 use crate::surroundings::Surroundings;
 use crate::unwinding;
-use crate::usdt::Arguments;
 pub(crate) use hooks::Hook;
 
 /// Ring of a thread, unless asked for otherwise.
@@ -46,7 +48,8 @@ pub(crate) struct Installer {
     requests: Vec<Request>,
     options: Options,
     regions: Option<Regions>,
-    layout: Option<(Layout, Vec<Map>)>,
+    /// What it has in common with the other processes of the session.
+    book: Rc<RefCell<Book>>,
     pub probes: Vec<Probe>,
     /// Of each probe: its number in descriptors, and the cell that counts its hits.
     pub numbers: Vec<u32>,
@@ -55,12 +58,8 @@ pub(crate) struct Installer {
     pub surroundings: Surroundings,
     /// Names of the target's addresses, if they are wanted.
     pub symbols: Option<Symbols>,
-    next_number: u32,
-    next_cookie: u64,
-    /// Cookies for which maps have room.
-    cookies: u64,
-    /// Of USDT sites, by map.
-    arguments: HashMap<usize, Arguments>,
+    /// Numbers that are in use in this process.
+    used: HashSet<u32>,
     /// Sites that were dealt with: a later look at the same process finds them again.
     done: HashSet<(usize, PathBuf, Va)>,
     /// Run-time ranges that the detours of sites of our own stand for.
@@ -84,23 +83,20 @@ pub(crate) struct Installer {
 }
 
 impl Installer {
-    pub fn new(bundle: &Bundle, requests: &[Request], options: &Options) -> Installer {
+    pub fn new(bundle: &Bundle, requests: &[Request], options: &Options, book: &Rc<RefCell<Book>>) -> Installer {
         Installer {
             bundle: bundle.clone(),
             requests: requests.to_vec(),
             options: options.clone(),
             regions: None,
-            layout: None,
+            book: book.clone(),
             probes: Vec::new(),
             numbers: Vec::new(),
             refused: Vec::new(),
             stats: AttachStats::default(),
             surroundings: Surroundings::default(),
             symbols: None,
-            next_number: 0,
-            next_cookie: 0,
-            cookies: 0,
-            arguments: HashMap::new(),
+            used: HashSet::new(),
             done: HashSet::new(),
             own: Vec::new(),
             live: BTreeSet::new(),
@@ -143,6 +139,11 @@ impl Installer {
             Some(regions) => regions.promote_thread_pointer(stopped),
             None => Ok(()),
         }
+    }
+
+    /// Are children of the process probed, too?
+    pub fn follows(&self) -> bool {
+        self.options.follow
     }
 
     pub fn requests(&self) -> &[Request] {
@@ -211,7 +212,7 @@ impl Installer {
 
     /// Decides the sizes for an attach, where all matches are known, unless more may come.
     pub fn size_for(&mut self, probes: usize) -> Result<(), SessionError> {
-        match self.options.extensible {
+        match self.options.extensible || self.book.borrow().several {
             true => self.size((probes as u64).max(SPAWN_PROBES), (probes as u64).max(SPAWN_ENTRIES)),
             false => self.size(probes as u64, probes as u64),
         }
@@ -223,9 +224,11 @@ impl Installer {
     }
 
     fn size(&mut self, probes: u64, cookies: u64) -> Result<(), SessionError> {
+        if self.book.borrow().layout.is_some() {
+            return Ok(());
+        }
         let probes = probes.max(1);
-        self.cookies = cookies.max(1);
-        let entries = u32::try_from(self.cookies).map_err(|_| SessionError::TooMany { what: "probes" })?;
+        let entries = u32::try_from(cookies.max(1)).map_err(|_| SessionError::TooMany { what: "probes" })?;
         let sized = |m: &BundleMap| match m.per_probe {
             true => Map { max_entries: entries, ..m.map.clone() },
             false => m.map.clone(),
@@ -242,7 +245,7 @@ impl Installer {
         };
         let needs = Needs { probes, maps, ring_len };
         let layout = Layout::new(&needs).ok_or(SessionError::MapsTooLarge)?;
-        self.layout = Some((layout, needs.maps));
+        self.book.borrow_mut().layout = Some((layout, needs.maps));
         Ok(())
     }
 
@@ -257,12 +260,17 @@ impl Installer {
         if planned.is_empty() && hooks.is_empty() {
             return self.unwind(hold, true);
         }
-        let mut regions = match (self.regions.take(), self.layout.clone()) {
+        let (layout, common) = (self.book.borrow().layout.clone(), self.book.borrow().common.clone());
+        let mut regions = match (self.regions.take(), layout) {
             (Some(regions), _) => regions,
             (None, Some((layout, maps))) => {
-                let regions = Regions::map(hold, layout, maps, &self.bundle.programs, &self.options, clock)?;
-                for (map, entry) in &self.bundle.entries {
-                    regions.maps().insert(*map, entry);
+                let (programs, options) = (&self.bundle.programs, &self.options);
+                let regions = Regions::map(hold, layout, maps, programs, options, clock, common.as_ref())?;
+                if common.is_none() {
+                    for (map, entry) in &self.bundle.entries {
+                        regions.maps().insert(*map, entry);
+                    }
+                    self.book.borrow_mut().common = Some(regions.common.clone());
                 }
                 if let Some(map) = self.bundle.pid {
                     regions.set_value(map, 0, &u64::from(hold.process().pid().unsigned_abs()).to_ne_bytes());
@@ -320,7 +328,7 @@ impl Installer {
                 continue;
             }
             let action = self.requests[p.request].action;
-            let cookie = match self.cookie(action.cookie, &p.matched, regions)? {
+            let cookie = match self.cookie(p.request, action.cookie, &p.matched, regions)? {
                 Ok(cookie) => cookie,
                 Err(reason) => {
                     self.refuse(&p.matched, reason);
@@ -335,7 +343,7 @@ impl Installer {
                 self.refuse(&p.matched, "a program that changes the instruction pointer cannot watch returns".into());
                 continue;
             }
-            let number = self.number(regions)?;
+            let number = self.number(regions, Whose::Request(p.request), &p, &jobs)?;
             if regions.programs.original(&action).is_some() && !can_replace(&p) {
                 self.refuse(&p.matched, "only a whole function can be replaced".into());
                 continue;
@@ -359,7 +367,7 @@ impl Installer {
             }
         }
         for mut hook in hooks {
-            let number = self.number(regions)?;
+            let number = self.number(regions, hook.flow.into(), &hook.planned, &jobs)?;
             let desc = ProbeDesc { flow: hook.flow as u32, hits: number, ..ProbeDesc::default() };
             describe(regions, &process, &jobs, &hook.planned, desc)?;
             let handler = match (hook.flow, &mut hook.planned.plan) {
@@ -436,18 +444,23 @@ impl Installer {
         place(p).is_some_and(|range| self.own.iter().any(|own| overlap(own, &range)))
     }
 
-    fn number(&mut self, regions: &Regions) -> Result<u32, SessionError> {
-        let number = self.next_number;
+    /// The number of a probe: larger than those that its site has so far.
+    fn number(&mut self, regions: &Regions, whose: Whose, p: &Planned, jobs: &Jobs) -> Result<u32, SessionError> {
+        let site = site(p).and_then(|site| jobs.get(&site));
+        let last = site.and_then(|(job, _)| job.handlers.last()).map(Handler::probe);
+        let free = |number: u32| last.is_none_or(|last| last < number) && !self.used.contains(&number);
+        let number = self.book.borrow_mut().number(whose, &p.matched, free);
         if u64::from(number) >= regions.layout.probes_max {
             return Err(SessionError::TooMany { what: "probes" });
         }
-        self.next_number += 1;
+        self.used.insert(number);
         Ok(number)
     }
 
     /// The inner error: the site has no cookie of this kind.
     fn cookie(
-        &mut self,
+        &self,
+        request: usize,
         cookie: Cookie,
         matched: &Match,
         regions: &Regions,
@@ -455,12 +468,13 @@ impl Installer {
         let value = match cookie {
             Cookie::Value(value) => return Ok(Ok(value)),
             Cookie::Arguments(map) => return Ok(self.arguments_of(map, matched, regions)),
-            Cookie::PerProbe => self.next_cookie,
+            Cookie::PerProbe => self.book.borrow_mut().cookie(request, matched),
         };
-        if value >= self.cookies {
+        // Those that have an entry for each probe.
+        let mut maps = self.bundle.maps.iter().zip(&regions.maps).filter(|(asked, _)| asked.per_probe);
+        if maps.any(|(_, map)| value >= u64::from(map.max_entries)) {
             return Err(SessionError::TooMany { what: "probes with results of their own" });
         }
-        self.next_cookie += 1;
         if let Some(names) = self.bundle.names {
             regions.set_name(names, value, &matched.name);
         }
@@ -468,13 +482,10 @@ impl Installer {
     }
 
     /// The key of a USDT site's arguments, which are there afterwards.
-    fn arguments_of(&mut self, map: usize, matched: &Match, regions: &Regions) -> Result<u64, String> {
-        let probe = matched.usdt.as_ref().ok_or("it is no USDT probe")?;
-        let shape = &regions.maps.get(map).ok_or("its program has no map for arguments")?;
-        let arguments =
-            self.arguments.entry(map).or_insert_with(|| Arguments::new(shape.value_size, shape.max_entries));
-        let key = arguments.key(probe)?;
-        regions.set_value(map, u64::from(key), &arguments.specs()[key as usize]);
+    fn arguments_of(&self, map: usize, matched: &Match, regions: &Regions) -> Result<u64, String> {
+        let shape = regions.maps.get(map).ok_or("its program has no map for arguments")?;
+        let (key, value) = self.book.borrow_mut().arguments(map, matched, shape)?;
+        regions.set_value(map, u64::from(key), &value);
         Ok(u64::from(key))
     }
 }

@@ -19,15 +19,19 @@ compile_error!("sidestep runs on x86 only so far");
 use sidestep_isa::Va;
 
 pub use host::{
-    ADDRESS_END, CLOCK_GETTIME, ISA, MMAP, NAME, OTHER, SIGNAL_CALLS, Word, signal_frames, thread_pointer_readable,
+    ADDRESS_END, CLOCK_GETTIME, FUTEX, ISA, MMAP, MMAP_UNIT, NAME, OTHER, SIGNAL_CALLS, Word, signal_frames,
+    thread_pointer_readable,
 };
 pub(crate) use host::{
-    AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, GADGET_CODE, Gadgets, OTHER_ELF, UserRegs, entry_stub,
-    on_frame, thread_pointer,
+    AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, GADGET_CODE, Gadgets, OTHER_ELF, UserRegs, entry_stub, on_frame,
+    thread_pointer,
 };
 pub use regs::Regs;
 pub(crate) use regs::rseq_abort;
 pub use vectors::{Vectors, vectors};
+
+/// System calls that execute another program.
+pub const EXEC_CALLS: &[libc::c_long] = &[libc::SYS_execve, libc::SYS_execveat];
 
 /// A word of the target's memory as a number.
 #[allow(clippy::useless_conversion)] // not where words are shorter

@@ -23,6 +23,7 @@ pub const DROPS_ARGUMENTS: bool = true;
 /// System call numbers.
 pub mod nr {
     #![allow(missing_docs)] // the kernel's names
+    pub const EXECVE: u64 = 11;
     pub const GETPID: u64 = 20;
     pub const SCHED_YIELD: u64 = 158;
     pub const PRCTL: u64 = 172;
@@ -40,8 +41,11 @@ pub mod nr {
     pub const GETCPU: u64 = 318;
     pub const RT_TGSIGQUEUEINFO: u64 = 335;
     pub const PROCESS_VM_READV: u64 = 347;
+    pub const EXECVEAT: u64 = 358;
     /// `clock_gettime64`: two words of 64 bits, as elsewhere.
     pub const CLOCK_GETTIME: u64 = 403;
+    /// `futex_time64`, likewise.
+    pub const FUTEX: u64 = 422;
     // With times of 32 and of 64 bits.
     pub const PSELECTS: [u64; 2] = [308, 413];
     pub const PPOLLS: [u64; 2] = [309, 414];

@@ -29,12 +29,14 @@ pub mod nr {
     pub const SCHED_YIELD: u64 = 24;
     pub const RT_SIGRETURN: u64 = 15;
     pub const GETPID: u64 = 39;
+    pub const EXECVE: u64 = 59;
     pub const GETUID: u64 = 102;
     pub const GETGID: u64 = 104;
     pub const RT_SIGSUSPEND: u64 = 130;
     pub const SIGALTSTACK: u64 = 131;
     pub const PRCTL: u64 = 157;
     pub const GETTID: u64 = 186;
+    pub const FUTEX: u64 = 202;
     pub const CLOCK_GETTIME: u64 = 228;
     pub const TGKILL: u64 = 234;
     pub const PSELECTS: [u64; 1] = [270];
@@ -43,6 +45,7 @@ pub mod nr {
     pub const RT_TGSIGQUEUEINFO: u64 = 297;
     pub const GETCPU: u64 = 309;
     pub const PROCESS_VM_READV: u64 = 310;
+    pub const EXECVEAT: u64 = 322;
 }
 
 /// Offset in `struct ucontext` of the alternate signal stack when the signal came: address, flags, size (`stack_t`).

@@ -32,8 +32,14 @@ const PERIOD: Duration = Duration::from_millis(20);
 
 /// The process that was asked for, or a usage error: the kernel cannot hold back a command until its libraries are there.
 pub fn target(flags: &Bpf) -> i32 {
-    let needed = "--kernel needs a running process: give -p PID instead of a command";
-    flags.target.pid.unwrap_or_else(|| usage(ErrorKind::MissingRequiredArgument, needed))
+    match *flags.target.pid {
+        [pid] => pid,
+        [] => usage(
+            ErrorKind::MissingRequiredArgument,
+            "--kernel needs a running process: give -p PID instead of a command",
+        ),
+        _ => usage(ErrorKind::TooManyValues, "--kernel takes one process: give one -p PID"),
+    }
 }
 
 /// Runs the command.

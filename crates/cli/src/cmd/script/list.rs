@@ -17,7 +17,7 @@ use crate::out::sink::{Sink, say};
 
 /// Runs the command.
 pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
-    let pid = flags.target.pid;
+    let pid = flags.target.first();
     let (text, params) = flags.words.split_first().map_or(("*", &[][..]), |(text, params)| (&**text, params));
     let wanted = wanted(text, params)?;
     let options = flags.engine.options();

@@ -117,7 +117,7 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         tree::lines(&script).iter().try_for_each(|line| writeln!(std::io::stdout(), "{line}"))?;
     }
     let points = script.blocks.iter().flat_map(|block| block.points.clone()).collect();
-    let mut programs = types::Programs::new(points, flags.target.pid, &flags.engine.options());
+    let mut programs = types::Programs::new(points, flags.target.first(), &flags.engine.options());
     if let Target::Command(words) = flags.target.target() {
         programs.command = words.first().map(|word| word.to_string_lossy().into_owned());
     }

@@ -39,7 +39,7 @@ pub fn run(
 ) -> anyhow::Result<ExitCode> {
     let regexp = tool.as_ref().is_some_and(|tool| tool.regexp);
     let needs_target = compiled.probes.iter().any(|probe| probe.point.provider.has_target());
-    let has_target = flags.target.pid.is_some() || flags.target.cmd.is_some() || !flags.target.command.is_empty();
+    let has_target = flags.target.is_given();
     if flags.dry_run {
         return dry_run(flags, &compiled, regexp);
     }
@@ -99,6 +99,7 @@ pub fn run(
         flags,
         is_command: matches!(flags.target.target(), Target::Command(_)),
         pace: Pace::default(),
+        named: 0,
     };
     let code = watch::run_with(&job, &mut running, sink).map_err(|error| no_matches(error, &compiled, regexp))?;
     Ok(running.script.status(code))
@@ -122,11 +123,14 @@ fn no_matches(error: anyhow::Error, compiled: &Compiled, regexp: bool) -> anyhow
 fn dry_run(flags: &Flags, compiled: &Compiled, regexp: bool) -> anyhow::Result<ExitCode> {
     let (_, requests, _) = attach::bundle(compiled, regexp)?;
     let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
-    for request in &requests {
-        let sites = sidestep_engine::explain(&request.pattern, flags.target.pid, &flags.engine.options());
-        for site in sites.map_err(|error| no_matches(error.into(), compiled, regexp))? {
-            for line in plan::lines(&site, std::slice::from_ref(&site), flags.output.verbose) {
-                sink.line(&line)?;
+    let pids = flags.target.pid.iter().copied().map(Some);
+    for pid in pids.chain(flags.target.pid.is_empty().then_some(None)) {
+        for request in &requests {
+            let sites = sidestep_engine::explain(&request.pattern, pid, &flags.engine.options());
+            for site in sites.map_err(|error| no_matches(error.into(), compiled, regexp))? {
+                for line in plan::lines(&site, std::slice::from_ref(&site), flags.output.verbose) {
+                    sink.line(&line)?;
+                }
             }
         }
     }
@@ -440,15 +444,25 @@ struct Running<'a> {
     flags: &'a Flags,
     is_command: bool,
     pace: Pace,
+    /// Probes whose names are known to the script.
+    named: usize,
 }
 
-impl Tool for Running<'_> {
-    fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
-        for probe in session.probes() {
+impl Running<'_> {
+    /// Probes may come later: in other processes, in libraries.
+    fn name_probes(&mut self, session: &Session) {
+        for probe in &session.probes()[self.named..] {
             let provider = self.points[self.probes[probe.request]].name();
             let point = format!("{provider}:{}:{}", probe.object.display(), probe.name);
             self.script.names.probes.insert(probe.cookie, (probe.name.clone(), point));
         }
+        self.named = session.probes().len();
+    }
+}
+
+impl Tool for Running<'_> {
+    fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        self.name_probes(session);
         let own = self.points.iter().filter(|provider| !provider.has_target()).count();
         if self.script.checked.config.missing_probes == MissingProbes::Warn && !self.flags.output.verbose {
             // A probe that was found and refused has an object.
@@ -470,6 +484,7 @@ impl Tool for Running<'_> {
         if let Some(symbols) = session.take_symbols() {
             self.script.names.symbols = Some(symbols);
         }
+        self.name_probes(session);
         let records = session.records();
         self.pace.saw(records.len());
         if let Some(maps) = session.maps() {

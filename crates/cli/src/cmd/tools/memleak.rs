@@ -107,7 +107,7 @@ impl Tool for Memleak {
     }
 
     fn layout(&self) -> Box<dyn Layout> {
-        Box::new(Leaks { pid: self.run.target.pid, counts: HashMap::new() })
+        Box::new(Leaks { pid: self.run.target.first(), counts: HashMap::new() })
     }
 }
 

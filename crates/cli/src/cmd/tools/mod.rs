@@ -57,7 +57,7 @@ pub fn run<T: Tool>(tool: &T) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let target = &tool.flags().target;
-    if target.pid.is_none() && target.cmd.is_none() && target.command.is_empty() {
+    if !target.is_given() {
         let message = format!("{} probes a process: add -p PID, -c CMD or -- CMD", T::NAME);
         usage(T::NAME, ErrorKind::MissingRequiredArgument, &message);
     }

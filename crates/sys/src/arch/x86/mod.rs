@@ -35,6 +35,10 @@ pub(crate) const OTHER_ELF: (u8, u8) = (2, 62);
 pub(crate) const AUDIT: u32 = 0x4000_0003;
 /// The system call that maps memory; the offset is 0 in all of ours.
 pub const MMAP: libc::c_long = libc::SYS_mmap2;
+/// `futex_time64`: the time has two words of 64 bits.
+pub const FUTEX: libc::c_long = 422;
+/// In what it counts the offset in the file, in bytes.
+pub const MMAP_UNIT: u64 = 4096;
 /// The system call of the agent's clock: `clock_gettime64`.
 pub const CLOCK_GETTIME: libc::c_long = 403;
 /// System calls that change signal masks or actions, or wait with another mask.

@@ -29,6 +29,10 @@ pub(crate) const OTHER_ELF: (u8, u8) = (1, 3);
 pub(crate) const AUDIT: u32 = 0xc000_003e;
 /// The system call that maps memory; the offset is 0 in all of ours.
 pub const MMAP: libc::c_long = libc::SYS_mmap;
+/// `futex`.
+pub const FUTEX: libc::c_long = libc::SYS_futex;
+/// In what it counts the offset in the file, in bytes.
+pub const MMAP_UNIT: u64 = 1;
 /// The system call of the agent's clock.
 pub const CLOCK_GETTIME: libc::c_long = libc::SYS_clock_gettime;
 /// System calls that change signal masks or actions, or wait with another mask.

@@ -1,0 +1,119 @@
+//! Asking the controller, which sees it at once and answers when it has done what was asked for. Nobody waits for ever: a
+//! controller that does not answer is not asked again.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use sidestep_wire::{Bell, Question, Regs};
+
+use crate::arch::{self, argument, nr};
+use crate::memory::Agent;
+
+/// How long a wait is before it is looked whether there is any use in it, in nanoseconds.
+const LOOK: u64 = 100_000_000;
+/// After so many looks the controller is not there.
+const LOOKS: u32 = 50;
+
+const FUTEX_WAIT: u64 = 0;
+const FUTEX_WAKE: u64 = 1;
+
+/// The process is about to execute another program, if it does: the controller follows it there. Comes back only if that
+/// fails; the program then makes the same call once more, and gets the error.
+#[cold]
+pub fn execute(agent: Agent, frame: &mut Regs) {
+    let bell = &agent.common().bell;
+    let mut arg = |index| *argument(frame, index);
+    let args = [arg(0), arg(1), arg(2), arg(3), arg(4), arg(5)];
+    let path = if frame.rax == nr::EXECVE { args[0] } else { args[1] };
+    if agent.private().follow == 0 || !ask(bell, Question::Exec, path) {
+        return;
+    }
+    // SAFETY: the program's own call, with its own arguments.
+    unsafe { arch::syscall(frame.rax, args) };
+    ask(bell, Question::NoExec, 0);
+}
+
+/// The dynamic loader has changed what is mapped.
+#[cold]
+pub fn mapped(agent: Agent) {
+    if !agent.is_child() {
+        ask(&agent.common().bell, Question::Mapped, 0);
+    }
+}
+
+/// Has the controller done what it was asked for?
+fn ask(bell: &Bell, question: Question, path: u64) -> bool {
+    if bell.listens.load(Ordering::Acquire) == 0 {
+        return false;
+    }
+    // SAFETY: no arguments.
+    let (pid, tid) = unsafe { (arch::syscall(nr::GETPID, [0; 6]) as u32, arch::syscall(nr::GETTID, [0; 6]) as u32) };
+    if !take_turn(bell, tid) {
+        return false;
+    }
+    bell.pid.store(pid, Ordering::Relaxed);
+    bell.question.store(question as u32, Ordering::Relaxed);
+    bell.path.store(path, Ordering::Relaxed);
+    let number = bell.rung.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+    wake(&bell.rung);
+    let mut looks = 0;
+    let answered = loop {
+        let answered = bell.answered.load(Ordering::Acquire);
+        if answered == number {
+            break true;
+        }
+        if looks == LOOKS {
+            bell.listens.store(0, Ordering::Release);
+        }
+        if bell.listens.load(Ordering::Acquire) == 0 {
+            break false;
+        }
+        if !wait(&bell.answered, answered) {
+            looks += 1;
+        }
+    };
+    let _ = bell.turn.compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed);
+    wake(&bell.turn);
+    answered
+}
+
+/// One thread asks at a time. One that was killed meanwhile has had its turn.
+fn take_turn(bell: &Bell, tid: u32) -> bool {
+    let (mut looks, mut last) = (0, 0);
+    loop {
+        let holder = match bell.turn.compare_exchange(0, tid, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return true,
+            Err(holder) => holder,
+        };
+        if holder != last {
+            (looks, last) = (0, holder);
+        }
+        if looks > LOOKS {
+            return bell.turn.compare_exchange(holder, tid, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        }
+        if bell.listens.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        if !wait(&bell.turn, holder) {
+            looks += 1;
+        }
+    }
+}
+
+/// Waits while a word is as it was; `false`: it was for as long as [`LOOK`].
+fn wait(word: &AtomicU32, seen: u32) -> bool {
+    const ETIMEDOUT: i64 = -110;
+    let mut time = MaybeUninit::<[u64; 2]>::uninit();
+    let at = time.as_mut_ptr().cast::<u64>();
+    // SAFETY: a `struct timespec` of 64-bit words on this stack, filled, and a word of the shared region.
+    unsafe {
+        at.write_volatile(0);
+        at.add(1).write_volatile(LOOK);
+        arch::syscall(nr::FUTEX, [word.as_ptr() as u64, FUTEX_WAIT, seen.into(), at as u64, 0, 0]) != ETIMEDOUT
+    }
+}
+
+fn wake(word: &AtomicU32) {
+    // SAFETY: a word of the shared region; nothing is written.
+    unsafe { arch::syscall(nr::FUTEX, [word.as_ptr() as u64, FUTEX_WAKE, i32::MAX as u64, 0, 0, 0]) };
+}

@@ -1,0 +1,98 @@
+//! What the processes of a session have in common: memory, sizes, and the numbers by which probes are known there.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use sidestep_bpf::map::Map;
+use sidestep_isa::Va;
+use sidestep_symbols::Object;
+use sidestep_wire::Flow;
+
+use crate::layout::Layout;
+use crate::planning::{Guards, plan_guards};
+use crate::resolve::Match;
+use crate::usdt::Arguments;
+use crate::view::View;
+
+/// Who is at a site.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Whose {
+    /// The user, with this request.
+    Request(usize),
+    /// We ourselves, with what a [`Flow`] of this number does.
+    Own(u32),
+}
+
+impl From<Flow> for Whose {
+    fn from(flow: Flow) -> Whose {
+        Whose::Own(flow as u32)
+    }
+}
+
+/// A probe, whatever process it is in: who, in which object, at which link-time address.
+type Place = (Whose, PathBuf, Va);
+
+/// Kept by a session for all its processes. The same probe has the same number in each, so that what they count adds up.
+#[derive(Default)]
+pub(crate) struct Book {
+    /// More processes may come than the first.
+    pub several: bool,
+    /// The memory that all of them have, from [`Layout::common_off`] on.
+    pub common: Option<Arc<View>>,
+    /// Sizes, and the maps as they are.
+    pub layout: Option<(Layout, Vec<Map>)>,
+    numbers: HashMap<Place, u32>,
+    cookies: HashMap<Place, u64>,
+    next_number: u32,
+    guards: HashMap<*const Object, (Rc<Object>, Guards)>,
+    /// Of USDT sites, by map.
+    arguments: HashMap<usize, Arguments>,
+}
+
+impl Book {
+    /// Of a session that may have `several` processes.
+    pub fn new(several: bool) -> Rc<RefCell<Book>> {
+        Rc::new(RefCell::new(Book { several, ..Book::default() }))
+    }
+
+    /// Guards of an object, planned once for all processes; `numbers` are always the same.
+    pub fn guards(&mut self, object: &Rc<Object>, numbers: &[u32]) -> &Guards {
+        // The object is kept, so that its address stays its own.
+        let plan = || (object.clone(), plan_guards(object, numbers));
+        &self.guards.entry(Rc::as_ptr(object)).or_insert_with(plan).1
+    }
+
+    /// The number of a probe: the one that it has in another process, if that is `free` here.
+    pub fn number(&mut self, whose: Whose, matched: &Match, free: impl Fn(u32) -> bool) -> u32 {
+        let place = place(whose, matched);
+        if let Some(number) = self.numbers.get(&place).copied().filter(|number| free(*number)) {
+            return number;
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        self.numbers.insert(place, number);
+        number
+    }
+
+    /// The number that tells programs which probe was hit.
+    pub fn cookie(&mut self, request: usize, matched: &Match) -> u64 {
+        let next = self.cookies.len() as u64;
+        *self.cookies.entry(place(Whose::Request(request), matched)).or_insert(next)
+    }
+
+    /// The key of a USDT site's arguments in a map, and the map's value there.
+    pub fn arguments(&mut self, map: usize, matched: &Match, shape: &Map) -> Result<(u32, Vec<u8>), String> {
+        let probe = matched.usdt.as_ref().ok_or("it is no USDT probe")?;
+        let arguments =
+            self.arguments.entry(map).or_insert_with(|| Arguments::new(shape.value_size, shape.max_entries));
+        let key = arguments.key(probe)?;
+        Ok((key, arguments.specs()[key as usize].clone()))
+    }
+}
+
+fn place(whose: Whose, matched: &Match) -> Place {
+    (whose, matched.object.path().to_owned(), matched.va.unwrap_or(matched.symbol_va))
+}
