@@ -91,9 +91,8 @@ pub fn aside(used: &[Used], len: Len) -> Option<Va> {
 
 /// What must stay free or is used, also by us, sorted, apart from each other.
 pub fn forbidden(used: &[Used]) -> Vec<Range<u64>> {
-    let mut own = Vec::from([LOW..LOW + LOW_ROOM]);
-    own.extend(own_room(&taken(used, None)).filter(|_| SMALL));
-    taken(used, own)
+    let own = if SMALL { own_room(&taken(used, None)) } else { None };
+    taken(used, own.into_iter().chain(std::iter::once(LOW..LOW + LOW_ROOM)))
 }
 
 /// The highest room for all that is ours, given what is taken.
