@@ -184,7 +184,8 @@ fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
     let tid = unsafe { arch::syscall(nr::GETTID, [0; 6]) } as u32;
     thread.set_tid(tid);
     thread.set_tid_word(find_tid_word(agent, fs_base, tid));
-    thread.refresh_comm(agent.now());
+    // Asked when a program wants it: a thread is often seen here before it gives itself a name.
+    thread.set_comm_time(0);
 }
 
 fn find_tid_word(agent: Agent, fs_base: u64, tid: u32) -> u32 {

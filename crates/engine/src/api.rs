@@ -64,7 +64,8 @@ pub struct Bundle {
     pub programs: Vec<Program>,
     /// What maps hold at the start, by index: of those with a value per thread, the controller's.
     pub entries: Vec<(usize, Entry)>,
-    /// An array of texts, one per probe with [`Cookie::PerProbe`]: they become the names of the probes' functions.
+    /// An array of texts, with room for one per probe with [`Cookie::Named`]: they become the names of functions, by their
+    /// numbers there.
     pub names: Option<usize>,
     /// An array whose first word becomes the number of the process.
     pub pid: Option<usize>,
@@ -97,7 +98,7 @@ pub const REGISTERS: std::ops::Range<u32> = 0..std::mem::offset_of!(sidestep_wir
 pub struct BundleMap {
     /// What it is.
     pub map: sidestep_bpf::map::Map,
-    /// It gets as many entries as there are probes with [`Cookie::PerProbe`] (an array with a value per thread).
+    /// It gets as many entries as there are probes with [`Cookie::PerProbe`] or [`Cookie::Named`] (an array with a value per thread).
     pub per_probe: bool,
 }
 
@@ -189,6 +190,9 @@ pub enum Cookie {
     Value(u64),
     /// 0, 1, 2 … for each probe that asks for it: [`Probe::cookie`].
     PerProbe,
+    /// The same in the lower half, and in the upper one the number of the function's name: probes of functions that are
+    /// called the same have the same one.
+    Named,
     /// Of a USDT site, the key of its arguments in this map of the bundle, an array of libbpf's `struct __bpf_usdt_spec`.
     Arguments(usize),
 }

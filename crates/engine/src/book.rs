@@ -46,6 +46,8 @@ pub(crate) struct Book {
     pub layout: Option<(Layout, Vec<Map>)>,
     numbers: HashMap<Place, u32>,
     cookies: HashMap<Place, u64>,
+    /// Of functions, by name.
+    names: HashMap<String, u64>,
     next_number: u32,
     guards: HashMap<*const Object, (Rc<Object>, Guards)>,
     /// Of USDT sites, by map.
@@ -81,6 +83,12 @@ impl Book {
     pub fn cookie(&mut self, request: usize, matched: &Match) -> u64 {
         let next = self.cookies.len() as u64;
         *self.cookies.entry(place(Whose::Request(request), matched)).or_insert(next)
+    }
+
+    /// The number of a function's name.
+    pub fn name(&mut self, name: &str) -> u64 {
+        let next = self.names.len() as u64;
+        *self.names.entry(name.to_owned()).or_insert(next)
     }
 
     /// The key of a USDT site's arguments in a map, and the map's value there.

@@ -209,9 +209,9 @@ impl Watch<'_> {
         let pid = self.session.pid();
         match end {
             End::Target(TargetState::Exited(None)) => self.sink.note(&format!("target exited (process {pid})")),
-            End::Target(TargetState::Executed) => self
-                .sink
-                .note(&format!("process {pid} runs another program now (execve); the probes went with the old one")),
+            End::Target(TargetState::Executed) => self.sink.note(&format!(
+                "process {pid} runs another program now (execve); the probes went with the old one; --follow goes along"
+            )),
             _ => {}
         }
         Ok(())

@@ -468,17 +468,21 @@ impl Installer {
         let value = match cookie {
             Cookie::Value(value) => return Ok(Ok(value)),
             Cookie::Arguments(map) => return Ok(self.arguments_of(map, matched, regions)),
-            Cookie::PerProbe => self.book.borrow_mut().cookie(request, matched),
+            Cookie::PerProbe | Cookie::Named => self.book.borrow_mut().cookie(request, matched),
         };
         // Those that have an entry for each probe.
         let mut maps = self.bundle.maps.iter().zip(&regions.maps).filter(|(asked, _)| asked.per_probe);
         if maps.any(|(_, map)| value >= u64::from(map.max_entries)) {
             return Err(SessionError::TooMany { what: "probes with results of their own" });
         }
-        if let Some(names) = self.bundle.names {
-            regions.set_name(names, value, &matched.name);
+        if cookie != Cookie::Named {
+            return Ok(Ok(value));
         }
-        Ok(Ok(value))
+        let name = self.book.borrow_mut().name(&matched.name);
+        if let Some(names) = self.bundle.names {
+            regions.set_name(names, name, &matched.name);
+        }
+        Ok(Ok(name << 32 | value))
     }
 
     /// The key of a USDT site's arguments, which are there afterwards.

@@ -300,8 +300,10 @@ pub enum Builtin {
     Cpu,
     /// `rand`
     Rand,
-    /// `probe` and `func`
+    /// `probe`
     Probe,
+    /// `func`: the number of the function's name.
+    Function,
     /// `caller`: where the call returns to.
     Caller,
     /// The name of the function that was hit, as a text.

@@ -132,7 +132,7 @@ fn attach_all(
 fn cookie(cookie: Cookie, place: &Place, maps: &[Map], all: &mut [Option<Arguments>]) -> Result<u64, String> {
     let index = match cookie {
         Cookie::Value(value) => return Ok(value),
-        Cookie::PerProbe => return Ok(0),
+        Cookie::PerProbe | Cookie::Named => return Ok(0),
         Cookie::Arguments(map) => map,
     };
     let refused = |reason: String| format!("{}: {reason}", place.name);

@@ -61,7 +61,7 @@ pub fn bundle(compiled: &Compiled, regexp: bool) -> anyhow::Result<(Bundle, Vec<
         let cookie = match probe.point.provider {
             Provider::Usdt if asks => Cookie::Arguments(compiled.usdt),
             Provider::Usdt => Cookie::default(),
-            _ if asks => Cookie::PerProbe,
+            _ if asks => Cookie::Named,
             _ => Cookie::default(),
         };
         let (entry, exit) = match probe.point.provider {

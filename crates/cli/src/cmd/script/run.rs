@@ -454,7 +454,8 @@ impl Running<'_> {
         for probe in &session.probes()[self.named..] {
             let provider = self.points[self.probes[probe.request]].name();
             let point = format!("{provider}:{}:{}", probe.object.display(), probe.name);
-            self.script.names.probes.insert(probe.cookie, (probe.name.clone(), point));
+            self.script.names.probes.insert(probe.cookie, point);
+            self.script.names.functions.insert(probe.cookie >> 32, probe.name.clone());
         }
         self.named = session.probes().len();
     }

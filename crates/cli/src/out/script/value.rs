@@ -15,8 +15,10 @@ use crate::out::{json, time};
 /// What stands for something else, by number.
 #[derive(Default)]
 pub struct Names {
-    /// Probes by cookie: the function, and the attach point.
-    pub probes: HashMap<u64, (String, String)>,
+    /// Attach points of probes, by cookie.
+    pub probes: HashMap<u64, String>,
+    /// Functions that are probed, by the number of their name.
+    pub functions: HashMap<u64, String>,
     /// Attach points of the script.
     pub points: Vec<String>,
     /// Functions of the target.
@@ -179,7 +181,8 @@ impl Names {
 
     fn probe(&self, word: u64, func: bool) -> String {
         let name = match word & POINT {
-            0 => self.probes.get(&word).map(|(function, point)| if func { function } else { point }),
+            0 if func => self.functions.get(&word),
+            0 => self.probes.get(&word),
             _ => self.points.get((word & !POINT) as usize),
         };
         name.cloned().unwrap_or_default()

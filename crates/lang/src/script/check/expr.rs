@@ -176,7 +176,7 @@ impl Checker<'_> {
             }
             "probe" => builtin(Type::Probe { func: false }, Builtin::Probe),
             "func" if self.only_at(&[Provider::Uprobe, Provider::Uretprobe]) => {
-                builtin(Type::Probe { func: true }, Builtin::Probe)
+                builtin(Type::Probe { func: true }, Builtin::Function)
             }
             "func" => self.error(span, "The func builtin can only be used with 'uprobe' and 'uretprobe' probes"),
             "retval" if self.only_at(&[Provider::Uretprobe]) => match self.result(span)? {

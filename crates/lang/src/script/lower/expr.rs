@@ -357,6 +357,7 @@ impl Lower<'_, '_> {
                 }
                 Site::Usdt(point) | Site::Controller(point) => self.out.set(Reg::R0, POINT | point as u64),
             },
+            Builtin::Function => self.function(),
             Builtin::Stack(stack) => {
                 let map = self.map_index(self.shared.checked.maps.len() + stack);
                 self.out.mov(Reg::R1, Reg::R6);
@@ -373,6 +374,13 @@ impl Lower<'_, '_> {
             }
             Builtin::Comm | Builtin::Func | Builtin::Retval | Builtin::Register(_) => {}
         }
+    }
+
+    /// The number of the function's name, from what the engine tells of the probe.
+    pub(super) fn function(&mut self) {
+        self.out.mov(Reg::R1, Reg::R6);
+        self.out.call(helper::COOKIE);
+        self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
     }
 
     fn low_half(&mut self) {

@@ -267,8 +267,7 @@ impl Lower<'_, '_> {
         let key = At::Stack(self.stack(8));
         let missing = self.out.label();
         self.clear(to, text_room(NAME));
-        self.out.mov(Reg::R1, Reg::R6);
-        self.out.call(helper::COOKIE);
+        self.function();
         self.store(key, Reg::R0);
         self.lookup_in(NAMES, key);
         self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);

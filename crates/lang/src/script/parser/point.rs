@@ -147,12 +147,15 @@ fn check(point: &Point) -> Parsed<()> {
             }
             None => error("interval: expected s, ms, us or hz and a number, as in interval:s:1".to_owned()),
         },
+        Provider::Uprobe | Provider::Uretprobe | Provider::Usdt
+            if count >= 2 && point.fields[count - 1].text.is_empty() =>
+        {
+            error(format!("{} probe has no name behind the last colon", point.provider.name()))
+        }
         Provider::Uprobe | Provider::Uretprobe if !(2..=3).contains(&count) || empty => {
             error(format!("{} probe type requires 2 or 3 arguments, found {count}", point.provider.name()))
         }
-        Provider::Usdt
-            if !(2..=3).contains(&count) || point.fields.last().is_none_or(|field| field.text.is_empty()) =>
-        {
+        Provider::Usdt if !(2..=3).contains(&count) => {
             error(format!("usdt probe type requires 2 or 3 arguments, found {count}"))
         }
         _ => Ok(()),
