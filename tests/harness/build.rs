@@ -30,6 +30,17 @@ const CC_IBT: &[&str] = &["cc", "-O2", "-g", "-pthread", CALLS, "-fcf-protection
 const BPF: &[&str] =
     &["clang", "-O2", "-g", "-Wall", "-target", "bpf", "-D__TARGET_ARCH_x86", "-I/usr/include/x86_64-linux-gnu", "-c"];
 
+/// Names as older compilers make them. They have to be told that one may choose.
+const RUST_LEGACY: &[&str] = &[
+    "env",
+    "RUSTC_BOOTSTRAP=1",
+    "rustc",
+    "-O",
+    "--edition=2024",
+    "-Zunstable-options",
+    "-Csymbol-mangling-version=legacy",
+];
+
 const RECIPES: &[Recipe] = &[
     recipe("counts", CC, &["counts.c"]),
     recipe("counts-ibt", CC_IBT, &["counts.c"]),
@@ -73,6 +84,9 @@ const RECIPES: &[Recipe] = &[
     recipe("comparator-stripped", &["g++", "-O2", "-static-libgcc", "-static-libstdc++", "-s"], &["comparator.cpp"]),
     recipe("throw", &["g++", "-O2", "-g", CALLS], &["throw.cpp"]),
     recipe("panics", &["rustc", "-O", "-g", "--edition=2024"], &["panics.rs"]),
+    recipe("generics-v0", &["rustc", "-O", "--edition=2024", "-Csymbol-mangling-version=v0"], &["generics.rs"]),
+    recipe("generics-legacy", RUST_LEGACY, &["generics.rs"]),
+    recipe("words-musl", &["musl-gcc", "-O2", "-static"], &["words.c"]),
     recipe("grow", &["go", "build"], &["grow.go"]),
     recipe("probed", CC, &["probed.c"]),
     recipe("script", CC, &["script.c"]),

@@ -22,6 +22,7 @@ mod post;
 mod programs;
 mod promotion;
 mod races;
+mod realworld;
 mod records;
 mod redis;
 mod registers;

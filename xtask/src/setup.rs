@@ -16,6 +16,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("musl-tools", "target programs with musl"),
     ("golang-go", "target programs in Go"),
     ("default-jdk-headless", "a target program in Java"),
+    ("nginx-light", "a server of several processes, and the oracle of what each did"),
     ("redis-server", "a target, and the oracle of its own calls"),
     ("redis-tools", "its client and load"),
     ("clang", "eBPF objects as users build them"),
