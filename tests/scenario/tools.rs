@@ -78,7 +78,7 @@ fn sizes_of_malloc_are_those_of_a_preloaded_library() {
     std::fs::write(dir.join("numbers"), lines).expect("writable");
     let (results, file, counts) = (dir.join("results"), dir.join("numbers"), dir.join("mallocs-of"));
     let (results, file) = (results.to_str().expect("UTF-8"), file.to_str().expect("UTF-8"));
-    let args = ["argdist", "-f", "json", "-i", "1000", "-C", "p:c:malloc(size_t n):size_t:n", "-o", results, "--"];
+    let args = ["argdist", "-f", "json", "-i", "1000", "-C", "c:malloc(size_t n):size_t:n", "-o", results, "--"];
     let mut tool = sidestep(&[&args[..], &["/bin/grep", "-c", "-E", "(7|ne 4).*[0-9]", file]].concat());
     let output = run(tool.env("LD_PRELOAD", &library).env("MALLOCS", &counts), LIMIT).ok();
     let report = std::fs::read_to_string(results).expect("written");
@@ -227,6 +227,15 @@ fn plain_text_of_tls() {
         report.lines().filter(|line| line.contains(name)).flat_map(|line| numbers(line, "len")).sum()
     };
     assert_eq!((sum("WRITE/SEND"), sum("READ/RECV")), (sizes[0], sizes[1] + sizes[2]), "{report}");
+    let script = "u:libssl:SSL_write { @sent = sum(arg2); printf(\"%s\", str(arg1, arg2)) }
+        u:libssl:SSL_read { self.to = arg1 }
+        ur:libssl:SSL_read /(int32)retval > 0/ { @got = sum((int32)retval); printf(\"%s\", str(self.to, (int32)retval)) }";
+    let script = format!("config = {{ max_strlen = 16384 }} {script}");
+    let (said, report) = on(&["-q", "-e", &script], &curl);
+    let sizes: Vec<u64> = said.split(' ').map(|size| size.parse().expect("a number")).collect();
+    let sums = format!("@got: {}\n@sent: {}\n", sizes[1] + sizes[2], sizes[0]);
+    assert!(report.starts_with("GET /page HTTP/1.1\r\n") && report.contains(&sums), "{report}");
+    assert!(report.contains("\n700: plain text\n701: plain text\n"), "{report}");
     let (_, report) = on(&["sslsniff", "--max-buffer-size", "16384"], &curl);
     let read: String = report
         .split("----- DATA -----\n")

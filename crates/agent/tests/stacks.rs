@@ -228,6 +228,27 @@ fn another_stack_in_the_bucket_is_an_error_or_makes_room() {
     assert_eq!((ask(2, 0), ask(1, 0), ask(1, REUSE), stored(&world, 0)), (0, -17, -17, None));
 }
 
+/// Of 20 stacks in 64 buckets, two meet nearly always.
+#[test]
+fn stacks_that_meet_have_a_bucket_each() {
+    let maps = vec![MapDesc::new(STACK_TRACE, 4, 64 * 8, 64, 0, 0).unwrap()];
+    let world = World::new(&Setup { probes: vec![flow(Flow::Entry)], maps, ..Setup::default() });
+    let thread = world.enter(0x1000).unwrap();
+    let numbers = |round: u64| {
+        let of = |depth: u64| {
+            let mut number = 0;
+            at_depth(&thread, depth, 0, &mut |thread, context| number = id(thread, context, USER));
+            assert_eq!(stored(&world, number), Some(expected(depth as usize, false)), "{round}");
+            number
+        };
+        (0..20).map(of).collect::<Vec<_>>()
+    };
+    let first = numbers(0);
+    assert_eq!(first.iter().collect::<std::collections::BTreeSet<_>>().len(), 20);
+    assert_eq!(numbers(1), first);
+    assert_eq!(world.map(0).dropped.load(Ordering::Relaxed), 0);
+}
+
 #[test]
 fn threads_that_store_stacks_at_once_never_mix_them() {
     let maps = vec![MapDesc::new(STACK_TRACE, 4, 64, 2, 0, 0).unwrap()];

@@ -133,7 +133,7 @@ SPEC = {p|r}:[OBJECT]:FUNC(SIGNATURE)[:TYPE[,TYPE]...:EXPR[,EXPR]...[:FILTER]][#
   $entry(NAME), the argument as it was at the entry. STRCMP(\"text\", EXPR) compares strings.
 
 Examples:
-  sidestep argdist -p 1234 -H 'p:c:malloc(size_t n):size_t:n'            # sizes, every second
+  sidestep argdist -p 1234 -H 'c:malloc(size_t n):size_t:n'              # sizes, every second
   sidestep argdist -p 1234 -i 5 -C 'p:c:write(int fd):int:fd#descriptor' # which descriptors, every 5 seconds
   sidestep argdist -p 1234 -C 'r:c:open(char *path):char*:$entry(path):$retval < 0'
   sidestep argdist -p 1234 -H 'r:c:read():u64:$latency/1000#us'

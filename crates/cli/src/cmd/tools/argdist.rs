@@ -151,13 +151,14 @@ impl Spec {
         let (head, behind) = body.split_once('(').ok_or("it has no signature: write FUNC() at least")?;
         let end = close(behind).ok_or("the parenthesis of the signature is not closed")?;
         let params = parameters(&behind[..end])?;
-        let (kind, place) = head.split_once(':').ok_or("it does not begin with p:, r: or u:")?;
-        let when = match kind {
-            "p" => When::Entry,
-            "r" => When::Return,
-            "u" => When::Usdt,
-            "t" => return Err("tracepoints need the kernel: not available in this tool".to_owned()),
-            _ => return Err("it does not begin with p:, r: or u:".to_owned()),
+        let (when, place) = match head.split_once(':') {
+            Some(("p", place)) => (When::Entry, place),
+            Some(("r", place)) => (When::Return, place),
+            Some(("u", place)) => (When::Usdt, place),
+            Some(("t", _)) => return Err("tracepoints need the kernel: not available in this tool".to_owned()),
+            // An entry, as with stackcount and funccount.
+            Some(_) => (When::Entry, head),
+            None => return Err("it names no object: write c:FUNC(), or p::FUNC() for the program itself".to_owned()),
         };
         let rest = &behind[end + 1..];
         let parts = match rest.strip_prefix(':') {
