@@ -116,7 +116,7 @@ fn a_script_sees_the_calls_of_commandstats() {
     let script = "
         u:redis-server:*Command { @calls[func] = count() }
         ur:redis-server:*Command { @ns[func] = sum(latency()); @us = hist(latency() / 1000) }
-        interval:ms:50 { printf(\"Tracing\\n\") }";
+        interval:ms:50 { printf(\"Tracing on\\n\") }";
     let (report, _) = during(&["-p", &pid, "-e", script], || redis.benchmark(&["-n", "20000"]));
     let number = |map: &str, command: &str| {
         let row = format!("@{map}[{command}Command]: ");
