@@ -4,7 +4,7 @@
 //! Nothing that is read is trusted. A chain ends where a word cannot be read, a frame is not above the one before, or an
 //! address is not behind a call.
 
-use core::ptr::addr_of;
+use core::ptr::{self, addr_of};
 use core::sync::atomic::Ordering;
 
 use sidestep_wire::private::UNWOUND;
@@ -20,7 +20,6 @@ const MEMORY: u8 = UnwindKind::Memory as u8;
 const SIGNAL: u8 = UnwindKind::Signal as u8;
 
 /// A walk along the frames of a stack, innermost first.
-#[derive(Clone, Copy)]
 pub struct Frames {
     agent: Agent,
     thread: Thread,
@@ -61,6 +60,22 @@ impl Frames {
         // SAFETY: as above; only addresses are taken. Also where words are shorter, it is the lower half that is read.
         let (bp, bx) = unsafe { (addr_of!((*regs).rbp) as u64, addr_of!((*regs).rbx) as u64) };
         Frames { agent, thread, table: Table::of(agent), pc, sp, bp, bx, next: Next::Here, regs }
+    }
+
+    /// The same walk from here on. Copied word by word: as a whole, it would go through vector registers, which are the
+    /// program's.
+    #[inline(always)]
+    pub fn again(&self) -> Frames {
+        let word = |at: &u64| {
+            // SAFETY: a reference.
+            unsafe { ptr::from_ref(at).read_volatile() }
+        };
+        // SAFETY: references.
+        let (agent, thread) = unsafe { (addr_of!(self.agent).read_volatile(), addr_of!(self.thread).read_volatile()) };
+        // SAFETY: as above.
+        let (next, regs) = unsafe { (addr_of!(self.next).read_volatile(), addr_of!(self.regs).read_volatile()) };
+        let (pc, sp, bp, bx) = (word(&self.pc), word(&self.sp), word(&self.bp), word(&self.bx));
+        Frames { agent, thread, table: Table::of(agent), pc, sp, bp, bx, next, regs }
     }
 
     /// Writes the next addresses, at most `max`; gives how many there were.

@@ -238,12 +238,12 @@ mod tests {
         assert_eq!(indirect, 2);
     }
 
-    /// A goroutine's stack may have a few hundred bytes left.
+    /// A goroutine's stack may have a few hundred bytes left. The largest is that of `get_stackid`, which keeps addresses.
     #[test]
     fn frames_are_small() {
         for instruction in code(&blob()) {
             if instruction.mnemonic() == Mnemonic::Sub && instruction.op0_register() == Register::RSP {
-                assert!(instruction.immediate(1) < 200, "{:x}", instruction.ip());
+                assert!(instruction.immediate(1) < 300, "{:x}", instruction.ip());
             }
         }
     }

@@ -36,9 +36,9 @@ const NATIVE_STACK: i32 = 64 << 10;
 /// Bytes of stack that a helper needs, somewhat rounded up: those of the longest chain of calls in the agent's code.
 fn helper_stack(number: u32) -> i32 {
     match number {
-        2 => 1152,      // map_update_elem: makes room in an LRU hash
-        1 | 3 => 640,   // map_lookup_elem, map_delete_elem
-        27 | 67 => 512, // get_stackid, get_stack
+        2 => 1152,       // map_update_elem: makes room in an LRU hash
+        1 | 3 => 640,    // map_lookup_elem, map_delete_elem
+        27 | 67 => 1024, // get_stackid, get_stack
         _ => AGENT_STACK,
     }
 }

@@ -18,8 +18,14 @@ const KEPT: usize = 16;
 
 /// A stack of which only the `first` addresses are kept, for want of room: the others are walked through each time.
 #[inline(never)]
-fn insert_deep(stacks: Stacks<'_>, flags: u64, first: &[u64], frames: Frames, digest: Digest) -> Result<u64, MapError> {
-    let others = || frames.take((stacks.depth() as usize).saturating_sub(KEPT));
+fn insert_deep(
+    stacks: Stacks<'_>,
+    flags: u64,
+    first: &[u64],
+    frames: &Frames,
+    digest: Digest,
+) -> Result<u64, MapError> {
+    let others = || frames.again().take((stacks.depth() as usize).saturating_sub(KEPT));
     let digest = others().fold(digest, Digest::with);
     stacks.insert(digest, flags, || first.iter().copied().chain(others()))
 }
@@ -62,7 +68,7 @@ pub unsafe extern "C" fn get_stackid(
     let result = if kept < KEPT as u64 || kept == depth {
         stacks.insert(digest, flags, || first.iter().copied())
     } else {
-        insert_deep(stacks, flags, first, frames, digest)
+        insert_deep(stacks, flags, first, &frames, digest)
     };
     match result {
         Ok(id) => id,

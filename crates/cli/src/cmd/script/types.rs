@@ -55,7 +55,9 @@ impl Programs {
         let (typed, command) = (&mut self.typed, &self.command);
         let find = || {
             let mut pattern = attach::pattern(point, false).map_err(|error| error.to_string())?;
-            pattern.object = pattern.object.or_else(|| command.clone());
+            if let (Some(command), None | Some("*")) = (command, pattern.object.as_deref()) {
+                pattern.object = Some(command.clone());
+            }
             typed.functions(&pattern).map_err(|error| error.to_string())
         };
         self.functions.entry(point.text()).or_insert_with(find).clone()

@@ -41,8 +41,11 @@ pub fn frames(stack: &Shown) -> Vec<String> {
     }
 }
 
-/// A frame without the offset in its function.
+/// A frame without the offset in its function and its place in the source.
 pub fn function(frame: &str) -> &str {
+    let frame = frame.strip_prefix("[inlined] ").unwrap_or(frame);
+    let is_line = |place: &str| place.rsplit_once(':').is_some_and(|(_, line)| line.parse::<u32>().is_ok());
+    let frame = frame.rsplit_once('@').filter(|(_, place)| is_line(place)).map_or(frame, |(name, _)| name);
     match frame.rsplit_once('+') {
         Some((name, offset)) if !name.is_empty() && offset.parse::<u64>().is_ok() => name,
         _ => frame,
@@ -78,6 +81,8 @@ mod tests {
         assert_eq!(frames(&stack), ["malloc+0", "operator+(A, B)+12", "0x55d0"]);
         assert_eq!(folded(&Shown::Text(b"\n        f(a;b)+1\n".to_vec())), "f(a:b)");
         assert_eq!(function("operator+"), "operator+");
+        assert_eq!(function("left+16@/src/a.c:7"), "left");
+        assert_eq!(function("[inlined] serve@/src/a.h:30"), "serve");
     }
 
     #[test]
