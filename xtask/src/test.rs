@@ -33,8 +33,19 @@ pub fn test(quick: bool) -> Result<bool> {
     tally.step("release build for 32-bit programs", cargo().args(short));
     tally.tests(cargo().args(["test", "--workspace", "--locked", "--no-fail-fast"]))?;
     // What depends on the width of words in the tool itself.
-    let short =
-        ["test", "--release", "--locked", "--no-fail-fast", "--package", "sidestep-sys", "--lib", "--test", "live"];
+    let short = [
+        "test",
+        "--release",
+        "--locked",
+        "--no-fail-fast",
+        "--package",
+        "sidestep-sys",
+        "--lib",
+        "--example",
+        "hammer",
+        "--test",
+        "live",
+    ];
     tally.tests(cargo().args(short).args(["--target", setup::TARGET_32]))?;
     if !quick {
         tally.oldest_compiler();
