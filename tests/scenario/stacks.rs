@@ -44,7 +44,7 @@ fn of(report: &Report) -> BTreeSet<Stack> {
     for line in report.0.stdout.lines() {
         match line.trim() {
             "@[" => stack = Vec::new(),
-            // As in the kernel, a stack whose place is taken by another one is lost.
+            // A stack that found no place is lost.
             end if end.starts_with("]:") && stack.is_empty() => {}
             end if end.starts_with("]:") => drop(all.insert(std::mem::take(&mut stack))),
             address => stack.extend(u64::from_str_radix(address, 16)),

@@ -101,11 +101,15 @@ fn a_thread_is_known_by_its_id_and_name() {
         .name("somebody".into())
         .spawn(|| {
             let world = World::new(&setup(8));
-            let state = world.enter(own_fs_base()).unwrap().state();
+            let thread = world.enter(own_fs_base()).unwrap();
+            let mut comm = [b'?'; 16];
+            // SAFETY: a buffer and its length.
+            assert_eq!(unsafe { thread.helper(16, [comm.as_mut_ptr() as u64, 16, 0, 0, 0]) }, 0);
+            let state = thread.state();
             // SAFETY: no arguments.
             let tid = unsafe { libc::gettid() } as u32;
             assert_eq!((state.tid, world.slot(0).tid.load(Ordering::Relaxed)), (tid, tid));
-            assert_eq!(&state.comm[..9], b"somebody\0");
+            assert_eq!(&comm[..9], b"somebody\0");
             // The C library's word: the oracle is glibc itself, which changes it with the thread.
             // SAFETY: within the thread control block.
             assert_eq!(unsafe { ((own_fs_base() + u64::from(state.tid_word)) as *const u32).read() }, tid);
