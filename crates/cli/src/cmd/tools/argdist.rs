@@ -156,6 +156,9 @@ impl Spec {
             Some(("r", place)) => (When::Return, place),
             Some(("u", place)) => (When::Usdt, place),
             Some(("t", _)) => return Err("tracepoints need the kernel: not available in this tool".to_owned()),
+            Some((_, place)) if place.replace("::", "").contains(':') => {
+                return Err("it does not begin with p:, r: or u:".to_owned());
+            }
             // An entry, as with stackcount and funccount.
             Some(_) => (When::Entry, head),
             None => return Err("it names no object: write c:FUNC(), or p::FUNC() for the program itself".to_owned()),
