@@ -35,6 +35,8 @@ pub(crate) struct Job {
     pub object: std::ops::Range<u64>,
     /// Its functions run on stacks of goroutines.
     pub is_go: bool,
+    /// Nothing else can come to its place while it is written: it is the program itself, no library that may be unloaded.
+    pub stays: bool,
     /// What the file says is at the site.
     pub expected: Vec<u8>,
     /// Run-time address of the counter of who listens at a USDT probe.

@@ -60,7 +60,8 @@ pub(crate) fn put_in(
     let all = changes(&process, jobs, ready)?;
     let (own, users) = all.split_at(all.partition_point(|change| change.job.own));
     let new_signals = signals & !regions.signals();
-    let is_live = hold.is_running() && (signals | regions.signals()) & crate::signals::TRAPS != 0;
+    let traps = (signals | regions.signals()) & crate::signals::TRAPS != 0;
+    let is_live = hold.is_running() && traps && users.iter().all(|change| change.job.stays);
     let (live, users) = if is_live { users.split_at(users.len()) } else { users.split_at(0) };
     let mut work: Vec<Vec<&[Change<'_>]>> = Vec::new();
     if !own.is_empty() || new_signals != 0 {

@@ -7,7 +7,7 @@ use sidestep_symbols::Matcher;
 use sidestep_sys::{Process, arch};
 use sidestep_wire::Flow;
 
-use super::{Installer, overlap, place, returns};
+use super::{Installer, overlap, place, returns, stays};
 use crate::api::Program;
 use crate::error::SessionError;
 use crate::faults;
@@ -27,7 +27,8 @@ const UNWINDERS: [&str; 5] = [
 ];
 const CATCHERS: [&str; 1] = ["__cxa_begin_catch"];
 
-/// More sites than are written in one pause that is short: then they are written while the threads run, which takes SIGTRAP.
+/// More sites of the program itself than are written in one pause that is short: then they are written while the threads
+/// run, which takes SIGTRAP.
 const MANY: usize = 256;
 
 /// A site of our own.
@@ -61,7 +62,7 @@ impl Installer {
         self.faults |= planned.iter().fold(0, |set, p| set | faults::raised(p));
         self.must_show |= planned.iter().any(faults::must_show);
         let bound = before || self.must_show || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
-        self.takes_traps |= self.options.live || planned.len() > MANY;
+        self.takes_traps |= self.options.live || planned.len() > MANY && planned.iter().all(stays);
         let follows = self.options.follow;
         if bound || self.faults != 0 || self.reads_memory() || self.takes_traps || follows {
             let mut guards = self.plan_guards(process, objects)?;

@@ -13,6 +13,7 @@ use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::{Plan, SiteKind};
+use sidestep_symbols::Kind;
 use sidestep_sys::arch::Word;
 use sidestep_sys::{Process, Stopped};
 use sidestep_wire::{Flow, MapKind, ProbeDesc};
@@ -378,6 +379,9 @@ impl Installer {
             };
             add_job(&mut jobs, &hook.planned, handler, usize::MAX);
         }
+        if self.options.live {
+            jobs.values_mut().for_each(|(job, _)| job.stays = true);
+        }
         for (site, original) in originals {
             if let Some((job, _)) = site.and_then(|site| jobs.get_mut(&site)) {
                 job.originals.push(original);
@@ -580,6 +584,11 @@ fn describe(
     regions.describe(process, desc.hits, &desc)
 }
 
+/// Is it in the program itself, which no `dlclose` takes away?
+fn stays(p: &Planned) -> bool {
+    p.matched.loaded.as_ref().is_some_and(|loaded| loaded.object.kind() != Kind::Library)
+}
+
 /// Adds a handler to the job of its site. `false` if there is no plan (it was refused before).
 fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return false };
@@ -595,6 +604,7 @@ fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
             handlers: Vec::new(),
             object: loaded.range.clone(),
             is_go: loaded.object.is_go(),
+            stays: stays(p),
             expected: p.expected.clone(),
             semaphore: None,
             originals: Vec::new(),
