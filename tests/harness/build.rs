@@ -186,6 +186,21 @@ pub fn installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
+/// Are they all in `PATH`? If not, the test is skipped, loudly.
+///
+/// # Panics
+/// If one is missing and skipping is not allowed.
+#[track_caller]
+pub fn have(programs: &[&str]) -> bool {
+    match programs.iter().find(|program| !installed(program)) {
+        Some(missing) => {
+            skip(&format!("no {missing}"));
+            false
+        }
+        None => true,
+    }
+}
+
 /// The checkout.
 pub fn checkout() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))

@@ -3,20 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sidestep_tests::build::{installed, target_dir};
+use sidestep_tests::build::{have, target_dir};
 use sidestep_tests::process::{LIMIT, Program, run};
 use sidestep_tests::tool::{during, with_command};
 use sidestep_tests::{Snapshot, kernel, skip, target};
 
 use super::counts::work;
-
-fn have(programs: &[&str]) -> bool {
-    let missing = programs.iter().find(|p| !installed(p));
-    if let Some(program) = missing {
-        skip(&format!("no {program}"));
-    }
-    missing.is_none()
-}
 
 /// A file of a dynamically linked program that `ldd` shows, or the program itself.
 fn library(program: &str, name: &str) -> PathBuf {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use sidestep_tests::build::installed;
+use sidestep_tests::build::have;
 use sidestep_tests::process::{LIMIT, Running, eventually, kill, run};
 use sidestep_tests::tool::{sidestep, with_command};
 use sidestep_tests::{skip, target};
@@ -27,17 +27,6 @@ fn rows(report: &str, map: &str) -> BTreeMap<String, u64> {
         assert_eq!(rows.insert(key, number), None, "twice: {line} in {report}");
     }
     rows
-}
-
-#[track_caller]
-fn have(programs: &[&str]) -> bool {
-    match programs.iter().find(|program| !installed(program)) {
-        Some(missing) => {
-            skip(&format!("no {missing}"));
-            false
-        }
-        None => true,
-    }
 }
 
 /// A directory with a short name, as sockets need it; removed at the end.

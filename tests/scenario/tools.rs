@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use sidestep_tests::build::{installed, target_dir};
+use sidestep_tests::build::{have, target_dir};
 use sidestep_tests::process::{LIMIT, Running, eventually, run};
 use sidestep_tests::tool::{Tracing, sidestep, with_command};
 use sidestep_tests::{skip, target};
@@ -17,17 +17,6 @@ fn on(args: &[&str], command: &[&str]) -> (String, String) {
     let (output, report) = with_command(args, command);
     let output = output.ok();
     (output.stdout, report.0.stdout)
-}
-
-#[track_caller]
-fn have(programs: &[&str]) -> bool {
-    match programs.iter().find(|program| !installed(program)) {
-        Some(missing) => {
-            skip(&format!("no {missing}"));
-            false
-        }
-        None => true,
-    }
 }
 
 fn scratch(name: &str) -> PathBuf {
