@@ -8,8 +8,7 @@ use crate::api::{Missing, Options};
 use crate::error::SessionError;
 use crate::hold::Hold;
 use crate::installer::{Hook, Installer};
-use crate::planning::{Planned, plan_all};
-use crate::remote::{mappings, used};
+use crate::planning::Planned;
 use crate::resolve;
 use crate::session::{Progress, Session, clean_up, remove};
 use crate::switch::take_turn;
@@ -58,14 +57,10 @@ impl Attach {
         let total = matches.len();
         progress(Progress { done: 0, total });
         let mut done = 0;
-        let wishes = installer.wishes();
-        installer.surroundings.look(&used(&mappings(&process)?));
-        let planned = plan_all(matches, &wishes, &mut installer.surroundings, &mut || {
+        let (planned, mut hooks) = installer.plan(matches, &process, &mut objects, &mut || {
             done += 1;
             progress(Progress { done, total });
         })?;
-        let planned = installer.accept(planned);
-        let (planned, mut hooks) = installer.complete(planned, &process, &mut objects)?;
         hooks.extend(installer.plan_loader(&process, &mut objects)?);
         // What is there but has no such function is a mistake, and will be one later.
         let waits = wanted.options.listens() && missing.iter().all(|(_, error)| error.means_no_object());

@@ -8,9 +8,7 @@ use crate::hold::Hold;
 use crate::installer::site;
 use crate::native;
 use crate::objects::Objects;
-use crate::planning::plan_all;
 use crate::promote;
-use crate::remote::{mappings, used};
 use crate::resolve;
 use crate::session::{Session, clock};
 use crate::singly;
@@ -53,11 +51,7 @@ impl Session {
         let before = (installer.probes.len(), installer.refused.len());
         let checkpoint = installer.checkpoint();
         installer.extend(programs, requests);
-        let wishes = installer.wishes();
-        installer.surroundings.look(&used(&mappings(&process)?));
-        let planned = plan_all(matches, &wishes, &mut installer.surroundings, &mut || {})?;
-        let planned = installer.accept(planned);
-        let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
+        let (planned, hooks) = installer.plan(matches, &process, &mut objects, &mut || {})?;
         if let Some(at) = hooks.iter().find_map(|hook| installer.in_the_way(hook)) {
             installer.go_back(checkpoint);
             return Err(SessionError::InTheWay { at });

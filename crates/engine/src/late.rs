@@ -5,8 +5,6 @@ use sidestep_sys::Process;
 use crate::api::TargetState;
 use crate::error::SessionError;
 use crate::hold::Hold;
-use crate::planning::plan_all;
-use crate::remote::{mappings, used};
 use crate::session::Session;
 use crate::startup;
 use crate::switch::take_turn;
@@ -38,11 +36,7 @@ impl Session {
         if matches.is_empty() {
             return Ok(());
         }
-        let wishes = installer.wishes();
-        installer.surroundings.look(&used(&mappings(&process)?));
-        let planned = plan_all(matches, &wishes, &mut installer.surroundings, &mut || {})?;
-        let planned = installer.accept(planned);
-        let (planned, hooks) = installer.complete(planned, &process, &mut objects)?;
+        let (planned, hooks) = installer.plan(matches, &process, &mut objects, &mut || {})?;
         let _turn = take_turn(&process)?;
         let mut hold = Hold::running(&process);
         let result = installer.install(&mut hold, planned, hooks, wanted.clock);

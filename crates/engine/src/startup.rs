@@ -12,8 +12,6 @@ use crate::follow::Follow;
 use crate::hold::Hold;
 use crate::installer::Installer;
 use crate::objects::Objects;
-use crate::planning::plan_all;
-use crate::remote::{mappings, used};
 use crate::resolve;
 use crate::session::Progress;
 use crate::wanted::Wanted;
@@ -93,14 +91,10 @@ pub(crate) fn follow(
         let (matches, missing) = find(&process, &installer, &mut objects, last);
         let matches = installer.only_new(matches);
         let (mut done, total) = (installer.probes.len(), installer.probes.len() + matches.len());
-        let wishes = installer.wishes();
-        installer.surroundings.look(&used(&mappings(&process)?));
-        let planned = plan_all(matches, &wishes, &mut installer.surroundings, &mut || {
+        let (planned, mut hooks) = installer.plan(matches, &process, &mut objects, &mut || {
             done += 1;
             progress(Progress { done, total });
         })?;
-        let planned = installer.accept(planned);
-        let (planned, mut hooks) = installer.complete(planned, &process, &mut objects)?;
         if last {
             hooks.extend(installer.plan_loader(&process, &mut objects)?);
         }

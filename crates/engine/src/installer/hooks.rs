@@ -39,7 +39,7 @@ pub(crate) struct Hook {
 
 impl Installer {
     /// Plans the sites of our own that the accepted ones need, in all objects of a process that were not looked at yet.
-    pub fn complete(
+    pub(super) fn complete(
         &mut self,
         planned: Vec<Planned>,
         process: &Process,

@@ -2,9 +2,10 @@
 
 mod extend;
 mod hooks;
+mod jobs;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -13,7 +14,6 @@ use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::{Plan, SiteKind};
-use sidestep_symbols::Kind;
 use sidestep_sys::arch::Word;
 use sidestep_sys::{Process, Stopped};
 use sidestep_wire::{Flow, MapKind, ProbeDesc};
@@ -26,13 +26,16 @@ use crate::install::{self, Job, Outcome};
 use crate::layout::{Layout, Needs};
 use crate::maps;
 use crate::names::Symbols;
-use crate::planning::{Planned, Wish};
+use crate::objects::Objects;
+use crate::planning::{Planned, Wish, plan_all};
 use crate::regions::Regions;
+use crate::remote::{mappings, used};
 use crate::resolve::Match;
 use crate::signals;
 use crate::surroundings::Surroundings;
 use crate::unwinding;
 pub(crate) use hooks::Hook;
+use jobs::{Jobs, add_job, asked, describe, stays};
 
 /// Ring of a thread, unless asked for otherwise.
 const RING_DEFAULT: usize = 256 * 1024;
@@ -151,7 +154,7 @@ impl Installer {
         &self.requests
     }
 
-    pub fn wishes(&self) -> Vec<Wish> {
+    fn wishes(&self) -> Vec<Wish> {
         let (trap_only, more) = (self.options.no_optimize, self.options.extensible);
         let wish = |r: &Request| Wish { returns: returns(&r.action), post: r.action.post, trap_only, more };
         self.requests.iter().map(wish).collect()
@@ -166,8 +169,24 @@ impl Installer {
         matches.into_iter().filter(new).collect()
     }
 
+    /// Plans what requests mean in a process as it is mapped now, and the sites of our own that this needs. `planned_one` is called
+    /// for each match.
+    pub fn plan(
+        &mut self,
+        matches: Vec<(usize, Match)>,
+        process: &Process,
+        objects: &mut Objects,
+        planned_one: &mut dyn FnMut(),
+    ) -> Result<(Vec<Planned>, Vec<Hook>), SessionError> {
+        let wishes = self.wishes();
+        self.surroundings.look(&used(&mappings(process)?));
+        let planned = plan_all(matches, &wishes, &mut self.surroundings, planned_one)?;
+        let planned = self.accept(planned);
+        self.complete(planned, process, objects)
+    }
+
     /// Sorts out what was refused.
-    pub fn accept(&mut self, planned: Vec<Planned>) -> Vec<Planned> {
+    fn accept(&mut self, planned: Vec<Planned>) -> Vec<Planned> {
         let (accepted, refused): (Vec<_>, Vec<_>) = planned.into_iter().partition(|p| p.plan.is_ok());
         for p in refused {
             if let Err(reason) = p.plan {
@@ -549,79 +568,4 @@ fn no_override(p: &Planned, action: &Action) -> Option<&'static str> {
 /// Whether the site is where a function begins: its return address is on top of the stack.
 fn is_at_start(plan: &Plan) -> bool {
     plan.kind == SiteKind::FunctionEntry || plan.returns.is_ok()
-}
-
-/// By address, with which of the pending probes wait for it.
-type Jobs = BTreeMap<u64, (Job, Vec<usize>)>;
-
-/// Run-time address that was asked for.
-fn asked(p: &Planned) -> Va {
-    match (&p.plan, &p.matched.loaded) {
-        (Ok(plan), Some(loaded)) => plan.asked.offset(loaded.bias),
-        _ => Va::default(),
-    }
-}
-
-/// Writes the descriptor of a probe that comes behind those which its site has.
-fn describe(
-    regions: &Regions,
-    process: &Process,
-    jobs: &Jobs,
-    p: &Planned,
-    desc: ProbeDesc,
-) -> Result<(), SessionError> {
-    let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return Ok(()) };
-    let site = plan.site.offset(loaded.bias).0;
-    let before = jobs.get(&site).and_then(|(job, _)| job.handlers.last());
-    let older = before.map_or(0, |handler| handler.probe() + 1);
-    let drops = plan.returns.map_or(0, u64::from);
-    let mut desc = ProbeDesc { site, asked: asked(p).0, older, drops, ..desc };
-    match plan.behind() {
-        Ok(behind) if desc.flags & ProbeDesc::POST != 0 => desc.site = behind.offset(loaded.bias).0,
-        _ if is_at_start(plan) => desc.flags |= ProbeDesc::FUNCTION,
-        _ => {}
-    }
-    regions.describe(process, desc.hits, &desc)
-}
-
-/// Is it in the program itself, which no `dlclose` takes away?
-fn stays(p: &Planned) -> bool {
-    p.matched.loaded.as_ref().is_some_and(|loaded| loaded.object.kind() != Kind::Library)
-}
-
-/// Adds a handler to the job of its site. `false` if there is no plan (it was refused before).
-fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
-    let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return false };
-    let site = plan.site.offset(loaded.bias);
-    // A site of our own is not promoted.
-    let own = who == usize::MAX || jobs.get(&site.0).is_some_and(|(job, _)| job.own);
-    let plan = if own { &plan.for_now() } else { plan };
-    let (job, waiting) = jobs.entry(site.0).or_insert_with(|| {
-        let job = Job {
-            plan: plan.clone(),
-            bias: loaded.bias,
-            own: false,
-            handlers: Vec::new(),
-            object: loaded.range.clone(),
-            is_go: loaded.object.is_go(),
-            stays: stays(p),
-            expected: p.expected.clone(),
-            semaphore: None,
-            originals: Vec::new(),
-        };
-        (job, Vec::new())
-    });
-    if own {
-        job.plan = job.plan.for_now();
-    }
-    // A guard displaces all up to its system call.
-    if plan.displaced.len() > job.plan.displaced.len() {
-        job.plan = plan.clone();
-    }
-    job.own = own;
-    let semaphore = p.matched.usdt.as_ref().and_then(|probe| probe.semaphore);
-    job.semaphore = job.semaphore.or(semaphore.map(|va| va.offset(loaded.bias)));
-    job.handlers.push(handler);
-    waiting.push(who);
-    true
 }

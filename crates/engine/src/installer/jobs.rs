@@ -1,0 +1,90 @@
+//! Planned probes as work for the installation: one job for each site, with all that runs there.
+
+use std::collections::BTreeMap;
+
+use sidestep_isa::Va;
+use sidestep_plan::handler::Handler;
+use sidestep_symbols::Kind;
+use sidestep_sys::Process;
+use sidestep_wire::ProbeDesc;
+
+use super::is_at_start;
+use crate::error::SessionError;
+use crate::install::Job;
+use crate::planning::Planned;
+use crate::regions::Regions;
+
+/// By address, with which of the pending probes wait for it.
+pub(super) type Jobs = BTreeMap<u64, (Job, Vec<usize>)>;
+
+/// Run-time address that was asked for.
+pub(super) fn asked(p: &Planned) -> Va {
+    match (&p.plan, &p.matched.loaded) {
+        (Ok(plan), Some(loaded)) => plan.asked.offset(loaded.bias),
+        _ => Va::default(),
+    }
+}
+
+/// Writes the descriptor of a probe that comes behind those which its site has.
+pub(super) fn describe(
+    regions: &Regions,
+    process: &Process,
+    jobs: &Jobs,
+    p: &Planned,
+    desc: ProbeDesc,
+) -> Result<(), SessionError> {
+    let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return Ok(()) };
+    let site = plan.site.offset(loaded.bias).0;
+    let before = jobs.get(&site).and_then(|(job, _)| job.handlers.last());
+    let older = before.map_or(0, |handler| handler.probe() + 1);
+    let drops = plan.returns.map_or(0, u64::from);
+    let mut desc = ProbeDesc { site, asked: asked(p).0, older, drops, ..desc };
+    match plan.behind() {
+        Ok(behind) if desc.flags & ProbeDesc::POST != 0 => desc.site = behind.offset(loaded.bias).0,
+        _ if is_at_start(plan) => desc.flags |= ProbeDesc::FUNCTION,
+        _ => {}
+    }
+    regions.describe(process, desc.hits, &desc)
+}
+
+/// Is it in the program itself, which no `dlclose` takes away?
+pub(super) fn stays(p: &Planned) -> bool {
+    p.matched.loaded.as_ref().is_some_and(|loaded| loaded.object.kind() != Kind::Library)
+}
+
+/// Adds a handler to the job of its site. `false` if there is no plan (it was refused before).
+pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
+    let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return false };
+    let site = plan.site.offset(loaded.bias);
+    // A site of our own is not promoted.
+    let own = who == usize::MAX || jobs.get(&site.0).is_some_and(|(job, _)| job.own);
+    let plan = if own { &plan.for_now() } else { plan };
+    let (job, waiting) = jobs.entry(site.0).or_insert_with(|| {
+        let job = Job {
+            plan: plan.clone(),
+            bias: loaded.bias,
+            own: false,
+            handlers: Vec::new(),
+            object: loaded.range.clone(),
+            is_go: loaded.object.is_go(),
+            stays: stays(p),
+            expected: p.expected.clone(),
+            semaphore: None,
+            originals: Vec::new(),
+        };
+        (job, Vec::new())
+    });
+    if own {
+        job.plan = job.plan.for_now();
+    }
+    // A guard displaces all up to its system call.
+    if plan.displaced.len() > job.plan.displaced.len() {
+        job.plan = plan.clone();
+    }
+    job.own = own;
+    let semaphore = p.matched.usdt.as_ref().and_then(|probe| probe.semaphore);
+    job.semaphore = job.semaphore.or(semaphore.map(|va| va.offset(loaded.bias)));
+    job.handlers.push(handler);
+    waiting.push(who);
+    true
+}
