@@ -62,7 +62,7 @@ impl Regions {
         }
         let bytes = known.table();
         let len = Len(crate::layout::round(bytes.len() as u64, 4096));
-        let at = hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Private))?;
+        let at = self.map_listed(hold, "tables", len, MapKind::Private)?;
         let process = hold.process();
         process.write(at, &bytes)?;
         let users = [(shown, offset_of!(Private, detours)), (walked, offset_of!(Private, copies))];

@@ -158,7 +158,7 @@ fn map_stubs(regions: &mut Regions, hold: &mut Hold<'_>, jobs: &[Job]) -> Result
     if wanted.is_empty() {
         return Ok(lost);
     }
-    hold.stopped(|stopped| {
+    hold.stopped("stubs", |stopped| {
         for run in wanted.chunk_by(|a, b| a + PAGE == *b) {
             let (at, len) = (Va(run[0]), Len(run.len() as u64 * PAGE));
             regions.list_mapping(at, len, MapKind::Slab)?;
@@ -192,14 +192,7 @@ fn slab(regions: &Regions, hold: &mut Hold<'_>, jobs: &[Job], group: &[usize]) -
     let origin = Va(near.start);
     let measure = fill(regions, jobs, group, origin).1.len() as u64;
     let len = Len(crate::layout::round(measure, 4096));
-    let at = hold.stopped(|stopped| {
-        let mut remote = Remote(stopped);
-        let at = remote.free_range(near, len)?.ok_or(SessionError::NoRoom { near: origin })?;
-        // Listed before it is there: a mapping that is not listed would stay for ever if we died now.
-        regions.list_mapping(at, len, MapKind::Slab)?;
-        remote.map_code(at, len)?;
-        Ok(at)
-    })?;
+    let at = regions.map_near(hold, "code", near, len, MapKind::Slab)?;
     let (built, bytes) = fill(regions, jobs, group, at);
     hold.process().write(at, &bytes)?;
     Ok((built, bytes.len()))
@@ -254,10 +247,10 @@ impl Regions {
         let bytes: Vec<u8> = table.iter().flat_map(|e| bytes_of(e).to_vec()).collect();
         let len = crate::layout::round(bytes.len() as u64, 4096);
         let private = |off: usize| Va(self.private.0 + off as u64);
-        let at = hold.stopped(|stopped| self.map_listed(stopped, Len(len), MapKind::Private))?;
+        let at = self.map_listed(hold, "tables", Len(len), MapKind::Private)?;
         hold.process().write(at, &bytes)?;
         // Table and mask change together.
-        hold.stopped(|stopped| {
+        hold.stopped("tables", |stopped| {
             stopped.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;
             Ok(stopped.write(private(offset_of!(Private, traps)), &at.0.to_ne_bytes())?)
         })

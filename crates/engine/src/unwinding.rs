@@ -62,7 +62,7 @@ impl Regions {
             return Ok(());
         }
         let len = Len(crate::layout::round(bytes.len() as u64, 4096));
-        let at = hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Private))?;
+        let at = self.map_listed(hold, "tables", len, MapKind::Private)?;
         process.write(at, &bytes)?;
         // Up to here they said where the rows are among these.
         self.unwinding
@@ -84,7 +84,7 @@ impl Regions {
         let head = UnwindTable { objects: (objects.len() + ours.len()) as u32, rules: rules.len() as u32 };
         let row = crate::layout::round(head.rules() + size_of_val(&rules[..]) as u64, 4);
         let len = Len(crate::layout::round(row + 6, 4096));
-        let at = hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Private))?;
+        let at = self.map_listed(hold, "tables", len, MapKind::Private)?;
         let own =
             |code: &std::ops::Range<u64>| UnwindObject { start: code.start, end: code.end, rows: at.0 + row, len: 1 };
         objects.extend(ours.iter().map(own));

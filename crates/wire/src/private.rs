@@ -61,8 +61,6 @@ pub struct Private {
     pub follow: u32,
     /// Signals of ours.
     pub signals: Signals,
-    /// Buffer of the controller's remote system calls; the agent does not look at it.
-    pub scratch: [u64; 16],
 }
 
 /// One thread. Native code of programs is given its address in `r9`: the table of helpers.

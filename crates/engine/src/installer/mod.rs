@@ -300,6 +300,7 @@ impl Installer {
             (None, None) => return Err(SessionError::TooMany { what: "probes" }),
         };
         regions.detours.walked = self.walks_stacks();
+        hold.put_frames(Some(regions.frames()));
         self.regions = Some(regions);
         self.unwind(hold, false)?;
         let Some(mut regions) = self.regions.take() else { return Ok(()) };
@@ -460,7 +461,7 @@ impl Installer {
             return Ok(Va::default());
         }
         let len = Len(crate::layout::round(bytes, 4096));
-        hold.stopped(|stopped| regions.map_listed(stopped, len, MapKind::Private))
+        regions.map_listed(hold, "tables", len, MapKind::Private)
     }
 
     fn meets_own(&self, p: &Planned) -> bool {
