@@ -407,16 +407,16 @@ fn io_error(what: &'static str, pid: i32, tid: i32, source: io::Error) -> CallEr
     }
 }
 
-/// The thread that makes the calls. Best is one in user code, which can go on wherever it stands, then one in a system call
-/// which restarts from its registers alone (or has just returned), and last one whose call the kernel would continue, which begins
-/// anew if we die.
+/// The thread that makes the calls. Best is one that stands in a system call which restarts from its registers alone (or
+/// has just returned): who sleeps gets a CPU before others that have used theirs up. Then one in user code, and last one whose call
+/// the kernel would continue, which begins anew if we die.
 fn choose<'t>(process: &Process, threads: &'t mut [Thread], seccomp_suspended: bool) -> Option<&'t mut Thread> {
     let mut order: Vec<&mut Thread> = threads.iter_mut().collect();
     order.sort_by_key(|t| match t.regs.syscall().map(|nr| nr as libc::c_long) {
         Some(libc::SYS_restart_syscall) => 3,
         _ if t.regs.restarts_from_block() => 2,
-        Some(_) => 1,
-        None => 0,
+        Some(_) => 0,
+        None => 1,
     });
     order.into_iter().find(|t| seccomp_suspended || process.thread_seccomp(t.tid).is_ok_and(|mode| mode == 0))
 }

@@ -170,3 +170,27 @@ impl Memory {
         MemoryError::Access { what, pid: self.pid, at, len: Len(len as u64), source }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_places_are_read_and_written_whether_all_are_there_or_not() {
+        let memory = Memory::open(std::process::id() as i32).unwrap();
+        let place = |bytes: &[u8]| (Va(bytes.as_ptr() as u64), bytes.len());
+        let (first, second, behind) = (vec![1u8; 3], vec![2u8; 5000], vec![3u8; 2]);
+        let places = [place(&first), place(&second), place(&behind)];
+        let there = |bytes: &[u8]| Some(bytes.to_vec());
+        assert_eq!(memory.read_many(&places), [there(&first), there(&second), there(&behind)]);
+        let nowhere = (Va(16), 4);
+        assert_eq!(memory.read_many(&[places[0], nowhere, places[2]]), [there(&first), None, there(&behind)]);
+        assert_eq!(memory.read_many(&[]), []);
+
+        memory.write_many(&[(places[0].0, &[7, 8]), (places[2].0, &[9])]).unwrap();
+        let now = memory.read_many(&places);
+        assert_eq!((now[0].as_deref(), now[2].as_deref()), (Some(&[7, 8, 1][..]), Some(&[9, 3][..])));
+        let error = memory.write_many(&[(nowhere.0, &[1])]).unwrap_err();
+        assert!(matches!(error, MemoryError::Access { what: "write", .. }), "{error}");
+    }
+}

@@ -33,7 +33,7 @@ pub struct Batch {
 const ENTRY: usize = size_of::<[Word; 8]>();
 const RESULT: usize = 7 * size_of::<Word>();
 /// For so long a thread waits for us, at most. If we take longer, the batch fails.
-const WAIT_NANOS: Word = 250_000_000;
+const WAIT_SECONDS: Word = 1;
 /// Time until the first look, and the longest between two: where there is no CPU for the thread, looking takes none from it.
 const FIRST_LOOK: Duration = Duration::from_micros(20);
 const LAST_LOOK: Duration = Duration::from_micros(640);
@@ -57,7 +57,7 @@ fn list(at: Va, calls: &[Call]) -> Vec<u8> {
         words.extend(args.iter().map(|arg| *arg as Word));
         words.push(0);
     }
-    words.extend([Word::MAX, 0, 0, WAIT_NANOS]);
+    words.extend([Word::MAX, 0, WAIT_SECONDS, 0]);
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
@@ -118,7 +118,7 @@ mod tests {
         let words: Vec<Word> =
             bytes.chunks_exact(size_of::<Word>()).map(|word| Word::from_ne_bytes(word.try_into().unwrap())).collect();
         assert_eq!(words[..8], [7, 1, 2, 3, 4, 5, 6, 0]);
-        assert_eq!(words[24..], [Word::MAX, 0, 0, WAIT_NANOS]);
+        assert_eq!(words[24..], [Word::MAX, 0, WAIT_SECONDS, 0]);
         assert_eq!(words[19] as usize, 0x1000 + 26 * size_of::<Word>());
     }
 }
