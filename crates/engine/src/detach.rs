@@ -47,8 +47,6 @@ pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<Stops, S
         let Some(found) = find(process, mappings)? else { return Ok(hold.stops()) };
         let journal = Journal::of(process, &found)?;
         let originals = Originals::of(process, &found)?;
-        let frames = found.has_private(process).then(|| crate::regions::frames(found.private_va));
-        hold.put_frames(frames);
         let inside = hold.stopped("restoring", |stopped| restore(stopped, &found, &journal, &originals))?;
         let Some(tid) = inside else {
             unmap(&mut hold, &found)?;
@@ -271,9 +269,6 @@ fn unmap(hold: &mut Hold<'_>, found: &Found) -> Result<(), SessionError> {
     let maps = mappings(&process)?;
     let rest: Vec<&MapEntry> =
         ours.iter().filter(|m| !shared(m) && !foreign(m)).filter(|m| is_there(m, &maps)).collect();
-    // Frames of calls are in the private region: its turn comes when the others are gone, and then they lie on a stack.
-    let (private, rest): (Vec<&MapEntry>, Vec<&MapEntry>) =
-        rest.into_iter().partition(|m| m.addr == found.private_va.0);
     hold.in_turns(
         |_| "unmapping",
         &rest,
@@ -285,10 +280,6 @@ fn unmap(hold: &mut Hold<'_>, found: &Found) -> Result<(), SessionError> {
     )?;
     let listed = ours.iter().find(shared).map(|m| m.len);
     let len = listed.or_else(|| maps.iter().find(|m| m.start == found.shared_va).map(|m| m.end.0 - m.start.0));
-    hold.put_frames(None);
-    if let Some(entry) = private.first() {
-        hold.stopped("unmapping", |stopped| Ok(Remote(stopped).unmap(Va(entry.addr), Len(entry.len))?))?;
-    }
     let left_open = !process.descriptors(MEMFD_LINK).is_empty();
     hold.stopped("unmapping", |stopped| {
         let mut remote = Remote(stopped);

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use sidestep_isa::{Len, Va};
 use sidestep_sys::{Process, Stopped};
 
 use crate::api::{Pause, Stops};
@@ -32,8 +31,6 @@ pub(crate) enum Hold<'a> {
         process: &'a Process,
         /// How long it was stopped.
         stops: Stops,
-        /// Memory of ours for the frames of remote calls: no room for them has to be looked for on a stack.
-        frames: Option<(Va, Len)>,
     },
     /// It has not begun yet.
     Stopped(&'a mut Stopped),
@@ -42,14 +39,7 @@ pub(crate) enum Hold<'a> {
 impl<'a> Hold<'a> {
     /// Of a process that is attached to.
     pub fn running(process: &'a Process) -> Hold<'a> {
-        Hold::Running { process, stops: Stops::default(), frames: None }
-    }
-
-    /// From now on frames of remote calls lie here; see [`Stopped::use_scratch`].
-    pub fn put_frames(&mut self, place: Option<(Va, Len)>) {
-        if let Hold::Running { frames, .. } = self {
-            *frames = place;
-        }
+        Hold::Running { process, stops: Stops::default() }
     }
 
     /// Does it run?
@@ -95,10 +85,9 @@ impl<'a> Hold<'a> {
         work: impl FnOnce(&mut Stopped) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
         match self {
-            Hold::Running { process, stops, frames } => {
+            Hold::Running { process, stops } => {
                 let mut stopped = process.stop()?;
-                let placed = frames.map_or(Ok(()), |(at, len)| stopped.use_scratch(at, len));
-                let result = placed.map_err(SessionError::from).and_then(|()| work(&mut stopped));
+                let result = work(&mut stopped);
                 let (time, resumed) = stopped.resume_timed();
                 stops.pauses.push(Pause { time, purpose });
                 let value = result?;

@@ -71,15 +71,13 @@ pub struct Layout {
 
 /// Journal entries of a probe: its site, and an island that leads to its detour.
 const JOURNAL: u64 = 2;
-/// Room for remote calls, from the start of the private region: a list of calls with what they read and write, behind it frames.
+/// Room for remote calls, from the start of the private region: a list of calls, and what they read and write. (No frames: who returns
+/// through one that a dead controller has left must find it there.)
 pub(crate) const CALLS_OFF: u64 = (size_of::<Private>() as u64).next_multiple_of(PAGE);
-const CALLS_LEN: u64 = 48 * 1024;
+const CALLS_LEN: u64 = LIST_LEN + DATA_LEN;
 /// Of the list; and of what its calls read and write.
 pub(crate) const LIST_LEN: u64 = 8 * 1024;
 const DATA_LEN: u64 = 8 * 1024;
-/// Where frames lie, and how much room there is: with the largest vector registers, a frame takes 12 KiB.
-pub(crate) const FRAMES_OFF: u64 = CALLS_OFF + LIST_LEN + DATA_LEN;
-pub(crate) const FRAMES_LEN: u64 = CALLS_LEN - LIST_LEN - DATA_LEN;
 /// Mapping list entries: slabs, pages of stubs, and shadow stacks that the agent had to grow.
 const MAPS_CAP: u64 = 16 * 1024;
 

@@ -22,7 +22,7 @@ use crate::blob::Blob;
 use crate::error::SessionError;
 use crate::faults::Detours;
 use crate::hold::Hold;
-use crate::layout::{CALLS_OFF, FRAMES_LEN, FRAMES_OFF, LIST_LEN, Layout, round};
+use crate::layout::{CALLS_OFF, LIST_LEN, Layout, round};
 use crate::maps;
 use crate::programs::{Memory, Programs};
 use crate::raw::bytes_of;
@@ -97,7 +97,6 @@ impl Regions {
         let list = List { shared: &shared, layout: &layout };
         let aside = Place::find(&process, shared_va.0..shared_va.0, Len(layout.private_len))?;
         let private = hold.stopped("memory", |stopped| list.map(stopped, &aside, MapKind::Private))?;
-        hold.put_frames(Some(frames(private)));
         // Below 2 GiB: generated code names its address in a displacement.
         let low = Place::find(&process, LOW..LOW, Len(layout.lookup_len))?;
         let (lookup, self_pointer) = hold.stopped("memory", |stopped| {
@@ -291,11 +290,6 @@ impl Regions {
         code.map(|m| m.addr..m.addr + m.len).collect()
     }
 
-    /// Where frames of remote calls lie.
-    pub fn frames(&self) -> (Va, Len) {
-        frames(self.private)
-    }
-
     /// For several remote calls at one go.
     pub fn room(&self) -> Room {
         room(self.private, self.batch)
@@ -385,11 +379,6 @@ impl Place {
         let at = space::find(arch::ISA, &used(mappings), near.clone(), len).ok_or(none)?;
         Ok(Place { at, len, near })
     }
-}
-
-/// Where frames of remote calls lie in a private region.
-pub(crate) fn frames(private: Va) -> (Va, Len) {
-    (private.plus(Len(FRAMES_OFF)), Len(FRAMES_LEN))
 }
 
 /// Where what several remote calls need lies in a private region, and their code.

@@ -300,7 +300,6 @@ impl Installer {
             (None, None) => return Err(SessionError::TooMany { what: "probes" }),
         };
         regions.detours.walked = self.walks_stacks();
-        hold.put_frames(Some(regions.frames()));
         self.regions = Some(regions);
         self.unwind(hold, false)?;
         let Some(mut regions) = self.regions.take() else { return Ok(()) };
