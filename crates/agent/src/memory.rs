@@ -132,6 +132,12 @@ impl Agent {
         self.private().child.load(Ordering::Relaxed) != 0
     }
 
+    /// Which meanings addresses have here.
+    #[inline]
+    pub fn space(&self) -> u32 {
+        self.private().space.load(Ordering::Relaxed)
+    }
+
     /// Is anything counted in this process: not in a child that is not followed.
     #[must_use]
     pub fn counts(&self) -> bool {

@@ -23,6 +23,7 @@ impl Session {
         let before = (other.installer.probes.len(), other.installer.refused.len());
         let result = other.probe_more(wanted);
         self.take_probes(&other, before);
+        self.keep_symbols(&mut other);
         self.others.push(other);
         result
     }
@@ -33,10 +34,13 @@ impl Session {
         let installer = &mut self.installer;
         let (matches, _) = startup::find(&process, installer, &mut objects, false);
         let matches = installer.only_new(matches);
-        if matches.is_empty() {
-            return Ok(());
-        }
-        let (planned, hooks) = installer.plan(matches, &process, &mut objects, &mut || {})?;
+        let (planned, hooks) = match matches.is_empty() {
+            // Stacks may go through it.
+            true if installer.walks_stacks() || installer.wants_symbols() => (Vec::new(), Vec::new()),
+            true => return Ok(()),
+            false => installer.plan(matches, &process, &mut objects, &mut || {})?,
+        };
+        installer.look_at_symbols(&process);
         let _turn = take_turn(&process)?;
         let mut hold = Hold::running(&process);
         let result = installer.install(&mut hold, planned, hooks, wanted.clock);

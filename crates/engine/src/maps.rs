@@ -214,9 +214,10 @@ impl Maps<'_> {
         table.is_current(found).then_some(Entry { key, value })
     }
 
-    /// The addresses of a stack in a map of stacks, innermost first.
+    /// The addresses of a stack in a map of stacks, innermost first, by what `get_stackid` gave.
     #[must_use]
     pub fn stack(&self, map: usize, id: u64) -> Vec<u64> {
+        let id = id & u64::from(u32::MAX);
         let mut addresses = Vec::new();
         if let Some(desc) = self.map_desc(map).filter(|desc| id < u64::from(desc.buckets)) {
             let stacks = Stacks::new(&desc, self.shared.words(desc.data, desc.data_len() / 8));

@@ -265,6 +265,12 @@ impl Regions {
         Va(self.private.0 + SCRATCH)
     }
 
+    /// Tells the agent what addresses mean in this process.
+    pub fn set_space(&self, process: &Process, number: u32) -> Result<(), SessionError> {
+        process.write(Va(self.private.0 + offset_of!(Private, space) as u64), &number.to_ne_bytes())?;
+        Ok(())
+    }
+
     /// Writes the descriptor of a probe.
     pub fn describe(&self, process: &Process, probe: u32, desc: &ProbeDesc) -> Result<(), SessionError> {
         let off = self.layout.descs_off + u64::from(probe) * size_of::<ProbeDesc>() as u64;
@@ -429,6 +435,8 @@ fn private_head(
         child: 0.into(),
         pid: pid.into(),
         follow: 0,
+        space: 0.into(),
+        pad: 0,
         signals: no_signals(),
         scratch: [0; 16],
     }

@@ -51,6 +51,8 @@ pub struct Session {
     follow: Option<Follow>,
     /// Processes that came later and could not be probed, and why.
     unfollowed: Vec<(i32, String)>,
+    /// Names of addresses, not taken yet.
+    symbols: Symbols,
 }
 
 impl Session {
@@ -96,6 +98,7 @@ impl Session {
             others: Vec::new(),
             follow: None,
             unfollowed: Vec::new(),
+            symbols: Symbols::default(),
         }
     }
 
@@ -135,10 +138,13 @@ impl Session {
         installer.stats.planning += other.installer.stats.planning;
         installer.stats.stops.append(other.installer.stats.stops.clone());
         installer.stats.code_bytes += other.installer.stats.code_bytes;
-        if let (Some(symbols), Some(more)) = (&mut installer.symbols, other.installer.symbols.take()) {
-            symbols.also(more);
-        }
+        self.keep_symbols(&mut other);
         self.others.push(other);
+    }
+
+    /// Keeps the names of another process.
+    pub(crate) fn keep_symbols(&mut self, other: &mut Session) {
+        self.symbols.append(other.take_symbols());
     }
 
     /// Adds the probes of another process that are new, and what was refused there, behind the first so many.
@@ -222,9 +228,12 @@ impl Session {
         self.installer.numbers.iter().map(count).collect()
     }
 
-    /// Names of the target's addresses, once, if [`Options::symbols`] asked for them.
-    pub fn take_symbols(&mut self) -> Option<Symbols> {
-        self.installer.symbols.take()
+    /// Names of the target's addresses, if [`Options::symbols`] asked for them: those that came since the last time.
+    pub fn take_symbols(&mut self) -> Symbols {
+        if let Some(images) = self.installer.images.take().filter(|_| self.installer.wants_symbols()) {
+            self.symbols.add(self.installer.meaning, images);
+        }
+        std::mem::take(&mut self.symbols)
     }
 
     /// The maps, to run programs of the controller on. None: nothing was installed.

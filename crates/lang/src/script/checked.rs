@@ -26,6 +26,8 @@ pub struct Checked {
     pub layouts: Layouts,
     /// Bytes of a pointer of C.
     pub word: u8,
+    /// It may run in several processes, where addresses mean different things.
+    pub several: bool,
 }
 
 /// How stacks are kept and printed.

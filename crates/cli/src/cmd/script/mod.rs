@@ -121,7 +121,7 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
     if let Target::Command(words) = flags.target.target() {
         programs.command = words.first().map(|word| word.to_string_lossy().into_owned());
     }
-    let checked = match check_with(&script, &source.params, &mut programs) {
+    let mut checked = match check_with(&script, &source.params, &mut programs) {
         Ok((checked, warnings)) => {
             if !flags.more.no_warnings {
                 source.say(&warnings);
@@ -137,6 +137,7 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         source.say(&checked.unsafe_calls);
         return Ok(ExitCode::FAILURE);
     }
+    checked.several = flags.target.are_several();
     let compiled = lower(&checked, time::monotonic())?;
     if flags.debug > 0 {
         print_programs(&compiled)?;

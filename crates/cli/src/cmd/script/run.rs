@@ -216,6 +216,7 @@ impl Script {
             trailer: checked.config.trailer.clone(),
             layouts: checked.layouts.clone(),
             word: checked.word,
+            several: checked.several,
             since_1970: time::realtime().wrapping_sub(time::monotonic()),
             ..Names::default()
         };
@@ -482,9 +483,7 @@ impl Tool for Running<'_> {
     }
 
     fn poll(&mut self, session: &mut Session, sink: &mut Sink) -> io::Result<bool> {
-        if let Some(symbols) = session.take_symbols() {
-            self.script.names.symbols = Some(symbols);
-        }
+        self.script.names.symbols.append(session.take_symbols());
         self.name_probes(session);
         let records = session.records();
         self.pace.saw(records.len());
