@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
@@ -49,7 +49,7 @@ pub(crate) struct Regions {
     /// Their maps.
     pub maps: Vec<Map>,
     /// What each thread has, of the controller: programs run in it, too.
-    pub own: Vec<AtomicU64>,
+    pub own: View,
     /// All trap table entries so far. There is a table if SIGTRAP is ours.
     pub traps: Vec<TrapEntry>,
     /// Pages of stubs that are mapped.
@@ -170,7 +170,7 @@ impl Regions {
         header.u64(at!(trampoline_va), globals.trampoline.0);
         let (detours, unwinding) = (Detours::default(), Tables::default());
         let (traps, stubs) = (Vec::new(), BTreeSet::new());
-        let own = (0..layout.cells).map(|_| AtomicU64::new(0)).collect();
+        let own = View::private(8 * layout.cells)?;
         Ok(Regions {
             layout,
             shared,

@@ -200,15 +200,15 @@ impl Session {
         if self.others.is_empty() && !self.installer.follows() { self.pid() } else { record.pid as i32 }
     }
 
-    /// Run-time addresses of the sites in all processes, each with the id of its probe.
-    pub fn places(&self) -> Vec<(Va, usize)> {
-        let of = |installer: &Installer| -> Vec<(Va, usize)> {
+    /// The sites in all processes: the process id, the run-time address, and the id of the probe.
+    pub fn places(&self) -> Vec<(i32, Va, usize)> {
+        let of = |session: &Session| -> Vec<(i32, Va, usize)> {
             let id = |number: &u32| self.installer.numbers.iter().position(|known| known == number);
-            let probes = installer.probes.iter().zip(&installer.numbers);
-            probes.filter_map(|(probe, number)| Some((probe.va, id(number)?))).collect()
+            let probes = session.installer.probes.iter().zip(&session.installer.numbers);
+            probes.filter_map(|(probe, number)| Some((session.pid(), probe.va, id(number)?))).collect()
         };
-        let others = self.others.iter().flat_map(|other| of(&other.installer));
-        of(&self.installer).into_iter().chain(others).collect()
+        let others = self.others.iter().flat_map(of);
+        of(self).into_iter().chain(others).collect()
     }
 
     /// All installed probes, of several processes each once; `Probe::id` is the index.
