@@ -53,6 +53,8 @@ const RECIPES: &[Recipe] = &[
     recipe("unwind", CC, &["unwind.c"]),
     recipe("structures", CC, &["structures.c"]),
     recipe("spawn", CC, &["spawn.c"]),
+    recipe("alike-left", &["cc", "-O2", "-g", "-no-pie", "-static", "-DCALLER=left", CALLS], &["alike.c"]),
+    recipe("alike-right", &["cc", "-O2", "-g", "-no-pie", "-static", "-DCALLER=right", CALLS], &["alike.c"]),
     recipe("short", CC, &["short.c", "short_asm.S"]),
     recipe("promotion", CC, &["promotion.c", "promotion_asm.S"]),
     recipe("torture", CC, &["torture.c", "short_asm.S"]),

@@ -17,7 +17,7 @@ use crate::regions::Regions;
 use crate::signals;
 
 /// The detours of a session.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Detours {
     entries: Vec<DetourEntry>,
     pairs: Vec<CopyPair>,

@@ -2,6 +2,7 @@
 //!
 //! No ISA name appears here; decisions come from `plan`, operating-system work goes to `sys`.
 
+mod adopt;
 mod api;
 mod attach;
 mod blob;

@@ -45,12 +45,13 @@ impl Names {
 pub struct Symbols(Vec<(u32, Images)>);
 
 /// What a process has mapped, looked at while it is there.
+#[derive(Clone)]
 pub(crate) struct Images {
     process: Process,
     objects: Rc<RefCell<Objects>>,
     loaded: Vec<(MappedObject, Option<Loaded>)>,
     /// Of objects that were asked for.
-    lines: HashMap<PathBuf, Option<Lines>>,
+    lines: HashMap<PathBuf, Option<Rc<Lines>>>,
 }
 
 /// A frame of a stack.
@@ -183,7 +184,7 @@ impl Images {
             let file = Objects::file(&self.process, mapped);
             // What a process that has ended had mapped is looked for where everybody sees it.
             let files = [&*file, &*mapped.path].into_iter().chain(loaded.object.debug_files());
-            let (path, lines) = (mapped.path.clone(), files.into_iter().find_map(Lines::open));
+            let (path, lines) = (mapped.path.clone(), files.into_iter().find_map(Lines::open).map(Rc::new));
             self.lines.insert(path, lines);
         }
         let Some((mapped, _)) = self.find(at) else { return Vec::new() };

@@ -33,6 +33,7 @@ use crate::unwinding::Tables;
 use crate::view::View;
 
 /// The regions of a session.
+#[derive(Clone)]
 pub(crate) struct Regions {
     pub layout: Layout,
     /// The shared region, as the controller sees it: what belongs to this process.

@@ -22,7 +22,7 @@ use crate::regions::Regions;
 const ROWS_MAX: usize = 32 << 20;
 
 /// The tables of a session.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Tables {
     rules: Vec<UnwindRule>,
     numbers: HashMap<UnwindRule, u16>,

@@ -52,7 +52,7 @@ pub struct Private {
     /// States handed out in this process.
     pub states_used: AtomicU32,
     /// 1 in a forked child once it has noticed: nothing of what belongs to the process that the header is for is written any
-    /// more; nor, unless children are followed, anything else that is shared.
+    /// more; nor, unless children are followed, anything else that is shared. [`Private::ADOPTED`].
     pub child: AtomicU32,
     /// Process id of the target in its own pid namespace; of a forked child since it has noticed. Code that runs with
     /// another one is a child that shares our memory until it executes a program (`vfork`, `posix_spawn`).
@@ -68,6 +68,11 @@ pub struct Private {
     pub signals: Signals,
     /// Buffer of the controller's remote system calls; the agent does not look at it.
     pub scratch: [u64; 16],
+}
+
+impl Private {
+    /// `child` in a forked child that has been given a header of its own.
+    pub const ADOPTED: u32 = 2;
 }
 
 /// More numbers than this cannot be told apart in [`symbol`].

@@ -47,6 +47,7 @@ const SPAWN_PROBES: u64 = 64 * 1024;
 const SPAWN_ENTRIES: u64 = if size_of::<Word>() == 4 { 128 } else { 512 };
 
 /// What is installed.
+#[derive(Clone)]
 pub(crate) struct Installer {
     bundle: Bundle,
     requests: Vec<Request>,
@@ -152,6 +153,10 @@ impl Installer {
 
     pub fn regions(&self) -> Option<&Regions> {
         self.regions.as_ref()
+    }
+
+    pub fn regions_mut(&mut self) -> Option<&mut Regions> {
+        self.regions.as_mut()
     }
 
     /// The program is about to begin: see [`Regions::promote_thread_pointer`].
@@ -300,6 +305,7 @@ impl Installer {
         clock: Option<sidestep_sys::TscScale>,
     ) -> Result<(), SessionError> {
         if planned.is_empty() && hooks.is_empty() {
+            self.find_meaning(&hold.process())?;
             return self.unwind(hold, true);
         }
         let (layout, common) = (self.book.borrow().layout.clone(), self.book.borrow().common.clone());
