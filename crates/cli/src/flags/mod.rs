@@ -2,6 +2,7 @@
 
 mod carried;
 pub mod format;
+mod output;
 pub mod script;
 pub mod spec;
 mod target;
@@ -9,13 +10,15 @@ pub mod tools;
 pub mod words;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use sidestep_engine::Options;
 
 pub use carried::{OnOff, Optimize, Status, Switch};
+pub use output::{Format, Output, Timing};
 pub use target::TargetFlags;
+
+use output::parse_seconds;
 use target::{parse_pid, target_group};
 
 /// Count, time and trace the functions of live programs, without a trap.
@@ -348,46 +351,6 @@ pub struct Look {
     pub engine: EngineFlags,
 }
 
-/// When to print.
-#[derive(Args, Clone, Debug)]
-pub struct Timing {
-    /// Print every SEC seconds.
-    #[arg(short = 'i', long, value_name = "SEC", value_parser = parse_seconds)]
-    pub interval: Option<Duration>,
-    /// Stop after SEC seconds.
-    #[arg(short = 'd', long, value_name = "SEC", value_parser = parse_seconds)]
-    pub duration: Option<Duration>,
-    /// Print the time of day above each output.
-    #[arg(short = 'T', long)]
-    pub timestamp: bool,
-}
-
-/// Where and how to print.
-#[derive(Args, Clone, Debug)]
-pub struct Output {
-    /// Write the results to FILE; stdout is left to the command.
-    #[arg(short = 'o', value_name = "FILE")]
-    pub file: Option<PathBuf>,
-    /// Output format; json is one object per line.
-    #[arg(short = 'f', long, default_value = "text")]
-    pub format: Format,
-    /// Print results only: no heading, no notes.
-    #[arg(short = 'q', long)]
-    pub quiet: bool,
-    /// List refused functions and what attaching took.
-    #[arg(short = 'v', long)]
-    pub verbose: bool,
-}
-
-/// Output formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
 /// Flags for the engine.
 #[derive(Args, Clone, Debug)]
 pub struct EngineFlags {
@@ -422,19 +385,12 @@ impl EngineFlags {
     }
 }
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    // A year is more than anybody waits, and keeps every deadline representable.
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.001..=31_536_000.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("expected seconds, for example 1 or 0.5".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::{CommandFactory, error::ErrorKind};
     use sidestep_engine::Target;
+    use std::time::Duration;
 
     fn parse(args: &[&str]) -> Result<Command, ErrorKind> {
         Cli::try_parse_from([&["sidestep"], args].concat())

@@ -3,6 +3,7 @@
 mod attach;
 mod list;
 mod run;
+mod start;
 mod types;
 
 use std::io::{Read, Write};
@@ -117,7 +118,7 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         tree::lines(&script).iter().try_for_each(|line| writeln!(std::io::stdout(), "{line}"))?;
     }
     let points = script.blocks.iter().flat_map(|block| block.points.clone()).collect();
-    let mut programs = types::Programs::new(points, flags.target.first(), &flags.engine.options());
+    let mut programs = types::Programs::new(points, &flags.target.pid, &flags.engine.options());
     if let Target::Command(words) = flags.target.target() {
         programs.command = words.first().map(|word| word.to_string_lossy().into_owned());
     }
@@ -143,7 +144,7 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         print_programs(&compiled)?;
         return Ok(ExitCode::SUCCESS);
     }
-    run::run(flags, source, checked, compiled, tool)
+    start::run(flags, source, checked, compiled, tool)
 }
 
 /// Settings of bpftrace's environment variables. Those that mean nothing here are left alone.

@@ -38,10 +38,10 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Those of a process, or of files. Reads nothing yet.
-    pub fn new(points: Vec<Point>, pid: Option<i32>, options: &Options) -> Programs {
+    /// Those of processes, or of files. Reads nothing yet.
+    pub fn new(points: Vec<Point>, pids: &[i32], options: &Options) -> Programs {
         Programs {
-            typed: Typed::new(pid, options),
+            typed: Typed::new(pids, options),
             points,
             functions: HashMap::new(),
             objects: Vec::new(),
@@ -233,7 +233,7 @@ pub fn arguments(
     options: &Options,
 ) -> Result<HashMap<(PathBuf, String), String>, SessionError> {
     let mut lines = HashMap::new();
-    for function in Typed::new(pid, options).functions(pattern)? {
+    for function in Typed::new(pid.as_slice(), options).functions(pattern)? {
         let described = function.info.as_ref().ok().and_then(|info| info.function(function.va, &function.name).ok());
         let Some(described) = described else { continue };
         let text = match provider {

@@ -7,7 +7,7 @@ mod graph;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Tool, after, every, spec};
+use super::{Tool, every, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Deadlock, Run};
 use crate::out::json;
@@ -39,7 +39,7 @@ impl Tool for Deadlock {
             .replace("HELD", &HELD.to_string());
         let print = "print(@thread); print(@name); print(@holding); print(@taking)";
         let every = every(std::time::Duration::from_secs(1), print);
-        Ok(format!("{script}{every}END {{ {print} }}\n{}", after(self.duration)))
+        Ok(format!("{script}{every}END {{ {print} }}\n"))
     }
 
     fn layout(&self) -> Box<dyn Layout> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Tool, after, every, spec};
+use super::{Tool, every, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Memleak, Run};
 use crate::out::script::{Cell, Layout, Line, Shown, frames};
@@ -107,7 +107,6 @@ impl Tool for Memleak {
             None => String::new(),
         };
         script += &every(self.interval, &format!("{report}{count}"));
-        script += &after(self.duration);
         // What is left at the end, unless that was asked for already.
         script += &match self.number {
             Some(number) => format!("END {{ if (@outputs < {number}) {{{report}}} }}\n"),
