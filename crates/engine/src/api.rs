@@ -78,7 +78,14 @@ impl Bundle {
     /// What the verifier found.
     pub fn add(&mut self, name: &str, program: &sidestep_bpf::Program) -> Result<usize, VerifyError> {
         let maps: Vec<_> = self.maps.iter().map(|m| m.map.clone()).collect();
-        let rules = Rules { maps: &maps, context_size: CONTEXT, context_writable: COOKIE, ..Rules::default() };
+        let rules = Rules {
+            maps: &maps,
+            context_size: CONTEXT,
+            context_writable: COOKIE,
+            // Whoever makes it has asked the user.
+            allow_unsafe: true,
+            ..Rules::default()
+        };
         self.programs.push(Program { name: name.to_owned(), code: Code::Verified(verify(program, &rules)?) });
         Ok(self.programs.len() - 1)
     }

@@ -150,6 +150,13 @@ pub enum Op {
     Loop(Box<Loop>),
     /// `for` over a map.
     Each(Box<Each>),
+    /// `signal(number)`: to the process, or to the thread that was hit.
+    Signal {
+        /// To the thread.
+        thread: bool,
+        /// Which.
+        number: Value,
+    },
     /// `join(address)`: the controller prints the texts.
     Join(usize, Value),
     /// The innermost loop ends.

@@ -11,7 +11,6 @@ use super::{Checker, Checking};
 
 /// Functions of bpftrace that are not there yet.
 const LATER: &[&str] = &[
-    "signal",
     "strcap",
     "uaddr",
     "getopt",
@@ -53,7 +52,7 @@ const KERNEL: &[&str] = &[
 const KEYS: usize = 32;
 
 /// The registers that `reg()` knows, by the places that programs find them at.
-const REGISTERS: [(&str, u16); 20] = [
+const REGISTERS: [(&str, u16); 21] = [
     ("r15", 0),
     ("r14", 8),
     ("r13", 16),
@@ -69,6 +68,7 @@ const REGISTERS: [(&str, u16); 20] = [
     ("dx", 96),
     ("si", 104),
     ("di", 112),
+    ("orig_ax", 120),
     ("ip", 128),
     ("cs", 136),
     ("flags", 144),
@@ -133,7 +133,8 @@ impl Checker<'_> {
                     _ => Value { ty: Type::INT, kind: ValueKind::Length(Box::new(value)) },
                 })
             }
-            "printf" | "print" | "clear" | "zero" | "delete" | "exit" | "time" | "join" | "system" | "cat" => {
+            "printf" | "print" | "clear" | "zero" | "delete" | "exit" | "time" | "join" | "system" | "cat" | "signal"
+            | "signal_thread" => {
                 self.error(span, format!("{name}() has no value: it must be a statement"))
             }
             "count" | "sum" | "avg" | "min" | "max" | "stats" | "hist" | "lhist" => {
@@ -153,6 +154,7 @@ impl Checker<'_> {
             "printf" | "system" | "cat" => self.printf(name, args, span)?,
             "print" => self.print(args, span)?,
             "join" => self.join(args, span)?,
+            "signal" | "signal_thread" => self.signal(name, args, span)?,
             "clear" | "zero" => {
                 self.arguments(name, args, 1, 1, span)?;
                 let map = self.map_argument(name, &args[0])?;
@@ -238,14 +240,19 @@ impl Checker<'_> {
         let types = values.iter().map(|value| value.ty.clone()).collect();
         let action = match name {
             "system" => {
-                let message = format!("{name}() is an unsafe function being used in safe mode");
-                self.out.unsafe_calls.push(Diagnostic::error(span, message).hint("add --unsafe"));
+                self.needs_unsafe(name, span);
                 Action::System(parsed, types)
             }
             "cat" => Action::Cat(parsed, types),
             _ => Action::Printf(parsed, types),
         };
         Ok(Op::Act(self.action(action), values))
+    }
+
+    /// Notes a call that changes something.
+    pub(super) fn needs_unsafe(&mut self, name: &str, span: Span) {
+        let message = format!("{name}() is an unsafe function being used in safe mode");
+        self.out.unsafe_calls.push(Diagnostic::error(span, message).hint("add --unsafe"));
     }
 
     fn print(&mut self, args: &[Expr], span: Span) -> Checking<Op> {

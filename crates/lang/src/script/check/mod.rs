@@ -9,6 +9,7 @@ mod field;
 mod macros;
 mod memory;
 mod own;
+mod signal;
 mod stmt;
 mod text;
 mod tuple;

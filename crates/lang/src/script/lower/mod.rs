@@ -39,6 +39,8 @@ mod helper {
     pub const UID_GID: u32 = 15;
     pub const COMM: u32 = 16;
     pub const STACK_ID: u32 = 27;
+    pub const SEND_SIGNAL: u32 = 109;
+    pub const SEND_SIGNAL_THREAD: u32 = 117;
     pub const READ_USER: u32 = 112;
     pub const READ_KERNEL: u32 = 113;
     pub const READ_USER_STR: u32 = 114;

@@ -227,8 +227,10 @@ impl<'s> Parser<'s> {
                 self.defines.insert(name.to_owned(), value);
             }
             (Some("include"), ..) => {
-                let error = Diagnostic::error(span, "#include is not supported yet");
-                return Err(error.hint("declare what is needed in the script; #define NAME NUMBER is understood"));
+                let error = Diagnostic::error(span, "headers are not read: types come from the program's debug information");
+                return Err(error.hint(
+                    "leave the line out; what debug information lacks can be declared in the script: struct, enum, #define",
+                ));
             }
             _ => return Err(Diagnostic::error(span, "only #define NAME NUMBER is understood here")),
         }
