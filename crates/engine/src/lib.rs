@@ -12,6 +12,7 @@ mod detach;
 mod error;
 mod extend;
 mod family;
+mod facts;
 mod faults;
 pub mod fitness;
 mod follow;
@@ -74,7 +75,7 @@ pub use static_probes::{StaticProbe, static_probes};
 pub use status::{Installed, ProbeKind, SiteState, Status, status};
 pub use switch::Switched;
 pub use toggle::{disable, enable, optimize};
-pub use typed::{Typed, TypedFunction};
+pub use typed::{Goroutine, NoGoroutine, Typed, TypedFunction};
 pub use usdt::Arguments;
 
 /// Types of functions and data, from debug information.

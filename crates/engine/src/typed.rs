@@ -33,6 +33,28 @@ pub struct TypedFunction {
     pub info: Result<Rc<DebugInfo>, TypeError>,
 }
 
+/// Whether a function knows its goroutine.
+#[derive(Clone, Debug)]
+pub struct Goroutine {
+    /// Path of its object.
+    pub object: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// Why it does not.
+    pub known: Result<(), NoGoroutine>,
+}
+
+/// Why there is no number of a goroutine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoGoroutine {
+    /// The object is no program of Go.
+    NotGo,
+    /// The function is C or assembly.
+    NotGoCode,
+    /// It is of a Go that is not known, and without debug information.
+    Version,
+}
+
 impl Typed {
     /// Of what a process has mapped, or of files. Reads nothing yet.
     #[must_use]
@@ -40,15 +62,55 @@ impl Typed {
         Typed { pid, objects: Objects::new(options), read: HashMap::new() }
     }
 
+    fn matches(&mut self, pattern: &Pattern) -> Result<Vec<resolve::Match>, SessionError> {
+        match self.pid {
+            Some(pid) => resolve::in_process(pattern, &Process::open(pid)?, &mut self.objects),
+            None => resolve::in_files(pattern, &mut self.objects),
+        }
+    }
+
+    /// The bytes of what a symbol names in the objects that a pattern means; `None`: one does not have it.
+    ///
+    /// # Errors
+    /// The pattern means nothing.
+    pub fn symbol(&mut self, pattern: &Pattern, name: &str) -> Result<Vec<(PathBuf, Option<u64>)>, SessionError> {
+        let mut found: Vec<(PathBuf, Option<u64>)> = Vec::new();
+        for matched in self.matches(pattern)? {
+            let path = matched.object.path();
+            if !found.iter().any(|(known, _)| known == path) {
+                found.push((path.to_owned(), matched.object.symbol(name).map(|(_, size)| size.0)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether the functions that a pattern means know their goroutines.
+    ///
+    /// # Errors
+    /// The pattern means nothing.
+    pub fn goroutines(&mut self, pattern: &Pattern) -> Result<Vec<Goroutine>, SessionError> {
+        let mut offsets: HashMap<PathBuf, bool> = HashMap::new();
+        let mut one = |matched: resolve::Match| {
+            let (object, name) = (matched.object.path().to_owned(), matched.name);
+            let known = match matched.object.is_go_code(matched.va.unwrap_or(matched.symbol_va)) {
+                false if matched.object.is_go() => Err(NoGoroutine::NotGoCode),
+                false => Err(NoGoroutine::NotGo),
+                true => match *offsets.entry(object.clone()).or_insert_with(|| matched.object.goid_offset().is_some()) {
+                    true => Ok(()),
+                    false => Err(NoGoroutine::Version),
+                },
+            };
+            Goroutine { object, name, known }
+        };
+        Ok(self.matches(pattern)?.into_iter().map(&mut one).collect())
+    }
+
     /// The functions that a pattern means.
     ///
     /// # Errors
     /// There is none.
     pub fn functions(&mut self, pattern: &Pattern) -> Result<Vec<TypedFunction>, SessionError> {
-        let found = match self.pid {
-            Some(pid) => resolve::in_process(pattern, &Process::open(pid)?, &mut self.objects)?,
-            None => resolve::in_files(pattern, &mut self.objects)?,
-        };
+        let found = self.matches(pattern)?;
         let typed = |m: resolve::Match| {
             let object = m.object.path().to_owned();
             let info = self.read.entry(object.clone()).or_insert_with(|| m.object.debug_info().map(Rc::new)).clone();

@@ -18,6 +18,8 @@ pub struct Checked {
     pub stacks: Vec<Stack>,
     /// Types of what calls keep from their entry to their return: `self.x`.
     pub own: Vec<Type>,
+    /// What programs ask of their probes.
+    pub facts: Vec<Fact>,
     /// Calls that need `--unsafe`, for they change something.
     pub unsafe_calls: Vec<super::diagnostic::Diagnostic>,
     /// `config = { … }`, and the defaults.
@@ -26,6 +28,18 @@ pub struct Checked {
     pub layouts: Layouts,
     /// Bytes of a pointer of C.
     pub word: u8,
+}
+
+/// Bytes of a map with a value per thread at most: large values have fewer keys.
+pub const PER_THREAD: usize = 8 << 20;
+
+/// What whoever attaches tells programs of a probe.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fact {
+    /// How far the symbol of this name is from the probe.
+    Symbol(String),
+    /// Where the number of the goroutine is, from what `r14` points to.
+    Goid,
 }
 
 /// How stacks are kept and printed.
@@ -103,6 +117,8 @@ pub struct Map {
     pub content: Content,
     /// Programs read it: then what they count is kept in one place for all threads.
     pub shared: bool,
+    /// What a declaration says: keys at most, and whether those that were not used for long make room for others.
+    pub declared: Option<(u32, bool)>,
 }
 
 /// A block.
@@ -315,6 +331,12 @@ pub enum Builtin {
     Caller,
     /// The name of the function that was hit, as a text.
     Func,
+    /// The attach point that was hit, as a text.
+    ProbeText,
+    /// The address of a symbol: which fact.
+    Symbol(usize),
+    /// The number of the goroutine: which fact.
+    Goid(usize),
     /// `latency()`: nanoseconds since the entry of the call that returns.
     Latency,
     /// `ustack`, of this stack map.

@@ -179,6 +179,9 @@ pub fn text_room(len: usize) -> usize {
 /// Bytes of the name of a function that programs see; longer ones are cut.
 pub const NAME: usize = 126;
 
+/// Bytes of an attach point that programs see; longer ones are cut.
+pub const POINT: usize = 254;
+
 /// What a map holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {

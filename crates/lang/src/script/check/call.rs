@@ -5,14 +5,13 @@ use super::super::checked::{Action, Entry, Op, StackMode, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::printf::{Format, accepts};
 use super::super::types::Type;
-use super::expr::{func_text, int, text};
+use super::expr::{int, probe_text, text};
 use super::memory::array;
 use super::{Checker, Checking};
 
 /// Functions of bpftrace that are not there yet.
 const LATER: &[&str] = &[
     "strcap",
-    "uaddr",
     "getopt",
     "assert",
     "assert_str",
@@ -94,6 +93,7 @@ impl Checker<'_> {
                 Ok(Value { ty: Type::Time(format), kind: ValueKind::Shown(Box::new(time)) })
             }
             "ustack" => self.ustack_call(args, span),
+            "uaddr" => self.uaddr(args, span),
             "reg" => {
                 self.arguments(name, args, 1, 1, span)?;
                 let register = self.literal(name, &args[0])?;
@@ -332,7 +332,7 @@ impl Checker<'_> {
         let value = self.expr(arg)?;
         match value.ty {
             Type::Text(_) => return Ok(value),
-            Type::Probe { func: true } => return Ok(func_text()),
+            Type::Probe { func } => return Ok(probe_text(func)),
             _ => {}
         }
         self.error(arg.span, format!("{function}() only supports string arguments ({} provided)", value.ty.kind()))

@@ -4,7 +4,7 @@ use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, TypeName, UnaryOp};
 use super::super::checked::{Action, Builtin, StackMode, Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span};
-use super::super::types::{NAME, Type};
+use super::super::types::{NAME, POINT, Type};
 use super::aggregate::readable;
 use super::memory::{number_type, times};
 use super::{Checker, Checking};
@@ -192,11 +192,7 @@ impl Checker<'_> {
                 self.at_calls("caller", span)?;
                 builtin(Type::Symbol, Builtin::Caller)
             }
-            "goid" => self.error_with(
-                span,
-                "goid is not supported yet",
-                "in Go, *(uint64 *)(reg(\"r14\") + 152) is the number of the goroutine, from Go 1.23 on at 160",
-            ),
+            "goid" => self.goid(span),
             "args" => self.arguments_whole(span),
             name if KERNEL.contains(&name) => {
                 self.error(span, format!("{name} needs the kernel: not available in this tool"))
@@ -242,8 +238,12 @@ impl Checker<'_> {
             return Ok(int(0));
         }
         let (a, b) = match (&a.ty, &b.ty) {
-            (Type::Probe { func: true }, Type::Text(_)) => (func_text(), b),
-            (Type::Text(_), Type::Probe { func: true }) => (a, func_text()),
+            (Type::Probe { func }, Type::Text(_) | Type::Probe { .. }) => {
+                let a = probe_text(*func);
+                let b = if let Type::Probe { func } = b.ty { probe_text(func) } else { b };
+                (a, b)
+            }
+            (Type::Text(_), Type::Probe { func }) => (a, probe_text(*func)),
             _ => (a, b),
         };
         let comparable = match (&a.ty, &b.ty) {
@@ -415,9 +415,10 @@ impl Checker<'_> {
     }
 }
 
-/// `func` as a text, for programs that look at it.
-pub(super) fn func_text() -> Value {
-    Value { ty: Type::Text(NAME), kind: ValueKind::Builtin(Builtin::Func) }
+/// `probe` or `func` as a text, for programs that look at it.
+pub(super) fn probe_text(func: bool) -> Value {
+    let (len, builtin) = if func { (NAME, Builtin::Func) } else { (POINT, Builtin::ProbeText) };
+    Value { ty: Type::Text(len), kind: ValueKind::Builtin(builtin) }
 }
 
 /// The lower bytes of a number, extended.

@@ -1,8 +1,10 @@
 //! Names and types: syntax tree → [`Checked`].
 
 mod abi;
+mod address;
 mod aggregate;
 mod call;
+mod declared;
 mod each;
 mod expr;
 mod field;
@@ -84,6 +86,8 @@ struct MapState {
     content: Option<Content>,
     /// Programs read it: then what they count is kept in one place for all threads.
     read: bool,
+    /// See [`Map::declared`].
+    declared: Option<(u32, bool)>,
 }
 
 struct Checker<'a> {
@@ -167,8 +171,14 @@ impl<'a> Checker<'a> {
         for setting in &script.config {
             let _ = self.setting(setting);
         }
+        for map in &script.maps {
+            let _ = self.declared_map(map, &script.maps);
+        }
         for block in &script.blocks {
             self.block(block);
+        }
+        for map in &script.maps {
+            let _ = self.fits_declaration(map);
         }
     }
 
@@ -253,7 +263,7 @@ impl<'a> Checker<'a> {
         match self.maps.iter().position(|map| map.name == name) {
             Some(index) => index,
             None => {
-                self.maps.push(MapState { name: name.to_owned(), keys: None, content: None, read: false });
+                self.maps.push(MapState { name: name.to_owned(), keys: None, content: None, read: false, declared: None });
                 self.maps.len() - 1
             }
         }
@@ -278,6 +288,7 @@ impl<'a> Checker<'a> {
                     content => content.unwrap_or(Content::Value(Type::INT)),
                 },
                 shared: map.read,
+                declared: map.declared,
             })
             .collect();
         self.out.word = self.types.word();

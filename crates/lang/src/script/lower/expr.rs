@@ -265,7 +265,7 @@ impl Lower<'_, '_> {
     }
 
     /// So many bytes at `r3` into `r0`.
-    fn read_user(&mut self, bytes: i32) {
+    pub(super) fn read_user(&mut self, bytes: i32) {
         let used = self.used;
         let at = self.stack(8);
         self.out.put_imm(Reg::R10, at, 0);
@@ -372,7 +372,9 @@ impl Lower<'_, '_> {
                 self.out.load(Size::Dw, Reg::R3, Reg::R6, RSP);
                 self.read_user(8);
             }
-            Builtin::Comm | Builtin::Func | Builtin::Retval | Builtin::Register(_) => {}
+            Builtin::Symbol(fact) => self.symbol(fact),
+            Builtin::Goid(fact) => self.goid(fact),
+            Builtin::Comm | Builtin::Func | Builtin::ProbeText | Builtin::Retval | Builtin::Register(_) => {}
         }
     }
 
@@ -383,7 +385,7 @@ impl Lower<'_, '_> {
         self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
     }
 
-    fn low_half(&mut self) {
+    pub(super) fn low_half(&mut self) {
         self.out.alu_imm(AluOp::Lsh, Reg::R0, 32);
         self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
     }

@@ -10,7 +10,7 @@ pub use point::period;
 
 use std::collections::{HashMap, VecDeque};
 
-use super::ast::{BinaryOp, Block, Declared, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
+use super::ast::{BinaryOp, Block, Declared, DeclaredMap, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
 use super::checked::Config;
 use super::ctype::Definitions;
 use super::diagnostic::{Diagnostic, Span};
@@ -188,11 +188,12 @@ impl<'s> Parser<'s> {
                     let span = self.next()?.span;
                     return Err(Diagnostic::error(span, format!("'{word}' is not supported yet")));
                 }
-                TokenKind::Map(_) | TokenKind::Ident(_) if self.is_declaration()? => {
-                    let span = self.next()?.span;
-                    return Err(Diagnostic::error(span, "a declaration of a map or probe name is not supported yet"));
+                TokenKind::Ident(word) if word == "let" => {
+                    let map = self.map_declaration()?;
+                    script.maps.push(map);
                 }
                 _ => {
+                    self.probe_name()?;
                     let block = self.block()?;
                     script.blocks.push(block);
                 }
@@ -200,14 +201,40 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// `name = …` or `let @name = …` outside a block.
-    fn is_declaration(&mut self) -> Parsed<bool> {
-        if matches!(self.peek()?, TokenKind::Ident(word) if word == "let") {
-            return Ok(true);
-        }
+    /// `let @name = kind(entries);`
+    fn map_declaration(&mut self) -> Parsed<DeclaredMap> {
+        let start = self.next()?.span;
+        let TokenKind::Map(name) = self.peek()?.clone() else {
+            return Err(self.unexpected(", expecting map"));
+        };
+        self.next()?;
+        self.expect("=")?;
+        let TokenKind::Ident(kind) = self.peek()?.clone() else {
+            return Err(self.unexpected(", expecting a kind of map: hash, lruhash, percpuhash or percpulruhash"));
+        };
+        self.next()?;
+        self.expect("(")?;
+        let entries = match *self.peek()? {
+            TokenKind::Int(entries) => entries,
+            _ => return Err(self.unexpected(", expecting integer")),
+        };
+        self.next()?;
+        self.expect(")")?;
+        let span = start.to(self.last);
+        self.eat(";")?;
+        Ok(DeclaredMap { name, kind, entries, span })
+    }
+
+    /// `name =` before an attach point: bpftrace has kept it for later.
+    fn probe_name(&mut self) -> Parsed<()> {
+        let TokenKind::Ident(_) = self.peek()? else { return Ok(()) };
         // An attach point may be followed by anything, so only `=` is looked for.
         let rest = self.ahead[0].span.end;
-        Ok(self.source[rest..].trim_start().starts_with('='))
+        if self.source[rest..].trim_start().starts_with('=') {
+            self.next()?;
+            self.expect("=")?;
+        }
+        Ok(())
     }
 
     /// `#define NAME NUMBER`; `#include` is refused.
