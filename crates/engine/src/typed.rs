@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use sidestep_isa::Va;
-use sidestep_symbols::{DebugInfo, TypeError};
+use sidestep_symbols::{DebugInfo, MappedObject, Object, TypeError, resolve_object};
 use sidestep_sys::Process;
 
 use crate::api::{Options, Pattern};
@@ -19,6 +19,9 @@ pub struct Typed {
     objects: Objects,
     read: HashMap<PathBuf, Result<Rc<DebugInfo>, TypeError>>,
 }
+
+/// What an object says of its types.
+pub type DebugInfoOf = Result<Rc<DebugInfo>, TypeError>;
 
 /// A function and where its types are described.
 #[derive(Clone)]
@@ -69,6 +72,37 @@ impl Typed {
         }
     }
 
+    /// The debug information of objects by their names; without any, of all that the process has mapped.
+    ///
+    /// # Errors
+    /// There is no such object or process.
+    pub fn objects(&mut self, names: &[String]) -> Result<Vec<(PathBuf, DebugInfoOf)>, SessionError> {
+        let mut found = Vec::new();
+        match self.pid {
+            None => {
+                for name in names {
+                    found.push(self.objects.open_file(&resolve::file(name)?)?);
+                }
+            }
+            Some(pid) => {
+                let process = Process::open(pid)?;
+                let mapped = Objects::mapped(&process)?;
+                let mut wanted: Vec<&MappedObject> = mapped.iter().collect();
+                if !names.is_empty() {
+                    wanted.clear();
+                    for name in names {
+                        let one = resolve_object(name, &mapped).first().copied();
+                        wanted.push(one.ok_or_else(|| resolve::no_object(name, pid))?);
+                    }
+                }
+                // What is no object that can be read describes nothing.
+                found.extend(wanted.into_iter().filter_map(|one| Some(self.objects.load(&process, one).ok()?.object)));
+            }
+        }
+        let described = |object: Rc<Object>| (object.path().to_owned(), object.debug_info().map(Rc::new));
+        Ok(found.into_iter().map(described).collect())
+    }
+
     /// The bytes of what a symbol names in the objects that a pattern means; `None`: one does not have it.
     ///
     /// # Errors
@@ -95,10 +129,12 @@ impl Typed {
             let known = match matched.object.is_go_code(matched.va.unwrap_or(matched.symbol_va)) {
                 false if matched.object.is_go() => Err(NoGoroutine::NotGoCode),
                 false => Err(NoGoroutine::NotGo),
-                true => match *offsets.entry(object.clone()).or_insert_with(|| matched.object.goid_offset().is_some()) {
-                    true => Ok(()),
-                    false => Err(NoGoroutine::Version),
-                },
+                true => {
+                    match *offsets.entry(object.clone()).or_insert_with(|| matched.object.goid_offset().is_some()) {
+                        true => Ok(()),
+                        false => Err(NoGoroutine::Version),
+                    }
+                }
             };
             Goroutine { object, name, known }
         };

@@ -42,7 +42,8 @@ impl Object {
             return false;
         }
         // Names of Go have the path of a package before a dot. A stripped program has none, and no C that could be told from Go.
-        self.function_at(va).is_none_or(|(function, _)| function.name.contains('.') && !function.name.ends_with(".abi0"))
+        self.function_at(va)
+            .is_none_or(|(function, _)| function.name.contains('.') && !function.name.ends_with(".abi0"))
     }
 }
 

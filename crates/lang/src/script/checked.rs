@@ -60,6 +60,8 @@ pub enum StackMode {
     Perf,
     /// Addresses.
     Raw,
+    /// Build ids and offsets in files, for whoever looks names up elsewhere.
+    BuildId,
 }
 
 /// Settings.

@@ -91,6 +91,7 @@ pub fn maps(compiled: &Compiled) -> Bundle {
     let shape =
         |(index, map): (usize, &Map)| BundleMap { map: map.clone(), per_probe: by_probe.contains(&Some(index)) };
     let maps = compiled.maps.iter().enumerate().map(shape).collect();
-    let facts = Facts { places: compiled.places, words: compiled.facts, of: compiled.asked.iter().map(about).collect() };
+    let facts =
+        Facts { places: compiled.places, words: compiled.facts, of: compiled.asked.iter().map(about).collect() };
     Bundle { maps, names: compiled.names, facts, ..Bundle::default() }
 }

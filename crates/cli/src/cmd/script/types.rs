@@ -11,7 +11,7 @@ use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
 use sidestep_lang::script::program::{Convention, Parameter, Program, Signature, Symbol};
 
-use super::attach;
+use super::{attach, usdt};
 
 /// Functions of one attach point whose arguments are compared at most.
 const FUNCTIONS: usize = 256;
@@ -23,6 +23,8 @@ const OBJECT: u32 = 48;
 /// The programs that a script probes.
 pub struct Programs {
     typed: Typed,
+    pid: Option<i32>,
+    options: Options,
     /// All attach points of the script.
     points: Vec<Point>,
     /// By attach point.
@@ -42,6 +44,8 @@ impl Programs {
     pub fn new(points: Vec<Point>, pid: Option<i32>, options: &Options) -> Programs {
         Programs {
             typed: Typed::new(pid, options),
+            pid,
+            options: options.clone(),
             points,
             functions: HashMap::new(),
             objects: Vec::new(),
@@ -130,6 +134,10 @@ impl Programs {
 
 impl Program for Programs {
     fn signature(&mut self, point: &Point) -> Result<Signature, String> {
+        if point.provider == Provider::Usdt {
+            let parameters = usdt::parameters(&self.pattern(point)?, self.pid, &self.options)?;
+            return Ok(Signature { parameters, result: CType::Void, convention: Convention::C });
+        }
         let functions = self.functions(point)?;
         if functions.len() > FUNCTIONS {
             return Err(format!(
@@ -203,7 +211,9 @@ impl Program for Programs {
         let pattern = self.pattern(point)?;
         let mut found: Option<Symbol> = None;
         for (object, size) in self.typed.symbol(&pattern, name).map_err(|error| error.to_string())? {
-            let Some(size) = size else { return Err(format!("Could not find symbol '{name}' in {}", object.display())) };
+            let Some(size) = size else {
+                return Err(format!("Could not find symbol '{name}' in {}", object.display()));
+            };
             let known = found.map_or(size, |known| if known.size == size { size } else { 0 });
             found = Some(Symbol { size: known });
         }

@@ -19,7 +19,9 @@ impl Checker<'_> {
         let mut size = None;
         for point in self.points {
             match self.types.symbol(point, &name) {
-                Ok(symbol) => size = Some(size.map_or(symbol.size, |known| if known == symbol.size { known } else { 0 })),
+                Ok(symbol) => {
+                    size = Some(size.map_or(symbol.size, |known| if known == symbol.size { known } else { 0 }))
+                }
                 Err(message) => return self.error(args[0].span, message),
             }
         }

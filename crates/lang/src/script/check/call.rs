@@ -17,7 +17,6 @@ const LATER: &[&str] = &[
     "assert_str",
     "errorf",
     "warnf",
-    "tseries",
     "bswap",
     "unwatch",
     "strerror",
@@ -133,11 +132,9 @@ impl Checker<'_> {
                     _ => Value { ty: Type::INT, kind: ValueKind::Length(Box::new(value)) },
                 })
             }
-            "printf" | "print" | "clear" | "zero" | "delete" | "exit" | "time" | "join" | "system" | "cat" | "signal"
-            | "signal_thread" => {
-                self.error(span, format!("{name}() has no value: it must be a statement"))
-            }
-            "count" | "sum" | "avg" | "min" | "max" | "stats" | "hist" | "lhist" => {
+            "printf" | "print" | "clear" | "zero" | "delete" | "exit" | "time" | "join" | "system" | "cat"
+            | "signal" | "signal_thread" => self.error(span, format!("{name}() has no value: it must be a statement")),
+            "count" | "sum" | "avg" | "min" | "max" | "stats" | "hist" | "lhist" | "tseries" => {
                 self.error(span, format!("{name}() should be assigned to a map, e.g. @ = {name}()"))
             }
             name if LATER.contains(&name) => self.unsupported(span, &format!("{name}()")),
@@ -410,9 +407,7 @@ impl Checker<'_> {
                 ExprKind::Ident(name) if name == "bpftrace" => mode = StackMode::Bpftrace,
                 ExprKind::Ident(name) if name == "perf" => mode = StackMode::Perf,
                 ExprKind::Ident(name) if name == "raw" => mode = StackMode::Raw,
-                ExprKind::Ident(name) if name == "build_id" => {
-                    return self.unsupported(arg.span, "the stack mode build_id");
-                }
+                ExprKind::Ident(name) if name == "build_id" => mode = StackMode::BuildId,
                 ExprKind::Ident(name) => {
                     return self.error(arg.span, format!("Invalid stack mode: '{name}'"));
                 }

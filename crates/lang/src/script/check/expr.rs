@@ -157,7 +157,7 @@ impl Checker<'_> {
                 return self
                     .error(span, format!("The {name} builtin can only be used with 'uprobe' and 'usdt' probes"));
             }
-            return builtin(Type::INT, Builtin::Arg(number));
+            return builtin(self.argument_type(number), Builtin::Arg(number));
         }
         match name {
             "pid" => builtin(Type::UINT32, Builtin::Pid),

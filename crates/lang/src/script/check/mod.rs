@@ -11,6 +11,7 @@ mod field;
 mod macros;
 mod memory;
 mod own;
+mod series;
 mod signal;
 mod stmt;
 mod text;
@@ -263,7 +264,13 @@ impl<'a> Checker<'a> {
         match self.maps.iter().position(|map| map.name == name) {
             Some(index) => index,
             None => {
-                self.maps.push(MapState { name: name.to_owned(), keys: None, content: None, read: false, declared: None });
+                self.maps.push(MapState {
+                    name: name.to_owned(),
+                    keys: None,
+                    content: None,
+                    read: false,
+                    declared: None,
+                });
                 self.maps.len() - 1
             }
         }

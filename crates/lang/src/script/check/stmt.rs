@@ -325,6 +325,9 @@ impl Checker<'_> {
             Some(Content::Lhist { .. }) if matches!(new, Content::Lhist { .. }) => {
                 return self.error(span, "Different lhist bounds in a single map unsupported");
             }
+            Some(Content::Tseries { .. }) if matches!(new, Content::Tseries { .. }) => {
+                return self.error(span, "Different tseries bounds in a single map unsupported");
+            }
             Some(Content::Hist { .. }) if matches!(new, Content::Hist { .. }) => {
                 return self.error(span, "Different bits in a single hist unsupported");
             }

@@ -334,7 +334,7 @@ impl Lower<'_, '_> {
             }
             Builtin::Nsecs => self.out.call(helper::NSECS),
             Builtin::Elapsed => {
-                let start = self.shared.start;
+                let start = self.shared.clock.start;
                 self.out.call(helper::NSECS);
                 self.out.set(Reg::R1, start);
                 self.out.alu(AluOp::Sub, Reg::R0, Reg::R1);

@@ -11,6 +11,7 @@ mod fact;
 mod map;
 mod own;
 mod record;
+mod series;
 mod stmt;
 mod text;
 mod tuple;
@@ -151,16 +152,25 @@ const PLACES: u32 = 7;
 const FACTS: u32 = 8;
 const FIRST: u32 = 9;
 
-/// Makes programs of a script. `start`: since when `elapsed` counts, on the clock of `nsecs`.
+/// What programs know of time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clock {
+    /// Since when `elapsed` counts, on the clock of `nsecs`.
+    pub start: u64,
+    /// Add it to `nsecs` to get nanoseconds since 1970.
+    pub since_1970: u64,
+}
+
+/// Makes programs of a script.
 ///
 /// # Errors
 /// It is too large for eBPF.
-pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
+pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
     let own_len: usize = checked.own.iter().map(Type::stored).sum();
     let longest = checked.maps.iter().map(|map| map.content.stored()).max().unwrap_or(8).max(own_len);
     let mut shared = Shared {
         checked,
-        start,
+        clock,
         constants: vec![0; longest + 8],
         scratch: 8,
         needs_stamp: false,
@@ -245,7 +255,21 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
     let facts = (!checked.facts.is_empty()).then_some(FACTS as usize);
     let names = uses_names.then_some(NAMES as usize);
     let (usdt, faults, command) = (USDT as usize, FAULTS as usize, COMMAND as usize);
-    Ok(Compiled { maps, probes, programs, map_of, stack_of, usdt, faults, names, places, facts, asked: checked.facts.clone(), command, uses_symbols })
+    Ok(Compiled {
+        maps,
+        probes,
+        programs,
+        map_of,
+        stack_of,
+        usdt,
+        faults,
+        names,
+        places,
+        facts,
+        asked: checked.facts.clone(),
+        command,
+        uses_symbols,
+    })
 }
 
 /// Remembers the time of a call until its return.
@@ -288,7 +312,7 @@ fn shape(of: &checked::Map, config: &checked::Config) -> Map {
 /// Whether the map is one value at a place that is known.
 #[must_use]
 pub fn is_array(map: &checked::Map) -> bool {
-    map.keys.is_empty() && !matches!(map.content, Content::Min { .. } | Content::Max { .. })
+    map.keys.is_empty() && !matches!(map.content, Content::Min { .. } | Content::Max { .. } | Content::Tseries { .. })
 }
 
 /// Bytes of a key; one that is not there is a word.
@@ -300,7 +324,7 @@ pub fn key_size(keys: &[Type]) -> usize {
 /// What the programs of a script have in common.
 struct Shared<'a> {
     checked: &'a Checked,
-    start: u64,
+    clock: Clock,
     /// What programs only read; it begins with zeros, as long as the longest value.
     constants: Vec<u8>,
     /// Bytes of memory of each thread.

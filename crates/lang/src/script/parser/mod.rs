@@ -254,7 +254,8 @@ impl<'s> Parser<'s> {
                 self.defines.insert(name.to_owned(), value);
             }
             (Some("include"), ..) => {
-                let error = Diagnostic::error(span, "headers are not read: types come from the program's debug information");
+                let error =
+                    Diagnostic::error(span, "headers are not read: types come from the program's debug information");
                 return Err(error.hint(
                     "leave the line out; what debug information lacks can be declared in the script: struct, enum, #define",
                 ));
