@@ -278,6 +278,8 @@ pub enum ValueKind {
     ReadBytes(Box<Value>, Box<Value>),
     /// Length of a text.
     Length(Box<Value>),
+    /// A number with its bytes in reverse.
+    Swap(Box<Value>),
     /// How many keys a map has.
     MapLength(usize),
     /// How many frames a stack has, of this stack map.
@@ -335,6 +337,8 @@ pub enum Builtin {
     Func,
     /// The attach point that was hit, as a text.
     ProbeText,
+    /// The kind of the probe that was hit, as a text.
+    ProbeType,
     /// The address of a symbol: which fact.
     Symbol(usize),
     /// The number of the goroutine: which fact.
@@ -377,4 +381,6 @@ pub enum Action {
     Exit,
     /// Something that went wrong in a program: message, and where.
     Warning(super::diagnostic::Diagnostic),
+    /// `errorf(format, …)` and `warnf(format, …)`: where.
+    Say(Format, Vec<Type>, super::diagnostic::Diagnostic),
 }

@@ -11,16 +11,14 @@ use super::{Checker, Checking};
 
 /// Functions of bpftrace that are not there yet.
 const LATER: &[&str] = &[
-    "strcap",
-    "getopt",
-    "assert",
-    "assert_str",
-    "errorf",
-    "warnf",
-    "bswap",
+    "find",
+    "globmatch",
+    "memcmp",
+    "pcomm",
+    "ppid",
+    "syscall_name",
     "unwatch",
     "strerror",
-    "fail",
     "socket_cookie",
     "write_user",
     "override",
@@ -93,6 +91,12 @@ impl Checker<'_> {
             }
             "ustack" => self.ustack_call(args, span),
             "uaddr" => self.uaddr(args, span),
+            "bswap" => self.bswap(args, span),
+            "strcap" => self.strcap(args, span),
+            "is_str" | "is_integer" | "is_unsigned_integer" | "is_ptr" | "is_array" | "is_literal" => {
+                self.is_kind(name, args, span)
+            }
+            "nsecs" | "pid" | "tid" if args.len() == 1 => self.clock_or_namespace(name, &args[0], span),
             "reg" => {
                 self.arguments(name, args, 1, 1, span)?;
                 let register = self.literal(name, &args[0])?;
@@ -124,6 +128,13 @@ impl Checker<'_> {
             "strstr" => self.find(name, args, span),
             "strcontains" => self.contains(args, span),
             "len" => self.len(args, span),
+            // What has no arguments may be written as a call.
+            "pid" | "tid" | "uid" | "gid" | "nsecs" | "elapsed" | "cpu" | "comm" | "rand" | "cpid" | "has_cpid"
+            | "username" | "func" | "probe" | "probetype" | "retval" | "caller" | "goid"
+                if args.is_empty() =>
+            {
+                self.ident(name, span)
+            }
             "strlen" => {
                 self.arguments(name, args, 1, 1, span)?;
                 let value = self.text_argument(name, &args[0])?;
@@ -151,6 +162,10 @@ impl Checker<'_> {
             "printf" | "system" | "cat" => self.printf(name, args, span)?,
             "print" => self.print(args, span)?,
             "join" => self.join(args, span)?,
+            "errorf" | "warnf" => self.say(name, args, span)?,
+            "assert" => self.assert(args, span)?,
+            "static_assert" => self.static_assert(args, span)?,
+            "fail" => self.fail(args, span)?,
             "signal" | "signal_thread" => self.signal(name, args, span)?,
             "clear" | "zero" => {
                 self.arguments(name, args, 1, 1, span)?;
@@ -201,6 +216,21 @@ impl Checker<'_> {
 
     /// `printf`, and what takes the same arguments.
     fn printf(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<Op> {
+        let (parsed, values) = self.formatted(name, args, span)?;
+        let types = values.iter().map(|value| value.ty.clone()).collect();
+        let action = match name {
+            "system" => {
+                self.needs_unsafe(name, span);
+                Action::System(parsed, types)
+            }
+            "cat" => Action::Cat(parsed, types),
+            _ => Action::Printf(parsed, types),
+        };
+        Ok(Op::Act(self.action(action), values))
+    }
+
+    /// A format, and values that fit.
+    pub(super) fn formatted(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<(Format, Vec<Value>)> {
         let Some((format, args)) = args.split_first() else {
             return self.error(span, format!("{name}() requires at least one argument (0 provided)"));
         };
@@ -234,16 +264,7 @@ impl Checker<'_> {
                 return self.error(arg.span, message);
             }
         }
-        let types = values.iter().map(|value| value.ty.clone()).collect();
-        let action = match name {
-            "system" => {
-                self.needs_unsafe(name, span);
-                Action::System(parsed, types)
-            }
-            "cat" => Action::Cat(parsed, types),
-            _ => Action::Printf(parsed, types),
-        };
-        Ok(Op::Act(self.action(action), values))
+        Ok((parsed, values))
     }
 
     /// Notes a call that changes something.

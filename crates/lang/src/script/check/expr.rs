@@ -16,6 +16,9 @@ const KERNEL: &[&str] =
 /// Frames of `ustack` without a number, as in bpftrace.
 const STACK_DEPTH: u32 = 127;
 
+/// Bytes of the name of a kind of probes.
+const PROVIDER: usize = 9;
+
 /// Bytes of `comm`, without the NUL.
 const COMM: usize = 15;
 
@@ -146,7 +149,7 @@ impl Checker<'_> {
         }
     }
 
-    fn ident(&mut self, name: &str, span: Span) -> Checking<Value> {
+    pub(super) fn ident(&mut self, name: &str, span: Span) -> Checking<Value> {
         let builtin = |ty, builtin| Ok(Value { ty, kind: ValueKind::Builtin(builtin) });
         let at_function = [Provider::Uprobe, Provider::Usdt];
         if let Some(number) = name.strip_prefix("arg").and_then(|number| number.parse::<u32>().ok()) {
@@ -175,6 +178,12 @@ impl Checker<'_> {
                 Ok(Value { ty: Type::User, kind: ValueKind::Shown(Box::new(uid)) })
             }
             "probe" => builtin(Type::Probe { func: false }, Builtin::Probe),
+            "probetype" => builtin(Type::Text(PROVIDER), Builtin::ProbeType),
+            "has_cpid" => {
+                let cpid = Value { ty: Type::UINT32, kind: ValueKind::Builtin(Builtin::Cpid) };
+                let none = Value { ty: Type::INT, kind: ValueKind::Not(Box::new(cpid)) };
+                Ok(Value { ty: Type::INT, kind: ValueKind::Not(Box::new(none)) })
+            }
             "func" if self.only_at(&[Provider::Uprobe, Provider::Uretprobe]) => {
                 builtin(Type::Probe { func: true }, Builtin::Function)
             }

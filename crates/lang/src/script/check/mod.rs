@@ -8,9 +8,11 @@ mod declared;
 mod each;
 mod expr;
 mod field;
+mod kind;
 mod macros;
 mod memory;
 mod own;
+mod say;
 mod series;
 mod signal;
 mod stmt;
@@ -113,6 +115,8 @@ struct Checker<'a> {
     scopes: Vec<HashMap<String, usize>>,
     /// Loops around the statement.
     loops: usize,
+    /// Conditions around it that are known not to hold.
+    dead: usize,
     /// The block uses `self`.
     uses_own: bool,
     /// See [`Block::owners`].
@@ -145,6 +149,7 @@ impl<'a> Checker<'a> {
             vars: Vec::new(),
             scopes: Vec::new(),
             loops: 0,
+            dead: 0,
             uses_own: false,
             owners: Vec::new(),
             walk: 0,

@@ -9,6 +9,9 @@ use super::{Checker, Checking};
 /// Most intervals: each key has room for all of them, in each thread.
 const INTERVALS: u64 = 10_000;
 
+/// Longest one, in nanoseconds: 366 days.
+const LONGEST: u64 = 366 * 86_400 * 1_000_000_000;
+
 impl Checker<'_> {
     /// What the map holds, and the number.
     pub(super) fn tseries(&mut self, args: &[Expr], span: Span) -> Checking<(Content, Option<Value>)> {
@@ -26,9 +29,9 @@ impl Checker<'_> {
             }
         }
         let (interval, intervals) = (constants[0], constants[1]);
-        if interval == 0 || interval > i64::MAX as u64 {
-            return self
-                .error(args[1].span, format!("tseries() interval_ns must be >= 1 ({} provided)", interval as i64));
+        if interval == 0 || interval > LONGEST {
+            let message = format!("tseries() interval_ns must be 1ns to 366d ({} provided)", interval as i64);
+            return self.error(args[1].span, message);
         }
         if !(1..=INTERVALS).contains(&intervals) {
             let message = format!("tseries() num_intervals must be 1 to {INTERVALS} ({} provided)", intervals as i64);

@@ -65,6 +65,17 @@ impl Lower<'_, '_> {
                 self.int(of);
                 self.resize(&value.ty);
             }
+            ValueKind::Swap(of) => {
+                self.int(of);
+                if let Type::Int { bytes: bytes @ (2 | 4 | 8), .. } = value.ty {
+                    let size = match bytes {
+                        2 => Size::H,
+                        4 => Size::W,
+                        _ => Size::Dw,
+                    };
+                    self.out.push(Insn::Swap { dst: Reg::R0, order: sidestep_bpf::Swap::Always, size });
+                }
+            }
             ValueKind::Load(address) => self.load(address, &value.ty),
             ValueKind::Part(of, offset) => self.part(of, *offset, &value.ty),
             ValueKind::StepVar(step, var) => self.step_var(*step, *var),
@@ -374,7 +385,12 @@ impl Lower<'_, '_> {
             }
             Builtin::Symbol(fact) => self.symbol(fact),
             Builtin::Goid(fact) => self.goid(fact),
-            Builtin::Comm | Builtin::Func | Builtin::ProbeText | Builtin::Retval | Builtin::Register(_) => {}
+            Builtin::Comm
+            | Builtin::Func
+            | Builtin::ProbeText
+            | Builtin::ProbeType
+            | Builtin::Retval
+            | Builtin::Register(_) => {}
         }
     }
 

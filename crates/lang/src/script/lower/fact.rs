@@ -2,6 +2,7 @@
 
 use sidestep_bpf::{AluOp, Cond, Reg, Size, Width};
 
+use super::super::ast::Provider;
 use super::super::types::{POINT as PLACE, text_room};
 use super::text::At;
 use super::{FACTS, Lower, PLACES, Site, helper};
@@ -59,6 +60,18 @@ impl Lower<'_, '_> {
         self.read_user(8);
         self.out.bind(missing);
         self.release(used);
+    }
+
+    /// The kind of the probe that was hit.
+    pub(super) fn probe_type(&mut self) -> At {
+        let text: &[u8] = match self.site {
+            Site::Entry => b"uprobe",
+            Site::Return => b"uretprobe",
+            Site::Usdt(_) => b"usdt",
+            Site::Controller(point) if self.shared.points[point].provider == Provider::Interval => b"interval",
+            Site::Controller(_) => b"special",
+        };
+        At::Value(super::CONSTANTS, self.constant(text, text_room(text.len().max(9))))
     }
 
     /// The attach point that was hit.

@@ -216,9 +216,10 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
     let holds = |content: &Content| matches!(content, Content::Value(ty) if is_symbol(ty));
     let uses_symbols = checked.maps.iter().any(|map| map.keys.iter().any(is_symbol) || holds(&map.content))
         || checked.actions.iter().any(|action| match action {
-            checked::Action::Printf(_, types) | checked::Action::System(_, types) | checked::Action::Cat(_, types) => {
-                types.iter().any(is_symbol)
-            }
+            checked::Action::Printf(_, types)
+            | checked::Action::System(_, types)
+            | checked::Action::Cat(_, types)
+            | checked::Action::Say(_, types, _) => types.iter().any(is_symbol),
             checked::Action::Print(ty) => is_symbol(ty),
             _ => false,
         });

@@ -1,6 +1,7 @@
 //! Words → syntax tree: blocks and statements.
 
 mod cdef;
+mod directive;
 mod expr;
 mod macros;
 mod option;
@@ -56,8 +57,8 @@ struct Parser<'s> {
     ahead: VecDeque<Token>,
     /// The word that was taken last.
     last: Span,
-    /// `#define NAME NUMBER`
-    defines: HashMap<String, u64>,
+    /// `#define NAME VALUE`: numbers and texts.
+    defines: HashMap<String, ExprKind>,
     /// What was declared so far.
     types: Definitions,
     depth: u32,
@@ -235,35 +236,6 @@ impl<'s> Parser<'s> {
             self.expect("=")?;
         }
         Ok(())
-    }
-
-    /// `#define NAME NUMBER`; `#include` is refused.
-    fn directive(&mut self) -> Parsed<bool> {
-        self.lexer.skip()?;
-        let start = self.lexer.at();
-        let rest = &self.source[start..];
-        if !rest.starts_with('#') {
-            return Ok(false);
-        }
-        let line = rest.lines().next().unwrap_or_default();
-        let span = Span { start, end: start + line.len() };
-        let mut words = line[1..].split_ascii_whitespace();
-        let parts = (words.next(), words.next(), words.next().and_then(super::lexer::number), words.next());
-        match parts {
-            (Some("define"), Some(name), Some(value), None) => {
-                self.defines.insert(name.to_owned(), value);
-            }
-            (Some("include"), ..) => {
-                let error =
-                    Diagnostic::error(span, "headers are not read: types come from the program's debug information");
-                return Err(error.hint(
-                    "leave the line out; what debug information lacks can be declared in the script: struct, enum, #define",
-                ));
-            }
-            _ => return Err(Diagnostic::error(span, "only #define NAME NUMBER is understood here")),
-        }
-        self.lexer.seek(span.end);
-        Ok(true)
     }
 
     fn config(&mut self, settings: &mut Vec<Setting>) -> Parsed<()> {
