@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use crate::api::{Options, Program, Request, TargetState};
 use crate::error::SessionError;
 use crate::hold::Hold;
-use crate::installer::site;
 use crate::native;
 use crate::objects::Objects;
 use crate::promote;
@@ -52,7 +51,8 @@ impl Session {
         let checkpoint = installer.checkpoint();
         installer.extend(programs, requests);
         let (planned, hooks) = installer.plan(matches, &process, &mut objects, &mut || {})?;
-        if let Some(at) = hooks.iter().find_map(|hook| installer.in_the_way(hook)) {
+        let entries = traces::session(&process)?.entries(&process)?;
+        if let Some(at) = hooks.iter().find_map(|hook| installer.in_the_way(hook, &entries)) {
             installer.go_back(checkpoint);
             return Err(SessionError::InTheWay { at });
         }
@@ -69,12 +69,9 @@ impl Session {
                 return Err(error);
             }
         };
-        let found = traces::session(&process)?;
-        let new = planned.iter().chain(hooks.iter().map(|hook| &hook.planned)).filter_map(site).collect();
-        promote::make_way(&process, &found, &new)?;
         installer.look_at_symbols(&process);
         installer.install(&mut hold, planned, hooks, clock())?;
-        // What was refused is in nobody's way.
+        // What was refused or could not be put in is in nobody's way.
         let found = traces::session(&process)?;
         promote::settle(&process, &found, &found.traps(&process)?, &mut Switched::default())?;
         installer.stats.stops.append(hold.stops());

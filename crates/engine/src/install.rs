@@ -9,7 +9,6 @@ use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::thunk::{self, Thunks};
 use sidestep_plan::{Patch, Plan};
-use sidestep_sys::Process;
 use sidestep_wire::{MapKind, Private, TrapEntry};
 
 use crate::error::SessionError;
@@ -89,7 +88,7 @@ pub(crate) fn install(
         }
     }
 
-    ready.retain(|(i, detour)| match is_ready(&process, &jobs[*i], detour, &lost) {
+    ready.retain(|(i, detour)| match is_ready(&jobs[*i], detour, &lost) {
         Ok(()) => true,
         Err(reason) => {
             outcomes[*i] = Some(Outcome::Refused(reason));
@@ -120,16 +119,13 @@ pub(crate) fn install(
     Ok((outcomes, code_bytes))
 }
 
-/// Whether a detour can be put into use. If not, why.
-fn is_ready(process: &Process, job: &Job, detour: &Detour, lost: &BTreeSet<u64>) -> Result<(), String> {
+/// Whether a detour can be put into use. If not, why. What is at the site now is looked at when it is written.
+fn is_ready(job: &Job, detour: &Detour, lost: &BTreeSet<u64>) -> Result<(), String> {
     if detour.stub.as_ref().is_some_and(|(at, _)| lost.contains(&(at.0 & !(PAGE - 1)))) {
         return Err("the address space that its jump needs was taken meanwhile: try again".into());
     }
-    let needed = needed(job, detour);
-    let mut now = vec![0; needed.len()];
-    let read = process.read(detour.site, &mut now).is_ok();
-    let behind = || now.get(detour.patch.len()..).is_some_and(|rest| rest.starts_with(&detour.relies_on));
-    if read && now == needed && (detour.relies_on.is_empty() || behind()) {
+    let behind = needed(job, detour).get(detour.patch.len()..);
+    if detour.relies_on.is_empty() || behind.is_some_and(|rest| rest.starts_with(&detour.relies_on)) {
         return Ok(());
     }
     Err(not_the_file(detour.site))

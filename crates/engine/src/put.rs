@@ -19,6 +19,7 @@ use crate::error::SessionError;
 use crate::hold::{Hold, Turn};
 use crate::install::{Job, needed};
 use crate::pages::{Stretch, pages};
+use crate::promote::{self, Neighbours};
 use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::{mappings, stopped_mappings};
@@ -63,8 +64,9 @@ pub(crate) fn put_in(
     let traps = (signals | regions.signals()) & crate::signals::TRAPS != 0;
     let is_live = hold.is_running() && traps && users.iter().all(|change| change.job.stays);
     let (live, users) = if is_live { users.split_at(users.len()) } else { users.split_at(0) };
+    let makes_way = hold.is_running() && regions.is_around_any(users.iter().chain(live).map(site));
     let mut work: Vec<Vec<&[Change<'_>]>> = Vec::new();
-    if !own.is_empty() || new_signals != 0 {
+    if !own.is_empty() || new_signals != 0 || makes_way {
         work.push(pages(own, site).collect());
     }
     work.extend(pages(users, site).map(|page| vec![page]));
@@ -76,7 +78,7 @@ pub(crate) fn put_in(
         Scene::new(stopped, &mappings, &ground)
     };
     let mut waited = 0;
-    hold.in_turns(&work, look, |stopped, scene, piece| {
+    let mut put = |stopped: &mut Stopped, scene: &Scene, piece: &Vec<&[Change<'_>]>| {
         if waited < LOOKS && piece.iter().any(|page| scene.is_early(stopped, |position| is_in_the_way(page, position)))
         {
             waited += 1;
@@ -84,7 +86,16 @@ pub(crate) fn put_in(
         }
         piece.iter().try_for_each(|page| put_page(regions, stopped, scene, page, &mut gone))?;
         Ok(Turn::Done)
-    })?;
+    };
+    if makes_way {
+        // The jumps there become traps, for which the signals have to be ours.
+        let rest = work.split_off(1);
+        hold.in_turns(&work, look, &mut put)?;
+        work = rest;
+        let sites = users.iter().chain(live).map(site).collect();
+        promote::make_way(&process, &traces::session(&process)?, &sites)?;
+    }
+    hold.in_turns(&work, look, put)?;
     if !live.is_empty() {
         let switched = put_live(regions, &process, live, &mut gone)?;
         hold.note_live(switched.sites - switched.stopped, switched.longest);
@@ -262,6 +273,14 @@ fn leave_regions(stopped: &mut Stopped, scene: &Scene, there: &[&Change<'_>]) ->
 }
 
 impl Regions {
+    /// Are any of these sites, run-time addresses, inside jumps of others?
+    fn is_around_any(&self, mut sites: impl Iterator<Item = u64>) -> bool {
+        let len = self.shared.u32(offset_of!(Header, journal_len) as u64).load(Ordering::Acquire);
+        let entries = self.shared.read_array::<JournalEntry>(self.layout.journal_off, len.into());
+        let journal = Neighbours::of(entries);
+        sites.any(|site| journal.is_inside(site))
+    }
+
     /// Adds entries to the journal: before what they say is done. Gives the index of the first.
     fn publish(&self, entries: &[JournalEntry]) -> Result<u64, SessionError> {
         let len = self.shared.u32(offset_of!(Header, journal_len) as u64);

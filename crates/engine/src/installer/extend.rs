@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use sidestep_isa::Va;
+use sidestep_wire::JournalEntry;
 
-use super::{Hook, Installer, site};
+use super::{Hook, Installer, place};
 use crate::api::{Program, Request};
 use crate::error::SessionError;
 use crate::hold::Hold;
@@ -48,9 +49,13 @@ impl Installer {
         }
     }
 
-    /// The site of our own, if a user's probe is there.
-    pub fn in_the_way(&self, hook: &Hook) -> Option<Va> {
-        site(&hook.planned).filter(|site| self.live.contains(site)).map(Va)
+    /// The users' site that is where one of our own has to be.
+    pub fn in_the_way(&self, hook: &Hook, entries: &[JournalEntry]) -> Option<Va> {
+        let own = place(&hook.planned)?;
+        let meets = |e: &&JournalEntry| {
+            e.newest != 0 && e.own == 0 && e.site < own.end && e.site + u64::from(e.len) > own.start
+        };
+        entries.iter().find(meets).map(|entry| Va(entry.site))
     }
 
     /// As [`Installer::nothing`], of what was refused behind the first so many.
