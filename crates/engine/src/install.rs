@@ -17,6 +17,7 @@ use crate::put::put_in;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::Remote;
+use crate::spare::Table;
 
 const PAGE: u64 = 4096;
 
@@ -96,6 +97,7 @@ pub(crate) fn install(
         }
     });
     for (at, bytes) in ready.iter().filter_map(|(_, detour)| detour.stub.as_ref()) {
+        regions.taken.borrow_mut().stubs.push(at.0);
         process.write(*at, bytes)?;
     }
     for (probe, switch) in ready.iter().flat_map(|(_, detour)| &detour.switches) {
@@ -188,14 +190,17 @@ fn slab(regions: &Regions, hold: &mut Hold<'_>, jobs: &[Job], group: &[usize]) -
     let origin = Va(near.start);
     let measure = fill(regions, jobs, group, origin).1.len() as u64;
     let len = Len(crate::layout::round(measure, 4096));
-    let at = hold.stopped(|stopped| {
-        let mut remote = Remote(stopped);
-        let at = remote.free_range(near, len)?.ok_or(SessionError::NoRoom { near: origin })?;
-        // Listed before it is there: a mapping that is not listed would stay for ever if we died now.
-        regions.list_mapping(at, len, MapKind::Slab)?;
-        remote.map_code(at, len)?;
-        Ok(at)
-    })?;
+    let map = || {
+        hold.stopped(|stopped| {
+            let mut remote = Remote(stopped);
+            let at = remote.free_range(near.clone(), len)?.ok_or(SessionError::NoRoom { near: origin })?;
+            // Listed before it is there: a mapping that is not listed would stay for ever if we died now.
+            regions.list_mapping(at, len, MapKind::Slab)?;
+            remote.map_code(at, len)?;
+            Ok(at)
+        })
+    };
+    let at = regions.room_for_code(Some(&near), len, map)?;
     let (built, bytes) = fill(regions, jobs, group, at);
     hold.process().write(at, &bytes)?;
     Ok((built, bytes.len()))
@@ -250,12 +255,14 @@ impl Regions {
         let bytes: Vec<u8> = table.iter().flat_map(|e| bytes_of(e).to_vec()).collect();
         let len = crate::layout::round(bytes.len() as u64, 4096);
         let private = |off: usize| Va(self.private.0 + off as u64);
-        let at = hold.stopped(|stopped| self.map_listed(stopped, Len(len), MapKind::Private))?;
-        hold.process().write(at, &bytes)?;
+        let table = self.room_for_table(hold, Len(len))?;
+        hold.process().write(Va(table.start), &bytes)?;
         // Table and mask change together.
         hold.stopped(|stopped| {
             stopped.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;
-            Ok(stopped.write(private(offset_of!(Private, traps)), &at.0.to_ne_bytes())?)
-        })
+            Ok(stopped.write(private(offset_of!(Private, traps)), &table.start.to_ne_bytes())?)
+        })?;
+        self.spare.borrow_mut().put_into_use(Table::Traps, table);
+        Ok(())
     }
 }

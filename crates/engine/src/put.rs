@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use sidestep_isa::Va;
 use sidestep_plan::Patch;
@@ -123,12 +123,13 @@ fn put_live(
     let disabled = |change: &&Change<'_>| u32::from(!change.is_island());
     let entries: Vec<JournalEntry> =
         there.iter().map(|change| JournalEntry { disabled: disabled(change), ..change.entry }).collect();
-    let first = regions.publish(&entries)?;
+    let indices = regions.publish(&entries)?;
     for Change { entry, .. } in there.iter().filter(|change| change.is_island()) {
         process.write(Va(entry.site), &entry.new[..usize::from(entry.len)])?;
     }
     let site_of = |(index, entry): (u64, JournalEntry)| Site { index: index as usize, entry, probes: Vec::new() };
-    let sites: Vec<Site> = (first..).zip(entries).filter(|(_, entry)| entry.own != ISLAND).map(site_of).collect();
+    let sites: Vec<Site> =
+        indices.into_iter().zip(entries).filter(|(_, entry)| entry.own != ISLAND).map(site_of).collect();
     there.iter().try_for_each(|change| lead_to_original(process, change))?;
     let switched = in_turn(process, &sites, Switch::On)?;
     for (site, _) in &switched.refused {
@@ -237,10 +238,10 @@ fn put_page(
         }
     }
     leave_regions(stopped, scene, &there)?;
-    let first = regions.publish(&there.iter().map(|change| change.entry).collect::<Vec<_>>())?;
+    let indices = regions.publish(&there.iter().map(|change| change.entry).collect::<Vec<_>>())?;
     there.iter().try_for_each(|change| lead_to_original(&process, change))?;
     text.write(&process)?;
-    for (index, change) in (first..).zip(&there) {
+    for (index, change) in indices.into_iter().zip(&there) {
         if change.entry.semaphore != 0 {
             semaphore::raise(stopped, regions.journal_entry(index), Va(change.entry.semaphore))?;
         }
@@ -281,19 +282,29 @@ impl Regions {
         sites.any(|site| journal.is_inside(site))
     }
 
-    /// Adds entries to the journal: before what they say is done. Gives the index of the first.
-    fn publish(&self, entries: &[JournalEntry]) -> Result<u64, SessionError> {
+    /// Adds entries to the journal: before what they say is done. Gives the index of each.
+    fn publish(&self, entries: &[JournalEntry]) -> Result<Vec<u64>, SessionError> {
         let len = self.shared.u32(offset_of!(Header, journal_len) as u64);
-        let first = u64::from(len.load(Ordering::Acquire));
-        let count = first + entries.len() as u64;
-        if count > self.layout.journal_cap {
+        let mut end = u64::from(len.load(Ordering::Acquire));
+        let mut spare = self.spare.borrow_mut();
+        let left = spare.entries.len().saturating_sub(entries.len());
+        let mut indices = spare.entries.split_off(left);
+        while indices.len() < entries.len() {
+            indices.push(end);
+            end += 1;
+        }
+        if end > self.layout.journal_cap {
             return Err(SessionError::TooMany { what: "sites" });
         }
-        for (index, entry) in (first..).zip(entries) {
-            self.shared.write(self.entry_off(index), bytes_of(entry));
+        for (index, entry) in indices.iter().zip(entries) {
+            // Blank for as long as it is not complete.
+            self.shared.write(self.entry_off(*index), bytes_of(&JournalEntry { len: 0, ..*entry }));
+            fence(Ordering::Release);
+            self.shared.write(self.entry_off(*index) + offset_of!(JournalEntry, len) as u64, &[entry.len]);
         }
-        len.store(count as u32, Ordering::Release);
-        Ok(first)
+        len.store(end as u32, Ordering::Release);
+        self.taken.borrow_mut().entries.extend(&indices);
+        Ok(indices)
     }
 
     /// The site of an entry is nobody's any more: see [`crate::native::retire`].
@@ -302,7 +313,8 @@ impl Regions {
         self.shared.write(newest, &0u32.to_ne_bytes());
     }
 
-    fn entry_off(&self, index: u64) -> u64 {
+    /// Where it is in the shared region.
+    pub fn entry_off(&self, index: u64) -> u64 {
         self.layout.journal_off + index * size_of::<JournalEntry>() as u64
     }
 

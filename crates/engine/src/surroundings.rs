@@ -90,6 +90,15 @@ impl Surroundings {
         }
     }
 
+    /// Stubs, given by their run-time addresses, that nobody needs any more. Their pages stay ours.
+    pub fn release_stubs(&mut self, stubs: &[u64]) {
+        for at in stubs {
+            if let Some(taken) = self.pages.get_mut(&(at & !(PAGE - 1))) {
+                taken.retain(|range| range.start != *at);
+            }
+        }
+    }
+
     /// A place for a stub that a jump which ends at `end` leads to, and the upper half of its displacement. The `hints` are
     /// tried first.
     fn find(&self, isa: Isa, end: Va, fixed: Fixed, hints: &HashMap<Fixed, i16>) -> Option<(i16, u64)> {
