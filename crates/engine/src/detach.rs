@@ -84,7 +84,8 @@ fn journal(process: &Process, found: &Found) -> Result<(Vec<JournalEntry>, Vec<u
             let entry = &journal[**index];
             // A place next to it may have been unmapped.
             let now = text.at(entry.site, entry.len.into());
-            now.map_or_else(|| is_written(process, entry), |now| is_ours(now, entry))
+            // A blank one says nothing.
+            entry.len != 0 && now.map_or_else(|| is_written(process, entry), |now| is_ours(now, entry))
         }));
     }
     written.sort_unstable();
