@@ -28,6 +28,7 @@ mod redis;
 mod registers;
 mod regressions;
 mod sandbox;
+mod series;
 mod several;
 mod short;
 mod spawn;

@@ -109,6 +109,11 @@ impl Symbols {
         }
     }
 
+    /// The build id of the object at an address, in hexadecimal digits, and the offset in its file. `None`: it has none.
+    pub fn build_id(&mut self, number: u32, at: u64) -> Option<(String, u64)> {
+        self.at(number, Va(at))?.build_id(at)
+    }
+
     /// The object, and the function with the offset in it.
     pub fn of(&mut self, number: u32, at: u64) -> (Option<PathBuf>, Option<(String, u64)>) {
         self.at(number, Va(at)).map(|images| images.of(at)).unwrap_or_default()
@@ -189,6 +194,14 @@ impl Images {
         }
         let Some((mapped, _)) = self.find(at) else { return Vec::new() };
         self.lines.get(&mapped.path).and_then(Option::as_ref).map_or_else(Vec::new, |lines| lines.at(va))
+    }
+
+    fn build_id(&self, at: u64) -> Option<(String, u64)> {
+        let (mapped, loaded) = self.find(Va(at))?;
+        let mapping = mapped.mappings.iter().find(|mapping| mapping.contains(Va(at)))?;
+        let id = loaded.as_ref()?.object.build_id()?;
+        let digits = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        Some((digits, Va(at).since(mapping.start) as u64 + mapping.offset.0))
     }
 
     fn of(&self, at: u64) -> (Option<PathBuf>, Option<(String, u64)>) {

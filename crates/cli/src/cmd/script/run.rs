@@ -11,6 +11,7 @@ use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_engine::{Maps, Record};
 use sidestep_lang::script::ast::Provider;
 use sidestep_lang::script::checked::{Action, Checked};
+use sidestep_lang::script::diagnostic::{Diagnostic, Severity};
 use sidestep_lang::script::lower::{Compiled, JOINED};
 use sidestep_lang::script::parser::period;
 use sidestep_lang::script::printf::Format;
@@ -47,6 +48,8 @@ pub struct Script {
     warned: HashSet<usize>,
     /// The map that counts reads of the target's memory that failed, by blocks.
     pub faults: usize,
+    /// Nothing is said of warnings of its own.
+    pub no_warnings: bool,
     /// How a tool shows it.
     pub layout: Option<Box<dyn Layout>>,
 }
@@ -79,7 +82,8 @@ impl Script {
         };
         let (intervals, warned) = (Vec::new(), HashSet::new());
         let faults = compiled.faults;
-        Ok(Script { source, checked, printer, names, programs, intervals, exit: None, warned, faults, layout })
+        let (exit, no_warnings) = (None, false);
+        Ok(Script { source, checked, printer, names, programs, intervals, exit, warned, faults, no_warnings, layout })
     }
 
     /// The first line: bpftrace's, or the tool's, which is no data in any case.
@@ -252,6 +256,13 @@ impl Script {
             Action::Exit => {
                 let code = record.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_ne_bytes);
                 self.exit.get_or_insert(code as i32);
+                Ok(())
+            }
+            Action::Say(format, types, at) => {
+                let message = rendered(&format, &values(record, &types, &mut self.names, maps));
+                if at.severity == Severity::Error || !self.no_warnings {
+                    self.source.say(&[Diagnostic { message, ..at }]);
+                }
                 Ok(())
             }
             Action::Warning(warning) => {

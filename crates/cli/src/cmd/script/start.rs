@@ -40,6 +40,7 @@ pub fn run(
     }
     let local = Local::new(&attach::maps(&compiled))?;
     let mut script = Script::new(source, checked, &compiled, tool.map(|tool| tool.layout))?;
+    script.no_warnings = flags.more.no_warnings;
     let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
     if flags.more.buffering == Some(Buffering::Full) {
         sink.hold_back();

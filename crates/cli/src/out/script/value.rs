@@ -234,6 +234,14 @@ impl Names {
         if mode == StackMode::Raw {
             return (format!("{address:x}\n"), false);
         }
+        if mode == StackMode::BuildId {
+            let line = match self.symbols.build_id(space, address) {
+                Some((id, offset)) => format!("{id} + {offset:#x}\n"),
+                // As the kernel does where a file has no id.
+                None => format!("{address:#x}\n"),
+            };
+            return (line, false);
+        }
         let lines = self.debug_info;
         let frames = self.symbols.frames(space, address, called, lines);
         let shown = |frame: &Frame| match (&frame.symbol, frame.inlined) {
