@@ -29,6 +29,7 @@ mod redis;
 mod registers;
 mod regressions;
 mod sandbox;
+mod series;
 mod short;
 mod spawn;
 mod specs;
