@@ -148,10 +148,11 @@ impl<'a> Index<'a> {
     }
 
     /// Whether what starts here is the rest of a function, which nobody calls: it has no name, and there is a frame already,
-    /// or another function goes there by a conditional branch, which compilers make no tail calls of.
+    /// or a conditional branch from elsewhere leads there, which compilers make no tail calls of.
     pub(crate) fn is_part(&self, va: Va) -> bool {
         let edges = self.edges_to(va, va.plus(Len(1)));
-        let own = |source| number_of(&self.stretches, source) == number_of(&self.stretches, va);
+        let next = self.starts.get(self.starts.partition_point(|start| *start <= va));
+        let own = |source| source >= va && next.is_none_or(|next| source < *next);
         let framed = self.code.parts.binary_search(&va).is_ok();
         let branched = || {
             let from_elsewhere = edges.iter().any(|edge| edge.how == How::Branch && !own(edge.source));
