@@ -81,6 +81,8 @@ const RECIPES: &[Recipe] = &[
     recipe("bench", CC, &["bench.c", "bench_asm.S"]),
     // The runtime package has no `libcrypto.so` to link with, but `-l:` takes the full name.
     Recipe { name: "crypto", compiler: CC, sources: &["crypto.c"], libraries: &["-l:libcrypto.so.3"] },
+    Recipe { name: "queries", compiler: CC, sources: &["queries.c"], libraries: &["-l:libsqlite3.so.0"] },
+    Recipe { name: "matches", compiler: CC, sources: &["matches.c"], libraries: &["-l:libpcre2-8.so.0"] },
     Recipe { name: "inflate", compiler: CC, sources: &["inflate.c"], libraries: &["-l:libz.so.1"] },
     recipe("comparator", &["g++", "-O2"], &["comparator.cpp"]),
     recipe("comparator-stripped", &["g++", "-O2", "-static-libgcc", "-static-libstdc++", "-s"], &["comparator.cpp"]),
@@ -102,7 +104,11 @@ const RECIPES: &[Recipe] = &[
     recipe("coverage", &["cc", "-nostdlib", "-static"], &["coverage.S"]),
     recipe("registers", CC, &["registers.c", "registers_asm.S"]),
     recipe("stacks", &["cc", "-O2", "-g", "-pthread", CALLS, "-fomit-frame-pointer"], &["stacks.c"]),
-    recipe("suites", &["cc", "-O2", "-g", "-pthread", CALLS, "-fno-omit-frame-pointer"], &["suites.c"]),
+    recipe(
+        "suites",
+        &["cc", "-O2", "-g", "-pthread", CALLS, "-fno-omit-frame-pointer"],
+        &["suites.c", "suites_twin.c"],
+    ),
     recipe("typed", CC, &["typed.c"]),
     recipe("records", CC, &["records.c"]),
     recipe("records-stripped", &["cc", "-O2", "-s"], &["records.c"]),

@@ -13,6 +13,7 @@ mod events;
 mod faults;
 mod follow;
 mod info;
+mod kernel_cases;
 mod kernel_suites;
 mod ladder;
 mod limits;
