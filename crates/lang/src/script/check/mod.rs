@@ -1,6 +1,7 @@
 //! Names and types: syntax tree → [`Checked`].
 
 mod abi;
+mod advice;
 mod aggregate;
 mod call;
 mod each;
@@ -153,6 +154,11 @@ impl<'a> Checker<'a> {
 
     fn error_with<T>(&mut self, span: Span, message: impl Into<String>, hint: impl Into<String>) -> Checking<T> {
         self.found.push(Diagnostic::error(span, message).hint(hint));
+        Err(Wrong)
+    }
+
+    fn advised<T>(&mut self, span: Span, message: impl Into<String>, hint: Option<String>) -> Checking<T> {
+        self.found.push(Diagnostic { hint, ..Diagnostic::error(span, message) });
         Err(Wrong)
     }
 
