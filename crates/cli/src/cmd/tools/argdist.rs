@@ -36,8 +36,9 @@ impl Tool for Argdist {
         }
         let time = "time(\"[%H:%M:%S]\\n\"); ";
         let count = self.number.map(|number| format!("if (++@outputs >= {number}) {{ exit() }} ")).unwrap_or_default();
-        script += &every(self.interval, &format!("{time}{show}{forget}{count}"));
+        // The end comes first: what is due at the same moment is printed once, by END.
         script += &after(self.duration);
+        script += &every(self.interval, &format!("{time}{show}{forget}{count}"));
         // What has come since the last output, unless there can be nothing.
         script += &match self.number {
             Some(number) => format!("END {{ if (@outputs < {number}) {{ {time}{show}}} }}\n"),

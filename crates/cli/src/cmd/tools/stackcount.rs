@@ -26,10 +26,11 @@ impl Tool for Stackcount {
         let time = if self.timing.timestamp { "time(); " } else { "" };
         let mut script = "config = { max_map_keys = 16384; show_debug_info = false }\n".to_owned();
         script += &format!("{point} {{ @[{keys}ustack({})] = count() }}\n", self.depth);
+        // The end comes first: what is due at the same moment is printed once.
+        script += &after(self.timing.duration);
         if let Some(interval) = self.timing.interval {
             script += &every(interval, &format!("{time}print(@); clear(@)"));
         }
-        script += &after(self.timing.duration);
         if !time.is_empty() {
             script += "END { time() }\n";
         }
