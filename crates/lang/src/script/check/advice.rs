@@ -116,14 +116,6 @@ pub(super) fn text(ty: &Type) -> Option<String> {
     ty.is_int().then(|| String::from("str(…) is the text at an address, str($1) an argument of the script"))
 }
 
-/// What to do where something is compared with a text.
-pub(super) fn compared(ty: &Type) -> Option<String> {
-    match ty {
-        Type::Probe { .. } => Some(String::from("func == \"…\" compares the name of the function")),
-        ty => text(ty),
-    }
-}
-
 /// The one of `names` that was probably meant.
 pub(super) fn near<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
     let distance = |other: &str| {
@@ -173,7 +165,7 @@ mod tests {
     #[test]
     fn misspelled_names() {
         assert_eq!(function("prinft").as_deref(), Some("did you mean printf()?"));
-        assert_eq!(function("tid").as_deref(), Some("tid is a value, without parentheses"));
+        assert_eq!(function("args").as_deref(), Some("args is a value, without parentheses"));
         assert_eq!(value("nsec").as_deref(), Some("did you mean 'nsecs'?"));
         assert_eq!(value("whatever").as_deref(), Some("variables begin with $, maps with @"));
     }

@@ -287,7 +287,7 @@ impl Checker<'_> {
         }
         if !a.ty.is_int() || !b.ty.is_int() {
             let with_text = op.is_comparison() && (matches!(a.ty, Type::Text(_)) || matches!(b.ty, Type::Text(_)));
-            let hint = if with_text { advice::compared(&a.ty).or_else(|| advice::compared(&b.ty)) } else { None };
+            let hint = if with_text { advice::text(&a.ty).or_else(|| advice::text(&b.ty)) } else { None };
             let message = match op.is_comparison() {
                 true => {
                     format!("Type mismatch for '{}': comparing '{}' with '{}'", op.text(), a.ty.name(), b.ty.name())
