@@ -105,11 +105,13 @@ impl Shown {
                     }
                 }
             },
-            Shown::Tuple(parts) => json::array(parts.iter().map(Shown::json)),
             Shown::Bool(truth) => truth.to_string(),
             Shown::Float(number) => number.json(),
             Shown::Members(members) => json::object(members.iter().map(|(name, value)| (name, value.json()))),
-            Shown::Elements(list) => format!("[{}]", list.iter().map(Shown::json).collect::<Vec<_>>().join(", ")),
+            // Without blanks, as bpftrace has them.
+            Shown::Tuple(list) | Shown::Elements(list) => {
+                format!("[{}]", list.iter().map(Shown::json).collect::<Vec<_>>().join(","))
+            }
             other => json::string(&other.text()),
         }
     }

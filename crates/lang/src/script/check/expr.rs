@@ -7,7 +7,7 @@ use super::super::diagnostic::{Diagnostic, Span};
 use super::super::types::{NAME, POINT, Type};
 use super::aggregate::readable;
 use super::memory::{number_type, times};
-use super::{Checker, Checking};
+use super::{Checker, Checking, advice};
 
 /// What only the kernel knows.
 const KERNEL: &[&str] =
@@ -157,8 +157,9 @@ impl Checker<'_> {
                 return self.error(span, format!("{name} is not a valid argument: there are arg0 to arg9"));
             }
             if !self.only_at(&at_function) {
-                return self
-                    .error(span, format!("The {name} builtin can only be used with 'uprobe' and 'usdt' probes"));
+                let providers: Vec<Provider> = self.points.iter().map(|point| point.provider).collect();
+                let message = format!("The {name} builtin can only be used with 'uprobe' and 'usdt' probes");
+                return self.advised(span, message, advice::argument(name, &providers));
             }
             return builtin(self.argument_type(number), Builtin::Arg(number));
         }
@@ -192,7 +193,11 @@ impl Checker<'_> {
                 Some(place) => self.read(&place, span),
                 None => builtin(Type::INT, Builtin::Retval),
             },
-            "retval" => self.error(span, "The retval builtin can only be used with 'uretprobe' probes"),
+            "retval" => self.error_with(
+                span,
+                "The retval builtin can only be used with 'uretprobe' probes",
+                "uretprobe:PATH:FUNCTION is where a function returns",
+            ),
             "ustack" => self.ustack(self.out.config.stack_mode, STACK_DEPTH, span),
             "true" => Ok(int(1)),
             "false" => Ok(int(0)),
@@ -208,7 +213,7 @@ impl Checker<'_> {
             }
             name => match self.types.constant(self.points, name) {
                 Some(constant) => Ok(constant),
-                None => self.error(span, format!("Unknown identifier: '{name}'")),
+                None => self.advised(span, format!("Unknown identifier: '{name}'"), advice::value(name)),
             },
         }
     }
@@ -281,6 +286,8 @@ impl Checker<'_> {
             return Ok(Value { ty: Type::INT, kind: ValueKind::Binary(op, false, Box::new(a), Box::new(b)) });
         }
         if !a.ty.is_int() || !b.ty.is_int() {
+            let with_text = op.is_comparison() && (matches!(a.ty, Type::Text(_)) || matches!(b.ty, Type::Text(_)));
+            let hint = if with_text { advice::text(&a.ty).or_else(|| advice::text(&b.ty)) } else { None };
             let message = match op.is_comparison() {
                 true => {
                     format!("Type mismatch for '{}': comparing '{}' with '{}'", op.text(), a.ty.name(), b.ty.name())
@@ -290,7 +297,7 @@ impl Checker<'_> {
                     format!("The {} operator can not be used on expressions of type '{}'", op.text(), ty.name())
                 }
             };
-            return self.error(span, message);
+            return self.advised(span, message, hint);
         }
         if let Some((a, b, to)) = self.pointer_step(op, &a, &b, span)? {
             let sum = self.binary(op, a, b, span)?;

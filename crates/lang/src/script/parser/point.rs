@@ -152,14 +152,16 @@ fn check(point: &Point) -> Parsed<()> {
         {
             error(format!("{} probe has no name behind the last colon", point.provider.name()))
         }
-        Provider::Uprobe | Provider::Uretprobe if !(2..=3).contains(&count) || empty => {
-            error(format!("{} probe type requires 2 or 3 arguments, found {count}", point.provider.name()))
-        }
-        Provider::Usdt if !(2..=3).contains(&count) => {
-            error(format!("usdt probe type requires 2 or 3 arguments, found {count}"))
-        }
+        Provider::Uprobe | Provider::Uretprobe if !(2..=3).contains(&count) || empty => wrong_fields(point),
+        Provider::Usdt if !(2..=3).contains(&count) => wrong_fields(point),
         _ => Ok(()),
     }
+}
+
+fn wrong_fields(point: &Point) -> Parsed<()> {
+    let (name, count) = (point.provider.name(), point.fields.len());
+    let message = format!("{name} probe type requires 2 or 3 arguments, found {count}");
+    Err(Diagnostic::error(point.span, message).hint(super::advice::fields(point.provider)))
 }
 
 /// The nanoseconds between two ticks of an interval.
