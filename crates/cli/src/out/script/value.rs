@@ -145,7 +145,7 @@ impl Names {
             Type::Text(len) => Shown::Text(cut(bytes, *len, &self.trailer)),
             Type::Bytes(_) => {
                 let (len, bytes) = bytes.split_at(bytes.len().min(8));
-                let len = len.try_into().map_or(0, usize::from_ne_bytes);
+                let len = len.try_into().map_or(0, u64::from_ne_bytes) as usize;
                 Shown::Bytes(bytes[..len.min(bytes.len())].to_vec())
             }
             Type::Tuple(types) => Shown::Tuple(self.parts(types, bytes, maps)),
