@@ -1,5 +1,6 @@
 //! The regions of a session in the target: mapped, filled, listed for removal.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::ops::Range;
@@ -28,6 +29,7 @@ use crate::programs::{Memory, Programs};
 use crate::raw::bytes_of;
 use crate::remote::{Remote, stopped_mappings, used};
 use crate::space::{self, LOW};
+use crate::spare::{Spare, Taken};
 use crate::survey;
 use crate::unwinding::Tables;
 use crate::view::View;
@@ -58,6 +60,10 @@ pub(crate) struct Regions {
     pub detours: Detours,
     /// How callers of frames are found.
     pub unwinding: Tables,
+    /// What is there and nobody needs.
+    pub spare: RefCell<Spare>,
+    /// What was taken since somebody has asked.
+    pub taken: RefCell<Taken>,
 }
 
 const PAGE: u64 = 4096;
@@ -188,21 +194,29 @@ impl Regions {
             stubs,
             detours,
             unwinding,
+            spare: RefCell::default(),
+            taken: RefCell::default(),
         })
     }
 
-    /// Compiles programs that come later, and puts their code into the target.
-    pub fn add_programs(&mut self, hold: &mut Hold<'_>, programs: &[Program]) -> Result<(), SessionError> {
+    /// Compiles programs that come later, for these indices in ascending order, and puts their code into the target.
+    pub fn add_programs(
+        &mut self,
+        hold: &mut Hold<'_>,
+        programs: &[Program],
+        indices: &[usize],
+    ) -> Result<(), SessionError> {
         if programs.is_empty() {
             return Ok(());
         }
         let memory = Memory { layout: &self.layout, maps: &self.maps, shared: self.shared_va };
         let mut more = self.programs.more(programs, &memory)?;
         let len = Len(round(more.bytes.len() as u64, PAGE));
-        let at = hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Agent))?;
+        let map = || hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Agent));
+        let at = self.room_for_code(None, len, map)?;
         more.place(at, None);
         hold.process().write(at, &more.bytes)?;
-        self.programs.append(more);
+        self.programs.append(more, indices);
         Ok(())
     }
 

@@ -28,6 +28,7 @@ use crate::maps;
 use crate::names::Symbols;
 use crate::objects::Objects;
 use crate::planning::{Planned, Wish, plan_all};
+use crate::reclaim::Additions;
 use crate::regions::Regions;
 use crate::remote::{mappings, used};
 use crate::resolve::Match;
@@ -84,6 +85,12 @@ pub(crate) struct Installer {
     takes_traps: bool,
     /// There are probes that would do harm if the program saw where such a one really is.
     must_show: bool,
+    /// What came later, and may go before the session does.
+    pub additions: Additions,
+    /// Numbers that were given since somebody has asked.
+    new_numbers: Vec<u32>,
+    /// Indices of requests and of programs that are nobody's.
+    free: (Vec<usize>, Vec<usize>),
 }
 
 impl Installer {
@@ -111,6 +118,9 @@ impl Installer {
             faults: 0,
             takes_traps: false,
             must_show: false,
+            additions: Additions::default(),
+            new_numbers: Vec::new(),
+            free: (Vec::new(), Vec::new()),
         }
     }
 
@@ -135,6 +145,10 @@ impl Installer {
 
     pub fn regions(&self) -> Option<&Regions> {
         self.regions.as_ref()
+    }
+
+    pub fn regions_mut(&mut self) -> Option<&mut Regions> {
+        self.regions.as_mut()
     }
 
     /// The program is about to begin: see [`Regions::promote_thread_pointer`].
@@ -477,6 +491,7 @@ impl Installer {
             return Err(SessionError::TooMany { what: "probes" });
         }
         self.used.insert(number);
+        self.new_numbers.push(number);
         Ok(number)
     }
 
