@@ -20,6 +20,7 @@ mod ladder;
 mod limits;
 mod listing;
 mod many;
+mod members;
 mod post;
 mod programs;
 mod promotion;
