@@ -17,7 +17,7 @@ use sidestep_wire::{BlockState, JournalEntry};
 use crate::error::SessionError;
 use crate::live;
 use crate::scene::Ground;
-use crate::switch::{Switched, Work};
+use crate::switch::{Switched, Work, change_stopped};
 use crate::traces::{Found, TRAP};
 
 /// More bytes than there are from a site to where its detour leads back.
@@ -181,7 +181,7 @@ impl Promotion<'_> {
         Ok(())
     }
 
-    /// Writes sites while the threads run.
+    /// Writes sites, while the threads run if nothing else can come to their place.
     fn write(
         &self,
         sites: &[usize],
@@ -202,6 +202,8 @@ impl Promotion<'_> {
         let mut work: Vec<Work> = sites.iter().map(work).collect();
         work.sort_by_key(Work::site);
         let ground = Ground::of(self.process, self.found)?;
-        live::change(self.process, &work.iter().collect::<Vec<_>>(), &ground, gone)
+        let (live, stopped): (Vec<&Work>, Vec<&Work>) = work.iter().partition(|w| w.entry.stays == 1);
+        let longest = live::change(self.process, &live, &ground, gone)?;
+        Ok(longest.max(change_stopped(self.process, self.found, &ground, &stopped, gone)?))
     }
 }

@@ -203,8 +203,9 @@ pub struct JournalEntry {
     pub gate: u16,
     /// Whether other sites keep a jump away: a [`BlockState`].
     pub blocked: u16,
-    /// Padding.
-    pub pad: u32,
+    /// 1: nothing else comes to the place of its code while the process lives, or somebody has said so. 0: its library may be
+    /// unloaded, and another one mapped there.
+    pub stays: u32,
 }
 
 /// Whether a jump is kept away by sites inside it. While it is, the entry's patch is a trap; see [`JournalEntry::for_now`].
