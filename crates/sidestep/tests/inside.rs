@@ -187,41 +187,42 @@ fn a_pun_makes_way_and_comes_back() {
     call();
 }
 
-// Somebody may jump to its second instruction.
+// A call in it returns to where its jump would be.
 global_asm!(
-    ".globl entered",
-    ".type entered,@function",
+    ".globl returned_to",
+    ".type returned_to,@function",
     ".p2align 4",
-    "entered:",
-    "xor eax, eax",
-    "entered_inside:",
-    "lea eax, [rdi + 9]",
+    "returned_to:",
+    "push rbx",
+    "call rdi",
+    "inc eax",
+    "pop rbx",
     "ret",
-    ".size entered, . - entered",
-    ".pushsection .data.rel.entered,\"aw\"",
-    ".globl entered_at",
-    "entered_at: .quad entered_inside",
-    ".popsection",
+    ".size returned_to, . - returned_to",
 );
 
 unsafe extern "C" {
-    safe fn entered(number: u32) -> u32;
+    safe fn returned_to(number: extern "C" fn() -> u32) -> u32;
+}
+
+extern "C" fn thirteen() -> u32 {
+    black_box(13)
 }
 
 #[test]
 fn what_cannot_make_way_says_what_to_do() {
     let _turn = turn();
-    let at = |offset: usize| Probe::function((entered as *const ()).wrapping_byte_add(offset)).unwrap();
-    let call = || assert_eq!(black_box(entered as extern "C" fn(u32) -> u32)(5), 14);
+    let at = |offset: usize| Probe::function((returned_to as *const ()).wrapping_byte_add(offset)).unwrap();
+    let call = || assert_eq!(black_box(returned_to as extern "C" fn(extern "C" fn() -> u32) -> u32)(thirteen), 14);
     let session = Session::own().start().unwrap();
     let outer = session.register(at(0)).unwrap();
     assert_eq!(session.list().unwrap()[0].technique, "guarded jump");
-    let error = session.register(at(2)).unwrap_err().to_string();
+    let error = session.register(at(3)).unwrap_err().to_string();
     assert!(error.contains("register this one first, or both at once"), "{error}");
     call();
     assert_eq!(session.counts(outer).unwrap(), (1, 0));
     session.unregister(outer).unwrap();
-    let both = session.register_all([at(0), at(2)]).unwrap();
+    let both = session.register_all([at(0), at(3)]).unwrap();
     call();
     assert_eq!([0, 1].map(|i| session.counts(both[i]).unwrap()), [(1, 0); 2]);
     session.detach().unwrap();
