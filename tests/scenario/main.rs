@@ -28,6 +28,7 @@ mod redis;
 mod registers;
 mod regressions;
 mod sandbox;
+mod series;
 mod short;
 mod spawn;
 mod specs;

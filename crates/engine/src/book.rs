@@ -11,6 +11,7 @@ use sidestep_isa::Va;
 use sidestep_symbols::Object;
 use sidestep_wire::Flow;
 
+use crate::facts::Known;
 use crate::layout::Layout;
 use crate::planning::{Guards, plan_guards};
 use crate::resolve::Match;
@@ -51,6 +52,8 @@ pub(crate) struct Book {
     next_number: u32,
     free_numbers: BTreeSet<u32>,
     guards: HashMap<*const Object, (Rc<Object>, Guards)>,
+    /// What was found out for programs.
+    pub known: Known,
     /// Of USDT sites, by map.
     arguments: HashMap<usize, Arguments>,
 }

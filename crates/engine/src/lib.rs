@@ -11,6 +11,7 @@ mod coverage;
 mod detach;
 mod error;
 mod extend;
+mod facts;
 mod family;
 mod faults;
 pub mod fitness;
@@ -77,7 +78,7 @@ pub use static_probes::{StaticProbe, static_probes};
 pub use status::{Installed, ProbeKind, SiteState, Status, status};
 pub use switch::Switched;
 pub use toggle::{disable, enable, optimize};
-pub use typed::{Typed, TypedFunction};
+pub use typed::{Goroutine, NoGoroutine, Typed, TypedFunction};
 pub use usdt::Arguments;
 
 /// Types of functions and data, from debug information.

@@ -208,7 +208,7 @@ impl Programs {
             context: context(&linked),
             changes: thunk::Context(facts.context_written & REGISTERS),
             exclusive: !facts.reentrant,
-            overrides: facts.calls(|helper| helper.is_unsafe),
+            overrides: facts.calls(|helper| helper.name == "override_return"),
             goroutine: None,
         };
         let stack = stack + facts.helpers.iter().map(|number| helper_stack(*number)).fold(AGENT_STACK, i32::max);

@@ -90,10 +90,12 @@ impl Regions {
         common: Option<&Arc<View>>,
     ) -> Result<Regions, SessionError> {
         let interpret = options.interprets();
+        let sends = |program: &Program| program.verified().is_some_and(|v| v.facts.calls(|h| h.name == "send_signal"));
+        let signals = programs.iter().any(sends);
         let blob = Blob::new(interpret)?;
         let process = hold.process();
         let (shared_va, shared) = hold.stopped(|stopped| {
-            crate::seccomp::check(stopped, options.listens())?;
+            crate::seccomp::check(stopped, options.listens(), signals)?;
             let (shared_va, shared) = map_shared(stopped, &layout, common.map(|view| &**view))?;
             List { shared: &shared, layout: &layout }.add(shared_va, layout.shared_len, MapKind::Shared)?;
             Remote(stopped).dont_dump(shared_va, Len(layout.shared_len))?;

@@ -508,16 +508,23 @@ impl Installer {
     ) -> Result<Result<u64, String>, SessionError> {
         let value = match cookie {
             Cookie::Value(value) => return Ok(Ok(value)),
-            Cookie::Arguments(map) => return Ok(self.arguments_of(map, matched, regions)),
-            Cookie::PerProbe | Cookie::Named => self.book.borrow_mut().cookie(request, matched),
+            Cookie::Arguments(map) if self.bundle.facts.is_empty() => {
+                return Ok(self.arguments_of(map, matched, regions));
+            }
+            Cookie::Arguments(_) | Cookie::PerProbe | Cookie::Named => self.book.borrow_mut().cookie(request, matched),
         };
         // Those that have an entry for each probe.
         let mut maps = self.bundle.maps.iter().zip(&regions.maps).filter(|(asked, _)| asked.per_probe);
         if maps.any(|(_, map)| value >= u64::from(map.max_entries)) {
             return Err(SessionError::TooMany { what: "probes with results of their own" });
         }
-        if cookie != Cookie::Named {
-            return Ok(Ok(value));
+        match cookie {
+            Cookie::Arguments(map) => {
+                self.book.borrow_mut().known.tell(&self.bundle.facts, value, matched, regions);
+                return Ok(self.arguments_of(map, matched, regions).map(|key| value << 32 | key));
+            }
+            Cookie::Named => self.book.borrow_mut().known.tell(&self.bundle.facts, value, matched, regions),
+            _ => return Ok(Ok(value)),
         }
         let name = self.book.borrow_mut().name(&matched.name);
         if let Some(names) = self.bundle.names {
