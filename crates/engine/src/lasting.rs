@@ -20,7 +20,7 @@ pub(crate) fn libraries(process: &Process, objects: &mut Objects) -> Result<BTre
         }
     }
     let mut wanted = program.object.needed();
-    wanted.extend(program.object.interpreter().as_deref().and_then(file_name));
+    wanted.extend(program.object.interpreter().and_then(file_name));
     let mut found = BTreeSet::new();
     while let Some(name) = wanted.pop() {
         // Of two with one name (`dlmopen`), it is not known which.
@@ -54,7 +54,7 @@ mod tests {
         let mut objects = Objects::new(&Options::default());
         let stay = libraries(&process, &mut objects).unwrap();
         let mapped = Objects::mapped(&process).unwrap();
-        let at = |part: &str| {
+        let mut at = |part: &str| {
             let library = mapped.iter().find(|mapped| mapped.path.to_string_lossy().contains(part)).unwrap();
             objects.load(&process, library).unwrap().range.start
         };
