@@ -370,13 +370,6 @@ fn scripts_can_be_printed() {
     }
 }
 
-#[test]
-fn interval_and_count_of_memleak_stand_alone_as_in_bcc() {
-    let script = |args: &[&str]| run(&mut sidestep(&[&["memleak", "--print"], args].concat()), LIMIT).ok().stdout;
-    assert_eq!(script(&["7", "2"]), script(&["-i", "7", "-n", "2"]));
-    assert_ne!(script(&["7", "2"]), script(&["7"]));
-}
-
 /// An output and the end that are due at the same moment.
 #[test]
 fn the_last_output_is_printed_once() {

@@ -318,12 +318,6 @@ pub struct Memleak {
     /// Stop after so many outputs.
     #[arg(short = 'n', long = "number", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub number: Option<u64>,
-    /// The same as -i, as bcc has it.
-    #[arg(value_name = "INTERVAL", value_parser = parse_seconds, conflicts_with = "interval")]
-    pub every: Option<Duration>,
-    /// The same as -n.
-    #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "number")]
-    pub count: Option<u64>,
     /// Print each allocation with its address, too.
     #[arg(short = 'a', long)]
     pub show_allocs: bool,

@@ -92,16 +92,15 @@ impl Tool for Memleak {
              print(@count); print(@bytes, {top}); clear(@count); clear(@bytes);\n",
             top = self.top,
         );
-        let number = self.count.or(self.number);
-        let count = match number {
+        let count = match self.number {
             Some(number) => format!("    if (++@outputs >= {number}) {{ exit() }}\n"),
             None => String::new(),
         };
         // The end comes first: what is due at the same moment is printed once, by END.
         script += &after(self.duration);
-        script += &every(self.every.unwrap_or(self.interval), &format!("{report}{count}"));
+        script += &every(self.interval, &format!("{report}{count}"));
         // What is left at the end, unless that was asked for already.
-        script += &match number {
+        script += &match self.number {
             Some(number) => format!("END {{ if (@outputs < {number}) {{{report}}} }}\n"),
             None => format!("END {{{report}}}\n"),
         };
