@@ -25,7 +25,7 @@ use crate::hold::Hold;
 use crate::install::{self, Job, Outcome};
 use crate::layout::{Layout, Needs};
 use crate::maps;
-use crate::names::Symbols;
+use crate::names::Images;
 use crate::objects::Objects;
 use crate::planning::{Planned, Wish, plan_all};
 use crate::reclaim::Additions;
@@ -36,7 +36,7 @@ use crate::signals;
 use crate::surroundings::Surroundings;
 use crate::unwinding;
 pub(crate) use hooks::Hook;
-use jobs::{Jobs, add_job, asked, describe, stays};
+use jobs::{Jobs, add_job, asked, describe};
 
 /// Ring of a thread, unless asked for otherwise.
 const RING_DEFAULT: usize = 256 * 1024;
@@ -48,6 +48,7 @@ const SPAWN_PROBES: u64 = 64 * 1024;
 const SPAWN_ENTRIES: u64 = if size_of::<Word>() == 4 { 128 } else { 512 };
 
 /// What is installed.
+#[derive(Clone)]
 pub(crate) struct Installer {
     bundle: Bundle,
     requests: Vec<Request>,
@@ -61,8 +62,10 @@ pub(crate) struct Installer {
     pub refused: Vec<Refused>,
     pub stats: AttachStats,
     pub surroundings: Surroundings,
-    /// Names of the target's addresses, if they are wanted.
-    pub symbols: Option<Symbols>,
+    /// Names of the target's addresses, if they are wanted, since they were taken.
+    pub images: Option<Images>,
+    /// What addresses mean here: [`crate::meanings`].
+    pub meaning: u32,
     /// Numbers that are in use in this process.
     used: HashSet<u32>,
     /// Sites that were dealt with: a later look at the same process finds them again.
@@ -71,6 +74,8 @@ pub(crate) struct Installer {
     own: Vec<Range<u64>>,
     /// Run-time addresses of all sites that a journal entry is responsible for.
     live: BTreeSet<u64>,
+    /// Run-time addresses of libraries that are not unloaded.
+    lasting: BTreeSet<u64>,
     /// Objects that were searched for sites of our own: purpose, run-time address.
     hooked: HashSet<(&'static str, u64)>,
     /// A system call that could block signals and cannot be guarded.
@@ -106,11 +111,13 @@ impl Installer {
             refused: Vec::new(),
             stats: AttachStats::default(),
             surroundings: Surroundings::default(),
-            symbols: None,
+            images: None,
+            meaning: 0,
             used: HashSet::new(),
             done: HashSet::new(),
             own: Vec::new(),
             live: BTreeSet::new(),
+            lasting: BTreeSet::new(),
             hooked: HashSet::new(),
             unguarded: None,
             held: Vec::new(),
@@ -126,12 +133,26 @@ impl Installer {
 
     /// Looks at what the target has mapped now, if names of its addresses are wanted, or stacks.
     pub fn look_at_symbols(&mut self, process: &Process) {
-        if let Some(symbols) = &mut self.symbols {
+        if let Some(images) = &mut self.images {
             // What was there before is known. If it is gone, so is the process.
-            let _ = symbols.look();
+            let _ = images.look();
         } else if self.options.symbols || self.walks_stacks() {
-            self.symbols = Symbols::new(process.pid(), &self.options).ok();
+            let objects = self.book.borrow_mut().objects(&self.options);
+            self.images = Images::new(process.pid(), &objects).ok();
         }
+    }
+
+    /// Whether names of the target's addresses are wanted, and whether there may be other processes than this one.
+    fn means_something(&self) -> bool {
+        self.options.symbols && self.book.borrow().several
+    }
+
+    /// Looks what addresses mean now, and tells the agent.
+    fn find_meaning(&mut self, process: &Process) -> Result<(), SessionError> {
+        let Some(regions) = self.regions.as_ref().filter(|_| self.means_something()) else { return Ok(()) };
+        let mapped = Objects::mapped(process)?;
+        self.meaning = self.book.borrow_mut().meanings.number(Some(self.meaning), &mapped);
+        regions.set_space(process, self.meaning)
     }
 
     /// Objects whose frames are not known, and why.
@@ -139,7 +160,7 @@ impl Installer {
         self.regions.as_ref().map_or(&[], |regions| &regions.unwinding.left_out)
     }
 
-    fn walks_stacks(&self) -> bool {
+    pub fn walks_stacks(&self) -> bool {
         !self.options.frame_pointers && unwinding::are_wanted(&self.bundle.programs)
     }
 
@@ -157,6 +178,11 @@ impl Installer {
             Some(regions) => regions.promote_thread_pointer(stopped),
             None => Ok(()),
         }
+    }
+
+    /// Are names of addresses wanted?
+    pub fn wants_symbols(&self) -> bool {
+        self.options.symbols
     }
 
     /// Are children of the process probed, too?
@@ -292,6 +318,7 @@ impl Installer {
         clock: Option<sidestep_sys::TscScale>,
     ) -> Result<(), SessionError> {
         if planned.is_empty() && hooks.is_empty() {
+            self.find_meaning(&hold.process())?;
             return self.unwind(hold, true);
         }
         let (layout, common) = (self.book.borrow().layout.clone(), self.book.borrow().common.clone());
@@ -315,6 +342,7 @@ impl Installer {
         };
         regions.detours.walked = self.walks_stacks();
         self.regions = Some(regions);
+        self.find_meaning(&hold.process())?;
         self.unwind(hold, false)?;
         let Some(mut regions) = self.regions.take() else { return Ok(()) };
         let result = self.install_in(&mut regions, hold, planned, hooks);
@@ -325,9 +353,9 @@ impl Installer {
     /// Prepares the tables for stacks through what is mapped now.
     fn unwind(&mut self, hold: &mut Hold<'_>, show: bool) -> Result<(), SessionError> {
         let wanted = self.walks_stacks();
-        match (&mut self.regions, &self.symbols) {
-            (Some(regions), Some(symbols)) if wanted => {
-                regions.add_unwinding(hold, symbols)?;
+        match (&mut self.regions, &self.images) {
+            (Some(regions), Some(images)) if wanted => {
+                regions.add_unwinding(hold, images)?;
                 if show { regions.show_unwinding(hold) } else { Ok(()) }
             }
             _ => Ok(()),
@@ -412,8 +440,8 @@ impl Installer {
             };
             add_job(&mut jobs, &hook.planned, handler, usize::MAX);
         }
-        if self.options.live {
-            jobs.values_mut().for_each(|(job, _)| job.stays = true);
+        for (job, _) in jobs.values_mut() {
+            job.stays |= self.options.live || self.lasting.contains(&job.object.start);
         }
         for (site, original) in originals {
             if let Some((job, _)) = site.and_then(|site| jobs.get_mut(&site)) {

@@ -101,14 +101,24 @@ impl Checker<'_> {
                 _ => self.error(span, "The ++ and -- operators must be applied to a map or variable"),
             },
             ExprKind::Binary(op, a, b) => {
-                let a = self.expr(a);
-                let b = self.expr(b)?;
-                self.binary(*op, a?, b, span)
+                let (first, second) = (self.expr(a), self.expr(b)?);
+                let first = first?;
+                // A parameter that is missing is the text "" beside a text.
+                let (first, second) = match (&first.ty, &second.ty) {
+                    (_, Type::Text(_)) if self.is_missing(a) => (text(Vec::new()), second),
+                    (Type::Text(_), _) if self.is_missing(b) => (first, text(Vec::new())),
+                    _ => (first, second),
+                };
+                self.binary(*op, first, second, span)
             }
             ExprKind::Ternary(cond, then, otherwise) => self.ternary(cond, then, otherwise, span),
             ExprKind::Cast(ty, of) => self.cast(ty, of, span),
             ExprKind::SizeOf(of) => self.size_of(of, span),
             ExprKind::OffsetOf(of, names) => self.offset_of(of, names, span),
+            ExprKind::Index(of, index) if self.is_tuple(of) => match (self.expr(of)?, self.expr(index)?.kind) {
+                (of, ValueKind::Int(n)) => self.item(of, &n.to_string(), span),
+                _ => self.error(index.span, "the index of a tuple must be a literal"),
+            },
             ExprKind::Index(..) | ExprKind::Member(..) => match (self.place(expr)?, &expr.kind) {
                 (Some(place), _) => self.read(&place, span),
                 (None, ExprKind::Member(of, name)) if of.kind == ExprKind::Ident("self".to_owned()) => {
@@ -133,6 +143,17 @@ impl Checker<'_> {
             Some(value) if value <= 1 << 63 => signed((value as i64).wrapping_neg()),
             _ => text(param.clone().into_bytes()),
         }
+    }
+
+    /// A variable that holds a tuple.
+    fn is_tuple(&mut self, of: &Expr) -> bool {
+        let ExprKind::Var(name) = &of.kind else { return false };
+        self.find_var(name).is_some_and(|index| matches!(self.vars[index], Type::Tuple(_)))
+    }
+
+    /// `$1` that the script was not given.
+    fn is_missing(&self, expr: &Expr) -> bool {
+        matches!(expr.kind, ExprKind::Param(number) if self.params.len() < number as usize)
     }
 
     /// `str($1)`

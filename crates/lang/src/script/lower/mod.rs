@@ -58,6 +58,7 @@ mod helper {
     pub const MAP_NEXT: u32 = 258;
     pub const MAP_LEN: u32 = 259;
     pub const TEXT_FIND: u32 = 260;
+    pub const SYMBOL: u32 = 263;
 }
 
 /// Bytes of all rings of a thread together, that scripts ask for.
@@ -295,6 +296,8 @@ fn shape(of: &checked::Map, config: &checked::Config) -> Map {
     let value = of.content.stored();
     let per_thread = of.content.is_aggregate() && !of.shared;
     let (wanted, evicts) = of.declared.unwrap_or((config.max_map_keys, false));
+    // Without keys there is one value.
+    let wanted = if of.keys.is_empty() { 1 } else { wanted };
     let keys = match per_thread {
         true => wanted.min((PER_THREAD / (value + 8)) as u32).max(1),
         false => wanted,

@@ -51,9 +51,11 @@ impl Parser<'_> {
         let mut fields = split(text).into_iter();
         let name = fields.next().unwrap_or_default();
         let word = Span { start: span.start, end: span.start + name.len() };
-        let provider = match name {
-            "BEGIN" | "begin" => Provider::Begin,
-            "END" | "end" => Provider::End,
+        // Short names differ by their case.
+        let lower = name.to_ascii_lowercase();
+        let provider = match if name.len() > 2 { lower.as_str() } else { name } {
+            "begin" => Provider::Begin,
+            "end" => Provider::End,
             "interval" | "i" => Provider::Interval,
             "uprobe" | "u" => Provider::Uprobe,
             "uretprobe" | "ur" => Provider::Uretprobe,
