@@ -20,7 +20,7 @@ pub(crate) fn libraries(process: &Process, objects: &mut Objects) -> Result<BTre
         }
     }
     let mut wanted = program.object.needed();
-    wanted.extend(program.object.interpreter().as_deref().and_then(file_name));
+    wanted.extend(program.object.interpreter().and_then(file_name));
     let mut found = BTreeSet::new();
     while let Some(name) = wanted.pop() {
         // Of two with one name (`dlmopen`), it is not known which.
