@@ -144,7 +144,9 @@ impl Checker<'_> {
                 })
             }
             "printf" | "print" | "clear" | "zero" | "delete" | "exit" | "time" | "join" | "system" | "cat"
-            | "signal" | "signal_thread" => self.error(span, format!("{name}() has no value: it must be a statement")),
+            | "signal" | "signal_thread" | "assert" | "errorf" | "fail" | "warnf" => {
+                self.error(span, format!("{name}() has no value: it must be a statement"))
+            }
             "count" | "sum" | "avg" | "min" | "max" | "stats" | "hist" | "lhist" | "tseries" => {
                 self.error(span, format!("{name}() should be assigned to a map, e.g. @ = {name}()"))
             }
