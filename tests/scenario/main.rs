@@ -1,6 +1,7 @@
 //! Scenarios: the whole tool on real programs, judged by what the programs, the kernel and the file system say.
 
 mod bpf;
+mod bpftrace;
 mod carried;
 mod counts;
 mod coverage;
@@ -13,11 +14,13 @@ mod events;
 mod faults;
 mod follow;
 mod info;
+mod kernel_cases;
 mod kernel_suites;
 mod ladder;
 mod limits;
 mod listing;
 mod many;
+mod members;
 mod post;
 mod programs;
 mod promotion;
@@ -28,6 +31,8 @@ mod redis;
 mod registers;
 mod regressions;
 mod sandbox;
+mod series;
+mod several;
 mod short;
 mod spawn;
 mod specs;

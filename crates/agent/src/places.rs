@@ -14,6 +14,7 @@ use sidestep_wire::ProbeDesc;
 
 use crate::memory::Agent;
 use crate::safe_read;
+use crate::shadow::is_interrupted;
 
 /// Bit of a place, which no address of a stack slot has: the return address is about to be replaced.
 const COMING: u64 = 1;
@@ -87,7 +88,10 @@ fn take_one(agent: Agent, places: Places, slot: u64) -> bool {
     (0..looks).any(|i| {
         let word = places.word(1 + first.wrapping_add(i) % places.count);
         let held = word.load(Ordering::Acquire);
-        let is_left = || safe_read::word(agent, held & SLOT) != Some(agent.private().trampoline);
+        let is_left = || {
+            let word = safe_read::word(agent, held & SLOT);
+            word != Some(agent.private().trampoline) && !(word.is_some() && is_interrupted(agent, held & SLOT))
+        };
         held & COMING == 0 && is_left() && take(word, held)
     })
 }

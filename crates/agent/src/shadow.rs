@@ -26,7 +26,9 @@ use crate::memory::{Agent, Entry, Thread};
 use crate::safe_read;
 
 mod drops;
+mod interrupted;
 pub use drops::returned_from;
+pub use interrupted::is_interrupted;
 
 /// How many newer entries are looked at to prove that an entry's stack slot has been reused.
 const WINDOW: u64 = 512;
@@ -343,7 +345,8 @@ fn is_alive(agent: Agent, entry: &ShadowEntry) -> bool {
     match safe_read::word(agent, entry.slot) {
         Some(word) => {
             let restored = entry.probe & ShadowEntry::RESTORED != 0;
-            word == agent.private().trampoline || (restored && word == entry.ret)
+            let holds = word == agent.private().trampoline || (restored && word == entry.ret);
+            holds || is_interrupted(agent, entry.slot)
         }
         None => false,
     }
@@ -453,7 +456,7 @@ fn map(agent: Agent, bytes: u64) -> Option<u64> {
     const NO_FD: u64 = u64::MAX;
 
     let header = agent.header();
-    let index = if agent.is_child() {
+    let index = if agent.borrows_header() {
         None
     } else {
         let add = |used: u32| (used < header.maps_cap).then_some(used + 1);

@@ -1,7 +1,7 @@
 //! What the processes of a session have in common: memory, sizes, and the numbers by which probes are known there.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,7 +11,11 @@ use sidestep_isa::Va;
 use sidestep_symbols::Object;
 use sidestep_wire::Flow;
 
+use crate::api::Options;
+use crate::facts::Known;
 use crate::layout::Layout;
+use crate::meanings::Meanings;
+use crate::objects::Objects;
 use crate::planning::{Guards, plan_guards};
 use crate::resolve::Match;
 use crate::usdt::Arguments;
@@ -44,12 +48,19 @@ pub(crate) struct Book {
     pub common: Option<Arc<View>>,
     /// Sizes, and the maps as they are.
     pub layout: Option<(Layout, Vec<Map>)>,
+    /// What addresses mean.
+    pub meanings: Meanings,
+    /// Files that were opened for names, and are in most processes.
+    objects: Option<Rc<RefCell<Objects>>>,
     numbers: HashMap<Place, u32>,
     cookies: HashMap<Place, u64>,
     /// Of functions, by name.
     names: HashMap<String, u64>,
     next_number: u32,
+    free_numbers: BTreeSet<u32>,
     guards: HashMap<*const Object, (Rc<Object>, Guards)>,
+    /// What was found out for programs.
+    pub known: Known,
     /// Of USDT sites, by map.
     arguments: HashMap<usize, Arguments>,
 }
@@ -58,6 +69,11 @@ impl Book {
     /// Of a session that may have `several` processes.
     pub fn new(several: bool) -> Rc<RefCell<Book>> {
         Rc::new(RefCell::new(Book { several, ..Book::default() }))
+    }
+
+    /// Files, each opened once.
+    pub fn objects(&mut self, options: &Options) -> Rc<RefCell<Objects>> {
+        self.objects.get_or_insert_with(|| Rc::new(RefCell::new(Objects::new(options)))).clone()
     }
 
     /// Guards of an object, planned once for all processes; `numbers` are always the same.
@@ -73,10 +89,24 @@ impl Book {
         if let Some(number) = self.numbers.get(&place).copied().filter(|number| free(*number)) {
             return number;
         }
-        let number = self.next_number;
-        self.next_number += 1;
+        let number = match self.free_numbers.iter().copied().find(|number| free(*number)) {
+            Some(number) => {
+                self.free_numbers.remove(&number);
+                number
+            }
+            None => {
+                self.next_number += 1;
+                self.next_number - 1
+            }
+        };
         self.numbers.insert(place, number);
         number
+    }
+
+    /// Numbers that no probe has any more, nor what they have counted.
+    pub fn free_numbers(&mut self, numbers: &HashSet<u32>) {
+        self.numbers.retain(|_, number| !numbers.contains(number));
+        self.free_numbers.extend(numbers);
     }
 
     /// The number that tells programs which probe was hit.

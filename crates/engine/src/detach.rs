@@ -122,7 +122,8 @@ fn entries(process: &Process, found: &Found) -> Result<(Vec<JournalEntry>, Vec<u
             let entry = &journal[**index];
             // A place next to it may have been unmapped.
             let now = text.at(entry.site, entry.len.into());
-            now.map_or_else(|| is_written(process, entry), |now| is_ours(now, entry))
+            // A blank one says nothing.
+            entry.len != 0 && now.map_or_else(|| is_written(process, entry), |now| is_ours(now, entry))
         }));
     }
     written.sort_unstable();
@@ -248,12 +249,9 @@ fn restore_returns(stopped: &mut Stopped, found: &Found) -> Result<(), SessionEr
     slots.retain(|e| e.slot != 0 && e.ret != found.trampoline);
     slots.sort_by_key(|e| std::cmp::Reverse(e.time));
     for entry in slots {
-        let mut word = [0; 8];
-        if stopped.read(Va(entry.slot), &mut word).is_ok() {
-            let newest_wins = u64::from_ne_bytes(word);
-            if newest_wins == found.trampoline {
-                stopped.process().write_word(Va(entry.slot), entry.ret)?;
-            }
+        let newest_wins = stopped.process().read_word(Va(entry.slot));
+        if newest_wins.is_ok_and(|word| word == found.trampoline) {
+            stopped.process().write_word(Va(entry.slot), entry.ret)?;
         }
     }
     Ok(())

@@ -9,7 +9,6 @@ use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::thunk::{self, Thunks};
 use sidestep_plan::{Patch, Plan};
-use sidestep_sys::Process;
 use sidestep_wire::{MapKind, Private, TrapEntry};
 
 use crate::error::SessionError;
@@ -18,6 +17,7 @@ use crate::put::put_in;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::Remote;
+use crate::spare::Table;
 
 const PAGE: u64 = 4096;
 
@@ -89,7 +89,7 @@ pub(crate) fn install(
         }
     }
 
-    ready.retain(|(i, detour)| match is_ready(&process, &jobs[*i], detour, &lost) {
+    ready.retain(|(i, detour)| match is_ready(&jobs[*i], detour, &lost) {
         Ok(()) => true,
         Err(reason) => {
             outcomes[*i] = Some(Outcome::Refused(reason));
@@ -97,6 +97,7 @@ pub(crate) fn install(
         }
     });
     for (at, bytes) in ready.iter().filter_map(|(_, detour)| detour.stub.as_ref()) {
+        regions.taken.borrow_mut().stubs.push(at.0);
         process.write(*at, bytes)?;
     }
     for (probe, switch) in ready.iter().flat_map(|(_, detour)| &detour.switches) {
@@ -120,16 +121,13 @@ pub(crate) fn install(
     Ok((outcomes, code_bytes))
 }
 
-/// Whether a detour can be put into use. If not, why.
-fn is_ready(process: &Process, job: &Job, detour: &Detour, lost: &BTreeSet<u64>) -> Result<(), String> {
+/// Whether a detour can be put into use. If not, why. What is at the site now is looked at when it is written.
+fn is_ready(job: &Job, detour: &Detour, lost: &BTreeSet<u64>) -> Result<(), String> {
     if detour.stub.as_ref().is_some_and(|(at, _)| lost.contains(&(at.0 & !(PAGE - 1)))) {
         return Err("the address space that its jump needs was taken meanwhile: try again".into());
     }
-    let needed = needed(job, detour);
-    let mut now = vec![0; needed.len()];
-    let read = process.read(detour.site, &mut now).is_ok();
-    let behind = || now.get(detour.patch.len()..).is_some_and(|rest| rest.starts_with(&detour.relies_on));
-    if read && now == needed && (detour.relies_on.is_empty() || behind()) {
+    let behind = needed(job, detour).get(detour.patch.len()..);
+    if detour.relies_on.is_empty() || behind.is_some_and(|rest| rest.starts_with(&detour.relies_on)) {
         return Ok(());
     }
     Err(not_the_file(detour.site))
@@ -192,7 +190,8 @@ fn slab(regions: &Regions, hold: &mut Hold<'_>, jobs: &[Job], group: &[usize]) -
     let origin = Va(near.start);
     let measure = fill(regions, jobs, group, origin).1.len() as u64;
     let len = Len(crate::layout::round(measure, 4096));
-    let at = regions.map_near(hold, "code", near, len, MapKind::Slab)?;
+    let map = || regions.map_near(hold, "code", near.clone(), len, MapKind::Slab);
+    let at = regions.room_for_code(Some(&near), len, map)?;
     let (built, bytes) = fill(regions, jobs, group, at);
     hold.process().write(at, &bytes)?;
     Ok((built, bytes.len()))
@@ -247,12 +246,14 @@ impl Regions {
         let bytes: Vec<u8> = table.iter().flat_map(|e| bytes_of(e).to_vec()).collect();
         let len = crate::layout::round(bytes.len() as u64, 4096);
         let private = |off: usize| Va(self.private.0 + off as u64);
-        let at = self.map_listed(hold, "tables", Len(len), MapKind::Private)?;
-        hold.process().write(at, &bytes)?;
+        let table = self.room_for_table(hold, Len(len))?;
+        hold.process().write(Va(table.start), &bytes)?;
         // Table and mask change together.
         hold.stopped("tables", |stopped| {
             stopped.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;
-            Ok(stopped.write(private(offset_of!(Private, traps)), &at.0.to_ne_bytes())?)
-        })
+            Ok(stopped.write(private(offset_of!(Private, traps)), &table.start.to_ne_bytes())?)
+        })?;
+        self.spare.borrow_mut().put_into_use(Table::Traps, table);
+        Ok(())
     }
 }

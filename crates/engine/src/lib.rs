@@ -2,6 +2,7 @@
 //!
 //! No ISA name appears here; decisions come from `plan`, operating-system work goes to `sys`.
 
+mod adopt;
 mod api;
 mod attach;
 mod blob;
@@ -11,6 +12,7 @@ mod coverage;
 mod detach;
 mod error;
 mod extend;
+mod facts;
 mod family;
 mod faults;
 pub mod fitness;
@@ -19,10 +21,12 @@ mod hold;
 mod install;
 mod installer;
 mod kernel;
+mod lasting;
 mod late;
 mod layout;
 mod live;
 mod maps;
+mod meanings;
 mod names;
 mod native;
 mod objects;
@@ -34,6 +38,7 @@ mod programs;
 mod promote;
 mod put;
 mod raw;
+mod reclaim;
 mod regions;
 mod remote;
 mod resolve;
@@ -45,6 +50,7 @@ mod session;
 mod signals;
 mod singly;
 mod space;
+mod spare;
 mod startup;
 mod static_probes;
 mod status;
@@ -70,11 +76,12 @@ pub use names::{Frame, Symbols};
 pub use session::{Listed, Progress, Session, explain, list};
 pub use sidestep_symbols::usdt::{Argument as UsdtArgument, ArgumentKind, Probe as UsdtProbe};
 pub use sidestep_sys::bpf as kernel_bpf;
+pub use sidestep_wire::private::split_symbol;
 pub use static_probes::{StaticProbe, static_probes};
 pub use status::{Installed, ProbeKind, SiteState, Status, status};
 pub use switch::Switched;
 pub use toggle::{disable, enable, optimize};
-pub use typed::{Typed, TypedFunction};
+pub use typed::{Goroutine, NoGoroutine, Typed, TypedFunction};
 pub use usdt::Arguments;
 
 /// Types of functions and data, from debug information.

@@ -49,6 +49,7 @@ fn frames(program: &sidestep_bpf::Program) -> i32 {
 }
 
 /// A program that was linked and compiled.
+#[derive(Clone)]
 struct Compiled {
     /// Its code, and what has to be around it.
     thunk: thunk::Program,
@@ -74,6 +75,7 @@ struct Replaces {
 }
 
 /// All programs of a session, and behind them one that does nothing: the hit is counted.
+#[derive(Clone)]
 pub(crate) struct Programs {
     compiled: Vec<Compiled>,
     /// Their code.
@@ -85,6 +87,7 @@ pub(crate) struct Programs {
 }
 
 /// The code of a program that is interpreted: a call of the interpreter.
+#[derive(Clone)]
 struct Stub {
     /// Offset of a word that gets the address of the program's instructions …
     slots_at: usize,
@@ -155,11 +158,13 @@ impl Programs {
         Ok(more)
     }
 
-    /// Puts programs behind those that are there.
-    pub fn append(&mut self, more: Programs) {
-        // The one that does nothing stays the last.
-        let at = self.compiled.len().saturating_sub(1);
-        self.compiled.splice(at..at, more.compiled);
+    /// Puts programs at these indices, in ascending order: behind those that are there, or in place of others.
+    pub fn append(&mut self, more: Programs, indices: &[usize]) {
+        for (program, index) in more.compiled.into_iter().zip(indices) {
+            // The one that does nothing stays the last.
+            let last = self.compiled.len().saturating_sub(1);
+            if *index < last { self.compiled[*index] = program } else { self.compiled.insert(last, program) }
+        }
     }
 
     fn add(&mut self, program: &Program, links: &[Link], env: &Env, interpret: bool) -> Result<(), SessionError> {
@@ -206,7 +211,7 @@ impl Programs {
             context: context(&linked),
             changes: thunk::Context(facts.context_written & REGISTERS),
             exclusive: !facts.reentrant,
-            overrides: facts.calls(|helper| helper.is_unsafe),
+            overrides: facts.calls(|helper| helper.name == "override_return"),
             goroutine: None,
         };
         let stack = stack + facts.helpers.iter().map(|number| helper_stack(*number)).fold(AGENT_STACK, i32::max);

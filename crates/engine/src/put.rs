@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use sidestep_isa::Va;
 use sidestep_plan::Patch;
@@ -19,6 +19,7 @@ use crate::error::SessionError;
 use crate::hold::{Hold, Turn};
 use crate::install::{Job, needed};
 use crate::pages::{Stretch, pages, read_all, write_all};
+use crate::promote::{self, Neighbours};
 use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::{mappings, stopped_mappings};
@@ -63,8 +64,9 @@ pub(crate) fn put_in(
     let traps = (signals | regions.signals()) & crate::signals::TRAPS != 0;
     let is_live = hold.is_running() && traps && users.iter().all(|change| change.job.stays);
     let (live, users) = if is_live { users.split_at(users.len()) } else { users.split_at(0) };
+    let makes_way = hold.is_running() && regions.is_around_any(users.iter().chain(live).map(site));
     let mut work: Vec<Vec<&[Change<'_>]>> = Vec::new();
-    if !own.is_empty() || new_signals != 0 {
+    if !own.is_empty() || new_signals != 0 || makes_way {
         work.push(pages(own, site).collect());
     }
     work.extend(pages(users, site).map(|page| vec![page]));
@@ -80,7 +82,7 @@ pub(crate) fn put_in(
         if piece.iter().any(|page| page.iter().all(|change| !change.job.own)) { "sites" } else { "signals" }
     };
     let mut waited = 0;
-    hold.in_turns(purpose, &work, look, |stopped, scene, piece| {
+    let mut put = |stopped: &mut Stopped, scene: &Scene, piece: &Vec<&[Change<'_>]>| {
         if waited < LOOKS && piece.iter().any(|page| scene.is_early(stopped, |position| is_in_the_way(page, position)))
         {
             waited += 1;
@@ -88,7 +90,16 @@ pub(crate) fn put_in(
         }
         put_pages(regions, stopped, scene, piece, &mut gone)?;
         Ok(Turn::Done)
-    })?;
+    };
+    if makes_way {
+        // The jumps there become traps, for which the signals have to be ours.
+        let rest = work.split_off(1);
+        hold.in_turns(purpose, &work, look, &mut put)?;
+        work = rest;
+        let sites = users.iter().chain(live).map(site).collect();
+        promote::make_way(&process, &traces::session(&process)?, &sites)?;
+    }
+    hold.in_turns(purpose, &work, look, put)?;
     if !live.is_empty() {
         let switched = put_live(regions, &process, live, &mut gone)?;
         hold.note_live(switched.sites - switched.stopped, switched.longest);
@@ -116,12 +127,13 @@ fn put_live(
     let disabled = |change: &&Change<'_>| u32::from(!change.is_island());
     let entries: Vec<JournalEntry> =
         there.iter().map(|change| JournalEntry { disabled: disabled(change), ..change.entry }).collect();
-    let first = regions.publish(&entries)?;
+    let indices = regions.publish(&entries)?;
     for Change { entry, .. } in there.iter().filter(|change| change.is_island()) {
         process.write(Va(entry.site), &entry.new[..usize::from(entry.len)])?;
     }
     let site_of = |(index, entry): (u64, JournalEntry)| Site { index: index as usize, entry, probes: Vec::new() };
-    let sites: Vec<Site> = (first..).zip(entries).filter(|(_, entry)| entry.own != ISLAND).map(site_of).collect();
+    let sites: Vec<Site> =
+        indices.into_iter().zip(entries).filter(|(_, entry)| entry.own != ISLAND).map(site_of).collect();
     there.iter().try_for_each(|change| lead_to_original(process, change))?;
     let switched = in_turn(process, &sites, Switch::On)?;
     for (site, _) in &switched.refused {
@@ -189,6 +201,7 @@ fn site_entry(job: &Job, detour: &Detour, mappings: &[Mapping]) -> JournalEntry 
         file_offset,
         semaphore: job.semaphore.map_or(0, |va| va.0),
         gate: detour.gate.unwrap_or(0),
+        stays: u32::from(job.stays),
         blocked: if job.plan.is_blocked() { BlockState::Yes } else { BlockState::No } as u16,
         ..change(&job.expected, &detour.patch)
     };
@@ -232,10 +245,10 @@ fn put_pages(
         }
     }
     leave_regions(stopped, scene, &there)?;
-    let first = regions.publish(&there.iter().map(|change| change.entry).collect::<Vec<_>>())?;
+    let indices = regions.publish(&there.iter().map(|change| change.entry).collect::<Vec<_>>())?;
     there.iter().try_for_each(|change| lead_to_original(&process, change))?;
     write_all(&process, &texts)?;
-    for (index, change) in (first..).zip(&there) {
+    for (index, change) in indices.into_iter().zip(&there) {
         if change.entry.semaphore != 0 {
             semaphore::raise(stopped, regions.journal_entry(index), Va(change.entry.semaphore))?;
         }
@@ -268,19 +281,37 @@ fn leave_regions(stopped: &mut Stopped, scene: &Scene, there: &[&Change<'_>]) ->
 }
 
 impl Regions {
-    /// Adds entries to the journal: before what they say is done. Gives the index of the first.
-    fn publish(&self, entries: &[JournalEntry]) -> Result<u64, SessionError> {
+    /// Are any of these sites, run-time addresses, inside jumps of others?
+    fn is_around_any(&self, mut sites: impl Iterator<Item = u64>) -> bool {
+        let len = self.shared.u32(offset_of!(Header, journal_len) as u64).load(Ordering::Acquire);
+        let entries = self.shared.read_array::<JournalEntry>(self.layout.journal_off, len.into());
+        let journal = Neighbours::of(entries);
+        sites.any(|site| journal.is_inside(site))
+    }
+
+    /// Adds entries to the journal: before what they say is done. Gives the index of each.
+    fn publish(&self, entries: &[JournalEntry]) -> Result<Vec<u64>, SessionError> {
         let len = self.shared.u32(offset_of!(Header, journal_len) as u64);
-        let first = u64::from(len.load(Ordering::Acquire));
-        let count = first + entries.len() as u64;
-        if count > self.layout.journal_cap {
+        let mut end = u64::from(len.load(Ordering::Acquire));
+        let mut spare = self.spare.borrow_mut();
+        let left = spare.entries.len().saturating_sub(entries.len());
+        let mut indices = spare.entries.split_off(left);
+        while indices.len() < entries.len() {
+            indices.push(end);
+            end += 1;
+        }
+        if end > self.layout.journal_cap {
             return Err(SessionError::TooMany { what: "sites" });
         }
-        for (index, entry) in (first..).zip(entries) {
-            self.shared.write(self.entry_off(index), bytes_of(entry));
+        for (index, entry) in indices.iter().zip(entries) {
+            // Blank for as long as it is not complete.
+            self.shared.write(self.entry_off(*index), bytes_of(&JournalEntry { len: 0, ..*entry }));
+            fence(Ordering::Release);
+            self.shared.write(self.entry_off(*index) + offset_of!(JournalEntry, len) as u64, &[entry.len]);
         }
-        len.store(count as u32, Ordering::Release);
-        Ok(first)
+        len.store(end as u32, Ordering::Release);
+        self.taken.borrow_mut().entries.extend(&indices);
+        Ok(indices)
     }
 
     /// The site of an entry is nobody's any more: see [`crate::native::retire`].
@@ -289,7 +320,8 @@ impl Regions {
         self.shared.write(newest, &0u32.to_ne_bytes());
     }
 
-    fn entry_off(&self, index: u64) -> u64 {
+    /// Where it is in the shared region.
+    pub fn entry_off(&self, index: u64) -> u64 {
         self.layout.journal_off + index * size_of::<JournalEntry>() as u64
     }
 

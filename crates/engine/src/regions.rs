@@ -1,10 +1,11 @@
 //! The regions of a session in the target: mapped, filled, listed for removal.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
@@ -28,11 +29,13 @@ use crate::programs::{Memory, Programs};
 use crate::raw::bytes_of;
 use crate::remote::{Remote, Room, mappings, stopped_mappings, used};
 use crate::space::{self, LOW};
+use crate::spare::{Spare, Taken};
 use crate::survey;
 use crate::unwinding::Tables;
 use crate::view::View;
 
 /// The regions of a session.
+#[derive(Clone)]
 pub(crate) struct Regions {
     pub layout: Layout,
     /// The shared region, as the controller sees it: what belongs to this process.
@@ -51,7 +54,7 @@ pub(crate) struct Regions {
     /// Their maps.
     pub maps: Vec<Map>,
     /// What each thread has, of the controller: programs run in it, too.
-    pub own: Vec<AtomicU64>,
+    pub own: View,
     /// All trap table entries so far. There is a table if SIGTRAP is ours.
     pub traps: Vec<TrapEntry>,
     /// Pages of stubs that are mapped.
@@ -60,6 +63,10 @@ pub(crate) struct Regions {
     pub detours: Detours,
     /// How callers of frames are found.
     pub unwinding: Tables,
+    /// What is there and nobody needs.
+    pub spare: RefCell<Spare>,
+    /// What was taken since somebody has asked.
+    pub taken: RefCell<Taken>,
 }
 
 const PAGE: u64 = 4096;
@@ -83,10 +90,12 @@ impl Regions {
         common: Option<&Arc<View>>,
     ) -> Result<Regions, SessionError> {
         let interpret = options.interprets();
+        let sends = |program: &Program| program.verified().is_some_and(|v| v.facts.calls(|h| h.name == "send_signal"));
+        let signals = programs.iter().any(sends);
         let blob = Blob::new(interpret)?;
         let process = hold.process();
         if crate::seccomp::has_filter(&process) {
-            hold.stopped("seccomp filters", |stopped| crate::seccomp::check(stopped, options.listens()))?;
+            hold.stopped("seccomp filters", |stopped| crate::seccomp::check(stopped, options.listens(), signals))?;
         }
         // A few calls in each pause, and none that can wait.
         let (shared_va, shared) = hold.stopped("shared memory", |stopped| {
@@ -180,7 +189,7 @@ impl Regions {
         header.u64(at!(batch_va), batch_va);
         let (detours, unwinding) = (Detours::default(), Tables::default());
         let (traps, stubs) = (Vec::new(), BTreeSet::new());
-        let own = (0..layout.cells).map(|_| AtomicU64::new(0)).collect();
+        let own = View::private(8 * layout.cells)?;
         Ok(Regions {
             layout,
             shared,
@@ -197,21 +206,29 @@ impl Regions {
             stubs,
             detours,
             unwinding,
+            spare: RefCell::default(),
+            taken: RefCell::default(),
         })
     }
 
-    /// Compiles programs that come later, and puts their code into the target.
-    pub fn add_programs(&mut self, hold: &mut Hold<'_>, programs: &[Program]) -> Result<(), SessionError> {
+    /// Compiles programs that come later, for these indices in ascending order, and puts their code into the target.
+    pub fn add_programs(
+        &mut self,
+        hold: &mut Hold<'_>,
+        programs: &[Program],
+        indices: &[usize],
+    ) -> Result<(), SessionError> {
         if programs.is_empty() {
             return Ok(());
         }
         let memory = Memory { layout: &self.layout, maps: &self.maps, shared: self.shared_va };
         let mut more = self.programs.more(programs, &memory)?;
         let len = Len(round(more.bytes.len() as u64, PAGE));
-        let at = self.map_listed(hold, "code", len, MapKind::Agent)?;
+        let map = || self.map_listed(hold, "code", len, MapKind::Agent);
+        let at = self.room_for_code(None, len, map)?;
         more.place(at, None);
         hold.process().write(at, &more.bytes)?;
-        self.programs.append(more);
+        self.programs.append(more, indices);
         Ok(())
     }
 
@@ -293,6 +310,12 @@ impl Regions {
     /// For several remote calls at one go.
     pub fn room(&self) -> Room {
         room(self.private, self.batch)
+    }
+
+    /// Tells the agent what addresses mean in this process.
+    pub fn set_space(&self, process: &Process, number: u32) -> Result<(), SessionError> {
+        process.write(Va(self.private.0 + offset_of!(Private, space) as u64), &number.to_ne_bytes())?;
+        Ok(())
     }
 
     /// Writes the descriptor of a probe.
@@ -503,6 +526,8 @@ fn private_head(
         child: 0.into(),
         pid: pid.into(),
         follow: 0,
+        space: 0.into(),
+        pad: 0,
         signals: no_signals(),
     }
 }

@@ -32,7 +32,7 @@ fn shared_region() {
     layout!(JournalEntry: 168, align 8, {
         site: 0, detour: 8, detour_len: 16, newest: 20, len: 24, insns_len: 25, own: 26, optimized: 27, disabled: 28,
         old: 32, new: 48, insns: 64, semaphore: 128, semaphore_state: 136, semaphore_from: 140, inode: 144,
-        file_offset: 152, gate: 160, blocked: 162, pad: 164,
+        file_offset: 152, gate: 160, blocked: 162, stays: 164,
     });
     layout!(MapEntry: 24, align 8, { addr: 0, len: 8, kind: 16, pad: 20 });
     layout!(Slot: 64, align 64, { fs_base: 0, tid: 8, owner: 12, head: 16, tail: 24, pad1: 32 });
@@ -41,10 +41,10 @@ fn shared_region() {
 
 #[test]
 fn private_region() {
-    layout!(Private: 4440, align 8, {
+    layout!(Private: 4448, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
         trap_mask: 64, detours: 72, unwind: 80, copies: 88, tsc: 96, tsc_shift: 100, tsc_mult: 104, states_used: 112,
-        child: 116, pid: 120, follow: 124, signals: 128,
+        child: 116, pid: 120, follow: 124, space: 128, pad: 132, signals: 136,
     });
     layout!(Signals: 4312, align 8, { ours: 0, readable: 8, old: 16, blocking: 176, closed: 216 });
     layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });
@@ -93,7 +93,7 @@ fn generated_code() {
 /// Fields are written to other processes as bytes, so none of them may hide padding.
 #[test]
 fn no_implicit_padding() {
-    assert_eq!(size_of::<Private>(), 7 * 8 + 5 * 8 + 4 + 4 + 8 + 4 + 4 + 4 + 4 + size_of::<Signals>() + 128);
+    assert_eq!(size_of::<Private>(), 7 * 8 + 5 * 8 + 4 + 4 + 8 + 6 * 4 + size_of::<Signals>());
     assert_eq!(size_of::<ThreadState>(), HELPERS * 8 + 9 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 8 * 8 + 8 + 256 * 8);
     assert_eq!(size_of::<Signals>(), 8 + 4 + 4 + 5 * 32 + 5 * 8 + 128 * 32);
     assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 4 + 4 + 2 * 16 + 64 + 8 + 2 * 4 + 2 * 8 + 8);
@@ -155,4 +155,18 @@ fn histogram_buckets_are_where_their_boundaries_say() {
         assert!(low < high);
         assert!(b < Histogram::SUB || high - low <= low / 15, "a bucket is at most 1/16 of its values wide");
     }
+}
+
+#[test]
+fn addresses_and_stacks_go_with_a_number() {
+    use sidestep_wire::private::{SPACES, split_symbol, stack_id, symbol};
+    for space in [0, 1, SPACES - 1] {
+        for address in [0, 0x1234, 0x7fff_ffff_f000] {
+            assert_eq!(split_symbol(symbol(address, space)), (space, address));
+        }
+        assert_eq!(stack_id(77, space) as u32, 77);
+        assert_eq!(stack_id(77, space) >> 32, u64::from(space));
+    }
+    // No address: as it is.
+    assert_eq!(symbol(u64::MAX, 5), u64::MAX);
 }

@@ -54,6 +54,8 @@ pub fn install(thread: Thread) {
     set(27, stacks::get_stackid);
     set(58, context::override_return);
     set(67, stacks::get_stack);
+    set(109, task::send_signal);
+    set(117, task::send_signal_thread);
     for number in [4, 112, 113] {
         set(number, memory::probe_read);
     }
@@ -77,6 +79,7 @@ pub fn install(thread: Thread) {
     set(258, maps::map_next);
     set(259, maps::map_len);
     set(260, memory::text_find);
+    set(263, task::symbol);
 }
 
 fn address(helper: Function) -> u64 {

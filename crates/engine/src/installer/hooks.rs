@@ -3,14 +3,15 @@
 
 use sidestep_bpf::verify::Helper;
 use sidestep_plan::Plan;
-use sidestep_symbols::Matcher;
+use sidestep_symbols::{Kind, Matcher};
 use sidestep_sys::{Process, arch};
 use sidestep_wire::Flow;
 
-use super::{Installer, overlap, place, returns, stays};
+use super::{Installer, overlap, place, returns};
 use crate::api::Program;
 use crate::error::SessionError;
 use crate::faults;
+use crate::lasting;
 use crate::objects::{Loaded, Objects};
 use crate::planning::{Planned, Wish, place_guards, plan_all};
 use crate::resolve::Match;
@@ -32,6 +33,7 @@ const CATCHERS: [&str; 1] = ["__cxa_begin_catch"];
 const MANY: usize = 256;
 
 /// A site of our own.
+#[derive(Clone)]
 pub(crate) struct Hook {
     pub flow: Flow,
     pub planned: Planned,
@@ -57,12 +59,19 @@ impl Installer {
             }
             hooks = self.plan_unwinders(process, objects)?;
         }
-        let traps = |p: &Planned| p.plan.as_ref().is_ok_and(Plan::has_traps);
+        let traps = |p: &Planned| p.inside || p.plan.as_ref().is_ok_and(Plan::has_traps);
         let before = self.regions.as_ref().is_some_and(|r| r.signals() & TRAPS != 0);
         self.faults |= planned.iter().fold(0, |set, p| set | faults::raised(p));
         self.must_show |= planned.iter().any(faults::must_show);
         let bound = before || self.must_show || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
-        self.takes_traps |= self.options.live || planned.len() > MANY && planned.iter().all(stays);
+        let is_many = planned.len() > MANY;
+        self.takes_traps |= self.options.live || planned.iter().any(|p| p.inside);
+        let loaded = || planned.iter().filter_map(|p| p.matched.loaded.as_ref());
+        let stays = |i: &Installer, l: &Loaded| l.object.kind() != Kind::Library || i.lasting.contains(&l.range.start);
+        if (bound || self.takes_traps || is_many) && loaded().any(|loaded| !stays(self, loaded)) {
+            self.lasting.extend(lasting::libraries(process, objects)?);
+        }
+        self.takes_traps |= is_many && loaded().all(|loaded| stays(self, loaded));
         let follows = self.options.follow;
         if bound || self.faults != 0 || self.reads_memory() || self.takes_traps || follows {
             let mut guards = self.plan_guards(process, objects)?;

@@ -47,18 +47,13 @@ pub(super) fn describe(
     regions.describe(process, desc.hits, &desc)
 }
 
-/// Is it in the program itself, which no `dlclose` takes away?
-pub(super) fn stays(p: &Planned) -> bool {
-    p.matched.loaded.as_ref().is_some_and(|loaded| loaded.object.kind() != Kind::Library)
-}
-
 /// Adds a handler to the job of its site. `false` if there is no plan (it was refused before).
 pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return false };
     let site = plan.site.offset(loaded.bias);
     // A site of our own is not promoted.
     let own = who == usize::MAX || jobs.get(&site.0).is_some_and(|(job, _)| job.own);
-    let plan = if own { &plan.for_now() } else { plan };
+    let plan = if own { &plan.for_good() } else { plan };
     let (job, waiting) = jobs.entry(site.0).or_insert_with(|| {
         let job = Job {
             plan: plan.clone(),
@@ -67,7 +62,7 @@ pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize
             handlers: Vec::new(),
             object: loaded.range.clone(),
             is_go: loaded.object.is_go(),
-            stays: stays(p),
+            stays: loaded.object.kind() != Kind::Library,
             expected: p.expected.clone(),
             semaphore: None,
             originals: Vec::new(),
@@ -75,7 +70,7 @@ pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize
         (job, Vec::new())
     });
     if own {
-        job.plan = job.plan.for_now();
+        job.plan = job.plan.for_good();
     }
     // A guard displaces all up to its system call.
     if plan.displaced.len() > job.plan.displaced.len() {

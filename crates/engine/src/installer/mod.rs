@@ -25,9 +25,10 @@ use crate::hold::Hold;
 use crate::install::{self, Job, Outcome};
 use crate::layout::{Layout, Needs};
 use crate::maps;
-use crate::names::Symbols;
+use crate::names::Images;
 use crate::objects::Objects;
 use crate::planning::{Planned, Wish, plan_all};
+use crate::reclaim::Additions;
 use crate::regions::Regions;
 use crate::remote::{mappings, used};
 use crate::resolve::Match;
@@ -35,7 +36,7 @@ use crate::signals;
 use crate::surroundings::Surroundings;
 use crate::unwinding;
 pub(crate) use hooks::Hook;
-use jobs::{Jobs, add_job, asked, describe, stays};
+use jobs::{Jobs, add_job, asked, describe};
 
 /// Ring of a thread, unless asked for otherwise.
 const RING_DEFAULT: usize = 256 * 1024;
@@ -47,6 +48,7 @@ const SPAWN_PROBES: u64 = 64 * 1024;
 const SPAWN_ENTRIES: u64 = if size_of::<Word>() == 4 { 128 } else { 512 };
 
 /// What is installed.
+#[derive(Clone)]
 pub(crate) struct Installer {
     bundle: Bundle,
     requests: Vec<Request>,
@@ -60,8 +62,10 @@ pub(crate) struct Installer {
     pub refused: Vec<Refused>,
     pub stats: AttachStats,
     pub surroundings: Surroundings,
-    /// Names of the target's addresses, if they are wanted.
-    pub symbols: Option<Symbols>,
+    /// Names of the target's addresses, if they are wanted, since they were taken.
+    pub images: Option<Images>,
+    /// What addresses mean here: [`crate::meanings`].
+    pub meaning: u32,
     /// Numbers that are in use in this process.
     used: HashSet<u32>,
     /// Sites that were dealt with: a later look at the same process finds them again.
@@ -70,6 +74,8 @@ pub(crate) struct Installer {
     own: Vec<Range<u64>>,
     /// Run-time addresses of all sites that a journal entry is responsible for.
     live: BTreeSet<u64>,
+    /// Run-time addresses of libraries that are not unloaded.
+    lasting: BTreeSet<u64>,
     /// Objects that were searched for sites of our own: purpose, run-time address.
     hooked: HashSet<(&'static str, u64)>,
     /// A system call that could block signals and cannot be guarded.
@@ -84,6 +90,12 @@ pub(crate) struct Installer {
     takes_traps: bool,
     /// There are probes that would do harm if the program saw where such a one really is.
     must_show: bool,
+    /// What came later, and may go before the session does.
+    pub additions: Additions,
+    /// Numbers that were given since somebody has asked.
+    new_numbers: Vec<u32>,
+    /// Indices of requests and of programs that are nobody's.
+    free: (Vec<usize>, Vec<usize>),
 }
 
 impl Installer {
@@ -99,11 +111,13 @@ impl Installer {
             refused: Vec::new(),
             stats: AttachStats::default(),
             surroundings: Surroundings::default(),
-            symbols: None,
+            images: None,
+            meaning: 0,
             used: HashSet::new(),
             done: HashSet::new(),
             own: Vec::new(),
             live: BTreeSet::new(),
+            lasting: BTreeSet::new(),
             hooked: HashSet::new(),
             unguarded: None,
             held: Vec::new(),
@@ -111,17 +125,34 @@ impl Installer {
             faults: 0,
             takes_traps: false,
             must_show: false,
+            additions: Additions::default(),
+            new_numbers: Vec::new(),
+            free: (Vec::new(), Vec::new()),
         }
     }
 
     /// Looks at what the target has mapped now, if names of its addresses are wanted, or stacks.
     pub fn look_at_symbols(&mut self, process: &Process) {
-        if let Some(symbols) = &mut self.symbols {
+        if let Some(images) = &mut self.images {
             // What was there before is known. If it is gone, so is the process.
-            let _ = symbols.look();
+            let _ = images.look();
         } else if self.options.symbols || self.walks_stacks() {
-            self.symbols = Symbols::new(process.pid(), &self.options).ok();
+            let objects = self.book.borrow_mut().objects(&self.options);
+            self.images = Images::new(process.pid(), &objects).ok();
         }
+    }
+
+    /// Whether names of the target's addresses are wanted, and whether there may be other processes than this one.
+    fn means_something(&self) -> bool {
+        self.options.symbols && self.book.borrow().several
+    }
+
+    /// Looks what addresses mean now, and tells the agent.
+    fn find_meaning(&mut self, process: &Process) -> Result<(), SessionError> {
+        let Some(regions) = self.regions.as_ref().filter(|_| self.means_something()) else { return Ok(()) };
+        let mapped = Objects::mapped(process)?;
+        self.meaning = self.book.borrow_mut().meanings.number(Some(self.meaning), &mapped);
+        regions.set_space(process, self.meaning)
     }
 
     /// Objects whose frames are not known, and why.
@@ -129,12 +160,16 @@ impl Installer {
         self.regions.as_ref().map_or(&[], |regions| &regions.unwinding.left_out)
     }
 
-    fn walks_stacks(&self) -> bool {
+    pub fn walks_stacks(&self) -> bool {
         !self.options.frame_pointers && unwinding::are_wanted(&self.bundle.programs)
     }
 
     pub fn regions(&self) -> Option<&Regions> {
         self.regions.as_ref()
+    }
+
+    pub fn regions_mut(&mut self) -> Option<&mut Regions> {
+        self.regions.as_mut()
     }
 
     /// The program is about to begin: see [`Regions::promote_thread_pointer`].
@@ -143,6 +178,11 @@ impl Installer {
             Some(regions) => regions.promote_thread_pointer(stopped),
             None => Ok(()),
         }
+    }
+
+    /// Are names of addresses wanted?
+    pub fn wants_symbols(&self) -> bool {
+        self.options.symbols
     }
 
     /// Are children of the process probed, too?
@@ -278,6 +318,7 @@ impl Installer {
         clock: Option<sidestep_sys::TscScale>,
     ) -> Result<(), SessionError> {
         if planned.is_empty() && hooks.is_empty() {
+            self.find_meaning(&hold.process())?;
             return self.unwind(hold, true);
         }
         let (layout, common) = (self.book.borrow().layout.clone(), self.book.borrow().common.clone());
@@ -301,6 +342,7 @@ impl Installer {
         };
         regions.detours.walked = self.walks_stacks();
         self.regions = Some(regions);
+        self.find_meaning(&hold.process())?;
         self.unwind(hold, false)?;
         let Some(mut regions) = self.regions.take() else { return Ok(()) };
         let result = self.install_in(&mut regions, hold, planned, hooks);
@@ -311,9 +353,9 @@ impl Installer {
     /// Prepares the tables for stacks through what is mapped now.
     fn unwind(&mut self, hold: &mut Hold<'_>, show: bool) -> Result<(), SessionError> {
         let wanted = self.walks_stacks();
-        match (&mut self.regions, &self.symbols) {
-            (Some(regions), Some(symbols)) if wanted => {
-                regions.add_unwinding(hold, symbols)?;
+        match (&mut self.regions, &self.images) {
+            (Some(regions), Some(images)) if wanted => {
+                regions.add_unwinding(hold, images)?;
                 if show { regions.show_unwinding(hold) } else { Ok(()) }
             }
             _ => Ok(()),
@@ -398,8 +440,8 @@ impl Installer {
             };
             add_job(&mut jobs, &hook.planned, handler, usize::MAX);
         }
-        if self.options.live {
-            jobs.values_mut().for_each(|(job, _)| job.stays = true);
+        for (job, _) in jobs.values_mut() {
+            job.stays |= self.options.live || self.lasting.contains(&job.object.start);
         }
         for (site, original) in originals {
             if let Some((job, _)) = site.and_then(|site| jobs.get_mut(&site)) {
@@ -477,6 +519,7 @@ impl Installer {
             return Err(SessionError::TooMany { what: "probes" });
         }
         self.used.insert(number);
+        self.new_numbers.push(number);
         Ok(number)
     }
 
@@ -490,16 +533,23 @@ impl Installer {
     ) -> Result<Result<u64, String>, SessionError> {
         let value = match cookie {
             Cookie::Value(value) => return Ok(Ok(value)),
-            Cookie::Arguments(map) => return Ok(self.arguments_of(map, matched, regions)),
-            Cookie::PerProbe | Cookie::Named => self.book.borrow_mut().cookie(request, matched),
+            Cookie::Arguments(map) if self.bundle.facts.is_empty() => {
+                return Ok(self.arguments_of(map, matched, regions));
+            }
+            Cookie::Arguments(_) | Cookie::PerProbe | Cookie::Named => self.book.borrow_mut().cookie(request, matched),
         };
         // Those that have an entry for each probe.
         let mut maps = self.bundle.maps.iter().zip(&regions.maps).filter(|(asked, _)| asked.per_probe);
         if maps.any(|(_, map)| value >= u64::from(map.max_entries)) {
             return Err(SessionError::TooMany { what: "probes with results of their own" });
         }
-        if cookie != Cookie::Named {
-            return Ok(Ok(value));
+        match cookie {
+            Cookie::Arguments(map) => {
+                self.book.borrow_mut().known.tell(&self.bundle.facts, value, matched, regions);
+                return Ok(self.arguments_of(map, matched, regions).map(|key| value << 32 | key));
+            }
+            Cookie::Named => self.book.borrow_mut().known.tell(&self.bundle.facts, value, matched, regions),
+            _ => return Ok(Ok(value)),
         }
         let name = self.book.borrow_mut().name(&matched.name);
         if let Some(names) = self.bundle.names {

@@ -19,12 +19,15 @@ pub const TID_WORDS: [u32; 2] = [0x68, 0x18];
 pub const REGISTER_ARGUMENTS: u64 = 0;
 /// Whether functions may take arguments off the stack when they return.
 pub const DROPS_ARGUMENTS: bool = true;
+/// Whether signals leave the words right below the stack pointer alone.
+pub const HAS_RED_ZONE: bool = false;
 
 /// System call numbers.
 pub mod nr {
     #![allow(missing_docs)] // the kernel's names
     pub const EXECVE: u64 = 11;
     pub const GETPID: u64 = 20;
+    pub const KILL: u64 = 37;
     pub const SCHED_YIELD: u64 = 158;
     pub const PRCTL: u64 = 172;
     pub const RT_SIGRETURN: u64 = 173;

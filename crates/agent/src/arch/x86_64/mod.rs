@@ -19,6 +19,8 @@ pub const TID_WORDS: [u32; 2] = [0x2d0, 0x30];
 pub const REGISTER_ARGUMENTS: u64 = 6;
 /// Whether functions may take arguments off the stack when they return.
 pub const DROPS_ARGUMENTS: bool = false;
+/// Whether signals leave the words right below the stack pointer alone.
+pub const HAS_RED_ZONE: bool = true;
 
 /// System call numbers.
 pub mod nr {
@@ -30,6 +32,7 @@ pub mod nr {
     pub const RT_SIGRETURN: u64 = 15;
     pub const GETPID: u64 = 39;
     pub const EXECVE: u64 = 59;
+    pub const KILL: u64 = 62;
     pub const GETUID: u64 = 102;
     pub const GETGID: u64 = 104;
     pub const RT_SIGSUSPEND: u64 = 130;

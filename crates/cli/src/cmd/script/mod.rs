@@ -2,8 +2,12 @@
 
 mod attach;
 mod list;
+mod nowhere;
+mod records;
 mod run;
+mod start;
 mod types;
+mod usdt;
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -17,21 +21,25 @@ use sidestep_lang::script::check::check_with;
 use sidestep_lang::script::checked::Config;
 use sidestep_lang::script::config::NoSetting;
 use sidestep_lang::script::diagnostic::Diagnostic;
-use sidestep_lang::script::lower::{Compiled, lower};
+use sidestep_lang::script::lower::{Clock, Compiled, lower};
 use sidestep_lang::script::parser::{Given, parse_given};
 use sidestep_lang::script::tree;
 
 use crate::flags::script::Script;
+use crate::out::color::{self, When};
 use crate::out::script::Layout;
 use crate::out::sink::say;
 use crate::out::time;
 
 /// The text of a script, and what it is called in messages.
+#[derive(Clone)]
 pub struct Source {
     name: String,
     text: String,
     /// The arguments of its command line.
     params: Vec<String>,
+    /// Are there colours in what is said about it?
+    color: bool,
 }
 
 impl Source {
@@ -59,13 +67,15 @@ impl Source {
                 }
             },
         };
-        Ok(Source { name, text, params: words.collect() })
+        Ok(Source { name, text, params: words.collect(), color: When::now(flags.more.color) })
     }
 
     /// Says what is wrong, on stderr.
     fn say(&self, found: &[Diagnostic]) {
         for diagnostic in found {
-            say(diagnostic.render(&self.name, &self.text).trim_end());
+            let text = diagnostic.render(&self.name, &self.text);
+            let text = text.trim_end();
+            if self.color { say(&color::diagnostic(text)) } else { say(text) }
         }
     }
 }
@@ -91,7 +101,7 @@ pub struct Tool {
 /// Runs the script of a tool.
 pub fn run_tool(flags: &Script, tool: Tool) -> anyhow::Result<ExitCode> {
     let (name, text) = (tool.name.to_owned(), flags.program.clone().unwrap_or_default());
-    start(flags, Source { name, text, params: Vec::new() }, Some(tool))
+    start(flags, Source { name, text, params: Vec::new(), color: false }, Some(tool))
 }
 
 fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<ExitCode> {
@@ -117,11 +127,11 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         tree::lines(&script).iter().try_for_each(|line| writeln!(std::io::stdout(), "{line}"))?;
     }
     let points = script.blocks.iter().flat_map(|block| block.points.clone()).collect();
-    let mut programs = types::Programs::new(points, flags.target.first(), &flags.engine.options());
+    let mut programs = types::Programs::new(points, &flags.target.pid, &flags.engine.options());
     if let Target::Command(words) = flags.target.target() {
         programs.command = words.first().map(|word| word.to_string_lossy().into_owned());
     }
-    let checked = match check_with(&script, &source.params, &mut programs) {
+    let mut checked = match check_with(&script, &source.params, &mut programs) {
         Ok((checked, warnings)) => {
             if !flags.more.no_warnings {
                 source.say(&warnings);
@@ -137,12 +147,14 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         source.say(&checked.unsafe_calls);
         return Ok(ExitCode::FAILURE);
     }
-    let compiled = lower(&checked, time::monotonic())?;
+    checked.several = flags.target.are_several();
+    let start = time::monotonic();
+    let compiled = lower(&checked, Clock { start, since_1970: time::realtime().wrapping_sub(start) })?;
     if flags.debug > 0 {
         print_programs(&compiled)?;
         return Ok(ExitCode::SUCCESS);
     }
-    run::run(flags, source, checked, compiled, tool)
+    start::run(flags, source, checked, compiled, tool)
 }
 
 /// Settings of bpftrace's environment variables. Those that mean nothing here are left alone.

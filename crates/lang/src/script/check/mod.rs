@@ -1,14 +1,21 @@
 //! Names and types: syntax tree → [`Checked`].
 
 mod abi;
+mod address;
+mod advice;
 mod aggregate;
 mod call;
+mod declared;
 mod each;
 mod expr;
 mod field;
+mod kind;
 mod macros;
 mod memory;
 mod own;
+mod say;
+mod series;
+mod signal;
 mod stmt;
 mod text;
 mod tuple;
@@ -83,6 +90,8 @@ struct MapState {
     content: Option<Content>,
     /// Programs read it: then what they count is kept in one place for all threads.
     read: bool,
+    /// See [`Map::declared`].
+    declared: Option<(u32, bool)>,
 }
 
 struct Checker<'a> {
@@ -107,6 +116,8 @@ struct Checker<'a> {
     scopes: Vec<HashMap<String, usize>>,
     /// Loops around the statement.
     loops: usize,
+    /// Conditions around it that are known not to hold.
+    dead: usize,
     /// The block uses `self`.
     uses_own: bool,
     /// See [`Block::owners`].
@@ -139,6 +150,7 @@ impl<'a> Checker<'a> {
             vars: Vec::new(),
             scopes: Vec::new(),
             loops: 0,
+            dead: 0,
             uses_own: false,
             owners: Vec::new(),
             walk: 0,
@@ -156,6 +168,11 @@ impl<'a> Checker<'a> {
         Err(Wrong)
     }
 
+    fn advised<T>(&mut self, span: Span, message: impl Into<String>, hint: Option<String>) -> Checking<T> {
+        self.found.push(Diagnostic { hint, ..Diagnostic::error(span, message) });
+        Err(Wrong)
+    }
+
     fn unsupported<T>(&mut self, span: Span, what: &str) -> Checking<T> {
         self.error(span, format!("{what} is not supported yet"))
     }
@@ -166,8 +183,14 @@ impl<'a> Checker<'a> {
         for setting in &script.config {
             let _ = self.setting(setting);
         }
+        for map in &script.maps {
+            let _ = self.declared_map(map, &script.maps);
+        }
         for block in &script.blocks {
             self.block(block);
+        }
+        for map in &script.maps {
+            let _ = self.fits_declaration(map);
         }
     }
 
@@ -252,7 +275,13 @@ impl<'a> Checker<'a> {
         match self.maps.iter().position(|map| map.name == name) {
             Some(index) => index,
             None => {
-                self.maps.push(MapState { name: name.to_owned(), keys: None, content: None, read: false });
+                self.maps.push(MapState {
+                    name: name.to_owned(),
+                    keys: None,
+                    content: None,
+                    read: false,
+                    declared: None,
+                });
                 self.maps.len() - 1
             }
         }
@@ -277,6 +306,7 @@ impl<'a> Checker<'a> {
                     content => content.unwrap_or(Content::Value(Type::INT)),
                 },
                 shared: map.read,
+                declared: map.declared,
             })
             .collect();
         self.out.word = self.types.word();

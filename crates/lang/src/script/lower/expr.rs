@@ -65,6 +65,17 @@ impl Lower<'_, '_> {
                 self.int(of);
                 self.resize(&value.ty);
             }
+            ValueKind::Swap(of) => {
+                self.int(of);
+                if let Type::Int { bytes: bytes @ (2 | 4 | 8), .. } = value.ty {
+                    let size = match bytes {
+                        2 => Size::H,
+                        4 => Size::W,
+                        _ => Size::Dw,
+                    };
+                    self.out.push(Insn::Swap { dst: Reg::R0, order: sidestep_bpf::Swap::Always, size });
+                }
+            }
             ValueKind::Load(address) => self.load(address, &value.ty),
             ValueKind::Part(of, offset) => self.part(of, *offset, &value.ty),
             ValueKind::StepVar(step, var) => self.step_var(*step, *var),
@@ -92,15 +103,34 @@ impl Lower<'_, '_> {
             ValueKind::Find(text, part) => self.find(text, part),
             ValueKind::Shown(of) => self.int(of),
         }
+        if self.is_kept_apart(value) {
+            self.out.mov(Reg::R1, Reg::R0);
+            self.out.call(helper::SYMBOL);
+        }
+    }
+
+    /// An address that goes with what it means in its process.
+    fn is_kept_apart(&self, value: &Value) -> bool {
+        let made = matches!(value.kind, ValueKind::Shown(_) | ValueKind::Builtin(Builtin::Caller));
+        made && value.ty == Type::Symbol && self.shared.checked.several
     }
 
     fn is_leaf(&self, value: &Value) -> bool {
         match &value.kind {
             ValueKind::Int(_) | ValueKind::Var(_) => true,
-            ValueKind::Builtin(Builtin::Arg(n)) => *n < 6 && !matches!(self.site, Site::Usdt(_)),
+            ValueKind::Builtin(Builtin::Arg(n)) => self.argument_register(*n).is_some(),
             ValueKind::Builtin(Builtin::Retval | Builtin::Register(_)) => true,
-            ValueKind::Shown(of) => self.is_leaf(of),
+            ValueKind::Shown(of) => !self.is_kept_apart(value) && self.is_leaf(of),
             _ => false,
+        }
+    }
+
+    /// The register of a function's argument. In 32-bit programs, all of them are on the stack.
+    fn argument_register(&self, n: u32) -> Option<i16> {
+        match self.site {
+            Site::Usdt(_) => None,
+            _ if self.shared.checked.word == 4 => None,
+            _ => ARGUMENTS.get(n as usize).copied(),
         }
     }
 
@@ -115,13 +145,13 @@ impl Lower<'_, '_> {
                     self.out.load(Size::Dw, dst, dst, 0);
                 }
             },
-            ValueKind::Builtin(Builtin::Arg(n)) if !matches!(self.site, Site::Usdt(_)) => {
-                let Some(at) = ARGUMENTS.get(*n as usize) else { return false };
-                self.out.load(Size::Dw, dst, Reg::R6, *at);
+            ValueKind::Builtin(Builtin::Arg(n)) => {
+                let Some(at) = self.argument_register(*n) else { return false };
+                self.out.load(Size::Dw, dst, Reg::R6, at);
             }
             ValueKind::Builtin(Builtin::Retval) => self.out.load(Size::Dw, dst, Reg::R6, RAX),
             ValueKind::Builtin(Builtin::Register(at)) => self.out.load(Size::Dw, dst, Reg::R6, *at as i16),
-            ValueKind::Shown(of) => return self.leaf(dst, of),
+            ValueKind::Shown(of) => return !self.is_kept_apart(value) && self.leaf(dst, of),
             _ => return false,
         }
         true
@@ -265,7 +295,7 @@ impl Lower<'_, '_> {
     }
 
     /// So many bytes at `r3` into `r0`.
-    fn read_user(&mut self, bytes: i32) {
+    pub(super) fn read_user(&mut self, bytes: i32) {
         let used = self.used;
         let at = self.stack(8);
         self.out.put_imm(Reg::R10, at, 0);
@@ -308,9 +338,11 @@ impl Lower<'_, '_> {
             Builtin::Arg(n) if matches!(self.site, Site::Usdt(_)) => self.usdt_argument(n),
             Builtin::Arg(n) => {
                 // Behind the return address.
+                let word = i32::from(self.shared.checked.word);
+                let in_registers = if word == 4 { 0 } else { ARGUMENTS.len() as i32 };
                 self.out.load(Size::Dw, Reg::R3, Reg::R6, RSP);
-                self.out.alu_imm(AluOp::Add, Reg::R3, 8 * (n as i32 - 5));
-                self.read_user(8);
+                self.out.alu_imm(AluOp::Add, Reg::R3, word * (n as i32 + 1 - in_registers));
+                self.read_user(word);
             }
             Builtin::Pid => {
                 self.out.call(helper::PID_TGID);
@@ -334,7 +366,7 @@ impl Lower<'_, '_> {
             }
             Builtin::Nsecs => self.out.call(helper::NSECS),
             Builtin::Elapsed => {
-                let start = self.shared.start;
+                let start = self.shared.clock.start;
                 self.out.call(helper::NSECS);
                 self.out.set(Reg::R1, start);
                 self.out.alu(AluOp::Sub, Reg::R0, Reg::R1);
@@ -370,9 +402,16 @@ impl Lower<'_, '_> {
             Builtin::Caller if self.site == Site::Return => self.out.load(Size::Dw, Reg::R0, Reg::R6, RIP),
             Builtin::Caller => {
                 self.out.load(Size::Dw, Reg::R3, Reg::R6, RSP);
-                self.read_user(8);
+                self.read_user(self.shared.checked.word.into());
             }
-            Builtin::Comm | Builtin::Func | Builtin::Retval | Builtin::Register(_) => {}
+            Builtin::Symbol(fact) => self.symbol(fact),
+            Builtin::Goid(fact) => self.goid(fact),
+            Builtin::Comm
+            | Builtin::Func
+            | Builtin::ProbeText
+            | Builtin::ProbeType
+            | Builtin::Retval
+            | Builtin::Register(_) => {}
         }
     }
 
@@ -383,7 +422,7 @@ impl Lower<'_, '_> {
         self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
     }
 
-    fn low_half(&mut self) {
+    pub(super) fn low_half(&mut self) {
         self.out.alu_imm(AluOp::Lsh, Reg::R0, 32);
         self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
     }

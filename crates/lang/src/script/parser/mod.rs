@@ -1,6 +1,8 @@
 //! Words → syntax tree: blocks and statements.
 
+mod advice;
 mod cdef;
+mod directive;
 mod expr;
 mod macros;
 mod option;
@@ -10,7 +12,7 @@ pub use point::period;
 
 use std::collections::{HashMap, VecDeque};
 
-use super::ast::{BinaryOp, Block, Declared, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
+use super::ast::{BinaryOp, Block, Declared, DeclaredMap, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
 use super::checked::Config;
 use super::ctype::Definitions;
 use super::diagnostic::{Diagnostic, Span};
@@ -19,6 +21,9 @@ use super::token::{Token, TokenKind};
 
 /// Nested expressions and statements at most.
 const DEPTH: u32 = 100;
+
+/// What a loop looks like.
+const LOOPS: &str = "for ($i : 0..10) { … } counts, for ($kv : @map) { … } walks over a map, while (…) { … } repeats";
 
 /// What a script is given.
 #[derive(Clone, Debug, Default)]
@@ -56,8 +61,8 @@ struct Parser<'s> {
     ahead: VecDeque<Token>,
     /// The word that was taken last.
     last: Span,
-    /// `#define NAME NUMBER`
-    defines: HashMap<String, u64>,
+    /// `#define NAME VALUE`: numbers and texts.
+    defines: HashMap<String, ExprKind>,
     /// What was declared so far.
     types: Definitions,
     depth: u32,
@@ -132,7 +137,8 @@ impl<'s> Parser<'s> {
         match self.peek_at(0) {
             Ok(token) => {
                 let message = format!("syntax error, unexpected {}{expecting}", token.kind.describe());
-                Diagnostic::error(token.span, message)
+                let hint = advice::unexpected(&token.kind, expecting).map(str::to_owned);
+                Diagnostic { hint, ..Diagnostic::error(token.span, message) }
             }
             Err(error) => error,
         }
@@ -188,11 +194,12 @@ impl<'s> Parser<'s> {
                     let span = self.next()?.span;
                     return Err(Diagnostic::error(span, format!("'{word}' is not supported yet")));
                 }
-                TokenKind::Map(_) | TokenKind::Ident(_) if self.is_declaration()? => {
-                    let span = self.next()?.span;
-                    return Err(Diagnostic::error(span, "a declaration of a map or probe name is not supported yet"));
+                TokenKind::Ident(word) if word == "let" => {
+                    let map = self.map_declaration()?;
+                    script.maps.push(map);
                 }
                 _ => {
+                    self.probe_name()?;
                     let block = self.block()?;
                     script.blocks.push(block);
                 }
@@ -200,40 +207,40 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// `name = …` or `let @name = …` outside a block.
-    fn is_declaration(&mut self) -> Parsed<bool> {
-        if matches!(self.peek()?, TokenKind::Ident(word) if word == "let") {
-            return Ok(true);
-        }
-        // An attach point may be followed by anything, so only `=` is looked for.
-        let rest = self.ahead[0].span.end;
-        Ok(self.source[rest..].trim_start().starts_with('='))
+    /// `let @name = kind(entries);`
+    fn map_declaration(&mut self) -> Parsed<DeclaredMap> {
+        let start = self.next()?.span;
+        let TokenKind::Map(name) = self.peek()?.clone() else {
+            return Err(self.unexpected(", expecting map"));
+        };
+        self.next()?;
+        self.expect("=")?;
+        let TokenKind::Ident(kind) = self.peek()?.clone() else {
+            return Err(self.unexpected(", expecting a kind of map: hash, lruhash, percpuhash or percpulruhash"));
+        };
+        self.next()?;
+        self.expect("(")?;
+        let entries = match *self.peek()? {
+            TokenKind::Int(entries) => entries,
+            _ => return Err(self.unexpected(", expecting integer")),
+        };
+        self.next()?;
+        self.expect(")")?;
+        let span = start.to(self.last);
+        self.eat(";")?;
+        Ok(DeclaredMap { name, kind, entries, span })
     }
 
-    /// `#define NAME NUMBER`; `#include` is refused.
-    fn directive(&mut self) -> Parsed<bool> {
-        self.lexer.skip()?;
-        let start = self.lexer.at();
-        let rest = &self.source[start..];
-        if !rest.starts_with('#') {
-            return Ok(false);
+    /// `name =` before an attach point: bpftrace has kept it for later.
+    fn probe_name(&mut self) -> Parsed<()> {
+        let TokenKind::Ident(_) = self.peek()? else { return Ok(()) };
+        // An attach point may be followed by anything, so only `=` is looked for.
+        let rest = self.ahead[0].span.end;
+        if self.source[rest..].trim_start().starts_with('=') {
+            self.next()?;
+            self.expect("=")?;
         }
-        let line = rest.lines().next().unwrap_or_default();
-        let span = Span { start, end: start + line.len() };
-        let mut words = line[1..].split_ascii_whitespace();
-        let parts = (words.next(), words.next(), words.next().and_then(super::lexer::number), words.next());
-        match parts {
-            (Some("define"), Some(name), Some(value), None) => {
-                self.defines.insert(name.to_owned(), value);
-            }
-            (Some("include"), ..) => {
-                let error = Diagnostic::error(span, "#include is not supported yet");
-                return Err(error.hint("declare what is needed in the script; #define NAME NUMBER is understood"));
-            }
-            _ => return Err(Diagnostic::error(span, "only #define NAME NUMBER is understood here")),
-        }
-        self.lexer.seek(span.end);
-        Ok(true)
+        Ok(())
     }
 
     fn config(&mut self, settings: &mut Vec<Setting>) -> Parsed<()> {
@@ -310,7 +317,12 @@ impl<'s> Parser<'s> {
                 if !braced && !parser.is("}")? {
                     ended = parser.eat(";")?;
                     if !ended {
-                        return Err(parser.unexpected(", expecting ; or }"));
+                        let at_end = *parser.peek()? == TokenKind::End;
+                        let mut error = parser.unexpected(if at_end { ", expecting }" } else { ", expecting ; or }" });
+                        if let Some(StmtKind::Expr(statement)) = body.last().map(|stmt| &stmt.kind) {
+                            error.hint = advice::behind(statement).map(str::to_owned).or(error.hint);
+                        }
+                        return Err(error);
                     }
                 }
             }
@@ -368,7 +380,8 @@ impl<'s> Parser<'s> {
         };
         let is_own = matches!(&target.kind, ExprKind::Member(of, _) if of.kind == ExprKind::Ident("self".to_owned()));
         if !is_own && !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map(..)) {
-            return Err(self.unexpected(""));
+            let hint = advice::target(&target).map(str::to_owned);
+            return Err(Diagnostic { hint, ..self.unexpected("") });
         }
         self.next()?;
         Ok(StmtKind::Assign { target, op, value: self.expr()? })
@@ -406,9 +419,12 @@ impl<'s> Parser<'s> {
         let token = self.next()?;
         let TokenKind::Var(name) = token.kind else {
             let message = format!("syntax error, unexpected {}, expecting variable", token.kind.describe());
-            return Err(Diagnostic::error(token.span, message));
+            return Err(Diagnostic::error(token.span, message).hint(LOOPS));
         };
-        self.expect(":")?;
+        if !self.is(":")? {
+            return Err(self.unexpected(", expecting :").hint(LOOPS));
+        }
+        self.next()?;
         let first = self.expr()?;
         let to = if self.eat("..")? { Some(self.expr()?) } else { None };
         if has_parenthesis {
