@@ -36,7 +36,7 @@ impl Session {
         let _turn = take_turn(&process)?;
         if let Some(regions) = installer.regions_mut() {
             let mut hold = Hold::running(&process);
-            regions.shared = Arc::new(hold.stopped("shared memory", |stopped| own_head(stopped, regions))?);
+            regions.shared = Arc::new(hold.stopped("memory", |stopped| own_head(stopped, regions))?);
         }
         self.others.push(Session::new(process, None, installer));
         Ok(())
@@ -71,9 +71,8 @@ fn is_of(header: &Found, session: &Session) -> bool {
 fn own_head(stopped: &mut Stopped, regions: &Regions) -> Result<View, SessionError> {
     let (pid, layout, at) = (stopped.process().pid(), &regions.layout, regions.shared_va);
     let name = [MEMFD_NAME.as_bytes(), &[0]].concat();
-    let name_at = regions.room().data;
-    stopped.write(name_at, &name)?;
-    let fd = Remote(stopped).memfd(name_at)?;
+    stopped.write(regions.room().data, &name)?;
+    let fd = Remote(stopped).memfd(regions.room().data)?;
     let own = View::from_target_fd(pid, fd, layout.common_off)
         .map_err(SessionError::from)
         .and_then(|view| copy_head(stopped, regions, &view).map(|()| view))

@@ -19,7 +19,7 @@ const SHARED_MAX: u64 = if SMALL { 256 << 20 } else { 4 << 30 };
 /// Most threads that get cells of their own.
 const SLOTS_MAX: u64 = if SMALL { 1024 } else { 4096 };
 /// Fewest.
-const SLOTS_MIN: u64 = 128;
+const SLOTS_MIN: u64 = if SMALL { 64 } else { 128 };
 
 /// What a session needs room for.
 #[derive(Clone, Debug)]
