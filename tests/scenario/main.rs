@@ -28,6 +28,7 @@ mod redis;
 mod registers;
 mod regressions;
 mod sandbox;
+mod share;
 mod short;
 mod spawn;
 mod specs;

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use sidestep_wire::ProbeDesc;
 
 use crate::memory::Agent;
-use crate::safe_read;
+use crate::{safe_read, shadow};
 
 /// Bit of a place, which no address of a stack slot has: the return address is about to be replaced.
 const COMING: u64 = 1;
@@ -87,7 +87,7 @@ fn take_one(agent: Agent, places: Places, slot: u64) -> bool {
     (0..looks).any(|i| {
         let word = places.word(1 + first.wrapping_add(i) % places.count);
         let held = word.load(Ordering::Acquire);
-        let is_left = || safe_read::word(agent, held & SLOT) != Some(agent.private().trampoline);
+        let is_left = || !safe_read::word(agent, held & SLOT).is_some_and(|word| shadow::is_watched(agent, word));
         held & COMING == 0 && is_left() && take(word, held)
     })
 }

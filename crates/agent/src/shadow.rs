@@ -18,7 +18,7 @@
 
 use core::sync::atomic::Ordering;
 
-use sidestep_wire::private::SHADOW_FIRST;
+use sidestep_wire::private::{SHADOW_FIRST, TRAMPOLINE_MARK};
 use sidestep_wire::{MapKind, ShadowEntry};
 
 use crate::arch::{self, nr};
@@ -126,7 +126,7 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: 
     let stack = Stack::of(thread);
     let used = stack.len(thread);
     if ret != trampoline && used != 0 && stack.entry(used - 1).stack_slot() == slot {
-        drop_reused(agent, thread, slot);
+        drop_reused(agent, thread, slot, ret);
     }
     let entry = ShadowEntry { slot, ret, time, probe: u64::from(probe), cookie };
     loop {
@@ -158,10 +158,29 @@ fn is_second(agent: Agent, stack: Stack, index: u64, entry: &ShadowEntry) -> boo
     below.is_some_and(|below| site(&below) == site(entry))
 }
 
-/// Top entries of the same stack slot: a real return address was just stored there, so they are dead.
+/// Is this word in the place of a return address a trampoline: ours, or that of another session, which then knows ours, or the real
+/// address?
+pub fn is_watched(agent: Agent, word: u64) -> bool {
+    word == agent.private().trampoline || is_foreign(agent, word)
+}
+
+/// Is it the trampoline of another session?
 #[cold]
 #[inline(never)]
-fn drop_reused(agent: Agent, thread: Thread, slot: u64) {
+fn is_foreign(agent: Agent, word: u64) -> bool {
+    let [a, b, c, d, e, f, g, h] = TRAMPOLINE_MARK;
+    let is = |at: u64, mark: u32| safe_read::word(agent, at).is_some_and(|word| word as u32 == mark);
+    is(word, u32::from_le_bytes([a, b, c, d])) && is(word.wrapping_add(4), u32::from_le_bytes([e, f, g, h]))
+}
+
+/// Top entries of the same stack slot: a return address was just stored there, so they are dead, unless it is another session's
+/// trampoline.
+#[cold]
+#[inline(never)]
+fn drop_reused(agent: Agent, thread: Thread, slot: u64, ret: u64) {
+    if is_foreign(agent, ret) {
+        return;
+    }
     loop {
         let stack = Stack::of(thread);
         let used = stack.len(thread);
@@ -343,7 +362,7 @@ fn is_alive(agent: Agent, entry: &ShadowEntry) -> bool {
     match safe_read::word(agent, entry.slot) {
         Some(word) => {
             let restored = entry.probe & ShadowEntry::RESTORED != 0;
-            word == agent.private().trampoline || (restored && word == entry.ret)
+            is_watched(agent, word) || (restored && word == entry.ret)
         }
         None => false,
     }
@@ -430,9 +449,8 @@ fn drop_dead(agent: Agent, stack: Stack, used: u64) -> u64 {
 
 /// Has a newer entry found a real return address in the same stack slot?
 fn is_reused(agent: Agent, stack: Stack, index: u64, used: u64, slot: u64) -> bool {
-    let trampoline = agent.private().trampoline;
     let end = used.min(index + 1 + WINDOW);
-    (index + 1..end).any(|newer| stack.entry(newer).read(slot).is_some_and(|e| e.ret != trampoline))
+    (index + 1..end).any(|newer| stack.entry(newer).read(slot).is_some_and(|e| !is_watched(agent, e.ret)))
 }
 
 /// An empty array: the one that was in use before, or a new one.

@@ -2,13 +2,12 @@
 //! controller that was killed are the same code.
 
 use std::mem::offset_of;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{Mapping, Process, Stopped};
 use sidestep_wire::header::ISLAND;
-use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, ShadowEntry};
+use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind};
 
 use crate::api::Stops;
 use crate::error::SessionError;
@@ -16,36 +15,54 @@ use crate::hold::{Hold, Turn};
 use crate::native::{self, Originals};
 use crate::pages::{Stretch, pages};
 use crate::remote::{Remote, mappings, stopped_mappings};
+use crate::returns;
 use crate::semaphore;
+use crate::share::Others;
 use crate::survey::{self, Place};
 use crate::switch::take_turn;
 use crate::toggle;
-use crate::traces::{Found, MEMFD_LINK, find, is_ours, is_written, read_array, states};
+use crate::traces::{self, Found, MEMFD_LINK, is_ours, is_written};
 
 /// More sites than can be restored in one pause that is short.
 const MANY: u32 = 128;
 /// How long threads get to leave our code by themselves.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Removes everything. On success nothing of ours is left in the target. Says how it stood still meanwhile.
-pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<Stops, SessionError> {
-    if find(process, mappings)?.is_none() {
-        return Ok(Stops::default());
+/// Removes everything of the sessions that `which` chooses. On success nothing of theirs is left in the target. Says how it stood
+/// still meanwhile.
+pub(crate) fn remove(process: &Process, which: impl Fn(&Found) -> bool) -> Result<Stops, SessionError> {
+    let chosen = || -> Result<Vec<Found>, SessionError> {
+        let all = traces::all(process, &mappings(process)?)?;
+        Ok(all.into_iter().filter(&which).collect())
+    };
+    let mut stops = Stops::default();
+    if chosen()?.is_empty() {
+        return Ok(stops);
     }
     let _turn = take_turn(process)?;
+    // Somebody may have removed one of them, or finished one, before it was our turn.
+    for found in chosen()? {
+        stops.append(remove_one(process, found.shared_va)?);
+    }
+    Ok(stops)
+}
+
+/// Removes a session, given by the address of its shared region.
+fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
     // Many sites are restored before the threads stand. What this leaves is restored then, as is all of a child.
-    let many = find(process, mappings)?.is_some_and(|found| found.journal.1 > MANY);
+    let many = traces::at(process, shared)?.is_some_and(|found| found.journal.1 > MANY);
     let mut hold = Hold::running(process);
-    if let (true, Ok(switched)) = (many, toggle::off(process)) {
+    if let (true, Ok(switched)) = (many, toggle::off(process, shared)) {
         hold.note_live(switched.sites - switched.stopped, switched.longest);
     }
     let start = Instant::now();
     let mut pause = Duration::from_micros(200);
     loop {
-        let Some(found) = find(process, mappings)? else { return Ok(hold.stops()) };
-        let (journal, written) = journal(process, &found)?;
+        let Some(found) = traces::at(process, shared)? else { return Ok(hold.stops()) };
+        let others = Others::of(process, &mappings(process)?, Some(shared))?;
+        let (journal, written) = journal(process, &found, &others)?;
         let originals = Originals::of(process, &found)?;
-        let inside = hold.stopped(|stopped| restore(stopped, &found, &journal, &written, &originals))?;
+        let inside = hold.stopped(|stopped| restore(stopped, &found, &others, &journal, &written, &originals))?;
         let Some(tid) = inside else {
             unmap(&mut hold, &found)?;
             return Ok(hold.stops());
@@ -61,7 +78,11 @@ pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<Stops, S
 
 /// All sites, and those of them that are still written: reading each takes longer than a stop should. What is not written now is
 /// not going to be, as it is our turn.
-fn journal(process: &Process, found: &Found) -> Result<(Vec<JournalEntry>, Vec<usize>), SessionError> {
+fn journal(
+    process: &Process,
+    found: &Found,
+    others: &Others,
+) -> Result<(Vec<JournalEntry>, Vec<usize>), SessionError> {
     let mut journal = found.journal(process)?;
     if found.is_child(process) {
         // What the journal says of sites that are not patched is about its parent now, not when it was forked.
@@ -85,6 +106,7 @@ fn journal(process: &Process, found: &Found) -> Result<(Vec<JournalEntry>, Vec<u
             // A place next to it may have been unmapped.
             let now = text.at(entry.site, entry.len.into());
             now.map_or_else(|| is_written(process, entry), |now| is_ours(now, entry))
+                || others.leads_to(process, entry)
         }));
     }
     written.sort_unstable();
@@ -96,6 +118,7 @@ fn journal(process: &Process, found: &Found) -> Result<(Vec<JournalEntry>, Vec<u
 fn restore(
     stopped: &mut Stopped,
     found: &Found,
+    others: &Others,
     journal: &[JournalEntry],
     written: &[usize],
     originals: &Originals,
@@ -106,9 +129,12 @@ fn restore(
     // Return addresses first and our own sites last: if we are killed in between, no trap is left without its guards, and no
     // replaced return address without its unwinders.
     if found.has_private(stopped.process()) {
-        restore_returns(stopped, found)?;
+        returns::restore(stopped, found, others.sessions())?;
     }
-    lower(stopped, found, journal, written)?;
+    lower(stopped, found, others, journal, written)?;
+    let process = stopped.process().clone();
+    let shared: Vec<&JournalEntry> = journal.iter().filter(|entry| others.know(entry)).collect();
+    shared.iter().filter(|entry| entry.own != 1).try_for_each(|entry| others.unlink(&process, entry))?;
     let (own, users): (Vec<_>, Vec<_>) = written.iter().rev().map(|i| &journal[*i]).partition(|e| e.own == 1);
     restore_text(stopped, &users)?;
     originals.restore(stopped)?;
@@ -127,15 +153,20 @@ fn restore(
             survey::move_to(stopped, position, site)?;
         }
     }
+    let in_flight = returns::in_flight(stopped, found, others.sessions(), &positions)?;
     positions.retain(|p| code.iter().any(|(start, end)| (*start..*end).contains(&p.ip.0)));
     // A thread may have executed a trap or an instruction that names its place, and not got its signal yet: the handler must
     // still be there.
     let named = found.signals & crate::signals::NAMED;
     let awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
     positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
-    let mut inside = awaiting.first().copied().or(native::inside(stopped, found, &mappings)?);
+    let mut inside = awaiting.first().copied().or(native::inside(stopped, found, &mappings)?).or(in_flight);
+    // Where others are behind us, what we displaced has no place of its own to go on at: such a thread leaves by itself.
+    let movable: Vec<&JournalEntry> =
+        journal.iter().filter(|entry| !others.know(entry) || !others.are_in(&process, entry)).collect();
+    let movable = || movable.iter().copied();
     for position in &positions {
-        if original_of(journal, position.ip.0).is_none() {
+        if original_of(movable(), position.ip.0).is_none() {
             inside = Some(match position.place {
                 Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
             });
@@ -143,11 +174,12 @@ fn restore(
     }
     // A thread in the agent may be about to replace a return address or to meet a trap: then our own sites stay for now.
     if inside.is_none() {
+        shared.iter().filter(|entry| entry.own == 1).try_for_each(|entry| others.unlink(&process, entry))?;
         restore_text(stopped, &own)?;
     }
     for position in &positions {
         let restored = |e: &&JournalEntry| inside.is_none() || e.own == 0;
-        if let Some(at) = original_of(journal.iter().filter(restored), position.ip.0) {
+        if let Some(at) = original_of(movable().filter(restored), position.ip.0) {
             survey::move_back(stopped, position, at)?;
         }
     }
@@ -163,6 +195,7 @@ fn restore(
 fn lower(
     stopped: &mut Stopped,
     found: &Found,
+    others: &Others,
     journal: &[JournalEntry],
     written: &[usize],
 ) -> Result<(), SessionError> {
@@ -170,7 +203,8 @@ fn lower(
     let child = found.is_child(stopped.process());
     for (index, entry) in written.iter().map(|i| (*i, &journal[*i])).filter(|(_, e)| e.semaphore != 0) {
         let Ok(now) = stopped.read_pod::<u16>(Va(entry.semaphore)) else { continue };
-        if !is_written(stopped.process(), entry) || now == 0 {
+        let written = is_written(stopped.process(), entry) || others.leads_to(stopped.process(), entry);
+        if !written || now == 0 {
             continue;
         }
         if child {
@@ -212,34 +246,6 @@ fn original_of<'a>(journal: impl IntoIterator<Item = &'a JournalEntry>, ip: u64)
         return Some(Va(entry.site));
     }
     entry.copies().iter().find(|(_, to)| u64::from(*to) == offset).map(|(from, _)| Va(entry.site + u64::from(*from)))
-}
-
-/// Puts the real return addresses back into all stack slots that still hold the trampoline's.
-fn restore_returns(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
-    if found.trampoline == 0 {
-        return Ok(());
-    }
-    let mut slots: Vec<ShadowEntry> = Vec::new();
-    for (_, state) in states(stopped.process(), found.private_va)? {
-        let len = AtomicU64::into_inner(state.shadow_len).min(state.shadow_cap);
-        if state.shadow != 0 && len != 0 {
-            slots.extend(read_array::<ShadowEntry>(stopped.process(), Va(state.shadow), len)?);
-        }
-    }
-    // Several entries may name one stack slot: probes on one frame (chained to the trampoline), or a dead one and its
-    // successor. The newest entry with a real address is right.
-    slots.retain(|e| e.slot != 0 && e.ret != found.trampoline);
-    slots.sort_by_key(|e| std::cmp::Reverse(e.time));
-    for entry in slots {
-        let mut word = [0; 8];
-        if stopped.read(Va(entry.slot), &mut word).is_ok() {
-            let newest_wins = u64::from_ne_bytes(word);
-            if newest_wins == found.trampoline {
-                stopped.process().write_word(Va(entry.slot), entry.ret)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Unmaps everything of ours, the list last. Nobody is in there, and nothing leads there any more.

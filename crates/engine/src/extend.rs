@@ -69,13 +69,13 @@ impl Session {
                 return Err(error);
             }
         };
-        let found = traces::session(&process)?;
+        let found = traces::session(&process, installer.shared(&process)?)?;
         let new = planned.iter().chain(hooks.iter().map(|hook| &hook.planned)).filter_map(site).collect();
         promote::make_way(&process, &found, &new)?;
         installer.look_at_symbols(&process);
         installer.install(&mut hold, planned, hooks, clock())?;
         // What was refused is in nobody's way.
-        let found = traces::session(&process)?;
+        let found = traces::session(&process, installer.shared(&process)?)?;
         promote::settle(&process, &found, &found.traps(&process)?, &mut Switched::default())?;
         installer.stats.stops.append(hold.stops());
         if installer.probes.len() == before.0 {
@@ -96,7 +96,7 @@ impl Session {
         let numbers: HashSet<u32> = ids.iter().filter_map(|id| self.installer.numbers.get(*id).copied()).collect();
         let named = |number: &u32| numbers.contains(number);
         let _turn = take_turn(&self.process)?;
-        let found = traces::session(&self.process)?;
+        let found = traces::session(&self.process, self.installer.shared(&self.process)?)?;
         let mut sites = Vec::new();
         for site in found.sites(&self.process)?.iter().filter(|site| !refused(site.entry.site)) {
             if !site.users().any(|(number, _)| named(number)) {

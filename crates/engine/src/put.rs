@@ -23,6 +23,7 @@ use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::{mappings, stopped_mappings};
 use crate::scene::{Ground, LOOKS, Scene};
+use crate::share::Others;
 use crate::survey::{self, Place, Position};
 use crate::switch::{Switch, Switched, in_turn};
 use crate::traces::Site;
@@ -55,13 +56,15 @@ pub(crate) fn put_in(
     jobs: &[Job],
     ready: &[(usize, Detour)],
     signals: u64,
+    others: &Others,
 ) -> Result<BTreeSet<u64>, SessionError> {
     let process = hold.process();
     let all = changes(&process, jobs, ready)?;
     let (own, users) = all.split_at(all.partition_point(|change| change.job.own));
     let new_signals = signals & !regions.signals();
     let traps = (signals | regions.signals()) & crate::signals::TRAPS != 0;
-    let is_live = hold.is_running() && traps && users.iter().all(|change| change.job.stays);
+    let alone = |change: &Change<'_>| !others.are_at(change.entry.site);
+    let is_live = hold.is_running() && traps && users.iter().all(|change| change.job.stays && alone(change));
     let (live, users) = if is_live { users.split_at(users.len()) } else { users.split_at(0) };
     let mut work: Vec<Vec<&[Change<'_>]>> = Vec::new();
     if !own.is_empty() || new_signals != 0 {
@@ -77,12 +80,17 @@ pub(crate) fn put_in(
     };
     let mut waited = 0;
     hold.in_turns(&work, look, |stopped, scene, piece| {
-        if waited < LOOKS && piece.iter().any(|page| scene.is_early(stopped, |position| is_in_the_way(page, position)))
-        {
+        let process = stopped.process().clone();
+        let is_early = |page: &&[Change<'_>]| {
+            let shared = page.iter().filter(|change| !alone(change));
+            scene.is_early(stopped, |position| is_in_the_way(page, position))
+                || shared.into_iter().any(|change| !others.can_link(&process, scene, &change.entry))
+        };
+        if waited < LOOKS && piece.iter().any(is_early) {
             waited += 1;
             return Ok(Turn::Later);
         }
-        piece.iter().try_for_each(|page| put_page(regions, stopped, scene, page, &mut gone))?;
+        piece.iter().try_for_each(|page| put_page(regions, stopped, scene, page, others, &mut gone))?;
         Ok(Turn::Done)
     })?;
     if !live.is_empty() {
@@ -119,7 +127,7 @@ fn put_live(
     let site_of = |(index, entry): (u64, JournalEntry)| Site { index: index as usize, entry, probes: Vec::new() };
     let sites: Vec<Site> = (first..).zip(entries).filter(|(_, entry)| entry.own != ISLAND).map(site_of).collect();
     there.iter().try_for_each(|change| lead_to_original(process, change))?;
-    let switched = in_turn(process, &sites, Switch::On)?;
+    let switched = in_turn(process, regions.shared_va, &sites, Switch::On)?;
     for (site, _) in &switched.refused {
         gone.insert(site.0);
         // Nobody is to enable it.
@@ -188,6 +196,10 @@ fn site_entry(job: &Job, detour: &Detour, mappings: &[Mapping]) -> JournalEntry 
         blocked: if job.plan.is_blocked() { BlockState::Yes } else { BlockState::No } as u16,
         ..change(&job.expected, &detour.patch)
     };
+    let resume = detour.copies.first().and_then(|(_, to)| detour.bytes.get(usize::from(*to)..)).unwrap_or_default();
+    for (to, from) in entry.resume.iter_mut().zip(resume) {
+        *to = *from;
+    }
     for (to, from) in entry.insns.iter_mut().zip(&detour.copies) {
         *to = *from;
     }
@@ -208,6 +220,7 @@ fn put_page(
     stopped: &mut Stopped,
     scene: &Scene,
     page: &[Change<'_>],
+    others: &Others,
     gone: &mut BTreeSet<u64>,
 ) -> Result<(), SessionError> {
     let process = stopped.process().clone();
@@ -215,20 +228,31 @@ fn put_page(
     let mut there = Vec::new();
     for change in page {
         let site = change.detour.site.0;
-        if text.at(change.entry.site, change.needed.len()) != Some(&change.needed[..]) {
+        let shared = others.are_at(change.entry.site);
+        let now = text.at(change.entry.site, change.needed.len()).map(|now| {
+            let mut now = now.to_vec();
+            others.undo(change.entry.site, &mut now);
+            now
+        });
+        if now.as_ref() != Some(&change.needed) || shared && !others.can_link(&process, scene, &change.entry) {
             gone.insert(site);
         }
         // One whose island is not there cannot be, either.
         if !gone.contains(&site) {
             there.push(change);
             let entry = change.entry.for_now();
-            text.put(entry.site, &entry.new[..usize::from(entry.len)]);
+            if !shared {
+                text.put(entry.site, &entry.new[..usize::from(entry.len)]);
+            }
         }
     }
     leave_regions(stopped, scene, &there)?;
     let first = regions.publish(&there.iter().map(|change| change.entry).collect::<Vec<_>>())?;
     there.iter().try_for_each(|change| lead_to_original(&process, change))?;
     text.write(&process)?;
+    for change in there.iter().filter(|change| others.are_at(change.entry.site)) {
+        others.link(stopped, scene, &change.entry)?;
+    }
     for (index, change) in (first..).zip(&there) {
         if change.entry.semaphore != 0 {
             semaphore::raise(stopped, regions.journal_entry(index), Va(change.entry.semaphore))?;

@@ -7,7 +7,7 @@ use crate::bell::Bell;
 /// First word of the shared region: `"SIDESTEP"` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDESTEP");
 /// Layout version; a controller touches only regions of its own version.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Name given to `memfd_create`: the mapping shows as `/memfd:sidestep (deleted)` in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "sidestep";
 /// Longest patch of a site, in bytes.
@@ -205,6 +205,8 @@ pub struct JournalEntry {
     pub blocked: u16,
     /// Padding.
     pub pad: u32,
+    /// The first bytes of the first copy. A jump to the detour of another session takes their place where both have a probe.
+    pub resume: [u8; 8],
 }
 
 /// Whether a jump is kept away by sites inside it. While it is, the entry's patch is a trap; see [`JournalEntry::for_now`].
@@ -251,6 +253,12 @@ impl JournalEntry {
     #[must_use]
     pub fn for_now(&self) -> JournalEntry {
         if self.blocked == BlockState::Yes as u16 { self.trap() } else { *self }
+    }
+
+    /// Run-time address of the first copy: where the detour goes on when its handlers are done.
+    #[must_use]
+    pub fn resumes_at(&self) -> u64 {
+        self.detour + self.copies().first().map_or(0, |(_, to)| u64::from(*to))
     }
 
     /// The entry as that of a trap.

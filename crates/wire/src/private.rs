@@ -108,11 +108,16 @@ pub struct ThreadState {
     pub unwound: [u64; UNWOUND],
 }
 
+/// What a return trampoline begins with, by which other sessions know it: a nop (Intel SDM volume 2, NOP) with a displacement that says
+/// `side`.
+pub const TRAMPOLINE_MARK: [u8; 8] = [0x0f, 0x1f, 0x84, 0x00, b's', b'i', b'd', b'e'];
+
 /// A replaced return address.
 ///
 /// An entry is dead, and may be anywhere in the stack, when `slot` is 0, when the word at `slot` is neither the
 /// trampoline nor (with [`ShadowEntry::RESTORED`]) `ret`, or when a newer entry of the same `slot` holds a real return
 /// address. `ret` is the trampoline itself where two probes share one frame: the next older entry of that `slot` goes on.
+/// Another session's trampoline ([`TRAMPOLINE_MARK`]) in either place says that both watch the frame.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct ShadowEntry {

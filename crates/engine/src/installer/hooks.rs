@@ -56,6 +56,10 @@ impl Installer {
                 planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
             }
             hooks = self.plan_unwinders(process, objects)?;
+            if let Some(reason) = self.meets_unwinders(&hooks) {
+                planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
+                hooks.clear();
+            }
         }
         let traps = |p: &Planned| p.plan.as_ref().is_ok_and(Plan::has_traps);
         let before = self.regions.as_ref().is_some_and(|r| r.signals() & TRAPS != 0);
@@ -64,9 +68,24 @@ impl Installer {
         let bound = before || self.must_show || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
         self.takes_traps |= self.options.live || planned.len() > MANY && planned.iter().all(stays);
         let follows = self.options.follow;
+        if let Some(controller) = self.others.signals() {
+            if follows {
+                let reason = format!("process {controller} has taken the signals, and --follow has to: end that first");
+                return Err(SessionError::Beside { pid: process.pid(), reason });
+            }
+            let whose = format!("the signals are those of the session of process {controller}: end that first");
+            let (trap, fault) = (format!("it needs a trap, and {whose}"), format!("it may fault, and {whose}"));
+            hooks.retain(|h| !traps(&h.planned));
+            let planned = self.without(planned, &trap, |_, p| traps(p));
+            return Ok((self.without(planned, &fault, |_, p| faults::must_show(p)), hooks));
+        }
         if bound || self.faults != 0 || self.reads_memory() || self.takes_traps || follows {
             let mut guards = self.plan_guards(process, objects)?;
             guards.append(&mut self.held);
+            if let Some(meets) = guards.iter().find(|guard| self.refused_by_others(&guard.planned).is_some()) {
+                let at = meets.planned.plan.as_ref().map_or(meets.planned.matched.symbol_va, |plan| plan.site);
+                self.unguarded = Some((meets.planned.matched.object.path().to_owned(), at));
+            }
             if let (true, Some((object, at))) = (bound, &self.unguarded) {
                 let call = format!("the system call at {at} of {}", object.display());
                 let trap = format!("it needs a trap, and {call} could block SIGTRAP, which kills a process at a trap");
@@ -136,6 +155,17 @@ impl Installer {
         let planned =
             plan_all(matches, &[wish; 2], &mut self.surroundings, &mut || {})?.into_iter().filter(|p| p.plan.is_ok());
         Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())
+    }
+
+    /// Why returns cannot be watched, if another session does so in a program that unwinds its stacks: of two trampolines in one
+    /// frame, each session knows its own.
+    fn meets_unwinders(&self, hooks: &[Hook]) -> Option<String> {
+        let own = |hook: &Hook| self.others.own_at(super::site(&hook.planned)?);
+        let controller = hooks.iter().find_map(own);
+        let twice = controller.map(|controller| {
+            format!("process {controller} watches returns, too, in a program that may throw exceptions: end that first")
+        });
+        twice.or_else(|| hooks.iter().find_map(|hook| self.refused_by_others(&hook.planned)))
     }
 
     fn plan_guards(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {

@@ -17,6 +17,7 @@ pub use sidestep_isa::x86::emit::thread_pointer_through_self;
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 use sidestep_isa::x86::live::Dead;
 use sidestep_isa::{Isa, Va};
+use sidestep_wire::private::TRAMPOLINE_MARK;
 use sidestep_wire::{LookupEntry, Regs};
 
 pub use frame::Context;
@@ -278,6 +279,7 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     // Two instructions of the detour left the stack pointer above the slot.
     asm.call_mem_rsp(-16);
     let trampoline = asm.here();
+    asm.raw(&TRAMPOLINE_MARK);
     // The slot becomes the real return address. Until then it still holds the trampoline's address: that is how the agent
     // sees, in a signal handler, that the frame is alive.
     asm.lea(Reg::Rsp, Reg::Rsp, -8);

@@ -22,7 +22,7 @@ use std::mem::offset_of;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
 use sidestep_isa::{Isa, Va};
 use sidestep_wire::lookup::HASH_MULTIPLIER;
-use sidestep_wire::private::MAX_DROPPED;
+use sidestep_wire::private::{MAX_DROPPED, TRAMPOLINE_MARK};
 use sidestep_wire::{Hit, ProbeDesc, Regs};
 
 use super::frame::numbers;
@@ -244,6 +244,7 @@ pub(super) fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     let mut asm = Asm::of(Isa::X86, at);
     let enter = asm.here();
     let trampoline = asm.here();
+    asm.raw(&TRAMPOLINE_MARK);
     // The word below the stack pointer becomes the real return address. The slot of the old one is further below, if the
     // function has taken arguments off the stack; the agent uses it, so all up to there is kept.
     asm.lea(Reg::Rsp, Reg::Rsp, -(MAX_DROPPED as i32) - 4);
