@@ -8,6 +8,7 @@ use sidestep_tests::tool::{Report, Tracing, sidestep};
 use sidestep_tests::{Snapshot, target};
 
 use super::carried::{refused, status};
+use super::stacks::stacks;
 
 const BUILDS: [&str; 5] = ["counts", "counts-ibt", "counts-O0", "counts-static", "counts-musl"];
 /// How long sessions come and go while threads run through their sites.
@@ -137,6 +138,51 @@ fn calls_under_way_return_through_all_that_are_left() {
     }
 }
 
+/// Exceptions, `longjmp`, handlers and coroutines, with the same frames watched by two.
+#[test]
+fn frames_that_do_not_return_are_left_by_both() {
+    const CPP: &str = r"^app::(thrower|rethrower|catcher|quiet)(\([^\[]*)?$";
+    let cases: [(&str, &str, &[(&str, i64)]); 2] = [
+        ("throw", CPP, &[("run 1000", -500), ("run 1000", -500)]),
+        ("unwind", "^(deep|jump|leaf|step|until_signal)$", &[("jump 100", 20_000), ("sigjump 50", 50)]),
+    ];
+    for (name, functions, commands) in cases {
+        let Some((mut program, pid)) = start(name) else { return };
+        for (command, _) in commands {
+            program.ask(command);
+        }
+        let before = Snapshot::of(program.pid());
+        let args = ["funclatency", "-p", &pid, "-r", functions];
+        let first = Tracing::start(&args);
+        let second = Tracing::start(&args);
+        for (command, answer) in commands {
+            assert_eq!(program.ask(command), *answer, "{name} {command}");
+        }
+        first.stop();
+        for (command, answer) in commands {
+            assert_eq!(program.ask(command), *answer, "{name} {command}");
+        }
+        second.stop();
+        before.assert_same_but_data(&Snapshot::of(program.pid()));
+        program.finish().ok();
+    }
+}
+
+/// Callers are the same, whoever else watches their returns.
+#[test]
+fn stacks_go_through_frames_of_another_session() {
+    let Some((mut program, pid)) = start("stacks") else { return };
+    let leaf = format!("u:{}:leaf", target("stacks").expect("it was started").display());
+    for command in ["deep 30", "sorted 1"] {
+        let alone = stacks(&mut program, &leaf, command);
+        assert!(alone.iter().any(|stack| stack.len() > 3), "{alone:x?}");
+        let first = Tracing::start(&["funclatency", "-p", &pid, "-r", "^(deep|leaf|sorted|compare)$"]);
+        assert_eq!(stacks(&mut program, &leaf, command), alone);
+        first.stop();
+    }
+    program.finish().ok();
+}
+
 #[test]
 fn sessions_come_and_go_under_running_threads() {
     let Some((mut program, pid)) = start("load") else { return };
@@ -234,7 +280,8 @@ fn children_and_signal_handlers_are_not_disturbed() {
     let Some((mut program, pid)) = start("torture") else { return };
     assert_eq!(program.ask("start 0"), 0);
     let before = Snapshot::of(program.pid());
-    let all = Tracing::start(&["funccount", "-p", &pid, "-r", "^(mine|check|answer|park|jumps_away|reads_rip|red_zone)$"]);
+    let all =
+        Tracing::start(&["funccount", "-p", &pid, "-r", "^(mine|check|answer|park|jumps_away|reads_rip|red_zone)$"]);
     let begin = Instant::now();
     let mut calls = 0;
     while begin.elapsed() < TIME || calls == 0 {

@@ -18,14 +18,16 @@
 
 use core::sync::atomic::Ordering;
 
-use sidestep_wire::private::{SHADOW_FIRST, TRAMPOLINE_MARK};
+use sidestep_wire::private::SHADOW_FIRST;
 use sidestep_wire::{MapKind, ShadowEntry};
 
 use crate::arch::{self, nr};
 use crate::memory::{Agent, Entry, Thread};
 use crate::safe_read;
 
+mod chain;
 mod drops;
+pub use chain::{is_foreign, is_watched, past_foreign, real_before};
 pub use drops::returned_from;
 
 /// How many newer entries are looked at to prove that an entry's stack slot has been reused.
@@ -156,21 +158,6 @@ fn is_second(agent: Agent, stack: Stack, index: u64, entry: &ShadowEntry) -> boo
     let site = |entry: &ShadowEntry| agent.probe(entry.probe as u32).map(|desc| desc.site);
     let below = index.checked_sub(1).and_then(|below| stack.entry(below).read(entry.slot));
     below.is_some_and(|below| site(&below) == site(entry))
-}
-
-/// Is this word in the place of a return address a trampoline: ours, or that of another session, which then knows ours, or the real
-/// address?
-pub fn is_watched(agent: Agent, word: u64) -> bool {
-    word == agent.private().trampoline || is_foreign(agent, word)
-}
-
-/// Is it the trampoline of another session?
-#[cold]
-#[inline(never)]
-fn is_foreign(agent: Agent, word: u64) -> bool {
-    let [a, b, c, d, e, f, g, h] = TRAMPOLINE_MARK;
-    let is = |at: u64, mark: u32| safe_read::word(agent, at).is_some_and(|word| word as u32 == mark);
-    is(word, u32::from_le_bytes([a, b, c, d])) && is(word.wrapping_add(4), u32::from_le_bytes([e, f, g, h]))
 }
 
 /// Top entries of the same stack slot: a return address was just stored there, so they are dead, unless it is another session's
@@ -502,8 +489,9 @@ pub fn unwind(agent: Agent, thread: Thread) {
         }
         at.set_probe(entry.probe | ShadowEntry::RESTORED);
         if entry.ret != trampoline {
+            let real = past_foreign(agent, entry.ret, entry.slot, entry.time, true).unwrap_or(entry.ret);
             // SAFETY: the slot of a live frame: it holds the trampoline's address.
-            unsafe { arch::write_word(entry.slot, entry.ret) }
+            unsafe { arch::write_word(entry.slot, real) }
         }
     }
 }

@@ -78,11 +78,7 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
 
 /// All sites, and those of them that are still written: reading each takes longer than a stop should. What is not written now is
 /// not going to be, as it is our turn.
-fn journal(
-    process: &Process,
-    found: &Found,
-    others: &Others,
-) -> Result<(Vec<JournalEntry>, Vec<usize>), SessionError> {
+fn journal(process: &Process, found: &Found, others: &Others) -> Result<(Vec<JournalEntry>, Vec<usize>), SessionError> {
     let mut journal = found.journal(process)?;
     if found.is_child(process) {
         // What the journal says of sites that are not patched is about its parent now, not when it was forked.
@@ -105,8 +101,7 @@ fn journal(
             let entry = &journal[**index];
             // A place next to it may have been unmapped.
             let now = text.at(entry.site, entry.len.into());
-            now.map_or_else(|| is_written(process, entry), |now| is_ours(now, entry))
-                || others.leads_to(process, entry)
+            now.map_or_else(|| is_written(process, entry), |now| is_ours(now, entry)) || others.leads_to(process, entry)
         }));
     }
     written.sort_unstable();
@@ -153,7 +148,7 @@ fn restore(
             survey::move_to(stopped, position, site)?;
         }
     }
-    let in_flight = returns::in_flight(stopped, found, others.sessions(), &positions)?;
+    let in_flight = returns::in_flight(stopped, found.trampoline, &code, others.sessions(), &positions)?;
     positions.retain(|p| code.iter().any(|(start, end)| (*start..*end).contains(&p.ip.0)));
     // A thread may have executed a trap or an instruction that names its place, and not got its signal yet: the handler must
     // still be there.

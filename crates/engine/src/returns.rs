@@ -99,17 +99,20 @@ fn put_ret(stopped: &Stopped, entry: Va, ret: u64) -> Result<(), SessionError> {
     Ok(stopped.write(at, &ret.to_ne_bytes())?)
 }
 
-/// A thread in the code of another session that may be about to remember the trampoline of this one, or to return to it.
+/// A thread in the code of another session that may be about to remember the trampoline of this one, to return to it, or to call
+/// what is in `code`, which is this one's.
 pub(crate) fn in_flight(
     stopped: &Stopped,
-    found: &Found,
+    trampoline: u64,
+    code: &[(u64, u64)],
     others: &[Found],
     positions: &[Position],
 ) -> Result<Option<i32>, SessionError> {
-    let code = |kind: u32| kind == MapKind::Agent as u32 || kind == MapKind::Slab as u32;
+    let is_code = |kind: u32| kind == MapKind::Agent as u32 || kind == MapKind::Slab as u32;
+    let ours = |word: u64| code.iter().any(|(start, end)| (*start..*end).contains(&word));
     let mut theirs = Vec::new();
     for other in others {
-        theirs.extend(other.mappings(stopped.process())?.into_iter().filter(|m| code(m.kind)));
+        theirs.extend(other.mappings(stopped.process())?.into_iter().filter(|m| is_code(m.kind)));
     }
     for position in positions.iter().filter(|p| theirs.iter().any(|m| (m.addr..m.addr + m.len).contains(&p.ip.0))) {
         let (tid, top) = match position.place {
@@ -118,8 +121,8 @@ pub(crate) fn in_flight(
         };
         let Some(thread) = stopped.threads().iter().find(|thread| thread.tid == tid) else { continue };
         let sp = thread.regs.sp().0;
-        let in_registers = (0..16).any(|n| thread.regs.gpr(n) == Some(found.trampoline));
-        if in_registers || has_word(stopped, sp, top.unwrap_or(sp) + DEEP, found.trampoline) {
+        let in_registers = (0..16).any(|n| thread.regs.gpr(n).is_some_and(ours));
+        if in_registers || has_word(stopped, sp, top.unwrap_or(sp) + DEEP, trampoline) {
             return Ok(Some(tid));
         }
     }
@@ -136,7 +139,8 @@ fn has_word(stopped: &Stopped, from: u64, to: u64, word: u64) -> bool {
         if stopped.read(Va(at), &mut bytes).is_err() {
             return false;
         }
-        let words = bytes.chunks_exact(size_of::<Word>()).filter_map(|bytes| Some(Word::from_ne_bytes(bytes.try_into().ok()?)));
+        let words =
+            bytes.chunks_exact(size_of::<Word>()).filter_map(|bytes| Some(Word::from_ne_bytes(bytes.try_into().ok()?)));
         if words.into_iter().any(|found| u64::from(found) == word) {
             return true;
         }

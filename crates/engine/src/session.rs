@@ -24,8 +24,8 @@ use crate::results::Stuck;
 use crate::status::{self, Installed};
 use crate::surroundings::{self, Surroundings};
 use crate::switch::{Switch, Switched};
-use crate::wanted::Wanted;
 use crate::traces::Found;
+use crate::wanted::Wanted;
 use crate::{detach, resolve, startup, toggle, traces};
 
 /// How far a start has come, for a progress line.

@@ -112,11 +112,6 @@ impl Others {
         own.own != ISLAND && self.at(own.site).next().is_some()
     }
 
-    /// Has another session one of its own sites there?
-    pub fn own_at(&self, site: u64) -> Option<i32> {
-        self.sites.get(&site)?.iter().find(|theirs| theirs.entry.own == 1).map(|theirs| theirs.controller)
-    }
-
     fn at(&self, site: u64) -> impl Iterator<Item = &JournalEntry> {
         let theirs = self.sites.get(&site).into_iter().flatten();
         theirs.map(|theirs| &theirs.entry).filter(|entry| entry.own != ISLAND)
@@ -248,9 +243,10 @@ impl Others {
 /// Does a site need nothing but five bytes, for a jump to its detour, whose copies are behind all handlers?
 fn is_plain(entry: &JournalEntry) -> bool {
     let jumps = jump(entry.site, entry.detour).is_ok_and(|jump| entry.new[..JUMP] == jump);
-    let copies = entry.copies().first().is_some_and(|(from, to)| {
-        *from == 0 && *to != 0 && u32::from(*to) + JUMP as u32 <= entry.detour_len
-    });
+    let copies = entry
+        .copies()
+        .first()
+        .is_some_and(|(from, to)| *from == 0 && *to != 0 && u32::from(*to) + JUMP as u32 <= entry.detour_len);
     entry.own != ISLAND && usize::from(entry.len) == JUMP && jumps && copies && entry.gate == 0 && entry.blocked == 0
 }
 

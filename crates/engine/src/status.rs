@@ -123,7 +123,10 @@ fn read(process: &Process, found: &Found, options: &Options) -> Result<Status, S
         signals: found.signals != 0,
         sites: users.len(),
         detour_bytes: users.iter().map(|site| u64::from(site.entry.detour_len)).sum(),
-        probes: sites.iter().flat_map(|site| probes(process, &maps, &others, &mut names, &counts, &journal, site)).collect(),
+        probes: sites
+            .iter()
+            .flat_map(|site| probes(process, &maps, &others, &mut names, &counts, &journal, site))
+            .collect(),
     })
 }
 

@@ -95,7 +95,7 @@ pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionE
     }))
 }
 
-/// The sessions that a process is the target of, one at least.
+/// The sessions that a process is the target of, one at least, in the order in which their controllers started.
 pub(crate) fn sessions(process: &Process) -> Result<Vec<Found>, SessionError> {
     let (mut usable, mut first) = (Vec::new(), None);
     for found in all(process, &mappings(process)?)? {
@@ -104,6 +104,7 @@ pub(crate) fn sessions(process: &Process) -> Result<Vec<Found>, SessionError> {
             Err(why) => first = first.or(Some(why)),
         }
     }
+    usable.sort_by_key(|found| (found.controller_start, std::cmp::Reverse(found.shared_va)));
     match usable.is_empty() {
         true => Err(first.unwrap_or(SessionError::NotProbed { pid: process.pid() })),
         false => Ok(usable),

@@ -112,6 +112,11 @@ pub struct ThreadState {
 /// `side`.
 pub const TRAMPOLINE_MARK: [u8; 8] = [0x0f, 0x1f, 0x84, 0x00, b's', b'i', b'd', b'e'];
 
+/// In front of the code that calls what is watched, which ends at the trampoline: two words of 64 bits, the address of the session's
+/// [`Private`] and that of its agent's function `agent_real`, which other sessions ask. So far are they from the trampoline, in
+/// bytes; in 32-bit code there is no call.
+pub const TRAMPOLINE_HEAD: u64 = 16 + if cfg!(target_pointer_width = "64") { 4 } else { 0 };
+
 /// A replaced return address.
 ///
 /// An entry is dead, and may be anywhere in the stack, when `slot` is 0, when the word at `slot` is neither the

@@ -10,8 +10,8 @@ use super::{Fact, field, limit};
 use crate::api::Options;
 use crate::error::SessionError;
 use crate::objects::Objects;
-use crate::status::{self, Status};
 use crate::seccomp;
+use crate::status::{self, Status};
 
 /// A stop takes some 20 µs for each thread.
 const THREADS: usize = 500;

@@ -56,7 +56,7 @@ impl Installer {
                 planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
             }
             hooks = self.plan_unwinders(process, objects)?;
-            if let Some(reason) = self.meets_unwinders(&hooks) {
+            if let Some(reason) = hooks.iter().find_map(|hook| self.refused_by_others(&hook.planned)) {
                 planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
                 hooks.clear();
             }
@@ -155,17 +155,6 @@ impl Installer {
         let planned =
             plan_all(matches, &[wish; 2], &mut self.surroundings, &mut || {})?.into_iter().filter(|p| p.plan.is_ok());
         Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())
-    }
-
-    /// Why returns cannot be watched, if another session does so in a program that unwinds its stacks: of two trampolines in one
-    /// frame, each session knows its own.
-    fn meets_unwinders(&self, hooks: &[Hook]) -> Option<String> {
-        let own = |hook: &Hook| self.others.own_at(super::site(&hook.planned)?);
-        let controller = hooks.iter().find_map(own);
-        let twice = controller.map(|controller| {
-            format!("process {controller} watches returns, too, in a program that may throw exceptions: end that first")
-        });
-        twice.or_else(|| hooks.iter().find_map(|hook| self.refused_by_others(&hook.planned)))
     }
 
     fn plan_guards(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {

@@ -26,7 +26,7 @@ use sidestep_wire::private::{MAX_DROPPED, TRAMPOLINE_MARK};
 use sidestep_wire::{Hit, ProbeDesc, Regs};
 
 use super::frame::numbers;
-use super::{ENTRY_SHIFT, ENTRY_STATE, Env, Globals, Places, Program, Thunks};
+use super::{ENTRY_SHIFT, ENTRY_STATE, Env, Globals, Places, Program, Thunks, head};
 
 /// From ebx: room for the arguments of calls.
 const ARGUMENTS: i32 = 32;
@@ -242,6 +242,7 @@ pub(super) fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>])
 /// The process-wide code.
 pub(super) fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     let mut asm = Asm::of(Isa::X86, at);
+    asm.raw(&head(env));
     let enter = asm.here();
     let trampoline = asm.here();
     asm.raw(&TRAMPOLINE_MARK);
