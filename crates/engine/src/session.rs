@@ -506,7 +506,7 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
 /// What would be written where, and why, for every match of a pattern. Touches no process.
 pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Explained>, SessionError> {
     let found: Vec<_> = matches(pattern, pid, options)?.into_iter().map(|m| (0, m)).collect();
-    let wish = Wish { returns: false, post: false, trap_only: options.no_optimize, more: false };
+    let wish = Wish { returns: false, post: false, trap_only: options.no_optimize, more: false, leaves: false };
     let mut surroundings = Surroundings::default();
     surroundings.look(&match pid {
         Some(pid) => used(&mappings(&Process::open(pid)?)?),

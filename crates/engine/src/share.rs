@@ -381,3 +381,34 @@ fn is_foreign(process: &Process, entry: &JournalEntry) -> bool {
     let now = process.read_pod::<[u8; JUMP]>(Va(entry.site));
     now.map_or(true, |now| now != entry.old[..JUMP])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(new: &[u8], copies: &[(u16, u16)]) -> JournalEntry {
+        let mut entry = JournalEntry { site: 0x1000, detour: 0x2000, detour_len: 64, ..JournalEntry::default() };
+        (entry.len, entry.insns_len) = (new.len() as u8, copies.len() as u8);
+        entry.new[..new.len()].copy_from_slice(new);
+        entry.insns[..copies.len()].copy_from_slice(copies);
+        entry
+    }
+
+    #[test]
+    fn a_site_takes_what_is_copied_and_the_displacement_that_is_not_written() {
+        assert_eq!(takes(&entry(&[0xcc], &[(0, 8), (3, 12)])), 0x1000..0x1003);
+        assert_eq!(takes(&entry(&[0xe9, 0, 0, 0, 0], &[(0, 8), (7, 12)])), 0x1000..0x1007);
+        assert_eq!(takes(&entry(&[0xe9, 0, 0], &[(0, 8), (3, 12)])), 0x1000..0x1005);
+        assert_eq!(takes(&entry(&[NO_PREFIX, 0xe9, 0], &[(0, 8), (3, 12)])), 0x1000..0x1006);
+    }
+
+    #[test]
+    fn only_a_jump_to_the_detour_itself_is_plain() {
+        let jump = jump(0x1000, 0x2000).unwrap();
+        assert!(is_plain(&entry(&jump, &[(0, 8), (5, 16)])));
+        assert!(!is_plain(&entry(&jump, &[(0, 0), (5, 16)])), "its copies come before its handlers");
+        assert!(!is_plain(&entry(&jump, &[(0, 60), (5, 64)])), "there is no room for a jump");
+        assert!(!is_plain(&entry(&[0xe9, 0, 0, 0, 0], &[(0, 8), (5, 16)])), "it leads to a stub");
+        assert!(!is_plain(&JournalEntry { gate: 16, ..entry(&jump, &[(0, 8), (5, 16)]) }));
+    }
+}

@@ -56,7 +56,7 @@ impl Installer {
                 planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
             }
             hooks = self.plan_unwinders(process, objects)?;
-            if let Some(reason) = hooks.iter().find_map(|hook| self.refused_by_others(&hook.planned)) {
+            if let Some(reason) = self.unwinds_beside(&hooks) {
                 planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
                 hooks.clear();
             }
@@ -114,7 +114,7 @@ impl Installer {
             let found = loaded.object.find(&Matcher::name(LOADER));
             matches.extend(found.into_iter().map(|f| (0, Match::own(&loaded, LOADER, f.va))));
         }
-        let wish = Wish { returns: false, post: false, trap_only: false, more: false };
+        let wish = Wish { returns: false, post: false, trap_only: false, more: false, leaves: false };
         let planned = plan_all(matches, &[wish], &mut self.surroundings, &mut || {})?;
         // No trap for it: signals may be blocked.
         let jumps = planned.into_iter().filter(|p| p.plan.as_ref().is_ok_and(|plan| !plan.has_traps()));
@@ -151,10 +151,23 @@ impl Installer {
                 }
             }
         }
-        let wish = Wish { returns: false, post: false, trap_only: false, more: false };
+        // They compute the address of a landing pad, or of the function that they stand for.
+        let wish = Wish { returns: false, post: false, trap_only: false, more: false, leaves: true };
         let planned =
             plan_all(matches, &[wish; 2], &mut self.surroundings, &mut || {})?.into_iter().filter(|p| p.plan.is_ok());
         Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())
+    }
+
+    /// Why returns cannot be watched beside another session: exceptions need places where that one is in the way.
+    fn unwinds_beside(&self, hooks: &[Hook]) -> Option<String> {
+        let needs = |hook: &Hook| match (self.others.signals(), &hook.planned.plan) {
+            (Some(controller), Ok(plan)) if plan.has_traps() => {
+                Some(format!("a trap there, and process {controller} has taken the signals: end that first"))
+            }
+            _ => self.refused_by_others(&hook.planned),
+        };
+        let named = |hook: &Hook| Some(format!("exceptions need {}: {}", hook.planned.matched.name, needs(hook)?));
+        hooks.iter().find_map(named)
     }
 
     fn plan_guards(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {

@@ -173,7 +173,8 @@ impl Installer {
 
     fn wishes(&self) -> Vec<Wish> {
         let (trap_only, more) = (self.options.no_optimize, self.options.extensible);
-        let wish = |r: &Request| Wish { returns: returns(&r.action), post: r.action.post, trap_only, more };
+        let wish =
+            |r: &Request| Wish { returns: returns(&r.action), post: r.action.post, trap_only, more, leaves: false };
         self.requests.iter().map(wish).collect()
     }
 
