@@ -55,8 +55,8 @@ pub(crate) fn restore(stopped: &Stopped, found: &Found, others: &[Found]) -> Res
     }
     let others: Vec<Watched> = others.iter().map(|other| Watched::by(stopped, other)).collect::<Result<_, _>>()?;
     for slot in watched.slots.keys() {
-        let Ok(word) = stopped.read_pod::<Word>(Va(*slot)) else { continue };
-        restore_slot(stopped, &watched, &others, *slot, u64::from(word))?;
+        let Ok(word) = stopped.process().read_word(Va(*slot)) else { continue };
+        restore_slot(stopped, &watched, &others, *slot, word)?;
     }
     Ok(())
 }
@@ -139,9 +139,8 @@ fn has_word(stopped: &Stopped, from: u64, to: u64, word: u64) -> bool {
         if stopped.read(Va(at), &mut bytes).is_err() {
             return false;
         }
-        let words =
-            bytes.chunks_exact(size_of::<Word>()).filter_map(|bytes| Some(Word::from_ne_bytes(bytes.try_into().ok()?)));
-        if words.into_iter().any(|found| u64::from(found) == word) {
+        let mut words = bytes.chunks_exact(size_of::<Word>());
+        if words.any(|bytes| bytes == &word.to_le_bytes()[..size_of::<Word>()]) {
             return true;
         }
         at = end;
