@@ -28,6 +28,7 @@ mod redis;
 mod registers;
 mod regressions;
 mod sandbox;
+mod series;
 mod share;
 mod short;
 mod spawn;

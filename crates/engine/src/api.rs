@@ -67,8 +67,37 @@ pub struct Bundle {
     /// An array of texts, with room for one per probe with [`Cookie::Named`]: they become the names of functions, by their
     /// numbers there.
     pub names: Option<usize>,
+    /// What programs know of their probes besides.
+    pub facts: Facts,
     /// An array whose first word becomes the number of the process.
     pub pid: Option<usize>,
+}
+
+/// Arrays with an entry for each probe, by the lower half of the cookie that [`Cookie::Named`] gives, or the upper half of that
+/// of [`Cookie::Arguments`].
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Texts: `OBJECT:FUNCTION`.
+    pub places: Option<usize>,
+    /// As many words as there are in `of`, each with what it says. Twice the number, and one; 0: it is not known there.
+    pub words: Option<usize>,
+    /// What the words say.
+    pub of: Vec<About>,
+}
+
+impl Facts {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_none() && self.words.is_none()
+    }
+}
+
+/// What is said of a probe by a number.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum About {
+    /// How far the symbol of this name in the probe's object is from the place that was asked for.
+    Symbol(String),
+    /// Where Go's `runtime.g` has the number of the goroutine, in code that has it in `r14`.
+    Goid,
 }
 
 impl Bundle {
@@ -78,7 +107,14 @@ impl Bundle {
     /// What the verifier found.
     pub fn add(&mut self, name: &str, program: &sidestep_bpf::Program) -> Result<usize, VerifyError> {
         let maps: Vec<_> = self.maps.iter().map(|m| m.map.clone()).collect();
-        let rules = Rules { maps: &maps, context_size: CONTEXT, context_writable: COOKIE, ..Rules::default() };
+        let rules = Rules {
+            maps: &maps,
+            context_size: CONTEXT,
+            context_writable: COOKIE,
+            // Whoever makes it has asked the user.
+            allow_unsafe: true,
+            ..Rules::default()
+        };
         self.programs.push(Program { name: name.to_owned(), code: Code::Verified(verify(program, &rules)?) });
         Ok(self.programs.len() - 1)
     }

@@ -1,7 +1,7 @@
 //! What the processes of a session have in common: memory, sizes, and the numbers by which probes are known there.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use sidestep_isa::Va;
 use sidestep_symbols::Object;
 use sidestep_wire::Flow;
 
+use crate::facts::Known;
 use crate::layout::Layout;
 use crate::planning::{Guards, plan_guards};
 use crate::resolve::Match;
@@ -49,7 +50,10 @@ pub(crate) struct Book {
     /// Of functions, by name.
     names: HashMap<String, u64>,
     next_number: u32,
+    free_numbers: BTreeSet<u32>,
     guards: HashMap<*const Object, (Rc<Object>, Guards)>,
+    /// What was found out for programs.
+    pub known: Known,
     /// Of USDT sites, by map.
     arguments: HashMap<usize, Arguments>,
 }
@@ -73,10 +77,24 @@ impl Book {
         if let Some(number) = self.numbers.get(&place).copied().filter(|number| free(*number)) {
             return number;
         }
-        let number = self.next_number;
-        self.next_number += 1;
+        let number = match self.free_numbers.iter().copied().find(|number| free(*number)) {
+            Some(number) => {
+                self.free_numbers.remove(&number);
+                number
+            }
+            None => {
+                self.next_number += 1;
+                self.next_number - 1
+            }
+        };
         self.numbers.insert(place, number);
         number
+    }
+
+    /// Numbers that no probe has any more, nor what they have counted.
+    pub fn free_numbers(&mut self, numbers: &HashSet<u32>) {
+        self.numbers.retain(|_, number| !numbers.contains(number));
+        self.free_numbers.extend(numbers);
     }
 
     /// The number that tells programs which probe was hit.

@@ -101,7 +101,9 @@ fn journal(process: &Process, found: &Found, others: &Others) -> Result<(Vec<Jou
             let entry = &journal[**index];
             // A place next to it may have been unmapped.
             let now = text.at(entry.site, entry.len.into());
-            now.map_or_else(|| is_written(process, entry), |now| is_ours(now, entry)) || others.leads_to(process, entry)
+            let is = || now.map_or_else(|| is_written(process, entry), |now| is_ours(now, entry));
+            // A blank one says nothing.
+            entry.len != 0 && (is() || others.leads_to(process, entry))
         }));
     }
     written.sort_unstable();

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
+use sidestep_sys::Process;
+
 use crate::api::{Options, Program, Request, TargetState};
 use crate::error::SessionError;
 use crate::hold::Hold;
-use crate::installer::site;
 use crate::native;
 use crate::objects::Objects;
 use crate::promote;
@@ -16,16 +17,16 @@ use crate::switch::{Switched, take_turn};
 use crate::traces;
 
 impl Session {
-    /// How many programs there are: the index of the next one.
-    pub fn programs(&self) -> usize {
-        self.installer.programs()
+    /// The indices that the next so many programs will have.
+    pub fn next_programs(&self, count: usize) -> Vec<usize> {
+        self.installer.next_programs(count)
     }
 
-    /// Puts further programs and probes in; those that are there stay as they are, and no hit of theirs is lost. Programs are
-    /// appended to the bundle's, and actions refer to all of them by index; they use the maps that are there. A site that has a
-    /// probe already is refused. The session has to be [`Options::extensible`], or that of a command.
+    /// Puts further programs and probes in; those that are there stay as they are, and no hit of theirs is lost. Programs get the
+    /// indices that [`Session::next_programs`] says, and actions refer to all by index; they use the maps that are there. A site that
+    /// has a probe already is refused. The session has to be [`Options::extensible`], or that of a command.
     ///
-    /// Gives the number of the first of these requests ([`crate::Probe::request`]).
+    /// Gives the number of each of these requests ([`crate::Probe::request`]).
     ///
     /// # Errors
     /// As [`Session::start`], also if nothing of this could be probed: then nothing has changed.
@@ -34,25 +35,41 @@ impl Session {
         programs: &[Program],
         requests: &[Request],
         options: &Options,
-    ) -> Result<usize, SessionError> {
+    ) -> Result<Vec<usize>, SessionError> {
         let pid = self.pid();
         if !self.attached || self.poll() != TargetState::Running {
             return Err(SessionError::NotProbed { pid });
         }
         let process = self.process.clone();
-        let mut objects = Objects::new(options);
+        // Objects that were read for other probes are known.
+        let mut objects = self.objects.take().unwrap_or_else(|| Objects::new(options));
+        let result = self.add_in(&process, &mut objects, programs, requests);
+        self.objects = Some(objects);
+        result
+    }
+
+    fn add_in(
+        &mut self,
+        process: &Process,
+        objects: &mut Objects,
+        programs: &[Program],
+        requests: &[Request],
+    ) -> Result<Vec<usize>, SessionError> {
         let installer = &mut self.installer;
-        let first = installer.requests().len();
-        let mut matches = Vec::new();
-        for (i, request) in requests.iter().enumerate() {
-            let found = resolve::in_process(&request.pattern, &process, &mut objects)?;
-            matches.extend(found.into_iter().map(|m| (first + i, m)));
+        let mut found = Vec::new();
+        for request in requests {
+            found.push(resolve::in_process(&request.pattern, process, objects)?);
         }
         let before = (installer.probes.len(), installer.refused.len());
         let checkpoint = installer.checkpoint();
-        installer.extend(programs, requests);
-        let (planned, hooks) = installer.plan(matches, &process, &mut objects, &mut || {})?;
-        if let Some(at) = hooks.iter().find_map(|hook| installer.in_the_way(hook)) {
+        installer.begin_addition();
+        let slots = installer.extend(programs, requests);
+        let indices = slots.requests.clone();
+        let matches =
+            indices.iter().zip(found).flat_map(|(index, found)| found.into_iter().map(|m| (*index, m))).collect();
+        let (planned, hooks) = installer.plan(matches, process, objects, &mut || {})?;
+        let entries = traces::session(process, installer.shared(process)?)?.entries(process)?;
+        if let Some(at) = hooks.iter().find_map(|hook| installer.in_the_way(hook, &entries)) {
             installer.go_back(checkpoint);
             return Err(SessionError::InTheWay { at });
         }
@@ -60,8 +77,9 @@ impl Session {
             installer.go_back(checkpoint);
             return Err(installer.nothing_since(before.1));
         }
-        let mut hold = Hold::running(&process);
-        let begun = take_turn(&process).and_then(|turn| installer.add_programs(&mut hold, programs).map(|()| turn));
+        let mut hold = Hold::running(process);
+        let begun = take_turn(process)
+            .and_then(|turn| installer.add_programs(&mut hold, programs, &slots.programs).map(|()| turn));
         let _turn = match begun {
             Ok(turn) => turn,
             Err(error) => {
@@ -69,24 +87,25 @@ impl Session {
                 return Err(error);
             }
         };
-        let found = traces::session(&process, installer.shared(&process)?)?;
-        let new = planned.iter().chain(hooks.iter().map(|hook| &hook.planned)).filter_map(site).collect();
-        promote::make_way(&process, &found, &new)?;
-        installer.look_at_symbols(&process);
-        installer.install(&mut hold, planned, hooks, clock())?;
-        // What was refused is in nobody's way.
-        let found = traces::session(&process, installer.shared(&process)?)?;
-        promote::settle(&process, &found, &found.traps(&process)?, &mut Switched::default())?;
+        installer.look_at_symbols(process);
+        let has_own = !hooks.is_empty();
+        // What is there has its clock.
+        let clock = if installer.regions().is_some() { None } else { clock() };
+        installer.install(&mut hold, planned, hooks, clock)?;
+        installer.end_addition(slots, before.0, has_own);
+        // What was refused or could not be put in is in nobody's way.
+        let found = traces::session(process, installer.shared(process)?)?;
+        promote::settle(process, &found, &found.traps(process)?, &mut Switched::default())?;
         installer.stats.stops.append(hold.stops());
         if installer.probes.len() == before.0 {
             return Err(installer.nothing_since(before.1));
         }
-        Ok(first)
+        Ok(indices)
     }
 
     /// Takes probes out for good, given by their ids: their sites get their original code, nobody enables them any more, and
-    /// the sites can be probed again. What they counted can still be read. Their detours stay until the session ends: a thread may
-    /// be in there, and in a handler. Others that are at a site stay, if the probes of a site can be switched one by one.
+    /// the sites can be probed again. What they counted can still be read. Their detours stay until [`Session::reclaim`] finds that
+    /// nobody is in there, or in a handler, or until the session ends. Others that are at a site stay, if the probes of a site can be switched one by one.
     ///
     /// # Errors
     /// As [`Session::disable`].
@@ -95,6 +114,7 @@ impl Session {
         let refused = |va: u64| switched.refused.iter().any(|(at, _)| at.0 == va);
         let numbers: HashSet<u32> = ids.iter().filter_map(|id| self.installer.numbers.get(*id).copied()).collect();
         let named = |number: &u32| numbers.contains(number);
+        let mut gone = HashSet::new();
         let _turn = take_turn(&self.process)?;
         let found = traces::session(&self.process, self.installer.shared(&self.process)?)?;
         let mut sites = Vec::new();
@@ -102,6 +122,7 @@ impl Session {
             if !site.users().any(|(number, _)| named(number)) {
                 continue;
             }
+            gone.extend(site.users().map(|(number, _)| *number).filter(named));
             if site.users().all(|(number, _)| named(number)) {
                 sites.push(site.entry.site);
             } else {
@@ -113,6 +134,7 @@ impl Session {
         stopped.resume()?;
         result?;
         self.installer.forget(&sites);
+        self.installer.additions.remove(&gone);
         Ok(switched)
     }
 }

@@ -7,7 +7,7 @@ use sidestep_isa::{Len, Va};
 use sidestep_plan::detour::Detour;
 use sidestep_plan::{Plan, faults};
 
-use sidestep_wire::{CopyPair, DetourEntry, DetourTable, MapKind, Private};
+use sidestep_wire::{CopyPair, DetourEntry, DetourTable, Private};
 
 use crate::error::SessionError;
 use crate::hold::Hold;
@@ -15,6 +15,7 @@ use crate::planning::Planned;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::signals;
+use crate::spare::Table;
 
 /// The detours of a session.
 #[derive(Default)]
@@ -62,18 +63,29 @@ impl Regions {
         }
         let bytes = known.table();
         let len = Len(crate::layout::round(bytes.len() as u64, 4096));
-        let at = hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Private))?;
+        let table = self.room_for_table(hold, len)?;
         let process = hold.process();
-        process.write(at, &bytes)?;
+        process.write(Va(table.start), &bytes)?;
         let users = [(shown, offset_of!(Private, detours)), (walked, offset_of!(Private, copies))];
         for (_, field) in users.into_iter().filter(|(uses, _)| *uses) {
-            process.write(Va(self.private.0 + field as u64), &at.0.to_ne_bytes())?;
+            process.write(Va(self.private.0 + field as u64), &table.start.to_ne_bytes())?;
         }
+        self.spare.borrow_mut().put_into_use(Table::Copies, table);
         Ok(())
     }
 }
 
 impl Detours {
+    /// Leaves out others.
+    pub fn retain(&mut self, stays: impl Fn(&DetourEntry) -> bool) {
+        let pairs = std::mem::take(&mut self.pairs);
+        self.entries.retain(stays);
+        for entry in &mut self.entries {
+            let first = std::mem::replace(&mut entry.first, self.pairs.len() as u32) as usize;
+            self.pairs.extend_from_slice(&pairs[first..first + entry.count as usize]);
+        }
+    }
+
     fn table(&mut self) -> Vec<u8> {
         self.entries.sort_by_key(|entry| entry.detour);
         let mut by_site: Vec<u32> = (0..self.entries.len() as u32).collect();

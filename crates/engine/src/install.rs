@@ -9,7 +9,6 @@ use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::thunk::{self, Thunks};
 use sidestep_plan::{Patch, Plan};
-use sidestep_sys::Process;
 use sidestep_wire::{MapKind, Private, TrapEntry};
 
 use crate::error::SessionError;
@@ -19,6 +18,7 @@ use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::Remote;
 use crate::share::Others;
+use crate::spare::Table;
 
 const PAGE: u64 = 4096;
 
@@ -91,7 +91,7 @@ pub(crate) fn install(
         }
     }
 
-    ready.retain(|(i, detour)| match is_ready(&process, &jobs[*i], detour, &lost, others) {
+    ready.retain(|(i, detour)| match is_ready(&jobs[*i], detour, &lost, others) {
         Ok(()) => true,
         Err(reason) => {
             outcomes[*i] = Some(Outcome::Refused(reason));
@@ -99,6 +99,7 @@ pub(crate) fn install(
         }
     });
     for (at, bytes) in ready.iter().filter_map(|(_, detour)| detour.stub.as_ref()) {
+        regions.taken.borrow_mut().stubs.push(at.0);
         process.write(*at, bytes)?;
     }
     for (probe, switch) in ready.iter().flat_map(|(_, detour)| &detour.switches) {
@@ -122,27 +123,17 @@ pub(crate) fn install(
     Ok((outcomes, code_bytes))
 }
 
-/// Whether a detour can be put into use. If not, why.
-fn is_ready(
-    process: &Process,
-    job: &Job,
-    detour: &Detour,
-    lost: &BTreeSet<u64>,
-    others: &Others,
-) -> Result<(), String> {
+/// Whether a detour can be put into use. If not, why. What is at the site now is looked at when it is written.
+fn is_ready(job: &Job, detour: &Detour, lost: &BTreeSet<u64>, others: &Others) -> Result<(), String> {
     if detour.stub.as_ref().is_some_and(|(at, _)| lost.contains(&(at.0 & !(PAGE - 1)))) {
         return Err("the address space that its jump needs was taken meanwhile: try again".into());
     }
-    let needed = needed(job, detour);
-    let mut now = vec![0; needed.len()];
-    let read = process.read(detour.site, &mut now).is_ok();
-    others.undo(detour.site.0, &mut now);
     let resumes_at = detour.at.0 + detour.copies.first().map_or(0, |(_, to)| u64::from(*to));
     if !others.reach(detour.site.0, detour.at.0, resumes_at) {
         return Err("no jump reaches the detour of another session".into());
     }
-    let behind = || now.get(detour.patch.len()..).is_some_and(|rest| rest.starts_with(&detour.relies_on));
-    if read && now == needed && (detour.relies_on.is_empty() || behind()) {
+    let behind = needed(job, detour).get(detour.patch.len()..);
+    if detour.relies_on.is_empty() || behind.is_some_and(|rest| rest.starts_with(&detour.relies_on)) {
         return Ok(());
     }
     Err(not_the_file(detour.site))
@@ -205,14 +196,17 @@ fn slab(regions: &Regions, hold: &mut Hold<'_>, jobs: &[Job], group: &[usize]) -
     let origin = Va(near.start);
     let measure = fill(regions, jobs, group, origin).1.len() as u64;
     let len = Len(crate::layout::round(measure, 4096));
-    let at = hold.stopped(|stopped| {
-        let mut remote = Remote(stopped);
-        let at = remote.free_range(near, len)?.ok_or(SessionError::NoRoom { near: origin })?;
-        // Listed before it is there: a mapping that is not listed would stay for ever if we died now.
-        regions.list_mapping(at, len, MapKind::Slab)?;
-        remote.map_code(at, len)?;
-        Ok(at)
-    })?;
+    let map = || {
+        hold.stopped(|stopped| {
+            let mut remote = Remote(stopped);
+            let at = remote.free_range(near.clone(), len)?.ok_or(SessionError::NoRoom { near: origin })?;
+            // Listed before it is there: a mapping that is not listed would stay for ever if we died now.
+            regions.list_mapping(at, len, MapKind::Slab)?;
+            remote.map_code(at, len)?;
+            Ok(at)
+        })
+    };
+    let at = regions.room_for_code(Some(&near), len, map)?;
     let (built, bytes) = fill(regions, jobs, group, at);
     hold.process().write(at, &bytes)?;
     Ok((built, bytes.len()))
@@ -267,12 +261,14 @@ impl Regions {
         let bytes: Vec<u8> = table.iter().flat_map(|e| bytes_of(e).to_vec()).collect();
         let len = crate::layout::round(bytes.len() as u64, 4096);
         let private = |off: usize| Va(self.private.0 + off as u64);
-        let at = hold.stopped(|stopped| self.map_listed(stopped, Len(len), MapKind::Private))?;
-        hold.process().write(at, &bytes)?;
+        let table = self.room_for_table(hold, Len(len))?;
+        hold.process().write(Va(table.start), &bytes)?;
         // Table and mask change together.
         hold.stopped(|stopped| {
             stopped.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;
-            Ok(stopped.write(private(offset_of!(Private, traps)), &at.0.to_ne_bytes())?)
-        })
+            Ok(stopped.write(private(offset_of!(Private, traps)), &table.start.to_ne_bytes())?)
+        })?;
+        self.spare.borrow_mut().put_into_use(Table::Traps, table);
+        Ok(())
     }
 }

@@ -147,6 +147,23 @@ impl Symbols {
         self.lines.get(&mapped.path).and_then(Option::as_ref).map_or_else(Vec::new, |lines| lines.at(va))
     }
 
+    /// The build id of the object at an address, in hexadecimal digits, and the offset in its file. `None`: it has none.
+    pub fn build_id(&mut self, at: u64) -> Option<(String, u64)> {
+        let va = Va(at);
+        if self.find(va).is_none() && self.process.is_alive() {
+            let _ = self.look();
+        }
+        match self.find(va) {
+            Some((mapped, loaded)) => {
+                let mapping = mapped.mappings.iter().find(|mapping| mapping.contains(va))?;
+                let id = loaded.as_ref()?.object.build_id()?;
+                let digits = id.iter().map(|byte| format!("{byte:02x}")).collect();
+                Some((digits, va.since(mapping.start) as u64 + mapping.offset.0))
+            }
+            None => self.others.iter_mut().find_map(|other| other.build_id(at)),
+        }
+    }
+
     /// The object, and the function with the offset in it.
     pub fn of(&mut self, at: u64) -> (Option<PathBuf>, Option<(String, u64)>) {
         let at = Va(at);

@@ -14,9 +14,32 @@ use crate::traces::{Found, read_one, state_addresses};
 /// `ThreadState::busy` says which hit a thread is in (`agent::exclusive`). It may be of a handler that was left by `longjmp`: then the
 /// word of the hit is no such probe's any more, or the thread's stack pointer is above it on the same stack.
 pub(crate) fn inside(stopped: &Stopped, found: &Found, mappings: &[Mapping]) -> Result<Option<i32>, SessionError> {
-    let process = stopped.process();
+    for Busy { at, fs_base, .. } in busy(stopped.process(), found)? {
+        let thread = stopped.threads().iter().find(|thread| thread.regs.thread_pointer().0 == fs_base);
+        let Some(thread) = thread else { continue };
+        let sp = thread.regs.sp();
+        let same_stack = mappings.iter().any(|m| m.contains(sp) && m.contains(Va(at)));
+        if !(same_stack && sp.0 > at) {
+            return Ok(Some(thread.tid));
+        }
+    }
+    Ok(None)
+}
+
+/// A hit whose handler, a function of the target, runs or was left by `longjmp`.
+pub(crate) struct Busy {
+    /// Stack address of the hit.
+    at: u64,
+    fs_base: u64,
+    /// Of the probe.
+    pub number: u64,
+}
+
+/// All of them.
+pub(crate) fn busy(process: &Process, found: &Found) -> Result<Vec<Busy>, SessionError> {
+    let mut all = Vec::new();
     if found.is_child(process) || !found.has_private(process) {
-        return Ok(None);
+        return Ok(all);
     }
     let head: Private = read_one(process, found.private_va)?;
     let probes: u64 = process.read_pod(Va(found.shared_va.0 + offset_of!(Header, probes_max) as u64))?;
@@ -36,15 +59,9 @@ pub(crate) fn inside(stopped: &Stopped, found: &Found, mappings: &[Mapping]) -> 
         if desc.flags & ProbeDesc::NATIVE == 0 {
             continue;
         }
-        let thread = stopped.threads().iter().find(|thread| thread.regs.thread_pointer().0 == fs_base);
-        let Some(thread) = thread else { continue };
-        let sp = thread.regs.sp();
-        let same_stack = mappings.iter().any(|m| m.contains(sp) && m.contains(Va(busy)));
-        if !(same_stack && sp.0 > busy) {
-            return Ok(Some(thread.tid));
-        }
+        all.push(Busy { at: busy, fs_base, number });
     }
-    Ok(None)
+    Ok(all)
 }
 
 /// The words that lead to replaced functions.

@@ -25,6 +25,8 @@ pub(crate) struct Planned {
     pub plan: Result<Plan, String>,
     /// What the file says is at the site.
     pub expected: Vec<u8>,
+    /// It is where another site's jump is, or will be: that is a trap for as long as this one is enabled.
+    pub inside: bool,
 }
 
 /// What to plan.
@@ -85,9 +87,13 @@ pub(crate) fn plan_all(
         let wanted: Vec<Range<Va>> = room.wanted().collect();
         for p in &mut all[first..] {
             if let Ok(plan) = &mut p.plan {
-                let may = wishes[p.request].more && plan.may_be_inside();
+                p.inside = near(&wanted, plan.site).any(|range| range.contains(&plan.site));
+                let may = wishes[p.request].more && (plan.may_be_inside() || plan.may_be_around());
                 if may || plan.leads_into(near(&wanted, plan.site)) {
                     plan.add_gate();
+                }
+                if let Some(range) = plan.yields() {
+                    room.may_yield(plan.site, range);
                 }
             }
         }
@@ -103,7 +109,11 @@ fn near(ranges: &[Range<Va>], site: Va) -> impl Iterator<Item = Range<Va>> {
 
 /// As [`plan_in`]; with a plan for when it is not blocked any more.
 fn plan_for_good(index: &Index<'_>, va: Va, room: &mut ObjectRoom<'_>) -> Result<Plan, Refusal> {
-    let plan = plan_in(index, va, room)?;
+    let plan = plan_in(index, va, room).map_err(|refusal| {
+        let taken = site_of(index, va).is_some_and(|site| room.is_taken(site));
+        let advice = if taken { ": register this one first, or both at once" } else { "" };
+        Refusal { reason: refusal.reason + advice, ..refusal }
+    })?;
     let Some(jump) = promotable(index, &plan, |range| room.inside(plan.site, range)) else { return Ok(plan) };
     if let Some(wanted) = jump.wanted() {
         room.want(jump.site, wanted);
@@ -156,6 +166,7 @@ pub(crate) fn place_guards<'g>(
         matched: Match::own(loaded, "a signal call", plan.site),
         expected: expected.clone(),
         plan: Ok(plan.clone()),
+        inside: false,
     })
 }
 
@@ -180,5 +191,5 @@ fn plan_one(
             _ => Ok(plan),
         }
     });
-    Planned { request, matched, plan, expected: Vec::new() }
+    Planned { request, matched, plan, expected: Vec::new(), inside: false }
 }

@@ -155,11 +155,13 @@ impl Programs {
         Ok(more)
     }
 
-    /// Puts programs behind those that are there.
-    pub fn append(&mut self, more: Programs) {
-        // The one that does nothing stays the last.
-        let at = self.compiled.len().saturating_sub(1);
-        self.compiled.splice(at..at, more.compiled);
+    /// Puts programs at these indices, in ascending order: behind those that are there, or in place of others.
+    pub fn append(&mut self, more: Programs, indices: &[usize]) {
+        for (program, index) in more.compiled.into_iter().zip(indices) {
+            // The one that does nothing stays the last.
+            let last = self.compiled.len().saturating_sub(1);
+            if *index < last { self.compiled[*index] = program } else { self.compiled.insert(last, program) }
+        }
     }
 
     fn add(&mut self, program: &Program, links: &[Link], env: &Env, interpret: bool) -> Result<(), SessionError> {
@@ -206,7 +208,7 @@ impl Programs {
             context: context(&linked),
             changes: thunk::Context(facts.context_written & REGISTERS),
             exclusive: !facts.reentrant,
-            overrides: facts.calls(|helper| helper.is_unsafe),
+            overrides: facts.calls(|helper| helper.name == "override_return"),
             goroutine: None,
         };
         let stack = stack + facts.helpers.iter().map(|number| helper_stack(*number)).fold(AGENT_STACK, i32::max);

@@ -120,9 +120,19 @@ impl Neighbours {
 
     /// Is there a jump around a site that is disabled?
     pub fn covers(&self, site: &JournalEntry) -> bool {
-        let near = self.near(site.site.saturating_sub(REGION_MAX), *site).map(|index| &self.entries[index]);
-        let mut around = near.filter(|jump| jump.is_around(site.site) && jump.is_promotable());
-        site.disabled == 1 && around.any(|jump| !is_blocked(jump) && jump.disabled == 0)
+        site.disabled == 1 && self.around(site.site).any(|jump| jump.disabled == 0)
+    }
+
+    /// Is a place inside a jump, even if that is disabled?
+    pub fn is_inside(&self, site: u64) -> bool {
+        self.around(site).next().is_some()
+    }
+
+    /// The jumps around an address.
+    fn around(&self, site: u64) -> impl Iterator<Item = &JournalEntry> {
+        let at = JournalEntry { site, len: 1, ..JournalEntry::default() };
+        let near = self.near(site.saturating_sub(REGION_MAX), at).map(|index| &self.entries[index]);
+        near.filter(move |jump| jump.is_around(site) && jump.is_promotable() && !is_blocked(jump))
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use sidestep_isa::Va;
 use sidestep_plan::Patch;
@@ -19,6 +19,7 @@ use crate::error::SessionError;
 use crate::hold::{Hold, Turn};
 use crate::install::{Job, needed};
 use crate::pages::{Stretch, pages};
+use crate::promote::{self, Neighbours};
 use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::{mappings, stopped_mappings};
@@ -66,8 +67,9 @@ pub(crate) fn put_in(
     let alone = |change: &Change<'_>| !others.are_at(change.entry.site);
     let is_live = hold.is_running() && traps && users.iter().all(|change| change.job.stays && alone(change));
     let (live, users) = if is_live { users.split_at(users.len()) } else { users.split_at(0) };
+    let makes_way = hold.is_running() && regions.is_around_any(users.iter().chain(live).map(site));
     let mut work: Vec<Vec<&[Change<'_>]>> = Vec::new();
-    if !own.is_empty() || new_signals != 0 {
+    if !own.is_empty() || new_signals != 0 || makes_way {
         work.push(pages(own, site).collect());
     }
     work.extend(pages(users, site).map(|page| vec![page]));
@@ -79,7 +81,7 @@ pub(crate) fn put_in(
         Scene::new(stopped, &mappings, &ground)
     };
     let mut waited = 0;
-    hold.in_turns(&work, look, |stopped, scene, piece| {
+    let mut put = |stopped: &mut Stopped, scene: &Scene, piece: &Vec<&[Change<'_>]>| {
         let process = stopped.process().clone();
         let is_early = |page: &&[Change<'_>]| {
             let shared = page.iter().filter(|change| !alone(change));
@@ -92,7 +94,16 @@ pub(crate) fn put_in(
         }
         piece.iter().try_for_each(|page| put_page(regions, stopped, scene, page, others, &mut gone))?;
         Ok(Turn::Done)
-    })?;
+    };
+    if makes_way {
+        // The jumps there become traps, for which the signals have to be ours.
+        let rest = work.split_off(1);
+        hold.in_turns(&work, look, &mut put)?;
+        work = rest;
+        let sites = users.iter().chain(live).map(site).collect();
+        promote::make_way(&process, &traces::session(&process, regions.shared_va)?, &sites)?;
+    }
+    hold.in_turns(&work, look, put)?;
     if !live.is_empty() {
         let switched = put_live(regions, &process, live, &mut gone)?;
         hold.note_live(switched.sites - switched.stopped, switched.longest);
@@ -120,12 +131,13 @@ fn put_live(
     let disabled = |change: &&Change<'_>| u32::from(!change.is_island());
     let entries: Vec<JournalEntry> =
         there.iter().map(|change| JournalEntry { disabled: disabled(change), ..change.entry }).collect();
-    let first = regions.publish(&entries)?;
+    let indices = regions.publish(&entries)?;
     for Change { entry, .. } in there.iter().filter(|change| change.is_island()) {
         process.write(Va(entry.site), &entry.new[..usize::from(entry.len)])?;
     }
     let site_of = |(index, entry): (u64, JournalEntry)| Site { index: index as usize, entry, probes: Vec::new() };
-    let sites: Vec<Site> = (first..).zip(entries).filter(|(_, entry)| entry.own != ISLAND).map(site_of).collect();
+    let sites: Vec<Site> =
+        indices.into_iter().zip(entries).filter(|(_, entry)| entry.own != ISLAND).map(site_of).collect();
     there.iter().try_for_each(|change| lead_to_original(process, change))?;
     let switched = in_turn(process, regions.shared_va, &sites, Switch::On)?;
     for (site, _) in &switched.refused {
@@ -247,13 +259,13 @@ fn put_page(
         }
     }
     leave_regions(stopped, scene, &there)?;
-    let first = regions.publish(&there.iter().map(|change| change.entry).collect::<Vec<_>>())?;
+    let indices = regions.publish(&there.iter().map(|change| change.entry).collect::<Vec<_>>())?;
     there.iter().try_for_each(|change| lead_to_original(&process, change))?;
     text.write(&process)?;
     for change in there.iter().filter(|change| others.are_at(change.entry.site)) {
         others.link(stopped, scene, &change.entry)?;
     }
-    for (index, change) in (first..).zip(&there) {
+    for (index, change) in indices.into_iter().zip(&there) {
         if change.entry.semaphore != 0 {
             semaphore::raise(stopped, regions.journal_entry(index), Va(change.entry.semaphore))?;
         }
@@ -286,19 +298,37 @@ fn leave_regions(stopped: &mut Stopped, scene: &Scene, there: &[&Change<'_>]) ->
 }
 
 impl Regions {
-    /// Adds entries to the journal: before what they say is done. Gives the index of the first.
-    fn publish(&self, entries: &[JournalEntry]) -> Result<u64, SessionError> {
+    /// Are any of these sites, run-time addresses, inside jumps of others?
+    fn is_around_any(&self, mut sites: impl Iterator<Item = u64>) -> bool {
+        let len = self.shared.u32(offset_of!(Header, journal_len) as u64).load(Ordering::Acquire);
+        let entries = self.shared.read_array::<JournalEntry>(self.layout.journal_off, len.into());
+        let journal = Neighbours::of(entries);
+        sites.any(|site| journal.is_inside(site))
+    }
+
+    /// Adds entries to the journal: before what they say is done. Gives the index of each.
+    fn publish(&self, entries: &[JournalEntry]) -> Result<Vec<u64>, SessionError> {
         let len = self.shared.u32(offset_of!(Header, journal_len) as u64);
-        let first = u64::from(len.load(Ordering::Acquire));
-        let count = first + entries.len() as u64;
-        if count > self.layout.journal_cap {
+        let mut end = u64::from(len.load(Ordering::Acquire));
+        let mut spare = self.spare.borrow_mut();
+        let left = spare.entries.len().saturating_sub(entries.len());
+        let mut indices = spare.entries.split_off(left);
+        while indices.len() < entries.len() {
+            indices.push(end);
+            end += 1;
+        }
+        if end > self.layout.journal_cap {
             return Err(SessionError::TooMany { what: "sites" });
         }
-        for (index, entry) in (first..).zip(entries) {
-            self.shared.write(self.entry_off(index), bytes_of(entry));
+        for (index, entry) in indices.iter().zip(entries) {
+            // Blank for as long as it is not complete.
+            self.shared.write(self.entry_off(*index), bytes_of(&JournalEntry { len: 0, ..*entry }));
+            fence(Ordering::Release);
+            self.shared.write(self.entry_off(*index) + offset_of!(JournalEntry, len) as u64, &[entry.len]);
         }
-        len.store(count as u32, Ordering::Release);
-        Ok(first)
+        len.store(end as u32, Ordering::Release);
+        self.taken.borrow_mut().entries.extend(&indices);
+        Ok(indices)
     }
 
     /// The site of an entry is nobody's any more: see [`crate::native::retire`].
@@ -307,7 +337,8 @@ impl Regions {
         self.shared.write(newest, &0u32.to_ne_bytes());
     }
 
-    fn entry_off(&self, index: u64) -> u64 {
+    /// Where it is in the shared region.
+    pub fn entry_off(&self, index: u64) -> u64 {
         self.layout.journal_off + index * size_of::<JournalEntry>() as u64
     }
 

@@ -1,5 +1,6 @@
 //! The regions of a session in the target: mapped, filled, listed for removal.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::ops::Range;
@@ -28,6 +29,7 @@ use crate::programs::{Memory, Programs};
 use crate::raw::bytes_of;
 use crate::remote::{Remote, stopped_mappings, used};
 use crate::space::{self, LOW};
+use crate::spare::{Spare, Taken};
 use crate::survey;
 use crate::unwinding::Tables;
 use crate::view::View;
@@ -58,6 +60,10 @@ pub(crate) struct Regions {
     pub detours: Detours,
     /// How callers of frames are found.
     pub unwinding: Tables,
+    /// What is there and nobody needs.
+    pub spare: RefCell<Spare>,
+    /// What was taken since somebody has asked.
+    pub taken: RefCell<Taken>,
 }
 
 const PAGE: u64 = 4096;
@@ -84,10 +90,12 @@ impl Regions {
         common: Option<&Arc<View>>,
     ) -> Result<Regions, SessionError> {
         let interpret = options.interprets();
+        let sends = |program: &Program| program.verified().is_some_and(|v| v.facts.calls(|h| h.name == "send_signal"));
+        let signals = programs.iter().any(sends);
         let blob = Blob::new(interpret)?;
         let process = hold.process();
         let (shared_va, shared) = hold.stopped(|stopped| {
-            crate::seccomp::check(stopped, options.listens())?;
+            crate::seccomp::check(stopped, options.listens(), signals)?;
             let (shared_va, shared) = map_shared(stopped, &layout, common.map(|view| &**view))?;
             List { shared: &shared, layout: &layout }.add(shared_va, layout.shared_len, MapKind::Shared)?;
             Remote(stopped).dont_dump(shared_va, Len(layout.shared_len))?;
@@ -187,21 +195,29 @@ impl Regions {
             stubs,
             detours,
             unwinding,
+            spare: RefCell::default(),
+            taken: RefCell::default(),
         })
     }
 
-    /// Compiles programs that come later, and puts their code into the target.
-    pub fn add_programs(&mut self, hold: &mut Hold<'_>, programs: &[Program]) -> Result<(), SessionError> {
+    /// Compiles programs that come later, for these indices in ascending order, and puts their code into the target.
+    pub fn add_programs(
+        &mut self,
+        hold: &mut Hold<'_>,
+        programs: &[Program],
+        indices: &[usize],
+    ) -> Result<(), SessionError> {
         if programs.is_empty() {
             return Ok(());
         }
         let memory = Memory { layout: &self.layout, maps: &self.maps, shared: self.shared_va };
         let mut more = self.programs.more(programs, &memory)?;
         let len = Len(round(more.bytes.len() as u64, PAGE));
-        let at = hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Agent))?;
+        let map = || hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Agent));
+        let at = self.room_for_code(None, len, map)?;
         more.place(at, None);
         hold.process().write(at, &more.bytes)?;
-        self.programs.append(more);
+        self.programs.append(more, indices);
         Ok(())
     }
 

@@ -22,8 +22,12 @@ const CALLS: [(&str, libc::c_long, [u64; 6]); 11] = [
 /// What it waits for an answer of the controller with, if there may be any.
 const WAIT: (&str, libc::c_long, [u64; 6]) = ("futex", arch::FUTEX, [0; 6]);
 
-/// Refuses a target whose filters would punish one of them; `waits`: it may wait for the controller.
-pub(crate) fn check(stopped: &Stopped, waits: bool) -> Result<(), SessionError> {
+/// What programs send signals to their process with.
+const SIGNAL: (&str, libc::c_long, [u64; 6]) = ("kill", libc::SYS_kill, [0; 6]);
+
+/// Refuses a target whose filters would punish one of them; `waits`: it may wait for the controller; `signals`: a program may
+/// send some.
+pub(crate) fn check(stopped: &Stopped, waits: bool, signals: bool) -> Result<(), SessionError> {
     let process = stopped.process();
     if process.seccomp().is_ok_and(|mode| mode == 0) {
         return Ok(());
@@ -31,7 +35,7 @@ pub(crate) fn check(stopped: &Stopped, waits: bool) -> Result<(), SessionError> 
     let harmful = |(_, number, args): &&(&str, libc::c_long, [u64; 6])| {
         stopped.seccomp_verdict(*number, *args) == Verdict::Harmful
     };
-    match CALLS.iter().chain(waits.then_some(&WAIT)).find(harmful) {
+    match CALLS.iter().chain(waits.then_some(&WAIT)).chain(signals.then_some(&SIGNAL)).find(harmful) {
         Some((call, ..)) => Err(SessionError::Seccomp { pid: process.pid(), call }),
         None => Ok(()),
     }

@@ -50,6 +50,8 @@ pub struct Session {
     pub(crate) others: Vec<Session>,
     /// What makes processes that come later a part of it.
     follow: Option<Follow>,
+    /// Objects that were read for probes that came later.
+    pub(crate) objects: Option<Objects>,
     /// Processes that came later and could not be probed, and why.
     unfollowed: Vec<(i32, String)>,
 }
@@ -96,6 +98,7 @@ impl Session {
             detached,
             others: Vec::new(),
             follow: None,
+            objects: None,
             unfollowed: Vec::new(),
         }
     }

@@ -75,7 +75,8 @@ impl Others {
                 continue;
             }
             let (entries, traps) = (found.entries(process)?, found.traps(process)?);
-            for (site, entry) in found.sites(process)?.iter().zip(entries) {
+            // A blank one says nothing.
+            for (site, entry) in found.sites(process)?.iter().zip(entries).filter(|(_, entry)| entry.len != 0) {
                 let inner = || traps.range(entry.site + 1..entry.site + JUMP as u64).next().is_some();
                 let post = || site.probes.iter().any(|(_, desc)| desc.flags & ProbeDesc::POST != 0);
                 let alone = match () {

@@ -74,6 +74,12 @@ pub fn find(isa: Isa, used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
     best.map(|(_, at)| Va(at))
 }
 
+/// Is all of `near` reachable from a place, as [`find`] would have it?
+pub fn reaches(isa: Isa, near: &Range<u64>, place: &Range<u64>) -> bool {
+    let reach = if isa == Isa::X86 { u64::MAX } else { REACH };
+    place.start >= near.end.saturating_sub(reach) && place.end <= near.start.saturating_add(reach)
+}
+
 /// An address for `len` bytes of our own that are in no probe's way: no jump from anybody's code reaches them, or in 32-bit
 /// processes, none may.
 pub fn aside(used: &[Used], len: Len) -> Option<Va> {

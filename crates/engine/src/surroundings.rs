@@ -42,6 +42,23 @@ struct Sites {
     claims: BTreeMap<Va, (Va, Va)>,
     /// Where jumps will be when sites are not blocked any more, by site.
     wanted: BTreeMap<Va, Range<Va>>,
+    /// Where jumps are that become traps when a site comes there, by site.
+    yielding: BTreeMap<Va, Range<Va>>,
+}
+
+impl Sites {
+    /// Jumps with a site inside need no more than a trap does, until they are alone again.
+    fn make_way(&mut self) {
+        let Sites { sites, claims, wanted, yielding } = self;
+        yielding.retain(|site, inside| {
+            let stays = sites.range(inside.clone()).next().is_none();
+            if !stays {
+                claims.insert(*site, (inside.start, *site));
+                wanted.insert(*site, inside.clone());
+            }
+            stays
+        });
+    }
 }
 
 /// The surroundings of one object.
@@ -69,6 +86,16 @@ impl Surroundings {
             taken.sites.retain(|site| !gone(site));
             taken.claims.retain(|_, (_, owner)| !gone(owner));
             taken.wanted.retain(|site, _| !gone(site));
+            taken.yielding.retain(|site, _| !gone(site));
+        }
+    }
+
+    /// Stubs, given by their run-time addresses, that nobody needs any more. Their pages stay ours.
+    pub fn release_stubs(&mut self, stubs: &[u64]) {
+        for at in stubs {
+            if let Some(taken) = self.pages.get_mut(&(at & !(PAGE - 1))) {
+                taken.retain(|range| range.start != *at);
+            }
         }
     }
 
@@ -128,9 +155,16 @@ fn gap(page: u64, taken: &[Range<u64>], first: u64, last: u64, step: u64) -> Opt
 }
 
 impl ObjectRoom<'_> {
-    /// Sites of probes to come: no other probe may touch their first byte.
+    /// Sites of probes to come: no other probe may touch their first byte. Jumps that can make way for them do.
     pub fn expect(&mut self, sites: impl IntoIterator<Item = Va>) {
-        self.all.objects.entry(self.object).or_default().sites.extend(sites);
+        let all = self.all.objects.entry(self.object).or_default();
+        all.sites.extend(sites);
+        all.make_way();
+    }
+
+    /// The jump of a site becomes a trap when a site comes into this range.
+    pub fn may_yield(&mut self, site: Va, range: Range<Va>) {
+        self.all.objects.entry(self.object).or_default().yielding.insert(site, range);
     }
 
     /// The sites in a range, if nothing else keeps a jump from being there.
@@ -139,6 +173,11 @@ impl ObjectRoom<'_> {
         let inside: Vec<Va> = all.sites.range(range.clone()).copied().collect();
         let mut claims = all.claims.range(range.clone()).map(|(_, (_, owner))| owner);
         if claims.all(|owner| *owner == site || inside.contains(owner)) { inside } else { Vec::new() }
+    }
+
+    /// Does a site that was there before need its first byte?
+    pub fn is_taken(&self, site: Va) -> bool {
+        self.is_free(site, site..Va(site.0 + 1)).is_err()
     }
 
     /// A jump will be there when the site is not blocked any more.

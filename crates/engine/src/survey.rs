@@ -33,6 +33,15 @@ pub(crate) struct Position {
 /// Signal frames are recognised by the word of segment selectors behind the saved flags: a conservative scan of the stack
 /// from the stack pointer upwards, and of the stacks that the frames found interrupted.
 pub(crate) fn positions(stopped: &Stopped, mappings: &[Mapping]) -> Result<Vec<Position>, MemoryError> {
+    look(stopped, mappings, |_| ())
+}
+
+/// As [`positions`]; `each` is given all stacks that are looked at, in whole words.
+pub(crate) fn look(
+    stopped: &Stopped,
+    mappings: &[Mapping],
+    mut each: impl FnMut(&[u8]),
+) -> Result<Vec<Position>, MemoryError> {
     let mut all = Vec::new();
     for thread in stopped.threads() {
         let tid = thread.tid;
@@ -50,6 +59,7 @@ pub(crate) fn positions(stopped: &Stopped, mappings: &[Mapping]) -> Result<Vec<P
             if stopped.read(Va(start), &mut bytes).is_err() {
                 continue; // unmapped or a guard: nothing there to return to
             }
+            each(&bytes);
             for frame in arch::signal_frames(&bytes, Va(start), sp) {
                 all.push(Position { place: Place::SignalFrame { tid, frame }, ip: frame.ip });
                 todo.push(frame.sp);

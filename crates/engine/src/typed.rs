@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use sidestep_isa::Va;
-use sidestep_symbols::{DebugInfo, TypeError};
+use sidestep_symbols::{DebugInfo, MappedObject, Object, TypeError, resolve_object};
 use sidestep_sys::Process;
 
 use crate::api::{Options, Pattern};
@@ -20,6 +20,9 @@ pub struct Typed {
     read: HashMap<PathBuf, Result<Rc<DebugInfo>, TypeError>>,
 }
 
+/// What an object says of its types.
+pub type DebugInfoOf = Result<Rc<DebugInfo>, TypeError>;
+
 /// A function and where its types are described.
 #[derive(Clone)]
 pub struct TypedFunction {
@@ -33,6 +36,28 @@ pub struct TypedFunction {
     pub info: Result<Rc<DebugInfo>, TypeError>,
 }
 
+/// Whether a function knows its goroutine.
+#[derive(Clone, Debug)]
+pub struct Goroutine {
+    /// Path of its object.
+    pub object: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// Why it does not.
+    pub known: Result<(), NoGoroutine>,
+}
+
+/// Why there is no number of a goroutine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoGoroutine {
+    /// The object is no program of Go.
+    NotGo,
+    /// The function is C or assembly.
+    NotGoCode,
+    /// It is of a Go that is not known, and without debug information.
+    Version,
+}
+
 impl Typed {
     /// Of what a process has mapped, or of files. Reads nothing yet.
     #[must_use]
@@ -40,15 +65,88 @@ impl Typed {
         Typed { pid, objects: Objects::new(options), read: HashMap::new() }
     }
 
+    fn matches(&mut self, pattern: &Pattern) -> Result<Vec<resolve::Match>, SessionError> {
+        match self.pid {
+            Some(pid) => resolve::in_process(pattern, &Process::open(pid)?, &mut self.objects),
+            None => resolve::in_files(pattern, &mut self.objects),
+        }
+    }
+
+    /// The debug information of objects by their names; without any, of all that the process has mapped.
+    ///
+    /// # Errors
+    /// There is no such object or process.
+    pub fn objects(&mut self, names: &[String]) -> Result<Vec<(PathBuf, DebugInfoOf)>, SessionError> {
+        let mut found = Vec::new();
+        match self.pid {
+            None => {
+                for name in names {
+                    found.push(self.objects.open_file(&resolve::file(name)?)?);
+                }
+            }
+            Some(pid) => {
+                let process = Process::open(pid)?;
+                let mapped = Objects::mapped(&process)?;
+                let mut wanted: Vec<&MappedObject> = mapped.iter().collect();
+                if !names.is_empty() {
+                    wanted.clear();
+                    for name in names {
+                        let one = resolve_object(name, &mapped).first().copied();
+                        wanted.push(one.ok_or_else(|| resolve::no_object(name, pid))?);
+                    }
+                }
+                // What is no object that can be read describes nothing.
+                found.extend(wanted.into_iter().filter_map(|one| Some(self.objects.load(&process, one).ok()?.object)));
+            }
+        }
+        let described = |object: Rc<Object>| (object.path().to_owned(), object.debug_info().map(Rc::new));
+        Ok(found.into_iter().map(described).collect())
+    }
+
+    /// The bytes of what a symbol names in the objects that a pattern means; `None`: one does not have it.
+    ///
+    /// # Errors
+    /// The pattern means nothing.
+    pub fn symbol(&mut self, pattern: &Pattern, name: &str) -> Result<Vec<(PathBuf, Option<u64>)>, SessionError> {
+        let mut found: Vec<(PathBuf, Option<u64>)> = Vec::new();
+        for matched in self.matches(pattern)? {
+            let path = matched.object.path();
+            if !found.iter().any(|(known, _)| known == path) {
+                found.push((path.to_owned(), matched.object.symbol(name).map(|(_, size)| size.0)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether the functions that a pattern means know their goroutines.
+    ///
+    /// # Errors
+    /// The pattern means nothing.
+    pub fn goroutines(&mut self, pattern: &Pattern) -> Result<Vec<Goroutine>, SessionError> {
+        let mut offsets: HashMap<PathBuf, bool> = HashMap::new();
+        let mut one = |matched: resolve::Match| {
+            let (object, name) = (matched.object.path().to_owned(), matched.name);
+            let known = match matched.object.is_go_code(matched.va.unwrap_or(matched.symbol_va)) {
+                false if matched.object.is_go() => Err(NoGoroutine::NotGoCode),
+                false => Err(NoGoroutine::NotGo),
+                true => {
+                    match *offsets.entry(object.clone()).or_insert_with(|| matched.object.goid_offset().is_some()) {
+                        true => Ok(()),
+                        false => Err(NoGoroutine::Version),
+                    }
+                }
+            };
+            Goroutine { object, name, known }
+        };
+        Ok(self.matches(pattern)?.into_iter().map(&mut one).collect())
+    }
+
     /// The functions that a pattern means.
     ///
     /// # Errors
     /// There is none.
     pub fn functions(&mut self, pattern: &Pattern) -> Result<Vec<TypedFunction>, SessionError> {
-        let found = match self.pid {
-            Some(pid) => resolve::in_process(pattern, &Process::open(pid)?, &mut self.objects)?,
-            None => resolve::in_files(pattern, &mut self.objects)?,
-        };
+        let found = self.matches(pattern)?;
         let typed = |m: resolve::Match| {
             let object = m.object.path().to_owned();
             let info = self.read.entry(object.clone()).or_insert_with(|| m.object.debug_info().map(Rc::new)).clone();

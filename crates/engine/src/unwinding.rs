@@ -17,6 +17,7 @@ use crate::hold::Hold;
 use crate::names::Symbols;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
+use crate::spare::Table;
 
 /// Most rows of all objects together, 6 bytes each.
 const ROWS_MAX: usize = 32 << 20;
@@ -84,9 +85,9 @@ impl Regions {
         let head = UnwindTable { objects: (objects.len() + ours.len()) as u32, rules: rules.len() as u32 };
         let row = crate::layout::round(head.rules() + size_of_val(&rules[..]) as u64, 4);
         let len = Len(crate::layout::round(row + 6, 4096));
-        let at = hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Private))?;
-        let own =
-            |code: &std::ops::Range<u64>| UnwindObject { start: code.start, end: code.end, rows: at.0 + row, len: 1 };
+        let table = self.room_for_table(hold, len)?;
+        let rows = table.start + row;
+        let own = |code: &std::ops::Range<u64>| UnwindObject { start: code.start, end: code.end, rows, len: 1 };
         objects.extend(ours.iter().map(own));
         objects.sort_by_key(|object| object.start);
         let mut bytes = bytes_of(&head).to_vec();
@@ -96,8 +97,10 @@ impl Regions {
         bytes.extend(0u32.to_ne_bytes());
         bytes.extend(strange.unwrap_or(UnwindRule::UNKNOWN).to_ne_bytes());
         let process = hold.process();
-        process.write(at, &bytes)?;
-        Ok(process.write(Va(self.private.0 + offset_of!(Private, unwind) as u64), &at.0.to_ne_bytes())?)
+        process.write(Va(table.start), &bytes)?;
+        process.write(Va(self.private.0 + offset_of!(Private, unwind) as u64), &table.start.to_ne_bytes())?;
+        self.spare.borrow_mut().put_into_use(Table::Frames, table);
+        Ok(())
     }
 }
 

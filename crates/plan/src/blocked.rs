@@ -9,6 +9,9 @@
 //! ```
 //!
 //! The detours of the sites inside have a gate, too. Who is in one of them when the jump comes goes on at the copies.
+//!
+//! Where further sites may come at any time, all jumps over several instructions have a gate, which is open: when one comes inside,
+//! the jump becomes a blocked one.
 
 use std::ops::Range;
 
@@ -29,11 +32,7 @@ pub fn promotable(index: &Index<'_>, trap: &Plan, inside: impl FnOnce(Range<Va>)
         return None;
     }
     // Without a room: what needs one was considered with it.
-    let jump = plan(index, trap.asked, false).ok()?;
-    let is_jump = jump.patch == Patch::Jump { prefixes: 0, stub: None };
-    if !is_jump || jump.before_handler != 0 || jump.displaced.len() < 2 {
-        return None;
-    }
+    let jump = plan(index, trap.asked, false).ok().filter(Plan::may_be_around)?;
     let blocked_by = inside(jump.site.plus(Len(1))..jump.site.plus(Len(JUMP)));
     let rejected = trap.rejected.clone();
     (!blocked_by.is_empty()).then_some(Plan { blocked_by, gate: true, rejected, ..jump })
@@ -59,6 +58,28 @@ impl Plan {
     #[must_use]
     pub fn wanted(&self) -> Option<Range<Va>> {
         self.is_blocked().then(|| self.site.plus(Len(1))..self.site.plus(Len(JUMP)))
+    }
+
+    /// Can sites be inside its jump?
+    #[must_use]
+    pub fn may_be_around(&self) -> bool {
+        let is_jump = self.patch == Patch::Jump { prefixes: 0, stub: None };
+        is_jump && self.before_handler == 0 && self.displaced.len() > 1
+    }
+
+    /// Of a jump that becomes a trap when sites come inside it later, where those would be. It has a gate, which is open.
+    #[must_use]
+    pub fn yields(&self) -> Option<Range<Va>> {
+        let can = self.gate && self.may_be_around() && !self.is_blocked();
+        can.then(|| self.site.plus(Len(1))..self.site.plus(Len(JUMP)))
+    }
+
+    /// What it is for as long as the session lasts: of a site of our own, which neither is promoted nor makes way.
+    #[must_use]
+    pub fn for_good(&self) -> Plan {
+        let mut plan = self.for_now();
+        plan.gate &= plan.yields().is_none();
+        plan
     }
 
     /// What it is for now: of a plan that is not blocked, itself.

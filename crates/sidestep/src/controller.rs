@@ -1,5 +1,6 @@
 //! The one that does what a session orders: it owns the engine's session, on a thread or in a process of its own.
 
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
 
@@ -24,14 +25,29 @@ pub struct Controller {
     bundle: Bundle,
     options: Options,
     session: Option<engine::Session>,
-    /// Of each registration the number of its request; `None`: it was taken out.
-    registered: Vec<Option<usize>>,
+    /// The number of the next registration.
+    next: u32,
+    /// Of each registration the number of its request.
+    registered: BTreeMap<u32, usize>,
+    /// Those that were taken out, by the number of the request.
+    leaving: HashMap<usize, u32>,
+    /// Those of them whose handlers nobody is in any more.
+    left: Vec<u32>,
 }
 
 impl Controller {
     pub fn new(target: Target, bundle: Bundle, options: Options) -> Controller {
         let options = Options { extensible: true, ..options };
-        Controller { target: Some(target), bundle, options, session: None, registered: Vec::new() }
+        Controller {
+            target: Some(target),
+            bundle,
+            options,
+            session: None,
+            next: 0,
+            registered: BTreeMap::new(),
+            leaving: HashMap::new(),
+            left: Vec::new(),
+        }
     }
 
     /// Does what comes through a socket until its other end is closed, and detaches.
@@ -54,7 +70,8 @@ impl Controller {
             Order::Optimize(id, false) => self.switch(id, |session, ids| session.optimize(ids, false)),
             Order::Unregister(id) => {
                 let done = self.switch(id, engine::Session::remove)?;
-                self.registered[id as usize] = None;
+                let request = self.registered.remove(&id);
+                self.leaving.extend(request.map(|request| (request, id)));
                 Ok(done)
             }
             Order::List => Ok(Answer::Probes(self.list())),
@@ -81,18 +98,25 @@ impl Controller {
     }
 
     fn register(&mut self, wanted: &[Wanted]) -> Result<Answer, Fault> {
-        let first = self.registered.len();
+        let first = self.next;
         if wanted.is_empty() {
-            return Ok(Answer::Registered(first as u32));
+            return Ok(Answer::Registered(first, Vec::new()));
         }
+        self.reclaim()?;
         let mut programs = Vec::new();
         let mut requests = Vec::new();
+        // Each has two functions at most.
+        let most = 2 * wanted.len();
+        let indices = match &self.session {
+            Some(session) => session.next_programs(most),
+            None => (self.bundle.programs.len()..).take(most).collect(),
+        };
         for one in wanted {
             let pattern = one.place.pattern().map_err(Fault::Engine)?;
-            let action = self.action(&one.does, &mut programs);
+            let action = action(&one.does, &indices, &mut programs);
             requests.push(Request { pattern, action });
         }
-        let number = match (&mut self.session, self.target.take()) {
+        let numbers = match (&mut self.session, self.target.take()) {
             (Some(session), _) => session.add(&programs, &requests, &self.options)?,
             (None, Some(target)) => {
                 let again = if let Target::Pid(pid) = target { Some(Target::Pid(pid)) } else { None };
@@ -109,33 +133,21 @@ impl Controller {
                         return Err(error.into());
                     }
                 }
-                0
+                (0..wanted.len()).collect()
             }
             (None, None) => return Err(Fault::Engine("the command of this session did not start".to_owned())),
         };
-        self.registered.extend((number..number + wanted.len()).map(Some));
-        Ok(Answer::Registered(first as u32))
+        self.registered.extend((first..).zip(numbers));
+        self.next += wanted.len() as u32;
+        Ok(Answer::Registered(first, std::mem::take(&mut self.left)))
     }
 
-    /// The action, for programs of the bundle and those that come behind them.
-    fn action(&self, does: &Does, programs: &mut Vec<Program>) -> Action {
-        let first = self.session.as_ref().map_or(self.bundle.programs.len(), engine::Session::programs);
-        let mut add = |code| {
-            programs.push(Program { name: "a function".to_owned(), code });
-            first + programs.len() - 1
-        };
-        let index = |program: Option<u32>| program.map(|program| program as usize);
-        let (entry, exit) = match does {
-            Does::Programs(entry, exit) => (index(*entry), index(*exit)),
-            Does::Functions(enter, leave) => {
-                let redirects = leave.is_none();
-                (enter.map(|f| add(native(f, redirects))), leave.map(|f| add(native(f, false))))
-            }
-            Does::Replace(function, original) => {
-                (Some(add(Code::Replace { function: *function, original: *original })), None)
-            }
-        };
-        Action { entry, exit, ..Action::default() }
+    /// Takes back what registrations that were taken out have left.
+    fn reclaim(&mut self) -> Result<(), Fault> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let freed = session.reclaim()?;
+        self.left.extend(freed.iter().filter_map(|request| self.leaving.remove(request)));
+        Ok(())
     }
 
     fn switch(
@@ -143,7 +155,7 @@ impl Controller {
         id: u32,
         how: fn(&mut engine::Session, &[usize]) -> Result<engine::Switched, engine::SessionError>,
     ) -> Result<Answer, Fault> {
-        let request = self.registered.get(id as usize).copied().flatten().ok_or(Fault::NoRegistration(id))?;
+        let request = self.registered.get(&id).copied().ok_or(Fault::NoRegistration(id))?;
         let session = self.session.as_mut().ok_or(Fault::NoRegistration(id))?;
         let of_it = session.probes().iter().filter(|probe| probe.request == request);
         let ids: Vec<usize> = of_it.map(|probe| probe.id).collect();
@@ -158,12 +170,12 @@ impl Controller {
         // What is there, whoever has put it there or switched it off.
         let installed = session.installed(&self.options).unwrap_or_default();
         let counts = session.counts();
-        let registration = |request| self.registered.iter().position(|r| *r == Some(request));
+        let by_request: HashMap<usize, u32> = self.registered.iter().map(|(id, request)| (*request, *id)).collect();
         let listed = |probe: &engine::Probe| {
             let counts = counts.get(probe.id).copied().unwrap_or_default();
             let installed = installed.get(probe.id).and_then(Option::as_ref);
             Some(Listed {
-                registration: registration(probe.request)? as u32,
+                registration: *by_request.get(&probe.request)?,
                 name: probe.name.clone(),
                 object: probe.object.clone(),
                 address: probe.va.0,
@@ -186,6 +198,26 @@ impl Controller {
             |r: &engine::Refused| Refused { name: r.name.clone(), object: r.object.clone(), reason: r.reason.clone() };
         self.session.iter().flat_map(|session| session.refused()).map(one).collect()
     }
+}
+
+/// The action, for programs of the bundle and those that come at these indices.
+fn action(does: &Does, indices: &[usize], programs: &mut Vec<Program>) -> Action {
+    let mut add = |code| {
+        programs.push(Program { name: "a function".to_owned(), code });
+        indices[programs.len() - 1]
+    };
+    let index = |program: Option<u32>| program.map(|program| program as usize);
+    let (entry, exit) = match does {
+        Does::Programs(entry, exit) => (index(*entry), index(*exit)),
+        Does::Functions(enter, leave) => {
+            let redirects = leave.is_none();
+            (enter.map(|f| add(native(f, redirects))), leave.map(|f| add(native(f, false))))
+        }
+        Does::Replace(function, original) => {
+            (Some(add(Code::Replace { function: *function, original: *original })), None)
+        }
+    };
+    Action { entry, exit, ..Action::default() }
 }
 
 fn native(function: Function, redirects: bool) -> Code {

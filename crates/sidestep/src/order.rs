@@ -107,8 +107,8 @@ message!(
 #[derive(Debug)]
 pub enum Answer {
     Done,
-    /// The number of the first new registration.
-    Registered(u32),
+    /// The number of the first new registration, and those of old ones whose handlers nobody is in any more.
+    Registered(u32, Vec<u32>),
     Probes(Vec<Listed>),
     Refused(Vec<Refused>),
     Entries(Vec<Entry>),
@@ -118,7 +118,7 @@ pub enum Answer {
 message!(
     enum Answer {
         Done,
-        Registered(first),
+        Registered(first, left),
         Probes(all),
         Refused(all),
         Entries(all),

@@ -1,5 +1,6 @@
 //! A session: the probes of one process, from this side.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
 use std::process;
@@ -76,7 +77,7 @@ impl Builder {
                 (ours, Some(thread))
             }
         };
-        let link = Link { socket: Some(socket), handlers: Vec::new(), controller };
+        let link = Link { socket: Some(socket), handlers: BTreeMap::new(), failed: Vec::new(), controller };
         let session = Session { owner: process::id(), is_own, link: Mutex::new(link) };
         session.register_all(probes)?;
         Ok(session)
@@ -95,8 +96,10 @@ pub struct Session {
 struct Link {
     /// `None`: the session is over.
     socket: Option<UnixStream>,
-    /// What probes have the addresses of.
-    handlers: Vec<Handler>,
+    /// What probes have the addresses of, by registration.
+    handlers: BTreeMap<u32, Vec<Handler>>,
+    /// Of those that could not be registered: a part of it may have been there for a moment, and a thread be in its handler.
+    failed: Vec<Handler>,
     /// The thread that controls another process.
     controller: Option<thread::JoinHandle<()>>,
 }
@@ -144,11 +147,18 @@ impl Session {
         let wanted = probes.iter().map(Probe::wanted).collect();
         let mut link = self.link()?;
         let count = probes.len() as u32;
-        // Also if it fails: a part of it may have been there for a moment, and a thread be in its handler.
-        link.handlers.extend(probes.into_iter().flat_map(|probe| probe.handlers));
-        match link.order(&Order::Register(wanted))? {
-            Answer::Registered(first) => Ok((first..first + count).map(Registration).collect()),
-            _ => Err(Error::ControllerGone),
+        let answer = link.order(&Order::Register(wanted));
+        let handlers = probes.into_iter().map(|probe| probe.handlers);
+        match answer {
+            Ok(Answer::Registered(first, left)) => {
+                left.iter().for_each(|gone| _ = link.handlers.remove(gone));
+                link.handlers.extend((first..).zip(handlers).filter(|(_, handlers)| !handlers.is_empty()));
+                Ok((first..first + count).map(Registration).collect())
+            }
+            other => {
+                link.failed.extend(handlers.flatten());
+                other.and(Err(Error::ControllerGone))
+            }
         }
     }
 
@@ -178,8 +188,9 @@ impl Session {
     }
 
     /// Takes the probes of a registration out. Its places can be registered again, if no other registration is there. A thread that was in the handler goes on there:
-    /// what handlers use has to stay until the session is over (closures do by themselves). So do detours, some KiB for each
-    /// registration, of which a session has room for some thousands: what comes and goes often is better disabled and enabled.
+    /// what handlers use has to stay until the session is over. Closures stay by themselves, as long as a thread may be in
+    /// one. They go, and so does the memory of the registration, some KiB, when others are registered later and nobody is in there; not
+    /// while a forked child has the session's memory.
     ///
     /// # Errors
     /// As for [`Session::disable`].
@@ -272,10 +283,10 @@ impl Session {
             // It has seen the end of its socket; a panic has been told.
             let _ = thread.join();
         }
-        let handlers = std::mem::take(&mut link.handlers);
+        let (handlers, failed) = (std::mem::take(&mut link.handlers), std::mem::take(&mut link.failed));
         if result.is_err() {
             // Somebody may still be in there.
-            handlers.into_iter().for_each(std::mem::forget);
+            handlers.into_values().flatten().chain(failed).for_each(std::mem::forget);
         }
         result.map(drop)
     }

@@ -64,6 +64,11 @@ impl Sections {
         self.0.isa
     }
 
+    /// The file.
+    pub(crate) fn elf(&self) -> &Elf {
+        &self.0
+    }
+
     /// A section, unpacked; empty if there is none. An error is a clause.
     pub(crate) fn get(&self, name: &str) -> Result<Cow<'_, [u8]>, &'static str> {
         let Some(section) = self.0.section(name) else { return Ok(Cow::Borrowed(&[])) };

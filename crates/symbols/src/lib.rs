@@ -26,6 +26,7 @@ mod eh;
 mod elf;
 mod error;
 mod function;
+mod go;
 mod image;
 pub mod inlined;
 mod line;

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use object::elf;
 use sidestep_isa::object::Bytes;
-use sidestep_isa::{FileOff, Isa, ObjectCode, Va};
+use sidestep_isa::{FileOff, Isa, Len, ObjectCode, Va};
 
 use crate::code;
 use crate::debugfile::{self, DebugSearch, Outcome, Searched};
@@ -105,6 +105,22 @@ impl Object {
             go,
             debug: Place { file: file.map(Path::to_owned), path: real.to_owned(), search },
         })
+    }
+
+    pub(crate) fn elf(&self) -> &Elf {
+        &self.elf
+    }
+
+    /// The link-time address and the size of what a symbol names, data as well as functions: those that are visible to other
+    /// objects first. Nothing of each thread. Reads the tables at each call: keep the result.
+    #[must_use]
+    pub fn symbol(&self, name: &str) -> Option<(Va, Len)> {
+        let own = symtab::find(&self.elf, name);
+        let debug = || {
+            let wanted = |section: &[u8]| matches!(section, b".symtab" | b".strtab") || section.starts_with(b".note");
+            symtab::find(self.debug.open(&self.elf, ".symtab", wanted).ok()?.elf(), name)
+        };
+        own.or_else(debug)
     }
 
     /// The path it was opened as.

@@ -130,6 +130,26 @@ pub(crate) fn read(
     Ok(Some(out.functions.len() - before))
 }
 
+/// What a symbol of either table names, and its size: a global one before others.
+pub(crate) fn find(elf: &Elf, wanted: &str) -> Option<(Va, Len)> {
+    let mut found: Option<(bool, Va, Len)> = None;
+    for table in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
+        let Ok(Some((symbols, strings))) = entries(elf, table) else { continue };
+        for symbol in symbols {
+            let defined = !matches!(symbol.section, elf::SHN_UNDEF | elf::SHN_ABS | elf::SHN_COMMON);
+            let names = matches!(symbol.kind(), elf::STT_OBJECT | elf::STT_FUNC | elf::STT_NOTYPE | elf::STT_GNU_IFUNC);
+            if !defined || !names || name(strings, &symbol) != Some(wanted.as_bytes()) {
+                continue;
+            }
+            let local = symbol.info >> 4 == elf::STB_LOCAL;
+            if found.is_none_or(|(known, ..)| known && !local) {
+                found = Some((local, symbol.va, symbol.size));
+            }
+        }
+    }
+    found.map(|(_, va, size)| (va, size))
+}
+
 /// `foo.cold` and `foo.cold.3`: what GCC and LLVM call the part that is split off.
 fn is_cold(name: &str) -> bool {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());

@@ -54,6 +54,8 @@ pub fn install(thread: Thread) {
     set(27, stacks::get_stackid);
     set(58, context::override_return);
     set(67, stacks::get_stack);
+    set(109, task::send_signal);
+    set(117, task::send_signal_thread);
     for number in [4, 112, 113] {
         set(number, memory::probe_read);
     }

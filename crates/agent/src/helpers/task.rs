@@ -1,4 +1,4 @@
-//! Who and when: 5, 7, 8, 14, 15, 16.
+//! Who and when: 5, 7, 8, 14, 15, 16; and signals to whoever it is: 109, 117.
 
 use sidestep_wire::ThreadState;
 
@@ -78,4 +78,22 @@ pub unsafe extern "C" fn get_current_comm(to: u64, len: u64, _: u64, _: u64, _: 
         }
     }
     0
+}
+
+/// 109: a signal to the process, taken by any of its threads. As with the kernel's, this one takes it at once if it may.
+pub unsafe extern "C" fn send_signal(signal: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
+    // SAFETY: no memory; what a handler of the program does is its own business.
+    unsafe {
+        let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;
+        arch::syscall(nr::KILL, [pid, signal, 0, 0, 0, 0]) as u64
+    }
+}
+
+/// 117: a signal to this thread.
+pub unsafe extern "C" fn send_signal_thread(signal: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
+    // SAFETY: no memory; what a handler of the program does is its own business.
+    unsafe {
+        let (pid, tid) = (arch::syscall(nr::GETPID, [0; 6]) as u64, arch::syscall(nr::GETTID, [0; 6]) as u64);
+        arch::syscall(nr::TGKILL, [pid, tid, signal, 0, 0, 0]) as u64
+    }
 }

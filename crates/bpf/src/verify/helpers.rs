@@ -129,11 +129,13 @@ const HELPERS: &[Helper] = &[
     helper(45, "probe_read_str", &[Write, LengthOrZero, Any], Returns::Written),
     Helper { is_unsafe: true, ..helper(58, "override_return", &[Context, Any], Returns::Number) },
     helper(67, "get_stack", &[Context, Write, LengthOrZero, Any], Returns::Written),
+    Helper { is_unsafe: true, ..helper(109, "send_signal", &[Any], Returns::Number) },
     helper(112, "probe_read_user", &[Write, LengthOrZero, Any], Returns::Number),
     // A process has no memory of the kernel: the context and the maps are in its own.
     helper(113, "probe_read_kernel", &[Write, LengthOrZero, Any], Returns::Number),
     helper(114, "probe_read_user_str", &[Write, LengthOrZero, Any], Returns::Written),
     helper(115, "probe_read_kernel_str", &[Write, LengthOrZero, Any], Returns::Written),
+    Helper { is_unsafe: true, ..helper(117, "send_signal_thread", &[Any], Returns::Number) },
     helper(130, "ringbuf_output", &[Map(RING), Read, LengthOrZero, Any], Returns::Number),
     helper(131, "ringbuf_reserve", &[Map(RING), RecordLength, Any], Returns::Record),
     helper(132, "ringbuf_submit", &[Record, Any], Returns::Nothing),

@@ -3,54 +3,120 @@
 use std::collections::HashSet;
 
 use sidestep_isa::Va;
+use sidestep_wire::JournalEntry;
 
-use super::{Hook, Installer, site};
-use crate::api::{Program, Request};
+use super::{Hook, Installer, place};
+use crate::api::{Probe, Program, Request};
 use crate::error::SessionError;
 use crate::hold::Hold;
+use crate::reclaim::Addition;
 
 /// What planning changes, to go back to.
 pub(crate) struct Checkpoint {
     hooked: HashSet<(&'static str, u64)>,
-    requests: usize,
-    programs: usize,
+    lens: (usize, usize),
+    free: (Vec<usize>, Vec<usize>),
+}
+
+/// Where requests and programs that came later are, in ascending order.
+pub(crate) struct Slots {
+    pub requests: Vec<usize>,
+    pub programs: Vec<usize>,
 }
 
 impl Installer {
-    /// How many programs there are.
-    pub fn programs(&self) -> usize {
-        self.bundle.programs.len()
+    /// The indices that the next so many programs get, in ascending order.
+    pub fn next_programs(&self, count: usize) -> Vec<usize> {
+        next(&self.free.1, self.bundle.programs.len(), count)
     }
 
     /// Before [`Installer::extend`].
     pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { hooked: self.hooked.clone(), requests: self.requests.len(), programs: self.bundle.programs.len() }
+        let lens = (self.requests.len(), self.bundle.programs.len());
+        Checkpoint { hooked: self.hooked.clone(), lens, free: self.free.clone() }
     }
 
     /// Nothing of what came since is wanted.
     pub fn go_back(&mut self, to: Checkpoint) {
         self.hooked = to.hooked;
-        self.requests.truncate(to.requests);
-        self.bundle.programs.truncate(to.programs);
+        self.free = to.free;
+        self.requests.truncate(to.lens.0);
+        self.bundle.programs.truncate(to.lens.1);
     }
 
-    /// Appends requests, and programs that [`Installer::add_programs`] puts in.
-    pub fn extend(&mut self, programs: &[Program], requests: &[Request]) {
-        self.bundle.programs.extend_from_slice(programs);
-        self.requests.extend_from_slice(requests);
+    /// Takes up requests, and programs that [`Installer::add_programs`] puts in.
+    pub fn extend(&mut self, programs: &[Program], requests: &[Request]) -> Slots {
+        let slots = Slots {
+            requests: next(&self.free.0, self.requests.len(), requests.len()),
+            programs: self.next_programs(programs.len()),
+        };
+        put(&mut self.requests, requests, &slots.requests);
+        put(&mut self.bundle.programs, programs, &slots.programs);
+        self.free.0.retain(|index| !slots.requests.contains(index));
+        self.free.1.retain(|index| !slots.programs.contains(index));
+        slots
     }
 
-    /// Puts the code of programs that were appended into the target.
-    pub fn add_programs(&mut self, hold: &mut Hold<'_>, programs: &[Program]) -> Result<(), SessionError> {
+    /// These indices are nobody's, nor what was dealt with for them.
+    pub fn free_slots(&mut self, requests: &[usize], programs: Vec<usize>) {
+        self.done.retain(|(request, ..)| !requests.contains(request));
+        self.free.0.extend(requests);
+        self.free.1.extend(programs);
+        self.free.0.sort_unstable();
+        self.free.1.sort_unstable();
+    }
+
+    /// No probe has these numbers any more.
+    pub fn free_numbers(&mut self, numbers: &HashSet<u32>) {
+        let probes = std::mem::take(&mut self.probes).into_iter().zip(std::mem::take(&mut self.numbers));
+        for (id, (probe, number)) in probes.filter(|(_, number)| !numbers.contains(number)).enumerate() {
+            self.probes.push(Probe { id, ..probe });
+            self.numbers.push(number);
+        }
+        self.used.retain(|number| !numbers.contains(number));
+        self.book.borrow_mut().free_numbers(numbers);
+    }
+
+    /// Puts the code of programs that were taken up into the target.
+    pub fn add_programs(
+        &mut self,
+        hold: &mut Hold<'_>,
+        programs: &[Program],
+        indices: &[usize],
+    ) -> Result<(), SessionError> {
         match &mut self.regions {
-            Some(regions) => regions.add_programs(hold, programs),
+            Some(regions) => regions.add_programs(hold, programs, indices),
             None => Ok(()),
         }
     }
 
-    /// The site of our own, if a user's probe is there.
-    pub fn in_the_way(&self, hook: &Hook) -> Option<Va> {
-        site(&hook.planned).filter(|site| self.live.contains(site)).map(Va)
+    /// Nothing was taken so far.
+    pub fn begin_addition(&mut self) {
+        self.new_numbers.clear();
+        if let Some(regions) = &self.regions {
+            regions.taken.take();
+        }
+    }
+
+    /// What was taken since then is that of the probes behind the first so many. Not of a session that has several processes, nor if
+    /// sites of our own are among it: these stay.
+    pub fn end_addition(&mut self, slots: Slots, probes: usize, has_own: bool) {
+        let Some(regions) = &self.regions else { return };
+        let (numbers, taken) = (std::mem::take(&mut self.new_numbers), regions.taken.take());
+        if !has_own && !self.book.borrow().several && !self.options.follow {
+            let Slots { requests, programs } = slots;
+            let present = self.numbers[probes..].iter().copied().collect();
+            self.additions.note(Addition { requests, programs, numbers, taken }, present);
+        }
+    }
+
+    /// The users' site that is where one of our own has to be.
+    pub fn in_the_way(&self, hook: &Hook, entries: &[JournalEntry]) -> Option<Va> {
+        let own = place(&hook.planned)?;
+        let meets = |e: &&JournalEntry| {
+            e.newest != 0 && e.own == 0 && e.site < own.end && e.site + u64::from(e.len) > own.start
+        };
+        entries.iter().find(meets).map(|entry| Va(entry.site))
     }
 
     /// As [`Installer::nothing`], of what was refused behind the first so many.
@@ -70,5 +136,16 @@ impl Installer {
     pub fn forget(&mut self, sites: &[u64]) {
         self.live.retain(|site| !sites.contains(site));
         self.surroundings.release(sites);
+    }
+}
+
+/// The first indices that are free, in ascending order.
+fn next(free: &[usize], len: usize, count: usize) -> Vec<usize> {
+    free.iter().copied().chain(len..).take(count).collect()
+}
+
+fn put<T: Clone>(all: &mut Vec<T>, new: &[T], indices: &[usize]) {
+    for (one, index) in new.iter().zip(indices) {
+        if *index < all.len() { all[*index] = one.clone() } else { all.push(one.clone()) }
     }
 }

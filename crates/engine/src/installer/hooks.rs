@@ -61,12 +61,13 @@ impl Installer {
                 hooks.clear();
             }
         }
-        let traps = |p: &Planned| p.plan.as_ref().is_ok_and(Plan::has_traps);
+        let traps = |p: &Planned| p.inside || p.plan.as_ref().is_ok_and(Plan::has_traps);
         let before = self.regions.as_ref().is_some_and(|r| r.signals() & TRAPS != 0);
         self.faults |= planned.iter().fold(0, |set, p| set | faults::raised(p));
         self.must_show |= planned.iter().any(faults::must_show);
         let bound = before || self.must_show || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
-        self.takes_traps |= self.options.live || planned.len() > MANY && planned.iter().all(stays);
+        self.takes_traps |= self.options.live || planned.iter().any(|p| p.inside);
+        self.takes_traps |= planned.len() > MANY && planned.iter().all(stays);
         let follows = self.options.follow;
         if let Some(controller) = self.others.signals() {
             if follows {

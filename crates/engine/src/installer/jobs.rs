@@ -58,7 +58,7 @@ pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize
     let site = plan.site.offset(loaded.bias);
     // A site of our own is not promoted.
     let own = who == usize::MAX || jobs.get(&site.0).is_some_and(|(job, _)| job.own);
-    let plan = if own { &plan.for_now() } else { plan };
+    let plan = if own { &plan.for_good() } else { plan };
     let (job, waiting) = jobs.entry(site.0).or_insert_with(|| {
         let job = Job {
             plan: plan.clone(),
@@ -75,7 +75,7 @@ pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize
         (job, Vec::new())
     });
     if own {
-        job.plan = job.plan.for_now();
+        job.plan = job.plan.for_good();
     }
     // A guard displaces all up to its system call.
     if plan.displaced.len() > job.plan.displaced.len() {

@@ -28,6 +28,7 @@ use crate::maps;
 use crate::names::Symbols;
 use crate::objects::Objects;
 use crate::planning::{Planned, Wish, plan_all};
+use crate::reclaim::Additions;
 use crate::regions::Regions;
 use crate::remote::{mappings, used};
 use crate::resolve::Match;
@@ -87,6 +88,12 @@ pub(crate) struct Installer {
     others: Others,
     /// There are probes that would do harm if the program saw where such a one really is.
     must_show: bool,
+    /// What came later, and may go before the session does.
+    pub additions: Additions,
+    /// Numbers that were given since somebody has asked.
+    new_numbers: Vec<u32>,
+    /// Indices of requests and of programs that are nobody's.
+    free: (Vec<usize>, Vec<usize>),
 }
 
 impl Installer {
@@ -115,6 +122,9 @@ impl Installer {
             takes_traps: false,
             others: Others::default(),
             must_show: false,
+            additions: Additions::default(),
+            new_numbers: Vec::new(),
+            free: (Vec::new(), Vec::new()),
         }
     }
 
@@ -152,6 +162,10 @@ impl Installer {
         let own = self.regions.as_ref().map(|regions| regions.shared_va);
         self.others = Others::of(process, &mappings(process)?, own)?;
         Ok(())
+    }
+
+    pub fn regions_mut(&mut self) -> Option<&mut Regions> {
+        self.regions.as_mut()
     }
 
     /// The program is about to begin: see [`Regions::promote_thread_pointer`].
@@ -518,6 +532,7 @@ impl Installer {
             return Err(SessionError::TooMany { what: "probes" });
         }
         self.used.insert(number);
+        self.new_numbers.push(number);
         Ok(number)
     }
 
@@ -531,16 +546,23 @@ impl Installer {
     ) -> Result<Result<u64, String>, SessionError> {
         let value = match cookie {
             Cookie::Value(value) => return Ok(Ok(value)),
-            Cookie::Arguments(map) => return Ok(self.arguments_of(map, matched, regions)),
-            Cookie::PerProbe | Cookie::Named => self.book.borrow_mut().cookie(request, matched),
+            Cookie::Arguments(map) if self.bundle.facts.is_empty() => {
+                return Ok(self.arguments_of(map, matched, regions));
+            }
+            Cookie::Arguments(_) | Cookie::PerProbe | Cookie::Named => self.book.borrow_mut().cookie(request, matched),
         };
         // Those that have an entry for each probe.
         let mut maps = self.bundle.maps.iter().zip(&regions.maps).filter(|(asked, _)| asked.per_probe);
         if maps.any(|(_, map)| value >= u64::from(map.max_entries)) {
             return Err(SessionError::TooMany { what: "probes with results of their own" });
         }
-        if cookie != Cookie::Named {
-            return Ok(Ok(value));
+        match cookie {
+            Cookie::Arguments(map) => {
+                self.book.borrow_mut().known.tell(&self.bundle.facts, value, matched, regions);
+                return Ok(self.arguments_of(map, matched, regions).map(|key| value << 32 | key));
+            }
+            Cookie::Named => self.book.borrow_mut().known.tell(&self.bundle.facts, value, matched, regions),
+            _ => return Ok(Ok(value)),
         }
         let name = self.book.borrow_mut().name(&matched.name);
         if let Some(names) = self.bundle.names {

@@ -17,8 +17,23 @@ pub struct Script {
     pub types: Definitions,
     /// `macro name(…) { … }`
     pub macros: Vec<Macro>,
+    /// `let @name = kind(entries);`
+    pub maps: Vec<DeclaredMap>,
     /// Its blocks, in order.
     pub blocks: Vec<Block>,
+}
+
+/// A map as it is declared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeclaredMap {
+    /// Without the sign.
+    pub name: String,
+    /// `lruhash`, for example.
+    pub kind: String,
+    /// Keys at most.
+    pub entries: u64,
+    /// Where it says so.
+    pub span: Span,
 }
 
 /// An option of a script.

@@ -18,6 +18,8 @@ pub struct Checked {
     pub stacks: Vec<Stack>,
     /// Types of what calls keep from their entry to their return: `self.x`.
     pub own: Vec<Type>,
+    /// What programs ask of their probes.
+    pub facts: Vec<Fact>,
     /// Calls that need `--unsafe`, for they change something.
     pub unsafe_calls: Vec<super::diagnostic::Diagnostic>,
     /// `config = { … }`, and the defaults.
@@ -26,6 +28,18 @@ pub struct Checked {
     pub layouts: Layouts,
     /// Bytes of a pointer of C.
     pub word: u8,
+}
+
+/// Bytes of a map with a value per thread at most: large values have fewer keys.
+pub const PER_THREAD: usize = 8 << 20;
+
+/// What whoever attaches tells programs of a probe.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fact {
+    /// How far the symbol of this name is from the probe.
+    Symbol(String),
+    /// Where the number of the goroutine is, from what `r14` points to.
+    Goid,
 }
 
 /// How stacks are kept and printed.
@@ -46,6 +60,8 @@ pub enum StackMode {
     Perf,
     /// Addresses.
     Raw,
+    /// Build ids and offsets in files, for whoever looks names up elsewhere.
+    BuildId,
 }
 
 /// Settings.
@@ -103,6 +119,8 @@ pub struct Map {
     pub content: Content,
     /// Programs read it: then what they count is kept in one place for all threads.
     pub shared: bool,
+    /// What a declaration says: keys at most, and whether those that were not used for long make room for others.
+    pub declared: Option<(u32, bool)>,
 }
 
 /// A block.
@@ -150,6 +168,13 @@ pub enum Op {
     Loop(Box<Loop>),
     /// `for` over a map.
     Each(Box<Each>),
+    /// `signal(number)`: to the process, or to the thread that was hit.
+    Signal {
+        /// To the thread.
+        thread: bool,
+        /// Which.
+        number: Value,
+    },
     /// `join(address)`: the controller prints the texts.
     Join(usize, Value),
     /// The innermost loop ends.
@@ -253,6 +278,8 @@ pub enum ValueKind {
     ReadBytes(Box<Value>, Box<Value>),
     /// Length of a text.
     Length(Box<Value>),
+    /// A number with its bytes in reverse.
+    Swap(Box<Value>),
     /// How many keys a map has.
     MapLength(usize),
     /// How many frames a stack has, of this stack map.
@@ -308,6 +335,14 @@ pub enum Builtin {
     Caller,
     /// The name of the function that was hit, as a text.
     Func,
+    /// The attach point that was hit, as a text.
+    ProbeText,
+    /// The kind of the probe that was hit, as a text.
+    ProbeType,
+    /// The address of a symbol: which fact.
+    Symbol(usize),
+    /// The number of the goroutine: which fact.
+    Goid(usize),
     /// `latency()`: nanoseconds since the entry of the call that returns.
     Latency,
     /// `ustack`, of this stack map.
@@ -346,4 +381,6 @@ pub enum Action {
     Exit,
     /// Something that went wrong in a program: message, and where.
     Warning(super::diagnostic::Diagnostic),
+    /// `errorf(format, …)` and `warnf(format, …)`: where.
+    Say(Format, Vec<Type>, super::diagnostic::Diagnostic),
 }

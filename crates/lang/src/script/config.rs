@@ -32,7 +32,12 @@ pub const SETTINGS: [Setting; 7] = [
         default: "1",
         help: "whether stacks have lines of source files and inlined functions, where these are known",
     },
-    Setting { name: "stack_mode", values: "bpftrace, perf or raw", default: "bpftrace", help: "how ustack is printed" },
+    Setting {
+        name: "stack_mode",
+        values: "bpftrace, perf, raw or build_id",
+        default: "bpftrace",
+        help: "how ustack is printed",
+    },
     Setting {
         name: "str_trunc_trailer",
         values: "a text",
@@ -99,6 +104,7 @@ impl Config {
             ("missing_probes", _, "ignore") => self.missing_probes = MissingProbes::Ignore,
             ("stack_mode", _, "bpftrace") => self.stack_mode = StackMode::Bpftrace,
             ("stack_mode", _, "perf") => self.stack_mode = StackMode::Perf,
+            ("stack_mode", _, "build_id") => self.stack_mode = StackMode::BuildId,
             ("stack_mode", _, "raw") => self.stack_mode = StackMode::Raw,
             ("str_trunc_trailer", ..) => value.clone_into(&mut self.trailer),
             ("cpp_demangle", _, "true" | "1") => {}

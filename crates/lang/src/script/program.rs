@@ -34,6 +34,13 @@ pub enum Convention {
     Scalars,
 }
 
+/// What a symbol names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Symbol {
+    /// Bytes; 0: not known.
+    pub size: u64,
+}
+
 /// Types of the programs that are probed. An error is a clause that says what is missing, and what to do.
 pub trait Program {
     /// What the functions at an attach point take and give.
@@ -55,6 +62,18 @@ pub trait Program {
     /// It is only declared.
     fn layout(&mut self, place: u64) -> Result<Layout, String>;
 
+    /// The symbol of this name in the objects of an attach point, as [`checked::Fact::Symbol`](super::checked::Fact) will find it.
+    ///
+    /// # Errors
+    /// One of them has none.
+    fn symbol(&mut self, point: &Point, name: &str) -> Result<Symbol, String>;
+
+    /// Makes sure that the functions at an attach point know their goroutine; of a pattern, one is enough.
+    ///
+    /// # Errors
+    /// They are no Go, or of a Go that is not known.
+    fn goroutines(&mut self, point: &Point) -> Result<(), String>;
+
     /// A constant of an enumeration that the functions at these attach points know.
     fn constant(&mut self, points: &[Point], name: &str) -> Option<(Arc<Enum>, u64)>;
 }
@@ -74,6 +93,14 @@ impl Program for Nothing {
 
     fn layout(&mut self, _: u64) -> Result<Layout, String> {
         Err("nothing is known of it".to_owned())
+    }
+
+    fn symbol(&mut self, point: &Point, name: &str) -> Result<Symbol, String> {
+        Err(format!("Could not find symbol '{name}': nothing is known of {}", point.text()))
+    }
+
+    fn goroutines(&mut self, point: &Point) -> Result<(), String> {
+        Err(format!("goid is the number of a goroutine: nothing is known of {}", point.text()))
     }
 
     fn constant(&mut self, _: &[Point], _: &str) -> Option<(Arc<Enum>, u64)> {

@@ -9,6 +9,9 @@ pub fn lines(script: &Script) -> Vec<String> {
     for setting in &script.config {
         tree.line(0, format!("config {} = {}", setting.name, setting.value));
     }
+    for map in &script.maps {
+        tree.line(0, format!("let @{} = {}({})", map.name, map.kind, map.entries));
+    }
     script.macros.iter().for_each(|of| tree.definition(of));
     script.blocks.iter().for_each(|block| tree.block(block));
     tree.0

@@ -179,6 +179,9 @@ pub fn text_room(len: usize) -> usize {
 /// Bytes of the name of a function that programs see; longer ones are cut.
 pub const NAME: usize = 126;
 
+/// Bytes of an attach point that programs see; longer ones are cut.
+pub const POINT: usize = 254;
+
 /// What a map holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {
@@ -225,7 +228,36 @@ pub enum Content {
         /// From one bucket to the next.
         step: i64,
     },
+    /// `tseries(n, interval, intervals, merge)`
+    Tseries {
+        /// Nanoseconds.
+        interval: u64,
+        /// How many are kept.
+        intervals: u32,
+        /// Of several values in one.
+        merge: Merge,
+        /// Of numbers with a sign.
+        signed: bool,
+    },
 }
+
+/// What becomes of several values in one interval of a `tseries`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Merge {
+    /// The last one is kept.
+    Last,
+    /// Their average.
+    Avg,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+    /// Their sum.
+    Sum,
+}
+
+/// Bytes of an interval of a `tseries`: which one since 1970, a value, and how many values that are, or when the last one came.
+pub const INTERVAL: usize = 24;
 
 impl Content {
     /// As bpftrace names it in messages.
@@ -241,6 +273,7 @@ impl Content {
             Content::Stats { .. } => "stats".to_owned(),
             Content::Hist { .. } => "hist".to_owned(),
             Content::Lhist { .. } => "lhist".to_owned(),
+            Content::Tseries { .. } => "tseries".to_owned(),
         }
     }
 
@@ -250,7 +283,7 @@ impl Content {
         use std::mem::discriminant;
         match (self, other) {
             (Content::Value(a), Content::Value(b)) => a.fits(b),
-            (Content::Hist { .. } | Content::Lhist { .. }, _) => self == other,
+            (Content::Hist { .. } | Content::Lhist { .. } | Content::Tseries { .. }, _) => self == other,
             (a, b) => discriminant(a) == discriminant(b),
         }
     }
@@ -268,6 +301,7 @@ impl Content {
             | Content::Stats { .. } => 16,
             Content::Hist { bits } => 8 * hist_buckets(*bits),
             Content::Lhist { min, max, step } => 8 * lhist_buckets(*min, *max, *step),
+            Content::Tseries { intervals, .. } => INTERVAL * *intervals as usize,
         }
     }
 
@@ -280,7 +314,7 @@ impl Content {
     /// Whether the values of threads are added up, word by word.
     #[must_use]
     pub fn is_sum(&self) -> bool {
-        self.is_aggregate() && !matches!(self, Content::Min { .. } | Content::Max { .. })
+        self.is_aggregate() && !matches!(self, Content::Min { .. } | Content::Max { .. } | Content::Tseries { .. })
     }
 }
 

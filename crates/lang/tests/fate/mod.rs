@@ -5,9 +5,9 @@ use sidestep_lang::script::ast::Point;
 use sidestep_lang::script::check::check_with;
 use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
 use sidestep_lang::script::diagnostic::Diagnostic;
-use sidestep_lang::script::lower::lower;
+use sidestep_lang::script::lower::{Clock, lower};
 use sidestep_lang::script::parser::{Given, parse_given};
-use sidestep_lang::script::program::{Convention, Parameter, Signature};
+use sidestep_lang::script::program::{Convention, Parameter, Signature, Symbol};
 
 /// A program with a function of many arguments.
 struct Program;
@@ -45,6 +45,14 @@ impl sidestep_lang::script::program::Program for Program {
         })
     }
 
+    fn symbol(&mut self, _: &Point, name: &str) -> Result<Symbol, String> {
+        if name.is_empty() { Err("no symbol".to_owned()) } else { Ok(Symbol { size: name.len() as u64 }) }
+    }
+
+    fn goroutines(&mut self, _: &Point) -> Result<(), String> {
+        Ok(())
+    }
+
     fn constant(&mut self, _: &[Point], _: &str) -> Option<(std::sync::Arc<Enum>, u64)> {
         None
     }
@@ -74,7 +82,7 @@ pub fn compile(source: &str) -> Fate {
         }
         Err(errors) => return Fate::Wrong(rendered(&errors, source)),
     };
-    let Ok(compiled) = lower(&checked, 1) else { return Fate::TooLarge };
+    let Ok(compiled) = lower(&checked, Clock { start: 1, since_1970: 1 << 60 }) else { return Fate::TooLarge };
     for program in &compiled.programs {
         // Loops of chance may have too many paths.
         let rules = Rules {

@@ -317,19 +317,26 @@ fn offsets(site: Va, original: Va, asm: &Asm, at: Va) -> (u64, u64) {
     (original.0 - site.0, asm.here().0 - at.0)
 }
 
-/// Emits a gate, closed: it leads to the original instruction behind the first one. Gives what it stands for with its place, and
+/// Emits a gate, closed: it leads to the original instruction behind the first one. Or open, if the jump is there: to the copies behind
+/// it. Gives what it stands for with its place, and
 /// the place of its word.
 fn gate_to(asm: &mut Asm, plan: &Plan, bias: i64) -> ((u64, u64), u64) {
     let start = asm.here().0 - asm.len() as u64;
     let to = plan.site.plus(Len(plan.displaced.first().map_or(0, |first| u64::from(first.len))));
     let gate = (to.since(plan.site) as u64, asm.here().0 - start);
-    let word = jump_by_word(asm, |_| to.offset(bias));
+    let is_open = plan.yields().is_some();
+    let word = jump_by_word(asm, |word| if is_open { behind_word(word) } else { to.offset(bias) });
     (gate, word.0 - start)
 }
 
 /// Emits the switch in front of a handler, on. Gives the address of its word.
 fn switch(asm: &mut Asm) -> Va {
-    jump_by_word(asm, |word| word.plus(Len(8)))
+    jump_by_word(asm, behind_word)
+}
+
+/// What is behind the word of a jump by a word.
+fn behind_word(word: Va) -> Va {
+    word.plus(Len(8))
 }
 
 /// The switch with this word, behind its handler.

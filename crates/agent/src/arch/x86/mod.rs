@@ -25,6 +25,7 @@ pub mod nr {
     #![allow(missing_docs)] // the kernel's names
     pub const EXECVE: u64 = 11;
     pub const GETPID: u64 = 20;
+    pub const KILL: u64 = 37;
     pub const SCHED_YIELD: u64 = 158;
     pub const PRCTL: u64 = 172;
     pub const RT_SIGRETURN: u64 = 173;

@@ -2,8 +2,9 @@
 
 use anyhow::anyhow;
 use sidestep_bpf::map::Map;
-use sidestep_engine::{Action, Bundle, BundleMap, Cookie, FuncPattern, Pattern, Request, pattern};
+use sidestep_engine::{About, Action, Bundle, BundleMap, Cookie, Facts, FuncPattern, Pattern, Request, pattern};
 use sidestep_lang::script::ast::{Point, Provider};
+use sidestep_lang::script::checked::Fact;
 use sidestep_lang::script::lower::{Compiled, Probe};
 
 /// The pattern of an attach point that needs a target. `regexp`: its function is a regular expression.
@@ -77,9 +78,20 @@ pub fn bundle(compiled: &Compiled, regexp: bool) -> anyhow::Result<(Bundle, Vec<
     Ok((bundle, requests, probes))
 }
 
+fn about(fact: &Fact) -> About {
+    match fact {
+        Fact::Symbol(name) => About::Symbol(name.clone()),
+        Fact::Goid => About::Goid,
+    }
+}
+
 /// The maps of a script, without programs.
 pub fn maps(compiled: &Compiled) -> Bundle {
-    let shape = |(index, map): (usize, &Map)| BundleMap { map: map.clone(), per_probe: compiled.names == Some(index) };
+    let by_probe = [compiled.names, compiled.places, compiled.facts];
+    let shape =
+        |(index, map): (usize, &Map)| BundleMap { map: map.clone(), per_probe: by_probe.contains(&Some(index)) };
     let maps = compiled.maps.iter().enumerate().map(shape).collect();
-    Bundle { maps, names: compiled.names, ..Bundle::default() }
+    let facts =
+        Facts { places: compiled.places, words: compiled.facts, of: compiled.asked.iter().map(about).collect() };
+    Bundle { maps, names: compiled.names, facts, ..Bundle::default() }
 }

@@ -9,7 +9,7 @@ use sidestep_engine::{Listed, Options, Pattern, SessionError, pattern};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::parser::parse;
 
-use super::{attach, types};
+use super::{attach, records, types, usdt};
 use crate::cmd::{list, usage};
 use crate::flags::Format;
 use crate::flags::script::Script;
@@ -19,8 +19,13 @@ use crate::out::sink::{Sink, say};
 pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
     let pid = flags.target.first();
     let (text, params) = flags.words.split_first().map_or(("*", &[][..]), |(text, params)| (&**text, params));
-    let wanted = wanted(text, params)?;
     let options = flags.engine.options();
+    if let Some(lines) = records::lines(text, params, pid, flags.output.verbose, &options)? {
+        let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, flags.output.quiet)?;
+        list::print(lines, &mut sink)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let wanted = wanted(text, params)?;
     let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, flags.output.quiet)?;
     let (mut lines, mut missing) = (Vec::new(), Vec::new());
     for point in &wanted.points {
@@ -39,6 +44,7 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
                     Provider::Uprobe | Provider::Uretprobe if flags.output.verbose => {
                         types::arguments(&pattern, point.provider, pid, &options)?
                     }
+                    Provider::Usdt if flags.output.verbose => usdt::lines(&pattern, pid, &options),
                     _ => Default::default(),
                 };
                 let below = |listed: &Listed| arguments.get(&(listed.object.clone(), listed.name.clone()));

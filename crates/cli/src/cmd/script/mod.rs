@@ -2,8 +2,10 @@
 
 mod attach;
 mod list;
+mod records;
 mod run;
 mod types;
+mod usdt;
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -17,7 +19,7 @@ use sidestep_lang::script::check::check_with;
 use sidestep_lang::script::checked::Config;
 use sidestep_lang::script::config::NoSetting;
 use sidestep_lang::script::diagnostic::Diagnostic;
-use sidestep_lang::script::lower::{Compiled, lower};
+use sidestep_lang::script::lower::{Clock, Compiled, lower};
 use sidestep_lang::script::parser::{Given, parse_given};
 use sidestep_lang::script::tree;
 
@@ -137,7 +139,8 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         source.say(&checked.unsafe_calls);
         return Ok(ExitCode::FAILURE);
     }
-    let compiled = lower(&checked, time::monotonic())?;
+    let start = time::monotonic();
+    let compiled = lower(&checked, Clock { start, since_1970: time::realtime().wrapping_sub(start) })?;
     if flags.debug > 0 {
         print_programs(&compiled)?;
         return Ok(ExitCode::SUCCESS);

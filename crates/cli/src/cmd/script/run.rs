@@ -12,6 +12,7 @@ use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_engine::{Local, Maps, Missing, Record, Session, SessionError, Target};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Action, Checked, MissingProbes};
+use sidestep_lang::script::diagnostic::{Diagnostic, Severity};
 use sidestep_lang::script::lower::{Compiled, JOINED};
 use sidestep_lang::script::parser::period;
 use sidestep_lang::script::printf::Format;
@@ -51,6 +52,7 @@ pub fn run(
     }
     let local = Local::new(&attach::maps(&compiled))?;
     let mut script = Script::new(source, checked, &compiled, tool.map(|tool| tool.layout))?;
+    script.no_warnings = flags.more.no_warnings;
     let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
     if flags.more.buffering == Some(Buffering::Full) {
         sink.hold_back();
@@ -190,6 +192,8 @@ struct Script {
     warned: HashSet<usize>,
     /// The map that counts reads of the target's memory that failed, by blocks.
     faults: usize,
+    /// Nothing is said of warnings of its own.
+    no_warnings: bool,
     /// How a tool shows it.
     layout: Option<Box<dyn Layout>>,
 }
@@ -221,7 +225,8 @@ impl Script {
         };
         let (intervals, warned) = (Vec::new(), HashSet::new());
         let faults = compiled.faults;
-        Ok(Script { source, checked, printer, names, programs, intervals, exit: None, warned, faults, layout })
+        let (exit, no_warnings) = (None, false);
+        Ok(Script { source, checked, printer, names, programs, intervals, exit, warned, faults, no_warnings, layout })
     }
 
     /// The first line: bpftrace's, or the tool's, which is no data in any case.
@@ -394,6 +399,13 @@ impl Script {
             Action::Exit => {
                 let code = record.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_ne_bytes);
                 self.exit.get_or_insert(code as i32);
+                Ok(())
+            }
+            Action::Say(format, types, at) => {
+                let message = rendered(&format, &values(record, &types, &mut self.names, maps));
+                if at.severity == Severity::Error || !self.no_warnings {
+                    self.source.say(&[Diagnostic { message, ..at }]);
+                }
                 Ok(())
             }
             Action::Warning(warning) => {

@@ -6,12 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use sidestep_engine::types::{DataType, DebugInfo, Enumeration, FunctionType};
-use sidestep_engine::{Options, Pattern, SessionError, Typed, TypedFunction};
+use sidestep_engine::{NoGoroutine, Options, Pattern, SessionError, Typed, TypedFunction};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
-use sidestep_lang::script::program::{Convention, Parameter, Program, Signature};
+use sidestep_lang::script::program::{Convention, Parameter, Program, Signature, Symbol};
 
-use super::attach;
+use super::{attach, usdt};
 
 /// Functions of one attach point whose arguments are compared at most.
 const FUNCTIONS: usize = 256;
@@ -23,6 +23,8 @@ const OBJECT: u32 = 48;
 /// The programs that a script probes.
 pub struct Programs {
     typed: Typed,
+    pid: Option<i32>,
+    options: Options,
     /// All attach points of the script.
     points: Vec<Point>,
     /// By attach point.
@@ -42,6 +44,8 @@ impl Programs {
     pub fn new(points: Vec<Point>, pid: Option<i32>, options: &Options) -> Programs {
         Programs {
             typed: Typed::new(pid, options),
+            pid,
+            options: options.clone(),
             points,
             functions: HashMap::new(),
             objects: Vec::new(),
@@ -52,15 +56,22 @@ impl Programs {
     }
 
     fn functions(&mut self, point: &Point) -> Result<Vec<TypedFunction>, String> {
-        let (typed, command) = (&mut self.typed, &self.command);
-        let find = || {
-            let mut pattern = attach::pattern(point, false).map_err(|error| error.to_string())?;
-            if let (Some(command), None | Some("*")) = (command, pattern.object.as_deref()) {
-                pattern.object = Some(command.clone());
-            }
-            typed.functions(&pattern).map_err(|error| error.to_string())
-        };
-        self.functions.entry(point.text()).or_insert_with(find).clone()
+        if let Some(known) = self.functions.get(&point.text()) {
+            return known.clone();
+        }
+        let pattern = self.pattern(point);
+        let found = pattern.and_then(|pattern| self.typed.functions(&pattern).map_err(|error| error.to_string()));
+        self.functions.insert(point.text(), found.clone());
+        found
+    }
+
+    /// What is looked for; without an object, in the command that is going to run.
+    fn pattern(&self, point: &Point) -> Result<Pattern, String> {
+        let mut pattern = attach::pattern(point, false).map_err(|error| error.to_string())?;
+        if let (Some(command), None | Some("*")) = (&self.command, pattern.object.as_deref()) {
+            pattern.object = Some(command.clone());
+        }
+        Ok(pattern)
     }
 
     /// Functions at any of these points that are described, or else at any of the script's.
@@ -123,6 +134,10 @@ impl Programs {
 
 impl Program for Programs {
     fn signature(&mut self, point: &Point) -> Result<Signature, String> {
+        if point.provider == Provider::Usdt {
+            let parameters = usdt::parameters(&self.pattern(point)?, self.pid, &self.options)?;
+            return Ok(Signature { parameters, result: CType::Void, convention: Convention::C });
+        }
         let functions = self.functions(point)?;
         if functions.len() > FUNCTIONS {
             return Err(format!(
@@ -190,6 +205,39 @@ impl Program for Programs {
         }
         self.layouts.insert(place, layout.clone());
         Ok(layout)
+    }
+
+    fn symbol(&mut self, point: &Point, name: &str) -> Result<Symbol, String> {
+        let pattern = self.pattern(point)?;
+        let mut found: Option<Symbol> = None;
+        for (object, size) in self.typed.symbol(&pattern, name).map_err(|error| error.to_string())? {
+            let Some(size) = size else {
+                return Err(format!("Could not find symbol '{name}' in {}", object.display()));
+            };
+            let known = found.map_or(size, |known| if known.size == size { size } else { 0 });
+            found = Some(Symbol { size: known });
+        }
+        found.ok_or_else(|| format!("Could not find symbol '{name}'"))
+    }
+
+    fn goroutines(&mut self, point: &Point) -> Result<(), String> {
+        let pattern = self.pattern(point)?;
+        let found = self.typed.goroutines(&pattern).map_err(|error| error.to_string())?;
+        // Of many functions, those that are no Go have goid 0.
+        let many = found.len() > 1 && found.iter().any(|function| function.known.is_ok());
+        let Some((function, why)) = found.iter().find_map(|f| Some((f, f.known.err()?))).filter(|_| !many) else {
+            return Ok(());
+        };
+        let object = function.object.display();
+        Err(match why {
+            NoGoroutine::NotGo => format!("goid is the number of a goroutine: {object} is no Go program"),
+            NoGoroutine::NotGoCode => {
+                format!("goid is known in Go code: {} of {object} is C or assembly", function.name)
+            }
+            NoGoroutine::Version => {
+                format!("goid needs Go 1.18 to 1.26, or debug information: {object} is of another one and has none")
+            }
+        })
     }
 
     fn constant(&mut self, points: &[Point], name: &str) -> Option<(Arc<Enum>, u64)> {

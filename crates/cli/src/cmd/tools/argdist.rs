@@ -359,7 +359,7 @@ impl Layout for Distributions {
                     };
                     out.push_str(&format!("\t{:<10} {event}\n", count.text()));
                 }
-                Cell::Stats { .. } => return None,
+                Cell::Stats { .. } | Cell::Series(_) => return None,
             }
         }
         Some(out)

@@ -8,6 +8,7 @@ use sidestep_lang::script::lower::is_array;
 use sidestep_lang::script::types::Content;
 
 use super::hist::{self, Row};
+use super::series::Series;
 use super::value::{Names, Shown};
 use crate::out::json;
 
@@ -43,6 +44,8 @@ pub enum Cell {
     Stats { count: u64, average: Shown, total: Shown },
     /// A histogram.
     Rows(Vec<Row>),
+    /// What a value was, interval by interval.
+    Series(Series),
 }
 
 /// A row of a map.
@@ -117,6 +120,7 @@ impl Printer {
                     let (average, total) = (average.text(), total.text());
                     out.push_str(&format!("{name}: {{ .count = {count}, .average = {average}, .total = {total} }}\n"));
                 }
+                Cell::Series(series) => out.push_str(&format!("{name}:\n{}\n", series.text())),
                 Cell::Rows(rows) => {
                     out.push_str(&format!("{name}:\n{}", hist::text(&rows, hist_div(&shape.content, print.div))))
                 }
@@ -135,6 +139,7 @@ impl Printer {
         let kind = match shape.content {
             Content::Avg { .. } | Content::Stats { .. } => "stats",
             Content::Hist { .. } | Content::Lhist { .. } => "hist",
+            Content::Tseries { .. } => "tseries",
             _ => "map",
         };
         let data = |cell: &Cell| match cell {
@@ -142,6 +147,7 @@ impl Printer {
             Cell::Stats { count, average, total } => {
                 json::object([("count", json::number(*count)), ("average", average.json()), ("total", total.json())])
             }
+            Cell::Series(series) => series.json(),
             Cell::Rows(rows) => hist::json(rows, hist_div(&shape.content, print.div)),
         };
         let value = match lines.first() {
@@ -175,6 +181,16 @@ impl Printer {
             let keys = names.parts(&shape.keys, &entry.key, maps);
             let (cell, rank) = self.cell(map, &entry, div, maps, names);
             lines.push(Line { keys, cell, rank });
+        }
+        // All keys have the same end.
+        let last =
+            lines.iter().filter_map(|line| if let Cell::Series(series) = &line.cell { series.last() } else { None });
+        if let Some(last) = last.max() {
+            for line in &mut lines {
+                if let Cell::Series(series) = &mut line.cell {
+                    series.end_with(last);
+                }
+            }
         }
         lines.sort_by(|a, b| (a.rank, &a.keys).cmp(&(b.rank, &b.keys)));
         if let Some(top) = top.and_then(|top| usize::try_from(top).ok()) {
@@ -216,6 +232,13 @@ impl Printer {
                 value => (Cell::Value(value), 0),
             };
         }
+        if let (Content::Tseries { interval, intervals, merge, signed }, Value::PerThread(values)) =
+            (content, &entry.value)
+        {
+            let mut series = Series::new(*interval, *intervals, div);
+            values.iter().for_each(|(_, bytes)| series.add(bytes, *merge, *signed));
+            return (Cell::Series(series), 0);
+        }
         let words = self.now(map, entry);
         let word = |index: usize| words.get(index).copied().unwrap_or(0);
         let number = |signed: bool, word: u64| if signed { i128::from(word as i64) } else { i128::from(word) };
@@ -233,7 +256,7 @@ impl Printer {
             }
             Content::Hist { bits } => (Cell::Rows(hist::log2(&words, *bits)), total(&words)),
             Content::Lhist { min, max, step } => (Cell::Rows(hist::linear(&words, *min, *max, *step)), total(&words)),
-            Content::Value(_) => plain(0),
+            Content::Value(_) | Content::Tseries { .. } => plain(0),
         }
     }
 }

@@ -4,6 +4,7 @@ mod data;
 mod hist;
 mod layout;
 mod map;
+mod series;
 mod value;
 
 pub use layout::{Layout, folded, frames, function, merged};

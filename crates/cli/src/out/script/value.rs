@@ -229,6 +229,14 @@ impl Names {
         if mode == StackMode::Raw {
             return (format!("{address:x}\n"), false);
         }
+        if mode == StackMode::BuildId {
+            let line = match self.symbols.as_mut().and_then(|symbols| symbols.build_id(address)) {
+                Some((id, offset)) => format!("{id} + {offset:#x}\n"),
+                // As the kernel does where a file has no id.
+                None => format!("{address:#x}\n"),
+            };
+            return (line, false);
+        }
         let lines = self.debug_info;
         let frames = self.symbols.as_mut().map(|symbols| symbols.frames(address, called, lines)).unwrap_or_default();
         let shown = |frame: &Frame| match (&frame.symbol, frame.inlined) {

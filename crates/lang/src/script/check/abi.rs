@@ -141,6 +141,20 @@ impl Checker<'_> {
         Ok(Some(Place::new(base, ty)))
     }
 
+    /// The type of `argN`: a number, which at USDT probes has the sign that all of them say.
+    pub(super) fn argument_type(&mut self, number: u32) -> Type {
+        let unsigned = |checker: &mut Self, point: &super::ast::Point| {
+            let parameters = checker.types.signature(point).map(|signature| signature.parameters);
+            matches!(
+                parameters.as_deref().unwrap_or_default().get(number as usize),
+                Some(Parameter { ty: CType::Int { signed: false, .. }, .. })
+            )
+        };
+        let points = self.points;
+        let is_unsigned = self.only_at(&[Provider::Usdt]) && points.iter().all(|point| unsigned(self, point));
+        if is_unsigned { Type::UINT } else { Type::INT }
+    }
+
     /// Why the type of what a function returns is not known.
     pub(super) fn no_result(&mut self) -> Option<String> {
         let point = self.points.first().filter(|point| point.provider == Provider::Uretprobe)?;
@@ -149,8 +163,8 @@ impl Checker<'_> {
 
     /// What the function at the first attach point takes.
     fn signature(&mut self, span: Span) -> Checking<Signature> {
-        if !self.only_at(&[Provider::Uprobe]) {
-            return self.error(span, "The args builtin can only be used with 'uprobe' probes");
+        if !self.only_at(&[Provider::Uprobe]) && !self.only_at(&[Provider::Usdt]) {
+            return self.error(span, "The args builtin can only be used with 'uprobe' and 'usdt' probes");
         }
         let Some(point) = self.points.first() else { return self.unknown() };
         match self.types.signature(point) {
@@ -181,6 +195,14 @@ impl Checker<'_> {
 
     /// Where the first `count` parameters are.
     fn places(&mut self, signature: &Signature, count: usize, span: Span) -> Checking<Vec<Place>> {
+        if self.only_at(&[Provider::Usdt]) {
+            // Each probe says where its arguments are.
+            let place = |(number, parameter): (usize, &Parameter)| {
+                let word = value(Type::INT, ValueKind::Builtin(Builtin::Arg(number as u32)));
+                Place::new(Base::Words(vec![word]), parameter.ty.clone())
+            };
+            return Ok(signature.parameters.iter().take(count).enumerate().map(place).collect());
+        }
         let is_short = self.types.word() == 4;
         let hidden = match &signature.result {
             CType::Void | CType::Function => false,

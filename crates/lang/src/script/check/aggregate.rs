@@ -22,6 +22,7 @@ impl Checker<'_> {
             "sum" | "avg" | "min" | "max" | "stats" => (1, 1),
             "hist" => (1, 2),
             "lhist" => (4, 4),
+            "tseries" => return self.tseries(args, span).map(Some),
             _ => return Ok(None),
         };
         self.arguments(name, args, least, most, span)?;
@@ -107,6 +108,6 @@ pub(super) fn readable(content: &Content) -> Option<Type> {
         Content::Sum { signed } | Content::Avg { signed } | Content::Min { signed } | Content::Max { signed } => {
             Some(if *signed { Type::INT } else { Type::UINT })
         }
-        Content::Stats { .. } | Content::Hist { .. } | Content::Lhist { .. } => None,
+        Content::Stats { .. } | Content::Hist { .. } | Content::Lhist { .. } | Content::Tseries { .. } => None,
     }
 }

@@ -5,25 +5,20 @@ use super::super::checked::{Action, Entry, Op, StackMode, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::printf::{Format, accepts};
 use super::super::types::Type;
-use super::expr::{func_text, int, text};
+use super::expr::{int, probe_text, text};
 use super::memory::array;
 use super::{Checker, Checking};
 
 /// Functions of bpftrace that are not there yet.
 const LATER: &[&str] = &[
-    "signal",
-    "strcap",
-    "uaddr",
-    "getopt",
-    "assert",
-    "assert_str",
-    "errorf",
-    "warnf",
-    "tseries",
-    "bswap",
+    "find",
+    "globmatch",
+    "memcmp",
+    "pcomm",
+    "ppid",
+    "syscall_name",
     "unwatch",
     "strerror",
-    "fail",
     "socket_cookie",
     "write_user",
     "override",
@@ -53,7 +48,7 @@ const KERNEL: &[&str] = &[
 const KEYS: usize = 32;
 
 /// The registers that `reg()` knows, by the places that programs find them at.
-const REGISTERS: [(&str, u16); 20] = [
+const REGISTERS: [(&str, u16); 21] = [
     ("r15", 0),
     ("r14", 8),
     ("r13", 16),
@@ -69,6 +64,7 @@ const REGISTERS: [(&str, u16); 20] = [
     ("dx", 96),
     ("si", 104),
     ("di", 112),
+    ("orig_ax", 120),
     ("ip", 128),
     ("cs", 136),
     ("flags", 144),
@@ -94,6 +90,13 @@ impl Checker<'_> {
                 Ok(Value { ty: Type::Time(format), kind: ValueKind::Shown(Box::new(time)) })
             }
             "ustack" => self.ustack_call(args, span),
+            "uaddr" => self.uaddr(args, span),
+            "bswap" => self.bswap(args, span),
+            "strcap" => self.strcap(args, span),
+            "is_str" | "is_integer" | "is_unsigned_integer" | "is_ptr" | "is_array" | "is_literal" => {
+                self.is_kind(name, args, span)
+            }
+            "nsecs" | "pid" | "tid" if args.len() == 1 => self.clock_or_namespace(name, &args[0], span),
             "reg" => {
                 self.arguments(name, args, 1, 1, span)?;
                 let register = self.literal(name, &args[0])?;
@@ -125,6 +128,13 @@ impl Checker<'_> {
             "strstr" => self.find(name, args, span),
             "strcontains" => self.contains(args, span),
             "len" => self.len(args, span),
+            // What has no arguments may be written as a call.
+            "pid" | "tid" | "uid" | "gid" | "nsecs" | "elapsed" | "cpu" | "comm" | "rand" | "cpid" | "has_cpid"
+            | "username" | "func" | "probe" | "probetype" | "retval" | "caller" | "goid"
+                if args.is_empty() =>
+            {
+                self.ident(name, span)
+            }
             "strlen" => {
                 self.arguments(name, args, 1, 1, span)?;
                 let value = self.text_argument(name, &args[0])?;
@@ -133,10 +143,9 @@ impl Checker<'_> {
                     _ => Value { ty: Type::INT, kind: ValueKind::Length(Box::new(value)) },
                 })
             }
-            "printf" | "print" | "clear" | "zero" | "delete" | "exit" | "time" | "join" | "system" | "cat" => {
-                self.error(span, format!("{name}() has no value: it must be a statement"))
-            }
-            "count" | "sum" | "avg" | "min" | "max" | "stats" | "hist" | "lhist" => {
+            "printf" | "print" | "clear" | "zero" | "delete" | "exit" | "time" | "join" | "system" | "cat"
+            | "signal" | "signal_thread" => self.error(span, format!("{name}() has no value: it must be a statement")),
+            "count" | "sum" | "avg" | "min" | "max" | "stats" | "hist" | "lhist" | "tseries" => {
                 self.error(span, format!("{name}() should be assigned to a map, e.g. @ = {name}()"))
             }
             name if LATER.contains(&name) => self.unsupported(span, &format!("{name}()")),
@@ -153,6 +162,11 @@ impl Checker<'_> {
             "printf" | "system" | "cat" => self.printf(name, args, span)?,
             "print" => self.print(args, span)?,
             "join" => self.join(args, span)?,
+            "errorf" | "warnf" => self.say(name, args, span)?,
+            "assert" => self.assert(args, span)?,
+            "static_assert" => self.static_assert(args, span)?,
+            "fail" => self.fail(args, span)?,
+            "signal" | "signal_thread" => self.signal(name, args, span)?,
             "clear" | "zero" => {
                 self.arguments(name, args, 1, 1, span)?;
                 let map = self.map_argument(name, &args[0])?;
@@ -202,6 +216,21 @@ impl Checker<'_> {
 
     /// `printf`, and what takes the same arguments.
     fn printf(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<Op> {
+        let (parsed, values) = self.formatted(name, args, span)?;
+        let types = values.iter().map(|value| value.ty.clone()).collect();
+        let action = match name {
+            "system" => {
+                self.needs_unsafe(name, span);
+                Action::System(parsed, types)
+            }
+            "cat" => Action::Cat(parsed, types),
+            _ => Action::Printf(parsed, types),
+        };
+        Ok(Op::Act(self.action(action), values))
+    }
+
+    /// A format, and values that fit.
+    pub(super) fn formatted(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<(Format, Vec<Value>)> {
         let Some((format, args)) = args.split_first() else {
             return self.error(span, format!("{name}() requires at least one argument (0 provided)"));
         };
@@ -235,17 +264,13 @@ impl Checker<'_> {
                 return self.error(arg.span, message);
             }
         }
-        let types = values.iter().map(|value| value.ty.clone()).collect();
-        let action = match name {
-            "system" => {
-                let message = format!("{name}() is an unsafe function being used in safe mode");
-                self.out.unsafe_calls.push(Diagnostic::error(span, message).hint("add --unsafe"));
-                Action::System(parsed, types)
-            }
-            "cat" => Action::Cat(parsed, types),
-            _ => Action::Printf(parsed, types),
-        };
-        Ok(Op::Act(self.action(action), values))
+        Ok((parsed, values))
+    }
+
+    /// Notes a call that changes something.
+    pub(super) fn needs_unsafe(&mut self, name: &str, span: Span) {
+        let message = format!("{name}() is an unsafe function being used in safe mode");
+        self.out.unsafe_calls.push(Diagnostic::error(span, message).hint("add --unsafe"));
     }
 
     fn print(&mut self, args: &[Expr], span: Span) -> Checking<Op> {
@@ -325,7 +350,7 @@ impl Checker<'_> {
         let value = self.expr(arg)?;
         match value.ty {
             Type::Text(_) => return Ok(value),
-            Type::Probe { func: true } => return Ok(func_text()),
+            Type::Probe { func } => return Ok(probe_text(func)),
             _ => {}
         }
         self.error(arg.span, format!("{function}() only supports string arguments ({} provided)", value.ty.kind()))
@@ -403,9 +428,7 @@ impl Checker<'_> {
                 ExprKind::Ident(name) if name == "bpftrace" => mode = StackMode::Bpftrace,
                 ExprKind::Ident(name) if name == "perf" => mode = StackMode::Perf,
                 ExprKind::Ident(name) if name == "raw" => mode = StackMode::Raw,
-                ExprKind::Ident(name) if name == "build_id" => {
-                    return self.unsupported(arg.span, "the stack mode build_id");
-                }
+                ExprKind::Ident(name) if name == "build_id" => mode = StackMode::BuildId,
                 ExprKind::Ident(name) => {
                     return self.error(arg.span, format!("Invalid stack mode: '{name}'"));
                 }

@@ -4,7 +4,7 @@ use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, TypeName, UnaryOp};
 use super::super::checked::{Action, Builtin, StackMode, Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span};
-use super::super::types::{NAME, Type};
+use super::super::types::{NAME, POINT, Type};
 use super::aggregate::readable;
 use super::memory::{number_type, times};
 use super::{Checker, Checking};
@@ -15,6 +15,9 @@ const KERNEL: &[&str] =
 
 /// Frames of `ustack` without a number, as in bpftrace.
 const STACK_DEPTH: u32 = 127;
+
+/// Bytes of the name of a kind of probes.
+const PROVIDER: usize = 9;
 
 /// Bytes of `comm`, without the NUL.
 const COMM: usize = 15;
@@ -146,7 +149,7 @@ impl Checker<'_> {
         }
     }
 
-    fn ident(&mut self, name: &str, span: Span) -> Checking<Value> {
+    pub(super) fn ident(&mut self, name: &str, span: Span) -> Checking<Value> {
         let builtin = |ty, builtin| Ok(Value { ty, kind: ValueKind::Builtin(builtin) });
         let at_function = [Provider::Uprobe, Provider::Usdt];
         if let Some(number) = name.strip_prefix("arg").and_then(|number| number.parse::<u32>().ok()) {
@@ -157,7 +160,7 @@ impl Checker<'_> {
                 return self
                     .error(span, format!("The {name} builtin can only be used with 'uprobe' and 'usdt' probes"));
             }
-            return builtin(Type::INT, Builtin::Arg(number));
+            return builtin(self.argument_type(number), Builtin::Arg(number));
         }
         match name {
             "pid" => builtin(Type::UINT32, Builtin::Pid),
@@ -175,6 +178,12 @@ impl Checker<'_> {
                 Ok(Value { ty: Type::User, kind: ValueKind::Shown(Box::new(uid)) })
             }
             "probe" => builtin(Type::Probe { func: false }, Builtin::Probe),
+            "probetype" => builtin(Type::Text(PROVIDER), Builtin::ProbeType),
+            "has_cpid" => {
+                let cpid = Value { ty: Type::UINT32, kind: ValueKind::Builtin(Builtin::Cpid) };
+                let none = Value { ty: Type::INT, kind: ValueKind::Not(Box::new(cpid)) };
+                Ok(Value { ty: Type::INT, kind: ValueKind::Not(Box::new(none)) })
+            }
             "func" if self.only_at(&[Provider::Uprobe, Provider::Uretprobe]) => {
                 builtin(Type::Probe { func: true }, Builtin::Function)
             }
@@ -192,11 +201,7 @@ impl Checker<'_> {
                 self.at_calls("caller", span)?;
                 builtin(Type::Symbol, Builtin::Caller)
             }
-            "goid" => self.error_with(
-                span,
-                "goid is not supported yet",
-                "in Go, *(uint64 *)(reg(\"r14\") + 152) is the number of the goroutine, from Go 1.23 on at 160",
-            ),
+            "goid" => self.goid(span),
             "args" => self.arguments_whole(span),
             name if KERNEL.contains(&name) => {
                 self.error(span, format!("{name} needs the kernel: not available in this tool"))
@@ -242,8 +247,12 @@ impl Checker<'_> {
             return Ok(int(0));
         }
         let (a, b) = match (&a.ty, &b.ty) {
-            (Type::Probe { func: true }, Type::Text(_)) => (func_text(), b),
-            (Type::Text(_), Type::Probe { func: true }) => (a, func_text()),
+            (Type::Probe { func }, Type::Text(_) | Type::Probe { .. }) => {
+                let a = probe_text(*func);
+                let b = if let Type::Probe { func } = b.ty { probe_text(func) } else { b };
+                (a, b)
+            }
+            (Type::Text(_), Type::Probe { func }) => (a, probe_text(*func)),
             _ => (a, b),
         };
         let comparable = match (&a.ty, &b.ty) {
@@ -415,9 +424,10 @@ impl Checker<'_> {
     }
 }
 
-/// `func` as a text, for programs that look at it.
-pub(super) fn func_text() -> Value {
-    Value { ty: Type::Text(NAME), kind: ValueKind::Builtin(Builtin::Func) }
+/// `probe` or `func` as a text, for programs that look at it.
+pub(super) fn probe_text(func: bool) -> Value {
+    let (len, builtin) = if func { (NAME, Builtin::Func) } else { (POINT, Builtin::ProbeText) };
+    Value { ty: Type::Text(len), kind: ValueKind::Builtin(builtin) }
 }
 
 /// The lower bytes of a number, extended.

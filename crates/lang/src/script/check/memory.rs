@@ -7,7 +7,7 @@ use super::super::ast::{self, TypeName};
 use super::super::checked::{Value, ValueKind};
 use super::super::ctype::{CType, Definitions, Field, Layout, Layouts, Record};
 use super::super::diagnostic::Span;
-use super::super::program::{Program, Signature};
+use super::super::program::{Program, Signature, Symbol};
 use super::super::types::Type;
 use super::{Checker, Checking, Wrong};
 
@@ -27,11 +27,21 @@ pub(super) struct Types<'a> {
     signatures: HashMap<String, Result<Signature, String>>,
     /// Types of programs by the attach points they are wanted at, and their names.
     names: HashMap<(Vec<ast::Point>, String), Result<CType, String>>,
+    symbols: HashMap<(String, String), Result<Symbol, String>>,
+    goroutines: HashMap<String, Result<(), String>>,
 }
 
 impl<'a> Types<'a> {
     pub fn new(program: &'a mut dyn Program, script: &'a Definitions) -> Types<'a> {
-        Types { program, script, layouts: HashMap::new(), signatures: HashMap::new(), names: HashMap::new() }
+        Types {
+            program,
+            script,
+            layouts: HashMap::new(),
+            signatures: HashMap::new(),
+            names: HashMap::new(),
+            symbols: HashMap::new(),
+            goroutines: HashMap::new(),
+        }
     }
 
     /// Bytes of a pointer.
@@ -79,6 +89,19 @@ impl<'a> Types<'a> {
             Ok(layout) => Ok(layout),
             Err(error) => Err(error.clone()),
         }
+    }
+
+    /// What a symbol names.
+    pub fn symbol(&mut self, point: &ast::Point, name: &str) -> Result<Symbol, String> {
+        let program = &mut *self.program;
+        let find = || program.symbol(point, name);
+        self.symbols.entry((point.text(), name.to_owned())).or_insert_with(find).clone()
+    }
+
+    /// Whether there are goroutines.
+    pub fn goroutines(&mut self, point: &ast::Point) -> Result<(), String> {
+        let program = &mut *self.program;
+        self.goroutines.entry(point.text()).or_insert_with(|| program.goroutines(point)).clone()
     }
 
     /// Keeps the layout of something that only this script has.

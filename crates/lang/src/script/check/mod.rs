@@ -1,14 +1,20 @@
 //! Names and types: syntax tree → [`Checked`].
 
 mod abi;
+mod address;
 mod aggregate;
 mod call;
+mod declared;
 mod each;
 mod expr;
 mod field;
+mod kind;
 mod macros;
 mod memory;
 mod own;
+mod say;
+mod series;
+mod signal;
 mod stmt;
 mod text;
 mod tuple;
@@ -83,6 +89,8 @@ struct MapState {
     content: Option<Content>,
     /// Programs read it: then what they count is kept in one place for all threads.
     read: bool,
+    /// See [`Map::declared`].
+    declared: Option<(u32, bool)>,
 }
 
 struct Checker<'a> {
@@ -107,6 +115,8 @@ struct Checker<'a> {
     scopes: Vec<HashMap<String, usize>>,
     /// Loops around the statement.
     loops: usize,
+    /// Conditions around it that are known not to hold.
+    dead: usize,
     /// The block uses `self`.
     uses_own: bool,
     /// See [`Block::owners`].
@@ -139,6 +149,7 @@ impl<'a> Checker<'a> {
             vars: Vec::new(),
             scopes: Vec::new(),
             loops: 0,
+            dead: 0,
             uses_own: false,
             owners: Vec::new(),
             walk: 0,
@@ -166,8 +177,14 @@ impl<'a> Checker<'a> {
         for setting in &script.config {
             let _ = self.setting(setting);
         }
+        for map in &script.maps {
+            let _ = self.declared_map(map, &script.maps);
+        }
         for block in &script.blocks {
             self.block(block);
+        }
+        for map in &script.maps {
+            let _ = self.fits_declaration(map);
         }
     }
 
@@ -252,7 +269,13 @@ impl<'a> Checker<'a> {
         match self.maps.iter().position(|map| map.name == name) {
             Some(index) => index,
             None => {
-                self.maps.push(MapState { name: name.to_owned(), keys: None, content: None, read: false });
+                self.maps.push(MapState {
+                    name: name.to_owned(),
+                    keys: None,
+                    content: None,
+                    read: false,
+                    declared: None,
+                });
                 self.maps.len() - 1
             }
         }
@@ -277,6 +300,7 @@ impl<'a> Checker<'a> {
                     content => content.unwrap_or(Content::Value(Type::INT)),
                 },
                 shared: map.read,
+                declared: map.declared,
             })
             .collect();
         self.out.word = self.types.word();

@@ -30,6 +30,14 @@ impl Checker<'_> {
         ops
     }
 
+    /// A branch, which may be known not to run.
+    fn branch(&mut self, stmts: &[Stmt], runs: bool) -> Vec<Op> {
+        self.dead += usize::from(!runs);
+        let ops = self.scope(stmts);
+        self.dead -= usize::from(!runs);
+        ops
+    }
+
     fn stmt(&mut self, stmt: &Stmt, ops: &mut Vec<Op>) -> Checking<()> {
         match &stmt.kind {
             StmtKind::Expr(expr) => self.statement_call(expr, ops),
@@ -56,8 +64,12 @@ impl Checker<'_> {
             StmtKind::If { cond, then, otherwise } => {
                 let span = cond.span;
                 let cond = self.expr(cond).and_then(|value| self.condition(value, span, "if()"));
-                let then = self.scope(then);
-                let otherwise = self.scope(otherwise);
+                let known = match &cond {
+                    Ok(Value { kind: ValueKind::Int(n), .. }) => Some(*n != 0),
+                    _ => None,
+                };
+                let then = self.branch(then, known != Some(false));
+                let otherwise = self.branch(otherwise, known != Some(true));
                 ops.push(Op::If(cond?, then, otherwise));
                 Ok(())
             }
@@ -324,6 +336,9 @@ impl Checker<'_> {
             }
             Some(Content::Lhist { .. }) if matches!(new, Content::Lhist { .. }) => {
                 return self.error(span, "Different lhist bounds in a single map unsupported");
+            }
+            Some(Content::Tseries { .. }) if matches!(new, Content::Tseries { .. }) => {
+                return self.error(span, "Different tseries bounds in a single map unsupported");
             }
             Some(Content::Hist { .. }) if matches!(new, Content::Hist { .. }) => {
                 return self.error(span, "Different bits in a single hist unsupported");

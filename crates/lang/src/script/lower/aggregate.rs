@@ -14,6 +14,9 @@ impl Lower<'_, '_> {
     pub(super) fn aggregate(&mut self, entry: &Entry, value: Option<&Value>) {
         let content = self.shared.checked.maps[entry.map].content.clone();
         let shared = self.shared.checked.maps[entry.map].shared;
+        if let (Content::Tseries { .. }, Some(value)) = (&content, value) {
+            return self.series(entry, value, &content);
+        }
         let used = self.used;
         let number = value.map(|value| {
             self.int(value);
@@ -68,7 +71,7 @@ impl Lower<'_, '_> {
                 self.out.alu(AluOp::Add, Reg::R1, Reg::R2);
                 self.count(0);
             }
-            Content::Value(_) => {}
+            Content::Value(_) | Content::Tseries { .. } => {}
         }
         self.out.bind(missing);
         self.release(used);

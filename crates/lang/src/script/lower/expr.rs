@@ -65,6 +65,17 @@ impl Lower<'_, '_> {
                 self.int(of);
                 self.resize(&value.ty);
             }
+            ValueKind::Swap(of) => {
+                self.int(of);
+                if let Type::Int { bytes: bytes @ (2 | 4 | 8), .. } = value.ty {
+                    let size = match bytes {
+                        2 => Size::H,
+                        4 => Size::W,
+                        _ => Size::Dw,
+                    };
+                    self.out.push(Insn::Swap { dst: Reg::R0, order: sidestep_bpf::Swap::Always, size });
+                }
+            }
             ValueKind::Load(address) => self.load(address, &value.ty),
             ValueKind::Part(of, offset) => self.part(of, *offset, &value.ty),
             ValueKind::StepVar(step, var) => self.step_var(*step, *var),
@@ -265,7 +276,7 @@ impl Lower<'_, '_> {
     }
 
     /// So many bytes at `r3` into `r0`.
-    fn read_user(&mut self, bytes: i32) {
+    pub(super) fn read_user(&mut self, bytes: i32) {
         let used = self.used;
         let at = self.stack(8);
         self.out.put_imm(Reg::R10, at, 0);
@@ -334,7 +345,7 @@ impl Lower<'_, '_> {
             }
             Builtin::Nsecs => self.out.call(helper::NSECS),
             Builtin::Elapsed => {
-                let start = self.shared.start;
+                let start = self.shared.clock.start;
                 self.out.call(helper::NSECS);
                 self.out.set(Reg::R1, start);
                 self.out.alu(AluOp::Sub, Reg::R0, Reg::R1);
@@ -372,7 +383,14 @@ impl Lower<'_, '_> {
                 self.out.load(Size::Dw, Reg::R3, Reg::R6, RSP);
                 self.read_user(8);
             }
-            Builtin::Comm | Builtin::Func | Builtin::Retval | Builtin::Register(_) => {}
+            Builtin::Symbol(fact) => self.symbol(fact),
+            Builtin::Goid(fact) => self.goid(fact),
+            Builtin::Comm
+            | Builtin::Func
+            | Builtin::ProbeText
+            | Builtin::ProbeType
+            | Builtin::Retval
+            | Builtin::Register(_) => {}
         }
     }
 
@@ -383,7 +401,7 @@ impl Lower<'_, '_> {
         self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
     }
 
-    fn low_half(&mut self) {
+    pub(super) fn low_half(&mut self) {
         self.out.alu_imm(AluOp::Lsh, Reg::R0, 32);
         self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
     }

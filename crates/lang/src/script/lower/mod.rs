@@ -7,9 +7,11 @@ mod aggregate;
 mod data;
 mod each;
 mod expr;
+mod fact;
 mod map;
 mod own;
 mod record;
+mod series;
 mod stmt;
 mod text;
 mod tuple;
@@ -21,8 +23,8 @@ use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::{Program, Reg};
 
 use super::ast::{Point, Provider};
-use super::checked::{self, Checked};
-use super::types::{Content, NAME, Type, text_room};
+use super::checked::{self, Checked, PER_THREAD};
+use super::types::{Content, NAME, POINT as PLACE, Type, text_room};
 use crate::build::{BuildError, Builder, Label};
 use each::Walk;
 pub use record::JOINED;
@@ -39,6 +41,8 @@ mod helper {
     pub const UID_GID: u32 = 15;
     pub const COMM: u32 = 16;
     pub const STACK_ID: u32 = 27;
+    pub const SEND_SIGNAL: u32 = 109;
+    pub const SEND_SIGNAL_THREAD: u32 = 117;
     pub const READ_USER: u32 = 112;
     pub const READ_KERNEL: u32 = 113;
     pub const READ_USER_STR: u32 = 114;
@@ -60,8 +64,6 @@ mod helper {
 const RING: u32 = 256 * 1024;
 /// Stacks that are kept of each kind.
 const STACKS: u32 = 16 * 1024;
-/// Bytes of a map with a value per thread at most: large values have fewer keys.
-const PER_THREAD: usize = 8 << 20;
 /// Bytes of a specification of USDT arguments, and how many there may be: libbpf's.
 const USDT_SPEC: (u32, u32) = (208, 1024);
 /// Calls that keep something until they return, at a time; of more, those are forgotten that were not looked at for long.
@@ -92,6 +94,12 @@ pub struct Compiled {
     pub faults: usize,
     /// The map of the names of functions, by the numbers of probes; `None`: no program looks at them.
     pub names: Option<usize>,
+    /// The map of the attach points, by the numbers of probes; `None`: no program looks at them.
+    pub places: Option<usize>,
+    /// The map with a word for each of the script's facts, by the numbers of probes; `None`: there are none.
+    pub facts: Option<usize>,
+    /// Those facts.
+    pub asked: Vec<checked::Fact>,
     /// The map whose word is the pid of the command, once it is started.
     pub command: usize,
     /// Addresses are printed as names.
@@ -140,22 +148,35 @@ const USDT: u32 = 3;
 const FAULTS: u32 = 4;
 const NAMES: u32 = 5;
 const COMMAND: u32 = 6;
-const FIRST: u32 = 7;
+const PLACES: u32 = 7;
+const FACTS: u32 = 8;
+const FIRST: u32 = 9;
 
-/// Makes programs of a script. `start`: since when `elapsed` counts, on the clock of `nsecs`.
+/// What programs know of time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clock {
+    /// Since when `elapsed` counts, on the clock of `nsecs`.
+    pub start: u64,
+    /// Add it to `nsecs` to get nanoseconds since 1970.
+    pub since_1970: u64,
+}
+
+/// Makes programs of a script.
 ///
 /// # Errors
 /// It is too large for eBPF.
-pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
+pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
     let own_len: usize = checked.own.iter().map(Type::stored).sum();
     let longest = checked.maps.iter().map(|map| map.content.stored()).max().unwrap_or(8).max(own_len);
     let mut shared = Shared {
         checked,
-        start,
+        clock,
         constants: vec![0; longest + 8],
         scratch: 8,
         needs_stamp: false,
         uses_names: false,
+        uses_places: false,
+        points: checked.blocks.iter().flat_map(|block| block.points.clone()).collect(),
         block: 0,
     };
     let mut programs = Vec::new();
@@ -195,13 +216,14 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
     let holds = |content: &Content| matches!(content, Content::Value(ty) if is_symbol(ty));
     let uses_symbols = checked.maps.iter().any(|map| map.keys.iter().any(is_symbol) || holds(&map.content))
         || checked.actions.iter().any(|action| match action {
-            checked::Action::Printf(_, types) | checked::Action::System(_, types) | checked::Action::Cat(_, types) => {
-                types.iter().any(is_symbol)
-            }
+            checked::Action::Printf(_, types)
+            | checked::Action::System(_, types)
+            | checked::Action::Cat(_, types)
+            | checked::Action::Say(_, types, _) => types.iter().any(is_symbol),
             checked::Action::Print(ty) => is_symbol(ty),
             _ => false,
         });
-    let Shared { constants, scratch, uses_names, .. } = shared;
+    let Shared { constants, scratch, uses_names, uses_places, .. } = shared;
     let mut maps = vec![
         map("printf", MapKind::Ringbuf, 0, 0, RING),
         Map {
@@ -220,6 +242,8 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
         map("faults", MapKind::PercpuArray, 4, 8 * checked.blocks.len() as u32, 1),
         map("names", MapKind::Array, 4, text_room(NAME) as u32, 1),
         map("command", MapKind::Array, 4, 8, 1),
+        map("places", MapKind::Array, 4, text_room(PLACE) as u32, 1),
+        map("facts", MapKind::Array, 4, 8 * checked.facts.len().max(1) as u32, 1),
     ];
     let map_of = (maps.len()..).take(checked.maps.len()).collect();
     maps.extend(checked.maps.iter().map(|map| shape(map, &checked.config)));
@@ -228,9 +252,25 @@ pub fn lower(checked: &Checked, start: u64) -> Result<Compiled, LowerError> {
     if own_len > 0 {
         maps.push(map("self", MapKind::LruHash, own::KEY, own_len as u32, CALLS));
     }
+    let places = uses_places.then_some(PLACES as usize);
+    let facts = (!checked.facts.is_empty()).then_some(FACTS as usize);
     let names = uses_names.then_some(NAMES as usize);
     let (usdt, faults, command) = (USDT as usize, FAULTS as usize, COMMAND as usize);
-    Ok(Compiled { maps, probes, programs, map_of, stack_of, usdt, faults, names, command, uses_symbols })
+    Ok(Compiled {
+        maps,
+        probes,
+        programs,
+        map_of,
+        stack_of,
+        usdt,
+        faults,
+        names,
+        places,
+        facts,
+        asked: checked.facts.clone(),
+        command,
+        uses_symbols,
+    })
 }
 
 /// Remembers the time of a call until its return.
@@ -254,14 +294,17 @@ fn map(name: &str, kind: MapKind, key_size: u32, value_size: u32, max_entries: u
 fn shape(of: &checked::Map, config: &checked::Config) -> Map {
     let value = of.content.stored();
     let per_thread = of.content.is_aggregate() && !of.shared;
+    let (wanted, evicts) = of.declared.unwrap_or((config.max_map_keys, false));
     let keys = match per_thread {
-        true => config.max_map_keys.min((PER_THREAD / (value + 8)) as u32).max(1),
-        false => config.max_map_keys,
+        true => wanted.min((PER_THREAD / (value + 8)) as u32).max(1),
+        false => wanted,
     };
     let key = key_size(&of.keys) as u32;
     match (is_array(of), per_thread) {
         (true, true) => map(&of.name, MapKind::PercpuArray, 4, value as u32, 1),
         (true, false) => map(&of.name, MapKind::Array, 4, value as u32 + 8, 1),
+        (false, true) if evicts => map(&of.name, MapKind::LruPercpuHash, key, value as u32, keys),
+        (false, false) if evicts => map(&of.name, MapKind::LruHash, key, value as u32, keys),
         (false, true) => map(&of.name, MapKind::PercpuHash, key, value as u32, keys),
         (false, false) => map(&of.name, MapKind::Hash, key, value as u32, keys),
     }
@@ -270,7 +313,7 @@ fn shape(of: &checked::Map, config: &checked::Config) -> Map {
 /// Whether the map is one value at a place that is known.
 #[must_use]
 pub fn is_array(map: &checked::Map) -> bool {
-    map.keys.is_empty() && !matches!(map.content, Content::Min { .. } | Content::Max { .. })
+    map.keys.is_empty() && !matches!(map.content, Content::Min { .. } | Content::Max { .. } | Content::Tseries { .. })
 }
 
 /// Bytes of a key; one that is not there is a word.
@@ -282,7 +325,7 @@ pub fn key_size(keys: &[Type]) -> usize {
 /// What the programs of a script have in common.
 struct Shared<'a> {
     checked: &'a Checked,
-    start: u64,
+    clock: Clock,
     /// What programs only read; it begins with zeros, as long as the longest value.
     constants: Vec<u8>,
     /// Bytes of memory of each thread.
@@ -291,6 +334,10 @@ struct Shared<'a> {
     needs_stamp: bool,
     /// A program looks at names of functions.
     uses_names: bool,
+    /// A program looks at attach points.
+    uses_places: bool,
+    /// All attach points.
+    points: Vec<Point>,
     /// Number of the block.
     block: usize,
 }

@@ -6,7 +6,7 @@ use super::super::ast::Step;
 use super::super::checked::{Loop, Op, Value, ValueKind};
 use super::super::types::Type;
 use super::text::At;
-use super::{Lower, Place, ROUNDS, SCRATCH};
+use super::{Lower, Place, ROUNDS, SCRATCH, helper};
 
 impl Lower<'_, '_> {
     pub(super) fn ops(&mut self, ops: &[Op]) {
@@ -45,6 +45,11 @@ impl Lower<'_, '_> {
             }
             Op::Loop(of) => self.repeat(of),
             Op::Each(of) => self.each(of),
+            Op::Signal { thread, number } => {
+                self.int(number);
+                self.out.mov(Reg::R1, Reg::R0);
+                self.out.call(if *thread { helper::SEND_SIGNAL_THREAD } else { helper::SEND_SIGNAL });
+            }
             Op::Join(action, array) => self.join(*action, array),
             Op::Break | Op::Continue => {
                 let Some((next, end)) = self.loops.last().copied() else { return };

@@ -168,6 +168,8 @@ impl Lower<'_, '_> {
                 self.text(of)
             }
             ValueKind::Builtin(Builtin::Func) => self.func_text(),
+            ValueKind::Builtin(Builtin::ProbeType) => self.probe_type(),
+            ValueKind::Builtin(Builtin::ProbeText) => self.probe_text(),
             ValueKind::Read(entry) if self.is_array(entry.map) => At::Value(self.map_index(entry.map), 0),
             ValueKind::Read(entry) => {
                 let to = At::Scratch(self.scratch(text_room(len)));

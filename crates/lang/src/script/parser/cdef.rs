@@ -146,7 +146,7 @@ impl Parser<'_> {
     }
 
     /// A number that is known, also by a name of the enumeration that is being read.
-    fn constant(&self, expr: &Expr, own: &[(String, u64)]) -> Parsed<u64> {
+    pub(super) fn constant(&self, expr: &Expr, own: &[(String, u64)]) -> Parsed<u64> {
         let number = match &expr.kind {
             ExprKind::Int(n) => Some(*n),
             ExprKind::Ident(name) => match own.iter().find(|(known, _)| known == name) {
@@ -155,6 +155,11 @@ impl Parser<'_> {
             },
             ExprKind::Unary(UnaryOp::Negate, of) => Some(self.constant(of, own)?.wrapping_neg()),
             ExprKind::Unary(UnaryOp::Invert, of) => Some(!self.constant(of, own)?),
+            ExprKind::Unary(UnaryOp::Not, of) => Some((self.constant(of, own)? == 0).into()),
+            ExprKind::Ternary(cond, then, otherwise) => {
+                let chosen = if self.constant(cond, own)? != 0 { then } else { otherwise };
+                Some(self.constant(chosen, own)?)
+            }
             ExprKind::Binary(op, a, b) => fold(*op, false, self.constant(a, own)?, self.constant(b, own)?),
             _ => None,
         };

@@ -215,8 +215,8 @@ impl Parser<'_> {
             }
             TokenKind::Ident(name) => {
                 self.next()?;
-                match self.defines.get(&name).copied() {
-                    Some(value) => ExprKind::Int(value),
+                match self.defines.get(&name).cloned() {
+                    Some(value) => value,
                     None if matches!(&*name, "sizeof" | "offsetof") && self.eat("(")? => {
                         let slash = std::mem::take(&mut self.no_slash);
                         let measure = self.measure(name == "offsetof");

@@ -1,6 +1,7 @@
 //! Words → syntax tree: blocks and statements.
 
 mod cdef;
+mod directive;
 mod expr;
 mod macros;
 mod option;
@@ -10,7 +11,7 @@ pub use point::period;
 
 use std::collections::{HashMap, VecDeque};
 
-use super::ast::{BinaryOp, Block, Declared, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
+use super::ast::{BinaryOp, Block, Declared, DeclaredMap, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
 use super::checked::Config;
 use super::ctype::Definitions;
 use super::diagnostic::{Diagnostic, Span};
@@ -56,8 +57,8 @@ struct Parser<'s> {
     ahead: VecDeque<Token>,
     /// The word that was taken last.
     last: Span,
-    /// `#define NAME NUMBER`
-    defines: HashMap<String, u64>,
+    /// `#define NAME VALUE`: numbers and texts.
+    defines: HashMap<String, ExprKind>,
     /// What was declared so far.
     types: Definitions,
     depth: u32,
@@ -188,11 +189,12 @@ impl<'s> Parser<'s> {
                     let span = self.next()?.span;
                     return Err(Diagnostic::error(span, format!("'{word}' is not supported yet")));
                 }
-                TokenKind::Map(_) | TokenKind::Ident(_) if self.is_declaration()? => {
-                    let span = self.next()?.span;
-                    return Err(Diagnostic::error(span, "a declaration of a map or probe name is not supported yet"));
+                TokenKind::Ident(word) if word == "let" => {
+                    let map = self.map_declaration()?;
+                    script.maps.push(map);
                 }
                 _ => {
+                    self.probe_name()?;
                     let block = self.block()?;
                     script.blocks.push(block);
                 }
@@ -200,40 +202,40 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// `name = …` or `let @name = …` outside a block.
-    fn is_declaration(&mut self) -> Parsed<bool> {
-        if matches!(self.peek()?, TokenKind::Ident(word) if word == "let") {
-            return Ok(true);
-        }
-        // An attach point may be followed by anything, so only `=` is looked for.
-        let rest = self.ahead[0].span.end;
-        Ok(self.source[rest..].trim_start().starts_with('='))
+    /// `let @name = kind(entries);`
+    fn map_declaration(&mut self) -> Parsed<DeclaredMap> {
+        let start = self.next()?.span;
+        let TokenKind::Map(name) = self.peek()?.clone() else {
+            return Err(self.unexpected(", expecting map"));
+        };
+        self.next()?;
+        self.expect("=")?;
+        let TokenKind::Ident(kind) = self.peek()?.clone() else {
+            return Err(self.unexpected(", expecting a kind of map: hash, lruhash, percpuhash or percpulruhash"));
+        };
+        self.next()?;
+        self.expect("(")?;
+        let entries = match *self.peek()? {
+            TokenKind::Int(entries) => entries,
+            _ => return Err(self.unexpected(", expecting integer")),
+        };
+        self.next()?;
+        self.expect(")")?;
+        let span = start.to(self.last);
+        self.eat(";")?;
+        Ok(DeclaredMap { name, kind, entries, span })
     }
 
-    /// `#define NAME NUMBER`; `#include` is refused.
-    fn directive(&mut self) -> Parsed<bool> {
-        self.lexer.skip()?;
-        let start = self.lexer.at();
-        let rest = &self.source[start..];
-        if !rest.starts_with('#') {
-            return Ok(false);
+    /// `name =` before an attach point: bpftrace has kept it for later.
+    fn probe_name(&mut self) -> Parsed<()> {
+        let TokenKind::Ident(_) = self.peek()? else { return Ok(()) };
+        // An attach point may be followed by anything, so only `=` is looked for.
+        let rest = self.ahead[0].span.end;
+        if self.source[rest..].trim_start().starts_with('=') {
+            self.next()?;
+            self.expect("=")?;
         }
-        let line = rest.lines().next().unwrap_or_default();
-        let span = Span { start, end: start + line.len() };
-        let mut words = line[1..].split_ascii_whitespace();
-        let parts = (words.next(), words.next(), words.next().and_then(super::lexer::number), words.next());
-        match parts {
-            (Some("define"), Some(name), Some(value), None) => {
-                self.defines.insert(name.to_owned(), value);
-            }
-            (Some("include"), ..) => {
-                let error = Diagnostic::error(span, "#include is not supported yet");
-                return Err(error.hint("declare what is needed in the script; #define NAME NUMBER is understood"));
-            }
-            _ => return Err(Diagnostic::error(span, "only #define NAME NUMBER is understood here")),
-        }
-        self.lexer.seek(span.end);
-        Ok(true)
+        Ok(())
     }
 
     fn config(&mut self, settings: &mut Vec<Setting>) -> Parsed<()> {

@@ -1,0 +1,78 @@
+//! What begins with `#`: `#define NAME VALUE`. Headers are not read.
+
+use super::super::ast::{Expr, ExprKind};
+use super::super::diagnostic::{Diagnostic, Span};
+use super::super::token::TokenKind;
+use super::{Parsed, Parser};
+
+impl Parser<'_> {
+    /// Takes a line that begins with `#`; `false`: the next one does not.
+    pub(super) fn directive(&mut self) -> Parsed<bool> {
+        self.lexer.skip()?;
+        let start = self.lexer.at();
+        let rest = &self.source[start..];
+        let Some(line) = rest.strip_prefix('#').map(|rest| rest.lines().next().unwrap_or_default()) else {
+            return Ok(false);
+        };
+        let end = start + 1 + line.len();
+        let span = Span { start, end };
+        match line.split_ascii_whitespace().next() {
+            Some("define") => {
+                let at = end - line.trim_start().len() + "define".len();
+                let (name, value) = self.line(at, end, Parser::define)?;
+                self.defines.insert(name, value);
+            }
+            Some("include") => {
+                let message = "headers are not read: types come from the program's debug information";
+                return Err(Diagnostic::error(span, message).hint(
+                    "leave the line out; what debug information lacks can be declared in the script: struct, enum, #define",
+                ));
+            }
+            _ => return Err(Diagnostic::error(span, "only #define NAME VALUE is understood here")),
+        }
+        self.lexer.seek(end);
+        Ok(true)
+    }
+
+    /// Parses what is between two places of a line, to its end.
+    fn line<T>(&mut self, from: usize, end: usize, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        let (source, lexer) = (self.source, self.lexer.clone());
+        self.source = &source[..end];
+        self.lexer = super::Lexer::new(self.source);
+        self.lexer.seek(from);
+        let parsed = parse(self).and_then(|parsed| match self.peek()? {
+            TokenKind::End => Ok(parsed),
+            _ => Err(self.unexpected(", expecting the end of the line")),
+        });
+        self.ahead.clear();
+        (self.source, self.lexer) = (source, lexer);
+        parsed
+    }
+
+    /// `NAME VALUE`
+    fn define(&mut self) -> Parsed<(String, ExprKind)> {
+        let TokenKind::Ident(name) = self.peek()?.clone() else {
+            return Err(self.unexpected(", expecting the name of a constant"));
+        };
+        let named = self.next()?.span;
+        if self.source[named.end..].starts_with('(') {
+            let error = Diagnostic::error(named, "a #define with parameters is not understood");
+            return Err(error.hint(format!("macro {name}(x) {{ … }} is what stands for an expression")));
+        }
+        if *self.peek()? == TokenKind::End {
+            return Ok((name, ExprKind::Int(1)));
+        }
+        let value: Expr = self.expr()?;
+        let kind = match value.kind {
+            ExprKind::Str(text) => ExprKind::Str(text),
+            _ => match self.constant(&value, &[]) {
+                Ok(number) => ExprKind::Int(number),
+                Err(error) => {
+                    let error = Diagnostic::error(error.span, "a constant number or a string is expected here");
+                    return Err(error.hint(format!("macro {name}() {{ … }} is what stands for an expression")));
+                }
+            },
+        };
+        Ok((name, kind))
+    }
+}

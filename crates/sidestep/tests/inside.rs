@@ -1,0 +1,180 @@
+//! Probes of one's own process that come inside the jumps of others, one after the other. There can be one session at a time, so the
+//! tests take turns.
+#![allow(unsafe_code, reason = "functions in assembly")]
+
+use std::arch::global_asm;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use sidestep::{Probe, Registration, Session};
+
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// Instructions at 0, 3, 5, 8 and 11; no padding near that a short jump could lead to.
+global_asm!(
+    ".globl narrow",
+    ".type narrow,@function",
+    ".rept 40",
+    "lea rdi, [rdi + 1]",
+    ".endr",
+    "ret",
+    "narrow:",
+    "lea eax, [rdi + 1]",
+    "add eax, edi",
+    "add eax, 3",
+    "xor eax, 1",
+    "ret",
+    ".size narrow, . - narrow",
+    ".rept 40",
+    "lea rdi, [rdi + 1]",
+    ".endr",
+    "ret",
+);
+
+unsafe extern "C" {
+    safe fn narrow(number: u32) -> u32;
+}
+
+#[track_caller]
+fn call() {
+    assert_eq!(black_box(narrow as extern "C" fn(u32) -> u32)(5), 15);
+}
+
+fn at(offset: usize) -> Probe {
+    Probe::function((narrow as *const ()).wrapping_byte_add(offset)).unwrap()
+}
+
+/// Which of these are jumps.
+fn optimized(session: &Session, ids: &[Registration]) -> Vec<bool> {
+    let list = session.list().unwrap();
+    let of = |id: &Registration| list.iter().find(|probe| probe.registration == id.0).unwrap().optimized;
+    ids.iter().map(of).collect()
+}
+
+#[test]
+fn a_jump_makes_way_for_a_probe_that_comes_inside_it() {
+    let _turn = turn();
+    let session = Session::own().start().unwrap();
+    let outer = session.register(at(0)).unwrap();
+    call();
+    assert_eq!(optimized(&session, &[outer]), [true]);
+    for round in 0..5 {
+        let inner = session.register(at(3)).unwrap();
+        assert!(!optimized(&session, &[outer])[0], "{round}");
+        call();
+        // Off and on again.
+        session.disable(inner).unwrap();
+        assert!(optimized(&session, &[outer])[0]);
+        call();
+        session.enable(inner).unwrap();
+        assert!(!optimized(&session, &[outer])[0]);
+        call();
+        assert_eq!(session.counts(inner).unwrap(), (2, 0));
+        session.unregister(inner).unwrap();
+        assert!(optimized(&session, &[outer])[0], "{round}");
+        call();
+    }
+    assert_eq!(session.counts(outer).unwrap(), (21, 0));
+    session.detach().unwrap();
+    call();
+}
+
+#[test]
+fn a_jump_that_is_off_makes_way_too() {
+    let _turn = turn();
+    let session = Session::own().start().unwrap();
+    let outer = session.register(at(0)).unwrap();
+    session.disable(outer).unwrap();
+    let inner = session.register(at(3)).unwrap();
+    call();
+    session.enable(outer).unwrap();
+    call();
+    assert_eq!((session.counts(outer).unwrap(), session.counts(inner).unwrap()), ((1, 0), (2, 0)));
+    assert!(!optimized(&session, &[outer])[0]);
+    session.unregister(inner).unwrap();
+    assert!(optimized(&session, &[outer])[0]);
+    call();
+    assert_eq!(session.counts(outer).unwrap(), (2, 0));
+    session.detach().unwrap();
+    call();
+}
+
+#[test]
+fn every_instruction_is_probed_in_any_order() {
+    let _turn = turn();
+    for order in [[0, 3, 5], [0, 5, 3], [3, 0, 5], [3, 5, 0], [5, 0, 3], [5, 3, 0]] {
+        let session = Session::own().start().unwrap();
+        let ids = order.map(|offset| session.register(at(offset)).unwrap());
+        call();
+        call();
+        for id in ids {
+            assert_eq!(session.counts(id).unwrap(), (2, 0), "{order:?}");
+        }
+        session.unregister(ids[0]).unwrap();
+        call();
+        assert_eq!([1, 2].map(|i| session.counts(ids[i]).unwrap()), [(3, 0); 2], "{order:?}");
+        session.unregister(ids[1]).unwrap();
+        call();
+        assert_eq!(session.counts(ids[2]).unwrap(), (4, 0), "{order:?}");
+        assert_eq!(optimized(&session, &ids[2..]), [true], "{order:?}");
+        session.detach().unwrap();
+        call();
+    }
+}
+
+#[test]
+fn no_hit_is_lost_while_others_come_and_go_inside() {
+    let _turn = turn();
+    let session = Session::own().start().unwrap();
+    let outer = session.register(at(0)).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let threads: Vec<thread::JoinHandle<u64>> = (0..4)
+        .map(|_| {
+            let done = Arc::clone(&done);
+            thread::spawn(move || {
+                let mut calls = 0;
+                while !done.load(SeqCst) {
+                    call();
+                    calls += 1;
+                }
+                calls
+            })
+        })
+        .collect();
+    for round in 0..40 {
+        let first = session.register(at(3)).unwrap();
+        let second = session.register(at(if round % 2 == 0 { 5 } else { 8 })).unwrap();
+        session.unregister(if round % 3 == 0 { first } else { second }).unwrap();
+        session.unregister(if round % 3 == 0 { second } else { first }).unwrap();
+    }
+    done.store(true, SeqCst);
+    let calls: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    assert_eq!(session.counts(outer).unwrap(), (calls, 0));
+    assert!(optimized(&session, &[outer])[0]);
+    session.detach().unwrap();
+    call();
+}
+
+#[test]
+fn what_cannot_make_way_says_what_to_do() {
+    let _turn = turn();
+    let session = Session::own().start().unwrap();
+    // Too short for a jump that ends in it.
+    let outer = session.register(at(8)).unwrap();
+    let error = session.register(at(11)).unwrap_err().to_string();
+    assert!(error.contains("register this one first, or both at once"), "{error}");
+    call();
+    assert_eq!(session.counts(outer).unwrap(), (1, 0));
+    session.unregister(outer).unwrap();
+    let both = session.register_all([at(8), at(11)]).unwrap();
+    call();
+    assert_eq!([0, 1].map(|i| session.counts(both[i]).unwrap()), [(1, 0); 2]);
+    session.detach().unwrap();
+    call();
+}

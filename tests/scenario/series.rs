@@ -1,0 +1,54 @@
+//! `tseries`, against what the program knows of itself.
+
+use sidestep_tests::process::{LIMIT, run};
+use sidestep_tests::target;
+use sidestep_tests::tool::sidestep;
+
+/// The numbers behind a name, as often as it is there.
+fn numbers(text: &str, name: &str) -> Vec<i64> {
+    let behind = |rest: &str| rest.split([',', '}', ']']).next().and_then(|number| number.trim().parse().ok());
+    text.split(&format!("\"{name}\": ")).skip(1).filter_map(behind).collect()
+}
+
+#[test]
+fn intervals_add_up_to_all_calls() {
+    let Some(program) = target("script") else { return };
+    let path = program.to_string_lossy().into_owned();
+    let script = format!(
+        "u:{path}:add {{ @sum = tseries(arg0, 1ms, 10000, \"sum\"); @max = tseries(arg0, 1ms, 10000, \"max\"); \
+         @[arg0 % 2] = tseries(1, 1ms, 10000, \"sum\"); @last = tseries(arg0, 1ms, 10000) }}"
+    );
+    let output =
+        run(&mut sidestep(&["-f", "json", "-e", &script, "-o", "/dev/stderr", "--", &path, "adds", "3000"]), LIMIT);
+    let line =
+        |map: &str| output.stderr.lines().find(|line| line.contains(&format!("\"{map}\": "))).unwrap_or_default();
+    assert!(
+        line("@sum").starts_with("{\"type\": \"tseries\", \"data\": {\"@sum\": [{\"interval_start\": \"20"),
+        "{}",
+        output.stderr
+    );
+    assert_eq!(numbers(line("@sum"), "value").iter().sum::<i64>(), 2999 * 3000 / 2);
+    assert_eq!(numbers(line("@max"), "value").into_iter().max(), Some(2999));
+    assert_eq!(numbers(line("@last"), "value").last(), Some(&2999));
+    assert_eq!(numbers(line("@"), "value").iter().sum::<i64>(), 3000);
+}
+
+#[test]
+fn a_graph_has_a_row_for_each_interval() {
+    // In one hour, unless a new one begins in between.
+    let output = run(&mut sidestep(&["-e", "BEGIN { @ = tseries(-3, 1h, 5); @ = tseries(8, 1h, 5); exit() }"]), LIMIT);
+    let rows: Vec<&str> = output.stdout.lines().skip(3).map(|line| line.get(9..).unwrap_or_default()).collect();
+    assert_eq!(
+        rows,
+        [
+            "7                                                   9",
+            "|___________________________________________________|",
+            "|                         *                         | 8",
+            "v___________________________________________________v",
+            "7                                                   9",
+            "",
+        ],
+        "{}",
+        output.stdout
+    );
+}
