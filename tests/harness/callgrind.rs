@@ -6,12 +6,24 @@ use std::process::Command;
 use crate::build::target_dir;
 use crate::process::{LIMIT, run};
 
-/// Runs a program under callgrind. Gives the number of executions by function and link-time address, of the functions
-/// whose name `wanted` likes.
+/// Runs a program under callgrind. Gives the number of executions by link-time address, of the functions whose name `wanted`
+/// likes.
 ///
 /// # Panics
 /// If valgrind is not installed or the program fails.
 pub fn executions(program: &Command, wanted: impl Fn(&str) -> bool) -> BTreeMap<u64, u64> {
+    parse(&profile(program), |_, name| wanted(name))
+}
+
+/// The same of all code of an object, by the start of its file's name.
+///
+/// # Panics
+/// As [`executions`].
+pub fn executions_in(program: &Command, object: &str) -> BTreeMap<u64, u64> {
+    parse(&profile(program), |path, _| path.rsplit('/').next().is_some_and(|name| name.starts_with(object)))
+}
+
+fn profile(program: &Command) -> String {
     let dir = target_dir().join("test-targets");
     let thread = std::thread::current().name().unwrap_or("main").replace(':', "-");
     let file = dir.join(format!("callgrind.{}.{thread}", std::process::id()));
@@ -23,18 +35,20 @@ pub fn executions(program: &Command, wanted: impl Fn(&str) -> bool) -> BTreeMap<
     run(&mut command, LIMIT).ok();
     let profile = std::fs::read_to_string(&file).expect("callgrind's profile");
     let _ = std::fs::remove_file(&file);
-    parse(&profile, wanted)
+    profile
 }
 
-/// The format is in valgrind's manual, "Callgrind Format Specification": `fn=` begins a function, a line behind `calls=` is what
-/// the callee cost.
-fn parse(profile: &str, wanted: impl Fn(&str) -> bool) -> BTreeMap<u64, u64> {
+/// The format is in valgrind's manual, "Callgrind Format Specification": `ob=` is the object of the functions behind it, `fn=`
+/// begins a function, a line behind `calls=` is what the callee cost. `wanted` gets object and function.
+fn parse(profile: &str, wanted: impl Fn(&str, &str) -> bool) -> BTreeMap<u64, u64> {
     let mut all = BTreeMap::new();
-    let (mut inside, mut of_callee) = (false, false);
+    let (mut inside, mut of_callee, mut object) = (false, false, "");
     for line in profile.lines() {
-        if let Some(name) = line.strip_prefix("fn=") {
+        if let Some(path) = line.strip_prefix("ob=") {
+            object = path;
+        } else if let Some(name) = line.strip_prefix("fn=") {
             // Recursion and symbols of one address: `f'2`, `f@@VERSION`.
-            inside = wanted(name.split(['\'', '@']).next().unwrap_or(name));
+            inside = wanted(object, name.split(['\'', '@']).next().unwrap_or(name));
         } else if line.starts_with("calls=") {
             of_callee = true;
         } else if let Some(rest) = line.strip_prefix("0x") {
@@ -57,6 +71,12 @@ mod tests {
     #[test]
     fn costs_of_callees_are_not_the_callers() {
         let profile = "fn=g\n0x10 1 5\nfn=f@@V1\n0x20 1 3\n0x24 2 3\ncfn=g\ncalls=3 0x10 1\n0x24 2 15\n0x28 3 3\nfn=f'2\n0x20 1 1\n";
-        assert_eq!(parse(profile, |name| name == "f"), [(0x20, 4), (0x24, 3), (0x28, 3)].into());
+        assert_eq!(parse(profile, |_, name| name == "f"), [(0x20, 4), (0x24, 3), (0x28, 3)].into());
+    }
+
+    #[test]
+    fn an_object_goes_on_until_the_next() {
+        let profile = "ob=/lib/a.so.1\nfn=f\n0x10 1 5\nfn=g\n0x20 1 1\ncob=/lib/b.so\ncfn=h\ncalls=3 0x10 1\n0x24 2 15\nob=/lib/b.so\nfn=h\n0x10 1 7\n";
+        assert_eq!(parse(profile, |object, _| object == "/lib/a.so.1"), [(0x10, 5), (0x20, 1)].into());
     }
 }

@@ -91,7 +91,7 @@ impl Tracing {
             match self.lines.recv_timeout(LIMIT) {
                 Ok(line) => {
                     self.seen += &format!("{line}\n");
-                    if ["Tracing ", "TIME ", "Running "].iter().any(|h| line.starts_with(h))
+                    if ["Tracing ", "TIME ", "Running ", "Attaching to pid"].iter().any(|h| line.starts_with(h))
                         || line.contains("TASK-TID")
                         || line.contains("attached_probes")
                     {

@@ -28,8 +28,8 @@ fn hex(word: &str) -> u64 {
     u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or_else(|_| panic!("{word} is no address"))
 }
 
-/// The starts of the functions that readelf finds, in symbols and unwind information. Where that has a frame from the first
-/// instruction on, no symbol is, and nobody calls, there is only a part of a function.
+/// The starts of the functions that readelf finds, in symbols and unwind information. Where no symbol is, nobody calls, and there
+/// is a frame from the first instruction on, or others branch to, there is only a part of a function.
 fn functions(file: &Path) -> BTreeSet<u64> {
     let symbols = output_of("readelf", &["-sW"], file);
     let symbols = symbols.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -39,16 +39,28 @@ fn functions(file: &Path) -> BTreeSet<u64> {
     let code = output_of("objdump", &["-d", "--no-show-raw-insn"], file);
     let called = code.lines().filter_map(|line| line.split_once("call ")?.1.split_whitespace().next());
     let called: BTreeSet<u64> = called.filter_map(|to| u64::from_str_radix(to, 16).ok()).collect();
+    let branches: Vec<(u64, u64)> = code.lines().filter_map(branch).collect();
     for entry in frames.split(" FDE ").skip(1) {
-        let start = hex(entry.split_once("pc=").and_then(|(_, range)| range.split("..").next()).unwrap_or(""));
+        let (start, end) = entry.split_once("pc=").and_then(|(_, range)| range.split_once("..")).expect("a range");
+        let (start, end) = (hex(start), hex(end.split_whitespace().next().unwrap_or("")));
+        let branched = branches.iter().any(|(from, to)| *to == start && !(start..end).contains(from));
         // An empty line ends it; what describes others may follow.
         let entry = entry.split("\n\n").next().unwrap_or(entry);
         let first = entry.split("DW_CFA_advance_loc").next().unwrap_or(entry);
-        if !first.contains("DW_CFA_def_cfa") || called.contains(&start) {
+        if !(first.contains("DW_CFA_def_cfa") || branched) || called.contains(&start) {
             all.insert(start);
         }
     }
     all
+}
+
+/// From where to where a conditional branch goes, of a line of objdump.
+fn branch(line: &str) -> Option<(u64, u64)> {
+    let (from, insn) = line.trim().split_once(":\t")?;
+    let mut words = insn.split_whitespace();
+    words.next().filter(|mnemonic| mnemonic.starts_with('j') && *mnemonic != "jmp")?;
+    let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
+    Some((number(from)?, number(words.next()?)?))
 }
 
 /// Addresses and instructions of a function, as objdump prints them.

@@ -4,7 +4,7 @@
 //! Elsewhere: `red_zone` and `uprobe_regs_equal` in `registers`; `uprobe_race` under load in `torture` and `switch`;
 //! `attach_probe`, `link_api` and `attach_api_pattern` in `bpf`; `usdt` in `usdt`; `filter_fork` in `spawn`; `add_and_remove` in
 //! `detach`; `kprobe_args` and `kprobe_syntax_errors` in `events` and the tests of `lang`; `profile` in `carried`; what the
-//! module for instructions of arm does, in `isa/tests`.
+//! module for instructions of arm does, in `isa/tests`; names of two functions, and stacks at nested returns, in `kernel_cases`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

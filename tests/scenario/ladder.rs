@@ -1,6 +1,7 @@
 //! Probes at every instruction: right results, and counts that callgrind agrees with.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::process::Command;
 
 use sidestep_tests::process::{LIMIT, Program, run};
@@ -73,28 +74,74 @@ fn all_instructions_of_hard_functions_at_once() {
     program.finish().ok();
 }
 
-#[test]
-fn all_instructions_of_a_real_workload_at_once() {
-    let Some(path) = target("inflate") else { return };
-    let library = "/lib/x86_64-linux-gnu/libz.so.1";
-    let names = functions(library, true);
-    let by_name = |name: &str| name == "inflate";
-    let once = callgrind::executions(Command::new(&path).args(["inflate", "1"]), by_name);
-    let thrice = callgrind::executions(Command::new(&path).args(["inflate", "3"]), by_name);
+/// Where functions are, as unwind information has it.
+fn extents(object: &str) -> Vec<Range<u64>> {
+    let dump = run(Command::new("readelf").args(["--debug-dump=frames", object]), LIMIT).ok().stdout;
+    let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
+    let row = |line: &str| {
+        let (start, end) = line.split_once(" FDE ")?.1.split_once("pc=")?.1.split_once("..")?;
+        Some(number(start)?..number(end.split(' ').next()?)?)
+    };
+    dump.lines().filter_map(row).collect()
+}
+
+/// Probes all instructions of a function of a library; `name`: if it has none, it is the one that executes most of them.
+fn all_instructions_of(program: &str, library: &str, name: Option<&str>) {
+    let Some(path) = target(program) else { return };
+    let command = |rounds: &str| {
+        let mut command = Command::new(&path);
+        command.args(["rounds", rounds]);
+        command
+    };
+    let [once, thrice] = ["1", "3"].map(|rounds| ran(&callgrind::executions_in(&command(rounds), library)));
+    let file = format!("/lib/x86_64-linux-gnu/{library}");
+    let executed = |extent: &Range<u64>| once.range(extent.clone()).map(|(_, count)| count).sum::<u64>();
+    let names = functions(&file, true);
+    let mut extents = extents(&file).into_iter();
+    let function = match name {
+        Some(name) => extents.find(|extent| extent.start == names[name]),
+        None => extents.max_by_key(executed),
+    };
+    let function = function.expect("unwind information");
+    let short = library.split_once(".so").expect("a library").0;
+    let place = format!("{short}:{}+*", name.map_or_else(|| format!("{:#x}", function.start), str::to_owned));
+    let start = |name: &str| {
+        let unnamed = name.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        names.get(name).copied().or(unnamed)
+    };
+
     let mut program = Program::start(&mut Command::new(&path));
     let pid = program.pid().to_string();
-    let (one, three) = (program.ask("inflate 1"), program.ask("inflate 3"));
+    let sums = ["rounds 1", "rounds 3"].map(|command| program.ask(command));
     let before = Snapshot::of(program.pid());
-    for (rounds, sum, expected) in [(1, one, &once), (3, three, &thrice)] {
-        let args = ["funccount", "-p", &pid, "libz:inflate+*"];
-        let (report, found) = during(&args, || program.ask(&format!("inflate {rounds}")));
+    for (flags, rounds, sum, all) in
+        [(&[][..], 1, sums[0], &once), (&[], 3, sums[1], &thrice), (&["--no-optimize"], 1, sums[0], &once)]
+    {
+        let args = [&["funccount", "-p", &pid][..], flags, &[&*place]].concat();
+        let (report, found) = during(&args, || program.ask(&format!("rounds {rounds}")));
         assert_eq!(found, sum, "{}", report.0);
-        let counts = by_address(&report, |name| (name == "inflate").then(|| names[name]));
-        assert!(counts.len() > 500, "{}", report.0);
-        assert_eq!(counts, ran(expected), "{}", report.0);
-        before.assert_same(&Snapshot::of(program.pid()));
+        let expected: BTreeMap<u64, u64> = all.range(function.clone()).map(|(at, count)| (*at, *count)).collect();
+        assert!(expected.len() > 300, "{}", expected.len());
+        assert_eq!(by_address(&report, start), expected, "{place} {flags:?}: {}", report.0);
+        before.assert_same_but_data(&Snapshot::of(program.pid()));
     }
     program.finish().ok();
+}
+
+#[test]
+fn all_instructions_of_inflate_at_once() {
+    all_instructions_of("inflate", "libz.so.1", Some("inflate"));
+}
+
+#[test]
+fn all_instructions_of_sqlites_bytecode_engine_at_once() {
+    all_instructions_of("queries", "libsqlite3.so.0", Some("sqlite3VdbeExec"));
+}
+
+/// The matcher is a static function: it has no name.
+#[test]
+fn all_instructions_of_a_regex_engine_at_once() {
+    all_instructions_of("matches", "libpcre2-8.so.0", None);
 }
 
 /// A controller that is killed leaves stubs, islands and guarded jumps, and the program does not mind; the next one removes them.

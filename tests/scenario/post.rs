@@ -241,10 +241,10 @@ fn behind_all_instructions_of_a_real_workload() {
     let (library, object) = (Path::new("/lib/x86_64-linux-gnu/libz.so.1"), object.to_str().expect("UTF-8"));
     let mut program = Program::start(&mut Command::new(&path));
     let pid = program.pid().to_string();
-    let answer = program.ask("inflate 2");
+    let answer = program.ask("rounds 2");
     let before = Snapshot::of(program.pid());
     let start = functions(library.to_str().expect("UTF-8"), true)["inflate"];
-    let counted = callgrind::executions(Command::new(&path).args(["inflate", "2"]), |name| name == "inflate");
+    let counted = callgrind::executions(Command::new(&path).args(["rounds", "2"]), |name| name == "inflate");
     let last = counted.last_key_value().expect("it runs").0 + 15;
     let range = [format!("--start-address={start:#x}"), format!("--stop-address={last:#x}")];
     let straight: BTreeSet<u64> =
@@ -255,7 +255,7 @@ fn behind_all_instructions_of_a_real_workload() {
     for flag in ["--user", "--no-optimize"] {
         let attach = "count_behind=libz:inflate+*";
         let tracing = Tracing::start(&["bpf", object, "-p", &pid, flag, "-a", attach]);
-        assert_eq!(program.ask("inflate 2"), answer, "{flag}");
+        assert_eq!(program.ask("rounds 2"), answer, "{flag}");
         let (lines, _) = status(&pid, &[]);
         let report = tracing.stop();
         let counts: BTreeMap<u64, u64> =

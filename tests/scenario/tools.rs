@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use sidestep_tests::build::{have, target_dir};
@@ -26,7 +26,7 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 /// The numbers behind a name in JSON lines: `"len": 87`.
-fn numbers(text: &str, name: &str) -> Vec<u64> {
+pub fn numbers(text: &str, name: &str) -> Vec<u64> {
     let name = format!("\"{name}\": ");
     let digits = |rest: &str| rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok());
     text.split(&name).skip(1).filter_map(digits).collect()
@@ -187,12 +187,8 @@ fn host_names_that_python_looks_up() {
     assert_eq!(report.matches("\"host\": \"localhost\"}").count(), 2, "{report}");
 }
 
-/// Bytes as curl counts them, and the text of the page.
-#[test]
-fn plain_text_of_tls() {
-    if !have(&["curl", "openssl"]) {
-        return;
-    }
+/// Serves a page by TLS while `visit` runs, which is given its address, its text, and a directory.
+pub fn serve_page(visit: impl FnOnce(&str, &str, &Path)) {
     let dir = scratch("tls");
     let file = |name: &str| dir.join(name).to_str().expect("UTF-8").to_owned();
     let page: String = (0..1500).map(|n| format!("{n}: plain text\n")).collect();
@@ -206,10 +202,23 @@ fn plain_text_of_tls() {
     server.args(["s_server", "-quiet", "-WWW", "-accept", &port, "-key", &key, "-cert", &cert]).current_dir(&dir);
     let server = Running::start(&mut server);
     assert!(eventually(LIMIT, || TcpStream::connect(free).is_ok()), "no server");
+    visit(&format!("https://127.0.0.1:{port}/page"), &page, &dir);
+    drop(server);
+    let _ = std::fs::remove_dir_all(dir);
+}
 
-    let url = format!("https://127.0.0.1:{port}/page");
-    let (got, sizes) = (file("got"), "%{size_request} %{size_header} %{size_download}");
-    let curl = ["/usr/bin/curl", "-sk", "-o", &got, "-w", sizes, &url];
+/// Bytes as curl counts them, and the text of the page.
+#[test]
+fn plain_text_of_tls() {
+    if have(&["curl", "openssl"]) {
+        serve_page(visit_by_curl);
+    }
+}
+
+fn visit_by_curl(url: &str, page: &str, dir: &Path) {
+    let got = dir.join("got");
+    let (got, sizes) = (got.to_str().expect("UTF-8"), "%{size_request} %{size_header} %{size_download}");
+    let curl = ["/usr/bin/curl", "-sk", "-o", got, "-w", sizes, url];
     let (said, report) = on(&["sslsniff", "-f", "json"], &curl);
     let sizes: Vec<u64> = said.split(' ').map(|size| size.parse().expect("a number")).collect();
     let sum = |name: &str| -> u64 {
@@ -231,15 +240,13 @@ fn plain_text_of_tls() {
         .skip(2)
         .map(|rest| rest.split("\n----- END DATA").next().unwrap_or(""))
         .collect();
-    assert!(read.replace('\r', "").ends_with(&page), "{report}");
+    assert!(read.replace('\r', "").ends_with(page), "{report}");
     assert!(report.contains("GET /page HTTP/1.1"), "{report}");
     let (_, report) = on(&["sslsniff", "--hexdump", "--max-buffer-size", "20"], &curl);
     assert!(
         report.contains("----- DATA -----\n474554202f7061676520485454502f31\n2e310d0a\n----- END DATA (TRUNCATED, "),
         "{report}"
     );
-    drop(server);
-    let _ = std::fs::remove_dir_all(dir);
 }
 
 /// Bytes and allocations by stack, as `memleak` prints them.

@@ -29,6 +29,6 @@ static long rounds(long n)
 
 int main(int argc, char **argv)
 {
-    static const struct command table[] = { { "inflate", rounds }, { 0 } };
+    static const struct command table[] = { { "rounds", rounds }, { 0 } };
     return serve(argc, argv, table);
 }

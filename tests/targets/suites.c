@@ -28,6 +28,26 @@ asm(".globl straight\n.type straight, @function\n.p2align 4\n"
     "\tcmp %rsi, %rbx\n\tsetl %al\n\tmovq %rbx, %xmm1\n\tpaddq %xmm1, %xmm1\n\tmovq %xmm1, %rax\n\tenter $16, $0\n"
     "\tmov -8(%rbp), %rdx\n\tleave\n\tpop %rbx\n\tret\n.size straight, . - straight\n");
 
+/* Two functions of one name: the other one is in suites_twin.c. */
+PROBED static long twin(long n) { return n + 5; }
+long other_twin(long n);
+
+static long own_twins(long n)
+{
+    long sum = 0;
+    for (long i = 0; i < n; i++)
+        sum += twin(i);
+    return sum;
+}
+
+static long other_twins(long n)
+{
+    long sum = 0;
+    for (long i = 0; i < n; i++)
+        sum += other_twin(i);
+    return sum;
+}
+
 PROBED long outer(long n) { return consumed(n) + 1; }
 PROBED long outermost(long n) { return outer(n) + 1; }
 PROBED void elsewhere(void) {}
@@ -117,7 +137,7 @@ static long deep(long n) { return outermost(n); }
 
 static const struct command commands[] = {
     {"many", many}, {"calls", calls}, {"enter", enter}, {"leave", leave}, {"deep", deep}, {"piped", piped},
-    {"straight", straights}, {NULL, NULL},
+    {"straight", straights}, {"own_twins", own_twins}, {"other_twins", other_twins}, {NULL, NULL},
 };
 
 int main(int argc, char **argv)

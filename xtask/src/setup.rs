@@ -33,6 +33,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nodejs", "a target that compiles its code at run time"),
     ("valgrind", "callgrind: how often each instruction runs"),
     ("zlib1g", "a library at work"),
+    ("libsqlite3-0", "another one: a bytecode engine"),
+    ("libpcre2-8-0", "and a regex engine"),
     ("xz-utils", "compressed symbol tables"),
     ("util-linux", "setpriv: another user"),
     ("libssl3", "a library with thousands of functions"),

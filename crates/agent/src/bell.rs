@@ -36,7 +36,7 @@ pub fn execute(agent: Agent, frame: &mut Regs) {
 /// The dynamic loader has changed what is mapped.
 #[cold]
 pub fn mapped(agent: Agent) {
-    if !agent.is_child() {
+    if agent.counts() {
         ask(&agent.common().bell, Question::Mapped, 0);
     }
 }

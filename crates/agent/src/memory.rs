@@ -126,10 +126,22 @@ impl Agent {
         }
     }
 
-    /// Is this a forked child, which leaves alone what the header says of its parent?
+    /// Is this a forked child?
     #[must_use]
     pub fn is_child(&self) -> bool {
         self.private().child.load(Ordering::Relaxed) != 0
+    }
+
+    /// And is the header its parent's, so that it leaves alone what that says?
+    #[must_use]
+    pub fn borrows_header(&self) -> bool {
+        !matches!(self.private().child.load(Ordering::Relaxed), 0 | Private::ADOPTED)
+    }
+
+    /// Which meanings addresses have here.
+    #[inline]
+    pub fn space(&self) -> u32 {
+        self.private().space.load(Ordering::Relaxed)
     }
 
     /// Is anything counted in this process: not in a child that is not followed.

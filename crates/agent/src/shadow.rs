@@ -458,7 +458,7 @@ fn map(agent: Agent, bytes: u64) -> Option<u64> {
     const NO_FD: u64 = u64::MAX;
 
     let header = agent.header();
-    let index = if agent.is_child() {
+    let index = if agent.borrows_header() {
         None
     } else {
         let add = |used: u32| (used < header.maps_cap).then_some(used + 1);

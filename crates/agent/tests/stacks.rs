@@ -181,6 +181,26 @@ fn stored(world: &World, id: i64) -> Option<Vec<u64>> {
 }
 
 #[test]
+fn what_addresses_mean_goes_along_with_a_stack() {
+    let (world, thread) = world();
+    at_depth(&thread, 2, 0, &mut |thread, context| {
+        let first = id(thread, context, USER);
+        world.head().space.store(3, Ordering::Relaxed);
+        let third = id(thread, context, USER);
+        world.head().space.store(0, Ordering::Relaxed);
+        assert_eq!((first >> 32, third), (0, first | 3 << 32));
+        let map = ptr::from_ref(world.map(0)) as u64;
+        // SAFETY: a map and a number.
+        let len = |id: i64| unsafe { thread.helper(259, [map, id as u64, 0, 0, 0]) };
+        assert_eq!((len(first), len(third)), (expected(2, true).len() as u64, len(first)));
+    });
+    world.head().space.store(5, Ordering::Relaxed);
+    // SAFETY: a number.
+    let symbol = unsafe { thread.helper(263, [0x1234, 0, 0, 0, 0]) };
+    assert_eq!(symbol, 0x1234 | 5 << 48);
+}
+
+#[test]
 fn equal_stacks_have_one_number() {
     let (world, thread) = world();
     let mut ids = Vec::new();

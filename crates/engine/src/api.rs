@@ -45,6 +45,8 @@ pub enum FuncPattern {
     Every(String),
     /// `0xADDR`: link-time virtual address.
     Addr(Va),
+    /// `0xADDR+*`: every instruction of the function that holds a link-time address, whether or not it has a name.
+    EveryAt(Va),
     /// An offset in the object's file, in bytes, as the kernel's `uprobe_events` has it.
     FileOffset(FileOff),
     /// A line of a source file, which is named by the end of its path: the first instruction of it in each function that has any.

@@ -11,8 +11,11 @@ use sidestep_isa::Va;
 use sidestep_symbols::Object;
 use sidestep_wire::Flow;
 
+use crate::api::Options;
 use crate::facts::Known;
 use crate::layout::Layout;
+use crate::meanings::Meanings;
+use crate::objects::Objects;
 use crate::planning::{Guards, plan_guards};
 use crate::resolve::Match;
 use crate::usdt::Arguments;
@@ -45,6 +48,10 @@ pub(crate) struct Book {
     pub common: Option<Arc<View>>,
     /// Sizes, and the maps as they are.
     pub layout: Option<(Layout, Vec<Map>)>,
+    /// What addresses mean.
+    pub meanings: Meanings,
+    /// Files that were opened for names, and are in most processes.
+    objects: Option<Rc<RefCell<Objects>>>,
     numbers: HashMap<Place, u32>,
     cookies: HashMap<Place, u64>,
     /// Of functions, by name.
@@ -62,6 +69,11 @@ impl Book {
     /// Of a session that may have `several` processes.
     pub fn new(several: bool) -> Rc<RefCell<Book>> {
         Rc::new(RefCell::new(Book { several, ..Book::default() }))
+    }
+
+    /// Files, each opened once.
+    pub fn objects(&mut self, options: &Options) -> Rc<RefCell<Objects>> {
+        self.objects.get_or_insert_with(|| Rc::new(RefCell::new(Objects::new(options)))).clone()
     }
 
     /// Guards of an object, planned once for all processes; `numbers` are always the same.

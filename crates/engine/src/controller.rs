@@ -3,8 +3,6 @@
 mod helpers;
 mod memory;
 
-use std::sync::atomic::AtomicU64;
-
 use sidestep_bpf::interp::{FRAME, MAX_DEPTH, Stop, Vm};
 use sidestep_bpf::map::Map;
 use sidestep_bpf::verify::Verified;
@@ -42,7 +40,7 @@ pub struct Local {
     shared: View,
     layout: Layout,
     maps: Vec<Map>,
-    own: Vec<AtomicU64>,
+    own: View,
 }
 
 impl Local {
@@ -57,7 +55,7 @@ impl Local {
         // No thread of a target will ever have a slot.
         let shared = View::private(layout.slots_off)?;
         maps::init(&shared, &layout, &maps);
-        let own = (0..layout.cells).map(|_| AtomicU64::new(0)).collect();
+        let own = View::private(8 * layout.cells)?;
         let local = Local { shared, layout, maps, own };
         for (map, entry) in &bundle.entries {
             local.maps().insert(*map, entry);
@@ -68,7 +66,7 @@ impl Local {
     /// The maps.
     #[must_use]
     pub fn maps(&self) -> Maps<'_> {
-        Maps { shared: &self.shared, layout: &self.layout, maps: &self.maps, own: &self.own }
+        Maps { shared: &self.shared, layout: &self.layout, maps: &self.maps, own: self.own.words(0, self.layout.cells) }
     }
 }
 

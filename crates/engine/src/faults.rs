@@ -18,7 +18,7 @@ use crate::signals;
 use crate::spare::Table;
 
 /// The detours of a session.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Detours {
     entries: Vec<DetourEntry>,
     pairs: Vec<CopyPair>,

@@ -114,7 +114,8 @@ impl Follow {
                 }
                 Some(host) if question == Question::Mapped as u32 => {
                     // What cannot be probed is noted there.
-                    let _ = session.look_again(host, &self.wanted);
+                    let family = || self.family.look();
+                    let _ = session.look_again(host, family, &self.wanted);
                     false
                 }
                 _ => false,

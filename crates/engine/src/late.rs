@@ -5,42 +5,74 @@ use sidestep_sys::Process;
 use crate::api::TargetState;
 use crate::error::SessionError;
 use crate::hold::Hold;
+use crate::installer::Installer;
+use crate::resolve::Match;
 use crate::session::Session;
 use crate::startup;
 use crate::switch::take_turn;
 use crate::wanted::Wanted;
 
 impl Session {
-    /// Looks for what requests mean in a process of the session that has mapped something: nothing, if it is none of those that
-    /// were attached to or taken up.
-    pub(crate) fn look_again(&mut self, pid: i32, wanted: &Wanted) -> Result<(), SessionError> {
+    /// Looks for what requests mean in a process of the session that has mapped something, or in a forked child of one.
+    /// `family`: gives all that have the session's memory.
+    pub(crate) fn look_again(
+        &mut self,
+        pid: i32,
+        family: impl FnOnce() -> Vec<i32>,
+        wanted: &Wanted,
+    ) -> Result<(), SessionError> {
         // What the first process has executed has its pid, too.
-        let Some(index) = self.others.iter().position(|other| other.pid() == pid) else {
-            let is_first = self.pid() == pid && self.poll_own() == TargetState::Running;
-            return if is_first { self.probe_more(wanted) } else { Ok(()) };
+        let is_first = self.pid() == pid && self.poll_own() == TargetState::Running;
+        let index = self.others.iter().position(|other| other.pid() == pid);
+        let installer = match index {
+            _ if is_first => &self.installer,
+            Some(index) => &self.others[index].installer,
+            None => match self.inherited(pid) {
+                Some(inherited) => inherited,
+                None => return Ok(()),
+            },
         };
+        let process = Process::look_at(pid)?;
+        let matches = new_matches(&process, installer, wanted);
+        // Stacks may go through what has come.
+        if matches.is_empty() && !installer.walks_stacks() && !installer.wants_symbols() {
+            return Ok(());
+        }
+        self.adopt_children(pid, &family());
+        if !is_first && !self.knows(pid) {
+            self.adopt(pid)?;
+        }
+        if is_first {
+            return self.probe_more(matches, wanted);
+        }
+        let Some(index) = self.others.iter().position(|other| other.pid() == pid) else { return Ok(()) };
         let mut other = self.others.swap_remove(index);
         let before = (other.installer.probes.len(), other.installer.refused.len());
-        let result = other.probe_more(wanted);
+        let result = other.probe_more(matches, wanted);
         self.take_probes(&other, before);
+        self.keep_symbols(&mut other);
         self.others.push(other);
         result
     }
 
-    fn probe_more(&mut self, wanted: &Wanted) -> Result<(), SessionError> {
+    fn probe_more(&mut self, matches: Vec<(usize, Match)>, wanted: &Wanted) -> Result<(), SessionError> {
         let process: Process = self.process.clone();
         let mut objects = wanted.objects.borrow_mut();
         let installer = &mut self.installer;
-        let (matches, _) = startup::find(&process, installer, &mut objects, false);
-        let matches = installer.only_new(matches);
-        if matches.is_empty() {
-            return Ok(());
-        }
-        let (planned, hooks) = installer.plan(matches, &process, &mut objects, &mut || {})?;
+        let (planned, hooks) = match matches.is_empty() {
+            true => (Vec::new(), Vec::new()),
+            false => installer.plan(matches, &process, &mut objects, &mut || {})?,
+        };
+        installer.look_at_symbols(&process);
         let _turn = take_turn(&process)?;
         let mut hold = Hold::running(&process);
         let result = installer.install(&mut hold, planned, hooks, wanted.clock);
         installer.stats.stops.append(hold.stops());
         result
     }
+}
+
+fn new_matches(process: &Process, installer: &Installer, wanted: &Wanted) -> Vec<(usize, Match)> {
+    let (matches, _) = startup::find(process, installer, &mut wanted.objects.borrow_mut(), false);
+    installer.only_new(matches)
 }

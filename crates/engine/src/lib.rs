@@ -2,6 +2,7 @@
 //!
 //! No ISA name appears here; decisions come from `plan`, operating-system work goes to `sys`.
 
+mod adopt;
 mod api;
 mod attach;
 mod blob;
@@ -24,6 +25,7 @@ mod late;
 mod layout;
 mod live;
 mod maps;
+mod meanings;
 mod names;
 mod native;
 mod objects;
@@ -75,6 +77,7 @@ pub use names::{Frame, Symbols};
 pub use session::{Listed, Progress, Session, explain, list};
 pub use sidestep_symbols::usdt::{Argument as UsdtArgument, ArgumentKind, Probe as UsdtProbe};
 pub use sidestep_sys::bpf as kernel_bpf;
+pub use sidestep_wire::private::split_symbol;
 pub use static_probes::{StaticProbe, static_probes};
 pub use status::{Installed, ProbeKind, SiteState, Status, status};
 pub use switch::Switched;

@@ -69,7 +69,7 @@ pub struct Maps<'a> {
 
 impl Regions {
     pub fn maps(&self) -> Maps<'_> {
-        Maps { shared: &self.common, layout: &self.layout, maps: &self.maps, own: &self.own }
+        Maps { shared: &self.common, layout: &self.layout, maps: &self.maps, own: self.own.words(0, self.layout.cells) }
     }
 
     /// Sets a value of an array to as much of a text as there is room for.
@@ -173,6 +173,9 @@ impl Maps<'_> {
     fn hash(&self, desc: &MapDesc) -> Vec<Entry> {
         let table = Table::new(desc, self.shared.words(desc.data, desc.data_len() / 8));
         let mut entries = Vec::new();
+        if table.is_untouched() {
+            return entries;
+        }
         for bucket in 0..desc.buckets {
             // A walk through a bucket that was changed begins again.
             loop {
@@ -214,9 +217,10 @@ impl Maps<'_> {
         table.is_current(found).then_some(Entry { key, value })
     }
 
-    /// The addresses of a stack in a map of stacks, innermost first.
+    /// The addresses of a stack in a map of stacks, innermost first, by what `get_stackid` gave.
     #[must_use]
     pub fn stack(&self, map: usize, id: u64) -> Vec<u64> {
+        let id = id & u64::from(u32::MAX);
         let mut addresses = Vec::new();
         if let Some(desc) = self.map_desc(map).filter(|desc| id < u64::from(desc.buckets)) {
             let stacks = Stacks::new(&desc, self.shared.words(desc.data, desc.data_len() / 8));

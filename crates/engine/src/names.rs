@@ -1,11 +1,13 @@
 //! Names of run-time addresses.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use sidestep_isa::Va;
-use sidestep_symbols::MappedObject;
 use sidestep_symbols::inlined::{Lines, Place};
+use sidestep_symbols::{MappedObject, Mapping};
 use sidestep_sys::Process;
 
 use crate::api::Options;
@@ -37,16 +39,19 @@ impl Names {
     }
 }
 
-/// Names of addresses of a process, also after its end: what it has mapped is looked at while it is there. Of several
-/// processes, an address that one has not mapped is looked up in the next.
-pub struct Symbols {
+/// Names of addresses in the processes of a session, also after their end. An address goes with the number that tells what it
+/// means ([`crate::meanings`]).
+#[derive(Default)]
+pub struct Symbols(Vec<(u32, Images)>);
+
+/// What a process has mapped, looked at while it is there.
+#[derive(Clone)]
+pub(crate) struct Images {
     process: Process,
-    objects: Objects,
+    objects: Rc<RefCell<Objects>>,
     loaded: Vec<(MappedObject, Option<Loaded>)>,
-    /// Of other processes.
-    others: Vec<Symbols>,
     /// Of objects that were asked for.
-    lines: HashMap<PathBuf, Option<Lines>>,
+    lines: HashMap<PathBuf, Option<Rc<Lines>>>,
 }
 
 /// A frame of a stack.
@@ -65,41 +70,88 @@ pub struct Frame {
 }
 
 impl Symbols {
+    /// Nothing is known?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds what is known besides. Of two that mean the same the newer one is asked first.
+    pub fn append(&mut self, mut more: Symbols) {
+        more.0.append(&mut self.0);
+        *self = more;
+    }
+
+    pub(crate) fn add(&mut self, number: u32, images: Images) {
+        self.append(Symbols(vec![(number, images)]));
+    }
+
+    /// The ones that have something there; they look again at what is mapped if nobody has.
+    fn at(&mut self, number: u32, at: Va) -> Option<&mut Images> {
+        let has = |(of, images): &(u32, Images)| *of == number && images.find(at).is_some();
+        if !self.0.iter().any(has) {
+            // A library that was loaded later, perhaps.
+            for (_, images) in self.0.iter_mut().filter(|(of, images)| *of == number && images.process.is_alive()) {
+                let _ = images.look();
+            }
+        }
+        self.0.iter_mut().find(|known| has(known)).map(|(_, images)| images)
+    }
+
+    /// What is at an address of a stack, innermost first: functions that were inlined come before the one that is there.
+    /// `called`: it is a return address, so that the call in front of it is meant. `lines`: as DWARF knows it, which
+    /// may have to be read first; without it there is one frame.
+    pub fn frames(&mut self, number: u32, at: u64, called: bool, lines: bool) -> Vec<Frame> {
+        match self.at(number, Va(at)) {
+            Some(images) => images.frames(at, called, lines),
+            None if called => self.at(number, Va(at - 1)).map_or_else(Vec::new, |i| i.frames(at, called, lines)),
+            None => Vec::new(),
+        }
+    }
+
+    /// The build id of the object at an address, in hexadecimal digits, and the offset in its file. `None`: it has none.
+    pub fn build_id(&mut self, number: u32, at: u64) -> Option<(String, u64)> {
+        self.at(number, Va(at))?.build_id(at)
+    }
+
+    /// The object, and the function with the offset in it.
+    pub fn of(&mut self, number: u32, at: u64) -> (Option<PathBuf>, Option<(String, u64)>) {
+        self.at(number, Va(at)).map(|images| images.of(at)).unwrap_or_default()
+    }
+}
+
+impl Images {
     /// Of a process that is there.
     ///
     /// # Errors
     /// It cannot be looked at.
-    pub fn new(pid: i32, options: &Options) -> Result<Symbols, SessionError> {
-        let mut symbols = Symbols {
-            process: Process::look_at(pid)?,
-            objects: Objects::new(options),
-            loaded: Vec::new(),
-            others: Vec::new(),
-            lines: HashMap::new(),
-        };
-        symbols.look()?;
-        Ok(symbols)
+    pub fn new(pid: i32, objects: &Rc<RefCell<Objects>>) -> Result<Images, SessionError> {
+        let (process, objects) = (Process::look_at(pid)?, objects.clone());
+        let mut images = Images { process, objects, loaded: Vec::new(), lines: HashMap::new() };
+        images.look()?;
+        Ok(images)
     }
 
-    /// Adds those of another process.
-    pub(crate) fn also(&mut self, other: Symbols) {
-        self.others.push(other);
-    }
-
-    /// Looks again at what is mapped.
-    pub(crate) fn look(&mut self) -> Result<(), SessionError> {
+    /// Looks again at what is mapped. What was there before is still known, unless something else has its place.
+    pub fn look(&mut self) -> Result<(), SessionError> {
         let mapped = Objects::mapped(&self.process)?;
+        let mut objects = self.objects.borrow_mut();
         // What is no usable object has no names.
         let one = |mapped: MappedObject| {
-            let loaded = self.objects.load(&self.process, &mapped).ok();
+            let loaded = objects.load(&self.process, &mapped).ok();
             (mapped, loaded)
         };
-        self.loaded = mapped.into_iter().map(one).collect();
+        let before = std::mem::replace(&mut self.loaded, mapped.into_iter().map(one).collect());
+        let now = |m: &Mapping| {
+            self.loaded.iter().flat_map(|(now, _)| &now.mappings).any(|n| n.start < m.end && m.start < n.end)
+        };
+        let gone: Vec<_> = before.into_iter().filter(|(mapped, _)| !mapped.mappings.iter().any(now)).collect();
+        self.loaded.extend(gone);
         Ok(())
     }
 
-    /// The images that are usable objects.
-    pub(crate) fn images(&self) -> impl Iterator<Item = (&Path, &Loaded)> {
+    /// Those that are usable objects.
+    pub fn images(&self) -> impl Iterator<Item = (&Path, &Loaded)> {
         self.loaded.iter().filter_map(|(mapped, loaded)| Some((&*mapped.path, loaded.as_ref()?)))
     }
 
@@ -107,10 +159,7 @@ impl Symbols {
         self.loaded.iter().find(|(mapped, _)| mapped.mappings.iter().any(|m| m.contains(at)))
     }
 
-    /// What is at an address of a stack, innermost first: functions that were inlined come before the one that is there.
-    /// `called`: it is a return address, so that the call in front of it is meant. `lines`: as DWARF knows it, which
-    /// may have to be read first; without it there is one frame.
-    pub fn frames(&mut self, at: u64, called: bool, lines: bool) -> Vec<Frame> {
+    fn frames(&mut self, at: u64, called: bool, lines: bool) -> Vec<Frame> {
         let (object, symbol) = self.of(at);
         if let Some((name, 0)) = &symbol {
             if RESTORERS.contains(&&**name) {
@@ -140,42 +189,24 @@ impl Symbols {
             let file = Objects::file(&self.process, mapped);
             // What a process that has ended had mapped is looked for where everybody sees it.
             let files = [&*file, &*mapped.path].into_iter().chain(loaded.object.debug_files());
-            let (path, lines) = (mapped.path.clone(), files.into_iter().find_map(Lines::open));
+            let (path, lines) = (mapped.path.clone(), files.into_iter().find_map(Lines::open).map(Rc::new));
             self.lines.insert(path, lines);
         }
         let Some((mapped, _)) = self.find(at) else { return Vec::new() };
         self.lines.get(&mapped.path).and_then(Option::as_ref).map_or_else(Vec::new, |lines| lines.at(va))
     }
 
-    /// The build id of the object at an address, in hexadecimal digits, and the offset in its file. `None`: it has none.
-    pub fn build_id(&mut self, at: u64) -> Option<(String, u64)> {
-        let va = Va(at);
-        if self.find(va).is_none() && self.process.is_alive() {
-            let _ = self.look();
-        }
-        match self.find(va) {
-            Some((mapped, loaded)) => {
-                let mapping = mapped.mappings.iter().find(|mapping| mapping.contains(va))?;
-                let id = loaded.as_ref()?.object.build_id()?;
-                let digits = id.iter().map(|byte| format!("{byte:02x}")).collect();
-                Some((digits, va.since(mapping.start) as u64 + mapping.offset.0))
-            }
-            None => self.others.iter_mut().find_map(|other| other.build_id(at)),
-        }
+    fn build_id(&self, at: u64) -> Option<(String, u64)> {
+        let (mapped, loaded) = self.find(Va(at))?;
+        let mapping = mapped.mappings.iter().find(|mapping| mapping.contains(Va(at)))?;
+        let id = loaded.as_ref()?.object.build_id()?;
+        let digits = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        Some((digits, Va(at).since(mapping.start) as u64 + mapping.offset.0))
     }
 
-    /// The object, and the function with the offset in it.
-    pub fn of(&mut self, at: u64) -> (Option<PathBuf>, Option<(String, u64)>) {
-        let at = Va(at);
-        if self.find(at).is_none() && self.process.is_alive() {
-            // A library that was loaded later, perhaps.
-            let _ = self.look();
-        }
-        let Some((mapped, loaded)) = self.find(at) else {
-            let found = self.others.iter_mut().map(|other| other.of(at.0)).find(|(object, _)| object.is_some());
-            return found.unwrap_or_default();
-        };
-        (Some(mapped.path.clone()), loaded.as_ref().and_then(|loaded| function(loaded, at)))
+    fn of(&self, at: u64) -> (Option<PathBuf>, Option<(String, u64)>) {
+        let Some((mapped, loaded)) = self.find(Va(at)) else { return (None, None) };
+        (Some(mapped.path.clone()), loaded.as_ref().and_then(|loaded| function(loaded, Va(at))))
     }
 }
 

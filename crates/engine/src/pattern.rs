@@ -73,8 +73,12 @@ fn parse_func(func: &str) -> Result<FuncPattern, String> {
         };
     }
     if let Some(digits) = func.strip_prefix("0x") {
+        let (digits, what): (_, fn(Va) -> FuncPattern) = match digits.strip_suffix("+*") {
+            Some(digits) => (digits, FuncPattern::EveryAt),
+            None => (digits, FuncPattern::Addr),
+        };
         return match u64::from_str_radix(digits, 16) {
-            Ok(va) => Ok(FuncPattern::Addr(Va(va))),
+            Ok(va) => Ok(what(Va(va))),
             Err(_) => Err(format!("\"{func}\" is no hexadecimal address")),
         };
     }
@@ -135,9 +139,11 @@ mod tests {
     #[test]
     fn addresses_and_offsets() {
         assert_eq!(func("./a:0x1040"), (Some("./a".to_owned()), FuncPattern::Addr(Va(0x1040))));
+        assert_eq!(func("a:0x1040+*").1, FuncPattern::EveryAt(Va(0x1040)));
         assert_eq!(func("main+0x1c").1, FuncPattern::Offset("main".to_owned(), 0x1c));
         assert_eq!(func("main+*").1, FuncPattern::Every("main".to_owned()));
         assert_eq!(func("main+28").1, FuncPattern::Offset("main".to_owned(), 28));
+        assert!(parse("0x1040+", false).is_err() && parse("0x+*", false).is_err());
         for bad in ["libc:", "", "0xfoo", "main+0xz", "main+1f", "0x11112222333344445", "libc:\"", "libc:\"\""] {
             assert!(parse(bad, false).is_err(), "{bad}");
         }

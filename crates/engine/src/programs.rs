@@ -49,6 +49,7 @@ fn frames(program: &sidestep_bpf::Program) -> i32 {
 }
 
 /// A program that was linked and compiled.
+#[derive(Clone)]
 struct Compiled {
     /// Its code, and what has to be around it.
     thunk: thunk::Program,
@@ -74,6 +75,7 @@ struct Replaces {
 }
 
 /// All programs of a session, and behind them one that does nothing: the hit is counted.
+#[derive(Clone)]
 pub(crate) struct Programs {
     compiled: Vec<Compiled>,
     /// Their code.
@@ -85,6 +87,7 @@ pub(crate) struct Programs {
 }
 
 /// The code of a program that is interpreted: a call of the interpreter.
+#[derive(Clone)]
 struct Stub {
     /// Offset of a word that gets the address of the program's instructions …
     slots_at: usize,

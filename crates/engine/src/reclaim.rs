@@ -41,6 +41,7 @@ const WORD: usize = size_of::<sidestep_sys::arch::Word>();
 const STEP: usize = if WORD == 8 { 1 } else { WORD };
 
 /// What was added at once, and is taken back at once.
+#[derive(Clone)]
 pub(crate) struct Addition {
     pub requests: Vec<usize>,
     pub programs: Vec<usize>,
@@ -50,7 +51,7 @@ pub(crate) struct Addition {
 }
 
 /// Additions, and when to look at those that are gone.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Additions {
     /// Those that have probes, with the numbers of these.
     present: Vec<(HashSet<u32>, Addition)>,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
@@ -35,6 +35,7 @@ use crate::unwinding::Tables;
 use crate::view::View;
 
 /// The regions of a session.
+#[derive(Clone)]
 pub(crate) struct Regions {
     pub layout: Layout,
     /// The shared region, as the controller sees it: what belongs to this process.
@@ -51,7 +52,7 @@ pub(crate) struct Regions {
     /// Their maps.
     pub maps: Vec<Map>,
     /// What each thread has, of the controller: programs run in it, too.
-    pub own: Vec<AtomicU64>,
+    pub own: View,
     /// All trap table entries so far. There is a table if SIGTRAP is ours.
     pub traps: Vec<TrapEntry>,
     /// Pages of stubs that are mapped.
@@ -179,7 +180,7 @@ impl Regions {
         header.u64(at!(trampoline_va), globals.trampoline.0);
         let (detours, unwinding) = (Detours::default(), Tables::default());
         let (traps, stubs) = (Vec::new(), BTreeSet::new());
-        let own = (0..layout.cells).map(|_| AtomicU64::new(0)).collect();
+        let own = View::private(8 * layout.cells)?;
         Ok(Regions {
             layout,
             shared,
@@ -280,6 +281,12 @@ impl Regions {
     /// 128 bytes of the target for remote calls.
     pub fn scratch(&self) -> Va {
         Va(self.private.0 + SCRATCH)
+    }
+
+    /// Tells the agent what addresses mean in this process.
+    pub fn set_space(&self, process: &Process, number: u32) -> Result<(), SessionError> {
+        process.write(Va(self.private.0 + offset_of!(Private, space) as u64), &number.to_ne_bytes())?;
+        Ok(())
     }
 
     /// Writes the descriptor of a probe.
@@ -446,6 +453,8 @@ fn private_head(
         child: 0.into(),
         pid: pid.into(),
         follow: 0,
+        space: 0.into(),
+        pad: 0,
         signals: no_signals(),
         scratch: [0; 16],
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use sidestep_isa::object::Extent;
 use sidestep_isa::{Va, x86};
 use sidestep_symbols::usdt::{Probe as Usdt, UsdtError};
 use sidestep_symbols::{
@@ -155,6 +156,7 @@ fn in_object(object: &Object, func: &FuncPattern) -> Result<Vec<Found>, SessionE
         },
         FuncPattern::Every(text) => every_instruction(object, &object.find(&Matcher::glob(text)))?,
         FuncPattern::Addr(va) => vec![at_address(object, *va)?],
+        FuncPattern::EveryAt(va) => every_instruction_around(object, *va)?,
         FuncPattern::FileOffset(offset) => match object.va_of(*offset) {
             Some(va) => vec![at_address(object, va)?],
             None => Vec::new(),
@@ -188,6 +190,20 @@ fn every_instruction(object: &Object, functions: &[&Function]) -> Result<Vec<Fou
     Ok(found.into_values().collect())
 }
 
+/// The instructions of the function that holds an address, as symbols and unwind information have it.
+fn every_instruction_around(object: &Object, va: Va) -> Result<Vec<Found>, SessionError> {
+    object.check_code(va)?;
+    let code = object.code()?;
+    let holds = |extent: &&Extent| extent.start <= va && va.0 - extent.start.0 < extent.len.0;
+    // They may be nested: entry points within routines in assembler.
+    let Some(function) = code.extents.iter().filter(holds).max_by_key(|extent| extent.start) else {
+        return Ok(Vec::new());
+    };
+    let text = code.text_at(function.start, function.start.plus(function.len)).unwrap_or_default();
+    let insns = x86::sweep(code.isa, text, function.start).map_while(Result::ok);
+    insns.map(|insn| at_address(object, insn.va())).collect()
+}
+
 /// `symbol+0xOFF` of a link-time address, or the address itself.
 pub(crate) fn name_at(object: &Object, va: Va) -> String {
     match object.function_at(va) {
@@ -210,7 +226,7 @@ fn not_found(object: &Object, func: &FuncPattern) -> SessionError {
         | FuncPattern::Regex(text)
         | FuncPattern::Offset(text, _)
         | FuncPattern::Every(text) => text.clone(),
-        FuncPattern::Addr(va) => va.to_string(),
+        FuncPattern::Addr(va) | FuncPattern::EveryAt(va) => va.to_string(),
         FuncPattern::FileOffset(offset) => format!("offset {:#x}", offset.0),
         FuncPattern::Line(file, line) => format!("{file}:{line}"),
         FuncPattern::Usdt(provider, name) => match object.find_usdt(provider, name) {
@@ -224,7 +240,7 @@ fn not_found(object: &Object, func: &FuncPattern) -> SessionError {
 fn is_many(func: &FuncPattern) -> bool {
     match func {
         FuncPattern::Name(text) => !Matcher::glob(text).is_name(),
-        FuncPattern::Regex(_) | FuncPattern::Every(_) => true,
+        FuncPattern::Regex(_) | FuncPattern::Every(_) | FuncPattern::EveryAt(_) => true,
         FuncPattern::Usdt(provider, name) => [provider, name].into_iter().any(|glob| !Matcher::glob(glob).is_name()),
         FuncPattern::Offset(..) | FuncPattern::Addr(_) | FuncPattern::FileOffset(_) | FuncPattern::Line(..) => false,
     }

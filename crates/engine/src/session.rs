@@ -54,6 +54,8 @@ pub struct Session {
     pub(crate) objects: Option<Objects>,
     /// Processes that came later and could not be probed, and why.
     unfollowed: Vec<(i32, String)>,
+    /// Names of addresses, not taken yet.
+    symbols: Symbols,
 }
 
 impl Session {
@@ -100,6 +102,7 @@ impl Session {
             follow: None,
             objects: None,
             unfollowed: Vec::new(),
+            symbols: Symbols::default(),
         }
     }
 
@@ -139,10 +142,13 @@ impl Session {
         installer.stats.planning += other.installer.stats.planning;
         installer.stats.stops.append(other.installer.stats.stops.clone());
         installer.stats.code_bytes += other.installer.stats.code_bytes;
-        if let (Some(symbols), Some(more)) = (&mut installer.symbols, other.installer.symbols.take()) {
-            symbols.also(more);
-        }
+        self.keep_symbols(&mut other);
         self.others.push(other);
+    }
+
+    /// Keeps the names of another process.
+    pub(crate) fn keep_symbols(&mut self, other: &mut Session) {
+        self.symbols.append(other.take_symbols());
     }
 
     /// Adds the probes of another process that are new, and what was refused there, behind the first so many.
@@ -198,15 +204,15 @@ impl Session {
         if self.others.is_empty() && !self.installer.follows() { self.pid() } else { record.pid as i32 }
     }
 
-    /// Run-time addresses of the sites in all processes, each with the id of its probe.
-    pub fn places(&self) -> Vec<(Va, usize)> {
-        let of = |installer: &Installer| -> Vec<(Va, usize)> {
+    /// The sites in all processes: the process id, the run-time address, and the id of the probe.
+    pub fn places(&self) -> Vec<(i32, Va, usize)> {
+        let of = |session: &Session| -> Vec<(i32, Va, usize)> {
             let id = |number: &u32| self.installer.numbers.iter().position(|known| known == number);
-            let probes = installer.probes.iter().zip(&installer.numbers);
-            probes.filter_map(|(probe, number)| Some((probe.va, id(number)?))).collect()
+            let probes = session.installer.probes.iter().zip(&session.installer.numbers);
+            probes.filter_map(|(probe, number)| Some((session.pid(), probe.va, id(number)?))).collect()
         };
-        let others = self.others.iter().flat_map(|other| of(&other.installer));
-        of(&self.installer).into_iter().chain(others).collect()
+        let others = self.others.iter().flat_map(of);
+        of(self).into_iter().chain(others).collect()
     }
 
     /// All installed probes, of several processes each once; `Probe::id` is the index.
@@ -226,9 +232,12 @@ impl Session {
         self.installer.numbers.iter().map(count).collect()
     }
 
-    /// Names of the target's addresses, once, if [`Options::symbols`] asked for them.
-    pub fn take_symbols(&mut self) -> Option<Symbols> {
-        self.installer.symbols.take()
+    /// Names of the target's addresses, if [`Options::symbols`] asked for them: those that came since the last time.
+    pub fn take_symbols(&mut self) -> Symbols {
+        if let Some(images) = self.installer.images.take().filter(|_| self.installer.wants_symbols()) {
+            self.symbols.add(self.installer.meaning, images);
+        }
+        std::mem::take(&mut self.symbols)
     }
 
     /// The maps, to run programs of the controller on. None: nothing was installed.

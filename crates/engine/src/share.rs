@@ -44,7 +44,7 @@ const NO_PREFIX: u8 = 0x26;
 const REGION_MAX: u64 = 64;
 
 /// What other sessions have in a process.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Others {
     sessions: Vec<Found>,
     /// By address.
@@ -52,6 +52,7 @@ pub(crate) struct Others {
 }
 
 /// A site of another session, or an island.
+#[derive(Clone)]
 struct Theirs {
     controller: i32,
     entry: JournalEntry,

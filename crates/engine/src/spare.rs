@@ -12,7 +12,7 @@ use crate::regions::Regions;
 use crate::space;
 
 /// What one installation has taken.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Taken {
     /// Slabs, and code of programs.
     pub code: Vec<Range<u64>>,
@@ -23,7 +23,7 @@ pub(crate) struct Taken {
 }
 
 /// What nobody needs.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Spare {
     /// Mapped as code.
     pub code: Vec<Range<u64>>,

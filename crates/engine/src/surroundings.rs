@@ -22,7 +22,7 @@ pub(crate) fn assumed_bias(isa: Isa) -> i64 {
 }
 
 /// The sites and stubs of a session.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Surroundings {
     /// What no stub may lie in, sorted, apart from each other.
     forbidden: Vec<Range<u64>>,
@@ -35,7 +35,7 @@ pub(crate) struct Surroundings {
 }
 
 /// What is taken of an object's code; link-time addresses.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Sites {
     sites: BTreeSet<Va>,
     /// Start → end, and who needs it.

@@ -1,6 +1,6 @@
 //! Functions with the debug information of their objects.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use crate::resolve;
 
 /// The debug information of objects, each read once, when something of it is asked for.
 pub struct Typed {
-    pid: Option<i32>,
+    pids: Vec<i32>,
     objects: Objects,
     read: HashMap<PathBuf, Result<Rc<DebugInfo>, TypeError>>,
 }
@@ -59,45 +59,68 @@ pub enum NoGoroutine {
 }
 
 impl Typed {
-    /// Of what a process has mapped, or of files. Reads nothing yet.
+    /// Of what processes have mapped, or of files if there are none. Reads nothing yet.
     #[must_use]
-    pub fn new(pid: Option<i32>, options: &Options) -> Typed {
-        Typed { pid, objects: Objects::new(options), read: HashMap::new() }
+    pub fn new(pids: &[i32], options: &Options) -> Typed {
+        Typed { pids: pids.to_vec(), objects: Objects::new(options), read: HashMap::new() }
     }
 
+    /// What a pattern means in any of the processes, each once.
     fn matches(&mut self, pattern: &Pattern) -> Result<Vec<resolve::Match>, SessionError> {
-        match self.pid {
-            Some(pid) => resolve::in_process(pattern, &Process::open(pid)?, &mut self.objects),
-            None => resolve::in_files(pattern, &mut self.objects),
+        let (mut found, mut error) = (Vec::new(), None);
+        if self.pids.is_empty() {
+            found = resolve::in_files(pattern, &mut self.objects)?;
         }
+        for pid in &self.pids {
+            let process = Process::open(*pid).map_err(SessionError::from);
+            match process.and_then(|process| resolve::in_process(pattern, &process, &mut self.objects)) {
+                Ok(more) => found.extend(more),
+                Err(missing) => error = error.or(Some(missing)),
+            }
+        }
+        if let Some(error) = error.filter(|_| found.is_empty()) {
+            return Err(error);
+        }
+        let mut seen = HashSet::new();
+        found.retain(|m| seen.insert((m.object.path().to_owned(), m.va.unwrap_or(m.symbol_va), m.name.clone())));
+        Ok(found)
     }
 
-    /// The debug information of objects by their names; without any, of all that the process has mapped.
+    /// The debug information of objects by their names; without any, of all that the processes have mapped.
     ///
     /// # Errors
     /// There is no such object or process.
     pub fn objects(&mut self, names: &[String]) -> Result<Vec<(PathBuf, DebugInfoOf)>, SessionError> {
-        let mut found = Vec::new();
-        match self.pid {
-            None => {
-                for name in names {
-                    found.push(self.objects.open_file(&resolve::file(name)?)?);
-                }
+        let (mut found, mut missing): (Vec<Rc<Object>>, _) = (Vec::new(), None);
+        if self.pids.is_empty() {
+            for name in names {
+                found.push(self.objects.open_file(&resolve::file(name)?)?);
             }
-            Some(pid) => {
-                let process = Process::open(pid)?;
-                let mapped = Objects::mapped(&process)?;
-                let mut wanted: Vec<&MappedObject> = mapped.iter().collect();
-                if !names.is_empty() {
-                    wanted.clear();
-                    for name in names {
-                        let one = resolve_object(name, &mapped).first().copied();
-                        wanted.push(one.ok_or_else(|| resolve::no_object(name, pid))?);
+        }
+        for pid in &self.pids {
+            let process = Process::open(*pid)?;
+            let mapped = Objects::mapped(&process)?;
+            let mut wanted: Vec<&MappedObject> = mapped.iter().collect();
+            if !names.is_empty() {
+                wanted.clear();
+                for name in names {
+                    let one = resolve_object(name, &mapped).first().copied();
+                    match one {
+                        Some(one) => wanted.push(one),
+                        None => missing = missing.or_else(|| Some(resolve::no_object(name, *pid))),
                     }
                 }
-                // What is no object that can be read describes nothing.
-                found.extend(wanted.into_iter().filter_map(|one| Some(self.objects.load(&process, one).ok()?.object)));
             }
+            for one in wanted {
+                // What is no object that can be read describes nothing.
+                let Ok(loaded) = self.objects.load(&process, one) else { continue };
+                if !found.iter().any(|known| known.path() == loaded.object.path()) {
+                    found.push(loaded.object);
+                }
+            }
+        }
+        if let Some(missing) = missing.filter(|_| found.is_empty()) {
+            return Err(missing);
         }
         let described = |object: Rc<Object>| (object.path().to_owned(), object.debug_info().map(Rc::new));
         Ok(found.into_iter().map(described).collect())
@@ -141,7 +164,7 @@ impl Typed {
         Ok(self.matches(pattern)?.into_iter().map(&mut one).collect())
     }
 
-    /// The functions that a pattern means.
+    /// The functions that a pattern means, in any of the processes.
     ///
     /// # Errors
     /// There is none.

@@ -14,7 +14,7 @@ use sidestep_wire::{MapKind, Private, UnwindKind, UnwindObject, UnwindRule, Unwi
 use crate::api::Program;
 use crate::error::SessionError;
 use crate::hold::Hold;
-use crate::names::Symbols;
+use crate::names::Images;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::spare::Table;
@@ -23,7 +23,7 @@ use crate::spare::Table;
 const ROWS_MAX: usize = 32 << 20;
 
 /// The tables of a session.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Tables {
     rules: Vec<UnwindRule>,
     numbers: HashMap<UnwindRule, u16>,
@@ -43,12 +43,12 @@ pub(crate) fn are_wanted(programs: &[Program]) -> bool {
 impl Regions {
     /// Puts the rows of objects into the target that were not looked at before; they are found after
     /// [`Regions::show_unwinding`].
-    pub fn add_unwinding(&mut self, hold: &mut Hold<'_>, symbols: &Symbols) -> Result<(), SessionError> {
+    pub fn add_unwinding(&mut self, hold: &mut Hold<'_>, images: &Images) -> Result<(), SessionError> {
         let process = hold.process();
         let mut bytes = Vec::new();
         let mut new = Vec::new();
         let vdso = vdso(&process);
-        let loaded = symbols.images().map(|(path, loaded)| (path, &*loaded.object, loaded.bias));
+        let loaded = images.images().map(|(path, loaded)| (path, &*loaded.object, loaded.bias));
         let vdso = vdso.as_ref().map(|(object, start)| (object.path(), object, *start as i64));
         for (path, object, bias) in loaded.chain(vdso) {
             if !self.unwinding.known.insert((path.to_owned(), bias as u64)) {

@@ -10,6 +10,7 @@ use sidestep_wire::MapDesc;
 use crate::raw::{Plain, from_bytes};
 
 /// The shared region. Offsets come from [`crate::layout::Layout`], so they lie inside.
+#[derive(Clone)]
 pub(crate) struct View(Arc<SharedMap>);
 
 impl View {

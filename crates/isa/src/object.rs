@@ -38,6 +38,9 @@ pub struct ObjectCode<'a> {
     /// Starts of extents, sorted, where the unwind information has a frame already: parts that the compiler has moved away from
     /// their functions, and code that is not reached by a call at all. A symbol of a function makes no part of it.
     pub parts: Vec<Va>,
+    /// Starts of extents, sorted, that only the unwind information knows: no symbol of a function has them. (The symbol of a
+    /// part that the compiler has moved away, `.cold`, is none.)
+    pub nameless: Vec<Va>,
     /// The address of every symbol in text, of every type and size, and of the entry point, `DT_INIT` and `DT_FINI`.
     pub labels: Vec<Va>,
     /// Values in text that dynamic relocations store. A program at a fixed address has no relocations: there, every
@@ -68,6 +71,7 @@ impl<'a> ObjectCode<'a> {
             landing_pads: Vec::new(),
             restartable: Vec::new(),
             parts: Vec::new(),
+            nameless: Vec::new(),
             got: None,
             go: false,
         }

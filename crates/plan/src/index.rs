@@ -150,10 +150,18 @@ impl<'a> Index<'a> {
         &self.starts[lo..hi.max(lo)]
     }
 
-    /// Whether what starts here is the rest of a function, which nobody calls.
+    /// Whether what starts here is the rest of a function, which nobody calls: it has no name, and there is a frame already,
+    /// or a conditional branch from elsewhere leads there, which compilers make no tail calls of.
     pub(crate) fn is_part(&self, va: Va) -> bool {
-        let called = || self.edges_to(va, va.plus(Len(1))).iter().any(|edge| edge.how == How::Call);
-        self.code.parts.binary_search(&va).is_ok() && !called()
+        let edges = self.edges_to(va, va.plus(Len(1)));
+        let next = self.starts.get(self.starts.partition_point(|start| *start <= va));
+        let own = |source| source >= va && next.is_none_or(|next| source < *next);
+        let framed = self.code.parts.binary_search(&va).is_ok();
+        let branched = || {
+            let from_elsewhere = edges.iter().any(|edge| edge.how == How::Branch && !own(edge.source));
+            from_elsewhere && self.code.nameless.binary_search(&va).is_ok() && !self.is_named(va)
+        };
+        (framed || branched()) && edges.iter().all(|edge| edge.how != How::Call)
     }
 
     /// Whether a function, or a part of one, starts here.

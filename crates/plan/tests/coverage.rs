@@ -139,6 +139,46 @@ fn every_instruction_of_bash_is_counted_as_it_is_planned() {
     assert_as_planned(&Index::new(elf.code.clone()), Sites::Instructions, &instructions(&elf));
 }
 
+/// A part without a frame looks like a function to the unwind information; but functions are not branched to.
+#[test]
+fn what_others_branch_to_is_no_entry_unless_it_has_a_name() {
+    let source = "
+        .macro function name
+        .type \\name,@function
+        .p2align 4,0xcc
+        \\name:
+        .endm
+        function f
+        test %edi,%edi
+        jne part
+        call called
+        jmp tail
+        .size f,.-f
+        function part
+        xor %eax,%eax
+        ret
+        .size part,.-part
+        function called
+        dec %edi
+        jne called
+        ret
+        .size called,.-called
+        function tail
+        dec %edi
+        jne tail
+        ret
+        .size tail,.-tail";
+    let data = compile("a.s", source, &["-shared", "-nostdlib", "-Wl,-z,noexecstack"]);
+    let elf = parse(&data);
+    let entries = |code| Coverage::of(&Index::new(code), Sites::Entries, || Free).sites();
+    assert_eq!(entries(elf.code.clone()), 4);
+    let mut code = elf.code.clone();
+    code.nameless = ["f", "part", "called", "tail"].map(|name| elf.symbol(name)).to_vec();
+    assert_eq!(entries(code.clone()), 3, "a loop's own branch is no part's");
+    code.pointers = vec![elf.symbol("part")];
+    assert_eq!(entries(code), 4, "somebody may call it by a pointer");
+}
+
 #[test]
 fn data_in_text_is_no_site() {
     // A function with a word that is no instruction in it; then padding, data without a symbol, and a function.

@@ -22,7 +22,7 @@ pub struct Probe {
 
 impl Probe {
     /// At all places that `[OBJECT:]FUNC` means, in the words of the command line: OBJECT is a path or a library's short name;
-    /// FUNC is a name, a glob, `symbol+0xOFF`, `symbol+*`, or `0xADDR`, an address in the file. Or `usdt:OBJECT:PROVIDER:NAME`.
+    /// FUNC is a name, a glob, `symbol+0xOFF`, `symbol+*`, `0xADDR`, an address in the file, or `0xADDR+*`. Or `usdt:OBJECT:PROVIDER:NAME`.
     ///
     /// # Errors
     /// It does not parse.

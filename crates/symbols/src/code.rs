@@ -26,14 +26,19 @@ pub(crate) fn collect<'a>(
     code.data = sections(elf, Section::is_data)?;
 
     code.extents = functions.iter().map(|f| Extent { start: f.va, len: f.size }).collect();
-    code.extents.extend(frames.extents);
     let is_function = |va: &Va| {
         let at = functions.partition_point(|f| f.va < *va);
         functions[at..].iter().take_while(|f| f.va == *va).any(|f| f.kind != FunctionKind::Cold)
     };
-    code.parts = frames.parts.into_iter().filter(|va| !is_function(va)).collect();
-    code.parts.sort_unstable();
-    code.parts.dedup();
+    let nameless = |starts: &mut dyn Iterator<Item = Va>| {
+        let mut starts: Vec<Va> = starts.filter(|va| !is_function(va)).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        starts
+    };
+    code.parts = nameless(&mut frames.parts.into_iter());
+    code.nameless = nameless(&mut frames.extents.iter().map(|extent| extent.start));
+    code.extents.extend(frames.extents);
 
     code.labels = labels.to_vec();
     let special = [object::elf::DT_INIT, object::elf::DT_FINI].map(i64::from).into_iter();

@@ -274,6 +274,12 @@ fn parts_of_functions_are_known_by_their_unwind_information() {
         let code = object.code().unwrap();
         let of_ours = code.parts.iter().map(|va| va.0).filter(|va| nm_names(&nm, *va));
         assert_eq!(of_ours.collect::<Vec<_>>(), wanted, "stripped: {stripped}");
+        // A symbol of a part is no name of a function.
+        let nameless = |name: &str| {
+            let row = nm.lines().find(|line| line.ends_with(&format!(" {name}"))).unwrap();
+            code.nameless.contains(&Va(hex(row.split(' ').next().unwrap())))
+        };
+        assert_eq!((nameless("keep"), nameless("keep.cold")), (stripped, true), "stripped: {stripped}");
     }
 }
 

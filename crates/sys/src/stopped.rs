@@ -296,8 +296,10 @@ impl Stopped {
                 Err(e) => Err(e),
             },
             Event::Exited(_) => return Ok(true),
-            Event::Signal(signal) => ptrace::cont(tid, signal),
-            Event::Syscall | Event::Exec | Event::Other => ptrace::cont(tid, 0),
+            // Any stop may have been what the interrupt asked for (ptrace(2)): that for a timer's signal is, if the interrupt
+            // comes while the kernel sets the timer again. So it is asked for once more, before the thread goes on.
+            Event::Signal(signal) => ptrace::interrupt(tid).and_then(|()| ptrace::cont(tid, signal)),
+            Event::Syscall | Event::Exec | Event::Other => ptrace::interrupt(tid).and_then(|()| ptrace::cont(tid, 0)),
         };
         match resumed {
             Ok(()) => Ok(false),

@@ -52,17 +52,48 @@ pub struct Private {
     /// States handed out in this process.
     pub states_used: AtomicU32,
     /// 1 in a forked child once it has noticed: nothing of what belongs to the process that the header is for is written any
-    /// more; nor, unless children are followed, anything else that is shared.
+    /// more; nor, unless children are followed, anything else that is shared. [`Private::ADOPTED`].
     pub child: AtomicU32,
     /// Process id of the target in its own pid namespace; of a forked child since it has noticed. Code that runs with
     /// another one is a child that shares our memory until it executes a program (`vfork`, `posix_spawn`).
     pub pid: AtomicU32,
     /// 1: forked children are probed as their parents are; 0: nothing is counted there.
     pub follow: u32,
+    /// Which of the session's meanings addresses have in this process: 0, 1, 2 …; forked children have their parent's. It
+    /// goes along with stacks and symbols ([`stack_id`], [`symbol`]).
+    pub space: AtomicU32,
+    /// Padding.
+    pub pad: u32,
     /// Signals of ours.
     pub signals: Signals,
     /// Buffer of the controller's remote system calls; the agent does not look at it.
     pub scratch: [u64; 16],
+}
+
+impl Private {
+    /// `child` in a forked child that has been given a header of its own.
+    pub const ADOPTED: u32 = 2;
+}
+
+/// More numbers than this cannot be told apart in [`symbol`].
+pub const SPACES: u32 = 1 << 16;
+
+/// The number of a stack in its map, which is in the lower half, with [`Private::space`].
+#[must_use]
+pub const fn stack_id(id: u64, space: u32) -> u64 {
+    id | (space as u64) << 32
+}
+
+/// An address, whose upper 16 bits are zeros in all programs, with [`Private::space`]. Other numbers stay as they are.
+#[must_use]
+pub const fn symbol(address: u64, space: u32) -> u64 {
+    if address >> 48 == 0 { address | (space as u64) << 48 } else { address }
+}
+
+/// What [`symbol`] has put together: the number and the address.
+#[must_use]
+pub const fn split_symbol(word: u64) -> (u32, u64) {
+    ((word >> 48) as u32, word & ((1 << 48) - 1))
 }
 
 /// One thread. Native code of programs is given its address in `r9`: the table of helpers.

@@ -156,3 +156,17 @@ fn histogram_buckets_are_where_their_boundaries_say() {
         assert!(b < Histogram::SUB || high - low <= low / 15, "a bucket is at most 1/16 of its values wide");
     }
 }
+
+#[test]
+fn addresses_and_stacks_go_with_a_number() {
+    use sidestep_wire::private::{SPACES, split_symbol, stack_id, symbol};
+    for space in [0, 1, SPACES - 1] {
+        for address in [0, 0x1234, 0x7fff_ffff_f000] {
+            assert_eq!(split_symbol(symbol(address, space)), (space, address));
+        }
+        assert_eq!(stack_id(77, space) as u32, 77);
+        assert_eq!(stack_id(77, space) >> 32, u64::from(space));
+    }
+    // No address: as it is.
+    assert_eq!(symbol(u64::MAX, 5), u64::MAX);
+}

@@ -217,6 +217,8 @@ pub unsafe extern "C" fn map_len(desc: u64, id: u64, _: u64, _: u64, _: u64, sta
         return desc.count.load(Ordering::Relaxed);
     }
     let mut len = 0;
+    // The process is in the upper half.
+    let id = id & u64::from(u32::MAX);
     if id < desc.buckets.into() && stacks(agent, desc).read(id, |_| len += 1) { len } else { 0 }
 }
 

@@ -2,6 +2,7 @@
 
 use core::mem::MaybeUninit;
 
+use sidestep_wire::private::stack_id;
 use sidestep_wire::stacks::{DEPTH, Digest, FAST_COMPARE, REUSE};
 use sidestep_wire::{MapError, Stacks, ThreadState};
 
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn get_stackid(
         insert_deep(stacks, flags, first, &frames, digest)
     };
     match result {
-        Ok(id) => id,
+        Ok(id) => stack_id(id, agent.space()),
         Err(error) => {
             if error == MapError::Exists {
                 desc.dropped.fetch_add(1, core::sync::atomic::Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Who and when: 5, 7, 8, 14, 15, 16; and signals to whoever it is: 109, 117.
+//! Who and when: 5, 7, 8, 14, 15, 16, 263; and signals to whoever it is: 109, 117.
 
 use sidestep_wire::ThreadState;
 
@@ -48,6 +48,13 @@ pub unsafe extern "C" fn get_current_pid_tgid(_: u64, _: u64, _: u64, _: u64, _:
     let (agent, thread) = unsafe { here(state) };
     let pid = agent.private().pid.load(core::sync::atomic::Ordering::Relaxed);
     u64::from(pid) << 32 | u64::from(thread.current_tid())
+}
+
+/// 263: an address that can be named without the process.
+pub unsafe extern "C" fn symbol(address: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
+    // SAFETY: the running thread's.
+    let (agent, _) = unsafe { here(state) };
+    sidestep_wire::private::symbol(address, agent.space())
 }
 
 /// 15: asked of the kernel each time, for a program may change its identity whenever it likes.

@@ -107,8 +107,8 @@ fn refuse(error: &ParseError, text: &str) -> ! {
 struct Tracer {
     sources: Vec<Source>,
     formats: Vec<RecordFormat>,
-    /// Names of the probes of each source.
-    labels: Vec<Vec<(u64, String)>>,
+    /// Names of the probes of each source: process, address, name.
+    labels: Vec<Vec<(i32, u64, String)>>,
     /// How many sites these are.
     places: usize,
     since_start: bool,
@@ -131,8 +131,8 @@ impl Tracer {
         self.places = places.len();
         let labels = label::labels(session.probes());
         self.labels = vec![Vec::new(); self.sources.len()];
-        for (va, id) in places {
-            self.labels[session.probes()[id].request].push((va.0, labels[id].clone()));
+        for (pid, va, id) in places {
+            self.labels[session.probes()[id].request].push((pid, va.0, labels[id].clone()));
         }
     }
 
@@ -160,10 +160,10 @@ impl Tracer {
         };
         let comm = printable(&header.comm);
         let site = if self.sources[number].event.kind == Kind::Return { header.func } else { header.ip };
-        let name = self.label(number, site);
         let values: Vec<uprobe_events::Value> =
             (0..format.fields().len()).filter_map(|i| format.value(&record.bytes, i).ok().flatten()).collect();
         let pid = session.pid_of(record);
+        let name = self.label(number, pid, site);
         let Some(spec) = &self.sources[number].spec else {
             if sink.json() {
                 return sink.line(&event_json(record, pid, &comm, &format, &values));
@@ -194,11 +194,12 @@ impl Tracer {
         ))
     }
 
-    /// What the function at an address is called.
-    fn label(&self, source: usize, site: u64) -> String {
+    /// What the function at an address is called: in this process, or else, as a child has its parent's, in any.
+    fn label(&self, source: usize, pid: i32, site: u64) -> String {
         let labels = self.labels.get(source).map_or(&[][..], Vec::as_slice);
-        let found = labels.iter().find(|(va, _)| *va == site).or(labels.first());
-        found.map_or_else(|| format!("{site:#x}"), |(_, name)| name.clone())
+        let here = labels.iter().find(|(of, va, _)| (*of, *va) == (pid, site));
+        let found = here.or_else(|| labels.iter().find(|(_, va, _)| *va == site)).or(labels.first());
+        found.map_or_else(|| format!("{site:#x}"), |(.., name)| name.clone())
     }
 }
 

@@ -2,19 +2,24 @@
 
 mod carried;
 pub mod format;
+mod output;
 pub mod script;
 pub mod spec;
+mod target;
 pub mod tools;
 pub mod words;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use sidestep_engine::{Options, Target};
+use clap::{Args, Parser, Subcommand};
+use sidestep_engine::Options;
 
 pub use carried::{OnOff, Optimize, Status, Switch};
+pub use output::{Format, Output, Timing};
+pub use target::TargetFlags;
+
+use output::parse_seconds;
+use target::{parse_pid, target_group};
 
 /// Count, time and trace the functions of live programs, without a trap.
 #[derive(Parser, Debug)]
@@ -346,63 +351,6 @@ pub struct Look {
     pub engine: EngineFlags,
 }
 
-/// What to probe; exactly one of them.
-#[derive(Args, Clone, Debug)]
-pub struct TargetFlags {
-    /// Attach to this process; several: -p 1,2 or -p 1 -p 2.
-    #[arg(short = 'p', long, value_name = "PID", value_parser = parse_pid, value_delimiter = ',')]
-    pub pid: Vec<i32>,
-    /// Probe children, too, and what they and the process itself execute; wait for objects that are not there yet.
-    #[arg(long)]
-    pub follow: bool,
-    /// Run CMD (words as in a shell; no shell is run) and probe it.
-    #[arg(short = 'c', value_name = "CMD", value_parser = parse_words)]
-    pub cmd: Option<words::Words>,
-    /// Run a command and probe it; its exit status becomes ours.
-    #[arg(last = true, value_name = "CMD")]
-    pub command: Vec<OsString>,
-}
-
-/// When to print.
-#[derive(Args, Clone, Debug)]
-pub struct Timing {
-    /// Print every SEC seconds.
-    #[arg(short = 'i', long, value_name = "SEC", value_parser = parse_seconds)]
-    pub interval: Option<Duration>,
-    /// Stop after SEC seconds.
-    #[arg(short = 'd', long, value_name = "SEC", value_parser = parse_seconds)]
-    pub duration: Option<Duration>,
-    /// Print the time of day above each output.
-    #[arg(short = 'T', long)]
-    pub timestamp: bool,
-}
-
-/// Where and how to print.
-#[derive(Args, Clone, Debug)]
-pub struct Output {
-    /// Write the results to FILE; stdout is left to the command.
-    #[arg(short = 'o', value_name = "FILE")]
-    pub file: Option<PathBuf>,
-    /// Output format; json is one object per line.
-    #[arg(short = 'f', long, default_value = "text")]
-    pub format: Format,
-    /// Print results only: no heading, no notes.
-    #[arg(short = 'q', long)]
-    pub quiet: bool,
-    /// List refused functions and what attaching took.
-    #[arg(short = 'v', long)]
-    pub verbose: bool,
-}
-
-/// Output formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
 /// Flags for the engine.
 #[derive(Args, Clone, Debug)]
 pub struct EngineFlags {
@@ -423,28 +371,6 @@ pub struct EngineFlags {
     pub probe_filter: Option<String>,
 }
 
-impl TargetFlags {
-    /// The one target that was given.
-    pub fn target(&self) -> Target {
-        match (&*self.pid, &self.cmd) {
-            ([pid], _) => Target::Pid(*pid),
-            ([], Some(words)) => Target::Command(words.0.iter().map(OsString::from).collect()),
-            ([], None) => Target::Command(self.command.clone()),
-            (pids, _) => Target::Pids(pids.to_vec()),
-        }
-    }
-
-    /// The process that stands for all, where one is enough.
-    pub fn first(&self) -> Option<i32> {
-        self.pid.first().copied()
-    }
-
-    /// Whether one was given at all.
-    pub fn is_given(&self) -> bool {
-        !self.pid.is_empty() || self.cmd.is_some() || !self.command.is_empty()
-    }
-}
-
 impl EngineFlags {
     /// The same for the engine.
     pub fn options(&self) -> Options {
@@ -459,35 +385,12 @@ impl EngineFlags {
     }
 }
 
-fn target_group() -> ArgGroup {
-    ArgGroup::new("target").args(["pid", "cmd", "command"]).required(true)
-}
-
-fn parse_pid(text: &str) -> Result<i32, String> {
-    match text.parse::<i32>() {
-        Ok(pid) if pid > 0 => Ok(pid),
-        Ok(_) => Err(format!("Failed to parse pid: not positive: {text}")),
-        Err(_) => Err(format!("Failed to parse pid: invalid integer: {text}")),
-    }
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    // A year is more than anybody waits, and keeps every deadline representable.
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.001..=31_536_000.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("expected seconds, for example 1 or 0.5".to_owned()),
-    }
-}
-
-fn parse_words(text: &str) -> Result<words::Words, String> {
-    let words = words::split(text)?;
-    if words.is_empty() { Err("the command is empty".to_owned()) } else { Ok(words::Words(words)) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::{CommandFactory, error::ErrorKind};
+    use sidestep_engine::Target;
+    use std::time::Duration;
 
     fn parse(args: &[&str]) -> Result<Command, ErrorKind> {
         Cli::try_parse_from([&["sidestep"], args].concat())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::script::{More, Script};
-use super::{EngineFlags, Format, Output, TargetFlags, Timing, parse_seconds};
+use super::{EngineFlags, Format, Output, TargetFlags, parse_seconds};
 
 /// `sidestep tools`.
 #[derive(Args, Debug)]
@@ -25,6 +25,9 @@ pub struct Tools {
 pub struct Run {
     #[command(flatten)]
     pub target: TargetFlags,
+    /// Stop after SEC seconds.
+    #[arg(short = 'd', long, value_name = "SEC", value_parser = parse_seconds)]
+    pub duration: Option<Duration>,
     /// Print the script and do nothing else.
     #[arg(long)]
     pub print: bool,
@@ -101,8 +104,12 @@ pub struct Stackcount {
     pub pattern: String,
     #[command(flatten)]
     pub run: Run,
-    #[command(flatten)]
-    pub timing: Timing,
+    /// Print every SEC seconds.
+    #[arg(short = 'i', long, value_name = "SEC", value_parser = parse_seconds)]
+    pub interval: Option<Duration>,
+    /// Print the time of day above each output.
+    #[arg(short = 'T', long)]
+    pub timestamp: bool,
     /// FUNC is a regular expression.
     #[arg(short = 'r', long = "regexp")]
     pub regexp: bool,
@@ -151,9 +158,6 @@ pub struct Argdist {
     /// Print every SEC seconds.
     #[arg(short = 'i', long, value_name = "SEC", default_value = "1", value_parser = parse_seconds)]
     pub interval: Duration,
-    /// Stop after SEC seconds.
-    #[arg(short = 'd', long, value_name = "SEC", value_parser = parse_seconds)]
-    pub duration: Option<Duration>,
     /// Stop after so many outputs.
     #[arg(short = 'n', long = "number", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub number: Option<u64>,
@@ -212,9 +216,6 @@ pub struct Funcslower {
     /// FUNCTION is a regular expression.
     #[arg(short = 'r', long = "regexp")]
     pub regexp: bool,
-    /// Stop after SEC seconds.
-    #[arg(short = 'd', long, value_name = "SEC", value_parser = parse_seconds)]
-    pub duration: Option<Duration>,
     #[command(flatten)]
     pub output: Folded,
 }
@@ -231,9 +232,6 @@ pub struct Bashreadline {
     /// The library with `readline`; without it, the program, then every mapped object.
     #[arg(short = 's', long, value_name = "OBJECT")]
     pub shared: Option<String>,
-    /// Stop after SEC seconds.
-    #[arg(short = 'd', long, value_name = "SEC", value_parser = parse_seconds)]
-    pub duration: Option<Duration>,
     #[command(flatten)]
     pub output: Output,
 }
@@ -247,9 +245,6 @@ Examples:
 pub struct Gethostlatency {
     #[command(flatten)]
     pub run: Run,
-    /// Stop after SEC seconds.
-    #[arg(short = 'd', long, value_name = "SEC", value_parser = parse_seconds)]
-    pub duration: Option<Duration>,
     #[command(flatten)]
     pub output: Output,
 }
@@ -290,9 +285,6 @@ pub struct Sslsniff {
     /// Not the calls of NSS.
     #[arg(short = 'n', long)]
     pub no_nss: bool,
-    /// Stop after SEC seconds.
-    #[arg(short = 'd', long, value_name = "SEC", value_parser = parse_seconds)]
-    pub duration: Option<Duration>,
     #[command(flatten)]
     pub output: Output,
 }
@@ -312,9 +304,6 @@ pub struct Memleak {
     /// Print every SEC seconds.
     #[arg(short = 'i', long, value_name = "SEC", default_value = "5", value_parser = parse_seconds)]
     pub interval: Duration,
-    /// Stop after SEC seconds.
-    #[arg(short = 'd', long, value_name = "SEC", value_parser = parse_seconds)]
-    pub duration: Option<Duration>,
     /// Stop after so many outputs.
     #[arg(short = 'n', long = "number", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub number: Option<u64>,
@@ -374,9 +363,6 @@ pub struct Deadlock {
     /// Functions that unlock it.
     #[arg(long = "unlock-symbol", value_name = "FUNC", default_value = "c:pthread_mutex_unlock")]
     pub unlock: Vec<String>,
-    /// Stop after SEC seconds.
-    #[arg(short = 'd', long, value_name = "SEC", value_parser = parse_seconds)]
-    pub duration: Option<Duration>,
     #[command(flatten)]
     pub output: Output,
 }

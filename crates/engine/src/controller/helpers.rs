@@ -93,6 +93,7 @@ impl Space<'_> {
                 }
                 _ => EFAULT as u64,
             },
+            263 => a,
             256 => Histogram::bucket(a) as u64,
             257 => {
                 self.submit(b);

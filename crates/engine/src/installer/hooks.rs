@@ -32,6 +32,7 @@ const CATCHERS: [&str; 1] = ["__cxa_begin_catch"];
 const MANY: usize = 256;
 
 /// A site of our own.
+#[derive(Clone)]
 pub(crate) struct Hook {
     pub flow: Flow,
     pub planned: Planned,

@@ -25,7 +25,7 @@ use crate::hold::Hold;
 use crate::install::{self, Job, Outcome};
 use crate::layout::{Layout, Needs};
 use crate::maps;
-use crate::names::Symbols;
+use crate::names::Images;
 use crate::objects::Objects;
 use crate::planning::{Planned, Wish, plan_all};
 use crate::reclaim::Additions;
@@ -49,6 +49,7 @@ const SPAWN_PROBES: u64 = 64 * 1024;
 const SPAWN_ENTRIES: u64 = if size_of::<Word>() == 4 { 128 } else { 512 };
 
 /// What is installed.
+#[derive(Clone)]
 pub(crate) struct Installer {
     bundle: Bundle,
     requests: Vec<Request>,
@@ -62,8 +63,10 @@ pub(crate) struct Installer {
     pub refused: Vec<Refused>,
     pub stats: AttachStats,
     pub surroundings: Surroundings,
-    /// Names of the target's addresses, if they are wanted.
-    pub symbols: Option<Symbols>,
+    /// Names of the target's addresses, if they are wanted, since they were taken.
+    pub images: Option<Images>,
+    /// What addresses mean here: [`crate::meanings`].
+    pub meaning: u32,
     /// Numbers that are in use in this process.
     used: HashSet<u32>,
     /// Sites that were dealt with: a later look at the same process finds them again.
@@ -109,7 +112,8 @@ impl Installer {
             refused: Vec::new(),
             stats: AttachStats::default(),
             surroundings: Surroundings::default(),
-            symbols: None,
+            images: None,
+            meaning: 0,
             used: HashSet::new(),
             done: HashSet::new(),
             own: Vec::new(),
@@ -130,12 +134,26 @@ impl Installer {
 
     /// Looks at what the target has mapped now, if names of its addresses are wanted, or stacks.
     pub fn look_at_symbols(&mut self, process: &Process) {
-        if let Some(symbols) = &mut self.symbols {
+        if let Some(images) = &mut self.images {
             // What was there before is known. If it is gone, so is the process.
-            let _ = symbols.look();
+            let _ = images.look();
         } else if self.options.symbols || self.walks_stacks() {
-            self.symbols = Symbols::new(process.pid(), &self.options).ok();
+            let objects = self.book.borrow_mut().objects(&self.options);
+            self.images = Images::new(process.pid(), &objects).ok();
         }
+    }
+
+    /// Whether names of the target's addresses are wanted, and whether there may be other processes than this one.
+    fn means_something(&self) -> bool {
+        self.options.symbols && self.book.borrow().several
+    }
+
+    /// Looks what addresses mean now, and tells the agent.
+    fn find_meaning(&mut self, process: &Process) -> Result<(), SessionError> {
+        let Some(regions) = self.regions.as_ref().filter(|_| self.means_something()) else { return Ok(()) };
+        let mapped = Objects::mapped(process)?;
+        self.meaning = self.book.borrow_mut().meanings.number(Some(self.meaning), &mapped);
+        regions.set_space(process, self.meaning)
     }
 
     /// Objects whose frames are not known, and why.
@@ -143,7 +161,7 @@ impl Installer {
         self.regions.as_ref().map_or(&[], |regions| &regions.unwinding.left_out)
     }
 
-    fn walks_stacks(&self) -> bool {
+    pub fn walks_stacks(&self) -> bool {
         !self.options.frame_pointers && unwinding::are_wanted(&self.bundle.programs)
     }
 
@@ -174,6 +192,11 @@ impl Installer {
             Some(regions) => regions.promote_thread_pointer(stopped),
             None => Ok(()),
         }
+    }
+
+    /// Are names of addresses wanted?
+    pub fn wants_symbols(&self) -> bool {
+        self.options.symbols
     }
 
     /// Are children of the process probed, too?
@@ -314,6 +337,7 @@ impl Installer {
         clock: Option<sidestep_sys::TscScale>,
     ) -> Result<(), SessionError> {
         if planned.is_empty() && hooks.is_empty() {
+            self.find_meaning(&hold.process())?;
             return self.unwind(hold, true);
         }
         let (layout, common) = (self.book.borrow().layout.clone(), self.book.borrow().common.clone());
@@ -337,6 +361,7 @@ impl Installer {
         };
         regions.detours.walked = self.walks_stacks();
         self.regions = Some(regions);
+        self.find_meaning(&hold.process())?;
         self.unwind(hold, false)?;
         let Some(mut regions) = self.regions.take() else { return Ok(()) };
         let result = self.install_in(&mut regions, hold, planned, hooks);
@@ -347,9 +372,9 @@ impl Installer {
     /// Prepares the tables for stacks through what is mapped now.
     fn unwind(&mut self, hold: &mut Hold<'_>, show: bool) -> Result<(), SessionError> {
         let wanted = self.walks_stacks();
-        match (&mut self.regions, &self.symbols) {
-            (Some(regions), Some(symbols)) if wanted => {
-                regions.add_unwinding(hold, symbols)?;
+        match (&mut self.regions, &self.images) {
+            (Some(regions), Some(images)) if wanted => {
+                regions.add_unwinding(hold, images)?;
                 if show { regions.show_unwinding(hold) } else { Ok(()) }
             }
             _ => Ok(()),

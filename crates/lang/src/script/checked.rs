@@ -28,6 +28,8 @@ pub struct Checked {
     pub layouts: Layouts,
     /// Bytes of a pointer of C.
     pub word: u8,
+    /// It may run in several processes, where addresses mean different things.
+    pub several: bool,
 }
 
 /// Bytes of a map with a value per thread at most: large values have fewer keys.

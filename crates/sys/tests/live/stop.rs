@@ -142,6 +142,18 @@ fn a_process_suspended_while_it_works_for_us_is_suspended_afterwards() {
     target.finish_well();
 }
 
+/// The kernel takes the signal of a timer for the stop that was asked for, if that is while it sets the timer again: the
+/// thread then stopped at each further signal, and never for us.
+#[test]
+fn an_interrupt_was_lost_to_the_signal_of_a_timer() {
+    let target = Target::start(Build::Worker, &["timers", "4"]);
+    let process = Process::open(target.pid()).unwrap();
+    for _ in 0..3000 {
+        process.stop().unwrap().resume().unwrap();
+    }
+    target.finish_well();
+}
+
 #[test]
 fn no_signal_of_a_storm_is_lost() {
     let target = Target::start(Build::Worker, &["signals"]);

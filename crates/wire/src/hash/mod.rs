@@ -369,12 +369,22 @@ impl<'a> Table<'a> {
         Step::Changed
     }
 
+    /// Never had a key: its memory has not been touched, and a look at all buckets would.
+    #[inline]
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        self.fresh() == 0
+    }
+
     /// Hands on the entry behind `cursor`, more than once if it changes meanwhile, and gives the cursor behind it; a walk begins
     /// with 0, and with any key. `last` is the key of the entry that the walk came to before, which may have been removed or
     /// given another value since: a walk comes to each key once that is there all the time.
     #[inline]
     #[must_use]
     pub fn after(&self, cursor: u64, last: &impl Words, mut take: impl FnMut(&Found)) -> Option<u64> {
+        if self.is_untouched() {
+            return None;
+        }
         let (mut bucket, passed) = ((cursor >> 32) as u32, cursor & u64::from(u32::MAX));
         let mut start = match passed.checked_sub(1) {
             None => 0,

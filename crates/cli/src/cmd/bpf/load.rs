@@ -184,6 +184,7 @@ fn of_parts(object: &str, func: FuncPattern) -> Pattern {
         FuncPattern::Every(name) => format!("{name}+*"),
         FuncPattern::Offset(name, offset) => format!("{name}+{offset:#x}"),
         FuncPattern::Addr(va) => va.to_string(),
+        FuncPattern::EveryAt(va) => format!("{va}+*"),
         FuncPattern::FileOffset(offset) => format!("{:#x}", offset.0),
         FuncPattern::Line(file, line) => format!("{file}:{line}"),
         FuncPattern::Usdt(provider, name) => format!("{provider}:{name}"),

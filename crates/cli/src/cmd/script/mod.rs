@@ -4,6 +4,7 @@ mod attach;
 mod list;
 mod records;
 mod run;
+mod start;
 mod types;
 mod usdt;
 
@@ -119,11 +120,11 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         tree::lines(&script).iter().try_for_each(|line| writeln!(std::io::stdout(), "{line}"))?;
     }
     let points = script.blocks.iter().flat_map(|block| block.points.clone()).collect();
-    let mut programs = types::Programs::new(points, flags.target.first(), &flags.engine.options());
+    let mut programs = types::Programs::new(points, &flags.target.pid, &flags.engine.options());
     if let Target::Command(words) = flags.target.target() {
         programs.command = words.first().map(|word| word.to_string_lossy().into_owned());
     }
-    let checked = match check_with(&script, &source.params, &mut programs) {
+    let mut checked = match check_with(&script, &source.params, &mut programs) {
         Ok((checked, warnings)) => {
             if !flags.more.no_warnings {
                 source.say(&warnings);
@@ -139,13 +140,14 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         source.say(&checked.unsafe_calls);
         return Ok(ExitCode::FAILURE);
     }
+    checked.several = flags.target.are_several();
     let start = time::monotonic();
     let compiled = lower(&checked, Clock { start, since_1970: time::realtime().wrapping_sub(start) })?;
     if flags.debug > 0 {
         print_programs(&compiled)?;
         return Ok(ExitCode::SUCCESS);
     }
-    run::run(flags, source, checked, compiled, tool)
+    start::run(flags, source, checked, compiled, tool)
 }
 
 /// Settings of bpftrace's environment variables. Those that mean nothing here are left alone.

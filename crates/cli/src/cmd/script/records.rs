@@ -27,7 +27,7 @@ pub fn lines(
         usage(ErrorKind::MissingRequiredArgument, &message);
     }
     let mut why = None;
-    for (_, info) in Typed::new(pid, options).objects(objects)? {
+    for (_, info) in Typed::new(pid.as_slice(), options).objects(objects)? {
         let described = info.and_then(|info| describe(&info, text, whole));
         match described {
             Ok(lines) => return Ok(Some(vec![lines])),

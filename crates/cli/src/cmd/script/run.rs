@@ -7,168 +7,24 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::error::ErrorKind;
 use sidestep_bpf::verify::{Rules, Verified, verify};
-use sidestep_engine::{Local, Maps, Missing, Record, Session, SessionError, Target};
-use sidestep_lang::script::ast::{Point, Provider};
-use sidestep_lang::script::checked::{Action, Checked, MissingProbes};
+use sidestep_engine::{Maps, Record};
+use sidestep_lang::script::ast::Provider;
+use sidestep_lang::script::checked::{Action, Checked};
 use sidestep_lang::script::diagnostic::{Diagnostic, Severity};
 use sidestep_lang::script::lower::{Compiled, JOINED};
 use sidestep_lang::script::parser::period;
 use sidestep_lang::script::printf::Format;
 use sidestep_lang::script::types::Type;
 
-use super::{Source, Tool as ScriptTool, attach};
+use super::Source;
 use crate::cmd::funccount::attached;
-use crate::cmd::watch::{self, Job, Pace, Tool};
-use crate::flags::script::{Buffering, Script as Flags};
 use crate::out::script::{Layout, Names, Print, Printer, Shown, values};
 use crate::out::sink::{Sink, say};
-use crate::out::{json, plan, time};
-use crate::signals::Signals;
+use crate::out::{json, time};
 
 /// Bytes of a file that `cat` prints at most, as in bpftrace.
 const CAT: u64 = 10 << 10;
-
-/// Runs a script that is right.
-pub fn run(
-    flags: &Flags,
-    source: Source,
-    checked: Checked,
-    compiled: Compiled,
-    tool: Option<ScriptTool>,
-) -> anyhow::Result<ExitCode> {
-    let regexp = tool.as_ref().is_some_and(|tool| tool.regexp);
-    let needs_target = compiled.probes.iter().any(|probe| probe.point.provider.has_target());
-    let has_target = flags.target.is_given();
-    if flags.dry_run {
-        return dry_run(flags, &compiled, regexp);
-    }
-    if needs_target && !has_target {
-        super::super::usage(
-            ErrorKind::MissingRequiredArgument,
-            "the script probes a process: add -p PID, -c CMD or -- CMD",
-        );
-    }
-    let local = Local::new(&attach::maps(&compiled))?;
-    let mut script = Script::new(source, checked, &compiled, tool.map(|tool| tool.layout))?;
-    script.no_warnings = flags.more.no_warnings;
-    let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
-    if flags.more.buffering == Some(Buffering::Full) {
-        sink.hold_back();
-    }
-    if !needs_target {
-        if has_target {
-            sink.note("the script probes nothing: the target is left alone");
-        }
-        return alone(flags, &mut script, &local, &mut sink, compiled.probes.len());
-    }
-    let (mut bundle, requests, probes) = attach::bundle(&compiled, regexp)?;
-    script.begin(local.maps(), &mut sink)?;
-    sink.flush()?;
-    if script.exit.is_some() {
-        script.finish(local.maps(), &mut sink)?;
-        sink.end()?;
-        return Ok(script.status(ExitCode::SUCCESS));
-    }
-    for (map, shape) in bundle.maps.iter().enumerate() {
-        if shape.map.readonly {
-            continue;
-        }
-        let set = |entry: &sidestep_engine::Entry| match &entry.value {
-            sidestep_engine::Value::One(bytes) => bytes.iter().any(|byte| *byte != 0) || shape.map.key_size != 4,
-            sidestep_engine::Value::PerThread(_) => true,
-        };
-        bundle.entries.extend(local.maps().entries(map).into_iter().filter(set).map(|entry| (map, entry)));
-    }
-    drop(local);
-    if matches!(flags.target.target(), Target::Command(_)) {
-        bundle.pid = Some(compiled.command);
-    }
-    let job = Job {
-        target: &flags.target,
-        timing: None,
-        output: &flags.output,
-        engine: &flags.engine,
-        bundle: &bundle,
-        requests: &requests,
-    };
-    let mut running = Running {
-        script,
-        probes,
-        points: compiled.probes.iter().map(|probe| probe.point.provider).collect(),
-        needs_symbols: needs_symbols(&compiled),
-        flags,
-        is_command: matches!(flags.target.target(), Target::Command(_)),
-        pace: Pace::default(),
-        named: 0,
-    };
-    let code = watch::run_with(&job, &mut running, sink).map_err(|error| no_matches(error, &compiled, regexp))?;
-    Ok(running.script.status(code))
-}
-
-/// Says as bpftrace does that an attach point means nothing, and which one.
-fn no_matches(error: anyhow::Error, compiled: &Compiled, regexp: bool) -> anyhow::Error {
-    let Some(SessionError::NoMatch(missing)) = error.downcast_ref() else { return error };
-    let is_it = |point: &&Point| attach::pattern(point, regexp).is_ok_and(|pattern| pattern.text == missing.pattern);
-    let mut points = compiled.probes.iter().map(|probe| &probe.point).filter(|point| point.provider.has_target());
-    match points.find(is_it) {
-        Some(point) => {
-            let text = point.text().replacen(':', " ", 1);
-            error.context(format!("No matches for {text}"))
-        }
-        None => error,
-    }
-}
-
-/// What would be written where.
-fn dry_run(flags: &Flags, compiled: &Compiled, regexp: bool) -> anyhow::Result<ExitCode> {
-    let (_, requests, _) = attach::bundle(compiled, regexp)?;
-    let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
-    let pids = flags.target.pid.iter().copied().map(Some);
-    for pid in pids.chain(flags.target.pid.is_empty().then_some(None)) {
-        for request in &requests {
-            let sites = sidestep_engine::explain(&request.pattern, pid, &flags.engine.options());
-            for site in sites.map_err(|error| no_matches(error.into(), compiled, regexp))? {
-                for line in plan::lines(&site, std::slice::from_ref(&site), flags.output.verbose) {
-                    sink.line(&line)?;
-                }
-            }
-        }
-    }
-    sink.flush()?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn needs_symbols(compiled: &Compiled) -> bool {
-    !compiled.stack_of.is_empty() || compiled.uses_symbols
-}
-
-/// A script without a target.
-fn alone(
-    flags: &Flags,
-    script: &mut Script,
-    local: &Local,
-    sink: &mut Sink,
-    probes: usize,
-) -> anyhow::Result<ExitCode> {
-    let signals = Signals::install(false)?;
-    script.started(probes, flags.output.quiet, sink)?;
-    let maps = local.maps();
-    script.begin(maps, sink)?;
-    script.start_intervals();
-    while script.exit.is_none() {
-        sink.flush()?;
-        let wait = script.until_interval().unwrap_or(Duration::from_secs(3600));
-        if signals.wait(wait).is_some() {
-            break;
-        }
-        script.tick(maps, sink)?;
-    }
-    script.finish(maps, sink)?;
-    sink.end()?;
-    Ok(script.status(ExitCode::SUCCESS))
-}
 
 /// A block that runs again and again.
 struct Interval {
@@ -178,28 +34,28 @@ struct Interval {
 }
 
 /// What is known of a script while it runs.
-struct Script {
+pub struct Script {
     source: Source,
-    checked: Checked,
+    pub checked: Checked,
     printer: Printer,
-    names: Names,
+    pub names: Names,
     /// Programs of the controller, by their probes.
     programs: Vec<(Provider, Option<u64>, Verified)>,
     intervals: Vec<Interval>,
     /// What `exit()` was told.
-    exit: Option<i32>,
+    pub exit: Option<i32>,
     /// Warnings that were given already.
     warned: HashSet<usize>,
     /// The map that counts reads of the target's memory that failed, by blocks.
-    faults: usize,
+    pub faults: usize,
     /// Nothing is said of warnings of its own.
-    no_warnings: bool,
+    pub no_warnings: bool,
     /// How a tool shows it.
-    layout: Option<Box<dyn Layout>>,
+    pub layout: Option<Box<dyn Layout>>,
 }
 
 impl Script {
-    fn new(
+    pub fn new(
         source: Source,
         checked: Checked,
         compiled: &Compiled,
@@ -220,6 +76,7 @@ impl Script {
             trailer: checked.config.trailer.clone(),
             layouts: checked.layouts.clone(),
             word: checked.word,
+            several: checked.several,
             since_1970: time::realtime().wrapping_sub(time::monotonic()),
             ..Names::default()
         };
@@ -230,7 +87,7 @@ impl Script {
     }
 
     /// The first line: bpftrace's, or the tool's, which is no data in any case.
-    fn started(&self, probes: usize, quiet: bool, sink: &mut Sink) -> io::Result<()> {
+    pub fn started(&self, probes: usize, quiet: bool, sink: &mut Sink) -> io::Result<()> {
         if sink.json() {
             return attached(probes, sink);
         }
@@ -244,7 +101,7 @@ impl Script {
         }
     }
 
-    fn begin(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+    pub fn begin(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
         self.all(Provider::Begin, maps, sink)
     }
 
@@ -264,7 +121,7 @@ impl Script {
     }
 
     /// From now on intervals run.
-    fn start_intervals(&mut self) {
+    pub fn start_intervals(&mut self) {
         let now = Instant::now();
         for (program, (provider, period, _)) in self.programs.iter().enumerate() {
             if let (Provider::Interval, Some(period)) = (provider, period) {
@@ -274,13 +131,13 @@ impl Script {
         }
     }
 
-    fn until_interval(&self) -> Option<Duration> {
+    pub fn until_interval(&self) -> Option<Duration> {
         let next = self.intervals.iter().map(|interval| interval.next).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
     /// Runs what is due, each once: ticks that were slept through are left out.
-    fn tick(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+    pub fn tick(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
         let now = Instant::now();
         for index in 0..self.intervals.len() {
             let interval = &mut self.intervals[index];
@@ -296,7 +153,7 @@ impl Script {
     }
 
     /// END, and then the maps.
-    fn finish(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+    pub fn finish(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
         self.all(Provider::End, maps, sink)?;
         if !self.checked.config.print_maps_on_exit {
             return Ok(());
@@ -310,7 +167,7 @@ impl Script {
         Ok(())
     }
 
-    fn status(&self, otherwise: ExitCode) -> ExitCode {
+    pub fn status(&self, otherwise: ExitCode) -> ExitCode {
         match self.exit {
             Some(code) => ExitCode::from(code as u8),
             None => otherwise,
@@ -318,7 +175,7 @@ impl Script {
     }
 
     /// Does what programs have asked for.
-    fn records(&mut self, records: &[Record], maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+    pub fn records(&mut self, records: &[Record], maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
         let ended = self.exit.is_some();
         for record in records {
             self.record(&record.bytes, maps, sink)?;
@@ -444,96 +301,4 @@ fn rendered(format: &Format, values: &[Shown]) -> String {
 /// Text, or its JSON.
 fn say_data(sink: &mut Sink, kind: &str, text: &str) -> io::Result<()> {
     if sink.json() { sink.line(&json::line(kind, json::string(text))) } else { sink.text(text) }
-}
-
-/// A script with a target.
-struct Running<'a> {
-    script: Script,
-    /// Which of the script's probes each request is.
-    probes: Vec<usize>,
-    points: Vec<Provider>,
-    needs_symbols: bool,
-    flags: &'a Flags,
-    is_command: bool,
-    pace: Pace,
-    /// Probes whose names are known to the script.
-    named: usize,
-}
-
-impl Running<'_> {
-    /// Probes may come later: in other processes, in libraries.
-    fn name_probes(&mut self, session: &Session) {
-        for probe in &session.probes()[self.named..] {
-            let provider = self.points[self.probes[probe.request]].name();
-            let point = format!("{provider}:{}:{}", probe.object.display(), probe.name);
-            self.script.names.probes.insert(probe.cookie, point);
-            self.script.names.functions.insert(probe.cookie >> 32, probe.name.clone());
-        }
-        self.named = session.probes().len();
-    }
-}
-
-impl Tool for Running<'_> {
-    fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
-        self.name_probes(session);
-        let own = self.points.iter().filter(|provider| !provider.has_target()).count();
-        if self.script.checked.config.missing_probes == MissingProbes::Warn && !self.flags.output.verbose {
-            // A probe that was found and refused has an object.
-            for missing in session.refused().iter().filter(|refused| refused.object.as_os_str().is_empty()) {
-                sink.warn(&format!("WARNING: No matches for {}: {}", missing.name, missing.reason));
-            }
-        }
-        let heading = if self.script.layout.is_some() { 0 } else { own };
-        self.script.started(session.probes().len() + heading, self.flags.output.quiet, sink)?;
-        self.script.start_intervals();
-        Ok(())
-    }
-
-    fn period(&self) -> Duration {
-        self.script.until_interval().map_or(self.pace.period(), |wait| wait.min(self.pace.period()))
-    }
-
-    fn poll(&mut self, session: &mut Session, sink: &mut Sink) -> io::Result<bool> {
-        if let Some(symbols) = session.take_symbols() {
-            self.script.names.symbols = Some(symbols);
-        }
-        self.name_probes(session);
-        let records = session.records();
-        self.pace.saw(records.len());
-        if let Some(maps) = session.maps() {
-            if self.script.exit.is_none() {
-                self.script.records(&records, maps, sink)?;
-                self.script.tick(maps, sink)?;
-            }
-        }
-        Ok(self.script.exit.is_some())
-    }
-
-    fn end(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
-        if let Some(maps) = session.maps() {
-            self.script.finish(maps, sink)?;
-        }
-        let counts = session.maps().map(|maps| maps.sums(self.script.faults, 0)).unwrap_or_default();
-        for (count, block) in counts.iter().zip(&self.script.checked.blocks).filter(|(count, _)| **count > 0) {
-            let points: Vec<String> = block.points.iter().map(Point::text).collect();
-            let strings = if *count == 1 { "1 string".to_owned() } else { format!("{count} strings") };
-            sink.warn(&format!("{strings} could not be read at {}", points.join(", ")));
-        }
-        Ok(())
-    }
-
-    fn missing(&self) -> Missing {
-        match self.script.checked.config.missing_probes {
-            MissingProbes::Error => Missing::Error,
-            MissingProbes::Warn | MissingProbes::Ignore => Missing::Noted,
-        }
-    }
-
-    fn wants_symbols(&self) -> bool {
-        self.needs_symbols
-    }
-
-    fn ends_command(&self) -> bool {
-        self.is_command && self.script.exit.is_some() && self.script.layout.is_none()
-    }
 }

@@ -23,7 +23,7 @@ const OBJECT: u32 = 48;
 /// The programs that a script probes.
 pub struct Programs {
     typed: Typed,
-    pid: Option<i32>,
+    pids: Vec<i32>,
     options: Options,
     /// All attach points of the script.
     points: Vec<Point>,
@@ -40,11 +40,11 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Those of a process, or of files. Reads nothing yet.
-    pub fn new(points: Vec<Point>, pid: Option<i32>, options: &Options) -> Programs {
+    /// Those of processes, or of files. Reads nothing yet.
+    pub fn new(points: Vec<Point>, pids: &[i32], options: &Options) -> Programs {
         Programs {
-            typed: Typed::new(pid, options),
-            pid,
+            typed: Typed::new(pids, options),
+            pids: pids.to_vec(),
             options: options.clone(),
             points,
             functions: HashMap::new(),
@@ -135,7 +135,12 @@ impl Programs {
 impl Program for Programs {
     fn signature(&mut self, point: &Point) -> Result<Signature, String> {
         if point.provider == Provider::Usdt {
-            let parameters = usdt::parameters(&self.pattern(point)?, self.pid, &self.options)?;
+            let pattern = self.pattern(point)?;
+            let of = |pid: Option<i32>| usdt::parameters(&pattern, pid, &self.options);
+            // Of several processes, the first that has it.
+            let mut pids = self.pids.iter().copied().map(Some);
+            let first = of(pids.next().flatten());
+            let parameters = pids.fold(first, |found, pid| found.or_else(|error| of(pid).map_err(|_| error)))?;
             return Ok(Signature { parameters, result: CType::Void, convention: Convention::C });
         }
         let functions = self.functions(point)?;
@@ -281,7 +286,7 @@ pub fn arguments(
     options: &Options,
 ) -> Result<HashMap<(PathBuf, String), String>, SessionError> {
     let mut lines = HashMap::new();
-    for function in Typed::new(pid, options).functions(pattern)? {
+    for function in Typed::new(pid.as_slice(), options).functions(pattern)? {
         let described = function.info.as_ref().ok().and_then(|info| info.function(function.va, &function.name).ok());
         let Some(described) = described else { continue };
         let text = match provider {

@@ -1,7 +1,7 @@
 //! `argdist`: how often do arguments and returns have which values?
 
 use super::ctype::{CType, close, split, translate};
-use super::{Tool, after, every, spec};
+use super::{Tool, every, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Argdist, Run};
 use crate::out::distribution;
@@ -37,7 +37,6 @@ impl Tool for Argdist {
         let time = "time(\"[%H:%M:%S]\\n\"); ";
         let count = self.number.map(|number| format!("if (++@outputs >= {number}) {{ exit() }} ")).unwrap_or_default();
         script += &every(self.interval, &format!("{time}{show}{forget}{count}"));
-        script += &after(self.duration);
         // What has come since the last output, unless there can be nothing.
         script += &match self.number {
             Some(number) => format!("END {{ if (@outputs < {number}) {{ {time}{show}}} }}\n"),

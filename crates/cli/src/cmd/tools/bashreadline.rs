@@ -1,6 +1,6 @@
 //! `bashreadline`: the lines that are typed into a shell.
 
-use super::{Tool, after, spec};
+use super::{Tool, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Bashreadline, Run};
 use crate::out::script::Layout;
@@ -19,7 +19,7 @@ impl Tool for Bashreadline {
     fn script(&self) -> Result<String, String> {
         let point = spec::point("uretprobe", self.shared.as_deref().unwrap_or("*"), "readline", false)?;
         let line = "printf(\"%-9s %-7d %s\\n\", strftime(\"%H:%M:%S\", nsecs), pid, str(retval))";
-        Ok(format!("{point} /retval/ {{ {line} }}\n{}", after(self.duration)))
+        Ok(format!("{point} /retval/ {{ {line} }}\n"))
     }
 
     fn layout(&self) -> Box<dyn Layout> {

@@ -7,7 +7,7 @@ mod graph;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Tool, after, every, spec};
+use super::{Tool, every, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Deadlock, Run};
 use crate::out::json;
@@ -39,13 +39,16 @@ impl Tool for Deadlock {
             .replace("HELD", &HELD.to_string());
         let print = "print(@thread); print(@name); print(@holding); print(@taking)";
         let every = every(std::time::Duration::from_secs(1), print);
-        Ok(format!("{script}{every}END {{ {print} }}\n{}", after(self.duration)))
+        Ok(format!("{script}{every}END {{ {print} }}\n"))
     }
 
     fn layout(&self) -> Box<dyn Layout> {
         Box::new(Locks::default())
     }
 }
+
+/// Its process and address.
+type Mutex = (u64, u64);
 
 /// A mutex that was locked while another one was held.
 #[derive(Default)]
@@ -58,9 +61,9 @@ struct Edge {
 
 #[derive(Default)]
 struct Locks {
-    edges: BTreeMap<(u64, u64), Edge>,
+    edges: BTreeMap<(Mutex, Mutex), Edge>,
     /// Cycles that were told.
-    told: BTreeSet<Vec<u64>>,
+    told: BTreeSet<Vec<Mutex>>,
 }
 
 impl Layout for Locks {
@@ -70,8 +73,12 @@ impl Layout for Locks {
 
     fn map(&mut self, name: &str, rows: &[Line], json: bool) -> Option<String> {
         for row in rows {
-            let ([Shown::Int(held), Shown::Int(taken)], Cell::Value(value)) = (&*row.keys, &row.cell) else { continue };
-            let edge = self.edges.entry((*held as u64, *taken as u64)).or_default();
+            let ([Shown::Int(pid), Shown::Int(held), Shown::Int(taken)], Cell::Value(value)) = (&*row.keys, &row.cell)
+            else {
+                continue;
+            };
+            let mutex = |address: &i128| (*pid as u64, *address as u64);
+            let edge = self.edges.entry((mutex(held), mutex(taken))).or_default();
             match name {
                 "@thread" => edge.thread = value.text(),
                 "@name" => edge.name = value.text(),
@@ -82,7 +89,7 @@ impl Layout for Locks {
         // The last of an edge's maps.
         let mut out = String::new();
         if name == "@taking" {
-            let pairs: Vec<(u64, u64)> = self.edges.keys().copied().collect();
+            let pairs: Vec<(Mutex, Mutex)> = self.edges.keys().copied().collect();
             for cycle in cycles(&pairs) {
                 if self.told.insert(cycle.clone()) {
                     out += &if json { self.json(&cycle) } else { self.text(&cycle) };
@@ -95,7 +102,7 @@ impl Layout for Locks {
 
 impl Locks {
     /// The edges of a cycle.
-    fn edges<'a>(&'a self, cycle: &'a [u64]) -> impl Iterator<Item = ((usize, u64), (usize, u64), &'a Edge)> {
+    fn edges<'a>(&'a self, cycle: &'a [Mutex]) -> impl Iterator<Item = ((usize, Mutex), (usize, Mutex), &'a Edge)> {
         (0..cycle.len()).filter_map(move |index| {
             let next = (index + 1) % cycle.len();
             let edge = self.edges.get(&(cycle[index], cycle[next]))?;
@@ -103,8 +110,8 @@ impl Locks {
         })
     }
 
-    fn text(&self, cycle: &[u64]) -> String {
-        let mutex = |(index, address): (usize, u64)| format!("Mutex M{index} ({address:#018x})");
+    fn text(&self, cycle: &[Mutex]) -> String {
+        let mutex = |(index, (_, address)): (usize, Mutex)| format!("Mutex M{index} ({address:#018x})");
         let names: Vec<String> = cycle.iter().copied().enumerate().chain([(0, cycle[0])]).map(mutex).collect();
         let mut out = format!(
             "----------------\nPotential Deadlock Detected!\n\nCycle in lock order graph: {}\n",
@@ -125,12 +132,12 @@ impl Locks {
         out + "\n"
     }
 
-    fn json(&self, cycle: &[u64]) -> String {
+    fn json(&self, cycle: &[Mutex]) -> String {
         let list = |stack: &[String]| json::array(stack.iter().map(|frame| json::string(frame)));
         let edges = self.edges(cycle).map(|(held, taken, edge)| {
             json::object([
-                ("held", json::string(&format!("{:#x}", held.1))),
-                ("acquired", json::string(&format!("{:#x}", taken.1))),
+                ("held", json::string(&format!("{:#x}", held.1.1))),
+                ("acquired", json::string(&format!("{:#x}", taken.1.1))),
                 ("tid", edge.thread.clone()),
                 ("comm", json::string(&edge.name)),
                 ("held_stack", list(&edge.stacks[0])),

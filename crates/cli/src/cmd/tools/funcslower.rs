@@ -1,6 +1,6 @@
 //! `funcslower`: calls that take longer than a limit.
 
-use super::{Tool, after, spec};
+use super::{Tool, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Funcslower, Run};
 use crate::out::script::{Cell, Layout, Line, Shown, folded, frames, merged};
@@ -40,7 +40,7 @@ impl Tool for Funcslower {
         let exits = points("uretprobe")?;
         if self.output.folded {
             let sum = format!("@[comm, ustack, func] = sum(latency() / {nanos})");
-            return Ok(format!("{PLAIN}{exits} /latency() > {limit}/ {{ {sum} }}\n{}", after(self.duration)));
+            return Ok(format!("{PLAIN}{exits} /latency() > {limit}/ {{ {sum} }}\n"));
         }
         let mut script = PLAIN.to_owned();
         let (mut formats, mut values) =
@@ -65,7 +65,7 @@ impl Tool for Funcslower {
             values.push("ustack");
         }
         let print = format!("printf(\"{}\\n\", {})", formats.join(" "), values.join(", "));
-        script += &format!("{exits} /latency() > {limit}/ {{ {print} }}\n{}", after(self.duration));
+        script += &format!("{exits} /latency() > {limit}/ {{ {print} }}\n");
         Ok(script)
     }
 

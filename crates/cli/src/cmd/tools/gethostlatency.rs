@@ -1,6 +1,6 @@
 //! `gethostlatency`: look-ups of host names.
 
-use super::{Tool, after};
+use super::Tool;
 use crate::flags::Output;
 use crate::flags::tools::{Gethostlatency, Run};
 use crate::out::script::{Layout, Shown};
@@ -17,7 +17,7 @@ impl Tool for Gethostlatency {
     }
 
     fn script(&self) -> Result<String, String> {
-        Ok(include_str!("gethostlatency.bt").to_owned() + &after(self.duration))
+        Ok(include_str!("gethostlatency.bt").to_owned())
     }
 
     fn layout(&self) -> Box<dyn Layout> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Tool, after, every, spec};
+use super::{Tool, every, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Memleak, Run};
 use crate::out::script::{Cell, Layout, Line, Shown, frames};
@@ -43,14 +43,20 @@ impl Memleak {
             true => format!("; printf(\"{name} size = %lu, result = %#lx\\n\", @size[tid], {address})"),
             false => String::new(),
         };
+        let process = self.process();
         let (entry, exit) = (self.point("uprobe", name)?, self.point("uretprobe", name)?);
         Ok(format!(
             "{entry} /{}/ {{ @call[tid] = reg(\"sp\"); @size[tid] = (uint64)({size}){place} }}\n\
              {exit} /@call[tid] + 8 == reg(\"sp\")/ {{\n    \
-             if ({given}) {{ @allocs[(uint64){address}] = (@size[tid], nsecs, ustack){traced} }}\n    \
+             if ({given}) {{ @allocs[{process}(uint64){address}] = (@size[tid], nsecs, ustack){traced} }}\n    \
              delete(@call, tid)\n}}\n",
             wanted.join(" && ")
         ))
+    }
+
+    /// What stands before an address in keys: of several processes, the one that it is in.
+    fn process(&self) -> &'static str {
+        if self.run.target.are_several() { "pid, " } else { "" }
     }
 
     fn point(&self, provider: &str, name: &str) -> Result<String, String> {
@@ -74,15 +80,19 @@ impl Tool for Memleak {
             "config = { print_maps_on_exit = false; show_debug_info = false; missing_probes = \"ignore\"; max_map_keys = 1000000 }\n".to_owned();
         let frees: Result<Vec<String>, String> = FREE.iter().map(|name| self.point("uprobe", name)).collect();
         let traced = if self.trace { "printf(\"free %#lx\\n\", arg0); " } else { "" };
-        script += &format!("{} {{ {traced}delete(@allocs, (uint64)arg0) }}\n", frees?.join(", "));
+        let (freed, address) = match self.process() {
+            "" => ("(uint64)arg0", "$entry.0"),
+            _ => ("(pid, (uint64)arg0)", "$entry.0.1"),
+        };
+        script += &format!("{} {{ {traced}delete(@allocs, {freed}) }}\n", frees?.join(", "));
         for function in ALLOCATE {
             script += &self.blocks(*function)?;
         }
         let older = if self.combined_only { 0 } else { self.older };
         let older = older.checked_mul(1_000_000).ok_or("-o: that is too old")?;
         let each = match self.show_allocs {
-            true => " printf(\"\\taddr = %#lx size = %lu\\n\", $entry.0, $entry.1.0);",
-            false => "",
+            true => format!(" printf(\"\\taddr = %#lx size = %lu\\n\", {address}, $entry.1.0);"),
+            false => String::new(),
         };
         let report = format!(
             "\n    time(\"[%H:%M:%S] Top {top} stacks with outstanding allocations:\\n\");\n    \
@@ -97,7 +107,6 @@ impl Tool for Memleak {
             None => String::new(),
         };
         script += &every(self.interval, &format!("{report}{count}"));
-        script += &after(self.duration);
         // What is left at the end, unless that was asked for already.
         script += &match self.number {
             Some(number) => format!("END {{ if (@outputs < {number}) {{{report}}} }}\n"),
@@ -107,21 +116,22 @@ impl Tool for Memleak {
     }
 
     fn layout(&self) -> Box<dyn Layout> {
-        Box::new(Leaks { pid: self.run.target.first(), counts: HashMap::new() })
+        Box::new(Leaks { pids: self.run.target.pid.clone(), counts: HashMap::new() })
     }
 }
 
 struct Leaks {
-    pid: Option<i32>,
+    pids: Vec<i32>,
     /// Allocations by stack.
     counts: HashMap<String, String>,
 }
 
 impl Layout for Leaks {
     fn heading(&self, _probes: usize) -> String {
-        match self.pid {
-            Some(pid) => format!("Attaching to pid {pid}, Ctrl+C to quit."),
-            None => "Tracing outstanding memory allocations... Hit Ctrl-C to end".to_owned(),
+        let pids: Vec<String> = self.pids.iter().map(ToString::to_string).collect();
+        match &*pids {
+            [_, ..] => format!("Attaching to pid {}, Ctrl+C to quit.", pids.join(", ")),
+            [] => "Tracing outstanding memory allocations... Hit Ctrl-C to end".to_owned(),
         }
     }
 

@@ -34,7 +34,7 @@ pub trait Tool {
     /// Where and how it prints.
     fn output(&self) -> Output;
 
-    /// The script that it is.
+    /// The script that it is, but for its end after a time.
     ///
     /// # Errors
     /// A clause for the user.
@@ -52,6 +52,7 @@ pub trait Tool {
 /// Runs a tool, or prints its script.
 pub fn run<T: Tool>(tool: &T) -> anyhow::Result<ExitCode> {
     let text = tool.script().unwrap_or_else(|error| usage(T::NAME, ErrorKind::ValueValidation, &error));
+    let text = text + &after(tool.flags().duration);
     if tool.flags().print {
         print!("{text}");
         return Ok(ExitCode::SUCCESS);

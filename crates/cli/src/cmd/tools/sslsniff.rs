@@ -1,6 +1,6 @@
 //! `sslsniff`: what goes through TLS, as plain text.
 
-use super::{Tool, after, quoted};
+use super::{Tool, quoted};
 use crate::flags::Output;
 use crate::flags::tools::{Run, Sslsniff};
 use crate::out::script::{Layout, Shown};
@@ -99,7 +99,7 @@ impl Tool for Sslsniff {
         }
         let config =
             format!("print_maps_on_exit = false, missing_probes = \"ignore\", max_strlen = {}", self.max_buffer_size);
-        Ok(format!("config = {{ {} }}\n{blocks}{}", config.replace(", ", "; "), after(self.duration)))
+        Ok(format!("config = {{ {} }}\n{blocks}", config.replace(", ", "; ")))
     }
 
     fn layout(&self) -> Box<dyn Layout> {

@@ -1,6 +1,6 @@
 //! `stackcount`: which stacks lead to functions, and how often?
 
-use super::{Tool, after, every, spec};
+use super::{Tool, every, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Run, Stackcount};
 use crate::out::script::{Cell, Layout, Line, Shown, folded, frames, function, merged};
@@ -23,13 +23,12 @@ impl Tool for Stackcount {
     fn script(&self) -> Result<String, String> {
         let point = spec::place(&self.pattern, self.regexp)?;
         let keys = if self.perpid { "pid, comm, " } else { "" };
-        let time = if self.timing.timestamp { "time(); " } else { "" };
+        let time = if self.timestamp { "time(); " } else { "" };
         let mut script = "config = { max_map_keys = 16384; show_debug_info = false }\n".to_owned();
         script += &format!("{point} {{ @[{keys}ustack({})] = count() }}\n", self.depth);
-        if let Some(interval) = self.timing.interval {
+        if let Some(interval) = self.interval {
             script += &every(interval, &format!("{time}print(@); clear(@)"));
         }
-        script += &after(self.timing.duration);
         if !time.is_empty() {
             script += "END { time() }\n";
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sidestep_engine::{Frame, Maps, Symbols};
+use sidestep_engine::{Frame, Maps, Symbols, split_symbol};
 use sidestep_lang::script::checked::{Stack, StackMode};
 use sidestep_lang::script::ctype::Layouts;
 use sidestep_lang::script::lower::POINT;
@@ -22,14 +22,16 @@ pub struct Names {
     /// Attach points of the script.
     pub points: Vec<String>,
     /// Functions of the target.
-    pub symbols: Option<Symbols>,
+    pub symbols: Symbols,
+    /// Addresses go with what they mean in one of several processes.
+    pub several: bool,
     /// How stacks are printed, and in which map they are.
     pub stacks: Vec<(Stack, usize)>,
     /// Stacks have source lines and inlined functions.
     pub debug_info: bool,
-    /// Lines of frames that were printed, and whether the next one was interrupted: by mode, address, and whether it is where
-    /// a call returns.
-    pub frames: HashMap<(StackMode, u64, bool), (String, bool)>,
+    /// Lines of frames that were printed, and whether the next one was interrupted: by mode, what addresses mean, the address, and
+    /// whether it is where a call returns.
+    pub frames: HashMap<(StackMode, u32, u64, bool), (String, bool)>,
     /// Add to `CLOCK_MONOTONIC` to get nanoseconds since 1970.
     pub since_1970: u64,
     /// What is printed behind a text that was cut.
@@ -198,10 +200,11 @@ impl Names {
     }
 
     /// `usym`
-    fn symbol(&mut self, address: u64) -> String {
-        match self.symbols.as_mut().map(|symbols| symbols.of(address)) {
-            Some((_, Some((name, 0)))) => name,
-            Some((_, Some((name, offset)))) => format!("{name}+{offset}"),
+    fn symbol(&mut self, word: u64) -> String {
+        let (space, address) = if self.several { split_symbol(word) } else { (0, word) };
+        match self.symbols.of(space, address) {
+            (_, Some((name, 0))) => name,
+            (_, Some((name, offset))) => format!("{name}+{offset}"),
             _ => format!("{address:#x}"),
         }
     }
@@ -210,14 +213,16 @@ impl Names {
     fn stack(&mut self, number: usize, id: u64, maps: Maps<'_>) -> String {
         let Some((stack, map)) = self.stacks.get(number).copied() else { return String::new() };
         let mut text = "\n".to_owned();
+        let space = (id >> 32) as u32;
         // The innermost address is that of the instruction itself, and so is one that a signal has interrupted.
         let mut called = false;
         for address in maps.stack(map, id).into_iter().take(stack.depth as usize) {
-            if !self.frames.contains_key(&(stack.mode, address, called)) {
-                let lines = self.frame(stack.mode, address, called);
-                self.frames.insert((stack.mode, address, called), lines);
+            let key = (stack.mode, space, address, called);
+            if !self.frames.contains_key(&key) {
+                let lines = self.frame(key);
+                self.frames.insert(key, lines);
             }
-            let (lines, interrupted) = &self.frames[&(stack.mode, address, called)];
+            let (lines, interrupted) = &self.frames[&key];
             text.push_str(lines);
             called = !interrupted;
         }
@@ -225,12 +230,12 @@ impl Names {
     }
 
     /// The lines of an address, and whether the next one was interrupted.
-    fn frame(&mut self, mode: StackMode, address: u64, called: bool) -> (String, bool) {
+    fn frame(&mut self, (mode, space, address, called): (StackMode, u32, u64, bool)) -> (String, bool) {
         if mode == StackMode::Raw {
             return (format!("{address:x}\n"), false);
         }
         if mode == StackMode::BuildId {
-            let line = match self.symbols.as_mut().and_then(|symbols| symbols.build_id(address)) {
+            let line = match self.symbols.build_id(space, address) {
                 Some((id, offset)) => format!("{id} + {offset:#x}\n"),
                 // As the kernel does where a file has no id.
                 None => format!("{address:#x}\n"),
@@ -238,7 +243,7 @@ impl Names {
             return (line, false);
         }
         let lines = self.debug_info;
-        let frames = self.symbols.as_mut().map(|symbols| symbols.frames(address, called, lines)).unwrap_or_default();
+        let frames = self.symbols.frames(space, address, called, lines);
         let shown = |frame: &Frame| match (&frame.symbol, frame.inlined) {
             (Some((name, _)), true) => name.clone(),
             (Some((name, offset)), false) => format!("{name}+{offset}"),

@@ -103,6 +103,16 @@ impl Lower<'_, '_> {
             ValueKind::Find(text, part) => self.find(text, part),
             ValueKind::Shown(of) => self.int(of),
         }
+        if self.is_kept_apart(value) {
+            self.out.mov(Reg::R1, Reg::R0);
+            self.out.call(helper::SYMBOL);
+        }
+    }
+
+    /// An address that goes with what it means in its process.
+    fn is_kept_apart(&self, value: &Value) -> bool {
+        let made = matches!(value.kind, ValueKind::Shown(_) | ValueKind::Builtin(Builtin::Caller));
+        made && value.ty == Type::Symbol && self.shared.checked.several
     }
 
     fn is_leaf(&self, value: &Value) -> bool {
@@ -110,7 +120,7 @@ impl Lower<'_, '_> {
             ValueKind::Int(_) | ValueKind::Var(_) => true,
             ValueKind::Builtin(Builtin::Arg(n)) => *n < 6 && !matches!(self.site, Site::Usdt(_)),
             ValueKind::Builtin(Builtin::Retval | Builtin::Register(_)) => true,
-            ValueKind::Shown(of) => self.is_leaf(of),
+            ValueKind::Shown(of) => !self.is_kept_apart(value) && self.is_leaf(of),
             _ => false,
         }
     }
@@ -132,7 +142,7 @@ impl Lower<'_, '_> {
             }
             ValueKind::Builtin(Builtin::Retval) => self.out.load(Size::Dw, dst, Reg::R6, RAX),
             ValueKind::Builtin(Builtin::Register(at)) => self.out.load(Size::Dw, dst, Reg::R6, *at as i16),
-            ValueKind::Shown(of) => return self.leaf(dst, of),
+            ValueKind::Shown(of) => return !self.is_kept_apart(value) && self.leaf(dst, of),
             _ => return false,
         }
         true

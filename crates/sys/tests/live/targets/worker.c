@@ -369,6 +369,17 @@ int main(int argc, char **argv) {
         struct itimerval it = {{0, 1000}, {0, 1000}};
         setitimer(ITIMER_REAL, &it, 0);
         t[m++] = start(sums, 0);
+    } else if (!strcmp(kind, "timers")) {
+        struct sigaction a = {.sa_handler = on_tick, .sa_flags = SA_RESTART};
+        sigaction(SIGPROF, &a, 0);
+        struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGPROF};
+        struct itimerspec every = {{0, 200000}, {0, 200000}};
+        for (int i = 0; i < n; i++) {
+            timer_t timer;
+            if (timer_create(CLOCK_MONOTONIC, &event, &timer) || timer_settime(timer, 0, &every, 0))
+                bad = 3;
+            t[m++] = start(sums, 0);
+        }
     }
     ready();
     until_eof();

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A shortest cycle through each edge that is part of one, each once and beginning with its smallest node.
-pub fn cycles(edges: &[(u64, u64)]) -> BTreeSet<Vec<u64>> {
-    let mut next: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+pub fn cycles<N: Copy + Ord>(edges: &[(N, N)]) -> BTreeSet<Vec<N>> {
+    let mut next: BTreeMap<N, Vec<N>> = BTreeMap::new();
     for (from, to) in edges {
         next.entry(*from).or_default().push(*to);
     }
-    let cycle = |&(from, to): &(u64, u64)| {
+    let cycle = |&(from, to): &(N, N)| {
         let mut path = path(&next, to, from)?;
         let smallest = path.iter().enumerate().min_by_key(|(_, node)| **node)?.0;
         path.rotate_left(smallest);
@@ -18,7 +18,7 @@ pub fn cycles(edges: &[(u64, u64)]) -> BTreeSet<Vec<u64>> {
 }
 
 /// The nodes of a shortest path, with both ends.
-fn path(next: &BTreeMap<u64, Vec<u64>>, from: u64, to: u64) -> Option<Vec<u64>> {
+fn path<N: Copy + Ord>(next: &BTreeMap<N, Vec<N>>, from: N, to: N) -> Option<Vec<N>> {
     let mut before = BTreeMap::from([(from, from)]);
     let mut round = vec![from];
     while !before.contains_key(&to) {

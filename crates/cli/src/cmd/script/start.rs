@@ -1,0 +1,252 @@
+//! A run of a script, from its flags to its exit status.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use sidestep_engine::{Cookie, Local, Missing, Session, SessionError, Target};
+use sidestep_lang::script::ast::{Point, Provider};
+use sidestep_lang::script::checked::{Checked, MissingProbes};
+use sidestep_lang::script::lower::Compiled;
+
+use super::run::Script;
+use super::{Source, Tool as ScriptTool, attach};
+use crate::cmd::watch::{self, Job, Pace, Tool};
+use crate::flags::script::{Buffering, Script as Flags};
+use crate::out::plan;
+use crate::out::sink::Sink;
+use crate::signals::Signals;
+
+/// Runs a script that is right.
+pub fn run(
+    flags: &Flags,
+    source: Source,
+    checked: Checked,
+    compiled: Compiled,
+    tool: Option<ScriptTool>,
+) -> anyhow::Result<ExitCode> {
+    let regexp = tool.as_ref().is_some_and(|tool| tool.regexp);
+    let needs_target = compiled.probes.iter().any(|probe| probe.point.provider.has_target());
+    let has_target = flags.target.is_given();
+    if flags.dry_run {
+        return dry_run(flags, &compiled, regexp);
+    }
+    if needs_target && !has_target {
+        super::super::usage(
+            ErrorKind::MissingRequiredArgument,
+            "the script probes a process: add -p PID, -c CMD or -- CMD",
+        );
+    }
+    let local = Local::new(&attach::maps(&compiled))?;
+    let mut script = Script::new(source, checked, &compiled, tool.map(|tool| tool.layout))?;
+    script.no_warnings = flags.more.no_warnings;
+    let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
+    if flags.more.buffering == Some(Buffering::Full) {
+        sink.hold_back();
+    }
+    if !needs_target {
+        if has_target {
+            sink.note("the script probes nothing: the target is left alone");
+        }
+        return alone(flags, &mut script, &local, &mut sink, compiled.probes.len());
+    }
+    let (mut bundle, requests, probes) = attach::bundle(&compiled, regexp)?;
+    script.begin(local.maps(), &mut sink)?;
+    sink.flush()?;
+    if script.exit.is_some() {
+        script.finish(local.maps(), &mut sink)?;
+        sink.end()?;
+        return Ok(script.status(ExitCode::SUCCESS));
+    }
+    for (map, shape) in bundle.maps.iter().enumerate() {
+        if shape.map.readonly {
+            continue;
+        }
+        let set = |entry: &sidestep_engine::Entry| match &entry.value {
+            sidestep_engine::Value::One(bytes) => bytes.iter().any(|byte| *byte != 0) || shape.map.key_size != 4,
+            sidestep_engine::Value::PerThread(_) => true,
+        };
+        bundle.entries.extend(local.maps().entries(map).into_iter().filter(set).map(|entry| (map, entry)));
+    }
+    drop(local);
+    if matches!(flags.target.target(), Target::Command(_)) {
+        bundle.pid = Some(compiled.command);
+    }
+    let job = Job {
+        target: &flags.target,
+        timing: None,
+        output: &flags.output,
+        engine: &flags.engine,
+        bundle: &bundle,
+        requests: &requests,
+    };
+    let mut running = Running {
+        script,
+        probes,
+        named_by_number: requests.iter().map(|request| request.action.cookie == Cookie::Named).collect(),
+        points: compiled.probes.iter().map(|probe| probe.point.provider).collect(),
+        needs_symbols: needs_symbols(&compiled),
+        flags,
+        is_command: matches!(flags.target.target(), Target::Command(_)),
+        pace: Pace::default(),
+        named: 0,
+    };
+    let code = watch::run_with(&job, &mut running, sink).map_err(|error| no_matches(error, &compiled, regexp))?;
+    Ok(running.script.status(code))
+}
+
+/// Says as bpftrace does that an attach point means nothing, and which one.
+fn no_matches(error: anyhow::Error, compiled: &Compiled, regexp: bool) -> anyhow::Error {
+    let Some(SessionError::NoMatch(missing)) = error.downcast_ref() else { return error };
+    let is_it = |point: &&Point| attach::pattern(point, regexp).is_ok_and(|pattern| pattern.text == missing.pattern);
+    let mut points = compiled.probes.iter().map(|probe| &probe.point).filter(|point| point.provider.has_target());
+    match points.find(is_it) {
+        Some(point) => {
+            let text = point.text().replacen(':', " ", 1);
+            error.context(format!("No matches for {text}"))
+        }
+        None => error,
+    }
+}
+
+/// What would be written where.
+fn dry_run(flags: &Flags, compiled: &Compiled, regexp: bool) -> anyhow::Result<ExitCode> {
+    let (_, requests, _) = attach::bundle(compiled, regexp)?;
+    let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
+    let pids = flags.target.pid.iter().copied().map(Some);
+    for pid in pids.chain(flags.target.pid.is_empty().then_some(None)) {
+        for request in &requests {
+            let sites = sidestep_engine::explain(&request.pattern, pid, &flags.engine.options());
+            for site in sites.map_err(|error| no_matches(error.into(), compiled, regexp))? {
+                for line in plan::lines(&site, std::slice::from_ref(&site), flags.output.verbose) {
+                    sink.line(&line)?;
+                }
+            }
+        }
+    }
+    sink.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn needs_symbols(compiled: &Compiled) -> bool {
+    !compiled.stack_of.is_empty() || compiled.uses_symbols
+}
+
+/// A script without a target.
+fn alone(
+    flags: &Flags,
+    script: &mut Script,
+    local: &Local,
+    sink: &mut Sink,
+    probes: usize,
+) -> anyhow::Result<ExitCode> {
+    let signals = Signals::install(false)?;
+    script.started(probes, flags.output.quiet, sink)?;
+    let maps = local.maps();
+    script.begin(maps, sink)?;
+    script.start_intervals();
+    while script.exit.is_none() {
+        sink.flush()?;
+        let wait = script.until_interval().unwrap_or(Duration::from_secs(3600));
+        if signals.wait(wait).is_some() {
+            break;
+        }
+        script.tick(maps, sink)?;
+    }
+    script.finish(maps, sink)?;
+    sink.end()?;
+    Ok(script.status(ExitCode::SUCCESS))
+}
+
+/// A script with a target.
+struct Running<'a> {
+    script: Script,
+    /// Which of the script's probes each request is.
+    probes: Vec<usize>,
+    /// Whether the cookies of each request's probes are numbers of their names.
+    named_by_number: Vec<bool>,
+    points: Vec<Provider>,
+    needs_symbols: bool,
+    flags: &'a Flags,
+    is_command: bool,
+    pace: Pace,
+    /// Probes whose names are known to the script.
+    named: usize,
+}
+
+impl Running<'_> {
+    /// Probes may come later: in other processes, in libraries.
+    fn name_probes(&mut self, session: &Session) {
+        for probe in session.probes()[self.named..].iter().filter(|probe| self.named_by_number[probe.request]) {
+            let provider = self.points[self.probes[probe.request]].name();
+            let point = format!("{provider}:{}:{}", probe.object.display(), probe.name);
+            self.script.names.probes.insert(probe.cookie, point);
+            self.script.names.functions.insert(probe.cookie >> 32, probe.name.clone());
+        }
+        self.named = session.probes().len();
+    }
+}
+
+impl Tool for Running<'_> {
+    fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        self.name_probes(session);
+        let own = self.points.iter().filter(|provider| !provider.has_target()).count();
+        if self.script.checked.config.missing_probes == MissingProbes::Warn && !self.flags.output.verbose {
+            // A probe that was found and refused has an object.
+            for missing in session.refused().iter().filter(|refused| refused.object.as_os_str().is_empty()) {
+                sink.warn(&format!("WARNING: No matches for {}: {}", missing.name, missing.reason));
+            }
+        }
+        let heading = if self.script.layout.is_some() { 0 } else { own };
+        self.script.started(session.probes().len() + heading, self.flags.output.quiet, sink)?;
+        self.script.start_intervals();
+        Ok(())
+    }
+
+    fn period(&self) -> Duration {
+        self.script.until_interval().map_or(self.pace.period(), |wait| wait.min(self.pace.period()))
+    }
+
+    fn poll(&mut self, session: &mut Session, sink: &mut Sink) -> io::Result<bool> {
+        self.script.names.symbols.append(session.take_symbols());
+        self.name_probes(session);
+        let records = session.records();
+        self.pace.saw(records.len());
+        if let Some(maps) = session.maps() {
+            if self.script.exit.is_none() {
+                self.script.records(&records, maps, sink)?;
+                self.script.tick(maps, sink)?;
+            }
+        }
+        Ok(self.script.exit.is_some())
+    }
+
+    fn end(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        if let Some(maps) = session.maps() {
+            self.script.finish(maps, sink)?;
+        }
+        let counts = session.maps().map(|maps| maps.sums(self.script.faults, 0)).unwrap_or_default();
+        for (count, block) in counts.iter().zip(&self.script.checked.blocks).filter(|(count, _)| **count > 0) {
+            let points: Vec<String> = block.points.iter().map(Point::text).collect();
+            let strings = if *count == 1 { "1 string".to_owned() } else { format!("{count} strings") };
+            sink.warn(&format!("{strings} could not be read at {}", points.join(", ")));
+        }
+        Ok(())
+    }
+
+    fn missing(&self) -> Missing {
+        match self.script.checked.config.missing_probes {
+            MissingProbes::Error => Missing::Error,
+            MissingProbes::Warn | MissingProbes::Ignore => Missing::Noted,
+        }
+    }
+
+    fn wants_symbols(&self) -> bool {
+        self.needs_symbols
+    }
+
+    fn ends_command(&self) -> bool {
+        self.is_command && self.script.exit.is_some() && self.script.layout.is_none()
+    }
+}

@@ -1,0 +1,70 @@
+//! What is probed.
+
+use std::ffi::OsString;
+
+use clap::{ArgGroup, Args};
+use sidestep_engine::Target;
+
+use super::words;
+
+/// What to probe; exactly one of them.
+#[derive(Args, Clone, Debug)]
+pub struct TargetFlags {
+    /// Attach to this process; several: -p 1,2 or -p 1 -p 2.
+    #[arg(short = 'p', long, value_name = "PID", value_parser = parse_pid, value_delimiter = ',')]
+    pub pid: Vec<i32>,
+    /// Probe children, too, and what they and the process itself execute; wait for objects that are not there yet.
+    #[arg(long)]
+    pub follow: bool,
+    /// Run CMD (words as in a shell; no shell is run) and probe it.
+    #[arg(short = 'c', value_name = "CMD", value_parser = parse_words)]
+    pub cmd: Option<words::Words>,
+    /// Run a command and probe it; its exit status becomes ours.
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+impl TargetFlags {
+    /// The one target that was given.
+    pub fn target(&self) -> Target {
+        match (&*self.pid, &self.cmd) {
+            ([pid], _) => Target::Pid(*pid),
+            ([], Some(words)) => Target::Command(words.0.iter().map(OsString::from).collect()),
+            ([], None) => Target::Command(self.command.clone()),
+            (pids, _) => Target::Pids(pids.to_vec()),
+        }
+    }
+
+    /// The process that stands for all, where one is enough.
+    pub fn first(&self) -> Option<i32> {
+        self.pid.first().copied()
+    }
+
+    /// Whether one was given at all.
+    pub fn is_given(&self) -> bool {
+        !self.pid.is_empty() || self.cmd.is_some() || !self.command.is_empty()
+    }
+
+    /// Whether there may be more than one process.
+    pub fn are_several(&self) -> bool {
+        self.pid.len() > 1 || self.follow
+    }
+}
+
+/// For commands that cannot do without one.
+pub(super) fn target_group() -> ArgGroup {
+    ArgGroup::new("target").args(["pid", "cmd", "command"]).required(true)
+}
+
+pub(super) fn parse_pid(text: &str) -> Result<i32, String> {
+    match text.parse::<i32>() {
+        Ok(pid) if pid > 0 => Ok(pid),
+        Ok(_) => Err(format!("Failed to parse pid: not positive: {text}")),
+        Err(_) => Err(format!("Failed to parse pid: invalid integer: {text}")),
+    }
+}
+
+fn parse_words(text: &str) -> Result<words::Words, String> {
+    let words = words::split(text)?;
+    if words.is_empty() { Err("the command is empty".to_owned()) } else { Ok(words::Words(words)) }
+}
