@@ -73,6 +73,7 @@ const RECIPES: &[Recipe] = &[
     recipe("deep", CC, &["deep.c"]),
     recipe("load", CC, &["load.c"]),
     recipe("many", CC, &["many.c"]),
+    recipe("many-10000", &["cc", "-O2", "-pthread", CALLS, "-DTEN_THOUSAND"], &["many.c"]),
     recipe("reload", CC, &["reload.c"]),
     recipe("swap", CC, &["swap.c"]),
     recipe("libswapped1.so", &["cc", "-shared", "-Wl,-Bsymbolic", "-DANSWER=1"], &["swapped.S"]),

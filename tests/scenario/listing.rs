@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use sidestep_tests::process::{LIMIT, Program, run};
-use sidestep_tests::tool::sidestep;
+use sidestep_tests::tool::{Tracing, sidestep};
 use sidestep_tests::{skip, target};
 
 use crate::errors::refused;
@@ -95,10 +95,11 @@ fn a_line_of_a_source_file() {
     let script = format!("u:{program}@lines.c:7 {{ @ = count() }}");
     let output = run(&mut sidestep(&["-q", "-e", &script, "--", program]), LIMIT).ok();
     assert_eq!(output.stdout, "17\n\n\n@: 17\n");
-    refused(
-        &["-e", &format!("u:{program}@lines.c:99 {{ }}"), "--", program],
-        &["No matches for uprobe", "no code at lines.c:99"],
-    );
+    let output = run(&mut sidestep(&["-e", &format!("u:{program}@lines.c:99 {{ }}"), "--", program]), LIMIT);
+    assert_eq!((output.code(), &*output.stdout), (1, ""), "{output}");
+    for part in ["stdin:1:1-", "ERROR: No matches for uprobe", "no code at lines.c:99", "\n~~~~"] {
+        assert!(output.stderr.contains(part), "no {part:?}: {output}");
+    }
     refused(&["explain", &format!("{program}@line.c:7")], &["no source file `line.c`", "did you mean `lines.c`?"]);
 }
 
@@ -119,5 +120,24 @@ fn every_object_is_meant_by_a_star() {
         maps.lines().filter(|line| line.contains(" r-xp ")).filter_map(|line| line.split_whitespace().nth(5)).collect();
     let wanted: BTreeSet<&str> = mapped.into_iter().filter(|path| path.starts_with('/')).filter(with_init).collect();
     assert!(!wanted.is_empty() && wanted.is_subset(&objects), "{wanted:?} {objects:?}");
+    program.finish().ok();
+}
+
+/// The symbol of an indirect function is that of the code which chooses it, and so is what describes it.
+#[test]
+fn an_indirect_function_does_not_have_the_types_of_its_resolver() {
+    let Some(path) = target("typed") else { return };
+    let point = format!("uretprobe:{}:chosen", path.display());
+    let output = run(&mut sidestep(&["-lv", &point]), LIMIT).ok();
+    assert_eq!(output.stdout, format!("{point}\n"), "{output}");
+    // In a process the code is known that was chosen.
+    let mut program = Program::start(&mut Command::new(&path));
+    let script =
+        format!("uprobe:{}:chosen {{ @ = sum(args.x) }} {point} {{ @results[retval] = count() }}", path.display());
+    let tracing = Tracing::start(&["-f", "json", "-p", &program.pid().to_string(), "-e", &script]);
+    assert_eq!(program.ask("run 3"), 0, "wrong results");
+    let report = tracing.stop();
+    assert!(report.0.stdout.contains(r#"{"type": "map", "data": {"@": 3}}"#), "{}", report.0);
+    assert!(report.0.stdout.contains(r#""@results": {"0": 1, "2": 1, "4": 1}"#), "{}", report.0);
     program.finish().ok();
 }

@@ -1,6 +1,7 @@
 //! Scenarios: the whole tool on real programs, judged by what the programs, the kernel and the file system say.
 
 mod bpf;
+mod bpftrace;
 mod carried;
 mod counts;
 mod coverage;
@@ -19,6 +20,7 @@ mod ladder;
 mod limits;
 mod listing;
 mod many;
+mod members;
 mod post;
 mod programs;
 mod promotion;

@@ -15,8 +15,8 @@ fn intervals_add_up_to_all_calls() {
     let Some(program) = target("script") else { return };
     let path = program.to_string_lossy().into_owned();
     let script = format!(
-        "u:{path}:add {{ @sum = tseries(arg0, 1ms, 10000, \"sum\"); @max = tseries(arg0, 1ms, 10000, \"max\"); \
-         @[arg0 % 2] = tseries(1, 1ms, 10000, \"sum\"); @last = tseries(arg0, 1ms, 10000) }}"
+        "u:{path}:add {{ @sum = tseries(arg0, 10ms, 1000, \"sum\"); @max = tseries(arg0, 10ms, 1000, \"max\"); \
+         @[arg0 % 2] = tseries(1, 10ms, 1000, \"sum\"); @last = tseries(arg0, 10ms, 1000) }}"
     );
     let output =
         run(&mut sidestep(&["-f", "json", "-e", &script, "-o", "/dev/stderr", "--", &path, "adds", "3000"]), LIMIT);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use sidestep_tests::build::{have, target_dir};
-use sidestep_tests::process::{LIMIT, Running, eventually, run};
+use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
 use sidestep_tests::tool::{Tracing, sidestep, with_command};
 use sidestep_tests::{skip, target};
 
@@ -375,6 +375,25 @@ fn scripts_can_be_printed() {
         let output = run(&mut sidestep(&["-e", &script]), LIMIT);
         assert!(output.stderr.contains("the script probes a process"), "{name}: {script}{output}");
     }
+}
+
+#[test]
+fn interval_and_count_of_memleak_stand_alone_as_in_bcc() {
+    let script = |args: &[&str]| run(&mut sidestep(&[&["memleak", "--print"], args].concat()), LIMIT).ok().stdout;
+    assert_eq!(script(&["7", "2"]), script(&["-i", "7", "-n", "2"]));
+    assert_ne!(script(&["7", "2"]), script(&["7"]));
+}
+
+/// An output and the end that are due at the same moment.
+#[test]
+fn the_last_output_is_printed_once() {
+    let Some(path) = target("script") else { return };
+    let program = Program::start(&mut Command::new(&path));
+    let spec = format!("p:{}:size(long n):long:n", path.display());
+    let args = ["argdist", "-p", &program.pid().to_string(), "-i", "1", "-d", "1", "-C", &spec];
+    let output = run(&mut sidestep(&args), LIMIT).ok();
+    assert_eq!(output.stdout.lines().filter(|line| line.starts_with('[')).count(), 1, "{output}");
+    program.finish().ok();
 }
 
 #[test]

@@ -58,7 +58,8 @@ fn everything_at_once() {
     let mut random = Random(seed);
     let time = Duration::from_secs(setting("SIDESTEP_SECONDS", 60));
     let (start, mut sessions) = (Instant::now(), [0; 4]);
-    while start.elapsed() < time {
+    // On a machine with much else to do, until there was some of everything.
+    while start.elapsed() < time || sessions.iter().any(|n| *n < 4) {
         // A function, or each of its instructions; by jumps or traps.
         let function = random.of(&FUNCTIONS);
         let place = format!("torture:{function}{}", random.of(&["", "+*", "+*"]));
@@ -110,6 +111,5 @@ fn everything_at_once() {
     let (signals, children) = (program.ask("signals 0"), program.ask("children 0"));
     assert_eq!(program.ask("finish 0"), 0, "{seed}");
     assert!(signals > 3000 && children > 100, "{signals} signals, {children} children");
-    assert!(sessions.iter().all(|n| *n > 3), "{sessions:?}");
     program.finish().ok();
 }

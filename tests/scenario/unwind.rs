@@ -94,6 +94,18 @@ pub fn signals_at_a_kilohertz() {
     });
 }
 
+/// Before the first instruction behind a return, a handler leaves frames behind, which are cleared away before it ends.
+#[test]
+pub fn signals_right_behind_returns() {
+    under_all_probes("unwind", "^(returns|takes_argument|leave|deep)$", "interrupted 64", |tool, answer, report| {
+        assert_eq!(answer, 64 * 63 + 64 * 3 + 64 * 2, "{tool}: {}", report.0);
+        if tool == "funccount" {
+            report.assert_count("takes_argument", 64);
+            report.assert_count("leave", 128);
+        }
+    });
+}
+
 #[test]
 pub fn siglongjmp_out_of_handlers() {
     under_all_probes("unwind", "^(leaf|until_signal)$", "sigjump 200", |tool, answer, report| {

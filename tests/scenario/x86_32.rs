@@ -31,8 +31,8 @@ again! {
         blocked_and_no_jump_allowed, blocked_while_probed, unhandled_breakpoint_still_kills,
     }
     unwind {
-        longjmp_over_probed_frames, signals_at_a_kilohertz, siglongjmp_out_of_handlers, coroutines_leave_in_the_middle,
-        functions_that_return_structures,
+        longjmp_over_probed_frames, signals_at_a_kilohertz, signals_right_behind_returns, siglongjmp_out_of_handlers,
+        coroutines_leave_in_the_middle, functions_that_return_structures,
     }
     faults {
         every_death_is_the_same,

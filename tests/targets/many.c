@@ -1,4 +1,5 @@
-/* A thousand functions that three threads call all the time, with a signal now and then whose handler calls them, too. */
+/* A thousand functions, or ten, that three threads call all the time, with a signal now and then whose handler calls
+ * them, too. */
 #include "serve.h"
 #include <pthread.h>
 #include <signal.h>
@@ -10,11 +11,19 @@
 #define TEN(m, n) m(n##0) m(n##1) m(n##2) m(n##3) m(n##4) m(n##5) m(n##6) m(n##7) m(n##8) m(n##9)
 #define HUNDRED(m, n) TEN(m, n##0) TEN(m, n##1) TEN(m, n##2) TEN(m, n##3) TEN(m, n##4) \
     TEN(m, n##5) TEN(m, n##6) TEN(m, n##7) TEN(m, n##8) TEN(m, n##9)
-#define THOUSAND(m) HUNDRED(m, 10) HUNDRED(m, 11) HUNDRED(m, 12) HUNDRED(m, 13) HUNDRED(m, 14) \
-    HUNDRED(m, 15) HUNDRED(m, 16) HUNDRED(m, 17) HUNDRED(m, 18) HUNDRED(m, 19)
-THOUSAND(F)
+#define THOUSAND(m, n) HUNDRED(m, n##0) HUNDRED(m, n##1) HUNDRED(m, n##2) HUNDRED(m, n##3) HUNDRED(m, n##4) \
+    HUNDRED(m, n##5) HUNDRED(m, n##6) HUNDRED(m, n##7) HUNDRED(m, n##8) HUNDRED(m, n##9)
+#ifdef TEN_THOUSAND
+#define FIRST 10000
+#define ALL(m) THOUSAND(m, 10) THOUSAND(m, 11) THOUSAND(m, 12) THOUSAND(m, 13) THOUSAND(m, 14) \
+    THOUSAND(m, 15) THOUSAND(m, 16) THOUSAND(m, 17) THOUSAND(m, 18) THOUSAND(m, 19)
+#else
+#define FIRST 1000
+#define ALL(m) THOUSAND(m, 1)
+#endif
+ALL(F)
 
-static long (*const all[])(long) = { THOUSAND(NAME) };
+static long (*const all[])(long) = { ALL(NAME) };
 enum { COUNT = sizeof all / sizeof *all, THREADS = 3 };
 
 static volatile int stop;
@@ -23,7 +32,7 @@ static pthread_t threads[THREADS];
 
 static void call(long i, long x)
 {
-    if (all[i](x) != RESULT(1000 + i, x))
+    if (all[i](x) != RESULT(FIRST + i, x))
         __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
 }
 

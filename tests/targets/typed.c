@@ -32,6 +32,11 @@ PROBED long eight(long a, long b, long c, long d, long e, long f, int g, const c
 PROBED double mixed(int a, double x, long b, float y, double z) { return a + x * b + y - z; }
 PROBED float halved(float x) { return x / 2; }
 
+/* Which code it has is decided at the start of the program. The code that decides is what its symbol names. */
+static long doubled(long x) { return 2 * x; }
+static void *choose(void) { return doubled; }
+long chosen(long x) __attribute__((ifunc("choose")));
+
 static long run(long n)
 {
     static const struct item second = {2, 20, "second", {200, 0, 0}, NULL};
@@ -45,6 +50,7 @@ static long run(long n)
         wrong += eight(1, 2, 3, 4, 5, 6, -7, "h") != 21 - 7 + 'h';
         wrong += mixed(3, 1.5, 4, -0.25f, 1e100) != 3 + 1.5 * 4 - 0.25f - 1e100;
         wrong += halved(-5) != -2.5f;
+        wrong += chosen(i) != 2 * i;
         nothing();
     }
     return wrong;

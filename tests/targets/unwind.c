@@ -151,10 +151,73 @@ static long coroutines(long n)
     return sum;
 }
 
+/* Functions that set the trap flag (0x100) right before their return: a signal comes before the first instruction behind it. */
+long returns(long), takes_argument(long);
+#ifdef __x86_64__
+enum { WORD = 8, FLAGS = REG_EFL };
+asm(".text\n.type returns,@function\nreturns: lea 1(%rdi),%rax\n pushf\n orl $0x100,(%rsp)\n popf\n ret\n.size returns,.-returns\n"
+    ".type takes_argument,@function\ntakes_argument: lea 2(%rdi),%rax\n pushf\n orl $0x100,(%rsp)\n popf\n ret\n"
+    ".size takes_argument,.-takes_argument\n"
+    "call_below: push %rbp\n mov %rsp,%rbp\n sub %rdx,%rsp\n call *%rsi\n leave\n ret\n");
+#else
+enum { WORD = 4, FLAGS = REG_EFL };
+asm(".text\n.type returns,@function\nreturns: mov 4(%esp),%eax\n inc %eax\n pushf\n orl $0x100,(%esp)\n popf\n ret\n"
+    ".size returns,.-returns\n"
+    ".type takes_argument,@function\ntakes_argument: mov 4(%esp),%eax\n add $2,%eax\n pushf\n orl $0x100,(%esp)\n popf\n ret $4\n"
+    ".size takes_argument,.-takes_argument\n"
+    "call_below: push %ebp\n mov %esp,%ebp\n sub 16(%ebp),%esp\n push 8(%ebp)\n call *12(%ebp)\n leave\n ret\n");
+#endif
+/* Calls it with the stack so many bytes lower. */
+long call_below(long x, long (*function)(long), long bytes);
+
+PROBED void wipe(void)
+{
+    char room[2048];
+    memset(room, 0xcc, sizeof room);
+    asm volatile("" : : "r"(room) : "memory");
+}
+
+/* Leaves frames behind, of which nothing is on the stack any more when it returns. */
+PROBED long leave(volatile long depth)
+{
+    if (setjmp(back) == 0)
+        deep(depth, 1);
+    wipe();
+    return depth;
+}
+
+static void returned(int sig, siginfo_t *info, void *context)
+{
+    (void)sig, (void)info;
+    ((ucontext_t *)context)->uc_mcontext.gregs[FLAGS] &= ~0x100;
+    ticks++;
+    if (leave(ticks % 7) != ticks % 7)
+        exit(3);
+}
+
+/* n calls each, with the stack at all places that differ to the kernel, which puts frames of signals at multiples of 64; with the
+ * handler on this stack and on another one in turn. */
+static long interrupted(long n)
+{
+    static char stack[1 << 16];
+    stack_t alternate = { .ss_sp = stack, .ss_size = sizeof stack };
+    long sum = 0;
+    ticks = 0;
+    sigaltstack(&alternate, NULL);
+    for (long i = 0; i < n; i++) {
+        struct sigaction sa = { .sa_sigaction = returned, .sa_flags = SA_SIGINFO | (i % 2 ? SA_ONSTACK : 0) };
+        sigaction(SIGTRAP, &sa, NULL);
+        sum += call_below(i, returns, i / 2 * WORD % 64) + call_below(i, takes_argument, i / 2 * WORD % 64);
+    }
+    signal(SIGTRAP, SIG_DFL);
+    return sum + ticks;
+}
+
 int main(int argc, char **argv)
 {
     static const struct command table[] = {
-        { "jump", jumps }, { "signals", signals }, { "sigjump", sigjumps }, { "coroutines", coroutines }, { 0 },
+        { "jump", jumps }, { "signals", signals }, { "sigjump", sigjumps }, { "coroutines", coroutines },
+        { "interrupted", interrupted }, { 0 },
     };
     return serve(argc, argv, table);
 }

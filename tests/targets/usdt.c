@@ -9,12 +9,21 @@ unsigned short demo_semaphore __attribute__((section(".probes"), used));
 static long table[4] = {100, 200, 300, 400};
 static int answer __attribute__((used)) = 77;
 
+#ifdef __x86_64__
+#define ADDRESS ".8byte"
+#define LONG "8"
+#define VARIABLE "answer(%%rip)"
+#else
+#define ADDRESS ".4byte"
+#define LONG "4"
+#define VARIABLE "answer"
+#endif
 #define NOTE(name, semaphore, arguments, ...)                                                                          \
     asm volatile("990: nop\n"                                                                                          \
                  ".pushsection .note.stapsdt,\"?\",\"note\"\n"                                                         \
                  ".balign 4\n.4byte 992f-991f, 994f-993f, 3\n"                                                         \
                  "991: .asciz \"stapsdt\"\n992: .balign 4\n"                                                           \
-                 "993: .8byte 990b, _.stapsdt.base, " semaphore "\n"                                                   \
+                 "993: " ADDRESS " 990b, _.stapsdt.base, " semaphore "\n"                                               \
                  ".asciz \"demo\"\n.asciz \"" name "\"\n.asciz \"" arguments "\"\n"                                    \
                  "994: .balign 4\n.popsection\n"                                                                       \
                  ".ifndef _.stapsdt.base\n"                                                                            \
@@ -25,23 +34,28 @@ static int answer __attribute__((used)) = 77;
 /* A register, a narrow one with a sign, a constant, memory, and a variable. */
 PROBED long fired(long n, int negative)
 {
-    NOTE("fired", "demo_semaphore", "8@%0 -4@%k1 -4@$-9 8@%2 4@answer(%%rip)", "r"(n), "r"(negative), "m"(table[2]));
+    NOTE("fired", "demo_semaphore", LONG "@%0 -4@%k1 -4@$-9 " LONG "@%2 4@" VARIABLE, "r"(n), "r"(negative), "m"(table[2]));
     return n + negative;
 }
 
 /* Two sites of one probe; their arguments are in different registers. */
 PROBED long twice(long n)
 {
-    NOTE("twice", "0", "8@%0", "a"(n));
-    NOTE("twice", "0", "8@%0", "d"(n + 1000));
+    NOTE("twice", "0", LONG "@%0", "a"(n));
+    NOTE("twice", "0", LONG "@%0", "d"(n + 1000));
     return n;
 }
 
 /* A probe that is the first instruction of a function. */
 __attribute__((naked)) PROBED long first(long n)
 {
+#ifdef __x86_64__
     NOTE("first", "demo_semaphore", "8@%%rdi", "i"(0));
     asm("lea 1(%rdi), %rax\n\tret");
+#else
+    NOTE("first", "demo_semaphore", "4@4(%%esp)", "i"(0));
+    asm("mov 4(%esp), %eax\n\tinc %eax\n\tret");
+#endif
 }
 
 static long run_first(long n)

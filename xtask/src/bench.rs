@@ -13,7 +13,7 @@ use sidestep_tests::process::{LIMIT, Program, Running, eventually};
 use sidestep_tests::tool::{Report, Tracing};
 use sidestep_tests::{build, target};
 
-use crate::{handlers, machine};
+use crate::{handlers, machine, scripts};
 
 /// Rounds of which the median counts.
 pub const ROUNDS: usize = 7;
@@ -42,9 +42,16 @@ pub fn bench(write: bool) -> Result<()> {
     println!("measuring {}", sidestep_tests::tool::path().display());
     let mut bench = Bench::start()?;
     let handlers = handlers::handlers(&mut bench)?;
-    let text = format!("{}{}\n{handlers}\n{}", heading()?, bench.hits()?, attach_many()?);
+    let scripts = scripts::scripts(&mut bench)?;
+    let text = format!("{}{}\n{handlers}\n{scripts}\n{}", heading()?, bench.hits()?, attach_many()?);
     println!("{text}");
     if write { machine::write_doc("bench.md", &text) } else { Ok(()) }
+}
+
+/// Measures scripts alone, and prints that.
+pub fn scripts_alone() -> Result<()> {
+    println!("{}", scripts::scripts(&mut Bench::start()?)?);
+    Ok(())
 }
 
 /// The measured process.
@@ -65,6 +72,11 @@ impl Bench {
         let program = Program::start(&mut Command::new(&path));
         let pid = program.pid().to_string();
         Ok(Bench { program, pid, path, calls: BTreeMap::new() })
+    }
+
+    /// The file of the program.
+    pub fn path(&self) -> String {
+        self.path.display().to_string()
     }
 
     fn hits(mut self) -> Result<String> {

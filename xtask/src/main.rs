@@ -5,6 +5,7 @@ mod bench;
 mod coverage;
 mod handlers;
 mod machine;
+mod scripts;
 mod setup;
 mod test;
 
@@ -16,6 +17,7 @@ usage: cargo xtask COMMAND
   test [--quick]      everything that must hold: format, lints, build, all tests, the oldest compiler
                       --quick: neither setup nor the oldest compiler
   bench [--write]     what a probe hit costs, as a table; --write puts it into docs/bench.md
+  bench scripts       of that, the tables about scripts alone
   coverage [--write]  which sites of Debian's programs get which technique; --write puts it into docs/coverage.md";
 
 fn main() -> ExitCode {
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         ["test"] => test::test(false),
         ["test", "--quick"] => test::test(true),
         ["bench"] => bench::bench(false).map(|()| true),
+        ["bench", "scripts"] => bench::scripts_alone().map(|()| true),
         ["bench", "--write"] => bench::bench(true).map(|()| true),
         ["coverage"] => coverage::coverage(false).map(|()| true),
         ["coverage", "--write"] => coverage::coverage(true).map(|()| true),

@@ -13,7 +13,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use sidestep_wire::ProbeDesc;
 
 use crate::memory::Agent;
-use crate::{safe_read, shadow};
+use crate::safe_read;
+use crate::shadow::{is_interrupted, is_watched};
 
 /// Bit of a place, which no address of a stack slot has: the return address is about to be replaced.
 const COMING: u64 = 1;
@@ -87,7 +88,10 @@ fn take_one(agent: Agent, places: Places, slot: u64) -> bool {
     (0..looks).any(|i| {
         let word = places.word(1 + first.wrapping_add(i) % places.count);
         let held = word.load(Ordering::Acquire);
-        let is_left = || !safe_read::word(agent, held & SLOT).is_some_and(|word| shadow::is_watched(agent, word));
+        let is_left = || {
+            let word = safe_read::word(agent, held & SLOT);
+            !word.is_some_and(|word| is_watched(agent, word) || is_interrupted(agent, held & SLOT))
+        };
         held & COMING == 0 && is_left() && take(word, held)
     })
 }

@@ -27,8 +27,10 @@ use crate::safe_read;
 
 mod chain;
 mod drops;
+mod interrupted;
 pub use chain::{is_foreign, is_watched, past_foreign, real_before};
 pub use drops::returned_from;
+pub use interrupted::is_interrupted;
 
 /// How many newer entries are looked at to prove that an entry's stack slot has been reused.
 const WINDOW: u64 = 512;
@@ -349,7 +351,8 @@ fn is_alive(agent: Agent, entry: &ShadowEntry) -> bool {
     match safe_read::word(agent, entry.slot) {
         Some(word) => {
             let restored = entry.probe & ShadowEntry::RESTORED != 0;
-            is_watched(agent, word) || (restored && word == entry.ret)
+            let holds = is_watched(agent, word) || (restored && word == entry.ret);
+            holds || is_interrupted(agent, entry.slot)
         }
         None => false,
     }

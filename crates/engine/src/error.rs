@@ -77,10 +77,10 @@ pub enum SessionError {
         pid: i32,
     },
     /// A name without object was found nowhere.
-    #[error("no function `{name}` in {searched}{nearest}")]
+    #[error("no {what} in {searched}{nearest}")]
     NowhereFound {
-        /// What the user wrote.
-        name: String,
+        /// What the user wrote: "function `f`".
+        what: String,
         /// Names of the objects, shortened.
         searched: String,
         /// `; did you mean …?`, or nothing.

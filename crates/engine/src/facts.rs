@@ -9,11 +9,14 @@ use crate::api::{About, Facts};
 use crate::regions::Regions;
 use crate::resolve::Match;
 
+/// What was asked of which object.
+type Asked = (*const Object, About);
+
 /// What objects have said: an address, or the offset in `runtime.g`.
 #[derive(Default)]
 pub(crate) struct Known {
     // The object is kept, so that its address stays its own.
-    numbers: HashMap<(*const Object, About), (Rc<Object>, Option<u64>)>,
+    numbers: HashMap<Asked, (Rc<Object>, Option<u64>)>,
 }
 
 impl Known {

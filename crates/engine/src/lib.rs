@@ -21,6 +21,7 @@ mod hold;
 mod install;
 mod installer;
 mod kernel;
+mod lasting;
 mod late;
 mod layout;
 mod live;

@@ -15,8 +15,9 @@
 //!
 //! A patch of one byte needs only the last step. A child that is forked meanwhile has traps, and their handler.
 //!
-//! What is at a site is compared right before each write, and `/proc/PID/mem` refuses what is not mapped. What that cannot see is
-//! a library that takes the place of another between the two, in a microsecond.
+//! What is at a site is compared right before each write, and `/proc/PID/mem` refuses what is not mapped. What that could not see is
+//! a library that takes the place of another between the two, in a microsecond. So this is for code that stays: of the program, and of
+//! libraries that it was started with ([`crate::lasting`]).
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

@@ -92,7 +92,7 @@ pub(crate) fn plan_all(
                 if may || plan.leads_into(near(&wanted, plan.site)) {
                     plan.add_gate();
                 }
-                if let Some(range) = plan.yields() {
+                if let Some(range) = plan.yields().filter(|_| wishes[p.request].more) {
                     room.may_yield(plan.site, range);
                 }
             }

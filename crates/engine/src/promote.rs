@@ -17,7 +17,7 @@ use sidestep_wire::{BlockState, JournalEntry};
 use crate::error::SessionError;
 use crate::live;
 use crate::scene::Ground;
-use crate::switch::{Switched, Work};
+use crate::switch::{Switched, Work, change_stopped};
 use crate::traces::{Found, TRAP};
 
 /// More bytes than there are from a site to where its detour leads back.
@@ -96,7 +96,7 @@ impl Neighbours {
     /// Those from an address on, and before the end of a patch.
     fn near(&self, from: u64, patch: JournalEntry) -> impl Iterator<Item = usize> {
         let first = self.by_site.partition_point(|index| self.entries[*index].site < from);
-        let end = patch.site + u64::from(patch.len);
+        let end = patch.site + patch.reach();
         self.by_site[first..].iter().copied().take_while(move |index| self.entries[*index].site < end)
     }
 
@@ -111,7 +111,7 @@ impl Neighbours {
         let jump = *jump;
         let leaves = move |entry: &JournalEntry| {
             let (from, _) = entry.copies().last().copied().unwrap_or_default();
-            entry.gate == 0 && from != 0 && jump.is_around(entry.site + u64::from(from))
+            !jump.is_pun() && entry.gate == 0 && from != 0 && jump.is_around(entry.site + u64::from(from))
         };
         let stays = move |entry: &JournalEntry| jump.is_around(entry.site) && (entry.own != 0 || entry.disabled == 0);
         let near = self.near(jump.site.saturating_sub(REGION_MAX), jump).map(|index| &self.entries[index]);
@@ -167,9 +167,13 @@ impl Promotion<'_> {
         Ok(())
     }
 
-    /// Sets all gates that lead into a jump: to the copy there or to the original, which `choose` is given in this order.
+    /// Sets all gates that lead into a jump: to the copy there or to the original, which `choose` is given in this order. None leads
+    /// into a pun.
     fn gates(&self, jump: usize, choose: impl Fn(u64, u64) -> u64) -> Result<(), SessionError> {
         let jump = &self.journal.entries[jump];
+        if jump.is_pun() {
+            return Ok(());
+        }
         for index in self.journal.near(jump.site, *jump) {
             let entry = &self.journal.entries[index];
             let Some(closed) = entry.gate_closed().filter(|closed| jump.is_around(*closed)) else { continue };
@@ -181,7 +185,7 @@ impl Promotion<'_> {
         Ok(())
     }
 
-    /// Writes sites while the threads run.
+    /// Writes sites, while the threads run if nothing else can come to their place.
     fn write(
         &self,
         sites: &[usize],
@@ -202,6 +206,8 @@ impl Promotion<'_> {
         let mut work: Vec<Work> = sites.iter().map(work).collect();
         work.sort_by_key(Work::site);
         let ground = Ground::of(self.process, self.found)?;
-        live::change(self.process, &work.iter().collect::<Vec<_>>(), &ground, gone)
+        let (live, stopped): (Vec<&Work>, Vec<&Work>) = work.iter().partition(|w| w.entry.stays == 1);
+        let longest = live::change(self.process, &live, &ground, gone)?;
+        Ok(longest.max(change_stopped(self.process, self.found, &ground, &stopped, gone)?))
     }
 }

@@ -205,6 +205,7 @@ fn site_entry(job: &Job, detour: &Detour, mappings: &[Mapping]) -> JournalEntry 
         file_offset,
         semaphore: job.semaphore.map_or(0, |va| va.0),
         gate: detour.gate.unwrap_or(0),
+        stays: u32::from(job.stays),
         blocked: if job.plan.is_blocked() { BlockState::Yes } else { BlockState::No } as u16,
         ..change(&job.expected, &detour.patch)
     };

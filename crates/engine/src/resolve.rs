@@ -249,7 +249,11 @@ fn is_many(func: &FuncPattern) -> bool {
 /// The file that an object's name means without a process.
 pub(crate) fn file(name: &str) -> Result<PathBuf, SessionError> {
     let missing = name.contains('/') && !Path::new(name).exists();
-    let place = if missing { "(no such file)" } else { "in the file system" };
+    let place = match name {
+        "*" => "without a process (-p PID), of which it means all",
+        _ if missing => "(no such file)",
+        _ => "in the file system",
+    };
     find_object(name).ok_or_else(|| SessionError::NoObject { name: name.to_owned(), place: place.to_owned() })
 }
 
@@ -390,17 +394,24 @@ fn in_objects(
 }
 
 pub(crate) fn no_object(name: &str, pid: i32) -> SessionError {
-    SessionError::NoObject { name: name.to_owned(), place: format!("among the mappings of process {pid}") }
+    // The paths of a process are those of its own root.
+    let in_process = format!("/proc/{pid}/root/{name}");
+    let missing = name.contains('/') && ![name, &in_process].iter().any(|path| Path::new(path).exists());
+    let place = if missing { "(no such file)".to_owned() } else { format!("among the mappings of process {pid}") };
+    SessionError::NoObject { name: name.to_owned(), place }
 }
 
 fn nowhere(objects: &[Rc<Object>], func: &FuncPattern) -> SessionError {
     let mut near: Vec<String> = Vec::new();
-    let mut name = String::new();
+    let mut what = String::new();
     for object in objects {
-        if let SessionError::Symbol(SymbolError::NotFound { name: n, nearest, .. }) = not_found(object, func) {
-            name = n;
+        if let SessionError::Symbol(SymbolError::NotFound { name, nearest, .. }) = not_found(object, func) {
+            what = format!("function `{name}`");
             near.extend(nearest);
         }
+    }
+    if let FuncPattern::Usdt(provider, name) = func {
+        what = format!("USDT probe `{provider}:{name}`");
     }
     near.truncate(3);
     let list: Vec<String> = near.iter().map(|n| format!("`{n}`")).collect();
@@ -410,7 +421,7 @@ fn nowhere(objects: &[Rc<Object>], func: &FuncPattern) -> SessionError {
         0 | 1 => main,
         n => format!("{main} and {} libraries", n - 1),
     };
-    SessionError::NowhereFound { name, searched, nearest }
+    SessionError::NowhereFound { what, searched, nearest }
 }
 
 /// The code behind an indirect function: what the dynamic linker stored when it asked the resolver.

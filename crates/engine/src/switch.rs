@@ -1,6 +1,6 @@
 //! Changing what is at the sites that a process carries: the original code, a trap to the detour, or the patch. Mostly while its
-//! threads run ([`crate::live`]). Sites of sessions that take no traps, and of USDT probes with a semaphore, are changed while all
-//! threads stand, in pauses that are not long ([`crate::hold`]).
+//! threads run ([`crate::live`]). Sites of sessions that take no traps, of libraries that may be unloaded meanwhile, and of USDT probes
+//! with a semaphore are changed while all threads stand, in pauses that are not long ([`crate::hold`]).
 //!
 //! A controller that is killed leaves each site in a state that runs, and that the journal can tell from what is not ours: it says
 //! that a site is disabled, or not to be a jump, before anything else than the patch is there, and that it is not any more after
@@ -155,8 +155,8 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
     if matches!(to, Switch::Off | Switch::Trap) {
         note(process, &found, &indices(&work), to)?;
     }
-    let is_live =
-        |w: &Work| w.entry.semaphore == 0 && w.traps.iter().all(|o| traps.contains_key(&(w.site() + *o as u64)));
+    let trapped = |w: &Work| w.traps.iter().all(|o| traps.contains_key(&(w.site() + *o as u64)));
+    let is_live = |w: &Work| w.entry.semaphore == 0 && w.entry.stays == 1 && trapped(w);
     let changing = work.iter().filter(|w| w.goal.is_some());
     let (live, stopped): (Vec<&Work>, Vec<&Work>) = changing.partition(|w| is_live(w));
     let mut gone = BTreeSet::new();
@@ -282,7 +282,7 @@ pub(crate) fn note(process: &Process, found: &Found, sites: &[usize], to: Switch
 }
 
 /// Changes sites while all threads stand.
-fn change_stopped(
+pub(crate) fn change_stopped(
     process: &Process,
     found: &Found,
     ground: &Ground,

@@ -172,8 +172,12 @@ impl Typed {
         let found = self.matches(pattern)?;
         let typed = |m: resolve::Match| {
             let object = m.object.path().to_owned();
-            let info = self.read.entry(object.clone()).or_insert_with(|| m.object.debug_info().map(Rc::new)).clone();
             let name = if m.raw.is_empty() { m.name } else { m.raw };
+            // Without a process nobody knows which code an indirect function has; its symbol is the resolver's.
+            let info = match m.va {
+                Ok(_) => self.read.entry(object.clone()).or_insert_with(|| m.object.debug_info().map(Rc::new)).clone(),
+                Err(_) => Err(TypeError::Indirect { name: name.clone() }),
+            };
             TypedFunction { name, va: m.va.unwrap_or(m.symbol_va), object, info }
         };
         Ok(found.into_iter().map(typed).collect())

@@ -127,8 +127,26 @@ const WORDS: &[&str] = &[
     "caller",
     "break",
     "continue",
+    "goid",
+    "uaddr(\"s\")",
+    "signal",
+    "tseries(1, 1s, 5)",
+    "\"avg\"",
+    "let @m = lruhash(5);",
+    "let @n = percpuhash(5)",
+    "bswap",
+    "probetype",
+    "errorf",
+    "assert",
+    "static_assert",
+    "fail",
+    "is_str",
+    "[1]",
     "kprobe:x",
     "#define A 1\n",
+    "#define A (1 << 3) + A\n",
+    "#define B \"b\"\n",
+    "A",
     "// x\n",
     "/*",
     "*/",
@@ -162,6 +180,13 @@ fn number() -> impl Strategy<Value = String> {
         Just("args.pair.b".to_owned()),
         Just("args.large.w[3]".to_owned()),
         Just("offsetof(struct S, inner.list)".to_owned()),
+        Just("*uaddr(\"word\")".to_owned()),
+        Just("(uint64)uaddr(\"other\")".to_owned()),
+        Just("goid".to_owned()),
+        Just("bswap(arg3)".to_owned()),
+        Just("bswap((uint16)arg1)".to_owned()),
+        Just("(probe == \"uprobe:a:b\")".to_owned()),
+        Just("strlen(probetype)".to_owned()),
     ];
     leaf.prop_recursive(5, 40, 3, |inner| {
         let op = proptest::sample::select(
@@ -178,7 +203,7 @@ fn number() -> impl Strategy<Value = String> {
 }
 
 fn statement() -> impl Strategy<Value = String> {
-    (number(), number(), 0..25_u32).prop_map(|(a, b, which)| match which {
+    (number(), number(), 0..27_u32).prop_map(|(a, b, which)| match which {
         0 => format!("$x = {a};"),
         1 => format!("@a = {a};"),
         2 => format!("@k[{a}, \"x\"] = {b};"),
@@ -215,6 +240,14 @@ fn statement() -> impl Strategy<Value = String> {
         23 => format!(
             "$x = twice({a}, $y); $y = {{ let $z = {b}; $z + 1 }}; $b = buf(arg0, {a}); @b[$b] = $b; @av[{a}] = avg({b}); \
              @mi = min({a}); @mx[1] = max({b}); $x = @av[{b}] + @mi + @mx[1];"
+        ),
+        25 => format!(
+            "@ts[{a}] = tseries({b}, 1ms, 7, \"min\"); @tl = tseries({a}, 10s, 9); @tv[probe] = tseries({b}, 1us, 3, \"avg\"); \
+             delete(@ts, {a}); print(@ts, 3); @lru[{b}, probe] = {a}; @pl[{a}] = sum({b}); signal({a});"
+        ),
+        26 => format!(
+            "errorf(\"%d %s\", {a}, probe); assert({b}, \"no\"); @pr[probe, probetype] = uaddr(\"word\"); \
+             $x = strstr(probe, str(arg0, 5)) + is_str(comm) + ($y == {a}); signal_thread(9); @bi[ustack(build_id, 5)] = {b};"
         ),
         24 => format!(
             "$x = strstr(str(arg0), comm) + strlen(str(arg1, 5)) + len(@k) + len(ustack(4)); \
@@ -259,7 +292,7 @@ proptest! {
 
     #[test]
     fn what_is_right_is_accepted(statements in vec(statement(), 1..6)) {
-        let script = format!("{STRUCTS} macro twice(a, $v) {{ $v += 1; a + a + $v }} u:a:b {{ @c[1] = count(); $p = (struct S *)arg1; $d = $p->inner; $x = arg0; $y = 1; @k[1, \"abc\"] = 1; @a = 1; {} }}", statements.join(" "));
+        let script = format!("{STRUCTS} let @lru = lruhash(10); let @pl = percpulruhash(20); macro twice(a, $v) {{ $v += 1; a + a + $v }} u:a:b {{ @c[1] = count(); $p = (struct S *)arg1; $d = $p->inner; $x = arg0; $y = 1; @k[1, \"abc\"] = 1; @a = 1; {} }}", statements.join(" "));
         // One with a long expression may need too much stack.
         let fate = compile(&script);
         assert!(!matches!(fate, Fate::Wrong(_)), "{script}\n{fate:?}");

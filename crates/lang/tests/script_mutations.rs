@@ -1,4 +1,4 @@
-//! The programs of all specs, mutated: the same ones at every run.
+//! The programs of all specs, mutated: the same ones at every run, or others: `SIDESTEP_FUZZ=SEED,TEXTS`.
 
 mod fate;
 
@@ -6,8 +6,16 @@ use std::path::Path;
 
 use fate::{Fate, compile};
 
-/// How many texts are tried.
+/// How many texts are tried, unless told otherwise.
 const TEXTS: usize = 100_000;
+
+/// Where chance begins, and how many texts are tried.
+fn wanted(seed: u64) -> (Chance, usize) {
+    let Ok(given) = std::env::var("SIDESTEP_FUZZ") else { return (Chance(seed), TEXTS) };
+    let numbers = given.split_once(',').and_then(|(seed, texts)| Some((seed.parse().ok()?, texts.parse().ok()?)));
+    let (other, texts): (u64, usize) = numbers.expect("SIDESTEP_FUZZ=SEED,TEXTS");
+    (Chance(seed ^ other.rotate_left(32)), texts)
+}
 
 /// SplitMix64.
 struct Chance(u64);
@@ -117,9 +125,9 @@ fn no_mutation_does_harm() {
     let programs: Vec<Vec<String>> = programs().iter().map(|program| words(program)).collect();
     assert!(programs.len() >= 300, "there are {} programs", programs.len());
     let dictionary: Vec<String> = programs.concat();
-    let mut chance = Chance(1);
+    let (mut chance, texts) = wanted(1);
     let (mut accepted, mut wrong) = (0, 0);
-    for _ in 0..TEXTS {
+    for _ in 0..texts {
         match compile(&mutated(&programs, &dictionary, &mut chance)) {
             Fate::Accepted => accepted += 1,
             Fate::Wrong(_) => wrong += 1,
@@ -127,14 +135,14 @@ fn no_mutation_does_harm() {
         }
     }
     // Both happen often, or nothing was tried.
-    assert!(accepted > TEXTS / 20 && wrong > TEXTS / 4, "{accepted} accepted, {wrong} wrong");
+    assert!(accepted > texts / 20 && wrong > texts / 4, "{accepted} accepted, {wrong} wrong");
 }
 
 #[test]
 fn words_of_chance_do_no_harm() {
     let dictionary: Vec<String> = programs().iter().flat_map(|program| words(program)).collect();
-    let mut chance = Chance(2);
-    for _ in 0..TEXTS / 4 {
+    let (mut chance, texts) = wanted(2);
+    for _ in 0..texts / 4 {
         let count = 1 + chance.below(40);
         let text: Vec<&str> = (0..count).map(|_| chance.of(&dictionary).as_str()).collect();
         compile(&text.concat());

@@ -67,18 +67,28 @@ impl Plan {
         is_jump && self.before_handler == 0 && self.displaced.len() > 1
     }
 
-    /// Of a jump that becomes a trap when sites come inside it later, where those would be. It has a gate, which is open.
+    /// Of a jump that becomes a trap when sites come inside it later, where those would be. It has a gate, which is open; or its
+    /// displacement goes on in the next instruction, which stays where it is.
     #[must_use]
     pub fn yields(&self) -> Option<Range<Va>> {
-        let can = self.gate && self.may_be_around() && !self.is_blocked();
-        can.then(|| self.site.plus(Len(1))..self.site.plus(Len(JUMP)))
+        let is_pun = self.technique == Technique::Pun && self.before_handler == 0;
+        let can = is_pun || self.gate && self.may_be_around() && !self.is_blocked();
+        can.then(|| self.site.plus(Len(1))..self.site.plus(self.jump_len()))
+    }
+
+    /// Bytes of its jump.
+    fn jump_len(&self) -> Len {
+        match self.patch {
+            Patch::Jump { prefixes, .. } => Len(u64::from(prefixes) + JUMP),
+            Patch::Short { .. } | Patch::Trap => Len(JUMP),
+        }
     }
 
     /// What it is for as long as the session lasts: of a site of our own, which neither is promoted nor makes way.
     #[must_use]
     pub fn for_good(&self) -> Plan {
         let mut plan = self.for_now();
-        plan.gate &= plan.yields().is_none();
+        plan.gate &= !plan.may_be_around();
         plan
     }
 

@@ -89,3 +89,46 @@ fn a_site_inside_has_a_gate_where_it_would_jump_back() {
     let [(0, first), (3, gate)] = detour.copies[..] else { panic!("{:?}", detour.copies) };
     assert_eq!((gate, word(&detour), detour.recorded), (first + 3, (0x1003 + BIAS) as u64, false));
 }
+
+/// The plan of a jump beside which other sites may come.
+fn yielding(text: &[u8]) -> Plan {
+    let mut jump = jump_alone(text);
+    assert!(jump.may_be_around() && jump.yields().is_none());
+    jump.add_gate();
+    jump
+}
+
+fn jump_alone(text: &[u8]) -> Plan {
+    let index = Index::new(ObjectCode {
+        text: vec![Bytes { name: ".text", va: F, data: text }],
+        extents: vec![Extent { start: F, len: Len(text.len() as u64) }],
+        ..ObjectCode::new(Isa::X64)
+    });
+    plan(&index, F, false).expect("a plan")
+}
+
+#[test]
+fn a_jump_that_may_make_way_begins_with_an_open_gate() {
+    let plan = yielding(&TWO);
+    assert_eq!(plan.yields(), Some(Va(0x1001)..Va(0x1005)));
+    assert!(!plan.is_blocked() && !plan.has_traps());
+    let detour = built(&plan);
+    // Right behind the word is the copy of the second instruction, where the gate of a blocked jump leads when it is promoted.
+    let copy = detour.copies.iter().find(|(from, _)| *from == 3).expect("a copy");
+    assert_eq!(word(&detour), detour.at.0 + u64::from(copy.1));
+    assert_eq!(usize::from(copy.1), usize::from(detour.gate.expect("a gate")) + 8);
+    assert_eq!(detour.patch.len(), 5);
+    // The gate is the last pair.
+    assert_eq!(detour.copies.last().map(|(from, _)| *from), Some(3));
+}
+
+#[test]
+fn what_stays_makes_no_way() {
+    let plan = yielding(&TWO).for_good();
+    assert!(plan.yields().is_none() && !plan.gate && plan.technique == Technique::JumpOverSeveral);
+    assert_eq!(built(&plan).gate, None);
+    // One instruction has nothing inside.
+    let mut alone = jump_alone(&[0xb8, 1, 0, 0, 0, 0xc3]);
+    alone.add_gate();
+    assert!(!alone.may_be_around() && alone.yields().is_none());
+}

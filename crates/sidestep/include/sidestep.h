@@ -123,7 +123,8 @@ int sidestep_enable(sidestep_session *session, int registration);
  * refused where the session takes none. */
 int sidestep_optimize(sidestep_session *session, int registration, int on);
 
-/* Takes the probes of a registration out. Its places can be registered again, if no other registration is there. */
+/* Takes the probes of a registration out. Its places can be registered again, if no other registration is there. What it has taken of
+ * memory is taken back when others are registered and no thread is in there. */
 int sidestep_unregister(sidestep_session *session, int registration);
 
 /* Describes the first `room` probes, and gives the number of all: a registration has one for each place that it means. */

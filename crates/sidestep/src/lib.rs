@@ -53,8 +53,9 @@
 //!   hit at its return.
 //! - **Fork**: a child has the patched code. No handler runs in it, nothing is counted, and the session cannot be used
 //!   ([`Error::Forked`]); replaced functions stay replaced.
-//! - **How long it stays**: closures live until the session is over. What is not a closure has to stay mapped as long: a thread may be
-//!   in a handler when it is unregistered. [`Session::detach`] waits until no thread is (3 seconds).
+//! - **How long it stays**: a thread may be in a handler when it is unregistered. Closures live until it is known that none is, which is
+//!   looked at when others are registered (then they are dropped by [`Session::register`]), or until the session is over. What is not a
+//!   closure has to stay mapped until then. [`Session::detach`] waits until no thread is in a handler (3 seconds).
 //! - **Not from a handler**: the functions of the session.
 //! - **Order**: at one place, handlers run in the order of registration; each can be disabled while the others go on. In one that was
 //!   switched off, a thread may still be, and the returns of calls that it saw the beginning of still run its handler.

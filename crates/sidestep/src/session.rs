@@ -151,8 +151,11 @@ impl Session {
         let handlers = probes.into_iter().map(|probe| probe.handlers);
         match answer {
             Ok(Answer::Registered(first, left)) => {
-                left.iter().for_each(|gone| _ = link.handlers.remove(gone));
+                let gone: Vec<Vec<Handler>> = left.iter().filter_map(|id| link.handlers.remove(id)).collect();
                 link.handlers.extend((first..).zip(handlers).filter(|(_, handlers)| !handlers.is_empty()));
+                // Whoever is told that one is dropped may use the session.
+                drop(link);
+                drop(gone);
                 Ok((first..first + count).map(Registration).collect())
             }
             other => {

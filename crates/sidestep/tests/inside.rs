@@ -162,17 +162,67 @@ fn no_hit_is_lost_while_others_come_and_go_inside() {
 }
 
 #[test]
-fn what_cannot_make_way_says_what_to_do() {
+fn a_pun_makes_way_and_comes_back() {
     let _turn = turn();
     let session = Session::own().start().unwrap();
     // Too short for a jump that ends in it.
     let outer = session.register(at(8)).unwrap();
-    let error = session.register(at(11)).unwrap_err().to_string();
+    assert_eq!(session.list().unwrap()[0].technique, "pun");
+    for round in 1..4 {
+        let inner = session.register(at(11)).unwrap();
+        assert_eq!(optimized(&session, &[outer]), [false]);
+        call();
+        session.disable(inner).unwrap();
+        assert_eq!(optimized(&session, &[outer]), [true]);
+        call();
+        session.enable(inner).unwrap();
+        call();
+        assert_eq!(session.counts(inner).unwrap(), (2, 0));
+        session.unregister(inner).unwrap();
+        assert_eq!(optimized(&session, &[outer]), [true]);
+        call();
+        assert_eq!(session.counts(outer).unwrap(), (4 * round, 0));
+    }
+    session.detach().unwrap();
+    call();
+}
+
+// A call in it returns to where its jump would be.
+global_asm!(
+    ".globl returned_to",
+    ".type returned_to,@function",
+    ".p2align 4",
+    "returned_to:",
+    "push rbx",
+    "call rdi",
+    "inc eax",
+    "pop rbx",
+    "ret",
+    ".size returned_to, . - returned_to",
+);
+
+unsafe extern "C" {
+    safe fn returned_to(number: extern "C" fn() -> u32) -> u32;
+}
+
+extern "C" fn thirteen() -> u32 {
+    black_box(13)
+}
+
+#[test]
+fn what_cannot_make_way_says_what_to_do() {
+    let _turn = turn();
+    let at = |offset: usize| Probe::function((returned_to as *const ()).wrapping_byte_add(offset)).unwrap();
+    let call = || assert_eq!(black_box(returned_to as extern "C" fn(extern "C" fn() -> u32) -> u32)(thirteen), 14);
+    let session = Session::own().start().unwrap();
+    let outer = session.register(at(0)).unwrap();
+    assert_eq!(session.list().unwrap()[0].technique, "guarded jump");
+    let error = session.register(at(3)).unwrap_err().to_string();
     assert!(error.contains("register this one first, or both at once"), "{error}");
     call();
     assert_eq!(session.counts(outer).unwrap(), (1, 0));
     session.unregister(outer).unwrap();
-    let both = session.register_all([at(8), at(11)]).unwrap();
+    let both = session.register_all([at(0), at(3)]).unwrap();
     call();
     assert_eq!([0, 1].map(|i| session.counts(both[i]).unwrap()), [(1, 0); 2]);
     session.detach().unwrap();

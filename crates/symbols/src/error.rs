@@ -181,6 +181,12 @@ pub enum TypeError {
         /// Of which object.
         path: PathBuf,
     },
+    /// What is described is the code that chooses the function's.
+    #[error("{name} is an indirect function, and only the code that chooses it is described: use arg0, arg1, …")]
+    Indirect {
+        /// The function.
+        name: String,
+    },
     /// It is no function of the source.
     #[error("the compiler has made {name} of another function, with other arguments: use arg0, arg1, …")]
     Changed {

@@ -158,6 +158,9 @@ impl SigAction32 {
 /// In [`JournalEntry::own`]: no site, but padding that became a jump to the detour of the site in [`JournalEntry::detour`].
 pub const ISLAND: u8 = 2;
 
+/// A prefix that a jump ignores: the segment override of `es` (SDM volume 2, 2.1.1).
+pub const NO_PREFIX: u8 = 0x26;
+
 /// One patched site: enough to recognise and undo the patch.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -203,8 +206,9 @@ pub struct JournalEntry {
     pub gate: u16,
     /// Whether other sites keep a jump away: a [`BlockState`].
     pub blocked: u16,
-    /// Padding.
-    pub pad: u32,
+    /// 1: nothing else comes to the place of its code while the process lives, or somebody has said so. 0: its library may be
+    /// unloaded, and another one mapped there.
+    pub stays: u32,
     /// The first bytes of the first copy. A jump to the detour of another session takes their place where both have a probe.
     pub resume: [u8; 8],
 }
@@ -269,16 +273,35 @@ impl JournalEntry {
         JournalEntry { len: 1, new, ..*self }
     }
 
-    /// Whether it is one that other sites may block.
+    /// Whether it is one that other sites may block: a jump with a gate behind its first instruction, or one whose displacement goes
+    /// on in the next instruction.
     #[must_use]
     pub const fn is_promotable(&self) -> bool {
-        self.gate != 0 && self.len > 1 && self.new[0] != 0xcc && self.insns_len > 2
+        let gated = self.gate != 0 && self.len > 1 && self.new[0] != 0xcc && self.insns_len > 2;
+        self.own == 0 && (gated || self.is_pun())
+    }
+
+    /// Whether its jump needs bytes that are not written. Nobody who comes back to them has to go elsewhere: they are as they were.
+    #[must_use]
+    pub const fn is_pun(&self) -> bool {
+        self.reach() > self.len as u64
+    }
+
+    /// How many bytes its jump needs: those that are written, and those behind them in which its displacement goes on.
+    #[must_use]
+    pub const fn reach(&self) -> u64 {
+        let mut prefixes = 0;
+        while prefixes < PATCH_MAX && self.new[prefixes] == NO_PREFIX {
+            prefixes += 1;
+        }
+        let is_jump = prefixes < self.len as usize && self.new[prefixes] == 0xe9;
+        if is_jump { prefixes as u64 + 5 } else { self.len as u64 }
     }
 
     /// Whether a site at this run-time address would be inside its jump.
     #[must_use]
     pub const fn is_around(&self, site: u64) -> bool {
-        self.site < site && site < self.site + self.len as u64
+        self.site < site && site < self.site + self.reach()
     }
 
     /// Run-time address to which the gate leads when it is closed: behind the first displaced instruction.

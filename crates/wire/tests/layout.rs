@@ -32,7 +32,7 @@ fn shared_region() {
     layout!(JournalEntry: 168, align 8, {
         site: 0, detour: 8, detour_len: 16, newest: 20, len: 24, insns_len: 25, own: 26, optimized: 27, disabled: 28,
         old: 32, new: 48, insns: 64, semaphore: 128, semaphore_state: 136, semaphore_from: 140, inode: 144,
-        file_offset: 152, gate: 160, blocked: 162, pad: 164,
+        file_offset: 152, gate: 160, blocked: 162, stays: 164,
     });
     layout!(MapEntry: 24, align 8, { addr: 0, len: 8, kind: 16, pad: 20 });
     layout!(Slot: 64, align 64, { fs_base: 0, tid: 8, owner: 12, head: 16, tail: 24, pad1: 32 });

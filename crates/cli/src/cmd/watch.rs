@@ -136,13 +136,24 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
 }
 
 /// What is not there may come.
-fn hint(error: SessionError, follow: bool) -> anyhow::Error {
-    match error {
-        error if error.means_no_object() && !follow => {
-            anyhow::anyhow!("{error}; --follow waits for what is executed or loaded later")
-        }
-        error => error.into(),
+#[derive(Debug)]
+pub struct MayCome(pub SessionError);
+
+impl std::fmt::Display for MayCome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}; {}", self.0, MayCome::HINT)
     }
+}
+
+impl std::error::Error for MayCome {}
+
+impl MayCome {
+    /// What to do about it.
+    pub const HINT: &str = "--follow waits for what is executed or loaded later";
+}
+
+fn hint(error: SessionError, follow: bool) -> anyhow::Error {
+    if error.means_no_object() && !follow { MayCome(error).into() } else { error.into() }
 }
 
 /// A session at work.

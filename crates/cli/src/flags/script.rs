@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::{EngineFlags, Output, TargetFlags};
+use crate::out::color::When;
 
 /// A script of the bpftrace language.
 #[derive(Args, Debug)]
@@ -47,6 +48,9 @@ pub struct More {
     /// When output is written: at the end, after each LINE (the default), or at once.
     #[arg(short = 'B', value_name = "MODE")]
     pub buffering: Option<Buffering>,
+    /// Colours in what is said about the script: auto (on a terminal, the default; not with NO_COLOR), always or never.
+    #[arg(long, value_name = "WHEN")]
+    pub color: Option<When>,
     /// Do not print warnings about the script.
     #[arg(long)]
     pub no_warnings: bool,

@@ -299,6 +299,12 @@ Examples:
   sidestep memleak -p 1234 -s 100 -z 1024              # every 100th allocation, of those of at least 1 KiB
   sidestep memleak -o 0 -- ./program                   # what it has not freed at its end")]
 pub struct Memleak {
+    /// The same as -i, as bcc has it.
+    #[arg(value_name = "INTERVAL", value_parser = parse_seconds, conflicts_with = "interval")]
+    pub every: Option<Duration>,
+    /// The same as -n.
+    #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "number")]
+    pub count: Option<u64>,
     #[command(flatten)]
     pub run: Run,
     /// Print every SEC seconds.

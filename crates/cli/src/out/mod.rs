@@ -1,5 +1,6 @@
 //! What is printed, and how.
 
+pub mod color;
 pub mod coverage;
 pub mod distribution;
 pub mod json;

@@ -3,14 +3,15 @@
 
 use sidestep_bpf::verify::Helper;
 use sidestep_plan::Plan;
-use sidestep_symbols::Matcher;
+use sidestep_symbols::{Kind, Matcher};
 use sidestep_sys::{Process, arch};
 use sidestep_wire::Flow;
 
-use super::{Installer, overlap, place, returns, stays};
+use super::{Installer, overlap, place, returns};
 use crate::api::Program;
 use crate::error::SessionError;
 use crate::faults;
+use crate::lasting;
 use crate::objects::{Loaded, Objects};
 use crate::planning::{Planned, Wish, place_guards, plan_all};
 use crate::resolve::Match;
@@ -67,8 +68,14 @@ impl Installer {
         self.faults |= planned.iter().fold(0, |set, p| set | faults::raised(p));
         self.must_show |= planned.iter().any(faults::must_show);
         let bound = before || self.must_show || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
+        let is_many = planned.len() > MANY;
         self.takes_traps |= self.options.live || planned.iter().any(|p| p.inside);
-        self.takes_traps |= planned.len() > MANY && planned.iter().all(stays);
+        let loaded = || planned.iter().filter_map(|p| p.matched.loaded.as_ref());
+        let stays = |i: &Installer, l: &Loaded| l.object.kind() != Kind::Library || i.lasting.contains(&l.range.start);
+        if (bound || self.takes_traps || is_many) && loaded().any(|loaded| !stays(self, loaded)) {
+            self.lasting.extend(lasting::libraries(process, objects)?);
+        }
+        self.takes_traps |= is_many && loaded().all(|loaded| stays(self, loaded));
         let follows = self.options.follow;
         if let Some(controller) = self.others.signals() {
             if follows {

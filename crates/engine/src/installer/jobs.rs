@@ -47,11 +47,6 @@ pub(super) fn describe(
     regions.describe(process, desc.hits, &desc)
 }
 
-/// Is it in the program itself, which no `dlclose` takes away?
-pub(super) fn stays(p: &Planned) -> bool {
-    p.matched.loaded.as_ref().is_some_and(|loaded| loaded.object.kind() != Kind::Library)
-}
-
 /// Adds a handler to the job of its site. `false` if there is no plan (it was refused before).
 pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return false };
@@ -67,7 +62,7 @@ pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize
             handlers: Vec::new(),
             object: loaded.range.clone(),
             is_go: loaded.object.is_go(),
-            stays: stays(p),
+            stays: loaded.object.kind() != Kind::Library,
             expected: p.expected.clone(),
             semaphore: None,
             originals: Vec::new(),

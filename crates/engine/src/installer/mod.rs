@@ -37,7 +37,7 @@ use crate::signals;
 use crate::surroundings::Surroundings;
 use crate::unwinding;
 pub(crate) use hooks::Hook;
-use jobs::{Jobs, add_job, asked, describe, stays};
+use jobs::{Jobs, add_job, asked, describe};
 
 /// Ring of a thread, unless asked for otherwise.
 const RING_DEFAULT: usize = 256 * 1024;
@@ -75,6 +75,8 @@ pub(crate) struct Installer {
     own: Vec<Range<u64>>,
     /// Run-time addresses of all sites that a journal entry is responsible for.
     live: BTreeSet<u64>,
+    /// Run-time addresses of libraries that are not unloaded.
+    lasting: BTreeSet<u64>,
     /// Objects that were searched for sites of our own: purpose, run-time address.
     hooked: HashSet<(&'static str, u64)>,
     /// A system call that could block signals and cannot be guarded.
@@ -118,6 +120,7 @@ impl Installer {
             done: HashSet::new(),
             own: Vec::new(),
             live: BTreeSet::new(),
+            lasting: BTreeSet::new(),
             hooked: HashSet::new(),
             unguarded: None,
             held: Vec::new(),
@@ -467,8 +470,8 @@ impl Installer {
             };
             add_job(&mut jobs, &hook.planned, handler, usize::MAX);
         }
-        if self.options.live {
-            jobs.values_mut().for_each(|(job, _)| job.stays = true);
+        for (job, _) in jobs.values_mut() {
+            job.stays |= self.options.live || self.lasting.contains(&job.object.start);
         }
         for (site, original) in originals {
             if let Some((job, _)) = site.and_then(|site| jobs.get_mut(&site)) {

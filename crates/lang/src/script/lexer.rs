@@ -100,7 +100,8 @@ impl<'s> Lexer<'s> {
             }
             None => {
                 let span = Span { start: self.at, end: self.at + first.len_utf8() };
-                Err(Diagnostic::error(span, format!("invalid character '{first}'")))
+                let error = Diagnostic::error(span, format!("invalid character '{first}'"));
+                Err(if first == '\'' { error.hint("texts stand in double quotes: \"…\"") } else { error })
             }
         }
     }

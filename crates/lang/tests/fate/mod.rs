@@ -90,6 +90,7 @@ pub fn compile(source: &str) -> Fate {
             context_size: 240,
             context_writable: 168..176,
             max_steps: 30_000,
+            allow_unsafe: true,
             ..Rules::default()
         };
         if let Err(error) = verify(program, &rules) {

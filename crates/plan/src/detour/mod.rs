@@ -26,6 +26,7 @@ use sidestep_isa::x86::emulate::Op;
 use sidestep_isa::x86::live::Dead;
 use sidestep_isa::x86::relocate::{RelocateError, relocate};
 use sidestep_isa::{Isa, Len, Va};
+use sidestep_wire::header::NO_PREFIX;
 use sidestep_wire::{HandlerSwitch, TrapEntry, TrapRecord};
 
 use crate::handler::{Handler, Program};
@@ -297,9 +298,6 @@ pub(crate) fn patch(plan: &Plan, bias: i64, at: Va) -> Result<(Vec<u8>, Vec<u8>)
     Ok((all, relies_on))
 }
 
-/// A prefix that a jump ignores: the segment override of `es` (SDM volume 2, 2.1.1).
-const NO_PREFIX: u8 = 0x26;
-
 /// Code at `at` that leads to a detour.
 fn stub(isa: Isa, at: Va, detour: Va) -> Vec<u8> {
     let mut asm = Asm::of(isa, at);
@@ -324,7 +322,7 @@ fn gate_to(asm: &mut Asm, plan: &Plan, bias: i64) -> ((u64, u64), u64) {
     let start = asm.here().0 - asm.len() as u64;
     let to = plan.site.plus(Len(plan.displaced.first().map_or(0, |first| u64::from(first.len))));
     let gate = (to.since(plan.site) as u64, asm.here().0 - start);
-    let is_open = plan.yields().is_some();
+    let is_open = plan.may_be_around() && !plan.is_blocked();
     let word = jump_by_word(asm, |word| if is_open { behind_word(word) } else { to.offset(bias) });
     (gate, word.0 - start)
 }

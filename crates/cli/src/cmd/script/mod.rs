@@ -2,6 +2,7 @@
 
 mod attach;
 mod list;
+mod nowhere;
 mod records;
 mod run;
 mod start;
@@ -25,16 +26,20 @@ use sidestep_lang::script::parser::{Given, parse_given};
 use sidestep_lang::script::tree;
 
 use crate::flags::script::Script;
+use crate::out::color::{self, When};
 use crate::out::script::Layout;
 use crate::out::sink::say;
 use crate::out::time;
 
 /// The text of a script, and what it is called in messages.
+#[derive(Clone)]
 pub struct Source {
     name: String,
     text: String,
     /// The arguments of its command line.
     params: Vec<String>,
+    /// Are there colours in what is said about it?
+    color: bool,
 }
 
 impl Source {
@@ -62,13 +67,15 @@ impl Source {
                 }
             },
         };
-        Ok(Source { name, text, params: words.collect() })
+        Ok(Source { name, text, params: words.collect(), color: When::now(flags.more.color) })
     }
 
     /// Says what is wrong, on stderr.
     fn say(&self, found: &[Diagnostic]) {
         for diagnostic in found {
-            say(diagnostic.render(&self.name, &self.text).trim_end());
+            let text = diagnostic.render(&self.name, &self.text);
+            let text = text.trim_end();
+            if self.color { say(&color::diagnostic(text)) } else { say(text) }
         }
     }
 }
@@ -94,7 +101,7 @@ pub struct Tool {
 /// Runs the script of a tool.
 pub fn run_tool(flags: &Script, tool: Tool) -> anyhow::Result<ExitCode> {
     let (name, text) = (tool.name.to_owned(), flags.program.clone().unwrap_or_default());
-    start(flags, Source { name, text, params: Vec::new() }, Some(tool))
+    start(flags, Source { name, text, params: Vec::new(), color: false }, Some(tool))
 }
 
 fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<ExitCode> {

@@ -188,7 +188,8 @@ impl Script {
     }
 
     fn record(&mut self, record: &[u8], maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
-        let number = record.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(usize::MAX, usize::from_ne_bytes);
+        let number =
+            record.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(u64::MAX, u64::from_ne_bytes) as usize;
         let Some(action) = self.checked.actions.get(number).cloned() else { return Ok(()) };
         match action {
             Action::Printf(format, types) => {

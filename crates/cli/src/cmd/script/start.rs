@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use sidestep_engine::{Cookie, Local, Missing, Session, SessionError, Target};
+use sidestep_engine::{Cookie, Local, Missing, Session, Target};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Checked, MissingProbes};
 use sidestep_lang::script::lower::Compiled;
 
+use super::nowhere::Nowhere;
 use super::run::Script;
 use super::{Source, Tool as ScriptTool, attach};
 use crate::cmd::watch::{self, Job, Pace, Tool};
@@ -27,10 +28,11 @@ pub fn run(
     tool: Option<ScriptTool>,
 ) -> anyhow::Result<ExitCode> {
     let regexp = tool.as_ref().is_some_and(|tool| tool.regexp);
+    let nowhere = Nowhere { compiled: &compiled, regexp, source: tool.is_none().then(|| source.clone()) };
     let needs_target = compiled.probes.iter().any(|probe| probe.point.provider.has_target());
     let has_target = flags.target.is_given();
     if flags.dry_run {
-        return dry_run(flags, &compiled, regexp);
+        return dry_run(flags, &compiled, regexp).or_else(|error| nowhere.said(error));
     }
     if needs_target && !has_target {
         super::super::usage(
@@ -92,21 +94,9 @@ pub fn run(
         pace: Pace::default(),
         named: 0,
     };
-    let code = watch::run_with(&job, &mut running, sink).map_err(|error| no_matches(error, &compiled, regexp))?;
-    Ok(running.script.status(code))
-}
-
-/// Says as bpftrace does that an attach point means nothing, and which one.
-fn no_matches(error: anyhow::Error, compiled: &Compiled, regexp: bool) -> anyhow::Error {
-    let Some(SessionError::NoMatch(missing)) = error.downcast_ref() else { return error };
-    let is_it = |point: &&Point| attach::pattern(point, regexp).is_ok_and(|pattern| pattern.text == missing.pattern);
-    let mut points = compiled.probes.iter().map(|probe| &probe.point).filter(|point| point.provider.has_target());
-    match points.find(is_it) {
-        Some(point) => {
-            let text = point.text().replacen(':', " ", 1);
-            error.context(format!("No matches for {text}"))
-        }
-        None => error,
+    match watch::run_with(&job, &mut running, sink) {
+        Ok(code) => Ok(running.script.status(code)),
+        Err(error) => nowhere.said(error),
     }
 }
 
@@ -118,7 +108,7 @@ fn dry_run(flags: &Flags, compiled: &Compiled, regexp: bool) -> anyhow::Result<E
     for pid in pids.chain(flags.target.pid.is_empty().then_some(None)) {
         for request in &requests {
             let sites = sidestep_engine::explain(&request.pattern, pid, &flags.engine.options());
-            for site in sites.map_err(|error| no_matches(error.into(), compiled, regexp))? {
+            for site in sites? {
                 for line in plan::lines(&site, std::slice::from_ref(&site), flags.output.verbose) {
                     sink.line(&line)?;
                 }

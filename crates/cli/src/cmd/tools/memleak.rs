@@ -102,13 +102,14 @@ impl Tool for Memleak {
              print(@count); print(@bytes, {top}); clear(@count); clear(@bytes);\n",
             top = self.top,
         );
-        let count = match self.number {
+        let number = self.count.or(self.number);
+        let count = match number {
             Some(number) => format!("    if (++@outputs >= {number}) {{ exit() }}\n"),
             None => String::new(),
         };
-        script += &every(self.interval, &format!("{report}{count}"));
+        script += &every(self.every.unwrap_or(self.interval), &format!("{report}{count}"));
         // What is left at the end, unless that was asked for already.
-        script += &match self.number {
+        script += &match number {
             Some(number) => format!("END {{ if (@outputs < {number}) {{{report}}} }}\n"),
             None => format!("END {{{report}}}\n"),
         };

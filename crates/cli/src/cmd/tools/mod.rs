@@ -52,7 +52,9 @@ pub trait Tool {
 /// Runs a tool, or prints its script.
 pub fn run<T: Tool>(tool: &T) -> anyhow::Result<ExitCode> {
     let text = tool.script().unwrap_or_else(|error| usage(T::NAME, ErrorKind::ValueValidation, &error));
-    let text = text + &after(tool.flags().duration);
+    // The end comes first: what is due at the same moment is printed once, by END.
+    let (before, intervals) = text.split_at(text.find("\ninterval:").map_or(text.len(), |at| at + 1));
+    let text = format!("{before}{}{intervals}", after(tool.flags().duration));
     if tool.flags().print {
         print!("{text}");
         return Ok(ExitCode::SUCCESS);

@@ -105,11 +105,13 @@ impl Shown {
                     }
                 }
             },
-            Shown::Tuple(parts) => json::array(parts.iter().map(Shown::json)),
             Shown::Bool(truth) => truth.to_string(),
             Shown::Float(number) => number.json(),
             Shown::Members(members) => json::object(members.iter().map(|(name, value)| (name, value.json()))),
-            Shown::Elements(list) => format!("[{}]", list.iter().map(Shown::json).collect::<Vec<_>>().join(", ")),
+            // Without blanks, as bpftrace has them.
+            Shown::Tuple(list) | Shown::Elements(list) => {
+                format!("[{}]", list.iter().map(Shown::json).collect::<Vec<_>>().join(","))
+            }
             other => json::string(&other.text()),
         }
     }
@@ -143,7 +145,7 @@ impl Names {
             Type::Text(len) => Shown::Text(cut(bytes, *len, &self.trailer)),
             Type::Bytes(_) => {
                 let (len, bytes) = bytes.split_at(bytes.len().min(8));
-                let len = len.try_into().map_or(0, usize::from_ne_bytes);
+                let len = len.try_into().map_or(0, u64::from_ne_bytes) as usize;
                 Shown::Bytes(bytes[..len.min(bytes.len())].to_vec())
             }
             Type::Tuple(types) => Shown::Tuple(self.parts(types, bytes, maps)),

@@ -7,7 +7,7 @@ use super::super::printf::{Format, accepts};
 use super::super::types::Type;
 use super::expr::{int, probe_text, text};
 use super::memory::array;
-use super::{Checker, Checking};
+use super::{Checker, Checking, advice};
 
 /// Functions of bpftrace that are not there yet.
 const LATER: &[&str] = &[
@@ -144,7 +144,9 @@ impl Checker<'_> {
                 })
             }
             "printf" | "print" | "clear" | "zero" | "delete" | "exit" | "time" | "join" | "system" | "cat"
-            | "signal" | "signal_thread" => self.error(span, format!("{name}() has no value: it must be a statement")),
+            | "signal" | "signal_thread" | "assert" | "errorf" | "fail" | "warnf" => {
+                self.error(span, format!("{name}() has no value: it must be a statement"))
+            }
             "count" | "sum" | "avg" | "min" | "max" | "stats" | "hist" | "lhist" | "tseries" => {
                 self.error(span, format!("{name}() should be assigned to a map, e.g. @ = {name}()"))
             }
@@ -152,7 +154,7 @@ impl Checker<'_> {
             name if KERNEL.contains(&name) => {
                 self.error(span, format!("{name}() needs the kernel: not available in this tool"))
             }
-            name => self.error(span, format!("Unknown function: {name}")),
+            name => self.advised(span, format!("Unknown function: {name}"), advice::function(name)),
         }
     }
 
@@ -261,7 +263,8 @@ impl Checker<'_> {
                 let supplied = value.ty.kind();
                 let message =
                     format!("{name}: %{letter} specifier expects a value of type {expected} ({supplied} supplied)");
-                return self.error(arg.span, message);
+                let hint = if expected == "string" { advice::text(&value.ty) } else { None };
+                return self.advised(arg.span, message, hint);
             }
         }
         Ok((parsed, values))
@@ -412,7 +415,7 @@ impl Checker<'_> {
         self.arguments("strncmp", args, 3, 3, span)?;
         let a = self.text_argument("strncmp", &args[0])?;
         let b = self.text_argument("strncmp", &args[1])?;
-        let ValueKind::Int(n) = self.expr(&args[2])?.kind else {
+        let ValueKind::Int(n @ 0..=0x7fff_ffff) = self.expr(&args[2])?.kind else {
             return self.error(args[2].span, "Builtin strncmp requires a non-negative literal");
         };
         let same = Value { ty: Type::INT, kind: ValueKind::Same(Box::new(a), Box::new(b), Some(n as usize)) };

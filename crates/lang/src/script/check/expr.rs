@@ -7,7 +7,7 @@ use super::super::diagnostic::{Diagnostic, Span};
 use super::super::types::{NAME, POINT, Type};
 use super::aggregate::readable;
 use super::memory::{number_type, times};
-use super::{Checker, Checking};
+use super::{Checker, Checking, advice};
 
 /// What only the kernel knows.
 const KERNEL: &[&str] =
@@ -101,14 +101,24 @@ impl Checker<'_> {
                 _ => self.error(span, "The ++ and -- operators must be applied to a map or variable"),
             },
             ExprKind::Binary(op, a, b) => {
-                let a = self.expr(a);
-                let b = self.expr(b)?;
-                self.binary(*op, a?, b, span)
+                let (first, second) = (self.expr(a), self.expr(b)?);
+                let first = first?;
+                // A parameter that is missing is the text "" beside a text.
+                let (first, second) = match (&first.ty, &second.ty) {
+                    (_, Type::Text(_)) if self.is_missing(a) => (text(Vec::new()), second),
+                    (Type::Text(_), _) if self.is_missing(b) => (first, text(Vec::new())),
+                    _ => (first, second),
+                };
+                self.binary(*op, first, second, span)
             }
             ExprKind::Ternary(cond, then, otherwise) => self.ternary(cond, then, otherwise, span),
             ExprKind::Cast(ty, of) => self.cast(ty, of, span),
             ExprKind::SizeOf(of) => self.size_of(of, span),
             ExprKind::OffsetOf(of, names) => self.offset_of(of, names, span),
+            ExprKind::Index(of, index) if self.is_tuple(of) => match (self.expr(of)?, self.expr(index)?.kind) {
+                (of, ValueKind::Int(n)) => self.item(of, &n.to_string(), span),
+                _ => self.error(index.span, "the index of a tuple must be a literal"),
+            },
             ExprKind::Index(..) | ExprKind::Member(..) => match (self.place(expr)?, &expr.kind) {
                 (Some(place), _) => self.read(&place, span),
                 (None, ExprKind::Member(of, name)) if of.kind == ExprKind::Ident("self".to_owned()) => {
@@ -135,6 +145,17 @@ impl Checker<'_> {
         }
     }
 
+    /// A variable that holds a tuple.
+    fn is_tuple(&mut self, of: &Expr) -> bool {
+        let ExprKind::Var(name) = &of.kind else { return false };
+        self.find_var(name).is_some_and(|index| matches!(self.vars[index], Type::Tuple(_)))
+    }
+
+    /// `$1` that the script was not given.
+    fn is_missing(&self, expr: &Expr) -> bool {
+        matches!(expr.kind, ExprKind::Param(number) if self.params.len() < number as usize)
+    }
+
     /// `str($1)`
     pub(super) fn param_text(&self, number: u32) -> Value {
         text(self.params.get(number as usize - 1).cloned().unwrap_or_default().into_bytes())
@@ -157,8 +178,9 @@ impl Checker<'_> {
                 return self.error(span, format!("{name} is not a valid argument: there are arg0 to arg9"));
             }
             if !self.only_at(&at_function) {
-                return self
-                    .error(span, format!("The {name} builtin can only be used with 'uprobe' and 'usdt' probes"));
+                let providers: Vec<Provider> = self.points.iter().map(|point| point.provider).collect();
+                let message = format!("The {name} builtin can only be used with 'uprobe' and 'usdt' probes");
+                return self.advised(span, message, advice::argument(name, &providers));
             }
             return builtin(self.argument_type(number), Builtin::Arg(number));
         }
@@ -192,7 +214,11 @@ impl Checker<'_> {
                 Some(place) => self.read(&place, span),
                 None => builtin(Type::INT, Builtin::Retval),
             },
-            "retval" => self.error(span, "The retval builtin can only be used with 'uretprobe' probes"),
+            "retval" => self.error_with(
+                span,
+                "The retval builtin can only be used with 'uretprobe' probes",
+                "uretprobe:PATH:FUNCTION is where a function returns",
+            ),
             "ustack" => self.ustack(self.out.config.stack_mode, STACK_DEPTH, span),
             "true" => Ok(int(1)),
             "false" => Ok(int(0)),
@@ -208,7 +234,7 @@ impl Checker<'_> {
             }
             name => match self.types.constant(self.points, name) {
                 Some(constant) => Ok(constant),
-                None => self.error(span, format!("Unknown identifier: '{name}'")),
+                None => self.advised(span, format!("Unknown identifier: '{name}'"), advice::value(name)),
             },
         }
     }
@@ -281,6 +307,8 @@ impl Checker<'_> {
             return Ok(Value { ty: Type::INT, kind: ValueKind::Binary(op, false, Box::new(a), Box::new(b)) });
         }
         if !a.ty.is_int() || !b.ty.is_int() {
+            let with_text = op.is_comparison() && (matches!(a.ty, Type::Text(_)) || matches!(b.ty, Type::Text(_)));
+            let hint = if with_text { advice::text(&a.ty).or_else(|| advice::text(&b.ty)) } else { None };
             let message = match op.is_comparison() {
                 true => {
                     format!("Type mismatch for '{}': comparing '{}' with '{}'", op.text(), a.ty.name(), b.ty.name())
@@ -290,7 +318,7 @@ impl Checker<'_> {
                     format!("The {} operator can not be used on expressions of type '{}'", op.text(), ty.name())
                 }
             };
-            return self.error(span, message);
+            return self.advised(span, message, hint);
         }
         if let Some((a, b, to)) = self.pointer_step(op, &a, &b, span)? {
             let sum = self.binary(op, a, b, span)?;

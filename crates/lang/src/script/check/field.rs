@@ -99,7 +99,7 @@ impl Checker<'_> {
         }
         let message = format!("{} does not contain a field named '{name}'", describe(&record.name));
         let names: Vec<&str> = layout.fields.iter().map(|field| &*field.name).filter(|n| !n.is_empty()).collect();
-        match near(name, &names) {
+        match super::advice::near(name, &names) {
             Some(near) => self.error_with(span, message, format!("did you mean '{near}'?")),
             None => self.error(span, message),
         }
@@ -225,22 +225,4 @@ impl Checker<'_> {
 fn describe(name: &str) -> String {
     let keyword = name.split(' ').next().unwrap_or_default();
     format!("{} of type '{name}'", if keyword == "union" { "Union" } else { "Struct" })
-}
-
-/// A name that differs in little.
-fn near<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
-    let distance = |other: &str| {
-        let (a, b): (Vec<char>, Vec<char>) = (name.chars().collect(), other.chars().collect());
-        let mut row: Vec<usize> = (0..=b.len()).collect();
-        for (i, x) in a.iter().enumerate() {
-            let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-            for (j, y) in b.iter().enumerate() {
-                let next = (diagonal + usize::from(x != y)).min(row[j] + 1).min(row[j + 1] + 1);
-                diagonal = std::mem::replace(&mut row[j + 1], next);
-            }
-        }
-        row[b.len()]
-    };
-    let best = names.iter().map(|other| (distance(other), *other)).min()?;
-    (best.0 <= 1 + name.len() / 5).then_some(best.1)
 }

@@ -41,9 +41,9 @@ impl Checker<'_> {
     pub(super) fn bswap(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("bswap", args, 1, 1, span)?;
         let value = self.int_argument("bswap", &args[0])?;
-        let bytes = match (&value.ty, &value.kind) {
+        let bytes = match (&value.ty, &args[0].kind) {
             // A literal has as few as it takes.
-            (_, ValueKind::Int(n)) => [1_u8, 2, 4].into_iter().find(|bytes| n >> (8 * bytes) == 0).unwrap_or(8),
+            (_, ExprKind::Int(n)) => [1_u8, 2, 4].into_iter().find(|bytes| n >> (8 * bytes) == 0).unwrap_or(8),
             (Type::Int { bytes, .. }, _) => *bytes,
             _ => 8,
         };
@@ -66,5 +66,33 @@ impl Checker<'_> {
             ("nsecs", _) => self.error(arg.span, "nsecs() has the clock monotonic only"),
             _ => self.error(arg.span, format!("{name}() is the number as the program itself sees it: curr_ns")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::checked::{Op, ValueKind};
+    use super::super::super::parser::parse;
+    use super::super::check;
+
+    fn value(expression: &str) -> Option<u64> {
+        let script = format!("BEGIN {{ @ = {expression} }}");
+        let (checked, _) = check(&parse(&script, &[]).unwrap(), &[]).unwrap();
+        match &checked.blocks[0].body[0] {
+            Op::SetMap(_, value) => match value.kind {
+                ValueKind::Int(n) => Some(n),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn constants_are_reversed_by_their_types() {
+        assert_eq!(value("bswap(0x1122)"), Some(0x2211));
+        assert_eq!(value("bswap((uint32)0x11223344)"), Some(0x4433_2211));
+        assert_eq!(value("bswap((uint64)1)"), Some(1 << 56));
+        assert_eq!(value("bswap((uint8)5)"), Some(5));
+        assert_eq!(value("bswap(nsecs)"), None);
     }
 }

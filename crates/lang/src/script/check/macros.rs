@@ -32,7 +32,7 @@ impl Checker<'_> {
     /// `name(args)`, of a macro: what it does, and its value.
     pub(super) fn expand(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<(Vec<Op>, Option<Value>)> {
         let Some(of) = self.macros.iter().find(|known| known.name == name) else {
-            return self.error(span, format!("Unknown function: {name}"));
+            return self.advised(span, format!("Unknown function: {name}"), super::advice::function(name));
         };
         let (expected, got) = (of.params.len(), args.len());
         if expected != got {

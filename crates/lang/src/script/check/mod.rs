@@ -2,6 +2,7 @@
 
 mod abi;
 mod address;
+mod advice;
 mod aggregate;
 mod call;
 mod declared;
@@ -164,6 +165,11 @@ impl<'a> Checker<'a> {
 
     fn error_with<T>(&mut self, span: Span, message: impl Into<String>, hint: impl Into<String>) -> Checking<T> {
         self.found.push(Diagnostic::error(span, message).hint(hint));
+        Err(Wrong)
+    }
+
+    fn advised<T>(&mut self, span: Span, message: impl Into<String>, hint: Option<String>) -> Checking<T> {
+        self.found.push(Diagnostic { hint, ..Diagnostic::error(span, message) });
         Err(Wrong)
     }
 

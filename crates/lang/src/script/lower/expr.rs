@@ -118,10 +118,19 @@ impl Lower<'_, '_> {
     fn is_leaf(&self, value: &Value) -> bool {
         match &value.kind {
             ValueKind::Int(_) | ValueKind::Var(_) => true,
-            ValueKind::Builtin(Builtin::Arg(n)) => *n < 6 && !matches!(self.site, Site::Usdt(_)),
+            ValueKind::Builtin(Builtin::Arg(n)) => self.argument_register(*n).is_some(),
             ValueKind::Builtin(Builtin::Retval | Builtin::Register(_)) => true,
             ValueKind::Shown(of) => !self.is_kept_apart(value) && self.is_leaf(of),
             _ => false,
+        }
+    }
+
+    /// The register of a function's argument. In 32-bit programs, all of them are on the stack.
+    fn argument_register(&self, n: u32) -> Option<i16> {
+        match self.site {
+            Site::Usdt(_) => None,
+            _ if self.shared.checked.word == 4 => None,
+            _ => ARGUMENTS.get(n as usize).copied(),
         }
     }
 
@@ -136,9 +145,9 @@ impl Lower<'_, '_> {
                     self.out.load(Size::Dw, dst, dst, 0);
                 }
             },
-            ValueKind::Builtin(Builtin::Arg(n)) if !matches!(self.site, Site::Usdt(_)) => {
-                let Some(at) = ARGUMENTS.get(*n as usize) else { return false };
-                self.out.load(Size::Dw, dst, Reg::R6, *at);
+            ValueKind::Builtin(Builtin::Arg(n)) => {
+                let Some(at) = self.argument_register(*n) else { return false };
+                self.out.load(Size::Dw, dst, Reg::R6, at);
             }
             ValueKind::Builtin(Builtin::Retval) => self.out.load(Size::Dw, dst, Reg::R6, RAX),
             ValueKind::Builtin(Builtin::Register(at)) => self.out.load(Size::Dw, dst, Reg::R6, *at as i16),
@@ -329,9 +338,11 @@ impl Lower<'_, '_> {
             Builtin::Arg(n) if matches!(self.site, Site::Usdt(_)) => self.usdt_argument(n),
             Builtin::Arg(n) => {
                 // Behind the return address.
+                let word = i32::from(self.shared.checked.word);
+                let in_registers = if word == 4 { 0 } else { ARGUMENTS.len() as i32 };
                 self.out.load(Size::Dw, Reg::R3, Reg::R6, RSP);
-                self.out.alu_imm(AluOp::Add, Reg::R3, 8 * (n as i32 - 5));
-                self.read_user(8);
+                self.out.alu_imm(AluOp::Add, Reg::R3, word * (n as i32 + 1 - in_registers));
+                self.read_user(word);
             }
             Builtin::Pid => {
                 self.out.call(helper::PID_TGID);
@@ -391,7 +402,7 @@ impl Lower<'_, '_> {
             Builtin::Caller if self.site == Site::Return => self.out.load(Size::Dw, Reg::R0, Reg::R6, RIP),
             Builtin::Caller => {
                 self.out.load(Size::Dw, Reg::R3, Reg::R6, RSP);
-                self.read_user(8);
+                self.read_user(self.shared.checked.word.into());
             }
             Builtin::Symbol(fact) => self.symbol(fact),
             Builtin::Goid(fact) => self.goid(fact),

@@ -296,6 +296,8 @@ fn shape(of: &checked::Map, config: &checked::Config) -> Map {
     let value = of.content.stored();
     let per_thread = of.content.is_aggregate() && !of.shared;
     let (wanted, evicts) = of.declared.unwrap_or((config.max_map_keys, false));
+    // Without keys there is one value.
+    let wanted = if of.keys.is_empty() { 1 } else { wanted };
     let keys = match per_thread {
         true => wanted.min((PER_THREAD / (value + 8)) as u32).max(1),
         false => wanted,

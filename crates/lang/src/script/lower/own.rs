@@ -30,7 +30,7 @@ impl Lower<'_, '_> {
         self.out.put(Reg::R10, at + 8, Reg::R0);
         self.out.load(Size::Dw, Reg::R0, Reg::R6, RSP);
         if self.site == Site::Return {
-            self.out.alu_imm(AluOp::Sub, Reg::R0, 8);
+            self.out.alu_imm(AluOp::Sub, Reg::R0, self.shared.checked.word.into());
         }
         self.out.put(Reg::R10, at, Reg::R0);
         At::Stack(at)

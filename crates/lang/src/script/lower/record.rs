@@ -117,6 +117,7 @@ impl Lower<'_, '_> {
         let word = self.stack(8);
         self.out.put(Reg::R10, at, Reg::R0);
         let len = self.shared.checked.config.max_strlen;
+        let pointer = i32::from(self.shared.checked.word);
         let head = 8 * (1 + JOINED);
         let (full, discard, done, end) = (self.out.label(), self.out.label(), self.out.label(), self.out.label());
         self.out.map(Reg::R1, RING_MAP);
@@ -133,9 +134,9 @@ impl Lower<'_, '_> {
         for index in 0..JOINED {
             self.out.put_imm(Reg::R10, word, 0);
             self.address(Reg::R1, At::Stack(word));
-            self.out.mov_imm(Reg::R2, 8);
+            self.out.mov_imm(Reg::R2, pointer);
             self.out.load(Size::Dw, Reg::R3, Reg::R10, at);
-            self.out.alu_imm(AluOp::Add, Reg::R3, 8 * index as i32);
+            self.out.alu_imm(AluOp::Add, Reg::R3, pointer * index as i32);
             self.out.call(helper::READ_USER);
             self.out.load(Size::Dw, Reg::R3, Reg::R10, word);
             self.out.branch_imm(Width::W64, Cond::Eq, Reg::R3, 0, done);

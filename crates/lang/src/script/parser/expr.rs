@@ -2,9 +2,12 @@
 
 use super::super::ast::{BinaryOp, Expr, ExprKind, Sized, Step, TypeName, UnaryOp};
 use super::super::ctype::CType;
-use super::super::diagnostic::Span;
+use super::super::diagnostic::{Diagnostic, Span};
 use super::super::token::TokenKind;
 use super::{Parsed, Parser};
+
+/// What to do about brackets with nothing in them.
+const KEYS: &str = "@name[key], or @name alone";
 
 impl Parser<'_> {
     pub(super) fn expr(&mut self) -> Parsed<Expr> {
@@ -211,6 +214,9 @@ impl Parser<'_> {
             TokenKind::Map(name) => {
                 self.next()?;
                 let keys = if self.eat("[")? { self.list("]")? } else { Vec::new() };
+                if keys.is_empty() && self.last.end > start.end {
+                    return Err(Diagnostic::error(start.to(self.last), "a map in brackets needs a key").hint(KEYS));
+                }
                 ExprKind::Map(name, keys)
             }
             TokenKind::Ident(name) => {

@@ -1,5 +1,6 @@
 //! Words → syntax tree: blocks and statements.
 
+mod advice;
 mod cdef;
 mod directive;
 mod expr;
@@ -20,6 +21,9 @@ use super::token::{Token, TokenKind};
 
 /// Nested expressions and statements at most.
 const DEPTH: u32 = 100;
+
+/// What a loop looks like.
+const LOOPS: &str = "for ($i : 0..10) { … } counts, for ($kv : @map) { … } walks over a map, while (…) { … } repeats";
 
 /// What a script is given.
 #[derive(Clone, Debug, Default)]
@@ -133,7 +137,8 @@ impl<'s> Parser<'s> {
         match self.peek_at(0) {
             Ok(token) => {
                 let message = format!("syntax error, unexpected {}{expecting}", token.kind.describe());
-                Diagnostic::error(token.span, message)
+                let hint = advice::unexpected(&token.kind, expecting).map(str::to_owned);
+                Diagnostic { hint, ..Diagnostic::error(token.span, message) }
             }
             Err(error) => error,
         }
@@ -312,7 +317,12 @@ impl<'s> Parser<'s> {
                 if !braced && !parser.is("}")? {
                     ended = parser.eat(";")?;
                     if !ended {
-                        return Err(parser.unexpected(", expecting ; or }"));
+                        let at_end = *parser.peek()? == TokenKind::End;
+                        let mut error = parser.unexpected(if at_end { ", expecting }" } else { ", expecting ; or }" });
+                        if let Some(StmtKind::Expr(statement)) = body.last().map(|stmt| &stmt.kind) {
+                            error.hint = advice::behind(statement).map(str::to_owned).or(error.hint);
+                        }
+                        return Err(error);
                     }
                 }
             }
@@ -370,7 +380,8 @@ impl<'s> Parser<'s> {
         };
         let is_own = matches!(&target.kind, ExprKind::Member(of, _) if of.kind == ExprKind::Ident("self".to_owned()));
         if !is_own && !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map(..)) {
-            return Err(self.unexpected(""));
+            let hint = advice::target(&target).map(str::to_owned);
+            return Err(Diagnostic { hint, ..self.unexpected("") });
         }
         self.next()?;
         Ok(StmtKind::Assign { target, op, value: self.expr()? })
@@ -408,9 +419,12 @@ impl<'s> Parser<'s> {
         let token = self.next()?;
         let TokenKind::Var(name) = token.kind else {
             let message = format!("syntax error, unexpected {}, expecting variable", token.kind.describe());
-            return Err(Diagnostic::error(token.span, message));
+            return Err(Diagnostic::error(token.span, message).hint(LOOPS));
         };
-        self.expect(":")?;
+        if !self.is(":")? {
+            return Err(self.unexpected(", expecting :").hint(LOOPS));
+        }
+        self.next()?;
         let first = self.expr()?;
         let to = if self.eat("..")? { Some(self.expr()?) } else { None };
         if has_parenthesis {

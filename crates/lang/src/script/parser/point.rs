@@ -51,9 +51,11 @@ impl Parser<'_> {
         let mut fields = split(text).into_iter();
         let name = fields.next().unwrap_or_default();
         let word = Span { start: span.start, end: span.start + name.len() };
-        let provider = match name {
-            "BEGIN" | "begin" => Provider::Begin,
-            "END" | "end" => Provider::End,
+        // Short names differ by their case.
+        let lower = name.to_ascii_lowercase();
+        let provider = match if name.len() > 2 { lower.as_str() } else { name } {
+            "begin" => Provider::Begin,
+            "end" => Provider::End,
             "interval" | "i" => Provider::Interval,
             "uprobe" | "u" => Provider::Uprobe,
             "uretprobe" | "ur" => Provider::Uretprobe,
@@ -152,14 +154,16 @@ fn check(point: &Point) -> Parsed<()> {
         {
             error(format!("{} probe has no name behind the last colon", point.provider.name()))
         }
-        Provider::Uprobe | Provider::Uretprobe if !(2..=3).contains(&count) || empty => {
-            error(format!("{} probe type requires 2 or 3 arguments, found {count}", point.provider.name()))
-        }
-        Provider::Usdt if !(2..=3).contains(&count) => {
-            error(format!("usdt probe type requires 2 or 3 arguments, found {count}"))
-        }
+        Provider::Uprobe | Provider::Uretprobe if !(2..=3).contains(&count) || empty => wrong_fields(point),
+        Provider::Usdt if !(2..=3).contains(&count) => wrong_fields(point),
         _ => Ok(()),
     }
+}
+
+fn wrong_fields(point: &Point) -> Parsed<()> {
+    let (name, count) = (point.provider.name(), point.fields.len());
+    let message = format!("{name} probe type requires 2 or 3 arguments, found {count}");
+    Err(Diagnostic::error(point.span, message).hint(super::advice::fields(point.provider)))
 }
 
 /// The nanoseconds between two ticks of an interval.

@@ -1,0 +1,172 @@
+//! What to do about a name that is not known, or stands where it means nothing.
+
+use super::super::ast::Provider;
+use super::super::types::Type;
+
+/// All functions, to find what a misspelled one was meant to be.
+const FUNCTIONS: &[&str] = &[
+    "assert",
+    "avg",
+    "bswap",
+    "buf",
+    "cat",
+    "clear",
+    "count",
+    "delete",
+    "errorf",
+    "exit",
+    "fail",
+    "getopt",
+    "has_key",
+    "hist",
+    "join",
+    "latency",
+    "len",
+    "lhist",
+    "max",
+    "min",
+    "offsetof",
+    "print",
+    "printf",
+    "reg",
+    "signal",
+    "sizeof",
+    "stats",
+    "str",
+    "strcap",
+    "strcontains",
+    "strftime",
+    "strlen",
+    "strncmp",
+    "strstr",
+    "sum",
+    "system",
+    "time",
+    "tseries",
+    "uaddr",
+    "ustack",
+    "usym",
+    "warnf",
+    "zero",
+];
+
+/// All names with a value, the same way.
+const VALUES: &[&str] = &[
+    "arg0",
+    "args",
+    "caller",
+    "comm",
+    "cpid",
+    "cpu",
+    "elapsed",
+    "func",
+    "gid",
+    "goid",
+    "has_cpid",
+    "nsecs",
+    "pid",
+    "probe",
+    "probetype",
+    "rand",
+    "retval",
+    "self",
+    "tid",
+    "uid",
+    "username",
+    "ustack",
+];
+
+/// What to write instead of a function that is not there.
+pub(super) fn function(name: &str) -> Option<String> {
+    if VALUES.contains(&name) {
+        return Some(format!("{name} is a value, without parentheses"));
+    }
+    match name {
+        "quantize" => Some(String::from("hist() is what DTrace calls quantize()")),
+        "lquantize" => Some(String::from("lhist() is what DTrace calls lquantize()")),
+        "copyinstr" | "user_string" => Some(String::from("str() reads a text from the program's memory")),
+        "strcmp" => Some(String::from("texts are compared with == and !=")),
+        _ => near(name, FUNCTIONS).map(|near| format!("did you mean {near}()?")),
+    }
+}
+
+/// What to write instead of a name that is not there.
+pub(super) fn value(name: &str) -> Option<String> {
+    if FUNCTIONS.contains(&name) {
+        return Some(format!("{name} is a function: {name}(…)"));
+    }
+    match name {
+        "timestamp" => Some(String::from("nsecs is the time, in nanoseconds")),
+        "execname" => Some(String::from("comm is the name of the thread")),
+        _ => match near(name, VALUES) {
+            Some(near) => Some(format!("did you mean '{near}'?")),
+            None => Some(String::from("variables begin with $, maps with @")),
+        },
+    }
+}
+
+/// What to do where `argN` is wanted and there are none.
+pub(super) fn argument(name: &str, at: &[Provider]) -> Option<String> {
+    at.contains(&Provider::Uretprobe)
+        .then(|| format!("keep it at the uprobe of the same function: self.x = {name}; here it is self.x then"))
+}
+
+/// What to do where a number is and a text is wanted.
+pub(super) fn text(ty: &Type) -> Option<String> {
+    ty.is_int().then(|| String::from("str(…) is the text at an address, str($1) an argument of the script"))
+}
+
+/// The one of `names` that was probably meant.
+pub(super) fn near<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
+    let distance = |other: &str| {
+        let (a, b): (Vec<char>, Vec<char>) = (name.chars().collect(), other.chars().collect());
+        let mut row: Vec<usize> = (0..=b.len()).collect();
+        for (i, x) in a.iter().enumerate() {
+            let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+            for (j, y) in b.iter().enumerate() {
+                let next = (diagonal + usize::from(x != y)).min(row[j] + 1).min(row[j + 1] + 1);
+                diagonal = std::mem::replace(&mut row[j + 1], next);
+            }
+        }
+        row[b.len()]
+    };
+    // The same letters in another order are the likeliest mistake.
+    let swapped = |other: &str| {
+        let sorted = |text: &str| {
+            let mut chars: Vec<char> = text.chars().collect();
+            chars.sort_unstable();
+            chars
+        };
+        name.len() > 3 && sorted(name) == sorted(other)
+    };
+    let best = names.iter().map(|other| (if swapped(other) { 0 } else { distance(other) }, *other)).min()?;
+    (best.0 <= 1 + name.len() / 5).then_some(best.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{check, parser};
+    use super::*;
+
+    #[test]
+    fn what_is_proposed_is_there() {
+        for name in FUNCTIONS {
+            let Ok(script) = parser::parse(&format!("BEGIN {{ $x = {name}(); }}"), &[]) else { continue };
+            let said = format!("{:?}", check::check(&script, &[]).err());
+            assert!(!said.contains("Unknown"), "{name}: {said}");
+        }
+        for name in VALUES {
+            let script = parser::parse(&format!("BEGIN {{ $x = {name}; }}"), &[]).expect("it is a name");
+            let said = format!("{:?}", check::check(&script, &[]).err());
+            assert!(!said.contains("Unknown"), "{name}: {said}");
+        }
+    }
+
+    #[test]
+    fn misspelled_names() {
+        assert_eq!(function("prinft").as_deref(), Some("did you mean printf()?"));
+        assert_eq!(function("args").as_deref(), Some("args is a value, without parentheses"));
+        assert_eq!(value("nsec").as_deref(), Some("did you mean 'nsecs'?"));
+        assert_eq!(value("whatever").as_deref(), Some("variables begin with $, maps with @"));
+    }
+}
