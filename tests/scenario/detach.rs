@@ -45,7 +45,7 @@ fn a_hundred_cycles_under_load() {
 }
 
 #[test]
-fn everything_is_counted_meanwhile() {
+pub fn everything_is_counted_meanwhile() {
     let Some((mut program, pid)) = load("load-ibt") else {
         return;
     };
@@ -63,7 +63,7 @@ fn everything_is_counted_meanwhile() {
 }
 
 #[test]
-fn controller_killed_at_any_moment() {
+pub fn controller_killed_at_any_moment() {
     let Some((mut program, pid)) = load("load") else {
         return;
     };
@@ -98,7 +98,7 @@ fn controller_killed_at_any_moment() {
 
 /// Killed while it detaches.
 #[test]
-fn controller_killed_while_it_detaches() {
+pub fn controller_killed_while_it_detaches() {
     let Some((mut program, pid)) = load("load") else {
         return;
     };
@@ -142,7 +142,7 @@ fn a_stopped_process_stays_stopped() {
 
 /// Two controllers: the second works beside the first or is refused, and neither harms the target.
 #[test]
-fn two_at_the_same_time() {
+pub fn two_at_the_same_time() {
     let Some((mut program, pid)) = load("load") else {
         return;
     };

@@ -34,6 +34,8 @@ fn sites_are_written_while_the_threads_run() {
         assert_goes_on(&mut program);
         let report = tracing.stop();
         assert!(report.0.stderr.contains("1000 sites written while they ran"), "{}", report.0);
+        // What the longest pause was for, of the attach and of the detach.
+        assert_eq!(report.0.stderr.matches(" ms (").count(), 2, "{}", report.0);
         assert_eq!(report.counts().len(), MANY, "{}", report.0);
         assert_goes_on(&mut program);
         before.assert_same(&Snapshot::of(program.pid()));

@@ -6,7 +6,7 @@ use std::process::Command;
 use sidestep_tests::build::checkout;
 use sidestep_tests::process::{LIMIT, run};
 use sidestep_tests::target;
-use sidestep_tests::tool::sidestep;
+use sidestep_tests::tool::{is_32_bit, sidestep};
 
 /// What `records layouts` prints, and a script that prints the same.
 fn layouts(program: &str) -> (String, String) {
@@ -25,7 +25,7 @@ fn layouts(program: &str) -> (String, String) {
 }
 
 #[test]
-fn declared_members_are_where_the_compiler_has_them() {
+pub fn declared_members_are_where_the_compiler_has_them() {
     let Some(program) = target("records") else { return };
     let (expected, prints) = layouts(&program.to_string_lossy());
     let text = fs::read_to_string(checkout().join("tests/targets/records.h")).expect("the declarations");
@@ -34,12 +34,12 @@ fn declared_members_are_where_the_compiler_has_them() {
 }
 
 #[test]
-fn described_members_are_where_the_compiler_has_them() {
+pub fn described_members_are_where_the_compiler_has_them() {
     let Some(program) = target("records") else { return };
     let path = program.to_string_lossy();
     let (expected, prints) = layouts(&path);
     let script = format!("u:{path}:visit {{ {prints} }}");
-    let results = std::env::temp_dir().join(format!("sidestep-records-{}", std::process::id()));
+    let results = std::env::temp_dir().join(format!("sidestep-records-{}-{}", std::process::id(), is_32_bit()));
     let out = results.to_string_lossy();
     let output = run(&mut sidestep(&["-q", "-e", &script, "-o", &out, "--", &path, "visits", "1"]), LIMIT);
     let found = fs::read_to_string(&results).unwrap_or_default();

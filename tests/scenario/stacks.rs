@@ -69,7 +69,7 @@ fn by_gdb(program: &mut Program, command: &str) -> Stack {
 }
 
 #[test]
-fn gdb_sees_the_same_callers() {
+pub fn gdb_sees_the_same_callers() {
     if !installed("gdb") {
         return skip("no gdb");
     }
@@ -105,7 +105,7 @@ fn instructions(function: &str) -> Vec<u64> {
 }
 
 #[test]
-fn every_instruction_has_the_same_callers() {
+pub fn every_instruction_has_the_same_callers() {
     if !installed("objdump") {
         return skip("no objdump");
     }
@@ -125,7 +125,7 @@ fn every_instruction_has_the_same_callers() {
 
 /// A signal comes anywhere, also in the C library, in the kernel's page of functions, and in our own code.
 #[test]
-fn what_a_signal_interrupted_is_there() {
+pub fn what_a_signal_interrupted_is_there() {
     let Some((mut program, _)) = start() else { return };
     let outermost = |stacks: &BTreeSet<Stack>| stacks.iter().filter_map(|s| s.last().copied()).collect::<BTreeSet<_>>();
     let start = outermost(&stacks(&mut program, &format!("u:{}:leaf", path()), "walks 1"));
@@ -137,7 +137,7 @@ fn what_a_signal_interrupted_is_there() {
 
 /// Return addresses that are replaced are shown as they were.
 #[test]
-fn watched_returns_are_no_obstacle() {
+pub fn watched_returns_are_no_obstacle() {
     let Some((mut program, _)) = start() else { return };
     let leaf = format!("u:{}:leaf", path());
     let plain = stacks(&mut program, &leaf, "deep 20");
@@ -169,7 +169,7 @@ fn threads_at_once_while_probes_come_and_go() {
 
 /// With DWARF, functions that the compiler has put into others are there, too, and source lines.
 #[test]
-fn inlined_functions_have_frames_and_lines() {
+pub fn inlined_functions_have_frames_and_lines() {
     let Some((mut program, pid)) = start() else { return };
     let script = "u:leaf { @[ustack(3)] = count() } interval:ms:50 { printf(\"Tracing on\\n\") }";
     let script = script.replace("leaf", &format!("{}:leaf", path()));

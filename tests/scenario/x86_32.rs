@@ -37,6 +37,20 @@ again! {
     faults {
         every_death_is_the_same,
     }
+    detach {
+        everything_is_counted_meanwhile, controller_killed_at_any_moment, controller_killed_while_it_detaches,
+        two_at_the_same_time,
+    }
+    stacks {
+        gdb_sees_the_same_callers, every_instruction_has_the_same_callers, what_a_signal_interrupted_is_there,
+        watched_returns_are_no_obstacle, inlined_functions_have_frames_and_lines,
+    }
+    records {
+        declared_members_are_where_the_compiler_has_them, described_members_are_where_the_compiler_has_them,
+    }
+    specs {
+        scripts_print_what_they_must,
+    }
 }
 
 /// Exact counts and latencies by jumps and by traps, attached and started; the program is as before when we are gone.

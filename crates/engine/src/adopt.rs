@@ -36,7 +36,7 @@ impl Session {
         let _turn = take_turn(&process)?;
         if let Some(regions) = installer.regions_mut() {
             let mut hold = Hold::running(&process);
-            regions.shared = Arc::new(hold.stopped(|stopped| own_head(stopped, regions))?);
+            regions.shared = Arc::new(hold.stopped("memory", |stopped| own_head(stopped, regions))?);
         }
         self.others.push(Session::new(process, None, installer));
         Ok(())
@@ -72,12 +72,10 @@ fn is_of(header: &Found, session: &Session) -> bool {
 fn own_head(stopped: &mut Stopped, regions: &Regions) -> Result<View, SessionError> {
     let (pid, layout, at) = (stopped.process().pid(), &regions.layout, regions.shared_va);
     let name = [MEMFD_NAME.as_bytes(), &[0]].concat();
-    stopped.write(regions.scratch(), &name)?;
-    let fd = Remote(stopped).memfd(regions.scratch())?;
-    let own = Remote(stopped)
-        .resize(fd, Len(layout.common_off))
+    stopped.write(regions.room().data, &name)?;
+    let fd = Remote(stopped).memfd(regions.room().data)?;
+    let own = View::from_target_fd(pid, fd, layout.common_off)
         .map_err(SessionError::from)
-        .and_then(|()| Ok(View::from_target_fd(pid, fd)?))
         .and_then(|view| copy_head(stopped, regions, &view).map(|()| view))
         .and_then(|view| {
             let mut remote = Remote(stopped);

@@ -440,14 +440,29 @@ pub struct AttachStats {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stops {
     /// How long all threads were stopped, each time.
-    pub pauses: Vec<Duration>,
+    pub pauses: Vec<Pause>,
     /// Sites that were written while the threads ran, and each was stopped alone.
     pub live: usize,
     /// The longest time for which one was.
     pub alone: Duration,
 }
 
+/// A time for which all threads of a target stood still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// From when the first was asked to stop until the last was let go.
+    pub time: Duration,
+    /// What for.
+    pub purpose: &'static str,
+}
+
 impl Stops {
+    /// The longest pause, if there was any.
+    #[must_use]
+    pub fn longest(&self) -> Option<Pause> {
+        self.pauses.iter().copied().max_by_key(|pause| pause.time)
+    }
+
     /// So many sites were written while the threads ran; none stood longer alone.
     pub(crate) fn note_live(&mut self, sites: usize, longest: Duration) {
         self.live += sites;

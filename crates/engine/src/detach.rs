@@ -1,7 +1,9 @@
 //! Removing every trace, from what the target's own memory says. The end of a session and the clean-up after a
 //! controller that was killed are the same code.
 
+use std::collections::HashMap;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
@@ -13,7 +15,7 @@ use crate::api::Stops;
 use crate::error::SessionError;
 use crate::hold::{Hold, Turn};
 use crate::native::{self, Originals};
-use crate::pages::{Stretch, pages};
+use crate::pages::{Stretch, pages, read_all, write_all};
 use crate::remote::{Remote, mappings, stopped_mappings};
 use crate::returns;
 use crate::semaphore;
@@ -60,9 +62,9 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
     loop {
         let Some(found) = traces::at(process, shared)? else { return Ok(hold.stops()) };
         let others = Others::of(process, &mappings(process)?, Some(shared))?;
-        let (journal, written) = journal(process, &found, &others)?;
+        let journal = Journal::of(process, &found, &others)?;
         let originals = Originals::of(process, &found)?;
-        let inside = hold.stopped(|stopped| restore(stopped, &found, &others, &journal, &written, &originals))?;
+        let inside = hold.stopped("restoring", |stopped| restore(stopped, &found, &others, &journal, &originals))?;
         let Some(tid) = inside else {
             unmap(&mut hold, &found)?;
             return Ok(hold.stops());
@@ -76,9 +78,45 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
     }
 }
 
-/// All sites, and those of them that are still written: reading each takes longer than a stop should. What is not written now is
-/// not going to be, as it is our turn.
-fn journal(process: &Process, found: &Found, others: &Others) -> Result<(Vec<JournalEntry>, Vec<usize>), SessionError> {
+/// All sites, as far as they are looked up: that takes longer than a stop should.
+struct Journal {
+    entries: Vec<JournalEntry>,
+    /// Those that are still written. What is not now is not going to be, as it is our turn.
+    written: Vec<usize>,
+    /// Those that have detours, by the addresses of these.
+    detours: Vec<usize>,
+    /// Islands, with the sites that lead there.
+    islands: HashMap<u64, Va>,
+    /// Where our code is.
+    code: Vec<Range<u64>>,
+}
+
+impl Journal {
+    fn of(process: &Process, found: &Found, others: &Others) -> Result<Journal, SessionError> {
+        let (entries, written) = entries(process, found, others)?;
+        let mut detours: Vec<usize> = (0..entries.len()).filter(|index| entries[*index].detour_len != 0).collect();
+        detours.sort_by_key(|index| entries[*index].detour);
+        let islands = entries.iter().rev().filter(|e| e.own == ISLAND).map(|e| (e.site, Va(e.detour))).collect();
+        let is_code = |m: &&MapEntry| m.kind == MapKind::Agent as u32 || m.kind == MapKind::Slab as u32;
+        let code = found.mappings(process)?.iter().filter(is_code).map(|m| m.addr..m.addr + m.len).collect();
+        Ok(Journal { entries, written, detours, islands, code })
+    }
+
+    /// The original of an address in a detour at which no handler is under way, and the entry.
+    fn original_of(&self, ip: u64) -> Option<(&JournalEntry, Va)> {
+        let next = self.detours.partition_point(|index| self.entries[*index].detour <= ip);
+        let entry = &self.entries[self.detours[next.checked_sub(1)?]];
+        let offset = ip - entry.detour;
+        if offset >= u64::from(entry.detour_len) {
+            return None;
+        }
+        let copy = entry.copies().iter().find(|(_, to)| u64::from(*to) == offset).map(|(from, _)| u64::from(*from));
+        let from = if offset == 0 { Some(0) } else { copy };
+        from.map(|from| (entry, Va(entry.site + from)))
+    }
+}
+
+fn entries(process: &Process, found: &Found, others: &Others) -> Result<(Vec<JournalEntry>, Vec<usize>), SessionError> {
     let mut journal = found.journal(process)?;
     if found.is_child(process) {
         // What the journal says of sites that are not patched is about its parent now, not when it was forked.
@@ -116,8 +154,7 @@ fn restore(
     stopped: &mut Stopped,
     found: &Found,
     others: &Others,
-    journal: &[JournalEntry],
-    written: &[usize],
+    journal: &Journal,
     originals: &Originals,
 ) -> Result<Option<i32>, SessionError> {
     if !found.is_child(stopped.process()) && found.controller_pid != 0 {
@@ -128,30 +165,24 @@ fn restore(
     if found.has_private(stopped.process()) {
         returns::restore(stopped, found, others.sessions())?;
     }
-    lower(stopped, found, others, journal, written)?;
+    lower(stopped, found, others, journal)?;
     let process = stopped.process().clone();
-    let shared: Vec<&JournalEntry> = journal.iter().filter(|entry| others.know(entry)).collect();
+    let shared: Vec<&JournalEntry> = journal.entries.iter().filter(|entry| others.know(entry)).collect();
     shared.iter().filter(|entry| entry.own != 1).try_for_each(|entry| others.unlink(&process, entry))?;
-    let (own, users): (Vec<_>, Vec<_>) = written.iter().rev().map(|i| &journal[*i]).partition(|e| e.own == 1);
+    let written = journal.written.iter().rev().map(|index| &journal.entries[*index]);
+    let (own, users): (Vec<_>, Vec<_>) = written.partition(|e| e.own == 1);
     restore_text(stopped, &users)?;
     originals.restore(stopped)?;
     let mappings = stopped_mappings(stopped)?;
-    let ours = found.mappings(stopped.process())?;
-    let code: Vec<(u64, u64)> = ours
-        .iter()
-        .filter(|m| m.kind == MapKind::Agent as u32 || m.kind == MapKind::Slab as u32)
-        .map(|m| (m.addr, m.addr + m.len))
-        .collect();
     let mut positions = survey::positions(stopped, &mappings)?;
     // A thread that has jumped to an island has not executed anything of the site.
-    let island = |ip: Va| journal.iter().find(|e| e.own == ISLAND && e.site == ip.0).map(|e| Va(e.detour));
     for position in &positions {
-        if let Some(site) = island(position.ip) {
-            survey::move_to(stopped, position, site)?;
+        if let Some(site) = journal.islands.get(&position.ip.0) {
+            survey::move_to(stopped, position, *site)?;
         }
     }
-    let in_flight = returns::in_flight(stopped, found.trampoline, &code, others.sessions(), &positions)?;
-    positions.retain(|p| code.iter().any(|(start, end)| (*start..*end).contains(&p.ip.0)));
+    let in_flight = returns::in_flight(stopped, found.trampoline, &journal.code, others.sessions(), &positions)?;
+    positions.retain(|p| journal.code.iter().any(|range| range.contains(&p.ip.0)));
     // A thread may have executed a trap or an instruction that names its place, and not got its signal yet: the handler must
     // still be there.
     let named = found.signals & crate::signals::NAMED;
@@ -159,11 +190,10 @@ fn restore(
     positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
     let mut inside = awaiting.first().copied().or(native::inside(stopped, found, &mappings)?).or(in_flight);
     // Where others are behind us, what we displaced has no place of its own to go on at: such a thread leaves by itself.
-    let movable: Vec<&JournalEntry> =
-        journal.iter().filter(|entry| !others.know(entry) || !others.are_in(&process, entry)).collect();
-    let movable = || movable.iter().copied();
+    let movable = |entry: &JournalEntry| !others.know(entry) || !others.are_in(&process, entry);
+    let original_of = |ip: u64| journal.original_of(ip).filter(|(entry, _)| movable(entry));
     for position in &positions {
-        if original_of(movable(), position.ip.0).is_none() {
+        if original_of(position.ip.0).is_none() {
             inside = Some(match position.place {
                 Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
             });
@@ -175,30 +205,25 @@ fn restore(
         restore_text(stopped, &own)?;
     }
     for position in &positions {
-        let restored = |e: &&JournalEntry| inside.is_none() || e.own == 0;
-        if let Some(at) = original_of(movable().filter(restored), position.ip.0) {
-            survey::move_back(stopped, position, at)?;
+        match original_of(position.ip.0) {
+            Some((entry, at)) if inside.is_none() || entry.own == 0 => survey::move_back(stopped, position, at)?,
+            _ => {}
         }
     }
     if inside.is_none() && found.signals != 0 && found.has_private(stopped.process()) {
-        let buffer = Va(found.private_va.0 + crate::regions::SCRATCH);
+        let room = crate::regions::room(found.private_va, found.batch);
         let agent = found.agent.0..found.agent.0 + found.agent.1;
-        crate::signals::restore(stopped, found.private_va, buffer, agent, found.signals)?;
+        crate::signals::restore(stopped, found.private_va, room, agent, found.signals)?;
     }
     Ok(inside)
 }
 
 /// Lowers the semaphores of sites that are still written: where a library was unloaded, something else may be now.
-fn lower(
-    stopped: &mut Stopped,
-    found: &Found,
-    others: &Others,
-    journal: &[JournalEntry],
-    written: &[usize],
-) -> Result<(), SessionError> {
+fn lower(stopped: &mut Stopped, found: &Found, others: &Others, journal: &Journal) -> Result<(), SessionError> {
     // A forked child has its own semaphores, but no journal of its own: they were raised when it was forked.
     let child = found.is_child(stopped.process());
-    for (index, entry) in written.iter().map(|i| (*i, &journal[*i])).filter(|(_, e)| e.semaphore != 0) {
+    let written = journal.written.iter().map(|index| (*index, &journal.entries[*index]));
+    for (index, entry) in written.filter(|(_, e)| e.semaphore != 0) {
         let Ok(now) = stopped.read_pod::<u16>(Va(entry.semaphore)) else { continue };
         let written = is_written(stopped.process(), entry) || others.leads_to(stopped.process(), entry);
         if !written || now == 0 {
@@ -218,9 +243,10 @@ fn restore_text(stopped: &mut Stopped, entries: &[&JournalEntry]) -> Result<(), 
     let mut sorted = entries.to_vec();
     sorted.sort_by_key(|entry| entry.site);
     let process = stopped.process();
-    for page in pages(&sorted, |entry| entry.site) {
-        let mut text = Stretch::read(process, page.iter().map(|entry| (entry.site, usize::from(entry.len))));
-        for entry in page {
+    let pages: Vec<&[&JournalEntry]> = pages(&sorted, |entry| entry.site).collect();
+    let mut texts = read_all(process, &pages, |entry| (entry.site, usize::from(entry.len)));
+    for (text, page) in texts.iter_mut().zip(&pages) {
+        for entry in *page {
             let len = usize::from(entry.len);
             match text.at(entry.site, len) {
                 Some(now) if is_ours(now, entry) => text.put(entry.site, &entry.old[..len]),
@@ -230,19 +256,8 @@ fn restore_text(stopped: &mut Stopped, entries: &[&JournalEntry]) -> Result<(), 
                 None => {}
             }
         }
-        text.write(process)?;
     }
-    Ok(())
-}
-
-/// The original of an address in a detour at which no handler is under way.
-fn original_of<'a>(journal: impl IntoIterator<Item = &'a JournalEntry>, ip: u64) -> Option<Va> {
-    let entry = journal.into_iter().find(|e| (e.detour..e.detour + u64::from(e.detour_len)).contains(&ip))?;
-    let offset = ip - entry.detour;
-    if offset == 0 {
-        return Some(Va(entry.site));
-    }
-    entry.copies().iter().find(|(_, to)| u64::from(*to) == offset).map(|(from, _)| Va(entry.site + u64::from(*from)))
+    Ok(write_all(process, &texts)?)
 }
 
 /// Unmaps everything of ours, the list last. Nobody is in there, and nothing leads there any more.
@@ -256,6 +271,7 @@ fn unmap(hold: &mut Hold<'_>, found: &Found) -> Result<(), SessionError> {
     let rest: Vec<&MapEntry> =
         ours.iter().filter(|m| !shared(m) && !foreign(m)).filter(|m| is_there(m, &maps)).collect();
     hold.in_turns(
+        |_| "unmapping",
         &rest,
         |_| Ok(()),
         |stopped, (), entry| {
@@ -265,9 +281,12 @@ fn unmap(hold: &mut Hold<'_>, found: &Found) -> Result<(), SessionError> {
     )?;
     let listed = ours.iter().find(shared).map(|m| m.len);
     let len = listed.or_else(|| maps.iter().find(|m| m.start == found.shared_va).map(|m| m.end.0 - m.start.0));
-    hold.stopped(|stopped| {
+    let left_open = !process.descriptors(MEMFD_LINK).is_empty();
+    hold.stopped("unmapping", |stopped| {
         let mut remote = Remote(stopped);
-        close_all(&mut remote)?;
+        if left_open {
+            close_all(&mut remote)?;
+        }
         Ok(len.map_or(Ok(()), |len| remote.unmap(found.shared_va, Len(len)))?)
     })
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sidestep_sys::{Process, Stopped};
 
-use crate::api::Stops;
+use crate::api::{Pause, Stops};
 use crate::error::SessionError;
 
 /// After this time a pause is over, when the piece of work is that is under way.
@@ -65,7 +65,7 @@ impl<'a> Hold<'a> {
     /// The longest time that it was stopped.
     pub fn longest(&self) -> Duration {
         match self {
-            Hold::Running { stops, .. } => stops.pauses.iter().max().copied().unwrap_or_default(),
+            Hold::Running { stops, .. } => stops.longest().map_or(Duration::ZERO, |pause| pause.time),
             Hold::Stopped(_) => Duration::ZERO,
         }
     }
@@ -78,17 +78,18 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Does a piece of work while all threads are stopped.
+    /// Does a piece of work while all threads are stopped, for `purpose`.
     pub fn stopped<T>(
         &mut self,
+        purpose: &'static str,
         work: impl FnOnce(&mut Stopped) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
         match self {
             Hold::Running { process, stops } => {
                 let mut stopped = process.stop()?;
                 let result = work(&mut stopped);
-                let (stood, resumed) = stopped.resume_timed();
-                stops.pauses.push(stood);
+                let (time, resumed) = stopped.resume_timed();
+                stops.pauses.push(Pause { time, purpose });
                 let value = result?;
                 resumed?;
                 Ok(value)
@@ -101,14 +102,15 @@ impl<'a> Hold<'a> {
     /// sees how things are. A piece that cannot be done as they are, of which `each` says so, is for the next pause.
     pub fn in_turns<S, T>(
         &mut self,
+        purpose: impl Fn(&T) -> &'static str,
         work: &[T],
         mut look: impl FnMut(&mut Stopped) -> Result<S, SessionError>,
         mut each: impl FnMut(&mut Stopped, &S, &T) -> Result<Turn, SessionError>,
     ) -> Result<(), SessionError> {
         let lasts = !self.is_running();
         let mut left = work;
-        while !left.is_empty() {
-            self.stopped(|stopped| {
+        while let [next, ..] = left {
+            self.stopped(purpose(next), |stopped| {
                 let since = stopped.since();
                 let seen = look(stopped)?;
                 let begin = Instant::now();

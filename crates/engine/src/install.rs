@@ -162,7 +162,7 @@ fn map_stubs(regions: &mut Regions, hold: &mut Hold<'_>, jobs: &[Job]) -> Result
     if wanted.is_empty() {
         return Ok(lost);
     }
-    hold.stopped(|stopped| {
+    hold.stopped("stubs", |stopped| {
         for run in wanted.chunk_by(|a, b| a + PAGE == *b) {
             let (at, len) = (Va(run[0]), Len(run.len() as u64 * PAGE));
             regions.list_mapping(at, len, MapKind::Slab)?;
@@ -196,16 +196,7 @@ fn slab(regions: &Regions, hold: &mut Hold<'_>, jobs: &[Job], group: &[usize]) -
     let origin = Va(near.start);
     let measure = fill(regions, jobs, group, origin).1.len() as u64;
     let len = Len(crate::layout::round(measure, 4096));
-    let map = || {
-        hold.stopped(|stopped| {
-            let mut remote = Remote(stopped);
-            let at = remote.free_range(near.clone(), len)?.ok_or(SessionError::NoRoom { near: origin })?;
-            // Listed before it is there: a mapping that is not listed would stay for ever if we died now.
-            regions.list_mapping(at, len, MapKind::Slab)?;
-            remote.map_code(at, len)?;
-            Ok(at)
-        })
-    };
+    let map = || regions.map_near(hold, "code", near.clone(), len, MapKind::Slab);
     let at = regions.room_for_code(Some(&near), len, map)?;
     let (built, bytes) = fill(regions, jobs, group, at);
     hold.process().write(at, &bytes)?;
@@ -264,7 +255,7 @@ impl Regions {
         let table = self.room_for_table(hold, Len(len))?;
         hold.process().write(Va(table.start), &bytes)?;
         // Table and mask change together.
-        hold.stopped(|stopped| {
+        hold.stopped("tables", |stopped| {
             stopped.write(private(offset_of!(Private, trap_mask)), &(size - 1).to_ne_bytes())?;
             Ok(stopped.write(private(offset_of!(Private, traps)), &table.start.to_ne_bytes())?)
         })?;

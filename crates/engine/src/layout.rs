@@ -19,7 +19,7 @@ const SHARED_MAX: u64 = if SMALL { 256 << 20 } else { 4 << 30 };
 /// Most threads that get cells of their own.
 const SLOTS_MAX: u64 = if SMALL { 1024 } else { 4096 };
 /// Fewest.
-const SLOTS_MIN: u64 = 128;
+const SLOTS_MIN: u64 = if SMALL { 64 } else { 128 };
 
 /// What a session needs room for.
 #[derive(Clone, Debug)]
@@ -71,6 +71,13 @@ pub struct Layout {
 
 /// Journal entries of a probe: its site, and an island that leads to its detour.
 const JOURNAL: u64 = 2;
+/// Room for remote calls, from the start of the private region: a list of calls, and what they read and write. (No frames: who returns
+/// through one that a dead controller has left must find it there.)
+pub(crate) const CALLS_OFF: u64 = (size_of::<Private>() as u64).next_multiple_of(PAGE);
+const CALLS_LEN: u64 = LIST_LEN + DATA_LEN;
+/// Of the list; and of what its calls read and write.
+pub(crate) const LIST_LEN: u64 = 8 * 1024;
+const DATA_LEN: u64 = 8 * 1024;
 /// Mapping list entries: slabs, pages of stubs, and shadow stacks that the agent had to grow.
 const MAPS_CAP: u64 = 16 * 1024;
 
@@ -111,7 +118,7 @@ impl Layout {
             return None;
         }
 
-        let descs_off = round(size_of::<Private>() as u64, 64);
+        let descs_off = CALLS_OFF + CALLS_LEN;
         let states_off = round(descs_off + needs.probes * size_of::<ProbeDesc>() as u64, PAGE);
         let state_stride = round((size_of::<ThreadState>() + SHADOW_FIRST * size_of::<ShadowEntry>()) as u64, PAGE);
         Some(Layout {

@@ -10,6 +10,30 @@ pub(crate) fn pages<T>(items: &[T], at: impl Fn(&T) -> u64) -> impl Iterator<Ite
     items.chunk_by(move |a, b| at(a) / PAGE == at(b) / PAGE)
 }
 
+/// Pages of a process that stands still, read at once.
+pub(crate) fn read_all<T>(process: &Process, pages: &[&[T]], place: impl Fn(&T) -> (u64, usize)) -> Vec<Stretch> {
+    let ends: Vec<(u64, u64)> = pages.iter().map(|page| ends(page.iter().map(&place))).collect();
+    let places: Vec<(Va, usize)> = ends.iter().map(|(start, end)| (Va(*start), (end - start) as usize)).collect();
+    let stretch = |((start, _), bytes): (&(u64, u64), Option<Vec<u8>>)| Stretch {
+        start: *start,
+        bytes: bytes.unwrap_or_default(),
+        changed: false,
+    };
+    ends.iter().zip(process.read_many(&places)).map(stretch).collect()
+}
+
+/// Writes what was put, in this order; see [`Stretch::write`].
+pub(crate) fn write_all(process: &Process, pages: &[Stretch]) -> Result<(), MemoryError> {
+    let changed = pages.iter().filter(|page| page.changed);
+    process.write_many(&changed.map(|page| (Va(page.start), &page.bytes[..])).collect::<Vec<_>>())
+}
+
+/// The first address of some places, and the first behind them.
+fn ends(places: impl Iterator<Item = (u64, usize)>) -> (u64, u64) {
+    let (start, end) = places.fold((u64::MAX, 0), |(start, end), (at, len)| (start.min(at), end.max(at + len as u64)));
+    (start.min(end), end)
+}
+
 /// The bytes from the first to the last of some places on a page.
 pub(crate) struct Stretch {
     start: u64,
@@ -21,9 +45,8 @@ pub(crate) struct Stretch {
 impl Stretch {
     /// Reads places, given by address and length.
     pub fn read(process: &Process, places: impl Iterator<Item = (u64, usize)>) -> Stretch {
-        let (start, end) =
-            places.fold((u64::MAX, 0), |(start, end), (at, len)| (start.min(at), end.max(at + len as u64)));
-        let mut bytes = vec![0; end.saturating_sub(start) as usize];
+        let (start, end) = ends(places);
+        let mut bytes = vec![0; (end - start) as usize];
         if process.read(Va(start), &mut bytes).is_err() {
             bytes.clear();
         }

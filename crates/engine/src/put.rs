@@ -18,7 +18,7 @@ use sidestep_wire::{BlockState, Header, JournalEntry};
 use crate::error::SessionError;
 use crate::hold::{Hold, Turn};
 use crate::install::{Job, needed};
-use crate::pages::{Stretch, pages};
+use crate::pages::{Stretch, pages, read_all, write_all};
 use crate::promote::{self, Neighbours};
 use crate::raw::bytes_of;
 use crate::regions::Regions;
@@ -77,8 +77,12 @@ pub(crate) fn put_in(
     let mut gone = BTreeSet::new();
     let look = |stopped: &mut Stopped| {
         let mappings = stopped_mappings(stopped)?;
-        crate::signals::install(regions, stopped, &mappings, signals)?;
-        Scene::new(stopped, &mappings, &ground)
+        let scene = Scene::new(stopped, &mappings, &ground)?;
+        crate::signals::install(regions, stopped, &scene.positions, signals)?;
+        Ok(scene)
+    };
+    let purpose = |piece: &Vec<&[Change<'_>]>| {
+        if piece.iter().any(|page| page.iter().all(|change| !change.job.own)) { "sites" } else { "signals" }
     };
     let mut waited = 0;
     let mut put = |stopped: &mut Stopped, scene: &Scene, piece: &Vec<&[Change<'_>]>| {
@@ -92,18 +96,18 @@ pub(crate) fn put_in(
             waited += 1;
             return Ok(Turn::Later);
         }
-        piece.iter().try_for_each(|page| put_page(regions, stopped, scene, page, others, &mut gone))?;
+        put_pages(regions, stopped, scene, piece, others, &mut gone)?;
         Ok(Turn::Done)
     };
     if makes_way {
         // The jumps there become traps, for which the signals have to be ours.
         let rest = work.split_off(1);
-        hold.in_turns(&work, look, &mut put)?;
+        hold.in_turns(purpose, &work, look, &mut put)?;
         work = rest;
         let sites = users.iter().chain(live).map(site).collect();
         promote::make_way(&process, &traces::session(&process, regions.shared_va)?, &sites)?;
     }
-    hold.in_turns(&work, look, put)?;
+    hold.in_turns(purpose, &work, look, put)?;
     if !live.is_empty() {
         let switched = put_live(regions, &process, live, &mut gone)?;
         hold.note_live(switched.sites - switched.stopped, switched.longest);
@@ -227,42 +231,44 @@ fn change(old: &[u8], new: &[u8]) -> JournalEntry {
     entry
 }
 
-/// Writes what lies on one page, but for what is not as it was.
-fn put_page(
+/// Writes what lies on some pages, but for what is not as it was.
+fn put_pages(
     regions: &Regions,
     stopped: &mut Stopped,
     scene: &Scene,
-    page: &[Change<'_>],
+    pages: &[&[Change<'_>]],
     others: &Others,
     gone: &mut BTreeSet<u64>,
 ) -> Result<(), SessionError> {
     let process = stopped.process().clone();
-    let mut text = Stretch::read(&process, page.iter().map(|change| (change.entry.site, change.needed.len())));
+    let mut texts = read_all(&process, pages, |change| (change.entry.site, change.needed.len()));
     let mut there = Vec::new();
-    for change in page {
-        let site = change.detour.site.0;
-        let shared = others.are_at(change.entry.site);
-        let now = text.at(change.entry.site, change.needed.len()).map(|now| {
-            let mut now = now.to_vec();
-            others.undo(change.entry.site, &mut now);
-            now
-        });
-        if now.as_ref() != Some(&change.needed) || shared && !others.can_link(&process, scene, &change.entry) {
-            gone.insert(site);
-        }
-        // One whose island is not there cannot be, either.
-        if !gone.contains(&site) {
-            there.push(change);
-            let entry = change.entry.for_now();
-            if !shared {
-                text.put(entry.site, &entry.new[..usize::from(entry.len)]);
+    for (text, page) in texts.iter_mut().zip(pages) {
+        for change in *page {
+            let site = change.detour.site.0;
+            let shared = others.are_at(change.entry.site);
+            let now = text.at(change.entry.site, change.needed.len()).map(|now| {
+                let mut now = now.to_vec();
+                others.undo(change.entry.site, &mut now);
+                now
+            });
+            if now.as_ref() != Some(&change.needed) || shared && !others.can_link(&process, scene, &change.entry) {
+                gone.insert(site);
+            }
+            // One whose island is not there cannot be, either.
+            if !gone.contains(&site) {
+                there.push(change);
+                let entry = change.entry.for_now();
+                if !shared {
+                    text.put(entry.site, &entry.new[..usize::from(entry.len)]);
+                }
             }
         }
     }
     leave_regions(stopped, scene, &there)?;
     let indices = regions.publish(&there.iter().map(|change| change.entry).collect::<Vec<_>>())?;
     there.iter().try_for_each(|change| lead_to_original(&process, change))?;
-    text.write(&process)?;
+    write_all(&process, &texts)?;
     for change in there.iter().filter(|change| others.are_at(change.entry.site)) {
         others.link(stopped, scene, &change.entry)?;
     }

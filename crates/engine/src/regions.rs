@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
 use sidestep_plan::thunk::{Context, Env, Globals, globals, thread_pointer_through_self};
-use sidestep_sys::{HAND_OVER_LEN, Process, Stopped, TscScale, arch};
+use sidestep_sys::{Batch, CallError, HAND_OVER_LEN, Mapping, Process, Stopped, TscScale, arch};
 use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_MARKER};
 use sidestep_wire::{
@@ -23,11 +23,11 @@ use crate::blob::Blob;
 use crate::error::SessionError;
 use crate::faults::Detours;
 use crate::hold::Hold;
-use crate::layout::{Layout, round};
+use crate::layout::{CALLS_OFF, LIST_LEN, Layout, round};
 use crate::maps;
 use crate::programs::{Memory, Programs};
 use crate::raw::bytes_of;
-use crate::remote::{Remote, stopped_mappings, used};
+use crate::remote::{Remote, Room, mappings, stopped_mappings, used};
 use crate::space::{self, LOW};
 use crate::spare::{Spare, Taken};
 use crate::survey;
@@ -45,6 +45,8 @@ pub(crate) struct Regions {
     /// And where it is in the target.
     pub shared_va: Va,
     pub private: Va,
+    /// Code that makes several system calls.
+    batch: Va,
     pub env: Env,
     pub globals: Globals,
     /// Programs that the session may run, and one that does nothing.
@@ -69,9 +71,6 @@ pub(crate) struct Regions {
 
 const PAGE: u64 = 4096;
 
-/// Buffer for remote calls, from the start of the private region.
-pub(crate) const SCRATCH: u64 = offset_of!(Private, scratch) as u64;
-
 macro_rules! at {
     ($field:ident) => {
         offset_of!(Header, $field) as u64
@@ -95,26 +94,29 @@ impl Regions {
         let signals = programs.iter().any(sends);
         let blob = Blob::new(interpret)?;
         let process = hold.process();
-        let (shared_va, shared) = hold.stopped(|stopped| {
-            crate::seccomp::check(stopped, options.listens(), signals)?;
+        if crate::seccomp::has_filter(&process) {
+            hold.stopped("seccomp filters", |stopped| crate::seccomp::check(stopped, options.listens(), signals))?;
+        }
+        // A few calls in each pause, and none that can wait.
+        let (shared_va, shared) = hold.stopped("shared memory", |stopped| {
             let (shared_va, shared) = map_shared(stopped, &layout, common.map(|view| &**view))?;
             List { shared: &shared, layout: &layout }.add(shared_va, layout.shared_len, MapKind::Shared)?;
-            Remote(stopped).dont_dump(shared_va, Len(layout.shared_len))?;
             Ok((shared_va, shared))
         })?;
-        let near = shared_va.0..shared_va.0;
-        let (private, lookup, self_pointer, pid) = hold.stopped(|stopped| {
-            let list = List { shared: &shared, layout: &layout };
-            let private = list.map(stopped, near.clone(), Len(layout.private_len), MapKind::Private)?;
-            // Below 2 GiB: generated code names its address in a displacement.
-            let lookup = list.map(stopped, LOW..LOW, Len(layout.lookup_len), MapKind::Lookup)?;
+        let list = List { shared: &shared, layout: &layout };
+        let aside = Place::find(&process, shared_va.0..shared_va.0, Len(layout.private_len))?;
+        let private = hold.stopped("memory", |stopped| list.map(stopped, &aside, MapKind::Private))?;
+        // Below 2 GiB: generated code names its address in a displacement.
+        let low = Place::find(&process, LOW..LOW, Len(layout.lookup_len))?;
+        let (lookup, self_pointer) = hold.stopped("memory", |stopped| {
+            let lookup = list.map(stopped, &low, MapKind::Lookup)?;
             if lookup.0 + layout.lookup_len > i32::MAX as u64 {
                 return Err(SessionError::NoRoom { near: Va(LOW) });
             }
             Remote(stopped).wipe_on_fork(lookup, Len(layout.lookup_len))?;
-            let pid = Remote(stopped).pid()?;
-            Ok((private, lookup, self_pointers(stopped), pid))
+            Ok((lookup, self_pointers(stopped)))
         })?;
+        let pid = process.own_id() as u32;
         let shared = Arc::new(shared);
         if common.is_none() {
             maps::init(&shared, &layout, &maps);
@@ -127,7 +129,12 @@ impl Regions {
         let globals_at = round(blob.len(), PAGE);
         let agent_len = globals_at + PAGE + round(programs.bytes.len() as u64, PAGE);
         let list = List { shared: &shared, layout: &layout };
-        let agent = hold.stopped(|stopped| list.map(stopped, near, Len(agent_len), MapKind::Agent))?;
+        let aside = Place::find(&process, shared_va.0..shared_va.0, Len(agent_len))?;
+        let agent = hold.stopped("code", |stopped| {
+            let agent = list.map(stopped, &aside, MapKind::Agent)?;
+            Remote(stopped).dont_dump(shared_va, Len(layout.shared_len))?;
+            Ok(agent)
+        })?;
 
         let function = |name: &'static str| {
             blob.symbol(name).map(|offset| Va(agent.0 + offset)).ok_or(SessionError::AgentSymbol { name })
@@ -165,7 +172,9 @@ impl Regions {
         let interpreter = if interpret { Some(function("agent_interpret")?) } else { None };
         programs.place(Va(globals_va.0 + PAGE), interpreter);
         process.write(Va(globals_va.0 + PAGE), &programs.bytes)?;
-        let (code, globals) = globals(globals_va, &env);
+        let (mut code, globals) = globals(globals_va, &env);
+        let batch_va = globals_va.0 + code.len() as u64;
+        code.extend(arch::BATCH_CODE);
         process.write(globals_va, &code)?;
         process.write(lookup, bytes_of(&LOOKUP_MARKER))?;
         let head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
@@ -178,6 +187,7 @@ impl Regions {
         header.u64(at!(agent_va), agent.0);
         header.u64(at!(agent_len), agent_len);
         header.u64(at!(trampoline_va), globals.trampoline.0);
+        header.u64(at!(batch_va), batch_va);
         let (detours, unwinding) = (Detours::default(), Tables::default());
         let (traps, stubs) = (Vec::new(), BTreeSet::new());
         let own = View::private(8 * layout.cells)?;
@@ -187,6 +197,7 @@ impl Regions {
             common,
             shared_va,
             private,
+            batch: Va(batch_va),
             env,
             globals,
             programs,
@@ -214,7 +225,7 @@ impl Regions {
         let memory = Memory { layout: &self.layout, maps: &self.maps, shared: self.shared_va };
         let mut more = self.programs.more(programs, &memory)?;
         let len = Len(round(more.bytes.len() as u64, PAGE));
-        let map = || hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Agent));
+        let map = || self.map_listed(hold, "code", len, MapKind::Agent);
         let at = self.room_for_code(None, len, map)?;
         more.place(at, None);
         hold.process().write(at, &more.bytes)?;
@@ -224,7 +235,7 @@ impl Regions {
 
     /// Adds a mapping to the list of what has to be removed.
     pub fn list_mapping(&self, at: Va, len: Len, kind: MapKind) -> Result<(), SessionError> {
-        self.list().add(at, len.0, kind)
+        self.list().add(at, len.0, kind).map(drop)
     }
 
     /// Takes the mapping that was added last off the list: it could not be made.
@@ -233,9 +244,28 @@ impl Regions {
         count.store(count.load(Ordering::Acquire).saturating_sub(1), Ordering::Release);
     }
 
-    /// Maps memory anywhere; see [`List::map`].
-    pub fn map_listed(&self, stopped: &mut Stopped, len: Len, kind: MapKind) -> Result<Va, SessionError> {
-        self.list().map(stopped, self.private.0..self.private.0, len, kind)
+    /// Maps memory anywhere, in a pause for `purpose`.
+    pub fn map_listed(
+        &self,
+        hold: &mut Hold<'_>,
+        purpose: &'static str,
+        len: Len,
+        kind: MapKind,
+    ) -> Result<Va, SessionError> {
+        self.map_near(hold, purpose, self.private.0..self.private.0, len, kind)
+    }
+
+    /// The same near (and within 2 GiB of) addresses.
+    pub fn map_near(
+        &self,
+        hold: &mut Hold<'_>,
+        purpose: &'static str,
+        near: Range<u64>,
+        len: Len,
+        kind: MapKind,
+    ) -> Result<Va, SessionError> {
+        let place = Place::find(&hold.process(), near, len)?;
+        hold.stopped(purpose, |stopped| self.list().map(stopped, &place, kind))
     }
 
     fn list(&self) -> List<'_> {
@@ -278,9 +308,9 @@ impl Regions {
         code.map(|m| m.addr..m.addr + m.len).collect()
     }
 
-    /// 128 bytes of the target for remote calls.
-    pub fn scratch(&self) -> Va {
-        Va(self.private.0 + SCRATCH)
+    /// For several remote calls at one go.
+    pub fn room(&self) -> Room {
+        room(self.private, self.batch)
     }
 
     /// Tells the agent what addresses mean in this process.
@@ -312,27 +342,73 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    fn add(&self, at: Va, len: u64, kind: MapKind) -> Result<(), SessionError> {
+    /// Gives the index of the entry.
+    fn add(&self, at: Va, len: u64, kind: MapKind) -> Result<u64, SessionError> {
         let count = self.shared.u32(at!(maps_len));
         let index = u64::from(count.load(Ordering::Acquire));
         if index >= self.layout.maps_cap {
             return Err(SessionError::TooMany { what: "mappings" });
         }
         let entry = MapEntry { addr: at.0, len, kind: kind as u32, pad: 0 };
-        self.shared.write(self.layout.maps_off + index * size_of::<MapEntry>() as u64, bytes_of(&entry));
+        self.write(index, &entry);
         count.store(index as u32 + 1, Ordering::Release);
-        Ok(())
+        Ok(index)
     }
 
-    /// Maps memory near an address. It is listed before it is there: if we died in between, what is not listed would stay
-    /// for ever, and what is listed but not there does no harm.
-    fn map(&self, stopped: &mut Stopped, near: Range<u64>, len: Len, kind: MapKind) -> Result<Va, SessionError> {
-        let mut remote = Remote(stopped);
-        let none = SessionError::NoRoom { near: Va(near.start) };
-        let at = remote.free_range(near, len)?.ok_or(none)?;
-        self.add(at, len.0, kind)?;
-        Ok(if kind == MapKind::Agent { remote.map_code(at, len)? } else { remote.map_data(at, len)? })
+    fn write(&self, index: u64, entry: &MapEntry) {
+        self.shared.write(self.layout.maps_off + index * size_of::<MapEntry>() as u64, bytes_of(entry));
     }
+
+    /// Maps memory. It is listed before it is there: if we died in between, what is not listed would stay
+    /// for ever, and what is listed but not there does no harm.
+    fn map(&self, stopped: &mut Stopped, place: &Place, kind: MapKind) -> Result<Va, SessionError> {
+        match self.map_at(stopped, place, kind) {
+            Err(SessionError::Call(CallError::Errno { errno: libc::EEXIST, .. })) => {
+                let now = Place::among(&stopped_mappings(stopped)?, place.near.clone(), place.len)?;
+                self.map_at(stopped, &now, kind)
+            }
+            result => result,
+        }
+    }
+
+    fn map_at(&self, stopped: &mut Stopped, place: &Place, kind: MapKind) -> Result<Va, SessionError> {
+        let Place { at, len, .. } = *place;
+        let index = self.add(at, len.0, kind)?;
+        let mut remote = Remote(stopped);
+        let is_code = matches!(kind, MapKind::Agent | MapKind::Slab);
+        let mapped = if is_code { remote.map_code(at, len) } else { remote.map_data(at, len) };
+        if let Err(CallError::Errno { errno: libc::EEXIST, .. }) = mapped {
+            // What is there is the program's, and stays when we go.
+            self.write(index, &MapEntry::default());
+        }
+        Ok(mapped?)
+    }
+}
+
+/// A free range of the address space, found while the target runs: when it is stopped, the range may be free no more.
+struct Place {
+    at: Va,
+    len: Len,
+    /// From where all of it has to be in reach.
+    near: Range<u64>,
+}
+
+impl Place {
+    fn find(process: &Process, near: Range<u64>, len: Len) -> Result<Place, SessionError> {
+        Place::among(&mappings(process)?, near, len)
+    }
+
+    fn among(mappings: &[Mapping], near: Range<u64>, len: Len) -> Result<Place, SessionError> {
+        let none = SessionError::NoRoom { near: Va(near.start) };
+        let at = space::find(arch::ISA, &used(mappings), near.clone(), len).ok_or(none)?;
+        Ok(Place { at, len, near })
+    }
+}
+
+/// Where what several remote calls need lies in a private region, and their code.
+pub(crate) fn room(private: Va, code: Va) -> Room {
+    let list = private.plus(Len(CALLS_OFF));
+    Room { batch: Batch { code, list, len: Len(LIST_LEN) }, data: list.plus(Len(LIST_LEN)) }
 }
 
 /// A place for a few bytes below all stack pointers and red zones: the low end of the main thread's stack.
@@ -359,8 +435,7 @@ fn map_shared(stopped: &mut Stopped, layout: &Layout, common: Option<&View>) -> 
     let own_len = if theirs.is_some() { layout.common_off } else { layout.shared_len };
     let aside = space::aside(&used(&stopped_mappings(stopped)?), Len(layout.shared_len));
     let mut remote = Remote(stopped);
-    let resized = remote.resize(fd, Len(own_len));
-    let shared = View::from_target_fd(pid, fd);
+    let shared = View::from_target_fd(pid, fd, own_len);
     let shared_va = remote.map_shared(aside, fd, Len(layout.shared_len));
     let over = match (theirs, &shared_va) {
         (Some(theirs), Ok(at)) => {
@@ -371,7 +446,6 @@ fn map_shared(stopped: &mut Stopped, layout: &Layout, common: Option<&View>) -> 
     };
     remote.close(fd)?;
     theirs.map_or(Ok(()), |fd| remote.close(fd))?;
-    resized?;
     let (shared_va, shared) = (shared_va?, shared?);
     over?;
     let header = HeaderWriter { shared: &shared };
@@ -456,7 +530,6 @@ fn private_head(
         space: 0.into(),
         pad: 0,
         signals: no_signals(),
-        scratch: [0; 16],
     }
 }
 

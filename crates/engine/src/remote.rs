@@ -1,13 +1,12 @@
 //! Mapping memory in a stopped target, by its own system calls.
 
-use std::ops::Range;
 use std::rc::Rc;
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{CallError, Mapping, Process, StopError, Stopped, arch};
+use sidestep_sys::{Batch, Call, CallError, Mapping, Process, StopError, Stopped, arch};
 
 use crate::error::SessionError;
-use crate::space::{self, Grows, Used};
+use crate::space::{Grows, Used};
 
 /// The mappings of a process, ascending.
 pub(crate) fn mappings(process: &Process) -> Result<Vec<Mapping>, SessionError> {
@@ -51,11 +50,6 @@ impl Remote<'_> {
         }
     }
 
-    /// A free range near (and within 2 GiB of) addresses, as the mappings are at this moment.
-    pub fn free_range(&self, near: Range<u64>, len: Len) -> Result<Option<Va>, SessionError> {
-        Ok(space::find(arch::ISA, &used(&stopped_mappings(self.0)?), near, len))
-    }
-
     /// Zeroed read-write memory at exactly `at`, which must be free; costs nothing until it is touched.
     pub fn map_data(&mut self, at: Va, len: Len) -> Result<Va, CallError> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
@@ -74,11 +68,6 @@ impl Remote<'_> {
         Ok(fd as i32)
     }
 
-    /// `ftruncate`.
-    pub fn resize(&mut self, fd: i32, len: Len) -> Result<(), CallError> {
-        self.call(libc::SYS_ftruncate, [fd as u64, len.0, 0, 0, 0, 0]).map(drop)
-    }
-
     /// Maps a whole memfd shared, at `at` if that is free.
     pub fn map_shared(&mut self, at: Option<Va>, fd: i32, len: Len) -> Result<Va, CallError> {
         let at = at.map_or(0, |at| at.0);
@@ -89,11 +78,6 @@ impl Remote<'_> {
     pub fn map_over(&mut self, at: Va, fd: i32, offset: u64, len: Len) -> Result<(), CallError> {
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
         self.mmap(at.0, Len(len.0 - offset), libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset).map(drop)
-    }
-
-    /// `getpid`: the id in the target's own pid namespace.
-    pub fn pid(&mut self) -> Result<u32, CallError> {
-        self.call(libc::SYS_getpid, [0; 6]).map(|pid| pid as u32)
     }
 
     /// `close`.
@@ -115,11 +99,19 @@ impl Remote<'_> {
     pub fn unmap(&mut self, at: Va, len: Len) -> Result<(), CallError> {
         self.call(libc::SYS_munmap, [at.0, len.0, 0, 0, 0, 0]).map(drop)
     }
+}
 
-    /// `rt_sigaction`; `new` and `old` are addresses in the target, 0 = none.
-    pub fn sigaction(&mut self, signal: i32, new: Va, old: Va) -> Result<(), CallError> {
-        self.call(libc::SYS_rt_sigaction, [signal as u64, new.0, old.0, 8, 0, 0]).map(drop)
-    }
+/// `rt_sigaction`; `new` and `old` are addresses in the target, 0 = none.
+pub(crate) fn sigaction(signal: i32, new: Va, old: Va) -> Call {
+    (libc::SYS_rt_sigaction, [signal as u64, new.0, old.0, 8, 0, 0])
+}
+
+/// What several remote calls at one go need in the target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub batch: Batch,
+    /// For what they read and write.
+    pub data: Va,
 }
 
 #[cfg(test)]

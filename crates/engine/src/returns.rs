@@ -4,6 +4,7 @@
 //! one before in place of the real address, and so on. The trampoline of the session that goes is taken out of such a chain.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use sidestep_isa::Va;
@@ -104,12 +105,12 @@ fn put_ret(stopped: &Stopped, entry: Va, ret: u64) -> Result<(), SessionError> {
 pub(crate) fn in_flight(
     stopped: &Stopped,
     trampoline: u64,
-    code: &[(u64, u64)],
+    code: &[Range<u64>],
     others: &[Found],
     positions: &[Position],
 ) -> Result<Option<i32>, SessionError> {
     let is_code = |kind: u32| kind == MapKind::Agent as u32 || kind == MapKind::Slab as u32;
-    let ours = |word: u64| code.iter().any(|(start, end)| (*start..*end).contains(&word));
+    let ours = |word: u64| code.iter().any(|range| range.contains(&word));
     let mut theirs = Vec::new();
     for other in others {
         theirs.extend(other.mappings(stopped.process())?.into_iter().filter(|m| is_code(m.kind)));

@@ -1,6 +1,6 @@
 //! Targets under a seccomp filter: the agent's own system calls must not be what kills them.
 
-use sidestep_sys::{Stopped, Verdict, arch};
+use sidestep_sys::{Process, Stopped, Verdict, arch};
 
 use crate::error::SessionError;
 
@@ -25,13 +25,15 @@ const WAIT: (&str, libc::c_long, [u64; 6]) = ("futex", arch::FUTEX, [0; 6]);
 /// What programs send signals to their process with.
 const SIGNAL: (&str, libc::c_long, [u64; 6]) = ("kill", libc::SYS_kill, [0; 6]);
 
+/// Is there any filter? A thread under one cannot leave it.
+pub(crate) fn has_filter(process: &Process) -> bool {
+    !process.seccomp().is_ok_and(|mode| mode == 0)
+}
+
 /// Refuses a target whose filters would punish one of them; `waits`: it may wait for the controller; `signals`: a program may
 /// send some.
 pub(crate) fn check(stopped: &Stopped, waits: bool, signals: bool) -> Result<(), SessionError> {
     let process = stopped.process();
-    if process.seccomp().is_ok_and(|mode| mode == 0) {
-        return Ok(());
-    }
     let harmful = |(_, number, args): &&(&str, libc::c_long, [u64; 6])| {
         stopped.seccomp_verdict(*number, *args) == Verdict::Harmful
     };

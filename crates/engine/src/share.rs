@@ -350,31 +350,36 @@ fn change(
     let pages: Vec<&[(usize, &JournalEntry)]> = pages(work, |(_, entry)| entry.site).collect();
     let look = |stopped: &mut Stopped| Scene::new(stopped, &stopped_mappings(stopped)?, &ground);
     let mut waited = 0;
-    hold.in_turns(&pages, look, |stopped, scene, page| {
-        let stands = |entry: &JournalEntry| {
-            let inside = entry.site + 1..entry.site + JUMP as u64;
-            scene.positions.iter().any(|p| inside.contains(&p.ip.0)) || !others.can_link(process, scene, entry)
-        };
-        if on && waited < LOOKS && page.iter().any(|(_, entry)| stands(entry)) {
-            waited += 1;
-            return Ok(Turn::Later);
-        }
-        for (index, entry) in *page {
-            if on && stands(entry) {
-                return Err(SessionError::Occupied { pid: process.pid() });
+    hold.in_turns(
+        |_| "sites",
+        &pages,
+        look,
+        |stopped, scene, page| {
+            let stands = |entry: &JournalEntry| {
+                let inside = entry.site + 1..entry.site + JUMP as u64;
+                scene.positions.iter().any(|p| inside.contains(&p.ip.0)) || !others.can_link(process, scene, entry)
+            };
+            if on && waited < LOOKS && page.iter().any(|(_, entry)| stands(entry)) {
+                waited += 1;
+                return Ok(Turn::Later);
             }
-            if on {
-                others.link(stopped, scene, entry)?;
+            for (index, entry) in *page {
+                if on && stands(entry) {
+                    return Err(SessionError::Occupied { pid: process.pid() });
+                }
+                if on {
+                    others.link(stopped, scene, entry)?;
+                }
+                if entry.semaphore != 0 {
+                    set_semaphore(stopped, found, *index, Va(entry.semaphore), on)?;
+                }
+                if !on {
+                    others.unlink(process, entry)?;
+                }
             }
-            if entry.semaphore != 0 {
-                set_semaphore(stopped, found, *index, Va(entry.semaphore), on)?;
-            }
-            if !on {
-                others.unlink(process, entry)?;
-            }
-        }
-        Ok(Turn::Done)
-    })?;
+            Ok(Turn::Done)
+        },
+    )?;
     Ok(hold.longest())
 }
 

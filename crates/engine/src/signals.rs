@@ -8,17 +8,17 @@ use std::collections::HashMap;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-use sidestep_isa::Va;
-use sidestep_sys::{Mapping, Process, Stopped, arch};
+use sidestep_isa::{Len, Va};
+use sidestep_sys::{Call, Process, Stopped, arch};
 use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags, flags_for, set_of};
 use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, SigAction32, Signals, ThreadState};
 
 use crate::error::SessionError;
 use crate::raw::{bytes_of, from_bytes};
 use crate::regions::Regions;
-use crate::remote::Remote;
-use crate::survey::{self, Place};
-use crate::traces::{read_array, read_one, states};
+use crate::remote::{Room, sigaction};
+use crate::survey::{Place, Position};
+use crate::traces::{read_array, states};
 
 /// What trap probes need.
 pub(crate) const TRAPS: u64 = set_of(SIGTRAP);
@@ -46,11 +46,12 @@ macro_rules! at {
     };
 }
 
-/// Makes a set of signals ours: installs our handler and opens them everywhere. Does nothing for those that are.
+/// Makes a set of signals ours: installs our handler and opens them everywhere. Does nothing for those that are. `positions`: of
+/// all threads.
 pub(crate) fn install(
     regions: &Regions,
     stopped: &mut Stopped,
-    mappings: &[Mapping],
+    positions: &[Position],
     wanted: u64,
 ) -> Result<(), SessionError> {
     let installed = regions.shared.u64(offset_of!(Header, signals) as u64);
@@ -59,30 +60,31 @@ pub(crate) fn install(
     if new == 0 {
         return Ok(());
     }
-    let buffer = regions.scratch();
     let ours = SIGNALS.into_iter().enumerate().filter(|(_, signal)| new & set_of(*signal) != 0);
-    let blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(regions.private, blocking))?;
+    let mut blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(regions.private, blocking))?;
     let caught = stopped.caught();
     // What has no handler does not have to be asked for: the kernel tells the agent when it puts ours there.
     let is_plain =
         |signal: i32| !SHORT && caught & set_of(signal) == 0 && blocking.iter().all(|set| set & set_of(signal) == 0);
-    for (i, signal) in ours.clone().filter(|(_, signal)| !is_plain(*signal)) {
-        let mut old = action(stopped, signal, buffer)?;
+    let others = caught & !(before | new | set_of(libc::SIGKILL) | set_of(libc::SIGSTOP));
+    let asked = ours.clone().map(|(_, signal)| signal).filter(|signal| !is_plain(*signal)).chain(all_of(others));
+    let asked: Vec<i32> = asked.collect();
+    let mut actions = Actions { stopped, room: regions.room() };
+    let known: HashMap<i32, SigAction> = asked.iter().copied().zip(actions.get(&asked)?).collect();
+
+    let mut changes = Vec::new();
+    for (i, signal) in ours {
+        let old_at = Va(at!(regions.private, old).0 + (i * size_of::<SigAction>()) as u64);
+        let mut old = known.get(&signal).copied().unwrap_or_default();
         for (set, ours) in blocking.iter().zip(SIGNALS) {
             if set & set_of(signal) != 0 {
                 old.mask |= set_of(ours);
             }
         }
         // The agent must know the old action before ours is in force.
-        let old_at = at!(regions.private, old).0 + (i * size_of::<SigAction>()) as u64;
-        stopped.write(Va(old_at), bytes_of(&old))?;
-    }
-    stopped.write(at!(regions.private, ours), &(before | new).to_ne_bytes())?;
-    installed.store(before | new, Ordering::Release);
-    for (i, signal) in ours {
-        let old_at = Va(at!(regions.private, old).0 + (i * size_of::<SigAction>()) as u64);
-        let is_plain = is_plain(signal);
-        let old = if is_plain { SigAction::default() } else { read_one(stopped.process(), old_at)? };
+        if known.contains_key(&signal) {
+            actions.stopped.write(old_at, bytes_of(&old))?;
+        }
         let ours = SigAction {
             handler: regions.globals.signal.0,
             // In 32-bit programs frames have the vDSO's restorer, which stays when we go.
@@ -90,60 +92,11 @@ pub(crate) fn install(
             restorer: regions.globals.restorer.0,
             mask: 0,
         };
-        replace_action(stopped, signal, buffer, &ours, if is_plain { old_at } else { Va(0) })?;
+        changes.push(Change { signal, action: ours, old: if known.contains_key(&signal) { Va(0) } else { old_at } });
     }
-    open_actions(regions, stopped, buffer, new, caught & !(before | new))?;
-    open_threads(regions, stopped, mappings, new)
-}
-
-/// Says whether bad addresses may be read directly. In 32-bit programs they never are: signals of ours may be blocked in their
-/// handlers.
-pub(crate) fn set_readable(regions: &Regions, process: &Process, readable: bool) -> Result<(), SessionError> {
-    Ok(process.write(at!(regions.private, readable), &u32::from(readable && !SHORT).to_ne_bytes())?)
-}
-
-fn action(stopped: &mut Stopped, signal: i32, buffer: Va) -> Result<SigAction, SessionError> {
-    Remote(stopped).sigaction(signal, Va(0), buffer)?;
-    read_action(stopped, buffer)
-}
-
-/// An action as the kernel has put it there.
-fn read_action(stopped: &Stopped, at: Va) -> Result<SigAction, SessionError> {
-    let mut bytes = [0; size_of::<SigAction>()];
-    stopped.read(at, &mut bytes)?;
-    let short = || from_bytes::<SigAction32>(&bytes).map(|action| action.wide());
-    Ok(if SHORT { short() } else { from_bytes(&bytes) }.unwrap_or_default())
-}
-
-fn set_action(stopped: &mut Stopped, signal: i32, buffer: Va, action: &SigAction) -> Result<(), SessionError> {
-    replace_action(stopped, signal, buffer, action, Va(0))
-}
-
-/// The same; the old one is put to `old` in the target, unless that is 0.
-fn replace_action(
-    stopped: &mut Stopped,
-    signal: i32,
-    buffer: Va,
-    action: &SigAction,
-    old: Va,
-) -> Result<(), SessionError> {
-    let short = action.short();
-    stopped.write(buffer, if SHORT { bytes_of(&short) } else { bytes_of(action) })?;
-    Ok(Remote(stopped).sigaction(signal, buffer, old)?)
-}
-
-/// Handlers of other signals must not run with signals of ours blocked. `caught`: those that have a handler.
-fn open_actions(
-    regions: &Regions,
-    stopped: &mut Stopped,
-    buffer: Va,
-    new: u64,
-    caught: u64,
-) -> Result<(), SessionError> {
-    let mut blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(regions.private, blocking))?;
-    let handled = caught & !(set_of(libc::SIGKILL) | set_of(libc::SIGSTOP));
-    for signal in (1..=LAST).filter(|s| handled & set_of(*s) != 0) {
-        let mut action = action(stopped, signal, buffer)?;
+    // Handlers of other signals must not run with signals of ours blocked.
+    for signal in all_of(others) {
+        let mut action = known.get(&signal).copied().unwrap_or_default();
         if action.mask & new == 0 || action.handler <= 1 {
             continue;
         }
@@ -152,18 +105,106 @@ fn open_actions(
                 *set |= set_of(signal);
             }
         }
-        stopped.write(at!(regions.private, blocking), &blocking.map(u64::to_ne_bytes).concat())?;
         action.mask &= !new;
-        set_action(stopped, signal, buffer, &action)?;
+        changes.push(Change { signal, action, old: Va(0) });
     }
-    Ok(())
+    actions.stopped.write(at!(regions.private, blocking), &blocking.map(u64::to_ne_bytes).concat())?;
+    actions.stopped.write(at!(regions.private, ours), &(before | new).to_ne_bytes())?;
+    installed.store(before | new, Ordering::Release);
+    actions.set(&changes)?;
+    open_threads(regions, stopped, positions, new)
+}
+
+/// The signals of a set.
+fn all_of(set: u64) -> impl Iterator<Item = i32> + Clone {
+    (1..=LAST).filter(move |signal| set & set_of(*signal) != 0)
+}
+
+/// Says whether bad addresses may be read directly. In 32-bit programs they never are: signals of ours may be blocked in their
+/// handlers.
+pub(crate) fn set_readable(regions: &Regions, process: &Process, readable: bool) -> Result<(), SessionError> {
+    Ok(process.write(at!(regions.private, readable), &u32::from(readable && !SHORT).to_ne_bytes())?)
+}
+
+/// What is to be done about a signal.
+struct Change {
+    signal: i32,
+    action: SigAction,
+    /// Where the kernel puts the action that was in force, or 0.
+    old: Va,
+}
+
+/// Actions of a stopped process: all that are asked for at one go.
+struct Actions<'s> {
+    stopped: &'s mut Stopped,
+    room: Room,
+}
+
+impl Actions<'_> {
+    /// Those in force.
+    fn get(&mut self, signals: &[i32]) -> Result<Vec<SigAction>, SessionError> {
+        let calls: Vec<Call> = signals.iter().zip(0..).map(|(s, i)| sigaction(*s, Va(0), self.place(i))).collect();
+        self.make(&calls)?;
+        self.read(signals.len())
+    }
+
+    /// Puts others into force.
+    fn set(&mut self, changes: &[Change]) -> Result<(), SessionError> {
+        let mut bytes = Vec::new();
+        for Change { action, .. } in changes {
+            let short = action.short();
+            bytes.extend_from_slice(if SHORT { bytes_of(&short) } else { bytes_of(action) });
+            bytes.resize(bytes.len().next_multiple_of(size_of::<SigAction>()), 0);
+        }
+        self.stopped.write(self.place(0), &bytes)?;
+        let calls: Vec<Call> =
+            changes.iter().zip(0..).map(|(c, i)| sigaction(c.signal, self.place(i), c.old)).collect();
+        self.make(&calls)
+    }
+
+    /// The same; gives those that were in force.
+    fn replace(&mut self, actions: &[(i32, SigAction)]) -> Result<Vec<SigAction>, SessionError> {
+        let behind = |i: usize| self.place(actions.len() + i);
+        let change = |(i, (signal, action)): (usize, &(i32, SigAction))| Change {
+            signal: *signal,
+            action: *action,
+            old: behind(i),
+        };
+        let changes: Vec<Change> = actions.iter().enumerate().map(change).collect();
+        self.set(&changes)?;
+        let mut all = self.read(2 * actions.len())?;
+        Ok(all.split_off(actions.len()))
+    }
+
+    fn make(&mut self, calls: &[Call]) -> Result<(), SessionError> {
+        if calls.is_empty() { Ok(()) } else { Ok(self.stopped.batch(&self.room.batch, calls).map(drop)?) }
+    }
+
+    /// In the target, for an action.
+    fn place(&self, index: usize) -> Va {
+        self.room.data.plus(Len((index * size_of::<SigAction>()) as u64))
+    }
+
+    /// Actions as the kernel has put them there.
+    fn read(&self, count: usize) -> Result<Vec<SigAction>, SessionError> {
+        let mut bytes = vec![0; count * size_of::<SigAction>()];
+        self.stopped.read(self.place(0), &mut bytes)?;
+        let short = |bytes: &[u8]| from_bytes::<SigAction32>(bytes).map(|action| action.wide());
+        let action = |bytes| if SHORT { short(bytes) } else { from_bytes(bytes) };
+        Ok(bytes.chunks_exact(size_of::<SigAction>()).map(|bytes| action(bytes).unwrap_or_default()).collect())
+    }
 }
 
 /// Threads, and the masks that signal frames on their stacks will restore.
-fn open_threads(regions: &Regions, stopped: &mut Stopped, mappings: &[Mapping], new: u64) -> Result<(), SessionError> {
+fn open_threads(
+    regions: &Regions,
+    stopped: &mut Stopped,
+    positions: &[Position],
+    new: u64,
+) -> Result<(), SessionError> {
     // What stays blocked in a thread when its signal handlers have returned.
     let mut after: HashMap<i32, u64> = HashMap::new();
-    for position in survey::positions(stopped, mappings)? {
+    for position in positions {
         if let Place::SignalFrame { frame, tid } = position.place {
             let mask_at = frame.mask_at;
             let mask: u64 = stopped.read_pod(mask_at)?;
@@ -173,12 +214,7 @@ fn open_threads(regions: &Regions, stopped: &mut Stopped, mappings: &[Mapping], 
             }
         }
     }
-    let mut closed: HashMap<i32, u64> = HashMap::new();
-    for signal in SIGNALS.into_iter().filter(|s| new & set_of(*s) != 0) {
-        for tid in stopped.unblock(signal)? {
-            *closed.entry(tid).or_default() |= set_of(signal);
-        }
-    }
+    let closed: HashMap<i32, u64> = stopped.unblock(new)?.into_iter().collect();
     let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer(), t.regs.sp())).collect();
     for (tid, fs_base, sp) in threads {
         let Some(now) = closed.get(&tid) else { continue };
@@ -210,36 +246,33 @@ fn note(regions: &Regions, stopped: &Stopped, fs_base: u64, new: Blocked) -> Res
     Ok(stopped.write(Va(at), &fs_base.to_ne_bytes())?)
 }
 
-/// Puts back what the program believes, where ours is still the action in force. `buffer`: 128 bytes of the target;
-/// `agent`: range of our handler; `set`: the signals that are ours.
+/// Puts back what the program believes, where ours is still the action in force. `agent`: range of our handler; `set`: the signals
+/// that are ours.
 pub(crate) fn restore(
     stopped: &mut Stopped,
     private: Va,
-    buffer: Va,
+    room: Room,
     agent: std::ops::Range<u64>,
     set: u64,
 ) -> Result<(), SessionError> {
     let ours = || SIGNALS.into_iter().enumerate().filter(|(_, signal)| set & set_of(*signal) != 0);
-    let there = Va(buffer.0 + size_of::<SigAction>() as u64);
-    for (i, signal) in ours() {
-        let old_at = at!(private, old).0 + (i * size_of::<SigAction>()) as u64;
-        let old = read_one(stopped.process(), Va(old_at))?;
-        replace_action(stopped, signal, buffer, &old, there)?;
-        let replaced = read_action(stopped, there)?;
-        if !agent.contains(&replaced.handler) {
-            set_action(stopped, signal, buffer, &replaced)?;
-        }
-    }
+    let old: Vec<SigAction> = read_array(stopped.process(), at!(private, old), SIGNALS.len() as u64)?;
+    let believed: Vec<(i32, SigAction)> = ours().map(|(i, signal)| (signal, old[i])).collect();
     let blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(private, blocking))?;
-    for signal in (1..=LAST).filter(|s| set & set_of(*s) == 0) {
-        let mask = ours().filter(|(i, _)| blocking[*i] & set_of(signal) != 0).fold(0, |m, (_, s)| m | set_of(s));
-        if mask != 0 {
-            let mut action = action(stopped, signal, buffer)?;
-            if action.handler > 1 {
-                action.mask |= mask;
-                set_action(stopped, signal, buffer, &action)?;
-            }
-        }
+    let mask =
+        |signal: i32| ours().filter(|(i, _)| blocking[*i] & set_of(signal) != 0).fold(0, |m, (_, s)| m | set_of(s));
+    let others: Vec<i32> = all_of(!set).filter(|signal| mask(*signal) != 0).collect();
+    let mut actions = Actions { stopped, room };
+    let replaced = actions.replace(&believed)?;
+    let foreign = believed.iter().zip(replaced).filter(|(_, replaced)| !agent.contains(&replaced.handler));
+    let mut changes: Vec<Change> =
+        foreign.map(|((signal, _), replaced)| Change { signal: *signal, action: replaced, old: Va(0) }).collect();
+    for (signal, action) in others.iter().zip(actions.get(&others)?).filter(|(_, action)| action.handler > 1) {
+        let action = SigAction { mask: action.mask | mask(*signal), ..action };
+        changes.push(Change { signal: *signal, action, old: Va(0) });
+    }
+    if !changes.is_empty() {
+        actions.set(&changes)?;
     }
     let mut blocked: HashMap<u64, u64> = HashMap::new();
     for closed in read_array::<ClosedThread>(stopped.process(), at!(private, closed), CLOSED_MAX as u64)? {
@@ -251,8 +284,8 @@ pub(crate) fn restore(
     let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer().0)).collect();
     for (tid, fs_base) in threads {
         let believed = blocked.get(&fs_base).copied().filter(|_| fs_base != 0).unwrap_or(0);
-        for (_, signal) in ours().filter(|(_, signal)| believed & set_of(*signal) != 0) {
-            stopped.block(tid, signal)?;
+        if believed & set != 0 {
+            stopped.block(tid, believed & set)?;
         }
     }
     Ok(())

@@ -73,7 +73,7 @@ impl Regions {
         if let Some(index) = spare.tables.iter().position(|free| free.end - free.start >= len.0) {
             return Ok(spare.tables.swap_remove(index));
         }
-        let at = hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Private))?;
+        let at = self.map_listed(hold, "tables", len, MapKind::Private)?;
         Ok(at.0..at.0 + len.0)
     }
 

@@ -296,7 +296,8 @@ pub(crate) fn change_stopped(
         Ok((Scene::new(stopped, &maps, ground)?, maps))
     };
     let mut waited = 0;
-    hold.in_turns(&pages, look, |stopped, (scene, maps), page| {
+    let purpose = |_: &&[&Work]| "sites";
+    hold.in_turns(purpose, &pages, look, |stopped, (scene, maps), page| {
         if waited < LOOKS && is_early(stopped, scene, page) {
             waited += 1;
             return Ok(Turn::Later);

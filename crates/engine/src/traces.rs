@@ -28,6 +28,8 @@ pub(crate) struct Found {
     pub private_va: Va,
     pub agent: (u64, u64),
     pub trampoline: u64,
+    /// Code that makes several system calls.
+    pub batch: Va,
     pub signals: u64,
     /// Somebody has begun to take the probes out.
     detaching: bool,
@@ -81,6 +83,7 @@ pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionE
         private_va: Va(word(offset_of!(Header, private_va))),
         agent: (word(offset_of!(Header, agent_va)), word(offset_of!(Header, agent_len))),
         trampoline: word(offset_of!(Header, trampoline_va)),
+        batch: Va(word(offset_of!(Header, batch_va))),
         signals: word(offset_of!(Header, signals)),
         detaching: half(offset_of!(Header, detaching)) != 0,
         journal: (word(offset_of!(Header, journal_off)), half(offset_of!(Header, journal_len))),
@@ -148,6 +151,7 @@ impl Found {
             private_va: Va(0),
             agent: (0, 0),
             trampoline: 0,
+            batch: Va(0),
             signals: 0,
             detaching: false,
             journal: (0, 0),

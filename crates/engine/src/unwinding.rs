@@ -63,7 +63,7 @@ impl Regions {
             return Ok(());
         }
         let len = Len(crate::layout::round(bytes.len() as u64, 4096));
-        let at = hold.stopped(|stopped| self.map_listed(stopped, len, MapKind::Private))?;
+        let at = self.map_listed(hold, "tables", len, MapKind::Private)?;
         process.write(at, &bytes)?;
         // Up to here they said where the rows are among these.
         self.unwinding

@@ -14,8 +14,8 @@ use crate::raw::{Plain, from_bytes};
 pub(crate) struct View(Arc<SharedMap>);
 
 impl View {
-    pub fn from_target_fd(pid: i32, fd: i32) -> Result<View, SharedError> {
-        Ok(View(Arc::new(SharedMap::from_target_fd(pid, fd)?)))
+    pub fn from_target_fd(pid: i32, fd: i32, len: u64) -> Result<View, SharedError> {
+        Ok(View(Arc::new(SharedMap::from_target_fd(pid, fd, len as usize)?)))
     }
 
     /// Memory of the controller alone.

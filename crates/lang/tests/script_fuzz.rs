@@ -243,7 +243,7 @@ fn statement() -> impl Strategy<Value = String> {
         ),
         25 => format!(
             "@ts[{a}] = tseries({b}, 1ms, 7, \"min\"); @tl = tseries({a}, 10s, 9); @tv[probe] = tseries({b}, 1us, 3, \"avg\"); \
-             delete(@ts, {a}); print(@ts, 3); @lru[{b}, probe] = {a}; @pl[{a}] = sum({b}); signal({a});"
+             delete(@ts, {a}); print(@ts, 3); @lru[{b}, probe] = {a}; @pl[{a}] = sum({b}); $y = {a}; signal($y);"
         ),
         26 => format!(
             "errorf(\"%d %s\", {a}, probe); assert({b}, \"no\"); @pr[probe, probetype] = uaddr(\"word\"); \

@@ -5,9 +5,11 @@
 //!    itself if we died.
 //! 2. All signals are blocked, so that no handler runs in between; the frame holds the mask to be restored.
 //! 3. The thread runs from one system-call stop to the next, for as many calls as are wanted.
-//! 4. It is brought to a stop of the signal kind, where the kernel still decides about the restart of an interrupted
-//!    system call, and gets mask and registers back as they were. So `nanosleep` and its like continue where they were; a
+//! 4. If it was in a system call, it is brought to a stop of the signal kind, where the kernel still decides about the restart
+//!    of an interrupted one. It gets mask and registers back as they were. So `nanosleep` and its like continue where they were; a
 //!    return through the frame, which only happens without us, would begin them anew.
+
+mod batch;
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -21,6 +23,8 @@ use crate::procfs::Mapping;
 use crate::ptrace::{self, Event};
 use crate::room;
 use crate::stopped::{Thread, wait_until};
+
+pub use batch::{Batch, Call};
 
 /// Longest time that a remote call may take. Ours are done in microseconds.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -152,19 +156,36 @@ struct Active {
     regs: Regs,
     mask: u64,
     frame: Va,
-    /// What lay where the frame is.
+    /// What lay where the frame is; nothing, if that place is ours.
     old: Vec<u8>,
     gadgets: Gadgets,
     /// Where our own gadgets had to be put.
     own_gadgets: Option<Va>,
     /// It may have executed code since its registers were saved.
     ran: bool,
+    stands: Stands,
+}
+
+/// How a thread stands that makes calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stands {
+    /// In the kernel's signal code, which decides by its registers whether a system call restarts.
+    Signal,
+    /// At the end of a system call.
+    Call,
+    /// It may run.
+    Not,
 }
 
 impl Calls {
     /// The thread whose registers are changed at the moment.
     pub(crate) fn thread(&self) -> Option<i32> {
         self.active.as_ref().map(|a| a.tid)
+    }
+
+    /// Are calls under way, or is it known where there is what they need?
+    pub(crate) fn has_all(&self, process: &Process) -> bool {
+        self.active.is_some() || self.scratch.is_some() && room::has_gadgets(process)
     }
 
     pub(crate) fn use_scratch(&mut self, at: Va, len: Len) {
@@ -179,17 +200,34 @@ impl Calls {
         nr: u64,
         args: [u64; 6],
     ) -> Result<u64, CallError> {
-        if self.active.is_none() {
-            self.active = Some(self.begin(process, maps, threads)?);
-        }
-        let Some(active) = &mut self.active else {
-            return Err(CallError::Exited { pid: process.pid() });
+        let active = self.active(process, maps, threads)?;
+        result(process.pid(), nr, active.call(nr, args)? as Word)
+    }
+
+    /// Several calls by code in the target.
+    pub(crate) fn batch(
+        &mut self,
+        process: &Process,
+        maps: &[Mapping],
+        threads: &mut [Thread],
+        at: &Batch,
+        calls: &[Call],
+    ) -> Result<Vec<u64>, CallError> {
+        let results = self.active(process, maps, threads)?.batch(process, at, calls)?;
+        calls.iter().zip(results).map(|((nr, _), word)| result(process.pid(), *nr as u64, word)).collect()
+    }
+
+    fn active(
+        &mut self,
+        process: &Process,
+        maps: &[Mapping],
+        threads: &mut [Thread],
+    ) -> Result<&mut Active, CallError> {
+        let active = match self.active.take() {
+            Some(active) => active,
+            None => self.begin(process, maps, threads)?,
         };
-        let result = active.call(nr, args)?;
-        match result {
-            e @ -4095..=-1 => Err(CallError::Errno { pid: process.pid(), nr, errno: -e as i32 }),
-            _ => Ok(arch::word(result as Word)),
-        }
+        Ok(self.active.insert(active))
     }
 
     fn begin(&self, process: &Process, maps: &[Mapping], threads: &mut [Thread]) -> Result<Active, CallError> {
@@ -229,11 +267,12 @@ impl Calls {
                 (Gadgets::of_code_at(at), Some(at))
             }
         };
-        let mut old = vec![0; len];
+        let mut old = vec![0; if self.scratch.is_some() { 0 } else { len }];
         process.read(frame, &mut old)?;
         let regs = thread.regs;
         let bytes = Frame::new(frame, &regs.settled(process), &fp, mask, gadgets).0;
-        let active = Active { pid, tid, regs, mask, frame, old, gadgets, own_gadgets, ran: false };
+        let active =
+            Active { pid, tid, regs, mask, frame, old, gadgets, own_gadgets, ran: false, stands: Stands::Signal };
         if let Err(e) = process.write(frame, &bytes) {
             active.clean(process)?;
             return Err(e.into());
@@ -257,10 +296,8 @@ impl Active {
     fn call(&mut self, nr: u64, args: [u64; 6]) -> Result<i64, CallError> {
         let regs = self.regs.for_call(self.gadgets, self.frame, nr, args);
         self.check("set the registers of", ptrace::set_regs(self.tid, &regs))?;
-        if !self.ran {
-            self.ran = true;
-            self.check("set the signal mask of", ptrace::set_sigmask(self.tid, u64::MAX))?;
-        }
+        self.block_signals()?;
+        self.stands = Stands::Not;
         self.to_syscall_stop(nr)?;
         let entry = self.regs_now()?;
         if entry.syscall() != Some(nr) {
@@ -268,7 +305,17 @@ impl Active {
             return Err(CallError::Astray { pid: self.pid, tid: self.tid, nr, saw });
         }
         self.to_syscall_stop(nr)?;
+        self.stands = Stands::Call;
         Ok(self.regs_now()?.result())
+    }
+
+    /// Before it executes anything for us.
+    fn block_signals(&mut self) -> Result<(), CallError> {
+        if !self.ran {
+            self.ran = true;
+            self.check("set the signal mask of", ptrace::set_sigmask(self.tid, u64::MAX))?;
+        }
+        Ok(())
     }
 
     fn regs_now(&self) -> Result<Regs, CallError> {
@@ -297,25 +344,27 @@ impl Active {
         if !self.ran {
             return Ok(());
         }
-        let mut signal = 0;
-        let deadline = Instant::now() + TIMEOUT;
-        self.check("interrupt", ptrace::interrupt(self.tid))?;
-        loop {
-            match ptrace::cont(self.tid, signal) {
-                Ok(()) => {}
-                // Still inside a call that timed out; the interrupt ends it.
-                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
-                Err(e) => return Err(io_error("resume", self.pid, self.tid, e)),
-            }
-            match self.wait(self.regs.result() as u64, deadline)? {
-                Event::Stop => break,
-                Event::Signal(libc::SIGSTOP) => signal = libc::SIGSTOP,
-                _ => signal = 0,
-            }
+        // Where nothing is to be restarted, it can go on from the end of a call as well.
+        if self.stands == Stands::Not || self.stands == Stands::Call && self.regs.syscall().is_some() {
+            self.interrupt(self.regs.result() as u64)?;
         }
         // In this order: with the old registers and all signals blocked, our death would leave the thread deaf.
         self.check("set the signal mask of", ptrace::set_sigmask(self.tid, self.mask))?;
         self.check("set the registers of", ptrace::set_regs(self.tid, &self.regs))
+    }
+
+    /// Brings it to a stop of the signal kind, however it stands, or if it runs, too.
+    fn interrupt(&self, nr: u64) -> Result<(), CallError> {
+        let deadline = Instant::now() + TIMEOUT;
+        self.check("interrupt", ptrace::interrupt(self.tid))?;
+        loop {
+            let signal = match self.wait(nr, deadline)? {
+                Event::Stop => return Ok(()),
+                Event::Signal(libc::SIGSTOP) => libc::SIGSTOP,
+                _ => 0,
+            };
+            self.check("resume", ptrace::cont(self.tid, signal))?;
+        }
     }
 
     /// Removes what was written to the target for the calls.
@@ -323,7 +372,7 @@ impl Active {
         if let Some(at) = self.own_gadgets {
             process.write(at, &[0; GADGET_CODE.len()])?;
         }
-        Ok(process.write(self.frame, &self.old)?)
+        if self.old.is_empty() { Ok(()) } else { Ok(process.write(self.frame, &self.old)?) }
     }
 
     fn wait(&self, nr: u64, deadline: Instant) -> Result<Event, CallError> {
@@ -340,6 +389,16 @@ impl Active {
     }
 }
 
+/// What the kernel gave.
+fn result(pid: i32, nr: u64, word: Word) -> Result<u64, CallError> {
+    /// `MAX_ERRNO`
+    const LAST: Word = 4095;
+    match word.wrapping_neg() {
+        errno @ 1..=LAST => Err(CallError::Errno { pid, nr, errno: errno as i32 }),
+        _ => Ok(arch::word(word)),
+    }
+}
+
 /// A tracee that cannot be found any more, though it stood a moment ago, has been killed.
 fn io_error(what: &'static str, pid: i32, tid: i32, source: io::Error) -> CallError {
     match source.raw_os_error() {
@@ -349,7 +408,8 @@ fn io_error(what: &'static str, pid: i32, tid: i32, source: io::Error) -> CallEr
 }
 
 /// The thread that makes the calls. Best is one that stands in a system call which restarts from its registers alone (or
-/// has just returned), then one in user code, and last one whose call the kernel would continue, which begins anew if we die.
+/// has just returned): who sleeps gets a CPU before others that have used theirs up. Then one in user code, and last one whose call
+/// the kernel would continue, which begins anew if we die.
 fn choose<'t>(process: &Process, threads: &'t mut [Thread], seccomp_suspended: bool) -> Option<&'t mut Thread> {
     let mut order: Vec<&mut Thread> = threads.iter_mut().collect();
     order.sort_by_key(|t| match t.regs.syscall().map(|nr| nr as libc::c_long) {

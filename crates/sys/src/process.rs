@@ -125,6 +125,17 @@ impl Process {
         self.write(at, &(value as arch::Word).to_ne_bytes())
     }
 
+    /// The bytes at several places of a process that stands still (address and length); `None`: they cannot be read.
+    #[must_use]
+    pub fn read_many(&self, places: &[(Va, usize)]) -> Vec<Option<Vec<u8>>> {
+        self.0.memory.read_many(places)
+    }
+
+    /// Writes several places of a process that stands still, in this order, and reads them back.
+    pub fn write_many(&self, places: &[(Va, &[u8])]) -> Result<(), MemoryError> {
+        self.0.memory.write_many(places)
+    }
+
     /// Writes `bytes` at `at`, whatever the protection of the page, and reads them back. The target may be running:
     /// what other threads see in between is the caller's business.
     pub fn write(&self, at: Va, bytes: &[u8]) -> Result<(), MemoryError> {
@@ -184,6 +195,13 @@ impl Process {
         self.0.start_time
     }
 
+    /// Its id in its own pid namespace (`NSpid` of `/proc/PID/status`).
+    #[must_use]
+    pub fn own_id(&self) -> i32 {
+        let ids = self.status("NSpid").unwrap_or_default();
+        ids.split_ascii_whitespace().last().and_then(|id| id.parse().ok()).unwrap_or(self.pid())
+    }
+
     /// Seccomp mode of the main thread: 0 none, 1 strict, 2 filter.
     pub fn seccomp(&self) -> io::Result<u32> {
         Ok(self.status("Seccomp")?.parse().unwrap_or(0))
@@ -225,8 +243,12 @@ impl Process {
     }
 
     fn status(&self, key: &str) -> io::Result<String> {
-        let status = String::from_utf8_lossy(&procfs::read(&self.path("status"))?).into_owned();
-        Ok(procfs::status_field(&status, key).unwrap_or_default())
+        Ok(procfs::status_field(&self.status_text()?, key).unwrap_or_default())
+    }
+
+    /// The text of `/proc/PID/status`.
+    pub(crate) fn status_text(&self) -> io::Result<String> {
+        Ok(String::from_utf8_lossy(&procfs::read(&self.path("status"))?).into_owned())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -240,7 +262,7 @@ impl Process {
 
     /// Looks for them while the target runs: it takes longer than a stop should.
     fn find_gadgets(&self) {
-        if self.gadgets().get().is_none() {
+        if !room::has_gadgets(self) {
             if let Ok(maps) = self.maps() {
                 room::gadgets(self, &maps);
             }

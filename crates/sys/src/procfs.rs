@@ -49,8 +49,10 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     let range = std::str::from_utf8(fields.next()?).ok()?;
     let (start, end) = range.split_once('-')?;
     let perms = fields.next()?;
-    let text = |field: Option<&[u8]>| std::str::from_utf8(field?).ok().map(str::to_owned);
-    let offset = u64::from_str_radix(&text(fields.next())?, 16).ok()?;
+    fn text(field: Option<&[u8]>) -> Option<&str> {
+        std::str::from_utf8(field?).ok()
+    }
+    let offset = u64::from_str_radix(text(fields.next())?, 16).ok()?;
     let inode = text(fields.nth(1))?.parse().ok()?;
     let name = fields.next().unwrap_or_default().trim_ascii_start();
     Some(Mapping {

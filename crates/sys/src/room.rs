@@ -57,6 +57,11 @@ fn is_zero(process: &Process, at: Va, len: usize) -> bool {
     process.read(at, &mut buf).is_ok() && buf.iter().all(|b| *b == 0)
 }
 
+/// Are the gadgets of last time still there?
+pub fn has_gadgets(process: &Process) -> bool {
+    process.gadgets().get().is_some_and(|g| g.check(process))
+}
+
 /// The gadgets of the target: those of last time, or any in its code.
 pub fn gadgets(process: &Process, maps: &[Mapping]) -> Option<Gadgets> {
     if let Some(g) = process.gadgets().get().filter(|g| g.check(process)) {

@@ -41,11 +41,11 @@ pub struct SharedMap {
 }
 
 impl SharedMap {
-    /// Maps the whole file that the target has open as `fd`. The target may close it afterwards.
-    pub fn from_target_fd(pid: i32, fd: i32) -> Result<SharedMap, SharedError> {
+    /// Maps the file that the target has open as `fd`, which is given a length. The target may close it afterwards.
+    pub fn from_target_fd(pid: i32, fd: i32, len: usize) -> Result<SharedMap, SharedError> {
         let open = |source| SharedError::Open { pid, fd, source };
         let file = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}")).map_err(open)?;
-        let len = file.metadata().map_err(open)?.len() as usize;
+        file.set_len(len as u64).map_err(|source| SharedError::Map { pid, len, source })?;
         // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours is replaced.
         let base = unsafe {
             let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -162,7 +162,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("sidestep-shared-{}", std::process::id()));
         let mut file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
         file.write_all(&[1; 8192]).unwrap();
-        let map = SharedMap::from_target_fd(std::process::id() as i32, file.as_raw_fd()).unwrap();
+        let map = SharedMap::from_target_fd(std::process::id() as i32, file.as_raw_fd(), 8192).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(map.len(), 8192);
         map.get::<AtomicU64>(4096).unwrap().store(7, Ordering::Relaxed);
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_that_is_not_there_is_an_error_of_one_line() {
-        let e = SharedMap::from_target_fd(std::process::id() as i32, 9999).unwrap_err();
+        let e = SharedMap::from_target_fd(std::process::id() as i32, 9999, 4096).unwrap_err();
         assert!(e.to_string().starts_with("cannot open descriptor 9999 of process"), "{e}");
     }
 }

@@ -1,6 +1,6 @@
 //! Signals of stopped threads: masks, and what waits for delivery.
 
-use std::fs;
+use std::path::Path;
 
 use crate::call::CallError;
 use crate::procfs;
@@ -8,27 +8,26 @@ use crate::ptrace;
 use crate::stopped::Stopped;
 
 impl Stopped {
-    /// Unblocks a signal in all threads; gives those that had it blocked.
-    pub fn unblock(&mut self, signal: i32) -> Result<Vec<i32>, CallError> {
+    /// Unblocks a set of signals in all threads; gives those that had any blocked, with which.
+    pub fn unblock(&mut self, set: u64) -> Result<Vec<(i32, u64)>, CallError> {
         self.end_calls()?;
-        let bit = 1 << (signal - 1);
         let mut were_blocked = Vec::new();
         for thread in self.threads() {
             // A thread that has been killed has no mask any more.
             let Ok(mask) = ptrace::get_sigmask(thread.tid) else { continue };
-            if mask & bit != 0 && ptrace::set_sigmask(thread.tid, mask & !bit).is_ok() {
-                were_blocked.push(thread.tid);
+            if mask & set != 0 && ptrace::set_sigmask(thread.tid, mask & !set).is_ok() {
+                were_blocked.push((thread.tid, mask & set));
             }
         }
         Ok(were_blocked)
     }
 
-    /// Blocks a signal in one thread.
-    pub fn block(&mut self, tid: i32, signal: i32) -> Result<(), CallError> {
+    /// Blocks a set of signals in one thread.
+    pub fn block(&mut self, tid: i32, set: u64) -> Result<(), CallError> {
         self.end_calls()?;
         if let Ok(mask) = ptrace::get_sigmask(tid) {
             // As above: it may have been killed.
-            let _ = ptrace::set_sigmask(tid, mask | 1 << (signal - 1));
+            let _ = ptrace::set_sigmask(tid, mask | set);
         }
         Ok(())
     }
@@ -36,7 +35,7 @@ impl Stopped {
     /// The signals that have a handler (`SigCgt` of `/proc/PID/status`); all, if that cannot be told.
     #[must_use]
     pub fn caught(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process().pid())).unwrap_or_default();
+        let status = self.process().status_text().unwrap_or_default();
         signal_set(&status, "SigCgt").unwrap_or(u64::MAX)
     }
 
@@ -46,8 +45,8 @@ impl Stopped {
     pub fn awaiting(&self, set: u64) -> Vec<i32> {
         let pid = self.process().pid();
         let waits = |tid: &i32| {
-            let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-            signal_set(&status, "SigPnd").is_some_and(|pending| pending & set != 0)
+            let status = procfs::read(Path::new(&format!("/proc/{pid}/task/{tid}/status"))).unwrap_or_default();
+            signal_set(&String::from_utf8_lossy(&status), "SigPnd").is_some_and(|pending| pending & set != 0)
         };
         self.threads().iter().map(|t| t.tid).filter(waits).collect()
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use sidestep_isa::{Len, Va};
 
 use crate::arch::{MMAP, Regs, on_frame};
-use crate::call::{CallError, Calls};
+use crate::call::{Batch, Call, CallError, Calls};
 use crate::memory::{MemoryError, Pod};
 use crate::news::{self, News};
 use crate::process::Process;
@@ -193,6 +193,9 @@ impl Stopped {
     /// make another.
     pub(crate) fn catch_threads(&mut self) -> Result<(), StopError> {
         let pid = self.process.pid();
+        if self.threads.is_empty() {
+            self.since = Instant::now();
+        }
         loop {
             let tids = self.process.threads().map_err(|_| StopError::Exited { pid })?;
             let mut new = Vec::new();
@@ -284,7 +287,9 @@ impl Stopped {
                 // A controller has died, and the thread is on its way back: let it go on until it is there.
                 Ok(regs) if *leftover > 0 && on_frame(&self.process, &regs) => {
                     *leftover -= 1;
-                    ptrace::cont(tid, 0).and_then(|()| {
+                    // It may wait for that controller.
+                    let given_up = if regs.restarts() { ptrace::set_regs(tid, &regs.interrupted()) } else { Ok(()) };
+                    given_up.and_then(|()| ptrace::cont(tid, 0)).and_then(|()| {
                         std::thread::sleep(RETURN_TIME);
                         ptrace::interrupt(tid)
                     })
@@ -393,15 +398,27 @@ impl Stopped {
     /// happens, the thread that is used for it ends up as it was. Several calls in a row are cheaper than one each
     /// time.
     pub fn call(&mut self, nr: libc::c_long, args: [u64; 6]) -> Result<u64, CallError> {
-        // Needed to begin with.
-        let maps = match self.calls.thread() {
-            None => self.maps().map_err(|_| CallError::Exited { pid: self.process.pid() })?,
-            Some(_) => Rc::default(),
-        };
+        let maps = self.maps_for_calls()?;
         if CHANGE_MAPS.contains(&nr) {
             *self.maps.borrow_mut() = None;
         }
         self.calls.call(&self.process, &maps, &mut self.threads, nr as u64, args)
+    }
+
+    /// The same for several calls, of which none depends on what another one gives; the results are in their order. All are made,
+    /// whether one fails or not: the error is that of the first which has.
+    pub fn batch(&mut self, at: &Batch, calls: &[Call]) -> Result<Vec<u64>, CallError> {
+        let maps = self.maps_for_calls()?;
+        *self.maps.borrow_mut() = None;
+        self.calls.batch(&self.process, &maps, &mut self.threads, at, calls)
+    }
+
+    /// Needed to begin with, if it has to be looked for what calls need.
+    fn maps_for_calls(&self) -> Result<Rc<Vec<Mapping>>, CallError> {
+        if self.calls.has_all(&self.process) {
+            return Ok(Rc::default());
+        }
+        self.maps().map_err(|_| CallError::Exited { pid: self.process.pid() })
     }
 
     /// From now on frames of remote calls lie in this range of readable and writable memory of the target instead of

@@ -90,6 +90,8 @@ pub struct Header {
     pub detaching: AtomicU32,
     /// Padding.
     pub pad2: u32,
+    /// Run-time address of the code that makes several system calls for the controller, or 0.
+    pub batch_va: u64,
 }
 
 /// Head of what all processes of a session share: slots, maps, and what was missed. A multiple of the page size from the start

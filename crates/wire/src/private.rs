@@ -66,8 +66,6 @@ pub struct Private {
     pub pad: u32,
     /// Signals of ours.
     pub signals: Signals,
-    /// Buffer of the controller's remote system calls; the agent does not look at it.
-    pub scratch: [u64; 16],
 }
 
 impl Private {

@@ -22,7 +22,7 @@ fn shared_region() {
         slot_stride: 96, slots_max: 104, pad3: 108, cells_off: 112, cells: 120, ring_off: 128, ring_len: 136,
         missed_off: 144, probes_max: 152, map_descs_off: 160, map_descs: 168, journal_off: 176, journal_cap: 184,
         journal_len: 188, maps_off: 192, maps_cap: 200, maps_len: 204, common_off: 208,
-        signals: 216, detaching: 224, pad2: 228,
+        signals: 216, detaching: 224, pad2: 228, batch_va: 232,
     });
     layout!(Common: 64, align 64, {
         slots_used: 0, slots_free: 4, returns_dropped: 8, lines_dropped: 16, bell: 24,
@@ -41,10 +41,10 @@ fn shared_region() {
 
 #[test]
 fn private_region() {
-    layout!(Private: 4568, align 8, {
+    layout!(Private: 4440, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
         trap_mask: 64, detours: 72, unwind: 80, copies: 88, tsc: 96, tsc_shift: 100, tsc_mult: 104, states_used: 112,
-        child: 116, pid: 120, follow: 124, signals: 128, scratch: 4440,
+        child: 116, pid: 120, follow: 124, signals: 128,
     });
     layout!(Signals: 4312, align 8, { ours: 0, readable: 8, old: 16, blocking: 176, closed: 216 });
     layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });

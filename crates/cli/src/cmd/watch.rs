@@ -322,8 +322,10 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
 /// How a target stood still.
 fn stopped(stops: &Stops) -> String {
     let millis = |time: Duration| time.as_secs_f64() * 1e3;
-    let longest = stops.pauses.iter().max().copied().unwrap_or_default();
-    let mut text = format!("threads stopped {} times for at most {:.2} ms", stops.pauses.len(), millis(longest));
+    let mut text = format!("threads stopped {} times", stops.pauses.len());
+    if let Some(longest) = stops.longest() {
+        text += &format!(" for at most {:.2} ms ({})", millis(longest.time), longest.purpose);
+    }
     if stops.live > 0 {
         let (sites, alone) = (stops.live, millis(stops.alone));
         text += &format!(", {sites} sites written while they ran, each stopped alone for at most {alone:.2} ms");

@@ -537,7 +537,7 @@ impl Installer {
             return Ok(Va::default());
         }
         let len = Len(crate::layout::round(bytes, 4096));
-        hold.stopped(|stopped| regions.map_listed(stopped, len, MapKind::Private))
+        regions.map_listed(hold, "tables", len, MapKind::Private)
     }
 
     /// Why other sessions keep a site from being one of this.

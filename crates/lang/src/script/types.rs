@@ -283,7 +283,12 @@ impl Content {
         use std::mem::discriminant;
         match (self, other) {
             (Content::Value(a), Content::Value(b)) => a.fits(b),
-            (Content::Hist { .. } | Content::Lhist { .. } | Content::Tseries { .. }, _) => self == other,
+            // Their signs may differ, as those of sum() may: the first one counts.
+            (
+                Content::Tseries { interval: a, intervals: b, merge: c, .. },
+                Content::Tseries { interval: x, intervals: y, merge: z, .. },
+            ) => (a, b, c) == (x, y, z),
+            (Content::Hist { .. } | Content::Lhist { .. }, _) => self == other,
             (a, b) => discriminant(a) == discriminant(b),
         }
     }

@@ -46,6 +46,14 @@ impl Regs {
             && matches!(self.result(), ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND | ERESTART_RESTARTBLOCK)
     }
 
+    /// The same, but its system call has been interrupted for good.
+    pub(crate) fn interrupted(&self) -> Regs {
+        let mut regs = *self;
+        regs.set_result(-i64::from(libc::EINTR) as u64);
+        regs.end_syscall();
+        regs
+    }
+
     /// Will the restart use state that the kernel keeps for this thread (`restart_syscall(2)`), which a
     /// signal return would throw away?
     pub(crate) fn restarts_from_block(&self) -> bool {

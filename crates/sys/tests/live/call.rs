@@ -1,7 +1,7 @@
 //! Remote system calls.
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{CallError, Process, SharedMap, arch};
+use sidestep_sys::{Batch, CallError, Process, SharedMap, arch};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::target::{Build, Target};
@@ -25,13 +25,25 @@ fn maps_and_unmaps(target: &Target) {
         // Frames elsewhere from now on, and a descriptor made with a name out of the target's own memory.
         stopped.use_scratch(data.plus(Len(0)), Len(8192)).unwrap();
         let fd = stopped.call(libc::SYS_memfd_create, [data.0, 0, 0, 0, 0, 0]).unwrap();
-        stopped.call(libc::SYS_ftruncate, [fd, 4096, 0, 0, 0, 0]).unwrap();
         let args = [0, 4096, RW, libc::MAP_SHARED as u64, fd, 0];
         let shared = Va(stopped.call(arch::MMAP, args).unwrap());
-        let ours = SharedMap::from_target_fd(target.pid(), fd as i32).unwrap();
+        let ours = SharedMap::from_target_fd(target.pid(), fd as i32, 4096).unwrap();
         stopped.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]).unwrap();
         ours.get::<AtomicU32>(12).unwrap().store(0x1234_5678, Ordering::Relaxed);
         assert_eq!(stopped.read_pod::<u32>(shared.plus(Len(12))).unwrap(), 0x1234_5678);
+
+        // Several calls at one go, with single ones around them.
+        stopped.write(code, arch::BATCH_CODE).unwrap();
+        let batch = Batch { code, list: data, len: Len(1024) };
+        let calls =
+            [(libc::SYS_getpid, [0; 6]), (libc::SYS_madvise, [data.0, 8192, libc::MADV_DONTDUMP as u64, 0, 0, 0])];
+        for n in 1..=2 {
+            assert_eq!(stopped.batch(&batch, &calls[..n]).unwrap(), [target.pid() as u64, 0][..n]);
+        }
+        let bad = stopped.batch(&batch, &[(libc::SYS_close, [fd, 0, 0, 0, 0, 0]), calls[0]]);
+        assert!(matches!(bad, Err(CallError::Errno { errno: libc::EBADF, .. })), "{bad:?}");
+        let bad = stopped.batch(&Batch { len: Len(8), ..batch }, &calls);
+        assert!(matches!(bad, Err(CallError::Scratch { .. })), "{bad:?}");
 
         let bad = stopped.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
         assert!(matches!(bad, Err(CallError::Errno { errno: libc::EBADF, .. })), "{bad:?}");

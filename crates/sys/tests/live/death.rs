@@ -22,8 +22,12 @@ fn hammer(pid: i32, die: &[&str]) -> Child {
 
 /// Kills it at moments spread over some milliseconds, in which it has gone through hundreds of calls.
 fn survives_kills(target: &Target, kills: u64) {
+    survives_kills_of(target, &[], kills);
+}
+
+fn survives_kills_of(target: &Target, how: &[&str], kills: u64) {
     for i in 0..kills {
-        let mut controller = hammer(target.pid(), &[]);
+        let mut controller = hammer(target.pid(), how);
         std::thread::sleep(Duration::from_micros(i * 7919 % 6000));
         controller.kill().unwrap();
         let status = controller.wait().unwrap();
@@ -46,6 +50,15 @@ fn threads_of_all_kinds_survive_kills_of_the_controller() {
     survives_kills(&target, 100);
     survives_death_in_a_call(&target, 10);
     target.finish_well();
+}
+
+#[test]
+fn threads_of_all_kinds_survive_kills_while_they_make_several_calls() {
+    for kind in ["mixed", "one-sum", "one-nap"] {
+        let target = Target::start(Build::Worker, &[kind]);
+        survives_kills_of(&target, &["batch"], 30);
+        target.finish_well();
+    }
 }
 
 #[test]

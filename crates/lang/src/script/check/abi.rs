@@ -115,6 +115,10 @@ impl Checker<'_> {
         let Some(ty) = found.filter(|ty| !matches!(ty, CType::Void | CType::Function)) else { return Ok(None) };
         let base = match (self.classes(&ty, span)?, self.types.word()) {
             (None, _) => Base::Address(value(Type::UINT, ValueKind::Builtin(Builtin::Retval))),
+            // All structs of 32-bit programs lie where the caller wanted them.
+            (Some(_), 4) if matches!(ty, CType::Record(_)) => {
+                Base::Address(value(Type::UINT, ValueKind::Builtin(Builtin::Retval)))
+            }
             (Some(_), 4) if number_type(&ty).is_none() => return Ok(None),
             (Some(classes), _) => {
                 let (mut integers, mut floats) = (0, 0);

@@ -197,6 +197,13 @@ impl Regs {
         Regs { raw: r, ..*self }
     }
 
+    /// The registers that execute [`BATCH_CODE`] at `code` and then return into the frame.
+    pub(crate) fn for_batch(&self, g: Gadgets, frame: Va, code: Va, list: Va) -> Regs {
+        let mut regs = self.for_call(g, frame, 0, [0; 6]);
+        (regs.raw.eip, regs.raw.ebp) = (code.0 as i32, list.0 as i32);
+        regs
+    }
+
     /// The call of [`entry_stub`] is not made; the rest of the stub is done here. `saved` is the stub's stack.
     pub(crate) fn after_stub(&self, saved: StubStack, entry: Va) -> Regs {
         let mut r = self.raw;
@@ -213,6 +220,24 @@ impl Regs {
 fn word(value: i32) -> u64 {
     u64::from(value as u32)
 }
+
+/// Makes the system calls of a list of eight words each (number, arguments, of which the last is not used, result), up to a
+/// number below 0, and returns. Uses no stack.
+pub const BATCH_CODE: &[u8] = &[
+    0x8b, 0x45, 0x00, // 0: mov (%ebp), %eax
+    0x85, 0xc0, // test %eax, %eax
+    0x78, 0x19, // js 1f
+    0x8b, 0x5d, 0x04, // mov 4(%ebp), %ebx
+    0x8b, 0x4d, 0x08, // mov 8(%ebp), %ecx
+    0x8b, 0x55, 0x0c, // mov 12(%ebp), %edx
+    0x8b, 0x75, 0x10, // mov 16(%ebp), %esi
+    0x8b, 0x7d, 0x14, // mov 20(%ebp), %edi
+    0xcd, 0x80, // int $0x80
+    0x89, 0x45, 0x1c, // mov %eax, 28(%ebp)
+    0x83, 0xc5, 0x20, // add $32, %ebp
+    0xeb, 0xe0, // jmp 0b
+    0xc3, // 1: ret
+];
 
 /// What [`entry_stub`] has on the stack at its system call.
 pub(crate) type StubStack = [Word; 1];

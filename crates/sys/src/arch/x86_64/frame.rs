@@ -109,10 +109,13 @@ impl Frame {
 /// Is a thread with these registers about to return through a frame of ours, which a controller that died has left?
 pub fn on_frame(process: &Process, regs: &Regs) -> bool {
     // The return address is popped between the remote call and rt_sigreturn.
-    [0, -8].iter().any(|d| {
-        let words: Result<[u64; 6], _> = process.read_pod(regs.sp().offset(*d));
-        matches!(words, Ok([_, UC_FLAGS, 0, 0, SS_FLAGS, 0]))
-    })
+    // A frame may begin with its page.
+    let [below, at] = [-8, 0].map(|distance| regs.sp().offset(distance));
+    let begins = |words: &[u64]| matches!(words, [_, UC_FLAGS, 0, 0, SS_FLAGS, 0, ..]);
+    match process.read_pod::<[u64; 7]>(below) {
+        Ok(words) => begins(&words) || begins(&words[1..]),
+        Err(_) => process.read_pod::<[u64; 6]>(at).is_ok_and(|words| begins(&words)),
+    }
 }
 
 #[cfg(test)]

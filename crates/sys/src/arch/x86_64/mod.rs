@@ -151,7 +151,33 @@ impl Regs {
         r.orig_rax = u64::MAX;
         Regs { raw: r, ..*self }
     }
+
+    /// The registers that execute [`BATCH_CODE`] at `code` and then return into the frame.
+    pub(crate) fn for_batch(&self, g: Gadgets, frame: Va, code: Va, list: Va) -> Regs {
+        let mut regs = self.for_call(g, frame, 0, [0; 6]);
+        (regs.raw.rip, regs.raw.rbx) = (code.0, list.0);
+        regs
+    }
 }
+
+/// Makes the system calls of a list of eight words each (number, arguments, result), up to a number below 0, and
+/// returns. Uses no stack.
+pub const BATCH_CODE: &[u8] = &[
+    0x48, 0x8b, 0x03, // 0: mov (%rbx), %rax
+    0x85, 0xc0, // test %eax, %eax
+    0x78, 0x24, // js 1f
+    0x48, 0x8b, 0x7b, 0x08, // mov 8(%rbx), %rdi
+    0x48, 0x8b, 0x73, 0x10, // mov 16(%rbx), %rsi
+    0x48, 0x8b, 0x53, 0x18, // mov 24(%rbx), %rdx
+    0x4c, 0x8b, 0x53, 0x20, // mov 32(%rbx), %r10
+    0x4c, 0x8b, 0x43, 0x28, // mov 40(%rbx), %r8
+    0x4c, 0x8b, 0x4b, 0x30, // mov 48(%rbx), %r9
+    0x0f, 0x05, // syscall
+    0x48, 0x89, 0x43, 0x38, // mov %rax, 56(%rbx)
+    0x48, 0x83, 0xc3, 0x40, // add $64, %rbx
+    0xeb, 0xd5, // jmp 0b
+    0xc3, // 1: ret
+];
 
 impl Regs {
     /// The call of [`entry_stub`] is not made; the rest of the stub is done here. `saved` is the stub's stack.
