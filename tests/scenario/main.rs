@@ -33,6 +33,7 @@ mod regressions;
 mod sandbox;
 mod series;
 mod several;
+mod share;
 mod short;
 mod spawn;
 mod specs;

@@ -30,7 +30,7 @@ fn start() -> Option<(Program, String)> {
 
 /// Runs a command of the program while all hits of `points` leave their stacks.
 #[track_caller]
-fn stacks(program: &mut Program, points: &str, command: &str) -> BTreeSet<Stack> {
+pub fn stacks(program: &mut Program, points: &str, command: &str) -> BTreeSet<Stack> {
     let script = format!("{points} {{ @[ustack(raw)] = count() }} interval:ms:50 {{ printf(\"Tracing on\\n\") }}");
     let tracing = Tracing::start(&["-p", &program.pid().to_string(), "-e", &script]);
     program.ask(command);

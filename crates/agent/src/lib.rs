@@ -98,6 +98,19 @@ pub unsafe extern "C" fn agent_return(regs: *mut Regs, state: *mut ThreadState, 
     hit::returned(agent, thread, place)
 }
 
+/// Where the frame of a stack slot returns to in the end, that this session's trampoline stands for in the slot, or in the shadow
+/// stack of another session, which asks: of entries before `before`, a time stamp. With `unwinds`, for an unwinder, which then finds
+/// that address in the slot. 0 = it is not known.
+///
+/// # Safety
+/// `private` is a filled private region.
+#[cfg_attr(agent_blob, unsafe(no_mangle))]
+pub unsafe extern "C" fn agent_real(private: *const Private, slot: u64, before: u64, unwinds: u64) -> u64 {
+    // SAFETY: the caller's.
+    let agent = unsafe { Agent::new(private) };
+    shadow::real_before(agent, slot, before, unwinds != 0).unwrap_or(0)
+}
+
 /// May the exclusive program of the hit around `regs` run although `state.busy` is not 0? If so (1), `busy` is set;
 /// 0 = the hit is missed. See the rule in `exclusive.rs`.
 ///

@@ -14,7 +14,7 @@ use sidestep_wire::ProbeDesc;
 
 use crate::memory::Agent;
 use crate::safe_read;
-use crate::shadow::is_interrupted;
+use crate::shadow::{is_interrupted, is_watched};
 
 /// Bit of a place, which no address of a stack slot has: the return address is about to be replaced.
 const COMING: u64 = 1;
@@ -90,7 +90,7 @@ fn take_one(agent: Agent, places: Places, slot: u64) -> bool {
         let held = word.load(Ordering::Acquire);
         let is_left = || {
             let word = safe_read::word(agent, held & SLOT);
-            word != Some(agent.private().trampoline) && !(word.is_some() && is_interrupted(agent, held & SLOT))
+            !word.is_some_and(|word| is_watched(agent, word) || is_interrupted(agent, held & SLOT))
         };
         held & COMING == 0 && is_left() && take(word, held)
     })

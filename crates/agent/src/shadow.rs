@@ -25,8 +25,10 @@ use crate::arch::{self, nr};
 use crate::memory::{Agent, Entry, Thread};
 use crate::safe_read;
 
+mod chain;
 mod drops;
 mod interrupted;
+pub use chain::{is_foreign, is_watched, past_foreign, real_before};
 pub use drops::returned_from;
 pub use interrupted::is_interrupted;
 
@@ -128,7 +130,7 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: 
     let stack = Stack::of(thread);
     let used = stack.len(thread);
     if ret != trampoline && used != 0 && stack.entry(used - 1).stack_slot() == slot {
-        drop_reused(agent, thread, slot);
+        drop_reused(agent, thread, slot, ret);
     }
     let entry = ShadowEntry { slot, ret, time, probe: u64::from(probe), cookie };
     loop {
@@ -160,10 +162,14 @@ fn is_second(agent: Agent, stack: Stack, index: u64, entry: &ShadowEntry) -> boo
     below.is_some_and(|below| site(&below) == site(entry))
 }
 
-/// Top entries of the same stack slot: a real return address was just stored there, so they are dead.
+/// Top entries of the same stack slot: a return address was just stored there, so they are dead, unless it is another session's
+/// trampoline.
 #[cold]
 #[inline(never)]
-fn drop_reused(agent: Agent, thread: Thread, slot: u64) {
+fn drop_reused(agent: Agent, thread: Thread, slot: u64, ret: u64) {
+    if is_foreign(agent, ret) {
+        return;
+    }
     loop {
         let stack = Stack::of(thread);
         let used = stack.len(thread);
@@ -345,7 +351,7 @@ fn is_alive(agent: Agent, entry: &ShadowEntry) -> bool {
     match safe_read::word(agent, entry.slot) {
         Some(word) => {
             let restored = entry.probe & ShadowEntry::RESTORED != 0;
-            let holds = word == agent.private().trampoline || (restored && word == entry.ret);
+            let holds = is_watched(agent, word) || (restored && word == entry.ret);
             holds || is_interrupted(agent, entry.slot)
         }
         None => false,
@@ -433,9 +439,8 @@ fn drop_dead(agent: Agent, stack: Stack, used: u64) -> u64 {
 
 /// Has a newer entry found a real return address in the same stack slot?
 fn is_reused(agent: Agent, stack: Stack, index: u64, used: u64, slot: u64) -> bool {
-    let trampoline = agent.private().trampoline;
     let end = used.min(index + 1 + WINDOW);
-    (index + 1..end).any(|newer| stack.entry(newer).read(slot).is_some_and(|e| e.ret != trampoline))
+    (index + 1..end).any(|newer| stack.entry(newer).read(slot).is_some_and(|e| !is_watched(agent, e.ret)))
 }
 
 /// An empty array: the one that was in use before, or a new one.
@@ -487,8 +492,9 @@ pub fn unwind(agent: Agent, thread: Thread) {
         }
         at.set_probe(entry.probe | ShadowEntry::RESTORED);
         if entry.ret != trampoline {
+            let real = past_foreign(agent, entry.ret, entry.slot, entry.time, true).unwrap_or(entry.ret);
             // SAFETY: the slot of a live frame: it holds the trampoline's address.
-            unsafe { arch::write_word(entry.slot, entry.ret) }
+            unsafe { arch::write_word(entry.slot, real) }
         }
     }
 }

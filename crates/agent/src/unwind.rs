@@ -100,6 +100,10 @@ impl Frames {
         while count < max {
             // SAFETY: the caller's.
             count += unsafe { self.fill_fast(to.add(count as usize), max - count) };
+            if count != 0 && self.goes_past_foreign() {
+                put(count - 1, self.pc);
+                continue;
+            }
             if count == max {
                 break;
             }
@@ -111,6 +115,18 @@ impl Frames {
             count += 1;
         }
         count
+    }
+
+    /// Where another session watches the frame, goes to the real return address.
+    fn goes_past_foreign(&mut self) -> bool {
+        let known = |table: Table| table.rule(self.thread, self.pc.wrapping_sub(1)).kind != UNKNOWN;
+        if self.next != Next::Called || self.table.is_some_and(known) {
+            return false;
+        }
+        let slot = self.sp.wrapping_sub(arch::WORD);
+        let real = shadow::past_foreign(self.agent, self.pc, slot, u64::MAX, false);
+        self.pc = real.unwrap_or(self.pc);
+        real.is_some()
     }
 
     /// What most frames are: called, found by stack or frame pointer, with a return address in its place. All else is for

@@ -57,7 +57,8 @@ impl Session {
 /// The header that a child has from its parent.
 fn header_of(child: i32) -> Option<Found> {
     let process = Process::look_at(child).ok()?;
-    let found = traces::find(&process, &mappings(&process).ok()?).ok()??;
+    let all = traces::all(&process, &mappings(&process).ok()?).ok()?;
+    let found = all.into_iter().find(Found::is_mine)?;
     found.is_child(&process).then_some(found)
 }
 

@@ -4,13 +4,12 @@
 use std::collections::HashMap;
 use std::mem::offset_of;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{Mapping, Process, Stopped};
 use sidestep_wire::header::ISLAND;
-use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, ShadowEntry};
+use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind};
 
 use crate::api::Stops;
 use crate::error::SessionError;
@@ -18,36 +17,54 @@ use crate::hold::{Hold, Turn};
 use crate::native::{self, Originals};
 use crate::pages::{Stretch, pages, read_all, write_all};
 use crate::remote::{Remote, mappings, stopped_mappings};
+use crate::returns;
 use crate::semaphore;
+use crate::share::Others;
 use crate::survey::{self, Place};
 use crate::switch::take_turn;
 use crate::toggle;
-use crate::traces::{Found, MEMFD_LINK, find, is_ours, is_written, read_array, states};
+use crate::traces::{self, Found, MEMFD_LINK, is_ours, is_written};
 
 /// More sites than can be restored in one pause that is short.
 const MANY: u32 = 128;
 /// How long threads get to leave our code by themselves.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Removes everything. On success nothing of ours is left in the target. Says how it stood still meanwhile.
-pub(crate) fn remove(process: &Process, mappings: &[Mapping]) -> Result<Stops, SessionError> {
-    if find(process, mappings)?.is_none() {
-        return Ok(Stops::default());
+/// Removes everything of the sessions that `which` chooses. On success nothing of theirs is left in the target. Says how it stood
+/// still meanwhile.
+pub(crate) fn remove(process: &Process, which: impl Fn(&Found) -> bool) -> Result<Stops, SessionError> {
+    let chosen = || -> Result<Vec<Found>, SessionError> {
+        let all = traces::all(process, &mappings(process)?)?;
+        Ok(all.into_iter().filter(&which).collect())
+    };
+    let mut stops = Stops::default();
+    if chosen()?.is_empty() {
+        return Ok(stops);
     }
     let _turn = take_turn(process)?;
+    // Somebody may have removed one of them, or finished one, before it was our turn.
+    for found in chosen()? {
+        stops.append(remove_one(process, found.shared_va)?);
+    }
+    Ok(stops)
+}
+
+/// Removes a session, given by the address of its shared region.
+fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
     // Many sites are restored before the threads stand. What this leaves is restored then, as is all of a child.
-    let many = find(process, mappings)?.is_some_and(|found| found.journal.1 > MANY);
+    let many = traces::at(process, shared)?.is_some_and(|found| found.journal.1 > MANY);
     let mut hold = Hold::running(process);
-    if let (true, Ok(switched)) = (many, toggle::off(process)) {
+    if let (true, Ok(switched)) = (many, toggle::off(process, shared)) {
         hold.note_live(switched.sites - switched.stopped, switched.longest);
     }
     let start = Instant::now();
     let mut pause = Duration::from_micros(200);
     loop {
-        let Some(found) = find(process, mappings)? else { return Ok(hold.stops()) };
-        let journal = Journal::of(process, &found)?;
+        let Some(found) = traces::at(process, shared)? else { return Ok(hold.stops()) };
+        let others = Others::of(process, &mappings(process)?, Some(shared))?;
+        let journal = Journal::of(process, &found, &others)?;
         let originals = Originals::of(process, &found)?;
-        let inside = hold.stopped("restoring", |stopped| restore(stopped, &found, &journal, &originals))?;
+        let inside = hold.stopped("restoring", |stopped| restore(stopped, &found, &others, &journal, &originals))?;
         let Some(tid) = inside else {
             unmap(&mut hold, &found)?;
             return Ok(hold.stops());
@@ -75,8 +92,8 @@ struct Journal {
 }
 
 impl Journal {
-    fn of(process: &Process, found: &Found) -> Result<Journal, SessionError> {
-        let (entries, written) = entries(process, found)?;
+    fn of(process: &Process, found: &Found, others: &Others) -> Result<Journal, SessionError> {
+        let (entries, written) = entries(process, found, others)?;
         let mut detours: Vec<usize> = (0..entries.len()).filter(|index| entries[*index].detour_len != 0).collect();
         detours.sort_by_key(|index| entries[*index].detour);
         let islands = entries.iter().rev().filter(|e| e.own == ISLAND).map(|e| (e.site, Va(e.detour))).collect();
@@ -99,7 +116,7 @@ impl Journal {
     }
 }
 
-fn entries(process: &Process, found: &Found) -> Result<(Vec<JournalEntry>, Vec<usize>), SessionError> {
+fn entries(process: &Process, found: &Found, others: &Others) -> Result<(Vec<JournalEntry>, Vec<usize>), SessionError> {
     let mut journal = found.journal(process)?;
     if found.is_child(process) {
         // What the journal says of sites that are not patched is about its parent now, not when it was forked.
@@ -122,8 +139,9 @@ fn entries(process: &Process, found: &Found) -> Result<(Vec<JournalEntry>, Vec<u
             let entry = &journal[**index];
             // A place next to it may have been unmapped.
             let now = text.at(entry.site, entry.len.into());
+            let is = || now.map_or_else(|| is_written(process, entry), |now| is_ours(now, entry));
             // A blank one says nothing.
-            entry.len != 0 && now.map_or_else(|| is_written(process, entry), |now| is_ours(now, entry))
+            entry.len != 0 && (is() || others.leads_to(process, entry))
         }));
     }
     written.sort_unstable();
@@ -135,6 +153,7 @@ fn entries(process: &Process, found: &Found) -> Result<(Vec<JournalEntry>, Vec<u
 fn restore(
     stopped: &mut Stopped,
     found: &Found,
+    others: &Others,
     journal: &Journal,
     originals: &Originals,
 ) -> Result<Option<i32>, SessionError> {
@@ -144,9 +163,12 @@ fn restore(
     // Return addresses first and our own sites last: if we are killed in between, no trap is left without its guards, and no
     // replaced return address without its unwinders.
     if found.has_private(stopped.process()) {
-        restore_returns(stopped, found)?;
+        returns::restore(stopped, found, others.sessions())?;
     }
-    lower(stopped, found, journal)?;
+    lower(stopped, found, others, journal)?;
+    let process = stopped.process().clone();
+    let shared: Vec<&JournalEntry> = journal.entries.iter().filter(|entry| others.know(entry)).collect();
+    shared.iter().filter(|entry| entry.own != 1).try_for_each(|entry| others.unlink(&process, entry))?;
     let written = journal.written.iter().rev().map(|index| &journal.entries[*index]);
     let (own, users): (Vec<_>, Vec<_>) = written.partition(|e| e.own == 1);
     restore_text(stopped, &users)?;
@@ -159,15 +181,19 @@ fn restore(
             survey::move_to(stopped, position, *site)?;
         }
     }
+    let in_flight = returns::in_flight(stopped, found.trampoline, &journal.code, others.sessions(), &positions)?;
     positions.retain(|p| journal.code.iter().any(|range| range.contains(&p.ip.0)));
     // A thread may have executed a trap or an instruction that names its place, and not got its signal yet: the handler must
     // still be there.
     let named = found.signals & crate::signals::NAMED;
     let awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
     positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
-    let mut inside = awaiting.first().copied().or(native::inside(stopped, found, &mappings)?);
+    let mut inside = awaiting.first().copied().or(native::inside(stopped, found, &mappings)?).or(in_flight);
+    // Where others are behind us, what we displaced has no place of its own to go on at: such a thread leaves by itself.
+    let movable = |entry: &JournalEntry| !others.know(entry) || !others.are_in(&process, entry);
+    let original_of = |ip: u64| journal.original_of(ip).filter(|(entry, _)| movable(entry));
     for position in &positions {
-        if journal.original_of(position.ip.0).is_none() {
+        if original_of(position.ip.0).is_none() {
             inside = Some(match position.place {
                 Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
             });
@@ -175,10 +201,11 @@ fn restore(
     }
     // A thread in the agent may be about to replace a return address or to meet a trap: then our own sites stay for now.
     if inside.is_none() {
+        shared.iter().filter(|entry| entry.own == 1).try_for_each(|entry| others.unlink(&process, entry))?;
         restore_text(stopped, &own)?;
     }
     for position in &positions {
-        match journal.original_of(position.ip.0) {
+        match original_of(position.ip.0) {
             Some((entry, at)) if inside.is_none() || entry.own == 0 => survey::move_back(stopped, position, at)?,
             _ => {}
         }
@@ -192,13 +219,14 @@ fn restore(
 }
 
 /// Lowers the semaphores of sites that are still written: where a library was unloaded, something else may be now.
-fn lower(stopped: &mut Stopped, found: &Found, journal: &Journal) -> Result<(), SessionError> {
+fn lower(stopped: &mut Stopped, found: &Found, others: &Others, journal: &Journal) -> Result<(), SessionError> {
     // A forked child has its own semaphores, but no journal of its own: they were raised when it was forked.
     let child = found.is_child(stopped.process());
     let written = journal.written.iter().map(|index| (*index, &journal.entries[*index]));
     for (index, entry) in written.filter(|(_, e)| e.semaphore != 0) {
         let Ok(now) = stopped.read_pod::<u16>(Va(entry.semaphore)) else { continue };
-        if !is_written(stopped.process(), entry) || now == 0 {
+        let written = is_written(stopped.process(), entry) || others.leads_to(stopped.process(), entry);
+        if !written || now == 0 {
             continue;
         }
         if child {
@@ -230,31 +258,6 @@ fn restore_text(stopped: &mut Stopped, entries: &[&JournalEntry]) -> Result<(), 
         }
     }
     Ok(write_all(process, &texts)?)
-}
-
-/// Puts the real return addresses back into all stack slots that still hold the trampoline's.
-fn restore_returns(stopped: &mut Stopped, found: &Found) -> Result<(), SessionError> {
-    if found.trampoline == 0 {
-        return Ok(());
-    }
-    let mut slots: Vec<ShadowEntry> = Vec::new();
-    for (_, state) in states(stopped.process(), found.private_va)? {
-        let len = AtomicU64::into_inner(state.shadow_len).min(state.shadow_cap);
-        if state.shadow != 0 && len != 0 {
-            slots.extend(read_array::<ShadowEntry>(stopped.process(), Va(state.shadow), len)?);
-        }
-    }
-    // Several entries may name one stack slot: probes on one frame (chained to the trampoline), or a dead one and its
-    // successor. The newest entry with a real address is right.
-    slots.retain(|e| e.slot != 0 && e.ret != found.trampoline);
-    slots.sort_by_key(|e| std::cmp::Reverse(e.time));
-    for entry in slots {
-        let newest_wins = stopped.process().read_word(Va(entry.slot));
-        if newest_wins.is_ok_and(|word| word == found.trampoline) {
-            stopped.process().write_word(Va(entry.slot), entry.ret)?;
-        }
-    }
-    Ok(())
 }
 
 /// Unmaps everything of ours, the list last. Nobody is in there, and nothing leads there any more.

@@ -124,13 +124,21 @@ pub enum SessionError {
         /// How many more were refused.
         others: usize,
     },
-    /// Another controller is at work.
-    #[error("process {pid} is already probed by process {controller}: end that first")]
+    /// This program has a session in the process.
+    #[error("process {pid} is already probed by process {controller}, which is this one: end that session first")]
     Busy {
         /// The target.
         pid: i32,
-        /// The other controller.
+        /// The controller.
         controller: i32,
+    },
+    /// Another session is in the way.
+    #[error("process {pid} is probed by somebody else, too: {reason}")]
+    Beside {
+        /// The target.
+        pid: i32,
+        /// A clause that says what to do.
+        reason: String,
     },
     /// There is no session in the process.
     #[error("process {pid} carries no probes")]

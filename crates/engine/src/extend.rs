@@ -68,7 +68,7 @@ impl Session {
         let matches =
             indices.iter().zip(found).flat_map(|(index, found)| found.into_iter().map(|m| (*index, m))).collect();
         let (planned, hooks) = installer.plan(matches, process, objects, &mut || {})?;
-        let entries = traces::session(process)?.entries(process)?;
+        let entries = traces::session(process, installer.shared(process)?)?.entries(process)?;
         if let Some(at) = hooks.iter().find_map(|hook| installer.in_the_way(hook, &entries)) {
             installer.go_back(checkpoint);
             return Err(SessionError::InTheWay { at });
@@ -94,7 +94,7 @@ impl Session {
         installer.install(&mut hold, planned, hooks, clock)?;
         installer.end_addition(slots, before.0, has_own);
         // What was refused or could not be put in is in nobody's way.
-        let found = traces::session(process)?;
+        let found = traces::session(process, installer.shared(process)?)?;
         promote::settle(process, &found, &found.traps(process)?, &mut Switched::default())?;
         installer.stats.stops.append(hold.stops());
         if installer.probes.len() == before.0 {
@@ -116,7 +116,7 @@ impl Session {
         let named = |number: &u32| numbers.contains(number);
         let mut gone = HashSet::new();
         let _turn = take_turn(&self.process)?;
-        let found = traces::session(&self.process)?;
+        let found = traces::session(&self.process, self.installer.shared(&self.process)?)?;
         let mut sites = Vec::new();
         for site in found.sites(&self.process)?.iter().filter(|site| !refused(site.entry.site)) {
             if !site.users().any(|(number, _)| named(number)) {

@@ -264,6 +264,7 @@ impl Follow {
 /// What a process of the family calls itself.
 fn own_pid(pid: i32) -> Option<u32> {
     let process = Process::look_at(pid).ok()?;
-    let found = traces::find(&process, &process.maps().ok()?).ok()??;
+    let all = traces::all(&process, &process.maps().ok()?).ok()?;
+    let found = all.into_iter().find(traces::Found::is_mine)?;
     process.read_pod(Va(found.private_va.0 + offset_of!(Private, pid) as u64)).ok()
 }

@@ -17,6 +17,7 @@ use crate::put::put_in;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::Remote;
+use crate::share::Others;
 use crate::spare::Table;
 
 const PAGE: u64 = 4096;
@@ -60,6 +61,7 @@ pub(crate) fn install(
     hold: &mut Hold<'_>,
     jobs: &[Job],
     signals: u64,
+    others: &Others,
 ) -> Result<(Vec<Outcome>, usize), SessionError> {
     let process = hold.process();
     let mut outcomes: Vec<Option<Outcome>> = jobs.iter().map(|_| None).collect();
@@ -89,7 +91,7 @@ pub(crate) fn install(
         }
     }
 
-    ready.retain(|(i, detour)| match is_ready(&jobs[*i], detour, &lost) {
+    ready.retain(|(i, detour)| match is_ready(&jobs[*i], detour, &lost, others) {
         Ok(()) => true,
         Err(reason) => {
             outcomes[*i] = Some(Outcome::Refused(reason));
@@ -109,7 +111,7 @@ pub(crate) fn install(
     regions.add_detours(hold, ready.iter().map(|(i, detour)| (&jobs[*i].plan, detour)))?;
     regions.show_unwinding(hold)?;
 
-    let gone = put_in(regions, hold, jobs, &ready, signals)?;
+    let gone = put_in(regions, hold, jobs, &ready, signals, others)?;
     for (i, detour) in &ready {
         outcomes[*i] = Some(match gone.contains(&detour.site.0) {
             true => Outcome::Refused(not_the_file(detour.site)),
@@ -122,9 +124,13 @@ pub(crate) fn install(
 }
 
 /// Whether a detour can be put into use. If not, why. What is at the site now is looked at when it is written.
-fn is_ready(job: &Job, detour: &Detour, lost: &BTreeSet<u64>) -> Result<(), String> {
+fn is_ready(job: &Job, detour: &Detour, lost: &BTreeSet<u64>, others: &Others) -> Result<(), String> {
     if detour.stub.as_ref().is_some_and(|(at, _)| lost.contains(&(at.0 & !(PAGE - 1)))) {
         return Err("the address space that its jump needs was taken meanwhile: try again".into());
+    }
+    let resumes_at = detour.at.0 + detour.copies.first().map_or(0, |(_, to)| u64::from(*to));
+    if !others.reach(detour.site.0, detour.at.0, resumes_at) {
+        return Err("no jump reaches the detour of another session".into());
     }
     let behind = needed(job, detour).get(detour.patch.len()..);
     if detour.relies_on.is_empty() || behind.is_some_and(|rest| rest.starts_with(&detour.relies_on)) {

@@ -40,6 +40,8 @@ pub(crate) struct Wish {
     pub trap_only: bool,
     /// Other sites may come later.
     pub more: bool,
+    /// Jumps of the function to computed addresses leave it.
+    pub leaves: bool,
 }
 
 /// Plans all matches. `wishes` is per request; `planned_one` is called for each. No plan touches the first byte of another
@@ -64,7 +66,11 @@ pub(crate) fn plan_all(
         let Some(group) = by_object.remove(&key) else { continue };
         let Some(first) = group.first().map(|(_, m)| m.clone()) else { continue };
         let code = first.object.code()?;
-        let index = Index::new(code);
+        let mut index = Index::new(code);
+        for (_, matched) in group.iter().filter(|(request, _)| wishes[*request].leaves) {
+            index.computed_jumps_leave(matched.symbol_va);
+        }
+        let index = index;
         let mut room = surroundings.of(first.object.isa(), first.bias(), first.image().start);
         let optimized = group.iter().filter(|(request, _)| !wishes[*request].trap_only);
         room.expect(optimized.filter_map(|(_, m)| site_of(&index, m.va.ok()?)));

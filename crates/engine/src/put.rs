@@ -24,6 +24,7 @@ use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::remote::{mappings, stopped_mappings};
 use crate::scene::{Ground, LOOKS, Scene};
+use crate::share::Others;
 use crate::survey::{self, Place, Position};
 use crate::switch::{Switch, Switched, in_turn};
 use crate::traces::Site;
@@ -56,13 +57,15 @@ pub(crate) fn put_in(
     jobs: &[Job],
     ready: &[(usize, Detour)],
     signals: u64,
+    others: &Others,
 ) -> Result<BTreeSet<u64>, SessionError> {
     let process = hold.process();
     let all = changes(&process, jobs, ready)?;
     let (own, users) = all.split_at(all.partition_point(|change| change.job.own));
     let new_signals = signals & !regions.signals();
     let traps = (signals | regions.signals()) & crate::signals::TRAPS != 0;
-    let is_live = hold.is_running() && traps && users.iter().all(|change| change.job.stays);
+    let alone = |change: &Change<'_>| !others.are_at(change.entry.site);
+    let is_live = hold.is_running() && traps && users.iter().all(|change| change.job.stays && alone(change));
     let (live, users) = if is_live { users.split_at(users.len()) } else { users.split_at(0) };
     let makes_way = hold.is_running() && regions.is_around_any(users.iter().chain(live).map(site));
     let mut work: Vec<Vec<&[Change<'_>]>> = Vec::new();
@@ -83,12 +86,17 @@ pub(crate) fn put_in(
     };
     let mut waited = 0;
     let mut put = |stopped: &mut Stopped, scene: &Scene, piece: &Vec<&[Change<'_>]>| {
-        if waited < LOOKS && piece.iter().any(|page| scene.is_early(stopped, |position| is_in_the_way(page, position)))
-        {
+        let process = stopped.process().clone();
+        let is_early = |page: &&[Change<'_>]| {
+            let shared = page.iter().filter(|change| !alone(change));
+            scene.is_early(stopped, |position| is_in_the_way(page, position))
+                || shared.into_iter().any(|change| !others.can_link(&process, scene, &change.entry))
+        };
+        if waited < LOOKS && piece.iter().any(is_early) {
             waited += 1;
             return Ok(Turn::Later);
         }
-        put_pages(regions, stopped, scene, piece, &mut gone)?;
+        put_pages(regions, stopped, scene, piece, others, &mut gone)?;
         Ok(Turn::Done)
     };
     if makes_way {
@@ -97,7 +105,7 @@ pub(crate) fn put_in(
         hold.in_turns(purpose, &work, look, &mut put)?;
         work = rest;
         let sites = users.iter().chain(live).map(site).collect();
-        promote::make_way(&process, &traces::session(&process)?, &sites)?;
+        promote::make_way(&process, &traces::session(&process, regions.shared_va)?, &sites)?;
     }
     hold.in_turns(purpose, &work, look, put)?;
     if !live.is_empty() {
@@ -135,7 +143,7 @@ fn put_live(
     let sites: Vec<Site> =
         indices.into_iter().zip(entries).filter(|(_, entry)| entry.own != ISLAND).map(site_of).collect();
     there.iter().try_for_each(|change| lead_to_original(process, change))?;
-    let switched = in_turn(process, &sites, Switch::On)?;
+    let switched = in_turn(process, regions.shared_va, &sites, Switch::On)?;
     for (site, _) in &switched.refused {
         gone.insert(site.0);
         // Nobody is to enable it.
@@ -205,6 +213,10 @@ fn site_entry(job: &Job, detour: &Detour, mappings: &[Mapping]) -> JournalEntry 
         blocked: if job.plan.is_blocked() { BlockState::Yes } else { BlockState::No } as u16,
         ..change(&job.expected, &detour.patch)
     };
+    let resume = detour.copies.first().and_then(|(_, to)| detour.bytes.get(usize::from(*to)..)).unwrap_or_default();
+    for (to, from) in entry.resume.iter_mut().zip(resume) {
+        *to = *from;
+    }
     for (to, from) in entry.insns.iter_mut().zip(&detour.copies) {
         *to = *from;
     }
@@ -225,6 +237,7 @@ fn put_pages(
     stopped: &mut Stopped,
     scene: &Scene,
     pages: &[&[Change<'_>]],
+    others: &Others,
     gone: &mut BTreeSet<u64>,
 ) -> Result<(), SessionError> {
     let process = stopped.process().clone();
@@ -233,14 +246,22 @@ fn put_pages(
     for (text, page) in texts.iter_mut().zip(pages) {
         for change in *page {
             let site = change.detour.site.0;
-            if text.at(change.entry.site, change.needed.len()) != Some(&change.needed[..]) {
+            let shared = others.are_at(change.entry.site);
+            let now = text.at(change.entry.site, change.needed.len()).map(|now| {
+                let mut now = now.to_vec();
+                others.undo(change.entry.site, &mut now);
+                now
+            });
+            if now.as_ref() != Some(&change.needed) || shared && !others.can_link(&process, scene, &change.entry) {
                 gone.insert(site);
             }
             // One whose island is not there cannot be, either.
             if !gone.contains(&site) {
                 there.push(change);
                 let entry = change.entry.for_now();
-                text.put(entry.site, &entry.new[..usize::from(entry.len)]);
+                if !shared {
+                    text.put(entry.site, &entry.new[..usize::from(entry.len)]);
+                }
             }
         }
     }
@@ -248,6 +269,9 @@ fn put_pages(
     let indices = regions.publish(&there.iter().map(|change| change.entry).collect::<Vec<_>>())?;
     there.iter().try_for_each(|change| lead_to_original(&process, change))?;
     write_all(&process, &texts)?;
+    for change in there.iter().filter(|change| others.are_at(change.entry.site)) {
+        others.link(stopped, scene, &change.entry)?;
+    }
     for (index, change) in indices.into_iter().zip(&there) {
         if change.entry.semaphore != 0 {
             semaphore::raise(stopped, regions.journal_entry(index), Va(change.entry.semaphore))?;

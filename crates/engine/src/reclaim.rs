@@ -95,7 +95,7 @@ impl Session {
         }
         let process = self.process.clone();
         let _turn = take_turn(&process)?;
-        let found = traces::session(&process)?;
+        let found = traces::session(&process, self.installer.shared(&process)?)?;
         let stopped = process.stop()?;
         let idle = idle(&stopped, &found, &self.installer.additions.gone);
         stopped.resume()?;

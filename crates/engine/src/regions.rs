@@ -155,6 +155,7 @@ impl Regions {
             agent_hit: function("agent_hit")?,
             agent_return: function("agent_return")?,
             agent_busy: function("agent_busy")?,
+            agent_real: function("agent_real")?,
             agent_signal: function("agent_signal")?,
             context,
             changes,

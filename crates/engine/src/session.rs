@@ -24,6 +24,7 @@ use crate::results::Stuck;
 use crate::status::{self, Installed};
 use crate::surroundings::{self, Surroundings};
 use crate::switch::{Switch, Switched};
+use crate::traces::Found;
 use crate::wanted::Wanted;
 use crate::{detach, resolve, startup, toggle, traces};
 
@@ -307,7 +308,7 @@ impl Session {
     /// # Errors
     /// The target cannot be looked at, or the session is over.
     pub fn installed(&self, options: &Options) -> Result<Vec<Option<Installed>>, SessionError> {
-        let found = status::status(self.pid(), options)?.probes;
+        let found = status::of_session(&self.process, self.shared()?, options)?.probes;
         let of = |number: &u32| found.iter().find(|installed| installed.number == *number).cloned();
         Ok(self.installer.numbers.iter().map(of).collect())
     }
@@ -317,7 +318,11 @@ impl Session {
             return Err(SessionError::NotProbed { pid: self.pid() });
         }
         let numbers = ids.iter().filter_map(|id| self.installer.numbers.get(*id).copied()).collect();
-        toggle::by_number(&self.process, &numbers, to)
+        toggle::by_number(&self.process, self.shared()?, &numbers, to)
+    }
+
+    fn shared(&self) -> Result<Va, SessionError> {
+        self.installer.shared(&self.process)
     }
 
     /// Is the target still there? Of several processes, is one? Never blocks.
@@ -442,20 +447,22 @@ fn exit_status(status: sidestep_sys::ExitStatus) -> ExitStatus {
     }
 }
 
-/// Removes what an earlier controller left, unless it is still at work.
+/// Removes what earlier controllers left. Those that are at work keep what they have; but a program has one session in a process.
 pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
-    let maps = mappings(process)?;
-    match traces::find(process, &maps)? {
-        Some(found) if !found.is_child(process) && found.controller_alive() => {
-            Err(SessionError::Busy { pid: process.pid(), controller: found.controller_pid })
-        }
-        Some(_) => detach::remove(process, &maps).map(drop),
-        None => detach::close_descriptors(process),
+    let all = traces::all(process, &mappings(process)?)?;
+    let at_work = |found: &&Found| !found.is_left_over(process);
+    if let Some(mine) = all.iter().filter(at_work).find(|found| found.is_mine()) {
+        return Err(SessionError::Busy { pid: process.pid(), controller: mine.controller_pid });
     }
+    if all.is_empty() {
+        return detach::close_descriptors(process);
+    }
+    detach::remove(process, |found| found.is_left_over(process)).map(drop)
 }
 
+/// Removes what this controller has in a process.
 pub(crate) fn remove(process: &Process) -> Result<Stops, SessionError> {
-    detach::remove(process, &mappings(process)?)
+    detach::remove(process, Found::is_mine)
 }
 
 /// A calibrated clock, if time stamps can be taken without a system call.
@@ -511,7 +518,7 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
 /// What would be written where, and why, for every match of a pattern. Touches no process.
 pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Explained>, SessionError> {
     let found: Vec<_> = matches(pattern, pid, options)?.into_iter().map(|m| (0, m)).collect();
-    let wish = Wish { returns: false, post: false, trap_only: options.no_optimize, more: false };
+    let wish = Wish { returns: false, post: false, trap_only: options.no_optimize, more: false, leaves: false };
     let mut surroundings = Surroundings::default();
     surroundings.look(&match pid {
         Some(pid) => used(&mappings(&Process::open(pid)?)?),

@@ -12,16 +12,19 @@ use crate::error::SessionError;
 use crate::names::Names;
 use crate::promote::{Neighbours, is_blocked};
 use crate::remote::mappings;
+use crate::share::Others;
 use crate::singly;
 use crate::traces::{self, Found, Site, TRAP, Text};
 
-/// The probes of a process.
+/// The probes that a session has in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Process id of the controller.
     pub controller: i32,
     /// It is still there. If not, the next attach cleans up.
     pub controller_alive: bool,
+    /// It has taken signals of the process, which no other session can then.
+    pub signals: bool,
     /// By address; those of one site in order of registration.
     pub probes: Vec<Installed>,
     /// Sites that users' probes are at.
@@ -79,13 +82,29 @@ pub enum SiteState {
     Gone,
 }
 
-/// The probes that a process carries. The process is not stopped.
+/// The probes that a process carries, by sessions: one at least. The process is not stopped.
 ///
 /// # Errors
 /// It carries none, or cannot be looked at.
-pub fn status(pid: i32, options: &Options) -> Result<Status, SessionError> {
+pub fn status(pid: i32, options: &Options) -> Result<Vec<Status>, SessionError> {
     let process = Process::look_at(pid)?;
-    traces::look(&process, |found| read(&process, found, options))
+    let sessions = traces::sessions(&process)?;
+    let alone = sessions.len() == 1;
+    let mut all = Vec::new();
+    for found in sessions {
+        match of_session(&process, found.shared_va, options) {
+            Ok(status) => all.push(status),
+            Err(error) if alone => return Err(error),
+            // It went meanwhile.
+            Err(_) => {}
+        }
+    }
+    if all.is_empty() { Err(SessionError::NotProbed { pid }) } else { Ok(all) }
+}
+
+/// Those of one session, given by the address of its shared region.
+pub(crate) fn of_session(process: &Process, shared: Va, options: &Options) -> Result<Status, SessionError> {
+    traces::look(process, shared, |found| read(process, found, options))
 }
 
 fn read(process: &Process, found: &Found, options: &Options) -> Result<Status, SessionError> {
@@ -95,20 +114,26 @@ fn read(process: &Process, found: &Found, options: &Options) -> Result<Status, S
     let numbers = sites.iter().map(|site| site.entry.newest).max().unwrap_or(0);
     let counts = found.counts(process, numbers)?;
     let maps = mappings(process)?;
+    let others = Others::of(process, &maps, Some(found.shared_va))?;
     let mut names = Names::new(process, options)?;
     let users: Vec<&Site> = sites.iter().filter(|site| site.users().next().is_some()).collect();
     Ok(Status {
         controller: found.controller_pid,
         controller_alive: found.controller_alive(),
+        signals: found.signals != 0,
         sites: users.len(),
         detour_bytes: users.iter().map(|site| u64::from(site.entry.detour_len)).sum(),
-        probes: sites.iter().flat_map(|site| probes(process, &maps, &mut names, &counts, &journal, site)).collect(),
+        probes: sites
+            .iter()
+            .flat_map(|site| probes(process, &maps, &others, &mut names, &counts, &journal, site))
+            .collect(),
     })
 }
 
 fn probes(
     process: &Process,
     maps: &[Mapping],
+    others: &Others,
     names: &mut Names,
     counts: &[(u64, u64)],
     journal: &Neighbours,
@@ -117,6 +142,8 @@ fn probes(
     let va = Va(site.entry.site);
     let text = match traces::text(process, maps, &site.entry) {
         Text::Foreign if journal.covers(&site.entry) => Text::Original,
+        Text::Foreign if others.leads_to(process, &site.entry) => Text::Patched,
+        Text::Foreign if site.entry.disabled == 1 && others.are_in(process, &site.entry) => Text::Original,
         text => text,
     };
     let blocked_by = blocked_by(journal, site);

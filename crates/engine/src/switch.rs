@@ -22,6 +22,7 @@ use crate::raw::bytes_of;
 use crate::remote::{mappings, stopped_mappings};
 use crate::scene::{Ground, LOOKS, Scene};
 use crate::semaphore;
+use crate::share::{self, Others};
 use crate::singly;
 use crate::survey::{self, Position};
 use crate::traces::{self, Found, Site, TRAP, Text, text_of};
@@ -50,6 +51,19 @@ pub struct Switched {
     pub longest: Duration,
 }
 
+impl Switched {
+    /// Adds what became of others.
+    pub(crate) fn add(&mut self, other: Switched) {
+        self.probes += other.probes;
+        self.sites += other.sites;
+        self.stopped += other.stopped;
+        self.unchanged += other.unchanged;
+        self.refused.extend(other.refused);
+        self.promoted += other.promoted;
+        self.longest = self.longest.max(other.longest);
+    }
+}
+
 /// To which state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Switch {
@@ -64,7 +78,7 @@ pub(crate) enum Switch {
 }
 
 /// What is at a site that cannot be told from somebody else's.
-const FOREIGN: &str = "its object was unloaded, or somebody else has changed its code";
+pub(crate) const FOREIGN: &str = "its object was unloaded, or somebody else has changed its code";
 
 /// A site to change.
 pub(crate) struct Work {
@@ -121,21 +135,25 @@ fn await_tracer(process: &Process) -> Result<(), SessionError> {
 }
 
 /// Switches sites, by who has the turn.
-pub(crate) fn in_turn(process: &Process, chosen: &[Site], to: Switch) -> Result<Switched, SessionError> {
+pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch) -> Result<Switched, SessionError> {
     await_tracer(process)?;
     // Somebody may have detached, or switched the same sites, before it was our turn.
-    let found = traces::session(process)?;
+    let found = traces::session(process, shared)?;
+    let others = Others::of(process, &mappings(process)?, Some(shared))?;
     let traps = found.traps(process)?;
     if to == Switch::Trap && traps.is_empty() {
         return Err(SessionError::NoTraps { pid: process.pid() });
     }
     let mut switched = Switched::default();
+    let (ours, chosen): (Vec<&Site>, Vec<&Site>) = chosen.iter().partition(|site| others.are_at(site.entry.site));
+    share::switch(process, &found, &others, &ours, to, &mut switched)?;
     let coming = chosen.iter().filter(|_| to == Switch::On).map(|site| site.entry.site).collect();
-    switched.longest = promote::make_way(process, &found, &coming)?;
-    let mut work = decide(process, &found, &traps, chosen, to, &mut switched)?;
+    switched.longest = switched.longest.max(promote::make_way(process, &found, &coming)?);
+    let mut work = decide(process, &found, &traps, &chosen, to, &mut switched)?;
     work.sort_by_key(Work::site);
+    let indices = |work: &[Work]| work.iter().map(|w| w.index).collect::<Vec<usize>>();
     if matches!(to, Switch::Off | Switch::Trap) {
-        note(process, &found, &work, to)?;
+        note(process, &found, &indices(&work), to)?;
     }
     let trapped = |w: &Work| w.traps.iter().all(|o| traps.contains_key(&(w.site() + *o as u64)));
     let is_live = |w: &Work| w.entry.semaphore == 0 && w.entry.stays == 1 && trapped(w);
@@ -147,12 +165,12 @@ pub(crate) fn in_turn(process: &Process, chosen: &[Site], to: Switch) -> Result<
         let longest = live::change(process, group, &ground, &mut gone)?;
         switched.longest = switched.longest.max(longest);
     }
-    switched.stopped = stopped.len();
+    switched.stopped += stopped.len();
     let longest = change_stopped(process, &found, &ground, &stopped, &mut gone)?;
     switched.longest = switched.longest.max(longest);
     work.retain(|w| !gone.contains(&w.site()));
     if matches!(to, Switch::On | Switch::Jump) {
-        note(process, &found, &work, to)?;
+        note(process, &found, &indices(&work), to)?;
     }
     for w in &work {
         switched.sites += 1;
@@ -168,23 +186,20 @@ fn decide(
     process: &Process,
     found: &Found,
     traps: &BTreeMap<u64, u64>,
-    chosen: &[Site],
+    chosen: &[&Site],
     to: Switch,
     switched: &mut Switched,
 ) -> Result<Vec<Work>, SessionError> {
     let journal = Neighbours::of(found.entries(process)?);
     let maps = mappings(process)?;
     let mut work = Vec::new();
-    let mut sites: Vec<&Site> = chosen.iter().collect();
+    let mut sites = chosen.to_vec();
     sites.sort_by_key(|site| site.entry.site);
     for page in pages(&sites, |site| site.entry.site) {
         let now = Stretch::read(process, page.iter().map(|site| (site.entry.site, usize::from(site.entry.len))));
         for site in page {
             let va = Va(site.entry.site);
-            let is_it = |e: &&JournalEntry| {
-                (e.site, e.detour, e.newest) == (site.entry.site, site.entry.detour, site.entry.newest)
-            };
-            let Some(entry) = journal.entries.get(site.index).filter(is_it) else {
+            let Some(entry) = journal.entries.get(site.index).filter(|entry| is_same(entry, &site.entry)) else {
                 switched.refused.push((va, "the probe is not there any more"));
                 continue;
             };
@@ -217,6 +232,11 @@ fn decide(
     Ok(work)
 }
 
+/// Has nobody else taken the place of an entry since it was looked at?
+pub(crate) fn is_same(now: &JournalEntry, then: &JournalEntry) -> bool {
+    (now.site, now.detour, now.newest) == (then.site, then.detour, then.newest)
+}
+
 fn is_as_wanted(entry: &JournalEntry, text: Text, to: Switch) -> bool {
     let jumps = entry.optimized == 1 || entry.new[0] == TRAP;
     let wanted = if jumps { Text::Patched } else { Text::Trapped };
@@ -242,9 +262,9 @@ fn goal(entry: &JournalEntry, text: Text, to: Switch) -> Option<Vec<u8>> {
     }
 }
 
-/// Notes in the journal what is wanted of sites. A run of entries at a time, since a write costs more than what it writes.
-fn note(process: &Process, found: &Found, work: &[Work], to: Switch) -> Result<(), SessionError> {
-    let mut indices: Vec<usize> = work.iter().map(|w| w.index).collect();
+/// Notes in the journal what is wanted of sites, given by their indices. A run of entries at a time, since a write costs more than what it writes.
+pub(crate) fn note(process: &Process, found: &Found, sites: &[usize], to: Switch) -> Result<(), SessionError> {
+    let mut indices = sites.to_vec();
     indices.sort_unstable();
     for run in indices.chunk_by(|a, b| a + 1 == *b) {
         let at = found.entry(run[0]);
@@ -296,19 +316,26 @@ pub(crate) fn change_stopped(
         let raises = |w: &Work| w.goal.as_deref() != Some(&w.entry.old[..w.len()]);
         let semaphores = || there.iter().filter(|w| w.entry.semaphore != 0);
         for w in semaphores().filter(|w| !raises(w)) {
-            set_semaphore(stopped, found, w, false)?;
+            set_semaphore(stopped, found, w.index, Va(w.entry.semaphore), false)?;
         }
         text.write(process)?;
         for w in semaphores().filter(|w| raises(w)) {
-            set_semaphore(stopped, found, w, true)?;
+            set_semaphore(stopped, found, w.index, Va(w.entry.semaphore), true)?;
         }
         Ok(Turn::Done)
     })?;
     Ok(hold.longest())
 }
 
-fn set_semaphore(stopped: &Stopped, found: &Found, w: &Work, raised: bool) -> Result<(), SessionError> {
-    let (at, semaphore) = (found.entry(w.index), Va(w.entry.semaphore));
+/// Raises or lowers the semaphore of the site with this index, if it is not so already.
+pub(crate) fn set_semaphore(
+    stopped: &Stopped,
+    found: &Found,
+    index: usize,
+    semaphore: Va,
+    raised: bool,
+) -> Result<(), SessionError> {
+    let at = found.entry(index);
     let entry: JournalEntry = traces::read_one(stopped.process(), at)?;
     let now: u16 = stopped.read_pod(semaphore)?;
     match (raised, entry.is_raised(now)) {

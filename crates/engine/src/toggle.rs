@@ -45,26 +45,40 @@ pub fn optimize(pid: i32, patterns: &[Pattern], options: &Options, on: bool) -> 
 
 fn by_pattern(pid: i32, patterns: &[Pattern], options: &Options, to: Switch) -> Result<Switched, SessionError> {
     let process = Process::look_at(pid)?;
-    let sites = users(&process)?;
+    let mut sites = Vec::new();
+    for found in traces::sessions(&process)? {
+        sites.extend(users(&process, found.shared_va)?.into_iter().map(|site| (found.shared_va, site)));
+    }
     let chosen = if patterns.is_empty() { sites } else { meant(&process, sites, patterns, options)? };
     let _turn = take_turn(&process)?;
-    if to == Switch::On {
-        // Those that are off alone, too. Somebody may have detached before it was our turn.
-        let chosen: HashSet<usize> = chosen.iter().map(|site| site.index).collect();
-        for site in users(&process)?.iter().filter(|site| chosen.contains(&site.index)) {
-            singly::set(&process, site, |_| Some(true))?;
+    let mut switched = Switched::default();
+    // Those of one session after the other.
+    for sites in chosen.chunk_by(|(a, _), (b, _)| a == b) {
+        let (shared, sites): (Va, Vec<Site>) = (sites[0].0, sites.iter().map(|(_, site)| site.clone()).collect());
+        if to == Switch::On {
+            // Those that are off alone, too. Somebody may have detached before it was our turn.
+            let chosen: HashSet<usize> = sites.iter().map(|site| site.index).collect();
+            for site in users(&process, shared)?.iter().filter(|site| chosen.contains(&site.index)) {
+                singly::set(&process, site, |_| Some(true))?;
+            }
         }
+        switched.add(in_turn(&process, shared, &sites, to)?);
     }
-    in_turn(&process, &chosen, to)
+    Ok(switched)
 }
 
-/// Switches these probes, given by number. Others of their sites stay as they are, but that a site has a jump or a trap for all.
-pub(crate) fn by_number(process: &Process, numbers: &HashSet<u32>, to: Switch) -> Result<Switched, SessionError> {
+/// Switches these probes of a session, given by number. Others of their sites stay as they are, but that a site has a jump or a trap for all.
+pub(crate) fn by_number(
+    process: &Process,
+    shared: Va,
+    numbers: &HashSet<u32>,
+    to: Switch,
+) -> Result<Switched, SessionError> {
     let named = |site: &Site| site.users().any(|(number, _)| numbers.contains(number));
     let all_named = |site: &Site| site.users().all(|(number, _)| numbers.contains(number));
     let _turn = take_turn(process)?;
     let (mut chosen, mut alone) = (Vec::new(), Switched::default());
-    for site in users(process)?.into_iter().filter(named) {
+    for site in users(process, shared)?.into_iter().filter(named) {
         let can = singly::can(&site);
         let whole = match to {
             Switch::Jump | Switch::Trap => true,
@@ -85,59 +99,63 @@ pub(crate) fn by_number(process: &Process, numbers: &HashSet<u32>, to: Switch) -
             chosen.push(site);
         }
     }
-    let mut switched = in_turn(process, &chosen, to)?;
+    let mut switched = in_turn(process, shared, &chosen, to)?;
     switched.probes += alone.probes;
     switched.unchanged += alone.unchanged;
     switched.refused.append(&mut alone.refused);
     Ok(switched)
 }
 
-/// Switches all users' sites off, by who has the turn.
-pub(crate) fn off(process: &Process) -> Result<Switched, SessionError> {
-    in_turn(process, &users(process)?, Switch::Off)
+/// Switches all users' sites of a session off, by who has the turn.
+pub(crate) fn off(process: &Process, shared: Va) -> Result<Switched, SessionError> {
+    in_turn(process, shared, &users(process, shared)?, Switch::Off)
 }
 
-/// The sites of users' probes.
-fn users(process: &Process) -> Result<Vec<Site>, SessionError> {
-    let mut sites = traces::look(process, |found| found.sites(process))?;
+/// The sites of a session's users' probes.
+fn users(process: &Process, shared: Va) -> Result<Vec<Site>, SessionError> {
+    let mut sites = traces::look(process, shared, |found| found.sites(process))?;
     sites.retain(|site| site.users().next().is_some());
     Ok(sites)
 }
 
+/// A site and its session, by the address of the shared region.
+type Whose = (Va, Site);
+
 /// Those that any of the patterns means; an error if one means none of them.
 fn meant(
     process: &Process,
-    mut sites: Vec<Site>,
+    mut sites: Vec<Whose>,
     patterns: &[Pattern],
     options: &Options,
-) -> Result<Vec<Site>, SessionError> {
+) -> Result<Vec<Whose>, SessionError> {
     let mut objects = Objects::new(options);
     let mut chosen = BTreeSet::new();
     for pattern in patterns {
         let addresses = addresses(process, &sites, pattern, &mut objects)?;
-        let is_meant = |site: &&Site| {
+        let is_meant = |(_, site): &&Whose| {
             addresses.contains(&site.entry.site) || site.users().any(|(_, desc)| addresses.contains(&desc.asked))
         };
-        let found: Vec<usize> = sites.iter().filter(is_meant).map(|site| site.index).collect();
+        let found: Vec<(Va, usize)> =
+            sites.iter().filter(is_meant).map(|(shared, site)| (*shared, site.index)).collect();
         if found.is_empty() {
             return Err(SessionError::NoProbe { pid: process.pid(), pattern: pattern.text.clone() });
         }
         chosen.extend(found);
     }
-    sites.retain(|site| chosen.contains(&site.index));
+    sites.retain(|(shared, site)| chosen.contains(&(*shared, site.index)));
     Ok(sites)
 }
 
 /// The run-time addresses that a pattern means.
 fn addresses(
     process: &Process,
-    sites: &[Site],
+    sites: &[Whose],
     pattern: &Pattern,
     objects: &mut Objects,
 ) -> Result<HashSet<u64>, SessionError> {
     // As [`crate::status`] shows it.
     if let (None, FuncPattern::Addr(va)) = (&pattern.object, &pattern.func) {
-        if sites.iter().any(|site| site.entry.site == va.0) {
+        if sites.iter().any(|(_, site)| site.entry.site == va.0) {
             return Ok(HashSet::from([va.0]));
         }
     }

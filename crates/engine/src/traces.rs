@@ -52,72 +52,92 @@ struct Cells {
     missed: u64,
 }
 
-/// Looks for a shared region among the mappings of a process.
-pub(crate) fn find(process: &Process, mappings: &[Mapping]) -> Result<Option<Found>, SessionError> {
-    for mapping in mappings {
-        if !mapping.name.to_string_lossy().starts_with(MEMFD_LINK) || mapping.exec {
-            continue;
-        }
-        let mut head = [0; size_of::<Header>()];
-        if process.read(mapping.start, &mut head).is_err() {
-            continue;
-        }
-        let word = |off: usize| u64::from_ne_bytes(head[off..off + 8].try_into().unwrap_or_default());
-        let half = |off: usize| u32::from_ne_bytes(head[off..off + 4].try_into().unwrap_or_default());
-        if word(offset_of!(Header, magic)) != MAGIC {
-            // Killed before anything else was mapped, or no region of ours.
-            if half(offset_of!(Header, controller_pid)) == 0 || half(offset_of!(Header, version)) == VERSION {
-                return Ok(Some(Found::bare(mapping.start)));
-            }
-            continue;
-        }
-        if half(offset_of!(Header, version)) != VERSION {
-            return Err(SessionError::ForeignVersion { pid: process.pid() });
-        }
-        return Ok(Some(Found {
-            shared_va: mapping.start,
-            controller_pid: half(offset_of!(Header, controller_pid)) as i32,
-            controller_start: word(offset_of!(Header, controller_start)),
-            target_pid: half(offset_of!(Header, target_pid)) as i32,
-            private_va: Va(word(offset_of!(Header, private_va))),
-            agent: (word(offset_of!(Header, agent_va)), word(offset_of!(Header, agent_len))),
-            trampoline: word(offset_of!(Header, trampoline_va)),
-            batch: Va(word(offset_of!(Header, batch_va))),
-            signals: word(offset_of!(Header, signals)),
-            detaching: half(offset_of!(Header, detaching)) != 0,
-            journal: (word(offset_of!(Header, journal_off)), half(offset_of!(Header, journal_len))),
-            maps: (word(offset_of!(Header, maps_off)), half(offset_of!(Header, maps_len))),
-            cells: Cells {
-                slots: (word(offset_of!(Header, slots_off)), word(offset_of!(Header, slot_stride))),
-                used: slots_used(process, mapping.start, word(offset_of!(Header, common_off)))
-                    .min(half(offset_of!(Header, slots_max))),
-                cells: word(offset_of!(Header, cells_off)),
-                missed: word(offset_of!(Header, missed_off)),
-            },
-        }));
-    }
-    Ok(None)
+/// The shared regions among the mappings of a process: one for each session.
+pub(crate) fn all(process: &Process, mappings: &[Mapping]) -> Result<Vec<Found>, SessionError> {
+    let ours = |m: &&Mapping| m.name.to_string_lossy().starts_with(MEMFD_LINK) && !m.exec;
+    let regions = mappings.iter().filter(ours).map(|m| at(process, m.start));
+    regions.filter_map(Result::transpose).collect()
 }
 
-/// The session that a process is the target of.
-pub(crate) fn session(process: &Process) -> Result<Found, SessionError> {
+/// The shared region at an address; `None`: there is none.
+pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionError> {
+    let mut head = [0; size_of::<Header>()];
+    if process.read(start, &mut head).is_err() {
+        return Ok(None);
+    }
+    let word = |off: usize| u64::from_ne_bytes(head[off..off + 8].try_into().unwrap_or_default());
+    let half = |off: usize| u32::from_ne_bytes(head[off..off + 4].try_into().unwrap_or_default());
+    if word(offset_of!(Header, magic)) != MAGIC {
+        // Killed before anything else was mapped, or no region of ours.
+        let begun = half(offset_of!(Header, controller_pid)) == 0 || half(offset_of!(Header, version)) == VERSION;
+        return Ok(begun.then(|| Found::bare(start)));
+    }
+    if half(offset_of!(Header, version)) != VERSION {
+        return Err(SessionError::ForeignVersion { pid: process.pid() });
+    }
+    Ok(Some(Found {
+        shared_va: start,
+        controller_pid: half(offset_of!(Header, controller_pid)) as i32,
+        controller_start: word(offset_of!(Header, controller_start)),
+        target_pid: half(offset_of!(Header, target_pid)) as i32,
+        private_va: Va(word(offset_of!(Header, private_va))),
+        agent: (word(offset_of!(Header, agent_va)), word(offset_of!(Header, agent_len))),
+        trampoline: word(offset_of!(Header, trampoline_va)),
+        batch: Va(word(offset_of!(Header, batch_va))),
+        signals: word(offset_of!(Header, signals)),
+        detaching: half(offset_of!(Header, detaching)) != 0,
+        journal: (word(offset_of!(Header, journal_off)), half(offset_of!(Header, journal_len))),
+        maps: (word(offset_of!(Header, maps_off)), half(offset_of!(Header, maps_len))),
+        cells: Cells {
+            slots: (word(offset_of!(Header, slots_off)), word(offset_of!(Header, slot_stride))),
+            used: slots_used(process, start, word(offset_of!(Header, common_off)))
+                .min(half(offset_of!(Header, slots_max))),
+            cells: word(offset_of!(Header, cells_off)),
+            missed: word(offset_of!(Header, missed_off)),
+        },
+    }))
+}
+
+/// The sessions that a process is the target of, one at least, in the order in which their controllers started.
+pub(crate) fn sessions(process: &Process) -> Result<Vec<Found>, SessionError> {
+    let (mut usable, mut first) = (Vec::new(), None);
+    for found in all(process, &mappings(process)?)? {
+        match usable_in(process, found) {
+            Ok(found) => usable.push(found),
+            Err(why) => first = first.or(Some(why)),
+        }
+    }
+    usable.sort_by_key(|found| (found.controller_start, std::cmp::Reverse(found.shared_va)));
+    match usable.is_empty() {
+        true => Err(first.unwrap_or(SessionError::NotProbed { pid: process.pid() })),
+        false => Ok(usable),
+    }
+}
+
+/// The one of them whose shared region is there.
+pub(crate) fn session(process: &Process, shared: Va) -> Result<Found, SessionError> {
+    let found = at(process, shared)?.ok_or(SessionError::NotProbed { pid: process.pid() })?;
+    usable_in(process, found)
+}
+
+fn usable_in(process: &Process, found: Found) -> Result<Found, SessionError> {
     let pid = process.pid();
-    match find(process, &mappings(process)?)? {
-        Some(found) if found.controller_pid == 0 => Err(SessionError::NotProbed { pid }),
-        Some(found) if found.is_child(process) => Err(SessionError::Forked { pid, parent: found.target_pid }),
-        Some(found) if found.detaching => Err(SessionError::Detaching { pid }),
-        Some(found) => Ok(found),
-        None => Err(SessionError::NotProbed { pid }),
+    match found {
+        found if found.controller_pid == 0 => Err(SessionError::NotProbed { pid }),
+        found if found.is_child(process) => Err(SessionError::Forked { pid, parent: found.target_pid }),
+        found if found.detaching => Err(SessionError::Detaching { pid }),
+        found => Ok(found),
     }
 }
 
-/// Reads something of the session in a process that may detach at the same time.
+/// Reads something of a session in a process that may detach at the same time.
 pub(crate) fn look<T>(
     process: &Process,
+    shared: Va,
     read: impl FnOnce(&Found) -> Result<T, SessionError>,
 ) -> Result<T, SessionError> {
-    let result = read(&session(process)?);
-    session(process)?;
+    let result = read(&session(process, shared)?);
+    session(process, shared)?;
     result
 }
 
@@ -143,6 +163,18 @@ impl Found {
     /// Is the controller that made this still there?
     pub fn controller_alive(&self) -> bool {
         self.controller_pid > 0 && sidestep_sys::start_time_of(self.controller_pid) == Some(self.controller_start)
+    }
+
+    /// Is this process the controller? Its own, if it is of this program, so one of its sessions is told from the others by
+    /// [`Found::shared_va`].
+    pub fn is_mine(&self) -> bool {
+        self.controller_pid == std::process::id() as i32 && self.controller_alive()
+    }
+
+    /// Has it nobody who would miss it? What a forked child has of its parent's session does nothing, or is probed by somebody who
+    /// looks for children.
+    pub fn is_left_over(&self, process: &Process) -> bool {
+        self.is_child(process) || !self.controller_alive()
     }
 
     /// Is the private region there? Not yet, or not any more, if a controller died while it mapped or unmapped. (The

@@ -42,6 +42,8 @@ pub struct Index<'a> {
     named: Vec<Va>,
     /// Padding between functions that nobody runs into or refers to, sorted.
     holes: Vec<Range<Va>>,
+    /// Starts of functions whose computed jumps leave them.
+    left: Vec<Va>,
 }
 
 impl<'a> Index<'a> {
@@ -83,6 +85,7 @@ impl<'a> Index<'a> {
             landing_pads,
             named,
             holes: Vec::new(),
+            left: Vec::new(),
         };
         index.holes = index.find_holes();
         index
@@ -189,6 +192,11 @@ impl<'a> Index<'a> {
         self.named.binary_search(&va).is_ok()
     }
 
+    /// It is known of the function that starts here, though not by its code, that jumps of it to computed addresses leave it.
+    pub fn computed_jumps_leave(&mut self, function: Va) {
+        self.left.push(function);
+    }
+
     /// Who may jump to an address from `from` up to, not including, `to`: a clause for the user. Complete but for
     /// indirect jumps to computed addresses: see [`Index::control_flow_known`].
     pub(crate) fn arrival(&self, from: Va, to: Va) -> Option<String> {
@@ -227,7 +235,8 @@ impl<'a> Index<'a> {
         let Some(family) = self.families.of_stretch(number) else {
             return Ok(());
         };
-        if let Some(reason) = &family.unknown {
+        let leaves = stretch.fault.is_none() && self.left.contains(&stretch.start);
+        if let Some(reason) = family.unknown.as_ref().filter(|_| !leaves) {
             return Err(reason.clone());
         }
         match first(&family.targets, Va(from.0 + 1), to) {

@@ -211,6 +211,8 @@ pub struct JournalEntry {
     /// 1: nothing else comes to the place of its code while the process lives, or somebody has said so. 0: its library may be
     /// unloaded, and another one mapped there.
     pub stays: u32,
+    /// The first bytes of the first copy. A jump to the detour of another session takes their place where both have a probe.
+    pub resume: [u8; 8],
 }
 
 /// Whether a jump is kept away by sites inside it. While it is, the entry's patch is a trap; see [`JournalEntry::for_now`].
@@ -257,6 +259,12 @@ impl JournalEntry {
     #[must_use]
     pub fn for_now(&self) -> JournalEntry {
         if self.blocked == BlockState::Yes as u16 { self.trap() } else { *self }
+    }
+
+    /// Run-time address of the first copy: where the detour goes on when its handlers are done.
+    #[must_use]
+    pub fn resumes_at(&self) -> u64 {
+        self.detour + self.copies().first().map_or(0, |(_, to)| u64::from(*to))
     }
 
     /// The entry as that of a trap.

@@ -137,11 +137,21 @@ pub struct ThreadState {
     pub unwound: [u64; UNWOUND],
 }
 
+/// What a return trampoline begins with, by which other sessions know it: a nop (Intel SDM volume 2, NOP) with a displacement that says
+/// `side`.
+pub const TRAMPOLINE_MARK: [u8; 8] = [0x0f, 0x1f, 0x84, 0x00, b's', b'i', b'd', b'e'];
+
+/// In front of the code that calls what is watched, which ends at the trampoline: two words of 64 bits, the address of the session's
+/// [`Private`] and that of its agent's function `agent_real`, which other sessions ask. So far are they from the trampoline, in
+/// bytes; in 32-bit code there is no call.
+pub const TRAMPOLINE_HEAD: u64 = 16 + if cfg!(target_pointer_width = "64") { 4 } else { 0 };
+
 /// A replaced return address.
 ///
 /// An entry is dead, and may be anywhere in the stack, when `slot` is 0, when the word at `slot` is neither the
 /// trampoline nor (with [`ShadowEntry::RESTORED`]) `ret`, or when a newer entry of the same `slot` holds a real return
 /// address. `ret` is the trampoline itself where two probes share one frame: the next older entry of that `slot` goes on.
+/// Another session's trampoline ([`TRAMPOLINE_MARK`]) in either place says that both watch the frame.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct ShadowEntry {

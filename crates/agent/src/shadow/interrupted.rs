@@ -9,7 +9,7 @@
 
 use core::ops::RangeInclusive;
 
-use sidestep_wire::private::MAX_DROPPED;
+use sidestep_wire::private::{MAX_DROPPED, TRAMPOLINE_MARK};
 
 use crate::arch::{self, nr};
 use crate::memory::Agent;
@@ -44,8 +44,10 @@ pub fn is_interrupted(agent: Agent, slot: u64) -> bool {
 /// Is there a frame below `top` whose thread is about to execute the trampoline, with such a stack pointer?
 fn is_below(agent: Agent, top: u64, behind: &RangeInclusive<u64>) -> bool {
     let trampoline = agent.private().trampoline as u32;
+    // Before and behind its mark.
+    let begins = [trampoline, trampoline.wrapping_add(TRAMPOLINE_MARK.len() as u32)];
     let is_one =
-        |frame: &[u32]| frame[IP] == trampoline && frame[0] == frame[COPY] && behind.contains(&u64::from(frame[0]));
+        |frame: &[u32]| begins.contains(&frame[IP]) && frame[0] == frame[COPY] && behind.contains(&u64::from(frame[0]));
     let step = ((LOOK - AGAIN) * size_of::<u32>()) as u64;
     let (mut words, mut looks) = ([0u32; LOOK], SHORT);
     let mut look = 0;

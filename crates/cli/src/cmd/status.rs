@@ -11,17 +11,18 @@ use crate::out::status;
 /// Runs the command.
 pub fn run(flags: &Status) -> anyhow::Result<ExitCode> {
     let options = Options { debug_dirs: flags.debuginfo.clone(), ..Options::default() };
-    let mut found = sidestep_engine::status(flags.pid, &options)?;
-    let summary = status::summary(&found);
-    found.probes.retain(|probe| flags.verbose || probe.kind != ProbeKind::Own);
     let mut sink = Sink::open(None, Format::Text, false)?;
-    let lines = if flags.json { status::json(&found) } else { status::lines(&found.probes, flags.verbose) };
-    for line in lines {
-        sink.line(&line)?;
-    }
-    sink.flush()?;
-    if !flags.json {
-        say(&format!("sidestep: {summary}"));
+    for mut found in sidestep_engine::status(flags.pid, &options)? {
+        let summary = status::summary(&found);
+        found.probes.retain(|probe| flags.verbose || probe.kind != ProbeKind::Own);
+        let lines = if flags.json { status::json(&found) } else { status::lines(&found.probes, flags.verbose) };
+        for line in lines {
+            sink.line(&line)?;
+        }
+        sink.flush()?;
+        if !flags.json {
+            say(&format!("sidestep: {summary}"));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,8 @@ use super::{Fact, field, limit};
 use crate::api::Options;
 use crate::error::SessionError;
 use crate::objects::Objects;
-use crate::{seccomp, status};
+use crate::seccomp;
+use crate::status::{self, Status};
 
 /// A stop takes some 20 µs for each thread.
 const THREADS: usize = 500;
@@ -42,15 +43,25 @@ pub fn process(pid: i32, options: &Options) -> Vec<Fact> {
 
 fn session(pid: i32, options: &Options) -> Fact {
     match status::status(pid, options) {
-        Ok(status) if status.controller_alive => Fact::prevented(
-            "session",
-            format!("process {} probes it: {} probes", status.controller, status.probes.len()),
-            format!("end process {} first", status.controller),
-        ),
-        Ok(_) => Fact::fine("session", "one whose controller is gone: the next attach removes it"),
+        Ok(all) => match all.iter().filter(|status| status.controller_alive).max_by_key(|status| status.signals) {
+            Some(status) if status.signals => Fact::limited(
+                "session",
+                format!("process {} probes it, and has taken its signals: {}", status.controller, probes(status)),
+                "what needs a trap is refused until that has ended, and memory is read by system calls",
+            ),
+            Some(status) => {
+                Fact::fine("session", format!("process {} probes it, too: {}", status.controller, probes(status)))
+            }
+            None => Fact::fine("session", "one whose controller is gone: the next attach removes it"),
+        },
         Err(SessionError::NotProbed { .. }) => Fact::fine("session", "none"),
         Err(error) => Fact::error("session", error),
     }
+}
+
+fn probes(status: &Status) -> String {
+    let count = status.probes.len();
+    if count == 1 { "1 probe".to_owned() } else { format!("{count} probes") }
 }
 
 fn filters(process: &Process) -> Fact {

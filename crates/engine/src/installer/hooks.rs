@@ -58,6 +58,10 @@ impl Installer {
                 planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
             }
             hooks = self.plan_unwinders(process, objects)?;
+            if let Some(reason) = self.unwinds_beside(&hooks) {
+                planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
+                hooks.clear();
+            }
         }
         let traps = |p: &Planned| p.inside || p.plan.as_ref().is_ok_and(Plan::has_traps);
         let before = self.regions.as_ref().is_some_and(|r| r.signals() & TRAPS != 0);
@@ -73,9 +77,24 @@ impl Installer {
         }
         self.takes_traps |= is_many && loaded().all(|loaded| stays(self, loaded));
         let follows = self.options.follow;
+        if let Some(controller) = self.others.signals() {
+            if follows {
+                let reason = format!("process {controller} has taken the signals, and --follow has to: end that first");
+                return Err(SessionError::Beside { pid: process.pid(), reason });
+            }
+            let whose = format!("the signals are those of the session of process {controller}: end that first");
+            let (trap, fault) = (format!("it needs a trap, and {whose}"), format!("it may fault, and {whose}"));
+            hooks.retain(|h| !traps(&h.planned));
+            let planned = self.without(planned, &trap, |_, p| traps(p));
+            return Ok((self.without(planned, &fault, |_, p| faults::must_show(p)), hooks));
+        }
         if bound || self.faults != 0 || self.reads_memory() || self.takes_traps || follows {
             let mut guards = self.plan_guards(process, objects)?;
             guards.append(&mut self.held);
+            if let Some(meets) = guards.iter().find(|guard| self.refused_by_others(&guard.planned).is_some()) {
+                let at = meets.planned.plan.as_ref().map_or(meets.planned.matched.symbol_va, |plan| plan.site);
+                self.unguarded = Some((meets.planned.matched.object.path().to_owned(), at));
+            }
             if let (true, Some((object, at))) = (bound, &self.unguarded) {
                 let call = format!("the system call at {at} of {}", object.display());
                 let trap = format!("it needs a trap, and {call} could block SIGTRAP, which kills a process at a trap");
@@ -104,7 +123,7 @@ impl Installer {
             let found = loaded.object.find(&Matcher::name(LOADER));
             matches.extend(found.into_iter().map(|f| (0, Match::own(&loaded, LOADER, f.va))));
         }
-        let wish = Wish { returns: false, post: false, trap_only: false, more: false };
+        let wish = Wish { returns: false, post: false, trap_only: false, more: false, leaves: false };
         let planned = plan_all(matches, &[wish], &mut self.surroundings, &mut || {})?;
         // No trap for it: signals may be blocked.
         let jumps = planned.into_iter().filter(|p| p.plan.as_ref().is_ok_and(|plan| !plan.has_traps()));
@@ -141,10 +160,23 @@ impl Installer {
                 }
             }
         }
-        let wish = Wish { returns: false, post: false, trap_only: false, more: false };
+        // They compute the address of a landing pad, or of the function that they stand for.
+        let wish = Wish { returns: false, post: false, trap_only: false, more: false, leaves: true };
         let planned =
             plan_all(matches, &[wish; 2], &mut self.surroundings, &mut || {})?.into_iter().filter(|p| p.plan.is_ok());
         Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())
+    }
+
+    /// Why returns cannot be watched beside another session: exceptions need places where that one is in the way.
+    fn unwinds_beside(&self, hooks: &[Hook]) -> Option<String> {
+        let needs = |hook: &Hook| match (self.others.signals(), &hook.planned.plan) {
+            (Some(controller), Ok(plan)) if plan.has_traps() => {
+                Some(format!("a trap there, and process {controller} has taken the signals: end that first"))
+            }
+            _ => self.refused_by_others(&hook.planned),
+        };
+        let named = |hook: &Hook| Some(format!("exceptions need {}: {}", hook.planned.matched.name, needs(hook)?));
+        hooks.iter().find_map(named)
     }
 
     fn plan_guards(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {

@@ -32,6 +32,7 @@ use crate::reclaim::Additions;
 use crate::regions::Regions;
 use crate::remote::{mappings, used};
 use crate::resolve::Match;
+use crate::share::Others;
 use crate::signals;
 use crate::surroundings::Surroundings;
 use crate::unwinding;
@@ -88,6 +89,8 @@ pub(crate) struct Installer {
     faults: u64,
     /// SIGTRAP is wanted even if no site needs it, to write sites while the threads run.
     takes_traps: bool,
+    /// What other sessions have in the process.
+    others: Others,
     /// There are probes that would do harm if the program saw where such a one really is.
     must_show: bool,
     /// What came later, and may go before the session does.
@@ -124,6 +127,7 @@ impl Installer {
             unsafe_reads: false,
             faults: 0,
             takes_traps: false,
+            others: Others::default(),
             must_show: false,
             additions: Additions::default(),
             new_numbers: Vec::new(),
@@ -168,6 +172,19 @@ impl Installer {
         self.regions.as_ref()
     }
 
+    /// Where the shared region is in the target.
+    pub fn shared(&self, process: &Process) -> Result<Va, SessionError> {
+        let regions = self.regions.as_ref().ok_or(SessionError::NotProbed { pid: process.pid() })?;
+        Ok(regions.shared_va)
+    }
+
+    /// Looks at what other sessions have in the process now.
+    fn look_at_others(&mut self, process: &Process) -> Result<(), SessionError> {
+        let own = self.regions.as_ref().map(|regions| regions.shared_va);
+        self.others = Others::of(process, &mappings(process)?, own)?;
+        Ok(())
+    }
+
     pub fn regions_mut(&mut self) -> Option<&mut Regions> {
         self.regions.as_mut()
     }
@@ -196,7 +213,8 @@ impl Installer {
 
     fn wishes(&self) -> Vec<Wish> {
         let (trap_only, more) = (self.options.no_optimize, self.options.extensible);
-        let wish = |r: &Request| Wish { returns: returns(&r.action), post: r.action.post, trap_only, more };
+        let wish =
+            |r: &Request| Wish { returns: returns(&r.action), post: r.action.post, trap_only, more, leaves: false };
         self.requests.iter().map(wish).collect()
     }
 
@@ -219,6 +237,7 @@ impl Installer {
         planned_one: &mut dyn FnMut(),
     ) -> Result<(Vec<Planned>, Vec<Hook>), SessionError> {
         let wishes = self.wishes();
+        self.look_at_others(process)?;
         self.surroundings.look(&used(&mappings(process)?));
         let planned = plan_all(matches, &wishes, &mut self.surroundings, planned_one)?;
         let planned = self.accept(planned);
@@ -251,6 +270,9 @@ impl Installer {
     pub fn hides_originals(&self) -> Option<String> {
         match (&self.unguarded, self.faults) {
             (_, 0) => None,
+            _ if self.others.signals().is_some() => {
+                self.others.signals().map(|controller| format!("process {controller} has taken the signals"))
+            }
             (Some((object, at)), _) => {
                 Some(format!("the system call at {at} of {} could take its signal over", object.display()))
             }
@@ -370,6 +392,7 @@ impl Installer {
         hooks: Vec<Hook>,
     ) -> Result<(), SessionError> {
         let process = hold.process();
+        self.others = Others::of(&process, &mappings(&process)?, Some(regions.shared_va))?;
         let mut places = self.map_places(regions, hold, &planned)?;
         let mut jobs = Jobs::new();
         let mut pending = Vec::new();
@@ -387,6 +410,10 @@ impl Installer {
             }
             if self.meets_own(&p) {
                 self.refuse(&p.matched, "a probe that keeps signals deliverable is there".into());
+                continue;
+            }
+            if let Some(reason) = self.refused_by_others(&p) {
+                self.refuse(&p.matched, reason);
                 continue;
             }
             let action = self.requests[p.request].action;
@@ -429,6 +456,9 @@ impl Installer {
             }
         }
         for mut hook in hooks {
+            if let Some(reason) = self.refused_by_others(&hook.planned) {
+                return Err(SessionError::Beside { pid: process.pid(), reason });
+            }
             let number = self.number(regions, hook.flow.into(), &hook.planned, &jobs)?;
             let desc = ProbeDesc { flow: hook.flow as u32, hits: number, ..ProbeDesc::default() };
             describe(regions, &process, &jobs, &hook.planned, desc)?;
@@ -449,14 +479,19 @@ impl Installer {
             }
         }
         let (jobs, who): (Vec<Job>, Vec<Vec<usize>>) = jobs.into_values().unzip();
-        let guarded = self.unguarded.is_none() && self.held.is_empty();
+        // Somebody may have taken the signals since the sites were planned.
+        let taken = self.others.signals().is_some();
+        if taken && jobs.iter().any(|job| job.plan.has_traps()) {
+            return Err(SessionError::Occupied { pid: process.pid() });
+        }
+        let guarded = self.unguarded.is_none() && self.held.is_empty() && !taken;
         let reads = self.reads_memory() && guarded;
         let wanted = if reads { signals::READS } else { 0 } | if guarded { self.faults } else { 0 };
         // Where the guards are there anyway, sites can be switched while the threads run.
         let traps = wanted != 0 || guarded && self.takes_traps;
         let wanted = if traps { wanted | signals::TRAPS } else { wanted };
         regions.detours.shown |= guarded && self.faults != 0;
-        let (outcomes, code_bytes) = install::install(regions, hold, &jobs, wanted)?;
+        let (outcomes, code_bytes) = install::install(regions, hold, &jobs, wanted, &self.others)?;
         self.unsafe_reads |= outcomes.iter().zip(&jobs).any(|(o, job)| job.own && matches!(o, Outcome::Refused(_)));
         signals::set_readable(regions, &process, reads && !self.unsafe_reads)?;
         self.stats.code_bytes += code_bytes;
@@ -503,6 +538,12 @@ impl Installer {
         }
         let len = Len(crate::layout::round(bytes, 4096));
         regions.map_listed(hold, "tables", len, MapKind::Private)
+    }
+
+    /// Why other sessions keep a site from being one of this.
+    fn refused_by_others(&self, p: &Planned) -> Option<String> {
+        let (Ok(plan), Some(loaded), Some(needs)) = (&p.plan, &p.matched.loaded, place(p)) else { return None };
+        self.others.refuse(plan, loaded.bias, &needs)
     }
 
     fn meets_own(&self, p: &Planned) -> bool {

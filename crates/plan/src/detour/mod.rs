@@ -240,6 +240,11 @@ pub fn build(
         }
     }
     copies.extend(gate.iter().map(|(pair, _)| *pair));
+    // Another session's jump may take the place of the copies, and of nothing else.
+    let first = copies.first().map_or(0, |(_, to)| *to);
+    while matches!(plan.patch, Patch::Jump { .. }) && (asm.len() as u64) < first + JUMP {
+        asm.raw(&TRAP_PATCH);
+    }
     for cold in cold {
         cold.emit(&mut asm)?;
     }
@@ -348,6 +353,8 @@ fn jump_by_word(asm: &mut Asm, to: impl FnOnce(Va) -> Va) -> Va {
     word
 }
 
+/// Bytes of a jump.
+const JUMP: u64 = 5;
 /// Bytes of a jump by a word.
 const JUMP_BY_WORD: u64 = 6;
 

@@ -17,6 +17,7 @@ pub use sidestep_isa::x86::emit::thread_pointer_through_self;
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 use sidestep_isa::x86::live::Dead;
 use sidestep_isa::{Isa, Va};
+use sidestep_wire::private::TRAMPOLINE_MARK;
 use sidestep_wire::{LookupEntry, Regs};
 
 pub use frame::Context;
@@ -45,6 +46,8 @@ pub struct Env {
     pub agent_return: Va,
     /// `agent_busy`.
     pub agent_busy: Va,
+    /// `agent_real`.
+    pub agent_real: Va,
     /// `agent_signal`.
     pub agent_signal: Va,
     /// What programs read of the context that run at returns, or before the agent watches for one.
@@ -265,6 +268,11 @@ pub fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>]) -> (Ve
     (asm.finish(), Thunks { agent, returns, enter, programs })
 }
 
+/// What other sessions need of this one ([`sidestep_wire::private::TRAMPOLINE_HEAD`]).
+fn head(env: &Env) -> Vec<u8> {
+    [env.private.0.to_le_bytes(), env.agent_real.0.to_le_bytes()].concat()
+}
+
 /// The process-wide code.
 ///
 /// The trampoline leaves by `ret`, as the function has returned to where it was called from ([`watched`]).
@@ -274,10 +282,12 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
         return short::globals(at, env);
     }
     let mut asm = Asm::new(at);
+    asm.raw(&head(env));
     let enter = asm.here();
     // Two instructions of the detour left the stack pointer above the slot.
     asm.call_mem_rsp(-16);
     let trampoline = asm.here();
+    asm.raw(&TRAMPOLINE_MARK);
     // The slot becomes the real return address. Until then it still holds the trampoline's address: that is how the agent
     // sees, in a signal handler, that the frame is alive.
     asm.lea(Reg::Rsp, Reg::Rsp, -8);

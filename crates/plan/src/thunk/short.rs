@@ -22,11 +22,11 @@ use std::mem::offset_of;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
 use sidestep_isa::{Isa, Va};
 use sidestep_wire::lookup::HASH_MULTIPLIER;
-use sidestep_wire::private::MAX_DROPPED;
+use sidestep_wire::private::{MAX_DROPPED, TRAMPOLINE_MARK};
 use sidestep_wire::{Hit, ProbeDesc, Regs};
 
 use super::frame::numbers;
-use super::{ENTRY_SHIFT, ENTRY_STATE, Env, Globals, Places, Program, Thunks};
+use super::{ENTRY_SHIFT, ENTRY_STATE, Env, Globals, Places, Program, Thunks, head};
 
 /// From ebx: room for the arguments of calls.
 const ARGUMENTS: i32 = 32;
@@ -242,8 +242,10 @@ pub(super) fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>])
 /// The process-wide code.
 pub(super) fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     let mut asm = Asm::of(Isa::X86, at);
+    asm.raw(&head(env));
     let enter = asm.here();
     let trampoline = asm.here();
+    asm.raw(&TRAMPOLINE_MARK);
     // The word below the stack pointer becomes the real return address. The slot of the old one is further below, if the
     // function has taken arguments off the stack; the agent uses it, so all up to there is kept.
     asm.lea(Reg::Rsp, Reg::Rsp, -(MAX_DROPPED as i32) - 4);
