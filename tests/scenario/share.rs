@@ -142,9 +142,9 @@ fn calls_under_way_return_through_all_that_are_left() {
 #[test]
 fn frames_that_do_not_return_are_left_by_both() {
     const CPP: &str = r"^app::(thrower|rethrower|catcher|quiet)(\([^\[]*)?$";
-    let cases: [(&str, &str, &[(&str, i64)]); 2] = [
-        ("throw", CPP, &[("run 1000", -500), ("run 1000", -500)]),
-        ("unwind", "^(deep|jump|leaf|step|until_signal)$", &[("jump 100", 20_000), ("sigjump 50", 50)]),
+    let cases = [
+        ("throw", CPP, [("run 1000", -500), ("run 1000", -500)]),
+        ("unwind", "^(deep|jump|leaf|step|until_signal)$", [("jump 100", 20_000), ("sigjump 50", 50)]),
     ];
     for (name, functions, commands) in cases {
         let Some((mut program, pid)) = start(name) else { return };
@@ -156,11 +156,11 @@ fn frames_that_do_not_return_are_left_by_both() {
         let first = Tracing::start(&args);
         let second = Tracing::start(&args);
         for (command, answer) in commands {
-            assert_eq!(program.ask(command), *answer, "{name} {command}");
+            assert_eq!(program.ask(command), answer, "{name} {command}");
         }
         first.stop();
         for (command, answer) in commands {
-            assert_eq!(program.ask(command), *answer, "{name} {command}");
+            assert_eq!(program.ask(command), answer, "{name} {command}");
         }
         second.stop();
         before.assert_same_but_data(&Snapshot::of(program.pid()));

@@ -35,7 +35,7 @@ fn probes_are_switched_by_their_ids() {
     assert_eq!((switched.probes, switched.sites, switched.unchanged, switched.refused.len()), (1, 1, 0, 0));
     bash.echo(5);
     assert_eq!(hits(&session), [3, 2]);
-    let found = status(bash.pid(), &Options::default()).unwrap();
+    let [found] = &status(bash.pid(), &Options::default()).unwrap()[..] else { panic!("one session") };
     assert!(found.controller == std::process::id() as i32 && found.controller_alive);
     for probe in session.probes() {
         let seen = found.probes.iter().find(|seen| seen.va == probe.va).unwrap();
@@ -117,8 +117,12 @@ fn each_step_of_a_switch_is_a_state_that_works() {
                 i if i < written => new[i],
                 i => old[i],
             }));
-            let seen = status(bash.pid(), &Options::default()).unwrap().probes;
-            let seen = seen.iter().find(|probe| probe.kind == ProbeKind::Instruction).unwrap();
+            let seen = status(bash.pid(), &Options::default()).unwrap();
+            let seen = seen
+                .iter()
+                .flat_map(|session| &session.probes)
+                .find(|probe| probe.kind == ProbeKind::Instruction)
+                .unwrap();
             assert_eq!((seen.state, seen.optimized), (SiteState::Enabled, false), "{written}");
             bash.echo(3);
             assert_eq!(hits(&session), [3], "{written}");

@@ -227,7 +227,8 @@ fn a_process_goes_on_without_its_controller() {
     // SAFETY: it counts.
     let session = Session::own().probe(unsafe { at(sum as *const ()).on_entry(handler) }).start().unwrap();
     let own = std::process::id() as i32;
-    let status = sidestep_engine::status(own, &sidestep::Options::default()).unwrap();
+    let found = sidestep_engine::status(own, &sidestep::Options::default()).unwrap();
+    let [status] = &found[..] else { panic!("one session") };
     assert!(status.controller != own && status.controller_alive);
     // SAFETY: no memory is involved.
     unsafe { libc::kill(status.controller, libc::SIGKILL) };
