@@ -119,8 +119,8 @@ impl Frames {
 
     /// Where another session watches the frame, goes to the real return address.
     fn goes_past_foreign(&mut self) -> bool {
-        let known = |table: Table| table.rule(self.thread, self.pc.wrapping_sub(1)).kind != UNKNOWN;
-        if self.next != Next::Called || self.table.is_some_and(known) {
+        let known = |table: &Table| table.rule(self.thread, self.pc.wrapping_sub(1)).kind != UNKNOWN;
+        if self.next != Next::Called || self.table.as_ref().is_some_and(known) {
             return false;
         }
         let slot = self.sp.wrapping_sub(arch::WORD);
@@ -371,7 +371,7 @@ impl Table {
 
     /// The rule for an address.
     #[inline(always)]
-    fn rule(self, thread: Thread, at: u64) -> &'static UnwindRule {
+    fn rule(&self, thread: Thread, at: u64) -> &'static UnwindRule {
         let known = thread.unwound(at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - UNWOUND.trailing_zeros()));
         // SAFETY: one of the thread's words. A handler that comes in between changes it as a whole.
         let word = unsafe { known.read_volatile() };

@@ -213,8 +213,8 @@ mod tests {
         }
     }
 
-    /// What leaves the image are programs, at a hit and as callbacks of `loop`: the application's own signal handlers are
-    /// entered by the generated stub.
+    /// What leaves the image are programs, at a hit and as callbacks of `loop`, and what another session says of its frames
+    /// (`agent_real`): the application's own signal handlers are entered by the generated stub.
     #[test]
     fn calls_stay_inside() {
         let blob = blob();
@@ -235,7 +235,7 @@ mod tests {
             let own_tls = instruction.has_segment_prefix() && instruction.mnemonic() != Mnemonic::Nop;
             assert!(!own_tls, "{:x}", instruction.ip());
         }
-        assert_eq!(indirect, 2);
+        assert_eq!(indirect, 3);
     }
 
     /// A goroutine's stack may have a few hundred bytes left. The largest is that of `get_stackid`, which keeps addresses.
@@ -243,7 +243,7 @@ mod tests {
     fn frames_are_small() {
         for instruction in code(&blob()) {
             if instruction.mnemonic() == Mnemonic::Sub && instruction.op0_register() == Register::RSP {
-                assert!(instruction.immediate(1) < 300, "{:x}", instruction.ip());
+                assert!(instruction.immediate(1) < 320, "{:x}", instruction.ip());
             }
         }
     }

@@ -38,7 +38,7 @@ fn helper_stack(number: u32) -> i32 {
     match number {
         2 => 1152,       // map_update_elem: makes room in an LRU hash
         1 | 3 => 640,    // map_lookup_elem, map_delete_elem
-        27 | 67 => 1024, // get_stackid, get_stack
+        27 | 67 => 1152, // get_stackid, get_stack
         _ => AGENT_STACK,
     }
 }
