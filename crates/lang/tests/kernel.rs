@@ -6,12 +6,17 @@ mod tables;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sidestep_lang::uprobe_events::{ErrorKind, Event, Filter};
 use tables::{ARGS, FILTERS, LINE, REFUSED, REFUSED_FILTERS};
 
+/// The kernel keeps its last eight errors: those of one test at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// A group of events of this process; they are deleted in the end.
 struct Group {
+    _turn: MutexGuard<'static, ()>,
     tracing: PathBuf,
     name: String,
     events: Vec<String>,
@@ -28,7 +33,8 @@ impl Group {
             return None;
         };
         let name = format!("sidestep_{}_{purpose}", std::process::id());
-        Some(Group { tracing: tracing.to_owned(), name, events: Vec::new() })
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(Group { _turn: turn, tracing: tracing.to_owned(), name, events: Vec::new() })
     }
 
     /// Never truncates: that would delete the events of others.

@@ -29,10 +29,10 @@ fn shared_region() {
     });
     layout!(Bell: 32, align 8, { turn: 0, rung: 4, answered: 8, question: 12, pid: 16, listens: 20, path: 24 });
     layout!(SigAction: 32, align 8, { handler: 0, flags: 8, restorer: 16, mask: 24 });
-    layout!(JournalEntry: 168, align 8, {
+    layout!(JournalEntry: 176, align 8, {
         site: 0, detour: 8, detour_len: 16, newest: 20, len: 24, insns_len: 25, own: 26, optimized: 27, disabled: 28,
         old: 32, new: 48, insns: 64, semaphore: 128, semaphore_state: 136, semaphore_from: 140, inode: 144,
-        file_offset: 152, gate: 160, blocked: 162, stays: 164,
+        file_offset: 152, gate: 160, blocked: 162, stays: 164, resume: 168,
     });
     layout!(MapEntry: 24, align 8, { addr: 0, len: 8, kind: 16, pad: 20 });
     layout!(Slot: 64, align 64, { fs_base: 0, tid: 8, owner: 12, head: 16, tail: 24, pad1: 32 });
