@@ -151,13 +151,22 @@ fn the_end_of_a_session_waits_for_handlers() {
 }
 
 #[test]
-fn there_is_one_session_at_a_time() {
+fn two_sessions_probe_the_process_at_once() {
     let _turn = turn();
-    let first = Session::own().probe(at(sum as *const ())).start().unwrap();
-    let second = Session::own().probe(at(product as *const ())).start();
-    assert!(second.is_err_and(|error| error.to_string().contains("already probed")));
+    let ((sums, on_sum), (products, on_product)) = (counter(), counter());
+    // SAFETY: they count.
+    let (on_sum, on_product) =
+        unsafe { (at(sum as *const ()).on_entry(on_sum), at(product as *const ()).on_entry(on_product)) };
+    let first = Session::own().probe(on_sum).start().unwrap();
+    let second = Session::own().probe(on_product).start().unwrap();
+    let call = || (black_box(sum as Two)(1, 2), black_box(product as Two)(2, 3));
+    let counted = || (sums.load(SeqCst), products.load(SeqCst));
+    let results = call();
+    assert_eq!(counted(), (1, 1));
     drop(first);
-    Session::own().probe(at(product as *const ())).start().unwrap().detach().unwrap();
+    assert_eq!((call(), counted()), (results, (1, 2)));
+    second.detach().unwrap();
+    assert_eq!((call(), counted()), (results, (1, 2)));
 }
 
 #[test]
