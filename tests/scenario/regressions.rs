@@ -173,42 +173,6 @@ fn a_library_that_took_the_place_of_another_was_written_to() {
     program.finish().ok();
 }
 
-/// The same, when its probes were switched: sites of libraries that may be unloaded were changed while the threads ran.
-#[test]
-fn a_library_that_took_the_place_of_a_probed_one_was_written_to() {
-    let (Some(path), Some(first), Some(_)) = (target("swap"), target("libswapped1.so"), target("libswapped2.so"))
-    else {
-        return;
-    };
-    let mut program = Program::start(&mut Command::new(path));
-    let pid = program.pid().to_string();
-    let pattern = format!("{}:f*", first.display());
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                run(&mut sidestep(&["funccount", "--no-optimize", "-d", "1", "-p", &pid, &pattern]), LIMIT);
-            }
-        });
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                for command in ["disable", "enable"] {
-                    run(&mut sidestep(&[command, "-p", &pid]), LIMIT);
-                }
-            }
-        });
-        for _ in 0..5 {
-            let wrong = program.ask("swap 2000");
-            if wrong != 0 {
-                over.store(true, Ordering::Relaxed);
-            }
-            assert_eq!(wrong, 0, "results");
-        }
-        over.store(true, Ordering::Relaxed);
-    });
-    program.finish().ok();
-}
-
 /// A part of the main program that is mapped far away was taken for a part of its image, from which no memory reaches all of it (node).
 #[test]
 fn code_mapped_twice_left_no_room_for_any_detour() {

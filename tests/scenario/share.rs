@@ -138,37 +138,47 @@ fn calls_under_way_return_through_all_that_are_left() {
     }
 }
 
-/// Exceptions, `longjmp`, handlers and coroutines, with the same frames watched by two.
+/// `longjmp`, handlers and coroutines, with the same frames watched by two.
 #[test]
 fn frames_that_do_not_return_are_left_by_both() {
-    const CPP: &str = r"^app::(thrower|rethrower|catcher|quiet)(\([^\[]*)?$";
-    let cases = [
-        ("throw", CPP, [("run 1000", -500), ("run 1000", -500)]),
-        ("unwind", "^(deep|jump|leaf|step|until_signal)$", [("jump 100", 20_000), ("sigjump 50", 50)]),
-    ];
-    for (name, functions, commands) in cases {
-        let Some((mut program, pid)) = start(name) else { return };
-        for (command, _) in commands {
-            program.ask(command);
-        }
-        let before = Snapshot::of(program.pid());
-        let args = ["funclatency", "-p", &pid, "-r", functions];
-        let first = Tracing::start(&args);
-        let second = Tracing::start(&args);
-        for (command, answer) in commands {
-            assert_eq!(program.ask(command), answer, "{name} {command}");
-        }
-        first.stop();
-        for (command, answer) in commands {
-            assert_eq!(program.ask(command), answer, "{name} {command}");
-        }
-        second.stop();
-        before.assert_same_but_data(&Snapshot::of(program.pid()));
-        program.finish().ok();
-    }
+    const COMMANDS: [(&str, i64); 2] = [("jump 100", 20_000), ("sigjump 50", 50)];
+    let Some((mut program, pid)) = start("unwind") else { return };
+    let mut ask =
+        || COMMANDS.iter().for_each(|(command, answer)| assert_eq!(program.ask(command), *answer, "{command}"));
+    ask();
+    let before = Snapshot::of(pid.parse().expect("a process id"));
+    let args = ["funclatency", "-p", &pid, "-r", "^(deep|jump|leaf|step|until_signal)$"];
+    let first = Tracing::start(&args);
+    let second = Tracing::start(&args);
+    ask();
+    first.stop();
+    ask();
+    second.stop();
+    ask();
+    before.assert_same_but_data(&Snapshot::of(program.pid()));
+    program.finish().ok();
 }
 
-/// Callers are the same, whoever else watches their returns.
+/// Exceptions that went through frames of two sessions killed the program.
+#[test]
+fn returns_of_programs_with_exceptions_are_watched_by_one() {
+    const FUNCTIONS: &str = r"^app::(thrower|rethrower|catcher|quiet)(\([^\[]*)?$";
+    let Some((mut program, pid)) = start("throw") else { return };
+    assert_eq!(program.ask("run 1000"), -500);
+    let before = Snapshot::of(program.pid());
+    let args = ["funclatency", "-p", &pid, "-r", FUNCTIONS];
+    let first = Tracing::start(&args);
+    refused(&args, &["exceptions", &format!("process {}", first.pid()), "end that first"]);
+    let second = Tracing::start(&["funccount", "-p", &pid, "-r", FUNCTIONS]);
+    assert_eq!(program.ask("run 1000"), -500);
+    first.stop();
+    assert_eq!(program.ask("run 1000"), -500);
+    second.stop();
+    assert_eq!(program.ask("run 1000"), -500);
+    before.assert_same_but_data(&Snapshot::of(program.pid()));
+    program.finish().ok();
+}
+
 #[test]
 fn stacks_go_through_frames_of_another_session() {
     let Some((mut program, pid)) = start("stacks") else { return };

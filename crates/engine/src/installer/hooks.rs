@@ -167,15 +167,20 @@ impl Installer {
         Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())
     }
 
-    /// Why returns cannot be watched beside another session: exceptions need places where that one is in the way.
+    /// Why returns cannot be watched beside another session: exceptions would go through the frames of both, and programs
+    /// have died of that. In programs without them, unwinders may need places where the other one is in the way.
     fn unwinds_beside(&self, hooks: &[Hook]) -> Option<String> {
+        let first = self.others.sessions().first()?.controller_pid;
+        if hooks.iter().any(|hook| hook.flow == Flow::Caught) {
+            return Some(format!("exceptions would go through returns of process {first}, too: end that first"));
+        }
         let needs = |hook: &Hook| match (self.others.signals(), &hook.planned.plan) {
             (Some(controller), Ok(plan)) if plan.has_traps() => {
                 Some(format!("a trap there, and process {controller} has taken the signals: end that first"))
             }
             _ => self.refused_by_others(&hook.planned),
         };
-        let named = |hook: &Hook| Some(format!("exceptions need {}: {}", hook.planned.matched.name, needs(hook)?));
+        let named = |hook: &Hook| Some(format!("unwinders need {}: {}", hook.planned.matched.name, needs(hook)?));
         hooks.iter().find_map(named)
     }
 
