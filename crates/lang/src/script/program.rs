@@ -23,6 +23,22 @@ pub struct Parameter {
     pub name: String,
     /// What is passed.
     pub ty: CType,
+    /// Where it is.
+    pub passed: Passed,
+}
+
+/// Where a function finds a parameter when it is entered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Passed {
+    /// Where the [`Convention`] has it.
+    #[default]
+    Convention,
+    /// In the register at this offset of the context.
+    Register(u16),
+    /// On the stack, so many bytes above the return address.
+    Stack(u64),
+    /// Nobody knows.
+    Unknown,
 }
 
 /// Who says where parameters are.

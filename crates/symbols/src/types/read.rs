@@ -6,11 +6,11 @@ use gimli::{
 };
 use sidestep_isa::Va;
 
-use super::{DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember};
+use super::{DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Passed, RecordLayout, RecordMember};
 
-type Slice<'d> = EndianSlice<'d, LittleEndian>;
-type Unit<'d> = gimli::Unit<Slice<'d>>;
-type Entry<'a, 'd> = DebuggingInformationEntry<'a, 'a, Slice<'d>>;
+pub(super) type Slice<'d> = EndianSlice<'d, LittleEndian>;
+pub(super) type Unit<'d> = gimli::Unit<Slice<'d>>;
+pub(super) type Entry<'a, 'd> = DebuggingInformationEntry<'a, 'a, Slice<'d>>;
 
 /// Types within types at most: DWARF that contradicts itself may go in circles.
 const DEPTH: u32 = 64;
@@ -68,7 +68,12 @@ impl<'d> Reading<'_, 'd> {
         Ok(None)
     }
 
-    fn reference(&self, unit: &Unit<'d>, entry: &Entry<'_, 'd>, attribute: DwAt) -> gimli::Result<Option<usize>> {
+    pub(super) fn reference(
+        &self,
+        unit: &Unit<'d>,
+        entry: &Entry<'_, 'd>,
+        attribute: DwAt,
+    ) -> gimli::Result<Option<usize>> {
         match entry.attr_value(attribute)? {
             Some(value) => self.follow(unit, value),
             None => Ok(None),
@@ -117,7 +122,7 @@ impl<'d> Reading<'_, 'd> {
         let mut cursor = unit.entries();
         while let Some((_, entry)) = cursor.next_dfs()? {
             if entry.tag() == c::DW_TAG_subprogram && self.begins_at(&unit, entry, va)? {
-                return self.function_type(&unit, entry.offset()).map(Some);
+                return self.function_type(&unit, entry.offset(), va).map(Some);
             }
         }
         Ok(None)
@@ -134,16 +139,20 @@ impl<'d> Reading<'_, 'd> {
         Ok(first.is_some_and(|range| range.begin == va.0))
     }
 
-    fn function_type(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<FunctionType> {
+    /// Where an entry of a unit is in `.debug_info`.
+    pub(super) fn place(unit: &Unit<'d>, at: UnitOffset) -> usize {
+        match unit.header.offset() {
+            UnitSectionOffset::DebugInfoOffset(start) => start.0 + at.0,
+            UnitSectionOffset::DebugTypesOffset(_) => at.0,
+        }
+    }
+
+    fn function_type(&self, unit: &Unit<'d>, at: UnitOffset, va: Va) -> gimli::Result<FunctionType> {
         let is_c =
             !matches!(self.language(unit)?, Some(c::DW_LANG_Rust | c::DW_LANG_Go | c::DW_LANG_Swift | c::DW_LANG_Zig));
-        let start = match unit.header.offset() {
-            UnitSectionOffset::DebugInfoOffset(start) => start.0,
-            UnitSectionOffset::DebugTypesOffset(_) => 0,
-        };
         // The copy that has the address, what it is a copy of, and what that was declared as: all parameters are in the first that
         // has some and is no copy.
-        let mut chain = vec![start + at.0];
+        let mut chain = vec![Self::place(unit, at)];
         while let Some(&last) = chain.last().filter(|_| chain.len() < 4) {
             let (unit, at) = self.around(last)?;
             let entry = unit.entry(at)?;
@@ -160,10 +169,11 @@ impl<'d> Reading<'_, 'd> {
             let (unit, at) = self.around(chain[0])?;
             unit.entry(at)?.attr_value(c::DW_AT_abstract_origin)?.is_some()
         };
-        let mut parameters = Vec::new();
+        let (mut parameters, mut is_external) = (Vec::new(), false);
         let mut result = None;
         for place in &chain {
             let (unit, at) = self.around(*place)?;
+            is_external |= Self::flag(&unit.entry(at)?, c::DW_AT_external)?;
             if result.is_none() {
                 result = self.reference(&unit, &unit.entry(at)?, c::DW_AT_type)?;
             }
@@ -171,6 +181,14 @@ impl<'d> Reading<'_, 'd> {
                 parameters = self.parameters(&unit, at)?;
             }
         }
+        let entered = self.entered(unit, at, va, is_external)?;
+        let parameters = parameters
+            .into_iter()
+            .map(|(place, parameter): (usize, FunctionParameter)| match &entered {
+                Some(entered) => FunctionParameter { passed: entered.parameter(place), ..parameter },
+                None => parameter,
+            })
+            .collect();
         let (result, result_text) = match result {
             Some(result) => (self.data_type(result, 0)?, self.name(result, 0)?),
             None => (DataType::Void, "void".to_owned()),
@@ -187,7 +205,8 @@ impl<'d> Reading<'_, 'd> {
         })
     }
 
-    fn parameters(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Vec<FunctionParameter>> {
+    /// With the places of their entries.
+    fn parameters(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Vec<(usize, FunctionParameter)>> {
         let mut parameters = Vec::new();
         self.children(unit, at, |child| {
             if child.tag() != c::DW_TAG_formal_parameter {
@@ -211,14 +230,15 @@ impl<'d> Reading<'_, 'd> {
                     ty = DataType::Pointer(Box::new(ty));
                 }
             }
-            parameters.push(FunctionParameter { name: name.unwrap_or_default(), ty, text: self.name(place, 0)? });
+            let (name, text, passed) = (name.unwrap_or_default(), self.name(place, 0)?, Passed::Abi);
+            parameters.push((Self::place(unit, child.offset()), FunctionParameter { name, ty, text, passed }));
             Ok(())
         })?;
         Ok(parameters)
     }
 
     /// Shows all entries right within one.
-    fn children(
+    pub(super) fn children(
         &self,
         unit: &Unit<'d>,
         at: UnitOffset,

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sidestep_engine::types::{DataType, DebugInfo, Enumeration, FunctionType};
+use sidestep_engine::types::{DataType, DebugInfo, Enumeration, FunctionType, Passed};
 use sidestep_engine::{NoGoroutine, Options, Pattern, SessionError, Typed, TypedFunction};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
-use sidestep_lang::script::program::{Convention, Parameter, Program, Signature, Symbol};
+use sidestep_lang::script::program::{self, Convention, Parameter, Program, Signature, Symbol};
 
 use super::{attach, usdt};
 
@@ -114,6 +114,7 @@ impl Programs {
         let parameter = |parameter: sidestep_engine::types::FunctionParameter| Parameter {
             name: parameter.name,
             ty: ctype(parameter.ty, object),
+            passed: passed(parameter.passed),
         };
         Ok(Signature {
             parameters: parameters.into_iter().map(parameter).collect(),
@@ -257,6 +258,22 @@ impl Program for Programs {
 
 fn enumeration(of: Enumeration) -> Arc<Enum> {
     Arc::new(Enum { name: of.name, bytes: of.bytes, signed: of.signed, values: of.values })
+}
+
+/// Offsets in the context of the general registers of 32-bit programs, by their DWARF numbers.
+const REGISTERS: [u16; 8] = [80, 88, 96, 40, 152, 32, 104, 112];
+
+/// Where a parameter is, as debug information says it.
+fn passed(by: Passed) -> program::Passed {
+    match by {
+        Passed::Abi => program::Passed::Convention,
+        Passed::Stack(offset) => program::Passed::Stack(offset),
+        Passed::Register(number) => {
+            let at = REGISTERS.get(usize::from(number));
+            at.map_or(program::Passed::Unknown, |at| program::Passed::Register(*at))
+        }
+        Passed::Unknown => program::Passed::Unknown,
+    }
 }
 
 /// A type of an object's debug information as one of the language.

@@ -2,13 +2,13 @@
 //!
 //! Source: the System V ABIs of x86-64 (section 3.2.3, "Parameter Passing") and i386.
 
-use super::super::ast::Provider;
+use super::super::ast::{BinaryOp, Provider};
 use super::super::checked::{Builtin, Value, ValueKind};
 use super::super::ctype::{CType, Field, Layout, Record};
 use super::super::diagnostic::Span;
-use super::super::program::{Convention, Parameter, Signature};
+use super::super::program::{Convention, Parameter, Passed, Signature};
 use super::super::types::Type;
-use super::memory::{Base, Place, number_type, plus, value};
+use super::memory::{Base, Place, number_type, plus, shift, value};
 use super::{Checker, Checking};
 
 /// Where programs find the lower halves of `xmm0` to `xmm7`, as `wire::Hit` lays them out.
@@ -46,7 +46,7 @@ impl Checker<'_> {
             return self.error_with(span, format!("Can't find function parameter {name}"), has);
         };
         self.agree(&signature, index + 1, span)?;
-        let mut places = self.places(&signature, index + 1, span)?;
+        let mut places = self.places(&signature, index + 1, false, span)?;
         match places.pop() {
             Some(place) => Ok(place),
             None => self.unknown(),
@@ -58,7 +58,7 @@ impl Checker<'_> {
         let signature = self.signature(span)?;
         let count = signature.parameters.len();
         self.agree(&signature, count, span)?;
-        let places = self.places(&signature, count, span)?;
+        let places = self.places(&signature, count, true, span)?;
         let mut layout = Layout { align: 8, ..Layout::default() };
         let mut words = Vec::new();
         for (parameter, place) in signature.parameters.iter().zip(places) {
@@ -120,6 +120,11 @@ impl Checker<'_> {
                 Base::Address(value(Type::UINT, ValueKind::Builtin(Builtin::Retval)))
             }
             (Some(_), 4) if number_type(&ty).is_none() => return Ok(None),
+            // In two registers.
+            (Some(_), 4) if matches!(ty, CType::Int { bytes: 8, .. }) => {
+                let low = value(Type::UINT, ValueKind::Builtin(Builtin::Retval));
+                Base::Words(vec![plus(shift(BinaryOp::Shl, true, register(DX), 32), low)])
+            }
             (Some(classes), _) => {
                 let (mut integers, mut floats) = (0, 0);
                 Base::Words(
@@ -197,8 +202,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Where the first `count` parameters are.
-    fn places(&mut self, signature: &Signature, count: usize, span: Span) -> Checking<Vec<Place>> {
+    /// Where the first `count` parameters are; if it is not the `whole` of them that is wanted, only the last must be known.
+    fn places(&mut self, signature: &Signature, count: usize, whole: bool, span: Span) -> Checking<Vec<Place>> {
         if self.only_at(&[Provider::Usdt]) {
             // Each probe says where its arguments are.
             let place = |(number, parameter): (usize, &Parameter)| {
@@ -218,13 +223,30 @@ impl Checker<'_> {
         let word = u64::from(self.types.word());
         let mut stack = if hidden && is_short { 2 * word } else { word };
         let mut places = Vec::new();
-        for Parameter { name, ty } in signature.parameters.iter().take(count) {
+        let wanted = count.saturating_sub(1);
+        for (index, Parameter { name, ty, passed }) in signature.parameters.iter().take(count).enumerate() {
             if signature.convention == Convention::Scalars && number_type(ty).is_none() {
                 let message = format!(
                     "only the compiler knows where the argument {name} of type '{}' is, and those behind it",
                     ty.name()
                 );
                 return self.error_with(span, message, "arg0, arg1, … are the registers as they are");
+            }
+            let own = match passed {
+                Passed::Convention => None,
+                Passed::Register(at) if number_type(ty).is_some() => Some(Base::Words(vec![register(*at)])),
+                Passed::Stack(offset) => Some(Base::Address(plus(register(SP), super::expr::int(word + offset)))),
+                // Of those before the one that was asked for, it does not matter.
+                _ if index < wanted && !whole => Some(Base::Words(Vec::new())),
+                _ => {
+                    let message =
+                        format!("only the compiler knows where the argument {name} of this function is passed");
+                    return self.error_with(span, message, "reg(\"ax\") and so on are the registers as they are");
+                }
+            };
+            if let Some(base) = own {
+                places.push(Place::new(base, ty.clone()));
+                continue;
             }
             let size = self.size(ty, span)?;
             let classes = if is_short { None } else { self.classes(ty, span)? };
