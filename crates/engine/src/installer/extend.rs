@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use sidestep_isa::Va;
 use sidestep_wire::JournalEntry;
 
-use super::{Hook, Installer, place};
+use super::sites::place;
+use super::{Hook, Installer};
 use crate::api::{Probe, Program, Request};
 use crate::error::SessionError;
 use crate::hold::Hold;
