@@ -38,9 +38,9 @@ pub(crate) fn discover(code: &ObjectCode<'_>, stretches: &[Stretch], seen: &Foun
         return Vec::new();
     }
     let mut walk = Walk::new(code, stretches, gaps);
-    for label in &code.labels {
-        if walk.reach(*label, Trust::Certain) {
-            walk.called.push(*label);
+    for start in &code.beginnings {
+        if walk.reach(*start, Trust::Certain) {
+            walk.called.push(*start);
         }
     }
     for edge in seen.edges.iter().filter(|edge| edge.how != How::Maybe) {

@@ -13,7 +13,7 @@ use sidestep_plan::{Index, SiteKind, plan};
 /// The object without symbols and unwind information: what `strip` leaves, and `-fno-asynchronous-unwind-tables`.
 fn bare<'a>(elf: &Elf<'a>) -> ObjectCode<'a> {
     let entry = Va(object::Object::entry(&elf.file));
-    let mut code = ObjectCode { extents: Vec::new(), labels: vec![entry], ..elf.code.clone() };
+    let mut code = ObjectCode { extents: Vec::new(), labels: vec![entry], beginnings: vec![entry], ..elf.code.clone() };
     if object::Object::kind(&elf.file) == object::ObjectKind::Executable {
         // A program at a fixed address has no relocations.
         let words = |data: &[u8]| data.chunks_exact(8).map(|w| Va(u64::from_le_bytes(w.try_into().unwrap()))).collect();

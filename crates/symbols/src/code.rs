@@ -40,9 +40,10 @@ pub(crate) fn collect<'a>(
     code.nameless = nameless(&mut frames.extents.iter().map(|extent| extent.start));
     code.extents.extend(frames.extents);
 
-    code.labels = labels.to_vec();
     let special = [object::elf::DT_INIT, object::elf::DT_FINI].map(i64::from).into_iter();
-    code.labels.extend(special.flat_map(|tag| elf.dynamic(tag)).map(Va).chain([elf.entry]));
+    let beginnings = special.flat_map(|tag| elf.dynamic(tag)).map(Va).chain([elf.entry]);
+    code.beginnings = beginnings.filter(|va| ranges.contain(*va)).collect();
+    code.labels = labels.iter().chain(&code.beginnings).copied().collect();
     code.labels.retain(|va| ranges.contain(*va));
     code.labels.sort_unstable();
     code.labels.dedup();
