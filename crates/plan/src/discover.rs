@@ -39,8 +39,10 @@ pub(crate) fn discover(code: &ObjectCode<'_>, stretches: &[Stretch], seen: &Foun
     }
     let mut walk = Walk::new(code, stretches, gaps);
     for start in &code.beginnings {
-        if walk.reach(*start, Trust::Certain) {
-            walk.called.push(*start);
+        for start in std::iter::once(*start).chain(handed_over(code, *start)) {
+            if walk.reach(start, Trust::Certain) {
+                walk.called.push(start);
+            }
         }
     }
     for edge in seen.edges.iter().filter(|edge| edge.how != How::Maybe) {
@@ -51,6 +53,16 @@ pub(crate) fn discover(code: &ObjectCode<'_>, stretches: &[Stretch], seen: &Foun
     walk.pointers.extend(seen.named.iter().chain(&code.pointers));
     while walk.believe_tables() | walk.believe_pointers() {}
     walk.pieces()
+}
+
+/// Addresses that the first code of a program hands to the C library: `main`, above all.
+fn handed_over(code: &ObjectCode<'_>, start: Va) -> Vec<Va> {
+    let bytes = code.text_from(start).unwrap_or_default();
+    let insns = x86::sweep(code.isa, bytes, start).map_while(Result::ok);
+    insns
+        .take_while(|insn| insn.flow() == Flow::Next)
+        .flat_map(|insn| candidates(code, &insn).collect::<Vec<_>>())
+        .collect()
 }
 
 /// Text that nothing describes, and what of it was found to be code.
@@ -384,6 +396,9 @@ impl<'w, 'a> Walk<'w, 'a> {
                 continue;
             };
             for insn in gap.run(self.code, at) {
+                if at == entry && seen.is_empty() && is_filler(&insn) {
+                    return false;
+                }
                 if seen.len() > ENTRY_BUDGET || !seen.insert(insn.va()) {
                     break;
                 }

@@ -15,12 +15,15 @@ fn bare<'a>(elf: &Elf<'a>) -> ObjectCode<'a> {
     let entry = Va(object::Object::entry(&elf.file));
     let mut code = ObjectCode { extents: Vec::new(), labels: vec![entry], beginnings: vec![entry], ..elf.code.clone() };
     if object::Object::kind(&elf.file) == object::ObjectKind::Executable {
-        // A program at a fixed address has no relocations.
-        let words = |data: &[u8]| data.chunks_exact(8).map(|w| Va(u64::from_le_bytes(w.try_into().unwrap()))).collect();
-        let words: Vec<Va> = code.data.iter().flat_map(|section| -> Vec<Va> { words(section.data) }).collect();
-        code.pointers = words.into_iter().filter(|va| code.is_text(*va)).collect();
+        code.pointers = words(&code);
     }
     code
+}
+
+/// What a program at a fixed address has in place of relocations: words of data that are addresses in text.
+fn words(code: &ObjectCode<'_>) -> Vec<Va> {
+    let words = code.data.iter().flat_map(|section| section.data.chunks_exact(8));
+    words.map(|word| Va(u64::from_le_bytes(word.try_into().unwrap()))).filter(|va| code.is_text(*va)).collect()
 }
 
 /// Instructions that lie in functions of symbols, and their starts.
@@ -129,4 +132,35 @@ fn static_programs_at_fixed_addresses() {
         // Nobody calls the rest: it is there since something else in its object file is needed.
         assert!(insns > 90. && starts > 65., "{level}: {insns} {starts}");
     }
+}
+
+/// Debian's has no symbols, and unwind information of the C library alone.
+#[test]
+fn what_is_found_in_busybox_is_what_objdump_disassembles() {
+    let path = "/usr/bin/busybox";
+    let Some(data) = elf::installed(path) else {
+        eprintln!("{path}: not installed");
+        return;
+    };
+    let elf = parse(&data);
+    let mut code = ObjectCode { beginnings: vec![Va(object::Object::entry(&elf.file))], ..elf.code.clone() };
+    code.pointers = words(&code);
+    let index = Index::new(code);
+    let output =
+        std::process::Command::new("objdump").args(["-d", "--no-show-raw-insn", path]).output().expect("objdump");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let address = |line: &str| u64::from_str_radix(line.split_once(":\t")?.0.trim(), 16).ok();
+    let theirs: BTreeSet<u64> = text.lines().filter_map(address).collect();
+    let (mut insns, mut bytes, mut starts) = (0, 0, 0);
+    for (Extent { start, len }, is_start) in index.found() {
+        starts += usize::from(is_start);
+        bytes += len.0;
+        for insn in x86::sweep(Isa::X64, elf.code.text_at(start, start.plus(len)).unwrap(), start) {
+            let insn = insn.expect("an instruction");
+            assert!(theirs.contains(&insn.va().0), "{insn} at {}", insn.va());
+            insns += 1;
+        }
+    }
+    println!("busybox: {insns} instructions in {bytes} bytes, {starts} functions");
+    assert!(bytes > 400_000 && starts > 1500, "{bytes} {starts}");
 }
