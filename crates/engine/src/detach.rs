@@ -14,6 +14,7 @@ use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind};
 use crate::api::Stops;
 use crate::error::SessionError;
 use crate::hold::{Hold, Turn};
+use crate::identity;
 use crate::native::{self, Originals};
 use crate::pages::{Stretch, pages, read_all, write_all};
 use crate::remote::{Remote, mappings, stopped_mappings};
@@ -64,7 +65,10 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         let others = Others::of(process, &mappings(process)?, Some(shared))?;
         let journal = Journal::of(process, &found, &others)?;
         let originals = Originals::of(process, &found)?;
-        let inside = hold.stopped("restoring", |stopped| restore(stopped, &found, &others, &journal, &originals))?;
+        let (inside, sharing) = hold.stopped("restoring", |stopped| {
+            Ok((restore(stopped, &found, &others, &journal, &originals)?, identity::sharing(stopped)))
+        })?;
+        hold.note_sharing(sharing);
         let Some(tid) = inside else {
             unmap(&mut hold, &found)?;
             return Ok(hold.stops());

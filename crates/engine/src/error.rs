@@ -227,6 +227,17 @@ pub enum SessionError {
         /// Run-time address.
         at: sidestep_isa::Va,
     },
+    /// Threads cannot be told apart.
+    #[error(
+        "threads {first} and {second} share a thread pointer (`clone` without CLONE_SETTLS): they would overwrite each other's \
+         counts; nothing was changed"
+    )]
+    SharedThreadPointer {
+        /// One of them.
+        first: i32,
+        /// The other.
+        second: i32,
+    },
     /// No free address space where it is needed.
     #[error("no free address space within 2 GiB of {near}: the program has mapped all of it")]
     NoRoom {

@@ -18,6 +18,7 @@ mod faults;
 pub mod fitness;
 mod follow;
 mod hold;
+mod identity;
 mod install;
 mod installer;
 mod kernel;

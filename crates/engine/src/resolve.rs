@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use sidestep_isa::object::Extent;
 use sidestep_isa::{Va, x86};
+use sidestep_plan::Index;
 use sidestep_symbols::usdt::{Probe as Usdt, UsdtError};
 use sidestep_symbols::{
     Function, FunctionKind, Kind, MappedObject, Matcher, Object, SymbolError, by_address, find_object,
@@ -190,14 +191,14 @@ fn every_instruction(object: &Object, functions: &[&Function]) -> Result<Vec<Fou
     Ok(found.into_values().collect())
 }
 
-/// The instructions of the function that holds an address, as symbols and unwind information have it.
+/// The instructions of the function that holds an address, as symbols and unwind information have it, or as it was found.
 fn every_instruction_around(object: &Object, va: Va) -> Result<Vec<Found>, SessionError> {
     object.check_code(va)?;
     let code = object.code()?;
     let holds = |extent: &&Extent| extent.start <= va && va.0 - extent.start.0 < extent.len.0;
     // They may be nested: entry points within routines in assembler.
     let Some(function) = code.extents.iter().filter(holds).max_by_key(|extent| extent.start) else {
-        return Ok(Vec::new());
+        return Index::new(code).found_around(va).into_iter().map(|va| at_address(object, va)).collect();
     };
     let text = code.text_at(function.start, function.start.plus(function.len)).unwrap_or_default();
     let insns = x86::sweep(code.isa, text, function.start).map_while(Result::ok);

@@ -5,6 +5,7 @@ use std::ops::Range;
 use sidestep_isa::x86::{self, Insn};
 use sidestep_isa::{Isa, Len, Va};
 
+use crate::discover::discover;
 use crate::family::Families;
 use crate::object::{Bytes, Extent, ObjectCode};
 use crate::sweep::{self, Borders, Edge, How, Stretch};
@@ -51,12 +52,22 @@ impl<'a> Index<'a> {
     #[must_use]
     pub fn new(mut code: ObjectCode<'a>) -> Index<'a> {
         code.text.sort_by_key(|section| section.va);
-        let starts = sorted(code.extents.iter().map(|e| e.start).filter(|s| code.is_text(*s)).collect());
-        let labels = sorted(code.labels.iter().copied().chain(starts.iter().copied()).collect());
+        let mut starts = sorted(code.extents.iter().map(|e| e.start).filter(|s| code.is_text(*s)).collect());
         let landing_pads = sorted(code.landing_pads.clone());
 
         let mut stretches = sweep::stretches(&code);
-        let found = sweep::sweep(&code, &starts, &mut stretches);
+        let mut found = sweep::sweep(&code, &starts, &mut stretches, |stretch| stretch.borders != Borders::Gap);
+        // Of Go's functions, symbols or its own tables describe all.
+        let pieces = if code.go { Vec::new() } else { discover(&code, &stretches, &found) };
+        starts = sorted(starts.into_iter().chain(pieces.iter().filter(|p| p.entry).map(|p| p.range.start)).collect());
+        stretches = sweep::split(stretches, &pieces);
+        found.append(sweep::sweep(&code, &starts, &mut stretches, |stretch| {
+            matches!(stretch.borders, Borders::Found | Borders::Gap)
+        }));
+        found.edges.sort();
+        let joined = pieces.windows(2).filter(|pair| pair[1].joins);
+        found.leaving.extend(joined.map(|pair| (pair[0].range.start, pair[1].range.start)));
+        let labels = sorted(code.labels.iter().chain(&starts).copied().collect());
 
         let mut named = found.named;
         named.extend(code.pointers.iter().filter(|p| code.is_text(**p)));
@@ -102,7 +113,7 @@ impl<'a> Index<'a> {
             let (before, gap) = (&pair[0], &pair[1]);
             let fits = before.end == gap.start && before.fault.is_none() && gap.end.since(gap.start) >= 5;
             let free = || self.arrival(gap.start, gap.end).is_none() && padding(gap);
-            (before.borders == Borders::Known && fits && free()).then_some(gap.start..gap.end)
+            (matches!(before.borders, Borders::Known | Borders::Found) && fits && free()).then_some(gap.start..gap.end)
         };
         pairs.filter_map(hole).collect()
     }
@@ -162,6 +173,28 @@ impl<'a> Index<'a> {
             from_elsewhere && self.code.nameless.binary_search(&va).is_ok() && !self.is_named(va)
         };
         (framed || branched()) && edges.iter().all(|edge| edge.how != How::Call)
+    }
+
+    /// The code that nothing describes and that was found by walking: runs of instructions, ascending, and whether a function
+    /// starts with the first.
+    pub fn found(&self) -> impl Iterator<Item = (Extent, bool)> {
+        let found = self.stretches.iter().filter(|stretch| stretch.borders == Borders::Found);
+        found.map(|s| (Extent { start: s.start, len: Len(s.len() as u64) }, self.is_start(s.start)))
+    }
+
+    /// The instructions of the function around `va`, if it is one that nothing describes and that was found by walking the code.
+    #[must_use]
+    pub fn found_around(&self, va: Va) -> Vec<Va> {
+        let Some((number, _)) = self.stretch(va).filter(|(_, stretch)| stretch.borders == Borders::Found) else {
+            return Vec::new();
+        };
+        let undescribed = |stretch: &&Stretch| matches!(stretch.borders, Borders::Found | Borders::Gap);
+        let before = self.stretches[..number].iter().rev().take_while(undescribed).count();
+        let own = |at: &usize| self.is_start(self.stretches[*at].start);
+        let first = (number - before..=number).rev().find(own).unwrap_or(number - before);
+        let rest = &self.stretches[first + 1..];
+        let rest = rest.iter().take_while(undescribed).take_while(|stretch| !self.is_start(stretch.start));
+        std::iter::once(&self.stretches[first]).chain(rest).flat_map(Stretch::insns).collect()
     }
 
     /// Whether a function, or a part of one, starts here.
@@ -226,11 +259,13 @@ impl<'a> Index<'a> {
             return Err(format!("{from} is outside all executable sections"));
         };
         match stretch.borders {
-            Borders::Known => {}
+            Borders::Known | Borders::Found => {}
             Borders::Guessed => {
                 return Err("the function's end is not known (its symbol has no size)".into());
             }
-            Borders::Gap => return Err(format!("no symbol or unwind information covers {from}")),
+            Borders::Gap => {
+                return Err(format!("no symbol or unwind information covers {from}, and no walk reaches it"));
+            }
         }
         let Some(family) = self.families.of_stretch(number) else {
             return Ok(());

@@ -39,9 +39,16 @@ pub(crate) fn collect<'a>(
     code.nameless = nameless(&mut frames.extents.iter().map(|extent| extent.start));
     code.extents.extend(frames.extents);
 
-    code.labels = labels.to_vec();
     let special = [object::elf::DT_INIT, object::elf::DT_FINI].map(i64::from).into_iter();
-    code.labels.extend(special.flat_map(|tag| elf.dynamic(tag)).map(Va).chain([elf.entry]));
+    let beginnings = special.flat_map(|tag| elf.dynamic(tag)).map(Va).chain([elf.entry]);
+    let mut beginnings: Vec<Va> = beginnings.collect();
+    for section in elf.sections.iter().filter(|section| section.is_array()) {
+        let bytes = elf.data(section)?;
+        let words = (0..bytes.len() / elf.word()).map(|i| i * elf.word());
+        beginnings.extend(words.map(|at| relocations.stored(elf.isa, section.va, bytes, at)));
+    }
+    code.beginnings = beginnings.into_iter().filter(|va| ranges.contain(*va)).collect();
+    code.labels = labels.iter().chain(&code.beginnings).copied().collect();
     code.labels.retain(|va| ranges.contain(*va));
     code.labels.sort_unstable();
     code.labels.dedup();
@@ -71,11 +78,7 @@ fn restartable(elf: &Elf, relocations: &Relocations) -> Result<Vec<Extent>, &'st
     let entries = elf.data(section)?.chunks_exact(32).enumerate();
     let mut all = Vec::new();
     for (i, entry) in entries {
-        let stored = |at: usize| {
-            let slot = section.va.plus(Len((32 * i + at) as u64));
-            let found = relocations.slots.binary_search_by_key(&slot, |(slot, _)| *slot);
-            found.map_or(Va(word(Isa::X64, entry, at)), |found| relocations.slots[found].1)
-        };
+        let stored = |at: usize| relocations.stored(Isa::X64, section.va.plus(Len(32 * i as u64)), entry, at);
         all.push(Extent { start: stored(8), len: Len(word(Isa::X64, entry, 16)) });
         // The kernel looks for a signature in front of the handler before it goes there.
         all.push(Extent { start: stored(24).offset(-SIGNATURE), len: Len(SIGNATURE as u64) });

@@ -116,6 +116,11 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     if job.output.detail.verbose {
         watch.sink.note(&format!("detached: {}", stopped(watch.session.detach_stops())));
     }
+    if let Some((first, second)) = watch.session.detach_stops().sharing {
+        watch.sink.warn(&format!(
+            "threads {first} and {second} share a thread pointer (`clone` without CLONE_SETTLS): what they count may be too low"
+        ));
+    }
     // A second Ctrl-C, while we were busy: the user does not want to wait for results.
     let hurry = matches!(end, End::Signal(_)) && watch.signals.wait(Duration::ZERO).is_some();
     if !hurry && !matches!(end, End::Output(_)) {
