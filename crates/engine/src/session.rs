@@ -7,6 +7,7 @@ use std::time::Duration;
 use sidestep_isa::Va;
 use sidestep_sys::{Process, TscScale};
 
+use crate::analyses::Analyses;
 use crate::api::{
     AttachStats, Bundle, Counts, Entry, ExitStatus, Explained, Options, Pattern, Probe, Record, Refused, Request,
     Stops, Target, TargetState,
@@ -524,7 +525,7 @@ pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result
         Some(pid) => used(&mappings(&Process::open(pid)?)?),
         None => found.iter().flat_map(|(_, m)| surroundings::assumed(m.image(), m.bias() == 0)).collect(),
     });
-    Ok(plan_all(found, &[wish], &mut surroundings, &mut || {})?
+    Ok(plan_all(found, &[wish], &mut surroundings, &mut Analyses::default(), &mut || {})?
         .into_iter()
         .map(|p| Explained {
             name: p.matched.name.clone(),
