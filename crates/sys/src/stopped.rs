@@ -1,5 +1,7 @@
 //! A process whose threads all stand still.
 
+mod suspended;
+
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;

@@ -1,0 +1,43 @@
+//! Processes that somebody has stopped by a signal (SIGSTOP, Ctrl-Z): their threads go nowhere until SIGCONT, unless a tracer lets
+//! them.
+
+use std::time::Instant;
+
+use super::{RETURN_TIME, StopError, Stopped};
+use crate::process::Process;
+use crate::procfs;
+use crate::ptrace;
+
+impl Process {
+    /// Is it stopped by a signal? Not if a tracer holds it.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        let tids = self.threads().unwrap_or_default();
+        tids.into_iter().any(|tid| procfs::thread_state(self.pid(), tid) == Some('T'))
+    }
+}
+
+impl Stopped {
+    /// Lets a thread run for a moment, also in a process that is suspended, which it stays (ptrace(2), "Group-stop"). A thread that
+    /// ends meanwhile is none of [`Stopped::threads`] any more.
+    pub fn nudge(&mut self, tid: i32) -> Result<(), StopError> {
+        let pid = self.process.pid();
+        self.end_calls().map_err(|_| StopError::NoThread { pid, tid })?;
+        let place = self.threads.iter().position(|t| t.tid == tid).ok_or(StopError::NoThread { pid, tid })?;
+        ptrace::cont(tid, 0).map_err(|source| self.failed("resume", tid, source))?;
+        self.threads.remove(place);
+        *self.maps.borrow_mut() = None;
+        std::thread::sleep(RETURN_TIME);
+        let interrupted = ptrace::interrupt(tid).map_err(|source| self.failed("interrupt", tid, source));
+        let stopped = interrupted.and_then(|()| self.await_stop(tid, Instant::now() + self.timeout));
+        if stopped.is_err() {
+            self.process.stuck().borrow_mut().push(tid);
+        }
+        stopped?;
+        // Where it was: who wants to stop the process begins with the first.
+        if let Some(back) = self.threads.iter().position(|t| t.tid == tid) {
+            self.threads[place..=back].rotate_right(1);
+        }
+        Ok(())
+    }
+}
