@@ -66,6 +66,13 @@ impl Objects {
         self.open_at(path, path, &self.search(None))
     }
 
+    /// A file as a process sees it, if that has it, else as we do.
+    pub fn open_in(&mut self, process: &Process, path: &Path) -> Result<Rc<Object>, SessionError> {
+        let theirs = path.strip_prefix("/").map(|path| process.root().join(path)).unwrap_or_default();
+        let file = if theirs.exists() { &theirs } else { path };
+        self.open_at(path, file, &self.search(Some(process.root())))
+    }
+
     /// The mapped files of a process, main program first. Files that are no usable objects are left out.
     pub fn mapped(process: &Process) -> Result<Vec<MappedObject>, SessionError> {
         let text = process.maps_text().map_err(|source| unreadable(process, source))?;
@@ -110,12 +117,7 @@ impl Objects {
         search
     }
 
-    fn open_at(
-        &mut self,
-        path: &Path,
-        file: &Path,
-        search: &DebugSearch,
-    ) -> Result<Rc<Object>, SessionError> {
+    fn open_at(&mut self, path: &Path, file: &Path, search: &DebugSearch) -> Result<Rc<Object>, SessionError> {
         let key = (path.to_owned(), version(file));
         if let Some(object) = self.open.get(&key) {
             return Ok(Rc::clone(object));

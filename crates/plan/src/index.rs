@@ -107,7 +107,8 @@ impl<'a> Index<'a> {
     /// Whether somebody is known to jump or call to an address from `from` up to, not including, `to`, or a function starts
     /// there. (Exceptions, and pointers to it, are rarely followed.)
     pub(crate) fn is_frequented(&self, from: Va, to: Va) -> bool {
-        self.edges_to(from, to).iter().any(|edge| edge.how != How::Maybe) || first(&self.found.labels, from, to).is_some()
+        self.edges_to(from, to).iter().any(|edge| edge.how != How::Maybe)
+            || first(&self.found.labels, from, to).is_some()
     }
 
     /// The object that was indexed.

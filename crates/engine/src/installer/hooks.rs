@@ -125,8 +125,7 @@ impl Installer {
         }
         let wish = Wish { returns: false, post: false, trap_only: false, more: false, leaves: false };
         let book = &self.book;
-        let planned =
-            plan_all(matches, &[wish], &mut self.surroundings, &mut book.borrow_mut().analyses, &mut || {})?;
+        let planned = plan_all(matches, &[wish], &mut self.surroundings, &mut book.borrow_mut().analyses, &mut || {})?;
         // No trap for it: signals may be blocked.
         let jumps = planned.into_iter().filter(|p| p.plan.as_ref().is_ok_and(|plan| !plan.has_traps()));
         Ok(jumps.map(|planned| Hook { flow: Flow::Mapped, planned }).collect())

@@ -17,7 +17,7 @@ use sidestep_plan::{Plan, SiteKind};
 use sidestep_sys::{Process, Stopped};
 use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
-use crate::api::{Action, AttachStats, Bundle, Cookie, Options, Probe, Refused, Request};
+use crate::api::{Action, AttachStats, Bundle, Cookie, Missing, Options, Probe, Refused, Request};
 use crate::book::{Book, Whose};
 use crate::error::SessionError;
 use crate::hold::Hold;
@@ -49,6 +49,8 @@ pub(crate) struct Installer {
     /// Of each probe: its number in descriptors, and the cell that counts its hits.
     pub numbers: Vec<u32>,
     pub refused: Vec<Refused>,
+    /// Patterns that mean nothing yet, and why.
+    pub awaited: Vec<(String, String)>,
     pub stats: AttachStats,
     pub surroundings: Surroundings,
     /// Names of the target's addresses, if they are wanted, since they were taken.
@@ -100,6 +102,7 @@ impl Installer {
             probes: Vec::new(),
             numbers: Vec::new(),
             refused: Vec::new(),
+            awaited: Vec::new(),
             stats: AttachStats::default(),
             surroundings: Surroundings::default(),
             images: None,
@@ -253,6 +256,13 @@ impl Installer {
     pub fn miss(&mut self, request: usize, reason: &SessionError) {
         let (name, reason) = (self.requests[request].pattern.text.clone(), reason.to_string());
         self.refused.push(Refused { name, object: PathBuf::new(), reason });
+    }
+
+    /// A request that means nothing yet. What may be missing is nobody's business until the end.
+    pub fn wait_for(&mut self, request: usize, reason: &SessionError) {
+        if self.options.missing != Missing::Noted {
+            self.awaited.push((self.requests[request].pattern.text.clone(), reason.to_string()));
+        }
     }
 
     /// Why a fault of a displaced instruction shows an address of ours, if it does.
