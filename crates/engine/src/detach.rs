@@ -68,7 +68,7 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         let inside = hold.stopped("restoring", |stopped| {
             let inside = restore(stopped, &found, &others, &journal, &originals)?;
             if inside.is_some() && suspended {
-                usher(stopped, &found, &journal)?;
+                usher(stopped, &found, &journal, pause)?;
             }
             Ok(inside)
         })?;
@@ -225,14 +225,14 @@ fn restore(
     Ok(inside)
 }
 
-/// Lets threads of a suspended process go on for a moment that are in our code, or on the way to a handler of it: by themselves
+/// Lets threads of a suspended process go on for some time that are in our code, or on the way to a handler of it: by themselves
 /// they never leave.
-fn usher(stopped: &mut Stopped, found: &Found, journal: &Journal) -> Result<(), SessionError> {
+fn usher(stopped: &mut Stopped, found: &Found, journal: &Journal, time: Duration) -> Result<(), SessionError> {
     let awaiting = stopped.awaiting(found.signals & crate::signals::NAMED);
     let inside = |ip: Va| journal.code.iter().any(|range| range.contains(&ip.0));
     let threads = stopped.threads().iter().filter(|t| inside(t.regs.ip()) || awaiting.contains(&t.tid));
     let tids: Vec<i32> = threads.map(|thread| thread.tid).collect();
-    Ok(tids.into_iter().try_for_each(|tid| stopped.nudge(tid))?)
+    Ok(tids.into_iter().try_for_each(|tid| stopped.nudge(tid, time))?)
 }
 
 /// Lowers the semaphores of sites that are still written: where a library was unloaded, something else may be now.

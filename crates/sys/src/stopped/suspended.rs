@@ -1,9 +1,9 @@
 //! Processes that somebody has stopped by a signal (SIGSTOP, Ctrl-Z): their threads go nowhere until SIGCONT, unless a tracer lets
 //! them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{RETURN_TIME, StopError, Stopped};
+use super::{StopError, Stopped};
 use crate::process::Process;
 use crate::procfs;
 use crate::ptrace;
@@ -18,16 +18,16 @@ impl Process {
 }
 
 impl Stopped {
-    /// Lets a thread run for a moment, also in a process that is suspended, which it stays (ptrace(2), "Group-stop"). A thread that
-    /// ends meanwhile is none of [`Stopped::threads`] any more.
-    pub fn nudge(&mut self, tid: i32) -> Result<(), StopError> {
+    /// Lets a thread go on for some time, also in a process that is suspended, which it stays (ptrace(2), "Group-stop"). On a busy
+    /// machine it may not get a CPU so soon. A thread that ends meanwhile is none of [`Stopped::threads`] any more.
+    pub fn nudge(&mut self, tid: i32, time: Duration) -> Result<(), StopError> {
         let pid = self.process.pid();
         self.end_calls().map_err(|_| StopError::NoThread { pid, tid })?;
         let place = self.threads.iter().position(|t| t.tid == tid).ok_or(StopError::NoThread { pid, tid })?;
         ptrace::cont(tid, 0).map_err(|source| self.failed("resume", tid, source))?;
         self.threads.remove(place);
         *self.maps.borrow_mut() = None;
-        std::thread::sleep(RETURN_TIME);
+        std::thread::sleep(time);
         let interrupted = ptrace::interrupt(tid).map_err(|source| self.failed("interrupt", tid, source));
         let stopped = interrupted.and_then(|()| self.await_stop(tid, Instant::now() + self.timeout));
         if stopped.is_err() {
