@@ -84,6 +84,7 @@ impl Objects {
 
     /// Opens a mapped object, in the mount namespace of the process.
     pub fn load(&mut self, process: &Process, mapped: &MappedObject) -> Result<Loaded, SessionError> {
+        let inode = first(mapped).map_or(0, |m| m.inode);
         let file = Objects::file(process, mapped);
         let object = self.open_at(&mapped.path, &file, &self.search(Some(process.root())))?;
         // An image is there from its start on, also if there are two (`dlmopen`).

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{StopError, Stopped};
+use super::{RETURN_TIME, StopError, Stopped};
 use crate::process::Process;
 use crate::procfs;
-use crate::ptrace;
+use crate::ptrace::{self, Event};
 
 impl Process {
     /// Is it stopped by a signal? Not if a tracer holds it.
@@ -27,9 +27,7 @@ impl Stopped {
         ptrace::cont(tid, 0).map_err(|source| self.failed("resume", tid, source))?;
         self.threads.remove(place);
         *self.maps.borrow_mut() = None;
-        std::thread::sleep(time);
-        let interrupted = ptrace::interrupt(tid).map_err(|source| self.failed("interrupt", tid, source));
-        let stopped = interrupted.and_then(|()| self.await_stop(tid, Instant::now() + self.timeout));
+        let stopped = self.run_until(tid, Instant::now() + time);
         if stopped.is_err() {
             self.process.stuck().borrow_mut().push(tid);
         }
@@ -39,5 +37,26 @@ impl Stopped {
             self.threads[place..=back].rotate_right(1);
         }
         Ok(())
+    }
+
+    /// Stops a thread again that goes on, at a time.
+    fn run_until(&mut self, tid: i32, deadline: Instant) -> Result<(), StopError> {
+        while Instant::now() < deadline {
+            std::thread::sleep(RETURN_TIME);
+            match ptrace::wait(tid, true).map_err(|source| self.failed("wait for", tid, source))? {
+                None => {}
+                // In a suspended process the stop that was asked for comes behind the one that was found.
+                Some(Event::Stop) => {
+                    ptrace::cont(tid, 0).map_err(|source| self.failed("resume", tid, source))?;
+                }
+                Some(event) => {
+                    if self.on_event(tid, event, &mut 0)? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        ptrace::interrupt(tid).map_err(|source| self.failed("interrupt", tid, source))?;
+        self.await_stop(tid, Instant::now() + self.timeout)
     }
 }
