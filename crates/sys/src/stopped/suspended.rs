@@ -49,11 +49,8 @@ impl Stopped {
                 Some(Event::Stop) => {
                     ptrace::cont(tid, 0).map_err(|source| self.failed("resume", tid, source))?;
                 }
-                Some(event) => {
-                    if self.on_event(tid, event, &mut 0)? {
-                        return Ok(());
-                    }
-                }
+                Some(event) if self.on_event(tid, event, &mut 0)? => return Ok(()),
+                Some(_) => {}
             }
         }
         ptrace::interrupt(tid).map_err(|source| self.failed("interrupt", tid, source))?;
