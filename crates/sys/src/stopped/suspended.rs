@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{RETURN_TIME, StopError, Stopped};
+use super::catch::RETURN_TIME;
+use super::{StopError, Stopped};
 use crate::process::Process;
 use crate::procfs;
 use crate::ptrace::{self, Event};
