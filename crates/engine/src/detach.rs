@@ -65,8 +65,13 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         let others = Others::of(process, &mappings(process)?, Some(shared))?;
         let journal = Journal::of(process, &found, &others)?;
         let originals = Originals::of(process, &found)?;
+        let suspended = process.is_suspended();
         let (inside, sharing) = hold.stopped("restoring", |stopped| {
-            Ok((restore(stopped, &found, &others, &journal, &originals)?, identity::sharing(stopped)))
+            let inside = restore(stopped, &found, &others, &journal, &originals)?;
+            if inside.is_some() && suspended {
+                usher(stopped, &found, &journal, pause)?;
+            }
+            Ok((inside, identity::sharing(stopped)))
         })?;
         hold.note_sharing(sharing);
         let Some(tid) = inside else {
@@ -220,6 +225,16 @@ fn restore(
         crate::signals::restore(stopped, found.private_va, room, agent, found.signals)?;
     }
     Ok(inside)
+}
+
+/// Lets threads of a suspended process go on for some time that are in our code, or on the way to a handler of it: by themselves
+/// they never leave.
+fn usher(stopped: &mut Stopped, found: &Found, journal: &Journal, time: Duration) -> Result<(), SessionError> {
+    let awaiting = stopped.awaiting(found.signals & crate::signals::NAMED);
+    let inside = |ip: Va| journal.code.iter().any(|range| range.contains(&ip.0));
+    let threads = stopped.threads().iter().filter(|t| inside(t.regs.ip()) || awaiting.contains(&t.tid));
+    let tids: Vec<i32> = threads.map(|thread| thread.tid).collect();
+    Ok(tids.into_iter().try_for_each(|tid| stopped.nudge(tid, time))?)
 }
 
 /// Lowers the semaphores of sites that are still written: where a library was unloaded, something else may be now.

@@ -3,6 +3,7 @@
 //! No ISA name appears here; decisions come from `plan`, operating-system work goes to `sys`.
 
 mod adopt;
+mod analyses;
 mod api;
 mod attach;
 mod blob;

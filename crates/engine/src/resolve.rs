@@ -260,7 +260,7 @@ pub(crate) fn file(name: &str) -> Result<PathBuf, SessionError> {
 
 /// Matches in the files that a pattern names, without a process. Without an object part there is nothing to look in.
 pub(crate) fn in_files(pattern: &Pattern, objects: &mut Objects) -> Result<Vec<Match>, SessionError> {
-    let missing = |reason| NoMatch::of(&pattern.text, reason);
+    let missing = |reason| NoMatch::of(&pattern.text, reason, false);
     let object = pattern.object.as_deref().unwrap_or_default();
     let object = objects.open_file(&file(object).map_err(missing)?)?;
     let found = in_object(&object, &pattern.func).map_err(missing)?;
@@ -294,11 +294,12 @@ pub(crate) fn in_process(
     let (candidates, which) = candidates(pattern.object.as_deref(), &mapped);
     if candidates.is_empty() {
         let name = pattern.object.as_deref().unwrap_or_default();
-        return Err(NoMatch::of(&pattern.text, no_object(name, process.pid())));
+        let reason = lacking(name, &pattern.func, process, objects).unwrap_or_else(|| no_object(name, process.pid()));
+        return Err(NoMatch::of(&pattern.text, reason, false));
     }
     let found = in_objects(&pattern.func, process, objects, &mapped, &candidates, which);
     let kept = found.and_then(|found| kept(found, objects.filter.as_deref()));
-    kept.map_err(|reason| NoMatch::of(&pattern.text, reason))
+    kept.map_err(|reason| NoMatch::of(&pattern.text, reason, which != Which::One))
 }
 
 /// Those that the filter lets through.
@@ -391,6 +392,15 @@ fn in_objects(
         (Some(e), _) => Err(e),
         (None, [one]) => Err(not_found(one, func)),
         (None, many) => Err(nowhere(many, func)),
+    }
+}
+
+/// Why a file that the process has not mapped will not do when it has: the file is there, and has nothing like that.
+fn lacking(name: &str, func: &FuncPattern, process: &Process, objects: &mut Objects) -> Option<SessionError> {
+    let object = objects.open_in(process, Path::new(name)).ok()?;
+    match in_object(&object, func) {
+        Ok(found) => found.is_empty().then(|| not_found(&object, func)),
+        Err(error) => Some(error),
     }
 }
 

@@ -158,7 +158,7 @@ impl MayCome {
 }
 
 fn hint(error: SessionError, follow: bool) -> anyhow::Error {
-    if error.means_no_object() && !follow { MayCome(error).into() } else { error.into() }
+    if error.may_come() && error.is_unlike() && !follow { MayCome(error).into() } else { error.into() }
 }
 
 /// A session at work.
@@ -279,6 +279,9 @@ fn killed(signal: i32) -> ExitCode {
 
 /// What the user should know about the attach.
 fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
+    for (pattern, reason) in session.awaited() {
+        sink.warn(&format!("WARNING: No matches for {pattern} yet: {reason}; waiting for what is executed or loaded"));
+    }
     let refused = session.refused();
     // What was found nowhere has no object: that is the tool's business.
     let found = refused.iter().filter(|refused| !refused.object.as_os_str().is_empty()).count();

@@ -22,6 +22,10 @@ const CALLS: &[(&str, &str, &str)] = &[
 const CALLS_EX: &[(&str, &str, &str)] =
     &[("libssl", "SSL_write_ex", "WRITE/SEND"), ("libssl", "SSL_read_ex", "READ/RECV")];
 
+/// What NSPR reads and writes (`prio.h`). A file or socket itself has nothing below; TLS is a layer on top of one.
+const NSPR: (&str, &str) =
+    ("struct PRFileDesc { void *methods; void *secret; void *lower; };", "((struct PRFileDesc *)arg0)->lower != 0");
+
 impl Sslsniff {
     fn columns(&self) -> Vec<&'static str> {
         let mut columns = vec!["func", "elapsed_ns", "comm", "pid", "len"];
@@ -50,6 +54,7 @@ impl Sslsniff {
             true => ("; self.size = arg3", "*(uint64 *)self.size"),
             false => ("", "retval"),
         };
+        let is_tls = if object == "libnspr4" { format!("/{}/ ", NSPR.1) } else { String::new() };
         let values: Vec<String> = self
             .columns()
             .iter()
@@ -73,8 +78,8 @@ impl Sslsniff {
             .collect();
         let print = format!("printf(\"{}\\n\", {})", formats.join(" "), values.join(", "));
         format!(
-            "u:{object}:{function} {{ self.buffer = arg1{size} }}\n\
-             ur:{object}:{function} /(int32)retval > 0{comm}/ {{ $len = {len}; {print} }}\n"
+            "u:{object}:{function} {is_tls}{{ self.buffer = arg1{size} }}\n\
+             ur:{object}:{function} /self.buffer != 0 && (int32)retval > 0{comm}/ {{ $len = {len}; {print} }}\n"
         )
     }
 }
@@ -99,7 +104,8 @@ impl Tool for Sslsniff {
         }
         let config =
             format!("print_maps_on_exit = false, missing_probes = \"ignore\", max_strlen = {}", self.max_buffer_size);
-        Ok(format!("config = {{ {} }}\n{blocks}", config.replace(", ", "; ")))
+        let structs = if self.wants("libnspr4") { NSPR.0 } else { "" };
+        Ok(format!("{structs}\nconfig = {{ {} }}\n{blocks}", config.replace(", ", "; ")))
     }
 
     fn layout(&self) -> Box<dyn Layout> {
