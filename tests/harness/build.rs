@@ -188,7 +188,10 @@ fn for_32_bit(compiler: &mut Vec<&str>) {
         let library = "/usr/i686-linux-gnu/lib";
         assert!(Path::new(library).is_dir(), "no {library}: cargo xtask setup");
         compiler.push("-Wl,--dynamic-linker=/usr/i686-linux-gnu/lib/ld-linux.so.2");
-        compiler.push("-Wl,-rpath,/usr/i686-linux-gnu/lib");
+        // Also for what libraries load by themselves. Behind it, what Debian has for 32-bit programs of this machine.
+        compiler.push("-Wl,--disable-new-dtags");
+        compiler.push("-Wl,-rpath,/usr/i686-linux-gnu/lib:/usr/lib32");
+        compiler.push("-L/usr/lib32");
     }
 }
 

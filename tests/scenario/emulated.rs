@@ -25,7 +25,7 @@ fn traps<'a>(pid: &'a str, pattern: &'a str) -> [&'a str; 5] {
 
 /// Also with a handler of its own from before.
 #[test]
-fn every_answer_is_the_same_under_signals_in_threads_and_children() {
+pub fn every_answer_is_the_same_under_signals_in_threads_and_children() {
     const COMMANDS: [&str; 5] = ["check 20", "storm 60", "child 20", "mixed 9", "step 3"];
     let Some((mut program, pid)) = program() else { return };
     program.ask("install 0");
@@ -43,7 +43,7 @@ fn every_answer_is_the_same_under_signals_in_threads_and_children() {
 
 /// The kernel puts its frame elsewhere then, and nothing is known about the interrupted stack.
 #[test]
-fn handlers_installed_meanwhile_and_stacks_of_their_own() {
+pub fn handlers_installed_meanwhile_and_stacks_of_their_own() {
     let Some((mut program, pid)) = program() else { return };
     let alone = program.ask("check 20");
     let (report, answers) = during(&traps(&pid, ALL), || {
@@ -57,7 +57,7 @@ fn handlers_installed_meanwhile_and_stacks_of_their_own() {
 }
 
 #[test]
-fn each_instruction_is_counted_as_often_as_it_ran() {
+pub fn each_instruction_is_counted_as_often_as_it_ran() {
     let Some(path) = target("emulated") else { return };
     let expected =
         ran(&callgrind::executions(Command::new(&path).args(["check", "7"]), |name| name.starts_with("case_")));
@@ -70,7 +70,7 @@ fn each_instruction_is_counted_as_often_as_it_ran() {
 }
 
 #[test]
-fn the_kernel_counts_as_many() {
+pub fn the_kernel_counts_as_many() {
     let Some(path) = target("emulated") else { return };
     let names = functions(path.to_str().expect("UTF-8"), false);
     let cases: Vec<&str> = names.keys().map(String::as_str).filter(|name| name.starts_with("case_")).collect();
@@ -88,7 +88,7 @@ fn the_kernel_counts_as_many() {
 
 /// `status` sees what they count, and the next controller removes what a killed one has left.
 #[test]
-fn status_and_detach_know_them() {
+pub fn status_and_detach_know_them() {
     let Some((mut program, pid)) = program() else { return };
     let alone = program.ask("check 5");
     let before = Snapshot::of(program.pid());
@@ -105,7 +105,7 @@ fn status_and_detach_know_them() {
 }
 
 #[test]
-fn explain_says_what_is_emulated() {
+pub fn explain_says_what_is_emulated() {
     let Some(path) = target("emulated") else { return };
     let explain = |path: &Path, place: &str| {
         let place = format!("{}:{place}", path.display());

@@ -51,6 +51,17 @@ again! {
     specs {
         scripts_print_what_they_must,
     }
+    short {
+        one_at_a_time, all_at_once, a_thread_is_in_the_callee, explain_gives_the_reason,
+    }
+    ladder {
+        each_instruction_of_hard_functions_alone, all_instructions_of_hard_functions_at_once,
+        all_instructions_of_inflate_at_once, what_a_killed_controller_leaves_works_and_goes,
+        explain_shows_what_is_written,
+    }
+    torture {
+        everything_at_once,
+    }
 }
 
 /// Exact counts and latencies by jumps and by traps, attached and started; the program is as before when we are gone.
