@@ -18,7 +18,7 @@ use sidestep_tests::{Snapshot, target};
 
 use super::bpf::{Mode, variable, with_object};
 use super::carried::{Line, status};
-use super::registers::words;
+use super::registers::{middle, words};
 
 const MODES: [Mode; 3] = [Mode::User, Mode::Trap, Mode::Kernel];
 
@@ -73,7 +73,7 @@ pub fn uretprobe_regs_equal() {
 #[test]
 pub fn regs_change() {
     let Some((mut program, _)) = start("registers") else { return };
-    for (place, command) in [("at_entry", "changed_entry 500"), ("at_middle+0x50", "changed_middle 500")] {
+    for (place, command) in [("at_entry".to_owned(), "changed_entry 500"), (middle("at_middle"), "changed_middle 500")] {
         let place = format!("registers:{place}");
         assert_eq!(program.ask(command), 500, "without a probe: none is the complement");
         for (mode, flags) in

@@ -9,12 +9,24 @@ use std::process::Command;
 use super::bpf::{entries, variable};
 
 /// What the target calls a site, and where it is. At a dead one some registers and the flags are written at once.
-const SITES: [(&str, &str); 4] = [
-    ("entry", "at_entry"),
-    ("dead_entry", "at_dead_entry"),
-    ("middle", "at_middle+0x50"),
-    ("dead_middle", "at_dead_middle+0x50"),
-];
+fn sites() -> [(&'static str, String); 4] {
+    [
+        ("entry", "at_entry".to_owned()),
+        ("dead_entry", "at_dead_entry".to_owned()),
+        ("middle", middle("at_middle")),
+        ("dead_middle", middle("at_dead_middle")),
+    ]
+}
+
+/// The instruction of `at_middle` or `at_dead_middle` that is probed.
+pub fn middle(function: &str) -> String {
+    format!("{function}+{}", if is_32_bit() { "0x24" } else { "0x50" })
+}
+
+/// What the target says of a word: one of 32 bits says its lower half.
+pub fn as_target(word: i64) -> i64 {
+    if is_32_bit() { word as i32 as i64 } else { word }
+}
 
 /// Programs that add up a word of the context, and which that is.
 const SUMS: [(&str, usize); 7] =
@@ -84,6 +96,12 @@ pub fn words(report: &Report, name: &str) -> Vec<i64> {
     let line = report.0.stdout.lines().rev().find_map(|line| line.trim().strip_prefix(&heading));
     let line = line.unwrap_or_else(|| panic!("no {name}: {}", report.0));
     let word = |text: &str| text.trim().parse::<u64>().expect("a word") as i64;
+    let word = |text: &str| {
+        let word = word(text);
+        // Only a system call's number that is none has more.
+        assert!(!is_32_bit() || word >> 32 == 0 || word == -1, "{line}");
+        as_target(word)
+    };
     line.trim_end_matches(']').split(',').map(word).collect()
 }
 
@@ -92,17 +110,18 @@ pub fn words(report: &Report, name: &str) -> Vec<i64> {
 pub fn sum(report: &Report, name: &str) -> i64 {
     let heading = format!("{name}: ");
     let text = report.0.stdout.lines().rev().find_map(|line| line.trim().strip_prefix(&heading));
-    text.and_then(|text| text.parse::<u64>().ok()).unwrap_or_else(|| panic!("no {name}: {}", report.0)) as i64
+    let sum = text.and_then(|text| text.parse::<u64>().ok()).unwrap_or_else(|| panic!("no {name}: {}", report.0));
+    as_target(sum as i64)
 }
 
 fn programs_see_and_leave(flags: &[&str]) {
     let Some(mut program) = start() else { return };
-    for (site, place) in SITES {
+    for (site, place) in sites() {
         assert_eq!(program.ask(&format!("{site} {ROUNDS}")), 0, "without a probe");
         for set in SETS {
             let what = format!("{flags:?} {site} {set:?}");
             let (mut wrong, mut seen, mut sums) = (0, Vec::new(), Vec::new());
-            let report = with_programs(flags, set, place, &mut program, |program| {
+            let report = with_programs(flags, set, &place, &mut program, |program| {
                 wrong = program.ask(&format!("{site} {ROUNDS}"));
                 seen = (0..21).map(|k| program.ask(&format!("word {k}"))).collect();
                 sums = (0..21).map(|k| program.ask(&format!("sum {k}"))).collect();
@@ -151,9 +170,9 @@ pub fn children_keep_their_registers_and_write_no_map() {
     let Some(mut program) = start() else { return };
     let all = SETS[SETS.len() - 1];
     for flags in [&[][..], &["--no-optimize"], &["--interpret"]] {
-        for (site, place) in SITES {
+        for (site, place) in sites() {
             let mut status = 0;
-            let report = with_programs(flags, all, place, &mut program, |program| status = program.ask("child 200"));
+            let report = with_programs(flags, all, &place, &mut program, |program| status = program.ask("child 200"));
             let Some(report) = report else { return };
             assert_eq!(status, 0, "{flags:?} {site}");
             for counter in ["timed", "walked", "entries", "stopped"] {
@@ -190,7 +209,7 @@ pub fn override_return_in_the_middle_of_a_function_is_refused() {
     let Some(mut program) = start() else { return };
     let (Some(object), pid) = (target("override.bpf.o"), program.pid().to_string()) else { return };
     let object = object.to_str().expect("UTF-8");
-    let args = ["bpf", object, "-p", &pid, "--unsafe", "-a", "deny=registers:at_middle+0x50"];
+    let args = ["bpf", object, "-p", &pid, "--unsafe", "-a", &format!("deny=registers:{}", middle("at_middle"))];
     let output = run(&mut sidestep(&args), LIMIT);
     assert_eq!(output.code(), 1, "{output}");
     assert!(output.stderr.contains("override_return works only at the start of a function"), "{output}");
