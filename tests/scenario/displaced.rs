@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use sidestep_tests::build::installed;
 use sidestep_tests::process::{LIMIT, Program, run};
-use sidestep_tests::tool::{Tracing, during, is_32_bit, sidestep, with_command};
+use sidestep_tests::tool::{Tracing, during, is_32_bit, sidestep, use_32_bit, with_command};
 use sidestep_tests::{Snapshot, skip, target};
 
 /// Everything that ends well. The answer is the number.
@@ -128,9 +128,12 @@ pub fn a_handler_sees_the_original_while_its_probe_is_switched() {
         let Some((mut program, pid)) = program("displaced") else { return };
         let before = Snapshot::of(program.pid());
         let tracing = Tracing::start(&count(flags, &pid));
-        let done = AtomicBool::new(false);
+        let (done, short) = (AtomicBool::new(false), is_32_bit());
         let switched = std::thread::scope(|scope| {
             let switching = scope.spawn(|| {
+                if short {
+                    use_32_bit();
+                }
                 let (begin, mut times) = (Instant::now(), 0);
                 while !done.load(Ordering::Relaxed) && begin.elapsed() < LIMIT {
                     for command in ["disable", "enable"] {
@@ -183,21 +186,33 @@ fn death(kind: i64, flags: Option<&[&str]>) -> Option<Death> {
     Some((status.signal(), status.core_dumped(), core.map(|ip| ip as i64 - at)))
 }
 
-/// `rip` of the thread that died: of the first note of a core file, which is `NT_PRSTATUS` (`struct elf_prstatus`: the
-/// registers of `struct user_regs_struct` at 112, `rip` the 17th).
+/// The instruction pointer of the thread that died: of the first note of a core file, which is `NT_PRSTATUS` (`struct
+/// elf_prstatus`: the registers of `struct user_regs_struct` at 112, `rip` the 17th; of 32-bit programs at 72, `eip` the 13th).
 fn core_ip(path: &Path) -> Option<u64> {
     const PT_NOTE: u64 = 4;
+    /// Where and how wide words are.
+    struct Layout {
+        headers: usize,
+        count: usize,
+        header: usize,
+        offset: usize,
+        word: usize,
+        ip: usize,
+    }
+    const WIDE: Layout = Layout { headers: 32, count: 56, header: 56, offset: 8, word: 8, ip: 112 + 16 * 8 };
+    const SHORT: Layout = Layout { headers: 28, count: 44, header: 32, offset: 4, word: 4, ip: 72 + 12 * 4 };
     let core = fs::read(path).ok()?;
+    let layout = if is_32_bit() { SHORT } else { WIDE };
     let number = |at: usize, len: usize| {
         let mut bytes = [0; 8];
         bytes[..len].copy_from_slice(core.get(at..at + len)?);
         Some(u64::from_le_bytes(bytes))
     };
-    let (headers, count) = (number(32, 8)? as usize, number(56, 2)? as usize);
-    let note = (0..count).map(|i| headers + 56 * i).find(|at| number(*at, 4) == Some(PT_NOTE))?;
-    let at = number(note + 8, 8)? as usize;
+    let (headers, count) = (number(layout.headers, layout.word)? as usize, number(layout.count, 2)? as usize);
+    let note = (0..count).map(|i| headers + layout.header * i).find(|at| number(*at, 4) == Some(PT_NOTE))?;
+    let at = number(note + layout.offset, layout.word)? as usize;
     let name = (number(at, 4)? as usize).next_multiple_of(4);
-    number(at + 12 + name + 112 + 16 * 8, 8)
+    number(at + 12 + name + layout.ip, layout.word)
 }
 
 #[test]

@@ -95,9 +95,8 @@ pub fn words(report: &Report, name: &str) -> Vec<i64> {
     let heading = format!("{name}: [");
     let line = report.0.stdout.lines().rev().find_map(|line| line.trim().strip_prefix(&heading));
     let line = line.unwrap_or_else(|| panic!("no {name}: {}", report.0));
-    let word = |text: &str| text.trim().parse::<u64>().expect("a word") as i64;
     let word = |text: &str| {
-        let word = word(text);
+        let word = text.trim().parse::<u64>().expect("a word") as i64;
         // Only a system call's number that is none has more.
         assert!(!is_32_bit() || word >> 32 == 0 || word == -1, "{line}");
         as_target(word)

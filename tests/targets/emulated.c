@@ -60,7 +60,8 @@ static void one(void (*function)(void), uint64_t *random, uint64_t flags, uint64
     for (int word = 0; word < WORDS; word++)
         add(state_out[word]);
     for (int word = -KEPT_BELOW; word < 16; word++)
-        add(top[word]);
+        if (KEPT_BELOW || top + word >= (unsigned long *)state_out[RSP])
+            add(top[word]);
 }
 
 static long result(void) { return (long)(digest >> 1 & LONG_MAX); }

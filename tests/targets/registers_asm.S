@@ -184,6 +184,12 @@ returned_to:
         ret
         .size   returns_all, . - returns_all
 
+// Answers with its argument.
+        function allowed
+        mov     %rdi, %rax
+        ret
+        .size   allowed, . - allowed
+
         .bss
         .p2align 6
         .globl  site_in, site_out

@@ -2,6 +2,7 @@
 //! put back; system calls that could block signals of ours are guarded.
 
 use sidestep_bpf::verify::Helper;
+use sidestep_isa::Isa;
 use sidestep_plan::Plan;
 use sidestep_symbols::{Kind, Matcher};
 use sidestep_sys::{Process, arch};
@@ -12,7 +13,7 @@ use crate::api::Program;
 use crate::error::SessionError;
 use crate::faults;
 use crate::lasting;
-use crate::objects::{Loaded, Objects};
+use crate::objects::{self, Loaded, Objects};
 use crate::planning::{Planned, Wish, place_guards, plan_all};
 use crate::resolve::Match;
 use crate::signals::{TRAPS, calls};
@@ -197,6 +198,14 @@ impl Installer {
                     hooks.extend(placed.map(|planned| Hook { flow: Flow::SignalCall, planned }))
                 }
                 Err(at) => self.unguarded = Some((loaded.object.path().to_owned(), *at)),
+            }
+        }
+        // There, handlers of 32-bit programs return. Where that is no place for a guard, they do without.
+        let vdso = if arch::ISA == Isa::X86 { objects::vdso(process) } else { None };
+        if let Some(vdso) = vdso.filter(|vdso| self.hooked.insert(("signal calls", vdso.range.start))) {
+            if let Ok(guards) = self.book.borrow_mut().guards(&vdso.object, &numbers) {
+                let placed = place_guards(&vdso, guards);
+                hooks.extend(placed.map(|planned| Hook { flow: Flow::SignalCall, planned }));
             }
         }
         Ok(hooks)
