@@ -78,7 +78,8 @@ pub fn uretprobe_regs_equal() {
 #[test]
 pub fn regs_change() {
     let Some((mut program, _)) = start("registers") else { return };
-    for (place, command) in [("at_entry".to_owned(), "changed_entry 500"), (middle("at_middle"), "changed_middle 500")] {
+    for (place, command) in [("at_entry".to_owned(), "changed_entry 500"), (middle("at_middle"), "changed_middle 500")]
+    {
         let place = format!("registers:{place}");
         assert_eq!(program.ask(command), 500, "without a probe: none is the complement");
         for (mode, flags) in

@@ -94,7 +94,7 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
         mask |= set;
     }
     let ours = blocked::ours(agent);
-    let open = mask & !(ours & arch::NEVER_BLOCKED);
+    let open = mask & !ours;
     if open != 0 {
         // SAFETY: the mask lives through the call; sigreturn restores the interrupted code's mask.
         unsafe { arch::syscall(nr::RT_SIGPROCMASK, [SIG_BLOCK, addr_of!(open) as u64, 0, SET_LEN, 0, 0]) };

@@ -14,7 +14,7 @@ use crate::error::SessionError;
 use crate::faults;
 use crate::lasting;
 use crate::objects::{self, Loaded, Objects};
-use crate::planning::{Planned, Wish, place_guards, plan_all};
+use crate::planning::{Planned, Wish, place_guards, plan_all, plan_sigreturns};
 use crate::resolve::Match;
 use crate::signals::{TRAPS, calls};
 
@@ -200,13 +200,11 @@ impl Installer {
                 Err(at) => self.unguarded = Some((loaded.object.path().to_owned(), *at)),
             }
         }
-        // There, handlers of 32-bit programs return. Where that is no place for a guard, they do without.
+        // There, handlers of 32-bit programs return.
         let vdso = if arch::ISA == Isa::X86 { objects::vdso(process) } else { None };
         if let Some(vdso) = vdso.filter(|vdso| self.hooked.insert(("signal calls", vdso.range.start))) {
-            if let Ok(guards) = self.book.borrow_mut().guards(&vdso.object, &numbers) {
-                let placed = place_guards(&vdso, guards);
-                hooks.extend(placed.map(|planned| Hook { flow: Flow::SignalCall, planned }));
-            }
+            let guards = plan_sigreturns(&vdso.object, &numbers);
+            hooks.extend(place_guards(&vdso, &guards).map(|planned| Hook { flow: Flow::SignalCall, planned }));
         }
         Ok(hooks)
     }
