@@ -8,7 +8,7 @@ use sidestep_symbols::Kind;
 use sidestep_sys::Process;
 use sidestep_wire::ProbeDesc;
 
-use super::is_at_start;
+use super::sites::is_at_start;
 use crate::error::SessionError;
 use crate::install::Job;
 use crate::planning::Planned;
@@ -63,6 +63,7 @@ pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize
             object: loaded.range.clone(),
             is_go: loaded.object.is_go(),
             stays: loaded.object.kind() != Kind::Library,
+            inode: loaded.inode,
             expected: p.expected.clone(),
             semaphore: None,
             originals: Vec::new(),
