@@ -67,7 +67,7 @@ const RECIPES: &[Recipe] = &[
     recipe("displaced", CC, &["displaced.c", "displaced_asm.S"]),
     recipe("displaced-static", &["cc", "-O2", "-static", "-pthread"], &["displaced.c", "displaced_asm.S"]),
     recipe("displaced-musl", &["musl-gcc", "-O2", "-static", "-pthread"], &["displaced.c", "displaced_asm.S"]),
-    recipe("displaced-unguarded", &["cc", "-O2", "-DUNGUARDED"], &["displaced.c", "displaced_asm.S"]),
+    recipe("displaced-unguarded", &["cc", "-O2", "-no-pie", "-DUNGUARDED"], &["displaced.c", "displaced_asm.S"]),
     recipe("emulated", CC_FIXED, &["emulated.c", "emulated_asm.S"]),
     recipe("recover", &["go", "build"], &["recover.go"]),
     recipe("sandbox", CC, &["sandbox.c"]),

@@ -24,7 +24,7 @@ macro_rules! again {
 again! {
     counts {
         threads_come_and_go, deep_recursion_with_return_probes, several_functions_by_glob_and_expression,
-        trace_shows_return_values, floating_point_survives,
+        trace_shows_return_values, floating_point_survives, sixty_four_threads,
     }
     trap {
         own_handler_sees_all_of_its_own, handler_installed_while_probed, blocked_before_the_attach,
@@ -35,15 +35,17 @@ again! {
         coroutines_leave_in_the_middle, functions_that_return_structures,
     }
     faults {
-        every_death_is_the_same,
+        every_death_is_the_same, every_answer_is_the_same_with_and_without_probes,
+        every_answer_of_a_static_program_is_the_same, faults_go_on_while_probes_come_and_go,
+        strings_are_what_can_be_read,
     }
     detach {
         everything_is_counted_meanwhile, controller_killed_at_any_moment, controller_killed_while_it_detaches,
-        two_at_the_same_time,
+        two_at_the_same_time, a_hundred_cycles_under_load, a_stopped_process_stays_stopped,
     }
     stacks {
         gdb_sees_the_same_callers, every_instruction_has_the_same_callers, what_a_signal_interrupted_is_there,
-        watched_returns_are_no_obstacle, inlined_functions_have_frames_and_lines,
+        watched_returns_are_no_obstacle, threads_at_once_while_probes_come_and_go, inlined_functions_have_frames_and_lines,
     }
     records {
         declared_members_are_where_the_compiler_has_them, described_members_are_where_the_compiler_has_them,

@@ -124,7 +124,7 @@ function unguarded
 #ifdef __i386__
 	mov $1f, %eax
 	.byte 0xb8
-1:	.long 126 /* sigprocmask */
+1:	.long 175
 	int $0x80
 #else
 	lea 1f(%rip), %rax

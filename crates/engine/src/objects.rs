@@ -53,7 +53,7 @@ pub(crate) fn vdso(process: &Process) -> Option<Loaded> {
     let object = Object::from_bytes(Path::new("[vdso]"), bytes, &nowhere).ok()?;
     let bias = mapping.start.0 as i64;
     let range = image(&object, bias);
-    Some(Loaded { object: Rc::new(object), bias, range, copied: Vec::new() })
+    Some(Loaded { object: Rc::new(object), bias, range, inode: 0, copied: Vec::new() })
 }
 
 /// Opens objects, each file once.
