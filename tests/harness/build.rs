@@ -24,6 +24,8 @@ const fn recipe(name: &'static str, compiler: &'static [&'static str], sources: 
 /// Recursion stays recursion.
 const CALLS: &str = "-fno-optimize-sibling-calls";
 const CC: &[&str] = &["cc", "-O2", "-g", "-pthread", CALLS];
+/// For assembler that names absolute addresses in 32-bit code.
+const CC_FIXED: &[&str] = &["cc", "-O2", "-g", "-pthread", CALLS, "-no-pie"];
 const CC_IBT: &[&str] = &["cc", "-O2", "-g", "-pthread", CALLS, "-fcf-protection"];
 
 /// An eBPF object as users of libbpf build theirs. The `asm/ptrace.h` that it includes is this machine's.
@@ -65,8 +67,8 @@ const RECIPES: &[Recipe] = &[
     recipe("displaced", CC, &["displaced.c", "displaced_asm.S"]),
     recipe("displaced-static", &["cc", "-O2", "-static", "-pthread"], &["displaced.c", "displaced_asm.S"]),
     recipe("displaced-musl", &["musl-gcc", "-O2", "-static", "-pthread"], &["displaced.c", "displaced_asm.S"]),
-    recipe("displaced-unguarded", &["cc", "-O2", "-DUNGUARDED"], &["displaced.c", "displaced_asm.S"]),
-    recipe("emulated", CC, &["emulated.c", "emulated_asm.S"]),
+    recipe("displaced-unguarded", &["cc", "-O2", "-no-pie", "-DUNGUARDED"], &["displaced.c", "displaced_asm.S"]),
+    recipe("emulated", CC_FIXED, &["emulated.c", "emulated_asm.S"]),
     recipe("recover", &["go", "build"], &["recover.go"]),
     recipe("sandbox", CC, &["sandbox.c"]),
     recipe("copied", CC, &["copied.c"]),
@@ -103,7 +105,7 @@ const RECIPES: &[Recipe] = &[
     recipe("libmallocs.so", &["cc", "-O2", "-shared", "-fPIC"], &["mallocs.c"]),
     recipe("usdt", CC, &["usdt.c"]),
     recipe("coverage", &["cc", "-nostdlib", "-static"], &["coverage.S"]),
-    recipe("registers", CC, &["registers.c", "registers_asm.S"]),
+    recipe("registers", CC_FIXED, &["registers.c", "registers_asm.S"]),
     recipe("stacks", &["cc", "-O2", "-g", "-pthread", CALLS, "-fomit-frame-pointer"], &["stacks.c"]),
     recipe(
         "suites",
@@ -192,7 +194,10 @@ fn for_32_bit(compiler: &mut Vec<&str>) {
         let library = "/usr/i686-linux-gnu/lib";
         assert!(Path::new(library).is_dir(), "no {library}: cargo xtask setup");
         compiler.push("-Wl,--dynamic-linker=/usr/i686-linux-gnu/lib/ld-linux.so.2");
-        compiler.push("-Wl,-rpath,/usr/i686-linux-gnu/lib");
+        // Also for what libraries load by themselves. Behind it, what Debian has for 32-bit programs of this machine.
+        compiler.push("-Wl,--disable-new-dtags");
+        compiler.push("-Wl,-rpath,/usr/i686-linux-gnu/lib:/usr/lib32");
+        compiler.push("-L/usr/lib32");
     }
 }
 

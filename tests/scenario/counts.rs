@@ -88,7 +88,7 @@ each_build! {
 }
 
 #[test]
-pub fn sixty_four_threads() {
+fn sixty_four_threads() {
     for build in ["counts", "counts-musl"] {
         let Some(path) = target(build) else { return };
         let (mut program, pid) = start(&path);

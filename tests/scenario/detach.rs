@@ -24,7 +24,7 @@ fn assert_goes_on(program: &mut Program) {
 }
 
 #[test]
-fn a_hundred_cycles_under_load() {
+pub fn a_hundred_cycles_under_load() {
     let Some((mut program, pid)) = load("load") else {
         return;
     };
@@ -119,7 +119,7 @@ pub fn controller_killed_while_it_detaches() {
 }
 
 #[test]
-fn a_stopped_process_stays_stopped() {
+pub fn a_stopped_process_stays_stopped() {
     let Some((mut program, pid)) = load("load") else {
         return;
     };

@@ -9,15 +9,18 @@ use std::time::Instant;
 
 use sidestep_tests::build::installed;
 use sidestep_tests::process::{LIMIT, Program, run};
-use sidestep_tests::tool::{Tracing, during, sidestep, with_command};
+use sidestep_tests::tool::{Tracing, during, is_32_bit, sidestep, use_32_bit, with_command};
 use sidestep_tests::{Snapshot, skip, target};
 
 /// Everything that ends well. The answer is the number.
 const COMMANDS: [&str; 9] =
     ["jump 8", "skip 8", "repair 8", "plain 8", "once 8", "watch 8", "unwind 8", "threads 8", "fork 8"];
 const KINDS: [&[&str]; 2] = [&[], &["--no-optimize"]];
-/// In the order of `sites` in displaced.c.
-const SITES: i64 = 13;
+
+/// In the order of `sites` in displaced.c. One is of 64-bit programs only.
+fn sites() -> i64 {
+    if is_32_bit() { 12 } else { 13 }
+}
 
 fn program(name: &str) -> Option<(Program, String)> {
     let program = Program::start(&mut Command::new(target(name)?));
@@ -50,23 +53,23 @@ fn every_answer_of(name: &str) {
 }
 
 #[test]
-fn every_answer_is_the_same_with_and_without_probes() {
+pub fn every_answer_is_the_same_with_and_without_probes() {
     every_answer_of("displaced");
 }
 
 #[test]
-fn every_answer_of_a_static_program_is_the_same() {
+pub fn every_answer_of_a_static_program_is_the_same() {
     every_answer_of("displaced-static");
 }
 
 #[test]
-fn every_answer_of_a_program_with_musl_is_the_same() {
+pub fn every_answer_of_a_program_with_musl_is_the_same() {
     every_answer_of("displaced-musl");
 }
 
 /// An instruction that is executed once more is a hit once more, if it is the first of its site.
 #[test]
-fn a_retry_is_a_hit_where_the_probe_is() {
+pub fn a_retry_is_a_hit_where_the_probe_is() {
     for flags in KINDS {
         let Some((mut program, pid)) = program("displaced") else { return };
         let (report, answer) = during(&count(flags, &pid), || program.ask("repair 20"));
@@ -85,7 +88,7 @@ fn a_retry_is_a_hit_where_the_probe_is() {
 }
 
 #[test]
-fn handlers_from_before_the_attach_and_from_meanwhile_stay() {
+pub fn handlers_from_before_the_attach_and_from_meanwhile_stay() {
     for flags in KINDS {
         let Some((mut program, pid)) = program("displaced") else { return };
         program.ask("leave 0");
@@ -103,7 +106,7 @@ fn handlers_from_before_the_attach_and_from_meanwhile_stay() {
 
 /// Attached and detached at any moment: with an original address on the handler's frame, or a signal under way.
 #[test]
-fn faults_go_on_while_probes_come_and_go() {
+pub fn faults_go_on_while_probes_come_and_go() {
     for flags in KINDS {
         let Some((mut program, pid)) = program("displaced") else { return };
         for command in ["repair 20000", "skip 20000", "jump 20000", "threads 4000"] {
@@ -120,14 +123,17 @@ fn faults_go_on_while_probes_come_and_go() {
 
 /// Switched while a handler looks at where its fault was: that is the original all the time.
 #[test]
-fn a_handler_sees_the_original_while_its_probe_is_switched() {
+pub fn a_handler_sees_the_original_while_its_probe_is_switched() {
     for flags in [&[][..], &["--live"], &["--no-optimize"]] {
         let Some((mut program, pid)) = program("displaced") else { return };
         let before = Snapshot::of(program.pid());
         let tracing = Tracing::start(&count(flags, &pid));
-        let done = AtomicBool::new(false);
+        let (done, short) = (AtomicBool::new(false), is_32_bit());
         let switched = std::thread::scope(|scope| {
             let switching = scope.spawn(|| {
+                if short {
+                    use_32_bit();
+                }
                 let (begin, mut times) = (Instant::now(), 0);
                 while !done.load(Ordering::Relaxed) && begin.elapsed() < LIMIT {
                     for command in ["disable", "enable"] {
@@ -150,7 +156,7 @@ fn a_handler_sees_the_original_while_its_probe_is_switched() {
 }
 
 #[test]
-fn a_program_that_is_started_sees_its_own_addresses() {
+pub fn a_program_that_is_started_sees_its_own_addresses() {
     let Some(path) = target("displaced") else { return };
     for flags in KINDS {
         let (output, report) =
@@ -180,27 +186,39 @@ fn death(kind: i64, flags: Option<&[&str]>) -> Option<Death> {
     Some((status.signal(), status.core_dumped(), core.map(|ip| ip as i64 - at)))
 }
 
-/// `rip` of the thread that died: of the first note of a core file, which is `NT_PRSTATUS` (`struct elf_prstatus`: the
-/// registers of `struct user_regs_struct` at 112, `rip` the 17th).
+/// The instruction pointer of the thread that died: of the first note of a core file, which is `NT_PRSTATUS` (`struct
+/// elf_prstatus`: the registers of `struct user_regs_struct` at 112, `rip` the 17th; of 32-bit programs at 72, `eip` the 13th).
 fn core_ip(path: &Path) -> Option<u64> {
     const PT_NOTE: u64 = 4;
+    /// Where and how wide words are.
+    struct Layout {
+        headers: usize,
+        count: usize,
+        header: usize,
+        offset: usize,
+        word: usize,
+        ip: usize,
+    }
+    const WIDE: Layout = Layout { headers: 32, count: 56, header: 56, offset: 8, word: 8, ip: 112 + 16 * 8 };
+    const SHORT: Layout = Layout { headers: 28, count: 44, header: 32, offset: 4, word: 4, ip: 72 + 12 * 4 };
     let core = fs::read(path).ok()?;
+    let layout = if is_32_bit() { SHORT } else { WIDE };
     let number = |at: usize, len: usize| {
         let mut bytes = [0; 8];
         bytes[..len].copy_from_slice(core.get(at..at + len)?);
         Some(u64::from_le_bytes(bytes))
     };
-    let (headers, count) = (number(32, 8)? as usize, number(56, 2)? as usize);
-    let note = (0..count).map(|i| headers + 56 * i).find(|at| number(*at, 4) == Some(PT_NOTE))?;
-    let at = number(note + 8, 8)? as usize;
+    let (headers, count) = (number(layout.headers, layout.word)? as usize, number(layout.count, 2)? as usize);
+    let note = (0..count).map(|i| headers + layout.header * i).find(|at| number(*at, 4) == Some(PT_NOTE))?;
+    let at = number(note + layout.offset, layout.word)? as usize;
     let name = (number(at, 4)? as usize).next_multiple_of(4);
-    number(at + 12 + name + 112 + 16 * 8, 8)
+    number(at + 12 + name + layout.ip, layout.word)
 }
 
 #[test]
-fn every_death_is_told_of_the_original() {
+pub fn every_death_is_told_of_the_original() {
     // With no handler; in the handler, ignored, blocked.
-    let kinds = (0..SITES).chain([101, 111, 200, 201, 204, 300, 301, 304, 307]);
+    let kinds = (0..sites()).chain([101, 110, 200, 201, 204, 300, 301, 304, 307]);
     let mut cores = 0;
     for kind in kinds {
         let Some(alone) = death(kind, None) else { return };
@@ -217,7 +235,7 @@ fn every_death_is_told_of_the_original() {
 
 /// Where the program could take a signal over behind our back: only what is there for its fault is refused.
 #[test]
-fn without_guards_a_fault_shows_where_it_is() {
+pub fn without_guards_a_fault_shows_where_it_is() {
     let Some((mut program, pid)) = program("displaced-unguarded") else { return };
     let before = Snapshot::of(program.pid());
     let (report, answer) = during(&count(&["-v"], &pid), || program.ask("plain 8"));
@@ -233,7 +251,7 @@ fn without_guards_a_fault_shows_where_it_is() {
 }
 
 #[test]
-fn go_recovers_from_faults_of_displaced_instructions() {
+pub fn go_recovers_from_faults_of_displaced_instructions() {
     for flags in KINDS {
         let Some((mut program, pid)) = program("recover") else { return };
         assert_eq!(program.ask("fail 5"), 5);
@@ -249,7 +267,7 @@ fn go_recovers_from_faults_of_displaced_instructions() {
 
 /// What Go prints when nobody recovers, up to the stack of the goroutine.
 #[test]
-fn go_dies_with_the_same_words() {
+pub fn go_dies_with_the_same_words() {
     let last_words = |flags: Option<&[&str]>| {
         let (mut program, pid) = program("recover")?;
         let tracing = flags.map(|flags| Tracing::start(&[&["funccount"], flags, &["-p", &pid, "main.load"]].concat()));
@@ -268,7 +286,7 @@ fn go_dies_with_the_same_words() {
 }
 
 #[test]
-fn java_turns_faults_into_exceptions() {
+pub fn java_turns_faults_into_exceptions() {
     if !installed("java") {
         return skip("no java");
     }

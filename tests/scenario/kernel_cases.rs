@@ -18,7 +18,7 @@ fn start() -> Option<(Program, String)> {
 /// A name that two functions of a program have means both of them. (The kernel refuses it.) They are counted, named and
 /// switched apart.
 #[test]
-fn kprobe_non_uniq_symbol() {
+pub fn kprobe_non_uniq_symbol() {
     let Some((mut program, pid)) = start() else { return };
     let (report, lines) = during(&["funccount", "-p", &pid, "twin"], || {
         assert_eq!((program.ask("own_twins 3"), program.ask("other_twins 4")), (18, 16));
@@ -45,7 +45,7 @@ fn kprobe_non_uniq_symbol() {
 
 /// Stacks at the returns of calls inside each other, all of which are watched: each begins where it returns to.
 #[test]
-fn test_stacktrace_on_kretprobe_nested() {
+pub fn test_stacktrace_on_kretprobe_nested() {
     let Some((mut program, pid)) = start() else { return };
     let script = "config = { show_debug_info = false }
         ur:suites:consumed { print(ustack(3)) } ur:suites:outer { print(ustack(2)) } ur:suites:outermost { print(ustack(1)) }

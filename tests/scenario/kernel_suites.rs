@@ -13,12 +13,12 @@ use std::process::Command;
 
 use sidestep_tests::kernel::file_offset;
 use sidestep_tests::process::{LIMIT, Program, run};
-use sidestep_tests::tool::{Report, Tracing, during, sidestep};
+use sidestep_tests::tool::{Report, Tracing, during, is_32_bit, sidestep};
 use sidestep_tests::{Snapshot, target};
 
 use super::bpf::{Mode, variable, with_object};
 use super::carried::{Line, status};
-use super::registers::words;
+use super::registers::{middle, words};
 
 const MODES: [Mode; 3] = [Mode::User, Mode::Trap, Mode::Kernel];
 
@@ -49,7 +49,7 @@ pub fn with_programs<T>(
 
 /// A return changes no register, and its program sees all of them.
 #[test]
-fn uretprobe_regs_equal() {
+pub fn uretprobe_regs_equal() {
     let Some((mut program, _)) = start("registers") else { return };
     assert_eq!(program.ask("returned 500"), 0, "without a probe");
     for place in ["registers:returns_all", "registers:site_return"] {
@@ -62,7 +62,12 @@ fn uretprobe_regs_equal() {
             let Some((report, (wrong, seen))) = found else { continue };
             assert_eq!(wrong, 0, "{mode:?} {place}: {}", report.0);
             if place.ends_with("returns_all") {
-                assert_eq!(words(&report, "at_return"), seen, "{mode:?}: {}", report.0);
+                let mut at_return = words(&report, "at_return");
+                if mode == Mode::Kernel && is_32_bit() {
+                    // What the kernel had in registers that the program has not.
+                    [0, 1, 2, 3, 6, 7, 8, 9].into_iter().for_each(|i| at_return[i] = 0);
+                }
+                assert_eq!(at_return, seen, "{mode:?}: {}", report.0);
             }
         }
     }
@@ -71,9 +76,10 @@ fn uretprobe_regs_equal() {
 
 /// What a program makes of registers is what the instruction finds.
 #[test]
-fn regs_change() {
+pub fn regs_change() {
     let Some((mut program, _)) = start("registers") else { return };
-    for (place, command) in [("at_entry", "changed_entry 500"), ("at_middle+0x50", "changed_middle 500")] {
+    for (place, command) in [("at_entry".to_owned(), "changed_entry 500"), (middle("at_middle"), "changed_middle 500")]
+    {
         let place = format!("registers:{place}");
         assert_eq!(program.ask(command), 500, "without a probe: none is the complement");
         for (mode, flags) in
@@ -112,7 +118,7 @@ fn assert_counts(report: &Report, set: usize, entries: i64, returns: i64, what: 
 
 /// All sets of consumers see all calls.
 #[test]
-fn consumers_in_all_combinations() {
+pub fn consumers_in_all_combinations() {
     let Some((mut program, pid)) = start("suites") else { return };
     let before = Snapshot::of(program.pid());
     for set in 1..16 {
@@ -142,7 +148,7 @@ fn consumers_in_all_combinations() {
 
 /// Consumers that go while threads are inside are not told of the return; those that come meanwhile neither.
 #[test]
-fn consumers_before_and_after() {
+pub fn consumers_before_and_after() {
     const THREADS: i64 = 16;
     let Some((mut program, _)) = start("suites") else { return };
     // What the C library does for its first threads.
@@ -183,7 +189,7 @@ fn consumers_before_and_after() {
 
 /// Listeners come and go while the probe fires: nothing is computed otherwise, and in the end nobody listens.
 #[test]
-fn uprobe_race() {
+pub fn uprobe_race() {
     let (Some((mut program, pid)), Some(object)) = (start("usdt"), target("usdt.bpf.o")) else { return };
     let object = object.to_str().expect("UTF-8");
     let before = Snapshot::of(program.pid());
@@ -208,7 +214,7 @@ fn uprobe_race() {
 
 /// A hit that interrupts the handler of its own place: of each probe there, all calls are handled or missed.
 #[test]
-fn test_kprobe_missed() {
+pub fn test_kprobe_missed() {
     // In the order of the object's sections, which is that of registration.
     const PROGRAMS: [&str; 6] = ["on_entry", "alone_entry", "on_return", "alone_return", "on_both", "alone_both"];
     let Some((mut program, pid)) = start("probed") else { return };
@@ -237,7 +243,7 @@ fn test_kprobe_missed() {
 
 /// An instruction, a return and a USDT probe at one place: counted apart, switched together.
 #[test]
-fn probes_of_all_kinds_at_one_place() {
+pub fn probes_of_all_kinds_at_one_place() {
     let Some((mut program, pid)) = start("usdt") else { return };
     let before = Snapshot::of(program.pid());
     let switch = |command: &str| run(&mut sidestep(&[command, "-p", &pid, "first"]), LIMIT).ok().stdout;
@@ -290,7 +296,7 @@ fn boundaries(file: &Path, function: &str) -> (BTreeSet<u64>, u64) {
 
 /// Each byte of a function: what is the start of an instruction can be probed, what is not is refused; then all at once.
 #[test]
-fn kprobe_insn_boundary() {
+pub fn kprobe_insn_boundary() {
     let Some(file) = target("counts") else { return };
     for function in ["fib", "seven", "even", "text", "work", "threads"] {
         let (starts, size) = boundaries(&file, function);
@@ -329,7 +335,7 @@ pub fn offset(line: &Line) -> u64 {
 
 /// `[OPTIMIZED]` is what explain calls anything but a trap, and with `--no-optimize` nothing is.
 #[test]
-fn kprobe_opt_types() {
+pub fn kprobe_opt_types() {
     let (Some(file), Some((program, pid))) = (target("counts"), start("counts")) else { return };
     let mut optimized = 0;
     for offset in boundaries(&file, "fib").0 {
@@ -351,11 +357,12 @@ fn kprobe_opt_types() {
 
 /// 256 events: enabled, disabled, enabled.
 #[test]
-fn multiple_kprobes() {
+pub fn multiple_kprobes() {
     let (Some(file), Some((mut program, pid))) = (target("suites"), start("suites")) else { return };
     let before = Snapshot::of(program.pid());
     let names: Vec<String> = (0..256).map(|n| format!("many_{n:02x}")).collect();
-    let line = |name: &String| format!("p:many/{name} {}:{:#x} n=%di:s64", file.display(), file_offset(&file, name));
+    let argument = if is_32_bit() { "+4(%sp):s32" } else { "%di:s64" };
+    let line = |name: &String| format!("p:many/{name} {}:{:#x} n={argument}", file.display(), file_offset(&file, name));
     let lines: Vec<String> = names.iter().map(line).collect();
     let args = ["trace", "-p", &pid].into_iter().chain(lines.iter().map(String::as_str)).collect::<Vec<_>>();
     let sum = |n: i64| 256 * n + 255 * 128;
@@ -385,7 +392,7 @@ fn multiple_kprobes() {
 
 /// As many at one place: all of them see each hit, in order of registration.
 #[test]
-fn multiple_kprobes_at_one_place() {
+pub fn multiple_kprobes_at_one_place() {
     let (Some(file), Some((mut program, pid))) = (target("suites"), start("suites")) else { return };
     let before = Snapshot::of(program.pid());
     let place = format!("{}:{:#x}", file.display(), file_offset(&file, "consumed"));
@@ -415,7 +422,7 @@ fn multiple_kprobes_at_one_place() {
 
 /// The same place by its name, its offset, its address.
 #[test]
-fn probepoint() {
+pub fn probepoint() {
     let (Some(file), Some((mut program, pid))) = (target("suites"), start("suites")) else { return };
     let va = |name: &str| {
         let nm = run(Command::new("nm").arg(&file), LIMIT).ok().stdout;
@@ -445,7 +452,7 @@ fn probepoint() {
 
 /// The number behind `r`, as in `kprobe_events`: what is no limit is refused, and a limit is kept in all threads together.
 #[test]
-fn kretprobe_maxactive() {
+pub fn kretprobe_maxactive() {
     let (Some(file), Some((mut program, pid))) = (target("suites"), start("suites")) else { return };
     let place = format!("{}:{:#x}", file.display(), file_offset(&file, "consumed"));
     for (text, message) in [
@@ -489,7 +496,7 @@ fn kretprobe_maxactive() {
 
 /// Stacks and addresses that programs get are those of the kernel, at entries and at returns.
 #[test]
-fn uretprobe_stack_and_get_func_ip() {
+pub fn uretprobe_stack_and_get_func_ip() {
     let Some((mut program, _)) = start("suites") else { return };
     let mut all = Vec::new();
     for mode in MODES {

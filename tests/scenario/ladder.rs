@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::process::Command;
 
 use sidestep_tests::process::{LIMIT, Program, run};
-use sidestep_tests::tool::{Report, Tracing, during, sidestep};
+use sidestep_tests::tool::{Report, Tracing, during, is_32_bit, sidestep};
 use sidestep_tests::{Snapshot, callgrind, target};
 
 use super::short::ONCE as HARD;
@@ -37,7 +37,7 @@ pub fn ran(executions: &BTreeMap<u64, u64>) -> BTreeMap<u64, u64> {
 }
 
 #[test]
-fn each_instruction_of_hard_functions_alone() {
+pub fn each_instruction_of_hard_functions_alone() {
     let Some(path) = target("short") else { return };
     let expected = ran(&callgrind::executions(Command::new(&path).args(["check", "50"]), |name| HARD.contains(&name)));
     let names = functions(path.to_str().expect("UTF-8"), false);
@@ -56,7 +56,7 @@ fn each_instruction_of_hard_functions_alone() {
 }
 
 #[test]
-fn all_instructions_of_hard_functions_at_once() {
+pub fn all_instructions_of_hard_functions_at_once() {
     let Some(path) = target("short") else { return };
     let expected = ran(&callgrind::executions(Command::new(&path).args(["check", "50"]), |name| HARD.contains(&name)));
     let names = functions(path.to_str().expect("UTF-8"), false);
@@ -94,7 +94,7 @@ fn all_instructions_of(program: &str, library: &str, name: Option<&str>) {
         command
     };
     let [once, thrice] = ["1", "3"].map(|rounds| ran(&callgrind::executions_in(&command(rounds), library)));
-    let file = format!("/lib/x86_64-linux-gnu/{library}");
+    let file = format!("{}/{library}", if is_32_bit() { "/usr/lib32" } else { "/lib/x86_64-linux-gnu" });
     let executed = |extent: &Range<u64>| once.range(extent.clone()).map(|(_, count)| count).sum::<u64>();
     let names = functions(&file, true);
     let mut extents = extents(&file).into_iter();
@@ -129,24 +129,24 @@ fn all_instructions_of(program: &str, library: &str, name: Option<&str>) {
 }
 
 #[test]
-fn all_instructions_of_inflate_at_once() {
+pub fn all_instructions_of_inflate_at_once() {
     all_instructions_of("inflate", "libz.so.1", Some("inflate"));
 }
 
 #[test]
-fn all_instructions_of_sqlites_bytecode_engine_at_once() {
+pub fn all_instructions_of_sqlites_bytecode_engine_at_once() {
     all_instructions_of("queries", "libsqlite3.so.0", Some("sqlite3VdbeExec"));
 }
 
 /// The matcher is a static function: it has no name.
 #[test]
-fn all_instructions_of_a_regex_engine_at_once() {
+pub fn all_instructions_of_a_regex_engine_at_once() {
     all_instructions_of("matches", "libpcre2-8.so.0", None);
 }
 
 /// A controller that is killed leaves stubs, islands and guarded jumps, and the program does not mind; the next one removes them.
 #[test]
-fn what_a_killed_controller_leaves_works_and_goes() {
+pub fn what_a_killed_controller_leaves_works_and_goes() {
     let Some(path) = target("short") else { return };
     let mut program = Program::start(&mut Command::new(&path));
     let pid = program.pid().to_string();
@@ -163,7 +163,7 @@ fn what_a_killed_controller_leaves_works_and_goes() {
 }
 
 #[test]
-fn explain_shows_what_is_written() {
+pub fn explain_shows_what_is_written() {
     let Some(path) = target("short") else { return };
     let explain =
         |place: &str| run(&mut sidestep(&["explain", &format!("{}:{place}", path.display())]), LIMIT).ok().stdout;

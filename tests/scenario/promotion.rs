@@ -60,7 +60,7 @@ impl Probed {
 }
 
 #[test]
-fn a_site_is_a_jump_while_nothing_is_enabled_inside() {
+pub fn a_site_is_a_jump_while_nothing_is_enabled_inside() {
     let Some(mut probed) = start() else { return };
     let tracing = probed.trace(&["funccount"], "two+*");
     let mut expected = [0; 4];
@@ -87,7 +87,7 @@ fn a_site_is_a_jump_while_nothing_is_enabled_inside() {
 }
 
 #[test]
-fn all_that_are_inside_have_to_go() {
+pub fn all_that_are_inside_have_to_go() {
     let Some(mut probed) = start() else { return };
     let tracing = probed.trace(&["funccount"], "ones+*");
     let output = run(&mut sidestep(&["status", "-v", "-p", &probed.pid]), LIMIT).ok();
@@ -111,7 +111,7 @@ fn all_that_are_inside_have_to_go() {
 
 /// A jump over sites of which one could be a jump, too.
 #[test]
-fn one_of_two_jumps_that_overlap_is_there() {
+pub fn one_of_two_jumps_that_overlap_is_there() {
     let Some(mut probed) = start() else { return };
     let tracing = probed.trace(&["funccount"], "nested+*");
     for (command, place, jumps, enabled) in [
@@ -143,7 +143,7 @@ fn one_of_two_jumps_that_overlap_is_there() {
 
 /// `optimize off` is not undone by what neighbours do.
 #[test]
-fn a_site_that_is_to_be_a_trap_stays_one() {
+pub fn a_site_that_is_to_be_a_trap_stays_one() {
     let Some(mut probed) = start() else { return };
     let tracing = probed.trace(&["funccount"], "calls_last+*");
     let optimize = |to: &str| {
@@ -175,7 +175,7 @@ fn a_site_that_is_to_be_a_trap_stays_one() {
 
 /// Faults inside show where the instruction is, and a handler that returns there gets to the copy.
 #[test]
-fn faults_are_seen_where_they_are() {
+pub fn faults_are_seen_where_they_are() {
     let Some(mut probed) = start() else { return };
     let tracing = probed.trace(&["funccount"], "loads+*");
     for command in ["", "disable", "enable", "disable"] {
@@ -200,7 +200,7 @@ fn faults_are_seen_where_they_are() {
 
 /// Threads and signal handlers are everywhere in sites and detours.
 #[test]
-fn counts_are_exact_while_neighbours_come_and_go() {
+pub fn counts_are_exact_while_neighbours_come_and_go() {
     for (cycles, function, inside) in [
         (CYCLES, "two", &["0x3"][..]),
         (CYCLES / 10, "ones", &["0x1", "0x2", "0x3", "0x4"]),
@@ -236,7 +236,7 @@ fn counts_are_exact_while_neighbours_come_and_go() {
 
 /// Who switches is killed anywhere in between, and so is the controller at last.
 #[test]
-fn those_who_switch_may_die() {
+pub fn those_who_switch_may_die() {
     let Some(mut probed) = start() else { return };
     let tracing = probed.trace(&["funccount"], "nested+*");
     let first = probed.program.ask("calls 0");

@@ -32,7 +32,7 @@ fn program() -> Option<(Program, String)> {
 }
 
 #[test]
-fn one_at_a_time() {
+pub fn one_at_a_time() {
     let Some((mut program, pid)) = program() else {
         return;
     };
@@ -50,7 +50,7 @@ fn one_at_a_time() {
 }
 
 #[test]
-fn all_at_once() {
+pub fn all_at_once() {
     let Some((mut program, pid)) = program() else {
         return;
     };
@@ -74,7 +74,7 @@ fn all_at_once() {
 
 /// The threads come back from a callee into a function that was changed meanwhile, and the other way round.
 #[test]
-fn a_thread_is_in_the_callee() {
+pub fn a_thread_is_in_the_callee() {
     let Some((mut program, pid)) = program() else {
         return;
     };
@@ -108,7 +108,7 @@ fn a_thread_is_in_the_callee() {
 
 /// The tool says what it would do, and why not more: a trap where a jump would break the loop.
 #[test]
-fn explain_gives_the_reason() {
+pub fn explain_gives_the_reason() {
     let Some(path) = target("short") else { return };
     let explain = |function: &str| {
         let text = run(&mut sidestep(&["explain", &format!("{}:{function}", path.display())]), LIMIT).ok().stdout;

@@ -147,7 +147,7 @@ pub fn watched_returns_are_no_obstacle() {
 }
 
 #[test]
-fn threads_at_once_while_probes_come_and_go() {
+pub fn threads_at_once_while_probes_come_and_go() {
     let Some((mut program, pid)) = start() else { return };
     let expected = stacks(&mut program, &format!("u:{}:leaf", path()), "threads 1");
     let outermost: BTreeSet<u64> = expected.iter().filter_map(|stack| stack.last().copied()).collect();

@@ -48,7 +48,7 @@ fn optimize(to: &str, pid: &str) {
 }
 
 #[test]
-fn everything_at_once() {
+pub fn everything_at_once() {
     let Some(path) = target("torture") else { return };
     let mut program = Program::start(&mut Command::new(&path));
     let pid = program.pid().to_string();

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use sidestep_tests::process::LIMIT;
 use sidestep_tests::process::{Program, run};
-use sidestep_tests::target;
 use sidestep_tests::tool::{Tracing, during, sidestep, use_32_bit};
+use sidestep_tests::{Snapshot, target};
 
 use crate::errors;
 
@@ -35,15 +35,15 @@ again! {
         coroutines_leave_in_the_middle, functions_that_return_structures,
     }
     faults {
-        every_death_is_the_same,
+        every_death_is_the_same, faults_go_on_while_probes_come_and_go,
     }
     detach {
         everything_is_counted_meanwhile, controller_killed_at_any_moment, controller_killed_while_it_detaches,
-        two_at_the_same_time,
+        two_at_the_same_time, a_hundred_cycles_under_load, a_stopped_process_stays_stopped,
     }
     stacks {
         gdb_sees_the_same_callers, every_instruction_has_the_same_callers, what_a_signal_interrupted_is_there,
-        watched_returns_are_no_obstacle, inlined_functions_have_frames_and_lines,
+        watched_returns_are_no_obstacle, threads_at_once_while_probes_come_and_go, inlined_functions_have_frames_and_lines,
     }
     records {
         declared_members_are_where_the_compiler_has_them, described_members_are_where_the_compiler_has_them,
@@ -87,6 +87,48 @@ again! {
         children_are_cleaned_up_by_who_attaches_to_them, commands_are_listened_to_from_their_start,
         what_a_command_does_not_have_is_said, what_is_no_probe_is_said,
     }
+    short {
+        one_at_a_time, all_at_once, a_thread_is_in_the_callee, explain_gives_the_reason,
+    }
+    ladder {
+        each_instruction_of_hard_functions_alone, all_instructions_of_hard_functions_at_once,
+        all_instructions_of_inflate_at_once, what_a_killed_controller_leaves_works_and_goes,
+        explain_shows_what_is_written,
+    }
+    torture {
+        everything_at_once,
+    }
+    promotion {
+        a_site_is_a_jump_while_nothing_is_enabled_inside, all_that_are_inside_have_to_go,
+        one_of_two_jumps_that_overlap_is_there, a_site_that_is_to_be_a_trap_stays_one, faults_are_seen_where_they_are,
+        counts_are_exact_while_neighbours_come_and_go, those_who_switch_may_die,
+    }
+    displaced {
+        every_answer_is_the_same_with_and_without_probes, every_answer_of_a_static_program_is_the_same,
+        a_retry_is_a_hit_where_the_probe_is, handlers_from_before_the_attach_and_from_meanwhile_stay,
+        faults_go_on_while_probes_come_and_go, a_handler_sees_the_original_while_its_probe_is_switched,
+        a_program_that_is_started_sees_its_own_addresses, every_death_is_told_of_the_original,
+        without_guards_a_fault_shows_where_it_is,
+    }
+    emulated {
+        every_answer_is_the_same_under_signals_in_threads_and_children,
+        handlers_installed_meanwhile_and_stacks_of_their_own, each_instruction_is_counted_as_often_as_it_ran,
+        the_kernel_counts_as_many, status_and_detach_know_them, explain_says_what_is_emulated,
+    }
+    registers {
+        programs_see_true_registers_and_leave_them, programs_at_traps_see_true_registers_and_leave_them,
+        interpreted_programs_see_true_registers_and_leave_them, children_keep_their_registers_and_write_no_map,
+        a_child_does_not_return_as_its_parent_did, override_return_in_the_middle_of_a_function_is_refused,
+        programs_change_registers_and_skip_instructions,
+    }
+    kernel_suites {
+        uretprobe_regs_equal, regs_change, consumers_in_all_combinations, consumers_before_and_after,
+        test_kprobe_missed, kprobe_insn_boundary, kprobe_opt_types, multiple_kprobes, multiple_kprobes_at_one_place,
+        probepoint, kretprobe_maxactive, uretprobe_stack_and_get_func_ip,
+    }
+    kernel_cases {
+        kprobe_non_uniq_symbol, test_stacktrace_on_kretprobe_nested,
+    }
 }
 
 /// Exact counts and latencies by jumps and by traps, attached and started; the program is as before when we are gone.
@@ -126,6 +168,30 @@ fn the_builds_are_not_mixed_up() {
     errors::refused(&["funccount", "-p", &long_pid, "leaf"], &words);
     long.finish().ok();
     short.finish().ok();
+}
+
+/// What only 32-bit code has, or what is another instruction there, at each of them at once: by jumps and traps all registers,
+/// flags and the stack are as without, and each has its count.
+#[test]
+fn instructions_that_only_32_bit_code_has() {
+    use_32_bit();
+    let path = target("emulated").expect("a C compiler for 32-bit programs");
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    let alone = program.ask("old 30");
+    let before = Snapshot::of(program.pid());
+    for flags in [&[][..], &["--no-optimize"]] {
+        let args = [&["funccount"], flags, &["-p", &pid, "emulated:old_*+*"]].concat();
+        let (report, answer) = during(&args, || program.ask("old 30"));
+        assert_eq!(answer, alone, "{flags:?}: {}", report.0);
+        let counts = report.counts();
+        // Some are called by others.
+        assert!(counts.len() > 120 && counts.values().all(|count| *count % 30 == 0), "{}", report.0);
+        assert_eq!(report.count("old_far"), 30, "{}", report.0);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    assert_eq!(program.ask("old 30"), alone);
+    program.finish().ok();
 }
 
 /// A process that is probed can be asked, its probes switched, and it says how its programs run.

@@ -18,7 +18,7 @@ int result_low(struct pt_regs *ctx)
 SEC("?uprobe")
 int kept(struct pt_regs *ctx)
 {
-    ctx->r12 = 50;
+    ctx->rbx = 50;
     return 0;
 }
 

@@ -1,4 +1,11 @@
-/* Functions whose instructions fault at known offsets, for displaced.c. No symbol but the function's own may be inside. */
+/* Functions whose instructions fault at known offsets, for displaced.c: those of 64-bit code, then those of 32-bit code if they
+ * are others. No symbol but the function's own may be inside. */
+#include "widths.h"
+#ifdef __i386__
+#define ALIGN 12 /* of the stack, for a call */
+#else
+#define ALIGN 8
+#endif
 	.text
 .macro function name
 	.p2align 4
@@ -42,7 +49,7 @@ function do_store_inside /* 1 */
 	ret
 end do_store_inside
 
-function do_divide /* 4 */
+function do_divide /* 4, 3 */
 	push %rdi
 	pop %rax
 	cqto
@@ -81,21 +88,21 @@ function do_icebreakpoint /* 1 */
 	ret
 end do_icebreakpoint
 
-function do_call_memory /* 4 */
-	sub $8, %rsp
+function do_call_memory /* 4, 3 */
+	sub $ALIGN, %rsp
 	call *(%rdi)
-	add $8, %rsp
+	add $ALIGN, %rsp
 	ret
 end do_call_memory
 
-function do_call_register /* 4 */
-	sub $8, %rsp
+function do_call_register /* 4, 3 */
+	sub $ALIGN, %rsp
 	call *%rdi
-	add $8, %rsp
+	add $ALIGN, %rsp
 	ret
 end do_call_register
 
-function do_push_elsewhere /* 3 */
+function do_push_elsewhere /* 3, 2 */
 	xchg %rdi, %rsp
 	push %rsi
 	pop %rax
@@ -104,7 +111,7 @@ function do_push_elsewhere /* 3 */
 	ret
 end do_push_elsewhere
 
-function do_copy /* 3 */
+function do_copy /* 3, 2 */
 	mov %rdx, %rcx
 	rep movsb
 	mov $7, %eax
@@ -114,10 +121,17 @@ end do_copy
 #ifdef UNGUARDED
 /* A system call that blocks signals, and an address inside the instruction in front of it. */
 function unguarded
+#ifdef __i386__
+	mov $1f, %eax
+	.byte 0xb8
+1:	.long 175
+	int $0x80
+#else
 	lea 1f(%rip), %rax
 	.byte 0xb8
 1:	.long 14
 	syscall
+#endif
 	ret
 end unguarded
 #endif

@@ -2,6 +2,7 @@
  * behind: the same in the same process, with and without probes. */
 #include "serve.h"
 #include <pthread.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
@@ -10,15 +11,24 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { RSP = 15, FLAGS = 16, WORDS };
+#ifdef __i386__
+#define REG_RIP REG_EIP
+#define REG_RSP REG_ESP
+enum { RSP = 7, FLAGS, WORDS };
+/* A signal may come at any moment, and its frame begins at the stack pointer. */
+enum { KEPT_BELOW = 0 };
+#else
+enum { RSP = 15, FLAGS, WORDS };
+enum { KEPT_BELOW = 8 };
+#endif
 
 /* CF, PF, AF, ZF, SF, DF, OF. */
 #define ARITHMETIC 0xcd5ul
 #define ALWAYS 0x202ul
 #define SINGLE_STEP 0x100ul
 
-extern uint64_t state_in[WORDS], state_out[WORDS];
-extern void (*const cases[])(void);
+extern unsigned long state_in[WORDS], state_out[WORDS];
+extern void (*const cases[])(void), (*const old_cases[])(void);
 void run_case(void (*function)(void));
 
 #define STACK 65536
@@ -27,7 +37,7 @@ static _Alignas(4096) char stack[STACK];
 static uint64_t digest;
 static volatile long traps, steps, ticks;
 
-static void add(uint64_t word) { digest = (digest ^ word) * 0x100000001b3ul; }
+static void add(uint64_t word) { digest = (digest ^ word) * 0x100000001b3ull; }
 
 static uint64_t next(uint64_t *state)
 {
@@ -40,31 +50,37 @@ static uint64_t next(uint64_t *state)
 static void one(void (*function)(void), uint64_t *random, uint64_t flags, uint64_t depth)
 {
     for (int word = 0; word < RSP; word++)
-        state_in[word] = next(random);
-    state_in[RSP] = (uint64_t)stack + depth;
+        state_in[word] = (unsigned long)next(random);
+    state_in[RSP] = (unsigned long)stack + depth;
     state_in[FLAGS] = (next(random) & ARITHMETIC) | ALWAYS | flags;
-    uint64_t *top = (uint64_t *)state_in[RSP];
-    for (int word = -8; word < 16; word++)
-        top[word] = next(random);
+    unsigned long *top = (unsigned long *)state_in[RSP];
+    for (int word = -KEPT_BELOW; word < 16; word++)
+        top[word] = (unsigned long)next(random);
     run_case(function);
     for (int word = 0; word < WORDS; word++)
         add(state_out[word]);
-    for (int word = -8; word < 16; word++)
-        add(top[word]);
+    for (int word = -KEPT_BELOW; word < 16; word++)
+        if (KEPT_BELOW || top + word >= (unsigned long *)state_out[RSP])
+            add(top[word]);
 }
 
-static long result(void) { return (long)(digest >> 1); }
+static long result(void) { return (long)(digest >> 1 & LONG_MAX); }
 
-/* n rounds of all cases, with stack pointers all over two pages. */
-static long check(long n)
+/* n rounds of all these cases, with stack pointers all over two pages. */
+static long check_all(void (*const list[])(void), long n)
 {
-    uint64_t random = 88172645463325252ul;
-    digest = 0xcbf29ce484222325ul;
+    uint64_t random = 88172645463325252ull;
+    digest = 0xcbf29ce484222325ull;
     for (long i = 0; i < n; i++)
-        for (int c = 0; cases[c]; c++)
-            one(cases[c], &random, 0, STACK - 16384 + 8 * (next(&random) % 1024));
+        for (int c = 0; list[c]; c++)
+            one(list[c], &random, 0, STACK - 16384 + 8 * (next(&random) % 1024));
     return result();
 }
+
+static long check(long n) { return check_all(cases, n); }
+
+/* What only 32-bit code has. */
+static long old(long n) { return check_all(old_cases, n); }
 
 static void on_tick(int sig) { ticks += sig == SIGALRM; }
 
@@ -82,13 +98,13 @@ static long storm(long n)
 
 static void on_trap(int sig, siginfo_t *info, void *context)
 {
-    uint64_t *regs = (uint64_t *)((ucontext_t *)context)->uc_mcontext.gregs;
+    unsigned long *regs = (unsigned long *)((ucontext_t *)context)->uc_mcontext.gregs;
     traps += sig == SIGTRAP;
     if (info->si_code == TRAP_TRACE) {
         steps++;
         add(regs[REG_RIP]);
-        add((uint64_t)info->si_addr);
-        add(regs[REG_TRAPNO] << 32 | regs[REG_ERR]);
+        add((uintptr_t)info->si_addr);
+        add((uint64_t)regs[REG_TRAPNO] << 32 | regs[REG_ERR]);
         add(regs[REG_RSP]);
     }
 }
@@ -157,8 +173,8 @@ static long child(long n)
  * emulated. */
 static long step(long n)
 {
-    uint64_t random = 2463534242ul;
-    digest = 0xcbf29ce484222325ul;
+    uint64_t random = 2463534242ull;
+    digest = 0xcbf29ce484222325ull;
     handle(0);
     steps = 0;
     for (long i = 0; i < n; i++)
@@ -172,7 +188,7 @@ int main(int argc, char **argv)
 {
     static const struct command table[] = {
         { "check", check }, { "storm", storm }, { "install", install }, { "mixed", mixed }, { "altstack", altstack },
-        { "child", child }, { "step", step },   { 0 },
+        { "child", child }, { "step", step },   { "old", old }, { 0 },
     };
     return serve(argc, argv, table);
 }

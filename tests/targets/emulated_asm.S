@@ -1,9 +1,20 @@
 // The instructions that a trap handler does by itself, and some that it does not: short functions without a loop of their own that
 // know nothing of each other, for emulated.c. They begin with all registers and flags from `state_in` and end in `leave_case`.
-// `state_in` and `state_out` hold 15 registers, then rsp and the flags.
+// `state_in` and `state_out` hold 15 registers, in 32-bit code 7, then rsp and the flags.
+#include "widths.h"
+#ifdef __i386__
+#define WORD    4
+#define COUNT   7
+#define AT(place) place
+#define quad    long
+#else
+#define WORD    8
+#define COUNT   15
+#define AT(place) place(%rip)
+#endif
 
-        .set    RSP, 15 * 8
-        .set    FLAGS, 16 * 8
+        .set    RSP, COUNT * WORD
+        .set    FLAGS, RSP + WORD
 
         .macro  function name
         .globl  \name
@@ -24,27 +35,29 @@
         .endm
 
         .macro  each action, base
-        \action %r15, 0*8, \base
-        \action %r14, 1*8, \base
-        \action %r13, 2*8, \base
-        \action %r12, 3*8, \base
-        \action %rbp, 4*8, \base
-        \action %rbx, 5*8, \base
-        \action %r11, 6*8, \base
-        \action %r10, 7*8, \base
-        \action %r9,  8*8, \base
-        \action %r8,  9*8, \base
-        \action %rax, 10*8, \base
-        \action %rcx, 11*8, \base
-        \action %rdx, 12*8, \base
-        \action %rsi, 13*8, \base
-        \action %rdi, 14*8, \base
+#ifndef __i386__
+        \action %r15, 7*WORD, \base
+        \action %r14, 8*WORD, \base
+        \action %r13, 9*WORD, \base
+        \action %r12, 10*WORD, \base
+        \action %r11, 11*WORD, \base
+        \action %r10, 12*WORD, \base
+        \action %r9,  13*WORD, \base
+        \action %r8,  14*WORD, \base
+#endif
+        \action %rbp, 0*WORD, \base
+        \action %rbx, 1*WORD, \base
+        \action %rax, 2*WORD, \base
+        \action %rcx, 3*WORD, \base
+        \action %rdx, 4*WORD, \base
+        \action %rsi, 5*WORD, \base
+        \action %rdi, 6*WORD, \base
         .endm
         .macro  load reg, at, base
-        movq    \at + \base(%rip), \reg
+        mov     AT(\at + \base), \reg
         .endm
         .macro  store reg, at, base
-        movq    \reg, \at + \base(%rip)
+        mov     \reg, AT(\at + \base)
         .endm
 
         .section .data.rel.ro, "aw"
@@ -55,35 +68,47 @@ cases:
         .text
 // void run_case(function)
         function run_case
-        pushq   %rbx
-        pushq   %rbp
-        pushq   %r12
-        pushq   %r13
-        pushq   %r14
-        pushq   %r15
-        movq    %rdi, callee(%rip)
-        movq    %rsp, own_sp(%rip)
+        push    %rbx
+        push    %rbp
+#ifdef __i386__
+        push    %esi
+        push    %edi
+        mov     20(%esp), %eax
+        mov     %eax, callee
+#else
+        push    %r12
+        push    %r13
+        push    %r14
+        push    %r15
+        mov     %rdi, callee(%rip)
+#endif
+        mov     %rsp, AT(own_sp)
         each    load, state_in
-        pushq   state_in + FLAGS(%rip)
-        popfq
-        movq    state_in + RSP(%rip), %rsp
-        jmp     *callee(%rip)
+        push    AT(state_in + FLAGS)
+        popf
+        mov     AT(state_in + RSP), %rsp
+        jmp     *AT(callee)
         .size   run_case, . - run_case
 
         function leave_case
         each    store, state_out
-        movq    %rsp, state_out + RSP(%rip)
-        movq    own_sp(%rip), %rsp
-        pushfq
-        popq    state_out + FLAGS(%rip)
-        pushq   $0x202
-        popfq
-        popq    %r15
-        popq    %r14
-        popq    %r13
-        popq    %r12
-        popq    %rbp
-        popq    %rbx
+        mov     %rsp, AT(state_out + RSP)
+        mov     AT(own_sp), %rsp
+        pushf
+        pop     AT(state_out + FLAGS)
+        push    $0x202
+        popf
+#ifdef __i386__
+        pop     %edi
+        pop     %esi
+#else
+        pop     %r15
+        pop     %r14
+        pop     %r13
+        pop     %r12
+#endif
+        pop     %rbp
+        pop     %rbx
         ret
         .size   leave_case, . - leave_case
 
@@ -99,12 +124,12 @@ cases:
         case    case_push
         push    %rax
         push    %rsp
-        push    %r12
+        push    %rbp
         push    $-3
         push    $0x12345678
-        pop     %r8
+        pop     %rsi
         pop     %rdi
-        pop     %r13
+        pop     %rdx
         done    case_push
 
         case    case_stack_pointer
@@ -131,26 +156,34 @@ cases:
 
         case    case_mov
         mov     %rdi, %rax
-        mov     %r9d, %ecx
+        mov     %ebp, %ecx
         mov     $0x1234, %esi
-        movabs  $0x123456789abcdef0, %r11
         mov     $-5, %rdx
+#ifndef __i386__
+        movabs  $0x123456789abcdef0, %r11
+        mov     %r9d, %edi
         mov     %r15, %r14
+#endif
         done    case_mov
 
         case    case_lea
         lea     8(%rdi, %rsi, 4), %rax
+        lea     -100(%rbp), %rbp
+        lea     (%rdx, %rcx, 8), %ecx
+        lea     AT(case_mov), %rbx
+        lea     0x40(, %rsi, 2), %rsi
+#ifndef __i386__
+        lea     (%edi, %esi), %rdx
         lea     -100(%r9), %r9
         lea     (%r13, %r12, 8), %ecx
-        lea     (%edi, %esi), %rdx
-        lea     case_mov(%rip), %rbx
         lea     0x40(, %r8, 2), %r8
+#endif
         done    case_lea
 
         case    case_sum
         add     $8, %rax
         sub     $0x7fffffff, %rcx
-        add     $-1, %r10
+        add     $-1, %rbx
         sub     $-128, %rdx
         done    case_sum
 
@@ -167,7 +200,7 @@ cases:
         ud2
 1:      jmp     2f
         .nops   200
-2:      lea     3f(%rip), %rax
+2:      lea     AT(3f), %rax
         jmp     *%rax
         ud2
 3:      done    case_jump
@@ -203,7 +236,7 @@ cases:
 
         case    case_call
         call    case_returns
-        lea     case_returns(%rip), %rcx
+        lea     AT(case_returns), %rcx
         call    *%rcx
         push    %rax
         push    %rbx
@@ -214,13 +247,23 @@ cases:
         case    case_other
         xor     %eax, %eax
         mov     (%rsp), %rcx
+#ifndef __i386__
         mov     %rcx, -16(%rsp)
+#endif
         push    8(%rsp)
-        pop     -32(%rsp)
+        pop     32(%rsp)
         inc     %rdx
         movl    $7, 16(%rsp)
         done    case_other
 
+        .section .data.rel.ro, "aw"
+        .quad   0
+        .globl  old_cases
+old_cases:
+        .text
+#ifdef __i386__
+#include "old_asm.h"
+#endif
         .section .data.rel.ro, "aw"
         .quad   0
 
@@ -228,9 +271,9 @@ cases:
         .p2align 6
         .globl  state_in, state_out
 state_in:
-        .zero   17 * 8
+        .zero   (COUNT + 2) * WORD
 state_out:
-        .zero   17 * 8
-callee: .zero   8
-own_sp: .zero   8
+        .zero   (COUNT + 2) * WORD
+callee: .zero   WORD
+own_sp: .zero   WORD
         .section .note.GNU-stack, "", @progbits

@@ -1,12 +1,20 @@
 /* Functions with several instructions within the bytes of a jump (promotion_asm.S). Threads run them without a pause, under
  * signals whose handler runs them, too; all calls are counted. */
 #include "serve.h"
+#include "call.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/time.h>
 
-int two(int), ones(int), nested(int), calls_last(int, int (*)(void)), loads(const int *);
+#ifdef __i386__
+#define REG_RIP REG_EIP
+#define REG_RDX REG_EDX
+#endif
+
+void two(void), ones(void), nested(void), calls_last(void), loads(void);
+
+#define CALL(function, argument, second) call_with(function, (long)(argument), (long)(second), 0)
 
 static int answer(void) { return 41; }
 
@@ -17,11 +25,11 @@ static __thread sigjmp_buf back;
 static long check(int i)
 {
     int value = i;
-    long bad = two(i) != 2 * i + 4;
-    bad += ones(i) != i + 1;
-    bad += nested(i) != i + 6;
-    bad += calls_last(i, answer) != 42;
-    bad += loads(&value) != i + 2;
+    long bad = CALL(two, i, 0) != 2 * i + 4;
+    bad += CALL(ones, i, 0) != i + 1;
+    bad += CALL(nested, i, 0) != i + 6;
+    bad += CALL(calls_last, i, answer) != 42;
+    bad += CALL(loads, &value, 0) != i + 2;
     return bad;
 }
 
@@ -94,7 +102,7 @@ static long faults(long n)
     struct sigaction action = { .sa_sigaction = faulted, .sa_flags = SA_SIGINFO }, old;
     sigaction(SIGSEGV, &action, &old);
     if (!sigsetjmp(back, 1))
-        loads(NULL);
+        CALL(loads, NULL, 0);
     sigaction(SIGSEGV, &old, NULL);
     return fault_at - (const char *)loads + n;
 }
@@ -113,7 +121,7 @@ static long repair(long n)
     struct sigaction action = { .sa_sigaction = repairs, .sa_flags = SA_SIGINFO }, old;
     sigaction(SIGSEGV, &action, &old);
     repaired = (int)n;
-    long seen = loads(NULL);
+    long seen = CALL(loads, NULL, 0);
     sigaction(SIGSEGV, &old, NULL);
     return seen;
 }

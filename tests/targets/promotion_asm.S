@@ -1,5 +1,6 @@
 /* Functions whose first instructions are so short that a jump covers several of them. No padding is near, which a short jump
- * could lead to. */
+ * could lead to. Instructions have the same lengths in both widths. */
+#include "widths.h"
 #define FUNCTION(name) .globl name; .type name,@function; name:
 #define END(name) .size name,.-name
 
@@ -42,7 +43,7 @@ END(nested)
 /* +0, +1, +4, +6: the call is the last one that is displaced. */
 FUNCTION(calls_last)
     push %rbx
-    mov %rdi,%rbx
+    {disp8} lea 0(%rdi),%ebx
     call *%rsi
     add $1,%eax
     pop %rbx
@@ -51,7 +52,11 @@ END(calls_last)
 
 /* +0, +3, +5: the second one may fault. */
 FUNCTION(loads)
+#ifdef __i386__
+    {disp8} lea 0(%edi),%edx
+#else
     mov %rdi,%rdx
+#endif
     mov (%rdx),%eax
     add $2,%eax
     ret

@@ -1,4 +1,6 @@
-// Functions whose first bytes are hard to replace. Each says what a jump of five bytes would break.
+// Functions whose first bytes are hard to replace. Each says what a jump of five bytes would break. Argument in edi, result in
+// eax, in both widths.
+#include "widths.h"
 
         .macro  function name
         .globl  \name
@@ -15,8 +17,8 @@
         .p2align 4
         function loop_at_2
         xorl    %eax, %eax
-1:      addq    %rdi, %rax
-        decq    %rdi
+1:      add     %rdi, %rax
+        dec     %rdi
         jnz     1b
         ret
         end loop_at_2
@@ -24,10 +26,13 @@
 // A branch back to +4, out of a longer function: the region of five bytes ends behind it. 2n.
         .p2align 4
         function loop_at_4
-        movq    %rdi, %rax
+        mov     %rdi, %rax
+#ifdef __i386__
         nop
-1:      incq    %rax
-        decq    %rdi
+#endif
+        nop
+1:      inc     %rax
+        dec     %rdi
         jnz     1b
         ret
         end loop_at_4
@@ -62,20 +67,20 @@
 
 // The call ends the region: a thread in the callee comes back behind it.
         function call_near
-        pushq   %rbx
+        push    %rbx
         call    park
         incl    %eax
-        popq    %rbx
+        pop     %rbx
         ret
         end call_near
 
 // The call is inside of the region: a thread in the callee comes back into the middle.
         .p2align 4
         function call_inside
-        pushq   %rbx
+        push    %rbx
         call    *%rsi
         incl    %eax
-        popq    %rbx
+        pop     %rbx
         ret
         end call_inside
 
@@ -122,28 +127,41 @@
 // Reads memory relative to its own address.
         .p2align 4
         function reads_rip
+#ifdef __i386__
+        call    1f
+1:      nop     // callgrind takes a `pop` here for a part of the call
+        pop     %eax
+        movl    forty - 1b(%eax), %eax
+#else
         movl    forty(%rip), %eax
+#endif
         addl    %edi, %eax
         ret
         end reads_rip
 
 // Keeps its argument in a register that belongs to the caller: n + 1.
         .p2align 4
-        function in_r12
-        pushq   %r12
-        movq    %rdi, %r12
-        leaq    1(%r12), %rax
-        popq    %r12
+        function in_rbx
+        push    %rbx
+        mov     %rdi, %rbx
+        lea     1(%rbx), %rax
+        pop     %rbx
         ret
-        end in_r12
+        end in_rbx
 
-// Uses the red zone of a leaf, and the flags across its first instructions.
+// Uses the red zone of a leaf (32-bit code has none: a word of the stack), and the flags across its first instructions.
         .p2align 4
         function red_zone
         endbr64
+#ifdef __i386__
+        push    %edi
+        cmpl    $5, %edi
+        pop     %eax
+#else
         movl    %edi, -4(%rsp)
         cmpl    $5, %edi
         movl    -4(%rsp), %eax
+#endif
         jae     1f
         addl    $100, %eax
 1:      ret

@@ -2,20 +2,15 @@
  * a thousand a second that are queued, so that none may be missing. Their handlers run the functions, too, while children are
  * forked that run them and programs are executed. */
 #include "serve.h"
+#include "short.h"
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-int loop_at_2(long), loop_at_4(long), three_bytes(int), behind_three(int), behind_ret(int), ret_padded(int);
-int call_inside(int, int (*)(void)), call_first(int, int (*)(void)), jumps_away(int), jumped_to(int);
-int branch_first(int), counts_down(int), reads_rip(int), red_zone(int);
-void only_ret(void);
-
 /* What short_asm.S calls for its own program. */
 __attribute__((noipa, force_align_arg_pointer)) int park(void) { return 41; }
-static int answer(void) { return 41; }
 
 /* Nobody but `alone` and `together` calls it: its hits are known. */
 PROBED long mine(long x) { return x * 5 + 1; }
@@ -26,25 +21,7 @@ static volatile long queued, received, enough;
 /* What each thread is to call `mine` for: the number of the order, how often, and how many threads are done. */
 static volatile long order, calls, done;
 
-static long check(int i)
-{
-    int k = i % 50;
-    long bad = loop_at_2(k + 1) != (k + 1) * (k + 2) / 2;
-    bad += loop_at_4(k + 1) != 2 * (k + 1);
-    bad += three_bytes(i) != i;
-    bad += behind_three(i) != i + 1;
-    only_ret();
-    bad += behind_ret(i) != i + 2;
-    ret_padded(i);
-    bad += call_inside(i, answer) != 42;
-    bad += call_first(i, answer) != 42;
-    bad += jumps_away(i) != i + 3;
-    bad += branch_first(k) != (k ? k + 4 : 77);
-    bad += counts_down(k) != k;
-    bad += reads_rip(i) != i + 40;
-    bad += red_zone(k) != (k < 5 ? k + 100 : k);
-    return bad;
-}
+PROBED long check(int i) { return check_once(i); }
 
 static void note(long bad)
 {

@@ -33,6 +33,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nodejs", "a target that compiles its code at run time"),
     ("valgrind", "callgrind: how often each instruction runs"),
     ("zlib1g", "a library at work"),
+    ("lib32z1", "the same one for 32-bit programs"),
     ("libsqlite3-0", "another one: a bytecode engine"),
     ("libpcre2-8-0", "and a regex engine"),
     ("xz-utils", "compressed symbol tables"),

@@ -79,7 +79,8 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     };
     let mut hidden = None;
     if forced && (signal, code) != (SIGBUS, BUS_MCEERR_AO) {
-        let returns = || dies || thread.is_some() && is_guarded(agent, &old);
+        // SAFETY: the caller's.
+        let returns = || dies || thread.is_some() && unsafe { is_guarded(agent, &old, context) };
         // SAFETY: the caller's.
         hidden = unsafe { fault::show_original(agent, (signal, code), info, context, returns) };
     }
@@ -93,14 +94,15 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
         mask |= set;
     }
     let ours = blocked::ours(agent);
-    let open = mask & !(ours & arch::NEVER_BLOCKED);
+    let open = mask & !ours;
     if open != 0 {
         // SAFETY: the mask lives through the call; sigreturn restores the interrupted code's mask.
         unsafe { arch::syscall(nr::RT_SIGPROCMASK, [SIG_BLOCK, addr_of!(open) as u64, 0, SET_LEN, 0, 0]) };
     }
     if !is_borrower(agent) {
         // Without a guard at the end of the handler this would last for ever.
-        if let (Some(thread), true) = (thread, is_guarded(agent, &old)) {
+        // SAFETY: the caller's.
+        if let (Some(thread), true) = (thread, unsafe { is_guarded(agent, &old, context) }) {
             blocked::change(thread, blocked::now(thread) | mask & ours, (context as u64).wrapping_sub(1));
         }
         if old.flags & flags::RESETHAND != 0 {
@@ -115,10 +117,15 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     old.handler
 }
 
-/// Has the call of `rt_sigreturn` at a restorer a probe of ours?
-fn is_guarded(agent: Agent, action: &SigAction) -> bool {
-    let restorer = arch::restorer(action);
-    restorer.and_then(|at| safe_read::word(agent, at)).is_some_and(|code| code as u8 == JUMP)
+/// Has the call of `rt_sigreturn`, where a handler that was installed with this action returns to, a probe of ours?
+///
+/// # Safety
+/// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
+unsafe fn is_guarded(agent: Agent, action: &SigAction, context: *mut u8) -> bool {
+    // SAFETY: that word below the context is where our own frame returns to.
+    let restorer =
+        arch::restorer(action).unwrap_or_else(|| unsafe { arch::read_word(context.sub(UCONTEXT_RESTORER) as u64) });
+    safe_read::word(agent, restorer).is_some_and(|code| code as u8 == JUMP)
 }
 
 /// Place of a signal in the arrays of [`sidestep_wire::Signals`].

@@ -19,6 +19,8 @@ const UNKNOWN: u8 = UnwindKind::Unknown as u8;
 const REGISTER: u8 = UnwindKind::Register as u8;
 const MEMORY: u8 = UnwindKind::Memory as u8;
 const SIGNAL: u8 = UnwindKind::Signal as u8;
+/// The system call at the end of a handler whose frame has no `siginfo_t`, in 32-bit programs.
+const SIGRETURN: u32 = 119;
 
 /// A walk along the frames of a stack, innermost first.
 pub struct Frames {
@@ -285,7 +287,7 @@ impl Frames {
 
     /// The context of the signal whose handler returns to `pc`. Of several kinds of frames, the code there says which one it
     /// is, as debuggers know it: `mov`, then `syscall` or `int $0x80`, with a `pop` in front in old frames of 32-bit programs.
-    /// Code with a probe says nothing.
+    /// Code with a probe says nothing, but for that of 32-bit programs, where a guard of ours has taken the place of the `mov`.
     fn context(&self, kind: u8) -> Option<u64> {
         let code = self.read_code(self.pc).unwrap_or([0; 16]);
         let word = |at: usize| u32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
@@ -293,6 +295,8 @@ impl Frames {
             0x48 if word(0) & 0xff_ffff == 0xc0_c748 => (word(3), word(7), 0),
             0xb8 => (word(1), word(5), 0),
             0x58 if code[1] == 0xb8 => (word(2), word(6), arch::WORD),
+            arch::JUMP => (arch::nr::RT_SIGRETURN as u32, word(5), 0),
+            0x58 if code[1] == arch::JUMP => (SIGRETURN, word(6), arch::WORD),
             _ => (0, 0, 0),
         };
         let is_call =

@@ -43,6 +43,19 @@ pub(crate) fn image(object: &Object, bias: i64) -> Range<u64> {
     segments.iter().map(|s| s.va.offset(bias).0).min().unwrap_or(0)..end.unwrap_or(0)
 }
 
+/// The code that the kernel maps into each process. It is no file: what is there is what it says.
+pub(crate) fn vdso(process: &Process) -> Option<Loaded> {
+    let maps = process.maps().ok()?;
+    let mapping = maps.iter().find(|mapping| mapping.name == *"[vdso]")?;
+    let mut bytes = vec![0; (mapping.end.0 - mapping.start.0) as usize];
+    process.read(mapping.start, &mut bytes).ok()?;
+    let nowhere = DebugSearch { roots: Vec::new(), dirs: Vec::new() };
+    let object = Object::from_bytes(Path::new("[vdso]"), bytes, &nowhere).ok()?;
+    let bias = mapping.start.0 as i64;
+    let range = image(&object, bias);
+    Some(Loaded { object: Rc::new(object), bias, range, inode: 0, copied: Vec::new() })
+}
+
 /// Opens objects, each file once.
 pub(crate) struct Objects {
     /// [`Options::filter`]

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::rc::Rc;
 
-use sidestep_isa::Va;
+use sidestep_isa::object::{Bytes, Extent, ObjectCode};
+use sidestep_isa::{Len, Va};
 use sidestep_plan::{Index, Plan, Refusal, plan, plan_in, promotable, site_of, syscalls};
-use sidestep_symbols::Object;
+use sidestep_symbols::{Matcher, Object};
 
 use crate::analyses::Analyses;
 use crate::error::SessionError;
@@ -154,6 +155,31 @@ pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut A
         }
     }
     Ok(all)
+}
+
+/// Guards of the code in the vDSO to which signal handlers of 32-bit programs return. Its unwind information begins in front of
+/// it, so that it cannot be analysed like other code; but it is known what it is, and that nothing else leads there
+/// (`arch/x86/entry/vdso/vdso32/sigreturn.S`).
+pub(crate) fn plan_sigreturns(vdso: &Object, numbers: &[u32]) -> Vec<(Plan, Vec<u8>)> {
+    const FUNCTIONS: [&str; 2] = ["__kernel_sigreturn", "__kernel_rt_sigreturn"];
+    const CALL: [u8; 2] = [0xcd, 0x80]; // int $0x80
+    let Ok(text) = vdso.text() else { return Vec::new() };
+    let guard = |start: Va| {
+        let from = |section: &Bytes<'_>| usize::try_from(start.since(section.va)).ok();
+        let (section, code) = text.iter().find_map(|section| Some((section, section.data.get(from(section)?..)?)))?;
+        let len = code.windows(CALL.len()).take(REGION_MAX).position(|bytes| bytes == CALL)? + CALL.len();
+        let function = Bytes { name: section.name, va: start, data: &code[..len] };
+        let site = *syscalls::find(vdso.isa(), std::slice::from_ref(&function), numbers).first()?;
+        let index = Index::new(ObjectCode {
+            text: vec![function],
+            extents: vec![Extent { start, len: Len(len as u64) }],
+            ..ObjectCode::new(vdso.isa())
+        });
+        let plan = syscalls::guard(&index, site)?.ok()?;
+        let expected = expected(&index, &plan);
+        Some((plan, expected))
+    };
+    FUNCTIONS.iter().flat_map(|name| vdso.find(&Matcher::name(name))).filter_map(|found| guard(found.va)).collect()
 }
 
 /// Guards of an object where a process has it.

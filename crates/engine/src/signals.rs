@@ -120,10 +120,9 @@ fn all_of(set: u64) -> impl Iterator<Item = i32> + Clone {
     (1..=LAST).filter(move |signal| set & set_of(*signal) != 0)
 }
 
-/// Says whether bad addresses may be read directly. In 32-bit programs they never are: signals of ours may be blocked in their
-/// handlers.
+/// Says whether bad addresses may be read directly.
 pub(crate) fn set_readable(regions: &Regions, process: &Process, readable: bool) -> Result<(), SessionError> {
-    Ok(process.write(at!(regions.private, readable), &u32::from(readable && !SHORT).to_ne_bytes())?)
+    Ok(process.write(at!(regions.private, readable), &u32::from(readable).to_ne_bytes())?)
 }
 
 /// What is to be done about a signal.

@@ -3,18 +3,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use sidestep_bpf::verify::Helper;
 use sidestep_isa::{Len, Va};
-use sidestep_symbols::{Cfa, DebugSearch, Object, Rule, Saved, Unwinding};
-use sidestep_sys::{Process, arch};
+use sidestep_symbols::{Cfa, Object, Rule, Saved, Unwinding};
+use sidestep_sys::arch;
 use sidestep_wire::{MapKind, Private, UnwindKind, UnwindObject, UnwindRule, UnwindTable};
 
 use crate::api::Program;
 use crate::error::SessionError;
 use crate::hold::Hold;
 use crate::names::Images;
+use crate::objects;
 use crate::raw::bytes_of;
 use crate::regions::Regions;
 use crate::spare::Table;
@@ -47,9 +48,9 @@ impl Regions {
         let process = hold.process();
         let mut bytes = Vec::new();
         let mut new = Vec::new();
-        let vdso = vdso(&process);
+        let vdso = objects::vdso(&process);
         let loaded = images.images().map(|(path, loaded)| (path, &*loaded.object, loaded.bias));
-        let vdso = vdso.as_ref().map(|(object, start)| (object.path(), object, *start as i64));
+        let vdso = vdso.as_ref().map(|vdso| (vdso.object.path(), &*vdso.object, vdso.bias));
         for (path, object, bias) in loaded.chain(vdso) {
             if !self.unwinding.known.insert((path.to_owned(), bias as u64)) {
                 continue;
@@ -179,15 +180,4 @@ fn wire_rule(rule: &Rule) -> UnwindRule {
 fn words(bytes: i32) -> Option<i16> {
     let word = arch::ISA.word() as i32;
     (bytes % word == 0).then(|| i16::try_from(bytes / word).ok()).flatten().filter(|words| *words != UnwindRule::LOST)
-}
-
-/// The code that the kernel maps into each process, and where.
-fn vdso(process: &Process) -> Option<(Object, u64)> {
-    let maps = process.maps().ok()?;
-    let mapping = maps.iter().find(|mapping| mapping.name == *"[vdso]")?;
-    let mut bytes = vec![0; (mapping.end.0 - mapping.start.0) as usize];
-    process.read(mapping.start, &mut bytes).ok()?;
-    let object =
-        Object::from_bytes(Path::new("[vdso]"), bytes, &DebugSearch { roots: Vec::new(), dirs: Vec::new() }).ok()?;
-    Some((object, mapping.start.0))
 }

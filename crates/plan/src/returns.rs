@@ -173,6 +173,9 @@ mod tests {
         let leaves = |returns, tail_calls| Walk::Leaves { returns, tail_calls };
         assert_eq!(walk(&[&framed[..], &[0xc3]].concat()), leaves(vec![0], vec![]));
         assert_eq!(walk(&[&framed[..], &[0xc2, 4, 0]].concat()), leaves(vec![4], vec![]));
+        // call +0; pop %eax; ret, and the same with a second pop
+        assert_eq!(walk(&[0xe8, 0, 0, 0, 0, 0x58, 0xc3]), leaves(vec![0], vec![]));
+        assert_eq!(walk(&[0xe8, 0, 0, 0, 0, 0x58, 0x59, 0xc3]), Walk::Names(Va(0x1006)));
         // sub $0x180,%esp; mov 0x184(%esp),%eax; add $0x180,%esp; jmp 0x2000
         let tail = [
             0x81, 0xec, 0x80, 1, 0, 0, 0x8b, 0x84, 0x24, 0x84, 1, 0, 0, 0x81, 0xc4, 0x80, 1, 0, 0, 0xe9, 0xe8, 0x0f, 0,

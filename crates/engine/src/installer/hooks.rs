@@ -2,6 +2,7 @@
 //! put back; system calls that could block signals of ours are guarded.
 
 use sidestep_bpf::verify::Helper;
+use sidestep_isa::Isa;
 use sidestep_plan::Plan;
 use sidestep_symbols::{Kind, Matcher};
 use sidestep_sys::{Process, arch};
@@ -13,8 +14,8 @@ use crate::api::Program;
 use crate::error::SessionError;
 use crate::faults;
 use crate::lasting;
-use crate::objects::{Loaded, Objects};
-use crate::planning::{Planned, Wish, place_guards, plan_all};
+use crate::objects::{self, Loaded, Objects};
+use crate::planning::{Planned, Wish, place_guards, plan_all, plan_sigreturns};
 use crate::resolve::Match;
 use crate::signals::{TRAPS, calls};
 
@@ -202,6 +203,12 @@ impl Installer {
                 }
                 Err(at) => self.unguarded = Some((loaded.object.path().to_owned(), *at)),
             }
+        }
+        // There, handlers of 32-bit programs return.
+        let vdso = if arch::ISA == Isa::X86 { objects::vdso(process) } else { None };
+        if let Some(vdso) = vdso.filter(|vdso| self.hooked.insert(("signal calls", vdso.range.start))) {
+            let guards = plan_sigreturns(&vdso.object, &numbers);
+            hooks.extend(place_guards(&vdso, &guards).map(|planned| Hook { flow: Flow::SignalCall, planned }));
         }
         Ok(hooks)
     }

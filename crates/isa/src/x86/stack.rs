@@ -60,7 +60,8 @@ impl Stack {
         }
     }
 
-    /// The state behind an instruction (for a call: after it has returned).
+    /// The state behind an instruction (for a call: after it has returned; one of the next instruction does not, but is there
+    /// for the address that it pushes: `call 1f; 1: pop %ebx`).
     #[must_use]
     pub fn after(&self, insn: &Insn) -> Stack {
         let i = &insn.iced;
@@ -99,7 +100,11 @@ impl Stack {
             let reads_only = matches!(i.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push);
             next.rbp = if reads_only { self.rbp } else { None };
         }
-        if !matches!(insn.flow(), Flow::Call(_) | Flow::CallIndirect) {
+        let returns = match insn.flow() {
+            Flow::Call(to) => to != insn.next(),
+            flow => flow == Flow::CallIndirect,
+        };
+        if !returns {
             next.rsp = next.rsp.map(|rsp| rsp + i64::from(i.stack_pointer_increment()));
         }
         next

@@ -281,10 +281,10 @@ pub(super) fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     asm.load(Reg::Rax, Reg::Rsp, 8);
     asm.load(Reg::Rdx, Reg::Rsp, 12);
     asm.load(Reg::Rcx, Reg::Rsp, 16);
-    asm.bind(done);
     asm.ret();
-    asm.align(16);
-
+    asm.bind(done);
+    // Not through the vDSO, where handlers of the program return: they are led to copies there.
+    asm.lea(Reg::Rsp, Reg::Rsp, 4);
     let restorer = asm.here();
     asm.syscall(173); // rt_sigreturn
     asm.align(16);

@@ -162,9 +162,6 @@ pub fn returning_context(number: u64, sp: u64) -> Option<u64> {
 
 const WORD_LEN: u64 = size_of::<Word>() as u64;
 
-/// Signals of ours that stay deliverable in handlers of the program. Handlers return by the vDSO, where nobody sees it; so the
-/// kernel keeps the masks there, and only traps must not find their signal blocked: memory is read by system calls.
-pub const NEVER_BLOCKED: u64 = sidestep_wire::signals::set_of(sidestep_wire::signals::SIGTRAP);
 /// Flags of our own actions that the kernel is not given: it puts the vDSO's restorer into frames, where it stays when we go.
 pub const NOT_OURS: u64 = sidestep_wire::signals::flags::RESTORER;
 

@@ -101,8 +101,6 @@ pub fn returning_context(number: u64, sp: u64) -> Option<u64> {
     (number == nr::RT_SIGRETURN).then_some(sp)
 }
 
-/// Signals of ours that stay deliverable in handlers of the program.
-pub const NEVER_BLOCKED: u64 = u64::MAX;
 /// Flags of our own actions that the kernel is not given.
 pub const NOT_OURS: u64 = 0;
 
