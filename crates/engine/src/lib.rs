@@ -89,6 +89,6 @@ pub use usdt::Arguments;
 /// Types of functions and data, from debug information.
 pub mod types {
     pub use sidestep_symbols::{
-        DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember, TypeError,
+        Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember, TypeError,
     };
 }

@@ -50,5 +50,7 @@ pub use locate::{MappedObject, find_object, mapped_objects, matching_objects, re
 pub use maps::{Mapping, parse_maps};
 pub use matcher::Matcher;
 pub use object::Object;
-pub use types::{DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember};
+pub use types::{
+    Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember,
+};
 pub use unwind::{Cfa, Row, Rule, Saved, Unwinding};

@@ -32,6 +32,11 @@ pub enum Convention {
     C,
     /// The compiler: only numbers and addresses are where the ABI has them, if nothing else is before them.
     Scalars,
+    /// Go's own ABI.
+    Go {
+        /// What has room is in registers, as of Go 1.17; else all is on the stack.
+        registers: bool,
+    },
 }
 
 /// What a symbol names.

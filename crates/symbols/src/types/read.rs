@@ -6,7 +6,9 @@ use gimli::{
 };
 use sidestep_isa::Va;
 
-use super::{DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember};
+use super::{
+    Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember,
+};
 
 type Slice<'d> = EndianSlice<'d, LittleEndian>;
 type Unit<'d> = gimli::Unit<Slice<'d>>;
@@ -135,8 +137,7 @@ impl<'d> Reading<'_, 'd> {
     }
 
     fn function_type(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<FunctionType> {
-        let is_c =
-            !matches!(self.language(unit)?, Some(c::DW_LANG_Rust | c::DW_LANG_Go | c::DW_LANG_Swift | c::DW_LANG_Zig));
+        let convention = self.convention(unit)?;
         let start = match unit.header.offset() {
             UnitSectionOffset::DebugInfoOffset(start) => start.0,
             UnitSectionOffset::DebugTypesOffset(_) => 0,
@@ -171,26 +172,37 @@ impl<'d> Reading<'_, 'd> {
                 parameters = self.parameters(&unit, at)?;
             }
         }
+        if let (Convention::Go { .. }, Some(at)) = (convention, chain.last().copied()) {
+            let (unit, at) = self.around(at)?;
+            let name = self.text(&unit, &unit.entry(at)?, c::DW_AT_name)?.unwrap_or_default();
+            add_dictionary(&name, &mut parameters);
+        }
         let (result, result_text) = match result {
             Some(result) => (self.data_type(result, 0)?, self.name(result, 0)?),
             None => (DataType::Void, "void".to_owned()),
         };
-        Ok(FunctionType { parameters, result, result_text, is_c })
+        Ok(FunctionType { parameters, result, result_text, convention })
     }
 
-    fn language(&self, unit: &Unit<'d>) -> gimli::Result<Option<gimli::DwLang>> {
+    /// By the language of a unit. Go's compiler says in its name whether it uses registers.
+    fn convention(&self, unit: &Unit<'d>) -> gimli::Result<Convention> {
         let mut cursor = unit.entries();
-        let Some((_, root)) = cursor.next_dfs()? else { return Ok(None) };
+        let Some((_, root)) = cursor.next_dfs()? else { return Ok(Convention::C) };
         Ok(match root.attr_value(c::DW_AT_language)? {
-            Some(AttributeValue::Language(language)) => Some(language),
-            _ => None,
+            Some(AttributeValue::Language(c::DW_LANG_Go)) => {
+                let producer = self.text(unit, root, c::DW_AT_producer)?.unwrap_or_default();
+                Convention::Go { registers: producer.contains("regabi") }
+            }
+            Some(AttributeValue::Language(c::DW_LANG_Rust | c::DW_LANG_Swift | c::DW_LANG_Zig)) => Convention::Compiler,
+            _ => Convention::C,
         })
     }
 
     fn parameters(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Vec<FunctionParameter>> {
         let mut parameters = Vec::new();
         self.children(unit, at, |child| {
-            if child.tag() != c::DW_TAG_formal_parameter {
+            // Results of Go are parameters, too.
+            if child.tag() != c::DW_TAG_formal_parameter || Self::flag(child, c::DW_AT_variable_parameter)? {
                 return Ok(());
             }
             let mut name = self.text(unit, child, c::DW_AT_name)?;
@@ -211,7 +223,11 @@ impl<'d> Reading<'_, 'd> {
                     ty = DataType::Pointer(Box::new(ty));
                 }
             }
-            parameters.push(FunctionParameter { name: name.unwrap_or_default(), ty, text: self.name(place, 0)? });
+            parameters.push(FunctionParameter {
+                name: name.unwrap_or_default(),
+                ty: value_of(ty),
+                text: self.name(place, 0)?,
+            });
             Ok(())
         })?;
         Ok(parameters)
@@ -378,7 +394,7 @@ impl<'d> Reading<'_, 'd> {
                 (None, None) => start,
             };
             let name = self.text(&unit, child, c::DW_AT_name)?.unwrap_or_default();
-            members.push(RecordMember { name, ty: data, text, bit, width: width.map(|width| width as u32) });
+            members.push(RecordMember { name, ty: value_of(data), text, bit, width: width.map(|width| width as u32) });
             Ok(())
         })?;
         Ok(Ok(RecordLayout { size, members }))
@@ -520,4 +536,19 @@ fn is_kind(tag: DwTag, keyword: &str) -> bool {
         "enum" => tag == c::DW_TAG_enumeration_type,
         _ => matches!(tag, c::DW_TAG_typedef | c::DW_TAG_structure_type | c::DW_TAG_class_type | c::DW_TAG_base_type),
     }
+}
+
+/// What holds a value of a type: a function of Go is the address of what it closes over.
+fn value_of(ty: DataType) -> DataType {
+    if ty == DataType::Function { DataType::Pointer(Box::new(DataType::Void)) } else { ty }
+}
+
+/// What a generic function of Go gets beside its parameters: a table of the types that it is for, which methods have behind
+/// their receiver.
+fn add_dictionary(name: &str, parameters: &mut Vec<FunctionParameter>) {
+    let Some((_, behind)) = name.split_once("[go.shape.") else { return };
+    let ty = DataType::Number { bytes: 8, signed: false };
+    let dictionary = FunctionParameter { name: ".dict".to_owned(), ty, text: "uintptr".to_owned() };
+    let is_method = !behind.ends_with(']');
+    parameters.insert(usize::from(is_method).min(parameters.len()), dictionary);
 }

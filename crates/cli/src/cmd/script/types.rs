@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sidestep_engine::types::{DataType, DebugInfo, Enumeration, FunctionType};
+use sidestep_engine::types::{self, DataType, DebugInfo, Enumeration, FunctionType};
 use sidestep_engine::{NoGoroutine, Options, Pattern, SessionError, Typed, TypedFunction};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
@@ -110,7 +110,7 @@ impl Programs {
         let info = function.info.as_ref().map_err(ToString::to_string)?;
         let found = info.function(function.va, &function.name).map_err(|error| error.to_string())?;
         let object = self.number(info);
-        let FunctionType { parameters, result, is_c, .. } = found;
+        let FunctionType { parameters, result, convention, .. } = found;
         let parameter = |parameter: sidestep_engine::types::FunctionParameter| Parameter {
             name: parameter.name,
             ty: ctype(parameter.ty, object),
@@ -118,7 +118,11 @@ impl Programs {
         Ok(Signature {
             parameters: parameters.into_iter().map(parameter).collect(),
             result: ctype(result, object),
-            convention: if is_c { Convention::C } else { Convention::Scalars },
+            convention: match convention {
+                types::Convention::C => Convention::C,
+                types::Convention::Compiler => Convention::Scalars,
+                types::Convention::Go { registers } => Convention::Go { registers },
+            },
         })
     }
 

@@ -12,9 +12,9 @@ use super::memory::{Base, Place, number_type, plus, value};
 use super::{Checker, Checking};
 
 /// Where programs find the lower halves of `xmm0` to `xmm7`, as `wire::Hit` lays them out.
-const XMM: u16 = 176;
+pub(super) const XMM: u16 = 176;
 /// Of the other registers: the stack pointer, and what holds the second word of a result.
-const SP: u16 = 152;
+pub(super) const SP: u16 = 152;
 const DX: u16 = 96;
 /// Registers for numbers, and for floating-point numbers.
 const INTEGERS: usize = 6;
@@ -24,12 +24,12 @@ const WHOLE: u64 = 512;
 
 /// In which registers eight bytes of a value are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Class {
+pub(super) enum Class {
     Integer,
     Float,
 }
 
-fn register(at: u16) -> Value {
+pub(super) fn register(at: u16) -> Value {
     value(Type::UINT, ValueKind::Builtin(Builtin::Register(at)))
 }
 
@@ -207,6 +207,9 @@ impl Checker<'_> {
             };
             return Ok(signature.parameters.iter().take(count).enumerate().map(place).collect());
         }
+        if let Convention::Go { registers } = signature.convention {
+            return self.go_places(signature, count, registers, span);
+        }
         let is_short = self.types.word() == 4;
         let hidden = match &signature.result {
             CType::Void | CType::Function => false,
@@ -319,7 +322,7 @@ impl Checker<'_> {
         Ok(true)
     }
 
-    fn align(&mut self, ty: &CType, span: Span) -> Checking<u64> {
+    pub(super) fn align(&mut self, ty: &CType, span: Span) -> Checking<u64> {
         Ok(match ty {
             CType::Array(of, _) => self.align(of, span)?,
             CType::Record(record) => self.layout(record, span)?.align,

@@ -9,6 +9,7 @@ mod declared;
 mod each;
 mod expr;
 mod field;
+mod go;
 mod kind;
 mod macros;
 mod memory;
