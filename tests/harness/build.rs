@@ -93,6 +93,7 @@ const RECIPES: &[Recipe] = &[
     recipe("generics-legacy", RUST_LEGACY, &["generics.rs"]),
     recipe("words-musl", &["musl-gcc", "-O2", "-static"], &["words.c"]),
     recipe("grow", &["go", "build"], &["grow.go"]),
+    recipe("goabi", &["go", "build"], &["goabi.go"]),
     recipe("goroutines", &["go", "build"], &["goroutines.go"]),
     recipe("goroutines-stripped", &["go", "build", "-ldflags=-s -w"], &["goroutines.go"]),
     recipe("symbols", CC, &["symbols.c"]),
