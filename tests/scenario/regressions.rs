@@ -143,9 +143,9 @@ fn nothing_was_found_in_a_chroot() {
     std::fs::remove_dir_all(&root).unwrap();
 }
 
-/// Sites were compared with the file while the program ran, and written later: into another library that was there by then.
-#[test]
-fn a_library_that_took_the_place_of_another_was_written_to() {
+/// Runs commands again and again, each list of them beside the others, with the process, and `funccount` with the functions of the
+/// first library, while two libraries take turns at one place.
+fn while_libraries_take_turns(lists: &[&[&[&str]]]) {
     let (Some(path), Some(first), Some(_)) = (target("swap"), target("libswapped1.so"), target("libswapped2.so"))
     else {
         return;
@@ -155,12 +155,15 @@ fn a_library_that_took_the_place_of_another_was_written_to() {
     let pattern = format!("{}:f*", first.display());
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                // Whether the library is there, and stays, is a matter of chance.
-                run(&mut sidestep(&["funccount", "-d", "0.01", "-p", &pid, &pattern]), LIMIT);
-            }
-        });
+        for list in lists {
+            scope.spawn(|| {
+                for command in list.iter().cycle().take_while(|_| !over.load(Ordering::Relaxed)) {
+                    let named = if command[0] == "funccount" { vec![&pattern[..]] } else { Vec::new() };
+                    // Whether the library is there, and stays, is a matter of chance.
+                    run(&mut sidestep(&[*command, &["-p", &pid], &named].concat()), LIMIT);
+                }
+            });
+        }
         for _ in 0..5 {
             let wrong = program.ask("swap 2000");
             if wrong != 0 {
@@ -171,6 +174,19 @@ fn a_library_that_took_the_place_of_another_was_written_to() {
         over.store(true, Ordering::Relaxed);
     });
     program.finish().ok();
+}
+
+/// Sites were compared with the file while the program ran, and written later: into another library that was there by then.
+#[test]
+fn a_library_that_took_the_place_of_another_was_written_to() {
+    while_libraries_take_turns(&[&[&["funccount", "-d", "0.01"]]]);
+}
+
+/// The journal named the file that was mapped when the work began, not the one that was there when the sites were written: a probe that
+/// was disabled came back in the other library.
+#[test]
+fn a_disabled_probe_was_enabled_in_the_library_that_took_the_place_of_its_own() {
+    while_libraries_take_turns(&[&[&["funccount", "--no-optimize", "-d", "1"]], &[&["disable"], &["enable"]]]);
 }
 
 /// A part of the main program that is mapped far away was taken for a part of its image, from which no memory reaches all of it (node).

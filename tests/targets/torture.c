@@ -1,5 +1,6 @@
-/* Eight threads run the functions of short_asm.S without a pause, under a thousand signals a second whose handler runs
- * them, too, while children are forked that run them and programs are executed. */
+/* Eight threads run the functions of short_asm.S without a pause, under the signals of a timer, which come when they can, and under
+ * a thousand a second that are queued, so that none may be missing. Their handlers run the functions, too, while children are
+ * forked that run them and programs are executed. */
 #include "serve.h"
 #include <pthread.h>
 #include <signal.h>
@@ -21,6 +22,7 @@ PROBED long mine(long x) { return x * 5 + 1; }
 
 static volatile int stop;
 static volatile long wrong, signals, children;
+static volatile long queued, received, enough;
 /* What each thread is to call `mine` for: the number of the order, how often, and how many threads are done. */
 static volatile long order, calls, done;
 
@@ -55,6 +57,12 @@ static void tick(int signal)
     (void)signal;
     __atomic_add_fetch(&signals, 1, __ATOMIC_RELAXED);
     note(check(signals & 1023));
+}
+
+static void receive(int signal)
+{
+    (void)signal;
+    note(check(__atomic_add_fetch(&received, 1, __ATOMIC_RELAXED) & 1023));
 }
 
 static long mine_only(long n)
@@ -100,7 +108,24 @@ static void *forks(void *arg)
     return arg;
 }
 
-static pthread_t threads[9];
+static pthread_t threads[10];
+
+static long milliseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* A signal a millisecond, to one computing thread after the other. What it is late with, it makes up for. */
+static void *queues(void *arg)
+{
+    union sigval none = { 0 };
+    for (long begin = milliseconds(); !enough; usleep(1000))
+        while (queued < milliseconds() - begin && !pthread_sigqueue(threads[queued % 8], SIGRTMIN, none))
+            queued++;
+    return arg;
+}
 
 static long start(long n)
 {
@@ -110,24 +135,31 @@ static long start(long n)
     timer_t timer;
     struct sigaction action = { .sa_handler = tick, .sa_flags = SA_RESTART };
     sigaction(SIGPROF, &action, NULL);
-    for (long i = 0; i < 9; i++)
-        if (pthread_create(&threads[i], NULL, i < 8 ? compute : forks, (void *)i))
+    action.sa_handler = receive;
+    sigaction(SIGRTMIN, &action, NULL);
+    for (long i = 0; i < 10; i++)
+        if (pthread_create(&threads[i], NULL, i < 8 ? compute : i < 9 ? forks : queues, (void *)i))
             return -1;
     if (timer_create(CLOCK_MONOTONIC, &event, &timer))
         return -1;
     return timer_settime(timer, 0, &ms, NULL) + n;
 }
 
-/* The answer is the number of wrong results. */
+/* The answer is the number of wrong results, and of queued signals that did not come. */
 static long finish(long n)
 {
+    enough = 1;
+    pthread_join(threads[9], NULL);
+    for (int i = 0; i < 1000 && received != queued; i++)
+        usleep(10000);
     stop = 1;
     for (int i = 0; i < 9; i++)
         pthread_join(threads[i], NULL);
-    return wrong + n;
+    return wrong + (queued - received) + n;
 }
 
 static long signalled(long n) { return signals + n; }
+static long signalled_in_turn(long n) { return received + n; }
 static long forked(long n) { return children + n; }
 
 static long alone(long n) { return mine_only(n); }
@@ -146,8 +178,8 @@ static long together(long n)
 int main(int argc, char **argv)
 {
     static const struct command table[] = {
-        { "start", start }, { "finish", finish }, { "signals", signalled }, { "children", forked }, { "alone", alone },
-        { "together", together }, { 0 },
+        { "start", start }, { "finish", finish }, { "signals", signalled }, { "queued", signalled_in_turn },
+        { "children", forked }, { "alone", alone }, { "together", together }, { 0 },
     };
     return serve(argc, argv, table);
 }

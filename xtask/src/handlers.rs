@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use sidestep_tests::target;
 use sidestep_tests::tool::Tracing;
 
-use crate::bench::{Bench, ROUNDS, number};
+use crate::bench::{Bench, PAUSE, ROUNDS, number};
 
 /// The probed function.
 const FUNCTION: &str = "f_push";
@@ -38,7 +38,7 @@ const HANDLERS: [Handler; 6] = [
 pub fn handlers(bench: &mut Bench) -> Result<String> {
     let object = target("bench.bpf.o").context("no clang")?;
     let object = object.to_str().context("a path in UTF-8")?;
-    let base = bench.median(FUNCTION, CALLS, ROUNDS, Duration::ZERO);
+    let base = bench.median(FUNCTION, CALLS, ROUNDS, PAUSE);
     let mut text =
         String::from("| handler at `f_push`, ns per hit | compiled | interpreted | at most |\n|---|---:|---:|---:|\n");
     for handler in &HANDLERS {
@@ -47,7 +47,7 @@ pub fn handlers(bench: &mut Bench) -> Result<String> {
             let place = format!("{}={FUNCTION}", handler.program);
             let tracing = Tracing::start(&[&["bpf", object, "-p", &bench.pid, "-a", &place], flags].concat());
             bench.calls.clear();
-            row.push(bench.median(FUNCTION, CALLS, ROUNDS, Duration::ZERO) - base);
+            row.push(bench.median(FUNCTION, CALLS, ROUNDS, PAUSE) - base);
             let report = tracing.stop();
             let (expected, found) = (bench.calls[FUNCTION] * handler.per_hit, sum(&report.0.stdout));
             ensure!(found == expected, "{}: {found} instead of {expected}: {}", handler.name, report.0);
@@ -59,12 +59,12 @@ pub fn handlers(bench: &mut Bench) -> Result<String> {
     let name = "ring record of two integers and the time";
     writeln!(text, "| {name} | {} | {} | 35 |", number(record[0] - base), number(record[1] - base))?;
 
-    let stamps = bench.median("stamps", 1_000_000, ROUNDS, Duration::ZERO);
+    let stamps = bench.median("stamps", 1_000_000, ROUNDS, PAUSE);
     let mut latency = Vec::new();
     for flags in [&[][..], &["--interpret"]] {
         let tracing = Tracing::start(&[&["funclatency", "-p", &bench.pid, FUNCTION], flags].concat());
         bench.calls.clear();
-        latency.push(bench.median(FUNCTION, CALLS, ROUNDS, Duration::ZERO) - base);
+        latency.push(bench.median(FUNCTION, CALLS, ROUNDS, PAUSE) - base);
         let report = tracing.stop();
         ensure!(report.latencies() == bench.calls[FUNCTION], "not all calls were timed: {}", report.0);
     }

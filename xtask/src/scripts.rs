@@ -10,7 +10,7 @@ use sidestep_tests::process::{LIMIT, Program, Running, eventually};
 use sidestep_tests::tool::{Report, Tracing};
 use sidestep_tests::{build, target};
 
-use crate::bench::{Bench, ROUNDS, number};
+use crate::bench::{Bench, PAUSE, ROUNDS, number};
 
 /// The probed function.
 const FUNCTION: &str = "f_push";
@@ -46,7 +46,7 @@ pub fn scripts(bench: &mut Bench) -> Result<String> {
     if !with_bpftrace {
         eprintln!("bpftrace not measured: not installed");
     }
-    let base = bench.median(FUNCTION, CALLS, ROUNDS, Duration::ZERO);
+    let base = bench.median(FUNCTION, CALLS, ROUNDS, PAUSE);
     let mut text =
         String::from("| script at `f_push`, ns per hit | sidestep | at most | bpftrace |\n|---|---:|---:|---:|\n");
     for block in &BLOCKS {
@@ -86,7 +86,7 @@ fn sidestep(bench: &mut Bench, block: &Block, script: &str) -> Result<f64> {
 /// The median of some rounds, of `calls` calls each if it prints nothing.
 fn rounds(bench: &mut Bench, block: &Block, calls: u64) -> f64 {
     if !block.prints {
-        return bench.median(FUNCTION, calls, ROUNDS, Duration::ZERO);
+        return bench.median(FUNCTION, calls, ROUNDS, PAUSE);
     }
     let time = bench.median(FUNCTION, BURST, BURSTS, Duration::from_millis(100));
     sleep(Duration::from_millis(100));

@@ -117,14 +117,14 @@ impl Journal {
 }
 
 fn entries(process: &Process, found: &Found, others: &Others) -> Result<(Vec<JournalEntry>, Vec<usize>), SessionError> {
-    let mut journal = found.journal(process)?;
+    let (mut journal, maps) = (found.journal(process)?, mappings(process)?);
     if found.is_child(process) {
         // What the journal says of sites that are not patched is about its parent now, not when it was forked.
         // Nor which of them were blocked.
         journal = found.entries(process)?;
         for entry in &mut journal {
             entry.disabled = 1;
-            if entry.is_promotable() && !is_written(process, entry) {
+            if entry.is_promotable() && !is_written(process, &maps, entry) {
                 *entry = entry.trap();
             }
         }
@@ -139,7 +139,7 @@ fn entries(process: &Process, found: &Found, others: &Others) -> Result<(Vec<Jou
             let entry = &journal[**index];
             // A place next to it may have been unmapped.
             let now = text.at(entry.site, entry.len.into());
-            let is = || now.map_or_else(|| is_written(process, entry), |now| is_ours(now, entry));
+            let is = || now.map_or_else(|| is_written(process, &maps, entry), |now| is_ours(now, &maps, entry));
             // A blank one says nothing.
             entry.len != 0 && (is() || others.leads_to(process, entry))
         }));
@@ -165,15 +165,15 @@ fn restore(
     if found.has_private(stopped.process()) {
         returns::restore(stopped, found, others.sessions())?;
     }
-    lower(stopped, found, others, journal)?;
+    let mappings = stopped_mappings(stopped)?;
+    lower(stopped, found, &mappings, others, journal)?;
     let process = stopped.process().clone();
     let shared: Vec<&JournalEntry> = journal.entries.iter().filter(|entry| others.know(entry)).collect();
     shared.iter().filter(|entry| entry.own != 1).try_for_each(|entry| others.unlink(&process, entry))?;
     let written = journal.written.iter().rev().map(|index| &journal.entries[*index]);
     let (own, users): (Vec<_>, Vec<_>) = written.partition(|e| e.own == 1);
-    restore_text(stopped, &users)?;
+    restore_text(stopped, &mappings, &users)?;
     originals.restore(stopped)?;
-    let mappings = stopped_mappings(stopped)?;
     let mut positions = survey::positions(stopped, &mappings)?;
     // A thread that has jumped to an island has not executed anything of the site.
     for position in &positions {
@@ -202,7 +202,7 @@ fn restore(
     // A thread in the agent may be about to replace a return address or to meet a trap: then our own sites stay for now.
     if inside.is_none() {
         shared.iter().filter(|entry| entry.own == 1).try_for_each(|entry| others.unlink(&process, entry))?;
-        restore_text(stopped, &own)?;
+        restore_text(stopped, &mappings, &own)?;
     }
     for position in &positions {
         match original_of(position.ip.0) {
@@ -219,13 +219,19 @@ fn restore(
 }
 
 /// Lowers the semaphores of sites that are still written: where a library was unloaded, something else may be now.
-fn lower(stopped: &mut Stopped, found: &Found, others: &Others, journal: &Journal) -> Result<(), SessionError> {
+fn lower(
+    stopped: &mut Stopped,
+    found: &Found,
+    mappings: &[Mapping],
+    others: &Others,
+    journal: &Journal,
+) -> Result<(), SessionError> {
     // A forked child has its own semaphores, but no journal of its own: they were raised when it was forked.
     let child = found.is_child(stopped.process());
     let written = journal.written.iter().map(|index| (*index, &journal.entries[*index]));
     for (index, entry) in written.filter(|(_, e)| e.semaphore != 0) {
         let Ok(now) = stopped.read_pod::<u16>(Va(entry.semaphore)) else { continue };
-        let written = is_written(stopped.process(), entry) || others.leads_to(stopped.process(), entry);
+        let written = is_written(stopped.process(), mappings, entry) || others.leads_to(stopped.process(), entry);
         if !written || now == 0 {
             continue;
         }
@@ -239,7 +245,7 @@ fn lower(stopped: &mut Stopped, found: &Found, others: &Others, journal: &Journa
 }
 
 /// Puts back what was there, a page at a time. Of a place that has two entries the first is right: the other one is older.
-fn restore_text(stopped: &mut Stopped, entries: &[&JournalEntry]) -> Result<(), SessionError> {
+fn restore_text(stopped: &mut Stopped, mappings: &[Mapping], entries: &[&JournalEntry]) -> Result<(), SessionError> {
     let mut sorted = entries.to_vec();
     sorted.sort_by_key(|entry| entry.site);
     let process = stopped.process();
@@ -249,10 +255,10 @@ fn restore_text(stopped: &mut Stopped, entries: &[&JournalEntry]) -> Result<(), 
         for entry in *page {
             let len = usize::from(entry.len);
             match text.at(entry.site, len) {
-                Some(now) if is_ours(now, entry) => text.put(entry.site, &entry.old[..len]),
+                Some(now) if is_ours(now, mappings, entry) => text.put(entry.site, &entry.old[..len]),
                 Some(_) => {}
                 // A place next to it has been unmapped.
-                None if is_written(process, entry) => process.write(Va(entry.site), &entry.old[..len])?,
+                None if is_written(process, mappings, entry) => process.write(Va(entry.site), &entry.old[..len])?,
                 None => {}
             }
         }

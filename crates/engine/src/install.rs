@@ -38,6 +38,8 @@ pub(crate) struct Job {
     pub is_go: bool,
     /// Nothing else can come to its place while it is written: it is the program itself, no library that may be unloaded.
     pub stays: bool,
+    /// The file of its object: inode number, 0 = none.
+    pub inode: u64,
     /// What the file says is at the site.
     pub expected: Vec<u8>,
     /// Run-time address of the counter of who listens at a USDT probe.

@@ -22,6 +22,8 @@ pub(crate) struct Loaded {
     pub bias: i64,
     /// Run-time range of its image.
     pub range: Range<u64>,
+    /// The file that it was mapped from: inode number, 0 = none.
+    pub inode: u64,
     /// Parts of the file that the process has mapped a second time, apart from the image, to execute them there (V8 does).
     copied: Vec<Range<u64>>,
 }
@@ -79,7 +81,7 @@ impl Objects {
         let apart = |m: &&Mapping| object.load_bias(m).is_some_and(|b| b != bias && !is_image(b));
         let part = |m: &Mapping| m.offset.0..m.offset.0 + m.end.since(m.start) as u64;
         let copied = mapped.executable().filter(apart).map(part).collect();
-        Ok(Loaded { object, bias, range, copied })
+        Ok(Loaded { object, bias, range, inode, copied })
     }
 
     /// The file of a mapped object, as we see it.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
+use std::rc::Rc;
 use std::sync::atomic::{Ordering, fence};
 
 use sidestep_isa::Va;
@@ -30,6 +31,9 @@ use crate::switch::{Switch, Switched, in_turn};
 use crate::traces::Site;
 use crate::{semaphore, traces};
 
+/// How things are while the threads stand.
+type Seen = (Scene, Rc<Vec<Mapping>>);
+
 /// A site, or an island that leads to its detour.
 struct Change<'j> {
     job: &'j Job,
@@ -42,6 +46,14 @@ struct Change<'j> {
 impl Change<'_> {
     fn is_island(&self) -> bool {
         self.entry.own == ISLAND
+    }
+
+    /// Its entry, with the file that the site is mapped from now; `None` if that is another one than the plan was made from:
+    /// another library took the place of its own.
+    fn in_its_file(&self, mappings: &[Mapping]) -> Option<JournalEntry> {
+        let (inode, file_offset) = traces::file_of(mappings, Va(self.entry.site));
+        let is_it = [inode, self.job.inode].contains(&0) || inode == self.job.inode;
+        is_it.then_some(JournalEntry { inode, file_offset, ..self.entry })
     }
 }
 
@@ -60,7 +72,7 @@ pub(crate) fn put_in(
     others: &Others,
 ) -> Result<BTreeSet<u64>, SessionError> {
     let process = hold.process();
-    let all = changes(&process, jobs, ready)?;
+    let all = changes(&process, jobs, ready);
     let (own, users) = all.split_at(all.partition_point(|change| change.job.own));
     let new_signals = signals & !regions.signals();
     let traps = (signals | regions.signals()) & crate::signals::TRAPS != 0;
@@ -79,13 +91,13 @@ pub(crate) fn put_in(
         let mappings = stopped_mappings(stopped)?;
         let scene = Scene::new(stopped, &mappings, &ground)?;
         crate::signals::install(regions, stopped, &scene.positions, signals)?;
-        Ok(scene)
+        Ok((scene, mappings))
     };
     let purpose = |piece: &Vec<&[Change<'_>]>| {
         if piece.iter().any(|page| page.iter().all(|change| !change.job.own)) { "sites" } else { "signals" }
     };
     let mut waited = 0;
-    let mut put = |stopped: &mut Stopped, scene: &Scene, piece: &Vec<&[Change<'_>]>| {
+    let mut put = |stopped: &mut Stopped, (scene, mappings): &Seen, piece: &Vec<&[Change<'_>]>| {
         let process = stopped.process().clone();
         let is_early = |page: &&[Change<'_>]| {
             let shared = page.iter().filter(|change| !alone(change));
@@ -96,7 +108,7 @@ pub(crate) fn put_in(
             waited += 1;
             return Ok(Turn::Later);
         }
-        put_pages(regions, stopped, scene, piece, others, &mut gone)?;
+        put_pages(regions, stopped, scene, mappings, piece, others, &mut gone)?;
         Ok(Turn::Done)
     };
     if makes_way {
@@ -126,15 +138,23 @@ fn put_live(
     users: &[Change<'_>],
     gone: &mut BTreeSet<u64>,
 ) -> Result<Switched, SessionError> {
+    let mappings = mappings(process)?;
     for page in pages(users, site) {
         let text = Stretch::read(process, page.iter().map(|change| (change.entry.site, change.needed.len())));
         let is_gone = |change: &&Change<'_>| text.at(change.entry.site, change.needed.len()) != Some(&change.needed);
         gone.extend(page.iter().filter(is_gone).map(|change| change.detour.site.0));
     }
-    let there: Vec<&Change<'_>> = users.iter().filter(|change| !gone.contains(&change.detour.site.0)).collect();
-    let disabled = |change: &&Change<'_>| u32::from(!change.is_island());
-    let entries: Vec<JournalEntry> =
-        there.iter().map(|change| JournalEntry { disabled: disabled(change), ..change.entry }).collect();
+    let mut there: Vec<&Change<'_>> = Vec::new();
+    let mut entries = Vec::new();
+    for change in users {
+        match change.in_its_file(&mappings) {
+            Some(entry) if !gone.contains(&change.detour.site.0) => {
+                there.push(change);
+                entries.push(JournalEntry { disabled: u32::from(!change.is_island()), ..entry });
+            }
+            _ => _ = gone.insert(change.detour.site.0),
+        }
+    }
     let indices = regions.publish(&entries)?;
     for Change { entry, .. } in there.iter().filter(|change| change.is_island()) {
         process.write(Va(entry.site), &entry.new[..usize::from(entry.len)])?;
@@ -168,12 +188,7 @@ fn is_in_the_way(page: &[Change<'_>], position: &Position) -> bool {
 }
 
 /// What is written, in this order: our own before the users', islands before the sites that need them, all by address.
-fn changes<'j>(
-    process: &Process,
-    jobs: &'j [Job],
-    ready: &'j [(usize, Detour)],
-) -> Result<Vec<Change<'j>>, SessionError> {
-    let mappings = mappings(process)?;
+fn changes<'j>(process: &Process, jobs: &'j [Job], ready: &'j [(usize, Detour)]) -> Vec<Change<'j>> {
     let mut all = Vec::new();
     for (i, detour) in ready {
         let job = &jobs[*i];
@@ -184,19 +199,13 @@ fn changes<'j>(
             let entry = JournalEntry { site: at.0, detour: detour.site.0, own: ISLAND, ..change(&padding, bytes) };
             all.push(Change { job, detour, entry, needed: padding });
         }
-        all.push(Change {
-            job,
-            detour,
-            entry: site_entry(job, detour, &mappings),
-            needed: needed(job, detour).to_vec(),
-        });
+        all.push(Change { job, detour, entry: site_entry(job, detour), needed: needed(job, detour).to_vec() });
     }
     all.sort_by_key(|change| (!change.job.own, !change.is_island(), change.entry.site));
-    Ok(all)
+    all
 }
 
-fn site_entry(job: &Job, detour: &Detour, mappings: &[Mapping]) -> JournalEntry {
-    let (inode, file_offset) = traces::file_of(mappings, detour.site);
+fn site_entry(job: &Job, detour: &Detour) -> JournalEntry {
     let mut entry = JournalEntry {
         site: detour.site.0,
         detour: detour.at.0,
@@ -205,8 +214,6 @@ fn site_entry(job: &Job, detour: &Detour, mappings: &[Mapping]) -> JournalEntry 
         own: u8::from(job.own),
         newest: job.handlers.iter().map(|handler| handler.probe() + 1).max().unwrap_or(0),
         optimized: u8::from(job.plan.patch != Patch::Trap),
-        inode,
-        file_offset,
         semaphore: job.semaphore.map_or(0, |va| va.0),
         gate: detour.gate.unwrap_or(0),
         stays: u32::from(job.stays),
@@ -236,13 +243,14 @@ fn put_pages(
     regions: &Regions,
     stopped: &mut Stopped,
     scene: &Scene,
+    mappings: &[Mapping],
     pages: &[&[Change<'_>]],
     others: &Others,
     gone: &mut BTreeSet<u64>,
 ) -> Result<(), SessionError> {
     let process = stopped.process().clone();
     let mut texts = read_all(&process, pages, |change| (change.entry.site, change.needed.len()));
-    let mut there = Vec::new();
+    let (mut there, mut entries) = (Vec::new(), Vec::new());
     for (text, page) in texts.iter_mut().zip(pages) {
         for change in *page {
             let site = change.detour.site.0;
@@ -255,18 +263,22 @@ fn put_pages(
             if now.as_ref() != Some(&change.needed) || shared && !others.can_link(&process, scene, &change.entry) {
                 gone.insert(site);
             }
-            // One whose island is not there cannot be, either.
-            if !gone.contains(&site) {
-                there.push(change);
-                let entry = change.entry.for_now();
-                if !shared {
-                    text.put(entry.site, &entry.new[..usize::from(entry.len)]);
+            match change.in_its_file(mappings) {
+                // One whose island is not there cannot be, either.
+                Some(entry) if !gone.contains(&site) => {
+                    there.push(change);
+                    entries.push(entry);
+                    let entry = entry.for_now();
+                    if !shared {
+                        text.put(entry.site, &entry.new[..usize::from(entry.len)]);
+                    }
                 }
+                _ => _ = gone.insert(site),
             }
         }
     }
     leave_regions(stopped, scene, &there)?;
-    let indices = regions.publish(&there.iter().map(|change| change.entry).collect::<Vec<_>>())?;
+    let indices = regions.publish(&entries)?;
     there.iter().try_for_each(|change| lead_to_original(&process, change))?;
     write_all(&process, &texts)?;
     for change in there.iter().filter(|change| others.are_at(change.entry.site)) {

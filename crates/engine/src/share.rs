@@ -154,7 +154,7 @@ impl Others {
     pub fn undo(&self, site: u64, now: &mut [u8]) {
         let theirs = self.at(site).find(|entry| {
             let len = usize::from(entry.len);
-            now.get(..len).is_some_and(|now| is_ours(now, entry))
+            now.get(..len).is_some_and(|now| is_ours(now, &[], entry))
         });
         if let Some(entry) = theirs {
             let len = usize::from(entry.len);

@@ -306,25 +306,29 @@ pub(crate) fn text(process: &Process, mappings: &[Mapping], entry: &JournalEntry
 pub(crate) fn text_of(now: Option<&[u8]>, mappings: &[Mapping], entry: &JournalEntry) -> Text {
     let len = usize::from(entry.len);
     let Some(now) = now else { return Text::Foreign };
-    // The same bytes at the same place of another file, or at another place of the same, may have other successors.
-    let same_file = || file_of(mappings, Va(entry.site)) == (entry.inode, entry.file_offset);
+    // The same bytes at the same place of another file, or at another place of the same, may have other successors; and a byte
+    // that is like our trap may be somebody else's. Memory that is of no file may be a copy of the code with our patches.
+    let file = file_of(mappings, Va(entry.site));
+    let same_file = file == (entry.inode, entry.file_offset);
+    let other_file = !same_file && file.0 != 0 && entry.inode != 0;
     let is_either = |i: usize| now[i] == entry.old[i] || now[i] == entry.new[i];
     match () {
+        () if other_file => Text::Foreign,
         () if now == &entry.new[..len] => Text::Patched,
-        () if entry.disabled == 1 && now == &entry.old[..len] && same_file() => Text::Original,
+        () if entry.disabled == 1 && now == &entry.old[..len] && same_file => Text::Original,
         () if entry.may_be_trap() && now[0] == TRAP && (1..len).all(is_either) => Text::Trapped,
         () => Text::Foreign,
     }
 }
 
 /// Is it ours what is at the site?
-pub(crate) fn is_written(process: &Process, entry: &JournalEntry) -> bool {
-    matches!(text(process, &[], entry), Text::Patched | Text::Trapped)
+pub(crate) fn is_written(process: &Process, mappings: &[Mapping], entry: &JournalEntry) -> bool {
+    matches!(text(process, mappings, entry), Text::Patched | Text::Trapped)
 }
 
 /// Are these bytes at the site ours?
-pub(crate) fn is_ours(now: &[u8], entry: &JournalEntry) -> bool {
-    matches!(text_of(Some(now), &[], entry), Text::Patched | Text::Trapped)
+pub(crate) fn is_ours(now: &[u8], mappings: &[Mapping], entry: &JournalEntry) -> bool {
+    matches!(text_of(Some(now), mappings, entry), Text::Patched | Text::Trapped)
 }
 
 /// The inode that an address is mapped from, and where in the file it is; (0, 0) = none.

@@ -63,6 +63,7 @@ pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize
             object: loaded.range.clone(),
             is_go: loaded.object.is_go(),
             stays: loaded.object.kind() != Kind::Library,
+            inode: loaded.inode,
             expected: p.expected.clone(),
             semaphore: None,
             originals: Vec::new(),
