@@ -14,6 +14,8 @@ pub struct Signature {
     pub result: CType,
     /// How compilers of its language pass what is no single number or address.
     pub convention: Convention,
+    /// How many parameters, of the first ones, its compiler passes like that: it has left out the next one, or moved it.
+    pub passed: usize,
 }
 
 /// A parameter of a function.

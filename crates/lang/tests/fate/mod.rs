@@ -25,7 +25,8 @@ impl sidestep_lang::script::program::Program for Program {
         ];
         let parameter = |(name, ty): (&str, CType)| Parameter { name: name.to_owned(), ty };
         let parameters = parameters.map(parameter).to_vec();
-        Ok(Signature { parameters, result: record("struct pair", Some(1)), convention: Convention::C })
+        let passed = parameters.len();
+        Ok(Signature { parameters, result: record("struct pair", Some(1)), convention: Convention::C, passed })
     }
 
     fn named(&mut self, _: &[Point], name: &str) -> Result<CType, String> {

@@ -113,6 +113,8 @@ pub struct FunctionType {
     pub result_text: String,
     /// Who says where parameters are.
     pub convention: Convention,
+    /// How many parameters, of the first ones, are where that says: the next one was left out, or is elsewhere.
+    pub passed: usize,
 }
 
 /// Who says where parameters are.

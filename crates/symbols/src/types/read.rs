@@ -1,5 +1,7 @@
 //! Entries of `.debug_info` → types.
 
+mod passed;
+
 use gimli::{
     AttributeValue, DebugInfoOffset, DebuggingInformationEntry, DwAt, DwTag, Dwarf, EndianSlice, LittleEndian, Reader,
     UnitOffset, UnitSectionOffset, constants as c,
@@ -119,7 +121,7 @@ impl<'d> Reading<'_, 'd> {
         let mut cursor = unit.entries();
         while let Some((_, entry)) = cursor.next_dfs()? {
             if entry.tag() == c::DW_TAG_subprogram && self.begins_at(&unit, entry, va)? {
-                return self.function_type(&unit, entry.offset()).map(Some);
+                return self.function_type(&unit, entry.offset(), va).map(Some);
             }
         }
         Ok(None)
@@ -136,7 +138,7 @@ impl<'d> Reading<'_, 'd> {
         Ok(first.is_some_and(|range| range.begin == va.0))
     }
 
-    fn function_type(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<FunctionType> {
+    fn function_type(&self, unit: &Unit<'d>, at: UnitOffset, va: Va) -> gimli::Result<FunctionType> {
         let convention = self.convention(unit)?;
         let start = match unit.header.offset() {
             UnitSectionOffset::DebugInfoOffset(start) => start.0,
@@ -162,6 +164,7 @@ impl<'d> Reading<'_, 'd> {
             unit.entry(at)?.attr_value(c::DW_AT_abstract_origin)?.is_some()
         };
         let mut parameters = Vec::new();
+        let mut described = chain[0];
         let mut result = None;
         for place in &chain {
             let (unit, at) = self.around(*place)?;
@@ -170,8 +173,10 @@ impl<'d> Reading<'_, 'd> {
             }
             if parameters.is_empty() && !(is_copy && *place == chain[0] && chain.len() > 1) {
                 parameters = self.parameters(&unit, at)?;
+                described = *place;
             }
         }
+        let passed = self.passed(unit, va, chain[0], described, parameters.len())?;
         if let (Convention::Go { .. }, Some(at)) = (convention, chain.last().copied()) {
             let (unit, at) = self.around(at)?;
             let name = self.text(&unit, &unit.entry(at)?, c::DW_AT_name)?.unwrap_or_default();
@@ -181,7 +186,7 @@ impl<'d> Reading<'_, 'd> {
             Some(result) => (self.data_type(result, 0)?, self.name(result, 0)?),
             None => (DataType::Void, "void".to_owned()),
         };
-        Ok(FunctionType { parameters, result, result_text, convention })
+        Ok(FunctionType { parameters, result, result_text, convention, passed })
     }
 
     /// By the language of a unit. Go's compiler says in its name whether it uses registers.

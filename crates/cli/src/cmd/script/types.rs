@@ -110,7 +110,7 @@ impl Programs {
         let info = function.info.as_ref().map_err(ToString::to_string)?;
         let found = info.function(function.va, &function.name).map_err(|error| error.to_string())?;
         let object = self.number(info);
-        let FunctionType { parameters, result, convention, .. } = found;
+        let FunctionType { parameters, result, convention, passed, .. } = found;
         let parameter = |parameter: sidestep_engine::types::FunctionParameter| Parameter {
             name: parameter.name,
             ty: ctype(parameter.ty, object),
@@ -123,6 +123,7 @@ impl Programs {
                 types::Convention::Compiler => Convention::Scalars,
                 types::Convention::Go { registers } => Convention::Go { registers },
             },
+            passed,
         })
     }
 
@@ -145,7 +146,8 @@ impl Program for Programs {
             let mut pids = self.pids.iter().copied().map(Some);
             let first = of(pids.next().flatten());
             let parameters = pids.fold(first, |found, pid| found.or_else(|error| of(pid).map_err(|_| error)))?;
-            return Ok(Signature { parameters, result: CType::Void, convention: Convention::C });
+            let passed = parameters.len();
+            return Ok(Signature { parameters, result: CType::Void, convention: Convention::C, passed });
         }
         let functions = self.functions(point)?;
         if functions.len() > FUNCTIONS {
@@ -166,6 +168,7 @@ impl Program for Programs {
                         return Err(format!("the functions that {} means have different arguments", point.text()));
                     }
                     known.parameters.truncate(same);
+                    known.passed = known.passed.min(own.passed);
                     if known.result != own.result {
                         known.result = CType::Void;
                     }

@@ -207,6 +207,11 @@ impl Checker<'_> {
             };
             return Ok(signature.parameters.iter().take(count).enumerate().map(place).collect());
         }
+        if let Some(parameter) = signature.parameters.get(signature.passed).filter(|_| count > signature.passed) {
+            let message =
+                format!("the compiler has left out the argument {} or moved it, and those behind it", parameter.name);
+            return self.error_with(span, message, "arg0, arg1, … are the registers as they are");
+        }
         if let Convention::Go { registers } = signature.convention {
             return self.go_places(signature, count, registers, span);
         }
