@@ -6,14 +6,17 @@
 use core::ptr::{addr_of, addr_of_mut};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use sidestep_wire::lookup::LOOKUP_BUCKETS;
 use sidestep_wire::private::UNWOUND;
 use sidestep_wire::{
-    Blocked, Common, HELPERS, Header, LookupEntry, LookupTable, MapEntry, MapKind, Private, ProbeDesc, ShadowEntry,
-    Signals, Slot, ThreadState,
+    Blocked, Common, HELPERS, Header, LookupTable, MapEntry, MapKind, Private, ProbeDesc, Signals, Slot, ThreadState,
 };
 
 use crate::arch::{self, nr};
+
+mod entry;
+mod lookup;
+pub use entry::Entry;
+pub use lookup::{Bucket, Table};
 
 /// The agent's view of its process.
 #[derive(Clone, Copy)]
@@ -205,74 +208,6 @@ fn clock() -> u64 {
     }
 }
 
-/// The lookup table.
-#[derive(Clone, Copy)]
-pub struct Table(*mut LookupTable);
-
-impl Table {
-    /// Zero in a forked child that has not been noticed yet.
-    #[must_use]
-    pub fn marker(self) -> &'static AtomicU64 {
-        // SAFETY: the table stays mapped (`Agent::new`); only atomic accesses are made to this word.
-        unsafe { AtomicU64::from_ptr(addr_of_mut!((*self.0).marker)) }
-    }
-
-    /// See [`LookupTable::migrated`].
-    #[must_use]
-    pub fn migrated(self) -> &'static AtomicU64 {
-        // SAFETY: as in `marker`.
-        unsafe { &*addr_of!((*self.0).migrated) }
-    }
-
-    /// See [`LookupTable::reclaim`].
-    #[must_use]
-    pub fn reclaim(self) -> &'static AtomicU64 {
-        // SAFETY: as in `marker`.
-        unsafe { &*addr_of!((*self.0).reclaim) }
-    }
-
-    /// A bucket; numbers beyond the end go round.
-    #[must_use]
-    pub fn bucket(self, index: usize) -> Bucket {
-        // SAFETY: as in `marker`, and the index is in range.
-        Bucket(unsafe { addr_of_mut!((*self.0).buckets).cast::<LookupEntry>().add(index % LOOKUP_BUCKETS) })
-    }
-}
-
-/// One entry of the lookup table.
-#[derive(Clone, Copy)]
-pub struct Bucket(*mut LookupEntry);
-
-macro_rules! words {
-    ($($(#[$doc:meta])* $name:ident),*) => {
-        $($(#[$doc])*
-        #[must_use]
-        pub fn $name(self) -> &'static AtomicU64 {
-            // SAFETY: the table stays mapped (`Agent::new`); the agent makes only atomic accesses.
-            unsafe { AtomicU64::from_ptr(addr_of_mut!((*self.0).$name)) }
-        })*
-    };
-}
-
-impl Bucket {
-    words! {
-        /// The visible key.
-        key,
-        /// Address of the cells.
-        cells,
-        /// Address of the thread state.
-        state,
-        /// Who claimed it.
-        owner
-    }
-
-    /// As generated code sees it.
-    #[must_use]
-    pub fn as_ptr(self) -> *const LookupEntry {
-        self.0
-    }
-}
-
 /// A thread's state.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Thread(*mut ThreadState);
@@ -430,100 +365,5 @@ impl Thread {
             // SAFETY: the cell is in range and only this thread adds to it.
             unsafe { arch::add((cells as *mut u64).add(cell as usize), 1) }
         }
-    }
-}
-
-/// An entry of a shadow stack.
-#[derive(Clone, Copy)]
-pub struct Entry(*mut ShadowEntry);
-
-impl Entry {
-    /// # Safety
-    /// `entry` is an entry of a shadow stack (those are never unmapped).
-    #[inline(always)]
-    #[must_use]
-    pub unsafe fn new(entry: *mut ShadowEntry) -> Entry {
-        Entry(entry)
-    }
-
-    /// The word that says whether the entry is alive.
-    #[inline(always)]
-    #[must_use]
-    pub fn slot(self) -> *mut u64 {
-        // SAFETY: see `new`.
-        unsafe { addr_of_mut!((*self.0).slot) }
-    }
-
-    /// The entry, if its slot is `slot` before and after the look at the rest.
-    #[inline(always)]
-    #[must_use]
-    pub fn read(self, slot: u64) -> Option<ShadowEntry> {
-        // SAFETY: see `new`.
-        unsafe {
-            let found = addr_of!((*self.0).slot).read_volatile();
-            let entry = ShadowEntry {
-                slot: found,
-                ret: addr_of!((*self.0).ret).read_volatile(),
-                time: addr_of!((*self.0).time).read_volatile(),
-                probe: addr_of!((*self.0).probe).read_volatile(),
-                cookie: addr_of!((*self.0).cookie).read_volatile(),
-            };
-            (found == slot && self.slot().read_volatile() == slot).then_some(entry)
-        }
-    }
-
-    /// Address of the stack slot, 0 = dead.
-    #[inline(always)]
-    #[must_use]
-    pub fn stack_slot(self) -> u64 {
-        // SAFETY: see `new`.
-        unsafe { self.slot().read_volatile() }
-    }
-
-    /// Time stamp of the entry.
-    #[must_use]
-    pub fn time(self) -> u64 {
-        // SAFETY: see `new`.
-        unsafe { addr_of!((*self.0).time).read_volatile() }
-    }
-
-    /// Fills an unused entry, its slot last. False if it turned out to be in use.
-    #[inline(always)]
-    #[must_use]
-    pub fn write(self, entry: &ShadowEntry) -> bool {
-        // SAFETY: see `new`.
-        unsafe {
-            addr_of_mut!((*self.0).ret).write_volatile(entry.ret);
-            addr_of_mut!((*self.0).time).write_volatile(entry.time);
-            addr_of_mut!((*self.0).probe).write_volatile(entry.probe);
-            addr_of_mut!((*self.0).cookie).write_volatile(entry.cookie);
-            arch::replace(self.slot(), 0, entry.slot)
-        }
-    }
-
-    /// Makes an entry of an array that is not in use unused.
-    pub fn clear(self) {
-        // SAFETY: see `new`.
-        unsafe { self.slot().write_volatile(0) }
-    }
-
-    /// Sets the probe word.
-    pub fn set_probe(self, probe: u64) {
-        // SAFETY: see `new`.
-        unsafe { addr_of_mut!((*self.0).probe).write_volatile(probe) }
-    }
-
-    /// Declares the entry dead if it still is the one of `slot`.
-    #[inline(always)]
-    pub fn kill(self, slot: u64) -> bool {
-        // SAFETY: see `new`; the owner's side of the protocol in `shadow.rs`.
-        unsafe { arch::replace(self.slot(), slot, 0) }
-    }
-
-    /// The same from another thread.
-    pub fn kill_foreign(self, slot: u64) {
-        // SAFETY: see `new`.
-        let word = unsafe { AtomicU64::from_ptr(self.slot()) };
-        let _ = word.compare_exchange(slot, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }

@@ -18,22 +18,24 @@
 
 use core::sync::atomic::Ordering;
 
-use sidestep_wire::private::SHADOW_FIRST;
-use sidestep_wire::{MapKind, ShadowEntry};
+use sidestep_wire::ShadowEntry;
 
-use crate::arch::{self, nr};
+use crate::arch;
 use crate::memory::{Agent, Entry, Thread};
 use crate::safe_read;
 
 mod chain;
 mod drops;
+mod exceptions;
 mod interrupted;
+mod room;
 pub use chain::{is_foreign, is_watched, past_foreign, real_before};
 pub use drops::returned_from;
+pub use exceptions::{caught, unwind};
 pub use interrupted::is_interrupted;
+pub use room::first;
+use room::make_room;
 
-/// How many newer entries are looked at to prove that an entry's stack slot has been reused.
-const WINDOW: u64 = 512;
 /// How often an entry is searched before it is given up.
 const SEARCHES: usize = 4;
 /// Bytes of an array's head.
@@ -374,158 +376,6 @@ fn drop_dead_top(agent: Agent, thread: Thread) {
             None => {}
         }
     }
-    agent.count_dropped(dropped);
-}
-
-/// Makes room in a full stack: copies the live entries to another array, twice as long if most are alive.
-#[cold]
-#[inline(never)]
-fn make_room(agent: Agent, thread: Thread) -> bool {
-    let stack = Stack::of(thread);
-    if stack.base == 0 {
-        return false;
-    }
-    let pinned = stack.pin();
-    let used = stack.len(thread);
-    let alive = drop_dead(agent, stack, used);
-    let cap = if alive * 4 > stack.cap * 3 { stack.cap * 2 } else { stack.cap };
-    let new = array(agent, thread, cap);
-    if let Some(new) = new {
-        let mut to = 0;
-        for index in 0..used {
-            if let Some((_, entry)) = live(stack, index) {
-                to += u64::from(new.entry(to).write(&entry));
-            }
-        }
-        if thread.shadow_cap() < cap {
-            thread.set_shadow_cap(cap);
-        }
-        // Fails if a handler was faster; ours then stays unused until the detach.
-        if thread.replace_shadow(stack.base, new.base) {
-            let _ = set_len(thread, used, to);
-        }
-    }
-    if pinned {
-        stack.unpin();
-        if thread.shadow() != stack.base && stack.base != thread.first_array() + HEAD {
-            thread.set_shadow_spare(stack.base);
-        }
-    }
-    new.is_some()
-}
-
-/// The first array of a thread, in `room` bytes behind its state.
-pub fn first(thread: Thread, room: u64) {
-    let cap = (room.saturating_sub(HEAD) / size_of::<ShadowEntry>() as u64).min(SHADOW_FIRST as u64);
-    let first = Stack::new(thread.first_array(), cap);
-    thread.set_shadow_cap(cap);
-    thread.set_shadow(first.base);
-}
-
-/// Drops dead entries; returns how many are left.
-fn drop_dead(agent: Agent, stack: Stack, used: u64) -> u64 {
-    let (mut alive, mut dropped) = (0, 0);
-    for index in (0..used).rev() {
-        let Some((at, entry)) = live(stack, index) else { continue };
-        if is_reused(agent, stack, index, used, entry.slot) || !is_alive(agent, &entry) {
-            dropped += u64::from(at.kill(entry.slot));
-        } else {
-            alive += 1;
-        }
-    }
-    agent.count_dropped(dropped);
-    alive
-}
-
-/// Has a newer entry found a real return address in the same stack slot?
-fn is_reused(agent: Agent, stack: Stack, index: u64, used: u64, slot: u64) -> bool {
-    let end = used.min(index + 1 + WINDOW);
-    (index + 1..end).any(|newer| stack.entry(newer).read(slot).is_some_and(|e| !is_watched(agent, e.ret)))
-}
-
-/// An empty array: the one that was in use before, or a new one.
-fn array(agent: Agent, thread: Thread, cap: u64) -> Option<Stack> {
-    if let Some(spare) = thread.take_spare().map(Stack::at) {
-        if spare.cap == cap {
-            (0..cap).for_each(|index| spare.entry(index).clear());
-            return Some(spare);
-        }
-    }
-    Some(Stack::new(map(agent, HEAD + cap * size_of::<ShadowEntry>() as u64)?, cap))
-}
-
-/// Memory that the detach will find in the mapping list.
-fn map(agent: Agent, bytes: u64) -> Option<u64> {
-    const PROT_READ_WRITE: u64 = 3;
-    const MAP_PRIVATE_ANONYMOUS: u64 = 0x22;
-    const NO_FD: u64 = u64::MAX;
-
-    let header = agent.header();
-    let index = if agent.borrows_header() {
-        None
-    } else {
-        let add = |used: u32| (used < header.maps_cap).then_some(used + 1);
-        Some(header.maps_len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?)
-    };
-    // SAFETY: a new mapping anywhere.
-    let at = unsafe { arch::syscall(nr::MMAP, [0, bytes, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, NO_FD, 0]) };
-    if at <= 0 {
-        return None; // the list entry stays empty (kind 0)
-    }
-    if let Some(index) = index {
-        agent.fill_map(index, at as u64, bytes, MapKind::Grown);
-    }
-    Some(at as u64)
-}
-
-/// Puts the real return addresses back for an unwinder.
-#[cold]
-#[inline(never)]
-pub fn unwind(agent: Agent, thread: Thread) {
-    let trampoline = agent.private().trampoline;
-    let stack = Stack::of(thread);
-    // Newest first: of a chain, the one with the real address comes last.
-    for index in (0..stack.len(thread)).rev() {
-        let Some((at, entry)) = live(stack, index) else { continue };
-        if safe_read::word(agent, entry.slot) != Some(trampoline) {
-            continue;
-        }
-        at.set_probe(entry.probe | ShadowEntry::RESTORED);
-        if entry.ret != trampoline {
-            let real = past_foreign(agent, entry.ret, entry.slot, entry.time, true).unwrap_or(entry.ret);
-            // SAFETY: the slot of a live frame: it holds the trampoline's address.
-            unsafe { arch::write_word(entry.slot, real) }
-        }
-    }
-}
-
-/// An exception was caught by the frame above `stack_pointer`: frames below are gone, the others get the trampoline
-/// again. Dropping an entry whose real address is in place is always safe.
-#[cold]
-#[inline(never)]
-pub fn caught(agent: Agent, thread: Thread, stack_pointer: u64) {
-    let trampoline = agent.private().trampoline;
-    let stack = Stack::of(thread);
-    let mut dropped = 0;
-    // Oldest first: of a chain, the one with the real address puts the trampoline back for all.
-    for index in 0..stack.len(thread) {
-        let Some((at, entry)) = live(stack, index) else { continue };
-        if entry.probe & ShadowEntry::RESTORED == 0 {
-            continue;
-        }
-        let mut word = safe_read::word(agent, entry.slot);
-        if entry.slot > stack_pointer && entry.ret != trampoline && word == Some(entry.ret) {
-            // SAFETY: the slot of a live frame above the catcher: it holds the return address.
-            unsafe { arch::write_word(entry.slot, trampoline) };
-            word = Some(trampoline);
-        }
-        if word == Some(trampoline) {
-            at.set_probe(entry.probe & !ShadowEntry::RESTORED);
-        } else {
-            dropped += u64::from(at.kill(entry.slot));
-        }
-    }
-    trim(thread);
     agent.count_dropped(dropped);
 }
 

@@ -78,8 +78,11 @@ impl Session {
             return Err(installer.nothing_since(before.1));
         }
         let mut hold = Hold::running(process);
-        let begun = take_turn(process)
-            .and_then(|turn| installer.add_programs(&mut hold, programs, &slots.programs).map(|()| turn));
+        let begun = take_turn(process).and_then(|turn| {
+            let regions = installer.regions_mut();
+            regions.map_or(Ok(()), |regions| regions.add_programs(&mut hold, programs, &slots.programs))?;
+            Ok(turn)
+        });
         let _turn = match begun {
             Ok(turn) => turn,
             Err(error) => {

@@ -1,5 +1,15 @@
 //! The regions of a session in the target: mapped, filled, listed for removal.
 
+/// The offset of a field of the header.
+macro_rules! at {
+    ($field:ident) => {
+        std::mem::offset_of!(sidestep_wire::Header, $field) as u64
+    };
+}
+
+mod list;
+mod shared;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::mem::offset_of;
@@ -10,12 +20,11 @@ use std::sync::atomic::Ordering;
 use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
 use sidestep_plan::thunk::{Context, Env, Globals, globals, thread_pointer_through_self};
-use sidestep_sys::{Batch, CallError, HAND_OVER_LEN, Mapping, Process, Stopped, TscScale, arch};
-use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
+use sidestep_sys::{Batch, Process, Stopped, TscScale, arch};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_MARKER};
 use sidestep_wire::{
-    Blocked, ClosedThread, HandlerSwitch, Header, LOOKUP_BUCKETS, LookupTable, MapEntry, MapKind, Private, ProbeDesc,
-    Signals, TrapEntry,
+    Blocked, ClosedThread, HandlerSwitch, LOOKUP_BUCKETS, LookupTable, MapEntry, MapKind, Private, ProbeDesc, Signals,
+    TrapEntry,
 };
 
 use crate::api::{Options, Program};
@@ -27,12 +36,14 @@ use crate::layout::{CALLS_OFF, LIST_LEN, Layout, round};
 use crate::maps;
 use crate::programs::{Memory, Programs};
 use crate::raw::bytes_of;
-use crate::remote::{Remote, Room, mappings, stopped_mappings, used};
-use crate::space::{self, LOW};
+use crate::remote::{Remote, Room, stopped_mappings};
+use crate::space::LOW;
 use crate::spare::{Spare, Taken};
 use crate::survey;
 use crate::unwinding::Tables;
 use crate::view::View;
+use list::{List, Place};
+use shared::{HeaderWriter, map_shared};
 
 /// The regions of a session.
 #[derive(Clone)]
@@ -70,12 +81,6 @@ pub(crate) struct Regions {
 }
 
 const PAGE: u64 = 4096;
-
-macro_rules! at {
-    ($field:ident) => {
-        offset_of!(Header, $field) as u64
-    };
-}
 
 impl Regions {
     /// Maps and fills everything but slabs, while the target runs as long as it can. On an error the next [`crate::detach::remove`] unmaps what was mapped: every
@@ -335,144 +340,10 @@ impl Regions {
     }
 }
 
-/// The list of mappings in the shared region.
-struct List<'a> {
-    shared: &'a View,
-    layout: &'a Layout,
-}
-
-impl List<'_> {
-    /// Gives the index of the entry.
-    fn add(&self, at: Va, len: u64, kind: MapKind) -> Result<u64, SessionError> {
-        let count = self.shared.u32(at!(maps_len));
-        let index = u64::from(count.load(Ordering::Acquire));
-        if index >= self.layout.maps_cap {
-            return Err(SessionError::TooMany { what: "mappings" });
-        }
-        let entry = MapEntry { addr: at.0, len, kind: kind as u32, pad: 0 };
-        self.write(index, &entry);
-        count.store(index as u32 + 1, Ordering::Release);
-        Ok(index)
-    }
-
-    fn write(&self, index: u64, entry: &MapEntry) {
-        self.shared.write(self.layout.maps_off + index * size_of::<MapEntry>() as u64, bytes_of(entry));
-    }
-
-    /// Maps memory. It is listed before it is there: if we died in between, what is not listed would stay
-    /// for ever, and what is listed but not there does no harm.
-    fn map(&self, stopped: &mut Stopped, place: &Place, kind: MapKind) -> Result<Va, SessionError> {
-        match self.map_at(stopped, place, kind) {
-            Err(SessionError::Call(CallError::Errno { errno: libc::EEXIST, .. })) => {
-                let now = Place::among(&stopped_mappings(stopped)?, place.near.clone(), place.len)?;
-                self.map_at(stopped, &now, kind)
-            }
-            result => result,
-        }
-    }
-
-    fn map_at(&self, stopped: &mut Stopped, place: &Place, kind: MapKind) -> Result<Va, SessionError> {
-        let Place { at, len, .. } = *place;
-        let index = self.add(at, len.0, kind)?;
-        let mut remote = Remote(stopped);
-        let is_code = matches!(kind, MapKind::Agent | MapKind::Slab);
-        let mapped = if is_code { remote.map_code(at, len) } else { remote.map_data(at, len) };
-        if let Err(CallError::Errno { errno: libc::EEXIST, .. }) = mapped {
-            // What is there is the program's, and stays when we go.
-            self.write(index, &MapEntry::default());
-        }
-        Ok(mapped?)
-    }
-}
-
-/// A free range of the address space, found while the target runs: when it is stopped, the range may be free no more.
-struct Place {
-    at: Va,
-    len: Len,
-    /// From where all of it has to be in reach.
-    near: Range<u64>,
-}
-
-impl Place {
-    fn find(process: &Process, near: Range<u64>, len: Len) -> Result<Place, SessionError> {
-        Place::among(&mappings(process)?, near, len)
-    }
-
-    fn among(mappings: &[Mapping], near: Range<u64>, len: Len) -> Result<Place, SessionError> {
-        let none = SessionError::NoRoom { near: Va(near.start) };
-        let at = space::find(arch::ISA, &used(mappings), near.clone(), len).ok_or(none)?;
-        Ok(Place { at, len, near })
-    }
-}
-
 /// Where what several remote calls need lies in a private region, and their code.
 pub(crate) fn room(private: Va, code: Va) -> Room {
     let list = private.plus(Len(CALLS_OFF));
     Room { batch: Batch { code, list, len: Len(LIST_LEN) }, data: list.plus(Len(LIST_LEN)) }
-}
-
-/// A place for a few bytes below all stack pointers and red zones: the low end of the main thread's stack.
-fn unused_stack(stopped: &Stopped) -> Option<Va> {
-    const FAR: u64 = 256;
-    let maps = stopped.maps().ok()?;
-    let stack = maps.iter().find(|m| m.name == *"[stack]")?;
-    let used = stopped.threads().iter().map(|t| t.regs.sp()).filter(|sp| stack.contains(*sp)).min();
-    used.is_none_or(|sp| sp.0 - stack.start.0 > FAR).then_some(stack.start)
-}
-
-/// Maps the shared region, whose header then says what any controller needs to find the list of mappings. If the session has
-/// processes already, their `common` memory becomes the end of it.
-fn map_shared(stopped: &mut Stopped, layout: &Layout, common: Option<&View>) -> Result<(Va, View), SessionError> {
-    let pid = stopped.process().pid();
-    let name = [MEMFD_NAME.as_bytes(), &[0]].concat();
-    let at = unused_stack(stopped).ok_or(SessionError::NoStack { pid })?;
-    let mut old = vec![0; name.len().max(HAND_OVER_LEN)];
-    stopped.read(at, &mut old)?;
-    let theirs = common.and_then(View::file).map(|file| stopped.hand_over(file, at)).transpose();
-    let fd = stopped.write(at, &name).map_err(SessionError::from).and_then(|()| Ok(Remote(stopped).memfd(at)?));
-    stopped.write(at, &old)?;
-    let (theirs, fd) = (theirs?, fd?);
-    let own_len = if theirs.is_some() { layout.common_off } else { layout.shared_len };
-    let aside = space::aside(&used(&stopped_mappings(stopped)?), Len(layout.shared_len));
-    let mut remote = Remote(stopped);
-    let shared = View::from_target_fd(pid, fd, own_len);
-    let shared_va = remote.map_shared(aside, fd, Len(layout.shared_len));
-    let over = match (theirs, &shared_va) {
-        (Some(theirs), Ok(at)) => {
-            let at = Va(at.0 + layout.common_off);
-            remote.map_over(at, theirs, layout.common_off, Len(layout.shared_len))
-        }
-        _ => Ok(()),
-    };
-    remote.close(fd)?;
-    theirs.map_or(Ok(()), |fd| remote.close(fd))?;
-    let (shared_va, shared) = (shared_va?, shared?);
-    over?;
-    let header = HeaderWriter { shared: &shared };
-    header.u32(at!(version), VERSION);
-    header.u32(at!(controller_pid), std::process::id());
-    header.u32(at!(target_pid), pid as u32);
-    header.u64(at!(controller_start), sidestep_sys::start_time_of(std::process::id() as i32).unwrap_or(0));
-    header.u64(at!(total_len), layout.shared_len);
-    header.u64(at!(shared_va), shared_va.0);
-    header.u64(at!(common_off), layout.common_off);
-    header.u64(at!(slots_off), layout.slots_off);
-    header.u64(at!(slot_stride), layout.slot_stride);
-    header.u32(at!(slots_max), layout.slots_max as u32);
-    header.u64(at!(cells_off), layout.cells_off);
-    header.u64(at!(cells), layout.cells);
-    header.u64(at!(ring_off), layout.ring_off);
-    header.u64(at!(ring_len), layout.ring_len);
-    header.u64(at!(missed_off), layout.missed_off);
-    header.u64(at!(probes_max), layout.probes_max);
-    header.u64(at!(map_descs_off), layout.map_descs_off);
-    header.u64(at!(map_descs), layout.maps.len() as u64);
-    header.u64(at!(journal_off), layout.journal_off);
-    header.u32(at!(journal_cap), layout.journal_cap as u32);
-    header.u64(at!(maps_off), layout.maps_off);
-    header.u32(at!(maps_cap), layout.maps_cap as u32);
-    header.u64(at!(magic), MAGIC);
-    Ok((shared_va, shared))
 }
 
 /// Has every thread its thread pointer at its thread pointer? C libraries see to it before a thread begins; programs of other
@@ -482,20 +353,6 @@ fn self_pointers(stopped: &Stopped) -> bool {
         let base = t.regs.thread_pointer();
         base.0 != 0 && stopped.process().read_word(base).is_ok_and(|word| word == base.0)
     })
-}
-
-struct HeaderWriter<'a> {
-    shared: &'a View,
-}
-
-impl HeaderWriter<'_> {
-    fn u32(&self, off: u64, value: u32) {
-        self.shared.write(off, &value.to_ne_bytes());
-    }
-
-    fn u64(&self, off: u64, value: u64) {
-        self.shared.write(off, &value.to_ne_bytes());
-    }
 }
 
 fn private_head(

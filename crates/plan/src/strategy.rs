@@ -1,16 +1,18 @@
 //! Choosing how a site is probed: the best technique that is proven safe.
 
-use sidestep_isa::x86::emit::TRAP_PATCH;
+mod site;
+
 use sidestep_isa::x86::emulate::{Op, prepare};
-use sidestep_isa::x86::{self, Insn, live, relocated_len};
+use sidestep_isa::x86::{live, relocated_len};
 use sidestep_isa::{Isa, Len, Va};
 
 use crate::go;
 use crate::index::Index;
 use crate::plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Technique};
 use crate::returns;
-use crate::room::{Fixed, Room};
+use crate::room::Room;
 use crate::sweep::{Borders, How, Stretch};
+use site::Site;
 
 /// Bytes of a `jmp rel32`.
 const JUMP: usize = 5;
@@ -227,51 +229,7 @@ fn resume(isa: Isa, displaced: &[DisplacedInsn]) -> Option<Va> {
     insn.falls_through().then(|| insn.next())
 }
 
-/// The place that is going to be written.
-struct Site<'i, 'a> {
-    index: &'i Index<'a>,
-    stretch: &'i Stretch,
-    asked: Va,
-    va: Va,
-    /// The text from the site to the end of its section.
-    code: &'a [u8],
-    first: Insn,
-}
-
-impl<'i, 'a> Site<'i, 'a> {
-    /// Finds the first byte to write and decodes what is there.
-    fn new(index: &'i Index<'a>, stretch: &'i Stretch, asked: Va) -> Result<Site<'i, 'a>, String> {
-        let at = |va| index.code.insn_at(va).ok_or_else(|| x86::DecodeError { at: va }.to_string());
-        let mut first = at(asked)?;
-        // A mark for indirect branches stays where it is. Unless a loop starts right behind it: its rounds are no hits.
-        if first.is_endbr() && !index.is_loop_head(first.next()) {
-            first = at(first.next())?;
-        }
-        if first.is_int3() {
-            return Err("there is a breakpoint already".into());
-        }
-        let va = first.va();
-        if let Some(start) = index.restartable(&first) {
-            return Err(format!(
-                "it is in the restartable sequence at {start}, in which the kernel goes by the instruction pointer"
-            ));
-        }
-        relocated_len(index.code.isa, index.code.text_from(va).unwrap_or_default(), va).map_err(|e| e.to_string())?;
-        Ok(Site { index, stretch, asked, va, code: index.code.text_from(va).unwrap_or_default(), first })
-    }
-
-    fn end(&self, region: usize) -> Va {
-        self.va.plus(Len(region as u64))
-    }
-
-    /// Nobody may come to an address inside the region, other than from before it.
-    fn no_arrival(&self, region: usize) -> Result<(), String> {
-        match self.index.arrival(Va(self.va.0 + 1), self.end(region)) {
-            Some(clause) => Err(clause),
-            None => Ok(()),
-        }
-    }
-
+impl Site<'_, '_> {
     /// The best technique that is safe, none = a trap. Fails if not even that is possible.
     fn climb(
         &self,
@@ -320,215 +278,5 @@ impl<'i, 'a> Site<'i, 'a> {
             .or_else(|| attempt(rejected, GuardedJump, self.guarded(room)))
             .or_else(|| if roomy { None } else { attempt(rejected, Pun, self.pun(room)) })
             .or_else(|| attempt(rejected, ShortJump, self.short(room))))
-    }
-
-    fn nop(&self) -> Result<usize, String> {
-        if !self.first.is_nop() || self.first.len() < JUMP {
-            return Err(format!("`{}` is no nop of at least {JUMP} bytes", self.first));
-        }
-        self.no_arrival(self.first.len())?;
-        Ok(self.first.len())
-    }
-
-    fn single(&self) -> Result<usize, String> {
-        let len = self.first.len();
-        if len >= JUMP {
-            self.no_arrival(len)?;
-            return Ok(len);
-        }
-        if self.first.falls_through() {
-            return Err(format!("`{}` has {len} of {JUMP} bytes, and execution goes on behind it", self.first));
-        }
-        self.padding(len)?;
-        self.no_arrival(JUMP)?;
-        Ok(JUMP)
-    }
-
-    /// `closed`: all control flow of the function is known, and nobody comes back to the middle.
-    fn several(&self, closed: bool) -> Result<usize, String> {
-        if self.index.code.go {
-            return Err("Go may stop a thread between any two instructions and expects to know the place".into());
-        }
-        let mut region = 0;
-        while region < JUMP {
-            let at = self.end(region);
-            if at >= self.stretch.end {
-                return Err(format!("the function ends at {at}, after {region} bytes, and execution goes on"));
-            }
-            let insn = self.index.code.insn_at(at).ok_or_else(|| x86::DecodeError { at }.to_string())?;
-            if let Some(start) = self.index.restartable(&insn) {
-                return Err(format!("the restartable sequence at {start} has to stay where it is"));
-            }
-            relocated_len(self.index.code.isa, &self.code[region..], at).map_err(|e| e.to_string())?;
-            region += insn.len();
-            if region >= JUMP {
-                break;
-            }
-            if closed && matches!(insn.flow(), x86::Flow::Call(_) | x86::Flow::CallIndirect) {
-                return Err(format!("`{insn}` at {at} comes back to {}, inside the jump", insn.next()));
-            }
-            if !insn.falls_through() {
-                self.padding(region)?;
-                region = JUMP;
-            }
-        }
-        if closed {
-            self.index.control_flow_known(self.va, self.end(region))?;
-            self.no_arrival(region)?;
-        }
-        Ok(region)
-    }
-
-    /// Several instructions, with a trap at the start of each but the first: only those that the jump would cover matter, what is
-    /// behind it is still there.
-    fn guarded(&self, room: &mut dyn Room) -> Result<Shape, String> {
-        let region = self.several(false)?;
-        if self.index.is_frequented(Va(self.va.0 + 1), self.end(JUMP)) {
-            return Err(self.no_arrival(JUMP).err().unwrap_or_else(|| "others jump into it".into()));
-        }
-        let mut fixed = Fixed::default();
-        for insn in self.displaced(region).iter().skip(1) {
-            let offset = insn.va.since(self.va) as usize;
-            if let Some(byte) = offset.checked_sub(1).and_then(|i| fixed.0.get_mut(i)) {
-                *byte = Some(TRAP_PATCH[0]);
-            }
-        }
-        self.jump_to_stub(room, Technique::GuardedJump, region, 0, fixed)
-    }
-
-    /// A jump of which only as much is written as the first instruction has bytes.
-    fn pun(&self, room: &mut dyn Room) -> Result<Shape, String> {
-        let len = self.first.len();
-        self.no_arrival(len)?;
-        let mut reason = String::new();
-        for prefixes in 0..len.min(JUMP) {
-            let stays = self.code.get(len..prefixes + JUMP);
-            let stays = stays.ok_or("the section ends behind it")?;
-            let mut fixed = Fixed::default();
-            let free = 4 - stays.len();
-            for (byte, there) in fixed.0[free..].iter_mut().zip(stays) {
-                *byte = Some(*there);
-            }
-            match self.jump_to_stub(room, Technique::Pun, len, prefixes as u8, fixed) {
-                Ok(shape) => return Ok(shape),
-                Err(why) => reason = why,
-            }
-        }
-        Err(reason)
-    }
-
-    fn jump_to_stub(
-        &self,
-        room: &mut dyn Room,
-        technique: Technique,
-        region: usize,
-        prefixes: u8,
-        fixed: Fixed,
-    ) -> Result<Shape, String> {
-        let end = self.end(usize::from(prefixes) + JUMP);
-        let all = self.va..self.end(region.max(usize::from(prefixes) + JUMP));
-        room.is_free(self.va, all.clone())?;
-        let stub = room.stub(end, fixed).ok_or_else(|| {
-            format!(
-                "no address that a jump with the displacement `{fixed}` leads to is free ({} are possible)",
-                fixed.choices()
-            )
-        })?;
-        room.claim(self.va, all);
-        Ok(Shape { technique, region, patch: Patch::Jump { prefixes, stub: Some(stub) } })
-    }
-
-    /// Padding between functions within the reach of a 2-byte jump.
-    fn short(&self, room: &mut dyn Room) -> Result<Shape, String> {
-        const SHORT: usize = 2;
-        let len = self.first.len();
-        if len < SHORT {
-            return Err(format!("`{}` has {len} of {SHORT} bytes", self.first));
-        }
-        self.no_arrival(len)?;
-        room.is_free(self.va, self.va..self.end(len))?;
-        let (from, to) = (self.end(SHORT).offset(-128), self.end(SHORT).offset(127));
-        for hole in self.index.holes(from, to) {
-            // From its end: its start may be needed by the function before it.
-            let mut island = hole.end.offset(-(JUMP as i64));
-            while island >= hole.start {
-                let range = island..island.offset(JUMP as i64);
-                if island >= from && island <= to && room.is_free(self.va, range.clone()).is_ok() {
-                    room.claim(self.va, range);
-                    room.claim(self.va, self.va..self.end(len));
-                    return Ok(Shape { technique: Technique::ShortJump, region: len, patch: Patch::Short { island } });
-                }
-                island = island.offset(-1);
-            }
-        }
-        Err("there is no padding between functions near it that nobody else uses".into())
-    }
-
-    fn stack_check(&self, (len, _): (usize, usize)) -> Result<usize, String> {
-        self.no_arrival(len)?;
-        Ok(len)
-    }
-
-    /// Where the padding behind the function ends at the latest: the start of the next one.
-    fn padded_end(&self) -> Va {
-        match self.index.stretch(self.stretch.end) {
-            Some((_, next)) if next.borders == Borders::Gap => next.end,
-            _ => self.stretch.end,
-        }
-    }
-
-    /// The bytes from `from` to the end of the jump must be filler that is never executed.
-    fn padding(&self, from: usize) -> Result<(), String> {
-        let start = self.end(from);
-        let next = format!("the code ends after {from} of {JUMP} bytes, and");
-        if self.end(JUMP) > self.padded_end() {
-            return Err(format!("{next} something else starts at {}", self.padded_end()));
-        }
-        let bytes = self.index.code.text_from(start).unwrap_or_default();
-        let mut at = from;
-        for insn in x86::sweep(self.index.code.isa, bytes, start) {
-            match insn {
-                Ok(insn) if insn.is_nop() || insn.is_int3() => at += insn.len(),
-                _ if self.zeros(start) => return Ok(()),
-                _ => return Err(format!("{next} the bytes at {start} are no padding")),
-            }
-            if at >= JUMP {
-                break;
-            }
-        }
-        // Filler between functions is never a target; a nop inside one could be the start of a `case`.
-        if self.end(JUMP) > self.stretch.end && start >= self.stretch.end {
-            Ok(())
-        } else {
-            self.index.control_flow_known(self.va, self.end(JUMP))
-        }
-    }
-
-    /// Zeros fill up to a function that starts at a multiple of 16. They could be data, but not if nothing refers to them.
-    fn zeros(&self, start: Va) -> bool {
-        let end = self.padded_end();
-        start >= self.stretch.end
-            && end.0 % 16 == 0
-            && end.since(start) < 16
-            && self.index.arrival(start, end).is_none()
-            && self.index.code.text_at(start, end).is_some_and(|fill| fill.iter().all(|b| *b == 0))
-    }
-
-    /// The instructions in a region. Padding behind the last one that is executed is none of them.
-    fn displaced(&self, region: usize) -> Vec<DisplacedInsn> {
-        let mut all = Vec::new();
-        for insn in x86::sweep(self.index.code.isa, self.code, self.va).map_while(Result::ok) {
-            if insn.va() >= self.end(region) {
-                break;
-            }
-            let offset = insn.va().since(self.va) as usize;
-            let mut bytes = [0; x86::decode::INSN_MAX];
-            bytes[..insn.len()].copy_from_slice(&self.code[offset..offset + insn.len()]);
-            all.push(DisplacedInsn { va: insn.va(), bytes, len: insn.len() as u8 });
-            if !insn.falls_through() {
-                break;
-            }
-        }
-        all
     }
 }

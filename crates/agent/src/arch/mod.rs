@@ -5,11 +5,13 @@
 //! stack pointer a multiple of 16 before the call; everything but `eax`, `ecx`, `edx`, the flags and the xmm registers stays.
 //! There the context of programs is the same `struct pt_regs` of 64-bit words that a 64-bit kernel shows of a 32-bit thread.
 
+mod processor;
 #[cfg(target_arch = "x86")]
 mod x86;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+pub use processor::*;
 #[cfg(target_arch = "x86")]
 pub use x86::*;
 #[cfg(target_arch = "x86_64")]

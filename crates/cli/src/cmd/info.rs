@@ -23,7 +23,7 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
     if flags.target.pid.is_empty() {
         facts.push(trial(flags));
     }
-    let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
+    let mut sink = Sink::of(&flags.output)?;
     for fact in &facts {
         sink.line(&if sink.json() { object(fact) } else { line(fact) })?;
     }

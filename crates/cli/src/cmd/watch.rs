@@ -90,7 +90,7 @@ const LOSS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Starts the session, lets the tool print, detaches, and passes on the exit status of a command.
 pub fn run(job: &Job, tool: &mut dyn Tool) -> anyhow::Result<ExitCode> {
-    let sink = Sink::open(job.output.file.as_deref(), job.output.format, job.output.quiet)?;
+    let sink = Sink::of(job.output)?;
     run_with(job, tool, sink)
 }
 
@@ -103,17 +103,17 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     let late = follow || missing == Missing::Noted;
     let options = Options { symbols: tool.wants_symbols(), missing, follow, late, ..job.engine.options() };
     let session = {
-        let mut line = progress::Line::new(job.output.quiet);
+        let mut line = progress::Line::new(job.output.detail.quiet);
         Session::start(target, job.bundle, job.requests, &options, &mut |progress| line.show(progress))
             .map_err(|error| hint(error, follow))?
     };
-    notes(&session, &sink, &options, job.output.verbose);
+    notes(&session, &sink, &options, job.output.detail.verbose);
     let losses = Losses::new(&session, job.bundle);
     let mut watch = Watch { session, tool, sink, signals, losses };
 
     let mut end = watch.probing(job.timing).unwrap_or_else(End::Output);
     let detached = watch.session.detach();
-    if job.output.verbose {
+    if job.output.detail.verbose {
         watch.sink.note(&format!("detached: {}", stopped(watch.session.detach_stops())));
     }
     // A second Ctrl-C, while we were busy: the user does not want to wait for results.

@@ -28,6 +28,13 @@ pub struct Output {
     /// Output format; json is one object per line.
     #[arg(short = 'f', long, default_value = "text")]
     pub format: Format,
+    #[command(flatten)]
+    pub detail: Detail,
+}
+
+/// How much to print beside the results.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Detail {
     /// Print results only: no heading, no notes.
     #[arg(short = 'q', long)]
     pub quiet: bool,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::output::Detail;
 use super::script::{More, Script};
 use super::{EngineFlags, Format, Output, TargetFlags, parse_seconds};
 
@@ -68,19 +69,15 @@ pub struct Folded {
     /// Write the results to FILE; stdout is left to the command.
     #[arg(short = 'o', value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Print results only: no heading, no notes.
-    #[arg(short = 'q', long)]
-    pub quiet: bool,
-    /// List refused functions and what attaching took.
-    #[arg(short = 'v', long)]
-    pub verbose: bool,
+    #[command(flatten)]
+    pub detail: Detail,
 }
 
 impl Folded {
     /// The same for a script.
     pub fn output(&self) -> Output {
         let format = if self.json { Format::Json } else { Format::Text };
-        Output { file: self.file.clone(), format, quiet: self.quiet, verbose: self.verbose }
+        Output { file: self.file.clone(), format, detail: self.detail }
     }
 }
 
@@ -372,12 +369,8 @@ pub struct Memleak {
     /// Output format; json is one object per line.
     #[arg(short = 'f', long, default_value = "text")]
     pub format: Format,
-    /// Print results only: no heading, no notes.
-    #[arg(short = 'q', long)]
-    pub quiet: bool,
-    /// List refused functions and what attaching took.
-    #[arg(short = 'v', long)]
-    pub verbose: bool,
+    #[command(flatten)]
+    pub detail: Detail,
 }
 
 /// `sidestep deadlock`.

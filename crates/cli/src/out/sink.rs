@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::flags::Format;
+use crate::flags::{Format, Output};
 
 /// Data, headings and notes of one command. Whole lines are written; nothing is held back after [`Sink::flush`].
 pub struct Sink {
@@ -22,6 +22,11 @@ pub struct Sink {
 }
 
 impl Sink {
+    /// As the flags have it.
+    pub fn of(output: &Output) -> anyhow::Result<Sink> {
+        Sink::open(output.file.as_deref(), output.format, output.detail.quiet)
+    }
+
     /// Opens the file, if one was given.
     pub fn open(file: Option<&Path>, format: Format, quiet: bool) -> anyhow::Result<Sink> {
         let data: Box<dyn Write> = match file {

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use sidestep_isa::Va;
 use sidestep_wire::JournalEntry;
 
-use super::{Hook, Installer, place};
+use super::sites::place;
+use super::{Hook, Installer};
 use crate::api::{Probe, Program, Request};
 use crate::error::SessionError;
-use crate::hold::Hold;
 use crate::reclaim::Addition;
 
 /// What planning changes, to go back to.
@@ -44,7 +44,7 @@ impl Installer {
         self.bundle.programs.truncate(to.lens.1);
     }
 
-    /// Takes up requests, and programs that [`Installer::add_programs`] puts in.
+    /// Takes up requests, and programs that [`crate::regions::Regions::add_programs`] puts in.
     pub fn extend(&mut self, programs: &[Program], requests: &[Request]) -> Slots {
         let slots = Slots {
             requests: next(&self.free.0, self.requests.len(), requests.len()),
@@ -75,19 +75,6 @@ impl Installer {
         }
         self.used.retain(|number| !numbers.contains(number));
         self.book.borrow_mut().free_numbers(numbers);
-    }
-
-    /// Puts the code of programs that were taken up into the target.
-    pub fn add_programs(
-        &mut self,
-        hold: &mut Hold<'_>,
-        programs: &[Program],
-        indices: &[usize],
-    ) -> Result<(), SessionError> {
-        match &mut self.regions {
-            Some(regions) => regions.add_programs(hold, programs, indices),
-            None => Ok(()),
-        }
     }
 
     /// Nothing was taken so far.

@@ -7,7 +7,8 @@ use sidestep_symbols::{Kind, Matcher};
 use sidestep_sys::{Process, arch};
 use sidestep_wire::Flow;
 
-use super::{Installer, overlap, place, returns};
+use super::Installer;
+use super::sites::{overlap, place, returns};
 use crate::api::Program;
 use crate::error::SessionError;
 use crate::faults;

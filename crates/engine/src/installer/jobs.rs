@@ -8,7 +8,7 @@ use sidestep_symbols::Kind;
 use sidestep_sys::Process;
 use sidestep_wire::ProbeDesc;
 
-use super::is_at_start;
+use super::sites::is_at_start;
 use crate::error::SessionError;
 use crate::install::Job;
 use crate::planning::Planned;

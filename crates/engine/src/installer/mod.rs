@@ -3,6 +3,8 @@
 mod extend;
 mod hooks;
 mod jobs;
+mod numbers;
+mod sites;
 mod sizes;
 
 use std::cell::RefCell;
@@ -13,11 +15,10 @@ use std::rc::Rc;
 
 use sidestep_isa::{Len, Va};
 use sidestep_plan::handler::Handler;
-use sidestep_plan::{Plan, SiteKind};
 use sidestep_sys::{Process, Stopped};
 use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
-use crate::api::{Action, AttachStats, Bundle, Cookie, Options, Probe, Refused, Request};
+use crate::api::{AttachStats, Bundle, Options, Probe, Refused, Request};
 use crate::book::{Book, Whose};
 use crate::error::SessionError;
 use crate::hold::Hold;
@@ -35,6 +36,7 @@ use crate::surroundings::Surroundings;
 use crate::unwinding;
 pub(crate) use hooks::Hook;
 use jobs::{Jobs, add_job, asked, describe};
+use sites::{can_replace, limit, no_override, overlap, place, returns, site};
 
 /// What is installed.
 #[derive(Clone)]
@@ -498,114 +500,4 @@ impl Installer {
     fn meets_own(&self, p: &Planned) -> bool {
         place(p).is_some_and(|range| self.own.iter().any(|own| overlap(own, &range)))
     }
-
-    /// The number of a probe: larger than those that its site has so far.
-    fn number(&mut self, regions: &Regions, whose: Whose, p: &Planned, jobs: &Jobs) -> Result<u32, SessionError> {
-        let site = site(p).and_then(|site| jobs.get(&site));
-        let last = site.and_then(|(job, _)| job.handlers.last()).map(Handler::probe);
-        let free = |number: u32| last.is_none_or(|last| last < number) && !self.used.contains(&number);
-        let number = self.book.borrow_mut().number(whose, &p.matched, free);
-        if u64::from(number) >= regions.layout.probes_max {
-            return Err(SessionError::TooMany { what: "probes" });
-        }
-        self.used.insert(number);
-        self.new_numbers.push(number);
-        Ok(number)
-    }
-
-    /// The inner error: the site has no cookie of this kind.
-    fn cookie(
-        &self,
-        request: usize,
-        cookie: Cookie,
-        matched: &Match,
-        regions: &Regions,
-    ) -> Result<Result<u64, String>, SessionError> {
-        let value = match cookie {
-            Cookie::Value(value) => return Ok(Ok(value)),
-            Cookie::Arguments(map) if self.bundle.facts.is_empty() => {
-                return Ok(self.arguments_of(map, matched, regions));
-            }
-            Cookie::Arguments(_) | Cookie::PerProbe | Cookie::Named => self.book.borrow_mut().cookie(request, matched),
-        };
-        // Those that have an entry for each probe.
-        let mut maps = self.bundle.maps.iter().zip(&regions.maps).filter(|(asked, _)| asked.per_probe);
-        if maps.any(|(_, map)| value >= u64::from(map.max_entries)) {
-            return Err(SessionError::TooMany { what: "probes with results of their own" });
-        }
-        match cookie {
-            Cookie::Arguments(map) => {
-                self.book.borrow_mut().known.tell(&self.bundle.facts, value, matched, regions);
-                return Ok(self.arguments_of(map, matched, regions).map(|key| value << 32 | key));
-            }
-            Cookie::Named => self.book.borrow_mut().known.tell(&self.bundle.facts, value, matched, regions),
-            _ => return Ok(Ok(value)),
-        }
-        let name = self.book.borrow_mut().name(&matched.name);
-        if let Some(names) = self.bundle.names {
-            regions.set_name(names, name, &matched.name);
-        }
-        Ok(Ok(name << 32 | value))
-    }
-
-    /// The key of a USDT site's arguments, which are there afterwards.
-    fn arguments_of(&self, map: usize, matched: &Match, regions: &Regions) -> Result<u64, String> {
-        let shape = regions.maps.get(map).ok_or("its program has no map for arguments")?;
-        let (key, value) = self.book.borrow_mut().arguments(map, matched, shape)?;
-        regions.set_value(map, u64::from(key), &value);
-        Ok(u64::from(key))
-    }
-}
-
-/// Bytes of places that a probe needs.
-fn limit(action: &Action) -> u64 {
-    match action.maxactive {
-        limit @ 1.. if returns(action) => 8 * (1 + u64::from(limit)),
-        _ => 0,
-    }
-}
-
-fn returns(action: &Action) -> bool {
-    action.exit.is_some()
-}
-
-/// Run-time range of what is displaced or relied on: for a guard, more than its region.
-fn place(p: &Planned) -> Option<Range<u64>> {
-    let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return None };
-    let start = plan.site.offset(loaded.bias).0;
-    let last = plan.displaced.last().map_or(0, |insn| insn.va.since(plan.site) as u64 + u64::from(insn.len));
-    Some(start..start + plan.relies_on().0.max(last))
-}
-
-/// Run-time address of a site.
-pub(crate) fn site(p: &Planned) -> Option<u64> {
-    let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return None };
-    Some(plan.site.offset(loaded.bias).0)
-}
-
-/// Whether the copy in the detour is all of the function.
-fn can_replace(p: &Planned) -> bool {
-    p.plan.as_ref().is_ok_and(|plan| plan.kind == SiteKind::FunctionEntry && plan.before_handler == 0)
-}
-
-/// Two regions must not overlap: one jump would cut the other, or lead around it.
-fn overlap(own: &Range<u64>, range: &Range<u64>) -> bool {
-    own.start < range.end && range.start < own.end && own.start != range.start
-}
-
-/// Why a program cannot return in place of the function: it can where the return address is on top of the stack and nothing
-/// but it is taken off, and the function has not returned yet.
-fn no_override(p: &Planned, action: &Action) -> Option<&'static str> {
-    match &p.plan {
-        Ok(Plan { returns: Ok(1..), .. }) => {
-            Some("override_return does not take the function's arguments off the stack")
-        }
-        Ok(plan) if action.exit.is_none() && !action.post && is_at_start(plan) => None,
-        _ => Some("override_return works only at the start of a function"),
-    }
-}
-
-/// Whether the site is where a function begins: its return address is on top of the stack.
-fn is_at_start(plan: &Plan) -> bool {
-    plan.kind == SiteKind::FunctionEntry || plan.returns.is_ok()
 }

@@ -1,13 +1,16 @@
-//! Probes of one's own process. There can be one session at a time, so the tests take turns.
+//! Probes of one's own process. All tests are in it, so they take turns.
 #![allow(unsafe_code, reason = "handlers are promises")]
 
 mod handlers;
+mod inside;
 mod replaced;
 mod session;
+mod switched;
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use sidestep::{Context, Probe};
 
@@ -45,4 +48,25 @@ fn counter() -> (Arc<AtomicU64>, impl Fn(&mut Context) + Send + Sync + 'static) 
         theirs.fetch_add(1, SeqCst);
     };
     (count, handler)
+}
+
+/// How often four threads make a call while something is done.
+fn calls_meanwhile(call: fn(), done: impl FnOnce()) -> u64 {
+    let over = Arc::new(AtomicBool::new(false));
+    let threads: Vec<thread::JoinHandle<u64>> = (0..4)
+        .map(|_| {
+            let over = Arc::clone(&over);
+            thread::spawn(move || {
+                let mut calls = 0;
+                while !over.load(SeqCst) {
+                    call();
+                    calls += 1;
+                }
+                calls
+            })
+        })
+        .collect();
+    done();
+    over.store(true, SeqCst);
+    threads.into_iter().map(|thread| thread.join().unwrap()).sum()
 }

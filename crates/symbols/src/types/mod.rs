@@ -3,6 +3,7 @@
 //! Units are read when something of them is asked for. A function is found by `.debug_aranges` where a compiler wrote it,
 //! else by the ranges of the units.
 
+mod function;
 mod read;
 
 use std::borrow::Cow;

@@ -1,20 +1,16 @@
 //! Entries of `.debug_info` → types.
 
-mod passed;
-
 use gimli::{
     AttributeValue, DebugInfoOffset, DebuggingInformationEntry, DwAt, DwTag, Dwarf, EndianSlice, LittleEndian, Reader,
     UnitOffset, UnitSectionOffset, constants as c,
 };
 use sidestep_isa::Va;
 
-use super::{
-    Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember,
-};
+use super::{DataType, DebugInfo, Enumeration, RecordLayout, RecordMember};
 
-type Slice<'d> = EndianSlice<'d, LittleEndian>;
-type Unit<'d> = gimli::Unit<Slice<'d>>;
-type Entry<'a, 'd> = DebuggingInformationEntry<'a, 'a, Slice<'d>>;
+pub(super) type Slice<'d> = EndianSlice<'d, LittleEndian>;
+pub(super) type Unit<'d> = gimli::Unit<Slice<'d>>;
+pub(super) type Entry<'a, 'd> = DebuggingInformationEntry<'a, 'a, Slice<'d>>;
 
 /// Types within types at most: DWARF that contradicts itself may go in circles.
 const DEPTH: u32 = 64;
@@ -30,13 +26,13 @@ pub(super) struct Reading<'r, 'd> {
 }
 
 impl<'d> Reading<'_, 'd> {
-    fn unit(&self, at: usize) -> gimli::Result<Unit<'d>> {
+    pub(super) fn unit(&self, at: usize) -> gimli::Result<Unit<'d>> {
         let header = self.dwarf.debug_info.header_from_offset(DebugInfoOffset(at))?;
         self.dwarf.unit(header)
     }
 
     /// The unit that an entry of `.debug_info` is in, and where in it.
-    fn around(&self, at: usize) -> gimli::Result<(Unit<'d>, UnitOffset)> {
+    pub(super) fn around(&self, at: usize) -> gimli::Result<(Unit<'d>, UnitOffset)> {
         let index = self.info.units.partition_point(|unit| *unit <= at);
         let start = *index
             .checked_sub(1)
@@ -72,28 +68,38 @@ impl<'d> Reading<'_, 'd> {
         Ok(None)
     }
 
-    fn reference(&self, unit: &Unit<'d>, entry: &Entry<'_, 'd>, attribute: DwAt) -> gimli::Result<Option<usize>> {
+    pub(super) fn reference(
+        &self,
+        unit: &Unit<'d>,
+        entry: &Entry<'_, 'd>,
+        attribute: DwAt,
+    ) -> gimli::Result<Option<usize>> {
         match entry.attr_value(attribute)? {
             Some(value) => self.follow(unit, value),
             None => Ok(None),
         }
     }
 
-    fn text(&self, unit: &Unit<'d>, entry: &Entry<'_, 'd>, attribute: DwAt) -> gimli::Result<Option<String>> {
+    pub(super) fn text(
+        &self,
+        unit: &Unit<'d>,
+        entry: &Entry<'_, 'd>,
+        attribute: DwAt,
+    ) -> gimli::Result<Option<String>> {
         let Some(value) = entry.attr_value(attribute)? else { return Ok(None) };
         Ok(Some(self.dwarf.attr_string(unit, value)?.to_string_lossy().into_owned()))
     }
 
-    fn number(entry: &Entry<'_, 'd>, attribute: DwAt) -> gimli::Result<Option<u64>> {
+    pub(super) fn number(entry: &Entry<'_, 'd>, attribute: DwAt) -> gimli::Result<Option<u64>> {
         Ok(entry.attr(attribute)?.and_then(|attribute| attribute.udata_value()))
     }
 
-    fn flag(entry: &Entry<'_, 'd>, attribute: DwAt) -> gimli::Result<bool> {
+    pub(super) fn flag(entry: &Entry<'_, 'd>, attribute: DwAt) -> gimli::Result<bool> {
         Ok(matches!(entry.attr_value(attribute)?, Some(AttributeValue::Flag(true))))
     }
 
     /// Where the unit begins whose code is at an address.
-    fn unit_of(&self, va: Va) -> gimli::Result<Option<usize>> {
+    pub(super) fn unit_of(&self, va: Va) -> gimli::Result<Option<usize>> {
         let mut headers = self.dwarf.debug_aranges.headers();
         while let Some(header) = headers.next()? {
             let mut entries = header.entries();
@@ -115,131 +121,8 @@ impl<'d> Reading<'_, 'd> {
         Ok(None)
     }
 
-    pub(super) fn function(&self, va: Va) -> gimli::Result<Option<FunctionType>> {
-        let Some(at) = self.unit_of(va)? else { return Ok(None) };
-        let unit = self.unit(at)?;
-        let mut cursor = unit.entries();
-        while let Some((_, entry)) = cursor.next_dfs()? {
-            if entry.tag() == c::DW_TAG_subprogram && self.begins_at(&unit, entry, va)? {
-                return self.function_type(&unit, entry.offset(), va).map(Some);
-            }
-        }
-        Ok(None)
-    }
-
-    fn begins_at(&self, unit: &Unit<'d>, entry: &Entry<'_, 'd>, va: Va) -> gimli::Result<bool> {
-        if let Some(value) = entry.attr_value(c::DW_AT_low_pc)? {
-            return Ok(self.dwarf.attr_address(unit, value)? == Some(va.0));
-        }
-        if entry.attr_value(c::DW_AT_ranges)?.is_none() {
-            return Ok(false);
-        }
-        let first = self.dwarf.die_ranges(unit, entry)?.next()?;
-        Ok(first.is_some_and(|range| range.begin == va.0))
-    }
-
-    fn function_type(&self, unit: &Unit<'d>, at: UnitOffset, va: Va) -> gimli::Result<FunctionType> {
-        let convention = self.convention(unit)?;
-        let start = match unit.header.offset() {
-            UnitSectionOffset::DebugInfoOffset(start) => start.0,
-            UnitSectionOffset::DebugTypesOffset(_) => 0,
-        };
-        // The copy that has the address, what it is a copy of, and what that was declared as: all parameters are in the first that
-        // has some and is no copy.
-        let mut chain = vec![start + at.0];
-        while let Some(&last) = chain.last().filter(|_| chain.len() < 4) {
-            let (unit, at) = self.around(last)?;
-            let entry = unit.entry(at)?;
-            let origin = match self.reference(&unit, &entry, c::DW_AT_abstract_origin)? {
-                Some(origin) => Some(origin),
-                None => self.reference(&unit, &entry, c::DW_AT_specification)?,
-            };
-            match origin {
-                Some(origin) => chain.push(origin),
-                None => break,
-            }
-        }
-        let is_copy = {
-            let (unit, at) = self.around(chain[0])?;
-            unit.entry(at)?.attr_value(c::DW_AT_abstract_origin)?.is_some()
-        };
-        let mut parameters = Vec::new();
-        let mut described = chain[0];
-        let mut result = None;
-        for place in &chain {
-            let (unit, at) = self.around(*place)?;
-            if result.is_none() {
-                result = self.reference(&unit, &unit.entry(at)?, c::DW_AT_type)?;
-            }
-            if parameters.is_empty() && !(is_copy && *place == chain[0] && chain.len() > 1) {
-                parameters = self.parameters(&unit, at)?;
-                described = *place;
-            }
-        }
-        let passed = self.passed(unit, va, chain[0], described, parameters.len())?;
-        if let (Convention::Go { .. }, Some(at)) = (convention, chain.last().copied()) {
-            let (unit, at) = self.around(at)?;
-            let name = self.text(&unit, &unit.entry(at)?, c::DW_AT_name)?.unwrap_or_default();
-            add_dictionary(&name, &mut parameters);
-        }
-        let (result, result_text) = match result {
-            Some(result) => (self.data_type(result, 0)?, self.name(result, 0)?),
-            None => (DataType::Void, "void".to_owned()),
-        };
-        Ok(FunctionType { parameters, result, result_text, convention, passed })
-    }
-
-    /// By the language of a unit. Go's compiler says in its name whether it uses registers.
-    fn convention(&self, unit: &Unit<'d>) -> gimli::Result<Convention> {
-        let mut cursor = unit.entries();
-        let Some((_, root)) = cursor.next_dfs()? else { return Ok(Convention::C) };
-        Ok(match root.attr_value(c::DW_AT_language)? {
-            Some(AttributeValue::Language(c::DW_LANG_Go)) => {
-                let producer = self.text(unit, root, c::DW_AT_producer)?.unwrap_or_default();
-                Convention::Go { registers: producer.contains("regabi") }
-            }
-            Some(AttributeValue::Language(c::DW_LANG_Rust | c::DW_LANG_Swift | c::DW_LANG_Zig)) => Convention::Compiler,
-            _ => Convention::C,
-        })
-    }
-
-    fn parameters(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Vec<FunctionParameter>> {
-        let mut parameters = Vec::new();
-        self.children(unit, at, |child| {
-            // Results of Go are parameters, too.
-            if child.tag() != c::DW_TAG_formal_parameter || Self::flag(child, c::DW_AT_variable_parameter)? {
-                return Ok(());
-            }
-            let mut name = self.text(unit, child, c::DW_AT_name)?;
-            let mut ty = self.reference(unit, child, c::DW_AT_type)?;
-            if let Some(origin) = self.reference(unit, child, c::DW_AT_abstract_origin)? {
-                let (unit, at) = self.around(origin)?;
-                let origin = unit.entry(at)?;
-                name = name.or(self.text(&unit, &origin, c::DW_AT_name)?);
-                ty = ty.or(self.reference(&unit, &origin, c::DW_AT_type)?);
-            }
-            let Some(place) = ty else { return Ok(()) };
-            let mut ty = self.data_type(place, 0)?;
-            if let DataType::Record { place, .. } = ty {
-                let (unit, at) = self.around(place as usize)?;
-                if Self::number(&unit.entry(at)?, c::DW_AT_calling_convention)?
-                    == Some(c::DW_CC_pass_by_reference.0.into())
-                {
-                    ty = DataType::Pointer(Box::new(ty));
-                }
-            }
-            parameters.push(FunctionParameter {
-                name: name.unwrap_or_default(),
-                ty: value_of(ty),
-                text: self.name(place, 0)?,
-            });
-            Ok(())
-        })?;
-        Ok(parameters)
-    }
-
     /// Shows all entries right within one.
-    fn children(
+    pub(super) fn children(
         &self,
         unit: &Unit<'d>,
         at: UnitOffset,
@@ -253,7 +136,7 @@ impl<'d> Reading<'_, 'd> {
         Ok(())
     }
 
-    fn data_type(&self, place: usize, depth: u32) -> gimli::Result<DataType> {
+    pub(super) fn data_type(&self, place: usize, depth: u32) -> gimli::Result<DataType> {
         if depth > DEPTH {
             return Err(gimli::Error::NoEntryAtGivenOffset);
         }
@@ -406,7 +289,7 @@ impl<'d> Reading<'_, 'd> {
     }
 
     /// A type as the source has it.
-    fn name(&self, place: usize, depth: u32) -> gimli::Result<String> {
+    pub(super) fn name(&self, place: usize, depth: u32) -> gimli::Result<String> {
         if depth > DEPTH {
             return Err(gimli::Error::NoEntryAtGivenOffset);
         }
@@ -544,16 +427,6 @@ fn is_kind(tag: DwTag, keyword: &str) -> bool {
 }
 
 /// What holds a value of a type: a function of Go is the address of what it closes over.
-fn value_of(ty: DataType) -> DataType {
+pub(super) fn value_of(ty: DataType) -> DataType {
     if ty == DataType::Function { DataType::Pointer(Box::new(DataType::Void)) } else { ty }
-}
-
-/// What a generic function of Go gets beside its parameters: a table of the types that it is for, which methods have behind
-/// their receiver.
-fn add_dictionary(name: &str, parameters: &mut Vec<FunctionParameter>) {
-    let Some((_, behind)) = name.split_once("[go.shape.") else { return };
-    let ty = DataType::Number { bytes: 8, signed: false };
-    let dictionary = FunctionParameter { name: ".dict".to_owned(), ty, text: "uintptr".to_owned() };
-    let is_method = !behind.ends_with(']');
-    parameters.insert(usize::from(is_method).min(parameters.len()), dictionary);
 }

@@ -73,21 +73,11 @@ pub const UCONTEXT_BX: usize = UCONTEXT_REGISTERS + 8 * 4;
 pub const UCONTEXT_FLAGS: usize = UCONTEXT_REGISTERS + 16 * 4;
 /// Offset of the number of the exception, the 13th word.
 pub const UCONTEXT_TRAPNO: usize = UCONTEXT_REGISTERS + 12 * 4;
-/// Number of the exception after a single step (`X86_TRAP_DB`).
-pub const DEBUG_EXCEPTION: u64 = 1;
-/// The trap flag: a trap after the next instruction.
-pub const SINGLE_STEP: u64 = 1 << 8;
 /// Offset of `si_addr` in `siginfo_t`.
 pub const SI_ADDR: usize = 12;
 /// Distance from a `struct ucontext` down to the word at which the kernel has put the address of the restorer: below
 /// `siginfo_t` (128 bytes), the addresses of both, and the signal (`struct rt_sigframe_ia32`).
 pub const UCONTEXT_RESTORER: usize = 144;
-/// The one-byte breakpoint instruction, `int3`.
-pub const BREAKPOINT: u8 = 0xcc;
-/// First byte of a patch that is no breakpoint: `jmp rel32`.
-pub const JUMP: u8 = 0xe9;
-/// First byte of `int imm8`; `cd 03` traps like `int3`, but is two bytes long.
-pub const INT_IMM8: u8 = 0xcd;
 
 // Both want more registers than the compiler gives away. eax = address of the words that they take.
 global_asm!(
@@ -224,44 +214,6 @@ pub fn thread_pointer() -> u64 {
             base = out(reg) base, options(readonly, nostack));
     }
     base.into()
-}
-
-/// Asks for the cache line, which is about to be written. Any address will do.
-#[inline(always)]
-pub fn prefetch_for_write(at: *mut u64) {
-    // SAFETY: a hint that never faults; processors that do not know it take it for a nop (Intel SDM, PREFETCHW).
-    unsafe { asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags)) }
-}
-
-/// The time stamp counter.
-#[inline(always)]
-#[must_use]
-pub fn ticks() -> u64 {
-    // SAFETY: every processor with 64 bits has `rdtsc`; the controller selects it only where it is usable.
-    unsafe { core::arch::x86::_rdtsc() }
-}
-
-/// The processor that the thread is on. The kernel keeps its number in the limit of a segment
-/// (`arch/x86/include/asm/segment.h`: `vdso_read_cpunode`): no system call, and no question whether there is `rdpid`.
-#[must_use]
-pub fn processor() -> Option<u64> {
-    const CPUNODE: u32 = 15 * 8 + 3;
-    const NUMBER: u32 = 0xfff;
-    let (limit, valid): (u32, u8);
-    // SAFETY: `lsl` only reads the descriptor, and says so if there is none.
-    unsafe {
-        asm!("mov ecx, {selector}", "xor eax, eax", "lsl eax, ecx", "setz cl",
-            selector = const CPUNODE, out("eax") limit, out("cl") valid, options(nomem, nostack));
-    }
-    if valid != 0 {
-        return Some((limit & NUMBER).into());
-    }
-    let mut cpu = core::mem::MaybeUninit::<u32>::uninit();
-    // SAFETY: the call fills the word or fails.
-    unsafe {
-        let done = syscall(nr::GETCPU, [cpu.as_mut_ptr() as u64, 0, 0, 0, 0, 0]) == 0;
-        done.then(|| cpu.as_ptr().read_volatile().into())
-    }
 }
 
 /// `*at += by` in two instructions. A signal handler of this thread between them that adds something itself changes nothing: the

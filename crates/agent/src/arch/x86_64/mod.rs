@@ -69,21 +69,11 @@ pub const UCONTEXT_BX: usize = UCONTEXT_REGISTERS + 11 * 8;
 pub const UCONTEXT_FLAGS: usize = UCONTEXT_IP + 8;
 /// Offset of the number of the exception.
 pub const UCONTEXT_TRAPNO: usize = UCONTEXT_REGISTERS + 20 * 8;
-/// Number of the exception after a single step (`X86_TRAP_DB`).
-pub const DEBUG_EXCEPTION: u64 = 1;
-/// The trap flag: a trap after the next instruction.
-pub const SINGLE_STEP: u64 = 1 << 8;
 /// Offset of `si_addr` in `siginfo_t`.
 pub const SI_ADDR: usize = 16;
 /// Distance from a `struct ucontext` down to the word at which the kernel has put the address of the restorer
 /// (`struct rt_sigframe`, `arch/x86/include/asm/sigframe.h`).
 pub const UCONTEXT_RESTORER: usize = 8;
-/// The one-byte breakpoint instruction, `int3`.
-pub const BREAKPOINT: u8 = 0xcc;
-/// First byte of a patch that is no breakpoint: `jmp rel32`.
-pub const JUMP: u8 = 0xe9;
-/// First byte of `int imm8`; `cd 03` traps like `int3`, but is two bytes long.
-pub const INT_IMM8: u8 = 0xcd;
 
 /// A system call; negative results are `-errno`.
 ///
@@ -164,45 +154,6 @@ pub fn thread_pointer() -> u64 {
     // SAFETY: reads a register.
     unsafe { asm!("rdfsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
     base
-}
-
-/// Asks for the cache line, which is about to be written. Any address will do.
-#[inline(always)]
-pub fn prefetch_for_write(at: *mut u64) {
-    // SAFETY: a hint that never faults; processors that do not know it take it for a nop (Intel SDM, PREFETCHW).
-    unsafe { asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags)) }
-}
-
-/// The time stamp counter.
-#[inline(always)]
-#[must_use]
-pub fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has `rdtsc`; the controller selects it only where it is usable.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// The processor that the thread is on. The kernel keeps its number in the limit of a segment
-/// (`arch/x86/include/asm/segment.h`: `vdso_read_cpunode`): no system call, and no question whether there is `rdpid`.
-#[must_use]
-pub fn processor() -> Option<u64> {
-    const CPUNODE: u64 = 15 * 8 + 3;
-    const NUMBER: u64 = 0xfff;
-    let (limit, valid): (u64, u8);
-    // SAFETY: `lsl` only reads the descriptor, and says so if there is none.
-    unsafe {
-        asm!("xor {limit:e}, {limit:e}", "lsl {limit:e}, {selector:e}", "setz {valid}",
-            limit = out(reg) limit, selector = in(reg) CPUNODE, valid = lateout(reg_byte) valid,
-            options(nomem, nostack));
-    }
-    if valid != 0 {
-        return Some(limit & NUMBER);
-    }
-    let mut cpu = core::mem::MaybeUninit::<u32>::uninit();
-    // SAFETY: the call fills the word or fails.
-    unsafe {
-        let done = syscall(nr::GETCPU, [cpu.as_mut_ptr() as u64, 0, 0, 0, 0, 0]) == 0;
-        done.then(|| cpu.as_ptr().read_volatile().into())
-    }
 }
 
 /// `*at += by` in one instruction: whole for this thread's signal handlers, not for other processors.

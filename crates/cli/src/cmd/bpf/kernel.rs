@@ -47,10 +47,10 @@ pub fn run(flags: &Bpf, pid: i32, loaded: &Loaded, printer: &Printer<'_>) -> any
     let mut files = Files::open(pid, &flags.engine.options())?;
     kernel::permitted().map_err(said)?;
     let signals = Signals::install(false)?;
-    let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
+    let mut sink = Sink::of(&flags.output)?;
     let maps: Vec<Map> = loaded.object.maps.iter().map(|m| create(&m.map)).collect::<Result<_, _>>().map_err(said)?;
     let mut rings = rings(&maps).map_err(said)?;
-    let probes = attach_all(loaded, pid, &maps, &mut files, &sink, flags.output.verbose)?;
+    let probes = attach_all(loaded, pid, &maps, &mut files, &sink, flags.output.detail.verbose)?;
     if loaded.object.programs.iter().any(prints) {
         sink.note("lines of trace_printk go to the kernel: see /sys/kernel/tracing/trace_pipe");
     }

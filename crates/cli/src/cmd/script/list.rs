@@ -20,13 +20,13 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
     let pid = flags.target.first();
     let (text, params) = flags.words.split_first().map_or(("*", &[][..]), |(text, params)| (&**text, params));
     let options = flags.engine.options();
-    if let Some(lines) = records::lines(text, params, pid, flags.output.verbose, &options)? {
-        let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, flags.output.quiet)?;
+    if let Some(lines) = records::lines(text, params, pid, flags.output.detail.verbose, &options)? {
+        let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, flags.output.detail.quiet)?;
         list::print(lines, &mut sink)?;
         return Ok(ExitCode::SUCCESS);
     }
     let wanted = wanted(text, params)?;
-    let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, flags.output.quiet)?;
+    let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, flags.output.detail.quiet)?;
     let (mut lines, mut missing) = (Vec::new(), Vec::new());
     for point in &wanted.points {
         let pattern = attach::pattern(point, false)?;
@@ -37,14 +37,14 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
         }
         match sidestep_engine::list(&pattern, pid, &options) {
             Ok(found) => {
-                if flags.output.verbose {
+                if flags.output.detail.verbose {
                     note_refused(&pattern, pid, &options, &sink)?;
                 }
                 let arguments = match point.provider {
-                    Provider::Uprobe | Provider::Uretprobe if flags.output.verbose => {
+                    Provider::Uprobe | Provider::Uretprobe if flags.output.detail.verbose => {
                         types::arguments(&pattern, point.provider, pid, &options)?
                     }
-                    Provider::Usdt if flags.output.verbose => usdt::lines(&pattern, pid, &options),
+                    Provider::Usdt if flags.output.detail.verbose => usdt::lines(&pattern, pid, &options),
                     _ => Default::default(),
                 };
                 let below = |listed: &Listed| arguments.get(&(listed.object.clone(), listed.name.clone()));

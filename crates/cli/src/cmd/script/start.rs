@@ -46,7 +46,7 @@ pub fn run(
     let mut losses = Losses::local(&own_maps);
     let mut script = Script::new(source, checked, &compiled, tool.map(|tool| tool.layout))?;
     script.no_warnings = flags.more.no_warnings;
-    let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
+    let mut sink = Sink::of(&flags.output)?;
     if flags.more.buffering == Some(Buffering::Full) {
         sink.hold_back();
     }
@@ -108,13 +108,13 @@ pub fn run(
 /// What would be written where.
 fn dry_run(flags: &Flags, compiled: &Compiled, regexp: bool) -> anyhow::Result<ExitCode> {
     let (_, requests, _) = attach::bundle(compiled, regexp)?;
-    let mut sink = Sink::open(flags.output.file.as_deref(), flags.output.format, flags.output.quiet)?;
+    let mut sink = Sink::of(&flags.output)?;
     let pids = flags.target.pid.iter().copied().map(Some);
     for pid in pids.chain(flags.target.pid.is_empty().then_some(None)) {
         for request in &requests {
             let sites = sidestep_engine::explain(&request.pattern, pid, &flags.engine.options());
             for site in sites? {
-                for line in plan::lines(&site, std::slice::from_ref(&site), flags.output.verbose) {
+                for line in plan::lines(&site, std::slice::from_ref(&site), flags.output.detail.verbose) {
                     sink.line(&line)?;
                 }
             }
@@ -138,7 +138,7 @@ fn alone(
     probes: usize,
 ) -> anyhow::Result<ExitCode> {
     let signals = Signals::install(false)?;
-    script.started(probes, flags.output.quiet, sink)?;
+    script.started(probes, flags.output.detail.quiet, sink)?;
     script.begin(maps, sink)?;
     script.start_intervals();
     while script.exit.is_none() {
@@ -190,14 +190,14 @@ impl Tool for Running<'_> {
     fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
         self.name_probes(session);
         let own = self.points.iter().filter(|provider| !provider.has_target()).count();
-        if self.script.checked.config.missing_probes == MissingProbes::Warn && !self.flags.output.verbose {
+        if self.script.checked.config.missing_probes == MissingProbes::Warn && !self.flags.output.detail.verbose {
             // A probe that was found and refused has an object.
             for missing in session.refused().iter().filter(|refused| refused.object.as_os_str().is_empty()) {
                 sink.warn(&format!("WARNING: No matches for {}: {}", missing.name, missing.reason));
             }
         }
         let heading = if self.script.layout.is_some() { 0 } else { own };
-        self.script.started(session.probes().len() + heading, self.flags.output.quiet, sink)?;
+        self.script.started(session.probes().len() + heading, self.flags.output.detail.quiet, sink)?;
         self.script.start_intervals();
         Ok(())
     }

@@ -72,7 +72,7 @@ impl Tool for Memleak {
     }
 
     fn output(&self) -> Output {
-        Output { file: self.file.clone(), format: self.format, quiet: self.quiet, verbose: self.verbose }
+        Output { file: self.file.clone(), format: self.format, detail: self.detail }
     }
 
     fn script(&self) -> Result<String, String> {

@@ -1,20 +1,11 @@
-//! Probes of one's own process that come inside the jumps of others, one after the other. There can be one session at a time, so the
-//! tests take turns.
-#![allow(unsafe_code, reason = "functions in assembly")]
+//! Probes that come inside the jumps of others, and go.
 
 use std::arch::global_asm;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use sidestep::{Probe, Registration, Session};
 
-static TURN: Mutex<()> = Mutex::new(());
-
-fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use super::{calls_meanwhile, turn};
 
 // Instructions at 0, 3, 5, 8 and 11; no padding near that a short jump could lead to.
 global_asm!(
@@ -86,6 +77,53 @@ fn a_jump_makes_way_for_a_probe_that_comes_inside_it() {
 }
 
 #[test]
+fn a_probe_is_a_jump_when_the_one_inside_is_gone() {
+    let _turn = turn();
+    let session = Session::own().start().unwrap();
+    let ids = session.register_all([at(0), at(3)]).unwrap();
+    let optimized = || optimized(&session, &ids[..1])[0];
+    call();
+    assert!(!optimized());
+    session.disable(ids[1]).unwrap();
+    call();
+    assert!(optimized());
+    session.enable(ids[1]).unwrap();
+    call();
+    assert!(!optimized());
+    session.unregister(ids[1]).unwrap();
+    call();
+    assert!(optimized());
+    // It can come again.
+    let again = session.register(at(3)).unwrap();
+    call();
+    assert!(!optimized());
+    session.unregister(again).unwrap();
+    call();
+    assert!(optimized());
+    assert_eq!((session.counts(ids[0]).unwrap(), session.list().unwrap().len()), ((6, 0), 1));
+    session.detach().unwrap();
+    call();
+}
+
+#[test]
+fn the_inner_probe_may_be_older() {
+    let _turn = turn();
+    let session = Session::own().start().unwrap();
+    let inner = session.register(at(3)).unwrap();
+    call();
+    let outer = session.register(at(0)).unwrap();
+    call();
+    let optimized = || optimized(&session, &[outer])[0];
+    assert!(!optimized());
+    session.unregister(inner).unwrap();
+    call();
+    assert!(optimized());
+    assert_eq!(session.counts(outer).unwrap(), (2, 0));
+    session.detach().unwrap();
+    call();
+}
+
+#[test]
 fn a_jump_that_is_off_makes_way_too() {
     let _turn = turn();
     let session = Session::own().start().unwrap();
@@ -133,28 +171,14 @@ fn no_hit_is_lost_while_others_come_and_go_inside() {
     let _turn = turn();
     let session = Session::own().start().unwrap();
     let outer = session.register(at(0)).unwrap();
-    let done = Arc::new(AtomicBool::new(false));
-    let threads: Vec<thread::JoinHandle<u64>> = (0..4)
-        .map(|_| {
-            let done = Arc::clone(&done);
-            thread::spawn(move || {
-                let mut calls = 0;
-                while !done.load(SeqCst) {
-                    call();
-                    calls += 1;
-                }
-                calls
-            })
-        })
-        .collect();
-    for round in 0..40 {
-        let first = session.register(at(3)).unwrap();
-        let second = session.register(at(if round % 2 == 0 { 5 } else { 8 })).unwrap();
-        session.unregister(if round % 3 == 0 { first } else { second }).unwrap();
-        session.unregister(if round % 3 == 0 { second } else { first }).unwrap();
-    }
-    done.store(true, SeqCst);
-    let calls: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    let calls = calls_meanwhile(call, || {
+        for round in 0..40 {
+            let first = session.register(at(3)).unwrap();
+            let second = session.register(at(if round % 2 == 0 { 5 } else { 8 })).unwrap();
+            session.unregister(if round % 3 == 0 { first } else { second }).unwrap();
+            session.unregister(if round % 3 == 0 { second } else { first }).unwrap();
+        }
+    });
     assert_eq!(session.counts(outer).unwrap(), (calls, 0));
     assert!(optimized(&session, &[outer])[0]);
     session.detach().unwrap();

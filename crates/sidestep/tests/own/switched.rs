@@ -1,61 +1,18 @@
-//! Probes of one's own process that are switched beside others: at one place, and inside each other's jumps. There can be one session
-//! at a time, so the tests take turns.
-#![allow(unsafe_code, reason = "handlers are promises")]
+//! Probes of one place that are switched one by one.
 
-use std::arch::global_asm;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex};
 
-use sidestep::{Context, Options, Original, Probe, Registration, Session, State};
+use sidestep::{Context, Options, Original, Registration, Session, State};
 
-static TURN: Mutex<()> = Mutex::new(());
-
-fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-// An instruction of three bytes, one of two, one of three; no padding near that a short jump could lead to.
-global_asm!(
-    ".globl close_by",
-    ".type close_by,@function",
-    ".rept 40",
-    "lea rdi, [rdi + 1]",
-    ".endr",
-    "ret",
-    "close_by:",
-    "lea eax, [rdi + 1]",
-    "add eax, edi",
-    "add eax, 3",
-    "ret",
-    ".size close_by, . - close_by",
-    ".rept 40",
-    "lea rdi, [rdi + 1]",
-    ".endr",
-    "ret",
-);
-
-unsafe extern "C" {
-    safe fn close_by(number: u32) -> u32;
-}
-
-#[inline(never)]
-extern "C" fn sum(a: u64, b: u64) -> u64 {
-    black_box(a.wrapping_mul(3).wrapping_add(b))
-}
+use super::{Two, at, calls_meanwhile, sum, turn};
 
 extern "C" fn other_sum(a: u64, b: u64) -> u64 {
     a + b
 }
 
 fn call() -> u64 {
-    black_box(sum as extern "C" fn(u64, u64) -> u64)(1, 2)
-}
-
-#[track_caller]
-fn call_close_by() {
-    assert_eq!(black_box(close_by as extern "C" fn(u32) -> u32)(5), 14);
+    black_box(sum as Two)(1, 2)
 }
 
 type Trace = Arc<Mutex<String>>;
@@ -67,7 +24,7 @@ fn note(trace: &Trace, what: char) -> impl Fn(&mut Context) + Send + Sync + 'sta
 
 /// Handlers `a`, `b`, and `c` with `d` at the return, of one place.
 fn several(session: &Session, trace: &Trace) -> Vec<Registration> {
-    let at = || Probe::function(sum as *const ()).unwrap();
+    let at = || at(sum as *const ());
     // SAFETY: they change nothing.
     let probes = unsafe {
         [
@@ -141,11 +98,11 @@ fn one_of_several_is_unregistered() {
     call();
     assert_eq!(*trace.lock().unwrap(), "abcdacdacd");
     assert!(session.enable(ids[1]).is_err());
-    let taken = session.register(Probe::function(sum as *const ()).unwrap());
+    let taken = session.register(at(sum as *const ()));
     assert!(taken.is_err_and(|error| error.to_string().contains("a probe already")));
     [0, 2, 3].iter().for_each(|index: &usize| session.unregister(ids[*index]).unwrap());
     call();
-    let again = session.register(Probe::function(sum as *const ()).unwrap()).unwrap();
+    let again = session.register(at(sum as *const ())).unwrap();
     call();
     assert_eq!((trace.lock().unwrap().as_str(), session.counts(again).unwrap()), ("abcdacdacd", (1, 0)));
     session.detach().unwrap();
@@ -156,7 +113,7 @@ fn a_replacement_is_switched_beside_handlers() {
     let _turn = turn();
     let session = Session::own().start().unwrap();
     let (trace, original) = (Trace::default(), Original::new().unwrap());
-    let at = || Probe::function(sum as *const ()).unwrap();
+    let at = || at(sum as *const ());
     // SAFETY: the replacement has the type of what it replaces.
     let probes = unsafe { [at().on_entry(note(&trace, 'a')), at().replace(other_sum as *const (), &original)] };
     let ids = session.register_all(probes).unwrap();
@@ -175,28 +132,17 @@ fn a_replacement_is_switched_beside_handlers() {
 fn handlers_are_switched_while_threads_run_them() {
     let _turn = turn();
     let session = Session::own().start().unwrap();
-    let at = || Probe::function(sum as *const ()).unwrap();
+    let at = || at(sum as *const ());
     let ids = session.register_all([at(), at(), at()]).unwrap();
-    let done = Arc::new(AtomicBool::new(false));
-    let threads: Vec<thread::JoinHandle<u64>> = (0..4)
-        .map(|_| {
-            let done = Arc::clone(&done);
-            thread::spawn(move || {
-                let mut calls = 0;
-                while !done.load(SeqCst) {
-                    assert_eq!(call(), 5);
-                    calls += 1;
-                }
-                calls
-            })
-        })
-        .collect();
-    for _ in 0..50 {
-        session.disable(ids[1]).unwrap();
-        session.enable(ids[1]).unwrap();
-    }
-    done.store(true, SeqCst);
-    let calls: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    let calls = calls_meanwhile(
+        || assert_eq!(call(), 5),
+        || {
+            for _ in 0..50 {
+                session.disable(ids[1]).unwrap();
+                session.enable(ids[1]).unwrap();
+            }
+        },
+    );
     let counts: Vec<u64> = ids.iter().map(|id| session.counts(*id).unwrap().0).collect();
     assert!(counts[0] == calls && counts[2] == calls && counts[1] < calls, "{counts:?} of {calls}");
     session.detach().unwrap();
@@ -205,7 +151,7 @@ fn handlers_are_switched_while_threads_run_them() {
 #[test]
 fn jumps_are_switched_off_and_on() {
     let _turn = turn();
-    let at = || Probe::function(sum as *const ()).unwrap();
+    let at = || at(sum as *const ());
     let session = Session::own().options(Options { live: true, ..Options::default() }).start().unwrap();
     let ids = session.register_all([at(), at()]).unwrap();
     let optimized = || session.list().unwrap().iter().map(|probe| probe.optimized).collect::<Vec<_>>();
@@ -222,53 +168,4 @@ fn jumps_are_switched_off_and_on() {
     assert!(session.optimize(id, false).is_err_and(|error| error.to_string().contains("takes no traps")));
     session.optimize(id, true).unwrap();
     session.detach().unwrap();
-}
-
-#[test]
-fn a_probe_is_a_jump_when_the_one_inside_is_gone() {
-    let _turn = turn();
-    let session = Session::own().start().unwrap();
-    let at = |offset: usize| Probe::function((close_by as *const ()).wrapping_byte_add(offset)).unwrap();
-    let optimized = || session.list().unwrap()[0].optimized;
-    let ids = session.register_all([at(0), at(3)]).unwrap();
-    call_close_by();
-    assert!(!optimized());
-    session.disable(ids[1]).unwrap();
-    call_close_by();
-    assert!(optimized());
-    session.enable(ids[1]).unwrap();
-    call_close_by();
-    assert!(!optimized());
-    session.unregister(ids[1]).unwrap();
-    call_close_by();
-    assert!(optimized());
-    // It can come again.
-    let again = session.register(at(3)).unwrap();
-    call_close_by();
-    assert!(!optimized());
-    session.unregister(again).unwrap();
-    call_close_by();
-    assert!(optimized());
-    assert_eq!((session.counts(ids[0]).unwrap(), session.list().unwrap().len()), ((6, 0), 1));
-    session.detach().unwrap();
-    call_close_by();
-}
-
-#[test]
-fn the_inner_probe_may_be_older() {
-    let _turn = turn();
-    let session = Session::own().start().unwrap();
-    let at = |offset: usize| Probe::function((close_by as *const ()).wrapping_byte_add(offset)).unwrap();
-    let inner = session.register(at(3)).unwrap();
-    call_close_by();
-    let outer = session.register(at(0)).unwrap();
-    call_close_by();
-    let optimized = || session.list().unwrap().last().unwrap().optimized;
-    assert!(!optimized());
-    session.unregister(inner).unwrap();
-    call_close_by();
-    assert!(optimized());
-    assert_eq!(session.counts(outer).unwrap(), (2, 0));
-    session.detach().unwrap();
-    call_close_by();
 }

@@ -1,0 +1,58 @@
+//! What an x86 processor does alike in 32-bit and in 64-bit code.
+
+use core::arch::asm;
+#[cfg(target_arch = "x86")]
+use core::arch::x86::_rdtsc;
+#[cfg(target_arch = "x86_64")]
+use core::arch::x86_64::_rdtsc;
+
+use super::{nr, syscall};
+
+/// Number of the exception after a single step (`X86_TRAP_DB`).
+pub const DEBUG_EXCEPTION: u64 = 1;
+/// The trap flag: a trap after the next instruction.
+pub const SINGLE_STEP: u64 = 1 << 8;
+/// The one-byte breakpoint instruction, `int3`.
+pub const BREAKPOINT: u8 = 0xcc;
+/// First byte of a patch that is no breakpoint: `jmp rel32`.
+pub const JUMP: u8 = 0xe9;
+/// First byte of `int imm8`; `cd 03` traps like `int3`, but is two bytes long.
+pub const INT_IMM8: u8 = 0xcd;
+
+/// Asks for the cache line, which is about to be written. Any address will do.
+#[inline(always)]
+pub fn prefetch_for_write(at: *mut u64) {
+    // SAFETY: a hint that never faults; processors that do not know it take it for a nop (Intel SDM, PREFETCHW).
+    unsafe { asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags)) }
+}
+
+/// The time stamp counter.
+#[inline(always)]
+#[must_use]
+pub fn ticks() -> u64 {
+    // SAFETY: every processor with 64 bits has `rdtsc`; the controller selects it only where it is usable.
+    unsafe { _rdtsc() }
+}
+
+/// The processor that the thread is on. The kernel keeps its number in the limit of a segment
+/// (`arch/x86/include/asm/segment.h`: `vdso_read_cpunode`): no system call, and no question whether there is `rdpid`.
+#[must_use]
+pub fn processor() -> Option<u64> {
+    const CPUNODE: u32 = 15 * 8 + 3;
+    const NUMBER: u32 = 0xfff;
+    let (limit, valid): (u32, u8);
+    // SAFETY: `lsl` only reads the descriptor, and says so if there is none.
+    unsafe {
+        asm!("mov ecx, {selector}", "xor eax, eax", "lsl eax, ecx", "setz cl",
+            selector = const CPUNODE, out("eax") limit, out("cl") valid, options(nomem, nostack));
+    }
+    if valid != 0 {
+        return Some((limit & NUMBER).into());
+    }
+    let mut cpu = core::mem::MaybeUninit::<u32>::uninit();
+    // SAFETY: the call fills the word or fails.
+    unsafe {
+        let done = syscall(nr::GETCPU, [cpu.as_mut_ptr() as u64, 0, 0, 0, 0, 0]) == 0;
+        done.then(|| cpu.as_ptr().read_volatile().into())
+    }
+}

@@ -1,0 +1,78 @@
+//! What a probe is called in memory: the number of its cells and its descriptor, and its cookie.
+
+use sidestep_plan::handler::Handler;
+
+use super::Installer;
+use super::jobs::Jobs;
+use super::sites::site;
+use crate::api::Cookie;
+use crate::book::Whose;
+use crate::error::SessionError;
+use crate::planning::Planned;
+use crate::regions::Regions;
+use crate::resolve::Match;
+
+impl Installer {
+    /// The number of a probe: larger than those that its site has so far.
+    pub(super) fn number(
+        &mut self,
+        regions: &Regions,
+        whose: Whose,
+        p: &Planned,
+        jobs: &Jobs,
+    ) -> Result<u32, SessionError> {
+        let site = site(p).and_then(|site| jobs.get(&site));
+        let last = site.and_then(|(job, _)| job.handlers.last()).map(Handler::probe);
+        let free = |number: u32| last.is_none_or(|last| last < number) && !self.used.contains(&number);
+        let number = self.book.borrow_mut().number(whose, &p.matched, free);
+        if u64::from(number) >= regions.layout.probes_max {
+            return Err(SessionError::TooMany { what: "probes" });
+        }
+        self.used.insert(number);
+        self.new_numbers.push(number);
+        Ok(number)
+    }
+
+    /// The inner error: the site has no cookie of this kind.
+    pub(super) fn cookie(
+        &self,
+        request: usize,
+        cookie: Cookie,
+        matched: &Match,
+        regions: &Regions,
+    ) -> Result<Result<u64, String>, SessionError> {
+        let value = match cookie {
+            Cookie::Value(value) => return Ok(Ok(value)),
+            Cookie::Arguments(map) if self.bundle.facts.is_empty() => {
+                return Ok(self.arguments_of(map, matched, regions));
+            }
+            Cookie::Arguments(_) | Cookie::PerProbe | Cookie::Named => self.book.borrow_mut().cookie(request, matched),
+        };
+        // Those that have an entry for each probe.
+        let mut maps = self.bundle.maps.iter().zip(&regions.maps).filter(|(asked, _)| asked.per_probe);
+        if maps.any(|(_, map)| value >= u64::from(map.max_entries)) {
+            return Err(SessionError::TooMany { what: "probes with results of their own" });
+        }
+        match cookie {
+            Cookie::Arguments(map) => {
+                self.book.borrow_mut().known.tell(&self.bundle.facts, value, matched, regions);
+                return Ok(self.arguments_of(map, matched, regions).map(|key| value << 32 | key));
+            }
+            Cookie::Named => self.book.borrow_mut().known.tell(&self.bundle.facts, value, matched, regions),
+            _ => return Ok(Ok(value)),
+        }
+        let name = self.book.borrow_mut().name(&matched.name);
+        if let Some(names) = self.bundle.names {
+            regions.set_name(names, name, &matched.name);
+        }
+        Ok(Ok(name << 32 | value))
+    }
+
+    /// The key of a USDT site's arguments, which are there afterwards.
+    fn arguments_of(&self, map: usize, matched: &Match, regions: &Regions) -> Result<u64, String> {
+        let shape = regions.maps.get(map).ok_or("its program has no map for arguments")?;
+        let (key, value) = self.book.borrow_mut().arguments(map, matched, shape)?;
+        regions.set_value(map, u64::from(key), &value);
+        Ok(u64::from(key))
+    }
+}
