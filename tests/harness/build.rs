@@ -91,6 +91,7 @@ const RECIPES: &[Recipe] = &[
     recipe("panics", &["rustc", "-O", "-g", "--edition=2024"], &["panics.rs"]),
     recipe("generics-v0", &["rustc", "-O", "--edition=2024", "-Csymbol-mangling-version=v0"], &["generics.rs"]),
     recipe("generics-legacy", RUST_LEGACY, &["generics.rs"]),
+    recipe("unused", &["clang", "-O2", "-g"], &["unused.c"]),
     recipe("passed", &["rustc", "-O", "-g", "--edition=2024"], &["passed.rs"]),
     recipe("words-musl", &["musl-gcc", "-O2", "-static"], &["words.c"]),
     recipe("grow", &["go", "build"], &["grow.go"]),

@@ -14,8 +14,8 @@ pub struct Signature {
     pub result: CType,
     /// How compilers of its language pass what is no single number or address.
     pub convention: Convention,
-    /// How many parameters, of the first ones, its compiler passes like that: it has left out the next one, or moved it.
-    pub passed: usize,
+    /// Of each parameter, whether its compiler passes it like that: it may have left it out, or moved it.
+    pub passed: Vec<bool>,
 }
 
 /// A parameter of a function.

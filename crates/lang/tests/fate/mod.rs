@@ -25,7 +25,7 @@ impl sidestep_lang::script::program::Program for Program {
         ];
         let parameter = |(name, ty): (&str, CType)| Parameter { name: name.to_owned(), ty };
         let parameters = parameters.map(parameter).to_vec();
-        let passed = parameters.len();
+        let passed = vec![true; parameters.len()];
         Ok(Signature { parameters, result: record("struct pair", Some(1)), convention: Convention::C, passed })
     }
 

@@ -80,13 +80,13 @@ impl<'d> Reading<'_, 'd> {
                 let (unit, at) = self.around(described)?;
                 let name = self.text(&unit, &unit.entry(at)?, c::DW_AT_name)?.unwrap_or_default();
                 add_dictionary(&name, &mut parameters);
-                parameters.len()
+                vec![true; parameters.len()]
             }
             _ if self.is_llvm(unit)? => {
                 let places = self.places(va, chain[0], described)?;
                 passed(&places, &parameters, &result)
             }
-            _ => parameters.len(),
+            _ => vec![true; parameters.len()],
         };
         Ok(FunctionType { parameters, result, result_text, convention, passed })
     }

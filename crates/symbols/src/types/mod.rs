@@ -114,8 +114,8 @@ pub struct FunctionType {
     pub result_text: String,
     /// Who says where parameters are.
     pub convention: Convention,
-    /// How many parameters, of the first ones, are where that says: the next one was left out, or is elsewhere.
-    pub passed: usize,
+    /// Of each parameter, whether it is where that says: it may have been left out, or moved.
+    pub passed: Vec<bool>,
 }
 
 /// Who says where parameters are.

@@ -146,7 +146,7 @@ impl Program for Programs {
             let mut pids = self.pids.iter().copied().map(Some);
             let first = of(pids.next().flatten());
             let parameters = pids.fold(first, |found, pid| found.or_else(|error| of(pid).map_err(|_| error)))?;
-            let passed = parameters.len();
+            let passed = vec![true; parameters.len()];
             return Ok(Signature { parameters, result: CType::Void, convention: Convention::C, passed });
         }
         let functions = self.functions(point)?;
@@ -168,7 +168,7 @@ impl Program for Programs {
                         return Err(format!("the functions that {} means have different arguments", point.text()));
                     }
                     known.parameters.truncate(same);
-                    known.passed = known.passed.min(own.passed);
+                    known.passed = known.passed.iter().zip(&own.passed).map(|(a, b)| *a && *b).collect();
                     if known.result != own.result {
                         known.result = CType::Void;
                     }

@@ -2,6 +2,8 @@
 //!
 //! Source: the System V ABIs of x86-64 (section 3.2.3, "Parameter Passing") and i386.
 
+use std::ops::Range;
+
 use super::super::ast::Provider;
 use super::super::checked::{Builtin, Value, ValueKind};
 use super::super::ctype::{CType, Field, Layout, Record};
@@ -46,6 +48,7 @@ impl Checker<'_> {
             return self.error_with(span, format!("Can't find function parameter {name}"), has);
         };
         self.agree(&signature, index + 1, span)?;
+        self.are_passed(&signature, index..index + 1, span)?;
         let mut places = self.places(&signature, index + 1, span)?;
         match places.pop() {
             Some(place) => Ok(place),
@@ -58,6 +61,7 @@ impl Checker<'_> {
         let signature = self.signature(span)?;
         let count = signature.parameters.len();
         self.agree(&signature, count, span)?;
+        self.are_passed(&signature, 0..count, span)?;
         let places = self.places(&signature, count, span)?;
         let mut layout = Layout { align: 8, ..Layout::default() };
         let mut words = Vec::new();
@@ -185,7 +189,9 @@ impl Checker<'_> {
                 Ok(signature) => signature,
                 Err(message) => return self.error(span, message),
             };
-            if other.parameters.get(..count) != first.parameters.get(..count) {
+            if other.parameters.get(..count) != first.parameters.get(..count)
+                || other.passed.get(..count) != first.passed.get(..count)
+            {
                 let (a, b) = (self.points[0].text(), self.points[index].text());
                 return self.error_with(
                     span,
@@ -197,6 +203,18 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// Makes sure that the compiler passes these parameters.
+    fn are_passed(&mut self, signature: &Signature, wanted: Range<usize>, span: Span) -> Checking<()> {
+        let gone = |at: &usize| signature.passed.get(*at) == Some(&false);
+        match wanted.into_iter().find(gone).and_then(|at| signature.parameters.get(at)) {
+            Some(Parameter { name, .. }) => {
+                let message = format!("the compiler has left out the argument {name}, or moved it");
+                self.error_with(span, message, "arg0, arg1, … are the registers as they are")
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Where the first `count` parameters are.
     fn places(&mut self, signature: &Signature, count: usize, span: Span) -> Checking<Vec<Place>> {
         if self.only_at(&[Provider::Usdt]) {
@@ -206,11 +224,6 @@ impl Checker<'_> {
                 Place::new(Base::Words(vec![word]), parameter.ty.clone())
             };
             return Ok(signature.parameters.iter().take(count).enumerate().map(place).collect());
-        }
-        if let Some(parameter) = signature.parameters.get(signature.passed).filter(|_| count > signature.passed) {
-            let message =
-                format!("the compiler has left out the argument {} or moved it, and those behind it", parameter.name);
-            return self.error_with(span, message, "arg0, arg1, … are the registers as they are");
         }
         if let Convention::Go { registers } = signature.convention {
             return self.go_places(signature, count, registers, span);

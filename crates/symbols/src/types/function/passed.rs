@@ -2,8 +2,9 @@
 //!
 //! LLVM leaves out what no caller varies or the function does not use, where it sees all callers, and passes what is behind it
 //! in the registers that become free. The name stays the same (GCC's gets an ending, `.constprop`), so only the places of
-//! parameters tell: one that was left out has none, or is a constant. So may one be that nobody uses; that it is passed
-//! is seen by another one behind it, which has the register that it has if nothing was left out.
+//! parameters tell: one that was left out has none, or is a constant. So has one that is
+//! only not used; that it has a register of its own is seen by another one behind it, which is where it is if nothing was left
+//! out.
 
 use std::collections::HashMap;
 
@@ -26,8 +27,8 @@ pub(super) enum Place {
     Memory,
 }
 
-/// How many parameters, of the first ones, are where the ABI has them.
-pub(super) fn passed(places: &[Place], parameters: &[FunctionParameter], result: &DataType) -> usize {
+/// Of each parameter, whether it is where the ABI has it.
+pub(super) fn passed(places: &[Place], parameters: &[FunctionParameter], result: &DataType) -> Vec<bool> {
     let registers = registers(parameters, result);
     let is_float = |register: &u16| *register >= FLOAT;
     // Of the same kind, and where it is if all before it are passed.
@@ -39,7 +40,9 @@ pub(super) fn passed(places: &[Place], parameters: &[FunctionParameter], result:
     };
     let count = parameters.len().min(places.len());
     let is_gone = |at: &usize| places[*at] == Place::Nowhere && !(at + 1..count).any(|other| shows(*at, other));
-    (0..count).find(is_gone).unwrap_or(parameters.len())
+    let known = (0..count).find(is_gone).unwrap_or(count);
+    // The callers that LLVM sees do not pass what is not used, either.
+    (0..parameters.len()).map(|at| at < known && places[at] != Place::Nowhere).collect()
 }
 
 /// The register of each parameter, as far as numbers and addresses tell.
