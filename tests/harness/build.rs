@@ -114,6 +114,7 @@ const RECIPES: &[Recipe] = &[
         &["suites.c", "suites_twin.c"],
     ),
     recipe("typed", CC, &["typed.c"]),
+    recipe("local", CC, &["local.c"]),
     recipe("records", CC, &["records.c"]),
     recipe("records-stripped", &["cc", "-O2", "-s"], &["records.c"]),
     recipe("typed.bpf.o", BPF, &["typed.bpf.c"]),
@@ -138,7 +139,7 @@ const RECIPES: &[Recipe] = &[
 ];
 
 /// The program `name`, built if it is missing or older than its sources. `None` if its compiler is missing and
-/// skipping is allowed.
+/// skipping is allowed, or if there is none for 32-bit programs.
 ///
 /// # Panics
 /// If the build fails.
@@ -151,6 +152,9 @@ pub fn target(name: &str) -> Option<PathBuf> {
     let mut compiler = recipe.compiler.to_vec();
     let mut dir = target_dir().join("test-targets");
     if is_32_bit() {
+        if compiler[0] == "musl-gcc" {
+            return None; // Debian's makes none for 32 bit
+        }
         dir.push("32");
         for_32_bit(&mut compiler);
     }

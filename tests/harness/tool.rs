@@ -32,6 +32,22 @@ pub fn use_32_bit() {
     IS_32_BIT.set(true);
 }
 
+/// Whether a test is about 32-bit programs, for the threads that it starts.
+#[derive(Clone, Copy)]
+pub struct Width(bool);
+
+impl Width {
+    /// That of the test in this thread.
+    pub fn of_test() -> Width {
+        Width(is_32_bit())
+    }
+
+    /// From here on, this thread belongs to that test.
+    pub fn set(self) {
+        IS_32_BIT.set(self.0);
+    }
+}
+
 /// Is this test about 32-bit programs?
 pub fn is_32_bit() -> bool {
     IS_32_BIT.get()

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use sidestep_tests::build::installed;
 use sidestep_tests::process::{LIMIT, Output, Program, Running, eventually, run};
-use sidestep_tests::tool::{Tracing, path, sidestep};
+use sidestep_tests::tool::{Tracing, is_32_bit, path, sidestep};
 use sidestep_tests::{Snapshot, skip, target};
 
 /// A line of `sidestep status`.
@@ -86,7 +86,7 @@ fn start(name: &str) -> Option<(Program, String)> {
 }
 
 #[test]
-fn a_probe_is_where_nm_says_and_counts_what_the_program_did() {
+pub fn a_probe_is_where_nm_says_and_counts_what_the_program_did() {
     for (build, mode, state) in [
         ("counts", None, "[OPTIMIZED]"),
         ("counts-no-pie", None, "[OPTIMIZED]"),
@@ -113,7 +113,8 @@ fn a_probe_is_where_nm_says_and_counts_what_the_program_did() {
         let (all, _) = status(&pid, &["-v"]);
         let own = all.iter().filter(|line| line.kind == "-").count();
         assert_eq!(all.len(), own + 1, "{all:?}");
-        assert_eq!(own > 0, mode.is_some(), "what traps need: {all:?}");
+        // With arguments on the stack, the first instruction may fault.
+        assert_eq!(own > 0, mode.is_some() || is_32_bit(), "what traps need: {all:?}");
         let controller = format!("controlled by process {}", tracing.pid());
         assert!(summary.ends_with(&controller), "{summary}");
         tracing.stop().assert_count("leaf", 1640);
@@ -123,7 +124,7 @@ fn a_probe_is_where_nm_says_and_counts_what_the_program_did() {
 }
 
 #[test]
-fn probes_of_one_place_are_in_order_of_registration() {
+pub fn probes_of_one_place_are_in_order_of_registration() {
     let Some((mut program, pid)) = start("counts") else { return };
     let (entry, exit) = ("leaf \"%d\", arg0", "r:leaf \"%d\", retval");
     for (specs, kinds) in [([entry, exit], ["p", "r"]), ([exit, entry], ["r", "p"])] {
@@ -145,7 +146,7 @@ fn probes_of_one_place_are_in_order_of_registration() {
 }
 
 #[test]
-fn instructions_returns_and_usdt_probes_are_told_apart() {
+pub fn instructions_returns_and_usdt_probes_are_told_apart() {
     let (Some((mut program, pid)), Some(object)) = (start("usdt"), target("usdt.bpf.o")) else { return };
     let object = object.to_str().expect("UTF-8");
     let tracing = Tracing::start(&["bpf", object, "-p", &pid, "-a", "on_twice=usdt:usdt:demo:twice"]);
@@ -163,7 +164,7 @@ fn instructions_returns_and_usdt_probes_are_told_apart() {
 }
 
 #[test]
-fn json_says_the_same() {
+pub fn json_says_the_same() {
     let Some((mut program, pid)) = start("counts") else { return };
     let tracing = Tracing::start(&["funccount", "-p", &pid, "leaf"]);
     program.ask("work 5");
@@ -182,7 +183,7 @@ fn json_says_the_same() {
 }
 
 #[test]
-fn a_killed_controllers_probes_are_listed() {
+pub fn a_killed_controllers_probes_are_listed() {
     let Some((mut program, pid)) = start("counts") else { return };
     let before = Snapshot::of(program.pid());
     let tracing = Tracing::start(&["funccount", "-p", &pid, "leaf"]);
@@ -200,7 +201,7 @@ fn a_killed_controllers_probes_are_listed() {
 
 /// Looking needs no tracing; switching does.
 #[test]
-fn a_process_under_a_debugger_can_be_looked_at() {
+pub fn a_process_under_a_debugger_can_be_looked_at() {
     if !installed("strace") {
         return skip("no strace");
     }
@@ -220,7 +221,7 @@ fn a_process_under_a_debugger_can_be_looked_at() {
 }
 
 #[test]
-fn what_carries_no_session_is_said() {
+pub fn what_carries_no_session_is_said() {
     let Some((program, pid)) = start("counts") else { return };
     let before = Snapshot::of(program.pid());
     for command in ["status", "disable", "enable"] {
@@ -243,7 +244,7 @@ fn what_carries_no_session_is_said() {
 
 /// As `nobody`, on a process of root.
 #[test]
-fn who_may_not_trace_a_process_may_not_look_at_its_probes() {
+pub fn who_may_not_trace_a_process_may_not_look_at_its_probes() {
     let Some((mut program, pid)) = start("counts") else { return };
     if !std::fs::read_to_string("/proc/self/status").is_ok_and(|s| s.contains("\nUid:\t0\t0")) || !installed("setpriv")
     {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use sidestep_tests::kernel::file_offset;
 use sidestep_tests::process::{LIMIT, Program, run};
-use sidestep_tests::tool::{Report, during, sidestep};
+use sidestep_tests::tool::{Report, during, is_32_bit, sidestep};
 use sidestep_tests::{Snapshot, target};
 
 fn start() -> Option<(PathBuf, Program, String)> {
@@ -20,6 +20,14 @@ fn place(kind: &str, path: &std::path::Path, function: &str) -> String {
     format!("{kind} {}:{:#x}", path.display(), file_offset(path, function))
 }
 
+/// The text with `%di` and `%si`, where functions find their first arguments; in 32-bit programs they are on the stack.
+fn arguments(text: &str) -> String {
+    match is_32_bit() {
+        false => text.to_owned(),
+        true => text.replace("%di", "+4(%sp)").replace("%si", "+8(%sp)"),
+    }
+}
+
 /// The lines of events, from the event's name on.
 fn events(report: &Report) -> Vec<String> {
     let lines = report.0.stdout.lines().skip_while(|line| !line.contains("TASK-TID")).skip(1);
@@ -32,9 +40,10 @@ fn fields(event: &str) -> &str {
 }
 
 #[test]
-fn values_are_printed_as_in_the_trace_file() {
+pub fn values_are_printed_as_in_the_trace_file() {
     let Some((path, mut program, pid)) = start() else { return };
-    let line = place("p:calls/text", &path, "text") + " s=+0(%di):string n=%si:s32 c=+5(%di):char b=%si:b4@0/32 $comm";
+    let line = place("p:calls/text", &path, "text")
+        + &arguments(" s=+0(%di):string n=%si:s32 c=+5(%di):char b=%si:b4@0/32 $comm");
     let (report, answer) = during(&["trace", "-p", &pid, &line], || program.ask("text 3"));
     assert_eq!(answer, 15);
     let events = events(&report);
@@ -46,7 +55,7 @@ fn values_are_printed_as_in_the_trace_file() {
 }
 
 #[test]
-fn returns_name_both_ends() {
+pub fn returns_name_both_ends() {
     let Some((path, mut program, pid)) = start() else { return };
     let line = place("r:calls/ret", &path, "leaf") + " value=$retval:s64";
     let (report, _) = during(&["trace", "-p", &pid, &line], || program.ask("work 4"));
@@ -63,26 +72,26 @@ fn returns_name_both_ends() {
 }
 
 #[test]
-fn filters_choose() {
+pub fn filters_choose() {
     let Some((path, mut program, pid)) = start() else { return };
-    for (arguments, filter, command, expected) in [
+    for (values, filter, command, expected) in [
         (" x=%di", "x >= 995", "work 1000", 5),
         (" x=%di:s32", "x == 3 || x == 5 && !(x & 4)", "work 1000", 1),
         (" x=%di", "0", "work 7", 7),
     ] {
-        let line = place("p", &path, "leaf") + arguments;
+        let line = place("p", &path, "leaf") + &arguments(values);
         let (report, _) = during(&["trace", "-p", &pid, &line, "--filter", filter], || program.ask(command));
         assert_eq!(events(&report).len(), expected, "{filter}: {}", report.0);
     }
     for (filter, expected) in [("s ~ \"line 1*\"", 11), ("s == \"line 7\"", 1), ("s != \"line 7\" && n < 0", 19)] {
-        let line = place("p", &path, "text") + " s=+0(%di):string n=%si:s32";
+        let line = place("p", &path, "text") + &arguments(" s=+0(%di):string n=%si:s32");
         let (report, _) = during(&["trace", "-p", &pid, &line, "--filter", filter], || program.ask("text 20"));
         assert_eq!(events(&report).len(), expected, "{filter}: {}", report.0);
     }
 }
 
 #[test]
-fn filters_choose_calls_of_functions_too() {
+pub fn filters_choose_calls_of_functions_too() {
     let Some((_, mut program, pid)) = start() else { return };
     let args = ["trace", "-p", &pid, "leaf \"%ld\", arg0", "--filter", "arg0 > 97"];
     let (report, _) = during(&args, || program.ask("work 100"));
@@ -91,10 +100,10 @@ fn filters_choose_calls_of_functions_too() {
 }
 
 #[test]
-fn what_cannot_be_read_is_a_fault() {
+pub fn what_cannot_be_read_is_a_fault() {
     let Some((path, mut program, pid)) = start() else { return };
     let before = Snapshot::of(program.pid());
-    let line = place("p", &path, "leaf") + " word=+8(%di) text=+0(%di):string deep=+0(+0(%di)):u8";
+    let line = place("p", &path, "leaf") + &arguments(" word=+8(%di) text=+0(%di):string deep=+0(+0(%di)):u8");
     let (report, answer) = during(&["trace", "-p", &pid, &line], || program.ask("work 5"));
     assert_eq!(answer, super::counts::work(5));
     let events = events(&report);
@@ -104,9 +113,9 @@ fn what_cannot_be_read_is_a_fault() {
 }
 
 #[test]
-fn json_has_the_fields() {
+pub fn json_has_the_fields() {
     let Some((path, mut program, pid)) = start() else { return };
-    let line = place("p:calls/text", &path, "text") + " s=+0(%di):string n=%si:s32";
+    let line = place("p:calls/text", &path, "text") + &arguments(" s=+0(%di):string n=%si:s32");
     let (report, _) = during(&["trace", "-f", "json", "-p", &pid, &line], || program.ask("text 2"));
     let events: Vec<&str> = report.0.stdout.lines().filter(|line| line.contains("\"type\": \"event\"")).collect();
     assert_eq!(events.len(), 2, "{}", report.0);
@@ -115,7 +124,7 @@ fn json_has_the_fields() {
 
 /// One message with the caret where the kernel's `error_log` has it, and nothing else happens.
 #[test]
-fn errors_point_at_the_place() {
+pub fn errors_point_at_the_place() {
     let Some((path, program, pid)) = start() else { return };
     let before = Snapshot::of(program.pid());
     let good = place("p:a/b", &path, "leaf");

@@ -269,7 +269,7 @@ fn behind_all_instructions_of_a_real_workload() {
 
 /// They come, are switched and go while threads run through them.
 #[test]
-fn under_load() {
+pub fn under_load() {
     let (Some((mut program, pid)), Some(object)) = (start("load"), target("suites.bpf.o")) else { return };
     let object = object.to_str().expect("UTF-8");
     assert_eq!(program.ask("start 0"), 0);
@@ -301,7 +301,7 @@ fn under_load() {
 
 /// Where nothing is known of an instruction's end, it is said.
 #[test]
-fn what_has_nothing_behind_it_is_said() {
+pub fn what_has_nothing_behind_it_is_said() {
     let (Some(object), Some((program, pid))) = (target("suites.bpf.o"), start("usdt")) else { return };
     let object = object.to_str().expect("UTF-8");
     refused(

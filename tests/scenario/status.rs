@@ -68,7 +68,7 @@ fn script_with_interpreter() {
 
 /// `-d` and SIGTERM end a session like Ctrl-C does, and the target goes on.
 #[test]
-fn ways_to_end() {
+pub fn ways_to_end() {
     let Some(path) = target("counts") else { return };
     let mut program = sidestep_tests::Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
@@ -87,7 +87,7 @@ fn ways_to_end() {
 
 /// The names of `nm`, which is not ours.
 #[test]
-fn list_shows_what_nm_shows() {
+pub fn list_shows_what_nm_shows() {
     let Some(path) = target("counts") else { return };
     let nm = run(Command::new("nm").arg("--defined-only").arg(&path), LIMIT).ok().stdout;
     let expected: BTreeSet<String> = nm

@@ -15,7 +15,7 @@ fn usdt() -> Option<Program> {
 }
 
 #[test]
-fn arguments_are_where_the_notes_say() {
+pub fn arguments_are_where_the_notes_say() {
     for mode in [Mode::User, Mode::Trap, Mode::Kernel] {
         let Some(mut program) = usdt() else { return };
         let before = Snapshot::of(program.pid());
@@ -45,7 +45,7 @@ fn arguments_are_where_the_notes_say() {
 }
 
 #[test]
-fn programs_know_that_somebody_listens() {
+pub fn programs_know_that_somebody_listens() {
     for mode in [Mode::User, Mode::Kernel] {
         let Some(mut program) = usdt() else { return };
         assert_eq!(program.ask("listeners 0"), 0);
@@ -62,7 +62,7 @@ fn programs_know_that_somebody_listens() {
 }
 
 #[test]
-fn somebody_who_ceases_to_listen_is_no_matter() {
+pub fn somebody_who_ceases_to_listen_is_no_matter() {
     let Some(mut program) = usdt() else { return };
     assert_eq!(program.ask("listen 1"), 1);
     let found = with_object(Mode::User, "usdt.bpf.o", &TWICE, &mut program, |program| {
@@ -74,7 +74,7 @@ fn somebody_who_ceases_to_listen_is_no_matter() {
 }
 
 #[test]
-fn killed_controllers_listen_no_more_after_the_next() {
+pub fn killed_controllers_listen_no_more_after_the_next() {
     let Some(mut program) = usdt() else { return };
     let Some(object) = target("usdt.bpf.o") else { return };
     let pid = program.pid().to_string();
@@ -93,7 +93,7 @@ fn killed_controllers_listen_no_more_after_the_next() {
 }
 
 #[test]
-fn children_are_cleaned_up_by_who_attaches_to_them() {
+pub fn children_are_cleaned_up_by_who_attaches_to_them() {
     let Some(mut program) = usdt() else { return };
     let Some(object) = target("usdt.bpf.o") else { return };
     let found = with_object(Mode::User, "usdt.bpf.o", &TWICE, &mut program, |program| {
@@ -109,7 +109,7 @@ fn children_are_cleaned_up_by_who_attaches_to_them() {
 }
 
 #[test]
-fn commands_are_listened_to_from_their_start() {
+pub fn commands_are_listened_to_from_their_start() {
     let (Some(object), Some(program)) = (target("usdt.bpf.o"), target("usdt")) else { return };
     let args = [&["bpf", object.to_str().expect("UTF-8")][..], &TWICE].concat();
     let program = program.to_str().expect("UTF-8");
@@ -120,7 +120,7 @@ fn commands_are_listened_to_from_their_start() {
 }
 
 #[test]
-fn what_a_command_does_not_have_is_said() {
+pub fn what_a_command_does_not_have_is_said() {
     let (Some(object), Some(program)) = (target("usdt.bpf.o"), target("usdt")) else { return };
     let (object, program) = (object.to_str().expect("UTF-8"), program.to_str().expect("UTF-8"));
     let args = ["bpf", "-v", object, "-a", "on_twice=usdt:usdt:demo:once", "--", program, "fire", "10"];
@@ -143,7 +143,7 @@ fn probes_of_a_library() {
 }
 
 #[test]
-fn what_is_no_probe_is_said() {
+pub fn what_is_no_probe_is_said() {
     let (Some(object), Some(program)) = (target("usdt.bpf.o"), usdt()) else { return };
     let (object, pid) = (object.to_str().expect("UTF-8"), program.pid().to_string());
     let before = Snapshot::of(program.pid());

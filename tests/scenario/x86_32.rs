@@ -6,7 +6,7 @@ use std::process::Command;
 use sidestep_tests::process::LIMIT;
 use sidestep_tests::process::{Program, run};
 use sidestep_tests::target;
-use sidestep_tests::tool::{Tracing, sidestep, use_32_bit};
+use sidestep_tests::tool::{Tracing, during, sidestep, use_32_bit};
 
 use crate::errors;
 
@@ -50,6 +50,42 @@ again! {
     }
     specs {
         scripts_print_what_they_must,
+    }
+    switch {
+        disabled_probes_count_nothing_and_leave_no_byte, those_that_are_meant_are_switched_and_no_others,
+        optimization_is_switched_off_and_on, jumps_stay_where_traps_are_not_taken,
+        nothing_is_stopped_where_traps_are_taken, what_means_no_probe_is_said,
+        programs_know_that_nobody_listens_meanwhile, probes_are_switched_under_load,
+        results_are_right_while_probes_come_and_go, many_switch_at_the_same_time, a_detach_at_the_same_time,
+        killed_at_any_moment, children_keep_what_they_were_forked_with, probes_of_a_command_are_switched,
+    }
+    status {
+        ways_to_end, list_shows_what_nm_shows,
+    }
+    events {
+        values_are_printed_as_in_the_trace_file, returns_name_both_ends, filters_choose,
+        filters_choose_calls_of_functions_too, what_cannot_be_read_is_a_fault, json_has_the_fields,
+        errors_point_at_the_place,
+    }
+    follow {
+        two_processes_add_up, each_process_ends_alone, one_that_cannot_be_probed_leaves_the_others_alone,
+        forked_children_are_counted, thousands_of_children, what_children_execute_is_probed,
+        what_the_target_executes_is_probed, commands_that_execute_the_program,
+    }
+    carried {
+        a_probe_is_where_nm_says_and_counts_what_the_program_did, probes_of_one_place_are_in_order_of_registration,
+        instructions_returns_and_usdt_probes_are_told_apart, json_says_the_same,
+        a_killed_controllers_probes_are_listed, a_process_under_a_debugger_can_be_looked_at,
+        what_carries_no_session_is_said, who_may_not_trace_a_process_may_not_look_at_its_probes,
+    }
+    post {
+        under_load, what_has_nothing_behind_it_is_said,
+    }
+    usdt {
+        arguments_are_where_the_notes_say, programs_know_that_somebody_listens,
+        somebody_who_ceases_to_listen_is_no_matter, killed_controllers_listen_no_more_after_the_next,
+        children_are_cleaned_up_by_who_attaches_to_them, commands_are_listened_to_from_their_start,
+        what_a_command_does_not_have_is_said, what_is_no_probe_is_said,
     }
 }
 
@@ -112,5 +148,29 @@ fn what_a_process_carries() {
     let report = tracing.stop();
     report.assert_count("leaf", 1010);
     assert!(report.0.stderr.contains("handlers are interpreted"), "{}", report.0);
+    program.finish().ok();
+}
+
+/// Functions that get their arguments in registers, as their compiler likes: `args` has them, or says that it has not; results
+/// of 64 bits are in two registers.
+#[test]
+fn arguments_are_where_the_compiler_has_put_them() {
+    use_32_bit();
+    let path = target("local").expect("a C compiler for 32-bit programs");
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    let script = "u:local:four { printf(\"%d %d %d %d\\n\", args.a, args.p->second, args.c, args.d) }
+        u:local:wide { printf(\"%d\\n\", args.c) }
+        u:local:outer { printf(\"%lld\\n\", args.a) } ur:local:outer { printf(\"%lld\\n\", retval) }";
+    let (report, wrong) = during(&["-f", "json", "-p", &pid, "-e", script], || program.ask("run 2"));
+    assert_eq!(wrong, 0, "{}", report.0);
+    let expected = ["0 3 7 9", "99", "0", "5000000000", "1 3 7 9", "99", "1", "5000000001"];
+    let text = |line: &'_ str| {
+        Some(line.split_once("\"type\": \"printf\", \"data\": \"")?.1.strip_suffix("\\n\"}")?.to_owned())
+    };
+    assert_eq!(report.0.stdout.lines().filter_map(text).collect::<Vec<_>>(), expected, "{}", report.0);
+    let output = run(&mut sidestep(&["-p", &pid, "-e", "u:local:wide { print(args.a) }"]), LIMIT);
+    assert_eq!(output.code(), 1, "{output}");
+    assert!(output.stderr.contains("only the compiler knows where the argument a"), "{output}");
     program.finish().ok();
 }

@@ -35,6 +35,11 @@ pub unsafe fn copy(agent: Agent, from: u64, to: *mut u8, len: u64) -> u64 {
         // SAFETY: the caller's; faults are taken care of.
         return unsafe { load::load(to, from, len) };
     }
+    if arch::WORD == 4 && Stack::of_thread().has(from, len) {
+        // Arguments of 32-bit programs.
+        // SAFETY: it can be read; `to` is the caller's.
+        return unsafe { load::load(to, from, len) };
+    }
     let mut done = 0;
     while done < len {
         // SAFETY: the caller's.
@@ -88,15 +93,60 @@ pub fn word(agent: Agent, at: u64) -> Option<u64> {
     (unsafe { copy(agent, at, to.cast(), 4) } == 4).then(|| u64::from(unsafe { to.read_volatile() }))
 }
 
-/// As [`word`], for many words of a stack.
-#[inline(always)]
-#[must_use]
-pub fn stack_word(agent: Agent, at: u64) -> Option<u64> {
-    if arch::WORD == 8 && is_direct(agent, at) {
-        // SAFETY: faults are taken care of.
-        return unsafe { load::load_u64(at) };
+/// What is known of the stack that this thread is on, while it is walked along. In 32-bit programs, where nothing is read
+/// directly, the kernel is asked once for a page. Nobody unmaps a stack while somebody is on it.
+#[derive(Clone, Copy)]
+pub struct Stack {
+    /// From the frame of whoever made this up to here everything can be read; none in 64-bit programs.
+    known: [(u64, u64); if arch::WORD == 4 { 1 } else { 0 }],
+}
+
+impl Stack {
+    /// Pages that are looked at.
+    const PAGES: u64 = 16;
+
+    /// That of the caller.
+    #[inline(always)]
+    #[must_use]
+    pub fn of_thread() -> Stack {
+        let mut known = [(0, 0); if arch::WORD == 4 { 1 } else { 0 }];
+        let here = addr_of!(known) as u64;
+        for part in &mut known {
+            *part = (here, (here / PAGE + 1) * PAGE);
+        }
+        Stack { known }
     }
-    word(agent, at)
+
+    /// Can these bytes be read, and is that known to be so for as long as this thread is on this stack?
+    fn has(&mut self, at: u64, len: u64) -> bool {
+        let Some((start, end)) = self.known.first_mut() else { return false };
+        let Some(last) = at.checked_add(len).filter(|last| at >= *start && *last <= *start + Stack::PAGES * PAGE)
+        else {
+            return false;
+        };
+        while *end < last {
+            if !is_mapped(*end) {
+                return false;
+            }
+            *end += PAGE;
+        }
+        true
+    }
+
+    /// As [`word`], for many words of the stack.
+    #[inline(always)]
+    #[must_use]
+    pub fn word(&mut self, agent: Agent, at: u64) -> Option<u64> {
+        if arch::WORD == 8 && is_direct(agent, at) {
+            // SAFETY: faults are taken care of.
+            return unsafe { load::load_u64(at) };
+        }
+        if arch::WORD == 4 && self.has(at, 4) {
+            // SAFETY: it can be read.
+            return Some(unsafe { arch::read_word(at) });
+        }
+        word(agent, at)
+    }
 }
 
 /// Eight bytes at an address, if they can be read.

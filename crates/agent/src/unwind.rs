@@ -12,6 +12,7 @@ use sidestep_wire::{Flow, Hit, ProbeDesc, Regs, UnwindKind, UnwindObject, Unwind
 
 use crate::hit::Place;
 use crate::memory::{Agent, Thread};
+use crate::safe_read::Stack;
 use crate::{arch, fault, safe_read, shadow};
 
 const UNKNOWN: u8 = UnwindKind::Unknown as u8;
@@ -32,6 +33,7 @@ pub struct Frames {
     /// Where `rbx` is.
     bx: u64,
     next: Next,
+    stack: Stack,
     /// The context of a hit while its frame is the one to be left: all registers are known.
     regs: *const Regs,
 }
@@ -59,7 +61,18 @@ impl Frames {
         let (pc, sp) = unsafe { (addr_of!((*regs).rip).read_volatile(), addr_of!((*regs).rsp).read_volatile()) };
         // SAFETY: as above; only addresses are taken. Also where words are shorter, it is the lower half that is read.
         let (bp, bx) = unsafe { (addr_of!((*regs).rbp) as u64, addr_of!((*regs).rbx) as u64) };
-        Frames { agent, thread, table: Table::of(agent), pc, sp, bp, bx, next: Next::Here, regs }
+        Frames {
+            agent,
+            thread,
+            table: Table::of(agent),
+            pc,
+            sp,
+            bp,
+            bx,
+            next: Next::Here,
+            stack: Stack::of_thread(),
+            regs,
+        }
     }
 
     /// The same walk from here on. Copied word by word: as a whole, it would go through vector registers, which are the
@@ -75,7 +88,7 @@ impl Frames {
         // SAFETY: as above.
         let (next, regs) = unsafe { (addr_of!(self.next).read_volatile(), addr_of!(self.regs).read_volatile()) };
         let (pc, sp, bp, bx) = (word(&self.pc), word(&self.sp), word(&self.bp), word(&self.bx));
-        Frames { agent, thread, table: Table::of(agent), pc, sp, bp, bx, next, regs }
+        Frames { agent, thread, table: Table::of(agent), pc, sp, bp, bx, next, stack: Stack::of_thread(), regs }
     }
 
     /// Writes the next addresses, at most `max`; gives how many there were.
@@ -147,7 +160,7 @@ impl Frames {
             }
             let base = match rule.base {
                 UnwindRule::SP => sp,
-                UnwindRule::BP => match safe_read::stack_word(agent, bp) {
+                UnwindRule::BP => match self.stack.word(agent, bp) {
                     Some(frame) => frame,
                     None => break,
                 },
@@ -158,7 +171,7 @@ impl Frames {
             if slot < sp || slot % arch::WORD != 0 {
                 break;
             }
-            let Some(word) = safe_read::stack_word(agent, slot) else { break };
+            let Some(word) = self.stack.word(agent, slot) else { break };
             if word == trampoline || word == 0 {
                 break;
             }
@@ -191,8 +204,8 @@ impl Frames {
         desc.filter(is_entry)
     }
 
-    fn read(&self, at: u64) -> Option<u64> {
-        safe_read::word(self.agent, at)
+    fn read(&mut self, at: u64) -> Option<u64> {
+        if arch::WORD == 8 { safe_read::word(self.agent, at) } else { self.stack.word(self.agent, at) }
     }
 
     #[inline(never)]
@@ -218,7 +231,7 @@ impl Frames {
         self.leave(cfa)
     }
 
-    fn base(&self, base: u8) -> Option<u64> {
+    fn base(&mut self, base: u8) -> Option<u64> {
         match base {
             UnwindRule::SP => Some(self.sp),
             UnwindRule::BP => self.read(self.bp),
@@ -252,7 +265,7 @@ impl Frames {
 
     /// The return address in a stack slot, also if it was replaced.
     #[inline(always)]
-    fn return_address(&self, slot: u64) -> Option<u64> {
+    fn return_address(&mut self, slot: u64) -> Option<u64> {
         let word = self.read(slot)?;
         if word != self.agent.private().trampoline {
             return Some(word);

@@ -61,6 +61,11 @@ fn target_must_be_clear() {
         refuses(&[command, "malloc", "-c", " "], "the command is empty");
         refuses(&[command, "malloc", "-c", "echo 'x"], "a ' is not closed");
     }
+    // The command was never run, and nobody said so.
+    let script = "u:libc:malloc { @ = count() }";
+    refuses(&["-p", "1", "-c", "true", "-e", script], "cannot be used with");
+    refuses(&["-p", "1", "-e", script, "--", "true"], "cannot be used with");
+    refuses(&["-c", "true", "-e", script, "--", "true"], "cannot be used with");
     refuses(&["list", "malloc"], "libc:malloc");
     refuses(&["explain", "main+0x4"], "write OBJECT:FUNC");
     refuses(&["coverage"], "<BINARY>");

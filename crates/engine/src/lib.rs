@@ -91,6 +91,7 @@ pub use usdt::Arguments;
 /// Types of functions and data, from debug information.
 pub mod types {
     pub use sidestep_symbols::{
-        Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, RecordLayout, RecordMember, TypeError,
+        Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Passed, RecordLayout,
+        RecordMember, TypeError,
     };
 }

@@ -43,12 +43,13 @@ fn number(chars: &mut Chars) -> Result<Option<usize>, String> {
 }
 
 impl Conversion {
-    /// Reads what follows a `%`. `bits` of an integer without a length; `more`: letters that are allowed besides C's.
+    /// Reads what follows a `%`. Bits of an integer without a length (`int`) and of a `long`; `more`: letters that are allowed
+    /// besides C's.
     ///
     /// # Errors
     /// A clause for the user.
-    pub fn parse(chars: &mut Chars, bits: u32, more: &str) -> Result<Conversion, String> {
-        let mut conversion = Conversion { bits, ..Conversion::default() };
+    pub fn parse(chars: &mut Chars, int: u32, long: u32, more: &str) -> Result<Conversion, String> {
+        let mut conversion = Conversion { bits: int, ..Conversion::default() };
         while let Some(c) = chars.peek() {
             match c {
                 '-' => conversion.left = true,
@@ -73,12 +74,15 @@ impl Conversion {
             }
             Some('l') => {
                 chars.next();
-                chars.next_if_eq(&'l');
-                conversion.bits = 64;
+                conversion.bits = if chars.next_if_eq(&'l').is_some() { 64 } else { long };
             }
-            Some('L' | 'j' | 'z' | 't') => {
+            Some('L' | 'j') => {
                 chars.next();
                 conversion.bits = 64;
+            }
+            Some('z' | 't') => {
+                chars.next();
+                conversion.bits = long;
             }
             _ => {}
         }

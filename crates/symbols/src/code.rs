@@ -19,8 +19,7 @@ pub(crate) fn collect<'a>(
     let ranges = elf.text_ranges();
     let mut code = ObjectCode { landing_pads: frames.landing_pads, go, ..ObjectCode::new(elf.isa) };
     if elf.isa == Isa::X86 {
-        // The linker puts the symbol there (binutils, `elf_i386_create_dynamic_sections`).
-        code.got = elf.section(".got.plt").or_else(|| elf.section(".got")).map(|section| section.va);
+        code.got = elf.global_offset_table();
     }
     code.text = sections(elf, Section::is_text)?;
     code.data = sections(elf, Section::is_data)?;

@@ -41,13 +41,16 @@ struct Message {
     byte: [u8; 8],
 }
 
-/// One descriptor (`CMSG_SPACE(4)`).
+/// One descriptor.
 #[repr(C)]
 struct Control {
     head: libc::cmsghdr,
     fd: RawFd,
     pad: RawFd,
 }
+
+/// `CMSG_SPACE(4)`: words of the machine. To a 32-bit kernel interface half a header behind it is one that is wrong.
+const CONTROL_LEN: usize = (size_of::<libc::cmsghdr>() + size_of::<RawFd>()).next_multiple_of(size_of::<usize>());
 
 /// Bytes of the target's memory that [`Stopped::hand_over`] uses.
 pub const HAND_OVER_LEN: usize = size_of::<Message>();
@@ -59,7 +62,7 @@ fn message(at: u64, fd: RawFd) -> Message {
     message.head.msg_iov = place(offset_of!(Message, iov)) as *mut libc::iovec;
     message.head.msg_iovlen = 1;
     message.head.msg_control = place(offset_of!(Message, control)) as *mut libc::c_void;
-    message.head.msg_controllen = size_of::<Control>() as _;
+    message.head.msg_controllen = CONTROL_LEN as _;
     message.iov.iov_base = place(offset_of!(Message, byte)) as *mut libc::c_void;
     message.iov.iov_len = 1;
     message.control.head.cmsg_level = libc::SOL_SOCKET;

@@ -16,7 +16,7 @@ use crate::memory::MemoryError;
 use crate::process::Process;
 use crate::procfs::Mapping;
 use crate::ptrace::{self, Event};
-use crate::spawn::{Spawned, stop_after_exec};
+use crate::spawn::{Spawned, open_executed, stop_after_exec};
 use crate::stopped::{StopError, Stopped};
 
 /// What has happened in the startup of a command, which stands still again if it is still there.
@@ -162,7 +162,7 @@ impl Spawned {
         match regs {
             Err(status) => Ok(StartupEvent::Exited(status)),
             Ok(regs) => {
-                self.process = Process::open(pid)?;
+                self.process = open_executed(pid)?;
                 self.stopped = Stopped::adopt(self.process.clone(), regs);
                 self.startup = Startup::default();
                 Ok(StartupEvent::Executed)

@@ -2,7 +2,7 @@
 //!
 //! Conversions `d i o u x X c s p f e %` with flags `- + blank # 0`, width and precision as numbers, and lengths
 //! `hh h l ll L j z t`. As in C, an integer without a length is 32 bits wide: the upper half of an argument register
-//! is not defined for an `int`. `f` and `e` take the bits of a `double`, with the length `h` those of a `float`.
+//! is not defined for an `int`; a `long` is as wide as in the programs that this build probes. `f` and `e` take the bits of a `double`, with the length `h` those of a `float`.
 
 use sidestep_lang::printf::Conversion;
 
@@ -46,7 +46,7 @@ impl Format {
                     if !literal.is_empty() {
                         pieces.push(Piece::Text(std::mem::take(&mut literal)));
                     }
-                    pieces.push(Piece::Conversion(Conversion::parse(&mut chars, 32, "fe")?));
+                    pieces.push(Piece::Conversion(Conversion::parse(&mut chars, 32, usize::BITS, "fe")?));
                 }
                 c => literal.push(c),
             }

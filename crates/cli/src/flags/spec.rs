@@ -1,5 +1,6 @@
 //! `trace`'s SPEC: `[p:|r[MAXACTIVE]:|post:][OBJECT:]FUNC[(signature)] ["FORMAT", VALUE, ...]`.
 
+use sidestep_bpf::Size;
 use sidestep_engine::{Pattern, pattern};
 use sidestep_lang::uprobe_events::{self, Base, Event, Fetch, Kind, MAXACTIVE_MAX, Register, Type};
 
@@ -27,6 +28,12 @@ impl Arg {
             _ => "retval".to_owned(),
         };
         if self.string { format!("{name}_string") } else { name }
+    }
+
+    /// Of the number: an argument on a stack is as long as a word there.
+    fn size(&self) -> Size {
+        let on_short_stack = matches!(self.base, Base::Argument(_)) && size_of::<usize>() == 4;
+        if on_short_stack { Size::W } else { Size::Dw }
     }
 }
 
@@ -143,7 +150,7 @@ impl Spec {
             let fetch = Fetch::value(arg.base.clone());
             event.with(match arg.string {
                 true => uprobe_events::Arg::new(&arg.name(), fetch.deref(0), Type::String),
-                false => uprobe_events::Arg::new(&arg.name(), fetch, Type::Unsigned(sidestep_bpf::Size::Dw)),
+                false => uprobe_events::Arg::new(&arg.name(), fetch, Type::Unsigned(arg.size())),
             })
         })
     }

@@ -11,13 +11,14 @@ use super::words;
 #[derive(Args, Clone, Debug)]
 pub struct TargetFlags {
     /// Attach to this process; several: -p 1,2 or -p 1 -p 2.
-    #[arg(short = 'p', long, value_name = "PID", value_parser = parse_pid, value_delimiter = ',')]
+    #[arg(short = 'p', long, value_name = "PID", value_parser = parse_pid, value_delimiter = ',',
+          conflicts_with_all = ["cmd", "command"])]
     pub pid: Vec<i32>,
     /// Probe children, too, and what they and the process itself execute; wait for objects that are not there yet.
     #[arg(long)]
     pub follow: bool,
     /// Run CMD (words as in a shell; no shell is run) and probe it.
-    #[arg(short = 'c', value_name = "CMD", value_parser = parse_words)]
+    #[arg(short = 'c', value_name = "CMD", value_parser = parse_words, conflicts_with = "command")]
     pub cmd: Option<words::Words>,
     /// Run a command and probe it; its exit status becomes ours.
     #[arg(last = true, value_name = "CMD")]

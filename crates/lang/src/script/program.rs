@@ -15,7 +15,7 @@ pub struct Signature {
     /// How compilers of its language pass what is no single number or address.
     pub convention: Convention,
     /// Of each parameter, whether its compiler passes it like that: it may have left it out, or moved it.
-    pub passed: Vec<bool>,
+    pub kept: Vec<bool>,
 }
 
 /// A parameter of a function.
@@ -25,6 +25,22 @@ pub struct Parameter {
     pub name: String,
     /// What is passed.
     pub ty: CType,
+    /// Where it is.
+    pub passed: Passed,
+}
+
+/// Where a function finds a parameter when it is entered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Passed {
+    /// Where the [`Convention`] has it.
+    #[default]
+    Convention,
+    /// In the register at this offset of the context.
+    Register(u16),
+    /// On the stack, so many bytes above the return address.
+    Stack(u64),
+    /// Nobody knows.
+    Unknown,
 }
 
 /// Who says where parameters are.

@@ -154,6 +154,9 @@ impl fmt::Display for Fetch {
     }
 }
 
+/// A word of the programs that this build probes: what the stack consists of, and as long as an address.
+pub(super) const WORD: Size = if size_of::<usize>() == 4 { Size::W } else { Size::Dw };
+
 /// What a fetch starts with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Base {
@@ -214,9 +217,12 @@ impl Register {
     pub const IP: Register = Register(16);
     /// The stack pointer.
     pub const SP: Register = Register(19);
-    /// Where the first arguments are.
-    pub(super) const ARGUMENTS: [Register; 6] =
-        [Register(14), Register(13), Register(12), Register(11), Register(9), Register(8)];
+    const ARGUMENTS: [Register; 6] = [Register(14), Register(13), Register(12), Register(11), Register(9), Register(8)];
+
+    /// Where the first arguments are; in 32-bit programs all are on the stack.
+    pub(super) fn arguments() -> &'static [Register] {
+        if WORD.bytes() == 4 { &[] } else { &Register::ARGUMENTS }
+    }
 
     /// The register with this name: as in `struct pt_regs`, without `r` in front of the old ones (`di`, `r8`, `flags`);
     /// `xmm0` to `xmm7`.

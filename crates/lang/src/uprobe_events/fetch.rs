@@ -1,7 +1,7 @@
 //! Arguments of lines: `NAME=FETCH:TYPE[COUNT]`.
 
 use super::error::{ErrorKind, ParseError};
-use super::event::{Arg, Base, Fetch, Kind, MAX_ARRAY, Register, Type};
+use super::event::{Arg, Base, Fetch, Kind, MAX_ARRAY, Register, Type, WORD};
 use super::line::Word;
 use super::number;
 
@@ -144,7 +144,7 @@ impl Args {
             }
             return Ok(TypeText { text: "", offset, ty: Type::String, count });
         }
-        let name = name.unwrap_or("x64");
+        let name = name.unwrap_or(if WORD.bytes() == 4 { "x32" } else { "x64" });
         let ty = match name.strip_prefix('b') {
             Some(bits) => bits
                 .split_once('/')

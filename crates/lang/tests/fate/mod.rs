@@ -7,7 +7,7 @@ use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
 use sidestep_lang::script::diagnostic::Diagnostic;
 use sidestep_lang::script::lower::{Clock, lower};
 use sidestep_lang::script::parser::{Given, parse_given};
-use sidestep_lang::script::program::{Convention, Parameter, Signature, Symbol};
+use sidestep_lang::script::program::{Convention, Parameter, Passed, Signature, Symbol};
 
 /// A program with a function of many arguments.
 struct Program;
@@ -23,10 +23,10 @@ impl sidestep_lang::script::program::Program for Program {
             ("pair", record("struct pair", Some(1))),
             ("large", record("struct large", Some(2))),
         ];
-        let parameter = |(name, ty): (&str, CType)| Parameter { name: name.to_owned(), ty };
+        let parameter = |(name, ty): (&str, CType)| Parameter { name: name.to_owned(), ty, passed: Passed::Convention };
         let parameters = parameters.map(parameter).to_vec();
-        let passed = vec![true; parameters.len()];
-        Ok(Signature { parameters, result: record("struct pair", Some(1)), convention: Convention::C, passed })
+        let kept = vec![true; parameters.len()];
+        Ok(Signature { parameters, result: record("struct pair", Some(1)), convention: Convention::C, kept })
     }
 
     fn named(&mut self, _: &[Point], name: &str) -> Result<CType, String> {

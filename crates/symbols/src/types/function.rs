@@ -7,7 +7,7 @@ use sidestep_isa::Va;
 
 use self::passed::passed;
 use super::read::{Entry, Reading, Unit, value_of};
-use super::{Convention, DataType, FunctionParameter, FunctionType};
+use super::{Convention, DataType, FunctionParameter, FunctionType, Passed};
 
 impl<'d> Reading<'_, 'd> {
     pub(super) fn function(&self, va: Va) -> gimli::Result<Option<FunctionType>> {
@@ -33,15 +33,19 @@ impl<'d> Reading<'_, 'd> {
         Ok(first.is_some_and(|range| range.begin == va.0))
     }
 
+    /// Where an entry of a unit is in `.debug_info`.
+    pub(super) fn place(unit: &Unit<'d>, at: UnitOffset) -> usize {
+        match unit.header.offset() {
+            UnitSectionOffset::DebugInfoOffset(start) => start.0 + at.0,
+            UnitSectionOffset::DebugTypesOffset(_) => at.0,
+        }
+    }
+
     fn function_type(&self, unit: &Unit<'d>, at: UnitOffset, va: Va) -> gimli::Result<FunctionType> {
         let convention = self.convention(unit)?;
-        let start = match unit.header.offset() {
-            UnitSectionOffset::DebugInfoOffset(start) => start.0,
-            UnitSectionOffset::DebugTypesOffset(_) => 0,
-        };
         // The copy that has the address, what it is a copy of, and what that was declared as: all parameters are in the first that
         // has some and is no copy.
-        let mut chain = vec![start + at.0];
+        let mut chain = vec![Self::place(unit, at)];
         while let Some(&last) = chain.last().filter(|_| chain.len() < 4) {
             let (unit, at) = self.around(last)?;
             let entry = unit.entry(at)?;
@@ -58,11 +62,12 @@ impl<'d> Reading<'_, 'd> {
             let (unit, at) = self.around(chain[0])?;
             unit.entry(at)?.attr_value(c::DW_AT_abstract_origin)?.is_some()
         };
-        let mut parameters = Vec::new();
+        let (mut parameters, mut is_external) = (Vec::new(), false);
         let mut described = chain[0];
         let mut result = None;
         for place in &chain {
             let (unit, at) = self.around(*place)?;
+            is_external |= Self::flag(&unit.entry(at)?, c::DW_AT_external)?;
             if result.is_none() {
                 result = self.reference(&unit, &unit.entry(at)?, c::DW_AT_type)?;
             }
@@ -71,11 +76,19 @@ impl<'d> Reading<'_, 'd> {
                 described = *place;
             }
         }
+        let entered = self.entered(unit, at, va, is_external)?;
+        let mut parameters: Vec<FunctionParameter> = parameters
+            .into_iter()
+            .map(|(place, parameter): (usize, FunctionParameter)| match &entered {
+                Some(entered) => FunctionParameter { passed: entered.parameter(place), ..parameter },
+                None => parameter,
+            })
+            .collect();
         let (result, result_text) = match result {
             Some(result) => (self.data_type(result, 0)?, self.name(result, 0)?),
             None => (DataType::Void, "void".to_owned()),
         };
-        let passed = match convention {
+        let kept = match convention {
             Convention::Go { .. } => {
                 let (unit, at) = self.around(described)?;
                 let name = self.text(&unit, &unit.entry(at)?, c::DW_AT_name)?.unwrap_or_default();
@@ -88,7 +101,7 @@ impl<'d> Reading<'_, 'd> {
             }
             _ => vec![true; parameters.len()],
         };
-        Ok(FunctionType { parameters, result, result_text, convention, passed })
+        Ok(FunctionType { parameters, result, result_text, convention, kept })
     }
 
     /// By the language of a unit. Go's compiler says in its name whether it uses registers.
@@ -105,7 +118,8 @@ impl<'d> Reading<'_, 'd> {
         })
     }
 
-    fn parameters(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Vec<FunctionParameter>> {
+    /// With the places of their entries.
+    fn parameters(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Vec<(usize, FunctionParameter)>> {
         let mut parameters = Vec::new();
         self.children(unit, at, |child| {
             if !Self::is_parameter(child)? {
@@ -129,11 +143,9 @@ impl<'d> Reading<'_, 'd> {
                     ty = DataType::Pointer(Box::new(ty));
                 }
             }
-            parameters.push(FunctionParameter {
-                name: name.unwrap_or_default(),
-                ty: value_of(ty),
-                text: self.name(place, 0)?,
-            });
+            let (name, text, passed) = (name.unwrap_or_default(), self.name(place, 0)?, Passed::Abi);
+            parameters
+                .push((Self::place(unit, child.offset()), FunctionParameter { name, ty: value_of(ty), text, passed }));
             Ok(())
         })?;
         Ok(parameters)
@@ -145,7 +157,8 @@ impl<'d> Reading<'_, 'd> {
 fn add_dictionary(name: &str, parameters: &mut Vec<FunctionParameter>) {
     let Some((_, behind)) = name.split_once("[go.shape.") else { return };
     let ty = DataType::Number { bytes: 8, signed: false };
-    let dictionary = FunctionParameter { name: ".dict".to_owned(), ty, text: "uintptr".to_owned() };
+    let text = "uintptr".to_owned();
+    let dictionary = FunctionParameter { name: ".dict".to_owned(), ty, text, passed: Passed::Abi };
     let is_method = !behind.ends_with(']');
     parameters.insert(usize::from(is_method).min(parameters.len()), dictionary);
 }

@@ -4,6 +4,7 @@
 //! else by the ranges of the units.
 
 mod function;
+mod passed;
 mod read;
 
 use std::borrow::Cow;
@@ -11,7 +12,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId, UnitSectionOffset};
-use sidestep_isa::Va;
+use sidestep_isa::{Isa, Va};
 
 use crate::dwarf::Place;
 use crate::elf::Elf;
@@ -92,6 +93,19 @@ pub struct RecordMember {
     pub width: Option<u32>,
 }
 
+/// Where a function finds a parameter when it is entered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Passed {
+    /// Where the ABI says.
+    Abi,
+    /// In the register with this DWARF number: 32-bit programs.
+    Register(u16),
+    /// On the stack, so many bytes above the return address: 32-bit programs.
+    Stack(u64),
+    /// The compiler does not say, and the ABI need not be right: 32-bit programs.
+    Unknown,
+}
+
 /// A parameter of a function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FunctionParameter {
@@ -101,6 +115,8 @@ pub struct FunctionParameter {
     pub ty: DataType,
     /// As the source has it: `const char*`.
     pub text: String,
+    /// Where it is.
+    pub passed: Passed,
 }
 
 /// What a function takes and gives.
@@ -115,7 +131,7 @@ pub struct FunctionType {
     /// Who says where parameters are.
     pub convention: Convention,
     /// Of each parameter, whether it is where that says: it may have been left out, or moved.
-    pub passed: Vec<bool>,
+    pub kept: Vec<bool>,
 }
 
 /// Who says where parameters are.
@@ -145,11 +161,12 @@ impl DebugInfo {
     pub(crate) fn open(place: &Place, elf: &Elf) -> Result<DebugInfo, TypeError> {
         let path = place.path.clone();
         let found = place
-            .open(elf, ".debug_info", is_wanted)
+            .open(elf, ".debug_info", if elf.isa == Isa::X86 { is_wanted_32 } else { is_wanted })
             .map_err(|looked| TypeError::NoDebugInfo { path: path.clone(), looked: some_of(&looked) })?;
         let corrupt = |what: &str| TypeError::Corrupt { path: path.clone(), what: what.to_owned() };
         let mut sections = HashMap::new();
-        for id in WANTED {
+        let locations = if elf.isa == Isa::X86 { LOCATIONS } else { &[] };
+        for id in WANTED.iter().chain(locations) {
             sections.insert(*id, found.get(id.name()).map(Cow::into_owned).map_err(corrupt)?);
         }
         let mut info = DebugInfo { path: path.clone(), sections, units: Vec::new() };
@@ -250,6 +267,13 @@ const WANTED: &[SectionId] = &[
     SectionId::DebugRanges,
     SectionId::DebugRngLists,
 ];
+
+/// What says where parameters are.
+const LOCATIONS: &[SectionId] = &[SectionId::DebugLoc, SectionId::DebugLocLists];
+
+fn is_wanted_32(section: &[u8]) -> bool {
+    is_wanted(section) || LOCATIONS.iter().any(|id| id.name().as_bytes() == section)
+}
 
 fn is_wanted(section: &[u8]) -> bool {
     section.starts_with(b".note") || WANTED.iter().any(|id| id.name().as_bytes() == section)

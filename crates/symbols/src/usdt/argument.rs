@@ -79,6 +79,19 @@ pub struct Symbol {
     pub name: Box<str>,
     /// Link-time address; `None` if the object's tables do not have it, or have several.
     pub va: Option<Va>,
+    /// What counts is how far it is from here: from 0, or of `x@GOTOFF` from the `_GLOBAL_OFFSET_TABLE_`, whose address is in a
+    /// register.
+    pub origin: Va,
+}
+
+impl Symbol {
+    /// How x86-32 writes what is counted from the `_GLOBAL_OFFSET_TABLE_`.
+    const FROM_GOT: &str = "@GOTOFF";
+
+    /// The name that tables have, and whether it is counted from the `_GLOBAL_OFFSET_TABLE_`.
+    pub(super) fn in_tables(&self) -> (&str, bool) {
+        self.name.strip_suffix(Symbol::FROM_GOT).map_or((&self.name, false), |name| (name, true))
+    }
 }
 
 /// Why the text does not say where the arguments are.
@@ -271,7 +284,7 @@ fn terms(text: &str) -> Result<(Option<Symbol>, i64), Fault<'_>> {
         if symbol.is_some() || name.is_empty() || !name.chars().all(is_name) {
             return Err(Fault::Syntax);
         }
-        symbol = Some(Symbol { name: name.into(), va: None });
+        symbol = Some(Symbol { name: name.into(), va: None, origin: Va(0) });
     }
     Ok((symbol, sum))
 }
@@ -380,7 +393,13 @@ mod tests {
                 ("8@$-9223372036854775808", "8Unsigned -9223372036854775808"),
             ],
         );
-        check(Syntax::X86, &[("-4@8(%ebp) 2@%si", "4Signed [r5.4>>0 8]; 2Unsigned r3.2>>0")]);
+        check(
+            Syntax::X86,
+            &[
+                ("-4@8(%ebp) 2@%si", "4Signed [r4.4>>0 8]; 2Unsigned r13.2>>0"),
+                ("4@8+x@GOTOFF(%ebx)", "4Unsigned [x@GOTOFF r5.4>>0 8]"),
+            ],
+        );
     }
 
     #[test]

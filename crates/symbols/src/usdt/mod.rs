@@ -27,6 +27,8 @@ pub struct Probe {
     pub provider: Box<str>,
     /// Its name. Several sites can have one name.
     pub name: Box<str>,
+    /// The code that it is in.
+    pub isa: Isa,
     /// Link-time address of its nop; in an executable section.
     pub va: Va,
     /// Link-time address of a `u16` in writable data that counts who listens: programs look at it to save the work of making
@@ -128,6 +130,7 @@ pub(crate) fn read(elf: &Elf) -> Result<Vec<Probe>, &'static str> {
             probes.push(Probe {
                 provider: String::from_utf8_lossy(note.provider).into(),
                 name: String::from_utf8_lossy(note.name).into(),
+                isa: elf.isa,
                 va,
                 semaphore,
                 arguments: parse_arguments(&text, syntax),
@@ -191,7 +194,7 @@ fn resolve(elf: &Elf, probes: &mut [Probe]) -> Result<(), &'static str> {
     // `Some(None)`: several symbols have this name.
     let mut found: HashMap<Box<[u8]>, Option<Option<Va>>> = HashMap::new();
     for probe in probes.iter_mut() {
-        found.extend(symbols(probe).map(|s| (s.name.as_bytes().into(), None)));
+        found.extend(symbols(probe).map(|s| (s.in_tables().0.as_bytes().into(), None)));
     }
     if found.is_empty() {
         return Ok(());
@@ -216,8 +219,15 @@ fn resolve(elf: &Elf, probes: &mut [Probe]) -> Result<(), &'static str> {
             }
         }
     }
+    let got = elf.global_offset_table();
     for symbol in probes.iter_mut().flat_map(symbols) {
-        symbol.va = found.get(symbol.name.as_bytes()).copied().flatten().flatten();
+        let (name, from_got) = symbol.in_tables();
+        let va = found.get(name.as_bytes()).copied().flatten().flatten();
+        (symbol.va, symbol.origin) = match (from_got, got) {
+            (false, _) => (va, Va(0)),
+            (true, Some(got)) => (va, got),
+            (true, None) => (None, Va(0)),
+        };
     }
     Ok(())
 }

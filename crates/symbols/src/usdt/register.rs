@@ -1,13 +1,14 @@
 //! Names of registers, and where the kernel's `struct pt_regs` has them.
 //!
-//! Source of the facts: `arch/*/include/uapi/asm/ptrace.h` of Linux.
+//! Source of the facts: `arch/*/include/uapi/asm/ptrace.h` of Linux. Threads of x86-32 have the structure of x86-64, as
+//! 64-bit kernels (and our own contexts) show them.
 
 use super::Syntax;
 
 /// A general register, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Register {
-    /// Its place in `struct pt_regs` of the instruction set: a number of words (8 bytes, or 4 on 32-bit machines).
+    /// Its place in `struct pt_regs` of the instruction set: a number of words (8 bytes, or 4 on arm32).
     pub word: u8,
     /// Its size in bytes.
     pub size: u8,
@@ -15,24 +16,15 @@ pub struct Register {
     pub shift: u8,
 }
 
-/// The registers of x86 that have names instead of numbers: stem, word on x86-64, word on x86-32.
-const X86: [(&str, u8, u8); 9] = [
-    ("ax", 10, 6),
-    ("bx", 5, 0),
-    ("cx", 11, 1),
-    ("dx", 12, 2),
-    ("si", 13, 3),
-    ("di", 14, 4),
-    ("bp", 4, 5),
-    ("sp", 19, 15),
-    ("ip", 16, 12),
-];
+/// The registers of x86 that have names instead of numbers: stem, word.
+const X86: [(&str, u8); 9] =
+    [("ax", 10), ("bx", 5), ("cx", 11), ("dx", 12), ("si", 13), ("di", 14), ("bp", 4), ("sp", 19), ("ip", 16)];
 
 /// Words of `%r8` to `%r15` on x86-64.
 const R8_TO_R15: [u8; 8] = [9, 8, 7, 6, 3, 2, 1, 0];
 
 impl Register {
-    /// The program counter of x86-64.
+    /// The program counter of x86.
     pub(super) const RIP: Register = Register { word: 16, size: 8, shift: 0 };
 
     /// The register of this name, without `%`.
@@ -52,7 +44,7 @@ impl Register {
 }
 
 fn named(name: &str, is_64: bool) -> Option<Register> {
-    X86.iter().find_map(|&(stem, x64, x86)| {
+    X86.iter().find_map(|&(stem, word)| {
         // al, ah; but sil, which x86-32 does not have.
         let letter = stem.strip_suffix('x');
         let low = letter.or(is_64.then_some(stem));
@@ -71,7 +63,7 @@ fn named(name: &str, is_64: bool) -> Option<Register> {
         } else {
             return None;
         };
-        Some(Register { word: if is_64 { x64 } else { x86 }, size, shift })
+        Some(Register { word, size, shift })
     })
 }
 
@@ -143,12 +135,12 @@ mod tests {
 
     #[test]
     fn words_of_the_other_instruction_sets() {
-        // struct pt_regs of x86-32: ebx ecx edx esi edi ebp eax xds xes xfs xgs orig_eax eip xcs eflags esp xss.
-        let names = ["ebx", "ecx", "edx", "esi", "edi", "ebp", "eax", "", "", "", "", "", "eip", "", "", "esp", ""];
-        for (word, name) in names.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-            assert_eq!(Register::parse(name, Syntax::X86), Some(Register { word: word as u8, size: 4, shift: 0 }));
+        // As the low halves of those of x86-64.
+        for (long, short) in [("rax", "eax"), ("rbx", "ebx"), ("rsp", "esp"), ("rdi", "edi"), ("rbp", "ebp")] {
+            let long = Register::parse(long, Syntax::X64);
+            assert_eq!(Register::parse(short, Syntax::X86), long.map(|long| Register { size: 4, ..long }));
         }
-        assert_eq!(Register::parse("dh", Syntax::X86), Some(Register { word: 2, size: 1, shift: 8 }));
+        assert_eq!(Register::parse("dh", Syntax::X86), Some(Register { word: 12, size: 1, shift: 8 }));
         assert_eq!(Register::parse("w30", Syntax::A64), Some(Register { word: 30, size: 4, shift: 0 }));
         assert_eq!(Register::parse("sp", Syntax::A64), Some(Register { word: 31, size: 8, shift: 0 }));
         assert_eq!(Register::parse("fp", Syntax::A32), Some(Register { word: 11, size: 4, shift: 0 }));

@@ -1,7 +1,7 @@
 //! The arguments of a probe as eBPF programs that include libbpf's `usdt.bpf.h` find them: `struct __bpf_usdt_spec`, a value of
 //! their map `__bpf_usdt_specs`.
 
-use super::{Argument, ArgumentError, ArgumentKind, Memory, Place, Probe, Register};
+use super::{Argument, ArgumentError, ArgumentKind, Memory, Place, Probe, Register, Symbol};
 
 /// The array in the structure has so many places (`BPF_USDT_MAX_ARG_CNT`).
 const PLACES: usize = 12;
@@ -108,7 +108,7 @@ const REG_DEREF: u8 = 2;
 const SIB: u8 = 3;
 
 impl Probe {
-    /// The bytes of `struct __bpf_usdt_spec` for this probe of an x86-64 program. The `rip` of the context must be [`Probe::va`]
+    /// The bytes of `struct __bpf_usdt_spec` for this probe of an x86 program. The `rip` of the context must be [`Probe::va`]
     /// at run time, as it is at every probe: arguments at symbols are found relative to it, so that the bytes are good
     /// wherever the object is loaded.
     pub fn spec_bytes(&self, layout: SpecLayout, cookie: u64) -> Result<Vec<u8>, SpecError> {
@@ -162,24 +162,27 @@ impl Probe {
         let unfit = || SpecError::Address { argument: number };
         let symbol = match &memory.symbol {
             None => None,
-            Some(symbol) => {
-                Some(symbol.va.ok_or_else(|| SpecError::Symbol { argument: number, name: symbol.name.to_string() })?)
+            Some(Symbol { va: Some(va), origin, .. }) => Some((*va, *origin)),
+            Some(Symbol { name, .. }) => {
+                return Err(SpecError::Symbol { argument: number, name: name.to_string() });
             }
         };
         let rip = Register::RIP;
         let (base, value) = match (symbol, memory.base) {
             (None, base) => (base, memory.displacement),
-            (Some(va), None) => (Some(rip), va.since(self.va).wrapping_add(memory.displacement)),
-            (Some(va), Some(base)) if base == rip => (Some(rip), va.since(self.va).wrapping_add(memory.displacement)),
+            (Some((va, _)), None) => (Some(rip), va.since(self.va).wrapping_add(memory.displacement)),
+            (Some((va, _)), Some(base)) if base == rip => {
+                (Some(rip), va.since(self.va).wrapping_add(memory.displacement))
+            }
             // A symbol as a number is an address only in programs that are not moved; in others no compiler writes this.
-            (Some(va), base) => (base, (va.0 as i64).wrapping_add(memory.displacement)),
+            (Some((va, origin)), base) => (base, va.since(origin).wrapping_add(memory.displacement)),
         };
         let (base, index) = match (base, memory.index) {
             (Some(base), index) => (base, index),
             (None, Some((index, 0))) => (index, None),
             (None, _) => return Err(unfit()),
         };
-        let is_whole = |register: Register| register.size == 8;
+        let is_whole = |register: Register| register == rip || u64::from(register.size) == self.isa.word();
         if !is_whole(base) || index.is_some_and(|(register, shift)| !is_whole(register) || shift > 3) {
             return Err(unfit());
         }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::process::Command;
 
 use object::{Object as _, ObjectSection as _};
-use sidestep_isa::Va;
+use sidestep_isa::{Isa, Va};
 use sidestep_symbols::usdt::{ArgumentError, Probe, SpecError, SpecLayout, Syntax, parse_arguments};
 
 use crate::support::{compile, hex, run, scratch, str};
@@ -73,7 +73,7 @@ fn the_layout_is_that_of_the_compiler() {
 fn made_of(text: &str) -> Probe {
     let (provider, name) = ("app".into(), "made".into());
     let arguments = parse_arguments(text, Syntax::X64);
-    Probe { provider, name, va: Va(0x1000), semaphore: None, text: text.into(), arguments }
+    Probe { provider, name, isa: Isa::X64, va: Va(0x1000), semaphore: None, text: text.into(), arguments }
 }
 
 #[test]

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sidestep_engine::types::{self, DataType, DebugInfo, Enumeration, FunctionType};
+use sidestep_engine::types::{self, DataType, DebugInfo, Enumeration, FunctionType, Passed};
 use sidestep_engine::{NoGoroutine, Options, Pattern, SessionError, Typed, TypedFunction};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
-use sidestep_lang::script::program::{Convention, Parameter, Program, Signature, Symbol};
+use sidestep_lang::script::program::{self, Convention, Parameter, Program, Signature, Symbol};
 
 use super::{attach, usdt};
 
@@ -110,10 +110,11 @@ impl Programs {
         let info = function.info.as_ref().map_err(ToString::to_string)?;
         let found = info.function(function.va, &function.name).map_err(|error| error.to_string())?;
         let object = self.number(info);
-        let FunctionType { parameters, result, convention, passed, .. } = found;
+        let FunctionType { parameters, result, convention, kept, .. } = found;
         let parameter = |parameter: sidestep_engine::types::FunctionParameter| Parameter {
             name: parameter.name,
             ty: ctype(parameter.ty, object),
+            passed: passed(parameter.passed),
         };
         Ok(Signature {
             parameters: parameters.into_iter().map(parameter).collect(),
@@ -123,7 +124,7 @@ impl Programs {
                 types::Convention::Compiler => Convention::Scalars,
                 types::Convention::Go { registers } => Convention::Go { registers },
             },
-            passed,
+            kept,
         })
     }
 
@@ -146,8 +147,8 @@ impl Program for Programs {
             let mut pids = self.pids.iter().copied().map(Some);
             let first = of(pids.next().flatten());
             let parameters = pids.fold(first, |found, pid| found.or_else(|error| of(pid).map_err(|_| error)))?;
-            let passed = vec![true; parameters.len()];
-            return Ok(Signature { parameters, result: CType::Void, convention: Convention::C, passed });
+            let kept = vec![true; parameters.len()];
+            return Ok(Signature { parameters, result: CType::Void, convention: Convention::C, kept });
         }
         let functions = self.functions(point)?;
         if functions.len() > FUNCTIONS {
@@ -168,7 +169,7 @@ impl Program for Programs {
                         return Err(format!("the functions that {} means have different arguments", point.text()));
                     }
                     known.parameters.truncate(same);
-                    known.passed = known.passed.iter().zip(&own.passed).map(|(a, b)| *a && *b).collect();
+                    known.kept = known.kept.iter().zip(&own.kept).map(|(a, b)| *a && *b).collect();
                     if known.result != own.result {
                         known.result = CType::Void;
                     }
@@ -264,6 +265,22 @@ impl Program for Programs {
 
 fn enumeration(of: Enumeration) -> Arc<Enum> {
     Arc::new(Enum { name: of.name, bytes: of.bytes, signed: of.signed, values: of.values })
+}
+
+/// Offsets in the context of the general registers of 32-bit programs, by their DWARF numbers.
+const REGISTERS: [u16; 8] = [80, 88, 96, 40, 152, 32, 104, 112];
+
+/// Where a parameter is, as debug information says it.
+fn passed(by: Passed) -> program::Passed {
+    match by {
+        Passed::Abi => program::Passed::Convention,
+        Passed::Stack(offset) => program::Passed::Stack(offset),
+        Passed::Register(number) => {
+            let at = REGISTERS.get(usize::from(number));
+            at.map_or(program::Passed::Unknown, |at| program::Passed::Register(*at))
+        }
+        Passed::Unknown => program::Passed::Unknown,
+    }
 }
 
 /// A type of an object's debug information as one of the language.

@@ -4,13 +4,13 @@
 
 use std::ops::Range;
 
-use super::super::ast::Provider;
+use super::super::ast::{BinaryOp, Provider};
 use super::super::checked::{Builtin, Value, ValueKind};
 use super::super::ctype::{CType, Field, Layout, Record};
 use super::super::diagnostic::Span;
-use super::super::program::{Convention, Parameter, Signature};
+use super::super::program::{Convention, Parameter, Passed, Signature};
 use super::super::types::Type;
-use super::memory::{Base, Place, number_type, plus, value};
+use super::memory::{Base, Place, number_type, plus, shift, value};
 use super::{Checker, Checking};
 
 /// Where programs find the lower halves of `xmm0` to `xmm7`, as `wire::Hit` lays them out.
@@ -49,7 +49,7 @@ impl Checker<'_> {
         };
         self.agree(&signature, index + 1, span)?;
         self.are_passed(&signature, index..index + 1, span)?;
-        let mut places = self.places(&signature, index + 1, span)?;
+        let mut places = self.places(&signature, index + 1, false, span)?;
         match places.pop() {
             Some(place) => Ok(place),
             None => self.unknown(),
@@ -62,7 +62,7 @@ impl Checker<'_> {
         let count = signature.parameters.len();
         self.agree(&signature, count, span)?;
         self.are_passed(&signature, 0..count, span)?;
-        let places = self.places(&signature, count, span)?;
+        let places = self.places(&signature, count, true, span)?;
         let mut layout = Layout { align: 8, ..Layout::default() };
         let mut words = Vec::new();
         for (parameter, place) in signature.parameters.iter().zip(places) {
@@ -124,6 +124,11 @@ impl Checker<'_> {
                 Base::Address(value(Type::UINT, ValueKind::Builtin(Builtin::Retval)))
             }
             (Some(_), 4) if number_type(&ty).is_none() => return Ok(None),
+            // In two registers.
+            (Some(_), 4) if matches!(ty, CType::Int { bytes: 8, .. }) => {
+                let low = value(Type::UINT, ValueKind::Builtin(Builtin::Retval));
+                Base::Words(vec![plus(shift(BinaryOp::Shl, true, register(DX), 32), low)])
+            }
             (Some(classes), _) => {
                 let (mut integers, mut floats) = (0, 0);
                 Base::Words(
@@ -190,7 +195,7 @@ impl Checker<'_> {
                 Err(message) => return self.error(span, message),
             };
             if other.parameters.get(..count) != first.parameters.get(..count)
-                || other.passed.get(..count) != first.passed.get(..count)
+                || other.kept.get(..count) != first.kept.get(..count)
             {
                 let (a, b) = (self.points[0].text(), self.points[index].text());
                 return self.error_with(
@@ -205,7 +210,7 @@ impl Checker<'_> {
 
     /// Makes sure that the compiler passes these parameters.
     fn are_passed(&mut self, signature: &Signature, wanted: Range<usize>, span: Span) -> Checking<()> {
-        let gone = |at: &usize| signature.passed.get(*at) == Some(&false);
+        let gone = |at: &usize| signature.kept.get(*at) == Some(&false);
         match wanted.into_iter().find(gone).and_then(|at| signature.parameters.get(at)) {
             Some(Parameter { name, .. }) => {
                 let message = format!("the compiler has left out the argument {name}, or moved it");
@@ -215,8 +220,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Where the first `count` parameters are.
-    fn places(&mut self, signature: &Signature, count: usize, span: Span) -> Checking<Vec<Place>> {
+    /// Where the first `count` parameters are; if it is not the `whole` of them that is wanted, only the last must be known.
+    fn places(&mut self, signature: &Signature, count: usize, whole: bool, span: Span) -> Checking<Vec<Place>> {
         if self.only_at(&[Provider::Usdt]) {
             // Each probe says where its arguments are.
             let place = |(number, parameter): (usize, &Parameter)| {
@@ -239,13 +244,30 @@ impl Checker<'_> {
         let word = u64::from(self.types.word());
         let mut stack = if hidden && is_short { 2 * word } else { word };
         let mut places = Vec::new();
-        for Parameter { name, ty } in signature.parameters.iter().take(count) {
+        let wanted = count.saturating_sub(1);
+        for (index, Parameter { name, ty, passed }) in signature.parameters.iter().take(count).enumerate() {
             if signature.convention == Convention::Scalars && number_type(ty).is_none() {
                 let message = format!(
                     "only the compiler knows where the argument {name} of type '{}' is, and those behind it",
                     ty.name()
                 );
                 return self.error_with(span, message, "arg0, arg1, … are the registers as they are");
+            }
+            let own = match passed {
+                Passed::Convention => None,
+                Passed::Register(at) if number_type(ty).is_some() => Some(Base::Words(vec![register(*at)])),
+                Passed::Stack(offset) => Some(Base::Address(plus(register(SP), super::expr::int(word + offset)))),
+                // Of those before the one that was asked for, it does not matter.
+                _ if index < wanted && !whole => Some(Base::Words(Vec::new())),
+                _ => {
+                    let message =
+                        format!("only the compiler knows where the argument {name} of this function is passed");
+                    return self.error_with(span, message, "reg(\"ax\") and so on are the registers as they are");
+                }
+            };
+            if let Some(base) = own {
+                places.push(Place::new(base, ty.clone()));
+                continue;
             }
             let size = self.size(ty, span)?;
             let classes = if is_short { None } else { self.classes(ty, span)? };

@@ -40,7 +40,7 @@ impl Checker<'_> {
         // Behind the return address.
         let mut stack = 0;
         let mut places = Vec::new();
-        for Parameter { name, ty } in signature.parameters.iter().take(count) {
+        for Parameter { name, ty, .. } in signature.parameters.iter().take(count) {
             let size = self.size(ty, span)?;
             let mut pieces = Vec::new();
             let flat = registers && self.flatten(ty, 0, &mut pieces, span)?;

@@ -174,7 +174,8 @@ pub(super) fn times(a: Value, n: u64) -> Value {
     }
 }
 
-fn shift(op: ast::BinaryOp, unsigned: bool, a: Value, by: u64) -> Value {
+/// A number shifted by so many bits.
+pub(super) fn shift(op: ast::BinaryOp, unsigned: bool, a: Value, by: u64) -> Value {
     if by == 0 { a } else { value(Type::UINT, ValueKind::Binary(op, unsigned, boxed(a), boxed(number(by)))) }
 }
 

@@ -3,11 +3,11 @@
 use sidestep_bpf::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
 
 use super::{Compiler, GET_FUNC_IP, PROBE_READ_USER, PROBE_READ_USER_STR};
-use crate::uprobe_events::event::{Arg, Base, Fetch, Register, Type};
+use crate::uprobe_events::event::{Arg, Base, Fetch, Register, Type, WORD};
 use crate::uprobe_events::record::{EMPTY, HEADER};
 
 /// Stack: what was read last.
-const WORD: i16 = -8;
+const LAST: i16 = -8;
 /// Stack: address of the first pointer of an array of strings.
 const POINTERS: i16 = -16;
 /// Stack: whether that address could not be read.
@@ -30,15 +30,16 @@ pub(super) fn source(fetch: &Fetch, probe: u64) -> (Source, Vec<i64>) {
         Base::Register(register) => Source::Context(register),
         Base::StackPointer => Source::Context(Register::SP),
         Base::Stack(n) => {
-            derefs.push(8 * i64::from(n));
+            derefs.push(WORD.bytes() as i64 * i64::from(n));
             Source::Context(Register::SP)
         }
         Base::ReturnValue => Source::Context(Register::AX),
-        Base::Argument(n) => match Register::ARGUMENTS.get(n as usize) {
+        Base::Argument(n) => match Register::arguments().get(n as usize) {
             Some(register) => Source::Context(*register),
             None => {
                 // The first word of the stack is the return address.
-                derefs.push(8 * (i64::from(n) - Register::ARGUMENTS.len() as i64 + 1));
+                let behind = i64::from(n) - Register::arguments().len() as i64 + 1;
+                derefs.push(WORD.bytes() as i64 * behind);
                 Source::Context(Register::SP)
             }
         },
@@ -113,11 +114,11 @@ impl Compiler<'_> {
     /// `r3` becomes the word at `r3`.
     fn read_word(&mut self) {
         self.out.mov(Reg::R1, Reg::R10);
-        self.out.alu_imm(AluOp::Add, Reg::R1, WORD.into());
-        self.out.mov_imm(Reg::R2, 8);
+        self.out.alu_imm(AluOp::Add, Reg::R1, LAST.into());
+        self.out.mov_imm(Reg::R2, WORD.bytes() as i32);
         self.out.call(PROBE_READ_USER);
         self.out.alu(AluOp::Or, Reg::R9, Reg::R0);
-        self.out.load(Size::Dw, Reg::R3, Reg::R10, WORD);
+        self.out.load(WORD, Reg::R3, Reg::R10, LAST);
     }
 
     /// Numbers at `r3`.
@@ -192,7 +193,7 @@ impl Compiler<'_> {
         for n in 0..count {
             self.out.load(Size::Dw, Reg::R3, Reg::R10, POINTERS);
             self.out.load(Size::Dw, Reg::R9, Reg::R10, FAILED);
-            self.add(8 * n as i64);
+            self.add((WORD.bytes() * n) as i64);
             self.read_word();
             self.string(at + 4 * n);
         }

@@ -70,7 +70,7 @@ impl<'d> Reading<'_, 'd> {
         self.children(&unit, at, |child| {
             if Self::is_parameter(child)? {
                 let origin = self.reference(&unit, child, c::DW_AT_abstract_origin)?;
-                let place = self.place(&unit, child, va)?;
+                let place = self.seen(&unit, child, va)?;
                 there.extend(origin.or_else(|| offset(&unit, child)).map(|at| (at, place)));
             }
             Ok(())
@@ -101,7 +101,7 @@ impl<'d> Reading<'_, 'd> {
     }
 
     /// Where a parameter is at this address.
-    fn place(&self, unit: &Unit<'d>, parameter: &Entry<'_, 'd>, va: Va) -> gimli::Result<Place> {
+    fn seen(&self, unit: &Unit<'d>, parameter: &Entry<'_, 'd>, va: Va) -> gimli::Result<Place> {
         let Some(value) = parameter.attr_value(c::DW_AT_location)? else { return Ok(Place::Nowhere) };
         if let Some(expression) = value.exprloc_value() {
             return place(expression, unit);

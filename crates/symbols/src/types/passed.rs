@@ -1,0 +1,123 @@
+//! Where functions of 32-bit programs get their parameters. By the ABI all are on the stack; but functions that nobody calls
+//! from outside their file get them as the compiler likes, in registers mostly, and only their locations say so.
+
+use std::collections::HashMap;
+
+use gimli::{AttributeValue, Expression, Operation, UnitOffset, constants as c};
+use sidestep_isa::Va;
+
+use super::Passed;
+use super::read::{Entry, Reading, Slice, Unit};
+
+/// The stack pointer of x86-32, by its DWARF number (System V ABI, i386, table 2.14).
+const ESP: u16 = 4;
+/// The last general register.
+const LAST: u16 = 7;
+
+/// Where a parameter is when the function is entered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Location {
+    Register(u16),
+    /// Above the return address; `None`: only the rest of the function knows how far.
+    Stack(Option<u64>),
+    Unknown,
+}
+
+/// How a function is called: what its locations say together.
+pub(super) struct Entered {
+    /// By the places of the parameters' entries: their own, and those that they are copies of.
+    locations: HashMap<usize, Location>,
+    /// Everybody may call it.
+    is_external: bool,
+}
+
+impl Entered {
+    /// A parameter by the place of its entry.
+    pub(super) fn parameter(&self, place: usize) -> Passed {
+        let known = self.locations.get(&place).copied().unwrap_or(Location::Unknown);
+        let is_own = self.locations.values().any(|location| matches!(location, Location::Register(_)));
+        match known {
+            _ if self.is_external && !is_own => Passed::Abi,
+            Location::Register(number) => Passed::Register(number),
+            Location::Stack(Some(offset)) => Passed::Stack(offset),
+            Location::Stack(None) if !is_own => Passed::Abi,
+            Location::Stack(None) | Location::Unknown => Passed::Unknown,
+        }
+    }
+}
+
+impl<'d> Reading<'_, 'd> {
+    /// How the function at `va`, which this entry describes, is called; `None`: by the ABI, as in 64-bit programs.
+    pub(super) fn entered(
+        &self,
+        unit: &Unit<'d>,
+        at: UnitOffset,
+        va: Va,
+        is_external: bool,
+    ) -> gimli::Result<Option<Entered>> {
+        if unit.encoding().address_size != 4 {
+            return Ok(None);
+        }
+        let by_frame = match unit.entry(at)?.attr_value(c::DW_AT_frame_base)? {
+            Some(AttributeValue::Exprloc(base)) => {
+                matches!(single(base, unit)?, Some(Operation::CallFrameCFA))
+            }
+            _ => false,
+        };
+        let mut locations = HashMap::new();
+        self.children(unit, at, |child| {
+            if child.tag() != c::DW_TAG_formal_parameter {
+                return Ok(());
+            }
+            let location = self.location(unit, child, va, by_frame)?;
+            let origin = self.reference(unit, child, c::DW_AT_abstract_origin)?;
+            locations.extend(origin.into_iter().chain([Self::place(unit, child.offset())]).map(|at| (at, location)));
+            Ok(())
+        })?;
+        Ok(Some(Entered { locations, is_external }))
+    }
+
+    /// `by_frame`: what is counted from the frame is counted from behind the return address.
+    fn location(&self, unit: &Unit<'d>, entry: &Entry<'_, 'd>, va: Va, by_frame: bool) -> gimli::Result<Location> {
+        let expression = match entry.attr_value(c::DW_AT_location)? {
+            Some(AttributeValue::Exprloc(expression)) => Some(expression),
+            Some(list) => self.at_entry(unit, list, va)?,
+            None => None,
+        };
+        let operation = match expression {
+            Some(expression) => single(expression, unit)?,
+            None => None,
+        };
+        Ok(match operation {
+            Some(Operation::Register { register }) if register.0 <= LAST => Location::Register(register.0),
+            Some(Operation::FrameOffset { offset }) => Location::Stack(u64::try_from(offset).ok().filter(|_| by_frame)),
+            Some(Operation::RegisterOffset { register, offset, .. }) if register.0 == ESP => {
+                Location::Stack(u64::try_from(offset - 4).ok())
+            }
+            _ => Location::Unknown,
+        })
+    }
+
+    /// What a list of locations says of the function's first instruction.
+    fn at_entry(
+        &self,
+        unit: &Unit<'d>,
+        list: AttributeValue<Slice<'d>>,
+        va: Va,
+    ) -> gimli::Result<Option<Expression<Slice<'d>>>> {
+        let Some(mut list) = self.dwarf.attr_locations(unit, list)? else { return Ok(None) };
+        while let Some(entry) = list.next()? {
+            if entry.range.begin <= va.0 && va.0 < entry.range.end {
+                return Ok(Some(entry.data));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The operation of an expression that has only one.
+fn single<'d>(expression: Expression<Slice<'d>>, unit: &Unit<'d>) -> gimli::Result<Option<Operation<Slice<'d>>>> {
+    let mut operations = expression.operations(unit.encoding());
+    let first = operations.next()?;
+    Ok(if operations.next()?.is_none() { first } else { None })
+}
