@@ -141,6 +141,31 @@ fn a_stopped_process_stays_stopped() {
 }
 
 /// Two controllers: the second works beside the first or is refused, and neither harms the target.
+/// The thread that the script has stopped stands in our code, and leaves it only if it is let.
+#[test]
+fn a_process_that_its_script_has_stopped() {
+    let Some(path) = target("spawn") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let before = Snapshot::of(program.pid());
+    let pid = program.pid();
+    let args = ["--unsafe", "-f", "json", "-p", &pid.to_string()];
+    let script = "u:spawn:leaf { @ = count(); signal(\"STOP\") }";
+    let tracing = Tracing::start(&[&args[..], &["-e", script]].concat());
+    let stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    };
+    program.send("work 3");
+    assert!(eventually(LIMIT, stopped), "it does not stop");
+    let report = tracing.stop();
+    assert!(report.0.stdout.contains(r#"{"@": 1}"#), "{}", report.0);
+    assert!(eventually(LIMIT, stopped), "it was let go");
+    sidestep_tests::process::kill(pid, libc::SIGCONT);
+    assert_eq!(program.answer(), super::counts::work(3));
+    before.assert_same(&Snapshot::of(pid));
+    program.finish().ok();
+}
+
 #[test]
 pub fn two_at_the_same_time() {
     let Some((mut program, pid)) = load("load") else {

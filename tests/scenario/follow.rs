@@ -199,6 +199,49 @@ for i in range(321): z.crc32(0, b'abc', 3)";
     report.assert_count("crc32", 321);
 }
 
+/// The shell has no such function; what it executes has.
+#[test]
+fn a_pattern_that_nothing_matches_at_the_start() {
+    let Some(path) = target("spawn") else { return };
+    let path = path.to_str().expect("UTF-8");
+    let pipeline = format!("{path} work 20 >&2; {path} work 30 >&2; exit 4");
+    let script = "u:*:leaf { @ = count() }";
+    let (output, report) = with_command(&["--follow", "-e", script], &["sh", "-c", &pipeline]);
+    assert_eq!(output.code(), 4, "{}", output.stderr);
+    assert!(report.0.stdout.ends_with("@: 50\n"), "{}", report.0);
+    assert!(report.0.stderr.contains("WARNING: No matches for *:leaf yet: no function `leaf` in "), "{}", report.0);
+    let (output, report) = with_command(&["funccount", "--follow", "leaf"], &["sh", "-c", &pipeline]);
+    assert_eq!(output.code(), 4, "{}", output.stderr);
+    report.assert_count("leaf", 50);
+    let (_, report) = with_command(&["--follow", "-e", "usdt:*:nobody:* { @ = count() }"], &["sh", "-c", &pipeline]);
+    assert!(report.0.stderr.contains("\nWARNING: nothing of what was asked for was there"), "{}", report.0);
+}
+
+/// A file that is there and has nothing like that will have no more when somebody executes it.
+#[test]
+fn a_file_that_lacks_the_function_is_not_waited_for() {
+    let Some(path) = target("spawn") else { return };
+    let path = path.to_str().expect("UTF-8");
+    let script = format!("u:{path}:leaves {{ @ = count() }}");
+    let (output, _) = with_command(&["--follow", "-e", &script], &["sh", "-c", &format!("{path} work 20")]);
+    assert_eq!((output.code(), output.stdout.as_str()), (1, ""), "{}", output.stderr);
+    assert!(output.stderr.contains("no function `leaves` in "), "{}", output.stderr);
+}
+
+/// A program that is written again is another one, though path and inode stay.
+#[test]
+fn a_program_that_is_compiled_anew() {
+    let (Some(first), Some(second)) = (target("spawn"), target("symbols")) else { return };
+    let file = first.with_file_name(format!("anew.{}", std::process::id()));
+    let (one, two, path) = (first.display(), second.display(), file.display());
+    let pipeline =
+        format!("cat {one} > {path}; chmod +x {path}; {path} work 20; cat {two} > {path}; {path} < /dev/null");
+    let script = format!("u:{path}:leaf {{ @leaf = count() }} u:{path}:main {{ @main = count() }}");
+    let (output, report) = with_command(&["--follow", "-e", &script], &["sh", "-c", &pipeline]);
+    let _ = std::fs::remove_file(&file);
+    assert!(report.0.stdout.contains("@leaf: 20\n@main: 2\n"), "{} {}", report.0, output.stderr);
+}
+
 /// A server with workers: what they do is known by what they were told.
 #[test]
 fn a_server_with_workers() {

@@ -249,6 +249,40 @@ fn visit_by_curl(url: &str, page: &str, dir: &Path) {
     );
 }
 
+/// Of what goes through NSPR, only what goes through TLS: its clients read and write files by the same functions.
+#[test]
+fn plain_text_of_nss() {
+    if !have(&["selfserv", "tstclnt", "certutil"]) {
+        return;
+    }
+    let dir = scratch("nss");
+    let file = |name: &str| dir.join(name).to_str().expect("UTF-8").to_owned();
+    let (keys, request) = (format!("sql:{}", dir.display()), "GET / HTTP/1.0\r\n\r\n");
+    let noise: String = (0..100).map(|n| format!("{n},")).collect();
+    for (name, text) in [("password", "\n"), ("noise", &noise), ("request", request)] {
+        std::fs::write(file(name), text).expect("writable");
+    }
+    run(Command::new("certutil").args(["-N", "-d", &keys, "--empty-password"]), LIMIT).ok();
+    let own = ["-S", "-d", &keys, "-n", "own", "-s", "CN=localhost", "-x", "-t", "CTu,u,u", "-z", &file("noise")];
+    run(Command::new("certutil").args(own).args(["-f", &file("password")]), LIMIT).ok();
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
+    let port = free.port().to_string();
+    let mut server = Command::new("selfserv");
+    server.args(["-d", &keys, "-n", "own", "-p", &port, "-f", &file("password")]);
+    let server = Running::start(&mut server);
+    assert!(eventually(LIMIT, || TcpStream::connect(free).is_ok()), "no server");
+    let client = ["tstclnt", "-h", "localhost", "-p", &port, "-d", &keys, "-o", "-A", &file("request")];
+    let (said, report) = on(&["sslsniff", "-f", "json"], &client);
+    let lengths = |name: &str| -> Vec<u64> {
+        report.lines().filter(|line| line.contains(name)).flat_map(|line| numbers(line, "len")).collect()
+    };
+    assert_eq!(lengths("WRITE/SEND"), [request.len() as u64], "{report}");
+    let page = said.find("HTTP/1.0 200 OK").map(|start| said.len() - start);
+    assert_eq!(Some(lengths("READ/RECV").iter().sum()), page.map(|bytes| bytes as u64), "{said} {report}");
+    drop(server);
+    let _ = std::fs::remove_dir_all(dir);
+}
+
 /// Bytes and allocations by stack, as `memleak` prints them.
 fn leaked(report: &str) -> BTreeMap<String, (u64, u64)> {
     let mut leaks = BTreeMap::new();

@@ -40,10 +40,11 @@ pub fn coverage(write: bool) -> Result<()> {
     writeln!(
         text,
         "`sidestep coverage` decides for each site as an attach would that finds the loader's address space and no other\n\
-         probe. Entries: the starts of all functions of symbol tables and unwind information; not of parts that the compiler\n\
-         moved away from their functions: no symbol names them, nobody calls them, and the unwind information has a frame at\n\
-         once, or other functions branch there. Instructions: all of these functions, decoded from their start; of those\n\
-         that hold data, what is not certain to be an instruction stands in a column of its own.\n"
+         probe. Entries: the starts of all functions of symbol tables and unwind information, and of those that neither\n\
+         describes and that were found by walking the code; not of parts that the compiler moved away from their functions:\n\
+         no symbol names them, nobody calls them, and the unwind information has a frame at once, or other functions branch\n\
+         there. Instructions: all of these functions, decoded from their start; of those that hold data, what is not certain\n\
+         to be an instruction stands in a column of its own.\n"
     )?;
     text += &entries.render("entries")?;
     text += &instructions.render("instructions")?;

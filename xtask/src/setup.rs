@@ -39,6 +39,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("util-linux", "setpriv: another user"),
     ("libssl3", "a library with thousands of functions"),
     ("openssl", "a TLS server"),
+    ("libnss3-tools", "a TLS server and client of NSS"),
     ("curl", "a TLS client"),
     ("bsdutils", "script: a terminal for bash"),
     ("llvm-19", "llvm-mc as oracle of eBPF text; 19 is the first that knows version 4 of the instructions"),

@@ -445,6 +445,8 @@ pub struct Stops {
     pub live: usize,
     /// The longest time for which one was.
     pub alone: Duration,
+    /// Two threads that shared a thread pointer at the end, so that their counts are too low.
+    pub sharing: Option<(i32, i32)>,
 }
 
 /// A time for which all threads of a target stood still.
@@ -473,6 +475,7 @@ impl Stops {
     pub(crate) fn append(&mut self, mut more: Stops) {
         self.pauses.append(&mut more.pauses);
         self.note_live(more.live, more.alone);
+        self.sharing = self.sharing.or(more.sharing);
     }
 }
 

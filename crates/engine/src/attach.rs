@@ -47,7 +47,7 @@ impl Attach {
                 Err(error)
                     if wanted.options.missing == Missing::Noted
                         || others
-                        || wanted.options.listens() && error.means_no_object() =>
+                        || wanted.options.listens() && error.may_come() =>
                 {
                     missing.push((i, error))
                 }
@@ -63,7 +63,7 @@ impl Attach {
         })?;
         hooks.extend(installer.plan_loader(&process, &mut objects)?);
         // What is there but has no such function is a mistake, and will be one later.
-        let waits = wanted.options.listens() && missing.iter().all(|(_, error)| error.means_no_object());
+        let waits = wanted.options.listens() && missing.iter().all(|(_, error)| error.may_come());
         if planned.is_empty() && !(waits && !missing.is_empty() && !hooks.is_empty()) {
             let source = installer.none_of(missing);
             return Err(if others { SessionError::InProcess { pid, source: Box::new(source) } } else { source });
@@ -98,6 +98,7 @@ pub(crate) fn note_missing(ready: &mut [Attach], options: &Options) -> Result<()
             continue;
         }
         if first.waits {
+            first.installer.wait_for(request, &error);
             continue;
         }
         if options.missing != Missing::Noted {

@@ -14,6 +14,7 @@ use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind};
 use crate::api::Stops;
 use crate::error::SessionError;
 use crate::hold::{Hold, Turn};
+use crate::identity;
 use crate::native::{self, Originals};
 use crate::pages::{Stretch, pages, read_all, write_all};
 use crate::remote::{Remote, mappings, stopped_mappings};
@@ -64,7 +65,15 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         let others = Others::of(process, &mappings(process)?, Some(shared))?;
         let journal = Journal::of(process, &found, &others)?;
         let originals = Originals::of(process, &found)?;
-        let inside = hold.stopped("restoring", |stopped| restore(stopped, &found, &others, &journal, &originals))?;
+        let suspended = process.is_suspended();
+        let (inside, sharing) = hold.stopped("restoring", |stopped| {
+            let inside = restore(stopped, &found, &others, &journal, &originals)?;
+            if inside.is_some() && suspended {
+                usher(stopped, &found, &journal, pause)?;
+            }
+            Ok((inside, identity::sharing(stopped)))
+        })?;
+        hold.note_sharing(sharing);
         let Some(tid) = inside else {
             unmap(&mut hold, &found)?;
             return Ok(hold.stops());
@@ -216,6 +225,16 @@ fn restore(
         crate::signals::restore(stopped, found.private_va, room, agent, found.signals)?;
     }
     Ok(inside)
+}
+
+/// Lets threads of a suspended process go on for some time that are in our code, or on the way to a handler of it: by themselves
+/// they never leave.
+fn usher(stopped: &mut Stopped, found: &Found, journal: &Journal, time: Duration) -> Result<(), SessionError> {
+    let awaiting = stopped.awaiting(found.signals & crate::signals::NAMED);
+    let inside = |ip: Va| journal.code.iter().any(|range| range.contains(&ip.0));
+    let threads = stopped.threads().iter().filter(|t| inside(t.regs.ip()) || awaiting.contains(&t.tid));
+    let tids: Vec<i32> = threads.map(|thread| thread.tid).collect();
+    Ok(tids.into_iter().try_for_each(|tid| stopped.nudge(tid, time))?)
 }
 
 /// Lowers the semaphores of sites that are still written: where a library was unloaded, something else may be now.

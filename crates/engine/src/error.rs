@@ -227,6 +227,17 @@ pub enum SessionError {
         /// Run-time address.
         at: sidestep_isa::Va,
     },
+    /// Threads cannot be told apart.
+    #[error(
+        "threads {first} and {second} share a thread pointer (`clone` without CLONE_SETTLS): they would overwrite each other's \
+         counts; nothing was changed"
+    )]
+    SharedThreadPointer {
+        /// One of them.
+        first: i32,
+        /// The other.
+        second: i32,
+    },
     /// No free address space where it is needed.
     #[error("no free address space within 2 GiB of {near}: the program has mapped all of it")]
     NoRoom {
@@ -269,12 +280,28 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Is it about an object that is not there, and may come?
+    /// Is it about something that is not there, and may come with a program or library?
     #[must_use]
-    pub fn means_no_object(&self) -> bool {
+    pub fn may_come(&self) -> bool {
+        matches!(self, SessionError::NoMatch(missing) if missing.may_come)
+    }
+
+    /// Is there nothing with such a name that could be meant instead?
+    #[must_use]
+    pub fn is_unlike(&self) -> bool {
         match self {
-            SessionError::NoObject { .. } => true,
-            SessionError::NoMatch(pattern) => pattern.reason.means_no_object(),
+            SessionError::NoMatch(missing) => missing.reason.is_unlike(),
+            SessionError::NowhereFound { nearest, .. } => nearest.is_empty(),
+            _ => true,
+        }
+    }
+
+    /// Do the objects that are there have nothing like that?
+    fn is_absence(&self) -> bool {
+        match self {
+            SessionError::NowhereFound { .. } | SessionError::Filtered { .. } | SessionError::Line(_) => true,
+            SessionError::Symbol(error) => matches!(error, sidestep_symbols::SymbolError::NotFound { .. }),
+            SessionError::Usdt(error) => matches!(error, sidestep_symbols::usdt::UsdtError::NotFound { .. }),
             _ => false,
         }
     }
@@ -288,12 +315,15 @@ pub struct NoMatch {
     pub pattern: String,
     /// Why.
     pub reason: SessionError,
+    /// A program or library that comes later may have it.
+    pub may_come: bool,
 }
 
 impl NoMatch {
-    /// Says of an error that it is about a pattern.
-    pub(crate) fn of(pattern: &str, reason: SessionError) -> SessionError {
-        SessionError::NoMatch(Box::new(NoMatch { pattern: pattern.to_owned(), reason }))
+    /// Says of an error that it is about a pattern. `others`: the pattern means other objects, too, than those that are there.
+    pub(crate) fn of(pattern: &str, reason: SessionError, others: bool) -> SessionError {
+        let may_come = matches!(reason, SessionError::NoObject { .. }) || others && reason.is_absence();
+        SessionError::NoMatch(Box::new(NoMatch { pattern: pattern.to_owned(), reason, may_come }))
     }
 }
 

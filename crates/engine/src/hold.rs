@@ -54,6 +54,13 @@ impl<'a> Hold<'a> {
         }
     }
 
+    /// These threads could not be told apart.
+    pub fn note_sharing(&mut self, sharing: Option<(i32, i32)>) {
+        if let Hold::Running { stops, .. } = self {
+            stops.sharing = sharing;
+        }
+    }
+
     /// What it took.
     pub fn stops(self) -> Stops {
         match self {

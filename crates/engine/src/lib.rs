@@ -3,6 +3,7 @@
 //! No ISA name appears here; decisions come from `plan`, operating-system work goes to `sys`.
 
 mod adopt;
+mod analyses;
 mod api;
 mod attach;
 mod blob;
@@ -18,6 +19,7 @@ mod faults;
 pub mod fitness;
 mod follow;
 mod hold;
+mod identity;
 mod install;
 mod installer;
 mod kernel;

@@ -48,7 +48,14 @@ pub(crate) struct Objects {
     /// [`Options::filter`]
     pub filter: Option<String>,
     debug_dirs: Vec<PathBuf>,
-    open: HashMap<(PathBuf, u64), Rc<Object>>,
+    open: HashMap<(PathBuf, Version), Rc<Object>>,
+}
+
+/// Which file it is, as somebody has written it: device, inode, bytes, time of the last write in seconds and nanoseconds.
+type Version = (u64, u64, u64, i64, i64);
+
+fn version(file: &Path) -> Version {
+    file.metadata().map_or(Version::default(), |m| (m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec()))
 }
 
 impl Objects {
@@ -58,7 +65,14 @@ impl Objects {
 
     /// An object in the file system.
     pub fn open_file(&mut self, path: &Path) -> Result<Rc<Object>, SessionError> {
-        self.open_at(path, path, 0, &self.search(None))
+        self.open_at(path, path, &self.search(None))
+    }
+
+    /// A file as a process sees it, if that has it, else as we do.
+    pub fn open_in(&mut self, process: &Process, path: &Path) -> Result<Rc<Object>, SessionError> {
+        let theirs = path.strip_prefix("/").map(|path| process.root().join(path)).unwrap_or_default();
+        let file = if theirs.exists() { &theirs } else { path };
+        self.open_at(path, file, &self.search(Some(process.root())))
     }
 
     /// The mapped files of a process, main program first. Files that are no usable objects are left out.
@@ -72,7 +86,7 @@ impl Objects {
     pub fn load(&mut self, process: &Process, mapped: &MappedObject) -> Result<Loaded, SessionError> {
         let inode = first(mapped).map_or(0, |m| m.inode);
         let file = Objects::file(process, mapped);
-        let object = self.open_at(&mapped.path, &file, inode, &self.search(Some(process.root())))?;
+        let object = self.open_at(&mapped.path, &file, &self.search(Some(process.root())))?;
         // An image is there from its start on, also if there are two (`dlmopen`).
         let is_image = |bias: i64| mapped.mappings.iter().any(|m| m.contains(Va(image(&object, bias).start)));
         let biases = || mapped.executable().filter_map(|m| object.load_bias(m));
@@ -106,14 +120,8 @@ impl Objects {
         search
     }
 
-    fn open_at(
-        &mut self,
-        path: &Path,
-        file: &Path,
-        inode: u64,
-        search: &DebugSearch,
-    ) -> Result<Rc<Object>, SessionError> {
-        let key = (path.to_owned(), inode);
+    fn open_at(&mut self, path: &Path, file: &Path, search: &DebugSearch) -> Result<Rc<Object>, SessionError> {
+        let key = (path.to_owned(), version(file));
         if let Some(object) = self.open.get(&key) {
             return Ok(Rc::clone(object));
         }

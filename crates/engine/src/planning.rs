@@ -8,6 +8,7 @@ use sidestep_isa::Va;
 use sidestep_plan::{Index, Plan, Refusal, plan, plan_in, promotable, site_of, syscalls};
 use sidestep_symbols::Object;
 
+use crate::analyses::Analyses;
 use crate::error::SessionError;
 use crate::objects::Loaded;
 use crate::resolve::Match;
@@ -50,6 +51,7 @@ pub(crate) fn plan_all(
     matches: Vec<(usize, Match)>,
     wishes: &[Wish],
     surroundings: &mut Surroundings,
+    analyses: &mut Analyses,
     planned_one: &mut dyn FnMut(),
 ) -> Result<Vec<Planned>, SessionError> {
     let mut by_object: BTreeMap<(*const Object, i64), Vec<(usize, Match)>> = BTreeMap::new();
@@ -65,8 +67,7 @@ pub(crate) fn plan_all(
     for key in order {
         let Some(group) = by_object.remove(&key) else { continue };
         let Some(first) = group.first().map(|(_, m)| m.clone()) else { continue };
-        let code = first.object.code()?;
-        let mut index = Index::new(code);
+        let mut index = analyses.index(&first.object)?;
         for (_, matched) in group.iter().filter(|(request, _)| wishes[*request].leaves) {
             index.computed_jumps_leave(matched.symbol_va);
         }
@@ -131,14 +132,13 @@ fn expected(index: &Index<'_>, plan: &Plan) -> Vec<u8> {
 pub(crate) type Guards = Result<Vec<(Plan, Vec<u8>)>, Va>;
 
 /// Guards of all places in an object that make one of these system calls.
-pub(crate) fn plan_guards(object: &Object, numbers: &[u32]) -> Guards {
+pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut Analyses) -> Guards {
     let sites = object.text().map_or_else(|_| Vec::new(), |text| syscalls::find(object.isa(), &text, numbers));
     if sites.is_empty() {
         return Ok(Vec::new());
     }
     // An object whose code cannot be analysed was never probed, so its code is not known to run.
-    let Ok(code) = object.code() else { return Ok(Vec::new()) };
-    let index = Index::new(code);
+    let Ok(index) = analyses.index(object) else { return Ok(Vec::new()) };
     let mut all = Vec::new();
     for site in sites {
         match syscalls::guard(&index, site) {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use sidestep_isa::Va;
 use sidestep_sys::Process;
 
+use crate::analyses::Analyses;
 use crate::api::{Explained, Options, Pattern};
 use crate::error::SessionError;
 use crate::objects::Objects;
@@ -67,7 +68,7 @@ pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result
         Some(pid) => used(&mappings(&Process::open(pid)?)?),
         None => found.iter().flat_map(|(_, m)| surroundings::assumed(m.image(), m.bias() == 0)).collect(),
     });
-    Ok(plan_all(found, &[wish], &mut surroundings, &mut || {})?
+    Ok(plan_all(found, &[wish], &mut surroundings, &mut Analyses::default(), &mut || {})?
         .into_iter()
         .map(|p| Explained {
             name: p.matched.name.clone(),

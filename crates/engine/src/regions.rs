@@ -32,6 +32,7 @@ use crate::blob::Blob;
 use crate::error::SessionError;
 use crate::faults::Detours;
 use crate::hold::Hold;
+use crate::identity::{self_pointers, told_apart};
 use crate::layout::{CALLS_OFF, LIST_LEN, Layout, round};
 use crate::maps;
 use crate::programs::{Memory, Programs};
@@ -114,6 +115,7 @@ impl Regions {
         // Below 2 GiB: generated code names its address in a displacement.
         let low = Place::find(&process, LOW..LOW, Len(layout.lookup_len))?;
         let (lookup, self_pointer) = hold.stopped("memory", |stopped| {
+            told_apart(stopped)?;
             let lookup = list.map(stopped, &low, MapKind::Lookup)?;
             if lookup.0 + layout.lookup_len > i32::MAX as u64 {
                 return Err(SessionError::NoRoom { near: Va(LOW) });
@@ -344,15 +346,6 @@ impl Regions {
 pub(crate) fn room(private: Va, code: Va) -> Room {
     let list = private.plus(Len(CALLS_OFF));
     Room { batch: Batch { code, list, len: Len(LIST_LEN) }, data: list.plus(Len(LIST_LEN)) }
-}
-
-/// Has every thread its thread pointer at its thread pointer? C libraries see to it before a thread begins; programs of other
-/// runtimes, and those whose C library has not started yet, are told by the one thread that lacks it.
-fn self_pointers(stopped: &Stopped) -> bool {
-    stopped.threads().iter().all(|t| {
-        let base = t.regs.thread_pointer();
-        base.0 != 0 && stopped.process().read_word(base).is_ok_and(|word| word == base.0)
-    })
 }
 
 fn private_head(

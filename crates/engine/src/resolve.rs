@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use sidestep_isa::object::Extent;
 use sidestep_isa::{Va, x86};
+use sidestep_plan::Index;
 use sidestep_symbols::usdt::{Probe as Usdt, UsdtError};
 use sidestep_symbols::{
     Function, FunctionKind, Kind, MappedObject, Matcher, Object, SymbolError, by_address, find_object,
@@ -190,14 +191,14 @@ fn every_instruction(object: &Object, functions: &[&Function]) -> Result<Vec<Fou
     Ok(found.into_values().collect())
 }
 
-/// The instructions of the function that holds an address, as symbols and unwind information have it.
+/// The instructions of the function that holds an address, as symbols and unwind information have it, or as it was found.
 fn every_instruction_around(object: &Object, va: Va) -> Result<Vec<Found>, SessionError> {
     object.check_code(va)?;
     let code = object.code()?;
     let holds = |extent: &&Extent| extent.start <= va && va.0 - extent.start.0 < extent.len.0;
     // They may be nested: entry points within routines in assembler.
     let Some(function) = code.extents.iter().filter(holds).max_by_key(|extent| extent.start) else {
-        return Ok(Vec::new());
+        return Index::new(code).found_around(va).into_iter().map(|va| at_address(object, va)).collect();
     };
     let text = code.text_at(function.start, function.start.plus(function.len)).unwrap_or_default();
     let insns = x86::sweep(code.isa, text, function.start).map_while(Result::ok);
@@ -259,7 +260,7 @@ pub(crate) fn file(name: &str) -> Result<PathBuf, SessionError> {
 
 /// Matches in the files that a pattern names, without a process. Without an object part there is nothing to look in.
 pub(crate) fn in_files(pattern: &Pattern, objects: &mut Objects) -> Result<Vec<Match>, SessionError> {
-    let missing = |reason| NoMatch::of(&pattern.text, reason);
+    let missing = |reason| NoMatch::of(&pattern.text, reason, false);
     let object = pattern.object.as_deref().unwrap_or_default();
     let object = objects.open_file(&file(object).map_err(missing)?)?;
     let found = in_object(&object, &pattern.func).map_err(missing)?;
@@ -293,11 +294,12 @@ pub(crate) fn in_process(
     let (candidates, which) = candidates(pattern.object.as_deref(), &mapped);
     if candidates.is_empty() {
         let name = pattern.object.as_deref().unwrap_or_default();
-        return Err(NoMatch::of(&pattern.text, no_object(name, process.pid())));
+        let reason = lacking(name, &pattern.func, process, objects).unwrap_or_else(|| no_object(name, process.pid()));
+        return Err(NoMatch::of(&pattern.text, reason, false));
     }
     let found = in_objects(&pattern.func, process, objects, &mapped, &candidates, which);
     let kept = found.and_then(|found| kept(found, objects.filter.as_deref()));
-    kept.map_err(|reason| NoMatch::of(&pattern.text, reason))
+    kept.map_err(|reason| NoMatch::of(&pattern.text, reason, which != Which::One))
 }
 
 /// Those that the filter lets through.
@@ -390,6 +392,15 @@ fn in_objects(
         (Some(e), _) => Err(e),
         (None, [one]) => Err(not_found(one, func)),
         (None, many) => Err(nowhere(many, func)),
+    }
+}
+
+/// Why a file that the process has not mapped will not do when it has: the file is there, and has nothing like that.
+fn lacking(name: &str, func: &FuncPattern, process: &Process, objects: &mut Objects) -> Option<SessionError> {
+    let object = objects.open_in(process, Path::new(name)).ok()?;
+    match in_object(&object, func) {
+        Ok(found) => found.is_empty().then(|| not_found(&object, func)),
+        Err(error) => Some(error),
     }
 }
 

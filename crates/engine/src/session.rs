@@ -218,6 +218,11 @@ impl Session {
         &self.installer.probes
     }
 
+    /// Patterns that meant nothing when the session started, but may later, and why they did not.
+    pub fn awaited(&self) -> &[(String, String)] {
+        &self.installer.awaited
+    }
+
     /// Matches that were refused.
     pub fn refused(&self) -> &[Refused] {
         &self.installer.refused

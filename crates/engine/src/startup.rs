@@ -53,7 +53,7 @@ pub(crate) struct Begun {
 fn judge(begun: Begun, wanted: &Wanted) -> Result<Installer, SessionError> {
     let Begun { mut installer, mut missing } = begun;
     // What is there but has no such function is a mistake, and will be one later.
-    let may_come = |error: &SessionError| error.means_no_object() && wanted.options.follow;
+    let may_come = |error: &SessionError| error.may_come() && wanted.options.follow;
     let waits = !missing.is_empty() && missing.iter().all(|(_, error)| may_come(error));
     if installer.probes.is_empty() && !(waits && installer.regions().is_some()) {
         return Err(installer.none_of(missing));
@@ -61,7 +61,9 @@ fn judge(begun: Begun, wanted: &Wanted) -> Result<Installer, SessionError> {
     if wanted.options.missing == Missing::Error && !missing.is_empty() && !waits {
         return Err(missing.swap_remove(0).1);
     }
-    missing.into_iter().filter(|_| !waits).for_each(|(request, error)| installer.miss(request, &error));
+    for (request, error) in missing {
+        if waits { installer.wait_for(request, &error) } else { installer.miss(request, &error) }
+    }
     Ok(installer)
 }
 

@@ -43,6 +43,9 @@ pub struct ObjectCode<'a> {
     pub nameless: Vec<Va>,
     /// The address of every symbol in text, of every type and size, and of the entry point, `DT_INIT` and `DT_FINI`.
     pub labels: Vec<Va>,
+    /// Where the kernel and the loader begin: the entry point, `DT_INIT`, `DT_FINI`, and what the arrays of such functions hold, as
+    /// far as they are in text.
+    pub beginnings: Vec<Va>,
     /// Values in text that dynamic relocations store. A program at a fixed address has no relocations: there, every
     /// aligned word of its data that is an address in text.
     pub pointers: Vec<Va>,
@@ -67,6 +70,7 @@ impl<'a> ObjectCode<'a> {
             data: Vec::new(),
             extents: Vec::new(),
             labels: Vec::new(),
+            beginnings: Vec::new(),
             pointers: Vec::new(),
             landing_pads: Vec::new(),
             restartable: Vec::new(),

@@ -19,6 +19,13 @@ impl Boundaries {
         }
     }
 
+    /// Takes one back.
+    pub fn clear(&mut self, offset: usize) {
+        if let Some(word) = self.words.get_mut(offset / 64) {
+            *word &= !(1 << (offset % 64));
+        }
+    }
+
     /// Whether an instruction starts here.
     pub fn get(&self, offset: usize) -> bool {
         self.words.get(offset / 64).is_some_and(|word| word >> (offset % 64) & 1 == 1)
@@ -58,5 +65,7 @@ mod tests {
         }
         boundaries.set(1000);
         assert!(!boundaries.get(1000));
+        boundaries.clear(64);
+        assert_eq!((boundaries.get(63), boundaries.get(64)), (true, false));
     }
 }

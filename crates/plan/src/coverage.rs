@@ -14,8 +14,8 @@ use crate::room::Room;
 use crate::strategy::{Ladder, choose};
 use crate::sweep::{Borders, Stretch};
 
-/// Which sites are counted. Functions are what symbols and unwind information describe; padding and whatever else lies
-/// between them is no site.
+/// Which sites are counted. Functions are what symbols and unwind information describe, and what was found by walking the code;
+/// padding and whatever else lies between them is no site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sites {
     /// The starts of all functions, but not of parts that the compiler has moved away from theirs.

@@ -37,7 +37,7 @@ impl Families {
         code: &ObjectCode<'_>,
         stretches: &[Stretch],
         starts: &[Va],
-        leaving: &[(usize, Va)],
+        leaving: &[(Va, Va)],
         stretch_of: impl Fn(Va) -> Option<usize>,
     ) -> Families {
         let mut parent: Vec<usize> = (0..stretches.len()).collect();
@@ -46,8 +46,8 @@ impl Families {
             if starts.binary_search(target).is_ok() || is_stub(code, *target) {
                 continue;
             }
-            if let Some(other) = stretch_of(*target) {
-                let (a, b) = (root(&mut parent, *source), root(&mut parent, other));
+            if let Some((own, other)) = stretch_of(*source).zip(stretch_of(*target)) {
+                let (a, b) = (root(&mut parent, own), root(&mut parent, other));
                 parent[a.max(b)] = a.min(b);
             }
         }
@@ -164,7 +164,7 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
 }
 
 /// Appends the targets of a table of 32-bit offsets from `base` as long as they are in text.
-fn read_table(code: &ObjectCode<'_>, base: Va, table: Va, targets: &mut Vec<Va>) {
+pub(crate) fn read_table(code: &ObjectCode<'_>, base: Va, table: Va, targets: &mut Vec<Va>) {
     let Some(bytes) = code.bytes_at(table) else {
         return;
     };

@@ -1,10 +1,12 @@
 //! Everything that refers to code, for a whole object: computed once, asked for each site.
 
 use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 use sidestep_isa::x86::{self, Insn};
 use sidestep_isa::{Isa, Len, Va};
 
+use crate::discover::discover;
 use crate::family::Families;
 use crate::object::{Bytes, Extent, ObjectCode};
 use crate::sweep::{self, Borders, Edge, How, Stretch};
@@ -28,6 +30,13 @@ use crate::sweep::{self, Borders, Edge, How, Stretch};
 /// ```
 pub struct Index<'a> {
     pub(crate) code: ObjectCode<'a>,
+    found: Arc<Analysis>,
+    /// Starts of functions whose computed jumps leave them.
+    left: Vec<Va>,
+}
+
+/// What was found out about an object's code: an [`Index`] without the bytes, to be kept for later ones.
+pub struct Analysis {
     stretches: Vec<Stretch>,
     families: Families,
     /// Sorted by target.
@@ -40,10 +49,8 @@ pub struct Index<'a> {
     landing_pads: Vec<Va>,
     /// Addresses in text that some instruction, relocation or data word names, sorted.
     named: Vec<Va>,
-    /// Padding between functions that nobody runs into or refers to, sorted.
-    holes: Vec<Range<Va>>,
-    /// Starts of functions whose computed jumps leave them.
-    left: Vec<Va>,
+    /// Padding between functions that nobody runs into or refers to, sorted: looked for when it is asked for.
+    holes: OnceLock<Vec<Range<Va>>>,
 }
 
 impl<'a> Index<'a> {
@@ -51,44 +58,21 @@ impl<'a> Index<'a> {
     #[must_use]
     pub fn new(mut code: ObjectCode<'a>) -> Index<'a> {
         code.text.sort_by_key(|section| section.va);
-        let starts = sorted(code.extents.iter().map(|e| e.start).filter(|s| code.is_text(*s)).collect());
-        let labels = sorted(code.labels.iter().copied().chain(starts.iter().copied()).collect());
-        let landing_pads = sorted(code.landing_pads.clone());
+        let found = Arc::new(Analysis::new(&code));
+        Index { code, found, left: Vec::new() }
+    }
 
-        let mut stretches = sweep::stretches(&code);
-        let found = sweep::sweep(&code, &starts, &mut stretches);
+    /// Indexes an object that was indexed before: `found` is what [`Index::analysis`] said of the same code.
+    #[must_use]
+    pub fn again(mut code: ObjectCode<'a>, found: Arc<Analysis>) -> Index<'a> {
+        code.text.sort_by_key(|section| section.va);
+        Index { code, found, left: Vec::new() }
+    }
 
-        let mut named = found.named;
-        named.extend(code.pointers.iter().filter(|p| code.is_text(**p)));
-        // Sections of text may hold tables, too. In 32-bit code too many numbers look like addresses; but there, all absolute
-        // addresses are in relocations, or the reader has looked for them.
-        if code.isa == Isa::X64 {
-            for section in code.data.iter().chain(&code.text) {
-                words(section, &code, &mut named);
-            }
-        }
-        let named = sorted(named);
-
-        let families = if code.go {
-            // Several instructions are never displaced in Go code (except its stack check), so nothing depends on it.
-            Families::new(&code, &[], &starts, &[], |_| None)
-        } else {
-            Families::new(&code, &stretches, &starts, &found.leaving, |va| number_of(&stretches, va))
-        };
-        let mut index = Index {
-            code,
-            stretches,
-            families,
-            edges: found.edges,
-            starts,
-            labels,
-            landing_pads,
-            named,
-            holes: Vec::new(),
-            left: Vec::new(),
-        };
-        index.holes = index.find_holes();
-        index
+    /// What was found out.
+    #[must_use]
+    pub fn analysis(&self) -> Arc<Analysis> {
+        Arc::clone(&self.found)
     }
 
     fn find_holes(&self) -> Vec<Range<Va>> {
@@ -97,21 +81,22 @@ impl<'a> Index<'a> {
             x86::sweep(self.code.isa, bytes, stretch.start)
                 .all(|insn| insn.is_ok_and(|insn| insn.is_nop() || insn.is_int3()))
         };
-        let pairs = self.stretches.windows(2).filter(|pair| pair[1].borders == Borders::Gap && !pair[0].open_end);
+        let pairs = self.found.stretches.windows(2).filter(|pair| pair[1].borders == Borders::Gap && !pair[0].open_end);
         let hole = |pair: &[Stretch]| {
             let (before, gap) = (&pair[0], &pair[1]);
             let fits = before.end == gap.start && before.fault.is_none() && gap.end.since(gap.start) >= 5;
             let free = || self.arrival(gap.start, gap.end).is_none() && padding(gap);
-            (before.borders == Borders::Known && fits && free()).then_some(gap.start..gap.end)
+            (matches!(before.borders, Borders::Known | Borders::Found) && fits && free()).then_some(gap.start..gap.end)
         };
         pairs.filter_map(hole).collect()
     }
 
     /// Padding that nobody runs into or refers to and that begins or ends between two addresses.
     pub(crate) fn holes(&self, from: Va, to: Va) -> &[Range<Va>] {
-        let lo = self.holes.partition_point(|hole| hole.end <= from);
-        let hi = self.holes.partition_point(|hole| hole.start < to);
-        &self.holes[lo..hi.max(lo)]
+        let holes = self.found.holes.get_or_init(|| self.find_holes());
+        let lo = holes.partition_point(|hole| hole.end <= from);
+        let hi = holes.partition_point(|hole| hole.start < to);
+        &holes[lo..hi.max(lo)]
     }
 
     /// The restartable sequence that an instruction is in, or the signature: where it starts.
@@ -123,7 +108,8 @@ impl<'a> Index<'a> {
     /// Whether somebody is known to jump or call to an address from `from` up to, not including, `to`, or a function starts
     /// there. (Exceptions, and pointers to it, are rarely followed.)
     pub(crate) fn is_frequented(&self, from: Va, to: Va) -> bool {
-        self.edges_to(from, to).iter().any(|edge| edge.how != How::Maybe) || first(&self.labels, from, to).is_some()
+        self.edges_to(from, to).iter().any(|edge| edge.how != How::Maybe)
+            || first(&self.found.labels, from, to).is_some()
     }
 
     /// The object that was indexed.
@@ -134,27 +120,27 @@ impl<'a> Index<'a> {
 
     /// The stretch that holds an address, and its number.
     pub(crate) fn stretch(&self, va: Va) -> Option<(usize, &Stretch)> {
-        let number = number_of(&self.stretches, va)?;
-        Some((number, &self.stretches[number]))
+        let number = number_of(&self.found.stretches, va)?;
+        Some((number, &self.found.stretches[number]))
     }
 
     /// All stretches, by address.
     pub(crate) fn stretches(&self) -> &[Stretch] {
-        &self.stretches
+        &self.found.stretches
     }
 
     /// The functions, and parts of such, that start in a stretch.
     pub(crate) fn starts_in(&self, stretch: &Stretch) -> &[Va] {
-        let lo = self.starts.partition_point(|s| *s < stretch.start);
-        let hi = self.starts.partition_point(|s| *s < stretch.end);
-        &self.starts[lo..hi.max(lo)]
+        let lo = self.found.starts.partition_point(|s| *s < stretch.start);
+        let hi = self.found.starts.partition_point(|s| *s < stretch.end);
+        &self.found.starts[lo..hi.max(lo)]
     }
 
     /// Whether what starts here is the rest of a function, which nobody calls: it has no name, and there is a frame already,
     /// or a conditional branch from elsewhere leads there, which compilers make no tail calls of.
     pub(crate) fn is_part(&self, va: Va) -> bool {
         let edges = self.edges_to(va, va.plus(Len(1)));
-        let next = self.starts.get(self.starts.partition_point(|start| *start <= va));
+        let next = self.found.starts.get(self.found.starts.partition_point(|start| *start <= va));
         let own = |source| source >= va && next.is_none_or(|next| source < *next);
         let framed = self.code.parts.binary_search(&va).is_ok();
         let branched = || {
@@ -164,16 +150,38 @@ impl<'a> Index<'a> {
         (framed || branched()) && edges.iter().all(|edge| edge.how != How::Call)
     }
 
+    /// The code that nothing describes and that was found by walking: runs of instructions, ascending, and whether a function
+    /// starts with the first.
+    pub fn found(&self) -> impl Iterator<Item = (Extent, bool)> {
+        let found = self.found.stretches.iter().filter(|stretch| stretch.borders == Borders::Found);
+        found.map(|s| (Extent { start: s.start, len: Len(s.len() as u64) }, self.is_start(s.start)))
+    }
+
+    /// The instructions of the function around `va`, if it is one that nothing describes and that was found by walking the code.
+    #[must_use]
+    pub fn found_around(&self, va: Va) -> Vec<Va> {
+        let Some((number, _)) = self.stretch(va).filter(|(_, stretch)| stretch.borders == Borders::Found) else {
+            return Vec::new();
+        };
+        let undescribed = |stretch: &&Stretch| matches!(stretch.borders, Borders::Found | Borders::Gap);
+        let before = self.found.stretches[..number].iter().rev().take_while(undescribed).count();
+        let own = |at: &usize| self.is_start(self.found.stretches[*at].start);
+        let first = (number - before..=number).rev().find(own).unwrap_or(number - before);
+        let rest = &self.found.stretches[first + 1..];
+        let rest = rest.iter().take_while(undescribed).take_while(|stretch| !self.is_start(stretch.start));
+        std::iter::once(&self.found.stretches[first]).chain(rest).flat_map(Stretch::insns).collect()
+    }
+
     /// Whether a function, or a part of one, starts here.
     pub(crate) fn is_start(&self, va: Va) -> bool {
-        self.starts.binary_search(&va).is_ok()
+        self.found.starts.binary_search(&va).is_ok()
     }
 
     /// The direct branches and calls to addresses from `from` up to, not including, `to`.
     pub(crate) fn edges_to(&self, from: Va, to: Va) -> &[Edge] {
-        let lo = self.edges.partition_point(|e| e.target < from);
-        let hi = self.edges.partition_point(|e| e.target < to);
-        &self.edges[lo..hi.max(lo)]
+        let lo = self.found.edges.partition_point(|e| e.target < from);
+        let hi = self.found.edges.partition_point(|e| e.target < to);
+        &self.found.edges[lo..hi.max(lo)]
     }
 
     /// Whether a jump of the function itself leads back to `va`.
@@ -183,13 +191,13 @@ impl<'a> Index<'a> {
         };
         self.edges_to(va, Va(va.0 + 1)).iter().any(|edge| {
             matches!(edge.how, How::Jump | How::Branch)
-                && self.stretch(edge.source).is_some_and(|(other, _)| self.families.same(own, other))
+                && self.stretch(edge.source).is_some_and(|(other, _)| self.found.families.same(own, other))
         })
     }
 
     /// Whether some instruction, relocation or data word names the address.
     pub(crate) fn is_named(&self, va: Va) -> bool {
-        self.named.binary_search(&va).is_ok()
+        self.found.named.binary_search(&va).is_ok()
     }
 
     /// It is known of the function that starts here, though not by its code, that jumps of it to computed addresses leave it.
@@ -210,13 +218,13 @@ impl<'a> Index<'a> {
                 How::Jump | How::Branch => format!("the code at {source} jumps to {target}"),
             });
         }
-        if let Some(label) = first(&self.labels, from, to) {
+        if let Some(label) = first(&self.found.labels, from, to) {
             return Some(format!("another symbol or function starts at {label}"));
         }
-        if let Some(pad) = first(&self.landing_pads, from, to) {
+        if let Some(pad) = first(&self.found.landing_pads, from, to) {
             return Some(format!("exceptions land at {pad}"));
         }
-        first(&self.named, from, to).map(|named| format!("the program holds a pointer to {named}"))
+        first(&self.found.named, from, to).map(|named| format!("the program holds a pointer to {named}"))
     }
 
     /// Whether all jumps of the function around `va` are known, and none goes through a table to an address after
@@ -226,13 +234,15 @@ impl<'a> Index<'a> {
             return Err(format!("{from} is outside all executable sections"));
         };
         match stretch.borders {
-            Borders::Known => {}
+            Borders::Known | Borders::Found => {}
             Borders::Guessed => {
                 return Err("the function's end is not known (its symbol has no size)".into());
             }
-            Borders::Gap => return Err(format!("no symbol or unwind information covers {from}")),
+            Borders::Gap => {
+                return Err(format!("no symbol or unwind information covers {from}, and no walk reaches it"));
+            }
         }
-        let Some(family) = self.families.of_stretch(number) else {
+        let Some(family) = self.found.families.of_stretch(number) else {
             return Ok(());
         };
         let leaves = stretch.fault.is_none() && self.left.contains(&stretch.start);
@@ -242,6 +252,55 @@ impl<'a> Index<'a> {
         match first(&family.targets, Va(from.0 + 1), to) {
             Some(target) => Err(format!("a jump table may lead to {target}")),
             None => Ok(()),
+        }
+    }
+}
+
+impl Analysis {
+    fn new(code: &ObjectCode<'_>) -> Analysis {
+        let mut starts = sorted(code.extents.iter().map(|e| e.start).filter(|s| code.is_text(*s)).collect());
+        let landing_pads = sorted(code.landing_pads.clone());
+
+        let mut stretches = sweep::stretches(code);
+        let mut found = sweep::sweep(code, &starts, &mut stretches, |stretch| stretch.borders != Borders::Gap);
+        // Of Go's functions, symbols or its own tables describe all.
+        let pieces = if code.go { Vec::new() } else { discover(code, &stretches, &found) };
+        starts = sorted(starts.into_iter().chain(pieces.iter().filter(|p| p.entry).map(|p| p.range.start)).collect());
+        stretches = sweep::split(stretches, &pieces);
+        found.append(sweep::sweep(code, &starts, &mut stretches, |stretch| {
+            matches!(stretch.borders, Borders::Found | Borders::Gap)
+        }));
+        found.edges.sort();
+        let joined = pieces.windows(2).filter(|pair| pair[1].joins);
+        found.leaving.extend(joined.map(|pair| (pair[0].range.start, pair[1].range.start)));
+        let labels = sorted(code.labels.iter().chain(&starts).copied().collect());
+
+        let mut named = found.named;
+        named.extend(code.pointers.iter().filter(|p| code.is_text(**p)));
+        // Sections of text may hold tables, too. In 32-bit code too many numbers look like addresses; but there, all absolute
+        // addresses are in relocations, or the reader has looked for them.
+        if code.isa == Isa::X64 {
+            for section in code.data.iter().chain(&code.text) {
+                words(section, code, &mut named);
+            }
+        }
+        let named = sorted(named);
+
+        let families = if code.go {
+            // Several instructions are never displaced in Go code (except its stack check), so nothing depends on it.
+            Families::new(code, &[], &starts, &[], |_| None)
+        } else {
+            Families::new(code, &stretches, &starts, &found.leaving, |va| number_of(&stretches, va))
+        };
+        Analysis {
+            stretches,
+            families,
+            edges: found.edges,
+            starts,
+            labels,
+            landing_pads,
+            named,
+            holes: OnceLock::new(),
         }
     }
 }

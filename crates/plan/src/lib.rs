@@ -5,6 +5,7 @@ mod blocked;
 mod boundaries;
 pub mod coverage;
 pub mod detour;
+mod discover;
 pub mod explain;
 mod family;
 pub mod faults;

@@ -159,7 +159,8 @@ fn locate<'i>(index: &'i Index<'_>, asked: Va) -> Result<&'i Stretch, String> {
     match index.stretch(asked) {
         None => Err("no executable section of the object holds this address".into()),
         Some((_, stretch)) if stretch.borders == Borders::Gap => Err(format!(
-            "no function is known at this address: {} to {} is padding, data or code without symbols",
+            "no function is known at this address: {} to {} is padding, data, or code that has no symbol and that no call, jump \
+             or pointer in known code leads to",
             stretch.start, stretch.end
         )),
         Some((_, stretch)) => Ok(stretch),
@@ -200,13 +201,20 @@ fn nature(index: &Index<'_>, site: &Site<'_, '_>, entry: bool, go_check: bool) -
     }
     // A cold part looks like a function, but is only jumped to, from where the red zone may be in use.
     let end = site.va.plus(Len(1));
-    let (mut called, mut jumped, mut branched) = (index.is_named(site.asked), false, false);
+    let (mut called, mut jumped, mut branched) = (false, false, false);
     for edge in index.edges_to(site.asked, end) {
         match edge.how {
             How::Call => called = true,
             How::Jump => jumped = true,
             How::Branch => branched = true,
             How::Maybe => {}
+        }
+    }
+    // Of what nothing describes, only a call says for certain that nothing is below the stack pointer.
+    if index.is_named(site.asked) {
+        match site.stretch.borders {
+            Borders::Found => jumped = true,
+            _ => called = true,
         }
     }
     match (called, jumped, branched) {

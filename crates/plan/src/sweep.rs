@@ -4,6 +4,7 @@ use sidestep_isa::x86::{self, Flow};
 use sidestep_isa::{Isa, Len, Va};
 
 use crate::boundaries::Boundaries;
+use crate::discover::Piece;
 use crate::family::candidates;
 use crate::object::{Extent, ObjectCode};
 use crate::parallel;
@@ -15,7 +16,9 @@ pub(crate) enum Borders {
     Known,
     /// From a symbol without a size to whatever comes next.
     Guessed,
-    /// Bytes between functions: padding, or code and data that nothing describes.
+    /// By walking the code (`discover`), as nothing describes it.
+    Found,
+    /// Bytes between functions: padding, data, and code that nothing describes and no walk has reached.
     Gap,
 }
 
@@ -78,8 +81,8 @@ pub(crate) struct Found {
     pub edges: Vec<Edge>,
     /// Values named in instructions that are addresses in text.
     pub named: Vec<Va>,
-    /// Jumps that leave their stretch: number of the stretch, target.
-    pub leaving: Vec<(usize, Va)>,
+    /// Jumps that leave their stretch, and their targets.
+    pub leaving: Vec<(Va, Va)>,
 }
 
 /// Splits all text into stretches, sorted by address, without overlap or hole.
@@ -140,23 +143,48 @@ fn push(all: &mut Vec<Stretch>, start: Va, end: Va, borders: Borders) {
 }
 
 impl Found {
-    fn append(&mut self, mut other: Found) {
+    pub fn append(&mut self, mut other: Found) {
         self.edges.append(&mut other.edges);
         self.named.append(&mut other.named);
         self.leaving.append(&mut other.leaving);
     }
 }
 
-/// Decodes all stretches. The edges that it finds are sorted.
-pub(crate) fn sweep(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stretch]) -> Found {
-    let parts = parallel::map(stretches, Stretch::len, |first, part| {
+/// Puts the code that was found in gaps in their place.
+pub(crate) fn split(stretches: Vec<Stretch>, pieces: &[Piece]) -> Vec<Stretch> {
+    let mut all = Vec::with_capacity(stretches.len() + 2 * pieces.len());
+    let mut pieces = pieces.iter().peekable();
+    for stretch in stretches {
+        if stretch.borders != Borders::Gap {
+            all.push(stretch);
+            continue;
+        }
+        let mut at = stretch.start;
+        while let Some(piece) = pieces.next_if(|piece| piece.range.start < stretch.end) {
+            push(&mut all, at, piece.range.start, Borders::Gap);
+            push(&mut all, piece.range.start, piece.range.end, Borders::Found);
+            at = piece.range.end;
+        }
+        push(&mut all, at, stretch.end, Borders::Gap);
+    }
+    all
+}
+
+/// Decodes those stretches that `wanted` names. The edges that it finds are sorted.
+pub(crate) fn sweep(
+    code: &ObjectCode<'_>,
+    starts: &[Va],
+    stretches: &mut [Stretch],
+    wanted: impl Fn(&Stretch) -> bool + Sync,
+) -> Found {
+    let parts = parallel::map(stretches, Stretch::len, |_, part| {
         let mut found = Found::default();
-        for (number, stretch) in (first..).zip(part) {
+        for stretch in part.iter_mut().filter(|stretch| wanted(stretch)) {
             let Some(bytes) = code.text_at(stretch.start, stretch.end) else {
                 continue;
             };
             if stretch.borders != Borders::Gap {
-                linear(code, number, stretch, bytes, starts, &mut found);
+                linear(code, stretch, bytes, starts, &mut found);
             }
             if stretch.borders == Borders::Gap || stretch.fault.is_some() {
                 everywhere(code, stretch.start, bytes, &mut found);
@@ -173,7 +201,7 @@ pub(crate) fn sweep(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stret
 }
 
 /// One instruction behind the other, as a compiler wrote them; checks that the result makes sense.
-fn linear(code: &ObjectCode<'_>, number: usize, stretch: &mut Stretch, bytes: &[u8], starts: &[Va], found: &mut Found) {
+fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[Va], found: &mut Found) {
     let first_edge = found.edges.len();
     stretch.boundaries = Boundaries::new(bytes.len());
     for insn in x86::sweep(code.isa, bytes, stretch.start) {
@@ -206,7 +234,7 @@ fn linear(code: &ObjectCode<'_>, number: usize, stretch: &mut Stretch, bytes: &[
                 found.edges.push(Edge { target, source, how });
                 let leaves = target < stretch.start || target >= stretch.end;
                 if leaves && how != How::Call {
-                    found.leaving.push((number, target));
+                    found.leaving.push((source, target));
                 }
             }
         }

@@ -30,13 +30,15 @@ impl Room for Free {
 }
 
 /// The starts of all functions.
-fn entries(elf: &Elf<'_>) -> BTreeSet<Va> {
-    elf.code.extents.iter().map(|e| e.start).filter(|va| elf.code.is_text(*va)).collect()
+fn entries(elf: &Elf<'_>, index: &Index<'_>) -> BTreeSet<Va> {
+    let known = elf.code.extents.iter().map(|e| e.start).filter(|va| elf.code.is_text(*va));
+    known.chain(index.found().filter(|(_, is_start)| *is_start).map(|(e, _)| e.start)).collect()
 }
 
 /// All instructions of functions, decoded one behind the other. For programs without symbols that have no size.
-fn instructions(elf: &Elf<'_>) -> BTreeSet<Va> {
-    let mut extents: Vec<_> = elf.code.extents.iter().map(|e| (e.start, e.start.plus(e.len))).collect();
+fn instructions(elf: &Elf<'_>, index: &Index<'_>) -> BTreeSet<Va> {
+    let all = elf.code.extents.iter().copied().chain(index.found().map(|(e, _)| e));
+    let mut extents: Vec<_> = all.map(|e| (e.start, e.start.plus(e.len))).collect();
     extents.sort_unstable();
     let mut functions: Vec<(Va, Va)> = Vec::new();
     for (start, end) in extents {
@@ -99,7 +101,7 @@ fn share(path: &str, least: u64) {
     let start = Instant::now();
     let index = Index::new(elf.code.clone());
     println!("{path}: index {:?}", start.elapsed());
-    let coverage = assert_as_planned(&index, Sites::Entries, &entries(&elf));
+    let coverage = assert_as_planned(&index, Sites::Entries, &entries(&elf, &index));
     assert!(coverage.sites() > 100, "{path}: the test found no functions");
     assert!(coverage.without_trap() * 100 >= coverage.sites() * least, "{path}: {:?}", coverage.techniques);
 }
@@ -136,7 +138,8 @@ fn every_instruction_of_bash_is_counted_as_it_is_planned() {
         return;
     };
     let elf = parse(&data);
-    assert_as_planned(&Index::new(elf.code.clone()), Sites::Instructions, &instructions(&elf));
+    let index = Index::new(elf.code.clone());
+    assert_as_planned(&index, Sites::Instructions, &instructions(&elf, &index));
 }
 
 /// A part without a frame looks like a function to the unwind information; but functions are not branched to.

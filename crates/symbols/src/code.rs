@@ -8,22 +8,20 @@ use crate::elf::{Elf, Section, word};
 use crate::function::{Function, FunctionKind};
 use crate::reloc::{Relocations, SEQUENCES};
 
-pub(crate) fn collect<'a>(
-    elf: &'a Elf,
+/// All but the bytes.
+pub(crate) fn collect(
+    elf: &Elf,
     functions: &[Function],
     labels: &[Va],
     relocations: &Relocations,
     go: bool,
-) -> Result<ObjectCode<'a>, &'static str> {
+) -> Result<ObjectCode<'static>, &'static str> {
     let frames = eh::read(elf)?;
     let ranges = elf.text_ranges();
     let mut code = ObjectCode { landing_pads: frames.landing_pads, go, ..ObjectCode::new(elf.isa) };
     if elf.isa == Isa::X86 {
         code.got = elf.global_offset_table();
     }
-    code.text = sections(elf, Section::is_text)?;
-    code.data = sections(elf, Section::is_data)?;
-
     code.extents = functions.iter().map(|f| Extent { start: f.va, len: f.size }).collect();
     let is_function = |va: &Va| {
         let at = functions.partition_point(|f| f.va < *va);
@@ -39,9 +37,16 @@ pub(crate) fn collect<'a>(
     code.nameless = nameless(&mut frames.extents.iter().map(|extent| extent.start));
     code.extents.extend(frames.extents);
 
-    code.labels = labels.to_vec();
     let special = [object::elf::DT_INIT, object::elf::DT_FINI].map(i64::from).into_iter();
-    code.labels.extend(special.flat_map(|tag| elf.dynamic(tag)).map(Va).chain([elf.entry]));
+    let beginnings = special.flat_map(|tag| elf.dynamic(tag)).map(Va).chain([elf.entry]);
+    let mut beginnings: Vec<Va> = beginnings.collect();
+    for section in elf.sections.iter().filter(|section| section.is_array()) {
+        let bytes = elf.data(section)?;
+        let words = (0..bytes.len() / elf.word()).map(|i| i * elf.word());
+        beginnings.extend(words.map(|at| relocations.stored(elf.isa, section.va, bytes, at)));
+    }
+    code.beginnings = beginnings.into_iter().filter(|va| ranges.contain(*va)).collect();
+    code.labels = labels.iter().chain(&code.beginnings).copied().collect();
     code.labels.retain(|va| ranges.contain(*va));
     code.labels.sort_unstable();
     code.labels.dedup();
@@ -49,8 +54,8 @@ pub(crate) fn collect<'a>(
     code.pointers = relocations.values.iter().copied().filter(|va| ranges.contain(*va)).collect();
     if elf.e_type == object::elf::ET_EXEC {
         // Tables in the text of 32-bit programs have absolute addresses, too.
-        let text = code.text.iter().filter(|_| elf.isa == Isa::X86);
-        for section in code.data.iter().chain(text) {
+        let tables = if elf.isa == Isa::X86 { text(elf)? } else { Vec::new() };
+        for section in data(elf)?.iter().chain(&tables) {
             let skip = (section.va.0.wrapping_neg() % elf.isa.word()) as usize;
             let words = section.data.get(skip..).unwrap_or(&[]).chunks_exact(elf.word());
             code.pointers.extend(words.map(|bytes| Va(word(elf.isa, bytes, 0))).filter(|va| ranges.contain(*va)));
@@ -71,11 +76,7 @@ fn restartable(elf: &Elf, relocations: &Relocations) -> Result<Vec<Extent>, &'st
     let entries = elf.data(section)?.chunks_exact(32).enumerate();
     let mut all = Vec::new();
     for (i, entry) in entries {
-        let stored = |at: usize| {
-            let slot = section.va.plus(Len((32 * i + at) as u64));
-            let found = relocations.slots.binary_search_by_key(&slot, |(slot, _)| *slot);
-            found.map_or(Va(word(Isa::X64, entry, at)), |found| relocations.slots[found].1)
-        };
+        let stored = |at: usize| relocations.stored(Isa::X64, section.va.plus(Len(32 * i as u64)), entry, at);
         all.push(Extent { start: stored(8), len: Len(word(Isa::X64, entry, 16)) });
         // The kernel looks for a signature in front of the handler before it goes there.
         all.push(Extent { start: stored(24).offset(-SIGNATURE), len: Len(SIGNATURE as u64) });
@@ -87,6 +88,11 @@ fn restartable(elf: &Elf, relocations: &Relocations) -> Result<Vec<Extent>, &'st
 /// The instructions alone.
 pub(crate) fn text(elf: &Elf) -> Result<Vec<Bytes<'_>>, &'static str> {
     sections(elf, Section::is_text)
+}
+
+/// The other sections that are mapped and have bytes in the file.
+pub(crate) fn data(elf: &Elf) -> Result<Vec<Bytes<'_>>, &'static str> {
+    sections(elf, Section::is_data)
 }
 
 fn sections(elf: &Elf, wanted: impl Fn(&Section) -> bool) -> Result<Vec<Bytes<'_>>, &'static str> {

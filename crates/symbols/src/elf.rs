@@ -71,6 +71,11 @@ impl Section {
         self.alloc && !self.execute && !self.tls && self.sh_type != elf::SHT_NOBITS && self.size > 0
     }
 
+    /// Addresses of functions that run before or behind the program.
+    pub(crate) fn is_array(&self) -> bool {
+        matches!(self.sh_type, elf::SHT_PREINIT_ARRAY | elf::SHT_INIT_ARRAY | elf::SHT_FINI_ARRAY)
+    }
+
     pub(crate) fn is_alloc(&self) -> bool {
         self.alloc
     }

@@ -37,6 +37,8 @@ pub struct Object {
     labels: Vec<Va>,
     searched: Vec<Searched>,
     relocations: OnceLock<Result<Relocations, &'static str>>,
+    /// All of [`Object::code`] but the bytes.
+    code: OnceLock<Result<ObjectCode<'static>, &'static str>>,
     go: bool,
     debug: Place,
 }
@@ -102,6 +104,7 @@ impl Object {
             labels: symbols.labels,
             searched,
             relocations: OnceLock::new(),
+            code: OnceLock::new(),
             go,
             debug: Place { file: file.map(Path::to_owned), path: real.to_owned(), search },
         })
@@ -444,11 +447,14 @@ impl Object {
         read.as_ref().map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
     }
 
-    /// The code facts for an analysis. Reads `.eh_frame` and the relocations at each call: keep the result. `Err` if one of
-    /// them is corrupt, because then jump targets may be missing from it.
+    /// The code facts for an analysis. `Err` if `.eh_frame` or the relocations are corrupt, because then jump targets may be
+    /// missing from it.
     pub fn code(&self) -> Result<ObjectCode<'_>, ObjectError> {
-        code::collect(&self.elf, &self.functions, &self.labels, self.relocations()?, self.go)
-            .map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
+        let relocations = self.relocations()?;
+        let collect = || code::collect(&self.elf, &self.functions, &self.labels, relocations, self.go);
+        let known = self.code.get_or_init(collect).clone();
+        let with_bytes = |code| Ok(ObjectCode { text: code::text(&self.elf)?, data: code::data(&self.elf)?, ..code });
+        known.and_then(with_bytes).map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
     }
 
     /// How to find the callers of frames, as `.eh_frame` says. Reads it at each call: keep the result.

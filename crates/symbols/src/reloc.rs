@@ -1,5 +1,7 @@
 //! Dynamic relocations: where pointers to code are stored.
 
+use std::ops::Range;
+
 use object::LittleEndian as LE;
 use object::elf::{self, Rel32, Rela64};
 use object::pod::slice_from_bytes;
@@ -22,6 +24,15 @@ pub(crate) struct Relocations {
     pub(crate) irelative: Vec<(Va, Va)>,
     /// `(symbol name, slot)` of each `JUMP_SLOT` and `GLOB_DAT`, sorted.
     pub(crate) imports: Vec<(Box<[u8]>, Va)>,
+}
+
+impl Relocations {
+    /// The address that is stored at `at` in `bytes`, which lie at `va`, in a section whose words are asked for by address.
+    pub(crate) fn stored(&self, isa: Isa, va: Va, bytes: &[u8], at: usize) -> Va {
+        let slot = va.plus(Len(at as u64));
+        let found = self.slots.binary_search_by_key(&slot, |(slot, _)| *slot);
+        found.map_or_else(|_| Va(word(isa, bytes, at)), |found| self.slots[found].1)
+    }
 }
 
 /// What is done with a slot.
@@ -86,7 +97,8 @@ fn rel(elf: &Elf, data: &[u8]) -> Result<Vec<Entry>, ()> {
 pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
     let mut found = Relocations::default();
     let (symbols, strings) = symtab::entries(elf, elf::SHT_DYNSYM)?.unwrap_or((Vec::new(), &[]));
-    let sequences = elf.section(SEQUENCES).map_or(Va(0)..Va(0), |s| s.va..s.va.plus(Len(s.size)));
+    let asked: Vec<Range<Va>> =
+        elf.sections.iter().filter(|s| s.name == SEQUENCES || s.is_array()).map(|s| s.va..s.end()).collect();
     for section in elf.sections.iter().filter(|s| s.is_alloc()) {
         let entries = match (section.sh_type, elf.isa) {
             (elf::SHT_RELA, Isa::X64) => rela(elf.data(section)?),
@@ -103,7 +115,7 @@ pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
             match kind {
                 Kind::Relative => {
                     found.values.push(value);
-                    if sequences.contains(&slot) {
+                    if asked.iter().any(|range| range.contains(&slot)) {
                         found.slots.push((slot, value));
                     }
                 }

@@ -17,6 +17,7 @@ use crate::ptrace::{self, Event};
 use crate::urgent::Urgent;
 
 mod catch;
+mod suspended;
 pub(crate) use catch::RETURN_TRIES;
 
 /// System calls after which mappings are others.

@@ -79,6 +79,7 @@ pub fn install(thread: Thread) {
     set(258, maps::map_next);
     set(259, maps::map_len);
     set(260, memory::text_find);
+    set(261, task::get_parent_pid);
     set(263, task::symbol);
 }
 

@@ -1,4 +1,4 @@
-//! Who and when: 5, 7, 8, 14, 15, 16, 263; and signals to whoever it is: 109, 117.
+//! Who and when: 5, 7, 8, 14, 15, 16, 261, 263; and signals to whoever it is: 109, 117.
 
 use sidestep_wire::ThreadState;
 
@@ -55,6 +55,12 @@ pub unsafe extern "C" fn symbol(address: u64, _: u64, _: u64, _: u64, _: u64, st
     // SAFETY: the running thread's.
     let (agent, _) = unsafe { here(state) };
     sidestep_wire::private::symbol(address, agent.space())
+}
+
+/// 261: as the target sees it.
+pub unsafe extern "C" fn get_parent_pid(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
+    // SAFETY: no arguments.
+    unsafe { arch::syscall(nr::GETPPID, [0; 6]) as u64 }
 }
 
 /// 15: asked of the kernel each time, for a program may change its identity whenever it likes.

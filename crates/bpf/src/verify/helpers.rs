@@ -159,6 +159,8 @@ const HELPERS: &[Helper] = &[
     helper(259, "map_len", &[Map(COUNTED), Any], Returns::Small),
     // Not the kernel's: where in the first text the second one begins, or a negative number.
     helper(260, "text_find", &[Read, Length, Read, Length], Returns::Number),
+    // Not the kernel's: the process that has started this one.
+    helper(261, "get_parent_pid", &[], Returns::Number),
     // Not the kernel's: the address of a function or so, as it is kept where several processes may be meant.
     helper(263, "symbol", &[Any], Returns::Number),
 ];

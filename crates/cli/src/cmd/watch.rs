@@ -116,6 +116,11 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     if job.output.detail.verbose {
         watch.sink.note(&format!("detached: {}", stopped(watch.session.detach_stops())));
     }
+    if let Some((first, second)) = watch.session.detach_stops().sharing {
+        watch.sink.warn(&format!(
+            "threads {first} and {second} share a thread pointer (`clone` without CLONE_SETTLS): what they count may be too low"
+        ));
+    }
     // A second Ctrl-C, while we were busy: the user does not want to wait for results.
     let hurry = matches!(end, End::Signal(_)) && watch.signals.wait(Duration::ZERO).is_some();
     if !hurry && !matches!(end, End::Output(_)) {
@@ -153,7 +158,7 @@ impl MayCome {
 }
 
 fn hint(error: SessionError, follow: bool) -> anyhow::Error {
-    if error.means_no_object() && !follow { MayCome(error).into() } else { error.into() }
+    if error.may_come() && error.is_unlike() && !follow { MayCome(error).into() } else { error.into() }
 }
 
 /// A session at work.
@@ -274,6 +279,9 @@ fn killed(signal: i32) -> ExitCode {
 
 /// What the user should know about the attach.
 fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
+    for (pattern, reason) in session.awaited() {
+        sink.warn(&format!("WARNING: No matches for {pattern} yet: {reason}; waiting for what is executed or loaded"));
+    }
     let refused = session.refused();
     // What was found nowhere has no object: that is the tool's business.
     let found = refused.iter().filter(|refused| !refused.object.as_os_str().is_empty()).count();

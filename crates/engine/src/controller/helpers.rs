@@ -93,6 +93,7 @@ impl Space<'_> {
                 }
                 _ => EFAULT as u64,
             },
+            261 => u64::from(std::os::unix::process::parent_id()),
             263 => a,
             256 => Histogram::bucket(a) as u64,
             257 => {

@@ -18,7 +18,7 @@ use sidestep_plan::handler::Handler;
 use sidestep_sys::{Process, Stopped};
 use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
-use crate::api::{AttachStats, Bundle, Options, Probe, Refused, Request};
+use crate::api::{AttachStats, Bundle, Missing, Options, Probe, Refused, Request};
 use crate::book::{Book, Whose};
 use crate::error::SessionError;
 use crate::hold::Hold;
@@ -51,6 +51,8 @@ pub(crate) struct Installer {
     /// Of each probe: its number in descriptors, and the cell that counts its hits.
     pub numbers: Vec<u32>,
     pub refused: Vec<Refused>,
+    /// Patterns that mean nothing yet, and why.
+    pub awaited: Vec<(String, String)>,
     pub stats: AttachStats,
     pub surroundings: Surroundings,
     /// Names of the target's addresses, if they are wanted, since they were taken.
@@ -102,6 +104,7 @@ impl Installer {
             probes: Vec::new(),
             numbers: Vec::new(),
             refused: Vec::new(),
+            awaited: Vec::new(),
             stats: AttachStats::default(),
             surroundings: Surroundings::default(),
             images: None,
@@ -229,7 +232,8 @@ impl Installer {
         let wishes = self.wishes();
         self.look_at_others(process)?;
         self.surroundings.look(&used(&mappings(process)?));
-        let planned = plan_all(matches, &wishes, &mut self.surroundings, planned_one)?;
+        let planned =
+            plan_all(matches, &wishes, &mut self.surroundings, &mut self.book.borrow_mut().analyses, planned_one)?;
         let planned = self.accept(planned);
         self.complete(planned, process, objects)
     }
@@ -254,6 +258,13 @@ impl Installer {
     pub fn miss(&mut self, request: usize, reason: &SessionError) {
         let (name, reason) = (self.requests[request].pattern.text.clone(), reason.to_string());
         self.refused.push(Refused { name, object: PathBuf::new(), reason });
+    }
+
+    /// A request that means nothing yet. What may be missing is nobody's business until the end.
+    pub fn wait_for(&mut self, request: usize, reason: &SessionError) {
+        if self.options.missing != Missing::Noted {
+            self.awaited.push((self.requests[request].pattern.text.clone(), reason.to_string()));
+        }
     }
 
     /// Why a fault of a displaced instruction shows an address of ours, if it does.

@@ -307,6 +307,37 @@ impl Insn {
             && (self.iced.op0_kind() == OpKind::Register || is_stack(self.iced.memory_base()))
     }
 
+    /// If it jumps through a table of pointers by an index: where the table is.
+    #[must_use]
+    pub fn pointer_table(&self) -> Option<Va> {
+        let indexed = self.flow() == Flow::JumpIndirect
+            && self.iced.op0_kind() == OpKind::Memory
+            && self.iced.memory_base() == Register::None
+            && u64::from(self.iced.memory_index_scale()) == self.isa().word();
+        indexed.then(|| Va(self.iced.memory_displacement64()))
+    }
+
+    /// Whether compilers make it for a program. They make `hlt`, for what must not return, but nothing else that only the
+    /// kernel may do, no input or output, no far jumps, and not what zeros are.
+    #[must_use]
+    pub fn is_usual(&self) -> bool {
+        let through_rax = self.len() == 2 && self.whole(self.iced.memory_base()) == Register::RAX;
+        let zeros = self.iced.code() == Code::Add_rm8_r8 && through_rax && self.iced.op1_register() == Register::AL;
+        let ports = matches!(
+            self.iced.mnemonic(),
+            Mnemonic::In
+                | Mnemonic::Insb
+                | Mnemonic::Insd
+                | Mnemonic::Insw
+                | Mnemonic::Out
+                | Mnemonic::Outsb
+                | Mnemonic::Outsd
+                | Mnemonic::Outsw
+        );
+        let kernel = self.iced.is_privileged() && self.iced.mnemonic() != Mnemonic::Hlt;
+        !(zeros || ports || kernel || self.flow() == Flow::Far)
+    }
+
     /// Registers and flags that it uses.
     #[must_use]
     pub fn usage(&self) -> Usage {

@@ -75,7 +75,9 @@ pub struct Asm {
     at: Va,
     bytes: Vec<u8>,
     labels: Vec<Option<usize>>,
-    fixups: Vec<(usize, Label)>,
+    /// Where distances to labels are, and how many bytes they have.
+    fixups: Vec<(usize, Label, usize)>,
+    near: bool,
 }
 
 impl Asm {
@@ -88,7 +90,26 @@ impl Asm {
     /// Code that starts at a run-time address.
     #[must_use]
     pub fn of(isa: Isa, at: Va) -> Asm {
-        Asm { isa, at, bytes: Vec::new(), labels: Vec::new(), fixups: Vec::new() }
+        Asm { isa, at, bytes: Vec::new(), labels: Vec::new(), fixups: Vec::new(), near: false }
+    }
+
+    /// As [`Asm::of`]; jumps to labels have a distance of one byte. Whether that is enough, [`Asm::fits`] says in the end.
+    #[must_use]
+    pub fn near(isa: Isa, at: Va) -> Asm {
+        Asm { near: true, ..Asm::of(isa, at) }
+    }
+
+    /// Whether all jumps reach their labels, all of which are bound.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        self.fixups
+            .iter()
+            .all(|fixup| fixup.2 == 4 || self.distance(fixup).is_some_and(|far| i8::try_from(far).is_ok()))
+    }
+
+    /// From behind a distance to the label that it leads to.
+    fn distance(&self, (pos, label, len): &(usize, Label, usize)) -> Option<i64> {
+        Some(self.labels[label.0]? as i64 - (pos + len) as i64)
     }
 
     /// Bytes so far.
@@ -115,10 +136,10 @@ impl Asm {
     /// If a used label was never bound: an error in the caller, found by its first test.
     #[must_use]
     pub fn finish(mut self) -> Vec<u8> {
-        for (pos, label) in self.fixups {
-            let target = self.labels[label.0].expect("label is bound");
-            let rel = target as i64 - (pos as i64 + 4);
-            self.bytes[pos..pos + 4].copy_from_slice(&(rel as i32).to_le_bytes());
+        for fixup in std::mem::take(&mut self.fixups) {
+            let rel = self.distance(&fixup).expect("label is bound");
+            let (pos, _, len) = fixup;
+            self.bytes[pos..pos + len].copy_from_slice(&rel.to_le_bytes()[..len]);
         }
         self.bytes
     }
@@ -131,7 +152,7 @@ impl Asm {
     /// Code with distances of 4 bytes, at these offsets, that are to lead to labels.
     pub fn code(&mut self, bytes: &[u8], branches: &[(usize, Label)]) {
         let start = self.bytes.len();
-        self.fixups.extend(branches.iter().map(|(at, label)| (start + at, *label)));
+        self.fixups.extend(branches.iter().map(|(at, label)| (start + at, *label, 4)));
         self.raw(bytes);
     }
 
@@ -147,8 +168,13 @@ impl Asm {
     }
 
     fn rel32(&mut self, label: Label) {
-        self.fixups.push((self.bytes.len(), label));
+        self.fixups.push((self.bytes.len(), label, 4));
         self.bytes.extend_from_slice(&[0; 4]);
+    }
+
+    fn rel8(&mut self, label: Label) {
+        self.fixups.push((self.bytes.len(), label, 1));
+        self.bytes.push(0);
     }
 
     fn imm32(&mut self, value: i32) {

@@ -22,6 +22,10 @@ pub struct Checked {
     pub facts: Vec<Fact>,
     /// Calls that need `--unsafe`, for they change something.
     pub unsafe_calls: Vec<super::diagnostic::Diagnostic>,
+    /// What to say of `cpid` where no command is started.
+    pub cpid: Vec<super::diagnostic::Diagnostic>,
+    /// It asks whether there is one.
+    pub asks_for_cpid: bool,
     /// `config = { … }`, and the defaults.
     pub config: Config,
     /// The records that it uses.
@@ -278,6 +282,8 @@ pub enum ValueKind {
     ReadText(Box<Value>, Option<Box<Value>>),
     /// Bytes in the target's memory: address and length.
     ReadBytes(Box<Value>, Box<Value>),
+    /// Which of two texts or buffers is the greater one by so many bytes: below 0, 0, or above.
+    Order(Box<Value>, Box<Value>, usize),
     /// Length of a text.
     Length(Box<Value>),
     /// A number with its bytes in reverse.
@@ -311,6 +317,8 @@ pub enum Builtin {
     Register(u16),
     /// `pid`
     Pid,
+    /// `ppid`
+    Ppid,
     /// `cpid`: the command that was started, or 0.
     Cpid,
     /// `tid`

@@ -56,6 +56,13 @@ impl Enum {
         self.values.iter().find(|(_, known)| *known == value).map(|(name, _)| &**name)
     }
 
+    /// `bool`
+    #[must_use]
+    pub fn bool() -> Enum {
+        let values = vec![("false".to_owned(), 0), ("true".to_owned(), 1)];
+        Enum { name: "bool".to_owned(), bytes: 1, signed: false, values }
+    }
+
     /// Whether it is `bool`.
     #[must_use]
     pub fn is_bool(&self) -> bool {
@@ -151,8 +158,7 @@ impl CType {
     /// `bool`
     #[must_use]
     pub fn bool() -> CType {
-        let values = vec![("false".to_owned(), 0), ("true".to_owned(), 1)];
-        CType::Enum(Arc::new(Enum { name: "bool".to_owned(), bytes: 1, signed: false, values }))
+        CType::Enum(Arc::new(Enum::bool()))
     }
 
     /// A type that has a name of its own in C or bpftrace. `word`: bytes of a pointer.

@@ -42,6 +42,8 @@ pub enum Type {
     },
     /// A user id that is printed as a name (`username`).
     User,
+    /// The number of an error of the C library, printed as what it means.
+    Error,
     /// A time that is printed by this format (`strftime`).
     Time(String),
     /// Values, one behind the other.
@@ -62,12 +64,25 @@ impl Type {
         matches!(self, Type::Int { .. } | Type::Pointer(_) | Type::Enum(_))
     }
 
+    /// `bool`
+    #[must_use]
+    pub fn bool() -> Type {
+        Type::Enum(Arc::new(Enum::bool()))
+    }
+
+    /// Whether it is `bool`.
+    #[must_use]
+    pub fn is_bool(&self) -> bool {
+        matches!(self, Type::Enum(of) if of.is_bool())
+    }
+
     /// Whether it is a number without a sign.
     #[must_use]
     pub fn is_unsigned(&self) -> bool {
         match self {
             Type::Int { signed, .. } => !signed,
-            Type::Enum(of) => !of.signed,
+            // As in C, where it is an `int` as soon as anything is computed.
+            Type::Enum(of) => !of.signed && !of.is_bool(),
             ty => matches!(ty, Type::Pointer(_)),
         }
     }
@@ -91,6 +106,8 @@ impl Type {
         match (self, other) {
             (Type::Text(len), Type::Text(new)) | (Type::Bytes(len), Type::Bytes(new)) => *len = (*len).max(*new),
             (Type::Tuple(types), Type::Tuple(new)) => types.iter_mut().zip(new).for_each(|(ty, new)| ty.widen(new)),
+            // Some are numbers, so none is true or false only.
+            (known @ Type::Enum(_), new @ Type::Int { .. }) if known.is_bool() => *known = new.clone(),
             _ => {}
         }
     }
@@ -151,6 +168,7 @@ impl Type {
             Type::Symbol => "usym",
             Type::Probe { .. } => "probe",
             Type::User => "username",
+            Type::Error => "string",
             Type::Time(_) => "timestamp",
             Type::Tuple(_) => "tuple",
         }

@@ -123,9 +123,23 @@ pub fn build(
     thunks: &Thunks,
     env: &Env,
 ) -> Result<Detour, DetourError> {
-    let site = plan.site.offset(bias);
-    let isa = plan.isa;
-    let mut asm = Asm::of(isa, at);
+    match build_with(Asm::near(plan.isa, at), plan, handlers, bias, thunks, env)? {
+        Some(detour) => Ok(detour),
+        None => build_with(Asm::of(plan.isa, at), plan, handlers, bias, thunks, env)?
+            .ok_or(DetourError::TooLong { site: plan.site.offset(bias) }),
+    }
+}
+
+/// As [`build`], with the jumps that `asm` makes; `None` if they are too short.
+fn build_with(
+    mut asm: Asm,
+    plan: &Plan,
+    handlers: &[Handler],
+    bias: i64,
+    thunks: &Thunks,
+    env: &Env,
+) -> Result<Option<Detour>, DetourError> {
+    let (site, at, isa) = (plan.site.offset(bias), asm.here(), plan.isa);
     let mut copies = Vec::new();
     let singly = env.singly && handlers.len() > 1;
     let record = record(plan, handlers).filter(|_| !singly);
@@ -248,6 +262,9 @@ pub fn build(
     for cold in cold {
         cold.emit(&mut asm)?;
     }
+    if !asm.fits() {
+        return Ok(None);
+    }
     let copies = short(copies).ok_or(DetourError::TooLong { site })?;
     let guards = short(guarded).ok_or(DetourError::TooLong { site })?;
     let (patch, relies_on) = patch(plan, bias, at)?;
@@ -267,7 +284,21 @@ pub fn build(
     };
     let gate = gate.map(|(_, word)| u16::try_from(word)).transpose().map_err(|_| DetourError::TooLong { site })?;
     let (recorded, bytes) = (record.is_some(), asm.finish());
-    Ok(Detour { at, bytes, recorded, site, patch, relies_on, stub, island, traps, copies, guards, gate, switches })
+    Ok(Some(Detour {
+        at,
+        bytes,
+        recorded,
+        site,
+        patch,
+        relies_on,
+        stub,
+        island,
+        traps,
+        copies,
+        guards,
+        gate,
+        switches,
+    }))
 }
 
 /// What the trap handler needs to count by itself, where counting is all.

@@ -11,7 +11,7 @@ use crate::procfs;
 use crate::ptrace::{self, Event};
 
 /// Time for a thread to return through a frame, and how often it is given.
-const RETURN_TIME: Duration = Duration::from_micros(100);
+pub(super) const RETURN_TIME: Duration = Duration::from_micros(100);
 pub(crate) const RETURN_TRIES: u32 = 50;
 
 impl Stopped {
@@ -64,7 +64,7 @@ impl Stopped {
         StopError::Timeout { pid, tid, comm, state, meaning: state_meaning(state), timeout }
     }
 
-    fn failed(&self, what: &'static str, tid: i32, source: io::Error) -> StopError {
+    pub(super) fn failed(&self, what: &'static str, tid: i32, source: io::Error) -> StopError {
         StopError::Io { what, pid: self.process.pid(), tid, source }
     }
 
@@ -147,7 +147,7 @@ impl Stopped {
 
     /// Waits for the stop of a seized thread and notes its registers. A signal that was just about to be delivered
     /// is, and the thread then stops at the first instruction of the handler.
-    fn await_stop(&mut self, tid: i32, deadline: Instant) -> Result<(), StopError> {
+    pub(super) fn await_stop(&mut self, tid: i32, deadline: Instant) -> Result<(), StopError> {
         let mut leftover = RETURN_TRIES;
         loop {
             let event = wait_until(tid, deadline, || self.reap_killed());
@@ -160,7 +160,7 @@ impl Stopped {
     }
 
     /// Deals with what a thread has met that was told to stop. Is it done?
-    fn on_event(&mut self, tid: i32, event: Event, leftover: &mut u32) -> Result<bool, StopError> {
+    pub(super) fn on_event(&mut self, tid: i32, event: Event, leftover: &mut u32) -> Result<bool, StopError> {
         let resumed = match event {
             Event::Stop => match ptrace::get_regs(tid) {
                 // A controller has died, and the thread is on its way back: let it go on until it is there.

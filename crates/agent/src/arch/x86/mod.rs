@@ -37,6 +37,7 @@ pub mod nr {
     pub const SIGALTSTACK: u64 = 186;
     /// `mmap2`: the offset, 0 in ours, is in pages.
     pub const MMAP: u64 = 192;
+    pub const GETPPID: u64 = 64;
     pub const GETUID: u64 = 199;
     pub const GETGID: u64 = 200;
     pub const GETTID: u64 = 224;

@@ -33,6 +33,7 @@ pub mod nr {
     pub const GETPID: u64 = 39;
     pub const EXECVE: u64 = 59;
     pub const KILL: u64 = 62;
+    pub const GETPPID: u64 = 110;
     pub const GETUID: u64 = 102;
     pub const GETGID: u64 = 104;
     pub const RT_SIGSUSPEND: u64 = 130;

@@ -131,10 +131,14 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
     if let Target::Command(words) = flags.target.target() {
         programs.command = words.first().map(|word| word.to_string_lossy().into_owned());
     }
+    let is_command = programs.command.is_some();
     let mut checked = match check_with(&script, &source.params, &mut programs) {
         Ok((checked, warnings)) => {
             if !flags.more.no_warnings {
                 source.say(&warnings);
+                if !is_command && !checked.asks_for_cpid {
+                    source.say(&checked.cpid);
+                }
             }
             checked
         }

@@ -22,6 +22,10 @@ const CALLS: &[(&str, &str, &str)] = &[
 const CALLS_EX: &[(&str, &str, &str)] =
     &[("libssl", "SSL_write_ex", "WRITE/SEND"), ("libssl", "SSL_read_ex", "READ/RECV")];
 
+/// What NSPR reads and writes (`prio.h`). A file or socket itself has nothing below; TLS is a layer on top of one.
+const NSPR: (&str, &str) =
+    ("struct PRFileDesc { void *methods; void *secret; void *lower; };", "((struct PRFileDesc *)arg0)->lower != 0");
+
 impl Sslsniff {
     fn columns(&self) -> Vec<&'static str> {
         let mut columns = vec!["func", "elapsed_ns", "comm", "pid", "len"];
@@ -86,10 +90,15 @@ impl Sslsniff {
             true => ("; self.size = arg3", "*(uint64 *)self.size"),
             false => ("", "retval"),
         };
+        // Of NSPR, connections with TLS only.
+        let is_tls = if function.starts_with("PR_") { format!("/{}/ ", NSPR.1) } else { String::new() };
         let values = self.values(name, "$len", "buf(self.buffer, $len)");
         let (entry, exit) = points(object, function)?;
         let (filter, print) = (self.filter("retval > 0"), print(&values));
-        Ok(format!("{entry} {{ self.buffer = arg1{size} }}\n{exit} /{filter}/ {{ $len = {len}; {print} }}\n"))
+        Ok(format!(
+            "{entry} {is_tls}{{ self.buffer = arg1{size} }}\n\
+             {exit} /self.buffer != 0 && {filter}/ {{ $len = {len}; {print} }}\n"
+        ))
     }
 }
 
@@ -140,7 +149,8 @@ impl Tool for Sslsniff {
         }
         let config =
             format!("print_maps_on_exit = false, missing_probes = \"ignore\", max_strlen = {}", self.max_buffer_size);
-        Ok(format!("config = {{ {} }}\n{blocks}", config.replace(", ", "; ")))
+        let structs = if blocks.contains(NSPR.1) { NSPR.0 } else { "" };
+        Ok(format!("{structs}\nconfig = {{ {} }}\n{blocks}", config.replace(", ", "; ")))
     }
 
     fn layout(&self) -> Box<dyn Layout> {

@@ -16,12 +16,20 @@ pub struct OutOfReach {
 impl Asm {
     /// `jcc label`
     pub fn jcc(&mut self, cond: Cond, label: Label) {
+        if self.near {
+            self.bytes.push(0x70 | cond as u8);
+            return self.rel8(label);
+        }
         self.raw(&[0x0f, 0x80 | cond as u8]);
         self.rel32(label);
     }
 
     /// `jmp label`
     pub fn jmp(&mut self, label: Label) {
+        if self.near {
+            self.bytes.push(0xeb);
+            return self.rel8(label);
+        }
         self.bytes.push(0xe9);
         self.rel32(label);
     }

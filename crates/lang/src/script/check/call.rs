@@ -11,14 +11,10 @@ use super::{Checker, Checking, advice};
 
 /// Functions of bpftrace that are not there yet.
 const LATER: &[&str] = &[
-    "find",
     "globmatch",
-    "memcmp",
     "pcomm",
-    "ppid",
     "syscall_name",
     "unwatch",
-    "strerror",
     "socket_cookie",
     "write_user",
     "override",
@@ -45,7 +41,7 @@ const KERNEL: &[&str] = &[
 ];
 
 /// Most arguments of functions that take the keys of a map.
-const KEYS: usize = 32;
+pub(super) const KEYS: usize = 32;
 
 /// The registers that `reg()` knows, by the places that programs find them at.
 const REGISTERS: [(&str, u16); 21] = [
@@ -119,18 +115,22 @@ impl Checker<'_> {
                 }
                 Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(super::super::checked::Builtin::Latency) })
             }
-            "has_key" => {
-                self.arguments(name, args, 2, KEYS, span)?;
-                let entry = self.entry_argument(name, args, span)?;
-                Ok(Value { ty: Type::INT, kind: ValueKind::Has(entry) })
+            "has_key" => self.has_key(args, span),
+            "find" => self.find_entry(args, span),
+            "delete" => self.deleted(args, span),
+            "memcmp" => self.memcmp(args, span),
+            "strerror" => {
+                self.arguments(name, args, 1, 1, span)?;
+                let number = self.int_argument(name, &args[0])?;
+                Ok(Value { ty: Type::Error, kind: ValueKind::Shown(Box::new(number)) })
             }
             "strncmp" => self.strncmp(args, span),
             "strstr" => self.find(name, args, span),
             "strcontains" => self.contains(args, span),
             "len" => self.len(args, span),
             // What has no arguments may be written as a call.
-            "pid" | "tid" | "uid" | "gid" | "nsecs" | "elapsed" | "cpu" | "comm" | "rand" | "cpid" | "has_cpid"
-            | "username" | "func" | "probe" | "probetype" | "retval" | "caller" | "goid"
+            "pid" | "ppid" | "tid" | "uid" | "gid" | "nsecs" | "elapsed" | "cpu" | "comm" | "rand" | "cpid"
+            | "has_cpid" | "username" | "func" | "probe" | "probetype" | "retval" | "caller" | "goid"
                 if args.is_empty() =>
             {
                 self.ident(name, span)
@@ -143,8 +143,8 @@ impl Checker<'_> {
                     _ => Value { ty: Type::INT, kind: ValueKind::Length(Box::new(value)) },
                 })
             }
-            "printf" | "print" | "clear" | "zero" | "delete" | "exit" | "time" | "join" | "system" | "cat"
-            | "signal" | "signal_thread" | "assert" | "errorf" | "fail" | "warnf" => {
+            "printf" | "print" | "clear" | "zero" | "exit" | "time" | "join" | "system" | "cat" | "signal"
+            | "signal_thread" | "assert" | "errorf" | "fail" | "warnf" => {
                 self.error(span, format!("{name}() has no value: it must be a statement"))
             }
             "count" | "sum" | "avg" | "min" | "max" | "stats" | "hist" | "lhist" | "tseries" => {
@@ -306,7 +306,7 @@ impl Checker<'_> {
     }
 
     /// `@m, key` of `delete` and `has_key`.
-    fn entry_argument(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<Entry> {
+    pub(super) fn entry_argument(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<Entry> {
         let map = self.map_argument(name, &args[0])?;
         if self.maps[map].keys.as_ref().is_some_and(Vec::is_empty) {
             return self.error(args[0].span, format!("{name}() only works on maps with keys"));

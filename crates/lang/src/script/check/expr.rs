@@ -27,6 +27,11 @@ pub(super) fn int(value: u64) -> Value {
     Value { ty, kind: ValueKind::Int(value) }
 }
 
+/// True or false.
+pub(super) fn truth(kind: ValueKind) -> Value {
+    Value { ty: Type::bool(), kind }
+}
+
 fn signed(value: i64) -> Value {
     Value { ty: Type::INT, kind: ValueKind::Int(value as u64) }
 }
@@ -186,7 +191,12 @@ impl Checker<'_> {
         }
         match name {
             "pid" => builtin(Type::UINT32, Builtin::Pid),
-            "cpid" => builtin(Type::UINT32, Builtin::Cpid),
+            "ppid" => builtin(Type::UINT32, Builtin::Ppid),
+            "cpid" => {
+                let warning = Diagnostic::warning(span, "cpid is 0: no command was started");
+                self.out.cpid.push(warning.hint("-c CMD starts one; has_cpid tells whether there is any"));
+                builtin(Type::UINT32, Builtin::Cpid)
+            }
             "tid" => builtin(Type::UINT32, Builtin::Tid),
             "uid" => builtin(Type::UINT32, Builtin::Uid),
             "gid" => builtin(Type::UINT32, Builtin::Gid),
@@ -202,9 +212,10 @@ impl Checker<'_> {
             "probe" => builtin(Type::Probe { func: false }, Builtin::Probe),
             "probetype" => builtin(Type::Text(PROVIDER), Builtin::ProbeType),
             "has_cpid" => {
+                self.out.asks_for_cpid = true;
                 let cpid = Value { ty: Type::UINT32, kind: ValueKind::Builtin(Builtin::Cpid) };
                 let none = Value { ty: Type::INT, kind: ValueKind::Not(Box::new(cpid)) };
-                Ok(Value { ty: Type::INT, kind: ValueKind::Not(Box::new(none)) })
+                Ok(truth(ValueKind::Not(Box::new(none))))
             }
             "func" if self.only_at(&[Provider::Uprobe, Provider::Uretprobe]) => {
                 builtin(Type::Probe { func: true }, Builtin::Function)
@@ -220,8 +231,8 @@ impl Checker<'_> {
                 "uretprobe:PATH:FUNCTION is where a function returns",
             ),
             "ustack" => self.ustack(self.out.config.stack_mode, STACK_DEPTH, span),
-            "true" => Ok(int(1)),
-            "false" => Ok(int(0)),
+            "true" => Ok(truth(ValueKind::Int(1))),
+            "false" => Ok(truth(ValueKind::Int(0))),
             "self" => self.error_with(span, "self has no value itself", "self.name has, for any name"),
             "caller" => {
                 self.at_calls("caller", span)?;
@@ -258,11 +269,12 @@ impl Checker<'_> {
                 format!("The {} operator can not be used on expressions of type '{}'", op.text(), value.ty.name());
             return self.error(span, message);
         }
+        let not = if value.ty.is_bool() { Type::bool() } else { Type::INT };
         Ok(match (op, &value.kind) {
-            (UnaryOp::Not, ValueKind::Int(n)) => int((*n == 0).into()),
+            (UnaryOp::Not, ValueKind::Int(n)) => Value { ty: not, kind: ValueKind::Int((*n == 0).into()) },
             (UnaryOp::Invert, ValueKind::Int(n)) => Value { kind: ValueKind::Int(!n), ty: value.ty },
             (UnaryOp::Negate, ValueKind::Int(n)) => signed((*n as i64).wrapping_neg()),
-            (UnaryOp::Not, _) => Value { ty: Type::INT, kind: ValueKind::Not(Box::new(value)) },
+            (UnaryOp::Not, _) => Value { ty: not, kind: ValueKind::Not(Box::new(value)) },
             (UnaryOp::Invert, _) => Value { ty: value.ty.clone(), kind: ValueKind::Invert(Box::new(value)) },
             _ => Value { ty: Type::INT, kind: ValueKind::Negate(Box::new(value)) },
         })
@@ -289,10 +301,10 @@ impl Checker<'_> {
         if comparable {
             let same = |a, b| ValueKind::Same(Box::new(a), Box::new(b), None);
             return match op {
-                BinaryOp::Eq => Ok(Value { ty: Type::INT, kind: same(a, b) }),
+                BinaryOp::Eq => Ok(truth(same(a, b))),
                 BinaryOp::Ne => {
                     let same = Value { ty: Type::INT, kind: same(a, b) };
-                    Ok(Value { ty: Type::INT, kind: ValueKind::Not(Box::new(same)) })
+                    Ok(truth(ValueKind::Not(Box::new(same))))
                 }
                 op => {
                     let message =
@@ -304,7 +316,7 @@ impl Checker<'_> {
         if matches!(op, BinaryOp::LogicalAnd | BinaryOp::LogicalOr) {
             let a = self.condition(a, span, "a logical expression")?;
             let b = self.condition(b, span, "a logical expression")?;
-            return Ok(Value { ty: Type::INT, kind: ValueKind::Binary(op, false, Box::new(a), Box::new(b)) });
+            return Ok(truth(ValueKind::Binary(op, false, Box::new(a), Box::new(b))));
         }
         if !a.ty.is_int() || !b.ty.is_int() {
             let with_text = op.is_comparison() && (matches!(a.ty, Type::Text(_)) || matches!(b.ty, Type::Text(_)));
@@ -334,17 +346,16 @@ impl Checker<'_> {
         };
         // Shifts have the type of what is shifted.
         let unsigned = if matches!(op, BinaryOp::Shl | BinaryOp::Shr) { a.ty.is_unsigned() } else { unsigned };
-        if let (ValueKind::Int(x), ValueKind::Int(y)) = (&a.kind, &b.kind) {
-            if let Some(value) = fold(op, unsigned, *x, *y) {
-                let ty = if unsigned && !op.is_comparison() { Type::UINT } else { Type::INT };
-                return Ok(Value { ty, kind: ValueKind::Int(value) });
-            }
-        }
         let ty = match op {
-            op if op.is_comparison() => Type::INT,
+            op if op.is_comparison() => Type::bool(),
             _ if unsigned => Type::UINT,
             _ => Type::INT,
         };
+        if let (ValueKind::Int(x), ValueKind::Int(y)) = (&a.kind, &b.kind) {
+            if let Some(value) = fold(op, unsigned, *x, *y) {
+                return Ok(Value { ty, kind: ValueKind::Int(value) });
+            }
+        }
         let divides = matches!(op, BinaryOp::Div | BinaryOp::Mod) && !matches!(b.kind, ValueKind::Int(1..));
         let (a, b) = (Box::new(a), Box::new(b));
         if !divides {

@@ -5,7 +5,7 @@ use super::super::checked::{Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::Span;
 use super::super::types::Type;
-use super::expr::int;
+use super::expr::{int, truth};
 use super::{Checker, Checking};
 
 impl Checker<'_> {
@@ -19,13 +19,13 @@ impl Checker<'_> {
                 ExprKind::Ident(name) => matches!(&**name, "true" | "false"),
                 _ => false,
             },
-            ("is_str", ty) => matches!(ty, Type::Text(_) | Type::Probe { .. } | Type::User),
-            ("is_integer", ty) => matches!(ty, Type::Int { .. } | Type::Enum(_)),
+            ("is_str", ty) => matches!(ty, Type::Text(_) | Type::Probe { .. } | Type::User | Type::Error),
+            ("is_integer", ty) => matches!(ty, Type::Int { .. } | Type::Enum(_)) && !ty.is_bool(),
             ("is_unsigned_integer", ty) => matches!(ty, Type::Int { signed: false, .. }),
             ("is_ptr", ty) => matches!(ty, Type::Pointer(_)),
             (_, ty) => matches!(ty, Type::Data { ty: CType::Array(..), .. }),
         };
-        Ok(int(is.into()))
+        Ok(truth(ValueKind::Int(is.into())))
     }
 
     /// `strcap(text)`: how long it may be.

@@ -7,6 +7,7 @@ mod aggregate;
 mod call;
 mod declared;
 mod each;
+mod entry;
 mod expr;
 mod field;
 mod go;

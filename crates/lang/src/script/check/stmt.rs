@@ -291,7 +291,7 @@ impl Checker<'_> {
         Some(index)
     }
 
-    fn set_var(&mut self, name: &str, value: Value, span: Span, ops: &mut Vec<Op>) -> Checking<()> {
+    pub(super) fn set_var(&mut self, name: &str, value: Value, span: Span, ops: &mut Vec<Op>) -> Checking<()> {
         if value.ty == Type::None {
             return self.error(span, format!("Value of type none cannot be assigned to ${name}"));
         }

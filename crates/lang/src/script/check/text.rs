@@ -4,7 +4,8 @@ use super::super::ast::{BinaryOp, Expr, ExprKind};
 use super::super::checked::{Action, Op, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::Type;
-use super::expr::int;
+use super::expr::{int, truth};
+use super::memory::array;
 use super::{Checker, Checking};
 
 impl Checker<'_> {
@@ -19,7 +20,39 @@ impl Checker<'_> {
     /// `strcontains(text, part)`
     pub(super) fn contains(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         let found = Box::new(self.find("strcontains", args, span)?);
-        Ok(Value { ty: Type::INT, kind: ValueKind::Binary(BinaryOp::Ge, false, found, Box::new(int(0))) })
+        Ok(truth(ValueKind::Binary(BinaryOp::Ge, false, found, Box::new(int(0)))))
+    }
+
+    /// `memcmp(a, b, count)`, of texts, buffers and what is at addresses.
+    pub(super) fn memcmp(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
+        self.arguments("memcmp", args, 3, 3, span)?;
+        let most = self.out.config.max_strlen;
+        let len = match self.expr(&args[2])?.kind {
+            ValueKind::Int(len) if len <= most as u64 => len as usize,
+            ValueKind::Int(len) => {
+                return self.error(args[2].span, format!("memcmp() compares at most {most} bytes ({len} provided)"));
+            }
+            _ => return self.error(args[2].span, "memcmp() expects an integer literal here"),
+        };
+        let mut bytes = |arg: &Expr| {
+            let given = self.expr(arg)?;
+            let given = array(&given).map_or(given, |(address, _)| address);
+            match &given.ty {
+                Type::Text(_) | Type::Bytes(_) => Ok(given),
+                ty if ty.is_int() => {
+                    let kind = ValueKind::ReadBytes(Box::new(given), Box::new(int(len as u64)));
+                    Ok(Value { ty: Type::Bytes(len), kind })
+                }
+                ty => {
+                    let kind = ty.kind();
+                    let message =
+                        format!("memcmp() compares strings, buffers and what is at addresses ({kind} provided)");
+                    self.error(arg.span, message)
+                }
+            }
+        };
+        let (a, b) = (bytes(&args[0])?, bytes(&args[1])?);
+        Ok(Value { ty: Type::INT, kind: ValueKind::Order(Box::new(a), Box::new(b), len) })
     }
 
     /// `len(@map)`, `len(ustack)`

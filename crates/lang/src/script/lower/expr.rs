@@ -86,6 +86,7 @@ impl Lower<'_, '_> {
                     self.out.alu_imm(AluOp::Add, Reg::R0, one as i32);
                 }
             }
+            ValueKind::Order(a, b, len) => self.order(a, b, *len),
             ValueKind::Length(text) => self.text_length(text),
             ValueKind::MapLength(map) => {
                 let index = self.map_index(*map);
@@ -348,6 +349,7 @@ impl Lower<'_, '_> {
                 self.out.call(helper::PID_TGID);
                 self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
             }
+            Builtin::Ppid => self.out.call(helper::PARENT),
             Builtin::Cpid => {
                 self.out.map_value(Reg::R1, COMMAND, 0);
                 self.out.load(Size::Dw, Reg::R0, Reg::R1, 0);

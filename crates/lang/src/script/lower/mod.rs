@@ -58,6 +58,7 @@ mod helper {
     pub const MAP_NEXT: u32 = 258;
     pub const MAP_LEN: u32 = 259;
     pub const TEXT_FIND: u32 = 260;
+    pub const PARENT: u32 = 261;
     pub const SYMBOL: u32 = 263;
 }
 

@@ -1,6 +1,6 @@
 //! Texts: they lie in memory, end with a NUL, and are padded with zeros where they are compared or looked up as a whole.
 
-use sidestep_bpf::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Reg, Size, Width};
+use sidestep_bpf::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Reg, Size, Swap, Width};
 
 use super::super::checked::{Builtin, Value, ValueKind};
 use super::super::types::{NAME, Type, text_room};
@@ -288,6 +288,52 @@ impl Lower<'_, '_> {
         self.address(Reg::R3, part_at);
         self.out.mov_imm(Reg::R4, len(part));
         self.out.call(helper::TEXT_FIND);
+    }
+
+    /// Which of two texts or buffers is the greater one by so many bytes: -1, 0 or 1 into `r0`.
+    pub(super) fn order(&mut self, a: &Value, b: &Value, len: usize) {
+        let mut place = |value: &Value| {
+            let room = match value.ty {
+                Type::Text(own) => text_room(own.max(len)),
+                _ => value.ty.stored().max(8 + len.next_multiple_of(8)),
+            };
+            let to = At::Scratch(self.scratch(room));
+            match value.ty {
+                Type::Text(own) => {
+                    self.text_to(to, value, own.max(len));
+                    to
+                }
+                // Their length is before them.
+                _ => {
+                    self.clear(to, room);
+                    self.set_wide(to, &value.ty, value);
+                    to.plus(8)
+                }
+            }
+        };
+        let (x, y) = (place(a), place(b));
+        let (differs, less, end) = (self.out.label(), self.out.label(), self.out.label());
+        self.address(Reg::R2, x);
+        self.address(Reg::R3, y);
+        for (offset, size) in chunks(len) {
+            self.out.load(size, Reg::R1, Reg::R2, offset as i16);
+            self.out.load(size, Reg::R0, Reg::R3, offset as i16);
+            if size != Size::B {
+                // The first byte decides.
+                self.out.push(Insn::Swap { dst: Reg::R1, order: Swap::Always, size });
+                self.out.push(Insn::Swap { dst: Reg::R0, order: Swap::Always, size });
+            }
+            self.out.branch(Width::W64, Cond::Ne, Reg::R0, Operand::Reg(Reg::R1), differs);
+        }
+        self.out.mov_imm(Reg::R0, 0);
+        self.out.goto(end);
+        self.out.bind(differs);
+        self.out.branch(Width::W64, Cond::Lt, Reg::R1, Operand::Reg(Reg::R0), less);
+        self.out.mov_imm(Reg::R0, 1);
+        self.out.goto(end);
+        self.out.bind(less);
+        self.out.mov_imm(Reg::R0, -1);
+        self.out.bind(end);
     }
 
     /// The length of a text into `r0`.

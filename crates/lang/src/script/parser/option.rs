@@ -42,10 +42,10 @@ impl Parser<'_> {
             Diagnostic::error(span, format!("Invalid value for option --{name}: '{value}', expected {expected}"))
         };
         Ok(match (default, given) {
-            (Default::Flag(default), None) => ExprKind::Int(default.into()),
+            (Default::Flag(default), None) => ExprKind::Ident(default.to_string()),
             (Default::Flag(_), Some(value)) => match value.as_deref() {
-                None | Some("true" | "1") => ExprKind::Int(1),
-                Some("false" | "0") => ExprKind::Int(0),
+                None | Some("true" | "1") => ExprKind::Ident("true".to_owned()),
+                Some("false" | "0") => ExprKind::Ident("false".to_owned()),
                 Some(value) => return Err(wrong(value, "true or false")),
             },
             (Default::Number(default), None) => number(default, span),

@@ -1,0 +1,29 @@
+//! What threads are told apart by: their thread pointers.
+
+use sidestep_sys::Stopped;
+
+use crate::error::SessionError;
+
+/// Has every thread its thread pointer at its thread pointer? C libraries see to it before a thread begins; programs of other
+/// runtimes, and those whose C library has not started yet, are told by the one thread that lacks it.
+pub(crate) fn self_pointers(stopped: &Stopped) -> bool {
+    stopped.threads().iter().all(|t| {
+        let base = t.regs.thread_pointer();
+        base.0 != 0 && stopped.process().read_word(base).is_ok_and(|word| word == base.0)
+    })
+}
+
+/// Two threads with one thread pointer, if there are such: they were made by `clone` without `CLONE_SETTLS`.
+pub(crate) fn sharing(stopped: &Stopped) -> Option<(i32, i32)> {
+    let mut threads: Vec<_> = stopped.threads().iter().map(|t| (t.regs.thread_pointer(), t.tid)).collect();
+    threads.sort_unstable();
+    threads.windows(2).find(|pair| pair[0].0 == pair[1].0).map(|pair| (pair[0].1, pair[1].1))
+}
+
+/// Refuses a program that has such threads.
+pub(crate) fn told_apart(stopped: &Stopped) -> Result<(), SessionError> {
+    match sharing(stopped) {
+        Some((first, second)) => Err(SessionError::SharedThreadPointer { first, second }),
+        None => Ok(()),
+    }
+}
