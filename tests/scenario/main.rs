@@ -1,5 +1,6 @@
 //! Scenarios: the whole tool on real programs, judged by what the programs, the kernel and the file system say.
 
+mod bcc_flags;
 mod bpf;
 mod bpftrace;
 mod carried;

@@ -93,7 +93,7 @@ pub use usdt::Arguments;
 /// Types of functions and data, from debug information.
 pub mod types {
     pub use sidestep_symbols::{
-        DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Passed, RecordLayout, RecordMember,
-        TypeError,
+        Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Passed, RecordLayout,
+        RecordMember, TypeError,
     };
 }

@@ -51,6 +51,6 @@ pub use maps::{Mapping, parse_maps};
 pub use matcher::Matcher;
 pub use object::Object;
 pub use types::{
-    DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Passed, RecordLayout, RecordMember,
+    Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Passed, RecordLayout, RecordMember,
 };
 pub use unwind::{Cfa, Row, Rule, Saved, Unwinding};

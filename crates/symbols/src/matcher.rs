@@ -69,6 +69,11 @@ impl Matcher {
         matches!(self.0, Form::Name(_))
     }
 
+    /// Whether this is a glob.
+    pub(crate) fn is_glob(&self) -> bool {
+        matches!(self.0, Form::Glob { .. })
+    }
+
     /// The text that it was made of.
     #[must_use]
     pub fn text(&self) -> &str {

@@ -230,6 +230,13 @@ impl Object {
     /// without parameters. Several functions can have one name: statics, overloads, versions of a symbol.
     #[must_use]
     pub fn find(&self, matcher: &Matcher) -> Vec<&Function> {
+        if matcher.is_glob() {
+            // Go's names are not mangled, and those of generic functions have brackets: `main.f[go.shape.int]`.
+            let equal = self.equal_name(matcher.text());
+            if !equal.is_empty() {
+                return equal;
+            }
+        }
         if let Some(name) = matcher.exact() {
             let found = self.find_name(name);
             if matcher.is_name() || !found.is_empty() {
@@ -245,10 +252,15 @@ impl Object {
         if found.is_empty() { Err(self.not_found(matcher.text())) } else { Ok(found) }
     }
 
-    fn find_name(&self, name: &str) -> Vec<&Function> {
+    /// Functions with this raw name.
+    fn equal_name(&self, name: &str) -> Vec<&Function> {
         let named = |at: &u32| &self.functions[*at as usize];
         let first = self.by_name.partition_point(|at| *named(at).name < *name);
-        let equal: Vec<&Function> = self.by_name[first..].iter().map(named).take_while(|f| *f.name == *name).collect();
+        self.by_name[first..].iter().map(named).take_while(|f| *f.name == *name).collect()
+    }
+
+    fn find_name(&self, name: &str) -> Vec<&Function> {
+        let equal = self.equal_name(name);
         if !equal.is_empty() {
             return equal;
         }

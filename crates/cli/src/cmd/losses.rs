@@ -3,7 +3,7 @@
 use std::io;
 
 use sidestep_bpf::map::{Map, MapKind};
-use sidestep_engine::{Bundle, Session};
+use sidestep_engine::{Bundle, Maps, Session};
 
 use crate::out::json;
 use crate::out::label;
@@ -73,6 +73,13 @@ impl Losses {
         Losses { losers: probes.chain(maps).chain(lines).collect(), probes: count, maps: of_maps }
     }
 
+    /// The same without a target.
+    pub fn local(bundle: &Bundle) -> Losses {
+        let loser = |name| Loser { kind: Kind::Entries, name, said: 0 };
+        let losers: Vec<Loser> = bundle.maps.iter().map(|m| loser(m.map.name.clone())).collect();
+        Losses { maps: losers.len(), losers, probes: 0 }
+    }
+
     /// Says what is new, one line each.
     pub fn look(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
         if session.probes().len() > self.probes {
@@ -85,7 +92,18 @@ impl Losses {
         let hits = session.counts().into_iter().map(|counts| counts.missed);
         let dropped = (0..self.maps).map(|map| session.dropped(map));
         let lines = std::iter::once(session.lines_dropped());
-        for (now, loser) in hits.chain(dropped).chain(lines).zip(&mut self.losers) {
+        let now: Vec<u64> = hits.chain(dropped).chain(lines).collect();
+        self.say(&now, sink)
+    }
+
+    /// The same without a target.
+    pub fn look_local(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+        let now: Vec<u64> = (0..self.maps).map(|map| maps.dropped(map)).collect();
+        self.say(&now, sink)
+    }
+
+    fn say(&mut self, now: &[u64], sink: &mut Sink) -> io::Result<()> {
+        for (&now, loser) in now.iter().zip(&mut self.losers) {
             let new = now.saturating_sub(loser.said);
             if new > 0 {
                 sink.warn(&loser.kind.new_ones(new, &loser.name));

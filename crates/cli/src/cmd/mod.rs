@@ -28,6 +28,9 @@ use crate::flags::{Cli, Command, OnOff};
 /// Runs a command line. A reader that closes its end of our stdout is no error.
 pub fn run(mut cli: Cli) -> anyhow::Result<ExitCode> {
     cli.script.take_options();
+    if let Some(Command::Deadlock(flags)) = &mut cli.command {
+        flags.run.target.pid.extend(flags.process.take());
+    }
     let Some(command) = &cli.command else {
         let flags = &cli.script;
         return piped(if flags.more.info { info::run(flags) } else { script::run(flags) });

@@ -26,8 +26,8 @@ pub struct Tools {
 pub struct Run {
     #[command(flatten)]
     pub target: TargetFlags,
-    /// Stop after SEC seconds.
-    #[arg(short = 'd', long, value_name = "SEC", value_parser = parse_seconds)]
+    /// Stop after SEC seconds; -D, too, as bcc's stackcount has it.
+    #[arg(short = 'd', short_alias = 'D', long, value_name = "SEC", value_parser = parse_seconds)]
     pub duration: Option<Duration>,
     /// Print the script and do nothing else.
     #[arg(long)]
@@ -116,6 +116,11 @@ pub struct Stackcount {
     /// Count apart by process, with the names of its threads.
     #[arg(short = 'P', long)]
     pub perpid: bool,
+    /// The stacks of the program: there are no others here, and -K, those of the kernel, is refused.
+    #[arg(short = 'U', long = "user-stacks-only")]
+    pub user: bool,
+    #[arg(short = 'K', long = "kernel-stacks-only", hide = true)]
+    pub kernel: bool,
     /// Frames at most.
     #[arg(long, value_name = "N", default_value = "127", value_parser = clap::value_parser!(u32).range(1..=127))]
     pub depth: u32,
@@ -164,6 +169,12 @@ pub struct Argdist {
     /// Print the most frequent N values only.
     #[arg(short = 'T', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub top: Option<u64>,
+    /// Only the thread TID.
+    #[arg(short = 't', long, value_name = "TID", value_parser = super::parse_pid)]
+    pub tid: Option<i32>,
+    /// Headers that bcc would include: types are those of debug information here.
+    #[arg(short = 'I', long, value_name = "HEADER", hide = true)]
+    pub include: Vec<String>,
     /// Bytes of a string at most.
     #[arg(short = 'z', long, value_name = "BYTES", default_value = "80",
           value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -204,6 +215,8 @@ pub struct Funcslower {
     /// Print the stacks of the calls.
     #[arg(short = 'U', long = "user-stack")]
     pub stack: bool,
+    #[arg(short = 'K', long = "kernel-stack", hide = true)]
+    pub kernel: bool,
     /// Print the time of day.
     #[arg(short = 'T', long)]
     pub time: bool,
@@ -254,6 +267,7 @@ OpenSSL, GnuTLS and NSS, those that are mapped.
 Examples:
   sidestep sslsniff -o plain.txt -- curl https://localhost/
   sidestep sslsniff -p 1234 -x -l                      # with user, thread and the time of each call
+  sidestep sslsniff --extra-lib openssl:./app -- ./app # a program that has OpenSSL in itself
   sidestep sslsniff -p 1234 --hexdump --max-buffer-size 64")]
 pub struct Sslsniff {
     #[command(flatten)]
@@ -267,6 +281,15 @@ pub struct Sslsniff {
     /// Only of threads with this name.
     #[arg(long, value_name = "NAME")]
     pub comm: Option<String>,
+    /// Only of this user.
+    #[arg(short = 'u', long, value_name = "UID")]
+    pub uid: Option<u32>,
+    /// Handshakes of OpenSSL, too.
+    #[arg(long)]
+    pub handshake: bool,
+    /// Another library, too: openssl:FILE, gnutls:FILE or nss:FILE.
+    #[arg(long, value_name = "KIND:FILE")]
+    pub extra_lib: Vec<String>,
     /// Print the data in hexadecimal.
     #[arg(long)]
     pub hexdump: bool,
@@ -337,6 +360,9 @@ pub struct Memleak {
     /// The object with the allocator.
     #[arg(short = 'O', long = "obj", value_name = "OBJECT", default_value = "c")]
     pub object: String,
+    /// What the names of its functions begin with: je_ for je_malloc.
+    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub symbols_prefix: String,
     /// Write the results to FILE; stdout is left to the command.
     #[arg(long = "output", value_name = "FILE")]
     pub file: Option<PathBuf>,
@@ -352,15 +378,34 @@ pub struct Memleak {
 #[command(after_help = "\
 Examples:
   sidestep deadlock -p 1234
-  sidestep deadlock --lock-symbol my_lock --unlock-symbol my_unlock -- ./program")]
+  sidestep deadlock 1234                               # the same
+  sidestep deadlock --lock-symbols my_lock,my_trylock --unlock-symbols my_unlock -- ./program")]
 pub struct Deadlock {
+    /// The same as -p, as bcc has it.
+    #[arg(value_name = "PID", value_parser = super::parse_pid, conflicts_with = "pid")]
+    pub process: Option<i32>,
     #[command(flatten)]
     pub run: Run,
+    /// The object with these functions, for those that are named without one.
+    #[arg(long, value_name = "OBJECT")]
+    pub binary: Option<String>,
     /// Functions that lock a mutex, which is their first argument.
-    #[arg(long = "lock-symbol", value_name = "FUNC", default_value = "c:pthread_mutex_lock")]
+    #[arg(
+        long = "lock-symbols",
+        alias = "lock-symbol",
+        value_name = "FUNC",
+        value_delimiter = ',',
+        default_value = "c:pthread_mutex_lock"
+    )]
     pub lock: Vec<String>,
     /// Functions that unlock it.
-    #[arg(long = "unlock-symbol", value_name = "FUNC", default_value = "c:pthread_mutex_unlock")]
+    #[arg(
+        long = "unlock-symbols",
+        alias = "unlock-symbol",
+        value_name = "FUNC",
+        value_delimiter = ',',
+        default_value = "c:pthread_mutex_unlock"
+    )]
     pub unlock: Vec<String>,
     #[command(flatten)]
     pub output: Output,

@@ -14,6 +14,8 @@ pub struct Signature {
     pub result: CType,
     /// How compilers of its language pass what is no single number or address.
     pub convention: Convention,
+    /// Of each parameter, whether its compiler passes it like that: it may have left it out, or moved it.
+    pub kept: Vec<bool>,
 }
 
 /// A parameter of a function.
@@ -48,6 +50,11 @@ pub enum Convention {
     C,
     /// The compiler: only numbers and addresses are where the ABI has them, if nothing else is before them.
     Scalars,
+    /// Go's own ABI.
+    Go {
+        /// What has room is in registers, as of Go 1.17; else all is on the stack.
+        registers: bool,
+    },
 }
 
 /// What a symbol names.

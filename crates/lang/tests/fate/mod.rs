@@ -25,7 +25,8 @@ impl sidestep_lang::script::program::Program for Program {
         ];
         let parameter = |(name, ty): (&str, CType)| Parameter { name: name.to_owned(), ty, passed: Passed::Convention };
         let parameters = parameters.map(parameter).to_vec();
-        Ok(Signature { parameters, result: record("struct pair", Some(1)), convention: Convention::C })
+        let kept = vec![true; parameters.len()];
+        Ok(Signature { parameters, result: record("struct pair", Some(1)), convention: Convention::C, kept })
     }
 
     fn named(&mut self, _: &[Point], name: &str) -> Result<CType, String> {

@@ -1,10 +1,13 @@
 //! Functions: what they take and give.
 
+mod passed;
+
 use gimli::{AttributeValue, UnitOffset, UnitSectionOffset, constants as c};
 use sidestep_isa::Va;
 
-use super::read::{Entry, Reading, Unit};
-use super::{DataType, FunctionParameter, FunctionType, Passed};
+use self::passed::passed;
+use super::read::{Entry, Reading, Unit, value_of};
+use super::{Convention, DataType, FunctionParameter, FunctionType, Passed};
 
 impl<'d> Reading<'_, 'd> {
     pub(super) fn function(&self, va: Va) -> gimli::Result<Option<FunctionType>> {
@@ -39,8 +42,7 @@ impl<'d> Reading<'_, 'd> {
     }
 
     fn function_type(&self, unit: &Unit<'d>, at: UnitOffset, va: Va) -> gimli::Result<FunctionType> {
-        let is_c =
-            !matches!(self.language(unit)?, Some(c::DW_LANG_Rust | c::DW_LANG_Go | c::DW_LANG_Swift | c::DW_LANG_Zig));
+        let convention = self.convention(unit)?;
         // The copy that has the address, what it is a copy of, and what that was declared as: all parameters are in the first that
         // has some and is no copy.
         let mut chain = vec![Self::place(unit, at)];
@@ -61,6 +63,7 @@ impl<'d> Reading<'_, 'd> {
             unit.entry(at)?.attr_value(c::DW_AT_abstract_origin)?.is_some()
         };
         let (mut parameters, mut is_external) = (Vec::new(), false);
+        let mut described = chain[0];
         let mut result = None;
         for place in &chain {
             let (unit, at) = self.around(*place)?;
@@ -70,10 +73,11 @@ impl<'d> Reading<'_, 'd> {
             }
             if parameters.is_empty() && !(is_copy && *place == chain[0] && chain.len() > 1) {
                 parameters = self.parameters(&unit, at)?;
+                described = *place;
             }
         }
         let entered = self.entered(unit, at, va, is_external)?;
-        let parameters = parameters
+        let mut parameters: Vec<FunctionParameter> = parameters
             .into_iter()
             .map(|(place, parameter): (usize, FunctionParameter)| match &entered {
                 Some(entered) => FunctionParameter { passed: entered.parameter(place), ..parameter },
@@ -84,15 +88,33 @@ impl<'d> Reading<'_, 'd> {
             Some(result) => (self.data_type(result, 0)?, self.name(result, 0)?),
             None => (DataType::Void, "void".to_owned()),
         };
-        Ok(FunctionType { parameters, result, result_text, is_c })
+        let kept = match convention {
+            Convention::Go { .. } => {
+                let (unit, at) = self.around(described)?;
+                let name = self.text(&unit, &unit.entry(at)?, c::DW_AT_name)?.unwrap_or_default();
+                add_dictionary(&name, &mut parameters);
+                vec![true; parameters.len()]
+            }
+            _ if self.is_llvm(unit)? => {
+                let places = self.places(va, chain[0], described)?;
+                passed(&places, &parameters, &result)
+            }
+            _ => vec![true; parameters.len()],
+        };
+        Ok(FunctionType { parameters, result, result_text, convention, kept })
     }
 
-    fn language(&self, unit: &Unit<'d>) -> gimli::Result<Option<gimli::DwLang>> {
+    /// By the language of a unit. Go's compiler says in its name whether it uses registers.
+    fn convention(&self, unit: &Unit<'d>) -> gimli::Result<Convention> {
         let mut cursor = unit.entries();
-        let Some((_, root)) = cursor.next_dfs()? else { return Ok(None) };
+        let Some((_, root)) = cursor.next_dfs()? else { return Ok(Convention::C) };
         Ok(match root.attr_value(c::DW_AT_language)? {
-            Some(AttributeValue::Language(language)) => Some(language),
-            _ => None,
+            Some(AttributeValue::Language(c::DW_LANG_Go)) => {
+                let producer = self.text(unit, root, c::DW_AT_producer)?.unwrap_or_default();
+                Convention::Go { registers: producer.contains("regabi") }
+            }
+            Some(AttributeValue::Language(c::DW_LANG_Rust | c::DW_LANG_Swift | c::DW_LANG_Zig)) => Convention::Compiler,
+            _ => Convention::C,
         })
     }
 
@@ -100,7 +122,7 @@ impl<'d> Reading<'_, 'd> {
     fn parameters(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Vec<(usize, FunctionParameter)>> {
         let mut parameters = Vec::new();
         self.children(unit, at, |child| {
-            if child.tag() != c::DW_TAG_formal_parameter {
+            if !Self::is_parameter(child)? {
                 return Ok(());
             }
             let mut name = self.text(unit, child, c::DW_AT_name)?;
@@ -122,9 +144,21 @@ impl<'d> Reading<'_, 'd> {
                 }
             }
             let (name, text, passed) = (name.unwrap_or_default(), self.name(place, 0)?, Passed::Abi);
-            parameters.push((Self::place(unit, child.offset()), FunctionParameter { name, ty, text, passed }));
+            parameters
+                .push((Self::place(unit, child.offset()), FunctionParameter { name, ty: value_of(ty), text, passed }));
             Ok(())
         })?;
         Ok(parameters)
     }
+}
+
+/// What a generic function of Go gets beside its parameters: a table of the types that it is for, which methods have behind
+/// their receiver.
+fn add_dictionary(name: &str, parameters: &mut Vec<FunctionParameter>) {
+    let Some((_, behind)) = name.split_once("[go.shape.") else { return };
+    let ty = DataType::Number { bytes: 8, signed: false };
+    let text = "uintptr".to_owned();
+    let dictionary = FunctionParameter { name: ".dict".to_owned(), ty, text, passed: Passed::Abi };
+    let is_method = !behind.ends_with(']');
+    parameters.insert(usize::from(is_method).min(parameters.len()), dictionary);
 }

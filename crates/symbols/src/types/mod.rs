@@ -128,8 +128,24 @@ pub struct FunctionType {
     pub result: DataType,
     /// As the source has it.
     pub result_text: String,
-    /// The ABI of C says where parameters are, and not only the compiler.
-    pub is_c: bool,
+    /// Who says where parameters are.
+    pub convention: Convention,
+    /// Of each parameter, whether it is where that says: it may have been left out, or moved.
+    pub kept: Vec<bool>,
+}
+
+/// Who says where parameters are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Convention {
+    /// The ABI of C.
+    C,
+    /// The compiler alone.
+    Compiler,
+    /// The ABI of Go.
+    Go {
+        /// It passes them in registers, as of Go 1.17.
+        registers: bool,
+    },
 }
 
 /// The debug information of an object.

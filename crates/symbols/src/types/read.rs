@@ -282,7 +282,7 @@ impl<'d> Reading<'_, 'd> {
                 (None, None) => start,
             };
             let name = self.text(&unit, child, c::DW_AT_name)?.unwrap_or_default();
-            members.push(RecordMember { name, ty: data, text, bit, width: width.map(|width| width as u32) });
+            members.push(RecordMember { name, ty: value_of(data), text, bit, width: width.map(|width| width as u32) });
             Ok(())
         })?;
         Ok(Ok(RecordLayout { size, members }))
@@ -424,4 +424,9 @@ fn is_kind(tag: DwTag, keyword: &str) -> bool {
         "enum" => tag == c::DW_TAG_enumeration_type,
         _ => matches!(tag, c::DW_TAG_typedef | c::DW_TAG_structure_type | c::DW_TAG_class_type | c::DW_TAG_base_type),
     }
+}
+
+/// What holds a value of a type: a function of Go is the address of what it closes over.
+pub(super) fn value_of(ty: DataType) -> DataType {
+    if ty == DataType::Function { DataType::Pointer(Box::new(DataType::Void)) } else { ty }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use sidestep_engine::{Cookie, Local, Missing, Session, Target};
+use sidestep_engine::{Cookie, Local, Maps, Missing, Session, Target};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Checked, MissingProbes};
 use sidestep_lang::script::lower::Compiled;
@@ -13,6 +13,7 @@ use sidestep_lang::script::lower::Compiled;
 use super::nowhere::Nowhere;
 use super::run::Script;
 use super::{Source, Tool as ScriptTool, attach};
+use crate::cmd::losses::Losses;
 use crate::cmd::watch::{self, Job, Pace, Tool};
 use crate::flags::script::{Buffering, Script as Flags};
 use crate::out::plan;
@@ -40,7 +41,9 @@ pub fn run(
             "the script probes a process: add -p PID, -c CMD or -- CMD",
         );
     }
-    let local = Local::new(&attach::maps(&compiled))?;
+    let own_maps = attach::maps(&compiled);
+    let local = Local::new(&own_maps)?;
+    let mut losses = Losses::local(&own_maps);
     let mut script = Script::new(source, checked, &compiled, tool.map(|tool| tool.layout))?;
     script.no_warnings = flags.more.no_warnings;
     let mut sink = Sink::of(&flags.output)?;
@@ -51,13 +54,15 @@ pub fn run(
         if has_target {
             sink.note("the script probes nothing: the target is left alone");
         }
-        return alone(flags, &mut script, &local, &mut sink, compiled.probes.len());
+        return alone(flags, &mut script, local.maps(), losses, &mut sink, compiled.probes.len());
     }
     let (mut bundle, requests, probes) = attach::bundle(&compiled, regexp)?;
     script.begin(local.maps(), &mut sink)?;
+    losses.look_local(local.maps(), &mut sink)?;
     sink.flush()?;
     if script.exit.is_some() {
         script.finish(local.maps(), &mut sink)?;
+        losses.look_local(local.maps(), &mut sink)?;
         sink.end()?;
         return Ok(script.status(ExitCode::SUCCESS));
     }
@@ -127,16 +132,17 @@ fn needs_symbols(compiled: &Compiled) -> bool {
 fn alone(
     flags: &Flags,
     script: &mut Script,
-    local: &Local,
+    maps: Maps<'_>,
+    mut losses: Losses,
     sink: &mut Sink,
     probes: usize,
 ) -> anyhow::Result<ExitCode> {
     let signals = Signals::install(false)?;
     script.started(probes, flags.output.detail.quiet, sink)?;
-    let maps = local.maps();
     script.begin(maps, sink)?;
     script.start_intervals();
     while script.exit.is_none() {
+        losses.look_local(maps, sink)?;
         sink.flush()?;
         let wait = script.until_interval().unwrap_or(Duration::from_secs(3600));
         if signals.wait(wait).is_some() {
@@ -145,6 +151,8 @@ fn alone(
         script.tick(maps, sink)?;
     }
     script.finish(maps, sink)?;
+    losses.look_local(maps, sink)?;
+    losses.total(sink);
     sink.end()?;
     Ok(script.status(ExitCode::SUCCESS))
 }

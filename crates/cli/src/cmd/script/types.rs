@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sidestep_engine::types::{DataType, DebugInfo, Enumeration, FunctionType, Passed};
+use sidestep_engine::types::{self, DataType, DebugInfo, Enumeration, FunctionType, Passed};
 use sidestep_engine::{NoGoroutine, Options, Pattern, SessionError, Typed, TypedFunction};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
@@ -110,7 +110,7 @@ impl Programs {
         let info = function.info.as_ref().map_err(ToString::to_string)?;
         let found = info.function(function.va, &function.name).map_err(|error| error.to_string())?;
         let object = self.number(info);
-        let FunctionType { parameters, result, is_c, .. } = found;
+        let FunctionType { parameters, result, convention, kept, .. } = found;
         let parameter = |parameter: sidestep_engine::types::FunctionParameter| Parameter {
             name: parameter.name,
             ty: ctype(parameter.ty, object),
@@ -119,7 +119,12 @@ impl Programs {
         Ok(Signature {
             parameters: parameters.into_iter().map(parameter).collect(),
             result: ctype(result, object),
-            convention: if is_c { Convention::C } else { Convention::Scalars },
+            convention: match convention {
+                types::Convention::C => Convention::C,
+                types::Convention::Compiler => Convention::Scalars,
+                types::Convention::Go { registers } => Convention::Go { registers },
+            },
+            kept,
         })
     }
 
@@ -142,7 +147,8 @@ impl Program for Programs {
             let mut pids = self.pids.iter().copied().map(Some);
             let first = of(pids.next().flatten());
             let parameters = pids.fold(first, |found, pid| found.or_else(|error| of(pid).map_err(|_| error)))?;
-            return Ok(Signature { parameters, result: CType::Void, convention: Convention::C });
+            let kept = vec![true; parameters.len()];
+            return Ok(Signature { parameters, result: CType::Void, convention: Convention::C, kept });
         }
         let functions = self.functions(point)?;
         if functions.len() > FUNCTIONS {
@@ -163,6 +169,7 @@ impl Program for Programs {
                         return Err(format!("the functions that {} means have different arguments", point.text()));
                     }
                     known.parameters.truncate(same);
+                    known.kept = known.kept.iter().zip(&own.kept).map(|(a, b)| *a && *b).collect();
                     if known.result != own.result {
                         known.result = CType::Void;
                     }

@@ -28,7 +28,7 @@ impl Tool for Argdist {
         let mut script = format!("config = {{ max_strlen = {}; print_maps_on_exit = false }}\n", self.string_size);
         let (mut show, mut forget) = (String::new(), String::new());
         for (number, spec) in specs.iter().enumerate() {
-            script += &spec.blocks(number)?;
+            script += &spec.blocks(number, self.tid)?;
             show += &format!("print(@p{number}); ");
             if !self.cumulative {
                 forget += &format!("clear(@p{number}); ");
@@ -199,7 +199,7 @@ impl Spec {
     }
 
     /// The blocks that fill the map `@pNUMBER`.
-    fn blocks(&self, number: usize) -> Result<String, String> {
+    fn blocks(&self, number: usize, thread: Option<i32>) -> Result<String, String> {
         let mut carried = Vec::new();
         let mut values = Vec::new();
         for (ty, expr) in &self.exprs {
@@ -212,7 +212,7 @@ impl Spec {
         if values.is_empty() && self.when == When::Return {
             values.push("retval".to_owned());
         }
-        let mut filters = Vec::new();
+        let mut filters: Vec<String> = thread.map(|tid| format!("tid == {tid}")).into_iter().collect();
         if let Some(filter) = &self.filter {
             filters.push(format!("({})", self.translate(filter, number, &mut carried)?));
         }
@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     fn blocks(text: &str) -> String {
-        Spec::parse(text, false).and_then(|spec| spec.blocks(0)).unwrap_or_else(|error| error)
+        Spec::parse(text, false).and_then(|spec| spec.blocks(0, None)).unwrap_or_else(|error| error)
     }
 
     #[test]

@@ -30,7 +30,10 @@ impl Tool for Deadlock {
 
     fn script(&self) -> Result<String, String> {
         let points = |names: &[String]| -> Result<String, String> {
-            let points = names.iter().map(|name| spec::function("uprobe", name, false));
+            let points = names.iter().map(|name| match &self.binary {
+                Some(object) if !name.contains(':') => spec::point("uprobe", object, name, false),
+                _ => spec::function("uprobe", name, false),
+            });
             Ok(points.collect::<Result<Vec<_>, _>>()?.join(", "))
         };
         let script = include_str!("deadlock.bt")

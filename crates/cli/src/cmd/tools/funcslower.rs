@@ -1,6 +1,6 @@
 //! `funcslower`: calls that take longer than a limit.
 
-use super::{Tool, spec};
+use super::{KERNEL_STACKS, Tool, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Funcslower, Run};
 use crate::out::script::{Cell, Layout, Line, Shown, folded, frames, merged};
@@ -31,6 +31,9 @@ impl Tool for Funcslower {
     }
 
     fn script(&self) -> Result<String, String> {
+        if self.kernel {
+            return Err(KERNEL_STACKS.to_owned());
+        }
         let points = |provider| -> Result<String, String> {
             let points = self.functions.iter().map(|text| spec::function(provider, text, self.regexp));
             Ok(points.collect::<Result<Vec<_>, _>>()?.join(", "))

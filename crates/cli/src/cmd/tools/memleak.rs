@@ -60,7 +60,7 @@ impl Memleak {
     }
 
     fn point(&self, provider: &str, name: &str) -> Result<String, String> {
-        spec::point(provider, &self.object, name, false)
+        spec::point(provider, &self.object, &format!("{}{name}", self.symbols_prefix), false)
     }
 }
 

@@ -23,6 +23,9 @@ use crate::flags::tools::{Run, Tools};
 use crate::flags::{Cli, Output};
 use crate::out::script::Layout;
 
+/// Why `-K` is no flag here.
+const KERNEL_STACKS: &str = "-K: stacks of the kernel need the kernel: not available in this tool";
+
 /// A tool with its flags.
 pub trait Tool {
     /// As it is called.

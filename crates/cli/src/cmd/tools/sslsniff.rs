@@ -1,6 +1,6 @@
 //! `sslsniff`: what goes through TLS, as plain text.
 
-use super::{Tool, quoted};
+use super::{Tool, quoted, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Run, Sslsniff};
 use crate::out::script::{Layout, Shown};
@@ -39,49 +39,85 @@ impl Sslsniff {
         columns
     }
 
-    fn wants(&self, object: &str) -> bool {
-        !match object {
-            "libssl" => self.no_openssl,
-            "libgnutls" => self.no_gnutls,
-            _ => self.no_nss,
+    /// Where the functions of a library are: in what the process has mapped, and in what `--extra-lib` names.
+    fn objects(&self, library: &str) -> Result<Vec<String>, String> {
+        let (kind, unwanted) = match library {
+            "libssl" => ("openssl", self.no_openssl),
+            "libgnutls" => ("gnutls", self.no_gnutls),
+            _ => ("nss", self.no_nss),
+        };
+        let mut objects = if unwanted { Vec::new() } else { vec![library.to_owned()] };
+        for extra in &self.extra_lib {
+            match extra.split_once(':') {
+                Some((of, file)) if of == kind && !file.is_empty() => objects.push(file.to_owned()),
+                Some(("openssl" | "gnutls" | "nss", file)) if !file.is_empty() => {}
+                _ => return Err(format!("--extra-lib {extra}: expected openssl:FILE, gnutls:FILE or nss:FILE")),
+            }
         }
+        Ok(objects)
+    }
+
+    /// Handshakes: their calls have no data.
+    fn handshake(&self, object: &str) -> Result<String, String> {
+        let values = self.values("HANDSHAKE", "0", "buf(self.connection, 0)");
+        let (entry, exit) = points(object, "SSL_do_handshake")?;
+        let filter = self.filter("retval == 1");
+        Ok(format!("{entry} {{ self.connection = arg0 }}\n{exit} /{filter}/ {{ {} }}\n", print(&values)))
+    }
+
+    fn filter(&self, of: &str) -> String {
+        let comm = self.comm.as_ref().map(|comm| format!(" && comm == {}", quoted(comm))).unwrap_or_default();
+        let uid = self.uid.map(|uid| format!(" && uid == {uid}")).unwrap_or_default();
+        format!("(int32){of}{comm}{uid}")
+    }
+
+    /// Of the columns.
+    fn values(&self, name: &str, len: &str, data: &str) -> Vec<String> {
+        let value = |column: &&str| match *column {
+            "func" => format!("\"{name}\""),
+            "elapsed_ns" => "elapsed".to_owned(),
+            "len" => len.to_owned(),
+            "latency_ns" => "latency()".to_owned(),
+            "data" => data.to_owned(),
+            other => other.to_owned(),
+        };
+        self.columns().iter().map(value).collect()
     }
 
     /// A call: when it returns `len` bytes.
-    fn call(&self, (object, function, name): (&str, &str, &str), is_ex: bool) -> String {
-        let comm = self.comm.as_ref().map(|comm| format!(" && comm == {}", quoted(comm))).unwrap_or_default();
+    fn call(&self, object: &str, function: &str, name: &str, is_ex: bool) -> Result<String, String> {
         let (size, len) = match is_ex {
             true => ("; self.size = arg3", "*(uint64 *)self.size"),
             false => ("", "retval"),
         };
-        let is_tls = if object == "libnspr4" { format!("/{}/ ", NSPR.1) } else { String::new() };
-        let values: Vec<String> = self
-            .columns()
-            .iter()
-            .map(|column| match *column {
-                "func" => format!("\"{name}\""),
-                "elapsed_ns" => "elapsed".to_owned(),
-                "len" => "$len".to_owned(),
-                "latency_ns" => "latency()".to_owned(),
-                "data" => "buf(self.buffer, $len)".to_owned(),
-                other => other.to_owned(),
-            })
-            .collect();
-        let formats: Vec<&str> = values
-            .iter()
-            .map(|value| match value.as_str() {
-                "comm" => "%s",
-                value if value.starts_with('"') => "%s",
-                value if value.starts_with("buf") => "%r",
-                _ => "%d",
-            })
-            .collect();
-        let print = format!("printf(\"{}\\n\", {})", formats.join(" "), values.join(", "));
-        format!(
-            "u:{object}:{function} {is_tls}{{ self.buffer = arg1{size} }}\n\
-             ur:{object}:{function} /self.buffer != 0 && (int32)retval > 0{comm}/ {{ $len = {len}; {print} }}\n"
-        )
+        // Of NSPR, connections with TLS only.
+        let is_tls = if function.starts_with("PR_") { format!("/{}/ ", NSPR.1) } else { String::new() };
+        let values = self.values(name, "$len", "buf(self.buffer, $len)");
+        let (entry, exit) = points(object, function)?;
+        let (filter, print) = (self.filter("retval > 0"), print(&values));
+        Ok(format!(
+            "{entry} {is_tls}{{ self.buffer = arg1{size} }}\n\
+             {exit} /self.buffer != 0 && {filter}/ {{ $len = {len}; {print} }}\n"
+        ))
     }
+}
+
+/// Entry and return of a function.
+fn points(object: &str, function: &str) -> Result<(String, String), String> {
+    let point = |provider| spec::point(provider, object, function, false);
+    Ok((point("uprobe")?, point("uretprobe")?))
+}
+
+/// A line of values.
+fn print(values: &[String]) -> String {
+    let format = |value: &String| match value.as_str() {
+        "comm" => "%s",
+        value if value.starts_with('"') => "%s",
+        value if value.starts_with("buf") => "%r",
+        _ => "%d",
+    };
+    let formats: Vec<&str> = values.iter().map(format).collect();
+    format!("printf(\"{}\\n\", {})", formats.join(" "), values.join(", "))
 }
 
 impl Tool for Sslsniff {
@@ -97,14 +133,23 @@ impl Tool for Sslsniff {
 
     fn script(&self) -> Result<String, String> {
         let calls = CALLS.iter().map(|call| (call, false)).chain(CALLS_EX.iter().map(|call| (call, true)));
-        let blocks: String =
-            calls.filter(|(call, _)| self.wants(call.0)).map(|(call, is_ex)| self.call(*call, is_ex)).collect();
+        let mut blocks = String::new();
+        for ((library, function, name), is_ex) in calls {
+            for object in self.objects(library)? {
+                blocks += &self.call(&object, function, name, is_ex)?;
+            }
+        }
+        if self.handshake {
+            for object in self.objects("libssl")? {
+                blocks += &self.handshake(&object)?;
+            }
+        }
         if blocks.is_empty() {
             return Err("no library is left: one of OpenSSL, GnuTLS and NSS is needed".to_owned());
         }
         let config =
             format!("print_maps_on_exit = false, missing_probes = \"ignore\", max_strlen = {}", self.max_buffer_size);
-        let structs = if self.wants("libnspr4") { NSPR.0 } else { "" };
+        let structs = if blocks.contains(NSPR.1) { NSPR.0 } else { "" };
         Ok(format!("{structs}\nconfig = {{ {} }}\n{blocks}", config.replace(", ", "; ")))
     }
 

@@ -1,6 +1,6 @@
 //! `stackcount`: which stacks lead to functions, and how often?
 
-use super::{Tool, every, spec};
+use super::{KERNEL_STACKS, Tool, every, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Run, Stackcount};
 use crate::out::script::{Cell, Layout, Line, Shown, folded, frames, function, merged};
@@ -21,6 +21,9 @@ impl Tool for Stackcount {
     }
 
     fn script(&self) -> Result<String, String> {
+        if self.kernel {
+            return Err(KERNEL_STACKS.to_owned());
+        }
         let point = spec::place(&self.pattern, self.regexp)?;
         let keys = if self.perpid { "pid, comm, " } else { "" };
         let time = if self.timestamp { "time(); " } else { "" };

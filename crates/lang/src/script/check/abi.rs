@@ -2,6 +2,8 @@
 //!
 //! Source: the System V ABIs of x86-64 (section 3.2.3, "Parameter Passing") and i386.
 
+use std::ops::Range;
+
 use super::super::ast::{BinaryOp, Provider};
 use super::super::checked::{Builtin, Value, ValueKind};
 use super::super::ctype::{CType, Field, Layout, Record};
@@ -12,9 +14,9 @@ use super::memory::{Base, Place, number_type, plus, shift, value};
 use super::{Checker, Checking};
 
 /// Where programs find the lower halves of `xmm0` to `xmm7`, as `wire::Hit` lays them out.
-const XMM: u16 = 176;
+pub(super) const XMM: u16 = 176;
 /// Of the other registers: the stack pointer, and what holds the second word of a result.
-const SP: u16 = 152;
+pub(super) const SP: u16 = 152;
 const DX: u16 = 96;
 /// Registers for numbers, and for floating-point numbers.
 const INTEGERS: usize = 6;
@@ -24,12 +26,12 @@ const WHOLE: u64 = 512;
 
 /// In which registers eight bytes of a value are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Class {
+pub(super) enum Class {
     Integer,
     Float,
 }
 
-fn register(at: u16) -> Value {
+pub(super) fn register(at: u16) -> Value {
     value(Type::UINT, ValueKind::Builtin(Builtin::Register(at)))
 }
 
@@ -46,6 +48,7 @@ impl Checker<'_> {
             return self.error_with(span, format!("Can't find function parameter {name}"), has);
         };
         self.agree(&signature, index + 1, span)?;
+        self.are_passed(&signature, index..index + 1, span)?;
         let mut places = self.places(&signature, index + 1, false, span)?;
         match places.pop() {
             Some(place) => Ok(place),
@@ -58,6 +61,7 @@ impl Checker<'_> {
         let signature = self.signature(span)?;
         let count = signature.parameters.len();
         self.agree(&signature, count, span)?;
+        self.are_passed(&signature, 0..count, span)?;
         let places = self.places(&signature, count, true, span)?;
         let mut layout = Layout { align: 8, ..Layout::default() };
         let mut words = Vec::new();
@@ -190,7 +194,9 @@ impl Checker<'_> {
                 Ok(signature) => signature,
                 Err(message) => return self.error(span, message),
             };
-            if other.parameters.get(..count) != first.parameters.get(..count) {
+            if other.parameters.get(..count) != first.parameters.get(..count)
+                || other.kept.get(..count) != first.kept.get(..count)
+            {
                 let (a, b) = (self.points[0].text(), self.points[index].text());
                 return self.error_with(
                     span,
@@ -202,6 +208,18 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// Makes sure that the compiler passes these parameters.
+    fn are_passed(&mut self, signature: &Signature, wanted: Range<usize>, span: Span) -> Checking<()> {
+        let gone = |at: &usize| signature.kept.get(*at) == Some(&false);
+        match wanted.into_iter().find(gone).and_then(|at| signature.parameters.get(at)) {
+            Some(Parameter { name, .. }) => {
+                let message = format!("the compiler has left out the argument {name}, or moved it");
+                self.error_with(span, message, "arg0, arg1, … are the registers as they are")
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Where the first `count` parameters are; if it is not the `whole` of them that is wanted, only the last must be known.
     fn places(&mut self, signature: &Signature, count: usize, whole: bool, span: Span) -> Checking<Vec<Place>> {
         if self.only_at(&[Provider::Usdt]) {
@@ -211,6 +229,9 @@ impl Checker<'_> {
                 Place::new(Base::Words(vec![word]), parameter.ty.clone())
             };
             return Ok(signature.parameters.iter().take(count).enumerate().map(place).collect());
+        }
+        if let Convention::Go { registers } = signature.convention {
+            return self.go_places(signature, count, registers, span);
         }
         let is_short = self.types.word() == 4;
         let hidden = match &signature.result {
@@ -341,7 +362,7 @@ impl Checker<'_> {
         Ok(true)
     }
 
-    fn align(&mut self, ty: &CType, span: Span) -> Checking<u64> {
+    pub(super) fn align(&mut self, ty: &CType, span: Span) -> Checking<u64> {
         Ok(match ty {
             CType::Array(of, _) => self.align(of, span)?,
             CType::Record(record) => self.layout(record, span)?.align,

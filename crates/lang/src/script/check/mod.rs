@@ -10,6 +10,7 @@ mod each;
 mod entry;
 mod expr;
 mod field;
+mod go;
 mod kind;
 mod macros;
 mod memory;
@@ -109,6 +110,8 @@ struct Checker<'a> {
     /// Types of the variables of each block, as the round before has found them: there is room for all that is assigned.
     before: Vec<Vec<Type>>,
     found: Vec<Diagnostic>,
+    /// Maps that a wrong statement would have assigned.
+    unassigned: Vec<String>,
     /// Types are known: what is not is an error.
     last: bool,
     // Of the block:
@@ -146,6 +149,7 @@ impl<'a> Checker<'a> {
             own: known.own,
             before: known.vars,
             found: Vec::new(),
+            unassigned: Vec::new(),
             last,
             points: &[],
             vars: Vec::new(),
@@ -288,7 +292,17 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// A map that a wrong statement would have assigned is undefined for that reason: only the reason is said.
+    fn leave_out_consequences(&mut self) {
+        let names = &self.unassigned;
+        let follows = |at: &Diagnostic| names.iter().any(|name| at.message == format!("Undefined map: @{name}"));
+        if self.found.iter().any(|at| at.severity == Severity::Error && !follows(at)) {
+            self.found.retain(|at| !follows(at));
+        }
+    }
+
     fn finish(mut self) -> Result<(Checked, Vec<Diagnostic>), Vec<Diagnostic>> {
+        self.leave_out_consequences();
         if self.found.iter().any(|found| found.severity == Severity::Error) {
             return Err(self.found);
         }

@@ -41,7 +41,11 @@ impl Checker<'_> {
     fn stmt(&mut self, stmt: &Stmt, ops: &mut Vec<Op>) -> Checking<()> {
         match &stmt.kind {
             StmtKind::Expr(expr) => self.statement_call(expr, ops),
-            StmtKind::Assign { target, op, value } => self.assign(target, *op, value, ops),
+            StmtKind::Assign { target, op, value } => self.assign(target, *op, value, ops).inspect_err(|_| {
+                if let ExprKind::Map(name, _) = &target.kind {
+                    self.unassigned.push(name.clone());
+                }
+            }),
             StmtKind::Let { name, value } => {
                 if self.scopes.iter().any(|scope| scope.contains_key(name)) {
                     return self.error(

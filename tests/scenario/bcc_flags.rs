@@ -1,0 +1,100 @@
+//! Flags that users of bcc's tools know, on programs that say themselves what they did.
+
+use std::process::Command;
+
+use sidestep_tests::build::have;
+use sidestep_tests::process::{LIMIT, Program, run};
+use sidestep_tests::target;
+use sidestep_tests::tool::{Tracing, sidestep, with_command};
+
+use crate::tools::{numbers, serve_page};
+
+fn script(args: &[&str]) -> String {
+    run(&mut sidestep(&[args, &["--print"]].concat()), LIMIT).ok().stdout
+}
+
+#[test]
+fn what_there_is_anyway_may_be_asked_for() {
+    let plain = script(&["stackcount", "-d", "5", "c:malloc"]);
+    assert_eq!(script(&["stackcount", "-U", "-D", "5", "c:malloc"]), plain);
+    let spec = ["-C", "p:c:malloc(size_t n):size_t:n"];
+    assert_eq!(
+        script(&[&["argdist", "-I", "linux/time.h"], &spec[..]].concat()),
+        script(&[&["argdist"], &spec[..]].concat())
+    );
+    for tool in ["stackcount", "funcslower"] {
+        let output = run(&mut sidestep(&[tool, "-K", "c:malloc", "--", "true"]), LIMIT);
+        assert_eq!(output.code(), 2, "{output}");
+        let said = output.stderr.lines().next().unwrap_or_default();
+        assert_eq!(said, "error: -K: stacks of the kernel need the kernel: not available in this tool");
+    }
+}
+
+/// The program has one thread, whose number is that of the process.
+#[test]
+fn argdist_counts_one_thread() {
+    let Some(path) = target("script") else { return };
+    let mut program = Program::start(&mut Command::new(&path));
+    let (pid, spec) = (program.pid(), format!("p:{}:size(long n):long:n", path.display()));
+    let mut counted = |tid: i32| {
+        let (pid, tid) = (pid.to_string(), tid.to_string());
+        let tracing = Tracing::start(&["argdist", "-p", &pid, "-t", &tid, "-i", "1000", "-f", "json", "-C", &spec]);
+        program.ask("sizes 40");
+        let report = tracing.stop().0.stdout;
+        let map = report.lines().find(|line| line.contains("\"map\"")).unwrap_or_default();
+        map.matches("\": 1").count()
+    };
+    assert_eq!((counted(pid), counted(pid + 1)), (40, 0));
+    program.finish().ok();
+}
+
+#[test]
+fn deadlock_takes_lists_of_functions_and_the_process_alone() {
+    let Some(path) = target("locks") else { return };
+    let locks = ["--binary", "c", "--lock-symbols", "pthread_mutex_lock,pthread_mutex_trylock"];
+    let unlock = ["--unlock-symbols", "pthread_mutex_unlock"];
+    let program = path.to_str().expect("UTF-8");
+    let (_, report) = with_command(&[&["deadlock"], &locks[..], &unlock].concat(), &[program, "inverted", "20"]);
+    assert_eq!(report.0.stdout.matches("Potential Deadlock").count(), 1, "{}", report.0);
+    assert_eq!(script(&["deadlock", "1"]), script(&["deadlock", "-p", "1"]));
+    let output = run(&mut sidestep(&["deadlock", "999999999"]), LIMIT);
+    assert_eq!((output.code(), output.stderr.contains("no process with pid 999999999")), (1, true), "{output}");
+}
+
+#[test]
+fn allocators_have_prefixes() {
+    let own = script(&["memleak", "-O", "jemalloc", "--symbols-prefix", "je_"]);
+    assert!(own.contains("uprobe:jemalloc:je_malloc ") && own.contains("uprobe:jemalloc:je_free,"), "{own}");
+}
+
+/// The library is named by its file, and looked at because of that alone.
+#[test]
+fn another_library_with_tls_and_its_handshakes() {
+    if !have(&["curl", "openssl"]) {
+        return;
+    }
+    serve_page(|url, page, dir| {
+        let libraries = run(Command::new("ldd").arg("/usr/bin/curl"), LIMIT).ok().stdout;
+        let library = libraries.split_whitespace().find(|word| word.starts_with('/') && word.contains("libssl"));
+        let extra = format!("openssl:{}", library.expect("curl has OpenSSL"));
+        let (uid, got) = (user(), dir.join("got"));
+        let sniff = |flags: &[&str]| {
+            let args = [&["sslsniff", "-f", "json", "--no-openssl", "--extra-lib", &extra], flags].concat();
+            let (said, report) =
+                with_command(&args, &["/usr/bin/curl", "-sk", "-o", got.to_str().expect("UTF-8"), url]);
+            said.ok();
+            report.0.stdout
+        };
+        let report = sniff(&["--handshake", "-u", &uid]);
+        assert_eq!(report.matches("HANDSHAKE").count(), 1, "{report}");
+        assert!(numbers(&report, "len").iter().sum::<u64>() > page.len() as u64, "{report}");
+        assert!(!sniff(&["-u", "4000000"]).contains("len"), "another user's");
+    });
+    let output = run(&mut sidestep(&["sslsniff", "--extra-lib", "boringssl:x", "--", "true"]), LIMIT);
+    assert!(output.stderr.starts_with("error: --extra-lib boringssl:x: expected openssl:FILE"), "{output}");
+}
+
+/// Of whoever runs this.
+fn user() -> String {
+    run(Command::new("id").arg("-u"), LIMIT).ok().stdout.trim().to_owned()
+}
