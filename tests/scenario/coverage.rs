@@ -28,7 +28,7 @@ fn hex(word: &str) -> u64 {
     u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or_else(|_| panic!("{word} is no address"))
 }
 
-/// The starts of the functions that readelf finds, in symbols and unwind information. Where no symbol is, nobody calls, and there
+/// The starts of the functions that readelf finds, in symbols, unwind information and what the linker is told to call. Where no symbol is, nobody calls, and there
 /// is a frame from the first instruction on, or others branch to, there is only a part of a function.
 fn functions(file: &Path) -> BTreeSet<u64> {
     let symbols = output_of("readelf", &["-sW"], file);
@@ -40,9 +40,11 @@ fn functions(file: &Path) -> BTreeSet<u64> {
     let called = code.lines().filter_map(|line| line.split_once("call ")?.1.split_whitespace().next());
     let called: BTreeSet<u64> = called.filter_map(|to| u64::from_str_radix(to, 16).ok()).collect();
     let branches: Vec<(u64, u64)> = code.lines().filter_map(branch).collect();
+    let mut described: Vec<(u64, u64)> = Vec::new();
     for entry in frames.split(" FDE ").skip(1) {
         let (start, end) = entry.split_once("pc=").and_then(|(_, range)| range.split_once("..")).expect("a range");
         let (start, end) = (hex(start), hex(end.split_whitespace().next().unwrap_or("")));
+        described.push((start, end));
         let branched = branches.iter().any(|(from, to)| *to == start && !(start..end).contains(from));
         // An empty line ends it; what describes others may follow.
         let entry = entry.split("\n\n").next().unwrap_or(entry);
@@ -50,6 +52,25 @@ fn functions(file: &Path) -> BTreeSet<u64> {
         if !(first.contains("DW_CFA_def_cfa") || branched) || called.contains(&start) {
             all.insert(start);
         }
+    }
+    // What nothing describes, but the first code of the program and of its parts, and what is called.
+    let is_described = |va: &u64| described.iter().any(|(start, end)| (*start..*end).contains(va));
+    all.extend(first_code(file));
+    // A weak function that is not there is called at 0.
+    all.extend(called.into_iter().filter(|va| *va != 0 && !is_described(va)));
+    all
+}
+
+/// What the dynamic linker calls: the functions of `DT_INIT` and `DT_FINI`, and those of the arrays.
+fn first_code(file: &Path) -> BTreeSet<u64> {
+    let dynamic = output_of("readelf", &["-dW"], file);
+    let tags = dynamic.lines().filter(|line| line.contains("(INIT)") || line.contains("(FINI)"));
+    let mut all: BTreeSet<u64> = tags.map(|line| hex(line.split_whitespace().last().unwrap_or(""))).collect();
+    let arrays = output_of("readelf", &["-x", ".init_array", "-x", ".fini_array"], file);
+    for line in arrays.lines().filter(|line| line.starts_with("  0x")) {
+        // An address, up to four groups of four bytes, and their text.
+        let groups: Vec<&str> = line[..line.len().min(48)].split_whitespace().skip(1).collect();
+        all.extend(groups.chunks_exact(2).map(|word| hex(&word.concat()).swap_bytes()));
     }
     all
 }

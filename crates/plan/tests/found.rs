@@ -96,7 +96,8 @@ fn compare(name: &str, data: &[u8]) -> (f64, f64) {
 fn a_real_program() {
     let path = std::env::current_exe().unwrap();
     let (insns, starts) = compare("this test", &std::fs::read(path).unwrap());
-    assert!(insns > 90. && starts > 80., "{insns} {starts}");
+    // Without optimization, much is there that nobody calls.
+    assert!(insns > 90. && starts > 60., "{insns} {starts}");
 }
 
 /// Tables of pointers and of distances, functions that only pointers lead to, one that never returns in front of another,
