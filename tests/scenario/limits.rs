@@ -1,10 +1,10 @@
-//! Targets that may map no more memory: refused in one line, and left as they were.
+//! Targets that may map no more memory, or whose threads cannot be told apart: refused in one line, and left as they were.
 
 use std::fs;
 use std::process::Command;
 
 use sidestep_tests::process::{LIMIT, Program, run};
-use sidestep_tests::tool::Tracing;
+use sidestep_tests::tool::{Tracing, during, sidestep};
 use sidestep_tests::{Snapshot, target};
 
 /// Lets a process map so many bytes more, or as many as it likes.
@@ -69,5 +69,32 @@ fn a_shadow_stack_that_cannot_grow_watches_what_it_can() {
     let report = tracing.stop();
     assert!((480..3000).contains(&report.histogram_sum()), "{}", report.0);
     assert_eq!(program.ask("even 6000"), alone);
+    program.finish().ok();
+}
+
+/// Threads that share their thread pointer overwrote each other's counts, and nobody said so.
+#[test]
+fn threads_that_cannot_be_told_apart_are_refused_or_noticed() {
+    let Some(path) = target("twins") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    let probed = ["funccount", "-p", &pid, "leaf"];
+    assert_eq!(program.ask("begin 7"), 7);
+    let before = Snapshot::of(program.pid());
+    let output = run(&mut sidestep(&probed), LIMIT);
+    assert!(output.code() == 1 && output.stderr.contains("share a thread pointer"), "{output}");
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("end 7"), 7);
+    // Another comes meanwhile.
+    let tracing = Tracing::start(&probed);
+    assert_eq!((program.ask("begin 7"), program.ask("work 100")), (7, 3 * 4950 + 100));
+    let report = tracing.stop();
+    assert!(report.0.stderr.contains("share a thread pointer"), "{}", report.0);
+    assert_eq!(program.ask("end 7"), 7);
+    // And where there is none, nothing is said.
+    let (report, answer) = during(&probed, || program.ask("work 100"));
+    assert_eq!(answer, 3 * 4950 + 100);
+    report.assert_count("leaf", 100);
+    assert!(!report.0.stderr.contains("share"), "{}", report.0);
     program.finish().ok();
 }
