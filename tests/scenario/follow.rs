@@ -156,6 +156,24 @@ pub fn what_children_execute_is_probed() {
     program.finish().ok();
 }
 
+/// Until it executes something, a child of `vfork` runs on its parent's memory: its hits had its parent's pid.
+#[test]
+pub fn children_of_vfork_had_their_parents_pid() {
+    let Some(path) = target("spawn") else { return };
+    let mut program = Program::start(&mut Command::new(&path));
+    let pid = program.pid().to_string();
+    let blocks = r#"@[pid == $1 ? "parent" : "child"] = count(); @pids[pid] = count()"#;
+    let script = format!("u:{}:leaf {{ {blocks} }}", path.display());
+    let args = ["--follow", "-f", "json", "-p", &pid, "-e", &script, &pid];
+    let (report, answer) = during(&args, || (program.ask("vfork 5"), program.ask("work 3")));
+    assert_eq!(answer, (5, work(3)));
+    let has = |part: &str| report.0.stdout.contains(part);
+    assert!(has(r#""child": 5"#) && has(r#""parent": 3"#) && has(&format!(r#""{pid}": 3"#)), "{}", report.0);
+    // Of its own each.
+    assert_eq!(report.0.stdout.matches(r#"": 1,"#).count(), 5, "{}", report.0);
+    program.finish().ok();
+}
+
 #[test]
 pub fn what_the_target_executes_is_probed() {
     let Some(path) = target("spawn") else { return };

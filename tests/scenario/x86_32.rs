@@ -70,7 +70,7 @@ again! {
     follow {
         two_processes_add_up, each_process_ends_alone, one_that_cannot_be_probed_leaves_the_others_alone,
         forked_children_are_counted, thousands_of_children, what_children_execute_is_probed,
-        what_the_target_executes_is_probed, commands_that_execute_the_program,
+        what_the_target_executes_is_probed, commands_that_execute_the_program, children_of_vfork_had_their_parents_pid,
     }
     carried {
         a_probe_is_where_nm_says_and_counts_what_the_program_did, probes_of_one_place_are_in_order_of_registration,

@@ -42,10 +42,16 @@ pub unsafe extern "C" fn get_smp_processor_id(_: u64, _: u64, _: u64, _: u64, _:
     arch::processor().unwrap_or(0)
 }
 
-/// 14: process and thread, as the target sees them.
+/// 14: process and thread, as the target sees them. Where children are followed, the kernel is asked: one of `vfork` runs on all
+/// that is its parent's, and nothing that we can read tells it from that.
 pub unsafe extern "C" fn get_current_pid_tgid(_: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
     // SAFETY: the running thread's.
     let (agent, thread) = unsafe { here(state) };
+    if agent.private().follow != 0 {
+        // SAFETY: no arguments.
+        let (pid, tid) = unsafe { (arch::syscall(nr::GETPID, [0; 6]), arch::syscall(nr::GETTID, [0; 6])) };
+        return u64::from(pid as u32) << 32 | u64::from(tid as u32);
+    }
     let pid = agent.private().pid.load(core::sync::atomic::Ordering::Relaxed);
     u64::from(pid) << 32 | u64::from(thread.current_tid())
 }
