@@ -210,6 +210,15 @@ impl Report {
         self.counts().get(function).copied().unwrap_or(0)
     }
 
+    /// How many hits the tool says that it has missed.
+    ///
+    /// # Panics
+    /// If it says something else than a number.
+    pub fn missed(&self) -> u64 {
+        let total = self.0.stderr.lines().find_map(|line| line.strip_prefix("Total missed hit count: "));
+        total.map_or(0, |text| text.split(' ').next().and_then(|n| n.parse().ok()).expect("a count"))
+    }
+
     /// Asserts the count of one function.
     ///
     /// # Panics

@@ -117,7 +117,8 @@ pub fn forked_children_are_counted() {
     program.finish().ok();
 }
 
-/// Slots of children that have ended go to those that come: there are more children than slots.
+/// Slots of children that have ended go to those that come: there are more children than slots. Children that took slots which
+/// were free again were not noticed, so the slots ran out.
 #[test]
 pub fn thousands_of_children() {
     let Some(path) = target("spawn") else { return };
@@ -127,10 +128,12 @@ pub fn thousands_of_children() {
     assert_eq!(answer, 1000);
     report.assert_count("forking", 1000);
     let (report, answer) = during(&["funccount", "--follow", "-p", &pid, "leaf"], || {
-        (0..20).map(|_| program.ask("fork 100")).sum::<i64>()
+        (0..50).map(|_| program.ask("fork 100")).sum::<i64>()
     });
-    assert_eq!(answer, 2000);
-    report.assert_count("leaf", 20 * (100 * 100 + 100));
+    assert_eq!(answer, 5000);
+    // A quarter as many slots in 32-bit sessions: on a busy machine, children may come faster than those that ended are noticed.
+    assert!(is_32_bit() || report.missed() == 0, "{}", report.0);
+    assert_eq!(report.count("leaf") + report.missed(), 50 * (100 * 100 + 100), "{}", report.0);
     program.finish().ok();
 }
 

@@ -43,8 +43,8 @@ pub(crate) struct Follow {
     watch: Watch,
     executing: Vec<Executing>,
     family: Family,
-    /// When the family was looked at, whether anybody was there, and how many slots were in use.
-    looked: Option<(Instant, bool, u64)>,
+    /// When the family was looked at, whether anybody was there, how many slots were in use, and how many of them free again.
+    looked: Option<(Instant, bool, (u64, u32))>,
 }
 
 impl Follow {
@@ -190,14 +190,19 @@ impl Follow {
         }
     }
 
-    /// Is anybody of the family there whom the session does not know? Looks now and then. Slots of those who are not there any more
-    /// become free.
+    /// Is anybody of the family there whom the session does not know? Looks now and then, if somebody came, and at once when
+    /// slots run short. Slots of those who are not there any more become free.
     fn look(&mut self, session: &mut Session) -> bool {
         let running = session.is_running();
         let Some(regions) = session.installer.regions() else { return false };
         let slots = regions.slots();
+        let taken = (slots, self.free(regions).load(Ordering::Acquire));
+        let short = (slots.saturating_sub(taken.1.into())) * 2 > regions.layout.slots_max;
         match self.looked {
-            Some((when, any, before)) if running && (before == slots || when.elapsed() < LOOK_PERIOD) => return any,
+            // A slot that was free again may be taken, too.
+            Some((when, any, before)) if running && (before == taken || when.elapsed() < LOOK_PERIOD && !short) => {
+                return any;
+            }
             // That nobody is there is only true now.
             Some((when, true, _)) if !running && when.elapsed() < LOOK_PERIOD => return true,
             _ => {}
@@ -205,14 +210,19 @@ impl Follow {
         let members = self.family.look();
         let pids: HashSet<u32> = members.iter().filter_map(|pid| own_pid(*pid)).collect();
         let any = members.iter().any(|pid| !session.knows(*pid));
-        self.free_slots(regions, slots, &pids);
-        self.looked = Some((Instant::now(), any, slots));
+        let freed = self.free_slots(regions, slots, &pids);
+        self.looked = Some((Instant::now(), any, (slots, taken.1 + freed)));
         any
     }
 
-    /// Gives slots of processes that have ended to those that come. One that cannot be looked at is there still.
-    fn free_slots(&self, regions: &Regions, slots: u64, alive: &HashSet<u32>) {
-        let free = self.common.u32(regions.layout.common_off + offset_of!(Common, slots_free) as u64);
+    /// How many slots are free that had owners.
+    fn free<'r>(&self, regions: &'r Regions) -> &'r AtomicU32 {
+        regions.common.u32(regions.layout.common_off + offset_of!(Common, slots_free) as u64)
+    }
+
+    /// Gives slots of processes that have ended to those that come; how many. One that cannot be looked at is there still.
+    fn free_slots(&self, regions: &Regions, slots: u64, alive: &HashSet<u32>) -> u32 {
+        let mut all = 0;
         for slot in 0..slots {
             let owner = self.common.u32(regions.layout.slot(slot) + offset_of!(Slot, owner) as u64);
             let pid = owner.load(Ordering::Acquire);
@@ -221,8 +231,10 @@ impl Follow {
                 && regions.is_drained(slot)
                 && !Path::new(&format!("/proc/{pid}")).exists()
                 && owner.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-            free.fetch_add(u32::from(freed), Ordering::AcqRel);
+            all += u32::from(freed);
+            self.free(regions).fetch_add(u32::from(freed), Ordering::AcqRel);
         }
+        all
     }
 
     /// Nobody waits for us from now on, or is traced.
