@@ -13,7 +13,7 @@ use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind};
 
 use crate::api::Stops;
 use crate::error::SessionError;
-use crate::hold::{Hold, Turn};
+use crate::hold::{Hold, Turn, stop};
 use crate::identity;
 use crate::native::{self, Originals};
 use crate::pages::{Stretch, pages, read_all, write_all};
@@ -344,7 +344,7 @@ pub(crate) fn close_descriptors(process: &Process) -> Result<(), SessionError> {
     if process.descriptors(MEMFD_LINK).is_empty() {
         return Ok(());
     }
-    let mut stopped = process.stop()?;
+    let mut stopped = stop(process)?;
     close_all(&mut Remote(&mut stopped))?;
     Ok(stopped.resume()?)
 }

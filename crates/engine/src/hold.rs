@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sidestep_sys::{Process, Stopped};
+use sidestep_sys::{Process, StopError, Stopped};
 
 use crate::api::{Pause, Stops};
 use crate::error::SessionError;
@@ -13,6 +13,21 @@ const PAUSE: Duration = Duration::from_micros(500);
 const LEAST: Duration = Duration::from_micros(200);
 /// For how long the threads run before the next pause.
 const GAP: Duration = Duration::from_millis(1);
+
+/// A machine may be too busy for a thread to get its turn, even to stop. So often it is tried, and everybody runs on in between:
+/// a detach that fails leaves probes behind.
+const TRIES: u32 = 5;
+
+/// Stops a process.
+pub(crate) fn stop(process: &Process) -> Result<Stopped, StopError> {
+    for _ in 1..TRIES {
+        match process.stop() {
+            Err(StopError::Timeout { state: 'R', .. }) => std::thread::sleep(GAP),
+            result => return result,
+        }
+    }
+    process.stop()
+}
 
 /// What became of a piece of work.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,7 +108,7 @@ impl<'a> Hold<'a> {
     ) -> Result<T, SessionError> {
         match self {
             Hold::Running { process, stops } => {
-                let mut stopped = process.stop()?;
+                let mut stopped = stop(process)?;
                 let result = work(&mut stopped);
                 let (time, resumed) = stopped.resume_timed();
                 stops.pauses.push(Pause { time, purpose });
