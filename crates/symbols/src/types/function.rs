@@ -1,11 +1,11 @@
 //! Functions: what they take and give.
 
-mod passed;
+mod kept;
 
 use gimli::{AttributeValue, UnitOffset, UnitSectionOffset, constants as c};
 use sidestep_isa::Va;
 
-use self::passed::passed;
+use self::kept::kept;
 use super::read::{Entry, Reading, Unit, value_of};
 use super::{Convention, DataType, FunctionParameter, FunctionType, Passed};
 
@@ -97,7 +97,7 @@ impl<'d> Reading<'_, 'd> {
             }
             _ if self.is_llvm(unit)? => {
                 let places = self.places(va, chain[0], described)?;
-                passed(&places, &parameters, &result)
+                kept(&places, &parameters, &result)
             }
             _ => vec![true; parameters.len()],
         };

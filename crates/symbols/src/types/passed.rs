@@ -79,12 +79,7 @@ impl<'d> Reading<'_, 'd> {
 
     /// `by_frame`: what is counted from the frame is counted from behind the return address.
     fn location(&self, unit: &Unit<'d>, entry: &Entry<'_, 'd>, va: Va, by_frame: bool) -> gimli::Result<Location> {
-        let expression = match entry.attr_value(c::DW_AT_location)? {
-            Some(AttributeValue::Exprloc(expression)) => Some(expression),
-            Some(list) => self.at_entry(unit, list, va)?,
-            None => None,
-        };
-        let operation = match expression {
+        let operation = match self.at_entry(unit, entry, va)? {
             Some(expression) => single(expression, unit)?,
             None => None,
         };
@@ -98,14 +93,19 @@ impl<'d> Reading<'_, 'd> {
         })
     }
 
-    /// What a list of locations says of the function's first instruction.
-    fn at_entry(
+    /// The location of a parameter at the function's first instruction.
+    pub(super) fn at_entry(
         &self,
         unit: &Unit<'d>,
-        list: AttributeValue<Slice<'d>>,
+        parameter: &Entry<'_, 'd>,
         va: Va,
     ) -> gimli::Result<Option<Expression<Slice<'d>>>> {
-        let Some(mut list) = self.dwarf.attr_locations(unit, list)? else { return Ok(None) };
+        let list = match parameter.attr_value(c::DW_AT_location)? {
+            Some(AttributeValue::Exprloc(expression)) => return Ok(Some(expression)),
+            Some(list) => self.dwarf.attr_locations(unit, list)?,
+            None => None,
+        };
+        let Some(mut list) = list else { return Ok(None) };
         while let Some(entry) = list.next()? {
             if entry.range.begin <= va.0 && va.0 < entry.range.end {
                 return Ok(Some(entry.data));

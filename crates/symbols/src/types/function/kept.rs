@@ -2,13 +2,12 @@
 //!
 //! LLVM leaves out what no caller varies or the function does not use, where it sees all callers, and passes what is behind it
 //! in the registers that become free. The name stays the same (GCC's gets an ending, `.constprop`), so only the places of
-//! parameters tell: one that was left out has none, or is a constant. So has one that is
-//! only not used; that it has a register of its own is seen by another one behind it, which is where it is if nothing was left
-//! out.
+//! parameters tell: one that was left out has none, or is a constant. So has one that is only not used; that it has a register
+//! of its own is seen by another one behind it, which is where it is if nothing was left out.
 
 use std::collections::HashMap;
 
-use gimli::{Expression, Operation, UnitSectionOffset, constants as c};
+use gimli::{Expression, Operation, constants as c};
 use sidestep_isa::Va;
 
 use super::super::read::{Entry, Reading, Slice, Unit};
@@ -28,7 +27,7 @@ pub(super) enum Place {
 }
 
 /// Of each parameter, whether it is where the ABI has it.
-pub(super) fn passed(places: &[Place], parameters: &[FunctionParameter], result: &DataType) -> Vec<bool> {
+pub(super) fn kept(places: &[Place], parameters: &[FunctionParameter], result: &DataType) -> Vec<bool> {
     let registers = registers(parameters, result);
     let is_float = |register: &u16| *register >= FLOAT;
     // Of the same kind, and where it is if all before it are passed.
@@ -70,8 +69,11 @@ impl<'d> Reading<'_, 'd> {
         self.children(&unit, at, |child| {
             if Self::is_parameter(child)? {
                 let origin = self.reference(&unit, child, c::DW_AT_abstract_origin)?;
-                let place = self.seen(&unit, child, va)?;
-                there.extend(origin.or_else(|| offset(&unit, child)).map(|at| (at, place)));
+                let place = match self.at_entry(&unit, child, va)? {
+                    Some(expression) => place(expression, &unit)?,
+                    None => Place::Nowhere,
+                };
+                there.insert(origin.unwrap_or_else(|| Self::place(&unit, child.offset())), place);
             }
             Ok(())
         })?;
@@ -79,7 +81,7 @@ impl<'d> Reading<'_, 'd> {
         let mut places = Vec::new();
         self.children(&unit, at, |child| {
             if Self::is_parameter(child)? {
-                let place = offset(&unit, child).and_then(|at| there.get(&at));
+                let place = there.get(&Self::place(&unit, child.offset()));
                 places.push(place.copied().unwrap_or(Place::Nowhere));
             }
             Ok(())
@@ -98,29 +100,6 @@ impl<'d> Reading<'_, 'd> {
         let Some((_, root)) = cursor.next_dfs()? else { return Ok(false) };
         let producer = self.text(unit, root, c::DW_AT_producer)?.unwrap_or_default();
         Ok(["clang", "rustc", "LLVM"].iter().any(|name| producer.contains(name)))
-    }
-
-    /// Where a parameter is at this address.
-    fn seen(&self, unit: &Unit<'d>, parameter: &Entry<'_, 'd>, va: Va) -> gimli::Result<Place> {
-        let Some(value) = parameter.attr_value(c::DW_AT_location)? else { return Ok(Place::Nowhere) };
-        if let Some(expression) = value.exprloc_value() {
-            return place(expression, unit);
-        }
-        let Some(mut places) = self.dwarf.attr_locations(unit, value)? else { return Ok(Place::Nowhere) };
-        while let Some(entry) = places.next()? {
-            if entry.range.begin <= va.0 && va.0 < entry.range.end {
-                return place(entry.data, unit);
-            }
-        }
-        Ok(Place::Nowhere)
-    }
-}
-
-/// Where an entry is in `.debug_info`.
-fn offset(unit: &Unit<'_>, entry: &Entry<'_, '_>) -> Option<usize> {
-    match unit.header.offset() {
-        UnitSectionOffset::DebugInfoOffset(at) => Some(at.0 + entry.offset().0),
-        UnitSectionOffset::DebugTypesOffset(_) => None,
     }
 }
 
