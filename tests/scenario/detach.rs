@@ -3,9 +3,10 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use sidestep_tests::process::{LIMIT, Program, eventually};
-use sidestep_tests::tool::Tracing;
-use sidestep_tests::{Snapshot, target};
+use sidestep_tests::build::{installed, target_dir};
+use sidestep_tests::process::{LIMIT, Program, eventually, run};
+use sidestep_tests::tool::{Tracing, path};
+use sidestep_tests::{Snapshot, skip, target};
 
 const FUNCTIONS: &str = "^(leaf|mix|tree|real|bytes)$";
 
@@ -118,6 +119,41 @@ pub fn controller_killed_while_it_detaches() {
     program.finish().ok();
 }
 
+/// Killed at a call of `ptrace`. The thread that unmapped for the controller came back through what it had unmapped.
+#[test]
+pub fn controller_killed_between_its_steps() {
+    if !installed("strace") {
+        return skip("no strace");
+    }
+    let Some((mut program, pid)) = load("load") else {
+        return;
+    };
+    let before = Snapshot::of(program.pid());
+    let file = target_dir().join("test-targets").join(format!("steps.{pid}"));
+    let trace = |inject: &[&str]| {
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-e", "trace=ptrace", "-o"]).arg(&file).args(inject).arg(path());
+        // With traps there are probes of our own on the program's calls of `rt_sigreturn`.
+        run(strace.args(["funclatency", "--no-optimize", "-d", "0.05", "-p", &pid, "-r", FUNCTIONS]), LIMIT)
+    };
+    trace(&[]).ok();
+    let calls = std::fs::read_to_string(&file).expect("strace writes").matches("ptrace(").count();
+    // Unmapping is what it does last.
+    for call in (1..calls).filter(|call| call % 40 == 0 || call % 4 == 0 && call + 200 > calls) {
+        trace(&["-e", &format!("inject=ptrace:signal=KILL:when={call}")]);
+        assert!(program.is_running(), "killed by the death of its controller at call {call} of {calls}");
+        // So that the next one begins as the first did.
+        Tracing::start(&["funccount", "-p", &pid, "leaf"]).stop();
+        assert!(program.is_running(), "killed by who came after, at call {call} of {calls}");
+    }
+    assert_goes_on(&mut program);
+    trace(&[]).ok();
+    std::fs::remove_file(&file).ok();
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
+    program.finish().ok();
+}
+
 #[test]
 pub fn a_stopped_process_stays_stopped() {
     let Some((mut program, pid)) = load("load") else {
@@ -140,7 +176,6 @@ pub fn a_stopped_process_stays_stopped() {
     program.finish().ok();
 }
 
-/// Two controllers: the second works beside the first or is refused, and neither harms the target.
 /// The thread that the script has stopped stands in our code, and leaves it only if it is let.
 #[test]
 fn a_process_that_its_script_has_stopped() {
@@ -166,6 +201,7 @@ fn a_process_that_its_script_has_stopped() {
     program.finish().ok();
 }
 
+/// Two controllers: the second works beside the first or is refused, and neither harms the target.
 #[test]
 pub fn two_at_the_same_time() {
     let Some((mut program, pid)) = load("load") else {

@@ -39,6 +39,8 @@ FUNCTION(nested)
     add $3,%eax
     ret
 END(nested)
+    /* Where the jump at the `ret` leads: to 15 MB below, where no heap begins, wherever it is put. */
+    .long 0xff203040
 
 /* +0, +1, +4, +6: the call is the last one that is displaced. */
 FUNCTION(calls_last)

@@ -66,6 +66,7 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         let journal = Journal::of(process, &found, &others)?;
         let originals = Originals::of(process, &found)?;
         let suspended = process.is_suspended();
+        process.use_gadgets(crate::regions::gadgets(found.batch));
         let (inside, sharing) = hold.stopped("restoring", |stopped| {
             let inside = restore(stopped, &found, &others, &journal, &originals)?;
             if inside.is_some() && suspended {
@@ -75,6 +76,7 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         })?;
         hold.note_sharing(sharing);
         let Some(tid) = inside else {
+            process.leave(&journal.code);
             unmap(&mut hold, &found)?;
             return Ok(hold.stops());
         };
@@ -197,7 +199,8 @@ fn restore(
     let named = found.signals & crate::signals::NAMED;
     let awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
     positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
-    let mut inside = awaiting.first().copied().or(native::inside(stopped, found, &mappings)?).or(in_flight);
+    let mut inside = awaiting.first().copied().or(stopped.returning());
+    inside = inside.or(native::inside(stopped, found, &mappings)?).or(in_flight);
     // Where others are behind us, what we displaced has no place of its own to go on at: such a thread leaves by itself.
     let movable = |entry: &JournalEntry| !others.know(entry) || !others.are_in(&process, entry);
     let original_of = |ip: u64| journal.original_of(ip).filter(|(entry, _)| movable(entry));
@@ -232,7 +235,8 @@ fn restore(
 fn usher(stopped: &mut Stopped, found: &Found, journal: &Journal, time: Duration) -> Result<(), SessionError> {
     let awaiting = stopped.awaiting(found.signals & crate::signals::NAMED);
     let inside = |ip: Va| journal.code.iter().any(|range| range.contains(&ip.0));
-    let threads = stopped.threads().iter().filter(|t| inside(t.regs.ip()) || awaiting.contains(&t.tid));
+    let leaves = |tid: i32| awaiting.contains(&tid) || stopped.returning() == Some(tid);
+    let threads = stopped.threads().iter().filter(|t| inside(t.regs.ip()) || leaves(t.tid));
     let tids: Vec<i32> = threads.map(|thread| thread.tid).collect();
     Ok(tids.into_iter().try_for_each(|tid| stopped.nudge(tid, time))?)
 }

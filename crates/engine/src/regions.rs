@@ -182,7 +182,9 @@ impl Regions {
         let (mut code, globals) = globals(globals_va, &env);
         let batch_va = globals_va.0 + code.len() as u64;
         code.extend(arch::BATCH_CODE);
+        code.extend(arch::GADGET_CODE);
         process.write(globals_va, &code)?;
+        process.use_gadgets(gadgets(Va(batch_va)));
         process.write(lookup, bytes_of(&LOOKUP_MARKER))?;
         let head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
         let head = Private { follow: u32::from(options.follow), ..head };
@@ -346,6 +348,12 @@ impl Regions {
 pub(crate) fn room(private: Va, code: Va) -> Room {
     let list = private.plus(Len(CALLS_OFF));
     Room { batch: Batch { code, list, len: Len(LIST_LEN) }, data: list.plus(Len(LIST_LEN)) }
+}
+
+/// Where the instructions of single remote calls lie, behind the code of several. Those of the program may be written over: by
+/// guards, or by probes.
+pub(crate) fn gadgets(batch: Va) -> Va {
+    batch.plus(Len(arch::BATCH_CODE.len() as u64))
 }
 
 fn private_head(

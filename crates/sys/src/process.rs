@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -34,6 +35,8 @@ struct Inner {
     anchor: Va,
     start_time: u64,
     gadgets: Cell<Option<Gadgets>>,
+    /// Code that is about to go: nothing that a thread may return through.
+    leaving: RefCell<Vec<Range<u64>>>,
     /// Threads seized by a [`Process::stop`] that timed out; they cannot be let go before they stop.
     stuck: RefCell<Vec<i32>>,
 }
@@ -79,6 +82,7 @@ impl Process {
             anchor,
             start_time,
             gadgets: Cell::new(None),
+            leaving: RefCell::default(),
             stuck: RefCell::new(Vec::new()),
         }));
         if process.is_alive() { Ok(process) } else { Err(OpenError::NoProcess { pid }) }
@@ -258,6 +262,23 @@ impl Process {
     /// Where the target's code has the instructions for remote calls, as found last time.
     pub(crate) fn gadgets(&self) -> &Cell<Option<Gadgets>> {
         &self.0.gadgets
+    }
+
+    /// The target has [`arch::GADGET_CODE`] at `at`, which nobody writes over: remote calls use it from now on.
+    pub fn use_gadgets(&self, at: Va) {
+        self.0.gadgets.set(Some(Gadgets::of_code_at(at)));
+    }
+
+    /// This code is going to be unmapped: remote calls use nothing of it from now on. The thread that makes them would still return
+    /// through it, if we died then.
+    pub fn leave(&self, code: &[Range<u64>]) {
+        self.0.leaving.borrow_mut().extend_from_slice(code);
+        self.0.gadgets.set(None);
+    }
+
+    /// Is some of this going to be unmapped?
+    pub(crate) fn is_leaving(&self, m: &Mapping) -> bool {
+        self.0.leaving.borrow().iter().any(|range| range.start < m.end.0 && m.start.0 < range.end)
     }
 
     /// Looks for them while the target runs: it takes longer than a stop should.

@@ -83,10 +83,11 @@ fn search(process: &Process, maps: &[Mapping]) -> Option<Gadgets> {
         let name = m.name.to_string_lossy();
         name.contains("/libc.") || name.contains("/libc-") || name.contains("/ld-")
     };
-    let code = |m: &&Mapping| m.exec && m.read;
-    let first = maps.iter().filter(code).filter(|m| c_library(m));
-    let then = maps.iter().filter(code).filter(|m| !c_library(m));
-    for m in first.chain(then) {
+    // And what belongs to no file last: it may go, or become other code.
+    let rank = |m: &Mapping| (m.name.is_empty(), !c_library(m));
+    let mut code: Vec<&Mapping> = maps.iter().filter(|m| m.exec && m.read && !process.is_leaving(m)).collect();
+    code.sort_by_key(|m| rank(m));
+    for m in code {
         let mut at = m.start;
         while at < m.end {
             let len = (m.end.0 - at.0).min(CHUNK + OVERLAP);

@@ -98,6 +98,8 @@ pub struct Thread {
 pub struct Stopped {
     process: Process,
     threads: Vec<Thread>,
+    /// A thread that has not come back from what a dead controller let it do.
+    returning: Option<i32>,
     timeout: Duration,
     calls: Calls,
     /// When the first thread was asked to stop.
@@ -133,7 +135,18 @@ impl Stopped {
 
     fn new(process: Process, threads: Vec<Thread>, timeout: Duration, calls: Calls) -> Stopped {
         let (since, maps) = (Instant::now(), RefCell::new(None));
-        Stopped { process, threads, timeout, calls, since, let_go_at: since, maps, keeps_maps: false, urgent: None }
+        Stopped {
+            process,
+            threads,
+            returning: None,
+            timeout,
+            calls,
+            since,
+            let_go_at: since,
+            maps,
+            keeps_maps: false,
+            urgent: None,
+        }
     }
 
     /// The process.
@@ -146,6 +159,13 @@ impl Stopped {
     #[must_use]
     pub fn threads(&self) -> &[Thread] {
         &self.threads
+    }
+
+    /// A thread that was let execute something by a controller which has died since, and had no CPU to come back from it: it may
+    /// need what that controller has mapped.
+    #[must_use]
+    pub fn returning(&self) -> Option<i32> {
+        self.returning
     }
 
     /// When it began to stop.

@@ -19,12 +19,11 @@ compile_error!("sidestep runs on x86 only so far");
 use sidestep_isa::Va;
 
 pub use host::{
-    ADDRESS_END, BATCH_CODE, CLOCK_GETTIME, FUTEX, ISA, MMAP, MMAP_UNIT, NAME, OTHER, SIGNAL_CALLS, Word,
+    ADDRESS_END, BATCH_CODE, CLOCK_GETTIME, FUTEX, GADGET_CODE, ISA, MMAP, MMAP_UNIT, NAME, OTHER, SIGNAL_CALLS, Word,
     signal_frames, thread_pointer_readable,
 };
 pub(crate) use host::{
-    AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, GADGET_CODE, Gadgets, OTHER_ELF, UserRegs, entry_stub, on_frame,
-    thread_pointer,
+    AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, Gadgets, OTHER_ELF, UserRegs, entry_stub, on_frame, thread_pointer,
 };
 pub use regs::Regs;
 pub(crate) use regs::rseq_abort;

@@ -162,9 +162,9 @@ impl Stopped {
     /// Deals with what a thread has met that was told to stop. Is it done?
     pub(super) fn on_event(&mut self, tid: i32, event: Event, leftover: &mut u32) -> Result<bool, StopError> {
         let resumed = match event {
-            Event::Stop => match ptrace::get_regs(tid) {
+            Event::Stop => match ptrace::get_regs(tid).map(|regs| (regs, on_frame(&self.process, &regs))) {
                 // A controller has died, and the thread is on its way back: let it go on until it is there.
-                Ok(regs) if *leftover > 0 && on_frame(&self.process, &regs) => {
+                Ok((regs, true)) if *leftover > 0 => {
                     *leftover -= 1;
                     // It may wait for that controller.
                     let given_up = if regs.restarts() { ptrace::set_regs(tid, &regs.interrupted()) } else { Ok(()) };
@@ -173,8 +173,11 @@ impl Stopped {
                         ptrace::interrupt(tid)
                     })
                 }
-                Ok(regs) => {
+                Ok((regs, returns)) => {
                     self.threads.push(Thread { tid, regs });
+                    if returns {
+                        self.returning = Some(tid);
+                    }
                     return Ok(true);
                 }
                 Err(e) => Err(e),

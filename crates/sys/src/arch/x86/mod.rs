@@ -270,7 +270,7 @@ pub struct Gadgets {
 const SYSCALL_RET: &[u8] = &[0xcd, 0x80, 0xc3];
 const SIGRETURN: &[u8] = &[0xb8, 173, 0, 0, 0, 0xcd, 0x80];
 
-/// Both gadgets in a row, for targets that have none.
+/// Both instructions of a remote call in a row (`Gadgets`), for targets that have none that stay.
 pub const GADGET_CODE: [u8; 10] = [0xcd, 0x80, 0xc3, 0xb8, 173, 0, 0, 0, 0xcd, 0x80];
 
 impl Gadgets {

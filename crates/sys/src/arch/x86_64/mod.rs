@@ -228,7 +228,7 @@ const SIGRETURN: [&[u8]; 2] = [
     &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05],             // mov $15, %eax; syscall
 ];
 
-/// Both gadgets in a row, for targets that have none.
+/// Both instructions of a remote call in a row (`Gadgets`), for targets that have none that stay.
 pub const GADGET_CODE: [u8; 12] = [0x0f, 0x05, 0xc3, 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 
 impl Gadgets {
