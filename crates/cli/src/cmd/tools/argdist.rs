@@ -212,7 +212,8 @@ impl Spec {
             }
             ("$retval", None) => Ok(Some("retval".to_owned())),
             ("$latency", None) => Ok(Some("latency()".to_owned())),
-            ("$pid", None) => Ok(Some("pid".to_owned())),
+            ("$pid" | "$PID", None) => Ok(Some("pid".to_owned())),
+            ("$COMM", None) => Ok(Some("comm".to_owned())),
             ("$tid", None) => Ok(Some("tid".to_owned())),
             ("u8" | "u16" | "u32" | "u64" | "s8" | "s16" | "s32" | "s64", None) => {
                 Ok(Some(name.replace('u', "uint").replace('s', "int")))
@@ -310,6 +311,7 @@ mod tests {
         for (text, expected) in [
             ("p:c:malloc(size_t n):size_t:n", "uprobe:c:malloc { @p0[(uint64)(((uint64)arg0))] = count() }\n"),
             ("p::f()", "uprobe:*:f { @p0 = count() }\n"),
+            ("p:c:fork():int,char*:$PID,$COMM", "uprobe:c:fork { @p0[(int32)(pid), comm] = count() }\n"),
             ("r:c:getpid()", "uretprobe:c:getpid { @p0[retval] = count() }\n"),
             (
                 "p:c:open(char *p, int f):char*:p:f == 0#opens",

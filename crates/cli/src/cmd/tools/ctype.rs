@@ -97,6 +97,8 @@ impl CType {
     /// What is counted of a value of that type: what a string says, else the number.
     pub fn shown(&self, value: &str) -> String {
         match self {
+            // A text already.
+            CType::Text if value == "comm" => value.to_owned(),
             CType::Text => format!("str({value})"),
             CType::Number(name) => format!("({name})({value})"),
             CType::Pointer(_) => format!("(uint64)({value})"),

@@ -110,7 +110,7 @@ pub fn list(flags: &Tools) -> anyhow::Result<ExitCode> {
 }
 
 /// A mistake on the command line of a tool.
-fn usage(name: &str, kind: ErrorKind, message: &str) -> ! {
+pub fn usage(name: &str, kind: ErrorKind, message: &str) -> ! {
     let mut cli = Cli::command();
     cli.build();
     match cli.find_subcommand_mut(name) {

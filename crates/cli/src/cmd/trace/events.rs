@@ -11,8 +11,8 @@ use sidestep_lang::uprobe_events::{self, Event, Filter, Kind, Options, ParseErro
 
 use super::rows::{Hit, Rows};
 use crate::cmd::funccount::attached;
+use crate::cmd::tools;
 use crate::cmd::watch::{self, Job, Pace, Tool};
-use crate::cmd::{tools, usage};
 use crate::flags::format::{Value, printable};
 use crate::flags::spec::Spec;
 use crate::flags::{Timing, Trace};
@@ -71,7 +71,8 @@ impl Source {
             let pattern = Pattern { text: format!("{}:{:#x}", event.path, event.offset), object, func };
             return Source { pattern, event, spec: None };
         }
-        let spec = Spec::parse(text).unwrap_or_else(|message| usage(ErrorKind::ValueValidation, &message));
+        let spec =
+            Spec::parse(text).unwrap_or_else(|message| tools::usage("trace", ErrorKind::ValueValidation, &message));
         Source { pattern: spec.pattern.clone(), event: spec.event(), spec: Some(spec) }
     }
 
@@ -95,7 +96,7 @@ pub fn is_line(text: &str) -> bool {
 /// As the kernel's `error_log` has it: what is wrong, and where.
 fn refuse(error: &ParseError, text: &str) -> ! {
     let message = error.render(text);
-    usage(ErrorKind::ValueValidation, message.trim_start_matches("error: ").trim_end())
+    tools::usage("trace", ErrorKind::ValueValidation, message.trim_start_matches("error: ").trim_end())
 }
 
 struct Tracer {

@@ -34,7 +34,7 @@ pub fn run(flags: &Trace) -> anyhow::Result<ExitCode> {
 }
 
 fn refuse(message: &str) -> ! {
-    super::usage(ErrorKind::ValueValidation, message)
+    tools::usage("trace", ErrorKind::ValueValidation, message)
 }
 
 /// A flag that only a script can do.
