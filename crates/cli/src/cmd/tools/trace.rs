@@ -104,7 +104,7 @@ impl Layout for Calls {
             tid: i32::try_from(tid).ok()?,
             comm: &comm,
             func: &func,
-            args: args.iter().map(|arg| arg.json()).collect(),
+            args: if json { args.iter().map(|arg| arg.json()).collect() } else { Vec::new() },
             message,
             stack: stack.iter().map(|frame| self.frame(frame)).collect(),
         };

@@ -161,7 +161,7 @@ impl Tracer {
             tid: i32::try_from(header.tid).unwrap_or_default(),
             comm: &comm,
             func: &name,
-            args: values.iter().map(value_json).collect(),
+            args: if sink.json() { values.iter().map(value_json).collect() } else { Vec::new() },
             message,
             stack: Vec::new(),
         };

@@ -15,7 +15,7 @@ pub struct Hit<'a> {
     pub tid: i32,
     pub comm: &'a str,
     pub func: &'a str,
-    /// The values, in JSON.
+    /// The values, if they are printed in JSON.
     pub args: Vec<String>,
     pub message: String,
     /// The frames of its stack, innermost first.
