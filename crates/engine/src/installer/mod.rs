@@ -232,8 +232,8 @@ impl Installer {
         let wishes = self.wishes();
         self.look_at_others(process)?;
         self.surroundings.look(&used(&mappings(process)?));
-        let planned =
-            plan_all(matches, &wishes, &mut self.surroundings, &mut self.book.borrow_mut().analyses, planned_one)?;
+        let analyses = &objects.analyses;
+        let planned = plan_all(matches, &wishes, &mut self.surroundings, &mut analyses.borrow_mut(), planned_one)?;
         let planned = self.accept(planned);
         self.complete(planned, process, objects)
     }
