@@ -194,6 +194,9 @@ pub fn text_room(len: usize) -> usize {
     (len + 2).next_multiple_of(8)
 }
 
+/// Bytes of `comm` and `pcomm`, without the NUL.
+pub const COMM: usize = 15;
+
 /// Bytes of the name of a function that programs see; longer ones are cut.
 pub const NAME: usize = 126;
 

@@ -23,6 +23,14 @@ impl Checker<'_> {
         Ok(truth(ValueKind::Binary(BinaryOp::Ge, false, found, Box::new(int(0)))))
     }
 
+    /// `globmatch(text, pattern)`
+    pub(super) fn glob_match(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
+        self.arguments("globmatch", args, 2, 2, span)?;
+        let text = self.text_argument("globmatch", &args[0])?;
+        let pattern = self.text_argument("globmatch", &args[1])?;
+        Ok(truth(ValueKind::Matches(Box::new(text), Box::new(pattern))))
+    }
+
     /// `memcmp(a, b, count)`, of texts, buffers and what is at addresses.
     pub(super) fn memcmp(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("memcmp", args, 3, 3, span)?;
