@@ -4,7 +4,7 @@ use super::super::ast::{Expr, ExprKind};
 use super::super::checked::{Action, Entry, Op, StackMode, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::printf::{Format, accepts};
-use super::super::types::Type;
+use super::super::types::{Meaning, Type};
 use super::expr::{int, probe_text, text};
 use super::memory::array;
 use super::{Checker, Checking, advice};
@@ -138,11 +138,9 @@ impl Checker<'_> {
             "find" => self.find_entry(args, span),
             "delete" => self.deleted(args, span),
             "memcmp" => self.memcmp(args, span),
-            "strerror" => {
-                self.arguments(name, args, 1, 1, span)?;
-                let number = self.int_argument(name, &args[0])?;
-                Ok(Value { ty: Type::Error, kind: ValueKind::Shown(Box::new(number)) })
-            }
+            "strerror" => self.meaning(Meaning::Error, name, args, span),
+            "signal_name" => self.meaning(Meaning::Signal, name, args, span),
+            "syscall_name" => self.meaning(Meaning::SystemCall, name, args, span),
             "globmatch" => self.glob_match(args, span),
             // All addresses are the program's.
             "uptr" => {
