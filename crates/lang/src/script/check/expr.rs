@@ -23,6 +23,11 @@ pub(super) fn int(value: u64) -> Value {
     Value { ty, kind: ValueKind::Int(value) }
 }
 
+/// What is said of a variable that nothing was assigned to.
+pub(super) fn undefined(name: &str) -> String {
+    format!("Undefined or undeclared variable: ${name}")
+}
+
 /// True or false.
 pub(super) fn truth(kind: ValueKind) -> Value {
     Value { ty: Type::bool(), kind }
@@ -167,7 +172,7 @@ impl Checker<'_> {
             Some(index) if self.vars[index] != Type::None => {
                 Ok(Value { ty: self.vars[index].clone(), kind: ValueKind::Var(index) })
             }
-            _ => self.error(span, format!("Undefined or undeclared variable: ${name}")),
+            _ => self.error(span, undefined(name)),
         }
     }
 
