@@ -46,6 +46,7 @@ mod tools;
 mod torture;
 mod trap;
 mod typed;
+mod unnamed;
 mod unwind;
 mod usdt;
 mod x86_32;
