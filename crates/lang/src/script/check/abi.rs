@@ -43,7 +43,7 @@ impl Checker<'_> {
             let names: Vec<&str> = signature.parameters.iter().map(|parameter| &*parameter.name).collect();
             let has = match names.is_empty() {
                 true => "it takes none".to_owned(),
-                false => format!("there are {}", names.join(", ")),
+                false => format!("it has {}", names.join(", ")),
             };
             return self.error_with(span, format!("Can't find function parameter {name}"), has);
         };

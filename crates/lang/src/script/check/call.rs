@@ -116,9 +116,11 @@ impl Checker<'_> {
                 self.arguments(name, args, 1, 1, span)?;
                 let register = self.literal(name, &args[0])?;
                 let Some((_, at)) = REGISTERS.into_iter().find(|(name, _)| *name == register) else {
-                    return self.error(
+                    let names: Vec<&str> = REGISTERS.iter().map(|(name, _)| *name).collect();
+                    return self.error_with(
                         args[0].span,
                         format!("'{register}' is not a valid register on this architecture (x86_64)"),
+                        format!("there are {}", names.join(", ")),
                     );
                 };
                 if self.points.iter().any(|point| !point.provider.has_target()) {

@@ -442,7 +442,11 @@ impl<'s> Parser<'s> {
         let token = self.next()?;
         let TokenKind::Var(name) = token.kind else {
             let message = format!("syntax error, unexpected {}, expecting variable", token.kind.describe());
-            return Err(Diagnostic::error(token.span, message));
+            let error = Diagnostic::error(token.span, message);
+            return Err(match token.kind {
+                TokenKind::Map(_) => error.hint("maps are declared outside of blocks, before them"),
+                _ => error,
+            });
         };
         if self.is(":")? {
             return Err(self.unexpected("; a type behind a variable is not supported yet"));
