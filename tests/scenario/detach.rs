@@ -1,10 +1,11 @@
 //! After a detach everything is as before: under load, a hundred times, and when the controller is killed.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use sidestep_tests::build::{installed, target_dir};
-use sidestep_tests::process::{LIMIT, Program, eventually, run};
+use sidestep_tests::process::{LIMIT, Output, Program, eventually, run};
 use sidestep_tests::tool::{Tracing, path};
 use sidestep_tests::{Snapshot, skip, target};
 
@@ -119,6 +120,43 @@ pub fn controller_killed_while_it_detaches() {
     program.finish().ok();
 }
 
+/// The calls of `ptrace` that a command makes, as strace counts them.
+struct Steps<'a> {
+    args: &'a [&'a str],
+    file: PathBuf,
+}
+
+impl<'a> Steps<'a> {
+    /// `name`: one of its own for each target.
+    fn of(name: &str, args: &'a [&'a str]) -> Steps<'a> {
+        Steps { args, file: target_dir().join("test-targets").join(format!("steps.{name}")) }
+    }
+
+    fn run(&self, inject: &[&str]) -> Output {
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-e", "trace=ptrace", "-o"]).arg(&self.file).args(inject).arg(path());
+        run(strace.args(self.args), LIMIT)
+    }
+
+    /// Runs it to its end.
+    fn calls(&self) -> Vec<String> {
+        self.run(&[]).ok();
+        let trace = std::fs::read_to_string(&self.file).expect("strace writes");
+        trace.lines().filter(|line| line.contains("ptrace(")).map(str::to_owned).collect()
+    }
+
+    /// Runs it until it makes this call, of which the first is 1.
+    fn killed_at(&self, call: usize) {
+        self.run(&["-e", &format!("inject=ptrace:signal=KILL:when={call}")]);
+    }
+}
+
+impl Drop for Steps<'_> {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.file).ok();
+    }
+}
+
 /// Killed at a call of `ptrace`. The thread that unmapped for the controller came back through what it had unmapped.
 #[test]
 pub fn controller_killed_between_its_steps() {
@@ -129,28 +167,54 @@ pub fn controller_killed_between_its_steps() {
         return;
     };
     let before = Snapshot::of(program.pid());
-    let file = target_dir().join("test-targets").join(format!("steps.{pid}"));
-    let trace = |inject: &[&str]| {
-        let mut strace = Command::new("strace");
-        strace.args(["-f", "-qq", "-e", "trace=ptrace", "-o"]).arg(&file).args(inject).arg(path());
-        // With traps there are probes of our own on the program's calls of `rt_sigreturn`.
-        run(strace.args(["funclatency", "--no-optimize", "-d", "0.05", "-p", &pid, "-r", FUNCTIONS]), LIMIT)
-    };
-    trace(&[]).ok();
-    let calls = std::fs::read_to_string(&file).expect("strace writes").matches("ptrace(").count();
+    // With traps there are probes of our own on the program's calls of `rt_sigreturn`.
+    let args = ["funclatency", "--no-optimize", "-d", "0.05", "-p", &pid, "-r", FUNCTIONS];
+    let steps = Steps::of(&pid, &args);
+    let calls = steps.calls().len();
     // Unmapping is what it does last.
     for call in (1..calls).filter(|call| call % 40 == 0 || call % 4 == 0 && call + 200 > calls) {
-        trace(&["-e", &format!("inject=ptrace:signal=KILL:when={call}")]);
+        steps.killed_at(call);
         assert!(program.is_running(), "killed by the death of its controller at call {call} of {calls}");
         // So that the next one begins as the first did.
         Tracing::start(&["funccount", "-p", &pid, "leaf"]).stop();
         assert!(program.is_running(), "killed by who came after, at call {call} of {calls}");
     }
     assert_goes_on(&mut program);
-    trace(&[]).ok();
-    std::fs::remove_file(&file).ok();
+    steps.calls();
     before.assert_same(&Snapshot::of(program.pid()));
     assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
+    program.finish().ok();
+}
+
+/// Killed when the program had its signals back. Who cleaned up after that blocked once more what the program had blocked then.
+#[test]
+fn what_the_program_did_after_a_detach_that_was_killed_stays() {
+    if !installed("strace") {
+        return skip("no strace");
+    }
+    let Some(mut program) = target("trap").map(|path| Program::start(&mut Command::new(path))) else {
+        return;
+    };
+    let before = Snapshot::of(program.pid());
+    let pid = program.pid().to_string();
+    let args = ["funccount", "--no-optimize", "-d", "0.05", "-p", &pid, "leaf"];
+    let steps = Steps::of(&pid, &args);
+    program.ask("block 0");
+    let calls = steps.calls();
+    program.ask("unblock 0");
+    let sets = |call: &&String, set: &str| call.contains("SETSIGMASK") && call.contains(set);
+    let opened = calls.iter().rposition(|call| sets(&call, " []"));
+    let opened = opened.expect("its mask is opened");
+    let closed = calls[opened..].iter().position(|call| sets(&call, " [TRAP]"));
+    let closed = opened + 1 + closed.expect("its mask is put back");
+    // Between that and the unmapping of what is known of its signals.
+    for call in [closed + 1, closed + 3, closed + 8] {
+        program.ask("block 0");
+        steps.killed_at(call);
+        program.ask("unblock 0");
+        Tracing::start(&["funccount", "-p", &pid, "leaf"]).stop();
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
     program.finish().ok();
 }
 

@@ -245,6 +245,35 @@ fn note(regions: &Regions, stopped: &Stopped, fs_base: u64, new: Blocked) -> Res
     Ok(stopped.write(Va(at), &fs_base.to_ne_bytes())?)
 }
 
+/// Blocks in each thread what it believes to be blocked. What has been put back is forgotten: the guards are gone, so whoever comes
+/// after a controller that was killed here would not know what the thread has changed since.
+fn close_threads(stopped: &mut Stopped, private: Va, set: u64) -> Result<(), SessionError> {
+    let mut believed: HashMap<u64, (u64, Vec<Va>)> = HashMap::new();
+    let mut add = |fs_base: u64, blocked: Blocked, at: Va| {
+        let (sum, places) = believed.entry(fs_base).or_default();
+        *sum |= blocked.now;
+        places.push(at);
+    };
+    let list = at!(private, closed);
+    let closed = read_array::<ClosedThread>(stopped.process(), list, CLOSED_MAX as u64)?;
+    for (i, thread) in closed.into_iter().enumerate() {
+        let offset = i * size_of::<ClosedThread>() + offset_of!(ClosedThread, blocked);
+        add(thread.fs_base.into_inner(), thread.blocked, list.plus(Len(offset as u64)));
+    }
+    for (at, state) in states(stopped.process(), private)? {
+        add(state.fs_base, state.blocked, at.plus(Len(offset_of!(ThreadState, blocked) as u64)));
+    }
+    let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer().0)).collect();
+    for (tid, fs_base) in threads.into_iter().filter(|(_, fs_base)| *fs_base != 0) {
+        let Some((sum, places)) = believed.get(&fs_base).filter(|(sum, _)| sum & set != 0) else { continue };
+        stopped.block(tid, sum & set)?;
+        for at in places {
+            stopped.write(*at, bytes_of(&Blocked::default()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Puts back what the program believes, where ours is still the action in force. `agent`: range of our handler; `set`: the signals
 /// that are ours.
 pub(crate) fn restore(
@@ -254,6 +283,7 @@ pub(crate) fn restore(
     agent: std::ops::Range<u64>,
     set: u64,
 ) -> Result<(), SessionError> {
+    close_threads(stopped, private, set)?;
     let ours = || SIGNALS.into_iter().enumerate().filter(|(_, signal)| set & set_of(*signal) != 0);
     let old: Vec<SigAction> = read_array(stopped.process(), at!(private, old), SIGNALS.len() as u64)?;
     let believed: Vec<(i32, SigAction)> = ours().map(|(i, signal)| (signal, old[i])).collect();
@@ -272,20 +302,6 @@ pub(crate) fn restore(
     }
     if !changes.is_empty() {
         actions.set(&changes)?;
-    }
-    let mut blocked: HashMap<u64, u64> = HashMap::new();
-    for closed in read_array::<ClosedThread>(stopped.process(), at!(private, closed), CLOSED_MAX as u64)? {
-        *blocked.entry(closed.fs_base.into_inner()).or_default() |= closed.blocked.now;
-    }
-    for (_, state) in states(stopped.process(), private)? {
-        *blocked.entry(state.fs_base).or_default() |= state.blocked.now;
-    }
-    let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer().0)).collect();
-    for (tid, fs_base) in threads {
-        let believed = blocked.get(&fs_base).copied().filter(|_| fs_base != 0).unwrap_or(0);
-        if believed & set != 0 {
-            stopped.block(tid, believed & set)?;
-        }
     }
     Ok(())
 }
