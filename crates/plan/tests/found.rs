@@ -5,7 +5,7 @@ mod elf;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use elf::{Elf, compile, parse};
+use elf::{Elf, compile, compile_32, parse};
 use sidestep_isa::{Isa, Va, x86};
 use sidestep_plan::object::{Extent, ObjectCode};
 use sidestep_plan::{Index, SiteKind, plan};
@@ -21,9 +21,12 @@ fn bare<'a>(elf: &Elf<'a>) -> ObjectCode<'a> {
 }
 
 /// What a program at a fixed address has in place of relocations: words of data that are addresses in text.
+/// In 32-bit code such tables are in the text, too.
 fn words(code: &ObjectCode<'_>) -> Vec<Va> {
-    let words = code.data.iter().flat_map(|section| section.data.chunks_exact(8));
-    words.map(|word| Va(u64::from_le_bytes(word.try_into().unwrap()))).filter(|va| code.is_text(*va)).collect()
+    let text = code.text.iter().filter(|_| code.isa == Isa::X86);
+    let address = |word: &[u8]| word.iter().rev().fold(0, |high, byte| high << 8 | u64::from(*byte));
+    let words = code.data.iter().chain(text).flat_map(|section| section.data.chunks_exact(code.isa.word() as usize));
+    words.map(|word| Va(address(word))).filter(|va| code.is_text(*va)).collect()
 }
 
 /// Instructions that lie in functions of symbols, and their starts.
@@ -37,7 +40,7 @@ fn truth(elf: &Elf<'_>) -> Truth {
     let sized = elf.functions.iter().filter(|(.., size)| *size > 0);
     let functions: Vec<Range<Va>> = sized.map(|(_, va, size)| *va..va.offset(*size as i64)).collect();
     let code = |f: &Range<Va>| elf.code.text_at(f.start, f.end).unwrap_or_default();
-    let insns = functions.iter().flat_map(|f| x86::sweep(Isa::X64, code(f), f.start).map_while(Result::ok));
+    let insns = functions.iter().flat_map(|f| x86::sweep(elf.code.isa, code(f), f.start).map_while(Result::ok));
     // Padding within functions, which nobody runs, is not found.
     let insns = insns.filter(|insn| !insn.is_nop()).map(|insn| insn.va()).collect();
     Truth { starts: elf.functions.iter().map(|f| f.1).collect(), functions, insns }
@@ -53,7 +56,7 @@ fn compare(name: &str, data: &[u8]) -> (f64, f64) {
     let (mut wrong_insns, mut wrong_starts) = (Vec::new(), Vec::new());
     for (Extent { start, len }, is_start) in index.found() {
         let bytes = elf.code.text_at(start, start.plus(len)).unwrap();
-        for insn in x86::sweep(Isa::X64, bytes, start) {
+        for insn in x86::sweep(elf.code.isa, bytes, start) {
             let insn = insn.expect("an instruction");
             let va = insn.va();
             match truth.insns.contains(&va) {
@@ -132,6 +135,18 @@ fn static_programs_at_fixed_addresses() {
         let (insns, starts) = compare(level, &data);
         // Nobody calls the rest: it is there since something else in its object file is needed.
         assert!(insns > 90. && starts > 65., "{level}: {insns} {starts}");
+    }
+}
+
+/// Position-independent, too: tables of distances from the `_GLOBAL_OFFSET_TABLE_`.
+#[test]
+fn static_programs_of_32_bits() {
+    for place in [&["-no-pie", "-fno-pie"][..], &["-static-pie", "-fpie"]] {
+        for level in ["-Os", "-O2", "-O0"] {
+            let data = compile_32("a.c", SOURCE, &[&["-static", "-fcf-protection=none", level], place].concat());
+            let (insns, starts) = compare(&format!("{place:?} {level}"), &data);
+            assert!(insns > 90. && starts > 65., "{place:?} {level}: {insns} {starts}");
+        }
     }
 }
 
