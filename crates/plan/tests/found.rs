@@ -162,11 +162,11 @@ fn static_programs_at_fixed_addresses() {
 /// Position-independent, too: tables of distances from the `_GLOBAL_OFFSET_TABLE_`.
 #[test]
 fn static_programs_of_32_bits() {
-    for place in [&["-no-pie", "-fno-pie"][..], &["-static-pie", "-fpie"]] {
+    for place in [&["-static", "-no-pie", "-fno-pie"][..], &["-static-pie", "-fpie"]] {
         for level in ["-Os", "-O2", "-O0"] {
-            let data = compile_32("a.c", SOURCE, &[&["-static", "-fcf-protection=none", level], place].concat());
+            let data = compile_32("a.c", SOURCE, &[&["-fcf-protection=none", level], place].concat());
             let (insns, starts) = compare(&format!("{place:?} {level}"), &data);
-            assert!(insns > 80. && starts > 60., "{place:?} {level}: {insns} {starts}");
+            assert!(insns > 75. && starts > 60., "{place:?} {level}: {insns} {starts}");
         }
     }
 }
