@@ -107,7 +107,9 @@ impl Tracing {
             match self.lines.recv_timeout(LIMIT) {
                 Ok(line) => {
                     self.seen += &format!("{line}\n");
-                    if ["Tracing ", "TIME ", "Running ", "Attaching to pid"].iter().any(|h| line.starts_with(h))
+                    if ["Tracing ", "TIME ", "PID ", "CPU ", "Running ", "Attaching to pid"]
+                        .iter()
+                        .any(|h| line.starts_with(h))
                         || line.contains("TASK-TID")
                         || line.contains("attached_probes")
                     {
@@ -253,10 +255,10 @@ impl Report {
         self.0.stdout.lines().filter_map(row).sum()
     }
 
-    /// The lines of `trace` behind its heading, split into words.
+    /// The lines of `trace`, split into words: process, thread, name, function, and the message.
     pub fn records(&self) -> Vec<Vec<&str>> {
-        let lines = self.0.stdout.lines().skip_while(|l| !l.starts_with("TIME")).skip(1);
-        lines.map(|l| l.split_whitespace().collect::<Vec<_>>()).filter(|w| w.len() >= 5).collect()
+        let lines = self.0.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        lines.filter(|words| words.len() >= 4 && words[..2].iter().all(|word| word.parse::<u32>().is_ok())).collect()
     }
 
     fn number(&self, after: &str) -> Option<u64> {

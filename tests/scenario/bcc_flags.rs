@@ -67,6 +67,94 @@ fn allocators_have_prefixes() {
     assert!(own.contains("uprobe:jemalloc:je_malloc ") && own.contains("uprobe:jemalloc:je_free,"), "{own}");
 }
 
+/// Python reads the graph.
+#[test]
+fn deadlock_writes_its_graph() {
+    let Some(path) = target("locks") else { return };
+    if !have(&["python3"]) {
+        return;
+    }
+    let graph = std::env::temp_dir().join(format!("sidestep-graph.{}", std::process::id()));
+    let file = graph.to_str().expect("UTF-8");
+    let program = [path.to_str().expect("UTF-8"), "inverted", "20"];
+    let (_, report) = with_command(&["deadlock", "-v", "-t", "100", "-e", "50", "--dump-graph", file], &program);
+    assert!(report.0.stdout.contains("Mutexes: 2, Edges: 2\n"), "{}", report.0);
+    let read = "import json, sys; g = json.load(open(sys.argv[1]))
+for l in g['links']: print(l['source'], l['target'], l['thread_comm'], l['second_mutex_stack'][0].split('+')[0])
+print(len(set(n['id'] for n in g['nodes'])), g['directed'], g['multigraph'])";
+    let said = run(Command::new("python3").args(["-c", read, file]), LIMIT).ok().stdout;
+    let mut lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.pop(), Some("2 True False"), "{said}");
+    let link = |by: &str| lines.iter().find(|line| line.contains(by)).map(|line| &line[..3]);
+    let (forth, back) = (link(" forth "), link(" back "));
+    assert!(matches!((forth, back), (Some("0 1"), Some("1 0")) | (Some("1 0"), Some("0 1"))), "{said}");
+    let _ = std::fs::remove_file(&graph);
+    let output = run(&mut sidestep(&["deadlock", "--dump-graph", "/nonexistent/graph", "-p", "1"]), LIMIT);
+    assert_eq!(output.code(), 1, "{output}");
+    assert!(output.stderr.starts_with("sidestep: cannot write /nonexistent/graph: "), "{output}");
+    assert!(script(&["deadlock", "-t", "100", "-e", "50"]).contains("hash(100)"));
+}
+
+#[test]
+fn memleak_sorts_by_allocations() {
+    let Some(path) = target("tools") else { return };
+    let file = std::env::temp_dir().join(format!("sidestep-sorted.{}", std::process::id()));
+    let names = |sort: &str, top: &str| {
+        let output = file.to_str().expect("UTF-8");
+        let args = ["memleak", "-i", "1000", "-o", "0", "--sort", sort, "-T", top, "--output", output, "--"];
+        let program = [path.to_str().expect("UTF-8"), "leaks", "40"];
+        run(&mut sidestep(&[&args[..], &program].concat()), LIMIT).ok();
+        let report = std::fs::read_to_string(&file).expect("written");
+        let leaks = report.lines().skip_while(|line| !line.ends_with(" from stack"));
+        leaks.map(|line| line.trim().split('+').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    // The largest is one allocation.
+    assert_eq!(names("size", "1")[..2], ["1048576 bytes in 1 allocations from stack", "leak_large"]);
+    let most = names("count", "4");
+    for leak in ["leak_small", "leak_zeroed", "leak_grown", "leak_aligned"] {
+        assert!(most.iter().any(|name| name == leak), "{most:?}");
+    }
+    assert!(!most.iter().any(|name| name == "leak_large"), "{most:?}");
+    let _ = std::fs::remove_file(&file);
+    assert_eq!(script(&["memleak", "--wa-missing-free", "-z", "9"]), script(&["memleak", "-z", "9"]));
+    for (flags, said) in
+        [(&["--percpu"][..], "--percpu: allocations of the kernel"), (&["-z", "9", "-Z", "8"], "-z must not")]
+    {
+        let output = run(&mut sidestep(&[&["memleak"], flags].concat()), LIMIT);
+        assert_eq!((output.code(), output.stderr.contains(said)), (2, true), "{output}");
+    }
+}
+
+#[test]
+fn static_probes_are_counted() {
+    let Some(path) = target("usdt") else { return };
+    let program = path.to_str().expect("UTF-8");
+    for pattern in [format!("u:{program}:fired"), format!("u:{program}:demo:fired")] {
+        let (_, report) = with_command(&["funccount", &pattern], &[program, "fire", "7"]);
+        let row = report.0.stdout.lines().find(|line| line.contains("fired")).unwrap_or_default();
+        assert_eq!(row.split_whitespace().last(), Some("7"), "{}", report.0);
+    }
+}
+
+#[test]
+fn stacks_of_one_cpu() {
+    let Some(path) = target("tools") else { return };
+    if !have(&["taskset"]) {
+        return;
+    }
+    for (cpu, expected) in [("0", 16), ("4000", 0)] {
+        let mut program = Program::start(&mut Command::new(&path));
+        let pid = program.pid().to_string();
+        run(Command::new("taskset").args(["-cp", "0", &pid]), LIMIT).ok();
+        let tracing = Tracing::start(&["stackcount", "-p", &pid, "--cpu", cpu, "inner"]);
+        program.ask("calls 2");
+        let report = tracing.stop().0.stdout;
+        let counts = report.lines().filter_map(|line| line.trim().parse::<u64>().ok());
+        assert_eq!(counts.sum::<u64>(), expected, "{report}");
+        program.finish().ok();
+    }
+}
+
 /// The library is named by its file, and looked at because of that alone.
 #[test]
 fn another_library_with_tls_and_its_handshakes() {

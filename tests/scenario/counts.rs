@@ -159,8 +159,8 @@ fn trace_shows_integers_and_strings() {
         let tails: Vec<_> = report.records().iter().map(|w| w[w.len() - 3..].join(" ")).collect();
         assert_eq!(tails, ["line 0 -1", "line 1 -1", "line 2 -1", "3 4 5", "3 4 5"], "{}", report.0);
         for record in report.records() {
-            assert_eq!((record[1], record[2]), (pid.as_str(), pid.as_str()), "PID and TID: {}", report.0);
-            assert!(path.to_string_lossy().contains(record[3]), "COMM: {}", report.0);
+            assert_eq!((record[0], record[1]), (pid.as_str(), pid.as_str()), "PID and TID: {}", report.0);
+            assert!(path.to_string_lossy().contains(record[2]), "COMM: {}", report.0);
         }
         program.finish().ok();
     }

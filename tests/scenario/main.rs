@@ -1,6 +1,7 @@
 //! Scenarios: the whole tool on real programs, judged by what the programs, the kernel and the file system say.
 
 mod bcc_flags;
+mod bcc_trace;
 mod bpf;
 mod bpftrace;
 mod carried;
@@ -46,6 +47,7 @@ mod tools;
 mod torture;
 mod trap;
 mod typed;
+mod unnamed;
 mod unwind;
 mod usdt;
 mod x86_32;

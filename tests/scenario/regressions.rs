@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sidestep_tests::build::target_dir;
 use sidestep_tests::process::{LIMIT, Program, run};
 use sidestep_tests::tool::{Tracing, during, sidestep};
-use sidestep_tests::{skip, target};
+use sidestep_tests::{Snapshot, skip, target};
 
 use super::bpf::{Mode, variable, with_object};
 use super::counts::work;
@@ -51,6 +51,26 @@ fn guard_of_a_system_call_ran_at_the_entry_of_its_function() {
     assert_eq!(answer, 100, "{}", report.0);
     report.assert_count("syscall", 200);
     report.assert_count("getppid", 100);
+    program.finish().ok();
+}
+
+/// A trap stood right in front of padding that led to the detour of another site. A thread that had just executed the trap was
+/// taken for one that had jumped there, and went on in the middle of an instruction.
+#[test]
+fn a_trap_in_front_of_an_island_was_taken_for_a_jump_to_it() {
+    let Some(path) = target("load") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    assert_eq!(program.ask("start 0"), 0);
+    let before = Snapshot::of(program.pid());
+    // The padding behind `leaf` is taken by the short jumps of `tree`; so its `ret` is a trap.
+    let script = "u:load:tree,u:load:tree+4,u:load:tree+6,u:load:leaf+5 { @ = count() } interval:ms:50 { exit() }";
+    for _ in 0..10 {
+        run(&mut sidestep(&["-p", &pid, "-e", script]), LIMIT).ok();
+        assert!(program.is_running(), "killed by the detach");
+    }
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("finish 0"), 0);
     program.finish().ok();
 }
 

@@ -139,7 +139,7 @@ fn slow_calls_are_those_that_sleep() {
     assert_eq!(numbers(&report, "retval"), [120; 4], "{report}");
     assert_eq!(numbers(&report, "arg0"), [60; 4], "{report}");
     assert_eq!(report.matches("        naps+").count(), 4, "{report}");
-    let (_, report) = on(&["funcslower", "-u", "50000", "-a", "1", "nap"], &[program, "naps", "6"]);
+    let (_, report) = on(&["funcslower", "-m", "49.5", "-a", "1", "nap"], &[program, "naps", "6"]);
     assert_eq!(report.lines().filter(|line| line.ends_with("              78 nap 0x3c")).count(), 3, "{report}");
     let (_, report) = on(&["funcslower", "-f", "-m", "50", "nap"], &[program, "naps", "4"]);
     let (stack, ms) = report.trim().rsplit_once(' ').expect("STACK MS");

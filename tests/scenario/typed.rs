@@ -70,7 +70,7 @@ fn numbers_with_a_point_are_seen() {
         let args = [&["trace", "-p", &pid][..], flags, &specs].concat();
         let (report, wrong) = during(&args, || program.ask("run 2"));
         assert_eq!(wrong, 0);
-        let tails: Vec<String> = report.records().iter().map(|words| words[5..].join(" ")).collect();
+        let tails: Vec<String> = report.records().iter().map(|words| words[4..].join(" ")).collect();
         assert_eq!(tails, ["3 1.5 -0.25 1e+100", "=-2.500000"].repeat(2), "{flags:?}: {}", report.0);
     }
     program.finish().ok();

@@ -2,8 +2,9 @@
  * "trap CALLS" is the floor of any trap probe: a bare int3 with an empty SIGTRAP handler, installed for that round.
  * A function is called once before the round, to have its page and its probe warm. */
 #include "serve.h"
-#include <signal.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -72,6 +73,31 @@ static long stamps(long calls)
     return (now() - start) * 1000 / calls;
 }
 
+/* As many additions and stores as the processor can do at once: slower while another thread of its core is busy, ours or somebody
+ * else's. */
+static long calm(long calls)
+{
+    static volatile long cells[4];
+    long a = 0, b = 0, c = 0, d = 0, start = now();
+    for (long i = 0; i < calls; i++)
+        __asm__ volatile("add $1,%0; add $1,%1; add $1,%2; add $1,%3; add $3,%0; add $3,%1; add $3,%2; add $3,%3\n\t"
+                         "mov %0,%4; mov %1,%5; mov %2,%6; mov %3,%7; add $1,%0; add $1,%1; add $1,%2; add $1,%3"
+                         : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "=m"(cells[0]), "=m"(cells[1]), "=m"(cells[2]),
+                           "=m"(cells[3]));
+    return (now() - start) * 1000 / calls;
+}
+
+/* Runs on this processor from now on, below 0 on any; fails where there is no such. */
+static long cpu(long which)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (long i = 0; i < CPU_SETSIZE; i++)
+        if (which < 0 || i == which)
+            CPU_SET(i, &set);
+    return sched_setaffinity(0, sizeof set, &set);
+}
+
 #define TIMED(name) static long time_##name(long calls) { return time_of(name, calls); }
 TIMED(f_nop) TIMED(f_nop5) TIMED(f_push) TIMED(f_ret) TIMED(f_endbr64) TIMED(f_sub) TIMED(f_mov)
 
@@ -80,7 +106,7 @@ int main(int argc, char **argv)
     static const struct command table[] = {
         { "f_nop", time_f_nop },         { "f_nop5", time_f_nop5 }, { "f_push", time_f_push }, { "f_ret", time_f_ret },
         { "f_endbr64", time_f_endbr64 }, { "f_sub", time_f_sub },   { "f_mov", time_f_mov },   { "trap", trap },
-        { "stamps", stamps },            { "pair", pair },        { 0 },
+        { "stamps", stamps },            { "pair", pair },        { "calm", calm },     { "cpu", cpu },       { 0 },
     };
     return serve(argc, argv, table);
 }

@@ -79,10 +79,11 @@ pub fn handlers(bench: &mut Bench) -> Result<String> {
 fn record(bench: &mut Bench, object: &str, flags: &[&str]) -> Result<f64> {
     let place = format!("record={FUNCTION}");
     let tracing = Tracing::start(&[&["bpf", object, "-p", &bench.pid, "-a", &place], flags].concat());
+    bench.calls.clear();
     let time = bench.median(FUNCTION, BURST, 25, Duration::from_millis(100));
     sleep(Duration::from_millis(100));
     let report = tracing.stop();
-    let (expected, printed) = (25 * (BURST + 1), report.0.stdout.lines().filter(|l| l.starts_with("ring ")).count());
+    let (expected, printed) = (bench.calls[FUNCTION], report.0.stdout.lines().filter(|l| l.starts_with("ring ")).count());
     ensure!(printed as u64 == expected, "{printed} of {expected} records: {}", report.0.stderr);
     Ok(time)
 }

@@ -34,7 +34,7 @@ fn plain() -> (World, Thread) {
 #[test]
 fn numbers_without_a_helper_are_refused() {
     let (_, thread) = plain();
-    for number in [0, 9, 10, 17, 116, 180, 211, 255, 262] {
+    for number in [0, 9, 10, 17, 116, 180, 211, 255] {
         assert_eq!(call(&thread, number, [1; 5]), INVALID, "{number}");
     }
 }

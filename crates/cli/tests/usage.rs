@@ -56,7 +56,7 @@ fn pid_must_be_a_number() {
 #[test]
 fn target_must_be_clear() {
     for command in ["funccount", "funclatency", "trace"] {
-        refuses(&[command, "malloc"], "--pid");
+        refuses(&[command, "malloc"], if command == "trace" { "add -p PID" } else { "--pid" });
         refuses(&[command, "-p", "1", "malloc", "--", "true"], "cannot be used with");
         refuses(&[command, "malloc", "-c", " "], "the command is empty");
         refuses(&[command, "malloc", "-c", "echo 'x"], "a ' is not closed");

@@ -11,6 +11,7 @@ use sidestep_wire::header::MEMFD_NAME;
 use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, Private};
 
 use crate::error::SessionError;
+use crate::facts::tell_name;
 use crate::hold::Hold;
 use crate::installer::Installer;
 use crate::regions::Regions;
@@ -34,9 +35,11 @@ impl Session {
         let mut installer = inherited.clone();
         let process = Process::open(child)?;
         let _turn = take_turn(&process)?;
+        let names = installer.bundle.processes;
         if let Some(regions) = installer.regions_mut() {
             let mut hold = Hold::running(&process);
             regions.shared = Arc::new(hold.stopped("memory", |stopped| own_head(stopped, regions))?);
+            tell_name(names, &process, regions);
         }
         self.others.push(Session::new(process, None, installer));
         Ok(())

@@ -1,5 +1,7 @@
-//! What was found out about the code of objects: in most processes of a session they are the same.
+//! What was found out about the code of objects: in most processes of a session they are the same, and what resolves a pattern
+//! needs it before the plans do.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -7,6 +9,9 @@ use std::sync::Arc;
 use sidestep_plan::Index;
 use sidestep_plan::index::Analysis;
 use sidestep_symbols::{Object, ObjectError};
+
+/// Indexes that a session's parts have in common.
+pub(crate) type Shared = Rc<RefCell<Analyses>>;
 
 /// Indexes objects, each once if there may be more processes.
 #[derive(Default)]
@@ -27,12 +32,31 @@ impl Analyses {
     /// # Errors
     /// The object is corrupt.
     pub fn index<'o>(&mut self, object: &'o Rc<Object>) -> Result<Index<'o>, ObjectError> {
+        self.get(object, self.keeps)
+    }
+
+    /// As [`Analyses::index`]; somebody will ask again, until [`Analyses::forget`].
+    ///
+    /// # Errors
+    /// The object is corrupt.
+    pub fn index_to_keep<'o>(&mut self, object: &'o Rc<Object>) -> Result<Index<'o>, ObjectError> {
+        self.get(object, true)
+    }
+
+    /// Plans are made. What the next process needs stays.
+    pub fn forget(&mut self) {
+        if !self.keeps {
+            self.kept.clear();
+        }
+    }
+
+    fn get<'o>(&mut self, object: &'o Rc<Object>, keep: bool) -> Result<Index<'o>, ObjectError> {
         let code = object.code()?;
         if let Some((_, found)) = self.kept.get(&Rc::as_ptr(object)) {
             return Ok(Index::again(code, Arc::clone(found)));
         }
         let index = Index::new(code);
-        if self.keeps {
+        if keep {
             self.kept.insert(Rc::as_ptr(object), (Rc::clone(object), index.analysis()));
         }
         Ok(index)

@@ -73,6 +73,8 @@ pub struct Bundle {
     pub facts: Facts,
     /// An array whose first word becomes the number of the process.
     pub pid: Option<usize>,
+    /// A hash that is told of each process what it is called: by its number, as it sees that itself, a text of 16 bytes.
+    pub processes: Option<usize>,
 }
 
 /// Arrays with an entry for each probe, by the lower half of the cookie that [`Cookie::Named`] gives, or the upper half of that

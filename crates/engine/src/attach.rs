@@ -62,6 +62,7 @@ impl Attach {
             progress(Progress { done, total });
         })?;
         hooks.extend(installer.plan_loader(&process, &mut objects)?);
+        objects.analyses.borrow_mut().forget();
         // What is there but has no such function is a mistake, and will be one later.
         let waits = wanted.options.listens() && missing.iter().all(|(_, error)| error.may_come());
         if planned.is_empty() && !(waits && !missing.is_empty() && !hooks.is_empty()) {

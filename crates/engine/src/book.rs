@@ -11,7 +11,7 @@ use sidestep_isa::Va;
 use sidestep_symbols::Object;
 use sidestep_wire::Flow;
 
-use crate::analyses::Analyses;
+use crate::analyses::{self, Analyses};
 use crate::api::Options;
 use crate::facts::Known;
 use crate::layout::Layout;
@@ -60,7 +60,7 @@ pub(crate) struct Book {
     next_number: u32,
     free_numbers: BTreeSet<u32>,
     /// Indices of objects.
-    pub analyses: Analyses,
+    pub analyses: analyses::Shared,
     guards: HashMap<*const Object, (Rc<Object>, Guards)>,
     /// What was found out for programs.
     pub known: Known,
@@ -71,7 +71,8 @@ pub(crate) struct Book {
 impl Book {
     /// Of a session that may have `several` processes.
     pub fn new(several: bool) -> Rc<RefCell<Book>> {
-        Rc::new(RefCell::new(Book { several, analyses: Analyses::new(several), ..Book::default() }))
+        let analyses = Rc::new(RefCell::new(Analyses::new(several)));
+        Rc::new(RefCell::new(Book { several, analyses, ..Book::default() }))
     }
 
     /// Files, each opened once.
@@ -82,8 +83,8 @@ impl Book {
     /// Guards of an object, planned once for all processes; `numbers` are always the same.
     pub fn guards(&mut self, object: &Rc<Object>, numbers: &[u32]) -> &Guards {
         // The object is kept, so that its address stays its own.
-        let analyses = &mut self.analyses;
-        let plan = || (object.clone(), plan_guards(object, numbers, analyses));
+        let analyses = &self.analyses;
+        let plan = || (object.clone(), plan_guards(object, numbers, &mut analyses.borrow_mut()));
         &self.guards.entry(Rc::as_ptr(object)).or_insert_with(plan).1
     }
 

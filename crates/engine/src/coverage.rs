@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use sidestep_plan::Index;
 use sidestep_plan::coverage::{Coverage, Sites};
 
+use crate::analyses::Analyses;
 use crate::api::Options;
 use crate::error::SessionError;
 use crate::objects::Objects;
 use crate::resolve;
 use crate::surroundings::{self, Surroundings};
+use crate::unnamed::name_at;
 
 /// The sites of a file, counted.
 #[derive(Clone, Debug)]
@@ -29,7 +30,9 @@ pub fn coverage(binary: &str, sites: Sites, options: &Options) -> Result<Covered
     let (isa, bias) = (object.isa(), resolve::assumed_bias(&object));
     let mut surroundings = Surroundings::default();
     surroundings.look(&surroundings::assumed(resolve::assumed_image(&object), bias == 0));
-    let coverage = Coverage::of(&Index::new(object.code()?), sites, || surroundings.alone(isa, bias));
-    let examples = coverage.reasons.iter().map(|reason| resolve::name_at(&object, reason.example)).collect();
+    let analyses = &mut Analyses::default();
+    let index = analyses.index_to_keep(&object)?;
+    let coverage = Coverage::of(&index, sites, || surroundings.alone(isa, bias));
+    let examples = coverage.reasons.iter().map(|reason| name_at(&object, reason.example, analyses)).collect();
     Ok(Covered { object: object.path().to_owned(), coverage, examples })
 }

@@ -113,6 +113,12 @@ impl Journal {
         Ok(Journal { entries, written, detours, islands, code })
     }
 
+    /// Does a site have this byte?
+    fn has_site_at(&self, at: u64) -> bool {
+        let held = |entry: &JournalEntry| entry.site..entry.site + u64::from(entry.len);
+        self.entries.iter().any(|entry| entry.own != ISLAND && held(entry).contains(&at))
+    }
+
     /// The original of an address in a detour at which no handler is under way, and the entry.
     fn original_of(&self, ip: u64) -> Option<(&JournalEntry, Va)> {
         let next = self.detours.partition_point(|index| self.entries[*index].detour <= ip);
@@ -186,10 +192,13 @@ fn restore(
     restore_text(stopped, &mappings, &users)?;
     originals.restore(stopped)?;
     let mut positions = survey::positions(stopped, &mappings)?;
-    // A thread that has jumped to an island has not executed anything of the site.
+    // A thread that has jumped to an island has not executed anything of the site. One that has executed the trap in front of it
+    // is there, too, and its handler has yet to look at where that was.
     for position in &positions {
         if let Some(site) = journal.islands.get(&position.ip.0) {
-            survey::move_to(stopped, position, *site)?;
+            if !(journal.has_site_at(position.ip.0 - 1) && survey::has_trapped(stopped, position)) {
+                survey::move_to(stopped, position, *site)?;
+            }
         }
     }
     let in_flight = returns::in_flight(stopped, found.trampoline, &journal.code, others.sessions(), &positions)?;

@@ -65,6 +65,7 @@ mod switch;
 mod toggle;
 mod traces;
 mod typed;
+mod unnamed;
 mod unwinding;
 mod usdt;
 mod view;

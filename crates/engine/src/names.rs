@@ -13,6 +13,7 @@ use sidestep_sys::Process;
 use crate::api::Options;
 use crate::error::SessionError;
 use crate::objects::{Loaded, Objects};
+use crate::unnamed::function_at;
 
 /// Names of the code to which signal handlers return: glibc's and musl's, the vDSO's, Go's.
 const RESTORERS: [&str; 5] =
@@ -34,7 +35,8 @@ impl Names {
         let Some(mapped) = self.mapped.iter().find(|o| o.mappings.iter().any(|m| m.contains(at))) else {
             return (None, None);
         };
-        let symbol = self.objects.load(process, mapped).ok().and_then(|loaded| function(&loaded, at));
+        let loaded = self.objects.load(process, mapped).ok();
+        let symbol = loaded.and_then(|loaded| function(&loaded, at, &self.objects));
         (Some(mapped.path.clone()), symbol)
     }
 }
@@ -206,12 +208,12 @@ impl Images {
 
     fn of(&self, at: u64) -> (Option<PathBuf>, Option<(String, u64)>) {
         let Some((mapped, loaded)) = self.find(Va(at)) else { return (None, None) };
-        (Some(mapped.path.clone()), loaded.as_ref().and_then(|loaded| function(loaded, Va(at))))
+        let symbol = loaded.as_ref().and_then(|loaded| function(loaded, Va(at), &self.objects.borrow()));
+        (Some(mapped.path.clone()), symbol)
     }
 }
 
 /// The function around a run-time address, and the offset in it.
-fn function(loaded: &Loaded, at: Va) -> Option<(String, u64)> {
-    let (function, offset) = loaded.object.function_at(at.offset(-loaded.bias))?;
-    Some((function.short_name().into_owned(), offset))
+fn function(loaded: &Loaded, at: Va, objects: &Objects) -> Option<(String, u64)> {
+    function_at(&loaded.object, at.offset(-loaded.bias), &mut objects.analyses.borrow_mut())
 }

@@ -10,6 +10,7 @@ use sidestep_isa::Va;
 use sidestep_symbols::{DebugSearch, MappedObject, Mapping, Object, mapped_objects, parse_maps};
 use sidestep_sys::Process;
 
+use crate::analyses;
 use crate::api::Options;
 use crate::error::SessionError;
 use crate::remote::unreadable;
@@ -62,6 +63,8 @@ pub(crate) struct Objects {
     pub filter: Option<String>,
     debug_dirs: Vec<PathBuf>,
     open: HashMap<(PathBuf, Version), Rc<Object>>,
+    /// Their indices.
+    pub analyses: analyses::Shared,
 }
 
 /// Which file it is, as somebody has written it: device, inode, bytes, time of the last write in seconds and nanoseconds.
@@ -73,7 +76,12 @@ fn version(file: &Path) -> Version {
 
 impl Objects {
     pub fn new(options: &Options) -> Objects {
-        Objects { filter: options.filter.clone(), debug_dirs: options.debug_dirs.clone(), open: HashMap::new() }
+        Objects {
+            filter: options.filter.clone(),
+            debug_dirs: options.debug_dirs.clone(),
+            open: HashMap::new(),
+            analyses: analyses::Shared::default(),
+        }
     }
 
     /// An object in the file system.

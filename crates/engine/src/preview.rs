@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use sidestep_isa::Va;
 use sidestep_sys::Process;
 
-use crate::analyses::Analyses;
 use crate::api::{Explained, Options, Pattern};
 use crate::error::SessionError;
 use crate::objects::Objects;
@@ -31,11 +30,10 @@ pub struct Listed {
     pub is_usdt: bool,
 }
 
-fn matches(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<resolve::Match>, SessionError> {
-    let mut objects = Objects::new(options);
+fn matches(pattern: &Pattern, pid: Option<i32>, objects: &mut Objects) -> Result<Vec<resolve::Match>, SessionError> {
     match pid {
-        Some(pid) => resolve::in_process(pattern, &Process::open(pid)?, &mut objects),
-        None => resolve::in_files(pattern, &mut objects),
+        Some(pid) => resolve::in_process(pattern, &Process::open(pid)?, objects),
+        None => resolve::in_files(pattern, objects),
     }
 }
 
@@ -43,7 +41,7 @@ fn matches(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec
 /// like the dynamic loader does). Sorted by object, then name.
 pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Listed>, SessionError> {
     let mut all = Vec::new();
-    for m in matches(pattern, pid, options)? {
+    for m in matches(pattern, pid, &mut Objects::new(options))? {
         let listed = |raw: &str, name: &str| Listed {
             object: m.object.path().to_owned(),
             name: if raw.is_empty() { name.to_owned() } else { raw.to_owned() },
@@ -61,14 +59,15 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
 
 /// What would be written where, and why, for every match of a pattern. Touches no process.
 pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Explained>, SessionError> {
-    let found: Vec<_> = matches(pattern, pid, options)?.into_iter().map(|m| (0, m)).collect();
+    let mut objects = Objects::new(options);
+    let found: Vec<_> = matches(pattern, pid, &mut objects)?.into_iter().map(|m| (0, m)).collect();
     let wish = Wish { returns: false, post: false, trap_only: options.no_optimize, more: false, leaves: false };
     let mut surroundings = Surroundings::default();
     surroundings.look(&match pid {
         Some(pid) => used(&mappings(&Process::open(pid)?)?),
         None => found.iter().flat_map(|(_, m)| surroundings::assumed(m.image(), m.bias() == 0)).collect(),
     });
-    Ok(plan_all(found, &[wish], &mut surroundings, &mut Analyses::default(), &mut || {})?
+    Ok(plan_all(found, &[wish], &mut surroundings, &mut objects.analyses.borrow_mut(), &mut || {})?
         .into_iter()
         .map(|p| Explained {
             name: p.matched.name.clone(),

@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use sidestep_isa::object::Extent;
-use sidestep_isa::{Va, x86};
-use sidestep_plan::Index;
+use sidestep_isa::{Len, Va, x86};
 use sidestep_symbols::usdt::{Probe as Usdt, UsdtError};
 use sidestep_symbols::{
-    Function, FunctionKind, Kind, MappedObject, Matcher, Object, SymbolError, by_address, find_object,
-    matching_objects, resolve_object,
+    Function, FunctionKind, Kind, MappedObject, Matcher, Object, Source, SymbolError, address_of_unnamed, by_address,
+    find_object, matching_objects, resolve_object,
 };
 use sidestep_sys::Process;
 
+use crate::analyses::Analyses;
 use crate::api::{FuncPattern, Pattern};
 use crate::error::{NoMatch, SessionError};
 use crate::objects::{Loaded, Objects, image};
-use crate::surroundings;
+use crate::{surroundings, unnamed};
 
 /// A function that a pattern means.
 #[derive(Clone)]
@@ -137,11 +137,18 @@ impl Found {
 }
 
 /// Places in one object that a pattern means. Empty: none.
-fn in_object(object: &Object, func: &FuncPattern) -> Result<Vec<Found>, SessionError> {
+fn in_object(object: &Rc<Object>, func: &FuncPattern, analyses: &mut Analyses) -> Result<Vec<Found>, SessionError> {
     let named = |found: Vec<&Function>| by_address(&found).iter().filter_map(|g| Found::group(g)).collect();
     Ok(match func {
-        FuncPattern::Name(text) => named(object.find(&Matcher::glob(text))),
-        FuncPattern::Regex(text) => named(object.find(&Matcher::regex(text)?)),
+        FuncPattern::Name(text) => match unnamed_address(object, text) {
+            Some(va) => vec![at_address(object, va, analyses)?],
+            None => named(functions(object, &Matcher::glob(text), analyses)?),
+        },
+        FuncPattern::Regex(text) => named(functions(object, &Matcher::regex(text)?, analyses)?),
+        FuncPattern::Offset(symbol, offset) if unnamed_address(object, symbol).is_some() => {
+            let va = unnamed_address(object, symbol).map(|va| va.plus(Len(*offset)));
+            va.map(|va| at_address(object, va, analyses)).into_iter().collect::<Result<_, _>>()?
+        }
         FuncPattern::Offset(symbol, offset) => match object.find_offset(symbol, *offset) {
             Ok(found) => found
                 .into_iter()
@@ -155,15 +162,19 @@ fn in_object(object: &Object, func: &FuncPattern) -> Result<Vec<Found>, SessionE
             Err(SymbolError::NotFound { .. }) => Vec::new(),
             Err(e) => return Err(e.into()),
         },
-        FuncPattern::Every(text) => every_instruction(object, &object.find(&Matcher::glob(text)))?,
-        FuncPattern::Addr(va) => vec![at_address(object, *va)?],
-        FuncPattern::EveryAt(va) => every_instruction_around(object, *va)?,
+        FuncPattern::Every(text) => match unnamed_address(object, text) {
+            Some(va) => every_instruction_around(object, va, analyses)?,
+            None => every_instruction(object, &functions(object, &Matcher::glob(text), analyses)?, analyses)?,
+        },
+        FuncPattern::Addr(va) => vec![at_address(object, *va, analyses)?],
+        FuncPattern::EveryAt(va) => every_instruction_around(object, *va, analyses)?,
         FuncPattern::FileOffset(offset) => match object.va_of(*offset) {
-            Some(va) => vec![at_address(object, va)?],
+            Some(va) => vec![at_address(object, va, analyses)?],
             None => Vec::new(),
         },
         FuncPattern::Line(file, line) => {
-            object.line(file, *line)?.into_iter().map(|va| at_address(object, va)).collect::<Result<_, _>>()?
+            let lines = object.line(file, *line)?.into_iter();
+            lines.map(|va| at_address(object, va, analyses)).collect::<Result<_, _>>()?
         }
         FuncPattern::Usdt(provider, name) => match object.find_usdt(provider, name) {
             Ok(found) => found.into_iter().map(Found::usdt).collect(),
@@ -173,11 +184,36 @@ fn in_object(object: &Object, func: &FuncPattern) -> Result<Vec<Found>, SessionE
     })
 }
 
+/// The functions that a matcher means, with symbols or without.
+fn functions<'o>(
+    object: &'o Rc<Object>,
+    matcher: &Matcher,
+    analyses: &mut Analyses,
+) -> Result<Vec<&'o Function>, SessionError> {
+    let mut found = object.find(matcher);
+    found.extend(unnamed::find(object, matcher, analyses)?);
+    Ok(found)
+}
+
+/// The address in the name of a function without a symbol.
+fn unnamed_address(object: &Object, name: &str) -> Option<Va> {
+    let va = address_of_unnamed(name)?;
+    (object.check_code(va).is_ok() && object.find(&Matcher::name(name)).is_empty()).then_some(va)
+}
+
 /// The instructions of functions, in order, as far as those decode.
-fn every_instruction(object: &Object, functions: &[&Function]) -> Result<Vec<Found>, SessionError> {
+fn every_instruction(
+    object: &Rc<Object>,
+    functions: &[&Function],
+    analyses: &mut Analyses,
+) -> Result<Vec<Found>, SessionError> {
     let code = object.code()?;
     let mut found = BTreeMap::new();
     for f in functions.iter().filter(|f| f.kind == FunctionKind::Func) {
+        if f.source == Source::Code {
+            found.extend(every_instruction_around(object, f.va, analyses)?.into_iter().map(|place| (place.va, place)));
+            continue;
+        }
         let text = code.text_at(f.va, f.va.plus(f.size)).unwrap_or_default();
         for insn in x86::sweep(code.isa, text, f.va).map_while(Result::ok) {
             let name = match insn.va().since(f.va) {
@@ -192,31 +228,24 @@ fn every_instruction(object: &Object, functions: &[&Function]) -> Result<Vec<Fou
 }
 
 /// The instructions of the function that holds an address, as symbols and unwind information have it, or as it was found.
-fn every_instruction_around(object: &Object, va: Va) -> Result<Vec<Found>, SessionError> {
+fn every_instruction_around(object: &Rc<Object>, va: Va, analyses: &mut Analyses) -> Result<Vec<Found>, SessionError> {
     object.check_code(va)?;
     let code = object.code()?;
     let holds = |extent: &&Extent| extent.start <= va && va.0 - extent.start.0 < extent.len.0;
     // They may be nested: entry points within routines in assembler.
-    let Some(function) = code.extents.iter().filter(holds).max_by_key(|extent| extent.start) else {
-        return Index::new(code).found_around(va).into_iter().map(|va| at_address(object, va)).collect();
+    let insns: Vec<Va> = match code.extents.iter().filter(holds).max_by_key(|extent| extent.start) {
+        Some(function) => {
+            let text = code.text_at(function.start, function.start.plus(function.len)).unwrap_or_default();
+            x86::sweep(code.isa, text, function.start).map_while(Result::ok).map(|insn| insn.va()).collect()
+        }
+        None => analyses.index_to_keep(object)?.found_around(va),
     };
-    let text = code.text_at(function.start, function.start.plus(function.len)).unwrap_or_default();
-    let insns = x86::sweep(code.isa, text, function.start).map_while(Result::ok);
-    insns.map(|insn| at_address(object, insn.va())).collect()
+    insns.into_iter().map(|va| at_address(object, va, analyses)).collect()
 }
 
-/// `symbol+0xOFF` of a link-time address, or the address itself.
-pub(crate) fn name_at(object: &Object, va: Va) -> String {
-    match object.function_at(va) {
-        Some((f, 0)) => f.short_name().into_owned(),
-        Some((f, offset)) => format!("{}+{offset:#x}", f.short_name()),
-        None => va.to_string(),
-    }
-}
-
-fn at_address(object: &Object, va: Va) -> Result<Found, SessionError> {
+fn at_address(object: &Rc<Object>, va: Va, analyses: &mut Analyses) -> Result<Found, SessionError> {
     object.check_code(va)?;
-    let name = name_at(object, va);
+    let name = unnamed::name_at(object, va, analyses);
     Ok(Found { name, raw: String::new(), aliases: Vec::new(), va, size: 0, kind: FunctionKind::Func, usdt: None })
 }
 
@@ -263,7 +292,7 @@ pub(crate) fn in_files(pattern: &Pattern, objects: &mut Objects) -> Result<Vec<M
     let missing = |reason| NoMatch::of(&pattern.text, reason, false);
     let object = pattern.object.as_deref().unwrap_or_default();
     let object = objects.open_file(&file(object).map_err(missing)?)?;
-    let found = in_object(&object, &pattern.func).map_err(missing)?;
+    let found = in_object(&object, &pattern.func, &mut objects.analyses.borrow_mut()).map_err(missing)?;
     if found.is_empty() {
         return Err(missing(not_found(&object, &pattern.func)));
     }
@@ -351,7 +380,7 @@ fn in_objects(
             Err(e) if which == Which::One || which == Which::First && i == 0 => return Err(e),
             Err(_) => continue,
         };
-        let found = match in_object(&loaded.object, func) {
+        let found = match in_object(&loaded.object, func, &mut objects.analyses.borrow_mut()) {
             Ok(found) => found,
             Err(e) => {
                 first_error.get_or_insert(e);
@@ -398,7 +427,8 @@ fn in_objects(
 /// Why a file that the process has not mapped will not do when it has: the file is there, and has nothing like that.
 fn lacking(name: &str, func: &FuncPattern, process: &Process, objects: &mut Objects) -> Option<SessionError> {
     let object = objects.open_in(process, Path::new(name)).ok()?;
-    match in_object(&object, func) {
+    let found = in_object(&object, func, &mut objects.analyses.borrow_mut());
+    match found {
         Ok(found) => found.is_empty().then(|| not_found(&object, func)),
         Err(error) => Some(error),
     }

@@ -26,13 +26,15 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// For a session that may have `several` processes.
     pub fn new(bundle: &Bundle, requests: &[Request], options: &Options, several: bool) -> Wanted {
+        let (book, mut objects) = (Book::new(several), Objects::new(options));
+        objects.analyses = Rc::clone(&book.borrow().analyses);
         Wanted {
             bundle: bundle.clone(),
             requests: requests.to_vec(),
             options: options.clone(),
             clock: clock(),
-            book: Book::new(several),
-            objects: RefCell::new(Objects::new(options)),
+            book,
+            objects: RefCell::new(objects),
         }
     }
 

@@ -156,6 +156,33 @@ impl<'a> Index<'a> {
         found.map(|s| (Extent { start: s.start, len: Len(s.len() as u64) }, self.is_start(s.start)))
     }
 
+    /// The functions that no symbol names, by address: those that unwind information alone describes, and those that were found
+    /// by walking. Neither parts of functions nor linkage tables.
+    #[must_use]
+    pub fn unnamed(&self) -> Vec<Extent> {
+        let holds = |section: &&Bytes<'_>, va: Va| section.va <= va && va.since(section.va) < section.data.len() as i64;
+        let is_plt = |va| self.code.text.iter().find(|s| holds(s, va)).is_some_and(|s| s.name.starts_with(".plt"));
+        let nameless = |va| self.code.nameless.binary_search(&va).is_ok() && !self.is_part(va) && !is_plt(va);
+        let mut all: Vec<Extent> = self.code.extents.iter().filter(|extent| nameless(extent.start)).copied().collect();
+        let walked = |stretch: &Stretch| stretch.borders == Borders::Found && self.is_start(stretch.start);
+        let starts = self.found.stretches.iter().enumerate().filter(|(_, stretch)| walked(stretch));
+        all.extend(starts.map(|(first, stretch)| {
+            let own = self.found_from(first).last().unwrap_or(stretch);
+            Extent { start: stretch.start, len: Len(own.end.since(stretch.start) as u64) }
+        }));
+        all.sort_unstable_by_key(|extent| (extent.start, extent.len.0));
+        all.dedup_by_key(|extent| extent.start);
+        all
+    }
+
+    /// What was found of the function that starts with a stretch, given by its number.
+    fn found_from(&self, first: usize) -> impl Iterator<Item = &Stretch> {
+        let undescribed = |stretch: &&Stretch| matches!(stretch.borders, Borders::Found | Borders::Gap);
+        let rest = self.found.stretches[first + 1..].iter().take_while(undescribed);
+        let rest = rest.take_while(|stretch| !self.is_start(stretch.start));
+        std::iter::once(&self.found.stretches[first]).chain(rest).filter(|stretch| stretch.borders == Borders::Found)
+    }
+
     /// The instructions of the function around `va`, if it is one that nothing describes and that was found by walking the code.
     #[must_use]
     pub fn found_around(&self, va: Va) -> Vec<Va> {
@@ -166,9 +193,7 @@ impl<'a> Index<'a> {
         let before = self.found.stretches[..number].iter().rev().take_while(undescribed).count();
         let own = |at: &usize| self.is_start(self.found.stretches[*at].start);
         let first = (number - before..=number).rev().find(own).unwrap_or(number - before);
-        let rest = &self.found.stretches[first + 1..];
-        let rest = rest.iter().take_while(undescribed).take_while(|stretch| !self.is_start(stretch.start));
-        std::iter::once(&self.found.stretches[first]).chain(rest).flat_map(Stretch::insns).collect()
+        self.found_from(first).flat_map(Stretch::insns).collect()
     }
 
     /// Whether a function, or a part of one, starts here.

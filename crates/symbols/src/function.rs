@@ -41,6 +41,8 @@ pub enum Source {
     DebugData,
     /// A separate debug file.
     DebugFile,
+    /// None: its code was found ([`crate::Object::unnamed`]).
+    Code,
 }
 
 /// A function symbol, defined in an executable section.

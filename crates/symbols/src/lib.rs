@@ -39,6 +39,7 @@ mod object;
 mod reloc;
 mod symtab;
 mod types;
+mod unnamed;
 mod unwind;
 pub mod usdt;
 
@@ -53,4 +54,5 @@ pub use object::Object;
 pub use types::{
     Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Passed, RecordLayout, RecordMember,
 };
+pub use unnamed::{address_of_unnamed, asks_for_unnamed, unnamed};
 pub use unwind::{Cfa, Row, Rule, Saved, Unwinding};

@@ -39,6 +39,8 @@ pub struct Object {
     relocations: OnceLock<Result<Relocations, &'static str>>,
     /// All of [`Object::code`] but the bytes.
     code: OnceLock<Result<ObjectCode<'static>, &'static str>>,
+    /// See [`Object::unnamed`].
+    pub(crate) unnamed: OnceLock<Vec<Function>>,
     go: bool,
     debug: Place,
 }
@@ -105,6 +107,7 @@ impl Object {
             searched,
             relocations: OnceLock::new(),
             code: OnceLock::new(),
+            unnamed: OnceLock::new(),
             go,
             debug: Place { file: file.map(Path::to_owned), path: real.to_owned(), search },
         })
@@ -450,11 +453,17 @@ impl Object {
     /// The code facts for an analysis. `Err` if `.eh_frame` or the relocations are corrupt, because then jump targets may be
     /// missing from it.
     pub fn code(&self) -> Result<ObjectCode<'_>, ObjectError> {
+        let code = self.described()?.clone();
+        let with_bytes = || Ok(ObjectCode { text: code::text(&self.elf)?, data: code::data(&self.elf)?, ..code });
+        with_bytes().map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
+    }
+
+    /// All of [`Object::code`] but the bytes.
+    pub(crate) fn described(&self) -> Result<&ObjectCode<'static>, ObjectError> {
         let relocations = self.relocations()?;
         let collect = || code::collect(&self.elf, &self.functions, &self.labels, relocations, self.go);
-        let known = self.code.get_or_init(collect).clone();
-        let with_bytes = |code| Ok(ObjectCode { text: code::text(&self.elf)?, data: code::data(&self.elf)?, ..code });
-        known.and_then(with_bytes).map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
+        let known = self.code.get_or_init(collect);
+        known.as_ref().map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
     }
 
     /// How to find the callers of frames, as `.eh_frame` says. Reads it at each call: keep the result.

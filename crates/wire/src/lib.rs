@@ -22,6 +22,7 @@
 pub mod bell;
 pub mod context;
 pub mod detours;
+pub mod glob;
 pub mod hash;
 pub mod header;
 pub mod lookup;

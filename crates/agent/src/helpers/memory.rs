@@ -1,6 +1,6 @@
 //! Reads of the target's memory, and what is computed: 4, 45, 112 to 115, 182, 256, 260.
 
-use sidestep_wire::{Histogram, ThreadState};
+use sidestep_wire::{Histogram, ThreadState, glob};
 
 use super::{EFAULT, here};
 use crate::safe_read;
@@ -59,11 +59,7 @@ pub unsafe extern "C" fn strncmp(a: u64, len: u64, b: u64, _: u64, _: u64, _: *m
 /// 260: both end by a NUL, or where their memory does.
 pub unsafe extern "C" fn text_find(text: u64, len: u64, part: u64, part_len: u64, _: u64, _: *mut ThreadState) -> u64 {
     // SAFETY: verified memory.
-    let byte = |at: u64, len: u64, index: u64| match index < len {
-        // SAFETY: verified, as above.
-        true => unsafe { ((at + index) as *const u8).read_volatile() },
-        false => 0,
-    };
+    let byte = |at: u64, len: u64, index: u64| unsafe { byte(at, len, index) };
     let mut start = 0;
     loop {
         let mut same = 0;
@@ -81,6 +77,32 @@ pub unsafe extern "C" fn text_find(text: u64, len: u64, part: u64, part_len: u64
             return u64::MAX;
         }
         start += 1;
+    }
+}
+
+/// 262: both end by a NUL, or where their memory does.
+pub unsafe extern "C" fn text_matches(
+    text: u64,
+    len: u64,
+    pattern: u64,
+    pattern_len: u64,
+    _: u64,
+    _: *mut ThreadState,
+) -> u64 {
+    // SAFETY: verified memory.
+    let byte = |at: u64, len: u64, index: u64| unsafe { byte(at, len, index) };
+    glob::matches(|index| byte(text, len, index), |index| byte(pattern, pattern_len, index)).into()
+}
+
+/// A byte of a text; 0 behind its memory.
+///
+/// # Safety
+/// `at` is readable for `len` bytes.
+unsafe fn byte(at: u64, len: u64, index: u64) -> u8 {
+    match index < len {
+        // SAFETY: the caller's.
+        true => unsafe { ((at + index) as *const u8).read_volatile() },
+        false => 0,
     }
 }
 

@@ -80,6 +80,7 @@ pub fn install(thread: Thread) {
     set(259, maps::map_len);
     set(260, memory::text_find);
     set(261, task::get_parent_pid);
+    set(262, memory::text_matches);
     set(263, task::symbol);
 }
 

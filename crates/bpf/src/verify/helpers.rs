@@ -161,6 +161,8 @@ const HELPERS: &[Helper] = &[
     helper(260, "text_find", &[Read, Length, Read, Length], Returns::Number),
     // Not the kernel's: the process that has started this one.
     helper(261, "get_parent_pid", &[], Returns::Number),
+    // Not the kernel's: whether the first text is what the second one, a pattern, says.
+    helper(262, "text_matches", &[Read, Length, Read, Length], Returns::Small),
     // Not the kernel's: the address of a function or so, as it is kept where several processes may be meant.
     helper(263, "symbol", &[Any], Returns::Number),
 ];

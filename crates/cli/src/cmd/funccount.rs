@@ -12,7 +12,7 @@ use crate::out::{json, label, table, time};
 
 /// Runs the command.
 pub fn run(flags: &Funccount) -> anyhow::Result<ExitCode> {
-    let pattern = super::parse_pattern(&flags.pattern, flags.regexp);
+    let pattern = super::parse_counted(&flags.pattern, flags.regexp);
     // Without a program: hits are counted anyway.
     let request = Request { pattern, action: Action::default() };
     let job = Job {

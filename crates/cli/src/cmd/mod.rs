@@ -78,6 +78,19 @@ fn parse_pattern(text: &str, regexp: bool) -> Pattern {
     pattern::parse(text, regexp).unwrap_or_else(|message| usage(ErrorKind::ValueValidation, &message))
 }
 
+/// The same of what can be counted: a USDT probe, too, as bcc writes it, u:OBJECT:[PROVIDER:]NAME.
+fn parse_counted(text: &str, regexp: bool) -> Pattern {
+    let parts: Vec<&str> = text.split(':').collect();
+    match *parts {
+        ["u" | "usdt", object, name] if ![object, name].contains(&"") => pattern::usdt(object, "*", name),
+        ["u" | "usdt", object, provider, name] if ![object, provider, name].contains(&"") => {
+            pattern::usdt(object, provider, name)
+        }
+        ["t", _, _] => usage(ErrorKind::ValueValidation, "tracepoints need the kernel: not available in this tool"),
+        _ => parse_pattern(text, regexp),
+    }
+}
+
 /// A pattern for `explain` and `list`: without a process, only an object says where to look.
 fn parse_place(text: &str, regexp: bool, pid: Option<i32>) -> Pattern {
     let parsed = pattern::place(text, regexp);

@@ -2,7 +2,8 @@
 //!
 //! Conversions `d i o u x X c s p f e %` with flags `- + blank # 0`, width and precision as numbers, and lengths
 //! `hh h l ll L j z t`. As in C, an integer without a length is 32 bits wide: the upper half of an argument register
-//! is not defined for an `int`; a `long` is as wide as in the programs that this build probes. `f` and `e` take the bits of a `double`, with the length `h` those of a `float`.
+//! is not defined for an `int`; a `long` is as wide as in the programs that this build probes. `f` and `e` take the bits of a `double`, with the length `h` those of a `float`. `U` is the name of a function, which
+//! only scripts know.
 
 use sidestep_lang::printf::Conversion;
 
@@ -46,7 +47,7 @@ impl Format {
                     if !literal.is_empty() {
                         pieces.push(Piece::Text(std::mem::take(&mut literal)));
                     }
-                    pieces.push(Piece::Conversion(Conversion::parse(&mut chars, 32, usize::BITS, "fe")?));
+                    pieces.push(Piece::Conversion(Conversion::parse(&mut chars, 32, usize::BITS, "feUK")?));
                 }
                 c => literal.push(c),
             }
@@ -57,11 +58,11 @@ impl Format {
         Ok(Format { pieces })
     }
 
-    /// For each value that the format takes: is it a string?
-    pub fn strings(&self) -> impl Iterator<Item = bool> + '_ {
+    /// For each value that the format takes: the letter of its conversion, `d` for `i`.
+    pub fn kinds(&self) -> impl Iterator<Item = char> + '_ {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Text(_) => None,
-            Piece::Conversion(conversion) => Some(conversion.kind == 's'),
+            Piece::Conversion(conversion) => Some(conversion.kind),
         })
     }
 
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn strings() {
+    fn kinds() {
         let abc = Value::Str(b"abcdef".to_vec());
         assert_eq!(
             render("[%10s] [%-10s] [%.3s] [%s]", &[abc.clone(), abc.clone(), abc.clone(), abc]),
@@ -237,7 +238,7 @@ mod tests {
     #[test]
     fn text_and_escapes() {
         assert_eq!(render(r#"100%% \"x\"\t%d"#, &[Value::Int(7)]), "100% \"x\"\t7");
-        assert_eq!(Format::parse("%d %s %lx").unwrap().strings().collect::<Vec<_>>(), [false, true, false]);
+        assert_eq!(Format::parse("%d %s %lx").unwrap().kinds().collect::<String>(), "dsx");
         for bad in ["%", "%y", "%5", "\\", "\\q", "%99999d", "%*d", "%g"] {
             assert!(Format::parse(bad).is_err(), "{bad}");
         }

@@ -7,6 +7,7 @@ pub mod script;
 pub mod spec;
 mod target;
 pub mod tools;
+mod trace;
 pub mod words;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use sidestep_engine::Options;
 pub use carried::{OnOff, Optimize, Status, Switch};
 pub use output::{Format, Output, Timing};
 pub use target::TargetFlags;
+pub use trace::Trace;
 
 use output::parse_seconds;
 use target::{parse_pid, target_group};
@@ -135,9 +137,10 @@ Examples:
   sidestep funccount -p 1234 libc:malloc            # until Ctrl-C
   sidestep funccount -p 1234 -i 1 -d 5 'libc:str*'  # every second, five times
   sidestep funccount -r 'c:^(read|write)$' -- ls    # a command of one's own, a regular expression
+  sidestep funccount -p 1234 'u:c:setjmp'           # a USDT probe
   sidestep funccount -p 1234 -f json -i 10 'SSL_*'  # one JSON object per line")]
 pub struct Funccount {
-    /// Functions: [OBJECT:]FUNC.
+    /// Functions: [OBJECT:]FUNC; or u:OBJECT:[PROVIDER:]NAME, a USDT probe.
     pub pattern: String,
     #[command(flatten)]
     pub target: TargetFlags,
@@ -178,50 +181,12 @@ pub struct Funclatency {
     /// One histogram per function.
     #[arg(short = 'F', long = "function")]
     pub per_function: bool,
+    /// How deep recursion is followed, in bcc: it is to any depth here.
+    #[arg(short = 'l', long, value_name = "DEPTH", hide = true)]
+    pub level: Option<u32>,
     /// FUNC is a regular expression.
     #[arg(short = 'r', long = "regexp")]
     pub regexp: bool,
-    #[command(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    pub engine: EngineFlags,
-}
-
-/// `sidestep trace`.
-#[derive(Args, Debug)]
-#[command(group = target_group(), override_usage = "\
-sidestep trace [OPTIONS] -p PID SPEC...
-       sidestep trace [OPTIONS] SPEC... -- CMD [ARG]...", after_help = "\
-SPEC = [p:|r[MAXACTIVE]:|post:][OBJECT:]FUNC[(signature)] [\"FORMAT\", VALUE, ...]
-  p: at the entry (default), r: at the return, post: when the instruction at FUNC+OFF has been executed.
-  r8: watches 8 calls at a time, in all threads, and counts the others as missed.
-  VALUE is arg0 ... arg9 at the entry, retval at the return, and a register anywhere: %ax, %di, %r8, %ip, %sp, %flags,
-  %xmm0 (its lower half).
-  FORMAT is printf's: %d %u %x are 32 bits wide, %ld %lu %lx %p 64; %f %e a double, %hf a float, which are in
-  %xmm0 ... %xmm7; %s reads a string of the target.
-SPEC may also be a line as the kernel's uprobe_events takes it: p|r[MAXACTIVE][:[GROUP/]EVENT] PATH:OFFSET [NAME=FETCHARG[:TYPE]]...
-
-Examples:
-  sidestep trace -p 1234 'libc:open \"%s %d\", arg0, arg1'
-  sidestep trace 'r:libc:read \"%ld\", retval' -- cat /etc/passwd
-  sidestep trace -p 1234 'post:app:lookup+0x2f \"%lx\", %ax'  # what the instruction there has loaded
-  sidestep trace -p 1234 -M 10 -t 'libc:malloc \"%lu bytes\", arg0' 'libc:free \"%p\", arg0'
-  sidestep trace -p 1234 'p:mem/alloc /usr/bin/app:0x1130 size=%di name=+0(%si):string' --filter 'size > 64'")]
-pub struct Trace {
-    /// What to trace and what to print.
-    #[arg(required = true, value_name = "SPEC")]
-    pub specs: Vec<String>,
-    #[command(flatten)]
-    pub target: TargetFlags,
-    /// Trace only hits for which EXPR holds, in the grammar of the kernel's event filters.
-    #[arg(long, value_name = "EXPR")]
-    pub filter: Option<String>,
-    /// Print the time since the start in seconds instead of the time of day.
-    #[arg(short = 't', long)]
-    pub timestamp: bool,
-    /// Stop after N lines.
-    #[arg(short = 'M', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub max_events: Option<u64>,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
@@ -428,7 +393,7 @@ mod tests {
             panic!("not parsed");
         };
         assert_eq!(flags.specs, ["libc:open", "libc:read"]);
-        let Target::Command(command) = flags.target.target() else { panic!("no command") };
+        let Target::Command(command) = flags.run.target.target() else { panic!("no command") };
         assert_eq!(command, ["sh", "-c", "exit 3"]);
     }
 

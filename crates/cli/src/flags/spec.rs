@@ -100,12 +100,13 @@ impl Spec {
         let (format, rest) = split_quoted(rest)?;
         let format = Format::parse(format)?;
         let values = split_values(rest)?;
-        let strings: Vec<bool> = format.strings().collect();
-        if strings.len() != values.len() {
-            return Err(format!("the format takes {}, but {} given", plural(strings.len()), are(values.len())));
-        }
-        for (value, string) in values.into_iter().zip(strings) {
-            let arg = Arg { base: spec.parse_value(value)?, string };
+        let kinds: Vec<char> = format.kinds().collect();
+        as_many(kinds.len(), values.len())?;
+        for (value, kind) in values.into_iter().zip(kinds) {
+            if matches!(kind, 'U' | 'K') {
+                return Err(format!("%{kind} is no part of records"));
+            }
+            let arg = Arg { base: spec.parse_value(value)?, string: kind == 's' };
             let index = spec.args.iter().position(|known| *known == arg).unwrap_or(spec.args.len());
             if index == spec.args.len() {
                 spec.args.push(arg);
@@ -137,6 +138,11 @@ impl Spec {
         }
     }
 
+    /// It prints nothing but that it happened.
+    pub fn is_plain(&self) -> bool {
+        self.format.is_none()
+    }
+
     /// Behind the instruction.
     pub fn is_post(&self) -> bool {
         self.when == When::Post
@@ -161,6 +167,20 @@ impl Spec {
             Some(format) => format.render(self.values.iter().filter_map(|&index| values.get(index))),
             None => String::new(),
         }
+    }
+}
+
+/// Whether a probe of this kind is one that only records know: behind an instruction, or of a limited number of calls.
+pub fn is_recorded(text: &str) -> bool {
+    let kind = text.trim().split_once(':').filter(|(_, rest)| !rest.starts_with(':')).map_or("", |(kind, _)| kind);
+    kind == "post" || is_limited(kind) || text.contains("%xmm")
+}
+
+/// Whether there is a value for each conversion.
+pub fn as_many(conversions: usize, values: usize) -> Result<(), String> {
+    match conversions == values {
+        true => Ok(()),
+        false => Err(format!("the format takes {}, but {} given", plural(conversions), are(values))),
     }
 }
 
@@ -207,7 +227,7 @@ fn split_place(text: &str) -> Result<(&str, &str), String> {
 }
 
 /// The text between the quotes, and what follows them.
-fn split_quoted(text: &str) -> Result<(&str, &str), String> {
+pub fn split_quoted(text: &str) -> Result<(&str, &str), String> {
     let inner = text.strip_prefix('"').ok_or_else(|| format!("expected a format in double quotes, found {text}"))?;
     let mut escaped = false;
     for (at, c) in inner.char_indices() {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::output::Detail;
 use super::script::{More, Script};
@@ -30,7 +30,7 @@ pub struct Run {
     #[arg(short = 'd', short_alias = 'D', long, value_name = "SEC", value_parser = parse_seconds)]
     pub duration: Option<Duration>,
     /// Print the script and do nothing else.
-    #[arg(long)]
+    #[arg(long, aliases = ["ebpf", "debug"])]
     pub print: bool,
     /// Say what would be written where, and touch nothing.
     #[arg(long)]
@@ -94,6 +94,7 @@ Examples:
   sidestep stackcount -p 1234 c:malloc                 # until Ctrl-C
   sidestep stackcount -p 1234 -f c:malloc > folded.txt # for a flame graph
   sidestep stackcount -p 1234 -i 1 -T 'c:mem*'         # every second, with the time
+  sidestep stackcount -p 1234 -sv c:malloc             # with offsets and addresses
   sidestep stackcount -Pr 'c:^(read|write)$' -- ls     # with the thread's name; a regular expression"
 )]
 pub struct Stackcount {
@@ -116,6 +117,9 @@ pub struct Stackcount {
     /// Count apart by process, with the names of its threads.
     #[arg(short = 'P', long)]
     pub perpid: bool,
+    /// Only what happens on this CPU.
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<u32>,
     /// The stacks of the program: there are no others here, and -K, those of the kernel, is refused.
     #[arg(short = 'U', long = "user-stacks-only")]
     pub user: bool,
@@ -204,11 +208,11 @@ pub struct Funcslower {
     #[command(flatten)]
     pub run: Run,
     /// Calls that take longer than MIN milliseconds (1 unless -u is given).
-    #[arg(short = 'm', long = "min-ms", value_name = "MIN", conflicts_with = "microseconds")]
-    pub milliseconds: Option<u64>,
+    #[arg(short = 'm', long = "min-ms", value_name = "MIN", value_parser = parse_limit, conflicts_with = "microseconds")]
+    pub milliseconds: Option<f64>,
     /// Calls that take longer than MIN microseconds.
-    #[arg(short = 'u', long = "min-us", value_name = "MIN")]
-    pub microseconds: Option<u64>,
+    #[arg(short = 'u', long = "min-us", value_name = "MIN", value_parser = parse_limit)]
+    pub microseconds: Option<f64>,
     /// Print the first N arguments.
     #[arg(short = 'a', long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u32).range(0..=6))]
     pub arguments: u32,
@@ -228,6 +232,14 @@ pub struct Funcslower {
     pub regexp: bool,
     #[command(flatten)]
     pub output: Folded,
+}
+
+/// How long calls take at least, of which a part is a nanosecond or more.
+fn parse_limit(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(limit) if (0.0..=1e12).contains(&limit) => Ok(limit),
+        _ => Err("expected a number, for example 10 or 0.5".to_owned()),
+    }
 }
 
 /// `sidestep bashreadline`.
@@ -316,6 +328,7 @@ Examples:
   sidestep memleak -p 1234                             # every 5 seconds, what is older than 500 ms
   sidestep memleak -p 1234 -a                          # with each address
   sidestep memleak -p 1234 -i 10 -n 1 -o 60000         # once, after 10 seconds
+  sidestep memleak -p 1234 --sort count -T 3           # the three stacks with the most allocations
   sidestep memleak -p 1234 -s 100 -z 1024              # every 100th allocation, of those of at least 1 KiB
   sidestep memleak -o 0 -- ./program                   # what it has not freed at its end")]
 pub struct Memleak {
@@ -345,10 +358,18 @@ pub struct Memleak {
     /// All allocations, however old, by stack.
     #[arg(long, conflicts_with = "show_allocs")]
     pub combined_only: bool,
+    /// An address that is given again was freed in between, though nobody saw it: this is so in any case here.
+    #[arg(long)]
+    pub wa_missing_free: bool,
+    #[arg(long, hide = true)]
+    pub percpu: bool,
     /// Look at every Nth allocation only.
     #[arg(short = 's', long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
     pub sample_rate: u64,
-    /// Print the N stacks with the most bytes.
+    /// Stacks are chosen and sorted by bytes or by allocations.
+    #[arg(long, value_name = "KEY", default_value = "size")]
+    pub sort: Sort,
+    /// Print the N stacks with the most bytes, or allocations.
     #[arg(short = 'T', long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u64).range(1..))]
     pub top: u64,
     /// Only allocations of at least BYTES.
@@ -373,12 +394,22 @@ pub struct Memleak {
     pub detail: Detail,
 }
 
+/// By what `memleak` sorts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sort {
+    /// Bytes.
+    Size,
+    /// Allocations.
+    Count,
+}
+
 /// `sidestep deadlock`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   sidestep deadlock -p 1234
   sidestep deadlock 1234                               # the same
+  sidestep deadlock -p 1234 -v --dump-graph graph.json # with the graph of which was locked while which was held
   sidestep deadlock --lock-symbols my_lock,my_trylock --unlock-symbols my_unlock -- ./program")]
 pub struct Deadlock {
     /// The same as -p, as bcc has it.
@@ -407,6 +438,15 @@ pub struct Deadlock {
         default_value = "c:pthread_mutex_unlock"
     )]
     pub unlock: Vec<String>,
+    /// Write the graph to FILE every second: mutexes, and which was locked while which was held, as networkx has it in JSON.
+    #[arg(long, value_name = "FILE")]
+    pub dump_graph: Option<PathBuf>,
+    /// Threads that hold mutexes at a time, at most.
+    #[arg(short = 't', long, value_name = "N", default_value = "65536", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub threads: u32,
+    /// Pairs of mutexes at most.
+    #[arg(short = 'e', long, value_name = "N", default_value = "65536", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub edges: u32,
     #[command(flatten)]
     pub output: Output,
 }

@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 
-use sidestep_wire::Histogram;
 use sidestep_wire::map::STACK_TRACE;
+use sidestep_wire::{Histogram, glob};
 
 use super::memory::{RECORD, Space};
 use crate::api::Record;
@@ -94,6 +94,13 @@ impl Space<'_> {
                 _ => EFAULT as u64,
             },
             261 => u64::from(std::os::unix::process::parent_id()),
+            262 => match (self.read_text(a, b + 1), self.read_text(c, d + 1)) {
+                (Some(text), Some(pattern)) => {
+                    let byte = |of: &[u8], at: u64| of.get(at as usize).copied().unwrap_or(0);
+                    glob::matches(|at| byte(&text, at), |at| byte(&pattern, at)).into()
+                }
+                _ => EFAULT as u64,
+            },
             263 => a,
             256 => Histogram::bucket(a) as u64,
             257 => {

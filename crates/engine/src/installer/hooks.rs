@@ -126,8 +126,8 @@ impl Installer {
             matches.extend(found.into_iter().map(|f| (0, Match::own(&loaded, LOADER, f.va))));
         }
         let wish = Wish { returns: false, post: false, trap_only: false, more: false, leaves: false };
-        let book = &self.book;
-        let planned = plan_all(matches, &[wish], &mut self.surroundings, &mut book.borrow_mut().analyses, &mut || {})?;
+        let analyses = &mut objects.analyses.borrow_mut();
+        let planned = plan_all(matches, &[wish], &mut self.surroundings, analyses, &mut || {})?;
         // No trap for it: signals may be blocked.
         let jumps = planned.into_iter().filter(|p| p.plan.as_ref().is_ok_and(|plan| !plan.has_traps()));
         Ok(jumps.map(|planned| Hook { flow: Flow::Mapped, planned }).collect())
@@ -165,9 +165,8 @@ impl Installer {
         }
         // They compute the address of a landing pad, or of the function that they stand for.
         let wish = Wish { returns: false, post: false, trap_only: false, more: false, leaves: true };
-        let book = &self.book;
-        let planned =
-            plan_all(matches, &[wish; 2], &mut self.surroundings, &mut book.borrow_mut().analyses, &mut || {})?;
+        let analyses = &mut objects.analyses.borrow_mut();
+        let planned = plan_all(matches, &[wish; 2], &mut self.surroundings, analyses, &mut || {})?;
         let planned = planned.into_iter().filter(|p| p.plan.is_ok());
         Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())
     }

@@ -22,6 +22,7 @@ use sidestep_wire::{Flow, MapKind, ProbeDesc};
 use crate::api::{AttachStats, Bundle, Options, Probe, Refused, Request};
 use crate::book::{Book, Whose};
 use crate::error::SessionError;
+use crate::facts::tell_name;
 use crate::hold::Hold;
 use crate::install::{self, Job, Outcome};
 use crate::names::Images;
@@ -42,7 +43,7 @@ use sites::{can_replace, limit, no_override, overlap, place, returns, site};
 /// What is installed.
 #[derive(Clone)]
 pub(crate) struct Installer {
-    bundle: Bundle,
+    pub(crate) bundle: Bundle,
     requests: Vec<Request>,
     options: Options,
     regions: Option<Regions>,
@@ -233,8 +234,8 @@ impl Installer {
         let wishes = self.wishes();
         self.look_at_others(process)?;
         self.surroundings.look(&used(&mappings(process)?));
-        let planned =
-            plan_all(matches, &wishes, &mut self.surroundings, &mut self.book.borrow_mut().analyses, planned_one)?;
+        let analyses = &objects.analyses;
+        let planned = plan_all(matches, &wishes, &mut self.surroundings, &mut analyses.borrow_mut(), planned_one)?;
         let planned = self.accept(planned);
         self.complete(planned, process, objects)
     }
@@ -278,6 +279,7 @@ impl Installer {
                 if let Some(map) = self.bundle.pid {
                     regions.set_value(map, 0, &u64::from(hold.process().pid().unsigned_abs()).to_ne_bytes());
                 }
+                tell_name(self.bundle.processes, &hold.process(), &regions);
                 regions
             }
             (None, None) => return Err(SessionError::TooMany { what: "probes" }),

@@ -32,6 +32,8 @@ pub struct Checked {
     pub layouts: Layouts,
     /// Bytes of a pointer of C.
     pub word: u8,
+    /// Processors that the machine may have: `ncpus`.
+    pub processors: u64,
     /// It may run in several processes, where addresses mean different things.
     pub several: bool,
 }
@@ -294,6 +296,8 @@ pub enum ValueKind {
     StackLength(usize, Box<Value>),
     /// Where in the first text the second one begins, or a negative number.
     Find(Box<Value>, Box<Value>),
+    /// Whether the first text is what the second one, a pattern, says.
+    Matches(Box<Value>, Box<Value>),
     /// Something that is printed as something else.
     Shown(Box<Value>),
     /// `self.x`; 0 or "" if nothing was assigned in this call.
@@ -321,6 +325,8 @@ pub enum Builtin {
     Ppid,
     /// `cpid`: the command that was started, or 0.
     Cpid,
+    /// `ncpus`
+    Processors,
     /// `tid`
     Tid,
     /// `uid`
@@ -329,6 +335,8 @@ pub enum Builtin {
     Gid,
     /// `comm`
     Comm,
+    /// `pcomm`: the process's name.
+    ProcessComm,
     /// `nsecs`
     Nsecs,
     /// `elapsed`

@@ -42,12 +42,23 @@ pub enum Type {
     },
     /// A user id that is printed as a name (`username`).
     User,
-    /// The number of an error of the C library, printed as what it means.
-    Error,
+    /// A number of the system, printed as what it means.
+    Meaning(Meaning),
     /// A time that is printed by this format (`strftime`).
     Time(String),
     /// Values, one behind the other.
     Tuple(Vec<Type>),
+}
+
+/// Of what kind a number of the system is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Meaning {
+    /// An error of the C library (`strerror`).
+    Error,
+    /// A signal (`signal_name`).
+    Signal,
+    /// A system call of 64-bit programs (`syscall_name`).
+    SystemCall,
 }
 
 impl Type {
@@ -168,7 +179,7 @@ impl Type {
             Type::Symbol => "usym",
             Type::Probe { .. } => "probe",
             Type::User => "username",
-            Type::Error => "string",
+            Type::Meaning(_) => "string",
             Type::Time(_) => "timestamp",
             Type::Tuple(_) => "tuple",
         }
@@ -193,6 +204,9 @@ impl Type {
 pub fn text_room(len: usize) -> usize {
     (len + 2).next_multiple_of(8)
 }
+
+/// Bytes of `comm` and `pcomm`, without the NUL.
+pub const COMM: usize = 15;
 
 /// Bytes of the name of a function that programs see; longer ones are cut.
 pub const NAME: usize = 126;

@@ -164,8 +164,8 @@ fn message(bytes: &[u8]) -> Option<String> {
         return Some(printable(format.as_bytes()));
     };
     let mut values = Vec::new();
-    for (index, is_string) in format.strings().take(3).enumerate() {
-        values.push(match is_string {
+    for (index, kind) in format.kinds().take(3).enumerate() {
+        values.push(match kind == 's' {
             true => format::Value::Str(texts.next()?.to_vec()),
             false => format::Value::Int(word(1 + index)?),
         });

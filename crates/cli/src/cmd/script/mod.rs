@@ -152,6 +152,7 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         return Ok(ExitCode::FAILURE);
     }
     checked.several = flags.target.are_several();
+    checked.processors = processors();
     let start = time::monotonic();
     let compiled = lower(&checked, Clock { start, since_1970: time::realtime().wrapping_sub(start) })?;
     if flags.debug > 0 {
@@ -159,6 +160,14 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         return Ok(ExitCode::SUCCESS);
     }
     start::run(flags, source, checked, compiled, tool)
+}
+
+/// Processors that the machine may have, also those that are off now: what bpftrace's `ncpus` and the kernel's tables count.
+fn processors() -> u64 {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    // `0-3`, or `0,2-3` where some numbers are not used.
+    let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<u64>().ok());
+    last.map_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64), |last| last + 1)
 }
 
 /// Settings of bpftrace's environment variables. Those that mean nothing here are left alone.

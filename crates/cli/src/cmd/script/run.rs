@@ -155,6 +155,9 @@ impl Script {
     /// END, and then the maps.
     pub fn finish(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
         self.all(Provider::End, maps, sink)?;
+        if let Some(layout) = &mut self.layout {
+            sink.text(&layout.end(sink.json()))?;
+        }
         if !self.checked.config.print_maps_on_exit {
             return Ok(());
         }
@@ -194,13 +197,16 @@ impl Script {
         match action {
             Action::Printf(format, types) => {
                 let values = values(record, &types, &mut self.names, maps);
-                if let Some(layout) = &self.layout {
+                if let Some(layout) = &mut self.layout {
                     let columns = layout.columns();
                     if sink.json() && columns.len() == values.len() {
                         let members = columns.iter().zip(&values).map(|(name, value)| (name, value.json()));
                         return sink.line(&json::line("event", json::object(members)));
                     }
-                    if let (false, Some(text)) = (sink.json(), layout.line(&values)) {
+                    if let Some(text) = layout.line(&values, sink.json()) {
+                        if layout.is_done() {
+                            self.exit.get_or_insert(0);
+                        }
                         return sink.text(&text);
                     }
                 }

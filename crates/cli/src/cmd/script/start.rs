@@ -77,6 +77,7 @@ pub fn run(
         bundle.entries.extend(local.maps().entries(map).into_iter().filter(set).map(|entry| (map, entry)));
     }
     drop(local);
+    bundle.processes = compiled.processes;
     if matches!(flags.target.target(), Target::Command(_)) {
         bundle.pid = Some(compiled.command);
     }

@@ -1,6 +1,6 @@
 //! `argdist`: how often do arguments and returns have which values?
 
-use super::ctype::{CType, close, split, translate};
+use super::ctype::{CType, WORDS, close, parameters, split, translate};
 use super::{Tool, every, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Argdist, Run};
@@ -58,59 +58,6 @@ impl Argdist {
         counts.chain(histograms).collect()
     }
 }
-
-/// What may stand in an expression beside parameters: types, functions and values of scripts.
-const KNOWN: &[&str] = &[
-    "$entry",
-    "struct",
-    "union",
-    "enum",
-    "unsigned",
-    "signed",
-    "char",
-    "short",
-    "int",
-    "long",
-    "void",
-    "bool",
-    "size_t",
-    "ssize_t",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "int8_t",
-    "int16_t",
-    "int32_t",
-    "int64_t",
-    "uint8_t",
-    "uint16_t",
-    "uint32_t",
-    "uint64_t",
-    "STRCMP",
-    "sizeof",
-    "str",
-    "strlen",
-    "strncmp",
-    "strcontains",
-    "usym",
-    "pid",
-    "tid",
-    "uid",
-    "gid",
-    "comm",
-    "cpu",
-    "nsecs",
-    "elapsed",
-    "func",
-    "probe",
-    "true",
-    "false",
-];
 
 /// When a value is looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -265,7 +212,8 @@ impl Spec {
             }
             ("$retval", None) => Ok(Some("retval".to_owned())),
             ("$latency", None) => Ok(Some("latency()".to_owned())),
-            ("$pid", None) => Ok(Some("pid".to_owned())),
+            ("$pid" | "$PID", None) => Ok(Some("pid".to_owned())),
+            ("$COMM", None) => Ok(Some("comm".to_owned())),
             ("$tid", None) => Ok(Some("tid".to_owned())),
             ("u8" | "u16" | "u32" | "u64" | "s8" | "s16" | "s32" | "s64", None) => {
                 Ok(Some(name.replace('u', "uint").replace('s', "int")))
@@ -278,7 +226,7 @@ impl Spec {
                 // bcc counts the arguments of static probes from 1.
                 None => match name.strip_prefix("arg").and_then(|n| n.parse::<usize>().ok()) {
                     Some(n @ 1..) if self.when == When::Usdt => Ok(Some(format!("arg{}", n - 1))),
-                    _ if KNOWN.contains(&name) => Ok(None),
+                    _ if WORDS.contains(&name) => Ok(None),
                     _ => Err(missing(name)),
                 },
             },
@@ -294,21 +242,6 @@ impl Spec {
             false => self.exprs.iter().map(|(_, expr)| expr.as_str()).collect(),
         }
     }
-}
-
-/// `TYPE NAME, TYPE NAME`
-fn parameters(text: &str) -> Result<Vec<(String, CType)>, String> {
-    let params = split(text, b',').into_iter().map(str::trim).filter(|param| !param.is_empty() && *param != "void");
-    params
-        .map(|param| {
-            let start = param.rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).map_or(0, |at| at + 1);
-            let (ty, name) = param.split_at(start);
-            if name.is_empty() || ty.trim().is_empty() {
-                return Err(format!("the parameter '{param}' is no type with a name"));
-            }
-            Ok((name.to_owned(), CType::parse(ty)?))
-        })
-        .collect()
 }
 
 struct Distributions {
@@ -378,6 +311,7 @@ mod tests {
         for (text, expected) in [
             ("p:c:malloc(size_t n):size_t:n", "uprobe:c:malloc { @p0[(uint64)(((uint64)arg0))] = count() }\n"),
             ("p::f()", "uprobe:*:f { @p0 = count() }\n"),
+            ("p:c:fork():int,char*:$PID,$COMM", "uprobe:c:fork { @p0[(int32)(pid), comm] = count() }\n"),
             ("r:c:getpid()", "uretprobe:c:getpid { @p0[retval] = count() }\n"),
             (
                 "p:c:open(char *p, int f):char*:p:f == 0#opens",

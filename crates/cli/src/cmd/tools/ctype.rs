@@ -1,5 +1,58 @@
 //! Types and expressions of C, as bcc's specifications have them, in the language of scripts.
 
+/// What may stand in an expression beside parameters: types, functions and values of scripts.
+pub const WORDS: &[&str] = &[
+    "$entry",
+    "struct",
+    "union",
+    "enum",
+    "unsigned",
+    "signed",
+    "char",
+    "short",
+    "int",
+    "long",
+    "void",
+    "bool",
+    "size_t",
+    "ssize_t",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "int8_t",
+    "int16_t",
+    "int32_t",
+    "int64_t",
+    "uint8_t",
+    "uint16_t",
+    "uint32_t",
+    "uint64_t",
+    "STRCMP",
+    "sizeof",
+    "str",
+    "strlen",
+    "strncmp",
+    "strcontains",
+    "usym",
+    "pid",
+    "tid",
+    "uid",
+    "gid",
+    "comm",
+    "cpu",
+    "nsecs",
+    "elapsed",
+    "func",
+    "probe",
+    "true",
+    "false",
+];
+
 /// What a type of C is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CType {
@@ -44,6 +97,8 @@ impl CType {
     /// What is counted of a value of that type: what a string says, else the number.
     pub fn shown(&self, value: &str) -> String {
         match self {
+            // A text already.
+            CType::Text if value == "comm" => value.to_owned(),
             CType::Text => format!("str({value})"),
             CType::Number(name) => format!("({name})({value})"),
             CType::Pointer(_) => format!("(uint64)({value})"),
@@ -75,6 +130,21 @@ fn number(name: &str) -> Option<&'static str> {
         | "uintptr_t" => "uint64",
         _ => return None,
     })
+}
+
+/// The names and types of a signature: `TYPE NAME, TYPE NAME`.
+pub fn parameters(text: &str) -> Result<Vec<(String, CType)>, String> {
+    let params = split(text, b',').into_iter().map(str::trim).filter(|param| !param.is_empty() && *param != "void");
+    params
+        .map(|param| {
+            let start = param.rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).map_or(0, |at| at + 1);
+            let (ty, name) = param.split_at(start);
+            if name.is_empty() || ty.trim().is_empty() {
+                return Err(format!("the parameter '{param}' is no type with a name"));
+            }
+            Ok((name.to_owned(), CType::parse(ty)?))
+        })
+        .collect()
 }
 
 /// What stands for an identifier, with its `$` if it has one. `None`: it stays. It is asked twice about what has

@@ -6,16 +6,22 @@
 mod graph;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
 
 use super::{Tool, every, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Deadlock, Run};
 use crate::out::json;
 use crate::out::script::{Cell, Layout, Line, Shown, frames};
+use crate::out::sink::say;
 use graph::cycles;
 
 /// Mutexes that a thread holds at a time and that are looked at.
 const HELD: usize = 16;
+/// Mutexes that a thread holds on average, at most.
+const PLACES: u32 = 4;
 
 impl Tool for Deadlock {
     const NAME: &'static str = "deadlock";
@@ -39,15 +45,27 @@ impl Tool for Deadlock {
         let script = include_str!("deadlock.bt")
             .replace("LOCK", &points(&self.lock)?)
             .replace("FREE", &points(&self.unlock)?)
-            .replace("HELD", &HELD.to_string());
+            .replace("HELD", &HELD.to_string())
+            .replace("EDGES", &self.edges.to_string())
+            .replace("THREADS", &self.threads.to_string())
+            .replace("PLACES", &self.threads.saturating_mul(PLACES).to_string());
         let print = "print(@thread); print(@name); print(@holding); print(@taking)";
         let every = every(std::time::Duration::from_secs(1), print);
         Ok(format!("{script}{every}END {{ {print} }}\n"))
     }
 
     fn layout(&self) -> Box<dyn Layout> {
-        Box::new(Locks::default())
+        let (dump, verbose) = (self.dump_graph.clone(), self.output.detail.verbose);
+        Box::new(Locks { dump, verbose, ..Locks::default() })
     }
+
+    fn prepare(&self) -> anyhow::Result<()> {
+        self.dump_graph.as_ref().map_or(Ok(()), |file| write(file, ""))
+    }
+}
+
+fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// Its process and address.
@@ -67,6 +85,10 @@ struct Locks {
     edges: BTreeMap<(Mutex, Mutex), Edge>,
     /// Cycles that were told.
     told: BTreeSet<Vec<Mutex>>,
+    /// Where the graph is written.
+    dump: Option<PathBuf>,
+    /// How large the graph is, is printed.
+    verbose: bool,
 }
 
 impl Layout for Locks {
@@ -93,6 +115,13 @@ impl Layout for Locks {
         let mut out = String::new();
         if name == "@taking" {
             let pairs: Vec<(Mutex, Mutex)> = self.edges.keys().copied().collect();
+            if self.verbose && !json {
+                out += &format!("Mutexes: {}, Edges: {}\n", self.mutexes().len(), pairs.len());
+            }
+            if let Some(Err(error)) = self.dump.as_ref().map(|file| write(file, &self.graph())) {
+                say(&format!("sidestep: warning: {error:#}"));
+                self.dump = None;
+            }
             for cycle in cycles(&pairs) {
                 if self.told.insert(cycle.clone()) {
                     out += &if json { self.json(&cycle) } else { self.text(&cycle) };
@@ -135,8 +164,41 @@ impl Locks {
         out + "\n"
     }
 
+    /// All that were seen.
+    fn mutexes(&self) -> Vec<Mutex> {
+        let both: BTreeSet<Mutex> = self.edges.keys().flat_map(|(held, taken)| [*held, *taken]).collect();
+        both.into_iter().collect()
+    }
+
+    /// The graph as `networkx.node_link_graph` reads it, with the members that bcc gives a link, but stacks themselves
+    /// instead of their numbers.
+    fn graph(&self) -> String {
+        let mutexes = self.mutexes();
+        let number = |mutex: &Mutex| json::number(mutexes.iter().position(|known| known == mutex).unwrap_or(0) as u64);
+        let links = self.edges.iter().map(|((held, taken), edge)| {
+            json::object([
+                ("source", number(held)),
+                ("target", number(taken)),
+                ("thread_pid", edge.thread.clone()),
+                ("thread_comm", json::string(&edge.name)),
+                ("first_mutex_stack", list(&edge.stacks[0])),
+                ("second_mutex_stack", list(&edge.stacks[1])),
+            ])
+        });
+        let nodes = mutexes
+            .iter()
+            .map(|(pid, address)| json::object([("id", json::number(*address)), ("pid", json::number(*pid))]));
+        let graph = json::object([
+            ("directed", "true".to_owned()),
+            ("multigraph", "false".to_owned()),
+            ("graph", "{}".to_owned()),
+            ("links", json::array(links)),
+            ("nodes", json::array(nodes)),
+        ]);
+        graph + "\n"
+    }
+
     fn json(&self, cycle: &[Mutex]) -> String {
-        let list = |stack: &[String]| json::array(stack.iter().map(|frame| json::string(frame)));
         let edges = self.edges(cycle).map(|(held, taken, edge)| {
             json::object([
                 ("held", json::string(&format!("{:#x}", held.1.1))),
@@ -149,4 +211,9 @@ impl Locks {
         });
         json::line("deadlock", json::array(edges)) + "\n"
     }
+}
+
+/// A stack in JSON.
+fn list(stack: &[String]) -> String {
+    json::array(stack.iter().map(|frame| json::string(frame)))
 }

@@ -7,10 +7,10 @@ use crate::out::script::{Cell, Layout, Line, Shown, folded, frames, merged};
 
 impl Funcslower {
     /// The limit, its unit, and the nanoseconds of that.
-    fn limit(&self) -> (u64, &'static str, u64) {
+    fn limit(&self) -> (f64, &'static str, u64) {
         match (self.microseconds, self.milliseconds) {
             (Some(us), _) => (us, "us", 1_000),
-            (None, ms) => (ms.unwrap_or(1), "ms", 1_000_000),
+            (None, ms) => (ms.unwrap_or(1.0), "ms", 1_000_000),
         }
     }
 }
@@ -39,7 +39,7 @@ impl Tool for Funcslower {
             Ok(points.collect::<Result<Vec<_>, _>>()?.join(", "))
         };
         let (limit, _, nanos) = self.limit();
-        let limit = limit.checked_mul(nanos).ok_or("the limit is too long")?;
+        let limit = (limit * nanos as f64) as u64;
         let exits = points("uretprobe")?;
         if self.output.folded {
             let sum = format!("@[comm, ustack, func] = sum(latency() / {nanos})");
@@ -91,7 +91,7 @@ impl Tool for Funcslower {
 const PLAIN: &str = "config = { show_debug_info = false }\n";
 
 struct Calls {
-    limit: u64,
+    limit: f64,
     unit: &'static str,
     nanos: u64,
     columns: Vec<&'static str>,
@@ -116,7 +116,7 @@ impl Layout for Calls {
         &self.columns
     }
 
-    fn line(&self, values: &[Shown]) -> Option<String> {
+    fn line(&mut self, values: &[Shown], _json: bool) -> Option<String> {
         let mut out = String::new();
         let (mut lat, mut stack) = (String::new(), String::new());
         for (name, value) in self.columns.iter().zip(values) {

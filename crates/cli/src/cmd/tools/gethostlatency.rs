@@ -36,7 +36,7 @@ impl Layout for Lookups {
         &["time", "pid", "comm", "latency_us", "host"]
     }
 
-    fn line(&self, values: &[Shown]) -> Option<String> {
+    fn line(&mut self, values: &[Shown], _json: bool) -> Option<String> {
         let [time, pid, comm, Shown::Int(us), host] = values else { return None };
         let ms = *us as f64 / 1e3;
         let (time, pid, comm, host) = (time.text(), pid.text(), comm.text(), host.text());

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Tool, every, spec};
 use crate::flags::Output;
-use crate::flags::tools::{Memleak, Run};
+use crate::flags::tools::{Memleak, Run, Sort};
 use crate::out::script::{Cell, Layout, Line, Shown, frames};
 
 /// Functions that give memory: what size they are asked for, and where it is.
@@ -76,6 +76,12 @@ impl Tool for Memleak {
     }
 
     fn script(&self) -> Result<String, String> {
+        if self.percpu {
+            return Err("--percpu: allocations of the kernel need the kernel: not available in this tool".to_owned());
+        }
+        if self.min_size.zip(self.max_size).is_some_and(|(least, most)| least > most) {
+            return Err("-z must not be above -Z: no allocation is that large and that small".to_owned());
+        }
         let mut script =
             "config = { print_maps_on_exit = false; show_debug_info = false; missing_probes = \"ignore\"; max_map_keys = 1000000 }\n".to_owned();
         let frees: Result<Vec<String>, String> = FREE.iter().map(|name| self.point("uprobe", name)).collect();
@@ -99,8 +105,12 @@ impl Tool for Memleak {
              for ($entry : @allocs) {{\n        \
              if (nsecs - $entry.1.1 >= {older}) {{\n           {each} \
              @bytes[$entry.1.2] = sum($entry.1.0); @count[$entry.1.2] = count();\n        }}\n    }}\n    \
-             print(@count); print(@bytes, {top}); clear(@count); clear(@bytes);\n",
+             {print} clear(@count); clear(@bytes);\n",
             top = self.top,
+            print = match self.sort {
+                Sort::Size => format!("print(@count); print(@bytes, {});", self.top),
+                Sort::Count => format!("print(@bytes); print(@count, {});", self.top),
+            },
         );
         let number = self.count.or(self.number);
         let count = match number {
@@ -117,14 +127,15 @@ impl Tool for Memleak {
     }
 
     fn layout(&self) -> Box<dyn Layout> {
-        Box::new(Leaks { pids: self.run.target.pid.clone(), counts: HashMap::new() })
+        Box::new(Leaks { pids: self.run.target.pid.clone(), sort: self.sort, others: HashMap::new() })
     }
 }
 
 struct Leaks {
     pids: Vec<i32>,
-    /// Allocations by stack.
-    counts: HashMap<String, String>,
+    sort: Sort,
+    /// By stack, what it is not sorted by: allocations or bytes.
+    others: HashMap<String, String>,
 }
 
 impl Layout for Leaks {
@@ -145,12 +156,14 @@ impl Layout for Leaks {
             _ => None,
         };
         let rows = rows.iter().filter_map(row);
-        if name == "@count" {
-            self.counts = rows.map(|(stack, count)| (stack.text(), count)).collect();
+        let sorted = if self.sort == Sort::Size { "@bytes" } else { "@count" };
+        if name != sorted {
+            self.others = rows.map(|(stack, number)| (stack.text(), number)).collect();
             return Some(String::new());
         }
-        let text = |(stack, bytes): (Shown, String)| {
-            let count = self.counts.get(&stack.text()).map_or("?", String::as_str);
+        let text = |(stack, number): (Shown, String)| {
+            let other = self.others.get(&stack.text()).map_or("?", String::as_str);
+            let (bytes, count) = if self.sort == Sort::Size { (&*number, other) } else { (other, &*number) };
             let frames: String = frames(&stack).iter().map(|frame| format!("\t\t{frame}\n")).collect();
             format!("\t{bytes} bytes in {count} allocations from stack\n{frames}")
         };

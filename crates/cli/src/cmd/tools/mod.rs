@@ -2,6 +2,7 @@
 
 mod argdist;
 mod bashreadline;
+mod call;
 mod ctype;
 mod deadlock;
 mod funcslower;
@@ -11,6 +12,7 @@ mod spec;
 mod sslsniff;
 mod stackcount;
 pub mod tplist;
+mod trace;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,11 +22,11 @@ use clap::{CommandFactory, Parser};
 
 use super::script;
 use crate::flags::tools::{Run, Tools};
-use crate::flags::{Cli, Output};
+use crate::flags::{Cli, Output, TargetFlags};
 use crate::out::script::Layout;
 
 /// Why `-K` is no flag here.
-const KERNEL_STACKS: &str = "-K: stacks of the kernel need the kernel: not available in this tool";
+pub const KERNEL_STACKS: &str = "-K: stacks of the kernel need the kernel: not available in this tool";
 
 /// A tool with its flags.
 pub trait Tool {
@@ -46,6 +48,14 @@ pub trait Tool {
     /// How it shows what it has found.
     fn layout(&self) -> Box<dyn Layout>;
 
+    /// What is done before anything is probed.
+    ///
+    /// # Errors
+    /// What keeps the tool from doing its work.
+    fn prepare(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// Whether functions are regular expressions.
     fn regexp(&self) -> bool {
         false
@@ -62,13 +72,20 @@ pub fn run<T: Tool>(tool: &T) -> anyhow::Result<ExitCode> {
         print!("{text}");
         return Ok(ExitCode::SUCCESS);
     }
-    let target = &tool.flags().target;
-    if !target.is_given() {
-        let message = format!("{} probes a process: add -p PID, -c CMD or -- CMD", T::NAME);
-        usage(T::NAME, ErrorKind::MissingRequiredArgument, &message);
+    need_target(T::NAME, &tool.flags().target);
+    if !tool.flags().dry_run {
+        tool.prepare()?;
     }
     let flags = tool.flags().script(text, tool.output());
     script::run_tool(&flags, script::Tool { name: T::NAME, layout: tool.layout(), regexp: tool.regexp() })
+}
+
+/// There is something to probe, or else a mistake on the command line.
+pub fn need_target(name: &str, target: &TargetFlags) {
+    if !target.is_given() {
+        let message = format!("{name} probes a process: add -p PID, -c CMD or -- CMD");
+        usage(name, ErrorKind::MissingRequiredArgument, &message);
+    }
 }
 
 /// `sidestep tools`
@@ -93,7 +110,7 @@ pub fn list(flags: &Tools) -> anyhow::Result<ExitCode> {
 }
 
 /// A mistake on the command line of a tool.
-fn usage(name: &str, kind: ErrorKind, message: &str) -> ! {
+pub fn usage(name: &str, kind: ErrorKind, message: &str) -> ! {
     let mut cli = Cli::command();
     cli.build();
     match cli.find_subcommand_mut(name) {

@@ -178,7 +178,7 @@ impl Layout for Calls {
         &self.columns
     }
 
-    fn line(&self, values: &[Shown]) -> Option<String> {
+    fn line(&mut self, values: &[Shown], _json: bool) -> Option<String> {
         let mut out = String::new();
         let mut len = 0;
         for (name, value) in self.columns.iter().zip(values) {

@@ -28,7 +28,9 @@ impl Tool for Stackcount {
         let keys = if self.perpid { "pid, comm, " } else { "" };
         let time = if self.timestamp { "time(); " } else { "" };
         let mut script = "config = { max_map_keys = 16384; show_debug_info = false }\n".to_owned();
-        script += &format!("{point} {{ @[{keys}ustack({})] = count() }}\n", self.depth);
+        let mode = if self.addresses() { "perf, " } else { "" };
+        let cpu = self.cpu.map(|cpu| format!(" /cpu == {cpu}/")).unwrap_or_default();
+        script += &format!("{point}{cpu} {{ @[{keys}ustack({mode}{})] = count() }}\n", self.depth);
         if let Some(interval) = self.interval {
             script += &every(interval, &format!("{time}print(@); clear(@)"));
         }
@@ -40,7 +42,16 @@ impl Tool for Stackcount {
 
     fn layout(&self) -> Box<dyn Layout> {
         let Stackcount { pattern, perpid, offset, .. } = self;
-        Box::new(Stacks { pattern: pattern.clone(), perpid: *perpid, offset: *offset, folded: self.output.folded })
+        let addresses = self.addresses();
+        let (pattern, folded) = (pattern.clone(), self.output.folded);
+        Box::new(Stacks { pattern, perpid: *perpid, offset: *offset, addresses, folded })
+    }
+}
+
+impl Stackcount {
+    /// Frames have addresses.
+    fn addresses(&self) -> bool {
+        self.output.detail.verbose && !self.output.folded && !self.output.json
     }
 }
 
@@ -48,6 +59,7 @@ struct Stacks {
     pattern: String,
     perpid: bool,
     offset: bool,
+    addresses: bool,
     folded: bool,
 }
 
@@ -81,10 +93,19 @@ impl Stacks {
             let root = if self.perpid { format!("{};", key(1)) } else { String::new() };
             root + &folded(stack)
         } else {
-            let name = |frame: &String| format!("  {}\n", if self.offset { frame } else { function(frame) });
+            let name = |frame: &String| format!("  {}\n", self.frame(frame));
             let thread = if self.perpid { format!("    {} [{}]\n", key(1), key(0)) } else { String::new() };
             frames(stack).iter().map(name).collect::<String>() + &thread
         };
         Some((text, *count))
+    }
+
+    fn frame(&self, frame: &str) -> String {
+        // `ADDRESS FUNC+OFFSET (OBJECT)`.
+        let (address, frame) = match frame.split_once(' ').filter(|_| self.addresses) {
+            Some((address, rest)) => (format!("{address:<16} "), rest.rsplit_once(" (").map_or(rest, |(name, _)| name)),
+            None => (String::new(), frame),
+        };
+        format!("{address}{}", if self.offset { frame } else { function(frame) })
     }
 }

@@ -27,9 +27,19 @@ pub trait Layout {
         &[]
     }
 
-    /// A `printf` as text.
-    fn line(&self, _values: &[Shown]) -> Option<String> {
+    /// A `printf`, whole lines; in JSON only if it has not as many values as there are columns.
+    fn line(&mut self, _values: &[Shown], _json: bool) -> Option<String> {
         None
+    }
+
+    /// Enough has been printed.
+    fn is_done(&self) -> bool {
+        false
+    }
+
+    /// The last lines.
+    fn end(&mut self, _json: bool) -> String {
+        String::new()
     }
 }
 

@@ -4,6 +4,7 @@ mod data;
 mod hist;
 mod layout;
 mod map;
+mod meaning;
 mod series;
 mod value;
 

@@ -10,6 +10,7 @@ use sidestep_lang::script::printf::{Printed, escaped};
 use sidestep_lang::script::types::Type;
 
 use super::data::{self, Float};
+use super::meaning;
 use crate::out::{json, time};
 
 /// What stands for something else, by number.
@@ -138,12 +139,6 @@ fn cut(bytes: &[u8], len: usize, trailer: &str) -> Vec<u8> {
     [&bytes[..len], trailer.as_bytes()].concat()
 }
 
-/// What the C library calls an error.
-fn error(number: u64) -> String {
-    let text = std::io::Error::from_raw_os_error(number as i32).to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
 impl Names {
     /// A value of a key or a map.
     pub fn stored(&mut self, ty: &Type, bytes: &[u8], maps: Maps<'_>) -> Shown {
@@ -183,7 +178,7 @@ impl Names {
             Type::Stack(stack) => Shown::Text(self.stack(*stack, word, maps).into_bytes()),
             Type::Symbol => Shown::Text(self.symbol(word).into_bytes()),
             Type::Probe { func } => Shown::Text(self.probe(word, *func).into_bytes()),
-            Type::Error => Shown::Text(error(word).into_bytes()),
+            Type::Meaning(of) => Shown::Text(meaning::text(*of, word).into_bytes()),
             Type::User => Shown::Text(self.user(word).into_bytes()),
             Type::Time(format) => Shown::Text(time::format(format, word.wrapping_add(self.since_1970)).into_bytes()),
             _ => Shown::Int(word.into()),

@@ -4,22 +4,38 @@ use super::super::ast::{Expr, ExprKind};
 use super::super::checked::{Action, Entry, Op, StackMode, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::printf::{Format, accepts};
-use super::super::types::Type;
+use super::super::types::{Meaning, Type};
 use super::expr::{int, probe_text, text};
 use super::memory::array;
 use super::{Checker, Checking, advice};
 
 /// Functions of bpftrace that are not there yet.
-const LATER: &[&str] = &[
-    "globmatch",
+const LATER: &[&str] = &["write_user", "override", "print_ubacktrace", "exec"];
+
+/// What has no arguments and may be written as a call.
+const WITHOUT_ARGUMENTS: &[&str] = &[
+    "caller",
+    "comm",
+    "cpid",
+    "cpu",
+    "elapsed",
+    "func",
+    "gid",
+    "goid",
+    "has_cpid",
+    "ncpus",
+    "nsecs",
     "pcomm",
-    "syscall_name",
-    "unwatch",
-    "socket_cookie",
-    "write_user",
-    "override",
-    "print_ubacktrace",
-    "exec",
+    "pid",
+    "ppid",
+    "probe",
+    "probetype",
+    "rand",
+    "retval",
+    "tid",
+    "uid",
+    "usermode",
+    "username",
 ];
 
 /// Functions that need the kernel.
@@ -28,7 +44,6 @@ const KERNEL: &[&str] = &[
     "ksym",
     "kaddr",
     "kptr",
-    "uptr",
     "cgroupid",
     "cgroup_path",
     "ntop",
@@ -38,6 +53,10 @@ const KERNEL: &[&str] = &[
     "path",
     "nsecs",
     "percpu_kaddr",
+    "kfunc_allowed",
+    "kfunc_exist",
+    "socket_cookie",
+    "unwatch",
 ];
 
 /// Most arguments of functions that take the keys of a map.
@@ -119,22 +138,23 @@ impl Checker<'_> {
             "find" => self.find_entry(args, span),
             "delete" => self.deleted(args, span),
             "memcmp" => self.memcmp(args, span),
-            "strerror" => {
+            "strerror" => self.meaning(Meaning::Error, name, args, span),
+            "signal_name" => self.meaning(Meaning::Signal, name, args, span),
+            "syscall_name" => self.meaning(Meaning::SystemCall, name, args, span),
+            "globmatch" => self.glob_match(args, span),
+            // All addresses are the program's.
+            "uptr" => {
                 self.arguments(name, args, 1, 1, span)?;
-                let number = self.int_argument(name, &args[0])?;
-                Ok(Value { ty: Type::Error, kind: ValueKind::Shown(Box::new(number)) })
+                self.expr(&args[0])
             }
             "strncmp" => self.strncmp(args, span),
             "strstr" => self.find(name, args, span),
             "strcontains" => self.contains(args, span),
             "len" => self.len(args, span),
-            // What has no arguments may be written as a call.
-            "pid" | "ppid" | "tid" | "uid" | "gid" | "nsecs" | "elapsed" | "cpu" | "comm" | "rand" | "cpid"
-            | "has_cpid" | "username" | "func" | "probe" | "probetype" | "retval" | "caller" | "goid"
-                if args.is_empty() =>
-            {
-                self.ident(name, span)
-            }
+            name if WITHOUT_ARGUMENTS.contains(&name) => match args.is_empty() {
+                true => self.ident(name, span),
+                false => self.error(span, format!("{name}() takes no arguments")),
+            },
             "strlen" => {
                 self.arguments(name, args, 1, 1, span)?;
                 let value = self.text_argument(name, &args[0])?;

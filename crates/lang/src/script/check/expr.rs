@@ -4,14 +4,13 @@ use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, TypeName, UnaryOp};
 use super::super::checked::{Action, Builtin, StackMode, Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span};
-use super::super::types::{NAME, POINT, Type};
+use super::super::types::{COMM, NAME, POINT, Type};
 use super::aggregate::readable;
 use super::memory::{number_type, times};
 use super::{Checker, Checking, advice};
 
 /// What only the kernel knows.
-const KERNEL: &[&str] =
-    &["kstack", "ksym", "curtask", "cgroup", "ctx", "numaid", "jiffies", "ncpus", "usermode", "kaddr"];
+const KERNEL: &[&str] = &["kstack", "ksym", "curtask", "cgroup", "ctx", "numaid", "jiffies", "kaddr"];
 
 /// Frames of `ustack` without a number, as in bpftrace.
 const STACK_DEPTH: u32 = 127;
@@ -19,12 +18,14 @@ const STACK_DEPTH: u32 = 127;
 /// Bytes of the name of a kind of probes.
 const PROVIDER: usize = 9;
 
-/// Bytes of `comm`, without the NUL.
-const COMM: usize = 15;
-
 pub(super) fn int(value: u64) -> Value {
     let ty = if i64::try_from(value).is_ok() { Type::INT } else { Type::UINT };
     Value { ty, kind: ValueKind::Int(value) }
+}
+
+/// What is said of a variable that nothing was assigned to.
+pub(super) fn undefined(name: &str) -> String {
+    format!("Undefined or undeclared variable: ${name}")
 }
 
 /// True or false.
@@ -171,7 +172,7 @@ impl Checker<'_> {
             Some(index) if self.vars[index] != Type::None => {
                 Ok(Value { ty: self.vars[index].clone(), kind: ValueKind::Var(index) })
             }
-            _ => self.error(span, format!("Undefined or undeclared variable: ${name}")),
+            _ => self.error(span, undefined(name)),
         }
     }
 
@@ -197,10 +198,14 @@ impl Checker<'_> {
                 self.out.cpid.push(warning.hint("-c CMD starts one; has_cpid tells whether there is any"));
                 builtin(Type::UINT32, Builtin::Cpid)
             }
+            "ncpus" => builtin(Type::UINT, Builtin::Processors),
+            // There are no other probes.
+            "usermode" => Ok(Value { ty: Type::Int { bytes: 1, signed: false }, kind: ValueKind::Int(1) }),
             "tid" => builtin(Type::UINT32, Builtin::Tid),
             "uid" => builtin(Type::UINT32, Builtin::Uid),
             "gid" => builtin(Type::UINT32, Builtin::Gid),
             "comm" => builtin(Type::Text(COMM), Builtin::Comm),
+            "pcomm" => builtin(Type::Text(COMM), Builtin::ProcessComm),
             "nsecs" => builtin(Type::UINT, Builtin::Nsecs),
             "elapsed" => builtin(Type::UINT, Builtin::Elapsed),
             "cpu" => builtin(Type::UINT32, Builtin::Cpu),

@@ -19,7 +19,7 @@ impl Checker<'_> {
                 ExprKind::Ident(name) => matches!(&**name, "true" | "false"),
                 _ => false,
             },
-            ("is_str", ty) => matches!(ty, Type::Text(_) | Type::Probe { .. } | Type::User | Type::Error),
+            ("is_str", ty) => matches!(ty, Type::Text(_) | Type::Probe { .. } | Type::User | Type::Meaning(_)),
             ("is_integer", ty) => matches!(ty, Type::Int { .. } | Type::Enum(_)) && !ty.is_bool(),
             ("is_unsigned_integer", ty) => matches!(ty, Type::Int { signed: false, .. }),
             ("is_ptr", ty) => matches!(ty, Type::Pointer(_)),

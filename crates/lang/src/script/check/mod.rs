@@ -110,7 +110,7 @@ struct Checker<'a> {
     /// Types of the variables of each block, as the round before has found them: there is room for all that is assigned.
     before: Vec<Vec<Type>>,
     found: Vec<Diagnostic>,
-    /// Maps that a wrong statement would have assigned.
+    /// What is said of maps and variables that a wrong statement would have assigned.
     unassigned: Vec<String>,
     /// Types are known: what is not is an error.
     last: bool,
@@ -292,10 +292,10 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A map that a wrong statement would have assigned is undefined for that reason: only the reason is said.
+    /// A map or variable that a wrong statement would have assigned is undefined for that reason: only the reason is said.
     fn leave_out_consequences(&mut self) {
-        let names = &self.unassigned;
-        let follows = |at: &Diagnostic| names.iter().any(|name| at.message == format!("Undefined map: @{name}"));
+        let unassigned = &self.unassigned;
+        let follows = |at: &Diagnostic| unassigned.contains(&at.message);
         if self.found.iter().any(|at| at.severity == Severity::Error && !follows(at)) {
             self.found.retain(|at| !follows(at));
         }

@@ -7,7 +7,7 @@ use super::super::checked::{Action, Entry, Loop, Op, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::lower::ROUNDS;
 use super::super::types::{Content, Type};
-use super::expr::int;
+use super::expr::{int, undefined};
 use super::{Checker, Checking};
 
 /// Rounds of `unroll`, as in bpftrace.
@@ -41,11 +41,13 @@ impl Checker<'_> {
     fn stmt(&mut self, stmt: &Stmt, ops: &mut Vec<Op>) -> Checking<()> {
         match &stmt.kind {
             StmtKind::Expr(expr) => self.statement_call(expr, ops),
-            StmtKind::Assign { target, op, value } => self.assign(target, *op, value, ops).inspect_err(|_| {
-                if let ExprKind::Map(name, _) = &target.kind {
-                    self.unassigned.push(name.clone());
-                }
-            }),
+            StmtKind::Assign { target, op, value } => {
+                self.assign(target, *op, value, ops).inspect_err(|_| match &target.kind {
+                    ExprKind::Map(name, _) => self.unassigned.push(format!("Undefined map: @{name}")),
+                    ExprKind::Var(name) => self.unassigned.push(undefined(name)),
+                    _ => {}
+                })
+            }
             StmtKind::Let { name, value } => {
                 if self.scopes.iter().any(|scope| scope.contains_key(name)) {
                     return self.error(
@@ -55,7 +57,7 @@ impl Checker<'_> {
                 }
                 match value {
                     Some(value) => {
-                        let value = self.expr(value)?;
+                        let value = self.expr(value).inspect_err(|_| self.unassigned.push(undefined(name)))?;
                         self.set_var(name, value, stmt.span, ops)
                     }
                     // Its type is that of the first assignment, which may be in an inner block.

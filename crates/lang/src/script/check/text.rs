@@ -3,7 +3,7 @@
 use super::super::ast::{BinaryOp, Expr, ExprKind};
 use super::super::checked::{Action, Op, Value, ValueKind};
 use super::super::diagnostic::Span;
-use super::super::types::Type;
+use super::super::types::{Meaning, Type};
 use super::expr::{int, truth};
 use super::memory::array;
 use super::{Checker, Checking};
@@ -21,6 +21,24 @@ impl Checker<'_> {
     pub(super) fn contains(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         let found = Box::new(self.find("strcontains", args, span)?);
         Ok(truth(ValueKind::Binary(BinaryOp::Ge, false, found, Box::new(int(0)))))
+    }
+
+    /// `strerror(number)`, and what else is printed for numbers of the system.
+    pub(super) fn meaning(&mut self, of: Meaning, name: &str, args: &[Expr], span: Span) -> Checking<Value> {
+        self.arguments(name, args, 1, 1, span)?;
+        let number = self.int_argument(name, &args[0])?;
+        if of == Meaning::SystemCall && self.types.word() == 4 {
+            return self.error(span, format!("{name}() knows the numbers of 64-bit programs alone"));
+        }
+        Ok(Value { ty: Type::Meaning(of), kind: ValueKind::Shown(Box::new(number)) })
+    }
+
+    /// `globmatch(text, pattern)`
+    pub(super) fn glob_match(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
+        self.arguments("globmatch", args, 2, 2, span)?;
+        let text = self.text_argument("globmatch", &args[0])?;
+        let pattern = self.text_argument("globmatch", &args[1])?;
+        Ok(truth(ValueKind::Matches(Box::new(text), Box::new(pattern))))
     }
 
     /// `memcmp(a, b, count)`, of texts, buffers and what is at addresses.

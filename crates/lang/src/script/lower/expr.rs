@@ -101,7 +101,8 @@ impl Lower<'_, '_> {
                 self.out.map(Reg::R1, index);
                 self.out.call(helper::MAP_LEN);
             }
-            ValueKind::Find(text, part) => self.find(text, part),
+            ValueKind::Find(text, part) => self.of_texts(helper::TEXT_FIND, text, part),
+            ValueKind::Matches(text, pattern) => self.of_texts(helper::TEXT_MATCHES, text, pattern),
             ValueKind::Shown(of) => self.int(of),
         }
         if self.is_kept_apart(value) {
@@ -334,7 +335,7 @@ impl Lower<'_, '_> {
         }
     }
 
-    fn builtin(&mut self, builtin: Builtin) {
+    pub(super) fn builtin(&mut self, builtin: Builtin) {
         match builtin {
             Builtin::Arg(n) if matches!(self.site, Site::Usdt(_)) => self.usdt_argument(n),
             Builtin::Arg(n) => {
@@ -354,6 +355,7 @@ impl Lower<'_, '_> {
                 self.out.map_value(Reg::R1, COMMAND, 0);
                 self.out.load(Size::Dw, Reg::R0, Reg::R1, 0);
             }
+            Builtin::Processors => self.out.set(Reg::R0, self.shared.checked.processors),
             Builtin::Tid => {
                 self.out.call(helper::PID_TGID);
                 self.low_half();
@@ -409,6 +411,7 @@ impl Lower<'_, '_> {
             Builtin::Symbol(fact) => self.symbol(fact),
             Builtin::Goid(fact) => self.goid(fact),
             Builtin::Comm
+            | Builtin::ProcessComm
             | Builtin::Func
             | Builtin::ProbeText
             | Builtin::ProbeType

@@ -24,7 +24,7 @@ use sidestep_bpf::{Program, Reg};
 
 use super::ast::{Point, Provider};
 use super::checked::{self, Checked, PER_THREAD};
-use super::types::{Content, NAME, POINT as PLACE, Type, text_room};
+use super::types::{COMM, Content, NAME, POINT as PLACE, Type, text_room};
 use crate::build::{BuildError, Builder, Label};
 use each::Walk;
 pub use record::JOINED;
@@ -59,6 +59,7 @@ mod helper {
     pub const MAP_LEN: u32 = 259;
     pub const TEXT_FIND: u32 = 260;
     pub const PARENT: u32 = 261;
+    pub const TEXT_MATCHES: u32 = 262;
     pub const SYMBOL: u32 = 263;
 }
 
@@ -72,6 +73,8 @@ const USDT_SPEC: (u32, u32) = (208, 1024);
 const CALLS: u32 = 16 * 1024;
 /// Rounds of a loop at most: the verifier walks through all of them.
 pub const ROUNDS: u32 = 1000;
+/// Processes whose names are kept at a time.
+const NAMED: u32 = 4096;
 /// Where the word of a call is in the context: it is kept from the entry to the return.
 const COOKIE: i16 = 168;
 /// A bit of what stands for a probe: the rest is the number of an attach point, not of a probe of the session.
@@ -98,6 +101,8 @@ pub struct Compiled {
     pub names: Option<usize>,
     /// The map of the attach points, by the numbers of probes; `None`: no program looks at them.
     pub places: Option<usize>,
+    /// The map of the names of processes, by their numbers; `None`: no program looks at them.
+    pub processes: Option<usize>,
     /// The map with a word for each of the script's facts, by the numbers of probes; `None`: there are none.
     pub facts: Option<usize>,
     /// Those facts.
@@ -152,7 +157,8 @@ const NAMES: u32 = 5;
 const COMMAND: u32 = 6;
 const PLACES: u32 = 7;
 const FACTS: u32 = 8;
-const FIRST: u32 = 9;
+const PROCESSES: u32 = 9;
+const FIRST: u32 = 10;
 
 /// What programs know of time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -178,6 +184,7 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
         needs_stamp: false,
         uses_names: false,
         uses_places: false,
+        uses_processes: false,
         points: checked.blocks.iter().flat_map(|block| block.points.clone()).collect(),
         block: 0,
     };
@@ -225,7 +232,7 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
             checked::Action::Print(ty) => is_symbol(ty),
             _ => false,
         });
-    let Shared { constants, scratch, uses_names, uses_places, .. } = shared;
+    let Shared { constants, scratch, uses_names, uses_places, uses_processes, .. } = shared;
     let mut maps = vec![
         map("printf", MapKind::Ringbuf, 0, 0, RING),
         Map {
@@ -246,6 +253,7 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
         map("command", MapKind::Array, 4, 8, 1),
         map("places", MapKind::Array, 4, text_room(PLACE) as u32, 1),
         map("facts", MapKind::Array, 4, 8 * checked.facts.len().max(1) as u32, 1),
+        map("processes", MapKind::LruHash, 8, text_room(COMM) as u32, if uses_processes { NAMED } else { 1 }),
     ];
     let map_of = (maps.len()..).take(checked.maps.len()).collect();
     maps.extend(checked.maps.iter().map(|map| shape(map, &checked.config)));
@@ -257,6 +265,7 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
     let places = uses_places.then_some(PLACES as usize);
     let facts = (!checked.facts.is_empty()).then_some(FACTS as usize);
     let names = uses_names.then_some(NAMES as usize);
+    let processes = uses_processes.then_some(PROCESSES as usize);
     let (usdt, faults, command) = (USDT as usize, FAULTS as usize, COMMAND as usize);
     Ok(Compiled {
         maps,
@@ -268,6 +277,7 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
         faults,
         names,
         places,
+        processes,
         facts,
         asked: checked.facts.clone(),
         command,
@@ -340,6 +350,8 @@ struct Shared<'a> {
     uses_names: bool,
     /// A program looks at attach points.
     uses_places: bool,
+    /// A program looks at names of processes.
+    uses_processes: bool,
     /// All attach points.
     points: Vec<Point>,
     /// Number of the block.

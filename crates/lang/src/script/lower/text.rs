@@ -3,8 +3,8 @@
 use sidestep_bpf::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Reg, Size, Swap, Width};
 
 use super::super::checked::{Builtin, Value, ValueKind};
-use super::super::types::{NAME, Type, text_room};
-use super::{CONSTANTS, FAULTS, Lower, NAMES, Place, SCRATCH, helper};
+use super::super::types::{COMM, NAME, Type, text_room};
+use super::{CONSTANTS, FAULTS, Lower, NAMES, PROCESSES, Place, SCRATCH, helper};
 use crate::build::Label;
 
 /// A place in memory.
@@ -135,6 +135,18 @@ impl Lower<'_, '_> {
                 self.address(Reg::R1, to);
                 self.out.mov_imm(Reg::R2, (len + 1).min(16) as i32);
                 self.out.call(helper::COMM);
+            }
+            ValueKind::Builtin(Builtin::ProcessComm) => {
+                let (missing, end) = (self.out.label(), self.out.label());
+                let from = At::Scratch(self.scratch(text_room(COMM)));
+                self.process_name(from, missing);
+                self.copy_text(to, from, &value.ty, len);
+                self.out.goto(end);
+                // It is too young to be known, or the controller itself.
+                self.out.bind(missing);
+                let own = Value { ty: value.ty.clone(), kind: ValueKind::Builtin(Builtin::Comm) };
+                self.text_to(to, &own, len);
+                self.out.bind(end);
             }
             ValueKind::Ternary(cond, then, otherwise) => {
                 let (not, end) = (self.out.label(), self.out.label());
@@ -279,15 +291,28 @@ impl Lower<'_, '_> {
         to
     }
 
-    /// Where in a text another one begins into `r0`.
-    pub(super) fn find(&mut self, text: &Value, part: &Value) {
+    /// The name of the process; goes to `missing` if nobody has told it.
+    fn process_name(&mut self, to: At, missing: Label) {
+        self.shared.uses_processes = true;
+        let used = self.used;
+        let key = At::Stack(self.stack(8));
+        self.builtin(Builtin::Pid);
+        self.store(key, Reg::R0);
+        self.lookup_in(PROCESSES, key);
+        self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
+        self.copy_words(to, text_room(COMM), |lower, dst| lower.out.mov(dst, Reg::R0));
+        self.release(used);
+    }
+
+    /// What a helper says of two texts into `r0`.
+    pub(super) fn of_texts(&mut self, helper: u32, text: &Value, part: &Value) {
         let (text_at, part_at) = (self.text(text), self.text(part));
         let len = |value: &Value| if let Type::Text(len) = value.ty { len.max(1) as i32 } else { 1 };
         self.address(Reg::R1, text_at);
         self.out.mov_imm(Reg::R2, len(text));
         self.address(Reg::R3, part_at);
         self.out.mov_imm(Reg::R4, len(part));
-        self.out.call(helper::TEXT_FIND);
+        self.out.call(helper);
     }
 
     /// Which of two texts or buffers is the greater one by so many bytes: -1, 0 or 1 into `r0`.

@@ -1,24 +1,25 @@
-//! `sidestep trace`: a line per call, with arguments or the return value; or per hit of an event of `uprobe_events`.
+//! What the kernel's event records can hold: arguments, registers, the return value; and lines of `uprobe_events`.
 
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use clap::error::ErrorKind;
 use sidestep_engine::{Action, Bundle, BundleMap, Cookie, FuncPattern, Pattern, Record, Request, Session};
 use sidestep_isa::FileOff;
 use sidestep_lang::uprobe_events::{self, Event, Filter, Kind, Options, ParseError, RecordFormat};
 
-use super::funccount::attached;
-use super::watch::{self, Job, Pace, Tool};
-use crate::flags::Trace;
+use super::rows::{Hit, Rows};
+use crate::cmd::funccount::attached;
+use crate::cmd::tools;
+use crate::cmd::watch::{self, Job, Pace, Tool};
 use crate::flags::format::{Value, printable};
 use crate::flags::spec::Spec;
+use crate::flags::{Timing, Trace};
 use crate::out::sink::Sink;
-use crate::out::{json, label, time};
+use crate::out::{json, label};
 
-/// Runs the command.
+/// Runs the command for SPECs of which each is one.
 pub fn run(flags: &Trace) -> anyhow::Result<ExitCode> {
     let sources: Vec<Source> = flags.specs.iter().map(|text| Source::parse(text)).collect();
     let probes = sources.iter().map(|source| source.probe(flags.filter.as_deref())).collect::<Vec<_>>();
@@ -37,28 +38,20 @@ pub fn run(flags: &Trace) -> anyhow::Result<ExitCode> {
         requests.push(Request { pattern: source.pattern.clone(), action });
         formats.push(compiled.format);
     }
+    let target = &flags.run.target;
+    tools::need_target("trace", target);
+    let timing = Timing { interval: None, duration: flags.run.duration, timestamp: false };
     let job = Job {
-        target: &flags.target,
-        timing: None,
+        target,
+        timing: Some(&timing),
         output: &flags.output,
-        engine: &flags.engine,
+        engine: &flags.run.engine,
         bundle: &bundle,
         requests: &requests,
     };
-    let since_epoch = i64::try_from(time::realtime()).map_err(|_| anyhow!("the clock is beyond 2262"))?;
-    let start = time::monotonic();
-    let mut tool = Tracer {
-        sources,
-        formats,
-        labels: Vec::new(),
-        places: 0,
-        since_start: flags.timestamp,
-        start,
-        monotonic_to_real: since_epoch - start as i64,
-        left: flags.max_events.unwrap_or(u64::MAX),
-        pace: Pace::default(),
-        last_second: (u64::MAX, String::new()),
-    };
+    let plain = sources.iter().all(|source| source.spec.as_ref().is_none_or(Spec::is_plain));
+    let (rows, left) = (Rows::new(flags, plain), flags.max_events.unwrap_or(u64::MAX));
+    let mut tool = Tracer { sources, formats, labels: Vec::new(), places: 0, rows, left, pace: Pace::default() };
     watch::run(&job, &mut tool)
 }
 
@@ -78,7 +71,8 @@ impl Source {
             let pattern = Pattern { text: format!("{}:{:#x}", event.path, event.offset), object, func };
             return Source { pattern, event, spec: None };
         }
-        let spec = Spec::parse(text).unwrap_or_else(|message| super::usage(ErrorKind::ValueValidation, &message));
+        let spec =
+            Spec::parse(text).unwrap_or_else(|message| tools::usage("trace", ErrorKind::ValueValidation, &message));
         Source { pattern: spec.pattern.clone(), event: spec.event(), spec: Some(spec) }
     }
 
@@ -88,20 +82,21 @@ impl Source {
     }
 }
 
-/// `p`, `r` or `-`, perhaps with a name, and then a file: the kernel's grammar, not bcc's.
-fn is_line(text: &str) -> bool {
+/// `p`, `r` or `-`, perhaps with a name, and then a file: the kernel's grammar, not bcc's, which has parentheses and
+/// quotes there.
+pub fn is_line(text: &str) -> bool {
     let mut words = text.split_ascii_whitespace();
     let (Some(first), Some(second)) = (words.next(), words.next()) else { return text.starts_with("-:") };
     let kind = first.split(':').next().unwrap_or_default();
     let limit = kind.strip_prefix(['p', 'r']);
     let is_kind = limit.is_some_and(|n| n.is_empty() || n.starts_with(|c: char| c.is_ascii_digit()));
-    is_kind && !second.starts_with('"')
+    is_kind && !first.contains('(') && !second.starts_with(['"', '('])
 }
 
 /// As the kernel's `error_log` has it: what is wrong, and where.
 fn refuse(error: &ParseError, text: &str) -> ! {
     let message = error.render(text);
-    super::usage(ErrorKind::ValueValidation, message.trim_start_matches("error: ").trim_end())
+    tools::usage("trace", ErrorKind::ValueValidation, message.trim_start_matches("error: ").trim_end())
 }
 
 struct Tracer {
@@ -111,14 +106,10 @@ struct Tracer {
     labels: Vec<Vec<(i32, u64, String)>>,
     /// How many sites these are.
     places: usize,
-    since_start: bool,
-    start: u64,
-    /// Add to a record's time to get nanoseconds since 1970.
-    monotonic_to_real: i64,
+    rows: Rows,
+    /// Hits of lines of `uprobe_events` that are still printed.
     left: u64,
     pace: Pace,
-    /// The second that was formatted last, and its text: most records share it with the one before.
-    last_second: (u64, String),
 }
 
 impl Tracer {
@@ -136,20 +127,6 @@ impl Tracer {
         }
     }
 
-    fn time_of(&mut self, record: &Record) -> &str {
-        if self.since_start {
-            let seconds = record.time_ns.saturating_sub(self.start) as f64 / 1e9;
-            self.last_second.1 = format!("{seconds:.6}");
-            return &self.last_second.1;
-        }
-        let real = record.time_ns.saturating_add_signed(self.monotonic_to_real);
-        let second = real / 1_000_000_000;
-        if second != self.last_second.0 {
-            self.last_second = (second, time::of_day(real));
-        }
-        &self.last_second.1
-    }
-
     fn print(&mut self, record: &Record, session: &Session, sink: &mut Sink) -> io::Result<()> {
         let number = uprobe_events::event_number(&record.bytes).and_then(|number| usize::try_from(number).ok());
         let Some((number, format)) = number.and_then(|number| Some((number, self.formats.get(number)?.clone()))) else {
@@ -165,6 +142,10 @@ impl Tracer {
         let pid = session.pid_of(record);
         let name = self.label(number, pid, site);
         let Some(spec) = &self.sources[number].spec else {
+            if self.left == 0 {
+                return Ok(());
+            }
+            self.left -= 1;
             if sink.json() {
                 return sink.line(&event_json(record, pid, &comm, &format, &values));
             }
@@ -173,25 +154,18 @@ impl Tracer {
         };
         let plain: Vec<Value> = values.iter().map(plain).collect();
         let message = spec.message(&plain);
-        let tid = header.tid;
-        let time = self.time_of(record);
-        if !sink.json() {
-            let line = format!("{time:<8} {pid:<7} {tid:<7} {comm:<15} {name:<16} {message}");
-            return sink.line(line.trim_end());
-        }
-        sink.line(&json::line(
-            "trace",
-            json::object([
-                ("time", json::string(time)),
-                ("nsecs", json::number(record.time_ns)),
-                ("pid", pid.to_string()),
-                ("tid", tid.to_string()),
-                ("comm", json::string(&String::from_utf8_lossy(&header.comm))),
-                ("func", json::string(&name)),
-                ("args", json::array(values.iter().map(value_json))),
-                ("message", json::string(&message)),
-            ]),
-        ))
+        let hit = Hit {
+            nsecs: record.time_ns,
+            cpu: None,
+            pid,
+            tid: i32::try_from(header.tid).unwrap_or_default(),
+            comm: &comm,
+            func: &name,
+            args: if sink.json() { values.iter().map(value_json).collect() } else { Vec::new() },
+            message,
+            stack: Vec::new(),
+        };
+        sink.text(&self.rows.show(&hit, sink.json()))
     }
 
     /// What the function at an address is called: in this process, or else, as a child has its parent's, in any.
@@ -246,7 +220,7 @@ impl Tool for Tracer {
         if self.sources.iter().all(|source| source.spec.is_none()) {
             return sink.heading(&format!("{:>16}-{:<7} {:>12}  FUNCTION", "TASK", "TID", "TIMESTAMP"));
         }
-        sink.heading(&format!("{:<8} {:<7} {:<7} {:<15} {:<16} -", "TIME", "PID", "TID", "COMM", "FUNC"))
+        sink.heading(&self.rows.heading())
     }
 
     fn period(&self) -> Duration {
@@ -258,16 +232,12 @@ impl Tool for Tracer {
         let records = session.records();
         self.pace.saw(records.len());
         for record in &records {
-            if self.left == 0 {
-                break;
-            }
             self.print(record, session, sink)?;
-            self.left -= 1;
         }
-        Ok(self.left == 0)
+        Ok(self.left == 0 || self.rows.is_done())
     }
 
-    fn end(&mut self, _session: &Session, _sink: &mut Sink) -> io::Result<()> {
-        Ok(())
+    fn end(&mut self, _session: &Session, sink: &mut Sink) -> io::Result<()> {
+        sink.text(&self.rows.end(sink.json()))
     }
 }

@@ -1,0 +1,107 @@
+//! Functions without a symbol: the names that are made of their addresses, in stripped programs. What their symbols were is
+//! known from the program before it was stripped.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sidestep_tests::process::{LIMIT, run};
+use sidestep_tests::target;
+use sidestep_tests::tool::{is_32_bit, sidestep};
+
+use crate::errors::refused;
+
+/// A copy of a program without its symbols, and without `more` sections.
+struct Stripped(PathBuf);
+
+impl Stripped {
+    fn new(file: &Path, test: &str, more: &[&str]) -> Stripped {
+        let name = format!("unnamed-{test}-{}-{}-{}", more.len(), is_32_bit(), std::process::id());
+        let copy = sidestep_tests::build::target_dir().join("test-targets").join(name);
+        run(Command::new("strip").args(more).arg("-o").arg(&copy).arg(file), LIMIT).ok();
+        Stripped(copy)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("UTF-8")
+    }
+}
+
+impl Drop for Stripped {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// As nm has them: addresses of functions, without zeros in front, and names.
+fn functions(file: &Path) -> Vec<(String, String)> {
+    let nm = run(Command::new("nm").arg("--defined-only").arg(file), LIMIT).ok();
+    let function = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_own = words[1].eq_ignore_ascii_case("t") && !words[2].contains(['_', '.']);
+        is_own.then(|| (words[0].trim_start_matches('0').to_owned(), words[2].to_owned()))
+    };
+    nm.stdout.lines().filter_map(function).collect()
+}
+
+fn address(file: &Path, name: &str) -> String {
+    functions(file).into_iter().find(|(_, known)| known == name).map(|(va, _)| va).expect("nm lists it")
+}
+
+fn listed(pattern: &str) -> BTreeSet<String> {
+    run(&mut sidestep(&["-l", pattern]), LIMIT).ok().stdout.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn functions_of_a_stripped_program_are_listed_by_their_addresses() {
+    let Some(file) = target("symbols") else { return };
+    let (copy, wanted) = (Stripped::new(&file, "listed", &[]), functions(&file));
+    let path = copy.path();
+    let found = listed(&format!("u:{path}:sub_*"));
+    assert!(wanted.len() > 3, "{wanted:?}");
+    for (va, name) in &wanted {
+        assert!(found.contains(&format!("uprobe:{path}:sub_{va}")), "{name}: {found:?}");
+    }
+    for line in &found {
+        assert_eq!(listed(line), BTreeSet::from([line.clone()]));
+    }
+    // With symbols there are others, which are not meant by a star.
+    let all = listed(&format!("u:{}:*", file.display()));
+    assert!(!all.is_empty() && !all.iter().any(|line| line.contains(":sub_")), "{all:?}");
+    let va = &wanted[0].0;
+    refused(&["-l", &format!("u:{path}:sub_{va}ffffff")], &["no function `sub_"]);
+}
+
+/// Without unwind information, too: then the code is walked.
+#[test]
+fn functions_of_a_stripped_program_are_probed_and_named() {
+    let Some(file) = target("symbols") else { return };
+    for more in [&[][..], &["--remove-section=.eh_frame", "--remove-section=.eh_frame_hdr"]] {
+        let copy = Stripped::new(&file, "probed", more);
+        let (path, visit) = (copy.path(), address(&file, "visit"));
+        let script = format!(
+            "u:{path}:sub_{visit} {{ @hits[func, probe] = count(); @stack[ustack(1)] = count() }} \
+             u:{path}:sub_{visit}+* /func == \"sub_{visit}\"/ {{ @first = count() }} \
+             ur:{path}:sub_{visit} {{ @sum = sum(retval) }}"
+        );
+        let output = run(&mut sidestep(&["-q", "-e", &script, "--", path, "visits", "3"]), LIMIT).ok();
+        let wanted = format!(
+            "@first: 3\n@hits[sub_{visit}, uprobe:{path}:sub_{visit}]: 3\n@stack[\n        sub_{visit}\n]: 3\n@sum: 126\n"
+        );
+        let printed = output.stdout.lines().map(|line| line.replace("+0", "") + "\n").collect::<String>();
+        assert!(printed.ends_with(&wanted), "{printed}\n{wanted}");
+    }
+}
+
+/// Indexes of one object are made once: what each of several patterns means is the same as alone.
+#[test]
+fn several_addresses_in_one_command() {
+    let Some(file) = target("symbols") else { return };
+    let copy = Stripped::new(&file, "several", &["--remove-section=.eh_frame", "--remove-section=.eh_frame_hdr"]);
+    let (path, names) = (copy.path(), ["visit", "visits"].map(|name| address(&file, name)));
+    let each = names.clone().map(|va| listed(&format!("u:{path}:0x{va}+*")));
+    let [a, b] = &names;
+    let both = listed(&format!("u:{path}:0x{a}+*,u:{path}:0x{b}+*"));
+    assert!(each.iter().all(|one| one.len() > 1), "{each:?}");
+    assert_eq!(both, each[0].union(&each[1]).cloned().collect());
+}
