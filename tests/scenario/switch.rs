@@ -3,11 +3,9 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use sidestep_tests::process::{LIMIT, Output, Program, Running, eventually, run};
-use sidestep_tests::tool::{Tracing, Width, is_32_bit, sidestep};
+use sidestep_tests::tool::{Tracing, is_32_bit, sidestep};
 use sidestep_tests::{Snapshot, target};
 
 use super::carried::{refused, status};

@@ -1,6 +1,5 @@
 //! Probes that are switched under load, by several at once, and by those who die in between.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
