@@ -42,6 +42,7 @@ mod specs;
 mod stacks;
 mod status;
 mod switch;
+mod switching;
 mod tools;
 mod torture;
 mod trap;

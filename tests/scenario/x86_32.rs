@@ -56,9 +56,12 @@ again! {
         disabled_probes_count_nothing_and_leave_no_byte, those_that_are_meant_are_switched_and_no_others,
         optimization_is_switched_off_and_on, jumps_stay_where_traps_are_not_taken,
         nothing_is_stopped_where_traps_are_taken, what_means_no_probe_is_said,
-        programs_know_that_nobody_listens_meanwhile, probes_are_switched_under_load,
-        results_are_right_while_probes_come_and_go, many_switch_at_the_same_time, a_detach_at_the_same_time,
-        killed_at_any_moment, children_keep_what_they_were_forked_with, probes_of_a_command_are_switched,
+        programs_know_that_nobody_listens_meanwhile, children_keep_what_they_were_forked_with,
+        probes_of_a_command_are_switched,
+    }
+    switching {
+        probes_are_switched_under_load, results_are_right_while_probes_come_and_go, many_switch_at_the_same_time,
+        a_detach_at_the_same_time, killed_at_any_moment,
     }
     status {
         ways_to_end, list_shows_what_nm_shows,

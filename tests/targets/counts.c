@@ -1,9 +1,8 @@
 /* Plain calls: a leaf, a recursion, a function with seven arguments, a string. Built dynamic, static and with musl. */
+#include "leaf.h"
 #include "serve.h"
 #include <pthread.h>
 #include <stdint.h>
-
-PROBED long leaf(long x) { return x * 3 + 1; }
 
 PROBED long fib(long n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
 
@@ -15,14 +14,6 @@ PROBED long odd(long n) { return n == 0 ? 0 : even(n - 1) + 0 * fib(1); }
 PROBED long seven(long a, long b, long c, long d, long e, long f, long g) { return a + b + c + d + e + f + g; }
 PROBED long text(const char *s, int n) { return (long)strlen(s) + n; }
 PROBED double real(double x, double y) { return x * y + 0.5; }
-
-static long work(long n)
-{
-    long sum = 0;
-    for (long i = 0; i < n; i++)
-        sum += leaf(i);
-    return sum;
-}
 
 static void *work_thread(void *n) { return (void *)work((long)(intptr_t)n); }
 

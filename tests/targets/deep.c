@@ -1,15 +1,6 @@
 /* Waits for its commands at the deepest point that its stack has ever had, but for two pages. */
+#include "leaf.h"
 #include "serve.h"
-
-PROBED long leaf(long x) { return x * 3 + 1; }
-
-static long work(long n)
-{
-    long sum = 0;
-    for (long i = 0; i < n; i++)
-        sum += leaf(i);
-    return sum;
-}
 
 PROBED static void touch(void)
 {

@@ -1,27 +1,16 @@
 // The instructions that a trap handler does by itself, and some that it does not: short functions without a loop of their own that
 // know nothing of each other, for emulated.c. They begin with all registers and flags from `state_in` and end in `leave_case`.
 // `state_in` and `state_out` hold 15 registers, in 32-bit code 7, then rsp and the flags.
-#include "widths.h"
+#include "states.h"
 #ifdef __i386__
-#define WORD    4
 #define COUNT   7
-#define AT(place) place
 #define quad    long
 #else
-#define WORD    8
 #define COUNT   15
-#define AT(place) place(%rip)
 #endif
 
         .set    RSP, COUNT * WORD
         .set    FLAGS, RSP + WORD
-
-        .macro  function name
-        .globl  \name
-        .type   \name, @function
-        .p2align 4
-\name:
-        .endm
 
         .macro  case name
         function \name

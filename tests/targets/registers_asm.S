@@ -1,27 +1,16 @@
 // Functions that begin with all registers and flags known, and write down what they have behind the probed instruction.
 // `site_in` and `site_out` hold words in the order of struct pt_regs: 15 registers; then rsp and the flags, and of the
 // latter also 16 words of red zone. In 32-bit code the words of registers that it has not are 0, and the zone is a frame.
-#include "widths.h"
+#include "states.h"
 #ifdef __i386__
-#define WORD    4
-#define AT(place) place
 #define IN_ZONE 0
 #else
-#define WORD    8
-#define AT(place) place(%rip)
 #define IN_ZONE -128
 #endif
 
         .set    RSP, 15 * WORD
         .set    FLAGS, 16 * WORD
         .set    ZONE, 17 * WORD
-
-        .macro  function name
-        .globl  \name
-        .type   \name, @function
-        .p2align 4
-\name:
-        .endm
 
         .macro  each action, at, base
 #ifndef __i386__

@@ -1,20 +1,11 @@
 /* New processes out of a probed one. */
+#include "leaf.h"
 #include "serve.h"
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 extern char **environ;
-
-PROBED long leaf(long x) { return x * 3 + 1; }
-
-static long work(long n)
-{
-    long sum = 0;
-    for (long i = 0; i < n; i++)
-        sum += leaf(i);
-    return sum;
-}
 
 static long status_of(pid_t pid)
 {

@@ -56,21 +56,17 @@ asm(".globl straight\n.type straight, @function\n.p2align 4\n"
 PROBED static long twin(long n) { return n + 5; }
 long other_twin(long n);
 
-static long own_twins(long n)
+/* Calls a function n times. */
+static long sum_of(long (*function)(long), long n)
 {
     long sum = 0;
     for (long i = 0; i < n; i++)
-        sum += twin(i);
+        sum += function(i);
     return sum;
 }
 
-static long other_twins(long n)
-{
-    long sum = 0;
-    for (long i = 0; i < n; i++)
-        sum += other_twin(i);
-    return sum;
-}
+static long own_twins(long n) { return sum_of(twin, n); }
+static long other_twins(long n) { return sum_of(other_twin, n); }
 
 PROBED long outer(long n) { return consumed(n) + 1; }
 PROBED long outermost(long n) { return outer(n) + 1; }
@@ -95,13 +91,7 @@ static long many(long n)
     return sum;
 }
 
-static long calls(long n)
-{
-    long sum = 0;
-    for (long i = 0; i < n; i++)
-        sum += consumed(i);
-    return sum;
-}
+static long calls(long n) { return sum_of(consumed, n); }
 
 static pthread_t inside[64];
 static long entered;

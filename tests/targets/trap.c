@@ -1,4 +1,5 @@
 /* Programs with their own ideas about SIGTRAP. */
+#include "leaf.h"
 #include "serve.h"
 #include <pthread.h>
 #include <signal.h>
@@ -10,8 +11,6 @@
 extern char **environ;
 
 static volatile long own, wrong;
-
-PROBED long leaf(long x) { return x * 3 + 1; }
 
 static void on_trap(int sig, siginfo_t *info, void *context)
 {
@@ -57,14 +56,6 @@ static long unblock(long n)
 {
     mask(SIG_UNBLOCK);
     return n;
-}
-
-static long work(long n)
-{
-    long sum = 0;
-    for (long i = 0; i < n; i++)
-        sum += leaf(i);
-    return sum;
 }
 
 /* Children for which the C library resets all handlers, while they still share our memory. */

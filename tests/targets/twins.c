@@ -1,11 +1,10 @@
 /* A thread that has the thread pointer of the one that made it: what runtimes without a C library could make. */
+#include "leaf.h"
 #include "serve.h"
 #include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-PROBED long leaf(long x) { return x * 3 + 1; }
 
 static char stack[65536] __attribute__((aligned(16)));
 static volatile int over;
@@ -36,14 +35,6 @@ static long end(long n)
     while (alive)
         usleep(1000);
     return n;
-}
-
-static long work(long n)
-{
-    long sum = 0;
-    for (long i = 0; i < n; i++)
-        sum += leaf(i);
-    return sum;
 }
 
 int main(int argc, char **argv)

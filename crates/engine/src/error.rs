@@ -215,9 +215,6 @@ pub enum SessionError {
     /// The processor or kernel does not let programs read the thread pointer.
     #[error("this machine has no FSGSBASE instructions: Linux 5.9 or newer on a processor of 2012 or newer is needed")]
     NoFsgsbase,
-    /// A handler that is a function of the target, in a 32-bit program.
-    #[error("handlers in the target and replaced functions are for 64-bit programs only so far: use an eBPF program")]
-    NoNative,
     /// Vector registers cannot be saved around a function of the target.
     #[error("this machine has no XSAVE instructions, which handlers in the target need")]
     NoXsave,

@@ -6,7 +6,7 @@ use sidestep_sys::Process;
 
 use crate::api::{Options, Program, Request, TargetState};
 use crate::error::SessionError;
-use crate::hold::Hold;
+use crate::hold::{self, Hold};
 use crate::native;
 use crate::objects::Objects;
 use crate::promote;
@@ -132,7 +132,7 @@ impl Session {
                 singly::retire(&self.process, &found, site, &numbers)?;
             }
         }
-        let stopped = self.process.stop()?;
+        let stopped = hold::stop(&self.process)?;
         let result = native::retire(&stopped, &found, &sites);
         stopped.resume()?;
         result?;

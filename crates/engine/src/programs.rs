@@ -84,6 +84,8 @@ pub(crate) struct Programs {
     pub env: Env,
     /// Where stubs have addresses, with [`Programs::place`] to fill them in.
     stubs: Vec<Stub>,
+    /// Run-time address of the interpreter, if there is one.
+    pub interpreter: Option<Va>,
 }
 
 /// The code of a program that is interpreted: a call of the interpreter.
@@ -139,18 +141,19 @@ impl Programs {
         };
         let cells = offset_of!(ThreadState, cells) as i32;
         let env = Env { cells, clock: tsc.map(clock), ..Env::default() };
-        let mut all = Programs { compiled: Vec::new(), bytes: Vec::new(), env, stubs: Vec::new() };
+        let mut all = Programs { compiled: Vec::new(), bytes: Vec::new(), env, stubs: Vec::new(), interpreter: None };
         let links = memory.links();
         for program in programs {
             all.add(program, &links, &env, interpret)?;
         }
-        all.add(&Program::nothing()?, &links, &env, !sidestep_bpf::native::is_for(ISA))?;
+        all.add(&Program::nothing()?, &links, &env, false)?;
         Ok(all)
     }
 
     /// Programs that come later, compiled; [`Programs::place`] and [`Programs::append`] come next.
     pub fn more(&self, programs: &[Program], memory: &Memory<'_>) -> Result<Programs, SessionError> {
-        let mut more = Programs { compiled: Vec::new(), bytes: Vec::new(), env: self.env, stubs: Vec::new() };
+        let mut more =
+            Programs { compiled: Vec::new(), bytes: Vec::new(), env: self.env, stubs: Vec::new(), interpreter: None };
         let links = memory.links();
         for program in programs {
             more.add(program, &links, &self.env, false)?;
@@ -168,9 +171,7 @@ impl Programs {
     }
 
     fn add(&mut self, program: &Program, links: &[Link], env: &Env, interpret: bool) -> Result<(), SessionError> {
-        if !matches!(program.code, Code::Verified(_)) && !native::is_for(ISA) {
-            return Err(SessionError::NoNative);
-        }
+        let interpret = interpret || !sidestep_bpf::native::is_for(ISA);
         let verified = match &program.code {
             Code::Verified(verified) => verified,
             Code::Native { function, data, general_only, redirects } => {
@@ -226,7 +227,7 @@ impl Programs {
     /// Code that calls a function of the target.
     fn add_native(&mut self, native: &Native) {
         let at = self.align();
-        let (bytes, inside) = native::functions(Va(at), native, ALIGN);
+        let (bytes, inside) = native::functions(ISA, Va(at), native, ALIGN);
         self.bytes.extend(bytes);
         let thunk = thunk::Program {
             code: Va(at),
@@ -261,6 +262,7 @@ impl Programs {
 
     /// Says where the code is, and the interpreter if there is one.
     pub fn place(&mut self, at: Va, interpreter: Option<Va>) {
+        self.interpreter = interpreter;
         for stub in &self.stubs {
             let slots = at.0 + stub.slots as u64;
             let interpreter = interpreter.unwrap_or_default().0;
@@ -345,7 +347,7 @@ impl Programs {
         let handler = handler::Program {
             probe: number,
             thunk,
-            only_counts: action.entry.is_none(),
+            only_counts: action.entry.is_none() || replaces.is_some(),
             context: program.map(|p| p.thunk.context).unwrap_or_default(),
             cookie,
             func_ip,

@@ -27,7 +27,7 @@ use crate::session::Session;
 use crate::spare::Taken;
 use crate::switch::take_turn;
 use crate::traces::{self, Found, read_array, states};
-use crate::{native, survey};
+use crate::{hold, native, survey};
 
 /// So many additions are taken back at once.
 const BATCH: usize = 64;
@@ -96,7 +96,7 @@ impl Session {
         let process = self.process.clone();
         let _turn = take_turn(&process)?;
         let found = traces::session(&process, self.installer.shared(&process)?)?;
-        let stopped = process.stop()?;
+        let stopped = hold::stop(&process)?;
         let idle = idle(&stopped, &found, &self.installer.additions.gone);
         stopped.resume()?;
         let installer = &mut self.installer;

@@ -236,7 +236,8 @@ impl Regions {
         let len = Len(round(more.bytes.len() as u64, PAGE));
         let map = || self.map_listed(hold, "code", len, MapKind::Agent);
         let at = self.room_for_code(None, len, map)?;
-        more.place(at, None);
+        // Those that only count are interpreted where there is no native code.
+        more.place(at, self.programs.interpreter);
         hold.process().write(at, &more.bytes)?;
         self.programs.append(more, indices);
         Ok(())

@@ -164,9 +164,8 @@ impl Tally {
 /// Bytes of a gap behind the filler that it begins with.
 fn unfilled(index: &Index<'_>, gap: &Stretch) -> u64 {
     let bytes = index.code().text_at(gap.start, gap.end).unwrap_or_default();
-    let filler = x86::sweep(index.code().isa, bytes, gap.start)
-        .map_while(Result::ok)
-        .take_while(|insn| insn.is_nop() || insn.is_int3());
+    let filler =
+        x86::sweep(index.code().isa, bytes, gap.start).map_while(Result::ok).take_while(|insn| insn.is_filler());
     let rest = &bytes[filler.map(|insn| insn.len()).sum()..];
     if rest.iter().all(|byte| *byte == 0) { 0 } else { rest.len() as u64 }
 }
@@ -175,7 +174,7 @@ fn unfilled(index: &Index<'_>, gap: &Stretch) -> u64 {
 fn instructions(index: &Index<'_>, function: &Stretch) -> Vec<Va> {
     let mut all: Vec<Va> = function.insns().collect();
     if function.borders == Borders::Guessed {
-        let filler = |va: &Va| index.code().insn_at(*va).is_some_and(|insn| insn.is_nop() || insn.is_int3());
+        let filler = |va: &Va| index.code().insn_at(*va).is_some_and(|insn| insn.is_filler());
         let padding = all.iter().rev().take_while(|va| filler(va)).count();
         all.truncate(all.len() - padding);
     }

@@ -82,7 +82,7 @@ impl<'a> Gap<'a> {
     fn new(code: &ObjectCode<'a>, stretch: &Stretch) -> Option<Gap<'a>> {
         let bytes = code.text_at(stretch.start, stretch.end).filter(|_| stretch.borders == Borders::Gap)?;
         let mut insns = x86::sweep(code.isa, bytes, stretch.start);
-        let padding = insns.all(|insn| insn.is_ok_and(|insn| is_filler(&insn)));
+        let padding = insns.all(|insn| insn.is_ok_and(|insn| insn.is_filler()));
         let empty = || Boundaries::new(bytes.len());
         (!padding).then(|| Gap { start: stretch.start, bytes, first: empty(), inner: empty(), reached: false })
     }
@@ -396,7 +396,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                 continue;
             };
             for insn in gap.run(self.code, at) {
-                if at == entry && seen.is_empty() && is_filler(&insn) {
+                if at == entry && seen.is_empty() && insn.is_filler() {
                     return false;
                 }
                 if seen.len() > ENTRY_BUDGET || !seen.insert(insn.va()) {
@@ -447,9 +447,5 @@ impl<'w, 'a> Walk<'w, 'a> {
 
 /// Nothing runs on behind it, or what runs on is padding.
 fn ends(insn: &Insn) -> bool {
-    !insn.falls_through() || is_filler(insn) || matches!(insn.flow(), Flow::Call(_) | Flow::CallIndirect)
-}
-
-fn is_filler(insn: &Insn) -> bool {
-    insn.is_nop() || insn.is_int3()
+    !insn.falls_through() || insn.is_filler() || matches!(insn.flow(), Flow::Call(_) | Flow::CallIndirect)
 }

@@ -78,8 +78,7 @@ impl<'a> Index<'a> {
     fn find_holes(&self) -> Vec<Range<Va>> {
         let padding = |stretch: &Stretch| {
             let bytes = self.code.text_at(stretch.start, stretch.end).unwrap_or_default();
-            x86::sweep(self.code.isa, bytes, stretch.start)
-                .all(|insn| insn.is_ok_and(|insn| insn.is_nop() || insn.is_int3()))
+            x86::sweep(self.code.isa, bytes, stretch.start).all(|insn| insn.is_ok_and(|insn| insn.is_filler()))
         };
         let pairs = self.found.stretches.windows(2).filter(|pair| pair[1].borders == Borders::Gap && !pair[0].open_end);
         let hole = |pair: &[Stretch]| {

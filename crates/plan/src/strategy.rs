@@ -211,11 +211,10 @@ fn nature(index: &Index<'_>, site: &Site<'_, '_>, entry: bool, go_check: bool) -
         }
     }
     // Of what nothing describes, only a call says for certain that nothing is below the stack pointer.
-    if index.is_named(site.asked) {
-        match site.stretch.borders {
-            Borders::Found => jumped = true,
-            _ => called = true,
-        }
+    match site.stretch.borders {
+        Borders::Found => jumped = true,
+        _ if index.is_named(site.asked) => called = true,
+        _ => {}
     }
     match (called, jumped, branched) {
         (false, _, true) => (SiteKind::Inside, Err(PART)),

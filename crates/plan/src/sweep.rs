@@ -215,7 +215,7 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
         let source = insn.va();
         stretch.boundaries.set(source.since(stretch.start) as usize);
         // Functions that end in nops end where those begin.
-        if !insn.is_nop() && !insn.is_int3() {
+        if !insn.is_filler() {
             stretch.open_end = insn.falls_through();
         }
         let (target, how) = match insn.flow() {

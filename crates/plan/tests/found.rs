@@ -5,8 +5,9 @@ mod elf;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use elf::{Elf, compile, parse};
-use sidestep_isa::{Isa, Va, x86};
+use elf::{Elf, compile, compile_32, parse};
+use sidestep_isa::x86::{self, Flow, Insn};
+use sidestep_isa::{Isa, Va};
 use sidestep_plan::object::{Extent, ObjectCode};
 use sidestep_plan::{Index, SiteKind, plan};
 
@@ -21,9 +22,12 @@ fn bare<'a>(elf: &Elf<'a>) -> ObjectCode<'a> {
 }
 
 /// What a program at a fixed address has in place of relocations: words of data that are addresses in text.
+/// In 32-bit code such tables are in the text, too.
 fn words(code: &ObjectCode<'_>) -> Vec<Va> {
-    let words = code.data.iter().flat_map(|section| section.data.chunks_exact(8));
-    words.map(|word| Va(u64::from_le_bytes(word.try_into().unwrap()))).filter(|va| code.is_text(*va)).collect()
+    let text = code.text.iter().filter(|_| code.isa == Isa::X86);
+    let address = |word: &[u8]| word.iter().rev().fold(0, |high, byte| high << 8 | u64::from(*byte));
+    let words = code.data.iter().chain(text).flat_map(|section| section.data.chunks_exact(code.isa.word() as usize));
+    words.map(|word| Va(address(word))).filter(|va| code.is_text(*va)).collect()
 }
 
 /// Instructions that lie in functions of symbols, and their starts.
@@ -37,10 +41,30 @@ fn truth(elf: &Elf<'_>) -> Truth {
     let sized = elf.functions.iter().filter(|(.., size)| *size > 0);
     let functions: Vec<Range<Va>> = sized.map(|(_, va, size)| *va..va.offset(*size as i64)).collect();
     let code = |f: &Range<Va>| elf.code.text_at(f.start, f.end).unwrap_or_default();
-    let insns = functions.iter().flat_map(|f| x86::sweep(Isa::X64, code(f), f.start).map_while(Result::ok));
+    let insns: Vec<Insn> = functions.iter().flat_map(|f| disassembled(elf.code.isa, code(f), f.start)).collect();
+    // What is called is a function, even if it has no symbol.
+    let called = insns.iter().filter_map(|insn| if let Flow::Call(to) = insn.flow() { Some(to) } else { None });
+    let starts = elf.functions.iter().map(|f| f.1).chain(called).collect();
     // Padding within functions, which nobody runs, is not found.
-    let insns = insns.filter(|insn| !insn.is_nop()).map(|insn| insn.va()).collect();
-    Truth { starts: elf.functions.iter().map(|f| f.1).collect(), functions, insns }
+    let insns = insns.iter().filter(|insn| !insn.is_filler()).map(|insn| insn.va()).collect();
+    Truth { starts, functions, insns }
+}
+
+/// The instructions of a function. Between those of hand-written ones there may be padding of zeros, as if nobody wrote `add %al,(%eax)`.
+fn disassembled(isa: Isa, bytes: &[u8], start: Va) -> Vec<Insn> {
+    let (mut insns, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let here = start.offset(at as i64);
+        match x86::sweep(isa, &bytes[at..], here).next() {
+            _ if isa == Isa::X86 && bytes[at] == 0 => at += 1,
+            Some(Ok(insn)) => {
+                at += insn.len();
+                insns.push(insn);
+            }
+            _ => break,
+        }
+    }
+    insns
 }
 
 /// What was found against what is there: shares in percent of instructions and starts, and what is wrong.
@@ -53,12 +77,12 @@ fn compare(name: &str, data: &[u8]) -> (f64, f64) {
     let (mut wrong_insns, mut wrong_starts) = (Vec::new(), Vec::new());
     for (Extent { start, len }, is_start) in index.found() {
         let bytes = elf.code.text_at(start, start.plus(len)).unwrap();
-        for insn in x86::sweep(Isa::X64, bytes, start) {
+        for insn in x86::sweep(elf.code.isa, bytes, start) {
             let insn = insn.expect("an instruction");
             let va = insn.va();
             match truth.insns.contains(&va) {
                 true => insns += 1,
-                false if described(&va) && !insn.is_nop() => wrong_insns.push(va),
+                false if described(&va) && !insn.is_filler() => wrong_insns.push(va),
                 false => {}
             }
         }
@@ -132,6 +156,18 @@ fn static_programs_at_fixed_addresses() {
         let (insns, starts) = compare(level, &data);
         // Nobody calls the rest: it is there since something else in its object file is needed.
         assert!(insns > 90. && starts > 65., "{level}: {insns} {starts}");
+    }
+}
+
+/// Position-independent, too: tables of distances from the `_GLOBAL_OFFSET_TABLE_`.
+#[test]
+fn static_programs_of_32_bits() {
+    for place in [&["-static", "-no-pie", "-fno-pie"][..], &["-static-pie", "-fpie"]] {
+        for level in ["-Os", "-O2", "-O0"] {
+            let data = compile_32("a.c", SOURCE, &[&["-fcf-protection=none", level], place].concat());
+            let (insns, starts) = compare(&format!("{place:?} {level}"), &data);
+            assert!(insns > 75. && starts > 60., "{place:?} {level}: {insns} {starts}");
+        }
     }
 }
 

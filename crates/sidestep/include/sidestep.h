@@ -42,6 +42,8 @@ typedef struct sidestep_session sidestep_session;
  *
  * What is written to a general register goes on in that register, but for rsp. rip can be changed by a handler of the entry without
  * one of the return: the thread goes on there, with the stack as it is.
+ *
+ * In 32-bit programs rax is eax, and so on; upper halves are 0, and what is written to them is lost.
  */
 struct sidestep_context {
     uint64_t r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi, orig_rax;
@@ -49,6 +51,14 @@ struct sidestep_context {
     uint64_t cookie;
     uint64_t xmm[8]; /* the lower halves of xmm0 to xmm7, to look at: changes stay here */
 };
+
+/* At the entry of a function, where word n of what is passed on the stack lies, counted from 0, to read it or to change it. In
+ * 32-bit programs that is all: integers and pointers have a word each, a long long and a double have two. In 64-bit programs it
+ * is what does not fit into registers; there is nothing behind the last one. */
+static inline uintptr_t *sidestep_stack_argument(const struct sidestep_context *context, size_t n)
+{
+    return (uintptr_t *)(uintptr_t)context->rsp + 1 + n; /* the return address comes first */
+}
 
 typedef void (*sidestep_handler)(struct sidestep_context *context, void *data);
 

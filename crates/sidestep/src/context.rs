@@ -9,6 +9,8 @@ use sidestep_wire::{Hit, Regs};
 ///
 /// What a handler writes into a general register goes on in that register. `rsp`, the flags and the selectors cannot be changed. `rip`
 /// can, by a handler of the entry without one of the return: the thread goes on there, with the stack as it is.
+///
+/// In 32-bit programs `rax` is `eax`, and so on; upper halves are 0, and what is written to them is lost.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
@@ -22,18 +24,24 @@ pub struct Context {
 
 const _: () = assert!(size_of::<Context>() == Hit::CONTEXT);
 
+/// Functions have all arguments on the stack (System V ABI, i386, 2.2.3).
+const STACK_ONLY: bool = cfg!(target_arch = "x86");
+
 impl Context {
     /// Argument `n` of a function, counted from 0, if it is one of the six integers and pointers that are passed in registers.
+    /// In 32-bit programs none is: see [`Context::stack_argument`].
     #[must_use]
     pub fn argument(&self, n: usize) -> Option<u64> {
         let regs = &self.regs;
-        [regs.rdi, regs.rsi, regs.rdx, regs.rcx, regs.r8, regs.r9].get(n).copied()
+        let passed = [regs.rdi, regs.rsi, regs.rdx, regs.rcx, regs.r8, regs.r9];
+        passed.get(n).copied().filter(|_| !STACK_ONLY)
     }
 
     /// Changes argument `n`. False: it is not passed in a register.
     pub fn set_argument(&mut self, n: usize, value: u64) -> bool {
         let regs = &mut self.regs;
         let register = match n {
+            _ if STACK_ONLY => return false,
             0 => &mut regs.rdi,
             1 => &mut regs.rsi,
             2 => &mut regs.rdx,
@@ -46,14 +54,37 @@ impl Context {
         true
     }
 
-    /// Argument `n` among those with a point (of type `double`), counted from 0, if it is one of the eight that are passed in
-    /// registers. What a function returns is number 0.
+    /// At the entry of a function, where word `n` of what is passed on the stack lies, counted from 0, to read it or to change it.
+    /// In 32-bit programs that is all: integers and pointers have a word each, a `long long` and a `double` have two.
+    /// In 64-bit programs it is what does not fit into registers; there is nothing behind the last one.
+    ///
+    /// ```
+    /// # #![allow(unsafe_code)]
+    /// use sidestep::Context;
+    ///
+    /// /// The first argument of a function that takes a pointer or an integer, at its entry.
+    /// ///
+    /// /// # Safety
+    /// /// This is the entry of such a function.
+    /// unsafe fn first(context: &Context) -> u64 {
+    ///     // SAFETY: the caller's.
+    ///     context.argument(0).unwrap_or_else(|| unsafe { *context.stack_argument(0) } as u64)
+    /// }
+    /// ```
     #[must_use]
-    pub fn double(&self, n: usize) -> Option<f64> {
-        self.xmm.get(n).copied().map(f64::from_bits)
+    pub fn stack_argument(&self, n: usize) -> *mut usize {
+        // The return address comes first.
+        (self.regs.rsp as *mut usize).wrapping_add(1).wrapping_add(n)
     }
 
-    /// What the function returns, at its return.
+    /// Argument `n` among those with a point (of type `double`), counted from 0, if it is one of the eight that are passed in
+    /// registers. What a function returns is number 0. In 32-bit programs none is in a register that is seen here.
+    #[must_use]
+    pub fn double(&self, n: usize) -> Option<f64> {
+        self.xmm.get(n).copied().filter(|_| !STACK_ONLY).map(f64::from_bits)
+    }
+
+    /// What the function returns, at its return. In 32-bit programs the upper half of a `long long` is in `regs.rdx`.
     #[must_use]
     pub fn result(&self) -> u64 {
         self.regs.rax

@@ -94,6 +94,12 @@
 //! (2.4 µs) until the inner one is disabled or unregistered, then a jump ([`Listed::optimized`]). Of memory, a probe takes about 150 bytes near the code, and each
 //! handler 2 KiB.
 //!
+//! # 32-bit programs
+//!
+//! They use the crate built for `i686-unknown-linux-gnu`, which probes its own process and others of 32 bits. Arguments are where
+//! [`Context::stack_argument`] says. A handler costs as much as inside of functions of 64-bit programs: vectors and x87 registers are saved
+//! by `XSAVE` everywhere; eBPF programs are interpreted.
+//!
 //! # C
 //!
 //! `include/sidestep.h` has the same for C, with `libsidestep.so`, which `cargo build --release -p sidestep` makes.

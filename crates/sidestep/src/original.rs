@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   code page:  jmp *word           one per original, 16 bytes apart
-//!   data page:  word                written by the controller while all threads stand still
+//!   data page:  word                8 bytes, written by the controller while all threads stand still
 //! ```
 //!
 //! The word is the address of the copy of the displaced instructions, which goes on in the function, while the probe is there, and of
@@ -80,11 +80,12 @@ fn page() -> io::Result<usize> {
             return Err(io::Error::last_os_error());
         }
         for stub in 0..STUBS {
-            // From the end of the instruction, 6 bytes behind the stub.
-            let distance = (PAGE + stub * 8 - stub * STUB - 6) as u32;
             let code = at.cast::<u8>().add(stub * STUB);
-            code.cast::<[u8; 2]>().write([0xff, 0x25]); // jmp *distance(%rip)
-            code.add(2).cast::<[u8; 4]>().write(distance.to_le_bytes());
+            let word = at as usize + PAGE + stub * 8;
+            // 64-bit code names it by the distance from the end of the instruction, 6 bytes behind the stub.
+            let operand = if cfg!(target_arch = "x86") { word } else { word - (code as usize + 6) } as u32;
+            code.cast::<[u8; 2]>().write([0xff, 0x25]); // jmp *operand
+            code.add(2).cast::<[u8; 4]>().write(operand.to_le_bytes());
         }
         if libc::mprotect(at, PAGE, libc::PROT_READ | libc::PROT_EXEC) != 0 {
             let error = io::Error::last_os_error();

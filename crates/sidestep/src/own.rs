@@ -50,7 +50,7 @@ pub fn start(serve: impl FnOnce(&UnixStream) + Send) -> io::Result<UnixStream> {
     let mut pid = [0; 4];
     ours.read_exact(&mut pid)?;
     // SAFETY: no memory is involved. Where Yama is at work (ptrace_scope 1), a process says who may trace it.
-    unsafe { libc::prctl(libc::PR_SET_PTRACER, u64::from(u32::from_ne_bytes(pid)), 0, 0, 0) };
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(u32::from_ne_bytes(pid)), 0, 0, 0) };
     Ok(ours)
 }
 

@@ -4,6 +4,7 @@ mod extend;
 mod hooks;
 mod jobs;
 mod numbers;
+mod refusals;
 mod sites;
 mod sizes;
 
@@ -18,7 +19,7 @@ use sidestep_plan::handler::Handler;
 use sidestep_sys::{Process, Stopped};
 use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
-use crate::api::{AttachStats, Bundle, Missing, Options, Probe, Refused, Request};
+use crate::api::{AttachStats, Bundle, Options, Probe, Refused, Request};
 use crate::book::{Book, Whose};
 use crate::error::SessionError;
 use crate::facts::tell_name;
@@ -249,49 +250,6 @@ impl Installer {
             self.done.insert((p.request, p.matched.object.path().to_owned(), p.matched.symbol_va));
         }
         accepted
-    }
-
-    fn refuse(&mut self, m: &Match, reason: String) {
-        self.refused.push(Refused { name: m.name.clone(), object: m.object.path().to_owned(), reason });
-    }
-
-    /// A request that means nothing, beside others that do.
-    pub fn miss(&mut self, request: usize, reason: &SessionError) {
-        let (name, reason) = (self.requests[request].pattern.text.clone(), reason.to_string());
-        self.refused.push(Refused { name, object: PathBuf::new(), reason });
-    }
-
-    /// A request that means nothing yet. What may be missing is nobody's business until the end.
-    pub fn wait_for(&mut self, request: usize, reason: &SessionError) {
-        if self.options.missing != Missing::Noted {
-            self.awaited.push((self.requests[request].pattern.text.clone(), reason.to_string()));
-        }
-    }
-
-    /// Why a fault of a displaced instruction shows an address of ours, if it does.
-    pub fn hides_originals(&self) -> Option<String> {
-        match (&self.unguarded, self.faults) {
-            (_, 0) => None,
-            _ if self.others.signals().is_some() => {
-                self.others.signals().map(|controller| format!("process {controller} has taken the signals"))
-            }
-            (Some((object, at)), _) => {
-                Some(format!("the system call at {at} of {} could take its signal over", object.display()))
-            }
-            (None, _) if self.held.is_empty() => None,
-            (None, _) => Some("a probe is where a system call would have to be guarded".into()),
-        }
-    }
-
-    /// The error if nothing is left to be probed.
-    pub fn nothing(&self) -> SessionError {
-        self.nothing_since(0)
-    }
-
-    /// Why nothing at all is probed, if these requests mean nothing.
-    pub fn none_of(&self, missing: Vec<(usize, SessionError)>) -> SessionError {
-        let first = missing.into_iter().next().filter(|_| self.refused.is_empty());
-        first.map_or_else(|| self.nothing(), |(_, error)| error)
     }
 
     /// Installs planned sites and hooks. The regions are mapped first, if they are not there yet.

@@ -200,6 +200,15 @@ impl Insn {
         self.iced.mnemonic() == Mnemonic::Nop
     }
 
+    /// What assemblers write between functions: a nop, `int3`, and in 32-bit code a `lea` of a register to itself, which is GNU as's
+    /// long nop there (`gas/config/tc-i386.c`, `f32_3` and so on). In 64-bit code that may clear an upper half.
+    #[must_use]
+    pub fn is_filler(&self) -> bool {
+        let address = (self.iced.memory_base(), self.iced.memory_index(), self.iced.memory_displacement32());
+        let itself = || self.iced.code() == Code::Lea_r32_m && address == (self.iced.op0_register(), Register::None, 0);
+        self.is_nop() || self.is_int3() || self.isa() == Isa::X86 && itself()
+    }
+
     /// `endbr64` or `endbr32`: the mark of a valid target of indirect branches (SDM volume 1, chapter 17).
     #[must_use]
     pub fn is_endbr(&self) -> bool {

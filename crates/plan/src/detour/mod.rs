@@ -178,7 +178,11 @@ fn build_with(
             }
             Handler::Replace { count, function } => {
                 let thunk = thunk_of(count, thunks)?;
-                cold.extend(inline::program(&mut asm, AT_A_CALL, site, count, thunk, inside, env)?);
+                cold.extend(match isa {
+                    // Static functions have arguments in the registers that others may change.
+                    Isa::X86 => inline::count(&mut asm, dead, count, thunk, env)?,
+                    Isa::X64 => inline::program(&mut asm, AT_A_CALL, site, count, thunk, inside, env)?,
+                });
                 asm.jmp_far(*function);
             }
             Handler::Post(_) => {}

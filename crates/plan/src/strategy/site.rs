@@ -221,7 +221,7 @@ impl<'i, 'a> Site<'i, 'a> {
         let mut at = from;
         for insn in x86::sweep(self.index.code.isa, bytes, start) {
             match insn {
-                Ok(insn) if insn.is_nop() || insn.is_int3() => at += insn.len(),
+                Ok(insn) if insn.is_filler() => at += insn.len(),
                 _ if self.zeros(start) => return Ok(()),
                 _ => return Err(format!("{next} the bytes at {start} are no padding")),
             }

@@ -1,9 +1,11 @@
 //! Handlers that are functions of the target: what is around a call of ordinary compiled code.
 //!
 //! ```text
-//!   high   return into the thunk or the agent
+//!   high   context                  in 32-bit code, where arguments are on the stack
+//!          return into the thunk or the agent
 //!          rbp, rbx
-//!   low    extended state (vectors, x87, MXCSR) in XSAVE format, 64-aligned
+//!          extended state (vectors, x87, MXCSR) in XSAVE format, 64-aligned
+//!   low    context, data            in 32-bit code
 //! ```
 
 use std::mem::offset_of;
@@ -64,6 +66,8 @@ enum Around {
 /// Offset and length of the header of an XSAVE area.
 const HEADER: i32 = 512;
 const HEADER_LEN: i32 = 64;
+/// Room for the arguments in 32-bit code, a multiple of 16.
+const ARGUMENTS_32: i32 = 16;
 /// The direction flag, in the second byte of the flags.
 const DIRECTION: u8 = 0x04;
 
@@ -79,33 +83,33 @@ impl Context {
     }
 }
 
-/// Can handlers be functions of the target? Not yet in 32-bit code.
-#[must_use]
-pub fn is_for(isa: Isa) -> bool {
-    isa == Isa::X64
-}
-
 /// Code that calls a function, for `at`: first for entries and returns, and for any other place, which may be the same. Gives the
 /// address of the second, too, which is a multiple of `align` as `at` is.
 #[must_use]
-pub fn functions(at: Va, native: &Native, align: usize) -> (Vec<u8>, Va) {
-    let mut asm = Asm::new(at);
-    call(&mut asm, native, Around::Call);
+pub fn functions(isa: Isa, at: Va, native: &Native, align: usize) -> (Vec<u8>, Va) {
+    let mut asm = Asm::of(isa, at);
+    // In 32-bit code functions give numbers with a point on the x87 stack, so their returns are any place.
+    let apart = native.vectors.is_some() && isa == Isa::X64;
+    call(&mut asm, isa, native, if apart { Around::Call } else { Around::Anything });
     let mut inside = at;
-    if native.vectors.is_some() {
+    if apart {
         asm.align(align);
         inside = asm.here();
-        call(&mut asm, native, Around::Anything);
+        call(&mut asm, isa, native, Around::Anything);
     }
     (asm.finish(), inside)
 }
 
-/// Code that calls a function: itself a function of the context in `rdi`, with the result 0.
-fn call(asm: &mut Asm, native: &Native, around: Around) {
+/// Code that calls a function: itself a function of the context, which is in `rdi` or on the stack, with the result 0.
+fn call(asm: &mut Asm, isa: Isa, native: &Native, around: Around) {
+    let word = isa.word() as i32;
     asm.push(Reg::Rbp);
     asm.mov(Reg::Rbp, Reg::Rsp);
     asm.push(Reg::Rbx);
-    asm.mov(Reg::Rbx, Reg::Rdi);
+    match isa {
+        Isa::X86 => asm.load(Reg::Rbx, Reg::Rbp, 2 * word),
+        Isa::X64 => asm.mov(Reg::Rbx, Reg::Rdi),
+    }
     if_backwards(asm, 0xfc); // cld, as the ABI has it
     if let Some(vectors) = native.vectors {
         let len = match around {
@@ -118,31 +122,53 @@ fn call(asm: &mut Asm, native: &Native, around: Around) {
     match (native.vectors, around) {
         (Some(vectors), Around::Call) => vectors.wide.each(asm, true),
         (Some(vectors), Around::Anything) => {
-            for at in (HEADER..HEADER + HEADER_LEN).step_by(8) {
+            for at in (HEADER..HEADER + HEADER_LEN).step_by(word as usize) {
                 asm.store_imm(Reg::Rsp, at, 0);
             }
             components(asm, vectors);
-            asm.raw(if vectors.compact { &[0x48, 0x0f, 0xc7, 0x24, 0x24] } else { &[0x48, 0x0f, 0xae, 0x24, 0x24] });
+            wide_operand(asm, isa);
+            asm.raw(if vectors.compact { &[0x0f, 0xc7, 0x24, 0x24] } else { &[0x0f, 0xae, 0x24, 0x24] });
+            asm.raw(&[0xdb, 0xe3]); // fninit: the x87 stack may be full
         }
         (None, _) => {}
     }
-    asm.mov(Reg::Rdi, Reg::Rbx);
-    asm.mov_imm64(Reg::Rsi, native.data);
-    super::call(asm, Va(native.function));
+    match isa {
+        Isa::X86 => {
+            asm.lea(Reg::Rsp, Reg::Rsp, -ARGUMENTS_32);
+            asm.store(Reg::Rsp, 0, Reg::Rbx);
+            asm.store_imm(Reg::Rsp, word, native.data as i32);
+            asm.mov_imm32(Reg::Rax, native.function as u32);
+            asm.call_reg(Reg::Rax);
+            asm.lea(Reg::Rsp, Reg::Rsp, ARGUMENTS_32);
+        }
+        Isa::X64 => {
+            asm.mov(Reg::Rdi, Reg::Rbx);
+            asm.mov_imm64(Reg::Rsi, native.data);
+            super::call(asm, Va(native.function));
+        }
+    }
     match (native.vectors, around) {
         (Some(vectors), Around::Call) => vectors.wide.each(asm, false),
         (Some(vectors), Around::Anything) => {
             components(asm, vectors);
-            asm.raw(&[0x48, 0x0f, 0xae, 0x2c, 0x24]); // xrstor64 (%rsp)
+            wide_operand(asm, isa);
+            asm.raw(&[0x0f, 0xae, 0x2c, 0x24]); // xrstor (%rsp)
         }
         (None, _) => {}
     }
     if_backwards(asm, 0xfd); // std
-    asm.lea(Reg::Rsp, Reg::Rbp, -8);
+    asm.lea(Reg::Rsp, Reg::Rbp, -word);
     asm.pop(Reg::Rbx);
     asm.pop(Reg::Rbp);
-    asm.raw(&[0x31, 0xc0]); // xor %eax,%eax
+    asm.raw(&[0x31, 0xc0, 0x31, 0xd2]); // xor %eax,%eax; xor %edx,%edx
     asm.ret();
+}
+
+/// The prefix with which XSAVE and XRSTOR use the format of 64-bit code.
+fn wide_operand(asm: &mut Asm, isa: Isa) {
+    if isa == Isa::X64 {
+        asm.raw(&[0x48]);
+    }
 }
 
 /// An instruction of one byte that is executed if the direction flag was set at the hit: it takes 25 ns on Zen 5. `rbx` is the context.

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
-use object::elf::{R_X86_64_64, R_X86_64_RELATIVE, SHF_ALLOC, SHF_EXECINSTR};
+use object::elf::{R_386_RELATIVE, R_X86_64_64, R_X86_64_RELATIVE, SHF_ALLOC, SHF_EXECINSTR};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags, SymbolKind};
 use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::object::{Bytes, Extent, ObjectCode};
@@ -65,8 +65,14 @@ pub fn parse(data: &[u8]) -> Elf<'_> {
     functions.sort_by_key(|f| (f.1, std::cmp::Reverse(f.2)));
     functions.dedup_by_key(|f| f.1);
     frames(&file, code.isa, &mut code.extents);
-    for (_, relocation) in file.dynamic_relocations().into_iter().flatten() {
+    for (at, relocation) in file.dynamic_relocations().into_iter().flatten() {
         let RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
+        if code.isa == Isa::X86 {
+            // What is to be relocated holds the address.
+            let word = code.bytes_at(Va(at)).filter(|_| r_type == R_386_RELATIVE).and_then(|bytes| bytes.first_chunk());
+            code.pointers.extend(word.map(|word| Va(u32::from_le_bytes(*word).into())));
+            continue;
+        }
         let base = match relocation.target() {
             RelocationTarget::Symbol(symbol) if r_type == R_X86_64_64 => {
                 let table = file.dynamic_symbol_table().expect(".dynsym");
@@ -78,6 +84,8 @@ pub fn parse(data: &[u8]) -> Elf<'_> {
         code.pointers.push(Va(base.wrapping_add_signed(relocation.addend())));
     }
     code.go = file.section_by_name(".gopclntab").is_some();
+    let table = [".got.plt", ".got"].into_iter().find_map(|name| file.section_by_name(name));
+    code.got = table.filter(|_| code.isa == Isa::X86).map(|table| Va(table.address()));
     Elf { file, code, functions }
 }
 
@@ -100,14 +108,24 @@ fn frames(file: &object::File<'_>, isa: Isa, extents: &mut Vec<Extent>) {
 /// Compiles C or assembly (by the ending of `name`) and returns the file's contents.
 #[allow(dead_code)]
 pub fn compile(name: &str, source: &str, flags: &[&str]) -> Vec<u8> {
+    compile_by("cc", name, source, flags)
+}
+
+/// The same for 32-bit code.
+#[allow(dead_code)]
+pub fn compile_32(name: &str, source: &str, flags: &[&str]) -> Vec<u8> {
+    compile_by("i686-linux-gnu-gcc", name, source, flags)
+}
+
+fn compile_by(compiler: &str, name: &str, source: &str, flags: &[&str]) -> Vec<u8> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let dir = std::env::temp_dir().join(format!("sidestep-plan-{}-{number}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a directory");
     let (from, to) = (dir.join(name), dir.join("out"));
     std::fs::write(&from, source).expect("a source file");
-    let status = Command::new("cc").args(flags).arg(&from).arg("-o").arg(&to).status().expect("cc");
-    assert!(status.success(), "cc {name}");
+    let status = Command::new(compiler).args(flags).arg(&from).arg("-o").arg(&to).status().expect(compiler);
+    assert!(status.success(), "{compiler} {name}");
     let data = std::fs::read(&to).expect("the output");
     std::fs::remove_dir_all(&dir).expect("clean up");
     data

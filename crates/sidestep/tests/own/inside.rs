@@ -7,34 +7,48 @@ use sidestep::{Probe, Registration, Session};
 
 use super::{calls_meanwhile, turn};
 
-// Instructions at 0, 3, 5, 8 and 11; no padding near that a short jump could lead to.
+// Instructions at 0, 3, 5, 8 and 11; no padding near that a short jump could lead to. Its argument is in `ecx`.
 global_asm!(
-    ".globl narrow",
     ".type narrow,@function",
     ".rept 40",
-    "lea rdi, [rdi + 1]",
+    "lea eax, [eax + 1]",
     ".endr",
     "ret",
     "narrow:",
-    "lea eax, [rdi + 1]",
-    "add eax, edi",
+    ".if {word} == 8",
+    "lea eax, [rcx + 1]",
+    ".else",
+    "lea eax, [ecx + 1]",
+    ".endif",
+    "add eax, ecx",
     "add eax, 3",
     "xor eax, 1",
     "ret",
     ".size narrow, . - narrow",
     ".rept 40",
-    "lea rdi, [rdi + 1]",
+    "lea eax, [eax + 1]",
     ".endr",
     "ret",
+    ".type call_narrow,@function",
+    "call_narrow:",
+    ".if {word} == 8",
+    "mov ecx, edi",
+    ".else",
+    "mov ecx, [esp + 4]",
+    ".endif",
+    "jmp narrow",
+    ".size call_narrow, . - call_narrow",
+    word = const size_of::<usize>(),
 );
 
 unsafe extern "C" {
-    safe fn narrow(number: u32) -> u32;
+    fn narrow();
+    safe fn call_narrow(number: u32) -> u32;
 }
 
 #[track_caller]
 fn call() {
-    assert_eq!(black_box(narrow as extern "C" fn(u32) -> u32)(5), 15);
+    assert_eq!(black_box(call_narrow as extern "C" fn(u32) -> u32)(5), 15);
 }
 
 fn at(offset: usize) -> Probe {
@@ -211,22 +225,39 @@ fn a_pun_makes_way_and_comes_back() {
     call();
 }
 
-// A call in it returns to where its jump would be.
+// A call in it returns to where its jump would be. It calls what is in `ecx`.
 global_asm!(
-    ".globl returned_to",
     ".type returned_to,@function",
     ".p2align 4",
     "returned_to:",
+    ".if {word} == 8",
     "push rbx",
-    "call rdi",
+    "call rcx",
     "inc eax",
     "pop rbx",
+    ".else",
+    "push ebx",
+    "call ecx",
+    "inc eax",
+    "pop ebx",
+    ".endif",
     "ret",
     ".size returned_to, . - returned_to",
+    ".type call_returned_to,@function",
+    "call_returned_to:",
+    ".if {word} == 8",
+    "mov rcx, rdi",
+    ".else",
+    "mov ecx, [esp + 4]",
+    ".endif",
+    "jmp returned_to",
+    ".size call_returned_to, . - call_returned_to",
+    word = const size_of::<usize>(),
 );
 
 unsafe extern "C" {
-    safe fn returned_to(number: extern "C" fn() -> u32) -> u32;
+    fn returned_to();
+    safe fn call_returned_to(number: extern "C" fn() -> u32) -> u32;
 }
 
 extern "C" fn thirteen() -> u32 {
@@ -237,7 +268,7 @@ extern "C" fn thirteen() -> u32 {
 fn what_cannot_make_way_says_what_to_do() {
     let _turn = turn();
     let at = |offset: usize| Probe::function((returned_to as *const ()).wrapping_byte_add(offset)).unwrap();
-    let call = || assert_eq!(black_box(returned_to as extern "C" fn(extern "C" fn() -> u32) -> u32)(thirteen), 14);
+    let call = || assert_eq!(black_box(call_returned_to as extern "C" fn(extern "C" fn() -> u32) -> u32)(thirteen), 14);
     let session = Session::own().start().unwrap();
     let outer = session.register(at(0)).unwrap();
     assert_eq!(session.list().unwrap()[0].technique, "guarded jump");

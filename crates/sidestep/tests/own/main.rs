@@ -6,6 +6,8 @@ mod inside;
 mod replaced;
 mod session;
 mod switched;
+#[cfg_attr(target_arch = "x86", path = "vectors_32.rs")]
+mod vectors;
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -25,17 +27,30 @@ fn turn() -> MutexGuard<'static, ()> {
 macro_rules! function {
     ($name:ident($($arg:ident),*) -> $out:ty, $body:expr) => {
         #[inline(never)]
-        extern "C" fn $name($($arg: u64),*) -> $out {
+        extern "C" fn $name($($arg: usize),*) -> $out {
             black_box($body)
         }
     };
 }
-function!(sum(a, b) -> u64, a.wrapping_mul(3).wrapping_add(b));
-function!(product(a, b) -> u64, a.wrapping_mul(b).wrapping_add(1));
-function!(inner(a) -> u64, a ^ 0x55);
+function!(sum(a, b) -> usize, a.wrapping_mul(3).wrapping_add(b));
+function!(product(a, b) -> usize, a.wrapping_mul(b).wrapping_add(1));
+function!(inner(a) -> usize, a ^ 0x55);
 function!(half(a) -> f64, a as f64 / 2.0);
 
-type Two = extern "C" fn(u64, u64) -> u64;
+type Two = extern "C" fn(usize, usize) -> usize;
+
+/// Argument `n` of one of them, at its entry.
+fn argument(context: &Context, n: usize) -> u64 {
+    // SAFETY: in 32-bit code, all arguments are there.
+    context.argument(n).unwrap_or_else(|| unsafe { *context.stack_argument(n) } as u64)
+}
+
+fn set_argument(context: &mut Context, n: usize, value: u64) {
+    if !context.set_argument(n, value) {
+        // SAFETY: as above.
+        unsafe { *context.stack_argument(n) = value as usize };
+    }
+}
 
 fn at(function: *const ()) -> Probe {
     Probe::function(function).unwrap()

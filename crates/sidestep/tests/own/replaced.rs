@@ -7,7 +7,7 @@ use std::thread;
 
 use sidestep::{Original, Session};
 
-use super::{Two, at, counter, sum, turn};
+use super::{Two, at, counter, set_argument, sum, turn};
 
 static ORIGINAL: OnceLock<Original> = OnceLock::new();
 
@@ -15,7 +15,7 @@ fn original() -> &'static Original {
     ORIGINAL.get_or_init(|| Original::new().unwrap())
 }
 
-extern "C" fn instead(a: u64, b: u64) -> u64 {
+extern "C" fn instead(a: usize, b: usize) -> usize {
     // SAFETY: the type of what it replaces.
     let original: Two = unsafe { original().function() };
     original(a, b) + 1_000_000
@@ -131,7 +131,7 @@ fn handlers_of_a_replaced_function_run_before() {
             at(sum as *const ()),
             at(sum as *const ()).on_entry(move |context| {
                 handler(context);
-                context.set_argument(0, 10);
+                set_argument(context, 0, 10);
             }),
             at(sum as *const ()).replace(instead as *const (), original()),
             at(sum as *const ()),

@@ -174,10 +174,10 @@ fn what_cannot_be_probed_is_an_error_and_no_harm() {
     let _turn = turn();
     let session = Session::own().start().unwrap();
     assert!(matches!(Probe::at("libc:"), Err(Error::Place { .. })));
-    let missing = session.register(Probe::at("libc:no_such_function").unwrap());
+    let missing = session.register(Probe::at("no_such_function").unwrap());
     assert!(missing.is_err_and(|error| error.to_string().contains("no_such_function")));
     let id = session.register(at(sum as *const ())).unwrap();
-    assert!(session.register(Probe::at("libc:no_such_function").unwrap()).is_err());
+    assert!(session.register(Probe::at("no_such_function").unwrap()).is_err());
     assert_eq!(black_box(sum as Two)(1, 2), 5);
     assert_eq!(session.counts(id).unwrap(), (1, 0));
     session.detach().unwrap();
@@ -199,7 +199,7 @@ fn the_allocator_can_be_probed() {
     let session = Session::own().start().unwrap();
     let (count, handler) = counter();
     // SAFETY: it counts.
-    let id = session.register(unsafe { Probe::at("libc:malloc").unwrap().on_entry(handler) }).unwrap();
+    let id = session.register(unsafe { at(libc::malloc as *const ()).on_entry(handler) }).unwrap();
     let before = count.load(SeqCst);
     let boxes: Vec<Box<u64>> = (0..1000).map(|n| Box::new(black_box(n))).collect();
     drop(boxes);

@@ -69,10 +69,19 @@ impl Asm {
         self.modrm_disp(2, Reg::Rsp, disp);
     }
 
-    /// `jmp [rip + 0]` followed by the address (64-bit code): reaches everything.
+    /// A jump that reaches everything: `jmp [rip + 0]` followed by the address, or in 32-bit code `jmp`.
     pub fn jmp_far(&mut self, target: Va) {
-        self.raw(&[0xff, 0x25, 0, 0, 0, 0]);
-        self.raw(&target.0.to_le_bytes());
+        match self.isa {
+            Isa::X86 => {
+                let distance = (target.since(self.here()) - 5) as i32;
+                self.raw(&[0xe9]);
+                self.imm32(distance);
+            }
+            Isa::X64 => {
+                self.raw(&[0xff, 0x25, 0, 0, 0, 0]);
+                self.raw(&target.0.to_le_bytes());
+            }
+        }
     }
 
     /// `jmp` to where a word says, which has to be within ±2 GiB.
