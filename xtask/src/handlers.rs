@@ -83,7 +83,8 @@ fn record(bench: &mut Bench, object: &str, flags: &[&str]) -> Result<f64> {
     let time = bench.median(FUNCTION, BURST, 25, Duration::from_millis(100));
     sleep(Duration::from_millis(100));
     let report = tracing.stop();
-    let (expected, printed) = (bench.calls[FUNCTION], report.0.stdout.lines().filter(|l| l.starts_with("ring ")).count());
+    let (expected, printed) =
+        (bench.calls[FUNCTION], report.0.stdout.lines().filter(|l| l.starts_with("ring ")).count());
     ensure!(printed as u64 == expected, "{printed} of {expected} records: {}", report.0.stderr);
     Ok(time)
 }

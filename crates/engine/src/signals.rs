@@ -303,5 +303,6 @@ pub(crate) fn restore(
     if !changes.is_empty() {
         actions.set(&changes)?;
     }
-    Ok(())
+    // As with the threads: handlers are the program's own from now on.
+    Ok(actions.stopped.write(at!(private, blocking), &[0; size_of::<[u64; SIGNALS.len()]>()])?)
 }
