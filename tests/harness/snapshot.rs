@@ -26,11 +26,13 @@ impl Snapshot {
         let proc = |what: &str| format!("/proc/{pid}/{what}");
         let maps = std::fs::read_to_string(proc("maps")).expect("process exists");
         let memory = File::open(proc("mem")).expect("process exists");
+        let mut threads = entries(&proc("task"), |_| Vec::new());
+        threads.retain(|path, _| !is_exiting(path));
         let mut snapshot = Snapshot {
             mapped: Parts::new(),
             anonymous: Parts::new(),
             code: Parts::new(),
-            threads: entries(&proc("task"), |_| Vec::new()),
+            threads,
             descriptors: entries(&proc("fd"), |path| {
                 std::fs::read_link(path).map(|to| to.to_string_lossy().into_owned().into_bytes()).unwrap_or_default()
             }),
@@ -135,6 +137,15 @@ fn differ(what: &str, before: &Parts, after: &Parts, found: &mut Vec<String>) {
 fn entries(dir: &str, value: impl Fn(&str) -> Vec<u8>) -> Parts {
     let names = std::fs::read_dir(dir).expect("process exists").flatten();
     names.map(|entry| entry.path().to_string_lossy().into_owned()).map(|path| (path.clone(), value(&path))).collect()
+}
+
+/// Is a thread, given by its directory, on its way out or gone? It may be there for a while after it was joined.
+fn is_exiting(task: &str) -> bool {
+    /// `PF_EXITING`, in the ninth field of `stat`.
+    const EXITING: u64 = 4;
+    let stat = std::fs::read_to_string(format!("{task}/stat")).unwrap_or_default();
+    let flags = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(6)?.parse::<u64>().ok());
+    flags.is_none_or(|flags| flags & EXITING != 0)
 }
 
 #[cfg(test)]

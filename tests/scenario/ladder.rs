@@ -106,7 +106,7 @@ fn all_instructions_of(program: &str, library: &str, name: Option<&str>) {
     let short = library.split_once(".so").expect("a library").0;
     let place = format!("{short}:{}+*", name.map_or_else(|| format!("{:#x}", function.start), str::to_owned));
     let start = |name: &str| {
-        let unnamed = name.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        let unnamed = name.strip_prefix("sub_").and_then(|digits| u64::from_str_radix(digits, 16).ok());
         names.get(name).copied().or(unnamed)
     };
 
