@@ -1,5 +1,6 @@
 //! `argdist`: how often do arguments and returns have which values?
 
+use super::call::When;
 use super::ctype::{CType, WORDS, close, parameters, split, translate};
 use super::{Tool, every, spec};
 use crate::flags::Output;
@@ -57,14 +58,6 @@ impl Argdist {
         let histograms = self.histogram.iter().map(|text| Spec::parse(text, true));
         counts.chain(histograms).collect()
     }
-}
-
-/// When a value is looked at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum When {
-    Entry,
-    Return,
-    Usdt,
 }
 
 /// A specification of bcc.

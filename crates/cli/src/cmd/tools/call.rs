@@ -8,9 +8,9 @@ use crate::flags::spec::{as_many, split_quoted};
 /// The last argument that scripts know of functions.
 const ARG_LAST: usize = 9;
 
-/// When it is looked at.
+/// When values are looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum When {
+pub enum When {
     Entry,
     Return,
     Usdt,

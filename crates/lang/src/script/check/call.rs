@@ -12,32 +12,6 @@ use super::{Checker, Checking, advice};
 /// Functions of bpftrace that are not there yet.
 const LATER: &[&str] = &["write_user", "override", "print_ubacktrace", "exec"];
 
-/// What has no arguments and may be written as a call.
-const WITHOUT_ARGUMENTS: &[&str] = &[
-    "caller",
-    "comm",
-    "cpid",
-    "cpu",
-    "elapsed",
-    "func",
-    "gid",
-    "goid",
-    "has_cpid",
-    "ncpus",
-    "nsecs",
-    "pcomm",
-    "pid",
-    "ppid",
-    "probe",
-    "probetype",
-    "rand",
-    "retval",
-    "tid",
-    "uid",
-    "usermode",
-    "username",
-];
-
 /// Functions that need the kernel.
 const KERNEL: &[&str] = &[
     "kstack",
@@ -153,7 +127,7 @@ impl Checker<'_> {
             "strstr" => self.find(name, args, span),
             "strcontains" => self.contains(args, span),
             "len" => self.len(args, span),
-            name if WITHOUT_ARGUMENTS.contains(&name) => match args.is_empty() {
+            name if advice::is_plain_value(name) => match args.is_empty() {
                 true => self.ident(name, span),
                 false => self.error(span, format!("{name}() takes no arguments")),
             },
