@@ -8,7 +8,7 @@ use core::ptr::{self, addr_of};
 use core::sync::atomic::Ordering;
 
 use sidestep_wire::private::UNWOUND;
-use sidestep_wire::{Flow, Hit, ProbeDesc, Regs, UnwindKind, UnwindObject, UnwindRule, UnwindTable};
+use sidestep_wire::{Flow, Hit, PlainRule, ProbeDesc, Regs, UnwindKind, UnwindObject, UnwindRule, UnwindTable};
 
 use crate::hit::Place;
 use crate::memory::{Agent, Thread};
@@ -156,19 +156,24 @@ impl Frames {
         let (mut pc, mut sp, mut bp, mut bx) = (self.pc, self.sp, self.bp, self.bx);
         let mut count = 0;
         while count < max {
-            let rule = table.rule(thread, pc - 1);
-            if rule.kind != REGISTER || rule.flags != 0 {
-                break;
-            }
-            let base = match rule.base {
-                UnwindRule::SP => sp,
-                UnwindRule::BP => match self.stack.word(agent, bp) {
-                    Some(frame) => frame,
-                    None => break,
-                },
-                _ => break,
+            let number = table.number(thread, pc - 1);
+            let (cfa, bp_words, bx_words) = if let Some(plain) = PlainRule::of_number(number) {
+                (sp.wrapping_add(u64::from(plain.cfa()) * arch::WORD), plain.bp(), plain.bx())
+            } else {
+                let rule = table.listed(number);
+                if rule.kind != REGISTER || rule.flags != 0 {
+                    break;
+                }
+                let base = match rule.base {
+                    UnwindRule::SP => sp,
+                    UnwindRule::BP => match self.stack.word(agent, bp) {
+                        Some(frame) => frame,
+                        None => break,
+                    },
+                    _ => break,
+                };
+                (base.wrapping_add(rule.offset as u64), rule.bp, rule.bx)
             };
-            let cfa = base.wrapping_add(rule.offset as u64);
             let slot = cfa.wrapping_sub(arch::WORD);
             if slot < sp || slot % arch::WORD != 0 {
                 break;
@@ -177,7 +182,7 @@ impl Frames {
             if word == trampoline || word == 0 {
                 break;
             }
-            (bp, bx) = (saved(rule.bp, cfa, bp), saved(rule.bx, cfa, bx));
+            (bp, bx) = (saved(bp_words, cfa, bp), saved(bx_words, cfa, bx));
             (pc, sp) = (word, cfa);
             // SAFETY: the caller's.
             unsafe { to.add(count as usize).write_unaligned(pc) };
@@ -388,23 +393,34 @@ impl Table {
 
     /// The rule for an address.
     #[inline(always)]
-    fn rule(&self, thread: Thread, at: u64) -> &'static UnwindRule {
+    fn rule(&self, thread: Thread, at: u64) -> UnwindRule {
+        let number = self.number(thread, at);
+        PlainRule::of_number(number).map_or_else(|| *self.listed(number), |plain| plain.rule(arch::WORD as i32))
+    }
+
+    /// The rule with a number that is not plain.
+    #[inline(always)]
+    fn listed(&self, number: u16) -> &'static UnwindRule {
+        // SAFETY: numbers are those of rules.
+        unsafe { &*self.rules.add(number.into()) }
+    }
+
+    /// The number of the rule for an address.
+    #[inline(always)]
+    fn number(&self, thread: Thread, at: u64) -> u16 {
         let known = thread.unwound(at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - UNWOUND.trailing_zeros()));
         // SAFETY: one of the thread's words. A handler that comes in between changes it as a whole.
         let word = unsafe { known.read_volatile() };
-        let number = if word >> 16 == at {
-            word as u16
-        } else {
-            let number = self.search(at);
-            // What is unknown now may be known later.
-            if number != UnwindRule::UNKNOWN {
-                // SAFETY: as above.
-                unsafe { known.write_volatile(at << 16 | u64::from(number)) };
-            }
-            number
-        };
-        // SAFETY: numbers are those of rules.
-        unsafe { &*self.rules.add(number.into()) }
+        if word >> 16 == at {
+            return word as u16;
+        }
+        let number = self.search(at);
+        // What is unknown now may be known later.
+        if number != UnwindRule::UNKNOWN {
+            // SAFETY: as above.
+            unsafe { known.write_volatile(at << 16 | u64::from(number)) };
+        }
+        number
     }
 
     #[cold]

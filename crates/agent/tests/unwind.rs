@@ -6,7 +6,7 @@ mod world;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use sidestep_wire::{Flow, Hit, ProbeDesc, Regs, UnwindKind, UnwindObject, UnwindRule, UnwindTable};
+use sidestep_wire::{Flow, Hit, PlainRule, ProbeDesc, Regs, UnwindKind, UnwindObject, UnwindRule, UnwindTable};
 use world::{Setup, TRAMPOLINE, Thread, World, flow};
 
 /// Where the code would be: 16 bytes for each rule, from rule 1 on.
@@ -57,7 +57,9 @@ fn world() -> (World, Thread) {
     }
     let rows_at = bytes.len();
     bytes.extend((0..rows).flat_map(|row| (16 * row as u32).to_ne_bytes()));
-    bytes.extend((1..rows).chain([0]).flat_map(|rule| (rule as u16).to_ne_bytes()));
+    // As the engine does it: most rules are in their numbers.
+    let number = |rule: u64| PlainRule::of(&rules[rule as usize], 8).map_or(rule as u16, PlainRule::number);
+    bytes.extend((1..rows).chain([0]).flat_map(|rule| number(rule).to_ne_bytes()));
     // As long as the session: words, for their alignment.
     let words: Vec<u64> = bytes
         .chunks(8)

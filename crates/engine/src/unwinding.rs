@@ -9,7 +9,7 @@ use sidestep_bpf::verify::Helper;
 use sidestep_isa::{Len, Va};
 use sidestep_symbols::{Cfa, Object, Rule, Saved, Unwinding};
 use sidestep_sys::arch;
-use sidestep_wire::{MapKind, Private, UnwindKind, UnwindObject, UnwindRule, UnwindTable};
+use sidestep_wire::{MapKind, PlainRule, Private, UnwindKind, UnwindObject, UnwindRule, UnwindTable};
 
 use crate::api::Program;
 use crate::error::SessionError;
@@ -113,10 +113,16 @@ impl Tables {
             self.rules.push(UnwindRule::default());
             self.numbers.insert(UnwindRule::default(), 0);
         }
+        if let Some(plain) = PlainRule::of(&rule, arch::ISA.word() as i32) {
+            return Some(plain.number());
+        }
         if let Some(number) = self.numbers.get(&rule) {
             return Some(*number);
         }
-        let number = u16::try_from(self.rules.len()).ok()?;
+        if self.rules.len() == UnwindTable::RULES_MAX {
+            return None;
+        }
+        let number = self.rules.len() as u16;
         self.rules.push(rule);
         self.numbers.insert(rule, number);
         Some(number)
@@ -134,7 +140,8 @@ impl Tables {
             return Err("its code is longer than 4 GiB".into());
         }
         let numbers: Option<Vec<u16>> = rules.iter().map(|rule| self.number(wire_rule(rule))).collect();
-        let numbers = numbers.ok_or("the target has more than 65536 kinds of frames")?;
+        let numbers =
+            numbers.ok_or_else(|| format!("the target has more than {} kinds of frames", UnwindTable::RULES_MAX))?;
         self.rows += rows.len();
         let at = crate::layout::round(bytes.len() as u64, 4);
         bytes.resize(at as usize, 0);

@@ -46,4 +46,4 @@ pub use record::{MAPS_MAX, RECORD_ALIGN, RecordHeader, RecordState};
 pub use signals::{Blocked, ClosedThread, Signals};
 pub use slot::{Histogram, Slot};
 pub use stacks::Stacks;
-pub use unwind::{UnwindKind, UnwindObject, UnwindRule, UnwindTable};
+pub use unwind::{PlainRule, UnwindKind, UnwindObject, UnwindRule, UnwindTable};
