@@ -1,6 +1,6 @@
 //! Expressions, with constants folded.
 
-use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, TypeName, UnaryOp};
+use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, Sized, UnaryOp};
 use super::super::checked::{Action, Builtin, StackMode, Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span};
@@ -417,24 +417,29 @@ impl Checker<'_> {
         Ok(Value { ty, kind: ValueKind::Ternary(Box::new(condition), Box::new(then), Box::new(otherwise)) })
     }
 
-    fn cast(&mut self, name: &TypeName, of: &Expr, span: Span) -> Checking<Value> {
-        let to = self.ctype(name, span)?;
-        let mut value = match self.place(of)? {
+    fn cast(&mut self, to: &Sized, of: &Expr, span: Span) -> Checking<Value> {
+        let to = self.sized(to, span)?;
+        let value = match self.place(of)? {
             // An array is the address of its first element.
-            Some(place) if matches!(place.ty, CType::Array(..)) && name.stars > 0 => {
+            Some(place) if matches!((&place.ty, &to), (CType::Array(..), CType::Pointer(_))) => {
                 self.address_of(&place, of.span)?
             }
             Some(place) => self.read(&place, of.span)?,
             None => self.expr(of)?,
         };
+        self.convert(value, &to, span)
+    }
+
+    /// A number as a type of C has it.
+    pub(super) fn convert(&mut self, mut value: Value, to: &CType, span: Span) -> Checking<Value> {
         if value.ty == Type::None && !self.last {
             return self.unknown();
         }
         if !value.ty.is_int() {
-            let message = format!("Cannot cast from '{}' to '{}'", value.ty.name(), name.text());
+            let message = format!("Cannot cast from '{}' to '{}'", value.ty.name(), to.name());
             return self.error(span, message);
         }
-        let ty = match &to {
+        let ty = match to {
             CType::Enum(of) if of.is_bool() => {
                 let is_zero = Value { ty: Type::INT, kind: ValueKind::Not(Box::new(value)) };
                 return Ok(Value { ty: Type::Enum(of.clone()), kind: ValueKind::Not(Box::new(is_zero)) });
@@ -443,7 +448,7 @@ impl Checker<'_> {
             to => match number_type(to) {
                 Some(ty) => ty,
                 None => {
-                    return self.error(span, format!("Cannot cast from '{}' to '{}'", value.ty.name(), name.text()));
+                    return self.error(span, format!("Cannot cast from '{}' to '{}'", value.ty.name(), to.name()));
                 }
             },
         };

@@ -5,6 +5,7 @@ mod address;
 mod advice;
 mod aggregate;
 mod call;
+mod change;
 mod declared;
 mod each;
 mod entry;
@@ -21,6 +22,7 @@ mod signal;
 mod stmt;
 mod text;
 mod tuple;
+mod typed;
 
 use std::collections::HashMap;
 
@@ -118,6 +120,8 @@ struct Checker<'a> {
     points: &'a [ast::Point],
     vars: Vec<Type>,
     scopes: Vec<HashMap<String, usize>>,
+    /// Types of the variables that were declared with one.
+    typed: HashMap<usize, Type>,
     /// Loops around the statement.
     loops: usize,
     /// Conditions around it that are known not to hold.
@@ -154,6 +158,7 @@ impl<'a> Checker<'a> {
             points: &[],
             vars: Vec::new(),
             scopes: Vec::new(),
+            typed: HashMap::new(),
             loops: 0,
             dead: 0,
             uses_own: false,
@@ -218,6 +223,7 @@ impl<'a> Checker<'a> {
         self.points = &block.points;
         self.vars = Vec::new();
         self.scopes = vec![HashMap::new()];
+        self.typed.clear();
         let predicate = block.predicate.as_ref().map(|predicate| {
             let value = self.expr(predicate)?;
             self.condition(value, predicate.span, "predicate")
