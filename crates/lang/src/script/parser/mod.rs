@@ -229,7 +229,7 @@ impl<'s> Parser<'s> {
         let TokenKind::Map(name) = self.peek()?.clone() else {
             let error = self.unexpected(", expecting map");
             return Err(match self.peek()? {
-                TokenKind::Var(_) => error.hint("variables belong to a block; maps, as @name, to all of them"),
+                TokenKind::Var(_) => error.hint("maps, as @name, are declared here; variables belong to a block"),
                 _ => error,
             });
         };
