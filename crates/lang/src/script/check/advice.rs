@@ -103,6 +103,8 @@ pub(super) fn function(name: &str) -> Option<String> {
         "quantize" => Some(String::from("hist() is what DTrace calls quantize()")),
         "lquantize" => Some(String::from("lhist() is what DTrace calls lquantize()")),
         "copyinstr" | "user_string" => Some(String::from("str() reads a text from the program's memory")),
+        "print_ubacktrace" | "backtrace" => Some(String::from("print(ustack) prints the call stack")),
+        "exec" => Some(String::from("system(…) runs a command")),
         "strcmp" => Some(String::from("texts are compared with == and !=")),
         _ => near(name, FUNCTIONS).map(|near| format!("did you mean {near}()?")),
     }
@@ -112,6 +114,9 @@ pub(super) fn function(name: &str) -> Option<String> {
 pub(super) fn value(name: &str) -> Option<String> {
     if FUNCTIONS.contains(&name) {
         return Some(format!("{name} is a function: {name}(…)"));
+    }
+    if name.strip_prefix("sarg").is_some_and(|n| n.parse::<u32>().is_ok()) {
+        return Some(String::from("arguments on the stack are arg6 to arg9"));
     }
     match name {
         "timestamp" => Some(String::from("nsecs is the time, in nanoseconds")),

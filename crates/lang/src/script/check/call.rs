@@ -9,9 +9,6 @@ use super::expr::{int, probe_text, text};
 use super::memory::array;
 use super::{Checker, Checking, advice};
 
-/// Functions of bpftrace that are not there yet.
-const LATER: &[&str] = &["print_ubacktrace", "exec"];
-
 /// Functions that need the kernel.
 const KERNEL: &[&str] = &[
     "kstack",
@@ -153,7 +150,6 @@ impl Checker<'_> {
                 "typeinfo() is not supported",
                 "is_str(), is_integer(), is_ptr() and is_array() say what a value is; typeof() is its type",
             ),
-            name if LATER.contains(&name) => self.unsupported(span, &format!("{name}()")),
             name if KERNEL.contains(&name) => {
                 self.error(span, format!("{name}() needs the kernel: not available in this tool"))
             }

@@ -5,6 +5,7 @@ mod address;
 mod advice;
 mod aggregate;
 mod call;
+mod cast;
 mod change;
 mod declared;
 mod each;
@@ -181,10 +182,6 @@ impl<'a> Checker<'a> {
     fn advised<T>(&mut self, span: Span, message: impl Into<String>, hint: Option<String>) -> Checking<T> {
         self.found.push(Diagnostic { hint, ..Diagnostic::error(span, message) });
         Err(Wrong)
-    }
-
-    fn unsupported<T>(&mut self, span: Span, what: &str) -> Checking<T> {
-        self.error(span, format!("{what} is not supported yet"))
     }
 
     fn script(&mut self, script: &'a Script) {
