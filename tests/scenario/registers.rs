@@ -211,7 +211,7 @@ pub fn override_return_in_the_middle_of_a_function_is_refused() {
     let args = ["bpf", object, "-p", &pid, "--unsafe", "-a", &format!("deny=registers:{}", middle("at_middle"))];
     let output = run(&mut sidestep(&args), LIMIT);
     assert_eq!(output.code(), 1, "{output}");
-    assert!(output.stderr.contains("override_return works only at the start of a function"), "{output}");
+    assert!(output.stderr.contains("a function can only be overridden at its start"), "{output}");
     assert_eq!(program.ask("middle 10"), 0);
     program.finish().ok();
 }

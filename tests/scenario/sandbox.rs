@@ -40,3 +40,18 @@ fn a_filter_that_refuses_does_no_harm() {
     assert_eq!(sum, 1000, "{}", report.0);
     program.finish().ok();
 }
+
+#[test]
+fn a_filter_that_kills_who_writes_to_memory_is_found_before() {
+    let Some((mut program, pid)) = locked("lock 2") else { return };
+    let before = Snapshot::of(program.pid());
+    let script = "u:*:leaf { write_user(arg0, 1, 1) }";
+    let output = run(&mut sidestep(&["-p", &pid, "--unsafe", "-e", script]), LIMIT);
+    assert_eq!(output.code(), 1, "{output}");
+    assert!(output.stderr.contains("would kill it for process_vm_writev"), "{output}");
+    before.assert_same(&Snapshot::of(program.pid()));
+    // Who writes nothing is not refused.
+    let (report, sum) = during(&["funccount", "-p", &pid, "leaf"], || program.ask("work 1000"));
+    assert_eq!(sum, 1000, "{}", report.0);
+    program.finish().ok();
+}

@@ -1,5 +1,5 @@
 /* A program that confines itself: after "lock 0" any system call but those of its own loop kills it; after "lock 1" the
- * others fail with EPERM. */
+ * others fail with EPERM; after "lock 2" only process_vm_writev does harm: it kills. */
 #include "serve.h"
 #include <errno.h>
 #include <linux/audit.h>
@@ -32,7 +32,15 @@ static long lock(long errors)
         ALLOW(SYS_lseek),
         BPF_STMT(BPF_RET | BPF_K, errors ? SECCOMP_RET_ERRNO | EPERM : SECCOMP_RET_KILL_PROCESS),
     };
+    struct sock_filter writes[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
     struct sock_fprog program = { sizeof filter / sizeof *filter, filter };
+    if (errors == 2)
+        program = (struct sock_fprog){ sizeof writes / sizeof *writes, writes };
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }

@@ -5,6 +5,7 @@
 int counter = 41;
 short narrow = 7;
 const char *greeting = "hello";
+char buffer[32];
 
 PROBED long visit(long n)
 {

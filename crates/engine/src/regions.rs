@@ -38,6 +38,7 @@ use crate::maps;
 use crate::programs::{Memory, Programs};
 use crate::raw::bytes_of;
 use crate::remote::{Remote, Room, stopped_mappings};
+use crate::seccomp;
 use crate::space::LOW;
 use crate::spare::{Spare, Taken};
 use crate::survey;
@@ -96,12 +97,18 @@ impl Regions {
         common: Option<&Arc<View>>,
     ) -> Result<Regions, SessionError> {
         let interpret = options.interprets();
-        let sends = |program: &Program| program.verified().is_some_and(|v| v.facts.calls(|h| h.name == "send_signal"));
-        let signals = programs.iter().any(sends);
+        let calls = |name: &str| {
+            programs.iter().any(|p| p.verified().is_some_and(|v| v.facts.calls(|helper| helper.name == name)))
+        };
+        let extra = seccomp::Extra {
+            waits: options.listens(),
+            signals: calls("send_signal"),
+            writes: calls("probe_write_user"),
+        };
         let blob = Blob::new(interpret)?;
         let process = hold.process();
-        if crate::seccomp::has_filter(&process) {
-            hold.stopped("seccomp filters", |stopped| crate::seccomp::check(stopped, options.listens(), signals))?;
+        if seccomp::has_filter(&process) {
+            hold.stopped("seccomp filters", |stopped| seccomp::check(stopped, extra))?;
         }
         // A few calls in each pause, and none that can wait.
         let (shared_va, shared) = hold.stopped("shared memory", |stopped| {

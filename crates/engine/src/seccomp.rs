@@ -25,19 +25,34 @@ const WAIT: (&str, libc::c_long, [u64; 6]) = ("futex", arch::FUTEX, [0; 6]);
 /// What programs send signals to their process with.
 const SIGNAL: (&str, libc::c_long, [u64; 6]) = ("kill", libc::SYS_kill, [0; 6]);
 
+/// What programs write to memory of their process with.
+const WRITE: (&str, libc::c_long, [u64; 6]) = ("process_vm_writev", libc::SYS_process_vm_writev, [0, 0, 1, 0, 1, 0]);
+
+/// What not every session does.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Extra {
+    /// The agent may wait for the controller.
+    pub waits: bool,
+    /// A program may send signals.
+    pub signals: bool,
+    /// A program may write to memory of the target.
+    pub writes: bool,
+}
+
 /// Is there any filter? A thread under one cannot leave it.
 pub(crate) fn has_filter(process: &Process) -> bool {
     !process.seccomp().is_ok_and(|mode| mode == 0)
 }
 
-/// Refuses a target whose filters would punish one of them; `waits`: it may wait for the controller; `signals`: a program may
-/// send some.
-pub(crate) fn check(stopped: &Stopped, waits: bool, signals: bool) -> Result<(), SessionError> {
+/// Refuses a target whose filters would punish one of them.
+pub(crate) fn check(stopped: &Stopped, extra: Extra) -> Result<(), SessionError> {
     let process = stopped.process();
     let harmful = |(_, number, args): &&(&str, libc::c_long, [u64; 6])| {
         stopped.seccomp_verdict(*number, *args) == Verdict::Harmful
     };
-    match CALLS.iter().chain(waits.then_some(&WAIT)).chain(signals.then_some(&SIGNAL)).find(harmful) {
+    let extra = [(extra.waits, &WAIT), (extra.signals, &SIGNAL), (extra.writes, &WRITE)];
+    let extra = extra.into_iter().filter_map(|(wanted, call)| wanted.then_some(call));
+    match CALLS.iter().chain(extra).find(harmful) {
         Some((call, ..)) => Err(SessionError::Seccomp { pid: process.pid(), call }),
         None => Ok(()),
     }

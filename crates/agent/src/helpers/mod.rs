@@ -52,6 +52,7 @@ pub fn install(thread: Thread) {
     set(16, task::get_current_comm);
     set(25, output::perf_event_output);
     set(27, stacks::get_stackid);
+    set(36, memory::probe_write_user);
     set(58, context::override_return);
     set(67, stacks::get_stack);
     set(109, task::send_signal);

@@ -126,6 +126,7 @@ const HELPERS: &[Helper] = &[
     helper(16, "get_current_comm", &[Write, Length], Returns::Number),
     helper(25, "perf_event_output", &[Context, Map(PERF), Any, Read, LengthOrZero], Returns::Number),
     helper(27, "get_stackid", &[Context, Map(STACKS), Any], Returns::Number),
+    Helper { is_unsafe: true, ..helper(36, "probe_write_user", &[Any, Read, Length], Returns::Number) },
     helper(45, "probe_read_str", &[Write, LengthOrZero, Any], Returns::Written),
     Helper { is_unsafe: true, ..helper(58, "override_return", &[Context, Any], Returns::Number) },
     helper(67, "get_stack", &[Context, Write, LengthOrZero, Any], Returns::Written),

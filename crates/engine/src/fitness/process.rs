@@ -69,7 +69,7 @@ fn filters(process: &Process) -> Fact {
         return Fact::fine("seccomp", "no filter");
     }
     match process.stop() {
-        Ok(stopped) => match seccomp::check(&stopped, false, false) {
+        Ok(stopped) => match seccomp::check(&stopped, seccomp::Extra::default()) {
             Ok(()) => Fact::fine("seccomp", "a filter that lets probes do what they need"),
             Err(error) => Fact::error("seccomp", error),
         },

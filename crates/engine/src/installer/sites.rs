@@ -48,10 +48,10 @@ pub(super) fn overlap(own: &Range<u64>, range: &Range<u64>) -> bool {
 pub(super) fn no_override(p: &Planned, action: &Action) -> Option<&'static str> {
     match &p.plan {
         Ok(Plan { returns: Ok(1..), .. }) => {
-            Some("override_return does not take the function's arguments off the stack")
+            Some("it takes its arguments off the stack when it returns: it cannot be overridden")
         }
         Ok(plan) if action.exit.is_none() && !action.post && is_at_start(plan) => None,
-        _ => Some("override_return works only at the start of a function"),
+        _ => Some("a function can only be overridden at its start"),
     }
 }
 

@@ -198,10 +198,12 @@ pub enum StmtKind {
         /// What is assigned.
         value: Expr,
     },
-    /// `let $name = value`
+    /// `let $name : type = value`
     Let {
         /// Without the sign.
         name: String,
+        /// What it holds, if it says so.
+        ty: Option<Sized>,
         /// What it begins with.
         value: Option<Expr>,
     },
@@ -293,7 +295,7 @@ pub enum ExprKind {
     /// `a ? b : c`
     Ternary(Box<Expr>, Box<Expr>, Box<Expr>),
     /// `(type)x`
-    Cast(TypeName, Box<Expr>),
+    Cast(Box<Sized>, Box<Expr>),
     /// `a.name`, `a->name`
     Member(Box<Expr>, String),
     /// `a[i]`
@@ -308,13 +310,24 @@ pub enum ExprKind {
     OffsetOf(Box<Sized>, Vec<String>),
 }
 
-/// What `sizeof` and `offsetof` are about.
+/// A type, wherever one is meant: that of a cast or variable, or what `sizeof` is about.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Sized {
-    /// A type.
+    /// By its name.
     Type(TypeName),
-    /// What has a type.
+    /// That of an expression: `typeof(x)`.
     Expr(Expr),
+}
+
+impl Sized {
+    /// As it is written; of an expression, only what it is.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Sized::Type(name) => name.text(),
+            Sized::Expr(_) => "typeof".to_owned(),
+        }
+    }
 }
 
 /// The name of a type.

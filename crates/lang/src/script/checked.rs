@@ -183,6 +183,8 @@ pub enum Op {
         /// Which.
         number: Value,
     },
+    /// `override(result)`: the function that begins returns this, and does not run.
+    Override(Value),
     /// `join(address)`: the controller prints the texts.
     Join(usize, Value),
     /// The innermost loop ends.
@@ -196,8 +198,6 @@ pub enum Op {
 /// A loop.
 #[derive(Clone, Debug)]
 pub struct Loop {
-    /// The variable that counts its rounds.
-    pub rounds: usize,
     /// What the controller does if there are too many.
     pub warning: usize,
     /// As long as it holds.
@@ -286,6 +286,8 @@ pub enum ValueKind {
     ReadBytes(Box<Value>, Box<Value>),
     /// Which of two texts or buffers is the greater one by so many bytes: below 0, 0, or above.
     Order(Box<Value>, Box<Value>, usize),
+    /// Writes the second value's first bytes, so many, to an address of the target; whether that could be done.
+    Write(Box<Value>, Box<Value>, usize),
     /// Length of a text.
     Length(Box<Value>),
     /// A number with its bytes in reverse.

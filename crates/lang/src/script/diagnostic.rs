@@ -82,11 +82,34 @@ impl Diagnostic {
         }
         // Tabs are one column wide in the message, and so they are here.
         let _ = writeln!(text, "{}", source[line_start..line_end].replace('\t', " "));
-        let _ = writeln!(text, "{}{}", " ".repeat(column - 1), "~".repeat(width));
+        let columns = |text: &str| text.chars().map(width_of).sum::<usize>();
+        let (before, under) = (columns(&source[line_start..start]), columns(&source[start..end.min(line_end)]));
+        let _ = writeln!(text, "{}{}", " ".repeat(before), "~".repeat(under.max(1)));
         if let Some(hint) = &self.hint {
             let _ = writeln!(text, "HINT: {hint}");
         }
         text
+    }
+}
+
+/// Columns of a terminal that a character takes: two of East Asian scripts and pictures, none if it belongs to the one before
+/// (Unicode Standard Annex 11, the blocks that are wide or full-width as a whole).
+fn width_of(c: char) -> usize {
+    match u32::from(c) {
+        0x300..=0x36f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f => 0,
+        0x1100..=0x115f
+        | 0x2e80..=0x303e
+        | 0x3041..=0xa4cf
+        | 0xac00..=0xd7a3
+        | 0xf900..=0xfaff
+        | 0xfe30..=0xfe6f
+        | 0xff00..=0xff60
+        | 0xffe0..=0xffe6
+        | 0x1f300..=0x1f64f
+        | 0x1f680..=0x1f6ff
+        | 0x1f900..=0x1f9ff
+        | 0x20000..=0x3fffd => 2,
+        _ => 1,
     }
 }
 

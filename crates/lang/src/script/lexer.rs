@@ -101,7 +101,13 @@ impl<'s> Lexer<'s> {
             None => {
                 let span = Span { start: self.at, end: self.at + first.len_utf8() };
                 let error = Diagnostic::error(span, format!("invalid character '{first}'"));
-                Err(if first == '\'' { error.hint("texts stand in double quotes: \"…\"") } else { error })
+                Err(match first {
+                    '\'' | '“' | '”' | '„' => error.hint("texts stand in double quotes: \"…\""),
+                    c if c.is_alphanumeric() => {
+                        error.hint("names consist of the letters A to Z and a to z, digits and _")
+                    }
+                    _ => error,
+                })
             }
         }
     }
@@ -142,7 +148,10 @@ impl<'s> Lexer<'s> {
         let start = self.at;
         let word = self.word();
         let span = Span { start, end: self.at };
-        number(word).map(TokenKind::Int).ok_or_else(|| Diagnostic::error(span, format!("invalid integer: {word}")))
+        number(word).map(TokenKind::Int).ok_or_else(|| {
+            let error = Diagnostic::error(span, format!("invalid integer: {word}"));
+            Diagnostic { hint: no_number(word).map(str::to_owned), ..error }
+        })
     }
 
     fn string(&mut self) -> Result<TokenKind, Diagnostic> {
@@ -151,10 +160,7 @@ impl<'s> Lexer<'s> {
         let mut text = Vec::new();
         loop {
             let mut chars = self.rest().chars();
-            let Some(c) = chars.next() else {
-                let span = Span { start, end: self.at };
-                return Err(Diagnostic::error(span, "end of file during string"));
-            };
+            let Some(c) = chars.next() else { return Err(self.endless(start)) };
             self.at += c.len_utf8();
             match c {
                 '"' => return Ok(TokenKind::Str(text)),
@@ -164,14 +170,18 @@ impl<'s> Lexer<'s> {
         }
     }
 
+    /// A text that has no end. What is shown of it is its first line.
+    fn endless(&self, start: usize) -> Diagnostic {
+        let line = self.source[start..].lines().next().unwrap_or_default().trim_end();
+        let span = Span { start, end: start + line.len() };
+        Diagnostic::error(span, "end of file during string").hint("a text ends with \"")
+    }
+
     /// What is behind a backslash.
     fn escape(&mut self) -> Result<u8, Diagnostic> {
         let start = self.at - 1;
         let rest = self.rest();
-        let Some(c) = rest.chars().next() else {
-            let span = Span { start, end: self.at };
-            return Err(Diagnostic::error(span, "end of file during string"));
-        };
+        let Some(c) = rest.chars().next() else { return Err(self.endless(start)) };
         self.at += c.len_utf8();
         let byte = match c {
             'n' => b'\n',
@@ -195,7 +205,8 @@ impl<'s> Lexer<'s> {
             }
             c => {
                 let span = Span { start, end: self.at };
-                return Err(Diagnostic::error(span, format!("invalid escape character '\\{c}'")));
+                let error = Diagnostic::error(span, format!("invalid escape character '\\{c}'"));
+                return Err(error.hint(r#"there are \n \t \r \a \b \e \" \\, \0 to \377 and \x00 to \xff"#));
             }
         };
         Ok(byte)
@@ -236,6 +247,25 @@ fn is_word_start(c: char) -> bool {
 
 fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// What to do about a number that is none.
+fn no_number(word: &str) -> Option<&'static str> {
+    let is_decimal = word.bytes().all(|b| b.is_ascii_digit());
+    if is_decimal && word.starts_with('0') && word.contains(['8', '9']) {
+        return Some("a number that begins with 0 is octal");
+    }
+    if word.starts_with("0b") {
+        return Some("numbers are decimal, octal (0777) or hexadecimal (0xff)");
+    }
+    let too_large = is_decimal
+        || word.strip_prefix("0x").is_some_and(|hex| hex.len() > 16 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
+        || word.split_once('e').is_some_and(|(a, b)| a.parse::<u64>().is_ok() && b.parse::<u64>().is_ok());
+    if too_large {
+        return Some("the largest number is 18446744073709551615");
+    }
+    let unit = word.trim_start_matches(|c: char| c.is_ascii_digit());
+    UNITS.iter().all(|(name, _)| *name != unit).then_some("units are ns, us, ms, s, m, h and d: 10ms")
 }
 
 /// A number as C has it, with `_` between digits, an exponent (`1e6`), or a unit of time behind it (`10ms`).

@@ -63,8 +63,9 @@ impl Tree {
                 self.expr(depth + 1, target);
                 self.expr(depth + 1, value);
             }
-            StmtKind::Let { name, value } => {
-                self.line(depth, format!("let ${name}"));
+            StmtKind::Let { name, ty, value } => {
+                let ty = ty.as_ref().map_or(String::new(), |ty| format!(" : {}", ty.text()));
+                self.line(depth, format!("let ${name}{ty}"));
                 value.iter().for_each(|value| self.expr(depth + 1, value));
             }
             StmtKind::If { cond, then, otherwise } => {

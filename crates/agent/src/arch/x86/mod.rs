@@ -45,6 +45,7 @@ pub mod nr {
     pub const GETCPU: u64 = 318;
     pub const RT_TGSIGQUEUEINFO: u64 = 335;
     pub const PROCESS_VM_READV: u64 = 347;
+    pub const PROCESS_VM_WRITEV: u64 = 348;
     pub const EXECVEAT: u64 = 358;
     /// `clock_gettime64`: two words of 64 bits, as elsewhere.
     pub const CLOCK_GETTIME: u64 = 403;

@@ -11,7 +11,7 @@ use super::super::diagnostic::Span;
 use super::super::program::{Convention, Parameter, Passed, Signature};
 use super::super::types::Type;
 use super::memory::{Base, Place, number_type, plus, shift, value};
-use super::{Checker, Checking};
+use super::{Checker, Checking, advice};
 
 /// Where programs find the lower halves of `xmm0` to `xmm7`, as `wire::Hit` lays them out.
 pub(super) const XMM: u16 = 176;
@@ -177,7 +177,9 @@ impl Checker<'_> {
     /// What the function at the first attach point takes.
     fn signature(&mut self, span: Span) -> Checking<Signature> {
         if !self.only_at(&[Provider::Uprobe]) && !self.only_at(&[Provider::Usdt]) {
-            return self.error(span, "The args builtin can only be used with 'uprobe' and 'usdt' probes");
+            let message = "The args builtin can only be used with 'uprobe' and 'usdt' probes";
+            let providers: Vec<Provider> = self.points.iter().map(|point| point.provider).collect();
+            return self.advised(span, message, advice::argument("args.name", &providers));
         }
         let Some(point) = self.points.first() else { return self.unknown() };
         match self.types.signature(point) {

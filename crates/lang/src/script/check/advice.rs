@@ -1,6 +1,7 @@
 //! What to do about a name that is not known, or stands where it means nothing.
 
 use super::super::ast::Provider;
+use super::super::near::near;
 use super::super::types::Type;
 
 /// All functions, to find what a misspelled one was meant to be.
@@ -29,6 +30,7 @@ const FUNCTIONS: &[&str] = &[
     "memcmp",
     "min",
     "offsetof",
+    "override",
     "print",
     "printf",
     "reg",
@@ -53,6 +55,7 @@ const FUNCTIONS: &[&str] = &[
     "ustack",
     "usym",
     "warnf",
+    "write_user",
     "zero",
 ];
 
@@ -100,6 +103,8 @@ pub(super) fn function(name: &str) -> Option<String> {
         "quantize" => Some(String::from("hist() is what DTrace calls quantize()")),
         "lquantize" => Some(String::from("lhist() is what DTrace calls lquantize()")),
         "copyinstr" | "user_string" => Some(String::from("str() reads a text from the program's memory")),
+        "print_ubacktrace" | "backtrace" => Some(String::from("print(ustack) prints the call stack")),
+        "exec" => Some(String::from("system(…) runs a command")),
         "strcmp" => Some(String::from("texts are compared with == and !=")),
         _ => near(name, FUNCTIONS).map(|near| format!("did you mean {near}()?")),
     }
@@ -109,6 +114,9 @@ pub(super) fn function(name: &str) -> Option<String> {
 pub(super) fn value(name: &str) -> Option<String> {
     if FUNCTIONS.contains(&name) {
         return Some(format!("{name} is a function: {name}(…)"));
+    }
+    if name.strip_prefix("sarg").is_some_and(|n| n.parse::<u32>().is_ok()) {
+        return Some(String::from("arguments on the stack are arg6 to arg9"));
     }
     match name {
         "timestamp" => Some(String::from("nsecs is the time, in nanoseconds")),
@@ -129,33 +137,6 @@ pub(super) fn argument(name: &str, at: &[Provider]) -> Option<String> {
 /// What to do where a number is and a text is wanted.
 pub(super) fn text(ty: &Type) -> Option<String> {
     ty.is_int().then(|| String::from("str(…) is the text at an address, str($1) an argument of the script"))
-}
-
-/// The one of `names` that was probably meant.
-pub(super) fn near<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
-    let distance = |other: &str| {
-        let (a, b): (Vec<char>, Vec<char>) = (name.chars().collect(), other.chars().collect());
-        let mut row: Vec<usize> = (0..=b.len()).collect();
-        for (i, x) in a.iter().enumerate() {
-            let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-            for (j, y) in b.iter().enumerate() {
-                let next = (diagonal + usize::from(x != y)).min(row[j] + 1).min(row[j + 1] + 1);
-                diagonal = std::mem::replace(&mut row[j + 1], next);
-            }
-        }
-        row[b.len()]
-    };
-    // The same letters in another order are the likeliest mistake.
-    let swapped = |other: &str| {
-        let sorted = |text: &str| {
-            let mut chars: Vec<char> = text.chars().collect();
-            chars.sort_unstable();
-            chars
-        };
-        name.len() > 3 && sorted(name) == sorted(other)
-    };
-    let best = names.iter().map(|other| (if swapped(other) { 0 } else { distance(other) }, *other)).min()?;
-    (best.0 <= 1 + name.len() / 5).then_some(best.1)
 }
 
 #[cfg(test)]

@@ -9,9 +9,6 @@ use super::expr::{int, probe_text, text};
 use super::memory::array;
 use super::{Checker, Checking, advice};
 
-/// Functions of bpftrace that are not there yet.
-const LATER: &[&str] = &["write_user", "override", "print_ubacktrace", "exec"];
-
 /// Functions that need the kernel.
 const KERNEL: &[&str] = &[
     "kstack",
@@ -114,6 +111,7 @@ impl Checker<'_> {
             "find" => self.find_entry(args, span),
             "delete" => self.deleted(args, span),
             "memcmp" => self.memcmp(args, span),
+            "write_user" => self.write_user(args, span),
             "strerror" => self.meaning(Meaning::Error, name, args, span),
             "signal_name" => self.meaning(Meaning::Signal, name, args, span),
             "syscall_name" => self.meaning(Meaning::SystemCall, name, args, span),
@@ -140,13 +138,18 @@ impl Checker<'_> {
                 })
             }
             "printf" | "print" | "clear" | "zero" | "exit" | "time" | "join" | "system" | "cat" | "signal"
-            | "signal_thread" | "assert" | "errorf" | "fail" | "warnf" => {
+            | "override" | "signal_thread" | "assert" | "errorf" | "fail" | "warnf" => {
                 self.error(span, format!("{name}() has no value: it must be a statement"))
             }
             "count" | "sum" | "avg" | "min" | "max" | "stats" | "hist" | "lhist" | "tseries" => {
                 self.error(span, format!("{name}() should be assigned to a map, e.g. @ = {name}()"))
             }
-            name if LATER.contains(&name) => self.unsupported(span, &format!("{name}()")),
+            "typeof" => self.error_with(span, "typeof() is a type, not a value", "let $x : typeof(…), (typeof(…))x"),
+            "typeinfo" => self.error_with(
+                span,
+                "typeinfo() is not supported",
+                "is_str(), is_integer(), is_ptr() and is_array() say what a value is; typeof() is its type",
+            ),
             name if KERNEL.contains(&name) => {
                 self.error(span, format!("{name}() needs the kernel: not available in this tool"))
             }
@@ -165,6 +168,7 @@ impl Checker<'_> {
             "static_assert" => self.static_assert(args, span)?,
             "fail" => self.fail(args, span)?,
             "signal" | "signal_thread" => self.signal(name, args, span)?,
+            "override" => self.override_result(args, span)?,
             "clear" | "zero" => {
                 self.arguments(name, args, 1, 1, span)?;
                 let map = self.map_argument(name, &args[0])?;

@@ -1,12 +1,12 @@
 //! Expressions, with constants folded.
 
-use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, TypeName, UnaryOp};
+use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, UnaryOp};
 use super::super::checked::{Action, Builtin, StackMode, Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::types::{COMM, NAME, POINT, Type};
 use super::aggregate::readable;
-use super::memory::{number_type, times};
+use super::memory::times;
 use super::{Checker, Checking, advice};
 
 /// What only the kernel knows.
@@ -416,68 +416,12 @@ impl Checker<'_> {
         };
         Ok(Value { ty, kind: ValueKind::Ternary(Box::new(condition), Box::new(then), Box::new(otherwise)) })
     }
-
-    fn cast(&mut self, name: &TypeName, of: &Expr, span: Span) -> Checking<Value> {
-        let to = self.ctype(name, span)?;
-        let mut value = match self.place(of)? {
-            // An array is the address of its first element.
-            Some(place) if matches!(place.ty, CType::Array(..)) && name.stars > 0 => {
-                self.address_of(&place, of.span)?
-            }
-            Some(place) => self.read(&place, of.span)?,
-            None => self.expr(of)?,
-        };
-        if value.ty == Type::None && !self.last {
-            return self.unknown();
-        }
-        if !value.ty.is_int() {
-            let message = format!("Cannot cast from '{}' to '{}'", value.ty.name(), name.text());
-            return self.error(span, message);
-        }
-        let ty = match &to {
-            CType::Enum(of) if of.is_bool() => {
-                let is_zero = Value { ty: Type::INT, kind: ValueKind::Not(Box::new(value)) };
-                return Ok(Value { ty: Type::Enum(of.clone()), kind: ValueKind::Not(Box::new(is_zero)) });
-            }
-            CType::Void => return self.error(span, "Cannot cast to 'void'"),
-            to => match number_type(to) {
-                Some(ty) => ty,
-                None => {
-                    return self.error(span, format!("Cannot cast from '{}' to '{}'", value.ty.name(), name.text()));
-                }
-            },
-        };
-        let (bytes, is_signed) = match &ty {
-            Type::Int { bytes, signed } => (*bytes, *signed),
-            Type::Enum(of) => (of.bytes, of.signed),
-            // Whatever it was, it is an address now.
-            _ => {
-                value.ty = Type::UINT;
-                return Ok(Value { ty, kind: ValueKind::Shown(Box::new(value)) });
-            }
-        };
-        let resized = Type::Int { bytes, signed: is_signed };
-        let kind = match value.kind {
-            ValueKind::Int(n) => ValueKind::Int(resize(n, bytes, is_signed)),
-            _ => ValueKind::Resize(Box::new(value)),
-        };
-        Ok(match ty {
-            Type::Int { .. } => Value { ty, kind },
-            ty => Value { ty, kind: ValueKind::Shown(Box::new(Value { ty: resized, kind })) },
-        })
-    }
 }
 
 /// `probe` or `func` as a text, for programs that look at it.
 pub(super) fn probe_text(func: bool) -> Value {
     let (len, builtin) = if func { (NAME, Builtin::Func) } else { (POINT, Builtin::ProbeText) };
     Value { ty: Type::Text(len), kind: ValueKind::Builtin(builtin) }
-}
-
-/// The lower bytes of a number, extended.
-fn resize(value: u64, bytes: u8, signed: bool) -> u64 {
-    let unused = 64 - 8 * u32::from(bytes);
-    if signed { ((value << unused) as i64 >> unused) as u64 } else { value << unused >> unused }
 }
 
 /// The value of an operation on constants, if it is no division by zero.

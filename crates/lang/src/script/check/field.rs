@@ -99,7 +99,7 @@ impl Checker<'_> {
         }
         let message = format!("{} does not contain a field named '{name}'", describe(&record.name));
         let names: Vec<&str> = layout.fields.iter().map(|field| &*field.name).filter(|n| !n.is_empty()).collect();
-        match super::advice::near(name, &names) {
+        match super::super::near::near(name, &names) {
             Some(near) => self.error_with(span, message, format!("did you mean '{near}'?")),
             None => self.error(span, message),
         }
@@ -187,8 +187,8 @@ impl Checker<'_> {
         Ok(int(bit / 8))
     }
 
-    /// The type that `sizeof` is about.
-    fn sized(&mut self, of: &Sized, span: Span) -> Checking<CType> {
+    /// A type of C by its name, or that of an expression.
+    pub(super) fn sized(&mut self, of: &Sized, span: Span) -> Checking<CType> {
         let expr = match of {
             Sized::Type(name) => return self.ctype(name, span),
             Sized::Expr(expr) => expr,
@@ -199,8 +199,13 @@ impl Checker<'_> {
             if self.expr(expr).is_err() {
                 let name = TypeName { keyword: "", name: name.clone(), stars: 0, length: None };
                 let ty = self.ctype(&name, expr.span);
+                // What says nothing is left out.
                 if ty.is_ok() {
                     self.found.truncate(found);
+                } else if self.found[found..].first().is_some_and(|at| at.message.starts_with("Unknown identifier")) {
+                    self.found.remove(found);
+                } else {
+                    self.found.truncate(found + 1);
                 }
                 return ty;
             }

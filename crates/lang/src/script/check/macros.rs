@@ -148,9 +148,11 @@ impl Names<'_> {
             StmtKind::Assign { target, op, value } => {
                 StmtKind::Assign { target: self.expr(target), op: *op, value: self.expr(value) }
             }
-            StmtKind::Let { name, value } => {
-                StmtKind::Let { name: self.var(name), value: value.as_ref().map(|value| self.expr(value)) }
-            }
+            StmtKind::Let { name, ty, value } => StmtKind::Let {
+                name: self.var(name),
+                ty: ty.as_ref().map(|ty| *self.sized(ty)),
+                value: value.as_ref().map(|value| self.expr(value)),
+            },
             StmtKind::If { cond, then, otherwise } => {
                 StmtKind::If { cond: self.expr(cond), then: self.stmts(then), otherwise: self.stmts(otherwise) }
             }
@@ -210,7 +212,7 @@ impl Names<'_> {
             ExprKind::Step(step, of) => ExprKind::Step(*step, self.boxed(of)),
             ExprKind::Binary(op, a, b) => ExprKind::Binary(*op, self.boxed(a), self.boxed(b)),
             ExprKind::Ternary(cond, a, b) => ExprKind::Ternary(self.boxed(cond), self.boxed(a), self.boxed(b)),
-            ExprKind::Cast(ty, of) => ExprKind::Cast(ty.clone(), self.boxed(of)),
+            ExprKind::Cast(ty, of) => ExprKind::Cast(self.sized(ty), self.boxed(of)),
             ExprKind::Member(of, name) => ExprKind::Member(self.boxed(of), name.clone()),
             ExprKind::Index(of, index) => ExprKind::Index(self.boxed(of), self.boxed(index)),
             ExprKind::Tuple(items) => ExprKind::Tuple(self.exprs(items)),

@@ -5,6 +5,8 @@ mod address;
 mod advice;
 mod aggregate;
 mod call;
+mod cast;
+mod change;
 mod declared;
 mod each;
 mod entry;
@@ -21,6 +23,7 @@ mod signal;
 mod stmt;
 mod text;
 mod tuple;
+mod typed;
 
 use std::collections::HashMap;
 
@@ -118,6 +121,8 @@ struct Checker<'a> {
     points: &'a [ast::Point],
     vars: Vec<Type>,
     scopes: Vec<HashMap<String, usize>>,
+    /// Types of the variables that were declared with one.
+    typed: HashMap<usize, Type>,
     /// Loops around the statement.
     loops: usize,
     /// Conditions around it that are known not to hold.
@@ -154,6 +159,7 @@ impl<'a> Checker<'a> {
             points: &[],
             vars: Vec::new(),
             scopes: Vec::new(),
+            typed: HashMap::new(),
             loops: 0,
             dead: 0,
             uses_own: false,
@@ -176,10 +182,6 @@ impl<'a> Checker<'a> {
     fn advised<T>(&mut self, span: Span, message: impl Into<String>, hint: Option<String>) -> Checking<T> {
         self.found.push(Diagnostic { hint, ..Diagnostic::error(span, message) });
         Err(Wrong)
-    }
-
-    fn unsupported<T>(&mut self, span: Span, what: &str) -> Checking<T> {
-        self.error(span, format!("{what} is not supported yet"))
     }
 
     fn script(&mut self, script: &'a Script) {
@@ -218,6 +220,7 @@ impl<'a> Checker<'a> {
         self.points = &block.points;
         self.vars = Vec::new();
         self.scopes = vec![HashMap::new()];
+        self.typed.clear();
         let predicate = block.predicate.as_ref().map(|predicate| {
             let value = self.expr(predicate)?;
             self.condition(value, predicate.span, "predicate")

@@ -48,20 +48,21 @@ impl Checker<'_> {
                     _ => {}
                 })
             }
-            StmtKind::Let { name, value } => {
+            StmtKind::Let { name, ty, value } => {
                 if self.scopes.iter().any(|scope| scope.contains_key(name)) {
                     return self.error(
                         stmt.span,
                         format!("Variable ${name} was already declared. Variable shadowing is not allowed."),
                     );
                 }
-                match value {
-                    Some(value) => {
+                match (ty, value) {
+                    (Some(ty), value) => self.typed_var(name, ty, value.as_ref(), stmt.span, ops),
+                    (None, Some(value)) => {
                         let value = self.expr(value).inspect_err(|_| self.unassigned.push(undefined(name)))?;
                         self.set_var(name, value, stmt.span, ops)
                     }
                     // Its type is that of the first assignment, which may be in an inner block.
-                    None => {
+                    (None, None) => {
                         self.declare(name, Type::None);
                         Ok(())
                     }
@@ -135,10 +136,9 @@ impl Checker<'_> {
     }
 
     fn push_loop(&mut self, cond: Value, body: Vec<Op>, step: Vec<Op>, span: Span, ops: &mut Vec<Op>) {
-        let rounds = self.new_var(Type::INT);
         let message = format!("A loop was ended after {ROUNDS} rounds: no block may run for longer.");
         let warning = self.action(Action::Warning(Diagnostic::warning(span, message)));
-        ops.push(Op::Loop(Box::new(Loop { rounds, warning, cond, body, step })));
+        ops.push(Op::Loop(Box::new(Loop { warning, cond, body, step })));
     }
 
     /// `for ($name : from..to)`
@@ -298,8 +298,13 @@ impl Checker<'_> {
             return self.error(span, format!("Value of type none cannot be assigned to ${name}"));
         }
         self.small(&value.ty, span)?;
+        let found = self.find_var(name);
+        let value = match found {
+            Some(index) => self.as_declared(index, name, value, span)?,
+            None => value,
+        };
         let ty = value.ty.kept();
-        let index = match self.find_var(name) {
+        let index = match found {
             None => self.declare(name, ty),
             Some(index) => {
                 let roomy = self.roomy(index, ty.clone());
@@ -308,13 +313,12 @@ impl Checker<'_> {
                     (known, ty) if known.fits(ty) => known.widen(ty),
                     (known, ty) => {
                         let (known, ty) = (known.name(), ty.name());
-                        return self.error(
-                            span,
-                            format!(
-                                "Type mismatch for ${name}: trying to assign value of type '{ty}' when variable already \
-                                 contains a value of type '{known}'"
-                            ),
-                        );
+                        let why = match self.typed.contains_key(&index) {
+                            true => format!("when variable was declared with type '{known}'"),
+                            false => format!("when variable already contains a value of type '{known}'"),
+                        };
+                        let message = format!("Type mismatch for ${name}: trying to assign value of type '{ty}' {why}");
+                        return self.error(span, message);
                     }
                 }
                 index

@@ -87,6 +87,7 @@ impl Lower<'_, '_> {
                 }
             }
             ValueKind::Order(a, b, len) => self.order(a, b, *len),
+            ValueKind::Write(to, value, len) => self.write_user(to, value, *len),
             ValueKind::Length(text) => self.text_length(text),
             ValueKind::MapLength(map) => {
                 let index = self.map_index(*map);
@@ -279,11 +280,15 @@ impl Lower<'_, '_> {
     }
 
     pub(super) fn resize(&mut self, ty: &Type) {
+        self.resize_in(Reg::R0, ty);
+    }
+
+    fn resize_in(&mut self, reg: Reg, ty: &Type) {
         let Type::Int { bytes, signed } = ty else { return };
         let unused = 64 - 8 * i32::from(*bytes);
         if unused > 0 {
-            self.out.alu_imm(AluOp::Lsh, Reg::R0, unused);
-            self.out.alu_imm(if *signed { AluOp::Arsh } else { AluOp::Rsh }, Reg::R0, unused);
+            self.out.alu_imm(AluOp::Lsh, reg, unused);
+            self.out.alu_imm(if *signed { AluOp::Arsh } else { AluOp::Rsh }, reg, unused);
         }
     }
 
@@ -329,6 +334,9 @@ impl Lower<'_, '_> {
         self.out.load(Size::Dw, Reg::R0, base, at);
         self.out.mov(Reg::R1, Reg::R0);
         self.out.alu_imm(AluOp::Add, Reg::R1, one);
+        // Of a variable that was declared with a type.
+        let ty = self.vars[var].1.clone();
+        self.resize_in(Reg::R1, &ty);
         self.out.put(base, at, Reg::R1);
         if !step.post {
             self.out.mov(Reg::R0, Reg::R1);

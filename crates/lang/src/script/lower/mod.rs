@@ -4,6 +4,7 @@
 //! computed in `r0`; what has to wait lies on the stack.
 
 mod aggregate;
+mod change;
 mod data;
 mod each;
 mod expr;
@@ -41,6 +42,8 @@ mod helper {
     pub const UID_GID: u32 = 15;
     pub const COMM: u32 = 16;
     pub const STACK_ID: u32 = 27;
+    pub const WRITE_USER: u32 = 36;
+    pub const OVERRIDE_RETURN: u32 = 58;
     pub const SEND_SIGNAL: u32 = 109;
     pub const SEND_SIGNAL_THREAD: u32 = 117;
     pub const READ_USER: u32 = 112;

@@ -1,8 +1,7 @@
 //! Statements.
 
-use sidestep_bpf::{Cond, Reg, Width};
+use sidestep_bpf::{AluOp, Cond, Reg, Size, Width};
 
-use super::super::ast::Step;
 use super::super::checked::{Loop, Op, Value, ValueKind};
 use super::super::types::Type;
 use super::text::At;
@@ -50,6 +49,7 @@ impl Lower<'_, '_> {
                 self.out.mov(Reg::R1, Reg::R0);
                 self.out.call(if *thread { helper::SEND_SIGNAL_THREAD } else { helper::SEND_SIGNAL });
             }
+            Op::Override(result) => self.override_result(result),
             Op::Join(action, array) => self.join(*action, array),
             Op::Break | Op::Continue => {
                 let Some((next, end)) = self.loops.last().copied() else { return };
@@ -64,12 +64,14 @@ impl Lower<'_, '_> {
 
     fn repeat(&mut self, of: &Loop) {
         let (top, next, enough, end) = (self.out.label(), self.out.label(), self.out.label(), self.out.label());
-        let zero = Value { ty: Type::INT, kind: ValueKind::Int(0) };
-        self.set_var(of.rounds, &zero);
+        // On the stack, where the verifier sees that each round is another one.
+        let rounds = self.stack(8);
+        self.out.put_imm(Reg::R10, rounds, 0);
         self.out.bind(top);
         self.branch(&of.cond, false, end);
-        let rounds = Value { ty: Type::INT, kind: ValueKind::StepVar(Step { up: true, post: false }, of.rounds) };
-        self.int(&rounds);
+        self.out.load(Size::Dw, Reg::R0, Reg::R10, rounds);
+        self.out.alu_imm(AluOp::Add, Reg::R0, 1);
+        self.out.put(Reg::R10, rounds, Reg::R0);
         self.out.branch_imm(Width::W64, Cond::Gt, Reg::R0, ROUNDS as i32, enough);
         self.loops.push((next, end));
         self.ops(&of.body);

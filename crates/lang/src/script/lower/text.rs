@@ -315,28 +315,24 @@ impl Lower<'_, '_> {
         self.out.call(helper);
     }
 
+    /// A copy of a text or buffer of so many bytes at least: zeros are behind it.
+    pub(super) fn padded(&mut self, value: &Value, len: usize) -> At {
+        if let Type::Text(own) = value.ty {
+            let to = At::Scratch(self.scratch(text_room(own.max(len))));
+            self.text_to(to, value, own.max(len));
+            return to;
+        }
+        // Their length is before them.
+        let room = value.ty.stored().max(8 + len.next_multiple_of(8));
+        let to = At::Scratch(self.scratch(room));
+        self.clear(to, room);
+        self.set_wide(to, &value.ty, value);
+        to.plus(8)
+    }
+
     /// Which of two texts or buffers is the greater one by so many bytes: -1, 0 or 1 into `r0`.
     pub(super) fn order(&mut self, a: &Value, b: &Value, len: usize) {
-        let mut place = |value: &Value| {
-            let room = match value.ty {
-                Type::Text(own) => text_room(own.max(len)),
-                _ => value.ty.stored().max(8 + len.next_multiple_of(8)),
-            };
-            let to = At::Scratch(self.scratch(room));
-            match value.ty {
-                Type::Text(own) => {
-                    self.text_to(to, value, own.max(len));
-                    to
-                }
-                // Their length is before them.
-                _ => {
-                    self.clear(to, room);
-                    self.set_wide(to, &value.ty, value);
-                    to.plus(8)
-                }
-            }
-        };
-        let (x, y) = (place(a), place(b));
+        let (x, y) = (self.padded(a, len), self.padded(b, len));
         let (differs, less, end) = (self.out.label(), self.out.label(), self.out.label());
         self.address(Reg::R2, x);
         self.address(Reg::R3, y);

@@ -17,16 +17,21 @@ pub(super) fn unexpected(token: &TokenKind, expecting: &str) -> Option<&'static 
         (TokenKind::Ident(_) | TokenKind::Var(_) | TokenKind::Map(_), ", expecting {") => {
             Some("what is done stands in braces: { … }")
         }
+        (TokenKind::Punct("}"), ", expecting an attach point") => Some("there are more } than {"),
         (TokenKind::End, ", expecting }") => Some("a block that was begun by { has no end"),
         _ => None,
     }
 }
 
 /// For a word that follows a statement.
-pub(super) fn behind(statement: &Expr) -> Option<&'static str> {
+pub(super) fn behind(statement: &Expr) -> Option<String> {
     match &statement.kind {
         ExprKind::Ident(name) if TYPES.contains(&&**name) => {
-            Some("variables have no declared type: $x = …, or (int32) before a value")
+            Some("variables need no type: $x = …; with one it is let $x : int32 = …".to_owned())
+        }
+        ExprKind::Ident(name) => Some(format!("a call has parentheses: {name}(…)")),
+        ExprKind::Call(name, _) if matches!(&**name, "elif" | "elsif" | "elseif") => {
+            Some("else if (…) { … } is two words".to_owned())
         }
         _ => None,
     }

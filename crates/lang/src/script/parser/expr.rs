@@ -67,7 +67,7 @@ impl Parser<'_> {
     }
 
     fn is_cast(&mut self) -> Parsed<bool> {
-        if self.is_type(1)? {
+        if self.is_type(1)? || self.is_type_of(1)? {
             return Ok(true);
         }
         let TokenKind::Ident(_) = &self.peek_at(1)?.kind else { return Ok(false) };
@@ -90,12 +90,37 @@ impl Parser<'_> {
             || self.types.typedefs.contains_key(&name))
     }
 
+    /// Whether `typeof(` is at a place.
+    fn is_type_of(&mut self, at: usize) -> Parsed<bool> {
+        let is_word = matches!(&self.peek_at(at)?.kind, TokenKind::Ident(word) if word == "typeof");
+        Ok(is_word && self.peek_at(at + 1)?.kind == TokenKind::Punct("("))
+    }
+
+    /// A type by its name, or `typeof(x)`.
+    pub(super) fn type_of(&mut self) -> Parsed<Sized> {
+        if !self.is_type_of(0)? {
+            return Ok(Sized::Type(self.type_name()?));
+        }
+        self.next()?;
+        self.expect("(")?;
+        let slash = std::mem::take(&mut self.no_slash);
+        let of = self.sized();
+        self.no_slash = slash;
+        self.expect(")")?;
+        of
+    }
+
+    /// A type, or what has one.
+    fn sized(&mut self) -> Parsed<Sized> {
+        self.deeper(|parser| match parser.is_type(0)? || parser.is_type_of(0)? {
+            true => parser.type_of(),
+            false => Ok(Sized::Expr(parser.expr()?)),
+        })
+    }
+
     /// `sizeof(x)` and `offsetof(x, a.b)`, behind the parenthesis.
     fn measure(&mut self, is_offset: bool) -> Parsed<ExprKind> {
-        let of = match self.is_type(0)? {
-            true => Sized::Type(self.type_name()?),
-            false => Sized::Expr(self.expr()?),
-        };
+        let of = self.sized()?;
         if !is_offset {
             self.expect(")")?;
             return Ok(ExprKind::SizeOf(Box::new(of)));
@@ -118,11 +143,11 @@ impl Parser<'_> {
 
     fn cast(&mut self, start: Span) -> Parsed<Expr> {
         self.next()?;
-        let ty = self.type_name()?;
+        let ty = self.type_of()?;
         self.expect(")")?;
         let of = self.deeper(Parser::unary)?;
         let span = start.to(of.span);
-        Ok(Expr { kind: ExprKind::Cast(ty, Box::new(of)), span })
+        Ok(Expr { kind: ExprKind::Cast(Box::new(ty), Box::new(of)), span })
     }
 
     fn type_name(&mut self) -> Parsed<TypeName> {
@@ -167,6 +192,12 @@ impl Parser<'_> {
                 "++" | "--" => {
                     self.next()?;
                     ExprKind::Step(Step { up: punct == "++", post: true }, Box::new(expr))
+                }
+                "." if matches!(expr.kind, ExprKind::Int(_)) => {
+                    self.next()?;
+                    self.next()?;
+                    let error = Diagnostic::error(start.to(self.last), "floating-point numbers are not supported");
+                    return Err(error.hint("calculate with thousandths, or so: 1500 / 1000"));
                 }
                 "." | "->" => {
                     self.next()?;

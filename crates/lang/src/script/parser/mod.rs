@@ -171,7 +171,9 @@ impl<'s> Parser<'s> {
             }
             match self.peek()?.clone() {
                 TokenKind::End if script.blocks.is_empty() => {
-                    return Err(self.unexpected(""));
+                    return Err(self
+                        .unexpected("")
+                        .hint("a script has a block: BEGIN { … }, uprobe:PATH:FUNCTION { … }"));
                 }
                 TokenKind::End => {
                     script.types = std::mem::take(&mut self.types);
@@ -183,6 +185,10 @@ impl<'s> Parser<'s> {
                     self.expect("=")?;
                     self.config(&mut script.config)?;
                 }
+                TokenKind::Ident(word) if word == "config" && self.is_config() => {
+                    let error = Diagnostic::error(self.peek_at(0)?.span, "syntax error, unexpected config");
+                    return Err(error.hint("config = { … } stands before all blocks"));
+                }
                 TokenKind::Ident(word) if word == "macro" => {
                     let definition = self.macro_definition()?;
                     script.macros.push(definition);
@@ -192,7 +198,11 @@ impl<'s> Parser<'s> {
                 }
                 TokenKind::Ident(word) if matches!(&*word, "fn" | "import") => {
                     let span = self.next()?.span;
-                    return Err(Diagnostic::error(span, format!("'{word}' is not supported yet")));
+                    let hint = match &*word {
+                        "fn" => "macro name($a, @b, c) { … } is put in wherever it is called",
+                        _ => "a script is one file",
+                    };
+                    return Err(Diagnostic::error(span, format!("'{word}' is not supported")).hint(hint));
                 }
                 TokenKind::Ident(word) if word == "let" => {
                     let map = self.map_declaration()?;
@@ -207,11 +217,21 @@ impl<'s> Parser<'s> {
         }
     }
 
+    /// Whether `= {` follows.
+    fn is_config(&mut self) -> bool {
+        matches!(self.peek_at(1), Ok(token) if token.kind == TokenKind::Punct("="))
+            && matches!(self.peek_at(2), Ok(token) if token.kind == TokenKind::Punct("{"))
+    }
+
     /// `let @name = kind(entries);`
     fn map_declaration(&mut self) -> Parsed<DeclaredMap> {
         let start = self.next()?.span;
         let TokenKind::Map(name) = self.peek()?.clone() else {
-            return Err(self.unexpected(", expecting map"));
+            let error = self.unexpected(", expecting map");
+            return Err(match self.peek()? {
+                TokenKind::Var(_) => error.hint("maps, as @name, are declared here; variables belong to a block"),
+                _ => error,
+            });
         };
         self.next()?;
         self.expect("=")?;
@@ -280,6 +300,9 @@ impl<'s> Parser<'s> {
         } else {
             None
         };
+        if *self.peek()? == TokenKind::End && self.source[self.last.end..].trim_start().starts_with("//") {
+            return Err(self.unexpected(", expecting {").hint("// begins a comment"));
+        }
         let body = self.braces()?;
         Ok(Block { points, predicate, body })
     }
@@ -320,7 +343,7 @@ impl<'s> Parser<'s> {
                         let at_end = *parser.peek()? == TokenKind::End;
                         let mut error = parser.unexpected(if at_end { ", expecting }" } else { ", expecting ; or }" });
                         if let Some(StmtKind::Expr(statement)) = body.last().map(|stmt| &stmt.kind) {
-                            error.hint = advice::behind(statement).map(str::to_owned).or(error.hint);
+                            error.hint = advice::behind(statement).or(error.hint);
                         }
                         return Err(error);
                     }
@@ -378,6 +401,11 @@ impl<'s> Parser<'s> {
             }
             _ => return Ok(StmtKind::Expr(target)),
         };
+        // What is discarded on purpose.
+        if target.kind == ExprKind::Ident("_".to_owned()) && op.is_none() {
+            self.next()?;
+            return Ok(StmtKind::Expr(self.expr()?));
+        }
         let is_own = matches!(&target.kind, ExprKind::Member(of, _) if of.kind == ExprKind::Ident("self".to_owned()));
         if !is_own && !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map(..)) {
             let hint = advice::target(&target).map(str::to_owned);
@@ -448,10 +476,8 @@ impl<'s> Parser<'s> {
                 _ => error,
             });
         };
-        if self.is(":")? {
-            return Err(self.unexpected("; a type behind a variable is not supported yet"));
-        }
+        let ty = if self.eat(":")? { Some(self.type_of()?) } else { None };
         let value = if self.eat("=")? { Some(self.expr()?) } else { None };
-        Ok(StmtKind::Let { name, value })
+        Ok(StmtKind::Let { name, ty, value })
     }
 }

@@ -2,8 +2,15 @@
 
 use super::super::ast::{Field, Point, Provider};
 use super::super::diagnostic::{Diagnostic, Span};
+use super::super::near::near;
 use super::super::token::TokenKind;
 use super::{Parsed, Parser};
+
+/// What there is, in words.
+const THERE: &str = "there are uprobe, uretprobe, usdt, interval, BEGIN and END";
+
+/// The same, to find what a misspelled one was meant to be.
+const NAMES: [&str; 6] = ["uprobe", "uretprobe", "usdt", "interval", "BEGIN", "END"];
 
 /// What only the kernel can do, by all its names.
 const KERNEL: &[&str] = &[
@@ -66,7 +73,10 @@ impl Parser<'_> {
             }
             _ => {
                 let error = Diagnostic::error(word, format!("Invalid probe type: {name}"));
-                return Err(error.hint("there are uprobe, uretprobe, usdt, interval, BEGIN and END"));
+                return Err(error.hint(match near(name, &NAMES).filter(|_| name.len() > 2) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => THERE.to_owned(),
+                }));
             }
         };
         let fields: Vec<Field> = fields.map(|field| self.field(field)).collect();
@@ -128,7 +138,7 @@ fn advice(name: &str) -> &'static str {
         }
         "tracepoint" | "t" | "rawtracepoint" | "rt" => "usdt:PATH:PROVIDER:NAME probes static probes of programs",
         "profile" | "p" => "interval:s:1 runs again and again",
-        _ => "there are uprobe, uretprobe, usdt, interval, BEGIN and END",
+        _ => THERE,
     }
 }
 

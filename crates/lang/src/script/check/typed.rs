@@ -1,0 +1,125 @@
+//! `let $x : type`: variables that hold what they say.
+
+use super::super::ast::{Expr, ExprKind, Sized, TypeName};
+use super::super::checked::{Op, Value, ValueKind};
+use super::super::ctype::CType;
+use super::super::diagnostic::Span;
+use super::super::types::Type;
+use super::expr::{text, undefined};
+use super::memory::number_type;
+use super::{Checker, Checking};
+
+impl Checker<'_> {
+    /// `let $name : type = value`; without a value it begins as zero.
+    pub(super) fn typed_var(
+        &mut self,
+        name: &str,
+        ty: &Sized,
+        value: Option<&Expr>,
+        span: Span,
+        ops: &mut Vec<Op>,
+    ) -> Checking<()> {
+        let declared = self.declared_type(ty, span).inspect_err(|_| self.unassigned.push(undefined(name)))?;
+        self.small(&declared, span)?;
+        let first = match value {
+            Some(value) => {
+                let said = self.expr(value).inspect_err(|_| self.unassigned.push(undefined(name)))?;
+                Some((said, value.span))
+            }
+            None => zero(&declared).map(|zero| (zero, span)),
+        };
+        let index = self.declare(name, declared.clone());
+        self.typed.insert(index, declared);
+        match first {
+            Some((value, at)) => self.set_var(name, value, at, ops),
+            None => Ok(()),
+        }
+    }
+
+    /// The type that a variable is declared with.
+    fn declared_type(&mut self, ty: &Sized, span: Span) -> Checking<Type> {
+        match ty {
+            Sized::Type(TypeName { keyword: "", name, stars: 0, length }) if name == "string" => {
+                // A NUL ends it.
+                Ok(Type::Text(length.unwrap_or(1).saturating_sub(1).min(self.out.config.max_strlen as u64) as usize))
+            }
+            Sized::Type(name) => {
+                let ty = self.ctype(name, span)?;
+                match (number_type(&ty), &ty) {
+                    (Some(ty), _) => Ok(ty),
+                    (None, CType::Void) => self.error(span, "Invalid variable declaration type: void"),
+                    // As it is read.
+                    (None, CType::Array(of, length)) if **of == CType::Char => Ok(Type::Text(*length as usize)),
+                    (None, _) => Ok(Type::Data { size: self.size(&ty, span)? as usize, ty }),
+                }
+            }
+            Sized::Expr(of) => self.type_of(of),
+        }
+    }
+
+    /// The type of an expression, which is not evaluated; of a map with keys, that of its keys.
+    fn type_of(&mut self, of: &Expr) -> Checking<Type> {
+        let read: Vec<bool> = self.maps.iter().map(|map| map.read).collect();
+        let ty = match &of.kind {
+            ExprKind::Map(name, keys) if keys.is_empty() => {
+                let map = self.map(name);
+                match self.maps[map].keys.as_deref() {
+                    None | Some([]) => None,
+                    Some([key]) => Some(key.clone()),
+                    Some(keys) => Some(Type::Tuple(keys.to_vec())),
+                }
+            }
+            _ => None,
+        };
+        let ty = match ty {
+            Some(ty) => ty,
+            None => self.expr(of)?.ty,
+        };
+        // Nobody has read it for that.
+        self.maps.iter_mut().zip(read).for_each(|(map, read)| map.read = read);
+        match ty {
+            Type::None if self.last => self.error(of.span, "typeof() expects something that has a value"),
+            ty => Ok(ty),
+        }
+    }
+
+    /// A value as the variable holds it that it is assigned to.
+    pub(super) fn as_declared(&mut self, index: usize, name: &str, value: Value, span: Span) -> Checking<Value> {
+        let to = match self.typed.get(&index) {
+            Some(Type::Int { bytes, signed }) => CType::Int { bytes: *bytes, signed: *signed },
+            Some(Type::Enum(of)) => CType::Enum(of.clone()),
+            _ => return Ok(value),
+        };
+        // What else is wrong with it is said where all assignments are looked at.
+        if !value.ty.is_int() {
+            return Ok(value);
+        }
+        let constant = match value.kind {
+            ValueKind::Int(constant) => Some(constant),
+            _ => None,
+        };
+        let converted = self.convert(value, &to, span)?;
+        match (constant, &converted) {
+            (Some(before), Value { kind: ValueKind::Int(after), ty: Type::Int { bytes, .. } })
+                if before != *after && *bytes < 8 =>
+            {
+                let message = format!("{} does not fit into ${name}, which is of type '{}'", before as i64, to.name());
+                self.error(span, message)
+            }
+            _ => Ok(converted),
+        }
+    }
+}
+
+/// What a variable of this type begins with; `None`: all its bytes are zeros anyway.
+fn zero(ty: &Type) -> Option<Value> {
+    Some(match ty {
+        Type::Text(_) => text(Vec::new()),
+        Type::Tuple(types) => {
+            let items = types.iter().map(zero).collect::<Option<_>>()?;
+            Value { ty: ty.clone(), kind: ValueKind::Tuple(items) }
+        }
+        ty if ty.is_wide() || *ty == Type::None => return None,
+        ty => Value { ty: ty.clone(), kind: ValueKind::Int(0) },
+    })
+}
