@@ -30,6 +30,36 @@ fn what_there_is_anyway_may_be_asked_for() {
     }
 }
 
+#[test]
+fn what_funccount_cannot_do_is_one_line() {
+    for (flags, said) in
+        [(&["-D"][..], "error: -D: "), (&["--debug"], "error: -D: "), (&["--cpu", "0"], "error: --cpu: ")]
+    {
+        let output = run(&mut sidestep(&[&["funccount"], flags, &["c:malloc", "--", "true"]].concat()), LIMIT);
+        assert_eq!((output.code(), output.stderr.starts_with(said)), (2, true), "{output}");
+    }
+}
+
+/// What `explain` says, and the command is not run.
+#[test]
+fn a_dry_run_touches_nothing() {
+    let plan = run(&mut sidestep(&["explain", "libc:write"]), LIMIT).ok().stdout;
+    let (place, script) = ("libc:write", "u:libc:write { @++ }");
+    let commands: [&[&str]; 4] = [&["funccount", place], &["funclatency", place], &["trace", place], &["-e", script]];
+    for command in commands {
+        let output = run(&mut sidestep(&[command, &["--dry-run", "--", "sh", "-c", "echo run"]].concat()), LIMIT);
+        assert_eq!((output.code(), &output.stdout), (0, &plan), "{output}");
+    }
+}
+
+#[test]
+fn seconds_behind_the_d_of_scripts_are_said_to_be_none() {
+    let script = ["-e", "u:libc:write { @++ }"];
+    let said = |args: &[&str]| run(&mut sidestep(args), LIMIT).ok().stderr.contains("interval:s:5 { exit() }");
+    assert!(said(&[&["-d", "5"], &script[..], &["--", "true"]].concat()));
+    assert!(!said(&[&["-d"], &script[..], &["--", "true"]].concat()));
+}
+
 /// The program has one thread, whose number is that of the process.
 #[test]
 fn argdist_counts_one_thread() {
