@@ -196,7 +196,7 @@ fn callers_of_short_go_functions() {
     let path = path.to_str().expect("UTF-8");
     let (output, report) = with_command(&["stackcount", "-f", "main.visit"], &[path, "4"]);
     output.ok();
-    let ends: Vec<_> = report.0.lines().filter(|line| line.contains("main.visit")).collect();
+    let ends: Vec<_> = report.0.stdout.lines().filter(|line| line.contains("main.visit")).collect();
     assert!(ends.iter().any(|line| line.ends_with("main.main.func1;main.visit 200")), "{}", report.0);
     assert!(ends.iter().any(|line| line.ends_with(";main.main;main.visit 1")), "{}", report.0);
 }
