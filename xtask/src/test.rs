@@ -36,6 +36,9 @@ pub fn test(quick: bool) -> Result<bool> {
     let short = ["--release", "--locked", "--package", "sidestep-sys", "--target", setup::TARGET_32];
     tally.step("examples for 32-bit tests", cargo().args(["build", "--examples"]).args(short));
     tally.tests(cargo().args(["test", "--no-fail-fast", "--lib", "--test", "live"]).args(short))?;
+    // Handlers in the target.
+    let short = ["--release", "--locked", "--package", "sidestep", "--target", setup::TARGET_32];
+    tally.tests(cargo().args(["test", "--no-fail-fast", "--test", "own"]).args(short))?;
     if !quick {
         tally.oldest_compiler();
     }
