@@ -126,6 +126,24 @@ print(len(set(n['id'] for n in g['nodes'])), g['directed'], g['multigraph'])";
 }
 
 #[test]
+fn memleak_names_other_allocators() {
+    let (Some(library), Some(path)) = (target("libmallocs.so"), target("script")) else { return };
+    let mut program = Program::start(Command::new(path).env("LD_PRELOAD", &library));
+    let pid = program.pid().to_string();
+    let said = |flags: &[&str]| {
+        let args = [&["memleak", "-p", &pid, "-i", "0.1", "-n", "1"], flags].concat();
+        run(&mut sidestep(&args), LIMIT).ok().stderr.lines().filter(|line| line.contains("has a malloc")).count()
+    };
+    assert_eq!((said(&[]), said(&["-q"]), said(&["-O", library.to_str().expect("UTF-8")])), (1, 0, 0));
+    program.finish().ok();
+    let mut program = Program::start(&mut Command::new(target("script").expect("built")));
+    let pid = program.pid().to_string();
+    let output = run(&mut sidestep(&["memleak", "-p", &pid, "-i", "0.1", "-n", "1"]), LIMIT).ok();
+    assert!(!output.stderr.contains("has a malloc"), "{output}");
+    program.finish().ok();
+}
+
+#[test]
 fn memleak_sorts_by_allocations() {
     let Some(path) = target("tools") else { return };
     let file = std::env::temp_dir().join(format!("sidestep-sorted.{}", std::process::id()));
