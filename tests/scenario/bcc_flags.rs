@@ -128,7 +128,7 @@ print(len(set(n['id'] for n in g['nodes'])), g['directed'], g['multigraph'])";
 #[test]
 fn memleak_names_other_allocators() {
     let (Some(library), Some(path)) = (target("libmallocs.so"), target("script")) else { return };
-    let mut program = Program::start(Command::new(path).env("LD_PRELOAD", &library));
+    let program = Program::start(Command::new(path).env("LD_PRELOAD", &library));
     let pid = program.pid().to_string();
     let said = |flags: &[&str]| {
         let args = [&["memleak", "-p", &pid, "-i", "0.1", "-n", "1"], flags].concat();
@@ -136,7 +136,7 @@ fn memleak_names_other_allocators() {
     };
     assert_eq!((said(&[]), said(&["-q"]), said(&["-O", library.to_str().expect("UTF-8")])), (1, 0, 0));
     program.finish().ok();
-    let mut program = Program::start(&mut Command::new(target("script").expect("built")));
+    let program = Program::start(&mut Command::new(target("script").expect("built")));
     let pid = program.pid().to_string();
     let output = run(&mut sidestep(&["memleak", "-p", &pid, "-i", "0.1", "-n", "1"]), LIMIT).ok();
     assert!(!output.stderr.contains("has a malloc"), "{output}");
