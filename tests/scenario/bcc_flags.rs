@@ -30,6 +30,36 @@ fn what_there_is_anyway_may_be_asked_for() {
     }
 }
 
+#[test]
+fn what_funccount_cannot_do_is_one_line() {
+    for (flags, said) in
+        [(&["-D"][..], "error: -D: "), (&["--debug"], "error: -D: "), (&["--cpu", "0"], "error: --cpu: ")]
+    {
+        let output = run(&mut sidestep(&[&["funccount"], flags, &["c:malloc", "--", "true"]].concat()), LIMIT);
+        assert_eq!((output.code(), output.stderr.starts_with(said)), (2, true), "{output}");
+    }
+}
+
+/// What `explain` says, and the command is not run.
+#[test]
+fn a_dry_run_touches_nothing() {
+    let plan = run(&mut sidestep(&["explain", "libc:write"]), LIMIT).ok().stdout;
+    let (place, script) = ("libc:write", "u:libc:write { @++ }");
+    let commands: [&[&str]; 4] = [&["funccount", place], &["funclatency", place], &["trace", place], &["-e", script]];
+    for command in commands {
+        let output = run(&mut sidestep(&[command, &["--dry-run", "--", "sh", "-c", "echo run"]].concat()), LIMIT);
+        assert_eq!((output.code(), &output.stdout), (0, &plan), "{output}");
+    }
+}
+
+#[test]
+fn seconds_behind_the_d_of_scripts_are_said_to_be_none() {
+    let script = ["-e", "u:libc:write { @++ }"];
+    let said = |args: &[&str]| run(&mut sidestep(args), LIMIT).ok().stderr.contains("interval:s:5 { exit() }");
+    assert!(said(&[&["-d", "5"], &script[..], &["--", "true"]].concat()));
+    assert!(!said(&[&["-d"], &script[..], &["--", "true"]].concat()));
+}
+
 /// The program has one thread, whose number is that of the process.
 #[test]
 fn argdist_counts_one_thread() {
@@ -93,6 +123,24 @@ print(len(set(n['id'] for n in g['nodes'])), g['directed'], g['multigraph'])";
     assert_eq!(output.code(), 1, "{output}");
     assert!(output.stderr.starts_with("sidestep: cannot write /nonexistent/graph: "), "{output}");
     assert!(script(&["deadlock", "-t", "100", "-e", "50"]).contains("hash(100)"));
+}
+
+#[test]
+fn memleak_names_other_allocators() {
+    let (Some(library), Some(path)) = (target("libmallocs.so"), target("script")) else { return };
+    let program = Program::start(Command::new(path).env("LD_PRELOAD", &library));
+    let pid = program.pid().to_string();
+    let said = |flags: &[&str]| {
+        let args = [&["memleak", "-p", &pid, "-i", "0.1", "-n", "1"], flags].concat();
+        run(&mut sidestep(&args), LIMIT).ok().stderr.lines().filter(|line| line.contains("has a malloc")).count()
+    };
+    assert_eq!((said(&[]), said(&["-q"]), said(&["-O", library.to_str().expect("UTF-8")])), (1, 0, 0));
+    program.finish().ok();
+    let program = Program::start(&mut Command::new(target("script").expect("built")));
+    let pid = program.pid().to_string();
+    let output = run(&mut sidestep(&["memleak", "-p", &pid, "-i", "0.1", "-n", "1"]), LIMIT).ok();
+    assert!(!output.stderr.contains("has a malloc"), "{output}");
+    program.finish().ok();
 }
 
 #[test]

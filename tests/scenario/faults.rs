@@ -98,7 +98,7 @@ fn strings_are_what_can_be_read() {
         let (report, _) = during(&trace(flags, &pid), || program.ask("bad 100"));
         let count = |text: &str| report.0.stdout.lines().filter(|line| line.ends_with(text)).count();
         // Also of the one that begins where it can be read, and has no end there: as the kernel has it.
-        assert_eq!(count("=(null)="), 100, "{}", report.0);
+        assert_eq!(count("=(fault)="), 100, "{}", report.0);
         assert_eq!(report.records().len(), 100, "{}", report.0);
         program.finish().ok();
     }

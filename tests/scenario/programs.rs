@@ -189,6 +189,18 @@ fn go_command() {
     report.assert_count("main.leaf", 5000);
 }
 
+/// `main.visit` is so short that it checks no stack and has no frame: its caller was left out.
+#[test]
+fn callers_of_short_go_functions() {
+    let Some(path) = target("goroutines") else { return };
+    let path = path.to_str().expect("UTF-8");
+    let (output, report) = with_command(&["stackcount", "-f", "main.visit"], &[path, "4"]);
+    output.ok();
+    let ends: Vec<_> = report.0.stdout.lines().filter(|line| line.contains("main.visit")).collect();
+    assert!(ends.iter().any(|line| line.ends_with("main.main.func1;main.visit 200")), "{}", report.0);
+    assert!(ends.iter().any(|line| line.ends_with(";main.main;main.visit 1")), "{}", report.0);
+}
+
 /// V8 makes exceptions of faults, maps a part of the program a second time, and has threads that it stops by signals.
 #[test]
 fn node_answers_the_same() {

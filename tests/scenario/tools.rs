@@ -346,11 +346,14 @@ fn locks_in_two_orders() {
     assert_eq!((said.trim(), report.contains("Deadlock")), ("120", false), "{report}");
     let (said, report) = on(&["deadlock"], &[program, "inverted", "20"]);
     assert_eq!((said.trim(), report.matches("Potential Deadlock").count()), ("40", 1), "{report}");
-    for words in ["(forth)", "(back)", "@ with_both+", "@ forth+", "@ back+", "Mutex M0 (0x", "=> Mutex M1 (0x"] {
+    let names = ["=> Mutex M1 (a 0x", "=> Mutex M1 (b 0x", "Mutex M0 (a 0x", "Mutex M0 (b 0x"];
+    assert_eq!(names.into_iter().filter(|name| report.contains(name)).count(), 2, "{report}");
+    for words in ["(forth)", "(back)", "@ with_both+", "@ forth+", "@ back+"] {
         assert!(report.contains(words), "no {words}: {report}");
     }
     let (_, report) = on(&["deadlock", "-f", "json"], &[program, "inverted", "2"]);
     assert_eq!(report.matches("\"comm\": \"back\"").count(), 1, "{report}");
+    assert_eq!(report.matches("\"acquired_name\": \"a\"").count(), 1, "{report}");
 }
 
 /// `readelf -n` says the same.

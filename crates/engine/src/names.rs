@@ -120,6 +120,12 @@ impl Symbols {
     pub fn of(&mut self, number: u32, at: u64) -> (Option<PathBuf>, Option<(String, u64)>) {
         self.at(number, Va(at)).map(|images| images.of(at)).unwrap_or_default()
     }
+
+    /// The variable around an address, and the offset in it.
+    #[must_use]
+    pub fn variable(&self, number: u32, at: u64) -> Option<(String, u64)> {
+        self.0.iter().filter(|(of, _)| *of == number).find_map(|(_, images)| images.variable(at))
+    }
 }
 
 impl Images {
@@ -204,6 +210,14 @@ impl Images {
         let id = loaded.as_ref()?.object.build_id()?;
         let digits = id.iter().map(|byte| format!("{byte:02x}")).collect();
         Some((digits, Va(at).since(mapping.start) as u64 + mapping.offset.0))
+    }
+
+    /// Where an object's variables lie is no mapping of its file, if they are zero at first.
+    fn variable(&self, at: u64) -> Option<(String, u64)> {
+        self.images().find_map(|(_, loaded)| {
+            let (name, offset) = loaded.object.variable_at(Va(at).offset(-loaded.bias))?;
+            Some((name.to_owned(), offset))
+        })
     }
 
     fn of(&self, at: u64) -> (Option<PathBuf>, Option<(String, u64)>) {

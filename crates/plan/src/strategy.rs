@@ -189,10 +189,15 @@ fn nature(index: &Index<'_>, site: &Site<'_, '_>, entry: bool, go_check: bool) -
         return (SiteKind::Inside, Err("it is not the start of a function"));
     }
     if index.code.go {
-        // Only C code in a Go program uses a red zone, and has no stack check.
-        let kind = if go_check { SiteKind::FunctionEntry } else { SiteKind::Inside };
+        // Where a stack check is, it is Go's own code, which uses no red zone. Without one it may be C.
+        let kind = if go_check { SiteKind::FunctionEntry } else { nature_of_entry(index, site).0 };
         return (kind, Err(GO_RETURNS));
     }
+    nature_of_entry(index, site)
+}
+
+/// The same where a function seems to begin.
+fn nature_of_entry(index: &Index<'_>, site: &Site<'_, '_>) -> (SiteKind, Result<(), &'static str>) {
     if index.is_part(site.asked) {
         return (SiteKind::Inside, Err(PART));
     }

@@ -42,6 +42,7 @@ mod types;
 mod unnamed;
 mod unwind;
 pub mod usdt;
+mod variable;
 
 pub use debugfile::{DebugSearch, Outcome, Searched};
 pub use elf::{Kind, Segment};

@@ -10,7 +10,7 @@ use sidestep_isa::{FileOff, Isa, Len, ObjectCode, Va};
 
 use crate::code;
 use crate::debugfile::{self, DebugSearch, Outcome, Searched};
-use crate::dwarf::Place;
+use crate::dwarf::{Place, Sections};
 use crate::elf::{Elf, Kind, Segment};
 use crate::error::{LineError, ObjectError, SymbolError, TypeError};
 use crate::function::{Function, Source};
@@ -24,6 +24,7 @@ use crate::symtab::{self, Symbols};
 use crate::types::DebugInfo;
 use crate::unwind::{self, Unwinding};
 use crate::usdt::{self, UsdtError};
+use crate::variable::Variables;
 
 /// An x86-64 or i386 program or shared library with the functions of all its symbol tables and debug files.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub struct Object {
     code: OnceLock<Result<ObjectCode<'static>, &'static str>>,
     /// See [`Object::unnamed`].
     pub(crate) unnamed: OnceLock<Vec<Function>>,
+    /// See [`Object::variable_at`].
+    pub(crate) variables: OnceLock<Variables>,
     go: bool,
     debug: Place,
 }
@@ -108,6 +111,7 @@ impl Object {
             relocations: OnceLock::new(),
             code: OnceLock::new(),
             unnamed: OnceLock::new(),
+            variables: OnceLock::new(),
             go,
             debug: Place { file: file.map(Path::to_owned), path: real.to_owned(), search },
         })
@@ -122,11 +126,13 @@ impl Object {
     #[must_use]
     pub fn symbol(&self, name: &str) -> Option<(Va, Len)> {
         let own = symtab::find(&self.elf, name);
-        let debug = || {
-            let wanted = |section: &[u8]| matches!(section, b".symtab" | b".strtab") || section.starts_with(b".note");
-            symtab::find(self.debug.open(&self.elf, ".symtab", wanted).ok()?.elf(), name)
-        };
-        own.or_else(debug)
+        own.or_else(|| symtab::find(self.debug_symbols()?.elf(), name))
+    }
+
+    /// A file that has a full symbol table: this one, or its debug file. Read at each call.
+    pub(crate) fn debug_symbols(&self) -> Option<Sections> {
+        let wanted = |section: &[u8]| matches!(section, b".symtab" | b".strtab") || section.starts_with(b".note");
+        self.debug.open(&self.elf, ".symtab", wanted).ok()
     }
 
     /// The path it was opened as.

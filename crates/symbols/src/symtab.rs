@@ -24,7 +24,7 @@ pub(crate) struct Symbol {
     info: u8,
     pub(crate) section: u16,
     pub(crate) va: Va,
-    size: Len,
+    pub(crate) size: Len,
 }
 
 impl Symbol {
@@ -41,6 +41,11 @@ impl Symbol {
     /// `STT_…`.
     pub(crate) fn kind(&self) -> u8 {
         self.info & 0xf
+    }
+
+    /// `STB_LOCAL`.
+    pub(crate) fn is_local(&self) -> bool {
+        self.info >> 4 == elf::STB_LOCAL
     }
 
     /// What the string table has from its name on.
@@ -141,7 +146,7 @@ pub(crate) fn find(elf: &Elf, wanted: &str) -> Option<(Va, Len)> {
             if !defined || !names || name(strings, &symbol) != Some(wanted.as_bytes()) {
                 continue;
             }
-            let local = symbol.info >> 4 == elf::STB_LOCAL;
+            let local = symbol.is_local();
             if found.is_none_or(|(known, ..)| known && !local) {
                 found = Some((local, symbol.va, symbol.size));
             }

@@ -222,8 +222,20 @@ impl Reader<'_, '_> {
             return Ok(());
         }
         let mut table = fde.rows(self.section, bases, context).map_err(|_| NOT_VALID)?;
-        while let Some(row) = table.next_row().map_err(|_| NOT_VALID)? {
+        let mut end = fde.initial_address();
+        loop {
+            let row = match table.next_row() {
+                Ok(Some(row)) => row,
+                Ok(None) => return Ok(()),
+                // Assembler code may ask for what DWARF does not have, such as another register for an expression
+                // (libgcrypt): nobody can tell what holds in the rest of this function, but the others are as they are.
+                Err(_) => {
+                    each(end, Rule::bare(Cfa::Strange));
+                    return Ok(());
+                }
+            };
             let start = row.start_address();
+            end = row.end_address();
             let caller = match row.register(self.machine.ip) {
                 RegisterRule::Undefined => Some(Cfa::Outermost),
                 RegisterRule::Offset(at) if at == -self.machine.word => None,
@@ -244,14 +256,13 @@ impl Reader<'_, '_> {
                     Some(value) => put(start, cfa(Some(value))),
                     // It may depend on the instruction: a procedure linkage table has one for all its entries.
                     None => {
-                        for va in start..row.end_address().min(start.saturating_add(BY_ADDRESS)) {
+                        for va in start..end.min(start.saturating_add(BY_ADDRESS)) {
                             put(va, cfa(self.value(*expression, Some(va))));
                         }
                     }
                 },
             }
         }
-        Ok(())
     }
 
     fn place(&self, register: Register) -> Option<u8> {

@@ -1,5 +1,7 @@
 //! The rows of `.eh_frame`, against what readelf makes of it.
 
+mod support;
+
 use std::path::Path;
 use std::process::Command;
 
@@ -99,4 +101,26 @@ fn linkage_tables_depend_on_the_instruction() {
         let rsp = |offset| Cfa::Register { base: 19, offset };
         assert_eq!((cfa(0), cfa(6), cfa(11), cfa(15)), (rsp(8), rsp(8), rsp(16), rsp(16)), "{entry:#x}");
     }
+}
+
+/// A register behind an expression is nothing that DWARF has, but assembler code of libgcrypt asks for it: what is said before
+/// holds, and so does all that is said of other functions.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn an_instruction_that_makes_no_sense_is_the_end_of_its_function() {
+    let source = r#"
+        __asm__(".text\n.type odd, @function\nodd: .cfi_startproc\n push %rbp\n .cfi_def_cfa_offset 16\n nop\n"
+            /* def_cfa_expression: rsp + 32 */
+            " .cfi_escape 0x0f, 2, 0x77, 32\n nop\n .cfi_def_cfa_register %rsp\n nop\n pop %rbp\n ret\n .cfi_endproc\n"
+            ".size odd, .-odd\n");
+        int main(void) { return 0; }
+    "#;
+    let program = support::compile(&support::scratch("odd"), "odd.c", source, &[]);
+    let object = Object::open(&program, &[]).unwrap();
+    let unwinding = object.unwinding().unwrap();
+    let cfa = |name: &str, at: u64| rule(&unwinding, object.symbol(name).expect("it is there").0.0 + at).cfa;
+    let rsp = |offset| Cfa::Register { base: 19, offset };
+    let found: Vec<Cfa> = (0..6).map(|at| cfa("odd", at)).collect();
+    assert_eq!(found, [rsp(8), rsp(16), rsp(32), Cfa::Strange, Cfa::Strange, Cfa::Strange]);
+    assert_eq!(cfa("main", 0), rsp(8));
 }

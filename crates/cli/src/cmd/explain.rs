@@ -1,9 +1,10 @@
-//! `sidestep explain`: what would be written where, and why?
+//! `sidestep explain`, and `--dry-run` of others: what would be written where, and why?
 
 use std::process::ExitCode;
 
 use sidestep_engine::Explained;
 
+use super::watch::Job;
 use crate::flags::{Explain, Format};
 use crate::out::plan;
 use crate::out::sink::Sink;
@@ -13,12 +14,27 @@ pub fn run(flags: &Explain) -> anyhow::Result<ExitCode> {
     let look = &flags.look;
     let pattern = super::parse_place(&flags.pattern, look.regexp, look.pid);
     let sites: Vec<Explained> = sidestep_engine::explain(&pattern, look.pid, &look.engine.options())?;
-    let mut sink = Sink::open(look.file.as_deref(), Format::Text, false)?;
+    print(&sites, look.verbose, Sink::open(look.file.as_deref(), Format::Text, false)?)
+}
+
+/// The same for all that a command would probe, in each of its processes. A command of one's own is not run.
+pub fn dry_run(job: &Job) -> anyhow::Result<ExitCode> {
+    let mut sites = Vec::new();
+    let pids = job.target.pid.iter().copied().map(Some);
+    for pid in pids.chain(job.target.pid.is_empty().then_some(None)) {
+        for request in job.requests {
+            sites.extend(sidestep_engine::explain(&request.pattern, pid, &job.engine.options())?);
+        }
+    }
+    print(&sites, job.output.detail.verbose, Sink::open(job.output.file.as_deref(), Format::Text, false)?)
+}
+
+fn print(sites: &[Explained], verbose: bool, mut sink: Sink) -> anyhow::Result<ExitCode> {
     for (index, site) in sites.iter().enumerate() {
         if index > 0 {
             sink.line("")?;
         }
-        for line in plan::lines(site, &sites, look.verbose) {
+        for line in plan::lines(site, sites, verbose) {
             sink.line(&line)?;
         }
     }

@@ -3,15 +3,20 @@
 use std::io;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use sidestep_engine::{Action, Bundle, Request, Session};
 
 use super::watch::{self, Job, Tool};
+use super::{explain, tools};
 use crate::flags::Funccount;
 use crate::out::sink::Sink;
 use crate::out::{json, label, table, time};
 
 /// Runs the command.
 pub fn run(flags: &Funccount) -> anyhow::Result<ExitCode> {
+    if let Some(why) = refused(flags) {
+        tools::usage("funccount", ErrorKind::ValueValidation, why);
+    }
     let pattern = super::parse_counted(&flags.pattern, flags.regexp);
     // Without a program: hits are counted anyway.
     let request = Request { pattern, action: Action::default() };
@@ -23,9 +28,27 @@ pub fn run(flags: &Funccount) -> anyhow::Result<ExitCode> {
         bundle: &Bundle::default(),
         requests: &[request],
     };
+    if flags.dry_run {
+        return explain::dry_run(&job);
+    }
     let mut tool =
         Counter { pattern: &flags.pattern, timestamp: flags.timing.timestamp, labels: Vec::new(), printed: Vec::new() };
     watch::run(&job, &mut tool)
+}
+
+/// Why a flag of bcc's is none here.
+fn refused(flags: &Funccount) -> Option<&'static str> {
+    let refused = [
+        (
+            flags.debug,
+            "-D: no program runs at a hit, which is counted in the detour; --dry-run prints what is written where",
+        ),
+        (
+            flags.cpu.is_some(),
+            "--cpu: hits are those on all CPUs; a script counts by CPU: -e 'u:OBJECT:FUNC { @[cpu] = count() }'",
+        ),
+    ];
+    refused.into_iter().find(|(is_given, _)| *is_given).map(|(_, why)| why)
 }
 
 struct Counter<'a> {

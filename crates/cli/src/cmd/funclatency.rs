@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_engine::{Action, Bundle, BundleMap, Cookie, Distribution, Histogram, Request, Session};
 
+use super::explain;
 use super::funccount::{timestamp, tracing};
 use super::watch::{self, Job, Tool};
 use crate::flags::Funclatency;
@@ -93,6 +94,9 @@ pub fn run(flags: &Funclatency) -> anyhow::Result<ExitCode> {
         bundle: &bundle,
         requests: &[request],
     };
+    if flags.dry_run {
+        return explain::dry_run(&job);
+    }
     let unit = match (flags.microseconds, flags.milliseconds) {
         (true, _) => Unit::Micros,
         (_, true) => Unit::Millis,

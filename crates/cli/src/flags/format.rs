@@ -14,8 +14,8 @@ pub enum Value {
     Int(u64),
     /// The bytes of a string.
     Str(Vec<u8>),
-    /// A string at this address, which could not be read.
-    Fault(u64),
+    /// What could not be read.
+    Fault,
 }
 
 /// A parsed format.
@@ -99,8 +99,7 @@ fn escape(c: Option<char>) -> Result<char, String> {
 fn render(conversion: &Conversion, value: &Value, out: &mut String) {
     match (conversion.kind, value) {
         ('s', Value::Str(bytes)) => conversion.text(&printable(bytes), out),
-        ('s', Value::Fault(0)) => conversion.text("(null)", out),
-        (_, Value::Fault(pointer)) => conversion.text(&format!("({pointer:#x}: unreadable)"), out),
+        (_, Value::Fault) => conversion.text("(fault)", out),
         (_, Value::Str(bytes)) => conversion.text(&printable(bytes), out),
         ('c', Value::Int(value)) => conversion.text(&printable(&[*value as u8]), out),
         ('f' | 'e', Value::Int(value)) => conversion.real(*value, out),
@@ -231,7 +230,7 @@ mod tests {
             render("[%10s] [%-10s] [%.3s] [%s]", &[abc.clone(), abc.clone(), abc.clone(), abc]),
             "[    abcdef] [abcdef    ] [abc] [abcdef]"
         );
-        assert_eq!(render("%s|%s", &[Value::Fault(0), Value::Fault(16)]), "(null)|(0x10: unreadable)");
+        assert_eq!(render("%s|%9s", &[Value::Fault, Value::Fault]), "(fault)|  (fault)");
         assert_eq!(render("%s", &[Value::Str(b"a\nb\x1b[2J\xff\xc3\xa4".to_vec())]), "a\\nb\\x1b[2J\u{fffd}\u{e4}");
     }
 

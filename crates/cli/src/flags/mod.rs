@@ -149,6 +149,15 @@ pub struct Funccount {
     /// FUNC is a regular expression.
     #[arg(short = 'r', long = "regexp")]
     pub regexp: bool,
+    /// Say what would be written where, and touch nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The program of a hit, in bcc; `funccount` needs none.
+    #[arg(short = 'D', long, hide = true)]
+    pub debug: bool,
+    /// One CPU, in bcc (where `-c` is its letter).
+    #[arg(long, value_name = "CPU", hide = true)]
+    pub cpu: Option<u32>,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
@@ -187,6 +196,9 @@ pub struct Funclatency {
     /// FUNC is a regular expression.
     #[arg(short = 'r', long = "regexp")]
     pub regexp: bool,
+    /// Say what would be written where, and touch nothing.
+    #[arg(long)]
+    pub dry_run: bool,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
@@ -234,6 +246,9 @@ pub struct Bpf {
     /// Allow programs to change what the process does: registers and the instruction pointer in the context, override_return.
     #[arg(long = "unsafe")]
     pub allow_unsafe: bool,
+    /// Say what would be written where, and touch nothing.
+    #[arg(long, conflicts_with = "kernel")]
+    pub dry_run: bool,
     #[command(flatten)]
     pub timing: Timing,
     #[command(flatten)]

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use sidestep_engine::Session;
 
+use super::explain;
 use super::watch::{self, Job, Pace, Tool};
 use crate::flags::Bpf;
 use crate::out::sink::Sink;
@@ -34,6 +35,9 @@ pub fn run(flags: &Bpf) -> anyhow::Result<ExitCode> {
         bundle: &loaded.bundle,
         requests: &loaded.requests,
     };
+    if flags.dry_run {
+        return explain::dry_run(&job);
+    }
     let mut tool = Runner { loaded: &loaded, printer, timestamp: flags.timing.timestamp, pace: Pace::default() };
     watch::run(&job, &mut tool)
 }

@@ -157,6 +157,12 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
     let compiled = lower(&checked, Clock { start, since_1970: time::realtime().wrapping_sub(start) })?;
     if flags.debug > 0 {
         print_programs(&compiled)?;
+        if flags.target.is_given() && source.params.first().is_some_and(|word| word.parse::<f64>().is_ok()) {
+            // What the tools' -d is.
+            say(
+                "sidestep: -d prints the script, and nothing was probed; interval:s:5 { exit() } ends one after 5 seconds",
+            );
+        }
         return Ok(ExitCode::SUCCESS);
     }
     start::run(flags, source, checked, compiled, tool)

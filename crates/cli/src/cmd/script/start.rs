@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use sidestep_engine::{Cookie, Local, Maps, Missing, Session, Target};
+use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Request, Session, Target};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Checked, MissingProbes};
 use sidestep_lang::script::lower::Compiled;
@@ -13,10 +13,10 @@ use sidestep_lang::script::lower::Compiled;
 use super::nowhere::Nowhere;
 use super::run::Script;
 use super::{Source, Tool as ScriptTool, attach};
+use crate::cmd::explain;
 use crate::cmd::losses::Losses;
 use crate::cmd::watch::{self, Job, Pace, Tool};
 use crate::flags::script::{Buffering, Script as Flags};
-use crate::out::plan;
 use crate::out::sink::Sink;
 use crate::signals::Signals;
 
@@ -81,14 +81,7 @@ pub fn run(
     if matches!(flags.target.target(), Target::Command(_)) {
         bundle.pid = Some(compiled.command);
     }
-    let job = Job {
-        target: &flags.target,
-        timing: None,
-        output: &flags.output,
-        engine: &flags.engine,
-        bundle: &bundle,
-        requests: &requests,
-    };
+    let job = job(flags, &bundle, &requests);
     let mut running = Running {
         script,
         probes,
@@ -108,21 +101,14 @@ pub fn run(
 
 /// What would be written where.
 fn dry_run(flags: &Flags, compiled: &Compiled, regexp: bool) -> anyhow::Result<ExitCode> {
-    let (_, requests, _) = attach::bundle(compiled, regexp)?;
-    let mut sink = Sink::of(&flags.output)?;
-    let pids = flags.target.pid.iter().copied().map(Some);
-    for pid in pids.chain(flags.target.pid.is_empty().then_some(None)) {
-        for request in &requests {
-            let sites = sidestep_engine::explain(&request.pattern, pid, &flags.engine.options());
-            for site in sites? {
-                for line in plan::lines(&site, std::slice::from_ref(&site), flags.output.detail.verbose) {
-                    sink.line(&line)?;
-                }
-            }
-        }
-    }
-    sink.flush()?;
-    Ok(ExitCode::SUCCESS)
+    let (bundle, requests, _) = attach::bundle(compiled, regexp)?;
+    explain::dry_run(&job(flags, &bundle, &requests))
+}
+
+/// The session's part of the flags.
+fn job<'a>(flags: &'a Flags, bundle: &'a Bundle, requests: &'a [Request]) -> Job<'a> {
+    let Flags { target, output, engine, .. } = flags;
+    Job { target, timing: None, output, engine, bundle, requests }
 }
 
 fn needs_symbols(compiled: &Compiled) -> bool {

@@ -87,6 +87,9 @@ impl Spec {
             [body] => (body, body),
             _ => return Err("there are several labels".to_owned()),
         };
+        if split(body, b';').len() > 1 {
+            return Err("a label comes behind '#', not behind ';'".to_owned());
+        }
         let (head, behind) = body.split_once('(').ok_or("it has no signature: write FUNC() at least")?;
         let end = close(behind).ok_or("the parenthesis of the signature is not closed")?;
         let params = parameters(&behind[..end])?;
@@ -337,6 +340,8 @@ mod tests {
             ("t:sched:switch()", "kernel"),
             ("x:c:malloc()", "p:, r: or u:"),
             ("p:c:malloc(size_t n", "not closed"),
+            // As bcc's manual page still has it.
+            ("p:c:fork():int:$PID;fork per process", "behind '#'"),
         ] {
             let found = blocks(text);
             assert!(found.contains(word), "{text}: {found}");

@@ -49,7 +49,7 @@ impl Tool for Deadlock {
             .replace("EDGES", &self.edges.to_string())
             .replace("THREADS", &self.threads.to_string())
             .replace("PLACES", &self.threads.saturating_mul(PLACES).to_string());
-        let print = "print(@thread); print(@name); print(@holding); print(@taking)";
+        let print = "print(@called); print(@thread); print(@name); print(@holding); print(@taking)";
         let every = every(std::time::Duration::from_secs(1), print);
         Ok(format!("{script}{every}END {{ {print} }}\n"))
     }
@@ -83,6 +83,8 @@ struct Edge {
 #[derive(Default)]
 struct Locks {
     edges: BTreeMap<(Mutex, Mutex), Edge>,
+    /// The variables that they are in, with the offset.
+    names: BTreeMap<Mutex, String>,
     /// Cycles that were told.
     told: BTreeSet<Vec<Mutex>>,
     /// Where the graph is written.
@@ -98,6 +100,12 @@ impl Layout for Locks {
 
     fn map(&mut self, name: &str, rows: &[Line], json: bool) -> Option<String> {
         for row in rows {
+            if let ([Shown::Int(pid), Shown::Int(address)], Cell::Value(name)) = (&*row.keys, &row.cell) {
+                // Others lie on a heap or a stack.
+                let name = Some(name.text()).filter(|name| !name.starts_with("0x"));
+                self.names.extend(name.map(|name| ((*pid as u64, *address as u64), name)));
+                continue;
+            }
             let ([Shown::Int(pid), Shown::Int(held), Shown::Int(taken)], Cell::Value(value)) = (&*row.keys, &row.cell)
             else {
                 continue;
@@ -143,7 +151,10 @@ impl Locks {
     }
 
     fn text(&self, cycle: &[Mutex]) -> String {
-        let mutex = |(index, (_, address)): (usize, Mutex)| format!("Mutex M{index} ({address:#018x})");
+        let mutex = |(index, mutex): (usize, Mutex)| match self.names.get(&mutex) {
+            Some(name) => format!("Mutex M{index} ({name} {:#018x})", mutex.1),
+            None => format!("Mutex M{index} ({:#018x})", mutex.1),
+        };
         let names: Vec<String> = cycle.iter().copied().enumerate().chain([(0, cycle[0])]).map(mutex).collect();
         let mut out = format!(
             "----------------\nPotential Deadlock Detected!\n\nCycle in lock order graph: {}\n",
@@ -185,9 +196,10 @@ impl Locks {
                 ("second_mutex_stack", list(&edge.stacks[1])),
             ])
         });
-        let nodes = mutexes
-            .iter()
-            .map(|(pid, address)| json::object([("id", json::number(*address)), ("pid", json::number(*pid))]));
+        let nodes = mutexes.iter().map(|mutex| {
+            let members = [("id", json::number(mutex.1)), ("pid", json::number(mutex.0))];
+            json::object(members.into_iter().chain(self.name(mutex, "name")))
+        });
         let graph = json::object([
             ("directed", "true".to_owned()),
             ("multigraph", "false".to_owned()),
@@ -200,16 +212,23 @@ impl Locks {
 
     fn json(&self, cycle: &[Mutex]) -> String {
         let edges = self.edges(cycle).map(|(held, taken, edge)| {
-            json::object([
+            let members = [
                 ("held", json::string(&format!("{:#x}", held.1.1))),
                 ("acquired", json::string(&format!("{:#x}", taken.1.1))),
                 ("tid", edge.thread.clone()),
                 ("comm", json::string(&edge.name)),
                 ("held_stack", list(&edge.stacks[0])),
                 ("acquired_stack", list(&edge.stacks[1])),
-            ])
+            ];
+            let names = self.name(&held.1, "held_name").into_iter().chain(self.name(&taken.1, "acquired_name"));
+            json::object(members.into_iter().chain(names))
         });
         json::line("deadlock", json::array(edges)) + "\n"
+    }
+
+    /// What a mutex is called, as a member of an object.
+    fn name(&self, mutex: &Mutex, member: &'static str) -> Option<(&'static str, String)> {
+        Some((member, json::string(self.names.get(mutex)?)))
     }
 }
 

@@ -1,11 +1,15 @@
 //! `memleak`: memory that was allocated and not freed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
+
+use sidestep_engine::{list, pattern};
 
 use super::{Tool, every, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Memleak, Run, Sort};
 use crate::out::script::{Cell, Layout, Line, Shown, frames};
+use crate::out::sink::say;
 
 /// Functions that give memory: what size they are asked for, and where it is.
 const ALLOCATE: &[(&str, &str, &str)] = &[
@@ -57,6 +61,16 @@ impl Memleak {
     /// What stands before an address in keys: of several processes, the one that it is in.
     fn process(&self) -> &'static str {
         if self.run.target.are_several() { "pid, " } else { "" }
+    }
+
+    /// Objects of a process with a `malloc` that is not the C library's.
+    fn other_allocators(&self, pid: i32) -> BTreeSet<PathBuf> {
+        let objects = |object: &str| -> BTreeSet<PathBuf> {
+            let Ok(pattern) = pattern::parse(&format!("{object}:malloc"), false) else { return BTreeSet::new() };
+            let found = list(&pattern, Some(pid), &self.run.engine.options()).unwrap_or_default();
+            found.into_iter().map(|function| function.object).collect()
+        };
+        &objects("*") - &objects("c")
     }
 
     fn point(&self, provider: &str, name: &str) -> Result<String, String> {
@@ -124,6 +138,19 @@ impl Tool for Memleak {
             None => format!("END {{{report}}}\n"),
         };
         Ok(script)
+    }
+
+    /// A program with an allocator of its own seems to leak nothing.
+    fn prepare(&self) -> anyhow::Result<()> {
+        if self.object == "c" && self.symbols_prefix.is_empty() && !self.detail.quiet {
+            for pid in &self.run.target.pid {
+                for other in self.other_allocators(*pid) {
+                    let other = other.display();
+                    say(&format!("sidestep: process {pid} has a malloc in {other}, too, which -O {other} looks at"));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn layout(&self) -> Box<dyn Layout> {

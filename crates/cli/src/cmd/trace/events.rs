@@ -10,6 +10,7 @@ use sidestep_isa::FileOff;
 use sidestep_lang::uprobe_events::{self, Event, Filter, Kind, Options, ParseError, RecordFormat};
 
 use super::rows::{Hit, Rows};
+use crate::cmd::explain;
 use crate::cmd::funccount::attached;
 use crate::cmd::tools;
 use crate::cmd::watch::{self, Job, Pace, Tool};
@@ -49,6 +50,9 @@ pub fn run(flags: &Trace) -> anyhow::Result<ExitCode> {
         bundle: &bundle,
         requests: &requests,
     };
+    if flags.run.dry_run {
+        return explain::dry_run(&job);
+    }
     let plain = sources.iter().all(|source| source.spec.as_ref().is_none_or(Spec::is_plain));
     let (rows, left) = (Rows::new(flags, plain), flags.max_events.unwrap_or(u64::MAX));
     let mut tool = Tracer { sources, formats, labels: Vec::new(), places: 0, rows, left, pace: Pace::default() };
@@ -182,7 +186,7 @@ fn plain(value: &uprobe_events::Value) -> Value {
         uprobe_events::Value::Unsigned(value) => Value::Int(*value),
         uprobe_events::Value::Signed(value) => Value::Int(*value as u64),
         uprobe_events::Value::Bytes(bytes) => Value::Str(bytes.clone()),
-        uprobe_events::Value::Array(_) | uprobe_events::Value::Fault => Value::Fault(0),
+        uprobe_events::Value::Array(_) | uprobe_events::Value::Fault => Value::Fault,
     }
 }
 

@@ -41,7 +41,6 @@ fn refuse(message: &str) -> ! {
 fn wanted(flags: &Trace) -> Option<&'static str> {
     let wanted = [
         (flags.run.print, "--print"),
-        (flags.run.dry_run, "--dry-run"),
         (flags.uid.is_some(), "--uid"),
         (flags.cpu, "-C"),
         (flags.user_stack, "-U"),

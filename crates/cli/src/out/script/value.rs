@@ -203,13 +203,14 @@ impl Names {
         self.users.entry(uid).or_insert_with(|| find().unwrap_or_else(|| uid.to_string())).clone()
     }
 
-    /// `usym`
+    /// `usym`: a function or a variable.
     fn symbol(&mut self, word: u64) -> String {
         let (space, address) = if self.several { split_symbol(word) } else { (0, word) };
-        match self.symbols.of(space, address) {
-            (_, Some((name, 0))) => name,
-            (_, Some((name, offset))) => format!("{name}+{offset}"),
-            _ => format!("{address:#x}"),
+        let (_, function) = self.symbols.of(space, address);
+        match function.or_else(|| self.symbols.variable(space, address)) {
+            Some((name, 0)) => name,
+            Some((name, offset)) => format!("{name}+{offset}"),
+            None => format!("{address:#x}"),
         }
     }
 
