@@ -130,6 +130,9 @@ again! {
         test_kprobe_missed, kprobe_insn_boundary, kprobe_opt_types, multiple_kprobes, multiple_kprobes_at_one_place,
         probepoint, kretprobe_maxactive, uretprobe_stack_and_get_func_ip,
     }
+    typed {
+        handlers_with_the_signature_of_the_function,
+    }
     kernel_cases {
         kprobe_non_uniq_symbol, test_stacktrace_on_kretprobe_nested,
     }
