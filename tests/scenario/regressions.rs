@@ -13,7 +13,7 @@ use super::counts::work;
 
 /// The child of `posix_spawn` gives every signal its default action, in the memory of its parent.
 #[test]
-fn spawned_child_took_the_parents_sigtrap_handler_away() {
+pub fn spawned_child_took_the_parents_sigtrap_handler_away() {
     let Some(path) = target("trap") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
@@ -29,7 +29,7 @@ fn spawned_child_took_the_parents_sigtrap_handler_away() {
 
 /// The stack of a thread that stands at its deepest point has little room below.
 #[test]
-fn no_stack_was_left_to_attach_with() {
+pub fn no_stack_was_left_to_attach_with() {
     let Some(path) = target("deep") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
@@ -42,7 +42,7 @@ fn no_stack_was_left_to_attach_with() {
 /// The number of a system call may be set by the first instruction of a probed function. The guard has to run behind the
 /// probe, right before the call.
 #[test]
-fn guard_of_a_system_call_ran_at_the_entry_of_its_function() {
+pub fn guard_of_a_system_call_ran_at_the_entry_of_its_function() {
     let Some(path) = target("trap") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
@@ -57,7 +57,7 @@ fn guard_of_a_system_call_ran_at_the_entry_of_its_function() {
 /// A trap stood right in front of padding that led to the detour of another site. A thread that had just executed the trap was
 /// taken for one that had jumped there, and went on in the middle of an instruction.
 #[test]
-fn a_trap_in_front_of_an_island_was_taken_for_a_jump_to_it() {
+pub fn a_trap_in_front_of_an_island_was_taken_for_a_jump_to_it() {
     let Some(path) = target("load") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
@@ -77,7 +77,7 @@ fn a_trap_in_front_of_an_island_was_taken_for_a_jump_to_it() {
 /// Sites were written in order of address: a controller that died meanwhile left traps without the guards that keep
 /// SIGTRAP deliverable, and the next program code that blocked all signals was its last.
 #[test]
-fn controller_killed_while_it_wrote_left_traps_without_guards() {
+pub fn controller_killed_while_it_wrote_left_traps_without_guards() {
     let Some(path) = target("trap") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
@@ -198,14 +198,14 @@ fn while_libraries_take_turns(lists: &[&[&[&str]]]) {
 
 /// Sites were compared with the file while the program ran, and written later: into another library that was there by then.
 #[test]
-fn a_library_that_took_the_place_of_another_was_written_to() {
+pub fn a_library_that_took_the_place_of_another_was_written_to() {
     while_libraries_take_turns(&[&[&["funccount", "-d", "0.01"]]]);
 }
 
 /// The journal named the file that was mapped when the work began, not the one that was there when the sites were written: a probe that
 /// was disabled came back in the other library.
 #[test]
-fn a_disabled_probe_was_enabled_in_the_library_that_took_the_place_of_its_own() {
+pub fn a_disabled_probe_was_enabled_in_the_library_that_took_the_place_of_its_own() {
     while_libraries_take_turns(&[&[&["funccount", "--no-optimize", "-d", "1"]], &[&["disable"], &["enable"]]]);
 }
 
