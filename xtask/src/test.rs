@@ -41,8 +41,10 @@ pub fn test(quick: bool) -> Result<bool> {
     let short = ["--release", "--locked", "--package", "sidestep-sys", "--target", setup::TARGET_32];
     tally.step("examples for 32-bit tests", cargo().args(["build", "--examples"]).args(short));
     tally.tests(cargo().args(["test", "--no-fail-fast", "--lib", "--test", "live"]).args(short))?;
-    // The library and its examples. Those in C want a shared library, so all of it is dynamic here.
+    // Handlers in the target.
     let short = ["--release", "--locked", "--package", "sidestep", "--target", setup::TARGET_32];
+    tally.tests(cargo().args(["test", "--no-fail-fast", "--test", "own"]).args(short))?;
+    // The library with programs in C, which want a shared one: so all of it is dynamic here.
     let dynamic = |command: &str| {
         let mut cargo = cargo();
         cargo.arg(command).args(short).arg("--target-dir").arg(target_dir().join("dynamic-32"));

@@ -13,45 +13,67 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
-use std::{mem, process, ptr};
+use std::time::Duration;
+use std::{env, mem, process, ptr, thread};
 
 /// Stack of a controller.
 pub const STACK: usize = 8 << 20;
 /// Its socket.
 const SOCKET: i32 = 3;
+/// How long the first copy waits for locks. Each one after it waits twice as long.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// So many copies are tried.
+const COPIES: u32 = 8;
 /// Signals of the kernel.
 const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
 
 /// Forks a controller, which serves one end of a socket. The other end.
 pub fn start(serve: impl FnOnce(&UnixStream) + Send) -> io::Result<UnixStream> {
-    let (mut ours, theirs) = UnixStream::pair()?;
     let target = process::id() as i32;
-    // SAFETY: sets of signals are plain data. In the child no handler of the program may run.
-    let fork = unsafe {
+    let mut copies = 0;
+    loop {
+        let (mut ours, theirs) = UnixStream::pair()?;
+        if fork_twice()? {
+            run(target, &theirs, PATIENCE * (1 << copies), serve);
+        }
+        drop(theirs);
+        let mut pid = [0; 4];
+        copies += 1;
+        match ours.read_exact(&mut pid) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && copies < COPIES => continue,
+            Err(error) => return Err(error),
+        }
+        let pid = libc::c_ulong::from(u32::from_ne_bytes(pid));
+        // SAFETY: no memory is involved. Where Yama is at work (ptrace_scope 1), a process says who may trace it.
+        unsafe { libc::prctl(libc::PR_SET_PTRACER, pid, 0, 0, 0) };
+        return Ok(ours);
+    }
+}
+
+/// True in a copy of this process, which is not its child. In the copy, all signals are blocked: no handler of the program may run.
+fn fork_twice() -> io::Result<bool> {
+    // SAFETY: sets of signals are plain data, and the child that is waited for is our own. The program may have waited for it,
+    // or wants no children to wait for.
+    unsafe {
         let (mut all, mut before) = (mem::zeroed(), mem::zeroed());
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         let fork = libc::fork();
         if fork == 0 {
             match libc::fork() {
-                0 => run(target, &theirs, serve),
+                0 => return Ok(true),
                 second => libc::_exit(i32::from(second < 0)),
             }
         }
         let error = io::Error::last_os_error();
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
-        if fork < 0 { Err(error) } else { Ok(fork) }
-    };
-    drop(theirs);
-    let child = fork?;
-    // SAFETY: our own child. The program may have waited for it, or wants no children to wait for.
-    unsafe { while libc::waitpid(child, ptr::null_mut(), 0) < 0 && errno() == libc::EINTR {} }
-    let mut pid = [0; 4];
-    ours.read_exact(&mut pid)?;
-    // SAFETY: no memory is involved. Where Yama is at work (ptrace_scope 1), a process says who may trace it.
-    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(u32::from_ne_bytes(pid)), 0, 0, 0) };
-    Ok(ours)
+        if fork < 0 {
+            return Err(error);
+        }
+        while libc::waitpid(fork, ptr::null_mut(), 0) < 0 && errno() == libc::EINTR {}
+        Ok(false)
+    }
 }
 
 fn errno() -> i32 {
@@ -59,9 +81,9 @@ fn errno() -> i32 {
 }
 
 /// In the forked process.
-fn run(target: i32, socket: &UnixStream, serve: impl FnOnce(&UnixStream) + Send) -> ! {
+fn run(target: i32, socket: &UnixStream, patience: Duration, serve: impl FnOnce(&UnixStream) + Send) -> ! {
     // A panic is a mistake of ours; it must not get to the program's code.
-    let status = match catch_unwind(AssertUnwindSafe(|| set_up(target, socket, serve))) {
+    let status = match catch_unwind(AssertUnwindSafe(|| set_up(target, socket, patience, serve))) {
         Ok(Ok(())) => 0,
         Ok(Err(_)) | Err(_) => 1,
     };
@@ -69,7 +91,12 @@ fn run(target: i32, socket: &UnixStream, serve: impl FnOnce(&UnixStream) + Send)
     unsafe { libc::_exit(status) }
 }
 
-fn set_up(target: i32, socket: &UnixStream, serve: impl FnOnce(&UnixStream) + Send) -> io::Result<()> {
+fn set_up(
+    target: i32,
+    socket: &UnixStream,
+    patience: Duration,
+    serve: impl FnOnce(&UnixStream) + Send,
+) -> io::Result<()> {
     // SAFETY: the descriptors are this process's own, which uses none of those that it was forked with but the socket.
     let mut socket = unsafe {
         libc::setsid();
@@ -90,6 +117,7 @@ fn set_up(target: i32, socket: &UnixStream, serve: impl FnOnce(&UnixStream) + Se
         libc::pthread_sigmask(libc::SIG_SETMASK, &none, ptr::null_mut());
         UnixStream::from_raw_fd(SOCKET)
     };
+    take_locks(patience)?;
     // SAFETY: no memory is involved; the kernel gives a new descriptor, or an error.
     let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, target, 0) } as i32;
     if pidfd < 0 {
@@ -113,4 +141,23 @@ fn set_up(target: i32, socket: &UnixStream, serve: impl FnOnce(&UnixStream) + Se
             libc::_exit(0)
         }
     })
+}
+
+/// Takes every lock of the standard library that the controller needs. SIGALRM ends this process if one is never free.
+fn take_locks(patience: Duration) -> io::Result<()> {
+    alarm(patience);
+    // Programs that are not mapped are looked for in it.
+    let _ = env::var_os("PATH");
+    let begun = thread::Builder::new().spawn(|| {})?.join();
+    alarm(Duration::ZERO);
+    begun.map_err(|_| io::Error::other("a thread has panicked"))
+}
+
+/// SIGALRM after some time; never, if that is zero.
+fn alarm(after: Duration) {
+    let never = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let after = libc::timeval { tv_sec: after.as_secs() as _, tv_usec: after.subsec_micros() as _ };
+    let timer = libc::itimerval { it_interval: never, it_value: after };
+    // SAFETY: a timer of this process's own; what was set before is not asked for.
+    unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, ptr::null_mut()) };
 }

@@ -2,7 +2,8 @@
 
 use std::hint::black_box;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
 use sidestep::{Error, Probe, Session, State};
@@ -167,6 +168,37 @@ fn two_sessions_probe_the_process_at_once() {
     assert_eq!((call(), counted()), (results, (1, 2)));
     second.detach().unwrap();
     assert_eq!((call(), counted()), (results, (1, 2)));
+}
+
+/// The controller is a fork, in which a lock of the standard library that another thread held is never free.
+#[test]
+fn a_session_waited_for_ever_for_a_lock_that_another_thread_had_at_its_start() {
+    let _turn = turn();
+    let over = Arc::new(AtomicBool::new(false));
+    let until = Arc::clone(&over);
+    let writer = thread::spawn(move || {
+        while !until.load(SeqCst) {
+            // SAFETY: all that reads the environment meanwhile is the standard library, which has a lock.
+            unsafe { std::env::set_var("SIDESTEP_TEST_WRITER", "on") };
+            (0..1000).for_each(|_| std::hint::spin_loop());
+        }
+    });
+    let until = Arc::clone(&over);
+    let beginner = thread::spawn(move || {
+        while !until.load(SeqCst) {
+            thread::spawn(|| {}).join().unwrap();
+        }
+    });
+    for _ in 0..100 {
+        let session = Session::own().start().unwrap();
+        // It is looked for in PATH.
+        let missing = session.register(Probe::at("no-such-program:main").unwrap());
+        assert!(missing.is_err_and(|error| error.to_string().contains("no-such-program")));
+        session.detach().unwrap();
+    }
+    over.store(true, SeqCst);
+    writer.join().unwrap();
+    beginner.join().unwrap();
 }
 
 #[test]
