@@ -18,7 +18,7 @@ use sidestep_tests::{Snapshot, target};
 
 use super::bpf::{Mode, variable, with_object};
 use super::carried::{Line, status};
-use super::registers::{middle, words};
+use super::registers::{as_target, middle, words};
 
 const MODES: [Mode; 3] = [Mode::User, Mode::Trap, Mode::Kernel];
 
@@ -204,7 +204,7 @@ pub fn uprobe_race() {
                 _ => drop(tracing.stop()),
             }
         }
-        assert_eq!(program.answer(), FIRES * (FIRES + 1) / 2 - 3 * FIRES, "round {round}");
+        assert_eq!(program.answer(), as_target(FIRES * (FIRES + 1) / 2 - 3 * FIRES), "round {round}");
     }
     Tracing::start(&["funccount", "-p", &pid, "fired"]).stop();
     assert_eq!(program.ask("listeners 0"), 0);

@@ -47,7 +47,7 @@ fn is_straight(insn: &str) -> bool {
 
 /// Of every straight instruction: what is seen behind it is what is seen before the next.
 #[test]
-pub fn behind_an_instruction_is_before_the_next() {
+fn behind_an_instruction_is_before_the_next() {
     let (Some(file), Some((mut program, _))) = (target("suites"), start("suites")) else { return };
     let before = Snapshot::of(program.pid());
     let all = of_function(&file, "straight");
@@ -72,7 +72,7 @@ pub fn behind_an_instruction_is_before_the_next() {
 
 /// With registers, flags and a red zone that are known, and others at the same place.
 #[test]
-pub fn the_target_knows_what_is_seen() {
+fn the_target_knows_what_is_seen() {
     let Some((mut program, _)) = start("registers") else { return };
     // The instruction before the one at +80.
     let place = "registers:at_middle+0x4b";
@@ -103,7 +103,7 @@ fn values_of(mut values: impl FnMut(&str) -> Vec<i64>) -> (Vec<i64>, Vec<i64>) {
 
 /// What branches has no handler behind it, and everything else has.
 #[test]
-pub fn branches_are_refused() {
+fn branches_are_refused() {
     for (build, functions) in
         [("counts", &["fib", "even", "text", "work", "threads"][..]), ("short", &["reads_rip", "counts_down"])]
     {
@@ -134,7 +134,7 @@ pub fn branches_are_refused() {
 
 /// Before, behind and at the return of one function: each call is counted by all, in the order of what happens.
 #[test]
-pub fn all_kinds_at_one_place() {
+fn all_kinds_at_one_place() {
     let (Some((mut program, pid)), Some(file)) = (start("suites"), target("suites")) else { return };
     let before = Snapshot::of(program.pid());
     let place = "suites:straight";
@@ -185,7 +185,7 @@ pub fn all_kinds_at_one_place() {
 
 /// What a system call gave; and threads that wait in one are no obstacle.
 #[test]
-pub fn results_of_system_calls() {
+fn results_of_system_calls() {
     let Some((mut program, pid)) = start("suites") else { return };
     program.ask("enter 1");
     program.ask("leave 1");
@@ -214,7 +214,7 @@ pub fn results_of_system_calls() {
 
 /// With permission, behind an instruction, too.
 #[test]
-pub fn results_are_changed_and_instructions_left_out() {
+fn results_are_changed_and_instructions_left_out() {
     let Some((mut program, _)) = start("suites") else { return };
     for (mode, flags) in
         [(Mode::User, &["--unsafe"][..]), (Mode::Trap, &["--unsafe"]), (Mode::User, &["--unsafe", "--interpret"])]
@@ -236,7 +236,7 @@ pub fn results_are_changed_and_instructions_left_out() {
 
 /// Behind all straight instructions of a real workload at once: callgrind counts the same.
 #[test]
-pub fn behind_all_instructions_of_a_real_workload() {
+fn behind_all_instructions_of_a_real_workload() {
     let (Some(path), Some(object)) = (target("inflate"), target("suites.bpf.o")) else { return };
     let (library, object) = (Path::new("/lib/x86_64-linux-gnu/libz.so.1"), object.to_str().expect("UTF-8"));
     let mut program = Program::start(&mut Command::new(&path));

@@ -198,14 +198,14 @@ fn while_libraries_take_turns(lists: &[&[&[&str]]]) {
 
 /// Sites were compared with the file while the program ran, and written later: into another library that was there by then.
 #[test]
-pub fn a_library_that_took_the_place_of_another_was_written_to() {
+fn a_library_that_took_the_place_of_another_was_written_to() {
     while_libraries_take_turns(&[&[&["funccount", "-d", "0.01"]]]);
 }
 
 /// The journal named the file that was mapped when the work began, not the one that was there when the sites were written: a probe that
 /// was disabled came back in the other library.
 #[test]
-pub fn a_disabled_probe_was_enabled_in_the_library_that_took_the_place_of_its_own() {
+fn a_disabled_probe_was_enabled_in_the_library_that_took_the_place_of_its_own() {
     while_libraries_take_turns(&[&[&["funccount", "--no-optimize", "-d", "1"]], &[&["disable"], &["enable"]]]);
 }
 

@@ -233,7 +233,7 @@ pub fn what_means_no_probe_is_said() {
 
 /// An unwinder that a user probes, too, is where return addresses are put back.
 #[test]
-pub fn a_place_that_keeps_the_process_safe_stays() {
+fn a_place_that_keeps_the_process_safe_stays() {
     let Some((mut program, pid)) = start("throw") else { return };
     let before = Snapshot::of(program.pid());
     let specs = ["r:app::quiet \"%d\", retval", "libgcc_s:_Unwind_RaiseException"];
