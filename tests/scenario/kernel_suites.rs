@@ -178,8 +178,8 @@ pub fn consumers_before_and_after() {
         }
     };
     for first in 0..16 {
-        // Each alone, and all: none of them sees what another one does.
-        for then in [0b0000, 0b0001, 0b0010, 0b0100, 0b1000, 0b1111] {
+        // At 32 bit, each alone and all: none of them sees what another one does.
+        for then in (0..16).filter(|then| !is_32_bit() || [0, 1, 2, 4, 8, 15].contains(then)) {
             inside(&mut program, first, then);
         }
     }
