@@ -50,7 +50,7 @@ fn controllers_of_oneself_are_killed_at_any_moment() {
 /// controller.
 #[test]
 fn a_program_ends_while_it_is_probed() {
-    killed("program", "41");
+    killed("program", "83");
 }
 
 /// Another process, from its first instruction, and one that runs already.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use sidestep_tests::process::run;
@@ -23,16 +24,22 @@ pub fn libraries() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
-/// Builds a program; the source is a path in this crate.
+/// Builds a program, once; the source is a path in this crate.
 #[track_caller]
 pub fn program(source: &str, flags: &[&str]) -> Command {
+    static BUILT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = libraries().join(source.trim_end_matches(".c").replace('/', "-"));
-    let mut compile = Command::new(COMPILER[0]);
-    compile.args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-I"]).arg(here.join("include")).args(flags);
-    compile.arg(here.join(source)).args(&COMPILER[1..]);
-    compile.arg("-L").arg(libraries()).arg("-lsidestep").arg(format!("-Wl,-rpath,{}", libraries().display()));
-    run(compile.arg("-o").arg(&program), LIMIT).ok();
+    // Another test may be running it.
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if !built.contains(&program) {
+        let mut compile = Command::new(COMPILER[0]);
+        compile.args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-I"]).arg(here.join("include")).args(flags);
+        compile.arg(here.join(source)).args(&COMPILER[1..]);
+        compile.arg("-L").arg(libraries()).arg("-lsidestep").arg(format!("-Wl,-rpath,{}", libraries().display()));
+        run(compile.arg("-o").arg(&program), LIMIT).ok();
+        built.push(program.clone());
+    }
     let mut command = Command::new(program);
     // The library is the one that was built for this test, not an older one beside it.
     command.env_remove("LD_LIBRARY_PATH");
