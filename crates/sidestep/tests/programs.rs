@@ -43,7 +43,7 @@ fn killed(who: &str, step: &str) {
 /// A program whose controller is killed in the middle of anything goes on as before, and its next session cleans up.
 #[test]
 fn controllers_of_oneself_are_killed_at_any_moment() {
-    killed("controller", "41");
+    killed("controller", "89");
 }
 
 /// A program that is killed, exits, or executes another one in the middle of anything ends as it would have, and so does its
