@@ -53,18 +53,40 @@ pub(crate) fn collect(
 
     code.pointers = relocations.values.iter().copied().filter(|va| ranges.contain(*va)).collect();
     if elf.e_type == object::elf::ET_EXEC {
-        // Tables in the text of 32-bit programs have absolute addresses, too.
-        let tables = if elf.isa == Isa::X86 { text(elf)? } else { Vec::new() };
-        for section in data(elf)?.iter().chain(&tables) {
-            let skip = (section.va.0.wrapping_neg() % elf.isa.word()) as usize;
-            let words = section.data.get(skip..).unwrap_or(&[]).chunks_exact(elf.word());
-            code.pointers.extend(words.map(|bytes| Va(word(elf.isa, bytes, 0))).filter(|va| ranges.contain(*va)));
+        for section in data(elf)? {
+            code.pointers.extend(words(elf.isa, &section).filter(|va| ranges.contain(*va)));
+        }
+        // Text of 32-bit programs may hold tables of absolute addresses, too.
+        for section in if elf.isa == Isa::X86 { text(elf)? } else { Vec::new() } {
+            code.pointers.extend(tables(words(elf.isa, &section), |va| ranges.contain(va)));
         }
     }
     code.pointers.sort_unstable();
     code.pointers.dedup();
     code.restartable = restartable(elf, relocations)?;
     Ok(code)
+}
+
+/// The aligned words of a section.
+fn words(isa: Isa, section: &Bytes<'_>) -> impl Iterator<Item = Va> {
+    let skip = (section.va.0.wrapping_neg() % isa.word()) as usize;
+    let aligned = section.data.get(skip..).unwrap_or(&[]);
+    aligned.chunks_exact(isa.word() as usize).map(move |bytes| Va(word(isa, bytes, 0)))
+}
+
+/// Addresses in text that have another one beside them, as those of a table have. A single one is nearly always
+/// part of instructions: the bytes of `mov %eax,8(%ebp)` are 0x084589, an address of text in a program of 4 MB.
+fn tables(words: impl Iterator<Item = Va>, is_text: impl Fn(Va) -> bool) -> Vec<Va> {
+    let (mut found, mut last) = (Vec::new(), None);
+    for word in words {
+        let address = is_text(word).then_some(word);
+        if let (Some(last), Some(address)) = (last, address) {
+            found.extend([last, address]);
+        }
+        last = address;
+    }
+    found.dedup();
+    found
 }
 
 /// Bytes of the signature in front of an abort handler (rseq(2)).
@@ -109,4 +131,19 @@ pub(crate) fn is_go(elf: &Elf, functions: &[Function]) -> bool {
     elf.section(".gopclntab").is_some()
         || elf.section(".go.buildinfo").is_some()
         || functions.iter().any(|f| &*f.name == "runtime.morestack")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_that_look_like_one_address_were_taken_for_a_table() {
+        let is_text = |va: Va| (0x0804_9000..0x0860_0000).contains(&va.0);
+        let found = |words: &[u64]| tables(words.iter().copied().map(Va), is_text);
+        assert_eq!(found(&[0x1000_0000, 0x0845_8904, 0x5e5b_0cc4, 0x0845_8908]), []);
+        let table = [0x0845_8904, 0x0845_8920, 0x0845_8940];
+        assert_eq!(found(&[&[0][..], &table, &[0x9090_9090, 0x0845_8910]].concat()), table.map(Va));
+        assert_eq!(found(&table[..2]), table[..2].iter().copied().map(Va).collect::<Vec<_>>());
+    }
 }
