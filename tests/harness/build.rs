@@ -191,7 +191,7 @@ pub fn target(name: &str) -> Option<PathBuf> {
 fn for_32_bit(compiler: &mut Vec<&str>) {
     match compiler[0] {
         "cc" => compiler[0] = "i686-linux-gnu-gcc",
-        "clang" => return, // eBPF
+        "clang" => return compiler.push("-DTARGET_I386"), // eBPF
         other => panic!("no {other} for 32-bit programs"),
     }
     if !compiler.contains(&"-static") && !compiler.contains(&"-static-pie") {

@@ -7,6 +7,8 @@ use sidestep_tests::process::Program;
 use sidestep_tests::tool::{during, with_command};
 use sidestep_tests::{Snapshot, target};
 
+use super::registers::as_target;
+
 /// Every build of `counts.c`.
 const BUILDS: &[&str] = &[
     "counts",
@@ -19,9 +21,9 @@ const BUILDS: &[&str] = &[
     "counts-musl-dynamic",
 ];
 
-/// Sum of `3i + 1` over the first n numbers: what `work n` answers.
+/// Sum of `3i + 1` over the first n numbers: what `work n` answers, in a `long`.
 pub fn work(n: i64) -> i64 {
-    3 * n * (n - 1) / 2 + n
+    as_target(3 * n * (n - 1) / 2 + n)
 }
 
 /// Calls of `fib` by `fib n`: `2 F(n+1) - 1`.
@@ -88,7 +90,7 @@ each_build! {
 }
 
 #[test]
-fn sixty_four_threads() {
+pub fn sixty_four_threads() {
     for build in ["counts", "counts-musl"] {
         let Some(path) = target(build) else { return };
         let (mut program, pid) = start(&path);
@@ -96,11 +98,11 @@ fn sixty_four_threads() {
             let args = [&["funccount", "-p", &pid], flags, &["leaf"]].concat();
             let n = if flags.is_empty() { 20_000 } else { 500 };
             let (report, answer) = during(&args, || program.ask(&format!("threads {n}")));
-            assert_eq!(answer, 64 * work(n));
+            assert_eq!(answer, as_target(64 * work(n)));
             report.assert_count("leaf", 64 * n as u64);
         }
         let (report, answer) = during(&["funclatency", "-p", &pid, "leaf"], || program.ask("threads 5000"));
-        assert_eq!(answer, 64 * work(5000));
+        assert_eq!(answer, as_target(64 * work(5000)));
         assert_eq!(report.latencies(), 64 * 5000, "{}", report.0);
         program.finish().ok();
     }
@@ -148,7 +150,7 @@ pub fn several_functions_by_glob_and_expression() {
 }
 
 #[test]
-fn trace_shows_integers_and_strings() {
+pub fn trace_shows_integers_and_strings() {
     let Some(path) = target("counts") else { return };
     for flags in [&[][..], &["--no-optimize"]] {
         let (mut program, pid) = start(&path);

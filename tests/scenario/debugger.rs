@@ -34,7 +34,7 @@ fn start(name: &str) -> Option<(Program, String)> {
 }
 
 #[test]
-fn a_breakpoint_at_a_probe_stops_with_all_callers() {
+pub fn a_breakpoint_at_a_probe_stops_with_all_callers() {
     let Some((mut program, pid)) = start("counts") else { return };
     let before = Snapshot::of(program.pid());
     let (report, answers) = during(&["funccount", "-p", &pid, "leaf"], || {
@@ -51,7 +51,7 @@ fn a_breakpoint_at_a_probe_stops_with_all_callers() {
 
 /// It comes and goes while the program is in a detour, or near it.
 #[test]
-fn it_comes_and_goes_while_probes_are_hit() {
+pub fn it_comes_and_goes_while_probes_are_hit() {
     let Some((mut program, pid)) = start("counts") else { return };
     let (report, answer) = during(&["funccount", "-p", &pid, "leaf"], || {
         program.send("work 500000000");
@@ -67,7 +67,7 @@ fn it_comes_and_goes_while_probes_are_hit() {
 
 /// First it sees the copy that has failed, then what the program's handlers and core files are shown.
 #[test]
-fn the_second_stop_of_a_fault_is_at_its_own_line() {
+pub fn the_second_stop_of_a_fault_is_at_its_own_line() {
     for flags in [&[][..], &["--no-optimize"]] {
         let Some((mut program, pid)) = start("displaced") else { return };
         let args = [&["funccount"], flags, &["-p", &pid, "do_*"]].concat();

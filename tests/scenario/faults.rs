@@ -58,12 +58,12 @@ fn every_answer_of(name: &str) {
 }
 
 #[test]
-fn every_answer_is_the_same_with_and_without_probes() {
+pub fn every_answer_is_the_same_with_and_without_probes() {
     every_answer_of("faults");
 }
 
 #[test]
-fn every_answer_of_a_static_program_is_the_same() {
+pub fn every_answer_of_a_static_program_is_the_same() {
     every_answer_of("faults-static");
 }
 
@@ -92,7 +92,7 @@ pub fn faults_go_on_while_probes_come_and_go() {
 }
 
 #[test]
-fn strings_are_what_can_be_read() {
+pub fn strings_are_what_can_be_read() {
     for flags in KINDS {
         let Some((mut program, pid)) = program("faults") else { return };
         let (report, _) = during(&trace(flags, &pid), || program.ask("bad 100"));

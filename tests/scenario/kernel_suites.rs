@@ -18,7 +18,7 @@ use sidestep_tests::{Snapshot, target};
 
 use super::bpf::{Mode, variable, with_object};
 use super::carried::{Line, status};
-use super::registers::{middle, words};
+use super::registers::{as_target, middle, words};
 
 const MODES: [Mode; 3] = [Mode::User, Mode::Trap, Mode::Kernel];
 
@@ -178,8 +178,8 @@ pub fn consumers_before_and_after() {
         }
     };
     for first in 0..16 {
-        // Each alone, and all: none of them sees what another one does.
-        for then in [0b0000, 0b0001, 0b0010, 0b0100, 0b1000, 0b1111] {
+        // At 32 bit, each alone and all: none of them sees what another one does.
+        for then in (0..16).filter(|then| !is_32_bit() || [0, 1, 2, 4, 8, 15].contains(then)) {
             inside(&mut program, first, then);
         }
     }
@@ -204,7 +204,7 @@ pub fn uprobe_race() {
                 _ => drop(tracing.stop()),
             }
         }
-        assert_eq!(program.answer(), FIRES * (FIRES + 1) / 2 - 3 * FIRES, "round {round}");
+        assert_eq!(program.answer(), as_target(FIRES * (FIRES + 1) / 2 - 3 * FIRES), "round {round}");
     }
     Tracing::start(&["funccount", "-p", &pid, "fired"]).stop();
     assert_eq!(program.ask("listeners 0"), 0);

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
-use sidestep_tests::tool::{Tracing, sidestep};
+use sidestep_tests::tool::{Tracing, is_32_bit, sidestep};
 use sidestep_tests::{Snapshot, target};
 
 /// How many functions there are.
@@ -24,7 +24,7 @@ fn assert_goes_on(program: &mut Program) {
 }
 
 #[test]
-fn sites_are_written_while_the_threads_run() {
+pub fn sites_are_written_while_the_threads_run() {
     let Some((mut program, pid)) = start() else { return };
     assert_eq!(program.ask("start 0"), 0);
     let before = Snapshot::of(program.pid());
@@ -40,15 +40,15 @@ fn sites_are_written_while_the_threads_run() {
         assert_goes_on(&mut program);
         before.assert_same(&Snapshot::of(program.pid()));
     }
-    // Fewer are written in one pause, and take no signal for that.
+    // Fewer are written in one pause, and take no signal for that, unless they need one: in 32-bit code, what reads an argument.
     let report = Tracing::start(&["funccount", "-v", "-p", &pid, "many100*"]).stop();
-    assert!(!report.0.stderr.contains("written while they ran"), "{}", report.0);
+    assert_eq!(report.0.stderr.contains("written while they ran"), is_32_bit(), "{}", report.0);
     assert_eq!(program.ask("finish 0"), 0, "wrong results");
     program.finish().ok();
 }
 
 #[test]
-fn counts_are_exact() {
+pub fn counts_are_exact() {
     let Some((mut program, pid)) = start() else { return };
     for flags in [&[][..], &["--no-optimize"]] {
         let tracing = Tracing::start(&[&["funccount"], flags, &["-p", &pid, "many1*"]].concat());
@@ -68,7 +68,7 @@ fn counts_are_exact() {
 
 /// The controller dies at any moment of an attach. The program goes on, and the next one finds everything.
 #[test]
-fn killed_in_the_middle_of_an_attach() {
+pub fn killed_in_the_middle_of_an_attach() {
     let Some((mut program, pid)) = start() else { return };
     assert_eq!(program.ask("start 0"), 0);
     let before = Snapshot::of(program.pid());

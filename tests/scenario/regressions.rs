@@ -13,7 +13,7 @@ use super::counts::work;
 
 /// The child of `posix_spawn` gives every signal its default action, in the memory of its parent.
 #[test]
-fn spawned_child_took_the_parents_sigtrap_handler_away() {
+pub fn spawned_child_took_the_parents_sigtrap_handler_away() {
     let Some(path) = target("trap") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
@@ -29,7 +29,7 @@ fn spawned_child_took_the_parents_sigtrap_handler_away() {
 
 /// The stack of a thread that stands at its deepest point has little room below.
 #[test]
-fn no_stack_was_left_to_attach_with() {
+pub fn no_stack_was_left_to_attach_with() {
     let Some(path) = target("deep") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
@@ -42,7 +42,7 @@ fn no_stack_was_left_to_attach_with() {
 /// The number of a system call may be set by the first instruction of a probed function. The guard has to run behind the
 /// probe, right before the call.
 #[test]
-fn guard_of_a_system_call_ran_at_the_entry_of_its_function() {
+pub fn guard_of_a_system_call_ran_at_the_entry_of_its_function() {
     let Some(path) = target("trap") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
@@ -57,7 +57,7 @@ fn guard_of_a_system_call_ran_at_the_entry_of_its_function() {
 /// A trap stood right in front of padding that led to the detour of another site. A thread that had just executed the trap was
 /// taken for one that had jumped there, and went on in the middle of an instruction.
 #[test]
-fn a_trap_in_front_of_an_island_was_taken_for_a_jump_to_it() {
+pub fn a_trap_in_front_of_an_island_was_taken_for_a_jump_to_it() {
     let Some(path) = target("load") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
@@ -77,7 +77,7 @@ fn a_trap_in_front_of_an_island_was_taken_for_a_jump_to_it() {
 /// Sites were written in order of address: a controller that died meanwhile left traps without the guards that keep
 /// SIGTRAP deliverable, and the next program code that blocked all signals was its last.
 #[test]
-fn controller_killed_while_it_wrote_left_traps_without_guards() {
+pub fn controller_killed_while_it_wrote_left_traps_without_guards() {
     let Some(path) = target("trap") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();

@@ -14,7 +14,7 @@ fn locked(how: &str) -> Option<(Program, String)> {
 }
 
 #[test]
-fn a_filter_that_kills_is_respected() {
+pub fn a_filter_that_kills_is_respected() {
     let Some((mut program, pid)) = locked("lock 0") else { return };
     let before = Snapshot::of(program.pid());
     let output = run(&mut sidestep(&["funccount", "-p", &pid, "leaf"]), LIMIT);
@@ -26,7 +26,7 @@ fn a_filter_that_kills_is_respected() {
 }
 
 #[test]
-fn a_filter_that_refuses_does_no_harm() {
+pub fn a_filter_that_refuses_does_no_harm() {
     let Some((mut program, pid)) = locked("lock 1") else { return };
     let before = Snapshot::of(program.pid());
     for flags in [&[][..], &["--no-optimize"]] {

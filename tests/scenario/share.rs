@@ -25,7 +25,7 @@ fn counted(tool: &str, report: &Report) -> u64 {
 }
 
 #[test]
-fn either_may_end_first() {
+pub fn either_may_end_first() {
     for build in BUILDS {
         for tools in [["funccount", "funccount"], ["funclatency", "funccount"], ["funclatency", "funclatency"]] {
             for first_goes in [true, false] {
@@ -53,7 +53,7 @@ fn either_may_end_first() {
 }
 
 #[test]
-fn three_end_in_any_order() {
+pub fn three_end_in_any_order() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let Some((mut program, pid)) = start("counts") else { return };
         program.ask("threads 1");
@@ -84,7 +84,7 @@ fn three_end_in_any_order() {
 
 /// Who comes next takes out what a controller left that was killed, and the others count on.
 #[test]
-fn either_may_be_killed() {
+pub fn either_may_be_killed() {
     for first_dies in [true, false] {
         let Some((mut program, pid)) = start("counts") else { return };
         program.ask("threads 1");
@@ -116,7 +116,7 @@ fn either_may_be_killed() {
 
 /// Frames that several sessions watch, one inside the other, while sessions go: their trampolines are in each other's memory.
 #[test]
-fn calls_under_way_return_through_all_that_are_left() {
+pub fn calls_under_way_return_through_all_that_are_left() {
     for build in ["counts", "counts-O0"] {
         let Some((mut program, pid)) = start(build) else { return };
         let before = Snapshot::of(program.pid());
@@ -140,7 +140,7 @@ fn calls_under_way_return_through_all_that_are_left() {
 
 /// `longjmp`, handlers and coroutines, with the same frames watched by two.
 #[test]
-fn frames_that_do_not_return_are_left_by_both() {
+pub fn frames_that_do_not_return_are_left_by_both() {
     const COMMANDS: [(&str, i64); 2] = [("jump 100", 20_000), ("sigjump 50", 50)];
     let Some((mut program, pid)) = start("unwind") else { return };
     let mut ask =
@@ -180,7 +180,7 @@ fn returns_of_programs_with_exceptions_are_watched_by_one() {
 }
 
 #[test]
-fn stacks_go_through_frames_of_another_session() {
+pub fn stacks_go_through_frames_of_another_session() {
     let Some((mut program, pid)) = start("stacks") else { return };
     let leaf = format!("u:{}:leaf", target("stacks").expect("it was started").display());
     for command in ["deep 30", "sorted 1"] {
@@ -194,7 +194,7 @@ fn stacks_go_through_frames_of_another_session() {
 }
 
 #[test]
-fn sessions_come_and_go_under_running_threads() {
+pub fn sessions_come_and_go_under_running_threads() {
     let Some((mut program, pid)) = start("load") else { return };
     assert_eq!(program.ask("start 0"), 0);
     let before = Snapshot::of(program.pid());
@@ -225,7 +225,7 @@ fn sessions_come_and_go_under_running_threads() {
 }
 
 #[test]
-fn switches_and_lists_show_both() {
+pub fn switches_and_lists_show_both() {
     let Some((mut program, pid)) = start("counts") else { return };
     program.ask("threads 1");
     let before = Snapshot::of(program.pid());
@@ -266,7 +266,7 @@ fn switches_and_lists_show_both() {
 
 /// What two sessions cannot share is refused with the name of the other one, and stays as it was.
 #[test]
-fn what_cannot_be_shared_is_refused() {
+pub fn what_cannot_be_shared_is_refused() {
     let Some((mut program, pid)) = start("counts") else { return };
     let before = Snapshot::of(program.pid());
     let first = Tracing::start(&["funccount", "--no-optimize", "-p", &pid, "leaf"]);
@@ -286,7 +286,7 @@ fn what_cannot_be_shared_is_refused() {
 
 /// Eight threads, a handler a thousand times a second, children that are forked and must compute the same: sessions come and go.
 #[test]
-fn children_and_signal_handlers_are_not_disturbed() {
+pub fn children_and_signal_handlers_are_not_disturbed() {
     let Some((mut program, pid)) = start("torture") else { return };
     assert_eq!(program.ask("start 0"), 0);
     let before = Snapshot::of(program.pid());

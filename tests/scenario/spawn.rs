@@ -27,7 +27,7 @@ fn forked(command: &str, functions: &str, answer: i64, check: impl Fn(&str, &Rep
 }
 
 #[test]
-fn fork() {
+pub fn fork() {
     forked("fork 25", "^(leaf|forking|work)$", 25, |tool, report| {
         if tool == "funccount" {
             // The children's 25 × 25 calls of leaf are theirs.
@@ -40,7 +40,7 @@ fn fork() {
 }
 
 #[test]
-fn posix_spawn() {
+pub fn posix_spawn() {
     forked("spawn 25", "^spawning$", 25, |tool, report| {
         let count = if tool == "funccount" { report.count("spawning") } else { report.latencies() };
         assert_eq!(count, 25, "{}", report.0);
@@ -48,7 +48,7 @@ fn posix_spawn() {
 }
 
 #[test]
-fn vfork() {
+pub fn vfork() {
     forked("vfork 25", "^(vforking|leaf)$", 25, |tool, report| {
         if tool == "funccount" {
             report.assert_count("vforking", 25);
@@ -58,7 +58,7 @@ fn vfork() {
 
 /// Functions of the C library that return twice, or on another stack.
 #[test]
-fn the_functions_that_make_processes() {
+pub fn the_functions_that_make_processes() {
     let Some(path) = target("spawn") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
@@ -80,7 +80,7 @@ fn the_functions_that_make_processes() {
 
 /// A latency probe on vfork is either refused or right: its child must not run on a frame that is not its own.
 #[test]
-fn latency_of_vfork_does_no_harm() {
+pub fn latency_of_vfork_does_no_harm() {
     let Some(path) = target("spawn") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
@@ -94,7 +94,7 @@ fn latency_of_vfork_does_no_harm() {
 }
 
 #[test]
-fn exec_by_the_target() {
+pub fn exec_by_the_target() {
     let Some(path) = target("spawn") else { return };
     for flags in [&[][..], &["--no-optimize"]] {
         let mut program = Program::start(&mut Command::new(&path));
@@ -109,7 +109,7 @@ fn exec_by_the_target() {
 }
 
 #[test]
-fn exec_by_a_command() {
+pub fn exec_by_a_command() {
     let Some(path) = target("spawn") else { return };
     let path = path.to_str().expect("UTF-8");
     let (output, report) = with_command(&["funccount", "leaf"], &[path, "exec", "50"]);

@@ -304,7 +304,7 @@ pub fn children_keep_what_they_were_forked_with() {
 /// What is at the place of an unloaded library is not ours to change; the library itself, when it is there again, is if that was
 /// wanted.
 #[test]
-fn unloaded_libraries_are_left_alone() {
+pub fn unloaded_libraries_are_left_alone() {
     let Some((mut program, pid)) = start("reload") else { return };
     assert_eq!(program.ask("load 0"), 0);
     let place = program.ask("where 0");

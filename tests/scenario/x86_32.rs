@@ -23,8 +23,9 @@ macro_rules! again {
 }
 again! {
     counts {
-        threads_come_and_go, deep_recursion_with_return_probes, several_functions_by_glob_and_expression,
-        trace_shows_return_values, floating_point_survives,
+        sixty_four_threads, trace_loses_nothing_silently, trace_shows_integers_and_strings, threads_come_and_go,
+        deep_recursion_with_return_probes, several_functions_by_glob_and_expression, trace_shows_return_values,
+        floating_point_survives,
     }
     trap {
         own_handler_sees_all_of_its_own, handler_installed_while_probed, blocked_before_the_attach,
@@ -35,16 +36,18 @@ again! {
         coroutines_leave_in_the_middle, functions_that_return_structures,
     }
     faults {
-        every_death_is_the_same, faults_go_on_while_probes_come_and_go,
+        every_answer_is_the_same_with_and_without_probes, every_answer_of_a_static_program_is_the_same,
+        strings_are_what_can_be_read, every_death_is_the_same, faults_go_on_while_probes_come_and_go,
     }
     detach {
         everything_is_counted_meanwhile, controller_killed_at_any_moment, controller_killed_while_it_detaches,
-        controller_killed_between_its_steps,
-        two_at_the_same_time, a_hundred_cycles_under_load, a_stopped_process_stays_stopped,
+        controller_killed_between_its_steps, two_at_the_same_time, a_hundred_cycles_under_load,
+        a_stopped_process_stays_stopped,
     }
     stacks {
         gdb_sees_the_same_callers, every_instruction_has_the_same_callers, what_a_signal_interrupted_is_there,
-        watched_returns_are_no_obstacle, threads_at_once_while_probes_come_and_go, inlined_functions_have_frames_and_lines,
+        watched_returns_are_no_obstacle, threads_at_once_while_probes_come_and_go,
+        inlined_functions_have_frames_and_lines,
     }
     records {
         declared_members_are_where_the_compiler_has_them, described_members_are_where_the_compiler_has_them,
@@ -53,9 +56,9 @@ again! {
         scripts_print_what_they_must,
     }
     switch {
-        disabled_probes_count_nothing_and_leave_no_byte, those_that_are_meant_are_switched_and_no_others,
-        optimization_is_switched_off_and_on, jumps_stay_where_traps_are_not_taken,
-        nothing_is_stopped_where_traps_are_taken, what_means_no_probe_is_said,
+        unloaded_libraries_are_left_alone, disabled_probes_count_nothing_and_leave_no_byte,
+        those_that_are_meant_are_switched_and_no_others, optimization_is_switched_off_and_on,
+        jumps_stay_where_traps_are_not_taken, nothing_is_stopped_where_traps_are_taken, what_means_no_probe_is_said,
         programs_know_that_nobody_listens_meanwhile, children_keep_what_they_were_forked_with,
         probes_of_a_command_are_switched,
     }
@@ -78,9 +81,9 @@ again! {
     }
     carried {
         a_probe_is_where_nm_says_and_counts_what_the_program_did, probes_of_one_place_are_in_order_of_registration,
-        instructions_returns_and_usdt_probes_are_told_apart, json_says_the_same,
-        a_killed_controllers_probes_are_listed, a_process_under_a_debugger_can_be_looked_at,
-        what_carries_no_session_is_said, who_may_not_trace_a_process_may_not_look_at_its_probes,
+        instructions_returns_and_usdt_probes_are_told_apart, json_says_the_same, a_killed_controllers_probes_are_listed,
+        a_process_under_a_debugger_can_be_looked_at, what_carries_no_session_is_said,
+        who_may_not_trace_a_process_may_not_look_at_its_probes,
     }
     post {
         under_load, what_has_nothing_behind_it_is_said,
@@ -126,9 +129,42 @@ again! {
         programs_change_registers_and_skip_instructions,
     }
     kernel_suites {
-        uretprobe_regs_equal, regs_change, consumers_in_all_combinations, consumers_before_and_after,
-        test_kprobe_missed, kprobe_insn_boundary, kprobe_opt_types, multiple_kprobes, multiple_kprobes_at_one_place,
-        probepoint, kretprobe_maxactive, uretprobe_stack_and_get_func_ip,
+        uprobe_race, probes_of_all_kinds_at_one_place, uretprobe_regs_equal, regs_change, consumers_in_all_combinations,
+        consumers_before_and_after, test_kprobe_missed, kprobe_insn_boundary, kprobe_opt_types, multiple_kprobes,
+        multiple_kprobes_at_one_place, probepoint, kretprobe_maxactive, uretprobe_stack_and_get_func_ip,
+    }
+    typed {
+        handlers_with_the_signature_of_the_function,
+    }
+    many {
+        sites_are_written_while_the_threads_run, counts_are_exact, killed_in_the_middle_of_an_attach,
+    }
+    share {
+        either_may_end_first, three_end_in_any_order, either_may_be_killed,
+        calls_under_way_return_through_all_that_are_left, frames_that_do_not_return_are_left_by_both,
+        stacks_go_through_frames_of_another_session, sessions_come_and_go_under_running_threads,
+        switches_and_lists_show_both, what_cannot_be_shared_is_refused, children_and_signal_handlers_are_not_disturbed,
+    }
+    limits {
+        a_shadow_stack_that_cannot_grow_watches_what_it_can, an_attach_without_memory_is_refused_in_one_line,
+        threads_that_cannot_be_told_apart_are_refused_or_noticed,
+    }
+    sandbox {
+        a_filter_that_kills_is_respected, a_filter_that_refuses_does_no_harm,
+    }
+    spawn {
+        exec_by_a_command, exec_by_the_target, fork, latency_of_vfork_does_no_harm, posix_spawn,
+        the_functions_that_make_processes, vfork,
+    }
+    debugger {
+        a_breakpoint_at_a_probe_stops_with_all_callers, it_comes_and_goes_while_probes_are_hit,
+        the_second_stop_of_a_fault_is_at_its_own_line,
+    }
+    regressions {
+        a_trap_in_front_of_an_island_was_taken_for_a_jump_to_it,
+        controller_killed_while_it_wrote_left_traps_without_guards,
+        guard_of_a_system_call_ran_at_the_entry_of_its_function, no_stack_was_left_to_attach_with,
+        spawned_child_took_the_parents_sigtrap_handler_away,
     }
     kernel_cases {
         kprobe_non_uniq_symbol, test_stacktrace_on_kretprobe_nested,

@@ -28,8 +28,15 @@ static long lock(long errors)
         ALLOW(SYS_write),
         ALLOW(SYS_exit_group),
         ALLOW(SYS_rt_sigreturn),
-        ALLOW(SYS_newfstatat),
         ALLOW(SYS_lseek),
+#ifdef __i386__
+        ALLOW(SYS_sigreturn),
+        ALLOW(SYS_fstatat64),
+        ALLOW(SYS__llseek),
+        ALLOW(SYS_statx),
+#else
+        ALLOW(SYS_newfstatat),
+#endif
         BPF_STMT(BPF_RET | BPF_K, errors ? SECCOMP_RET_ERRNO | EPERM : SECCOMP_RET_KILL_PROCESS),
     };
     struct sock_filter writes[] = {

@@ -7,12 +7,25 @@
 #define BPF_URETPROBE(name, args...) BPF_KRETPROBE(name, ##args)
 #endif
 
+/* `long`, addresses and the sixth argument of the functions. */
+#ifdef TARGET_I386
+typedef int word;
+typedef unsigned address;
+#define SIXTH(ctx) stack_argument(ctx, 6)
+#define BEHIND_SIX(ctx) (PT_REGS_SP(ctx) + 7 * 4)
+#else
+typedef long word;
+typedef unsigned long address;
+#define SIXTH(ctx) ((ctx)->r9)
+#define BEHIND_SIX(ctx) (PT_REGS_SP(ctx) + 8)
+#endif
+
 struct item {
     int id;
     short kind;
     char name[10];
-    long weights[3];
-    const struct item *next;
+    word weights[3];
+    address next;
 };
 
 long calls, wrong;
@@ -20,9 +33,9 @@ long a_sum, b_sum, c_sum, d_sum, e_sum, weights, ids, kinds, results, eights;
 char text[8], name[10], of_second[10];
 
 SEC("uprobe/typed:add")
-int BPF_UPROBE(on_add, int a, char *at, long b, unsigned char c, short d)
+int BPF_UPROBE(on_add, int a, char *at, word b, unsigned char c, short d)
 {
-    unsigned e = ctx->r9;
+    unsigned e = SIXTH(ctx);
 
     calls++;
     a_sum += a, b_sum += b, c_sum += c, d_sum += d, e_sum += e;
@@ -42,7 +55,7 @@ int BPF_UPROBE(on_weigh, const struct item *item, int which)
 {
     struct item copy, next;
 
-    if (bpf_probe_read_user(&copy, sizeof copy, item) || bpf_probe_read_user(&next, sizeof next, copy.next)) {
+    if (bpf_probe_read_user(&copy, sizeof copy, item) || bpf_probe_read_user(&next, sizeof next, (void *)(unsigned long)copy.next)) {
         wrong++;
         return 0;
     }
@@ -63,12 +76,12 @@ int BPF_URETPROBE(named, const char *result)
 
 /* What is on the stack is not in the context. */
 SEC("uprobe/typed:eight")
-int BPF_UPROBE(on_eight, long a, long b, long c, long d, long e)
+int BPF_UPROBE(on_eight, word a, word b, word c, word d, word e)
 {
-    long f = ctx->r9;
-    struct { long g; const char *h; } rest;
+    word f = SIXTH(ctx);
+    struct { word g; address h; } rest;
 
-    wrong += bpf_probe_read_user(&rest, sizeof rest, (void *)PT_REGS_SP(ctx) + 8) != 0;
+    wrong += bpf_probe_read_user(&rest, sizeof rest, (void *)BEHIND_SIX(ctx)) != 0;
     eights += a + 10 * b + 100 * c + 1000 * d + 10000 * e + 100000 * f + (int)rest.g;
     return 0;
 }

@@ -1,5 +1,9 @@
 /* Functions of many types, for handlers that are written with the same signature. */
 #include "serve.h"
+#include <limits.h>
+
+/* Uses all of a `long`, as far as it has more bits than an `int`. */
+#define LARGE ((LONG_MAX >> 22) + 1)
 
 struct item {
     int id;
@@ -44,7 +48,7 @@ static long run(long n)
     char text[] = "abcdef";
     long wrong = 0;
     for (long i = 0; i < n; i++) {
-        wrong += add(-5, text, 1l << 40, 250, -3, 7) != -5 + 6 + 250 - 3 + 7;
+        wrong += add(-5, text, LARGE, 250, -3, 7) != -5 + 6 + (int)LARGE + 250 - 3 + 7;
         wrong += weigh(&first, 1) != 301;
         wrong += strcmp(name_of(&first), "first") != 0;
         wrong += eight(1, 2, 3, 4, 5, 6, -7, "h") != 21 - 7 + 'h';

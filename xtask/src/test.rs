@@ -8,6 +8,11 @@ use anyhow::{Context, Result};
 
 use crate::setup;
 
+/// For 32-bit programs that load libraries, which a 64-bit system has where the cross compiler has them.
+const DYNAMIC_32: &str = "-C target-feature=-crt-static \
+    -C link-arg=-Wl,--dynamic-linker=/usr/i686-linux-gnu/lib/ld-linux.so.2 \
+    -C link-arg=-Wl,--disable-new-dtags,-rpath,/usr/i686-linux-gnu/lib";
+
 /// What all steps and test runners said.
 #[derive(Default)]
 struct Tally {
@@ -39,6 +44,16 @@ pub fn test(quick: bool) -> Result<bool> {
     // Handlers in the target.
     let short = ["--release", "--locked", "--package", "sidestep", "--target", setup::TARGET_32];
     tally.tests(cargo().args(["test", "--no-fail-fast", "--test", "own"]).args(short))?;
+    // The library with programs in C, which want a shared one: so all of it is dynamic here.
+    let dynamic = |command: &str| {
+        let mut cargo = cargo();
+        cargo.arg(command).args(short).arg("--target-dir").arg(target_dir().join("dynamic-32"));
+        cargo.env("RUSTFLAGS", DYNAMIC_32);
+        cargo
+    };
+    tally.step("examples of the library for 32-bit programs", dynamic("build").arg("--examples"));
+    let tests = ["--no-fail-fast", "--lib", "--test", "examples", "--test", "programs"];
+    tally.tests(dynamic("test").args(tests))?;
     if !quick {
         tally.oldest_compiler();
     }

@@ -41,8 +41,8 @@ const SEARCHES: usize = 4;
 /// Bytes of an array's head.
 const HEAD: u64 = size_of::<ShadowEntry>() as u64;
 
-/// An array of entries. In front of it there is a head of the size of an entry: its capacity, and whether a
-/// `make_room` is copying from it.
+/// An array of entries. In front of it there is a head of the size of an entry: its capacity, whether a `make_room` is
+/// copying from it, and how many calls of `make_room` fail at once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stack {
     base: u64,
@@ -81,6 +81,23 @@ impl Stack {
     fn unpin(self) {
         // SAFETY: as in `pin`.
         unsafe { ((self.base - HEAD + 8) as *mut u64).write_volatile(0) }
+    }
+
+    /// Lets as many calls of `make_room` fail as it has entries, all of which each of them would look at.
+    fn give_up(self) {
+        // SAFETY: in the head of the array, which only this thread uses.
+        unsafe { ((self.base - HEAD + 16) as *mut u64).write_volatile(self.cap) };
+    }
+
+    /// Is this one of them?
+    fn is_given_up(self) -> bool {
+        let left = (self.base - HEAD + 16) as *mut u64;
+        // SAFETY: as in `give_up`. What a handler counts in between is of no matter.
+        unsafe {
+            let calls = left.read_volatile();
+            left.write_volatile(calls.saturating_sub(1));
+            calls != 0
+        }
     }
 
     #[inline(always)]

@@ -4,7 +4,9 @@
 //! or from a register (`mov %r15d,%eax`, `mov %rdi,%rax` in `syscall(3)`), where only the handler can see which call it is.
 //!
 //! 32-bit code calls the kernel by `int $0x80` or through the vDSO, whose address glibc keeps in the thread's block
-//! (`call *%gs:0x10`; sysdeps/unix/sysv/linux/i386/sysdep.h). `syscall(3)` has the number from the stack.
+//! (`call *%gs:0x10`; sysdeps/unix/sysv/linux/i386/sysdep.h). `syscall(3)` has the number from the stack. For six arguments
+//! there is a function, whose callers set the number; it loads the last arguments from where `edi` points
+//! (`__libc_do_syscall`; libc-do-syscall.S beside it).
 
 use sidestep_isa::x86::emit::Reg;
 use sidestep_isa::x86::{self, Flow, decode};
@@ -76,12 +78,18 @@ pub fn find(isa: Isa, text: &[Bytes<'_>], numbers: &[u32]) -> Vec<SyscallSite> {
     sites
 }
 
-/// Length and number of a `mov` to `eax` or `rax`.
+/// Length and number of a `mov` to `eax` or `rax`, or of the first that stands for it.
 fn sets_number(isa: Isa, bytes: &[u8]) -> Option<(usize, Option<u32>)> {
     let imm = |at: usize| bytes.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     let to_rax = |modrm: u8| modrm & 0xc7 == 0xc0;
     match *bytes {
         [0xb8, ..] => Some((5, Some(imm(1)?))),
+        // mov N(%edi),%ebp; mov N(%edi),%edi
+        [0x8b, 0x6f, _, 0x8b, 0x7f, _, ref call @ ..] | [0x8b, 0x6f, _, 0x8b, 0x3f, ref call @ ..]
+            if isa == Isa::X86 && is_call(isa, call) =>
+        {
+            Some((3, None))
+        }
         [0x8b, modrm, ..] if isa == Isa::X86 && modrm & 0x38 == 0 => {
             Some((decode(isa, bytes, Va(0)).ok()?.len(), None))
         }
@@ -188,6 +196,19 @@ mod tests {
         });
         let plan = guard(&index, found[0]).unwrap().unwrap();
         assert_eq!((plan.displaced.len(), plan.before_handler, plan.resume), (2, 2, Some(Va(0x100a))));
+    }
+
+    /// Of `pselect` and `epoll_pwait`: a signal that came while they waited found ours blocked.
+    #[test]
+    fn calls_of_six_arguments_in_32_bit_code_were_not_seen() {
+        // push %ebp; mov 8(%edi),%ebp; mov 4(%edi),%edi; call *%gs:0x10; the same with (%edi)
+        let text = [
+            0x55, 0x8b, 0x6f, 8, 0x8b, 0x7f, 4, 0x65, 0xff, 0x15, 0x10, 0, 0, 0, 0x8b, 0x6f, 4, 0x8b, 0x3f, 0x65, 0xff,
+            0x15, 0x10, 0, 0, 0, 0xc3,
+        ];
+        let found = find(Isa::X86, &[Bytes { name: ".text", va: Va(0x1000), data: &text }], &[308]);
+        let site = |mov, syscall| SyscallSite { mov: Va(mov), syscall: Va(syscall), number: None };
+        assert_eq!(found, [site(0x1001, 0x1007), site(0x100e, 0x1013)]);
     }
 
     #[test]

@@ -20,9 +20,9 @@ fn main() -> Result<(), Error> {
     // SAFETY: `getenv` takes any text of C.
     let probe = unsafe {
         Probe::at("libc:getenv")?.on_entry(|context| {
-            let name = context.argument(0).map(|name| CStr::from_ptr(name as *const c_char));
-            if name == Some(c"GREETING") {
-                context.set_argument(0, c"FAREWELL".as_ptr() as u64);
+            let name = context.word_argument(0).cast::<*const c_char>();
+            if CStr::from_ptr(*name) == c"GREETING" {
+                *name = c"FAREWELL".as_ptr();
             }
         })
     };

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use sidestep::{Context, Error, Original, Probe, Session};
 
+#[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
     ".globl cost_push",
     ".type cost_push, @function",
@@ -19,21 +20,34 @@ std::arch::global_asm!(
     ".size cost_push, . - cost_push",
     options(att_syntax)
 );
+#[cfg(target_arch = "x86")]
+std::arch::global_asm!(
+    ".globl cost_push",
+    ".type cost_push, @function",
+    "cost_push:",
+    "push %ebx",
+    "mov 8(%esp), %ebx",
+    "lea 1(%ebx), %eax",
+    "pop %ebx",
+    "ret",
+    ".size cost_push, . - cost_push",
+    options(att_syntax)
+);
 
 unsafe extern "C" {
     /// Its first instruction is a `push`.
-    safe fn cost_push(number: u64) -> u64;
+    safe fn cost_push(number: usize) -> usize;
 }
 
-const CALLS: u64 = 20_000;
+const CALLS: usize = 20_000;
 const ROUNDS: usize = 200;
 
 /// Nanoseconds per call, the best of some rounds.
 fn measure() -> f64 {
-    let function = black_box(cost_push as extern "C" fn(u64) -> u64);
+    let function = black_box(cost_push as extern "C" fn(usize) -> usize);
     let round = |_| {
         let start = Instant::now();
-        let sum: u64 = (0..CALLS).fold(0, |sum, number| sum ^ function(number));
+        let sum: usize = (0..CALLS).fold(0, |sum, number| sum ^ function(number));
         black_box(sum);
         start.elapsed().as_nanos() as f64 / CALLS as f64
     };
@@ -44,9 +58,9 @@ static mut ORIGINAL: Option<Original> = None;
 
 extern "C" fn nothing(_context: *mut Context, _data: *mut c_void) {}
 
-extern "C" fn instead(number: u64) -> u64 {
+extern "C" fn instead(number: usize) -> usize {
     // SAFETY: it was written before this function was registered.
-    let original: extern "C" fn(u64) -> u64 = unsafe {
+    let original: extern "C" fn(usize) -> usize = unsafe {
         let Some(original) = ORIGINAL else { return 0 };
         original.function()
     };

@@ -60,6 +60,24 @@ static inline uintptr_t *sidestep_stack_argument(const struct sidestep_context *
     return (uintptr_t *)(uintptr_t)context->rsp + 1 + n; /* the return address comes first */
 }
 
+/* At the entry of a function, where its argument n lies, counted from 0, to read it or to change it: in 64-bit programs and in 32-bit
+ * ones, if it and those before it are integers and pointers of a word at most. */
+static inline uintptr_t *sidestep_argument(struct sidestep_context *context, size_t n)
+{
+#ifdef __x86_64__
+    switch (n) {
+    case 0: return &context->rdi;
+    case 1: return &context->rsi;
+    case 2: return &context->rdx;
+    case 3: return &context->rcx;
+    case 4: return &context->r8;
+    case 5: return &context->r9;
+    }
+    n -= 6;
+#endif
+    return sidestep_stack_argument(context, n);
+}
+
 typedef void (*sidestep_handler)(struct sidestep_context *context, void *data);
 
 /* The handlers use general registers only (compiled with -mgeneral-regs-only, or the attribute
@@ -106,7 +124,7 @@ struct sidestep_info {
     char object[256];   /* path of its file */
 };
 
-/* A session of this process. There can be one at a time. NULL: see sidestep_error(). */
+/* A session of this process. NULL: see sidestep_error(). */
 sidestep_session *sidestep_own(void);
 
 /* A session of a process that runs. It is not touched until something is registered. */

@@ -29,7 +29,7 @@ const STACK_ONLY: bool = cfg!(target_arch = "x86");
 
 impl Context {
     /// Argument `n` of a function, counted from 0, if it is one of the six integers and pointers that are passed in registers.
-    /// In 32-bit programs none is: see [`Context::stack_argument`].
+    /// In 32-bit programs none is: see [`Context::word_argument`].
     #[must_use]
     pub fn argument(&self, n: usize) -> Option<u64> {
         let regs = &self.regs;
@@ -57,24 +57,38 @@ impl Context {
     /// At the entry of a function, where word `n` of what is passed on the stack lies, counted from 0, to read it or to change it.
     /// In 32-bit programs that is all: integers and pointers have a word each, a `long long` and a `double` have two.
     /// In 64-bit programs it is what does not fit into registers; there is nothing behind the last one.
+    #[must_use]
+    pub fn stack_argument(&self, n: usize) -> *mut usize {
+        // The return address comes first.
+        (self.regs.rsp as *mut usize).wrapping_add(1).wrapping_add(n)
+    }
+
+    /// At the entry of a function, where its argument `n` lies, counted from 0, to read it or to change it: in 64-bit programs and in
+    /// 32-bit ones, if it and those before it are integers and pointers of a word at most.
     ///
     /// ```
     /// # #![allow(unsafe_code)]
     /// use sidestep::Context;
     ///
-    /// /// The first argument of a function that takes a pointer or an integer, at its entry.
-    /// ///
     /// /// # Safety
-    /// /// This is the entry of such a function.
-    /// unsafe fn first(context: &Context) -> u64 {
+    /// /// This is the entry of a function whose first argument is a number.
+    /// unsafe fn at_most(context: &mut Context, limit: usize) {
+    ///     let number = context.word_argument(0);
     ///     // SAFETY: the caller's.
-    ///     context.argument(0).unwrap_or_else(|| unsafe { *context.stack_argument(0) } as u64)
+    ///     unsafe { *number = limit.min(*number) };
     /// }
     /// ```
     #[must_use]
-    pub fn stack_argument(&self, n: usize) -> *mut usize {
-        // The return address comes first.
-        (self.regs.rsp as *mut usize).wrapping_add(1).wrapping_add(n)
+    pub fn word_argument(&mut self, n: usize) -> *mut usize {
+        let regs = &mut self.regs;
+        let passed = [&mut regs.rdi, &mut regs.rsi, &mut regs.rdx, &mut regs.rcx, &mut regs.r8, &mut regs.r9];
+        // Where there are registers, a word is as long as they are.
+        let mut passed = passed.map(|register| std::ptr::from_mut(register).cast()).into_iter();
+        let in_registers = if STACK_ONLY { 0 } else { passed.len() };
+        match passed.nth(n) {
+            Some(register) if !STACK_ONLY => register,
+            _ => self.stack_argument(n - in_registers),
+        }
     }
 
     /// Argument `n` among those with a point (of type `double`), counted from 0, if it is one of the eight that are passed in

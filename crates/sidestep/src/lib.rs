@@ -97,7 +97,7 @@
 //! # 32-bit programs
 //!
 //! They use the crate built for `i686-unknown-linux-gnu`, which probes its own process and others of 32 bits. Arguments are where
-//! [`Context::stack_argument`] says. A handler costs as much as inside of functions of 64-bit programs: vectors and x87 registers are saved
+//! [`Context::word_argument`] and [`Context::stack_argument`] say. A handler costs as much as inside of functions of 64-bit programs: vectors and x87 registers are saved
 //! by `XSAVE` everywhere; eBPF programs are interpreted.
 //!
 //! # C

@@ -158,9 +158,9 @@ mod tests {
 
     #[test]
     fn a_line_of_maps_is_a_file_with_an_offset() {
-        let line = b"7f0000001000-7f0000003000 r-xp 00026000 fe:00 1234                       /usr/lib/a b.so";
-        assert_eq!(file_at(line, 0x7f00_0000_1abc), Some((PathBuf::from("/usr/lib/a b.so"), 0x26abc)));
-        assert_eq!(file_at(line, 0x7f00_0000_3000), None);
+        let line = b"7f001000-7f003000 r-xp 00026000 fe:00 1234                       /usr/lib/a b.so";
+        assert_eq!(file_at(line, 0x7f00_1abc), Some((PathBuf::from("/usr/lib/a b.so"), 0x26abc)));
+        assert_eq!(file_at(line, 0x7f00_3000), None);
         assert_eq!(
             file_at(b"7ffd0000-7ffe0000 rw-p 00000000 00:00 0                          [stack]", 0x7ffd_0000),
             None

@@ -105,7 +105,7 @@ struct Link {
 }
 
 impl Session {
-    /// Of this process itself, by a controller in a process of its own. There can be one at a time.
+    /// Of this process itself, by a controller in a process of its own.
     #[must_use]
     pub fn own() -> Builder {
         Builder::new(None)

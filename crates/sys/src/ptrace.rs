@@ -160,7 +160,8 @@ pub fn at_entry(tid: pid_t) -> io::Result<bool> {
 /// A stop is looked at but not consumed (`WNOWAIT`): the kernel takes a consumed signal-delivery stop as "discard the
 /// signal" if the tracer dies before it resumes the thread (`wait_task_stopped` clears `exit_code`), so a killed controller would
 /// lose a signal of the target. An end is consumed, as a traced zombie blocks an `execve` of its process; but the end of a
-/// child of ours stays there for [`wait_exit`].
+/// child of ours stays there for [`wait_exit`]. An `execve` is consumed, too: if another thread than the first has made it, which
+/// it is now, the kernel answers no request before that (`looks_like_a_spurious_pid`).
 pub fn wait(tid: pid_t, nohang: bool) -> io::Result<Option<Event>> {
     let hang = if nohang { libc::WNOHANG } else { 0 };
     loop {
@@ -175,7 +176,13 @@ pub fn wait(tid: pid_t, nohang: bool) -> io::Result<Option<Event>> {
                 }
                 Event::Exited(exit_status(code, status))
             }
-            libc::CLD_TRAPPED => decode_stop(status),
+            libc::CLD_TRAPPED => {
+                let event = decode_stop(status);
+                if event == Event::Exec {
+                    waitid(tid, libc::WSTOPPED | libc::__WALL | libc::WNOHANG)?;
+                }
+                event
+            }
             // A child that we do not trace has stopped: not our business.
             _ if nohang => return Ok(None),
             _ => continue,

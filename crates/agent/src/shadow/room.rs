@@ -12,12 +12,13 @@ use crate::memory::{Agent, Thread};
 /// How many newer entries are looked at to prove that an entry's stack slot has been reused.
 const WINDOW: u64 = 512;
 
-/// Makes room in a full stack: copies the live entries to another array, twice as long if most are alive.
+/// Makes room in a full stack: copies the live entries to another array, twice as long if most are alive. Where there is no
+/// memory, that is not tried at each call: a deep recursion would take forever.
 #[cold]
 #[inline(never)]
 pub(super) fn make_room(agent: Agent, thread: Thread) -> bool {
     let stack = Stack::of(thread);
-    if stack.base == 0 {
+    if stack.base == 0 || stack.is_given_up() {
         return false;
     }
     let pinned = stack.pin();
@@ -39,6 +40,9 @@ pub(super) fn make_room(agent: Agent, thread: Thread) -> bool {
         if thread.replace_shadow(stack.base, new.base) {
             let _ = set_len(thread, used, to);
         }
+    }
+    if new.is_none() {
+        stack.give_up();
     }
     if pinned {
         stack.unpin();

@@ -12,14 +12,14 @@ __attribute__((noinline)) unsigned twice(unsigned number)
 /* Nothing is saved around this handler but general registers. */
 __attribute__((target("general-regs-only"))) static void at_most(struct sidestep_context *context, void *data)
 {
-    uint64_t limit = *(const uint64_t *)data;
-    if (context->rdi > limit)
-        context->rdi = limit;
+    uintptr_t limit = *(const uintptr_t *)data, *number = sidestep_argument(context, 0);
+    if (*number > limit)
+        *number = limit;
 }
 
 int main(void)
 {
-    static uint64_t limit = 10;
+    static uintptr_t limit = 10;
     struct sidestep_probe probe = {
         .address = (const void *)twice, .on_entry = at_most, .data = &limit, .flags = SIDESTEP_GENERAL_ONLY,
     };

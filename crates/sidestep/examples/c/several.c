@@ -11,7 +11,7 @@ __attribute__((noinline)) unsigned twice(unsigned number)
 
 static void add(struct sidestep_context *context, void *data)
 {
-    context->rdi += *(const unsigned *)data;
+    *sidestep_argument(context, 0) += *(const unsigned *)data;
 }
 
 int main(void)

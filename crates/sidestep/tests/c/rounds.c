@@ -15,11 +15,20 @@
 __asm__(".text\n"
         ".macro function name\n.globl \\name\n.type \\name,@function\n\\name:\n.endm\n"
         ".macro end name\n.size \\name, . - \\name\n.p2align 4\n.endm\n"
+#ifdef __i386__
+        "function several\n mov 4(%esp),%eax\n add $4,%eax\n ret\n end several\n"
+        "function one\n mov $4,%eax\n add 4(%esp),%eax\n ret\n end one\n"
+        "function loop\n xor %eax,%eax\n1: inc %eax\n cmp %eax,4(%esp)\n jns 1b\n add $3,%eax\n ret\n end loop\n"
+        "function tiny\n mov 4(%esp),%eax\n lea 4(%eax),%eax\n ret\n end tiny\n"
+        "function stays\n mov 4(%esp),%eax\n add $4,%eax\n ret\n end stays\n"
+#else
         "function several\n lea 1(%rdi),%eax\n add $3,%eax\n ret\n end several\n"
         "function one\n mov $4,%eax\n add %edi,%eax\n ret\n end one\n"
         "function loop\n xor %eax,%eax\n1: inc %eax\n dec %edi\n jns 1b\n add $3,%eax\n ret\n end loop\n"
         "function tiny\n lea 4(%rdi),%eax\n ret\n end tiny\n"
-        "function stays\n lea 1(%rdi),%eax\n add $3,%eax\n ret\n end stays\n");
+        "function stays\n lea 1(%rdi),%eax\n add $3,%eax\n ret\n end stays\n"
+#endif
+);
 
 unsigned several(unsigned), one(unsigned), loop(unsigned), tiny(unsigned), stays(unsigned);
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use sidestep::{Context, Session};
 
-use super::{Two, argument, at, counter, half, inner, product, set_argument, sum, turn};
+use super::{Two, argument, at, counter, half, inner, product, sum, turn};
 
 #[test]
 fn a_handler_sees_and_changes_arguments_and_result() {
@@ -18,8 +18,8 @@ fn a_handler_sees_and_changes_arguments_and_result() {
     let probe = unsafe {
         at(sum as *const ())
             .on_entry(move |context| {
-                context.cookie = argument(context, 0);
-                set_argument(context, 1, argument(context, 1) + 1000);
+                context.cookie = *argument(context, 0) as u64;
+                *argument(context, 1) += 1000;
             })
             .on_return(move |context| {
                 theirs.lock().unwrap().push((context.cookie, context.result()));
@@ -98,7 +98,7 @@ fn a_handler_sends_the_thread_elsewhere() {
     // SAFETY: the other function has the same type, so that its return is that of the call.
     let probe = unsafe {
         at(sum as *const ()).on_entry(|context| {
-            if argument(context, 0) == 3 {
+            if *argument(context, 0) == 3 {
                 context.regs.rip = product as *const () as u64;
             }
         })

@@ -40,16 +40,9 @@ function!(half(a) -> f64, a as f64 / 2.0);
 type Two = extern "C" fn(usize, usize) -> usize;
 
 /// Argument `n` of one of them, at its entry.
-fn argument(context: &Context, n: usize) -> u64 {
-    // SAFETY: in 32-bit code, all arguments are there.
-    context.argument(n).unwrap_or_else(|| unsafe { *context.stack_argument(n) } as u64)
-}
-
-fn set_argument(context: &mut Context, n: usize, value: u64) {
-    if !context.set_argument(n, value) {
-        // SAFETY: as above.
-        unsafe { *context.stack_argument(n) = value as usize };
-    }
+fn argument(context: &mut Context, n: usize) -> &mut usize {
+    // SAFETY: they have no others.
+    unsafe { &mut *context.word_argument(n) }
 }
 
 fn at(function: *const ()) -> Probe {

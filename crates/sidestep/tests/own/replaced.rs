@@ -7,7 +7,7 @@ use std::thread;
 
 use sidestep::{Original, Session};
 
-use super::{Two, at, counter, set_argument, sum, turn};
+use super::{Two, argument, at, counter, sum, turn};
 
 static ORIGINAL: OnceLock<Original> = OnceLock::new();
 
@@ -131,7 +131,7 @@ fn handlers_of_a_replaced_function_run_before() {
             at(sum as *const ()),
             at(sum as *const ()).on_entry(move |context| {
                 handler(context);
-                set_argument(context, 0, 10);
+                *argument(context, 0) = 10;
             }),
             at(sum as *const ()).replace(instead as *const (), original()),
             at(sum as *const ()),

@@ -27,6 +27,26 @@ fn sixty_four_threads_stop_and_go_on_a_hundred_times() {
     target.finish_well();
 }
 
+/// The kernel answered nothing about a thread that had executed a program and was not the first of its process, and the stop waited
+/// for it for ever.
+#[test]
+fn other_threads_than_the_first_execute_programs() {
+    let target = Target::start(Build::Worker, &["executes"]);
+    let begin = Instant::now();
+    let mut stops = 0;
+    while stops < 200 && begin.elapsed() < Duration::from_secs(60) {
+        // Where a program is executed right now, there may be nothing to open or to stop.
+        let Ok(process) = Process::open(target.pid()) else { continue };
+        if let Ok(stopped) = process.stop() {
+            stops += 1;
+            // It may be another program than the one that was opened.
+            let _ = stopped.resume();
+        }
+    }
+    assert_eq!(stops, 200);
+    target.finish_well();
+}
+
 /// Whoever stops a process has it for himself; the others wait for their turn.
 #[test]
 fn those_who_stop_a_process_take_turns() {

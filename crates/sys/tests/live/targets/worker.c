@@ -254,6 +254,11 @@ static pthread_t start(void *(*f)(void *), intptr_t arg) {
     return t;
 }
 
+static void *executes(void *arg) {
+    execl("/proc/self/exe", "worker", "executes", "2", NULL);
+    return arg;
+}
+
 int main(int argc, char **argv) {
     const char *kind = argv[1];
     int n = argc > 2 ? atoi(argv[2]) : 1;
@@ -306,6 +311,18 @@ int main(int argc, char **argv) {
         }
         until_eof();
         printf("bad %d\n", bad);
+        return 0;
+    } else if (!strcmp(kind, "executes")) {
+        // A thread that is not the first executes this program, and so on.
+        if (n == 1)
+            ready();
+        struct pollfd p = {0, POLLIN, 0};
+        if (poll(&p, 1, 0) == 0) {
+            start(executes, 0);
+            for (;;)
+                pause();
+        }
+        printf("bad 0\n");
         return 0;
     } else if (!strcmp(kind, "confined")) {
         confine();
