@@ -1,9 +1,10 @@
 #include "bpf.h"
 
+/* The function gets its argument in this register in 32-bit code, too. */
 SEC("uprobe/probed:allowed")
-int BPF_KPROBE(deny, int uid)
+int deny(struct pt_regs *ctx)
 {
-    if (uid == 7)
+    if ((int)ctx->rdi == 7)
         bpf_override_return(ctx, 42);
     return 0;
 }
