@@ -8,6 +8,7 @@
 //! there is a function, whose callers set the number; it loads the last arguments from where `edi` points
 //! (`__libc_do_syscall`; libc-do-syscall.S beside it).
 
+use memchr::memmem;
 use sidestep_isa::x86::emit::Reg;
 use sidestep_isa::x86::{self, Flow, decode};
 use sidestep_isa::{Isa, Va};
@@ -31,8 +32,7 @@ fn calls(isa: Isa) -> &'static [&'static [u8]] {
 }
 
 fn is_call(isa: Isa, bytes: &[u8]) -> bool {
-    // Most bytes do not even begin one.
-    calls(isa).iter().any(|call| bytes.first() == call.first() && bytes.starts_with(call))
+    calls(isa).iter().any(|call| bytes.starts_with(call))
 }
 
 /// Most bytes from the `mov` of the number to the call.
@@ -55,9 +55,11 @@ pub fn find(isa: Isa, text: &[Bytes<'_>], numbers: &[u32]) -> Vec<SyscallSite> {
     let mut sites = Vec::new();
     for section in text {
         // Calls are rare: only what lies closely before one is looked at.
-        let calls = (0..section.data.len()).filter(|at| is_call(isa, &section.data[*at..]));
+        let of_kind = |call: &&'static [u8]| memmem::find_iter(section.data, *call);
+        let mut calls: Vec<usize> = calls(isa).iter().flat_map(of_kind).collect();
+        calls.sort_unstable();
         let mut next = 0;
-        for at in calls.flat_map(|call| {
+        for at in calls.into_iter().flat_map(|call| {
             let from = next.max(call.saturating_sub(REACH));
             next = call;
             from..call
