@@ -56,6 +56,8 @@ pub struct ObjectCode<'a> {
     pub restartable: Vec<Extent>,
     /// `_GLOBAL_OFFSET_TABLE_` of 32-bit code: position-independent code names everything by its distance from there.
     pub got: Option<Va>,
+    /// Numbers in its instructions may be addresses. Not in code that can be anywhere: there they would need relocations.
+    pub fixed: bool,
     /// The object was compiled by the Go toolchain.
     pub go: bool,
 }
@@ -77,6 +79,7 @@ impl<'a> ObjectCode<'a> {
             parts: Vec::new(),
             nameless: Vec::new(),
             got: None,
+            fixed: true,
             go: false,
         }
     }

@@ -42,8 +42,7 @@ impl Families {
     ) -> Families {
         let mut parent: Vec<usize> = (0..stretches.len()).collect();
         for (source, target) in leaving {
-            // A jump to the start of a function is a tail call, or goes to a part that jumps back into the middle.
-            if starts.binary_search(target).is_ok() || is_stub(code, *target) {
+            if !joins(code, starts, *target) {
                 continue;
             }
             if let Some((own, other)) = stretch_of(*source).zip(stretch_of(*target)) {
@@ -89,6 +88,11 @@ impl Families {
         Families { of, known }
     }
 
+    /// Not all is known of a stretch's family: why.
+    pub fn doubt(&mut self, stretch: usize, reason: &str) {
+        self.known.entry(self.of[stretch]).or_default().unknown.get_or_insert_with(|| reason.to_owned());
+    }
+
     /// What is known about the indirect jumps of a stretch; `None` = there are none of concern.
     pub fn of_stretch(&self, stretch: usize) -> Option<&Family> {
         self.known.get(self.of.get(stretch)?)
@@ -100,10 +104,17 @@ impl Families {
     }
 }
 
+/// Whether a jump that leaves its stretch makes one function of that and where it leads. To the start of a function it is a tail
+/// call, or goes to a part that jumps back into the middle.
+pub(crate) fn joins(code: &ObjectCode<'_>, starts: &[Va], target: Va) -> bool {
+    starts.binary_search(&target).is_err() && !is_stub(code, target)
+}
+
 /// Addresses in text that an instruction names.
 pub(crate) fn candidates<'a>(code: &'a ObjectCode<'_>, insn: &x86::Insn) -> impl Iterator<Item = Va> + use<'a> {
     let from_table = code.got.and_then(|got| insn.address_from(got));
-    insn.address_candidate().into_iter().chain(from_table).filter(|va| code.is_text(*va))
+    let named = if code.fixed { insn.address_candidate() } else { insn.rip_target() };
+    named.into_iter().chain(from_table).filter(|va| code.is_text(*va))
 }
 
 /// An entry of the procedure linkage table, `[endbr64] jmp *slot(%rip)`, in 32-bit code `jmp *slot` or `jmp *slot(%ebx)`: jumping to

@@ -19,6 +19,7 @@ pub(crate) fn collect(
     let frames = eh::read(elf)?;
     let ranges = elf.text_ranges();
     let mut code = ObjectCode { landing_pads: frames.landing_pads, go, ..ObjectCode::new(elf.isa) };
+    code.fixed = elf.e_type == object::elf::ET_EXEC || elf.has_text_relocations();
     if elf.isa == Isa::X86 {
         code.got = elf.global_offset_table();
     }

@@ -214,6 +214,13 @@ impl Elf {
         TextRanges(ranges)
     }
 
+    /// Whether the loader writes addresses into its code.
+    pub(crate) fn has_text_relocations(&self) -> bool {
+        let flags = self.dynamic(i64::from(elf::DT_FLAGS));
+        let flagged = flags.iter().any(|flags| flags & u64::from(elf::DF_TEXTREL) != 0);
+        flagged || !self.dynamic(i64::from(elf::DT_TEXTREL)).is_empty()
+    }
+
     /// Values of the dynamic section with this tag (`DT_…`), in order.
     pub(crate) fn dynamic(&self, tag: i64) -> Vec<u64> {
         let Some(data) = self.of_type(elf::SHT_DYNAMIC).and_then(|s| self.data(s).ok()) else {
