@@ -1,5 +1,7 @@
 //! Everything that refers to code, for a whole object: computed once, asked for each site.
 
+mod around;
+
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -62,11 +64,29 @@ impl<'a> Index<'a> {
         Index { code, found, left: Vec::new() }
     }
 
+    /// Indexes the functions around some addresses: enough to plan sites there, as far as the object describes them
+    /// ([`Index::is_described`]), in a small part of the time. The whole index gives the same plan, or knows a better technique. Of other
+    /// addresses nothing is known.
+    #[must_use]
+    pub fn around(mut code: ObjectCode<'a>, sites: &[Va]) -> Index<'a> {
+        code.text.sort_by_key(|section| section.va);
+        let found = Arc::new(Analysis::around(&code, sites));
+        Index { code, found, left: Vec::new() }
+    }
+
     /// Indexes an object that was indexed before: `found` is what [`Index::analysis`] said of the same code.
     #[must_use]
     pub fn again(mut code: ObjectCode<'a>, found: Arc<Analysis>) -> Index<'a> {
         code.text.sort_by_key(|section| section.va);
         Index { code, found, left: Vec::new() }
+    }
+
+    /// Whether the object describes the function around an address, and nothing of which it is not known whether it is code may lead
+    /// there.
+    #[must_use]
+    pub fn is_described(&self, va: Va) -> bool {
+        let certain = |stretch: &Stretch| self.edges_to(stretch.start, stretch.end).iter().all(|e| e.how != How::Maybe);
+        self.stretch(va).is_some_and(|(_, stretch)| stretch.borders == Borders::Known && certain(stretch))
     }
 
     /// What was found out.

@@ -1,0 +1,233 @@
+//! Some functions of an object: all that refers to them is found without decoding the rest.
+//!
+//! Whoever refers to an address has its distance or itself among his bytes. So one look at all text finds the places that may do so, and
+//! only the functions of these are decoded: what is said of the code in question is the same as by a whole [`Index`]. Where more is
+//! needed (code that jumps there takes part in its control flow), that is not known.
+//!
+//! [`Index`]: super::Index
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use sidestep_isa::{Isa, Len, Va};
+
+use super::{Analysis, number_of, sorted, words};
+use crate::family::{Families, joins};
+use crate::object::{Bytes, ObjectCode};
+use crate::parallel;
+use crate::sweep::{self, Borders, Found, Stretch};
+
+/// Farther than a branch with one byte of displacement reaches.
+const SHORT: i64 = 136;
+/// Text of which one processor looks at one piece after the other.
+const PIECE: usize = 64 << 10;
+/// Bits of an address within a grain: of the map of what is looked for.
+const GRAIN: u32 = 5;
+const PARTIAL: &str = "other functions take part, which were not looked at";
+
+impl Analysis {
+    /// Of the functions around `sites` alone.
+    pub(super) fn around(code: &ObjectCode<'_>, sites: &[Va]) -> Analysis {
+        let starts = sorted(code.extents.iter().map(|e| e.start).filter(|s| code.is_text(*s)).collect());
+        let mut stretches = sweep::stretches(code);
+        let own = parts(code, &starts, &mut stretches, sites);
+        let wanted = Wanted::new(code, own.iter().map(|number| &stretches[*number]));
+        let mut others = Vec::new();
+        for number in &own {
+            let stretch = &stretches[*number];
+            let (from, to) = (stretch.start.offset(-SHORT), stretch.end.offset(SHORT));
+            let before = stretches[..*number].iter().rev().take_while(|near| near.end > from).count();
+            let behind = stretches[number + 1..].iter().take_while(|near| near.start < to).count();
+            others.extend(number - before..=number + behind);
+        }
+        others.extend(wanted.referrers(code).into_iter().filter_map(|va| number_of(&stretches, va)));
+        others.sort_unstable();
+        others.dedup();
+        others.retain(|number| own.binary_search(number).is_err());
+
+        let mut found = decode(code, &starts, &mut stretches, &own);
+        let theirs = decode(code, &starts, &mut stretches, &others);
+        let strays = sorted(theirs.named.iter().copied().filter(|va| wanted.has(*va)).collect());
+        found.append(theirs);
+        found.edges.sort();
+        let mut named = std::mem::take(&mut found.named);
+        named.extend(code.pointers.iter().filter(|p| wanted.has(**p)));
+        if code.isa == Isa::X64 {
+            for section in code.data.iter().chain(&code.text) {
+                words(section, code, &mut named);
+            }
+        }
+        named.retain(|va| wanted.has(*va));
+        let named = sorted(named);
+
+        let stretch_of = |va| number_of(&stretches, va);
+        let mut families = match code.go {
+            true => Families::new(code, &[], &starts, &[], |_| None),
+            false => Families::new(code, &stretches, &starts, &found.leaving, stretch_of),
+        };
+        let joined = |target| joins(code, &starts, target);
+        for number in own {
+            if !is_whole(&stretches[number], &found, &strays, &wanted, joined) {
+                families.doubt(number, PARTIAL);
+            }
+        }
+        Analysis {
+            families,
+            edges: found.edges,
+            labels: sorted(code.labels.iter().chain(&starts).copied().collect()),
+            starts,
+            landing_pads: sorted(code.landing_pads.clone()),
+            named,
+            stretches,
+            holes: OnceLock::new(),
+        }
+    }
+}
+
+/// The stretches around `sites`, and those that belong to the same functions: what they jump to the middle of, and cold parts.
+fn parts(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stretch], sites: &[Va]) -> Vec<usize> {
+    let mut own: Vec<usize> = Vec::new();
+    let mut new = sites.to_vec();
+    loop {
+        let before = own.len();
+        let around = new.iter().filter_map(|va| number_of(stretches, *va));
+        own.extend(around.filter(|number| stretches[*number].borders == Borders::Known));
+        own.sort_unstable();
+        own.dedup();
+        if own.len() == before {
+            return own;
+        }
+        let found = decode(code, starts, stretches, &own);
+        let is_part = |to: &Va| joins(code, starts, *to) || code.nameless.binary_search(to).is_ok();
+        new = found.leaving.iter().map(|(_, target)| *target).filter(is_part).collect();
+    }
+}
+
+/// Decodes some stretches, given by their numbers.
+fn decode(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stretch], numbers: &[usize]) -> Found {
+    let at: Vec<Va> = numbers.iter().map(|number| stretches[*number].start).collect();
+    sweep::sweep(code, starts, stretches, |stretch| at.binary_search(&stretch.start).is_ok())
+}
+
+/// Whether all that takes part in the control flow of a stretch is wanted, too. `strays`: what code names that is not; a jump there that
+/// nobody understands may go to those. `joined`: a jump from elsewhere makes one function of both.
+fn is_whole(stretch: &Stretch, found: &Found, strays: &[Va], wanted: &Wanted, joined: impl Fn(Va) -> bool) -> bool {
+    let own = stretch.start..stretch.end;
+    let from = found.edges.partition_point(|edge| edge.target < own.start);
+    let to = found.edges.partition_point(|edge| edge.target < own.end);
+    let enters = found.edges[from..to].iter().any(|edge| !wanted.has(edge.source) && joined(edge.target));
+    let leaves = |(source, target): &(Va, Va)| own.contains(source) && !wanted.has(*target) && joined(*target);
+    let from = strays.partition_point(|va| *va < own.start);
+    let to = strays.partition_point(|va| *va < own.end);
+    !enters && !found.leaving.iter().any(leaves) && !strays[from..to].iter().any(|va| joined(*va))
+}
+
+/// Addresses that are looked for.
+struct Wanted {
+    isa: Isa,
+    got: Option<Va>,
+    fixed: bool,
+    /// All of them, and more, lie in here.
+    all: Range<u64>,
+    /// A bit for each grain of that.
+    grains: Vec<u64>,
+    /// Ascending.
+    ranges: Vec<Range<Va>>,
+}
+
+impl Wanted {
+    fn new<'s>(code: &ObjectCode<'_>, own: impl Iterator<Item = &'s Stretch>) -> Wanted {
+        let mut ranges: Vec<Range<Va>> = own.map(|stretch| stretch.start..stretch.end).collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        let first = ranges.first().map_or(0, |range| range.start.0);
+        // A distance may count from up to so many bytes behind itself: immediate operands follow.
+        const BEHIND: u64 = 8;
+        let all = first.saturating_sub(BEHIND)..ranges.last().map_or(0, |range| range.end.0);
+        let (isa, got, fixed) = (code.isa, code.got, code.fixed);
+        let mut wanted = Wanted { isa, got, fixed, grains: Vec::new(), all, ranges: Vec::new() };
+        wanted.grains = vec![0; ((wanted.all.end - wanted.all.start) >> GRAIN) as usize / 64 + 1];
+        for range in &ranges {
+            let (from, to) = (range.start.0.saturating_sub(BEHIND) - wanted.all.start, range.end.0 - wanted.all.start);
+            for grain in from >> GRAIN..=(to - 1) >> GRAIN {
+                wanted.grains[grain as usize / 64] |= 1 << (grain % 64);
+            }
+        }
+        wanted.ranges = ranges;
+        wanted
+    }
+
+    fn has(&self, va: Va) -> bool {
+        let behind = self.ranges.partition_point(|range| range.start <= va);
+        behind.checked_sub(1).is_some_and(|at| va < self.ranges[at].end)
+    }
+
+    fn may_have(&self, va: u64) -> bool {
+        let grain = va.wrapping_sub(self.all.start) >> GRAIN;
+        let bits = usize::try_from(grain / 64).ok().and_then(|at| self.grains.get(at));
+        bits.is_some_and(|bits| bits & 1 << (grain % 64) != 0)
+    }
+
+    /// Where in text may be somebody who refers to them by four bytes.
+    fn referrers(&self, code: &ObjectCode<'_>) -> Vec<Va> {
+        if self.ranges.is_empty() {
+            return Vec::new();
+        }
+        // Each piece with the bytes in the next one of an operand that begins at its end.
+        let pieces = code.text.iter().flat_map(|section| {
+            let starts = (0..section.data.len()).step_by(PIECE);
+            starts.map(|at| {
+                let data = &section.data[at..section.data.len().min(at + PIECE + 5)];
+                Bytes { name: section.name, va: section.va.plus(Len(at as u64)), data }
+            })
+        });
+        let mut pieces: Vec<Bytes<'_>> = pieces.collect();
+        let found = parallel::map(
+            &mut pieces,
+            |piece| piece.data.len(),
+            |_, part| {
+                let mut found = Vec::new();
+                part.iter().for_each(|piece| self.in_piece(piece, &mut found));
+                found
+            },
+        );
+        found.concat()
+    }
+
+    /// The operands in a piece of text that may refer to them.
+    fn in_piece(&self, piece: &Bytes<'_>, found: &mut Vec<Va>) {
+        let behind = |at: usize| piece.data.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let place = |at: usize| piece.va.plus(Len(at as u64));
+        for at in piece.data.iter().enumerate().filter(|(_, byte)| PRECEDES[usize::from(**byte)]).map(|(at, _)| at + 1)
+        {
+            if behind(at).is_some_and(|word| self.may_have(self.wrap(place(at).0 + 4, word))) {
+                found.push(place(at));
+            }
+        }
+        if !self.fixed && self.got.is_none() {
+            return;
+        }
+        for at in 0..piece.data.len() {
+            let Some(word) = behind(at) else { break };
+            let from_table = || self.got.is_some_and(|got| self.may_have(self.wrap(got.0, word)));
+            if self.fixed && self.may_have(word.into()) || from_table() {
+                found.push(place(at));
+            }
+        }
+    }
+
+    fn wrap(&self, base: u64, distance: u32) -> u64 {
+        self.isa.wrap(Va(base).offset(i64::from(distance as i32))).0
+    }
+}
+
+/// Bytes on which the distance of a branch or of an operand may follow: the opcode (`e8`, `e9`, `0f 80` to `0f 8f`), that of `xbegin`
+/// (`c7 f8`), or a ModR/M byte that says relative to `rip`.
+const PRECEDES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = matches!(byte, 0xe8 | 0xe9 | 0x80..=0x8f | 0xf8) || byte & 0xc7 == 5;
+        byte += 1;
+    }
+    table
+};
