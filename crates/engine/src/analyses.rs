@@ -43,6 +43,17 @@ impl Analyses {
         self.get(object, true)
     }
 
+    /// Whether an object was indexed before, and that was kept.
+    pub fn knows(&self, object: &Rc<Object>) -> bool {
+        self.kept.contains_key(&Rc::as_ptr(object))
+    }
+
+    /// The index of an object that was indexed before, and kept.
+    pub fn known<'o>(&self, object: &'o Rc<Object>) -> Option<Index<'o>> {
+        let (_, found) = self.kept.get(&Rc::as_ptr(object))?;
+        Some(Index::again(object.code().ok()?, Arc::clone(found)))
+    }
+
     /// Plans are made. What the next process needs stays.
     pub fn forget(&mut self) {
         if !self.keeps {
@@ -51,11 +62,10 @@ impl Analyses {
     }
 
     fn get<'o>(&mut self, object: &'o Rc<Object>, keep: bool) -> Result<Index<'o>, ObjectError> {
-        let code = object.code()?;
-        if let Some((_, found)) = self.kept.get(&Rc::as_ptr(object)) {
-            return Ok(Index::again(code, Arc::clone(found)));
+        if let Some(index) = self.known(object) {
+            return Ok(index);
         }
-        let index = Index::new(code);
+        let index = Index::new(object.code()?);
         if keep {
             self.kept.insert(Rc::as_ptr(object), (Rc::clone(object), index.analysis()));
         }

@@ -1,13 +1,14 @@
 //! The objects of a process (or of the file system), opened once and kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use sidestep_isa::Va;
-use sidestep_symbols::{DebugSearch, MappedObject, Mapping, Object, mapped_objects, parse_maps};
+use sidestep_isa::object::Bytes;
+use sidestep_isa::{Isa, Va};
+use sidestep_symbols::{DebugSearch, Executable, MappedObject, Mapping, Object, mapped_objects, parse_maps};
 use sidestep_sys::Process;
 
 use crate::analyses;
@@ -63,6 +64,8 @@ pub(crate) struct Objects {
     pub filter: Option<String>,
     debug_dirs: Vec<PathBuf>,
     open: HashMap<(PathBuf, Version), Rc<Object>>,
+    /// Files in whose code something that was looked for is not.
+    without: HashSet<(PathBuf, Version)>,
     /// Their indices.
     pub analyses: analyses::Shared,
 }
@@ -80,6 +83,7 @@ impl Objects {
             filter: options.filter.clone(),
             debug_dirs: options.debug_dirs.clone(),
             open: HashMap::new(),
+            without: HashSet::new(),
             analyses: analyses::Shared::default(),
         }
     }
@@ -117,6 +121,25 @@ impl Objects {
         let part = |m: &Mapping| m.offset.0..m.offset.0 + m.end.since(m.start) as u64;
         let copied = mapped.executable().filter(apart).map(part).collect();
         Ok(Loaded { object, bias, range, inode, copied })
+    }
+
+    /// As [`Objects::load`], unless the code of the file, which costs little to read, has not what is looked for: always the same.
+    pub fn load_if(
+        &mut self,
+        process: &Process,
+        mapped: &MappedObject,
+        has: impl FnOnce(Isa, &[Bytes<'_>]) -> bool,
+    ) -> Option<Loaded> {
+        let file = Objects::file(process, mapped);
+        let key = (mapped.path.clone(), version(&file));
+        if self.without.contains(&key) {
+            return None;
+        }
+        if !self.open.contains_key(&key) && Executable::read(&file).is_ok_and(|code| !has(code.isa(), &code.bytes())) {
+            self.without.insert(key);
+            return None;
+        }
+        self.load(process, mapped).ok()
     }
 
     /// The file of a mapped object, as we see it.

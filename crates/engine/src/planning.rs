@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use sidestep_isa::object::{Bytes, Extent, ObjectCode};
 use sidestep_isa::{Len, Va};
-use sidestep_plan::{Index, Plan, Refusal, plan, plan_in, promotable, site_of, syscalls};
+use sidestep_plan::{Index, Plan, Refusal, Technique, plan, plan_in, promotable, site_of, syscalls};
 use sidestep_symbols::{Matcher, Object};
 
 use crate::analyses::Analyses;
@@ -68,7 +68,10 @@ pub(crate) fn plan_all(
     for key in order {
         let Some(group) = by_object.remove(&key) else { continue };
         let Some(first) = group.first().map(|(_, m)| m.clone()) else { continue };
-        let mut index = analyses.index(&first.object)?;
+        let mut index = match some_of(&first.object, &group, wishes, analyses) {
+            Some(index) => index,
+            None => analyses.index(&first.object)?,
+        };
         for (_, matched) in group.iter().filter(|(request, _)| wishes[*request].leaves) {
             index.computed_jumps_leave(matched.symbol_va);
         }
@@ -103,6 +106,34 @@ pub(crate) fn plan_all(
     Ok(all)
 }
 
+/// Sites of an object for which its whole code is not looked at.
+const FEW: usize = 32;
+
+/// The index of what is around a few sites, if it says as much about these as that of the whole object.
+fn some_of<'o>(
+    object: &'o Rc<Object>,
+    group: &[(usize, Match)],
+    wishes: &[Wish],
+    analyses: &Analyses,
+) -> Option<Index<'o>> {
+    if group.len() > FEW || group.iter().any(|(request, _)| wishes[*request].leaves) || analyses.knows(object) {
+        return None;
+    }
+    let sites: Vec<Va> = group.iter().filter_map(|(_, matched)| matched.va.ok()).collect();
+    let index = Index::around(object.code().ok()?, &sites);
+    let is_enough = |(request, matched): &(usize, Match)| {
+        let trap_only = wishes[*request].trap_only;
+        let described = matched.va.ok().filter(|va| index.is_described(*va));
+        described.and_then(|va| plan(&index, va, trap_only).ok()).is_some_and(|p| trap_only || is_best(p.technique))
+    };
+    group.iter().all(is_enough).then_some(index)
+}
+
+/// Not with what speaks against a better technique, which may be that not all is known.
+fn is_best(technique: Technique) -> bool {
+    matches!(technique, Technique::NopSite | Technique::Jump | Technique::JumpOverSeveral)
+}
+
 /// Of ranges, by their start, those that an instruction at a site may lead into.
 fn near(ranges: &[Range<Va>], site: Va) -> impl Iterator<Item = Range<Va>> {
     let first = ranges.partition_point(|range| range.end <= site);
@@ -134,24 +165,41 @@ pub(crate) type Guards = Result<Vec<(Plan, Vec<u8>)>, Va>;
 
 /// Guards of all places in an object that make one of these system calls.
 pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut Analyses) -> Guards {
-    let sites = object.text().map_or_else(|_| Vec::new(), |text| syscalls::find(object.isa(), &text, numbers));
+    let mut sites = object.text().map_or_else(|_| Vec::new(), |text| syscalls::find(object.isa(), &text, numbers));
     if sites.is_empty() {
         return Ok(Vec::new());
     }
     // An object whose code cannot be analysed was never probed, so its code is not known to run.
-    let Ok(index) = analyses.index(object) else { return Ok(Vec::new()) };
+    let Ok(code) = object.code() else { return Ok(Vec::new()) };
     let mut all = Vec::new();
-    for site in sites {
-        match syscalls::guard(&index, site) {
-            Some(Ok(plan)) => {
-                let expected = expected(&index, &plan);
-                all.push((plan, expected));
+    let mut keep = |index: &Index<'_>, plan: Plan| {
+        let expected = expected(index, &plan);
+        all.push((plan, expected));
+    };
+    // Most are planned without what the rest of the object says.
+    let index = match analyses.known(object) {
+        Some(index) => index,
+        None => Index::around(code, &sites.iter().map(|site| site.mov).collect::<Vec<Va>>()),
+    };
+    sites.retain(|site| match syscalls::guard(&index, *site).filter(|_| index.is_described(site.mov)) {
+        Some(Ok(plan)) => {
+            keep(&index, plan);
+            false
+        }
+        Some(Err(_)) => false,
+        None => true,
+    });
+    if !sites.is_empty() {
+        let Ok(index) = analyses.index(object) else { return Ok(Vec::new()) };
+        for site in sites {
+            match syscalls::guard(&index, site) {
+                Some(Ok(plan)) => keep(&index, plan),
+                // No instruction of the program.
+                Some(Err(_)) => {}
+                None if site.number.is_some() => return Err(site.mov),
+                // It may be any call; a function that passes them all on is guarded or is not used for these.
+                None => {}
             }
-            // No instruction of the program.
-            Some(Err(_)) => {}
-            None if site.number.is_some() => return Err(site.mov),
-            // It may be any call; a function that passes them all on is guarded or is not used for these.
-            None => {}
         }
     }
     Ok(all)
@@ -218,4 +266,83 @@ fn plan_one(
         }
     });
     Planned { request, matched, plan, expected: Vec::new(), inside: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use sidestep_sys::arch;
+
+    use super::*;
+    use crate::signals::calls;
+
+    /// The objects that this test is made of, or those that `SIDESTEP_OBJECTS` names, with a colon between two.
+    fn objects() -> Vec<Object> {
+        let own = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let mut paths: Vec<String> = match std::env::var("SIDESTEP_OBJECTS") {
+            Ok(given) => given.split(':').map(str::to_owned).collect(),
+            Err(_) => own.lines().filter_map(|line| line.find('/').map(|at| line[at..].to_owned())).collect(),
+        };
+        paths.dedup();
+        paths.iter().filter_map(|path| Object::open(Path::new(path), &[]).ok()).collect()
+    }
+
+    fn plain(plan: Plan) -> Plan {
+        Plan { rejected: Vec::new(), ..plan }
+    }
+
+    #[test]
+    fn what_is_around_a_call_is_enough_for_its_guard() {
+        let (mut planned, mut left) = (0, 0);
+        for object in objects() {
+            let mut numbers = calls();
+            numbers.extend(arch::EXEC_CALLS.iter().map(|number| *number as u32));
+            let sites = syscalls::find(object.isa(), &object.text().unwrap(), &numbers);
+            let Ok(code) = object.code() else { continue };
+            let all = Index::new(code.clone());
+            let some = Index::around(code, &sites.iter().map(|site| site.mov).collect::<Vec<Va>>());
+            for site in sites {
+                let whole = syscalls::guard(&all, site).map(|guard| guard.map(plain));
+                match syscalls::guard(&some, site).filter(|_| some.is_described(site.mov)) {
+                    Some(Ok(plan)) => {
+                        planned += 1;
+                        assert_eq!(Some(Ok(plain(plan))), whole, "{}", object.path().display());
+                    }
+                    Some(Err(_)) => {
+                        assert!(matches!(whole, Some(Err(_))), "{} {site:?} {whole:?}", object.path().display())
+                    }
+                    _ => left += 1,
+                }
+            }
+        }
+        assert!(planned > 10 && left < planned / 10, "{planned} planned, {left} left");
+    }
+
+    #[test]
+    fn what_is_around_a_few_functions_is_enough_for_their_plans() {
+        let (mut planned, mut left) = (0, 0);
+        for object in objects().into_iter().map(Rc::new) {
+            let Ok(code) = object.code() else { continue };
+            let all = Index::new(code);
+            let functions = object.functions();
+            for first in 0..8 {
+                let few: Vec<Va> =
+                    functions.iter().skip(first).step_by(functions.len() / 4 + 1).map(|f| f.va).collect();
+                let some = Index::around(object.code().unwrap(), &few);
+                for va in few {
+                    match plan(&some, va, false) {
+                        Ok(found) if is_best(found.technique) && some.is_described(va) => {
+                            planned += 1;
+                            let whole = plan(&all, va, false).map(plain);
+                            assert_eq!(Ok(plain(found)), whole, "{}", object.path().display());
+                        }
+                        _ if plan(&all, va, false).is_ok_and(|whole| is_best(whole.technique)) => left += 1,
+                        _ => {}
+                    }
+                }
+            }
+        }
+        assert!(planned > 10 && left < planned / 2, "{planned} planned, {left} left");
+    }
 }

@@ -4,8 +4,8 @@
 //! instead of mapping: a mapped file that somebody truncates kills its reader with SIGBUS.
 
 use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use object::LittleEndian as LE;
@@ -38,12 +38,7 @@ impl Image {
     /// Reads what is needed of the ELF file `path`. `wanted` decides by section name.
     pub(crate) fn read(path: &Path, wanted: fn(&[u8]) -> bool) -> Result<Image, ObjectError> {
         let fail = |source| ObjectError::Read { path: path.to_owned(), source };
-        // Looked at before it is opened: opening a pipe would block, and opening a device may do anything.
-        let meta = std::fs::metadata(path).map_err(fail)?;
-        if !meta.is_file() {
-            return Err(ObjectError::NotRegular { path: path.to_owned() });
-        }
-        let file = File::open(path).map_err(fail)?;
+        let file = regular(path)?;
         let len = file.metadata().map_err(fail)?.len();
         let planned = if len > SMALL { Self::plan(&file, len, wanted) } else { None };
         let whole = 0..len;
@@ -118,13 +113,26 @@ impl Image {
     }
 }
 
-fn read_range(file: &File, range: &Range<u64>) -> std::io::Result<Vec<u8>> {
-    let size = usize::try_from(range.end - range.start).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
+/// Opens a file, if it is one.
+pub(crate) fn regular(path: &Path) -> Result<File, ObjectError> {
+    let fail = |source| ObjectError::Read { path: path.to_owned(), source };
+    // Looked at before it is opened: opening a pipe would block, and opening a device may do anything.
+    let meta = std::fs::metadata(path).map_err(fail)?;
+    if !meta.is_file() {
+        return Err(ObjectError::NotRegular { path: path.to_owned() });
+    }
+    File::open(path).map_err(fail)
+}
+
+pub(crate) fn read_range(mut file: &File, range: &Range<u64>) -> std::io::Result<Vec<u8>> {
+    let size = range.end.saturating_sub(range.start);
     let mut part = Vec::new();
-    part.try_reserve_exact(size).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
-    part.resize(size, 0);
-    file.read_exact_at(&mut part, range.start)?;
-    Ok(part)
+    let room = usize::try_from(size).map_err(|_| ErrorKind::OutOfMemory)?;
+    part.try_reserve_exact(room).map_err(|_| ErrorKind::OutOfMemory)?;
+    file.seek(SeekFrom::Start(range.start))?;
+    // Not over zeros, which would cost as much as reading.
+    file.take(size).read_to_end(&mut part)?;
+    if part.len() == room { Ok(part) } else { Err(ErrorKind::UnexpectedEof.into()) }
 }
 
 fn merge(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {

@@ -3,8 +3,9 @@
 
 use sidestep_bpf::verify::Helper;
 use sidestep_isa::Isa;
-use sidestep_plan::Plan;
-use sidestep_symbols::{Kind, Matcher};
+use sidestep_isa::object::Bytes;
+use sidestep_plan::{Plan, syscalls};
+use sidestep_symbols::{Kind, MappedObject, Matcher};
 use sidestep_sys::{Process, arch};
 use sidestep_wire::Flow;
 
@@ -30,9 +31,8 @@ const UNWINDERS: [&str; 5] = [
 ];
 const CATCHERS: [&str; 1] = ["__cxa_begin_catch"];
 
-/// More sites of the program itself than are written in one pause that is short: then they are written while the threads
-/// run, which takes SIGTRAP.
-const MANY: usize = 256;
+/// Why objects are looked at: for their system calls that could block signals.
+const CALLS: &str = "signal calls";
 
 /// A site of our own.
 #[derive(Clone)]
@@ -70,14 +70,14 @@ impl Installer {
         self.faults |= planned.iter().fold(0, |set, p| set | faults::raised(p));
         self.must_show |= planned.iter().any(faults::must_show);
         let bound = before || self.must_show || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
-        let is_many = planned.len() > MANY;
         self.takes_traps |= self.options.live || planned.iter().any(|p| p.inside);
         let loaded = || planned.iter().filter_map(|p| p.matched.loaded.as_ref());
         let stays = |i: &Installer, l: &Loaded| l.object.kind() != Kind::Library || i.lasting.contains(&l.range.start);
-        if (bound || self.takes_traps || is_many) && loaded().any(|loaded| !stays(self, loaded)) {
+        if loaded().any(|loaded| !stays(self, loaded)) {
             self.lasting.extend(lasting::libraries(process, objects)?);
         }
-        self.takes_traps |= is_many && loaded().all(|loaded| stays(self, loaded));
+        // Then all sites can be switched while the threads run.
+        self.takes_traps |= !planned.is_empty() && loaded().all(|loaded| stays(self, loaded));
         let follows = self.options.follow;
         if let Some(controller) = self.others.signals() {
             if follows {
@@ -121,7 +121,7 @@ impl Installer {
             return Ok(Vec::new());
         }
         let mut matches = Vec::new();
-        for loaded in self.new_objects(process, objects, "loaders")? {
+        for loaded in self.new_objects(process, objects, "loaders", load_of(process))? {
             let found = loaded.object.find(&Matcher::name(LOADER));
             matches.extend(found.into_iter().map(|f| (0, Match::own(&loaded, LOADER, f.va))));
         }
@@ -155,7 +155,7 @@ impl Installer {
     fn plan_unwinders(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
         const FLOWS: [Flow; 2] = [Flow::Unwind, Flow::Caught];
         let mut matches = Vec::new();
-        for loaded in self.new_objects(process, objects, "unwinders")? {
+        for loaded in self.new_objects(process, objects, "unwinders", load_of(process))? {
             for (kind, names) in [&UNWINDERS[..], &CATCHERS[..]].into_iter().enumerate() {
                 for name in names {
                     let found = loaded.object.find(&Matcher::name(name));
@@ -194,7 +194,9 @@ impl Installer {
         if self.options.follow {
             numbers.extend(arch::EXEC_CALLS.iter().map(|number| *number as u32));
         }
-        for loaded in self.new_objects(process, objects, "signal calls")? {
+        let calls = |isa: Isa, text: &[Bytes<'_>]| !syscalls::find(isa, text, &numbers).is_empty();
+        let load = |objects: &mut Objects, mapped: &MappedObject| objects.load_if(process, mapped, calls);
+        for loaded in self.new_objects(process, objects, CALLS, load)? {
             match self.book.borrow_mut().guards(&loaded.object, &numbers) {
                 Ok(guards) => {
                     let placed = place_guards(&loaded, guards);
@@ -205,7 +207,7 @@ impl Installer {
         }
         // There, handlers of 32-bit programs return.
         let vdso = if arch::ISA == Isa::X86 { objects::vdso(process) } else { None };
-        if let Some(vdso) = vdso.filter(|vdso| self.hooked.insert(("signal calls", vdso.range.start))) {
+        if let Some(vdso) = vdso.filter(|vdso| self.hooked.insert((CALLS, vdso.range.start))) {
             let guards = plan_sigreturns(&vdso.object, &numbers);
             hooks.extend(place_guards(&vdso, &guards).map(|planned| Hook { flow: Flow::SignalCall, planned }));
         }
@@ -218,16 +220,22 @@ impl Installer {
         process: &Process,
         objects: &mut Objects,
         purpose: &'static str,
+        load: impl Fn(&mut Objects, &MappedObject) -> Option<Loaded>,
     ) -> Result<Vec<Loaded>, SessionError> {
         let mut new = Vec::new();
         for mapped in Objects::mapped(process)? {
-            let Ok(loaded) = objects.load(process, &mapped) else { continue };
+            let Some(loaded) = load(objects, &mapped) else { continue };
             if self.hooked.insert((purpose, loaded.range.start)) {
                 new.push(loaded);
             }
         }
         Ok(new)
     }
+}
+
+/// Loads any object.
+fn load_of(process: &Process) -> impl Fn(&mut Objects, &MappedObject) -> Option<Loaded> + use<'_> {
+    |objects, mapped| objects.load(process, mapped).ok()
 }
 
 /// Would a probe overlap one of these sites of our own? The same site is fine.
@@ -239,7 +247,7 @@ fn meets<'a>(mut hooks: impl Iterator<Item = &'a Hook>, p: &Planned) -> bool {
 /// The library by which a process copies parts of its stacks away and back (Python's greenlet does): a replaced return
 /// address is then not found where it was put.
 fn copies_stacks(process: &Process) -> Result<Option<String>, SessionError> {
-    let name = |o: &sidestep_symbols::MappedObject| Some(o.path.file_name()?.to_str()?.to_owned());
+    let name = |o: &MappedObject| Some(o.path.file_name()?.to_str()?.to_owned());
     Ok(Objects::mapped(process)?.iter().filter_map(name).find(|n| n.contains("greenlet")))
 }
 

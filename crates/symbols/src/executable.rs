@@ -1,0 +1,92 @@
+//! What of a file can be executed, and nothing else: the cheapest look at its code.
+
+use std::fs::File;
+use std::path::Path;
+
+use object::LittleEndian as LE;
+use object::elf::{ELFCLASS32, FileHeader32, FileHeader64, PF_X, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader};
+use sidestep_isa::object::Bytes;
+use sidestep_isa::{Isa, Va};
+
+use crate::error::ObjectError;
+use crate::image::{read_range, regular};
+
+/// The executable segments of a file: its text, and what else lies in the same pages.
+pub struct Executable {
+    isa: Isa,
+    segments: Vec<(Va, Vec<u8>)>,
+}
+
+impl Executable {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its headers make no sense.
+    pub fn read(file: &Path) -> Result<Executable, ObjectError> {
+        let open = regular(file)?;
+        let corrupt = ObjectError::Corrupt { path: file.to_owned(), what: "its program headers make no sense" };
+        let first = read_range(&open, &(0..4096.min(len(&open)))).map_err(|source| failed(file, source))?;
+        let (isa, ranges) = match first.get(4) {
+            Some(&ELFCLASS32) => (Isa::X86, ranges::<FileHeader32<LE>>(&first)),
+            _ => (Isa::X64, ranges::<FileHeader64<LE>>(&first)),
+        };
+        let mut segments = Vec::new();
+        for (va, offset, size) in ranges.ok_or(corrupt)? {
+            let end = offset.saturating_add(size).min(len(&open));
+            segments.push((va, read_range(&open, &(offset..end)).map_err(|source| failed(file, source))?));
+        }
+        Ok(Executable { isa, segments })
+    }
+
+    /// What its instructions are.
+    #[must_use]
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The segments.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<Bytes<'_>> {
+        self.segments.iter().map(|(va, data)| Bytes { name: "", va: *va, data }).collect()
+    }
+}
+
+fn len(file: &File) -> u64 {
+    file.metadata().map_or(0, |meta| meta.len())
+}
+
+fn failed(file: &Path, source: std::io::Error) -> ObjectError {
+    ObjectError::Read { path: file.to_owned(), source }
+}
+
+/// Address, place in the file and size of each segment.
+fn ranges<H: FileHeader<Endian = LE>>(first: &[u8]) -> Option<Vec<(Va, u64, u64)>> {
+    let headers = H::parse(first).ok()?.program_headers(LE, first).ok()?;
+    let code = headers.iter().filter(|header| header.p_type(LE) == PT_LOAD && header.p_flags(LE) & PF_X != 0);
+    let place = |header: &H::ProgramHeader| {
+        let (offset, size) = header.file_range(LE);
+        (Va(header.p_vaddr(LE).into()), offset, size)
+    };
+    Some(code.map(place).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Object;
+
+    #[test]
+    fn all_text_is_executable() {
+        let exe = std::env::current_exe().unwrap();
+        let (object, code) = (Object::open(&exe, &[]).unwrap(), Executable::read(&exe).unwrap());
+        assert_eq!(code.isa(), object.isa());
+        let holds = |text: &Bytes<'_>| {
+            code.bytes().iter().any(|segment| {
+                let from = usize::try_from(text.va.since(segment.va)).ok();
+                from.and_then(|from| segment.data.get(from..)).is_some_and(|rest| rest.starts_with(text.data))
+            })
+        };
+        assert!(object.text().unwrap().iter().all(holds));
+    }
+}
