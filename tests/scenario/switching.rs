@@ -8,29 +8,36 @@ use sidestep_tests::process::{LIMIT, Running, eventually, run};
 use sidestep_tests::tool::{Tracing, Width, is_32_bit, sidestep};
 
 use super::carried::status;
-use super::switch::{FUNCTIONS, assert_goes_on, load, says, start, switch};
+use super::switch::{FUNCTIONS, assert_goes_on, load, says, start, switch, with_signals};
 
+/// All of [`FUNCTIONS`].
+const SWITCHED: &[&str] = &["leaf", "mix", "tree", "real", "bytes"];
 /// How long probes are switched while threads run through them.
 const TIME: Duration = Duration::from_secs(6);
 
 /// Threads stand everywhere in the sites and detours when they are switched.
 #[test]
 pub fn probes_are_switched_under_load() {
-    for mode in [&["funccount"][..], &["funccount", "--live"], &["funclatency", "-F"], &["funccount", "--no-optimize"]]
-    {
+    for (mode, in_pauses) in [
+        (&["funccount"][..], true),
+        (&["funccount"], false),
+        (&["funclatency", "-F"], false),
+        (&["funccount", "--no-optimize"], false),
+    ] {
         let Some((mut program, pid)) = load() else { return };
         let before = Snapshot::of(program.pid());
+        let other = in_pauses.then(|| with_signals(&pid));
         let tracing = Tracing::start(&[mode, &["-p", &pid, "-r", FUNCTIONS]].concat());
-        says("disable", &pid, &[], "5 probes disabled");
+        says("disable", &pid, SWITCHED, "5 probes disabled");
         let hits = || status(&pid, &[]).0.iter().find(|line| line.symbol == "real+0x0").map_or(0, |line| line.hits);
         let (start, mut cycles) = (Instant::now(), 0);
         while start.elapsed() < TIME / 2 || cycles < 4 {
             let (hits_before, widest) = (hits(), program.ask("rounds 0"));
-            says("enable", &pid, &[], "5 probes enabled");
+            says("enable", &pid, SWITCHED, "5 probes enabled");
             let first = program.ask("rounds 0");
             assert_goes_on(&mut program);
             let last = program.ask("rounds 0");
-            says("disable", &pid, &[], "5 probes disabled");
+            says("disable", &pid, SWITCHED, "5 probes disabled");
             let (counted, end) = (hits() - hits_before, program.ask("rounds 0"));
             // A round calls `real` once, and may be under way in each of five threads.
             assert!(counted as i64 + 5 >= last - first, "{counted} of {first} to {last}");
@@ -42,6 +49,7 @@ pub fn probes_are_switched_under_load() {
             cycles += 1;
         }
         tracing.stop();
+        other.map(Tracing::stop);
         before.assert_same(&Snapshot::of(program.pid()));
         assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
         program.finish().ok();
@@ -51,13 +59,14 @@ pub fn probes_are_switched_under_load() {
 /// Every call of 64 threads gives what it has to, and is counted once or not at all.
 #[test]
 pub fn results_are_right_while_probes_come_and_go() {
-    for (mode, calls) in [
-        (&["funccount"][..], 200_000i64),
-        (&["funccount", "--live"], 20_000),
-        (&["funclatency"], 50_000),
-        (&["funccount", "--no-optimize"], 5_000),
+    for (mode, in_pauses, calls) in [
+        (&["funccount"][..], true, 200_000i64),
+        (&["funccount"], false, 20_000),
+        (&["funclatency"], false, 50_000),
+        (&["funccount", "--no-optimize"], false, 5_000),
     ] {
         let Some((mut program, pid)) = start("counts-ibt") else { return };
+        let other = in_pauses.then(|| with_signals(&pid));
         let tracing = Tracing::start(&[mode, &["-p", &pid, "leaf"]].concat());
         let done = AtomicBool::new(false);
         let mut rounds = 0;
@@ -66,8 +75,8 @@ pub fn results_are_right_while_probes_come_and_go() {
             scope.spawn(|| {
                 width.set();
                 while !done.load(Ordering::Relaxed) {
-                    says("disable", &pid, &[], "1 probe disabled");
-                    says("enable", &pid, &[], "1 probe enabled");
+                    says("disable", &pid, &["leaf"], "1 probe disabled");
+                    says("enable", &pid, &["leaf"], "1 probe enabled");
                 }
             });
             let start = Instant::now();
@@ -79,12 +88,14 @@ pub fn results_are_right_while_probes_come_and_go() {
             }
             done.store(true, Ordering::Relaxed);
         });
-        let before = status(&pid, &[]).0[0].hits;
+        let probes = status(&pid, &[]).0;
+        let before = probes.iter().find(|line| line.symbol.starts_with("leaf+")).map_or(0, |line| line.hits);
         assert!(before > 0 && before <= rounds * 64 * calls as u64, "{before} of {rounds} rounds");
         program.ask("threads 1000");
         let report = tracing.stop();
         let counted = if mode[0] == "funclatency" { report.latencies() } else { report.count("leaf") };
         assert_eq!(counted, before + 64_000, "{}", report.0);
+        other.map(Tracing::stop);
         program.finish().ok();
     }
 }

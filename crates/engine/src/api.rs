@@ -376,8 +376,9 @@ pub enum ExitStatus {
 pub struct Options {
     /// Use trap probes only (`--no-optimize`).
     pub no_optimize: bool,
-    /// Take traps even if no site needs one, so that probes are switched while the threads run and can do without jumps
-    /// (`--live`).
+    /// Switch probes while the threads run even in libraries that the program may unload at the same moment (`--live`). Elsewhere that
+    /// is so in any session that can take SIGTRAP: no other session needs the signals, and no system call of the program can block them
+    /// unseen.
     pub live: bool,
     /// Interpret programs instead of compiling them (`--interpret`).
     pub interpret: bool,

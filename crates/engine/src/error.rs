@@ -70,8 +70,11 @@ pub enum SessionError {
         /// Process id.
         pid: i32,
     },
-    /// SIGTRAP is the program's own.
-    #[error("the session in process {pid} takes no traps, so its jumps stay; start it with --live")]
+    /// SIGTRAP is not the session's.
+    #[error(
+        "the session in process {pid} takes no traps, so its jumps stay: another session has the signals, a system call may \
+         block them, or a library of its probes may be unloaded (see --live)"
+    )]
     NoTraps {
         /// Process id.
         pid: i32,

@@ -130,8 +130,7 @@ sidestep_session *sidestep_own(void);
 /* A session of a process that runs. It is not touched until something is registered. */
 sidestep_session *sidestep_attach(pid_t pid);
 
-/* The same, and the session takes traps also where no probe needs one: what is switched stops no thread for long, and
- * sidestep_optimize can switch jumps off. */
+/* The same, and probes are switched while the threads run even in libraries that may be unloaded at the same moment. */
 sidestep_session *sidestep_own_live(void);
 sidestep_session *sidestep_attach_live(pid_t pid);
 

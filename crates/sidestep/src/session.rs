@@ -185,7 +185,7 @@ impl Session {
     /// how long a hit takes. This is about the future of what is disabled.
     ///
     /// # Errors
-    /// As for [`Session::enable`]; also if traps are wanted where the session takes none: it does with [`Options::live`].
+    /// As for [`Session::enable`]; also if traps are wanted where the session takes none: see [`Options::live`].
     pub fn optimize(&self, registration: Registration, on: bool) -> Result<(), Error> {
         self.order(&Order::Optimize(registration.0, on)).map(drop)
     }

@@ -340,7 +340,7 @@ pub struct EngineFlags {
     /// Use trap probes only.
     #[arg(long)]
     pub no_optimize: bool,
-    /// Take traps even if no probe needs one, so that `enable` and `disable` stop nothing and `optimize off` is possible.
+    /// Switch probes while the threads run even in libraries that the program may unload at the same moment.
     #[arg(long)]
     pub live: bool,
     /// Interpret handlers instead of compiling them, to compare.

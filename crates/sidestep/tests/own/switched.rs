@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::sync::{Arc, Mutex};
 
-use sidestep::{Context, Options, Original, Registration, Session, State};
+use sidestep::{Context, Original, Registration, Session, State};
 
 use super::{Two, at, calls_meanwhile, sum, turn};
 
@@ -152,7 +152,7 @@ fn handlers_are_switched_while_threads_run_them() {
 fn jumps_are_switched_off_and_on() {
     let _turn = turn();
     let at = || at(sum as *const ());
-    let session = Session::own().options(Options { live: true, ..Options::default() }).start().unwrap();
+    let session = Session::own().start().unwrap();
     let ids = session.register_all([at(), at()]).unwrap();
     let optimized = || session.list().unwrap().iter().map(|probe| probe.optimized).collect::<Vec<_>>();
     assert_eq!(optimized(), [true, true]);
@@ -161,14 +161,5 @@ fn jumps_are_switched_off_and_on() {
     session.optimize(ids[1], true).unwrap();
     assert_eq!((call(), optimized()), (5, vec![true, true]));
     assert_eq!(session.counts(ids[0]).unwrap(), (2, 0));
-    session.detach().unwrap();
-    // Where no traps are taken; our own sites in a static program may need them.
-    let session = Session::own().start().unwrap();
-    let id = session.register(at()).unwrap();
-    match session.optimize(id, false) {
-        Err(error) => assert!(error.to_string().contains("takes no traps"), "{error}"),
-        Ok(()) => assert!(!session.list().unwrap()[0].optimized && cfg!(target_feature = "crt-static")),
-    }
-    session.optimize(id, true).unwrap();
     session.detach().unwrap();
 }
