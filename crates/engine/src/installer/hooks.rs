@@ -13,10 +13,15 @@ use super::sites::{overlap, place, returns};
 use crate::api::Program;
 use crate::error::SessionError;
 use crate::faults;
+use crate::hold::Hold;
 use crate::lasting;
 use crate::objects::{self, Loaded, Objects};
 use crate::planning::{Planned, Wish, place_guards, plan_all, plan_sigreturns};
+use crate::regions::Regions;
+use crate::release;
+use crate::remote::mappings;
 use crate::resolve::Match;
+use crate::share::Others;
 use crate::signals::{TRAPS, calls};
 
 /// Functions that walk the stack, and must find real return addresses there (Itanium C++ ABI, exception handling,
@@ -29,6 +34,9 @@ const UNWINDERS: [&str; 5] = [
     "_Unwind_Backtrace",
 ];
 const CATCHERS: [&str; 1] = ["__cxa_begin_catch"];
+
+/// What objects are searched for to find the system calls that have to be guarded.
+const GUARDS: &str = "signal calls";
 
 /// More sites of the program itself than are written in one pause that is short: then they are written while the threads
 /// run, which takes SIGTRAP.
@@ -60,6 +68,9 @@ impl Installer {
                 planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
             }
             hooks = self.plan_unwinders(process, objects)?;
+            if hooks.iter().any(|h| h.planned.plan.as_ref().is_ok_and(Plan::has_traps)) {
+                self.expect_signals(process)?;
+            }
             if let Some(reason) = self.unwinds_beside(&hooks) {
                 planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
                 hooks.clear();
@@ -79,6 +90,10 @@ impl Installer {
         }
         self.takes_traps |= is_many && loaded().all(|loaded| stays(self, loaded));
         let follows = self.options.follow;
+        self.needs_signals = bound || follows;
+        if self.needs_signals {
+            self.expect_signals(process)?;
+        }
         if let Some(controller) = self.others.signals() {
             if follows {
                 let reason = format!("process {controller} has taken the signals, and --follow has to: end that first");
@@ -98,6 +113,7 @@ impl Installer {
                 self.unguarded = Some((meets.planned.matched.object.path().to_owned(), at));
             }
             if let (true, Some((object, at))) = (bound, &self.unguarded) {
+                self.needs_signals = follows;
                 let call = format!("the system call at {at} of {}", object.display());
                 let trap = format!("it needs a trap, and {call} could block SIGTRAP, which kills a process at a trap");
                 let fault = format!("an instruction there stops the program by its address, and {call} could hide it");
@@ -131,6 +147,45 @@ impl Installer {
         // No trap for it: signals may be blocked.
         let jumps = planned.into_iter().filter(|p| p.plan.as_ref().is_ok_and(|plan| !plan.has_traps()));
         Ok(jumps.map(|planned| Hook { flow: Flow::Mapped, planned }).collect())
+    }
+
+    /// From here on plans are made as if another session had given up the signals, if it would do without them.
+    fn expect_signals(&mut self, process: &Process) -> Result<(), SessionError> {
+        let guards = self.others.holder().map(|found| release::spare_guards(process, found)).transpose()?;
+        guards.flatten().into_iter().for_each(|guards| self.others.without(&guards));
+        Ok(())
+    }
+
+    /// Before what was planned is put in: takes the signals from another session that would do without them, if that is needed. Are
+    /// they another one's, or were they since the plans were made? Then there are no guards.
+    pub(super) fn claim_signals(&mut self, regions: &Regions, hold: &mut Hold<'_>) -> Result<bool, SessionError> {
+        let process = hold.process();
+        let look = || Others::of(&process, &mappings(&process)?, Some(regions.shared_va));
+        self.others = look()?;
+        if self.has_lost_signals(regions) {
+            return Ok(true);
+        }
+        release::finish(hold, regions.shared_va, &regions.room())?;
+        if let Some(found) = self.others.holder().filter(|_| self.needs_signals) {
+            release::release(hold, found, &regions.room())?;
+            self.others = look()?;
+        }
+        Ok(self.others.holder().is_some())
+    }
+
+    /// Signals that another session has taken from this one may be had again later, with new guards.
+    pub(super) fn forget_guards(&mut self) {
+        if self.regions.as_ref().is_some_and(|regions| self.has_lost_signals(regions)) {
+            self.hooked.retain(|(purpose, _)| *purpose != GUARDS);
+            self.own.retain(|range| !self.guards.contains(range));
+            self.live.retain(|site| !self.guards.iter().any(|range| range.start == *site));
+            self.guards.clear();
+        }
+    }
+
+    /// There were guards, and another session needs the signals: see [`crate::release`].
+    fn has_lost_signals(&self, regions: &Regions) -> bool {
+        !self.guards.is_empty() && regions.signals() == 0
     }
 
     /// Do probes read memory that may not be there?
@@ -194,7 +249,7 @@ impl Installer {
         if self.options.follow {
             numbers.extend(arch::EXEC_CALLS.iter().map(|number| *number as u32));
         }
-        for loaded in self.new_objects(process, objects, "signal calls")? {
+        for loaded in self.new_objects(process, objects, GUARDS)? {
             match self.book.borrow_mut().guards(&loaded.object, &numbers) {
                 Ok(guards) => {
                     let placed = place_guards(&loaded, guards);
@@ -205,7 +260,7 @@ impl Installer {
         }
         // There, handlers of 32-bit programs return.
         let vdso = if arch::ISA == Isa::X86 { objects::vdso(process) } else { None };
-        if let Some(vdso) = vdso.filter(|vdso| self.hooked.insert(("signal calls", vdso.range.start))) {
+        if let Some(vdso) = vdso.filter(|vdso| self.hooked.insert((GUARDS, vdso.range.start))) {
             let guards = plan_sigreturns(&vdso.object, &numbers);
             hooks.extend(place_guards(&vdso, &guards).map(|planned| Hook { flow: Flow::SignalCall, planned }));
         }
