@@ -107,7 +107,7 @@ impl Tracing {
             match self.lines.recv_timeout(LIMIT) {
                 Ok(line) => {
                     self.seen += &format!("{line}\n");
-                    if ["Tracing ", "TIME ", "PID ", "CPU ", "Running ", "Attaching to pid"]
+                    if ["Tracing", "TIME ", "PID ", "CPU ", "Running ", "Attaching to pid"]
                         .iter()
                         .any(|h| line.starts_with(h))
                         || line.contains("TASK-TID")

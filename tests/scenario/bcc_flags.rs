@@ -230,6 +230,16 @@ fn another_library_with_tls_and_its_handshakes() {
     assert!(output.stderr.starts_with("error: --extra-lib boringssl:x: expected openssl:FILE"), "{output}");
 }
 
+#[test]
+fn a_library_that_is_not_there_is_named_as_it_was_given() {
+    for kind in ["openssl", "gnutls"] {
+        let extra = format!("{kind}:/nonexistent");
+        let output = run(&mut sidestep(&["sslsniff", "--extra-lib", &extra, "--", "true"]), LIMIT);
+        assert!(output.code() == 1 && output.stderr.contains("no object `/nonexistent` (no such file)"), "{output}");
+        assert!(!output.stderr.contains("libssl"), "{output}");
+    }
+}
+
 /// Of whoever runs this.
 fn user() -> String {
     run(Command::new("id").arg("-u"), LIMIT).ok().stdout.trim().to_owned()

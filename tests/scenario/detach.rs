@@ -121,14 +121,14 @@ pub fn controller_killed_while_it_detaches() {
 }
 
 /// The calls of `ptrace` that a command makes, as strace counts them.
-struct Steps<'a> {
+pub struct Steps<'a> {
     args: &'a [&'a str],
     file: PathBuf,
 }
 
 impl<'a> Steps<'a> {
     /// `name`: one of its own for each target.
-    fn of(name: &str, args: &'a [&'a str]) -> Steps<'a> {
+    pub fn of(name: &str, args: &'a [&'a str]) -> Steps<'a> {
         Steps { args, file: target_dir().join("test-targets").join(format!("steps.{name}")) }
     }
 
@@ -139,14 +139,14 @@ impl<'a> Steps<'a> {
     }
 
     /// Runs it to its end.
-    fn calls(&self) -> Vec<String> {
+    pub fn calls(&self) -> Vec<String> {
         self.run(&[]).ok();
         let trace = std::fs::read_to_string(&self.file).expect("strace writes");
         trace.lines().filter(|line| line.contains("ptrace(")).map(str::to_owned).collect()
     }
 
     /// Runs it until it makes this call, of which the first is 1.
-    fn killed_at(&self, call: usize) {
+    pub fn killed_at(&self, call: usize) {
         self.run(&["-e", &format!("inject=ptrace:signal=KILL:when={call}")]);
     }
 }

@@ -32,6 +32,7 @@ mod records;
 mod redis;
 mod registers;
 mod regressions;
+mod release;
 mod sandbox;
 mod series;
 mod several;

@@ -125,6 +125,24 @@ sys.stdin.readline()";
     server.finish().ok();
 }
 
+/// Without `--follow` there was no room for the probes of a library that comes later.
+#[test]
+fn libraries_that_come_later_have_room() {
+    let program = "import ctypes, sys
+print('ready', flush=True)
+sys.stdin.readline()
+ctypes.CDLL('libbz2.so.1.0').BZ2_bzlibVersion()
+print(1, flush=True)
+sys.stdin.readline()";
+    let mut server = Program::start(Command::new("/usr/bin/python3").args(["-c", program]));
+    let pid = server.pid().to_string();
+    let script = "config = { missing_probes = \"warn\" }
+        u:libc:getppid { @parents = count() } u:libbz2:BZ2_bzlibVersion { @late = count() }";
+    let (report, _) = during(&["-f", "json", "-p", &pid, "-e", script], || server.ask("go"));
+    assert!(report.0.stdout.contains("{\"@late\": 1}"), "{}", report.0);
+    server.finish().ok();
+}
+
 /// They are clean when the session ends, and go on.
 #[test]
 fn children_with_libraries_of_their_own_are_clean() {

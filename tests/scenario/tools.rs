@@ -351,9 +351,34 @@ fn locks_in_two_orders() {
     for words in ["(forth)", "(back)", "@ with_both+", "@ forth+", "@ back+"] {
         assert!(report.contains(words), "no {words}: {report}");
     }
+    for name in ["forth", "back"] {
+        let thread =
+            report.lines().find_map(|line| line.split_once(" in Thread ")?.1.strip_suffix(&format!(" ({name}):")));
+        let (_, created) =
+            report.split_once(&format!("\nThread {} created by Thread ", thread.expect(name))).expect(name);
+        let here: Vec<&str> = created.lines().take_while(|line| !line.is_empty()).collect();
+        assert!(
+            here[0].ends_with(" (locks) here:") && here[1..].iter().any(|at| at.starts_with("@ inverted+")),
+            "{report}"
+        );
+    }
     let (_, report) = on(&["deadlock", "-f", "json"], &[program, "inverted", "2"]);
     assert_eq!(report.matches("\"comm\": \"back\"").count(), 1, "{report}");
     assert_eq!(report.matches("\"acquired_name\": \"a\"").count(), 1, "{report}");
+    assert_eq!(report.matches("\"creator_comm\": \"locks\"").count(), 2, "{report}");
+}
+
+#[test]
+fn who_created_a_thread_that_was_there_before_is_not_known() {
+    let Some(path) = target("locks") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    program.ask("begin 20");
+    let tracing = Tracing::start(&["deadlock", "-p", &program.pid().to_string()]);
+    assert_eq!(program.ask("end 0"), 40);
+    let report = tracing.stop().0.stdout;
+    program.finish().ok();
+    assert_eq!(report.matches("\nCould not find stack trace where Thread ").count(), 2, "{report}");
+    assert!(!report.contains(" created by "), "{report}");
 }
 
 /// `readelf -n` says the same.

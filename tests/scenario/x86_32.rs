@@ -31,6 +31,9 @@ again! {
         own_handler_sees_all_of_its_own, handler_installed_while_probed, blocked_before_the_attach,
         blocked_and_no_jump_allowed, blocked_while_probed, unhandled_breakpoint_still_kills,
     }
+    release {
+        both_count_and_either_may_end_first, either_may_be_killed, who_needs_them_keeps_them,
+    }
     unwind {
         longjmp_over_probed_frames, signals_at_a_kilohertz, signals_right_behind_returns, siglongjmp_out_of_handlers,
         coroutines_leave_in_the_middle, functions_that_return_structures,

@@ -1,6 +1,7 @@
 /* Mutexes: taken in two orders by threads that never run at the same time, so that nothing is ever stuck. */
 #include "serve.h"
 #include <pthread.h>
+#include <semaphore.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -72,6 +73,40 @@ static long in_order(long n)
     return sum;
 }
 
+/* The same by threads that are there before anybody looks. */
+static sem_t turns[2];
+static pthread_t waiting[2];
+
+static void *forth_later(void *n)
+{
+    sem_wait(&turns[0]);
+    return forth(n);
+}
+
+static void *back_later(void *n)
+{
+    sem_wait(&turns[1]);
+    return back(n);
+}
+
+static long begin(long n)
+{
+    void *(*const work[])(void *) = { forth_later, back_later };
+    for (int i = 0; i < 2; i++)
+        if (sem_init(&turns[i], 0, 0) || pthread_create(&waiting[i], NULL, work[i], (void *)n))
+            exit(3);
+    return n;
+}
+
+static long end(long n)
+{
+    for (int i = 0; i < 2; i++) {
+        sem_post(&turns[i]);
+        pthread_join(waiting[i], NULL);
+    }
+    return sum + 0 * n;
+}
+
 /* The addresses that a report names. */
 static long address_a(long n) { return (long)&a + 0 * n; }
 static long address_b(long n) { return (long)&b + 0 * n; }
@@ -79,7 +114,7 @@ static long address_b(long n) { return (long)&b + 0 * n; }
 int main(int argc, char **argv)
 {
     static const struct command table[] = {
-        { "inverted", inverted }, { "ordered", in_order }, { "a", address_a }, { "b", address_b }, { 0 },
+        { "inverted", inverted }, { "ordered", in_order }, { "begin", begin }, { "end", end }, { "a", address_a }, { "b", address_b }, { 0 },
     };
     return serve(argc, argv, table);
 }

@@ -83,6 +83,48 @@ static long direct(long n)
     return good;
 }
 
+static pthread_t stormy[4];
+static volatile int calm;
+
+static long is_blocked(void)
+{
+    sigset_t now;
+    pthread_sigmask(SIG_BLOCK, NULL, &now);
+    return sigismember(&now, SIGTRAP);
+}
+
+/* Blocks and opens the signal all the time, and calls one while it is blocked. */
+static void *change(void *arg)
+{
+    while (!calm) {
+        long bad = 0;
+        mask(SIG_BLOCK);
+        bad += getppid() <= 0;
+        bad += !is_blocked();
+        mask(SIG_UNBLOCK);
+        bad += leaf(1) != 4 || is_blocked();
+        __atomic_add_fetch(&wrong, bad, __ATOMIC_RELAXED);
+    }
+    return arg;
+}
+
+static long storm(long n)
+{
+    wrong = calm = 0;
+    for (int i = 0; i < 4; i++)
+        if (pthread_create(&stormy[i], NULL, change, NULL))
+            return -1;
+    return n;
+}
+
+static long lull(long n)
+{
+    calm = 1;
+    for (int i = 0; i < 4; i++)
+        pthread_join(stormy[i], NULL);
+    return wrong + n;
+}
+
 /* An own breakpoint without a handler kills. */
 static long die(long n)
 {
@@ -94,7 +136,8 @@ int main(int argc, char **argv)
 {
     static const struct command table[] = {
         { "install", install }, { "mixed", mixed }, { "block", block }, { "unblock", unblock },
-        { "work", work },       { "die", die },     { "spawn", spawns }, { "direct", direct }, { 0 },
+        { "work", work },       { "die", die },     { "spawn", spawns }, { "direct", direct },
+        { "storm", storm },     { "lull", lull },   { 0 },
     };
     return serve(argc, argv, table);
 }

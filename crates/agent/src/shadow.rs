@@ -16,6 +16,7 @@
 //! At the end of a handler the live entries are those from before it, in the same order, so none of them lies above
 //! where the interrupted code has seen it.
 
+use core::ptr::{addr_of, addr_of_mut};
 use core::sync::atomic::Ordering;
 
 use sidestep_wire::ShadowEntry;
@@ -38,11 +39,20 @@ use room::make_room;
 
 /// How often an entry is searched before it is given up.
 const SEARCHES: usize = 4;
-/// Bytes of an array's head.
-const HEAD: u64 = size_of::<ShadowEntry>() as u64;
+/// In front of an array.
+#[repr(C)]
+struct Head {
+    cap: u64,
+    /// 1 while a `make_room` copies from the array.
+    pinned: u64,
+    /// So many calls of `make_room` fail at once.
+    given_up: u64,
+}
 
-/// An array of entries. In front of it there is a head of the size of an entry: its capacity, whether a `make_room` is
-/// copying from it, and how many calls of `make_room` fail at once.
+/// Bytes of an array's head.
+const HEAD: u64 = size_of::<Head>() as u64;
+
+/// An array of entries, behind its head.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stack {
     base: u64,
@@ -58,42 +68,49 @@ impl Stack {
 
     #[inline(always)]
     fn at(base: u64) -> Stack {
-        if base == 0 {
-            return Stack { base, cap: 0 };
+        let mut stack = Stack { base, cap: 0 };
+        if base != 0 {
+            // SAFETY: the head of an array, where this does not change while the array is in use.
+            stack.cap = unsafe { addr_of!((*stack.head()).cap).read_volatile() };
         }
-        // SAFETY: the head of an array, which does not change while the array is in use.
-        Stack { base, cap: unsafe { ((base - HEAD) as *const u64).read_volatile() } }
+        stack
     }
 
     /// Makes an empty array of zeroed memory.
     fn new(memory: u64, cap: u64) -> Stack {
+        let stack = Stack { base: memory + HEAD, cap };
         // SAFETY: the start of memory for the head and `cap` entries.
-        unsafe { (memory as *mut u64).write_volatile(cap) };
-        Stack { base: memory + HEAD, cap }
+        unsafe { addr_of_mut!((*stack.head()).cap).write_volatile(cap) };
+        stack
+    }
+
+    #[inline(always)]
+    fn head(self) -> *mut Head {
+        (self.base - HEAD) as *mut Head
     }
 
     /// From here on nobody but the caller makes it the spare array. False: somebody else is copying from it already.
     fn pin(self) -> bool {
         // SAFETY: in the head of the array, which only this thread uses.
-        unsafe { arch::replace((self.base - HEAD + 8) as *mut u64, 0, 1) }
+        unsafe { arch::replace(addr_of_mut!((*self.head()).pinned), 0, 1) }
     }
 
     fn unpin(self) {
         // SAFETY: as in `pin`.
-        unsafe { ((self.base - HEAD + 8) as *mut u64).write_volatile(0) }
+        unsafe { addr_of_mut!((*self.head()).pinned).write_volatile(0) }
     }
 
     /// Lets as many calls of `make_room` fail as it has entries, all of which each of them would look at.
     fn give_up(self) {
         // SAFETY: in the head of the array, which only this thread uses.
-        unsafe { ((self.base - HEAD + 16) as *mut u64).write_volatile(self.cap) };
+        unsafe { addr_of_mut!((*self.head()).given_up).write_volatile(self.cap) };
     }
 
     /// Is this one of them?
     fn is_given_up(self) -> bool {
-        let left = (self.base - HEAD + 16) as *mut u64;
         // SAFETY: as in `give_up`. What a handler counts in between is of no matter.
         unsafe {
+            let left = addr_of_mut!((*self.head()).given_up);
             let calls = left.read_volatile();
             left.write_volatile(calls.saturating_sub(1));
             calls != 0

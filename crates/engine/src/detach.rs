@@ -90,8 +90,8 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
 }
 
 /// All sites, as far as they are looked up: that takes longer than a stop should.
-struct Journal {
-    entries: Vec<JournalEntry>,
+pub(crate) struct Journal {
+    pub entries: Vec<JournalEntry>,
     /// Those that are still written. What is not now is not going to be, as it is our turn.
     written: Vec<usize>,
     /// Those that have detours, by the addresses of these.
@@ -99,11 +99,11 @@ struct Journal {
     /// Islands, with the sites that lead there.
     islands: HashMap<u64, Va>,
     /// Where our code is.
-    code: Vec<Range<u64>>,
+    pub code: Vec<Range<u64>>,
 }
 
 impl Journal {
-    fn of(process: &Process, found: &Found, others: &Others) -> Result<Journal, SessionError> {
+    pub fn of(process: &Process, found: &Found, others: &Others) -> Result<Journal, SessionError> {
         let (entries, written) = entries(process, found, others)?;
         let mut detours: Vec<usize> = (0..entries.len()).filter(|index| entries[*index].detour_len != 0).collect();
         detours.sort_by_key(|index| entries[*index].detour);
@@ -119,14 +119,18 @@ impl Journal {
         self.entries.iter().any(|entry| entry.own != ISLAND && held(entry).contains(&at))
     }
 
-    /// The original of an address in a detour at which no handler is under way, and the entry.
-    fn original_of(&self, ip: u64) -> Option<(&JournalEntry, Va)> {
+    /// The entry in whose detour an address is.
+    pub fn detour_at(&self, ip: u64) -> Option<usize> {
         let next = self.detours.partition_point(|index| self.entries[*index].detour <= ip);
-        let entry = &self.entries[self.detours[next.checked_sub(1)?]];
+        let index = self.detours[next.checked_sub(1)?];
+        let entry = &self.entries[index];
+        (ip - entry.detour < u64::from(entry.detour_len)).then_some(index)
+    }
+
+    /// The original of an address in a detour at which no handler is under way, and the entry.
+    pub fn original_of(&self, ip: u64) -> Option<(&JournalEntry, Va)> {
+        let entry = &self.entries[self.detour_at(ip)?];
         let offset = ip - entry.detour;
-        if offset >= u64::from(entry.detour_len) {
-            return None;
-        }
         let copy = entry.copies().iter().find(|(_, to)| u64::from(*to) == offset).map(|(from, _)| u64::from(*from));
         let from = if offset == 0 { Some(0) } else { copy };
         from.map(|from| (entry, Va(entry.site + from)))
@@ -135,7 +139,8 @@ impl Journal {
 
 fn entries(process: &Process, found: &Found, others: &Others) -> Result<(Vec<JournalEntry>, Vec<usize>), SessionError> {
     let (mut journal, maps) = (found.journal(process)?, mappings(process)?);
-    if found.is_child(process) {
+    let child = found.is_child(process);
+    if child {
         // What the journal says of sites that are not patched is about its parent now, not when it was forked.
         // Nor which of them were blocked.
         journal = found.entries(process)?;
@@ -157,8 +162,10 @@ fn entries(process: &Process, found: &Found, others: &Others) -> Result<(Vec<Jou
             // A place next to it may have been unmapped.
             let now = text.at(entry.site, entry.len.into());
             let is = || now.map_or_else(|| is_written(process, &maps, entry), |now| is_ours(now, &maps, entry));
+            // What is there now is another session's; but a child may have been forked before.
+            let given_up = entry.is_given_up() && (!child || others.are_at(entry.site));
             // A blank one says nothing.
-            entry.len != 0 && (is() || others.leads_to(process, entry))
+            entry.len != 0 && !given_up && (is() || others.leads_to(process, entry))
         }));
     }
     written.sort_unstable();
@@ -205,7 +212,7 @@ fn restore(
     positions.retain(|p| journal.code.iter().any(|range| range.contains(&p.ip.0)));
     // A thread may have executed a trap or an instruction that names its place, and not got its signal yet: the handler must
     // still be there.
-    let named = found.signals & crate::signals::NAMED;
+    let named = found.taken & crate::signals::NAMED;
     let awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
     positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
     let mut inside = awaiting.first().copied().or(stopped.returning());
@@ -231,10 +238,10 @@ fn restore(
             _ => {}
         }
     }
-    if inside.is_none() && found.signals != 0 && found.has_private(stopped.process()) {
+    if inside.is_none() && found.taken != 0 {
         let room = crate::regions::room(found.private_va, found.batch);
         let agent = found.agent.0..found.agent.0 + found.agent.1;
-        crate::signals::restore(stopped, found.private_va, room, agent, found.signals)?;
+        crate::signals::restore(stopped, found.private_va, room, agent, found.taken)?;
     }
     Ok(inside)
 }
@@ -242,7 +249,7 @@ fn restore(
 /// Lets threads of a suspended process go on for some time that are in our code, or on the way to a handler of it: by themselves
 /// they never leave.
 fn usher(stopped: &mut Stopped, found: &Found, journal: &Journal, time: Duration) -> Result<(), SessionError> {
-    let awaiting = stopped.awaiting(found.signals & crate::signals::NAMED);
+    let awaiting = stopped.awaiting(found.taken & crate::signals::NAMED);
     let inside = |ip: Va| journal.code.iter().any(|range| range.contains(&ip.0));
     let leaves = |tid: i32| awaiting.contains(&tid) || stopped.returning() == Some(tid);
     let threads = stopped.threads().iter().filter(|t| inside(t.regs.ip()) || leaves(t.tid));
@@ -277,7 +284,11 @@ fn lower(
 }
 
 /// Puts back what was there, a page at a time. Of a place that has two entries the first is right: the other one is older.
-fn restore_text(stopped: &mut Stopped, mappings: &[Mapping], entries: &[&JournalEntry]) -> Result<(), SessionError> {
+pub(crate) fn restore_text(
+    stopped: &mut Stopped,
+    mappings: &[Mapping],
+    entries: &[&JournalEntry],
+) -> Result<(), SessionError> {
     let mut sorted = entries.to_vec();
     sorted.sort_by_key(|entry| entry.site);
     let process = stopped.process();

@@ -43,6 +43,7 @@ mod put;
 mod raw;
 mod reclaim;
 mod regions;
+mod release;
 mod remote;
 mod resolve;
 mod results;

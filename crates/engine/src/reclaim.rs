@@ -112,7 +112,7 @@ impl Session {
 /// Which of these nobody is in, nor comes back to. `None`: somebody may be about to look something up.
 fn idle(stopped: &Stopped, found: &Found, gone: &[Addition]) -> Result<Option<Vec<bool>>, SessionError> {
     let process = stopped.process();
-    let named = found.signals & crate::signals::NAMED;
+    let named = found.taken & crate::signals::NAMED;
     if !found.has_private(process) || named != 0 && !stopped.awaiting(named).is_empty() {
         return Ok(None);
     }

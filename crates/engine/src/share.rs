@@ -12,7 +12,8 @@
 //! the next one goes on. A detour that was left out keeps leading on: a thread may be in there.
 //!
 //! Plans are made for the original code, so they are alike. Only jumps that displace the same instructions, and need nothing but
-//! their five bytes, can be shared; all else is refused, as are overlaps. Signals have one owner: other sessions take none.
+//! their five bytes, can be shared; all else is refused, as are overlaps. Signals have one owner: other sessions take none, unless that
+//! one gives them up ([`crate::release`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -99,9 +100,23 @@ impl Others {
         &self.sessions
     }
 
-    /// The controller of the session that has taken signals.
+    /// The session that has taken signals.
+    pub fn holder(&self) -> Option<&Found> {
+        self.sessions.iter().find(|found| found.taken != 0)
+    }
+
+    /// Its controller.
     pub fn signals(&self) -> Option<i32> {
-        self.sessions.iter().find(|found| found.signals != 0).map(|found| found.controller_pid)
+        self.holder().map(|found| found.controller_pid)
+    }
+
+    /// How it will be when that session has given them up, with these guards ([`crate::release`]).
+    pub fn without(&mut self, guards: &[Site]) {
+        for guard in guards {
+            let theirs = self.sites.get_mut(&guard.entry.site);
+            theirs.into_iter().for_each(|all| all.retain(|theirs| theirs.entry.detour != guard.entry.detour));
+        }
+        self.sessions.iter_mut().for_each(|found| (found.signals, found.taken) = (0, 0));
     }
 
     /// Have others probes at a site, enabled or not?
@@ -147,7 +162,8 @@ impl Others {
     /// Can jumps lead from and to a detour at a site that others have?
     pub fn reach(&self, site: u64, detour: u64, resumes_at: u64) -> bool {
         let can = |from: u64, to: u64| jump_patch(arch::ISA, Va(from), Va(to)).is_ok();
-        self.at(site).all(|entry| can(entry.resumes_at(), detour) && can(resumes_at, entry.detour))
+        let mut theirs = self.at(site).filter(|entry| !entry.is_given_up());
+        theirs.all(|entry| can(entry.resumes_at(), detour) && can(resumes_at, entry.detour))
     }
 
     /// Makes of what is at a site what would be there without the others.

@@ -120,6 +120,16 @@ fn all_of(set: u64) -> impl Iterator<Item = i32> + Clone {
     (1..=LAST).filter(move |signal| set & set_of(*signal) != 0)
 }
 
+/// The signals that the agent of a process takes for ours. Of a forked child, those that were ours in its parent then.
+pub(crate) fn taken(process: &Process, private: Va) -> Result<u64, SessionError> {
+    Ok(process.read_pod(at!(private, ours))?)
+}
+
+/// Tells the agent which signals are ours, while nobody is in a guard.
+pub(crate) fn set_taken(stopped: &Stopped, private: Va, set: u64) -> Result<(), SessionError> {
+    Ok(stopped.write(at!(private, ours), &set.to_ne_bytes())?)
+}
+
 /// Says whether bad addresses may be read directly.
 pub(crate) fn set_readable(regions: &Regions, process: &Process, readable: bool) -> Result<(), SessionError> {
     Ok(process.write(at!(regions.private, readable), &u32::from(readable).to_ne_bytes())?)

@@ -11,6 +11,7 @@ use crate::api::{Counts, Options};
 use crate::error::SessionError;
 use crate::names::Names;
 use crate::promote::{Neighbours, is_blocked};
+use crate::release;
 use crate::remote::mappings;
 use crate::share::Others;
 use crate::singly;
@@ -23,7 +24,7 @@ pub struct Status {
     pub controller: i32,
     /// It is still there. If not, the next attach cleans up.
     pub controller_alive: bool,
-    /// It has taken signals of the process, which no other session can then.
+    /// It has taken signals of the process and needs them: no other session can have them.
     pub signals: bool,
     /// By address; those of one site in order of registration.
     pub probes: Vec<Installed>,
@@ -120,7 +121,7 @@ fn read(process: &Process, found: &Found, options: &Options) -> Result<Status, S
     Ok(Status {
         controller: found.controller_pid,
         controller_alive: found.controller_alive(),
-        signals: found.signals != 0,
+        signals: found.taken != 0 && release::spare_guards(process, found)?.is_none(),
         sites: users.len(),
         detour_bytes: users.iter().map(|site| u64::from(site.entry.detour_len)).sum(),
         probes: sites

@@ -12,7 +12,7 @@ use sidestep_wire::{Common, Flow, Header, JournalEntry, MapEntry, Private, Probe
 use crate::error::SessionError;
 use crate::raw::{Plain, from_bytes};
 use crate::remote::mappings;
-use crate::signals::TRAPS;
+use crate::signals::{self, TRAPS};
 
 /// How our memfd shows in `/proc/PID/maps` and `/proc/PID/fd`.
 pub(crate) const MEMFD_LINK: &str = "/memfd:sidestep";
@@ -30,9 +30,13 @@ pub(crate) struct Found {
     pub trampoline: u64,
     /// Code that makes several system calls.
     pub batch: Va,
+    /// The signals that are ours.
     pub signals: u64,
+    /// Those of which the program has yet to get back what it believes: more, if somebody was killed while he gave them up
+    /// ([`crate::release`]).
+    pub taken: u64,
     /// Somebody has begun to take the probes out.
-    detaching: bool,
+    pub detaching: bool,
     /// Offset and number of entries.
     pub journal: (u64, u32),
     maps: (u64, u32),
@@ -75,7 +79,7 @@ pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionE
     if half(offset_of!(Header, version)) != VERSION {
         return Err(SessionError::ForeignVersion { pid: process.pid() });
     }
-    Ok(Some(Found {
+    let mut found = Found {
         shared_va: start,
         controller_pid: half(offset_of!(Header, controller_pid)) as i32,
         controller_start: word(offset_of!(Header, controller_start)),
@@ -85,6 +89,7 @@ pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionE
         trampoline: word(offset_of!(Header, trampoline_va)),
         batch: Va(word(offset_of!(Header, batch_va))),
         signals: word(offset_of!(Header, signals)),
+        taken: 0,
         detaching: half(offset_of!(Header, detaching)) != 0,
         journal: (word(offset_of!(Header, journal_off)), half(offset_of!(Header, journal_len))),
         maps: (word(offset_of!(Header, maps_off)), half(offset_of!(Header, maps_len))),
@@ -95,7 +100,11 @@ pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionE
             cells: word(offset_of!(Header, cells_off)),
             missed: word(offset_of!(Header, missed_off)),
         },
-    }))
+    };
+    if found.has_private(process) {
+        found.taken = signals::taken(process, found.private_va)?;
+    }
+    Ok(Some(found))
 }
 
 /// The sessions that a process is the target of, one at least, in the order in which their controllers started.
@@ -153,6 +162,7 @@ impl Found {
             trampoline: 0,
             batch: Va(0),
             signals: 0,
+            taken: 0,
             detaching: false,
             journal: (0, 0),
             maps: (0, 0),

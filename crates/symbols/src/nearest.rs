@@ -1,52 +1,34 @@
 //! Names that are close to a wrong one.
 
-/// At most `count` of `names` that are close to `wanted`, best first, each once.
+use std::cmp::Reverse;
+
+use strsim::{levenshtein, osa_distance};
+
+/// At most `count` of `names` that are close to `wanted`, upper and lower case alike, best first, each once.
 pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, count: usize) -> Vec<String> {
-    let wanted: Vec<char> = wanted.chars().take(128).collect();
+    let wanted: String = wanted.chars().take(128).map(|c| c.to_ascii_lowercase()).collect();
+    let length = wanted.chars().count();
     // A third of the letters wrong is a typo; more is another word.
-    let limit = (wanted.len() / 3).clamp(1, 6);
-    let mut best: Vec<(usize, &str)> = Vec::new();
-    let mut row = Vec::new();
+    let limit = (length / 3).clamp(1, 6);
+    let mut best: Vec<(usize, Reverse<usize>, &str)> = Vec::new();
     for name in names {
-        if name.len() > 4 * (wanted.len() + limit) {
+        if name.chars().count().abs_diff(length) > limit {
             continue;
         }
-        let Some(distance) = distance(&wanted, name, limit, &mut row) else {
+        let lower = name.to_ascii_lowercase();
+        let distance = osa_distance(&wanted, &lower);
+        if distance > limit {
             continue;
-        };
-        let at = best.partition_point(|b| *b < (distance, name));
-        if at < count && best.get(at).is_none_or(|b| b.1 != name) {
-            best.insert(at, (distance, name));
+        }
+        // Of two that are equally close, swapped letters are likelier: they are two mistakes to `levenshtein`.
+        let found = (distance, Reverse(levenshtein(&wanted, &lower)), name);
+        let at = best.partition_point(|better| *better < found);
+        if at < count && best.get(at).is_none_or(|same| same.2 != name) {
+            best.insert(at, found);
             best.truncate(count);
         }
     }
-    best.into_iter().map(|(_, name)| name.to_owned()).collect()
-}
-
-/// Levenshtein distance, upper and lower case alike; `None` if it is over `limit`.
-fn distance(a: &[char], b: &str, limit: usize, row: &mut Vec<usize>) -> Option<usize> {
-    let length = b.chars().count();
-    if length.abs_diff(a.len()) > limit {
-        return None;
-    }
-    row.clear();
-    row.extend(0..=a.len());
-    for (i, cb) in b.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        let mut smallest = row[0];
-        for (j, ca) in a.iter().enumerate() {
-            let step = usize::from(!ca.eq_ignore_ascii_case(&cb));
-            let next = (diagonal + step).min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = row[j + 1];
-            row[j + 1] = next;
-            smallest = smallest.min(next);
-        }
-        if smallest > limit {
-            return None;
-        }
-    }
-    row.last().copied().filter(|d| *d <= limit)
+    best.into_iter().map(|(_, _, name)| name.to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -62,5 +44,10 @@ mod tests {
         assert_eq!(near("fre"), ["free"]);
         assert!(near("processCommand").is_empty());
         assert!(near("").is_empty());
+    }
+
+    #[test]
+    fn swapped_letters_are_one_mistake() {
+        assert_eq!(nearest("raed", ["rand", "read", "reads", "fred"].into_iter(), 3), ["read", "rand"]);
     }
 }

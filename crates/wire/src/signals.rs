@@ -56,7 +56,8 @@ pub const fn flags_for(old: &SigAction) -> u64 {
 /// Part of the private region.
 #[repr(C, align(8))]
 pub struct Signals {
-    /// Set of the signals that are ours. Grows only, while all threads are stopped.
+    /// Set of the signals that are ours. Changes only while all threads are stopped. It grows; or it becomes empty when the session
+    /// gives them up, after the program has got back what is kept here.
     pub ours: AtomicU64,
     /// 1: a bad address may be read directly, since our handler of SIGSEGV and SIGBUS is certain to get the fault.
     pub readable: AtomicU32,

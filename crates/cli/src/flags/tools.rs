@@ -441,7 +441,7 @@ pub struct Deadlock {
     /// Write the graph to FILE every second: mutexes, and which was locked while which was held, as networkx has it in JSON.
     #[arg(long, value_name = "FILE")]
     pub dump_graph: Option<PathBuf>,
-    /// Threads that hold mutexes at a time, at most.
+    /// Threads that hold mutexes at a time, and threads that are created, at most.
     #[arg(short = 't', long, value_name = "N", default_value = "65536", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub threads: u32,
     /// Pairs of mutexes at most.

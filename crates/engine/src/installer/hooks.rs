@@ -14,10 +14,15 @@ use super::sites::{overlap, place, returns};
 use crate::api::Program;
 use crate::error::SessionError;
 use crate::faults;
+use crate::hold::Hold;
 use crate::lasting;
 use crate::objects::{self, Loaded, Objects};
 use crate::planning::{Planned, Wish, place_guards, plan_all, plan_sigreturns};
+use crate::regions::Regions;
+use crate::release;
+use crate::remote::mappings;
 use crate::resolve::Match;
+use crate::share::Others;
 use crate::signals::{TRAPS, calls};
 
 /// Functions that walk the stack, and must find real return addresses there (Itanium C++ ABI, exception handling,
@@ -31,8 +36,8 @@ const UNWINDERS: [&str; 5] = [
 ];
 const CATCHERS: [&str; 1] = ["__cxa_begin_catch"];
 
-/// Why objects are looked at: for their system calls that could block signals.
-const CALLS: &str = "signal calls";
+/// What objects are searched for to find the system calls that have to be guarded.
+const GUARDS: &str = "signal calls";
 
 /// A site of our own.
 #[derive(Clone)]
@@ -60,6 +65,9 @@ impl Installer {
                 planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
             }
             hooks = self.plan_unwinders(process, objects)?;
+            if hooks.iter().any(|h| h.planned.plan.as_ref().is_ok_and(Plan::has_traps)) {
+                self.expect_signals(process)?;
+            }
             if let Some(reason) = self.unwinds_beside(&hooks) {
                 planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
                 hooks.clear();
@@ -79,6 +87,10 @@ impl Installer {
         // Then all sites can be switched while the threads run.
         self.takes_traps |= !planned.is_empty() && loaded().all(|loaded| stays(self, loaded));
         let follows = self.options.follow;
+        self.needs_signals = bound || follows;
+        if self.needs_signals {
+            self.expect_signals(process)?;
+        }
         if let Some(controller) = self.others.signals() {
             if follows {
                 let reason = format!("process {controller} has taken the signals, and --follow has to: end that first");
@@ -98,6 +110,7 @@ impl Installer {
                 self.unguarded = Some((meets.planned.matched.object.path().to_owned(), at));
             }
             if let (true, Some((object, at))) = (bound, &self.unguarded) {
+                self.needs_signals = follows;
                 let call = format!("the system call at {at} of {}", object.display());
                 let trap = format!("it needs a trap, and {call} could block SIGTRAP, which kills a process at a trap");
                 let fault = format!("an instruction there stops the program by its address, and {call} could hide it");
@@ -131,6 +144,45 @@ impl Installer {
         // No trap for it: signals may be blocked.
         let jumps = planned.into_iter().filter(|p| p.plan.as_ref().is_ok_and(|plan| !plan.has_traps()));
         Ok(jumps.map(|planned| Hook { flow: Flow::Mapped, planned }).collect())
+    }
+
+    /// From here on plans are made as if another session had given up the signals, if it would do without them.
+    fn expect_signals(&mut self, process: &Process) -> Result<(), SessionError> {
+        let guards = self.others.holder().map(|found| release::spare_guards(process, found)).transpose()?;
+        guards.flatten().into_iter().for_each(|guards| self.others.without(&guards));
+        Ok(())
+    }
+
+    /// Before what was planned is put in: takes the signals from another session that would do without them, if that is needed. Are
+    /// they another one's, or were they since the plans were made? Then there are no guards.
+    pub(super) fn claim_signals(&mut self, regions: &Regions, hold: &mut Hold<'_>) -> Result<bool, SessionError> {
+        let process = hold.process();
+        let look = || Others::of(&process, &mappings(&process)?, Some(regions.shared_va));
+        self.others = look()?;
+        if self.has_lost_signals(regions) {
+            return Ok(true);
+        }
+        release::finish(hold, regions.shared_va, &regions.room())?;
+        if let Some(found) = self.others.holder().filter(|_| self.needs_signals) {
+            release::release(hold, found, &regions.room())?;
+            self.others = look()?;
+        }
+        Ok(self.others.holder().is_some())
+    }
+
+    /// Signals that another session has taken from this one may be had again later, with new guards.
+    pub(super) fn forget_guards(&mut self) {
+        if self.regions.as_ref().is_some_and(|regions| self.has_lost_signals(regions)) {
+            self.hooked.retain(|(purpose, _)| *purpose != GUARDS);
+            self.own.retain(|range| !self.guards.contains(range));
+            self.live.retain(|site| !self.guards.iter().any(|range| range.start == *site));
+            self.guards.clear();
+        }
+    }
+
+    /// There were guards, and another session needs the signals: see [`crate::release`].
+    fn has_lost_signals(&self, regions: &Regions) -> bool {
+        !self.guards.is_empty() && regions.signals() == 0
     }
 
     /// Do probes read memory that may not be there?
@@ -196,7 +248,7 @@ impl Installer {
         }
         let calls = |isa: Isa, text: &[Bytes<'_>]| !syscalls::find(isa, text, &numbers).is_empty();
         let load = |objects: &mut Objects, mapped: &MappedObject| objects.load_if(process, mapped, calls);
-        for loaded in self.new_objects(process, objects, CALLS, load)? {
+        for loaded in self.new_objects(process, objects, GUARDS, load)? {
             match self.book.borrow_mut().guards(&loaded.object, &numbers) {
                 Ok(guards) => {
                     let placed = place_guards(&loaded, guards);
@@ -207,7 +259,7 @@ impl Installer {
         }
         // There, handlers of 32-bit programs return.
         let vdso = if arch::ISA == Isa::X86 { objects::vdso(process) } else { None };
-        if let Some(vdso) = vdso.filter(|vdso| self.hooked.insert((CALLS, vdso.range.start))) {
+        if let Some(vdso) = vdso.filter(|vdso| self.hooked.insert((GUARDS, vdso.range.start))) {
             let guards = plan_sigreturns(&vdso.object, &numbers);
             hooks.extend(place_guards(&vdso, &guards).map(|planned| Hook { flow: Flow::SignalCall, planned }));
         }

@@ -83,6 +83,10 @@ pub(crate) struct Installer {
     faults: u64,
     /// SIGTRAP is wanted even if no site needs it, to write sites while the threads run.
     takes_traps: bool,
+    /// Run-time ranges of the guards that keep signals of ours deliverable.
+    guards: Vec<Range<u64>>,
+    /// What was planned last cannot do without the signals.
+    needs_signals: bool,
     /// What other sessions have in the process.
     others: Others,
     /// There are probes that would do harm if the program saw where such a one really is.
@@ -122,6 +126,8 @@ impl Installer {
             unsafe_reads: false,
             faults: 0,
             takes_traps: false,
+            guards: Vec::new(),
+            needs_signals: false,
             others: Others::default(),
             must_show: false,
             additions: Additions::default(),
@@ -233,6 +239,7 @@ impl Installer {
     ) -> Result<(Vec<Planned>, Vec<Hook>), SessionError> {
         let wishes = self.wishes();
         self.look_at_others(process)?;
+        self.forget_guards();
         self.surroundings.look(&used(&mappings(process)?));
         let analyses = &objects.analyses;
         let planned = plan_all(matches, &wishes, &mut self.surroundings, &mut analyses.borrow_mut(), planned_one)?;
@@ -314,7 +321,10 @@ impl Installer {
         hooks: Vec<Hook>,
     ) -> Result<(), SessionError> {
         let process = hold.process();
-        self.others = Others::of(&process, &mappings(&process)?, Some(regions.shared_va))?;
+        let taken = self.claim_signals(regions, hold)?;
+        let hooks: Vec<Hook> = hooks.into_iter().filter(|hook| !taken || hook.flow != Flow::SignalCall).collect();
+        let guards = hooks.iter().filter(|hook| hook.flow == Flow::SignalCall);
+        let guards: Vec<Range<u64>> = guards.filter_map(|hook| place(&hook.planned)).collect();
         let mut places = self.map_places(regions, hold, &planned)?;
         let mut jobs = Jobs::new();
         let mut pending = Vec::new();
@@ -401,9 +411,7 @@ impl Installer {
             }
         }
         let (jobs, who): (Vec<Job>, Vec<Vec<usize>>) = jobs.into_values().unzip();
-        // Somebody may have taken the signals since the sites were planned.
-        let taken = self.others.signals().is_some();
-        if taken && jobs.iter().any(|job| job.plan.has_traps()) {
+        if taken && (self.options.follow || jobs.iter().any(|job| job.plan.has_traps())) {
             return Err(SessionError::Occupied { pid: process.pid() });
         }
         let guarded = self.unguarded.is_none() && self.held.is_empty() && !taken;
@@ -414,6 +422,9 @@ impl Installer {
         let wanted = if traps { wanted | signals::TRAPS } else { wanted };
         regions.detours.shown |= guarded && self.faults != 0;
         let (outcomes, code_bytes) = install::install(regions, hold, &jobs, wanted, &self.others)?;
+        if regions.signals() != 0 {
+            self.guards.extend(guards);
+        }
         self.unsafe_reads |= outcomes.iter().zip(&jobs).any(|(o, job)| job.own && matches!(o, Outcome::Refused(_)));
         signals::set_readable(regions, &process, reads && !self.unsafe_reads)?;
         self.stats.code_bytes += code_bytes;

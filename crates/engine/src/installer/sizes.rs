@@ -21,7 +21,8 @@ const SPAWN_ENTRIES: u64 = if size_of::<Word>() == 4 { 128 } else { 512 };
 impl Installer {
     /// Decides the sizes for an attach, where all matches are known, unless more may come.
     pub fn size_for(&mut self, probes: usize) -> Result<(), SessionError> {
-        match self.options.extensible || self.book.borrow().several {
+        let more = self.options.extensible || self.options.listens();
+        match more || self.book.borrow().several {
             true => self.size((probes as u64).max(SPAWN_PROBES), (probes as u64).max(SPAWN_ENTRIES)),
             false => self.size(probes as u64, probes as u64),
         }

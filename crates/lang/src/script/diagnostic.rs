@@ -1,6 +1,6 @@
 //! What is wrong with a script, and where.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Display, Formatter, Write as _};
 
 /// A range of bytes of the source.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -28,6 +28,27 @@ pub enum Severity {
     Warning,
 }
 
+/// A name that nothing has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unknown {
+    /// A word.
+    Identifier(String),
+    /// `@name`
+    Map(String),
+    /// `$name`
+    Variable(String),
+}
+
+impl Display for Unknown {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Unknown::Identifier(name) => write!(f, "Unknown identifier: '{name}'"),
+            Unknown::Map(name) => write!(f, "Undefined map: @{name}"),
+            Unknown::Variable(name) => write!(f, "Undefined or undeclared variable: ${name}"),
+        }
+    }
+}
+
 /// Something that is wrong with a script.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Diagnostic {
@@ -39,12 +60,20 @@ pub struct Diagnostic {
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
+    /// The name, if it is one that nothing has.
+    pub unknown: Option<Unknown>,
 }
 
 impl Diagnostic {
     /// An error.
     pub fn error(span: Span, message: impl Into<String>) -> Diagnostic {
-        Diagnostic { severity: Severity::Error, span, message: message.into(), hint: None }
+        Diagnostic { severity: Severity::Error, span, message: message.into(), hint: None, unknown: None }
+    }
+
+    /// An error: nothing has this name.
+    #[must_use]
+    pub fn unknown(span: Span, name: Unknown) -> Diagnostic {
+        Diagnostic { unknown: Some(name.clone()), ..Diagnostic::error(span, name.to_string()) }
     }
 
     /// A warning.

@@ -1,7 +1,7 @@
 //! `deadlock`: mutexes that are locked in different orders.
 //!
 //! The script notes for each pair of mutexes the first time that one was locked while the other was held. A cycle of such
-//! pairs can become a deadlock.
+//! pairs can become a deadlock. Of its threads it is told where they were created, if that was seen.
 
 mod graph;
 
@@ -49,8 +49,9 @@ impl Tool for Deadlock {
             .replace("EDGES", &self.edges.to_string())
             .replace("THREADS", &self.threads.to_string())
             .replace("PLACES", &self.threads.saturating_mul(PLACES).to_string());
-        let print = "print(@called); print(@thread); print(@name); print(@holding); print(@taking)";
-        let every = every(std::time::Duration::from_secs(1), print);
+        let maps = ["creator", "creator_name", "created", "called", "thread", "name", "holding", "taking"];
+        let print = maps.map(|map| format!("print(@{map})")).join("; ");
+        let every = every(std::time::Duration::from_secs(1), &print);
         Ok(format!("{script}{every}END {{ {print} }}\n"))
     }
 
@@ -80,11 +81,21 @@ struct Edge {
     stacks: [Vec<String>; 2],
 }
 
+/// Who created a thread.
+#[derive(Default)]
+struct Creator {
+    thread: String,
+    name: String,
+    stack: Vec<String>,
+}
+
 #[derive(Default)]
 struct Locks {
     edges: BTreeMap<(Mutex, Mutex), Edge>,
     /// The variables that they are in, with the offset.
     names: BTreeMap<Mutex, String>,
+    /// Of threads that were created meanwhile.
+    creators: BTreeMap<String, Creator>,
     /// Cycles that were told.
     told: BTreeSet<Vec<Mutex>>,
     /// Where the graph is written.
@@ -100,6 +111,15 @@ impl Layout for Locks {
 
     fn map(&mut self, name: &str, rows: &[Line], json: bool) -> Option<String> {
         for row in rows {
+            if let ([thread], Cell::Value(value)) = (&*row.keys, &row.cell) {
+                let creator = self.creators.entry(thread.text()).or_default();
+                match name {
+                    "@creator" => creator.thread = value.text(),
+                    "@creator_name" => creator.name = value.text(),
+                    _ => creator.stack = frames(value),
+                }
+                continue;
+            }
             if let ([Shown::Int(pid), Shown::Int(address)], Cell::Value(name)) = (&*row.keys, &row.cell) {
                 // Others lie on a heap or a stack.
                 let name = Some(name.text()).filter(|name| !name.starts_with("0x"));
@@ -160,9 +180,9 @@ impl Locks {
             "----------------\nPotential Deadlock Detected!\n\nCycle in lock order graph: {}\n",
             names.join(" => ")
         );
+        let lines = |stack: &[String]| stack.iter().map(|frame| format!("@ {frame}\n")).collect::<String>();
         for (held, taken, edge) in self.edges(cycle) {
             let thread = format!("Thread {} ({})", edge.thread, edge.name);
-            let lines = |stack: &[String]| stack.iter().map(|frame| format!("@ {frame}\n")).collect::<String>();
             let [holding, taking] = &edge.stacks;
             out += &format!(
                 "\n{} acquired here while holding {} in {thread}:\n{}",
@@ -171,6 +191,14 @@ impl Locks {
                 lines(taking)
             );
             out += &format!("\n{} previously acquired by the same {thread} here:\n{}", mutex(held), lines(holding));
+        }
+        for thread in self.edges(cycle).map(|(_, _, edge)| &edge.thread).collect::<BTreeSet<_>>() {
+            out += &match self.creators.get(thread) {
+                Some(Creator { thread: by, name, stack }) => {
+                    format!("\nThread {thread} created by Thread {by} ({name}) here:\n{}", lines(stack))
+                }
+                None => format!("\nCould not find stack trace where Thread {thread} was created\n"),
+            };
         }
         out + "\n"
     }
@@ -221,7 +249,14 @@ impl Locks {
                 ("acquired_stack", list(&edge.stacks[1])),
             ];
             let names = self.name(&held.1, "held_name").into_iter().chain(self.name(&taken.1, "acquired_name"));
-            json::object(members.into_iter().chain(names))
+            let creator = self.creators.get(&edge.thread).into_iter().flat_map(|creator| {
+                [
+                    ("creator_tid", creator.thread.clone()),
+                    ("creator_comm", json::string(&creator.name)),
+                    ("created_stack", list(&creator.stack)),
+                ]
+            });
+            json::object(members.into_iter().chain(names).chain(creator))
         });
         json::line("deadlock", json::array(edges)) + "\n"
     }

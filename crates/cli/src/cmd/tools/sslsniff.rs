@@ -39,14 +39,17 @@ impl Sslsniff {
         columns
     }
 
-    /// Where the functions of a library are: in what the process has mapped, and in what `--extra-lib` names.
-    fn objects(&self, library: &str) -> Result<Vec<String>, String> {
+    /// Where the functions of a library are: in what `--extra-lib` names, or (not `extra`) in what the process has mapped.
+    fn objects(&self, library: &str, extra: bool) -> Result<Vec<String>, String> {
         let (kind, unwanted) = match library {
             "libssl" => ("openssl", self.no_openssl),
             "libgnutls" => ("gnutls", self.no_gnutls),
             _ => ("nss", self.no_nss),
         };
-        let mut objects = if unwanted { Vec::new() } else { vec![library.to_owned()] };
+        if !extra {
+            return Ok(if unwanted { Vec::new() } else { vec![library.to_owned()] });
+        }
+        let mut objects = Vec::new();
         for extra in &self.extra_lib {
             match extra.split_once(':') {
                 Some((of, file)) if of == kind && !file.is_empty() => objects.push(file.to_owned()),
@@ -132,16 +135,19 @@ impl Tool for Sslsniff {
     }
 
     fn script(&self) -> Result<String, String> {
-        let calls = CALLS.iter().map(|call| (call, false)).chain(CALLS_EX.iter().map(|call| (call, true)));
         let mut blocks = String::new();
-        for ((library, function, name), is_ex) in calls {
-            for object in self.objects(library)? {
-                blocks += &self.call(&object, function, name, is_ex)?;
+        // What the user has named comes first: if nothing is found at all, it is what the message is about.
+        for extra in [true, false] {
+            let calls = CALLS.iter().map(|call| (call, false)).chain(CALLS_EX.iter().map(|call| (call, true)));
+            for ((library, function, name), is_ex) in calls {
+                for object in self.objects(library, extra)? {
+                    blocks += &self.call(&object, function, name, is_ex)?;
+                }
             }
-        }
-        if self.handshake {
-            for object in self.objects("libssl")? {
-                blocks += &self.handshake(&object)?;
+            if self.handshake {
+                for object in self.objects("libssl", extra)? {
+                    blocks += &self.handshake(&object)?;
+                }
             }
         }
         if blocks.is_empty() {

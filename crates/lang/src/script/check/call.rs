@@ -2,7 +2,7 @@
 
 use super::super::ast::{Expr, ExprKind};
 use super::super::checked::{Action, Entry, Op, StackMode, Value, ValueKind};
-use super::super::diagnostic::{Diagnostic, Span};
+use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::printf::{Format, accepts};
 use super::super::types::{Meaning, Type};
 use super::expr::{int, probe_text, text};
@@ -181,7 +181,7 @@ impl Checker<'_> {
                     [Expr { kind: ExprKind::Map(map, keys), span }] => {
                         let entry = self.entry(map, keys, *span)?;
                         if self.last && self.maps[entry.map].content.is_none() {
-                            return self.error(*span, format!("Undefined map: @{map}"));
+                            return self.no_such(*span, Unknown::Map(map.clone()), None);
                         }
                         entry
                     }
@@ -326,7 +326,7 @@ impl Checker<'_> {
         }
         let map = self.map(name);
         if self.last && self.maps[map].content.is_none() {
-            return self.error(arg.span, format!("Undefined map: @{name}"));
+            return self.no_such(arg.span, Unknown::Map(name.clone()), None);
         }
         Ok(map)
     }

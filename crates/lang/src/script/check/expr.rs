@@ -3,7 +3,7 @@
 use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, UnaryOp};
 use super::super::checked::{Action, Builtin, StackMode, Value, ValueKind};
 use super::super::ctype::CType;
-use super::super::diagnostic::{Diagnostic, Span};
+use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::types::{COMM, NAME, POINT, Type};
 use super::aggregate::readable;
 use super::memory::times;
@@ -21,11 +21,6 @@ const PROVIDER: usize = 9;
 pub(super) fn int(value: u64) -> Value {
     let ty = if i64::try_from(value).is_ok() { Type::INT } else { Type::UINT };
     Value { ty, kind: ValueKind::Int(value) }
-}
-
-/// What is said of a variable that nothing was assigned to.
-pub(super) fn undefined(name: &str) -> String {
-    format!("Undefined or undeclared variable: ${name}")
 }
 
 /// True or false.
@@ -58,7 +53,7 @@ impl Checker<'_> {
                 let Some(content) = content else {
                     // It may be assigned further down, or by what this is a part of.
                     return match self.last {
-                        true => self.error(span, format!("Undefined map: @{name}")),
+                        true => self.no_such(span, Unknown::Map(name.clone()), None),
                         false => Ok(Value { ty: Type::None, kind: ValueKind::Read(entry) }),
                     };
                 };
@@ -172,7 +167,7 @@ impl Checker<'_> {
             Some(index) if self.vars[index] != Type::None => {
                 Ok(Value { ty: self.vars[index].clone(), kind: ValueKind::Var(index) })
             }
-            _ => self.error(span, undefined(name)),
+            _ => self.no_such(span, Unknown::Variable(name.to_owned()), None),
         }
     }
 
@@ -250,7 +245,7 @@ impl Checker<'_> {
             }
             name => match self.types.constant(self.points, name) {
                 Some(constant) => Ok(constant),
-                None => self.advised(span, format!("Unknown identifier: '{name}'"), advice::value(name)),
+                None => self.no_such(span, Unknown::Identifier(name.to_owned()), advice::value(name)),
             },
         }
     }

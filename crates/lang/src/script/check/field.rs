@@ -3,7 +3,7 @@
 use super::super::ast::{Expr, ExprKind, Sized, TypeName, UnaryOp};
 use super::super::checked::{Value, ValueKind};
 use super::super::ctype::CType;
-use super::super::diagnostic::Span;
+use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::types::Type;
 use super::expr::int;
 use super::memory::{Base, Place, plus, times};
@@ -202,7 +202,7 @@ impl Checker<'_> {
                 // What says nothing is left out.
                 if ty.is_ok() {
                     self.found.truncate(found);
-                } else if self.found[found..].first().is_some_and(|at| at.message.starts_with("Unknown identifier")) {
+                } else if let Some(Diagnostic { unknown: Some(Unknown::Identifier(_)), .. }) = self.found.get(found) {
                     self.found.remove(found);
                 } else {
                     self.found.truncate(found + 1);

@@ -34,7 +34,7 @@ use memory::Types;
 use super::ast::{self, Provider, Script};
 use super::checked::{Action, Block, Checked, Map, Stack, Value, ValueKind};
 use super::config::{NoSetting, SETTINGS};
-use super::diagnostic::{Diagnostic, Severity, Span};
+use super::diagnostic::{Diagnostic, Severity, Span, Unknown};
 use super::program::{Nothing, Program};
 use super::types::{Content, Type};
 
@@ -113,8 +113,8 @@ struct Checker<'a> {
     /// Types of the variables of each block, as the round before has found them: there is room for all that is assigned.
     before: Vec<Vec<Type>>,
     found: Vec<Diagnostic>,
-    /// What is said of maps and variables that a wrong statement would have assigned.
-    unassigned: Vec<String>,
+    /// Maps and variables that a wrong statement would have assigned.
+    unassigned: Vec<Unknown>,
     /// Types are known: what is not is an error.
     last: bool,
     // Of the block:
@@ -181,6 +181,11 @@ impl<'a> Checker<'a> {
 
     fn advised<T>(&mut self, span: Span, message: impl Into<String>, hint: Option<String>) -> Checking<T> {
         self.found.push(Diagnostic { hint, ..Diagnostic::error(span, message) });
+        Err(Wrong)
+    }
+
+    fn no_such<T>(&mut self, span: Span, name: Unknown, hint: Option<String>) -> Checking<T> {
+        self.found.push(Diagnostic { hint, ..Diagnostic::unknown(span, name) });
         Err(Wrong)
     }
 
@@ -298,7 +303,7 @@ impl<'a> Checker<'a> {
     /// A map or variable that a wrong statement would have assigned is undefined for that reason: only the reason is said.
     fn leave_out_consequences(&mut self) {
         let unassigned = &self.unassigned;
-        let follows = |at: &Diagnostic| unassigned.contains(&at.message);
+        let follows = |at: &Diagnostic| at.unknown.as_ref().is_some_and(|name| unassigned.contains(name));
         if self.found.iter().any(|at| at.severity == Severity::Error && !follows(at)) {
             self.found.retain(|at| !follows(at));
         }

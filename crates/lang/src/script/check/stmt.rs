@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use super::super::ast::{BinaryOp, Expr, ExprKind, Step, Stmt, StmtKind};
 use super::super::checked::{Action, Entry, Loop, Op, Value, ValueKind};
-use super::super::diagnostic::{Diagnostic, Span};
+use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::lower::ROUNDS;
 use super::super::types::{Content, Type};
-use super::expr::{int, undefined};
+use super::expr::int;
 use super::{Checker, Checking};
 
 /// Rounds of `unroll`, as in bpftrace.
@@ -43,8 +43,8 @@ impl Checker<'_> {
             StmtKind::Expr(expr) => self.statement_call(expr, ops),
             StmtKind::Assign { target, op, value } => {
                 self.assign(target, *op, value, ops).inspect_err(|_| match &target.kind {
-                    ExprKind::Map(name, _) => self.unassigned.push(format!("Undefined map: @{name}")),
-                    ExprKind::Var(name) => self.unassigned.push(undefined(name)),
+                    ExprKind::Map(name, _) => self.unassigned.push(Unknown::Map(name.clone())),
+                    ExprKind::Var(name) => self.unassigned.push(Unknown::Variable(name.clone())),
                     _ => {}
                 })
             }
@@ -58,7 +58,8 @@ impl Checker<'_> {
                 match (ty, value) {
                     (Some(ty), value) => self.typed_var(name, ty, value.as_ref(), stmt.span, ops),
                     (None, Some(value)) => {
-                        let value = self.expr(value).inspect_err(|_| self.unassigned.push(undefined(name)))?;
+                        let value =
+                            self.expr(value).inspect_err(|_| self.unassigned.push(Unknown::Variable(name.clone())))?;
                         self.set_var(name, value, stmt.span, ops)
                     }
                     // Its type is that of the first assignment, which may be in an inner block.

@@ -3,9 +3,9 @@
 use super::super::ast::{Expr, ExprKind, Sized, TypeName};
 use super::super::checked::{Op, Value, ValueKind};
 use super::super::ctype::CType;
-use super::super::diagnostic::Span;
+use super::super::diagnostic::{Span, Unknown};
 use super::super::types::Type;
-use super::expr::{text, undefined};
+use super::expr::text;
 use super::memory::number_type;
 use super::{Checker, Checking};
 
@@ -19,11 +19,13 @@ impl Checker<'_> {
         span: Span,
         ops: &mut Vec<Op>,
     ) -> Checking<()> {
-        let declared = self.declared_type(ty, span).inspect_err(|_| self.unassigned.push(undefined(name)))?;
+        let declared =
+            self.declared_type(ty, span).inspect_err(|_| self.unassigned.push(Unknown::Variable(name.to_owned())))?;
         self.small(&declared, span)?;
         let first = match value {
             Some(value) => {
-                let said = self.expr(value).inspect_err(|_| self.unassigned.push(undefined(name)))?;
+                let said =
+                    self.expr(value).inspect_err(|_| self.unassigned.push(Unknown::Variable(name.to_owned())))?;
                 Some((said, value.span))
             }
             None => zero(&declared).map(|zero| (zero, span)),

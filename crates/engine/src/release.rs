@@ -1,0 +1,198 @@
+//! Signals that a session has taken only so that its sites can be switched while the threads run. When another one cannot do without
+//! them, its controller gives them up in the first one's name: all that is needed is in the target's memory. The first counts on, and
+//! its sites are switched in pauses from then on.
+//!
+//! All is done in one pause, in this order:
+//!
+//! 1. [`Header::signals`] becomes 0: nobody writes a trap of this session any more.
+//! 2. The guards' sites get their original code, and the threads in their detours go back there.
+//! 3. The program gets its actions and masks.
+//! 4. The guards' entries are nobody's ([`JournalEntry::is_given_up`]), and `Signals::ours` becomes 0.
+//!
+//! Until the last step `ours` says what a detach has to put back, or the next one who wants the signals. A thread whose guard would
+//! have had an effect is waited for: one that has seen the signals as ours would make the program's call as if they still were.
+
+use std::collections::HashSet;
+use std::mem::offset_of;
+use std::time::{Duration, Instant};
+
+use sidestep_isa::Va;
+use sidestep_sys::{Mapping, Process, Stopped, arch};
+use sidestep_wire::signals::SIGTRAP;
+use sidestep_wire::{Flow, Header, JournalEntry, Private, ProbeDesc};
+
+use crate::detach::{Journal, restore_text};
+use crate::error::SessionError;
+use crate::hold::Hold;
+use crate::remote::{Room, mappings, stopped_mappings};
+use crate::share::Others;
+use crate::signals::{self, TRAPS};
+use crate::survey::{self, Place, Position};
+use crate::switch::{Switch, note};
+use crate::traces::{self, Found, Site, TRAP, Text};
+
+/// How long threads get to leave guards by themselves.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The frames of a thunk and of the agent are smaller, in bytes.
+const FRAMES: u64 = 8 << 10;
+/// Bytes of an address.
+const WORD: usize = size_of::<arch::Word>();
+
+/// The guards of a session that would do without the signals that it has taken; `None`: it needs them.
+pub(crate) fn spare_guards(process: &Process, found: &Found) -> Result<Option<Vec<Site>>, SessionError> {
+    if found.taken != TRAPS || found.detaching || found.is_child(process) {
+        return Ok(None);
+    }
+    let follow: u32 = process.read_pod(Va(found.private_va.0 + offset_of!(Private, follow) as u64))?;
+    let (guards, sites): (Vec<Site>, Vec<Site>) =
+        found.sites(process)?.into_iter().filter(|site| site.entry.newest != 0).partition(is_guard);
+    let maps = mappings(process)?;
+    let others = Others::of(process, &maps, Some(found.shared_va))?;
+    if follow != 0 || guards.iter().any(|guard| others.are_at(guard.entry.site)) {
+        return Ok(None);
+    }
+    // Somebody was killed while he gave them up: nothing relies on them any more.
+    if found.signals == 0 {
+        return Ok(Some(guards));
+    }
+    let traps = found.traps(process)?;
+    let needs = |site: &Site| {
+        let entry = &site.entry;
+        let is = |flag: u32| site.probes.iter().any(|(_, desc)| desc.flags & flag != 0);
+        // Of a guarded jump, or of a site inside that blocks this one while it is enabled.
+        let inner = || traps.range(entry.site + 1..entry.site + entry.reach()).next().is_some();
+        site.probes.iter().any(|(_, desc)| is_signal_call(desc))
+            || entry.new[0] == TRAP
+            || entry.optimized == 0
+            || entry.blocked != 0
+            || is(ProbeDesc::POST)
+            || inner()
+            || traces::text(process, &maps, entry) == Text::Trapped
+    };
+    Ok(if sites.iter().any(needs) { None } else { Some(guards) })
+}
+
+/// Is it a site of our own for nothing but a system call?
+fn is_guard(site: &Site) -> bool {
+    site.entry.own == 1 && site.probes.iter().all(|(_, desc)| is_signal_call(desc))
+}
+
+fn is_signal_call(desc: &ProbeDesc) -> bool {
+    desc.flow == Flow::SignalCall as u32
+}
+
+/// Gives up the signals of a session that would do without them, by who has the turn. `room`: for remote calls. On an error nothing
+/// has changed.
+pub(crate) fn release(hold: &mut Hold<'_>, found: &Found, room: &Room) -> Result<(), SessionError> {
+    let process = hold.process();
+    let Some(guards) = spare_guards(&process, found)? else { return Ok(()) };
+    let others = Others::of(&process, &mappings(&process)?, Some(found.shared_va))?;
+    let guards = Guards {
+        found,
+        journal: Journal::of(&process, found, &others)?,
+        indices: guards.iter().map(|guard| guard.index).collect(),
+    };
+    let begin = Instant::now();
+    let mut pause = Duration::from_micros(200);
+    while !hold.stopped("signals", |stopped| guards.give_up(stopped, room))? {
+        if begin.elapsed() > PATIENCE {
+            return Err(SessionError::Occupied { pid: process.pid() });
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// Ends what somebody has begun who was killed.
+pub(crate) fn finish(hold: &mut Hold<'_>, shared: Va, room: &Room) -> Result<(), SessionError> {
+    match traces::at(&hold.process(), shared)? {
+        Some(found) if found.signals == 0 && found.taken != 0 => release(hold, &found, room),
+        _ => Ok(()),
+    }
+}
+
+/// The guards of a session.
+struct Guards<'f> {
+    found: &'f Found,
+    journal: Journal,
+    /// In the journal.
+    indices: Vec<usize>,
+}
+
+impl Guards<'_> {
+    /// `false`: not as the threads stand, nothing has changed.
+    fn give_up(&self, stopped: &mut Stopped, room: &Room) -> Result<bool, SessionError> {
+        let Guards { found, journal, indices } = self;
+        let process = stopped.process().clone();
+        let maps = stopped_mappings(stopped)?;
+        let positions = survey::positions(stopped, &maps)?;
+        if stopped.returning().is_some()
+            || !stopped.awaiting(TRAPS).is_empty()
+            || self.are_in_use(stopped, &maps, &positions)
+        {
+            return Ok(false);
+        }
+        stopped.write(Va(found.shared_va.0 + offset_of!(Header, signals) as u64), &0u64.to_ne_bytes())?;
+        note(&process, found, indices, Switch::Off)?;
+        let entries: Vec<&JournalEntry> = indices.iter().map(|index| &journal.entries[*index]).collect();
+        restore_text(stopped, &maps, &entries)?;
+        for position in positions.iter().filter(|position| self.detour_at(position.ip).is_some()) {
+            if let Some((_, original)) = journal.original_of(position.ip.0) {
+                survey::move_back(stopped, position, original)?;
+            }
+        }
+        signals::restore(stopped, found.private_va, *room, found.agent.0..found.agent.0 + found.agent.1, TRAPS)?;
+        for index in indices {
+            let newest = found.entry(*index).0 + offset_of!(JournalEntry, newest) as u64;
+            stopped.write(Va(newest), &0u32.to_ne_bytes())?;
+        }
+        signals::set_taken(stopped, found.private_va, 0)?;
+        Ok(true)
+    }
+
+    /// Is a thread between a guard's site and its copies, or in the handler of a signal that would not be ours any more?
+    fn are_in_use(&self, stopped: &Stopped, maps: &[Mapping], positions: &[Position]) -> bool {
+        let trapped: HashSet<i32> = positions.iter().filter_map(|position| trapped(stopped, position)).collect();
+        positions.iter().any(|position| match self.journal.detour_at(position.ip.0) {
+            Some(index) => self.indices.contains(&index) && self.journal.original_of(position.ip.0).is_none(),
+            None if !self.journal.code.iter().any(|range| range.contains(&position.ip.0)) => false,
+            None => trapped.contains(&tid(position)) || self.comes_from_guard(stopped, maps, position),
+        })
+    }
+
+    /// In a thunk or in the agent: does it come back to a guard's detour? That address is on its stack then; elsewhere a word that was
+    /// left there may look like one.
+    fn comes_from_guard(&self, stopped: &Stopped, maps: &[Mapping], position: &Position) -> bool {
+        let sp = match position.place {
+            Place::SignalFrame { frame, .. } => Some(frame.sp),
+            Place::Thread { tid } => stopped.threads().iter().find(|t| t.tid == tid).map(|t| t.regs.sp()),
+        };
+        let Some(sp) = sp else { return true };
+        let end = maps.iter().find(|m| m.contains(sp)).map_or(sp.0, |m| m.end.0);
+        let mut stack = vec![0; FRAMES.min(end - sp.0) as usize];
+        if stopped.read(sp, &mut stack).is_err() {
+            return true;
+        }
+        let value = |word: &[u8]| word.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
+        stack.windows(WORD).any(|word| self.detour_at(Va(value(word))).is_some())
+    }
+
+    /// The guard in whose detour an address is.
+    fn detour_at(&self, ip: Va) -> Option<usize> {
+        self.journal.detour_at(ip.0).filter(|index| self.indices.contains(index))
+    }
+}
+
+fn tid(position: &Position) -> i32 {
+    match position.place {
+        Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
+    }
+}
+
+/// The thread of a frame of SIGTRAP.
+fn trapped(stopped: &Stopped, position: &Position) -> Option<i32> {
+    let Place::SignalFrame { frame, tid } = position.place else { return None };
+    let signal: i32 = stopped.read_pod(frame.info_at?).ok()?;
+    (signal == SIGTRAP).then_some(tid)
+}

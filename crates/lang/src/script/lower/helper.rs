@@ -1,0 +1,34 @@
+//! The helpers that programs call, by their numbers.
+
+pub const LOOKUP: u32 = 1;
+pub const UPDATE: u32 = 2;
+pub const DELETE: u32 = 3;
+pub const NSECS: u32 = 5;
+pub const RANDOM: u32 = 7;
+pub const CPU: u32 = 8;
+pub const PID_TGID: u32 = 14;
+pub const UID_GID: u32 = 15;
+pub const COMM: u32 = 16;
+pub const STACK_ID: u32 = 27;
+pub const WRITE_USER: u32 = 36;
+pub const OVERRIDE_RETURN: u32 = 58;
+pub const SEND_SIGNAL: u32 = 109;
+pub const SEND_SIGNAL_THREAD: u32 = 117;
+pub const READ_USER: u32 = 112;
+pub const READ_KERNEL: u32 = 113;
+pub const READ_USER_STR: u32 = 114;
+pub const READ_KERNEL_STR: u32 = 115;
+pub const RESERVE: u32 = 131;
+pub const SUBMIT: u32 = 132;
+pub const DISCARD: u32 = 133;
+pub const FUNC_IP: u32 = 173;
+pub const COOKIE: u32 = 174;
+pub const LOOP: u32 = 181;
+pub const BUCKET: u32 = 256;
+pub const SUBMIT_PART: u32 = 257;
+pub const MAP_NEXT: u32 = 258;
+pub const MAP_LEN: u32 = 259;
+pub const TEXT_FIND: u32 = 260;
+pub const PARENT: u32 = 261;
+pub const TEXT_MATCHES: u32 = 262;
+pub const SYMBOL: u32 = 263;
