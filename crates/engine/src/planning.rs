@@ -8,6 +8,7 @@ use sidestep_isa::object::{Bytes, Extent, ObjectCode};
 use sidestep_isa::{Len, Va};
 use sidestep_plan::{Index, Plan, Refusal, plan, plan_in, promotable, site_of, syscalls};
 use sidestep_symbols::{Matcher, Object};
+use sidestep_sys::arch;
 
 use crate::analyses::Analyses;
 use crate::error::SessionError;
@@ -129,8 +130,19 @@ fn expected(index: &Index<'_>, plan: &Plan) -> Vec<u8> {
     bytes[..bytes.len().min(REGION_MAX)].to_vec()
 }
 
-/// Guards with what the file says is at their sites. `Err`: the link-time address of a place that cannot be guarded.
-pub(crate) type Guards = Result<Vec<(Plan, Vec<u8>)>, Va>;
+/// A guard.
+pub(crate) struct Guard {
+    pub plan: Plan,
+    /// What the file says is at its site.
+    pub expected: Vec<u8>,
+    /// Link-time address of its system call.
+    pub call: Va,
+    /// That is one that makes children: traps can do without the guard.
+    pub lends: bool,
+}
+
+/// Those of an object. `Err`: the link-time address of a place that cannot be guarded, and has to be.
+pub(crate) type Guards = Result<Vec<Guard>, Va>;
 
 /// Guards of all places in an object that make one of these system calls.
 pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut Analyses) -> Guards {
@@ -142,14 +154,15 @@ pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut A
     let Ok(index) = analyses.index(object) else { return Ok(Vec::new()) };
     let mut all = Vec::new();
     for site in sites {
+        let lends = site.number.is_some_and(|number| arch::LENDING_CALLS.iter().any(|call| *call as u32 == number));
         match syscalls::guard(&index, site) {
             Some(Ok(plan)) => {
                 let expected = expected(&index, &plan);
-                all.push((plan, expected));
+                all.push(Guard { plan, expected, call: site.syscall, lends });
             }
             // No instruction of the program.
             Some(Err(_)) => {}
-            None if site.number.is_some() => return Err(site.mov),
+            None if site.number.is_some() && !lends => return Err(site.mov),
             // It may be any call; a function that passes them all on is guarded or is not used for these.
             None => {}
         }
@@ -160,7 +173,7 @@ pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut A
 /// Guards of the code in the vDSO to which signal handlers of 32-bit programs return. Its unwind information begins in front of
 /// it, so that it cannot be analysed like other code; but it is known what it is, and that nothing else leads there
 /// (`arch/x86/entry/vdso/vdso32/sigreturn.S`).
-pub(crate) fn plan_sigreturns(vdso: &Object, numbers: &[u32]) -> Vec<(Plan, Vec<u8>)> {
+pub(crate) fn plan_sigreturns(vdso: &Object, numbers: &[u32]) -> Vec<Guard> {
     const FUNCTIONS: [&str; 2] = ["__kernel_sigreturn", "__kernel_rt_sigreturn"];
     const CALL: [u8; 2] = [0xcd, 0x80]; // int $0x80
     let Ok(text) = vdso.text() else { return Vec::new() };
@@ -177,23 +190,24 @@ pub(crate) fn plan_sigreturns(vdso: &Object, numbers: &[u32]) -> Vec<(Plan, Vec<
         });
         let plan = syscalls::guard(&index, site)?.ok()?;
         let expected = expected(&index, &plan);
-        Some((plan, expected))
+        Some(Guard { plan, expected, call: site.syscall, lends: false })
     };
     FUNCTIONS.iter().flat_map(|name| vdso.find(&Matcher::name(name))).filter_map(|found| guard(found.va)).collect()
 }
 
-/// Guards of an object where a process has it.
+/// Guards of an object where a process has it, with [`Guard::call`] of those that lend.
 pub(crate) fn place_guards<'g>(
     loaded: &'g Loaded,
-    guards: &'g [(Plan, Vec<u8>)],
-) -> impl Iterator<Item = Planned> + use<'g> {
-    guards.iter().map(|(plan, expected)| Planned {
+    guards: &'g [Guard],
+) -> impl Iterator<Item = (Planned, Option<Va>)> + use<'g> {
+    let planned = |guard: &Guard| Planned {
         request: 0,
-        matched: Match::own(loaded, "a signal call", plan.site),
-        expected: expected.clone(),
-        plan: Ok(plan.clone()),
+        matched: Match::own(loaded, "a signal call", guard.plan.site),
+        expected: guard.expected.clone(),
+        plan: Ok(guard.plan.clone()),
         inside: false,
-    })
+    };
+    guards.iter().map(move |guard| (planned(guard), guard.lends.then_some(guard.call)))
 }
 
 fn plan_one(

@@ -1,15 +1,16 @@
 //! Sites of our own: probes without which others would do harm. Before an unwinder walks the stack real return addresses are
-//! put back; system calls that could block signals of ours are guarded.
+//! put back; system calls that could block signals of ours, and those that make children on the parent's memory, are guarded.
 
 use sidestep_bpf::verify::Helper;
-use sidestep_isa::Isa;
-use sidestep_plan::Plan;
+use sidestep_isa::{Isa, Va};
+use sidestep_plan::{Plan, syscalls};
 use sidestep_symbols::{Kind, Matcher};
 use sidestep_sys::{Process, arch};
 use sidestep_wire::Flow;
 
 use super::Installer;
-use super::sites::{overlap, place, returns};
+use super::sites::{overlap, place, returns, site};
+use crate::analyses::Analyses;
 use crate::api::Program;
 use crate::error::SessionError;
 use crate::faults;
@@ -39,6 +40,8 @@ const MANY: usize = 256;
 pub(crate) struct Hook {
     pub flow: Flow,
     pub planned: Planned,
+    /// Link-time address of the system call that may make a child, if it is a guard of one: everything else comes first.
+    pub lends: Option<Va>,
 }
 
 impl Installer {
@@ -93,6 +96,10 @@ impl Installer {
         if bound || self.faults != 0 || self.reads_memory() || self.takes_traps || follows {
             let mut guards = self.plan_guards(process, objects)?;
             guards.append(&mut self.held);
+            for guard in &mut guards {
+                give_way(guard, &planned, &mut objects.analyses.borrow_mut());
+            }
+            guards.retain(|guard| guard.lends.is_none() || self.refused_by_others(&guard.planned).is_none());
             if let Some(meets) = guards.iter().find(|guard| self.refused_by_others(&guard.planned).is_some()) {
                 let at = meets.planned.plan.as_ref().map_or(meets.planned.matched.symbol_va, |plan| plan.site);
                 self.unguarded = Some((meets.planned.matched.object.path().to_owned(), at));
@@ -130,7 +137,7 @@ impl Installer {
         let planned = plan_all(matches, &[wish], &mut self.surroundings, analyses, &mut || {})?;
         // No trap for it: signals may be blocked.
         let jumps = planned.into_iter().filter(|p| p.plan.as_ref().is_ok_and(|plan| !plan.has_traps()));
-        Ok(jumps.map(|planned| Hook { flow: Flow::Mapped, planned }).collect())
+        Ok(jumps.map(|planned| Hook { flow: Flow::Mapped, planned, lends: None }).collect())
     }
 
     /// Do probes read memory that may not be there?
@@ -168,7 +175,7 @@ impl Installer {
         let analyses = &mut objects.analyses.borrow_mut();
         let planned = plan_all(matches, &[wish; 2], &mut self.surroundings, analyses, &mut || {})?;
         let planned = planned.into_iter().filter(|p| p.plan.is_ok());
-        Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())
+        Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned, lends: None }).collect())
     }
 
     /// Why returns cannot be watched beside another session: exceptions would go through the frames of both, and programs
@@ -191,15 +198,13 @@ impl Installer {
     fn plan_guards(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
         let mut hooks = Vec::new();
         let mut numbers = calls();
+        numbers.extend(arch::LENDING_CALLS.iter().map(|number| *number as u32));
         if self.options.follow {
             numbers.extend(arch::EXEC_CALLS.iter().map(|number| *number as u32));
         }
         for loaded in self.new_objects(process, objects, "signal calls")? {
             match self.book.borrow_mut().guards(&loaded.object, &numbers) {
-                Ok(guards) => {
-                    let placed = place_guards(&loaded, guards);
-                    hooks.extend(placed.map(|planned| Hook { flow: Flow::SignalCall, planned }))
-                }
+                Ok(guards) => hooks.extend(place_guards(&loaded, guards).map(guard)),
                 Err(at) => self.unguarded = Some((loaded.object.path().to_owned(), *at)),
             }
         }
@@ -207,7 +212,7 @@ impl Installer {
         let vdso = if arch::ISA == Isa::X86 { objects::vdso(process) } else { None };
         if let Some(vdso) = vdso.filter(|vdso| self.hooked.insert(("signal calls", vdso.range.start))) {
             let guards = plan_sigreturns(&vdso.object, &numbers);
-            hooks.extend(place_guards(&vdso, &guards).map(|planned| Hook { flow: Flow::SignalCall, planned }));
+            hooks.extend(place_guards(&vdso, &guards).map(guard));
         }
         Ok(hooks)
     }
@@ -227,6 +232,27 @@ impl Installer {
             }
         }
         Ok(new)
+    }
+}
+
+fn guard((planned, lends): (Planned, Option<Va>)) -> Hook {
+    Hook { flow: Flow::SignalCall, planned, lends }
+}
+
+/// A guard of a call that makes children is at the last of the users' sites that it would meet, if there are any: no probe
+/// is refused for it.
+fn give_way(guard: &mut Hook, planned: &[Planned], analyses: &mut Analyses) {
+    let (Some(call), Some(own), Some(loaded)) = (guard.lends, place(&guard.planned), &guard.planned.matched.loaded)
+    else {
+        return;
+    };
+    let end = call.offset(loaded.bias).0 + 1;
+    let meets = |p: &&Planned| place(p).is_some_and(|range| range.start < end && own.start < range.end);
+    let Some(last) = planned.iter().filter(meets).max_by_key(|p| site(p)) else { return };
+    let (Ok(plan), Ok(index)) = (&last.plan, analyses.index(&guard.planned.matched.object)) else { return };
+    if let Some(plan) = syscalls::guard_at(&index, plan.for_now(), call) {
+        guard.planned.plan = Ok(plan);
+        guard.planned.expected.clone_from(&last.expected);
     }
 }
 
