@@ -19,6 +19,7 @@ mod info;
 mod kernel_cases;
 mod kernel_suites;
 mod ladder;
+mod lent;
 mod limits;
 mod listing;
 mod many;

@@ -159,6 +159,13 @@ again! {
         exec_by_a_command, exec_by_the_target, fork, latency_of_vfork_does_no_harm, posix_spawn,
         the_functions_that_make_processes, vfork,
     }
+    lent {
+        children_of_vfork_counted_as_their_parents, children_of_static_programs_counted_as_their_parents,
+        what_posix_spawn_does_in_the_child_counted_as_its_parents,
+        the_functions_that_make_children_are_probed_all_the_same, threads_that_make_children_at_once,
+        signal_handlers_that_hit_probes_before_the_child_is_made, signal_handlers_that_make_children,
+        children_without_handlers_were_killed_by_traps,
+    }
     debugger {
         a_breakpoint_at_a_probe_stops_with_all_callers, it_comes_and_goes_while_probes_are_hit,
         the_second_stop_of_a_fault_is_at_its_own_line,

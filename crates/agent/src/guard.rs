@@ -18,23 +18,29 @@ use sidestep_wire::{Regs, SigAction};
 use crate::arch::{self, argument, nr};
 use crate::memory::{Agent, Thread};
 use crate::thread::is_borrower;
-use crate::{bell, blocked, fault, safe_read, signal};
+use crate::{bell, blocked, children, fault, safe_read, signal, thread};
 
 const SIG_UNBLOCK: u64 = 1;
 const SIG_SETMASK: u64 = 2;
-const SET_LEN: u64 = 8;
-const NSIG: u64 = 64;
+/// Bytes of a signal set.
+pub const SET_LEN: u64 = 8;
+/// The last signal.
+pub const NSIG: u64 = 64;
 /// Offset of the mask in an action of the kernel.
 const MASK: u64 = 3 * arch::WORD;
 /// SIGKILL and SIGSTOP.
-const NEVER_BLOCKED: u64 = set_of(9) | set_of(19);
+pub const NEVER_BLOCKED: u64 = set_of(9) | set_of(19);
 
 /// A system call is about to be made by the target.
 pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
     let number = frame.rax;
+    if thread.clearing() != 0 {
+        children::clear(agent, thread);
+    }
     // Its argument is the stack pointer.
     if let Some(context) = arch::returning_context(number, frame.rsp) {
         blocked::returned(thread, context);
+        thread::returns_to(agent, thread, context);
         return fault::return_to_copy(agent, context);
     }
     let len = *argument(frame, 3);
@@ -47,6 +53,7 @@ pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
         _ if nr::PPOLLS.contains(&number) => opened(agent, thread, argument(frame, 3)),
         _ if nr::EPOLL_PWAITS.contains(&number) => opened(agent, thread, argument(frame, 4)),
         _ if nr::PSELECTS.contains(&number) => select(agent, thread, frame),
+        nr::VFORK | nr::CLONE | nr::CLONE3 => children::call(agent, thread, frame),
         nr::EXECVE | nr::EXECVEAT => bell::execute(agent, frame),
         _ => {}
     }

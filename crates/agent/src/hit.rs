@@ -115,8 +115,8 @@ fn own(agent: Agent, thread: Thread, flow: u32, regs: *mut Regs, stack_pointer: 
 
 #[inline(always)]
 fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32, stack_pointer: u64) -> bool {
-    if thread.cells() == 0 {
-        return false; // a forked child
+    if !thread.counts(agent) {
+        return false; // a child
     }
     hit.begin(u64::from(probe), 0);
     let mut watch = desc.flow == RETURN;
@@ -189,8 +189,8 @@ pub fn returned(agent: Agent, thread: Option<Thread>, hit: Place) -> u64 {
 #[inline(always)]
 fn finish(agent: Agent, thread: Thread, probe: u32, cookie: u64, hit: Place, real: u64) {
     let Some(desc) = agent.probe(probe) else { return };
-    if thread.cells() == 0 {
-        return; // a forked child
+    if !thread.counts(agent) {
+        return; // a child
     }
     if desc.exit != 0 {
         hit.begin(u64::from(probe) | Hit::RETURNED, cookie);

@@ -13,6 +13,7 @@
 mod arch;
 mod bell;
 mod blocked;
+mod children;
 /// What `isa` prepares is executed here.
 #[allow(dead_code)]
 #[path = "../../isa/src/x86/emulate/op.rs"]

@@ -252,6 +252,12 @@ impl Thread {
         stamp set_stamp: u64,
         /// Address of its cells; 0 in a forked child.
         cells set_cells: u64,
+        /// See [`ThreadState::counting`]; [`Thread::counts`] asks.
+        counting set_counting: u64,
+        /// See [`ThreadState::lent_at`].
+        lent_at set_lent_at: u64,
+        /// See [`ThreadState::clearing`].
+        clearing set_clearing: u64,
         /// Address of its shadow stack.
         shadow set_shadow: u64,
         /// Capacity of its shadow stack.
@@ -296,6 +302,20 @@ impl Thread {
             at.add(1).write_volatile(words[1]);
             at as u64
         }
+    }
+
+    /// What a child is given that has borrowed its memory.
+    #[must_use]
+    pub fn guest(self) -> Bucket {
+        // SAFETY: see `new`; its cells stay 0.
+        Bucket::at(unsafe { addr_of_mut!((*self.0).guest).cast() })
+    }
+
+    /// Where it keeps arguments of `clone3`.
+    #[must_use]
+    pub fn clone_args(self) -> *mut u64 {
+        // SAFETY: see `new`.
+        unsafe { addr_of_mut!((*self.0).clone_args).cast() }
     }
 
     /// A word of the rules that it remembers; numbers go round.

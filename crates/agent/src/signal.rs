@@ -14,14 +14,16 @@ use crate::fault::{self, BUS_MCEERR_AO, Hidden};
 use crate::memory::Agent;
 use crate::thread::{self, is_borrower};
 use crate::trap::{self, Met};
-use crate::{blocked, safe_read};
+use crate::{blocked, children, safe_read};
 
 /// `si_code` of `int3` (`arch/x86/kernel/traps.c`: `force_sig`).
 const SI_KERNEL: i32 = 0x80;
 /// `si_code` of a single step.
 const TRAP_TRACE: i32 = 2;
-const SIG_DFL: u64 = 0;
-const SIG_IGN: u64 = 1;
+/// The default action.
+pub const SIG_DFL: u64 = 0;
+/// No action.
+pub const SIG_IGN: u64 = 1;
 const SIG_BLOCK: u64 = 0;
 const SET_LEN: u64 = 8;
 
@@ -67,8 +69,11 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
 /// Does what would have happened without us.
 unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: *mut u8) -> u64 {
     let Some(index) = index(signal) else { return 0 };
-    let old = old_action(agent, index);
     let thread = thread::current(agent);
+    let mut old = old_action(agent, index);
+    if old.handler != SIG_IGN && thread.is_some_and(children::is_cleared) {
+        old.handler = SIG_DFL;
+    }
     let set = set_of(signal);
     // What the kernel raises for an instruction is neither ignored nor blocked (`force_sig_info_to_task`).
     let forced = code > 0;

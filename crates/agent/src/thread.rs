@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
-use sidestep_wire::lookup::{LOOKUP_BUCKETS, LOOKUP_MARKER, bucket};
+use sidestep_wire::lookup::{LENT, LOOKUP_BUCKETS, LOOKUP_MARKER, bucket};
 use sidestep_wire::{Slot, ThreadState};
 
 use crate::arch::{self, nr};
@@ -15,6 +15,8 @@ use crate::{blocked, helpers, safe_read, shadow};
 
 /// Most buckets that a search looks at.
 const PROBES: usize = 128;
+/// A stack pointer that is no farther below that of a guarded call was in the guard.
+const GUARD: u64 = 4096;
 /// Most states that one call looks at for a dead thread: misses must stay cheap when all threads live.
 const RECLAIM: usize = 8;
 const ESRCH: i64 = -3;
@@ -27,7 +29,7 @@ pub fn slot(agent: Agent, fs_base: u64) -> Option<Bucket> {
     }
     let entry = claim(table, fs_base)?;
     if entry.key().load(Ordering::Acquire) != fs_base || entry.cells().load(Ordering::Acquire) == 0 {
-        fill(agent, entry, fs_base)?;
+        return fill(agent, entry, fs_base);
     }
     Some(entry)
 }
@@ -53,7 +55,48 @@ pub fn is_borrower(agent: Agent) -> bool {
     agent.private().pid.load(Ordering::Acquire) != process_id()
 }
 
-fn process_id() -> u32 {
+/// The calling thread is about to make a child that runs with its memory and its thread pointer: from here on its hits are
+/// looked at ([`Thread::counts`]) until it hits a probe itself. `sp` is the stack pointer of the call.
+///
+/// A signal handler that hits one before the call is made would end that too early; [`returns_to`] sees it return.
+pub fn lend(agent: Agent, thread: Thread, sp: u64) {
+    let Some(entry) = claim(agent.table(), thread.fs_base()) else { return };
+    thread.set_lent_at(sp);
+    loop {
+        thread.set_counting(0);
+        entry.key().store(LENT, Ordering::Release);
+        // A signal handler in between may have hit one.
+        if thread.counting() == 0 {
+            return;
+        }
+    }
+}
+
+/// A signal handler with this context returns: if it has interrupted the guard of such a call, or the call, that is still to be
+/// made, or made again.
+pub fn returns_to(agent: Agent, thread: Thread, context: u64) {
+    let at = thread.lent_at();
+    if at != 0 {
+        let sp = safe_read::word(agent, context.wrapping_add(arch::UCONTEXT_SP as u64));
+        if sp.is_some_and(|sp| at.wrapping_sub(sp) < GUARD) {
+            lend(agent, thread, at);
+        }
+    }
+}
+
+/// A thread that has lent its memory, or has none to count in: is it the owner who has come back?
+#[cold]
+#[inline(never)]
+fn is_back(agent: Agent, thread: Thread) -> bool {
+    let back = thread.cells() != 0 && !is_borrower(agent);
+    if back {
+        thread.set_counting(1);
+    }
+    back
+}
+
+/// As the calling process sees itself.
+pub fn process_id() -> u32 {
     // SAFETY: no arguments.
     (unsafe { arch::syscall(nr::GETPID, [0; 6]) }) as u32
 }
@@ -76,7 +119,7 @@ fn buckets(table: Table, fs_base: u64) -> impl Iterator<Item = Bucket> {
     (first..first + PROBES).filter(|index| index % LOOKUP_BUCKETS != 0).map(move |index| table.bucket(index))
 }
 
-fn fill(agent: Agent, entry: Bucket, fs_base: u64) -> Option<()> {
+fn fill(agent: Agent, entry: Bucket, fs_base: u64) -> Option<Bucket> {
     let thread = match agent.state_at(entry.state().load(Ordering::Acquire)) {
         Some(thread) => thread,
         None => {
@@ -88,9 +131,13 @@ fn fill(agent: Agent, entry: Bucket, fs_base: u64) -> Option<()> {
             }
         }
     };
+    if thread.cells() != 0 && !thread.counts(agent) {
+        return Some(thread.guest());
+    }
+    // From here on nothing but the key changes: who has been given the entry may go on with it.
     entry.cells().store(thread.cells(), Ordering::Release);
     entry.key().store(fs_base, Ordering::Release);
-    Some(())
+    Some(entry)
 }
 
 /// A state for a thread that is met for the first time, and its slot.
@@ -109,6 +156,7 @@ fn new(agent: Agent, fs_base: u64) -> Option<Thread> {
             let at = core::ptr::from_ref(slot) as u64;
             thread.set_slot(at);
             thread.set_cells(at + agent.header().cells_off);
+            thread.set_counting(1);
             prepare(agent, thread, fs_base);
             slot.tid.store(thread.tid(), Ordering::Relaxed);
             slot.fs_base.store(thread.fs_base(), Ordering::Release);
@@ -116,6 +164,7 @@ fn new(agent: Agent, fs_base: u64) -> Option<Thread> {
         false => {
             thread.set_slot(0);
             thread.set_cells(0);
+            thread.set_counting(0);
             prepare(agent, thread, fs_base);
         }
     }
@@ -174,6 +223,7 @@ fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
     blocked::prepare(agent, thread, fs_base);
     thread.set_fs_base(fs_base);
     thread.set_private(agent.address());
+    thread.guest().state().store(thread.as_ptr() as u64, Ordering::Release);
     thread.set_busy(0);
     helpers::install(thread);
     if thread.shadow() == 0 {
@@ -249,6 +299,13 @@ fn is_dead(agent: Agent, thread: Thread) -> bool {
 }
 
 impl Thread {
+    /// Are its hits counted? Not in a child.
+    #[inline(always)]
+    #[must_use]
+    pub fn counts(self, agent: Agent) -> bool {
+        self.counting() != 0 || is_back(agent, self)
+    }
+
     /// This thread's id: the C library's word if it agrees with what we know, else the kernel's.
     #[inline(always)]
     pub fn current_tid(self) -> u32 {

@@ -56,7 +56,8 @@ fn count(agent: Agent, newest: u32) {
     while let Some(probe) = next.checked_sub(1) {
         let Some(desc) = agent.probe(probe) else { return };
         match thread {
-            Some(thread) => thread.count(agent, u64::from(desc.hits)),
+            Some(thread) if thread.counts(agent) => thread.count(agent, u64::from(desc.hits)),
+            Some(_) => {} // a child
             None => agent.count_missed(probe),
         }
         next = desc.older;

@@ -67,8 +67,9 @@ impl Session {
         let indices = slots.requests.clone();
         let matches =
             indices.iter().zip(found).flat_map(|(index, found)| found.into_iter().map(|m| (*index, m))).collect();
-        let (planned, hooks) = installer.plan(matches, process, objects, &mut || {})?;
+        let (planned, mut hooks) = installer.plan(matches, process, objects, &mut || {})?;
         let entries = traces::session(process, installer.shared(process)?)?.entries(process)?;
+        hooks.retain(|hook| hook.lends.is_none() || installer.in_the_way(hook, &entries).is_none());
         if let Some(at) = hooks.iter().find_map(|hook| installer.in_the_way(hook, &entries)) {
             installer.go_back(checkpoint);
             return Err(SessionError::InTheWay { at });

@@ -6,8 +6,10 @@ use std::rc::Rc;
 
 use sidestep_isa::object::{Bytes, Extent, ObjectCode};
 use sidestep_isa::{Len, Va};
+use sidestep_plan::syscalls::SyscallSite;
 use sidestep_plan::{Index, Plan, Refusal, Technique, plan, plan_in, promotable, site_of, syscalls};
 use sidestep_symbols::{Matcher, Object};
+use sidestep_sys::arch;
 
 use crate::analyses::Analyses;
 use crate::error::SessionError;
@@ -160,8 +162,19 @@ fn expected(index: &Index<'_>, plan: &Plan) -> Vec<u8> {
     bytes[..bytes.len().min(REGION_MAX)].to_vec()
 }
 
-/// Guards with what the file says is at their sites. `Err`: the link-time address of a place that cannot be guarded.
-pub(crate) type Guards = Result<Vec<(Plan, Vec<u8>)>, Va>;
+/// A guard.
+pub(crate) struct Guard {
+    pub plan: Plan,
+    /// What the file says is at its site.
+    pub expected: Vec<u8>,
+    /// Link-time address of its system call.
+    pub call: Va,
+    /// That is one that makes children: traps can do without the guard.
+    pub lends: bool,
+}
+
+/// Those of an object. `Err`: the link-time address of a place that cannot be guarded, and has to be.
+pub(crate) type Guards = Result<Vec<Guard>, Va>;
 
 /// Guards of all places in an object that make one of these system calls.
 pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut Analyses) -> Guards {
@@ -172,9 +185,11 @@ pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut A
     // An object whose code cannot be analysed was never probed, so its code is not known to run.
     let Ok(code) = object.code() else { return Ok(Vec::new()) };
     let mut all = Vec::new();
-    let mut keep = |index: &Index<'_>, plan: Plan| {
+    let lends =
+        |site: &SyscallSite| site.number.is_some_and(|n| arch::LENDING_CALLS.iter().any(|call| *call as u32 == n));
+    let mut keep = |index: &Index<'_>, site: &SyscallSite, plan: Plan| {
         let expected = expected(index, &plan);
-        all.push((plan, expected));
+        all.push(Guard { plan, expected, call: site.syscall, lends: lends(site) });
     };
     // Most are planned without what the rest of the object says.
     let index = match analyses.known(object) {
@@ -183,7 +198,7 @@ pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut A
     };
     sites.retain(|site| match syscalls::guard(&index, *site).filter(|_| index.is_described(site.mov)) {
         Some(Ok(plan)) => {
-            keep(&index, plan);
+            keep(&index, site, plan);
             false
         }
         Some(Err(_)) => false,
@@ -193,10 +208,10 @@ pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut A
         let Ok(index) = analyses.index(object) else { return Ok(Vec::new()) };
         for site in sites {
             match syscalls::guard(&index, site) {
-                Some(Ok(plan)) => keep(&index, plan),
+                Some(Ok(plan)) => keep(&index, &site, plan),
                 // No instruction of the program.
                 Some(Err(_)) => {}
-                None if site.number.is_some() => return Err(site.mov),
+                None if site.number.is_some() && !lends(&site) => return Err(site.mov),
                 // It may be any call; a function that passes them all on is guarded or is not used for these.
                 None => {}
             }
@@ -208,7 +223,7 @@ pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut A
 /// Guards of the code in the vDSO to which signal handlers of 32-bit programs return. Its unwind information begins in front of
 /// it, so that it cannot be analysed like other code; but it is known what it is, and that nothing else leads there
 /// (`arch/x86/entry/vdso/vdso32/sigreturn.S`).
-pub(crate) fn plan_sigreturns(vdso: &Object, numbers: &[u32]) -> Vec<(Plan, Vec<u8>)> {
+pub(crate) fn plan_sigreturns(vdso: &Object, numbers: &[u32]) -> Vec<Guard> {
     const FUNCTIONS: [&str; 2] = ["__kernel_sigreturn", "__kernel_rt_sigreturn"];
     const CALL: [u8; 2] = [0xcd, 0x80]; // int $0x80
     let Ok(text) = vdso.text() else { return Vec::new() };
@@ -225,23 +240,24 @@ pub(crate) fn plan_sigreturns(vdso: &Object, numbers: &[u32]) -> Vec<(Plan, Vec<
         });
         let plan = syscalls::guard(&index, site)?.ok()?;
         let expected = expected(&index, &plan);
-        Some((plan, expected))
+        Some(Guard { plan, expected, call: site.syscall, lends: false })
     };
     FUNCTIONS.iter().flat_map(|name| vdso.find(&Matcher::name(name))).filter_map(|found| guard(found.va)).collect()
 }
 
-/// Guards of an object where a process has it.
+/// Guards of an object where a process has it, with [`Guard::call`] of those that lend.
 pub(crate) fn place_guards<'g>(
     loaded: &'g Loaded,
-    guards: &'g [(Plan, Vec<u8>)],
-) -> impl Iterator<Item = Planned> + use<'g> {
-    guards.iter().map(|(plan, expected)| Planned {
+    guards: &'g [Guard],
+) -> impl Iterator<Item = (Planned, Option<Va>)> + use<'g> {
+    let planned = |guard: &Guard| Planned {
         request: 0,
-        matched: Match::own(loaded, "a signal call", plan.site),
-        expected: expected.clone(),
-        plan: Ok(plan.clone()),
+        matched: Match::own(loaded, "a signal call", guard.plan.site),
+        expected: guard.expected.clone(),
+        plan: Ok(guard.plan.clone()),
         inside: false,
-    })
+    };
+    guards.iter().map(move |guard| (planned(guard), guard.lends.then_some(guard.call)))
 }
 
 fn plan_one(

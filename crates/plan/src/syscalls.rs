@@ -14,7 +14,7 @@ use sidestep_isa::x86::{self, Flow, decode};
 use sidestep_isa::{Isa, Va};
 
 use crate::index::Index;
-use crate::object::Bytes;
+use crate::object::{Bytes, ObjectCode};
 use crate::plan::{DisplacedInsn, Plan, Technique};
 use crate::strategy::plan;
 
@@ -120,19 +120,25 @@ fn call_behind(isa: Isa, mut bytes: &[u8], mut at: Va) -> Option<Va> {
 /// jump is possible there; `Some(Err)`: nothing at all, because it is no instruction of the program.
 #[must_use]
 pub fn guard(index: &Index<'_>, site: SyscallSite) -> Option<Result<Plan, String>> {
-    let mut plan = match plan(index, site.mov, false) {
-        Ok(plan) if plan.technique != Technique::Trap => plan,
-        Ok(_) => return None,
-        Err(refusal) => return Some(Err(refusal.reason)),
-    };
-    if let Some(at) = plan.displaced.iter().position(|insn| insn.va == site.syscall) {
+    match plan(index, site.mov, false) {
+        Ok(plan) if plan.technique != Technique::Trap => guard_at(index.code(), plan, site.syscall).map(Ok),
+        Ok(_) => None,
+        Err(refusal) => Some(Err(refusal.reason)),
+    }
+}
+
+/// The plan of a guard where a probe with this plan is: in front of the system call, from which a straight line leads to
+/// that.
+#[must_use]
+pub fn guard_at(code: &ObjectCode<'_>, mut plan: Plan, syscall: Va) -> Option<Plan> {
+    if let Some(at) = plan.displaced.iter().position(|insn| insn.va == syscall) {
         plan.before_handler = at;
-        return Some(Ok(plan));
+        return Some(plan);
     }
     let mut at = plan.resume?;
-    while at < site.syscall {
-        let bytes = index.code().bytes_at(at)?;
-        let insn = decode(index.code().isa, bytes, at).ok()?;
+    while at < syscall {
+        let bytes = code.bytes_at(at)?;
+        let insn = decode(code.isa, bytes, at).ok()?;
         let mut displaced = DisplacedInsn { va: at, bytes: [0; 15], len: insn.len() as u8 };
         displaced.bytes[..insn.len()].copy_from_slice(&bytes[..insn.len()]);
         plan.displaced.push(displaced);
@@ -140,7 +146,7 @@ pub fn guard(index: &Index<'_>, site: SyscallSite) -> Option<Result<Plan, String
     }
     plan.before_handler = plan.displaced.len();
     plan.resume = Some(at);
-    (at == site.syscall).then_some(Ok(plan))
+    (at == syscall).then_some(plan)
 }
 
 #[cfg(test)]

@@ -18,11 +18,15 @@ pub const HASH_SHIFT: u32 = 32;
 /// Value of [`LookupTable::marker`] in the attached process. A forked child reads 0 (`MADV_WIPEONFORK`).
 pub const LOOKUP_MARKER: u64 = u64::from_le_bytes(*b"LOOKUP_1");
 
+/// [`LookupEntry::key`] while a thread has lent its memory to a child ([`crate::ThreadState::counting`]): the `fs` base of no
+/// thread, so that hits take the slow path.
+pub const LENT: u64 = 1;
+
 /// One bucket, 32 bytes.
 #[repr(C, align(32))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct LookupEntry {
-    /// `fs` base; 0 = empty (see above for bucket 0). Written last.
+    /// `fs` base; 0 = empty (see above for bucket 0); [`LENT`]. Written last.
     pub key: u64,
     /// Run-time address of the thread's cells (`[u64]`); 0 in a forked child: programs do not run there.
     pub cells: u64,

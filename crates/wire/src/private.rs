@@ -8,6 +8,8 @@ use crate::signals::{Blocked, Signals};
 pub const HELPERS: usize = 264;
 /// Addresses whose rules a thread remembers, a power of two ([`ThreadState::unwound`]).
 pub const UNWOUND: usize = 256;
+/// Words of `struct clone_args` (`include/uapi/linux/sched.h`).
+pub const CLONE_ARGS: usize = 11;
 /// Entries of a thread's first shadow stack.
 pub const SHADOW_FIRST: usize = 480;
 /// Largest number of bytes that a watched function may take off the stack when it returns: the trampoline keeps so many
@@ -111,6 +113,16 @@ pub struct ThreadState {
     pub slot: u64,
     /// Run-time address of its cells; 0 in a forked child, where no program runs.
     pub cells: u64,
+    /// 1: hits are counted. 0: not in a forked child; nor, once the thread has lent its memory and its thread pointer to a child
+    /// (`vfork`, `posix_spawn`), before it hits a probe itself.
+    pub counting: u64,
+    /// Stack pointer of the call by which it has lent them last, or 0.
+    pub lent_at: u64,
+    /// What such a child is given in place of the thread's [`crate::LookupEntry`]: the same without cells.
+    pub guest: [u64; 4],
+    /// Process id before a call that makes a child without signal handlers (`CLONE_CLEAR_SIGHAND`), which are left to the
+    /// agent; above it, that of the child once it is without them. 0 = there was no such call.
+    pub clearing: u64,
     /// Run-time address of its shadow stack, `[ShadowEntry]`.
     pub shadow: u64,
     /// No shadow stack of the thread has been longer, in entries.
@@ -131,6 +143,8 @@ pub struct ThreadState {
     pub mask_next: u64,
     /// What system calls that the thread is in, or was, point to: signal sets, in pairs of words.
     pub masks: [u64; 8],
+    /// A copy of `struct clone_args`, for that call.
+    pub clone_args: [u64; CLONE_ARGS],
     /// Run-time address of an array that may become the shadow stack, or 0.
     pub shadow_spare: u64,
     /// Rules of addresses that were met last: `address << 16 | number of the rule`; 0 = none.
@@ -185,7 +199,8 @@ pub enum Flow {
     /// Not a user's probe: an exception was caught; frames above the catcher are gone, the others are watched again.
     Caught = 4,
     /// Not a user's probe: a system call that changes signal masks or actions is about to be made, its number is in
-    /// `rax`. Signals of ours stay deliverable. Also one that executes another program, for the controller to follow.
+    /// `rax`. Signals of ours stay deliverable. Also one that makes a child on the thread's own memory, whose hits are not the
+    /// thread's, and one that executes another program, for the controller to follow.
     SignalCall = 5,
     /// Not a user's probe: the dynamic loader says that it has changed what is mapped; the controller looks for more to probe.
     Mapped = 6,

@@ -56,6 +56,11 @@ macro_rules! words {
 }
 
 impl Bucket {
+    /// One that is not in the table.
+    pub(super) fn at(entry: *mut LookupEntry) -> Bucket {
+        Bucket(entry)
+    }
+
     words! {
         /// The visible key.
         key,

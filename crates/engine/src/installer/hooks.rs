@@ -1,16 +1,16 @@
 //! Sites of our own: probes without which others would do harm. Before an unwinder walks the stack real return addresses are
-//! put back; system calls that could block signals of ours are guarded.
+//! put back; system calls that could block signals of ours, and those that make children on the parent's memory, are guarded.
 
 use sidestep_bpf::verify::Helper;
-use sidestep_isa::Isa;
 use sidestep_isa::object::Bytes;
+use sidestep_isa::{Isa, Va};
 use sidestep_plan::{Plan, syscalls};
 use sidestep_symbols::{Kind, MappedObject, Matcher};
 use sidestep_sys::{Process, arch};
 use sidestep_wire::Flow;
 
 use super::Installer;
-use super::sites::{overlap, place, returns};
+use super::sites::{overlap, place, returns, site};
 use crate::api::Program;
 use crate::error::SessionError;
 use crate::faults;
@@ -44,6 +44,8 @@ const GUARDS: &str = "signal calls";
 pub(crate) struct Hook {
     pub flow: Flow,
     pub planned: Planned,
+    /// Link-time address of the system call that may make a child, if it is a guard of one: everything else comes first.
+    pub lends: Option<Va>,
 }
 
 impl Installer {
@@ -105,6 +107,8 @@ impl Installer {
         if bound || self.faults != 0 || self.reads_memory() || self.takes_traps || follows {
             let mut guards = self.plan_guards(process, objects)?;
             guards.append(&mut self.held);
+            guards.iter_mut().for_each(|guard| give_way(guard, &planned));
+            guards.retain(|guard| guard.lends.is_none() || self.refused_by_others(&guard.planned).is_none());
             if let Some(meets) = guards.iter().find(|guard| self.refused_by_others(&guard.planned).is_some()) {
                 let at = meets.planned.plan.as_ref().map_or(meets.planned.matched.symbol_va, |plan| plan.site);
                 self.unguarded = Some((meets.planned.matched.object.path().to_owned(), at));
@@ -143,7 +147,7 @@ impl Installer {
         let planned = plan_all(matches, &[wish], &mut self.surroundings, analyses, &mut || {})?;
         // No trap for it: signals may be blocked.
         let jumps = planned.into_iter().filter(|p| p.plan.as_ref().is_ok_and(|plan| !plan.has_traps()));
-        Ok(jumps.map(|planned| Hook { flow: Flow::Mapped, planned }).collect())
+        Ok(jumps.map(|planned| Hook { flow: Flow::Mapped, planned, lends: None }).collect())
     }
 
     /// From here on plans are made as if another session had given up the signals, if it would do without them.
@@ -220,7 +224,7 @@ impl Installer {
         let analyses = &mut objects.analyses.borrow_mut();
         let planned = plan_all(matches, &[wish; 2], &mut self.surroundings, analyses, &mut || {})?;
         let planned = planned.into_iter().filter(|p| p.plan.is_ok());
-        Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned }).collect())
+        Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned, lends: None }).collect())
     }
 
     /// Why returns cannot be watched beside another session: exceptions would go through the frames of both, and programs
@@ -243,6 +247,7 @@ impl Installer {
     fn plan_guards(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
         let mut hooks = Vec::new();
         let mut numbers = calls();
+        numbers.extend(arch::LENDING_CALLS.iter().map(|number| *number as u32));
         if self.options.follow {
             numbers.extend(arch::EXEC_CALLS.iter().map(|number| *number as u32));
         }
@@ -250,10 +255,7 @@ impl Installer {
         let load = |objects: &mut Objects, mapped: &MappedObject| objects.load_if(process, mapped, calls);
         for loaded in self.new_objects(process, objects, GUARDS, load)? {
             match self.book.borrow_mut().guards(&loaded.object, &numbers) {
-                Ok(guards) => {
-                    let placed = place_guards(&loaded, guards);
-                    hooks.extend(placed.map(|planned| Hook { flow: Flow::SignalCall, planned }))
-                }
+                Ok(guards) => hooks.extend(place_guards(&loaded, guards).map(guard)),
                 Err(at) => self.unguarded = Some((loaded.object.path().to_owned(), *at)),
             }
         }
@@ -261,7 +263,7 @@ impl Installer {
         let vdso = if arch::ISA == Isa::X86 { objects::vdso(process) } else { None };
         if let Some(vdso) = vdso.filter(|vdso| self.hooked.insert((GUARDS, vdso.range.start))) {
             let guards = plan_sigreturns(&vdso.object, &numbers);
-            hooks.extend(place_guards(&vdso, &guards).map(|planned| Hook { flow: Flow::SignalCall, planned }));
+            hooks.extend(place_guards(&vdso, &guards).map(guard));
         }
         Ok(hooks)
     }
@@ -288,6 +290,27 @@ impl Installer {
 /// Loads any object.
 fn load_of(process: &Process) -> impl Fn(&mut Objects, &MappedObject) -> Option<Loaded> + use<'_> {
     |objects, mapped| objects.load(process, mapped).ok()
+}
+
+fn guard((planned, lends): (Planned, Option<Va>)) -> Hook {
+    Hook { flow: Flow::SignalCall, planned, lends }
+}
+
+/// A guard of a call that makes children is at the last of the users' sites that it would meet, if there are any: no probe
+/// is refused for it.
+fn give_way(guard: &mut Hook, planned: &[Planned]) {
+    let (Some(call), Some(own), Some(loaded)) = (guard.lends, place(&guard.planned), &guard.planned.matched.loaded)
+    else {
+        return;
+    };
+    let end = call.offset(loaded.bias).0 + 1;
+    let meets = |p: &&Planned| place(p).is_some_and(|range| range.start < end && own.start < range.end);
+    let Some(last) = planned.iter().filter(meets).max_by_key(|p| site(p)) else { return };
+    let (Ok(plan), Ok(code)) = (&last.plan, guard.planned.matched.object.code()) else { return };
+    if let Some(plan) = syscalls::guard_at(&code, plan.for_now(), call) {
+        guard.planned.plan = Ok(plan);
+        guard.planned.expected.clone_from(&last.expected);
+    }
 }
 
 /// Would a probe overlap one of these sites of our own? The same site is fine.

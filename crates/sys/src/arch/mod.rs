@@ -31,6 +31,8 @@ pub use vectors::{Vectors, vectors};
 
 /// System calls that execute another program.
 pub const EXEC_CALLS: &[libc::c_long] = &[libc::SYS_execve, libc::SYS_execveat];
+/// System calls that may make a child on its parent's memory.
+pub const LENDING_CALLS: &[libc::c_long] = &[libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3];
 
 /// A word of the target's memory as a number.
 #[allow(clippy::useless_conversion)] // not where words are shorter

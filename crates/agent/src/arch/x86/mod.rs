@@ -28,6 +28,7 @@ pub mod nr {
     pub const EXECVE: u64 = 11;
     pub const GETPID: u64 = 20;
     pub const KILL: u64 = 37;
+    pub const CLONE: u64 = 120;
     pub const SCHED_YIELD: u64 = 158;
     pub const PRCTL: u64 = 172;
     pub const RT_SIGRETURN: u64 = 173;
@@ -37,6 +38,7 @@ pub mod nr {
     pub const SIGALTSTACK: u64 = 186;
     /// `mmap2`: the offset, 0 in ours, is in pages.
     pub const MMAP: u64 = 192;
+    pub const VFORK: u64 = 190;
     pub const GETPPID: u64 = 64;
     pub const GETUID: u64 = 199;
     pub const GETGID: u64 = 200;
@@ -51,6 +53,7 @@ pub mod nr {
     pub const CLOCK_GETTIME: u64 = 403;
     /// `futex_time64`, likewise.
     pub const FUTEX: u64 = 422;
+    pub const CLONE3: u64 = 435;
     // With times of 32 and of 64 bits.
     pub const PSELECTS: [u64; 2] = [308, 413];
     pub const PPOLLS: [u64; 2] = [309, 414];

@@ -31,6 +31,8 @@ pub mod nr {
     pub const SCHED_YIELD: u64 = 24;
     pub const RT_SIGRETURN: u64 = 15;
     pub const GETPID: u64 = 39;
+    pub const CLONE: u64 = 56;
+    pub const VFORK: u64 = 58;
     pub const EXECVE: u64 = 59;
     pub const KILL: u64 = 62;
     pub const GETPPID: u64 = 110;
@@ -51,6 +53,7 @@ pub mod nr {
     pub const PROCESS_VM_READV: u64 = 310;
     pub const PROCESS_VM_WRITEV: u64 = 311;
     pub const EXECVEAT: u64 = 322;
+    pub const CLONE3: u64 = 435;
 }
 
 /// Offset in `struct ucontext` of the alternate signal stack when the signal came: address, flags, size (`stack_t`).
