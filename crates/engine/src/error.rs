@@ -72,8 +72,8 @@ pub enum SessionError {
     },
     /// SIGTRAP is not the session's.
     #[error(
-        "the session in process {pid} takes no traps, so its jumps stay: another session has the signals, a system call may \
-         block them, or a library of its probes may be unloaded (see --live)"
+        "the session in process {pid} takes no traps, so its jumps stay: another session has the signals, the program \
+         blocks them or could, or a library of its probes may be unloaded (see --live)"
     )]
     NoTraps {
         /// Process id.

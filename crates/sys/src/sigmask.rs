@@ -3,9 +3,19 @@
 use std::path::Path;
 
 use crate::call::CallError;
+use crate::process::Process;
 use crate::procfs;
 use crate::ptrace;
 use crate::stopped::Stopped;
+
+impl Process {
+    /// The signals that its main thread blocks or ignores (`SigBlk` and `SigIgn` of `/proc/PID/status`); all, if that cannot be told.
+    #[must_use]
+    pub fn closed(&self) -> u64 {
+        let status = self.status_text().unwrap_or_default();
+        ["SigBlk", "SigIgn"].into_iter().fold(0, |set, name| set | signal_set(&status, name).unwrap_or(u64::MAX))
+    }
+}
 
 impl Stopped {
     /// Unblocks a set of signals in all threads; gives those that had any blocked, with which.

@@ -86,8 +86,9 @@ impl Installer {
         if loaded().any(|loaded| !stays(self, loaded)) {
             self.lasting.extend(lasting::libraries(process, objects)?);
         }
-        // Then all sites can be switched while the threads run.
-        self.takes_traps |= !planned.is_empty() && loaded().all(|loaded| stays(self, loaded));
+        // All sites can be switched while the threads run then. A program that has closed SIGTRAP would notice.
+        let stay = !planned.is_empty() && loaded().all(|loaded| stays(self, loaded));
+        self.takes_traps |= stay && process.closed() & TRAPS == 0;
         let follows = self.options.follow;
         self.needs_signals = bound || follows;
         if self.needs_signals {
