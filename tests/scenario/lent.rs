@@ -11,7 +11,7 @@ use sidestep_tests::{Snapshot, target};
 use super::counts::work;
 
 /// Jumps, and traps.
-const KINDS: [&str; 2] = ["--live", "--no-optimize"];
+const KINDS: [&str; 2] = ["-v", "--no-optimize"];
 /// Hits of `leaf` around a child, in the parent alone.
 const AROUND: i64 = 22;
 

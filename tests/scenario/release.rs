@@ -23,7 +23,7 @@ fn start(name: &str) -> Option<(Program, String)> {
 
 /// One that would do without it.
 fn live(pid: &str, functions: &[&str]) -> Tracing {
-    Tracing::start(&[&["funccount", "--live", "-p", pid], functions].concat())
+    Tracing::start(&[&["funccount", "-p", pid], functions].concat())
 }
 
 fn needing(needs: &[&str], pid: &str, function: &str) -> Tracing {
@@ -159,6 +159,21 @@ pub fn the_first_is_switched_in_pauses_from_then_on() {
 }
 
 /// A trap, or what may become one.
+/// Memory that may not be there is read by plain loads while SIGSEGV is ours.
+#[test]
+pub fn who_reads_memory_takes_them() {
+    let Some((mut program, pid)) = start("counts") else { return };
+    let first = live(&pid, &["even"]);
+    let second = Tracing::start(&["-f", "json", "-p", &pid, "-e", "u:counts:seven { @[str(arg1)] = count() }"]);
+    let (_, summaries) = status(&pid, &[]);
+    let own: Vec<bool> = summaries.lines().map(|line| !line.contains("; 0 of sidestep's own;")).collect();
+    assert_eq!(own, [false, true], "{summaries}");
+    call(&mut program);
+    assert!(second.stop().0.stdout.contains(": 10"), "not counted");
+    first.stop().assert_count("even", CALLS);
+    program.finish().ok();
+}
+
 #[test]
 pub fn who_needs_them_keeps_them() {
     let Some((mut program, pid)) = start("counts") else { return };

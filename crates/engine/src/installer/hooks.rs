@@ -90,7 +90,7 @@ impl Installer {
         let stay = !planned.is_empty() && loaded().all(|loaded| stays(self, loaded));
         self.takes_traps |= stay && process.closed() & TRAPS == 0;
         let follows = self.options.follow;
-        self.needs_signals = bound || follows;
+        self.needs_signals = bound || follows || self.reads_memory();
         if self.needs_signals {
             self.expect_signals(process)?;
         }
@@ -128,6 +128,7 @@ impl Installer {
                 hooks.append(&mut guards);
             }
             self.held = guards;
+            self.needs_signals = bound || follows || self.reads_memory() && self.has_guards();
         }
         Ok((planned, hooks))
     }
@@ -188,6 +189,11 @@ impl Installer {
     /// There were guards, and another session needs the signals: see [`crate::release`].
     fn has_lost_signals(&self, regions: &Regions) -> bool {
         !self.guards.is_empty() && regions.signals() == 0
+    }
+
+    /// Are all system calls guarded, or going to be, that could block signals?
+    pub(super) fn has_guards(&self) -> bool {
+        self.unguarded.is_none() && self.held.is_empty()
     }
 
     /// Do probes read memory that may not be there?

@@ -414,7 +414,7 @@ impl Installer {
         if taken && (self.options.follow || jobs.iter().any(|job| job.plan.has_traps())) {
             return Err(SessionError::Occupied { pid: process.pid() });
         }
-        let guarded = self.unguarded.is_none() && self.held.is_empty() && !taken;
+        let guarded = self.has_guards() && !taken;
         let reads = self.reads_memory() && guarded;
         let wanted = if reads { signals::READS } else { 0 } | if guarded { self.faults } else { 0 };
         // Where the guards are there anyway, sites can be switched while the threads run.
