@@ -91,6 +91,39 @@ pub fn what_posix_spawn_does_in_the_child_counted_as_its_parents() {
     }
 }
 
+/// The number of musl's `clone` is in a part of its register.
+#[test]
+pub fn what_posix_spawn_of_musl_does_in_the_child_counted_as_its_parents() {
+    for kind in KINDS {
+        let script = "u:lent-musl:execve { @execve = count() } u:lent-musl:posix_spawn { @spawn = count() } \
+                      u:lent-musl:leaf { @leaf = count() } BEGIN { @execve = count() }";
+        let text = traced("lent-musl", script, kind, |program| assert_eq!(program.ask("spawn 30"), 30));
+        let Some(text) = text else { return };
+        assert_eq!((printed(&text, "@execve"), printed(&text, "@leaf")), (1, 30), "{kind}: {text}");
+    }
+}
+
+/// Go makes children with `clone`, whose number it takes from the stack.
+#[test]
+fn what_go_does_in_the_child_counted_as_its_parents() {
+    let Some(path) = target("grow") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    assert_eq!(program.ask("spawn 3"), 3);
+    let pid = program.pid().to_string();
+    let script = "u:grow:syscall.runtime_AfterForkInChild { @inside = count() } u:grow:syscall.forkExec { @calls = count() } \
+                  u:grow:main.leaf { @leaf = count() } BEGIN { @inside = count() }";
+    for kind in KINDS {
+        let (report, answers) = during(&[kind, "-f", "json", "-p", &pid, "-e", script], || {
+            (program.ask("spawn 20"), program.ask("work 10"))
+        });
+        assert_eq!(answers, (20, work(10)), "{}", report.0);
+        let text = &report.0.stdout;
+        let counts = (printed(text, "@inside"), printed(text, "@calls"), printed(text, "@leaf"));
+        assert_eq!(counts, (1, 20, 10), "{kind}: {text}");
+    }
+    program.finish().ok();
+}
+
 /// A probe of the function whose first instructions are where a guard has to be.
 #[test]
 pub fn the_functions_that_make_children_are_probed_all_the_same() {

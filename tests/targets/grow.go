@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 //go:noinline
@@ -73,6 +74,22 @@ func many(n int64) int64 {
 	return sum
 }
 
+// spawn executes a program n times, and says how often that went well.
+func spawn(n int64) int64 {
+	var well int64
+	for i := int64(0); i < n; i++ {
+		pid, err := syscall.ForkExec("/bin/true", []string{"true"}, &syscall.ProcAttr{})
+		var status syscall.WaitStatus
+		if err == nil {
+			_, err = syscall.Wait4(pid, &status, 0, nil)
+		}
+		if err == nil && status.ExitStatus() == 0 {
+			well++
+		}
+	}
+	return well
+}
+
 func run(name string, n int64) int64 {
 	switch name {
 	case "work":
@@ -81,6 +98,8 @@ func run(name string, n int64) int64 {
 		return deep(n)
 	case "many":
 		return many(n)
+	case "spawn":
+		return spawn(n)
 	}
 	panic("no command " + name)
 }

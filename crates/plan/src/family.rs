@@ -90,7 +90,9 @@ impl Families {
 
     /// Not all is known of a stretch's family: why.
     pub fn doubt(&mut self, stretch: usize, reason: &str) {
-        self.known.entry(self.of[stretch]).or_default().unknown.get_or_insert_with(|| reason.to_owned());
+        if let Some(family) = self.of.get(stretch) {
+            self.known.entry(*family).or_default().unknown.get_or_insert_with(|| reason.to_owned());
+        }
     }
 
     /// What is known about the indirect jumps of a stretch; `None` = there are none of concern.

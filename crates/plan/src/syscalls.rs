@@ -2,6 +2,7 @@
 //!
 //! Compilers and C libraries set the number a few instructions before the `syscall`, in a straight line: `mov $14,%eax`,
 //! or from a register (`mov %r15d,%eax`, `mov %rdi,%rax` in `syscall(3)`), where only the handler can see which call it is.
+//! Musl's `clone` has `xor %eax,%eax; mov $56,%al`, and Go, when it makes a child, takes the number from the stack.
 //!
 //! 32-bit code calls the kernel by `int $0x80` or through the vDSO, whose address glibc keeps in the thread's block
 //! (`call *%gs:0x10`; sysdeps/unix/sysv/linux/i386/sysdep.h). `syscall(3)` has the number from the stack. For six arguments
@@ -65,9 +66,8 @@ pub fn find(isa: Isa, text: &[Bytes<'_>], numbers: &[u32]) -> Vec<SyscallSite> {
             from..call
         }) {
             let bytes = &section.data[at..];
-            // `41 b8` moves to %r8d.
-            let prefixed = isa == Isa::X64 && at > 0 && section.data[at - 1] & 0xf0 == 0x40;
-            let Some((len, number)) = sets_number(isa, bytes).filter(|_| !prefixed) else { continue };
+            // That it is an instruction is seen by the plan: the byte before it may be a prefix, or the end of another one.
+            let Some((len, number)) = sets_number(isa, bytes) else { continue };
             if number.is_some_and(|n| !numbers.contains(&n)) {
                 continue;
             }
@@ -86,6 +86,8 @@ fn sets_number(isa: Isa, bytes: &[u8]) -> Option<(usize, Option<u32>)> {
     let to_rax = |modrm: u8| modrm & 0xc7 == 0xc0;
     match *bytes {
         [0xb8, ..] => Some((5, Some(imm(1)?))),
+        // xor %eax,%eax; mov $N,%al
+        [0x31, 0xc0, 0xb0, number, ..] => Some((4, Some(number.into()))),
         // mov N(%edi),%ebp; mov N(%edi),%edi
         [0x8b, 0x6f, _, 0x8b, 0x7f, _, ref call @ ..] | [0x8b, 0x6f, _, 0x8b, 0x3f, ref call @ ..]
             if isa == Isa::X86 && is_call(isa, call) =>
@@ -95,6 +97,8 @@ fn sets_number(isa: Isa, bytes: &[u8]) -> Option<(usize, Option<u32>)> {
         [0x8b, modrm, ..] if isa == Isa::X86 && modrm & 0x38 == 0 => {
             Some((decode(isa, bytes, Va(0)).ok()?.len(), None))
         }
+        // mov N(%rsp),%rax
+        [0x48, 0x8b, 0x44, 0x24, _, ..] if isa == Isa::X64 => Some((5, None)),
         [0x48, 0xc7, 0xc0, ..] if isa == Isa::X64 => Some((7, Some(imm(3)?))),
         [0x44 | 0x48 | 0x4c, 0x89, modrm, ..] if isa == Isa::X64 && to_rax(modrm) => Some((3, None)),
         [0x89, modrm, ..] if to_rax(modrm) => Some((2, None)),
@@ -116,15 +120,21 @@ fn call_behind(isa: Isa, mut bytes: &[u8], mut at: Va) -> Option<Va> {
     None
 }
 
-/// The plan of a guard: all from the `mov` on is displaced, and the handler runs right before the `syscall`. `None`: no
-/// jump is possible there; `Some(Err)`: nothing at all, because it is no instruction of the program.
+/// The plan of a guard: all from the `mov` on, or from an instruction behind it, is displaced, and the handler runs right before the
+/// `syscall`. `None`: no jump is possible there; `Some(Err)`: nothing at all, because it is no instruction of the program.
 #[must_use]
 pub fn guard(index: &Index<'_>, site: SyscallSite) -> Option<Result<Plan, String>> {
-    match plan(index, site.mov, false) {
-        Ok(plan) if plan.technique != Technique::Trap => guard_at(index.code(), plan, site.syscall).map(Ok),
-        Ok(_) => None,
-        Err(refusal) => Some(Err(refusal.reason)),
+    let mut at = site.mov;
+    while at < site.syscall {
+        match plan(index, at, false) {
+            Ok(plan) if plan.technique != Technique::Trap => {
+                return guard_at(index.code(), plan, site.syscall).map(Ok);
+            }
+            Err(refusal) if at == site.mov => return Some(Err(refusal.reason)),
+            _ => at = index.code().insn_at(at)?.next(),
+        }
     }
+    None
 }
 
 /// The plan of a guard where a probe with this plan is: in front of the system call, from which a straight line leads to
@@ -176,11 +186,38 @@ mod tests {
         );
     }
 
+    /// `mov $14,%r8d` is none. But what comes before `mov $14,%eax` may end like the prefix of that.
+    #[test]
+    fn calls_behind_bytes_that_look_like_a_prefix_had_no_guard() {
+        let guarded = |text: &[u8]| {
+            let index = Index::new(ObjectCode {
+                text: vec![Bytes { name: ".text", va: Va(0x1000), data: text }],
+                extents: vec![Extent { start: Va(0x1000), len: Len(text.len() as u64) }],
+                ..ObjectCode::new(Isa::X64)
+            });
+            found(text).iter().any(|site| guard(&index, *site).is_some_and(|guard| guard.is_ok()))
+        };
+        assert!(!guarded(&[0x41, 0xb8, 14, 0, 0, 0, 0x0f, 0x05, 0xc3]));
+        // mov 0x41(%rsi),%edx; mov $14,%eax; syscall; ret
+        assert!(guarded(&[0x8b, 0x56, 0x41, 0xb8, 14, 0, 0, 0, 0x0f, 0x05, 0xc3]));
+    }
+
+    #[test]
+    fn the_number_may_be_in_a_part_of_the_register_or_on_the_stack() {
+        // xor %eax,%eax; mov $14,%al; mov %rdi,%r11; syscall; mov 8(%rsp),%rax; pop %r12; syscall
+        let text =
+            [0x31, 0xc0, 0xb0, 14, 0x49, 0x89, 0xfb, 0x0f, 0x05, 0x48, 0x8b, 0x44, 0x24, 8, 0x41, 0x5c, 0x0f, 0x05];
+        let site = |mov, syscall, number| SyscallSite { mov: Va(mov), syscall: Va(syscall), number };
+        assert_eq!(found(&text), [site(0x1000, 0x1007, Some(14)), site(0x1009, 0x1010, None)]);
+    }
+
     #[test]
     fn the_number_may_come_from_a_register() {
         // mov %r15d,%eax; syscall
         let text = [0x44, 0x89, 0xf8, 0x0f, 0x05];
-        assert_eq!(found(&text), [SyscallSite { mov: Va(0x1000), syscall: Va(0x1003), number: None }]);
+        // Or `mov %edi,%eax`, if the first byte is the end of something else.
+        let site = |mov| SyscallSite { mov: Va(mov), syscall: Va(0x1003), number: None };
+        assert_eq!(found(&text), [site(0x1000), site(0x1001)]);
     }
 
     #[test]
@@ -244,7 +281,6 @@ mod tests {
 
     #[test]
     fn another_register_a_jump_or_a_new_number_is_no_call() {
-        assert_eq!(found(&[0x41, 0xb8, 14, 0, 0, 0, 0x0f, 0x05]), []); // mov $14,%r8d
         assert_eq!(found(&[0xb8, 14, 0, 0, 0, 0xeb, 0, 0x0f, 0x05]), []); // jmp
         assert_eq!(found(&[0xb8, 14, 0, 0, 0, 0x31, 0xc0, 0x0f, 0x05]), []); // xor %eax,%eax
         assert_eq!(found(&[0xb8, 15, 0, 0, 0, 0x0f, 0x05]), []);

@@ -51,13 +51,13 @@ impl Analysis {
         found.append(theirs);
         found.edges.sort();
         let mut named = std::mem::take(&mut found.named);
-        named.extend(code.pointers.iter().filter(|p| wanted.has(**p)));
+        named.extend(code.pointers.iter().filter(|p| wanted.is_near(**p)));
         if code.isa == Isa::X64 {
             for section in code.data.iter().chain(&code.text) {
                 words(section, code, &mut named);
             }
         }
-        named.retain(|va| wanted.has(*va));
+        named.retain(|va| wanted.is_near(*va));
         let named = sorted(named);
 
         let stretch_of = |va| number_of(&stretches, va);
@@ -127,49 +127,58 @@ struct Wanted {
     isa: Isa,
     got: Option<Va>,
     fixed: bool,
-    /// All of them, and more, lie in here.
-    all: Range<u64>,
-    /// A bit for each grain of that.
+    /// The functions, ascending.
+    own: Vec<Range<Va>>,
+    /// The same, with what a jump in place of their last instructions may need: nobody may come there, either.
+    near: Vec<Range<Va>>,
+    /// What the first bit of `grains` stands for.
+    base: u64,
+    /// A bit for each grain of addresses that may be meant by a number.
     grains: Vec<u64>,
-    /// Ascending.
-    ranges: Vec<Range<Va>>,
 }
 
 impl Wanted {
     fn new<'s>(code: &ObjectCode<'_>, own: impl Iterator<Item = &'s Stretch>) -> Wanted {
-        let mut ranges: Vec<Range<Va>> = own.map(|stretch| stretch.start..stretch.end).collect();
-        ranges.sort_unstable_by_key(|range| range.start);
-        let first = ranges.first().map_or(0, |range| range.start.0);
+        let own: Vec<Range<Va>> = own.map(|stretch| stretch.start..stretch.end).collect();
+        let with_padding = |range: &Range<Va>| {
+            // Zeros are padding up to the next multiple of 16, if nobody refers to them.
+            let zeros = code.text_from(range.end).is_some_and(|rest| rest.first() == Some(&0));
+            range.start..range.end.plus(Len(if zeros { 16 } else { 4 }))
+        };
+        let near: Vec<Range<Va>> = own.iter().map(with_padding).collect();
         // A distance may count from up to so many bytes behind itself: immediate operands follow.
         const BEHIND: u64 = 8;
-        let all = first.saturating_sub(BEHIND)..ranges.last().map_or(0, |range| range.end.0);
-        let (isa, got, fixed) = (code.isa, code.got, code.fixed);
-        let mut wanted = Wanted { isa, got, fixed, grains: Vec::new(), all, ranges: Vec::new() };
-        wanted.grains = vec![0; ((wanted.all.end - wanted.all.start) >> GRAIN) as usize / 64 + 1];
-        for range in &ranges {
-            let (from, to) = (range.start.0.saturating_sub(BEHIND) - wanted.all.start, range.end.0 - wanted.all.start);
+        let base = near.first().map_or(0, |range| range.start.0.saturating_sub(BEHIND));
+        let end = near.last().map_or(0, |range| range.end.0);
+        let mut grains = vec![0; ((end - base) >> GRAIN) as usize / 64 + 1];
+        for range in &near {
+            let (from, to) = (range.start.0.saturating_sub(BEHIND) - base, range.end.0 - base);
             for grain in from >> GRAIN..=(to - 1) >> GRAIN {
-                wanted.grains[grain as usize / 64] |= 1 << (grain % 64);
+                grains[grain as usize / 64] |= 1 << (grain % 64);
             }
         }
-        wanted.ranges = ranges;
-        wanted
+        Wanted { isa: code.isa, got: code.got, fixed: code.fixed, own, near, base, grains }
     }
 
+    /// Is it in one of the functions?
     fn has(&self, va: Va) -> bool {
-        let behind = self.ranges.partition_point(|range| range.start <= va);
-        behind.checked_sub(1).is_some_and(|at| va < self.ranges[at].end)
+        holds(&self.own, va)
+    }
+
+    /// Is it there, or right behind one?
+    fn is_near(&self, va: Va) -> bool {
+        holds(&self.near, va)
     }
 
     fn may_have(&self, va: u64) -> bool {
-        let grain = va.wrapping_sub(self.all.start) >> GRAIN;
+        let grain = va.wrapping_sub(self.base) >> GRAIN;
         let bits = usize::try_from(grain / 64).ok().and_then(|at| self.grains.get(at));
         bits.is_some_and(|bits| bits & 1 << (grain % 64) != 0)
     }
 
     /// Where in text may be somebody who refers to them by four bytes.
     fn referrers(&self, code: &ObjectCode<'_>) -> Vec<Va> {
-        if self.ranges.is_empty() {
+        if self.own.is_empty() {
             return Vec::new();
         }
         // Each piece with the bytes in the next one of an operand that begins at its end.
@@ -206,10 +215,11 @@ impl Wanted {
         if !self.fixed && self.got.is_none() {
             return;
         }
+        let upper = self.base & !u64::from(u32::MAX);
         for at in 0..piece.data.len() {
             let Some(word) = behind(at) else { break };
             let from_table = || self.got.is_some_and(|got| self.may_have(self.wrap(got.0, word)));
-            if self.fixed && self.may_have(word.into()) || from_table() {
+            if self.fixed && self.may_have(upper | u64::from(word)) || from_table() {
                 found.push(place(at));
             }
         }
@@ -218,6 +228,12 @@ impl Wanted {
     fn wrap(&self, base: u64, distance: u32) -> u64 {
         self.isa.wrap(Va(base).offset(i64::from(distance as i32))).0
     }
+}
+
+/// Is an address in one of these ranges, which are sorted by their starts?
+fn holds(ranges: &[Range<Va>], va: Va) -> bool {
+    let behind = ranges.partition_point(|range| range.start <= va);
+    ranges[..behind].iter().rev().take(2).any(|range| va < range.end)
 }
 
 /// Bytes on which the distance of a branch or of an operand may follow: the opcode (`e8`, `e9`, `0f 80` to `0f 8f`), that of `xbegin`
