@@ -21,6 +21,8 @@ use crate::sweep::{self, Borders, Found, Stretch};
 const SHORT: i64 = 136;
 /// Text of which one processor looks at one piece after the other.
 const PIECE: usize = 64 << 10;
+/// Most bytes of an immediate operand, which follows the distance that an instruction has: that counts from its end.
+const IMMEDIATE: u64 = 4;
 /// Bits of an address within a grain: of the map of what is looked for.
 const GRAIN: u32 = 5;
 const PARTIAL: &str = "other functions take part, which were not looked at";
@@ -31,7 +33,7 @@ impl Analysis {
         let starts = sorted(code.extents.iter().map(|e| e.start).filter(|s| code.is_text(*s)).collect());
         let mut stretches = sweep::stretches(code);
         let own = parts(code, &starts, &mut stretches, sites);
-        let wanted = Wanted::new(code, own.iter().map(|number| &stretches[*number]));
+        let wanted = Wanted::new(code, own.iter().map(|number| &stretches[*number]), sites);
         let mut others = Vec::new();
         for number in &own {
             let stretch = &stretches[*number];
@@ -129,7 +131,8 @@ struct Wanted {
     fixed: bool,
     /// The functions, ascending.
     own: Vec<Range<Va>>,
-    /// The same, with what a jump in place of their last instructions may need: nobody may come there, either.
+    /// What may be referred to there that matters: not their first instructions, which many call, unless those are sites. And what a
+    /// jump in place of their last instructions may need: nobody may come there, either.
     near: Vec<Range<Va>>,
     /// What the first bit of `grains` stands for.
     base: u64,
@@ -138,21 +141,20 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn new<'s>(code: &ObjectCode<'_>, own: impl Iterator<Item = &'s Stretch>) -> Wanted {
+    fn new<'s>(code: &ObjectCode<'_>, own: impl Iterator<Item = &'s Stretch>, sites: &[Va]) -> Wanted {
         let own: Vec<Range<Va>> = own.map(|stretch| stretch.start..stretch.end).collect();
-        let with_padding = |range: &Range<Va>| {
+        let near = |range: &Range<Va>| {
+            let first = Len(u64::from(!sites.contains(&range.start)));
             // Zeros are padding up to the next multiple of 16, if nobody refers to them.
             let zeros = code.text_from(range.end).is_some_and(|rest| rest.first() == Some(&0));
-            range.start..range.end.plus(Len(if zeros { 16 } else { 4 }))
+            range.start.plus(first)..range.end.plus(Len(if zeros { 16 } else { 4 }))
         };
-        let near: Vec<Range<Va>> = own.iter().map(with_padding).collect();
-        // A distance may count from up to so many bytes behind itself: immediate operands follow.
-        const BEHIND: u64 = 8;
-        let base = near.first().map_or(0, |range| range.start.0.saturating_sub(BEHIND));
+        let near: Vec<Range<Va>> = own.iter().map(near).collect();
+        let base = near.first().map_or(0, |range| range.start.0.saturating_sub(IMMEDIATE));
         let end = near.last().map_or(0, |range| range.end.0);
         let mut grains = vec![0; ((end - base) >> GRAIN) as usize / 64 + 1];
         for range in &near {
-            let (from, to) = (range.start.0.saturating_sub(BEHIND) - base, range.end.0 - base);
+            let (from, to) = (range.start.0.saturating_sub(IMMEDIATE) - base, range.end.0 - base);
             for grain in from >> GRAIN..=(to - 1) >> GRAIN {
                 grains[grain as usize / 64] |= 1 << (grain % 64);
             }
@@ -165,9 +167,14 @@ impl Wanted {
         holds(&self.own, va)
     }
 
-    /// Is it there, or right behind one?
+    /// Does it matter who refers to it?
     fn is_near(&self, va: Va) -> bool {
         holds(&self.near, va)
+    }
+
+    /// Is it one of those, or up to so many bytes before?
+    fn is_meant(&self, va: u64, before: u64) -> bool {
+        self.may_have(va) && (0..=before).any(|bytes| self.is_near(Va(va.wrapping_add(bytes))))
     }
 
     fn may_have(&self, va: u64) -> bool {
@@ -206,9 +213,9 @@ impl Wanted {
     fn in_piece(&self, piece: &Bytes<'_>, found: &mut Vec<Va>) {
         let behind = |at: usize| piece.data.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         let place = |at: usize| piece.va.plus(Len(at as u64));
-        for at in piece.data.iter().enumerate().filter(|(_, byte)| PRECEDES[usize::from(**byte)]).map(|(at, _)| at + 1)
-        {
-            if behind(at).is_some_and(|word| self.may_have(self.wrap(place(at).0 + 4, word))) {
+        for (at, byte) in piece.data.iter().enumerate().filter(|(_, byte)| PRECEDES[usize::from(**byte)]) {
+            let before = if is_rip(*byte) { IMMEDIATE } else { 0 };
+            if behind(at + 1).is_some_and(|word| self.is_meant(self.wrap(place(at).0 + 5, word), before)) {
                 found.push(place(at));
             }
         }
@@ -218,8 +225,8 @@ impl Wanted {
         let upper = self.base & !u64::from(u32::MAX);
         for at in 0..piece.data.len() {
             let Some(word) = behind(at) else { break };
-            let from_table = || self.got.is_some_and(|got| self.may_have(self.wrap(got.0, word)));
-            if self.fixed && self.may_have(upper | u64::from(word)) || from_table() {
+            let from_table = || self.got.is_some_and(|got| self.is_meant(self.wrap(got.0, word), 0));
+            if self.fixed && self.is_meant(upper | u64::from(word), 0) || from_table() {
                 found.push(place(at));
             }
         }
@@ -242,8 +249,12 @@ const PRECEDES: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
     while byte < 256 {
-        table[byte] = matches!(byte, 0xe8 | 0xe9 | 0x80..=0x8f | 0xf8) || byte & 0xc7 == 5;
+        table[byte] = matches!(byte, 0xe8 | 0xe9 | 0x80..=0x8f | 0xf8) || is_rip(byte as u8);
         byte += 1;
     }
     table
 };
+
+const fn is_rip(byte: u8) -> bool {
+    byte & 0xc7 == 5
+}
