@@ -49,6 +49,8 @@ impl Analysis {
 
         let mut found = decode(code, &starts, &mut stretches, &own);
         let theirs = decode(code, &starts, &mut stretches, &others);
+        // Of the others' families nothing is asked.
+        others.iter().for_each(|number| (stretches[*number].value_jumps, stretches[*number].fault) = (false, None));
         let strays = sorted(theirs.named.iter().copied().filter(|va| wanted.has(*va)).collect());
         found.append(theirs);
         found.edges.sort();
@@ -188,12 +190,13 @@ impl Wanted {
         if self.own.is_empty() {
             return Vec::new();
         }
-        // Each piece with the bytes in the next one of an operand that begins at its end.
+        // Each piece with the last byte of the one before, and the bytes in the next one of an operand that begins at its end.
         let pieces = code.text.iter().flat_map(|section| {
             let starts = (0..section.data.len()).step_by(PIECE);
             starts.map(|at| {
-                let data = &section.data[at..section.data.len().min(at + PIECE + 5)];
-                Bytes { name: section.name, va: section.va.plus(Len(at as u64)), data }
+                let from = at.saturating_sub(1);
+                let data = &section.data[from..section.data.len().min(at + PIECE + 5)];
+                Bytes { name: section.name, va: section.va.plus(Len(from as u64)), data }
             })
         });
         let mut pieces: Vec<Bytes<'_>> = pieces.collect();
@@ -213,9 +216,14 @@ impl Wanted {
     fn in_piece(&self, piece: &Bytes<'_>, found: &mut Vec<Va>) {
         let behind = |at: usize| piece.data.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         let place = |at: usize| piece.va.plus(Len(at as u64));
-        for (at, byte) in piece.data.iter().enumerate().filter(|(_, byte)| PRECEDES[usize::from(**byte)]) {
-            let before = if is_rip(*byte) { IMMEDIATE } else { 0 };
-            if behind(at + 1).is_some_and(|word| self.is_meant(self.wrap(place(at).0 + 5, word), before)) {
+        let mut last = 0;
+        for (at, &byte) in piece.data.iter().enumerate() {
+            let before = std::mem::replace(&mut last, byte);
+            if !PRECEDES[usize::from(byte)] || !precedes_distance(before, byte) {
+                continue;
+            }
+            let immediate = if is_rip(byte) { IMMEDIATE } else { 0 };
+            if behind(at + 1).is_some_and(|word| self.is_meant(self.wrap(place(at).0 + 5, word), immediate)) {
                 found.push(place(at));
             }
         }
@@ -243,18 +251,29 @@ fn holds(ranges: &[Range<Va>], va: Va) -> bool {
     ranges[..behind].iter().rev().take(2).any(|range| va < range.end)
 }
 
-/// Bytes on which the distance of a branch or of an operand may follow: the opcode (`e8`, `e9`, `0f 80` to `0f 8f`), that of `xbegin`
-/// (`c7 f8`), or a ModR/M byte that says relative to `rip`.
-const PRECEDES: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        table[byte] = matches!(byte, 0xe8 | 0xe9 | 0x80..=0x8f | 0xf8) || is_rip(byte as u8);
-        byte += 1;
+/// Whether the distance of a branch or of an operand may follow on these two bytes: the opcode (`e8`, `e9`, `0f 80` to `0f 8f`), that of
+/// `xbegin` (`c7 f8`), or a ModR/M byte that says relative to `rip`.
+const fn precedes_distance(before: u8, byte: u8) -> bool {
+    match byte {
+        0xe8 | 0xe9 => true,
+        0x80..=0x8f if before == 0x0f => true,
+        0xf8 => before == 0xc7,
+        _ => is_rip(byte),
     }
-    table
-};
+}
 
 const fn is_rip(byte: u8) -> bool {
     byte & 0xc7 == 5
 }
+
+/// The second of these two bytes.
+const PRECEDES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let second = byte as u8;
+        table[byte] = precedes_distance(0x0f, second) || precedes_distance(0xc7, second);
+        byte += 1;
+    }
+    table
+};
