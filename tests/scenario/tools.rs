@@ -33,7 +33,7 @@ pub fn numbers(text: &str, name: &str) -> Vec<u64> {
 }
 
 #[test]
-fn stacks_are_counted_and_folded() {
+pub fn stacks_are_counted_and_folded() {
     let Some(program) = target("tools") else { return };
     let program = program.to_str().expect("UTF-8");
     let (said, report) = on(&["stackcount", "-f", "inner"], &[program, "calls", "7"]);
@@ -86,7 +86,7 @@ fn sizes_of_malloc_are_those_of_a_preloaded_library() {
 }
 
 #[test]
-fn specifications_of_argdist() {
+pub fn specifications_of_argdist() {
     let Some(program) = target("tools") else { return };
     let program = program.to_str().expect("UTF-8");
     let specs = [
@@ -132,7 +132,7 @@ fn specifications_of_argdist() {
 }
 
 #[test]
-fn slow_calls_are_those_that_sleep() {
+pub fn slow_calls_are_those_that_sleep() {
     let Some(program) = target("tools") else { return };
     let program = program.to_str().expect("UTF-8");
     let (_, report) = on(&["funcslower", "--json", "-m", "50", "-a", "1", "-U", "nap"], &[program, "naps", "8"]);
@@ -312,7 +312,7 @@ fn memleak(args: &[&str], command: &[&str]) -> (String, String) {
 }
 
 #[test]
-fn leaks_are_what_the_program_did_not_free() {
+pub fn leaks_are_what_the_program_did_not_free() {
     let Some(program) = target("tools") else { return };
     let program = program.to_str().expect("UTF-8");
     let (said, report) = memleak(&["-T", "100"], &[program, "leaks", "40"]);
@@ -339,7 +339,7 @@ fn leaks_of_python() {
 }
 
 #[test]
-fn locks_in_two_orders() {
+pub fn locks_in_two_orders() {
     let Some(program) = target("locks") else { return };
     let program = program.to_str().expect("UTF-8");
     let (said, report) = on(&["deadlock"], &[program, "ordered", "20"]);
@@ -369,7 +369,7 @@ fn locks_in_two_orders() {
 }
 
 #[test]
-fn who_created_a_thread_that_was_there_before_is_not_known() {
+pub fn who_created_a_thread_that_was_there_before_is_not_known() {
     let Some(path) = target("locks") else { return };
     let mut program = Program::start(&mut Command::new(path));
     program.ask("begin 20");

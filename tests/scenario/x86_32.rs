@@ -58,6 +58,11 @@ again! {
     specs {
         scripts_print_what_they_must,
     }
+    tools {
+        stacks_are_counted_and_folded, specifications_of_argdist, slow_calls_are_those_that_sleep,
+        leaks_are_what_the_program_did_not_free, locks_in_two_orders,
+        who_created_a_thread_that_was_there_before_is_not_known,
+    }
     switch {
         unloaded_libraries_are_left_alone, disabled_probes_count_nothing_and_leave_no_byte,
         those_that_are_meant_are_switched_and_no_others, optimization_is_switched_off_and_on,

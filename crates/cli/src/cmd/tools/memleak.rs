@@ -20,9 +20,12 @@ const ALLOCATE: &[(&str, &str, &str)] = &[
     ("aligned_alloc", "arg1", "retval"),
     ("valloc", "arg0", "retval"),
     ("pvalloc", "arg0", "retval"),
-    ("posix_memalign", "arg2", "*(uint64 *)@place[tid]"),
+    ("posix_memalign", "arg2", if WORD == 8 { "*(uint64 *)@place[tid]" } else { "*(uint32 *)@place[tid]" }),
     ("mmap", "arg1", "retval"),
 ];
+
+/// Bytes of an address: a tool of 32 bits probes programs of 32 bits.
+const WORD: usize = size_of::<usize>();
 
 /// Functions that take it back, by its address in their first argument.
 const FREE: [&str; 3] = ["free", "realloc", "munmap"];
@@ -40,7 +43,7 @@ impl Memleak {
         let place = if name == "posix_memalign" { "; @place[tid] = arg0" } else { "" };
         let given = match name {
             "posix_memalign" => "(int32)retval == 0",
-            "mmap" => "retval != -1",
+            "mmap" => "(int32)retval != -1",
             _ => "retval != 0",
         };
         let traced = match self.trace {
@@ -51,7 +54,7 @@ impl Memleak {
         let (entry, exit) = (self.point("uprobe", name)?, self.point("uretprobe", name)?);
         Ok(format!(
             "{entry} /{}/ {{ @call[tid] = reg(\"sp\"); @size[tid] = (uint64)({size}){place} }}\n\
-             {exit} /@call[tid] + 8 == reg(\"sp\")/ {{\n    \
+             {exit} /@call[tid] + {WORD} == reg(\"sp\")/ {{\n    \
              if ({given}) {{ @allocs[{process}(uint64){address}] = (@size[tid], nsecs, ustack){traced} }}\n    \
              delete(@call, tid)\n}}\n",
             wanted.join(" && ")
@@ -96,8 +99,11 @@ impl Tool for Memleak {
         if self.min_size.zip(self.max_size).is_some_and(|(least, most)| least > most) {
             return Err("-z must not be above -Z: no allocation is that large and that small".to_owned());
         }
-        let mut script =
-            "config = { print_maps_on_exit = false; show_debug_info = false; missing_probes = \"ignore\"; max_map_keys = 1000000 }\n".to_owned();
+        // So many allocations at a time as bcc's tool knows, if there is room.
+        let keys = if WORD == 8 { 1_000_000 } else { 50_000 };
+        let mut script = format!(
+            "config = {{ print_maps_on_exit = false; show_debug_info = false; missing_probes = \"ignore\"; max_map_keys = {keys} }}\n"
+        );
         let frees: Result<Vec<String>, String> = FREE.iter().map(|name| self.point("uprobe", name)).collect();
         let traced = if self.trace { "printf(\"free %#lx\\n\", arg0); " } else { "" };
         let (freed, address) = match self.process() {
