@@ -123,7 +123,9 @@ pub(crate) fn in_flight(
         let Some(thread) = stopped.threads().iter().find(|thread| thread.tid == tid) else { continue };
         let sp = thread.regs.sp().0;
         let in_registers = (0..16).any(|n| thread.regs.gpr(n).is_some_and(ours));
-        if in_registers || has_word(stopped, sp, top.unwrap_or(sp) + DEEP, trampoline) {
+        // A session that watches no returns has none.
+        let may_return = || trampoline != 0 && has_word(stopped, sp, top.unwrap_or(sp) + DEEP, trampoline);
+        if in_registers || may_return() {
             return Ok(Some(tid));
         }
     }
