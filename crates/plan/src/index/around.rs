@@ -83,7 +83,8 @@ impl Analysis {
             landing_pads: sorted(code.landing_pads.clone()),
             named,
             stretches,
-            holes: OnceLock::new(),
+            // Who refers to padding between functions is not known.
+            holes: OnceLock::from(Vec::new()),
         }
     }
 }
