@@ -6,20 +6,14 @@ use std::time::{Duration, Instant};
 use sidestep_tests::build::installed;
 use sidestep_tests::process::{LIMIT, Program, eventually, run};
 use sidestep_tests::tool::{Tracing, sidestep};
-use sidestep_tests::{Snapshot, skip, target};
+use sidestep_tests::{Snapshot, skip};
 
 use super::carried::{refused, status};
 use super::detach::Steps;
-use super::switch::{assert_goes_on, load, says};
+use super::switch::{assert_goes_on, load, says, start};
 
 /// What cannot do without SIGTRAP.
 const NEEDS: [&[&str]; 2] = [&["--no-optimize"], &["--follow"]];
-
-fn start(name: &str) -> Option<(Program, String)> {
-    let program = Program::start(&mut Command::new(target(name)?));
-    let pid = program.pid().to_string();
-    Some((program, pid))
-}
 
 /// One that would do without it.
 fn live(pid: &str, functions: &[&str]) -> Tracing {
