@@ -10,6 +10,8 @@ use crate::{bell, exclusive, guard, helpers, places, shadow};
 
 const ENTRY: u32 = Flow::Entry as u32;
 const RETURN: u32 = Flow::Return as u32;
+const ENTER: u32 = Flow::Enter as u32;
+const EXIT: u32 = Flow::Exit as u32;
 const UNWIND: u32 = Flow::Unwind as u32;
 const CAUGHT: u32 = Flow::Caught as u32;
 const MAPPED: u32 = Flow::Mapped as u32;
@@ -92,7 +94,11 @@ pub fn hit(agent: Agent, thread: Thread, hit: Place, probe: u32) -> bool {
     let regs = hit.regs();
     // SAFETY: the thunk's, see `Place`.
     let stack_pointer = unsafe { addr_of_mut!((*regs).rsp).read_volatile() };
-    if desc.flow == RETURN || desc.flow == ENTRY {
+    if desc.flow == EXIT {
+        leaves(agent, thread, desc, hit, probe, stack_pointer);
+        return false;
+    }
+    if desc.flow == RETURN || desc.flow == ENTRY || desc.flow == ENTER {
         return entered(agent, thread, desc, hit, probe, stack_pointer);
     }
     own(agent, thread, desc.flow, regs, stack_pointer);
@@ -119,7 +125,7 @@ fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u3
         return false; // a child
     }
     hit.begin(u64::from(probe), 0);
-    let mut watch = desc.flow == RETURN;
+    let mut watch = desc.flow != ENTRY;
     if watch && !places::take(agent, desc, stack_pointer) {
         agent.count_missed(probe);
         return false;
@@ -139,6 +145,15 @@ fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u3
         places::leave(desc, stack_pointer);
         return false;
     }
+    if desc.flow == ENTER {
+        // SAFETY: such probes are only put on function entries, where `rsp` points to the return address.
+        if unsafe { shadow::kept::remember(agent, thread, stack_pointer, probe, hit.cookie()) } {
+            places::keep(desc, stack_pointer);
+        } else {
+            places::leave(desc, stack_pointer);
+        }
+        return false;
+    }
     // Time stamps are slow to take: the program's will do.
     let time = match thread.stamp() {
         stamp if desc.entry != 0 && stamp != 0 => stamp,
@@ -148,6 +163,51 @@ fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u3
     let replaced = unsafe { shadow::push(agent, thread, stack_pointer, probe, hit.cookie(), time) };
     places::keep(desc, stack_pointer);
     replaced
+}
+
+/// An exit of a function is about to be executed: the stack pointer is at the return address, `slot`. The program sees the registers
+/// as they will be behind the return.
+#[inline(never)]
+fn leaves(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32, slot: u64) {
+    if !thread.counts(agent) {
+        return; // a child
+    }
+    let mut cookie = 0;
+    if let Some(pair) = desc.pair.checked_sub(1).map(|pair| pair as u32) {
+        // Else the call began before the probe was there, or in another function that shares the code.
+        let Some(left) = shadow::kept::end(agent, thread, slot, pair) else { return };
+        cookie = left;
+        if let Some(entry) = agent.probe(pair) {
+            places::leave(entry, slot);
+        }
+    }
+    if desc.exit != 0 {
+        let regs = hit.regs();
+        // SAFETY: an exit is executed with the return address on top of the stack; the registers are the thunk's, see `Place`.
+        let site = unsafe {
+            let ret = arch::read_word(slot);
+            let real = match ret == agent.private().trampoline {
+                true => shadow::real_return(agent, Some(thread), slot).unwrap_or(ret),
+                false => ret,
+            };
+            let (ip, sp) = (addr_of_mut!((*regs).rip), addr_of_mut!((*regs).rsp));
+            let site = (ip.read_volatile(), sp.read_volatile());
+            ip.write_volatile(real);
+            sp.write_volatile(slot.wrapping_add(arch::WORD).wrapping_add(desc.drops));
+            site
+        };
+        hit.begin(u64::from(probe) | Hit::RETURNED, cookie);
+        let result = run(agent, thread, desc, desc.exit, hit);
+        // SAFETY: as above. The thunk goes by the site's.
+        unsafe {
+            addr_of_mut!((*regs).rip).write_volatile(site.0);
+            addr_of_mut!((*regs).rsp).write_volatile(site.1);
+        }
+        if result.is_none() {
+            return agent.count_missed(probe);
+        }
+    }
+    thread.count(agent, u64::from(desc.hits));
 }
 
 /// A return to the trampoline. Gives the real return address.

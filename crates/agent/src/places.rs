@@ -10,10 +10,11 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use sidestep_wire::ProbeDesc;
+use sidestep_wire::{Flow, ProbeDesc};
 
 use crate::memory::Agent;
 use crate::safe_read;
+use crate::shadow::kept::is_remembered;
 use crate::shadow::{is_interrupted, is_watched};
 
 /// Bit of a place, which no address of a stack slot has: the return address is about to be replaced.
@@ -51,7 +52,9 @@ impl Places {
 #[inline(always)]
 #[must_use]
 pub fn take(agent: Agent, desc: &ProbeDesc, slot: u64) -> bool {
-    desc.maxactive == 0 || take_one(agent, Places::of(desc), slot)
+    // The cell of the hits has the probe's number.
+    let kept = (desc.flow == Flow::Enter as u32).then_some(desc.hits);
+    desc.maxactive == 0 || take_one(agent, Places::of(desc), slot, kept)
 }
 
 /// The return address is replaced.
@@ -71,7 +74,7 @@ pub fn leave(desc: &ProbeDesc, slot: u64) {
 }
 
 #[inline(never)]
-fn take_one(agent: Agent, places: Places, slot: u64) -> bool {
+fn take_one(agent: Agent, places: Places, slot: u64, kept: Option<u32>) -> bool {
     let take = |word: &AtomicU64, held: u64| {
         let taken = (held & !(SLOT | COMING)).wrapping_add(TAKEN) | slot & SLOT | COMING;
         word.compare_exchange(held, taken, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -89,6 +92,9 @@ fn take_one(agent: Agent, places: Places, slot: u64) -> bool {
         let word = places.word(1 + first.wrapping_add(i) % places.count);
         let held = word.load(Ordering::Acquire);
         let is_left = || {
+            if let Some(probe) = kept {
+                return !is_remembered(agent, held & SLOT, probe);
+            }
             let word = safe_read::word(agent, held & SLOT);
             !word.is_some_and(|word| is_watched(agent, word) || is_interrupted(agent, held & SLOT))
         };

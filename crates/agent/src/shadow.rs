@@ -29,6 +29,7 @@ mod chain;
 mod drops;
 mod exceptions;
 mod interrupted;
+pub mod kept;
 mod room;
 pub use chain::{is_foreign, is_watched, past_foreign, real_before};
 pub use drops::returned_from;
@@ -212,6 +213,11 @@ fn drop_reused(agent: Agent, thread: Thread, slot: u64, ret: u64) {
         if used == 0 || stack.entry(used - 1).stack_slot() != slot {
             return;
         }
+        // A call that ends at an exit may have jumped to the function that is entered now.
+        let is_same_call = |entry: ShadowEntry| entry.probe & ShadowEntry::KEPT != 0 && entry.ret == ret;
+        if stack.entry(used - 1).read(slot).is_some_and(is_same_call) {
+            return;
+        }
         if stack.entry(used - 1).kill(slot) {
             agent.count_dropped(1);
         }
@@ -248,8 +254,9 @@ fn find(thread: Thread, slot: u64) -> Option<Entry> {
         let mut index = stack.len(thread);
         while index != 0 {
             index -= 1;
-            if stack.entry(index).stack_slot() == slot {
-                return Some(stack.entry(index));
+            let at = stack.entry(index);
+            if at.stack_slot() == slot && at.read(slot).is_some_and(|entry| entry.probe & ShadowEntry::KEPT == 0) {
+                return Some(at);
             }
         }
         if thread.shadow() == stack.base {
@@ -293,7 +300,7 @@ pub fn take(agent: Agent, thread: Option<Thread>, slot: u64) -> Option<ShadowEnt
         let used = stack.len(thread);
         if used != 0 && agent.table().migrated().load(Ordering::Relaxed) == 0 {
             let top = stack.entry(used - 1);
-            if let Some(entry) = top.read(slot) {
+            if let Some(entry) = top.read(slot).filter(|entry| entry.probe & ShadowEntry::KEPT == 0) {
                 if top.kill(slot) {
                     if thread.shadow() == stack.base {
                         drop_top(thread, stack, used);
@@ -351,10 +358,10 @@ fn find_real(agent: Agent, thread: Thread, slot: u64) -> Option<ShadowEntry> {
 
 /// Drops the copy of an entry that a handler has made in another array meanwhile.
 fn drop_copy(thread: Thread, entry: &ShadowEntry) {
-    if let Some(copy) = find(thread, entry.slot) {
-        if copy.read(entry.slot) == Some(*entry) {
-            copy.kill(entry.slot);
-        }
+    let stack = Stack::of(thread);
+    let mut all = (0..stack.len(thread)).rev().map(|index| stack.entry(index));
+    if let Some(copy) = all.find(|at| at.read(entry.slot) == Some(*entry)) {
+        copy.kill(entry.slot);
     }
 }
 
@@ -386,7 +393,7 @@ fn search_others(agent: Agent, not: Option<Thread>, slot: u64) -> Option<(Thread
 fn is_alive(agent: Agent, entry: &ShadowEntry) -> bool {
     match safe_read::word(agent, entry.slot) {
         Some(word) => {
-            let restored = entry.probe & ShadowEntry::RESTORED != 0;
+            let restored = entry.probe & (ShadowEntry::RESTORED | ShadowEntry::KEPT) != 0;
             let holds = is_watched(agent, word) || (restored && word == entry.ret);
             holds || is_interrupted(agent, entry.slot)
         }

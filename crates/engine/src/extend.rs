@@ -7,6 +7,7 @@ use sidestep_sys::Process;
 use crate::api::{Options, Program, Request, TargetState};
 use crate::error::SessionError;
 use crate::hold::{self, Hold};
+use crate::installer::Numbers;
 use crate::native;
 use crate::objects::Objects;
 use crate::promote;
@@ -116,7 +117,8 @@ impl Session {
     pub fn remove(&mut self, ids: &[usize]) -> Result<Switched, SessionError> {
         let switched = self.disable(ids)?;
         let refused = |va: u64| switched.refused.iter().any(|(at, _)| at.0 == va);
-        let numbers: HashSet<u32> = ids.iter().filter_map(|id| self.installer.numbers.get(*id).copied()).collect();
+        let numbers: HashSet<u32> =
+            ids.iter().filter_map(|id| self.installer.numbers.get(*id)).flat_map(Numbers::all).collect();
         let named = |number: &u32| numbers.contains(number);
         let mut gone = HashSet::new();
         let _turn = take_turn(&self.process)?;

@@ -7,7 +7,10 @@ use std::rc::Rc;
 use sidestep_isa::object::{Bytes, Extent, ObjectCode};
 use sidestep_isa::{Len, Va};
 use sidestep_plan::syscalls::SyscallSite;
-use sidestep_plan::{Index, Plan, Refusal, Technique, plan, plan_in, promotable, site_of, syscalls};
+use sidestep_plan::{
+    Exit, Index, Plan, Refusal, Room, Technique, exits, plan, plan_exit, plan_in, promotable, results, site_of,
+    syscalls,
+};
 use sidestep_symbols::{Matcher, Object};
 use sidestep_sys::arch;
 
@@ -31,13 +34,40 @@ pub(crate) struct Planned {
     pub expected: Vec<u8>,
     /// It is where another site's jump is, or will be: that is a trap for as long as this one is enabled.
     pub inside: bool,
+    /// Which part of its probe this site is.
+    pub part: Part,
+    /// Link-time address of the function or instruction that the probe is at.
+    pub of: Va,
+}
+
+/// The part that a site has in a probe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    /// All of it.
+    Whole,
+    /// The entry of a function whose exits are probed, too.
+    Enter,
+    /// An exit.
+    Exit {
+        /// How many displaced instructions run before the handler.
+        before: usize,
+        /// Only hits of calls that were seen to begin are returns.
+        paired: bool,
+    },
+}
+
+impl Planned {
+    /// Whether its probe replaces the return address.
+    pub fn replaces_return(&self, returns: bool) -> bool {
+        returns && self.part == Part::Whole
+    }
 }
 
 /// What to plan.
 #[derive(Clone, Copy)]
 pub(crate) struct Wish {
     /// Watch for returns.
-    pub returns: bool,
+    pub returns: Option<Returns>,
     /// Run behind the instruction.
     pub post: bool,
     /// Traps only.
@@ -46,6 +76,15 @@ pub(crate) struct Wish {
     pub more: bool,
     /// Jumps of the function to computed addresses leave it.
     pub leaves: bool,
+}
+
+/// What a return probe needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Returns {
+    /// The result of the function, or a place to change it.
+    pub result: bool,
+    /// What the entry of the same call left.
+    pub entry: bool,
 }
 
 /// Plans all matches. `wishes` is per request; `planned_one` is called for each. No plan touches the first byte of another
@@ -70,7 +109,10 @@ pub(crate) fn plan_all(
     for key in order {
         let Some(group) = by_object.remove(&key) else { continue };
         let Some(first) = group.first().map(|(_, m)| m.clone()) else { continue };
-        let mut index = match some_of(&first.object, &group, wishes, analyses) {
+        let any_returns = group.iter().any(|(request, _)| wishes[*request].returns.is_some());
+        // Who else comes to an exit is known of the whole object alone.
+        let some = if any_returns { None } else { some_of(&first.object, &group, wishes, analyses) };
+        let mut index = match some {
             Some(index) => index,
             None => analyses.index(&first.object)?,
         };
@@ -81,19 +123,21 @@ pub(crate) fn plan_all(
         let mut room = surroundings.of(first.object.isa(), first.bias(), first.image().start);
         let optimized = group.iter().filter(|(request, _)| !wishes[*request].trap_only);
         room.expect(optimized.filter_map(|(_, m)| site_of(&index, m.va.ok()?)));
-        let mut known = HashMap::new();
+        let mut known = Known::default();
         let first = all.len();
         for (request, matched) in group {
             planned_one();
-            let mut p = plan_one(&index, request, matched, wishes[request], &mut room, &mut known);
-            if let Ok(plan) = &p.plan {
-                p.expected = expected(&index, plan);
+            for mut p in plan_one(&index, request, matched, wishes[request], &mut room, &mut known) {
+                if let Ok(plan) = &p.plan {
+                    p.expected = expected(&index, plan);
+                }
+                all.push(p);
             }
-            all.push(p);
         }
         let wanted: Vec<Range<Va>> = room.wanted().collect();
         for p in &mut all[first..] {
-            if let Ok(plan) = &mut p.plan {
+            // What displaces an exit stays as it is.
+            if let (Ok(plan), false) = (&mut p.plan, matches!(p.part, Part::Exit { .. })) {
                 p.inside = near(&wanted, plan.site).any(|range| range.contains(&plan.site));
                 let may = wishes[p.request].more && (plan.may_be_inside() || plan.may_be_around());
                 if may || plan.leads_into(near(&wanted, plan.site)) {
@@ -256,32 +300,142 @@ pub(crate) fn place_guards<'g>(
         expected: guard.expected.clone(),
         plan: Ok(guard.plan.clone()),
         inside: false,
+        part: Part::Whole,
+        of: guard.plan.asked,
     };
     guards.iter().map(move |guard| (planned(guard), guard.lends.then_some(guard.call)))
 }
 
+/// Plans that were made for an object.
+#[derive(Default)]
+struct Known {
+    /// By the address that was asked for.
+    asked: HashMap<Va, Result<Plan, Refusal>>,
+    /// By the address of the site.
+    sites: BTreeMap<Va, Plan>,
+}
+
+impl Known {
+    /// A plan for an address: several requests for one site share what it needs.
+    fn plan(&mut self, index: &Index<'_>, va: Va, trap_only: bool, room: &mut ObjectRoom<'_>) -> Result<Plan, Refusal> {
+        if !trap_only {
+            if let Some(plan) = self.asked.get(&va) {
+                return plan.clone();
+            }
+        }
+        let plan = match trap_only {
+            true => plan(index, va, true),
+            false => plan_for_good(index, va, room),
+        };
+        if let Ok(plan) = &plan {
+            self.sites.insert(plan.site, plan.for_now());
+        }
+        if !trap_only {
+            self.asked.insert(va, plan.clone());
+        }
+        plan
+    }
+
+    /// A plan that displaces an exit, and how many of its instructions come before that.
+    fn exit(
+        &mut self,
+        index: &Index<'_>,
+        exit: Exit,
+        trap_only: bool,
+        room: &mut ObjectRoom<'_>,
+    ) -> Result<(Plan, usize), Refusal> {
+        let before = |plan: &Plan| plan.displaced.iter().position(|insn| insn.va == exit.va);
+        let near = self.sites.range(..=exit.va).rev().take_while(|(site, _)| exit.va.since(**site) < REGION_MAX as i64);
+        if let Some((plan, before)) = near.into_iter().find_map(|(_, plan)| Some((plan.clone(), before(plan)?))) {
+            return Ok((plan, before));
+        }
+        let room: Option<&mut dyn Room> = if trap_only { None } else { Some(room) };
+        let plan = plan_exit(index, exit, trap_only, room)?;
+        let refusal = || Refusal { asked: exit.va, reason: "the exit is not displaced".into() };
+        let before = before(&plan).ok_or_else(refusal)?;
+        self.sites.insert(plan.site, plan.clone());
+        Ok((plan, before))
+    }
+}
+
+/// The sites of a probe: one, or with returns the exits of the function, and the entry if that has to be seen.
 fn plan_one(
     index: &Index<'_>,
     request: usize,
     matched: Match,
     wish: Wish,
     room: &mut ObjectRoom<'_>,
-    known: &mut HashMap<Va, Result<Plan, Refusal>>,
-) -> Planned {
-    let mut plan_at = |va| match wish.trap_only {
-        true => plan(index, va, true),
-        // Several requests for one site share what it needs.
-        false => known.entry(va).or_insert_with(|| plan_for_good(index, va, room)).clone(),
+    known: &mut Known,
+) -> Vec<Planned> {
+    let of = matched.va.unwrap_or(matched.symbol_va);
+    let whole = |plan| Planned {
+        request,
+        matched: matched.clone(),
+        plan,
+        expected: Vec::new(),
+        inside: false,
+        part: Part::Whole,
+        of,
     };
-    let plan = matched.va.map_err(str::to_owned).and_then(|va| {
-        let plan = plan_at(va).map_err(|r| r.reason)?;
-        match plan.returns {
-            Err(why) if wish.returns => Err(why.to_owned()),
-            _ if wish.post => plan.behind().map_err(str::to_owned).map(|_| plan),
-            _ => Ok(plan),
+    let va = match matched.va {
+        Ok(va) => va,
+        Err(why) => return vec![whole(Err(why.to_owned()))],
+    };
+    if let Some(returns) = wish.returns {
+        match plan_exits(index, request, &matched, wish.trap_only, returns, room, known) {
+            Ok(all) => return all,
+            Err(why) => {
+                let plan = known.plan(index, va, wish.trap_only, room).map_err(|r| r.reason);
+                return vec![whole(plan.and_then(|plan| match plan.returns {
+                    Ok(_) => Ok(plan),
+                    Err(other) if other == why => Err(why),
+                    Err(other) => Err(format!("{why}; and its return address cannot be replaced: {other}")),
+                }))];
+            }
         }
-    });
-    Planned { request, matched, plan, expected: Vec::new(), inside: false }
+    }
+    let plan = known.plan(index, va, wish.trap_only, room).map_err(|r| r.reason);
+    vec![whole(plan.and_then(|plan| match wish.post {
+        true => plan.behind().map_err(str::to_owned).map(|_| plan),
+        false => Ok(plan),
+    }))]
+}
+
+/// The sites of a return probe at a function whose exits are proven. Else why not.
+fn plan_exits(
+    index: &Index<'_>,
+    request: usize,
+    matched: &Match,
+    trap_only: bool,
+    returns: Returns,
+    room: &mut ObjectRoom<'_>,
+    known: &mut Known,
+) -> Result<Vec<Planned>, String> {
+    let va = matched.va.map_err(str::to_owned)?;
+    let found = if returns.result { results(index, va) } else { exits(index, va) }.map_err(|why| why.to_string())?;
+    let paired = returns.entry || !found.exclusive;
+    let site = |plan: Plan, at: Va, part: Part| Planned {
+        request,
+        matched: Match { va: Ok(at), ..matched.clone() },
+        plan: Ok(plan),
+        expected: Vec::new(),
+        inside: false,
+        part,
+        of: va,
+    };
+    let mut all = Vec::new();
+    if paired {
+        if index.code().go {
+            return Err("calls are not remembered on the stacks of goroutines, which move".to_owned());
+        }
+        let plan = known.plan(index, va, trap_only, room).map_err(|refusal| refusal.reason)?;
+        all.push(site(plan, va, Part::Enter));
+    }
+    for exit in found.all {
+        let (plan, before) = known.exit(index, exit, trap_only, room).map_err(|refusal| refusal.reason)?;
+        all.push(site(plan, exit.va, Part::Exit { before, paired }));
+    }
+    Ok(all)
 }
 
 #[cfg(test)]

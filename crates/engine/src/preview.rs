@@ -61,7 +61,7 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
 pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Explained>, SessionError> {
     let mut objects = Objects::new(options);
     let found: Vec<_> = matches(pattern, pid, &mut objects)?.into_iter().map(|m| (0, m)).collect();
-    let wish = Wish { returns: false, post: false, trap_only: options.no_optimize, more: false, leaves: false };
+    let wish = Wish { returns: None, post: false, trap_only: options.no_optimize, more: false, leaves: false };
     let mut surroundings = Surroundings::default();
     surroundings.look(&match pid {
         Some(pid) => used(&mappings(&Process::open(pid)?)?),

@@ -10,8 +10,8 @@ use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::native::x86_64::{Clock, Env, Shape, compile};
 use sidestep_bpf::pass::{self, Link, Values};
 use sidestep_bpf::verify::{Helper, Verified};
-use sidestep_isa::Va;
-use sidestep_plan::handler::{self, Handler};
+use sidestep_isa::{Isa, Va};
+use sidestep_plan::handler::{self, AtExit, Handler};
 use sidestep_plan::thunk;
 use sidestep_plan::thunk::native::{self, Native, Vectors, Wide};
 use sidestep_sys::TscScale;
@@ -21,6 +21,7 @@ use sidestep_wire::{Flow, ProbeDesc, Regs, ThreadState};
 use crate::api::{Action, Code, Program};
 use crate::error::SessionError;
 use crate::layout::{Layout, MapPlace};
+use crate::planning::Part;
 
 /// Functions begin on their own half cache line.
 const ALIGN: usize = 16;
@@ -306,13 +307,13 @@ impl Programs {
     }
 
     /// For the agent.
-    pub fn desc(&self, action: &Action, number: u32, cookie: u64) -> ProbeDesc {
+    pub fn desc(&self, action: &Action, number: u32, cookie: u64, part: &Part) -> ProbeDesc {
         let program = |index: Option<usize>| index.and_then(|i| self.compiled.get(i)).map(|p| p.thunk);
         let code = |index| program(index).map_or(0, |p| p.code.0);
         let exclusive = [action.entry, action.exit].into_iter().any(|i| program(i).is_some_and(|p| p.exclusive));
         let programs = [action.entry, action.exit].into_iter().flatten().filter_map(|i| self.compiled.get(i));
         let mut flags = programs.fold(0, |flags, program| flags | program.flags);
-        if action.entry.is_some() || action.exit.is_none() {
+        if action.entry.is_some() || action.exit.is_none() || *part == Part::Enter {
             flags |= ProbeDesc::COUNT_ENTRY;
         }
         if exclusive {
@@ -322,8 +323,13 @@ impl Programs {
             flags |= ProbeDesc::POST;
         }
         let cookie = self.original(action).map_or(cookie, |word| word.0);
-        let flow = if action.exit.is_some() { Flow::Return } else { Flow::Entry };
-        let (entry, exit) = (code(action.entry), code(action.exit));
+        let (flow, entry, exit) = match part {
+            Part::Whole if action.exit.is_none() => (Flow::Entry, action.entry, None),
+            Part::Whole => (Flow::Return, action.entry, action.exit),
+            Part::Enter => (Flow::Enter, action.entry, None),
+            Part::Exit { .. } => (Flow::Exit, None, action.exit),
+        };
+        let (entry, exit) = (code(entry), code(exit));
         ProbeDesc { flow: flow as u32, hits: number, flags, cookie, entry, exit, ..ProbeDesc::default() }
     }
 
@@ -336,12 +342,19 @@ impl Programs {
     }
 
     /// For the detour.
-    pub fn handler(&self, action: &Action, number: u32, cookie: u64, func_ip: Va) -> Handler {
-        if action.exit.is_some() {
-            return Handler::Return { probe: number };
-        }
+    pub fn handler(&self, action: &Action, number: u32, cookie: u64, func_ip: Va, part: &Part) -> Handler {
+        let at_entry = match part {
+            Part::Whole if action.exit.is_some() => return Handler::Return { probe: number },
+            Part::Enter => return Handler::Agent { probe: number },
+            Part::Whole => action.entry,
+            Part::Exit { before, paired } => {
+                let run = self.at_exit(action, number, cookie, func_ip).filter(|_| !paired);
+                let run = run.map_or(AtExit::Agent { probe: number }, AtExit::Program);
+                return Handler::Exit { before: *before, run };
+            }
+        };
         let last = self.compiled.len().saturating_sub(1);
-        let thunk = action.entry.unwrap_or(last);
+        let thunk = at_entry.unwrap_or(last);
         let program = self.compiled.get(thunk);
         let replaces = program.and_then(|p| p.replaces);
         let handler = handler::Program {
@@ -363,6 +376,26 @@ impl Programs {
     }
 }
 
+impl Programs {
+    /// The program of the return, if it can be a part of the detour of an exit: it reads nothing that differs between the exit and the
+    /// return.
+    fn at_exit(&self, action: &Action, number: u32, cookie: u64, func_ip: Va) -> Option<handler::Program> {
+        let thunk = action.exit?;
+        let program = self.compiled.get(thunk)?;
+        let same = ISA == Isa::X64 && program.inline.is_some() && !program.thunk.context.has_frame();
+        same.then(|| handler::Program {
+            probe: number,
+            thunk,
+            only_counts: false,
+            context: program.thunk.context,
+            cookie,
+            func_ip,
+            inline: program.inline.clone(),
+            filter: program.filter.clone(),
+        })
+    }
+}
+
 /// How this machine's vectors are saved.
 fn saved(vectors: sidestep_sys::Vectors) -> Vectors {
     let sidestep_sys::Vectors { avx, avx512, components, len, compact } = vectors;
@@ -372,6 +405,11 @@ fn saved(vectors: sidestep_sys::Vectors) -> Vectors {
         (false, false) => Wide::No,
     };
     Vectors { wide, components, len, compact }
+}
+
+/// Whether a program that runs at returns looks at the function's result, or may change it.
+pub(crate) fn uses_result(program: &Program) -> bool {
+    program.verified().is_none_or(|verified| context(verified).has_result())
 }
 
 /// A program whose context a helper looks at needs all of it but the flags, which no helper looks at; so does one that

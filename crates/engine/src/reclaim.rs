@@ -138,7 +138,13 @@ fn idle(stopped: &Stopped, found: &Found, gone: &[Addition]) -> Result<Option<Ve
         let len = state.shadow_len.into_inner().min(state.shadow_cap);
         if state.shadow != 0 && len != 0 {
             let entries = read_array::<ShadowEntry>(process, Va(state.shadow), len)?;
-            numbers.extend(entries.iter().filter(|entry| entry.slot != 0).map(|entry| entry.probe as u32));
+            // A call that ends at an exit may have ended in another way.
+            let is_over = |entry: &ShadowEntry| {
+                entry.probe & ShadowEntry::KEPT != 0 && process.read_word(Va(entry.slot)).ok() != Some(entry.ret)
+            };
+            numbers.extend(
+                entries.iter().filter(|entry| entry.slot != 0 && !is_over(entry)).map(|entry| entry.probe as u32),
+            );
         }
     }
     numbers.extend(native::busy(process, found)?.iter().map(|hit| hit.number as u32));

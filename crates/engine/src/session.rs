@@ -14,7 +14,7 @@ use crate::api::{
 use crate::attach::{Attach, note_missing};
 use crate::error::SessionError;
 use crate::follow::Follow;
-use crate::installer::Installer;
+use crate::installer::{Installer, Numbers};
 use crate::maps::Maps;
 use crate::names::Symbols;
 use crate::objects::Objects;
@@ -156,7 +156,7 @@ impl Session {
         for (probe, number) in new {
             if !installer.numbers.contains(number) {
                 installer.probes.push(Probe { id: installer.probes.len(), ..probe.clone() });
-                installer.numbers.push(*number);
+                installer.numbers.push(number.clone());
             }
         }
         for refused in &other.installer.refused[from.1..] {
@@ -205,7 +205,7 @@ impl Session {
     /// The sites in all processes: the process id, the run-time address, and the id of the probe.
     pub fn places(&self) -> Vec<(i32, Va, usize)> {
         let of = |session: &Session| -> Vec<(i32, Va, usize)> {
-            let id = |number: &u32| self.installer.numbers.iter().position(|known| known == number);
+            let id = |numbers: &Numbers| self.installer.numbers.iter().position(|known| known == numbers);
             let probes = session.installer.probes.iter().zip(&session.installer.numbers);
             probes.filter_map(|(probe, number)| Some((session.pid(), probe.va, id(number)?))).collect()
         };
@@ -231,7 +231,10 @@ impl Session {
     /// Current counts, per probe. Works while the target runs, after its end, and after the detach.
     pub fn counts(&self) -> Vec<Counts> {
         let Some(regions) = self.installer.regions() else { return Vec::new() };
-        let count = |number: &u32| Counts { hits: regions.cell(*number), missed: regions.missed(*number) };
+        let count = |numbers: &Numbers| Counts {
+            hits: numbers.counted().map(|number| regions.cell(number)).sum(),
+            missed: numbers.all().map(|number| regions.missed(number)).sum(),
+        };
         self.installer.numbers.iter().map(count).collect()
     }
 
@@ -312,7 +315,7 @@ impl Session {
     /// The target cannot be looked at, or the session is over.
     pub fn installed(&self, options: &Options) -> Result<Vec<Option<Installed>>, SessionError> {
         let found = status::of_session(&self.process, self.shared()?, options)?.probes;
-        let of = |number: &u32| found.iter().find(|installed| installed.number == *number).cloned();
+        let of = |numbers: &Numbers| found.iter().find(|installed| Some(installed.number) == numbers.first()).cloned();
         Ok(self.installer.numbers.iter().map(of).collect())
     }
 
@@ -320,7 +323,7 @@ impl Session {
         if !self.attached {
             return Err(SessionError::NotProbed { pid: self.pid() });
         }
-        let numbers = ids.iter().filter_map(|id| self.installer.numbers.get(*id).copied()).collect();
+        let numbers = ids.iter().filter_map(|id| self.installer.numbers.get(*id)).flat_map(Numbers::all).collect();
         toggle::by_number(&self.process, self.shared()?, &numbers, to)
     }
 

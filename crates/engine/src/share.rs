@@ -80,7 +80,8 @@ impl Others {
             // A blank one says nothing.
             for (site, entry) in found.sites(process)?.iter().zip(entries).filter(|(_, entry)| entry.len != 0) {
                 let inner = || traps.range(entry.site + 1..entry.site + JUMP as u64).next().is_some();
-                let post = || site.probes.iter().any(|(_, desc)| desc.flags & ProbeDesc::POST != 0);
+                let behind = ProbeDesc::POST | ProbeDesc::BEHIND;
+                let post = || site.probes.iter().any(|(_, desc)| desc.flags & behind != 0);
                 let alone = match () {
                     () if !is_plain(&entry) || inner() => Some("it takes more than a jump"),
                     () if entry.optimized == 0 => Some("it is a trap for now (sidestep optimize makes it a jump)"),

@@ -187,7 +187,7 @@ fn kind(desc: &ProbeDesc) -> ProbeKind {
         _ if desc.flags & ProbeDesc::USDT != 0 => ProbeKind::Usdt,
         _ if desc.flags & ProbeDesc::POST != 0 => ProbeKind::Post,
         flow if flow == Flow::Entry as u32 => ProbeKind::Instruction,
-        flow if flow == Flow::Return as u32 => ProbeKind::Return,
+        flow if [Flow::Return, Flow::Enter, Flow::Exit].iter().any(|is| flow == *is as u32) => ProbeKind::Return,
         _ => ProbeKind::Own,
     }
 }

@@ -74,9 +74,18 @@ pub(crate) fn by_number(
     numbers: &HashSet<u32>,
     to: Switch,
 ) -> Result<Switched, SessionError> {
+    let _turn = take_turn(process)?;
+    switch_numbers(process, shared, numbers, to)
+}
+
+/// Takes out the sites of probes that could not be put in as a whole, by who has the turn.
+pub(crate) fn withdraw(process: &Process, shared: Va, numbers: &HashSet<u32>) -> Result<(), SessionError> {
+    switch_numbers(process, shared, numbers, Switch::Off).map(drop)
+}
+
+fn switch_numbers(process: &Process, shared: Va, numbers: &HashSet<u32>, to: Switch) -> Result<Switched, SessionError> {
     let named = |site: &Site| site.users().any(|(number, _)| numbers.contains(number));
     let all_named = |site: &Site| site.users().all(|(number, _)| numbers.contains(number));
-    let _turn = take_turn(process)?;
     let (mut chosen, mut alone) = (Vec::new(), Switched::default());
     for site in users(process, shared)?.into_iter().filter(named) {
         let can = singly::can(&site);

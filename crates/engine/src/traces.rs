@@ -284,7 +284,8 @@ pub(crate) struct Site {
 impl Site {
     /// Those that are not our own, and were not taken out.
     pub fn users(&self) -> impl Iterator<Item = &(u32, ProbeDesc)> {
-        let own = |desc: &ProbeDesc| desc.flow != Flow::Entry as u32 && desc.flow != Flow::Return as u32;
+        const USERS: [Flow; 4] = [Flow::Entry, Flow::Return, Flow::Enter, Flow::Exit];
+        let own = |desc: &ProbeDesc| !USERS.iter().any(|flow| desc.flow == *flow as u32);
         self.probes.iter().filter(move |(_, desc)| !own(desc) && desc.flags & ProbeDesc::RETIRED == 0)
     }
 }

@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use sidestep_isa::{Va, x86};
 
+use crate::exits::{NoExits, exits};
 use crate::index::Index;
 use crate::parallel;
-use crate::plan::Technique;
+use crate::plan::{Plan, Refusal, Technique};
 use crate::room::Room;
-use crate::strategy::{Ladder, choose};
+use crate::strategy::{Ladder, choose, plan_exit};
 use crate::sweep::{Borders, Stretch};
 
 /// Which sites are counted. Functions are what symbols and unwind information describe, and what was found by walking the code;
@@ -22,6 +23,8 @@ pub enum Sites {
     Entries,
     /// Every instruction of every function, decoded from its start.
     Instructions,
+    /// The functions of [`Sites::Entries`], by all exits of each: the technique is that of the exit that gets the worst one.
+    Returns,
 }
 
 /// The sites of an object, counted.
@@ -33,6 +36,8 @@ pub struct Coverage {
     pub refused: u64,
     /// Instructions in functions that do not decode, or not to something that makes sense: data among the code. They are no sites.
     pub data: u64,
+    /// Functions that never return: they have no exit, and are no sites.
+    pub never_return: u64,
     /// Bytes between functions that are no padding: data, or code that nothing describes.
     pub between: u64,
     /// Why sites were refused, or got a trap: most frequent first.
@@ -70,12 +75,17 @@ impl Coverage {
                         continue;
                     }
                     let all = match sites {
-                        Sites::Entries => {
+                        Sites::Entries | Sites::Returns => {
                             index.starts_in(stretch).iter().copied().filter(|va| !index.is_part(*va)).collect()
                         }
                         Sites::Instructions => instructions(index, stretch),
                     };
-                    all.into_iter().for_each(|va| tally.count(index, stretch, va, &mut room));
+                    match sites {
+                        Sites::Returns => {
+                            all.into_iter().for_each(|va| tally.count_returns(index, stretch, va, &mut room))
+                        }
+                        _ => all.into_iter().for_each(|va| tally.count(index, stretch, va, &mut room)),
+                    }
                 }
                 tally
             },
@@ -96,6 +106,7 @@ impl Coverage {
         }
         self.refused += other.refused;
         self.data += other.data;
+        self.never_return += other.never_return;
         self.between += other.between;
     }
 
@@ -137,6 +148,35 @@ impl Tally {
                 self.numbers.refused += 1;
                 self.note((None, general(&reason)), 1, va);
             }
+        }
+    }
+
+    /// Counts a function by its exits.
+    fn count_returns(&mut self, index: &Index<'_>, stretch: &Stretch, va: Va, room: &mut dyn Room) {
+        let mut refuse = |reason: String| {
+            self.numbers.refused += 1;
+            self.note((None, general(&reason)), 1, va);
+        };
+        let found = match exits(index, va) {
+            Ok(found) => found,
+            Err(NoExits::NeverReturns) => return self.numbers.never_return += 1,
+            Err(_) if stretch.fault.is_some() => return self.numbers.data += 1,
+            Err(why) => return refuse(why.to_string()),
+        };
+        let plans: Result<Vec<Plan>, Refusal> =
+            found.all.iter().map(|exit| plan_exit(index, *exit, false, Some(&mut *room))).collect();
+        match plans {
+            Ok(plans) => {
+                let worst = plans.into_iter().max_by_key(|plan| plan.technique);
+                let Some(worst) = worst else { return };
+                *self.numbers.techniques.entry(worst.technique).or_default() += 1;
+                if worst.technique == Technique::Trap {
+                    for rejected in worst.rejected {
+                        self.note((Some(rejected.technique), general(&rejected.reason)), 1, worst.asked);
+                    }
+                }
+            }
+            Err(refusal) => refuse(refusal.reason),
         }
     }
 

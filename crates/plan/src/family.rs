@@ -12,21 +12,51 @@ use crate::sweep::{Borders, Stretch};
 /// Entries of one jump table that are read at most.
 const TABLE_MAX: u64 = 1 << 16;
 
+/// Where an indirect jump goes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Leads {
+    /// Through a table of its function, to some of [`Family::targets`].
+    Table,
+    /// Through a table that was not found.
+    Lost,
+    /// To a stored address, which something names.
+    Pointer,
+    /// To an address that is computed in another way.
+    Computed,
+}
+
 /// Stretches that jump into each other's middle.
 #[derive(Default, Debug)]
 pub(crate) struct Family {
     /// Where its indirect jumps through recognised tables may go: a superset, sorted.
     pub targets: Vec<Va>,
+    /// The indirect jumps through values, sorted, and where each goes.
+    pub jumps: Vec<(Va, Leads)>,
     /// Why not all of its indirect jumps are understood.
     pub unknown: Option<String>,
     /// Addresses in text that its instructions name.
     named: Vec<Va>,
 }
 
+impl Family {
+    /// Where an indirect jump of it goes.
+    pub fn leads(&self, jump: Va) -> Leads {
+        let found = self.jumps.binary_search_by_key(&jump, |(at, _)| *at);
+        found.map_or(Leads::Pointer, |number| self.jumps[number].1)
+    }
+
+    /// Whether an instruction of it names an address between two others.
+    pub fn names(&self, from: Va, to: Va) -> bool {
+        self.named.iter().any(|va| (from..to).contains(va))
+    }
+}
+
 /// The families of an object.
 pub(crate) struct Families {
     /// Number of the family of each stretch: the number of one of its stretches.
     of: Vec<usize>,
+    /// Stretches, by the number of their family.
+    members: Vec<usize>,
     /// Those with jumps through values, or with stretches that are not understood.
     known: BTreeMap<usize, Family>,
 }
@@ -85,7 +115,9 @@ impl Families {
         for (family, reason) in strays {
             known.entry(family).or_default().unknown.get_or_insert(reason);
         }
-        Families { of, known }
+        let mut members: Vec<usize> = (0..of.len()).collect();
+        members.sort_by_key(|stretch| of[*stretch]);
+        Families { of, members, known }
     }
 
     /// Not all is known of a stretch's family: why.
@@ -98,6 +130,14 @@ impl Families {
     /// What is known about the indirect jumps of a stretch; `None` = there are none of concern.
     pub fn of_stretch(&self, stretch: usize) -> Option<&Family> {
         self.known.get(self.of.get(stretch)?)
+    }
+
+    /// The stretches of a stretch's family, itself among them.
+    pub fn members(&self, stretch: usize) -> &[usize] {
+        let Some(family) = self.of.get(stretch) else { return &[] };
+        let lo = self.members.partition_point(|member| self.of[*member] < *family);
+        let hi = self.members.partition_point(|member| self.of[*member] <= *family);
+        &self.members[lo..hi]
     }
 
     /// Whether two stretches are parts of one function.
@@ -154,7 +194,7 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
     let body = Body::new(insns, code.got);
     for (jump, origin) in body.indirect_jumps() {
         match origin {
-            Origin::Pointer => {}
+            Origin::Pointer => family.jumps.push((jump, Leads::Pointer)),
             Origin::Table(offsets) => {
                 let before = family.targets.len();
                 for base in body.bases() {
@@ -162,17 +202,21 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
                         read_table(code, base, code.isa.wrap(base.offset(*offset)), &mut family.targets);
                     }
                 }
-                if family.targets.len() == before {
+                let found = family.targets.len() != before;
+                family.jumps.push((jump, if found { Leads::Table } else { Leads::Lost }));
+                if !found {
                     family.unknown.get_or_insert_with(|| format!("the jump table of the jump at {jump} was not found"));
                 }
             }
             Origin::Computed => {
+                family.jumps.push((jump, Leads::Computed));
                 family.unknown.get_or_insert_with(|| format!("the indirect jump at {jump} goes to a computed address"));
             }
         }
     }
     family.targets.sort_unstable();
     family.targets.dedup();
+    family.jumps.sort_unstable();
     family
 }
 

@@ -33,6 +33,14 @@ pub enum Handler {
         /// Number of the probe.
         probe: u32,
     },
+    /// Runs right before an exit of a function, which is one of the displaced instructions. The red zone may be in use there, even if the
+    /// site is a function entry.
+    Exit {
+        /// How many displaced instructions run before it.
+        before: usize,
+        /// What runs.
+        run: AtExit,
+    },
     /// As [`Handler::Agent`], at a place of its own: behind the first displaced instructions (`plan::syscalls`). The red zone
     /// may be in use there, even if the site is a function entry.
     Guard {
@@ -51,7 +59,17 @@ impl Handler {
             Handler::Program(program) | Handler::Post(program) | Handler::Replace { count: program, .. } => {
                 Some(program.thunk)
             }
-            Handler::Agent { .. } | Handler::Return { .. } | Handler::Guard { .. } => None,
+            Handler::Exit { run: AtExit::Program(program), .. } => Some(program.thunk),
+            Handler::Exit { .. } | Handler::Agent { .. } | Handler::Return { .. } | Handler::Guard { .. } => None,
+        }
+    }
+
+    /// How many displaced instructions run before it, of a handler at a place of its own; else 0.
+    #[must_use]
+    pub fn before(&self) -> usize {
+        match self {
+            Handler::Guard { before, .. } | Handler::Exit { before, .. } => *before,
+            _ => 0,
         }
     }
 
@@ -62,9 +80,23 @@ impl Handler {
             Handler::Program(program) | Handler::Post(program) | Handler::Replace { count: program, .. } => {
                 program.probe
             }
+            Handler::Exit { run: AtExit::Program(program), .. } => program.probe,
+            Handler::Exit { run: AtExit::Agent { probe }, .. } => *probe,
             Handler::Agent { probe } | Handler::Return { probe } | Handler::Guard { probe, .. } => *probe,
         }
     }
+}
+
+/// What runs at an exit of a function.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AtExit {
+    /// A program that reads neither the instruction pointer nor the stack pointer: those of the exit are not those of the return.
+    Program(Program),
+    /// The agent's hit function, which knows what is different.
+    Agent {
+        /// Number of the probe.
+        probe: u32,
+    },
 }
 
 /// A program at a site, linked.

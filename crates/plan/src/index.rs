@@ -9,7 +9,7 @@ use sidestep_isa::x86::{self, Insn};
 use sidestep_isa::{Isa, Len, Va};
 
 use crate::discover::discover;
-use crate::family::Families;
+use crate::family::{Families, Family};
 use crate::object::{Bytes, Extent, ObjectCode};
 use crate::sweep::{self, Borders, Edge, How, Stretch};
 
@@ -216,6 +216,54 @@ impl<'a> Index<'a> {
         self.found_from(first).flat_map(Stretch::insns).collect()
     }
 
+    /// What is known of the indirect jumps of a stretch and of those that belong to it; `None`: there are none of concern.
+    pub(crate) fn family(&self, stretch: usize) -> Option<&Family> {
+        self.found.families.of_stretch(stretch)
+    }
+
+    /// Whether two stretches, given by their numbers, are parts of one function.
+    pub(crate) fn same_family(&self, a: usize, b: usize) -> bool {
+        self.found.families.same(a, b)
+    }
+
+    /// Where exceptions land between two addresses.
+    pub(crate) fn landing_pads(&self, from: Va, to: Va) -> &[Va] {
+        between(&self.found.landing_pads, from, to)
+    }
+
+    /// Addresses inside a stretch and its family that some instruction, relocation or data word names, and where no function starts.
+    pub(crate) fn inner_names(&self, stretch: usize) -> Vec<Va> {
+        let own = self.found.families.members(stretch).iter().map(|number| &self.found.stretches[*number]);
+        let names = own.flat_map(|own| between(&self.found.named, own.start, own.end).iter().map(move |va| (own, *va)));
+        let is_code = |own: &Stretch, va: Va| own.boundaries.get(va.since(own.start) as usize);
+        names.filter(|(own, va)| is_code(own, *va) && !self.is_start(*va)).map(|(_, va)| va).collect()
+    }
+
+    /// The words of a table, as addresses of code, up to the first that is none.
+    pub(crate) fn pointers_at(&self, table: Va) -> impl Iterator<Item = Va> {
+        let word = self.code.isa.word() as usize;
+        let bytes = self.code.bytes_at(table).unwrap_or_default();
+        let value = |bytes: &[u8]| Va(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)));
+        bytes.chunks_exact(word).map(value).take_while(|va| self.code.is_text(*va))
+    }
+
+    /// Whether an instruction of a stretch's family names an address of the family.
+    pub(crate) fn names_itself(&self, stretch: usize) -> bool {
+        let own = self.found.families.members(stretch).iter().map(|number| &self.found.stretches[*number]);
+        self.family(stretch).is_some_and(|family| own.into_iter().any(|own| family.names(own.start, own.end)))
+    }
+
+    /// Whether nothing but nops lies between two addresses, of which the first lies in a gap.
+    pub(crate) fn is_padding(&self, from: Va, to: Va) -> bool {
+        let bytes = self.code.text_at(from, to).unwrap_or_default();
+        !bytes.is_empty() && x86::sweep(self.code.isa, bytes, from).all(|insn| insn.is_ok_and(|insn| insn.is_nop()))
+    }
+
+    /// Whether a symbol is at the address, or something names it, where that is no target of a jump table.
+    pub(crate) fn is_label(&self, va: Va) -> bool {
+        self.found.labels.binary_search(&va).is_ok() || self.is_named(va)
+    }
+
     /// Whether a function, or a part of one, starts here.
     pub(crate) fn is_start(&self, va: Va) -> bool {
         self.found.starts.binary_search(&va).is_ok()
@@ -368,6 +416,12 @@ fn words(section: &Bytes<'_>, code: &ObjectCode<'_>, named: &mut Vec<Va>) {
 fn number_of(stretches: &[Stretch], va: Va) -> Option<usize> {
     let number = stretches.partition_point(|s| s.start <= va).checked_sub(1)?;
     (va < stretches[number].end).then_some(number)
+}
+
+fn between(sorted: &[Va], from: Va, to: Va) -> &[Va] {
+    let lo = sorted.partition_point(|va| *va < from);
+    let hi = sorted.partition_point(|va| *va < to);
+    &sorted[lo..hi.max(lo)]
 }
 
 fn first(sorted: &[Va], from: Va, to: Va) -> Option<Va> {

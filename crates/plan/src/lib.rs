@@ -6,6 +6,7 @@ mod boundaries;
 pub mod coverage;
 pub mod detour;
 mod discover;
+mod exits;
 pub mod explain;
 mod family;
 pub mod faults;
@@ -23,8 +24,9 @@ pub mod syscalls;
 pub mod thunk;
 
 pub use blocked::promotable;
+pub use exits::{Exit, ExitKind, Exits, NoExits, exits, results};
 pub use index::Index;
 pub use plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Technique};
 pub use room::{Fixed, Room};
 pub use sidestep_isa::object::{self, ObjectCode};
-pub use strategy::{plan, plan_in, site_of};
+pub use strategy::{plan, plan_exit, plan_in, site_of};

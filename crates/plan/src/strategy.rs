@@ -1,5 +1,6 @@
 //! Choosing how a site is probed: the best technique that is proven safe.
 
+mod exit;
 mod site;
 
 use sidestep_isa::x86::emulate::{Op, prepare};
@@ -12,6 +13,7 @@ use crate::plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Techn
 use crate::returns;
 use crate::room::Room;
 use crate::sweep::{Borders, How, Stretch};
+pub use exit::plan_exit;
 use site::Site;
 
 /// Bytes of a `jmp rel32`.
@@ -284,11 +286,11 @@ impl Site<'_, '_> {
         };
         // Short instructions leave a pun so little choice that it often gets a page of its own.
         let roomy = self.first.len() > 2;
-        let mut pun = |room: &mut dyn Room| attempt(rejected, Pun, self.pun(room));
+        let mut pun = |room: &mut dyn Room| attempt(rejected, Pun, self.pun(self.first.len(), room));
         let early = if roomy { pun(room) } else { None };
         Ok(early
             .or_else(|| attempt(rejected, GuardedJump, self.guarded(room)))
-            .or_else(|| if roomy { None } else { attempt(rejected, Pun, self.pun(room)) })
-            .or_else(|| attempt(rejected, ShortJump, self.short(room))))
+            .or_else(|| if roomy { None } else { attempt(rejected, Pun, self.pun(self.first.len(), room)) })
+            .or_else(|| attempt(rejected, ShortJump, self.short(self.first.len(), room))))
     }
 }

@@ -184,6 +184,9 @@ pub struct ShadowEntry {
 impl ShadowEntry {
     /// Bit of `probe`: the real address was put back for an unwinder.
     pub const RESTORED: u64 = 1 << 32;
+    /// Bit of `probe`: the return address was never replaced, the call ends at an exit ([`Flow::Exit`]). Such an entry is dead when the
+    /// word at `slot` is not `ret`, or when the same probe has a newer entry of the same `slot`.
+    pub const KEPT: u64 = 1 << 33;
 }
 
 /// What the agent does at a hit.
@@ -204,6 +207,11 @@ pub enum Flow {
     SignalCall = 5,
     /// Not a user's probe: the dynamic loader says that it has changed what is mapped; the controller looks for more to probe.
     Mapped = 6,
+    /// A call begins whose exits are probed, too. [`ProbeDesc::entry`] runs, if there is one; the call is remembered until an exit, and
+    /// the stack stays as it is.
+    Enter = 7,
+    /// An exit of a function is about to be executed. [`ProbeDesc::exit`] runs with the registers of the return.
+    Exit = 8,
 }
 
 /// One probe.
@@ -239,6 +247,9 @@ pub struct ProbeDesc {
     pub places: u64,
     /// Bytes of arguments that the function takes off the stack when it returns, at most [`MAX_DROPPED`].
     pub drops: u64,
+    /// Of an exit: 1 + the number of the probe that remembers the calls of the function ([`Flow::Enter`]); other hits are no returns of
+    /// it. 0 = each hit is a return.
+    pub pair: u64,
     /// Where the probe can be switched without the others of its site.
     pub switch: HandlerSwitch,
 }
@@ -273,6 +284,8 @@ impl ProbeDesc {
     /// Bit of `flags`: another function runs instead of the probed one. `cookie` is the run-time address of a word of the
     /// target that leads to the original: a copy while the probe is there, the function itself before and after.
     pub const REPLACES: u32 = 64;
+    /// Bit of `flags`: the handler runs behind displaced instructions of the site, not in front of them.
+    pub const BEHIND: u32 = 256;
     /// Bit of `flags`: the probe was taken out for good, while others of its site stay.
     pub const RETIRED: u32 = 128;
 }

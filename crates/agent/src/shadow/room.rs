@@ -66,7 +66,7 @@ fn drop_dead(agent: Agent, stack: Stack, used: u64) -> u64 {
     let (mut alive, mut dropped) = (0, 0);
     for index in (0..used).rev() {
         let Some((at, entry)) = live(stack, index) else { continue };
-        if is_reused(agent, stack, index, used, entry.slot) || !is_alive(agent, &entry) {
+        if is_reused(agent, stack, index, used, &entry) || !is_alive(agent, &entry) {
             dropped += u64::from(at.kill(entry.slot));
         } else {
             alive += 1;
@@ -77,9 +77,15 @@ fn drop_dead(agent: Agent, stack: Stack, used: u64) -> u64 {
 }
 
 /// Has a newer entry found a real return address in the same stack slot?
-fn is_reused(agent: Agent, stack: Stack, index: u64, used: u64, slot: u64) -> bool {
+fn is_reused(agent: Agent, stack: Stack, index: u64, used: u64, entry: &ShadowEntry) -> bool {
     let end = used.min(index + 1 + WINDOW);
-    (index + 1..end).any(|newer| stack.entry(newer).read(slot).is_some_and(|e| !is_watched(agent, e.ret)))
+    let ends = |newer: ShadowEntry| {
+        let kept = entry.probe & ShadowEntry::KEPT != 0;
+        // Several probes may remember one call: all of them have found the same return address.
+        let same_call = kept && newer.ret == entry.ret;
+        kept && newer.probe == entry.probe || !same_call && !is_watched(agent, newer.ret)
+    };
+    (index + 1..end).any(|newer| stack.entry(newer).read(entry.slot).is_some_and(ends))
 }
 
 /// An empty array: the one that was in use before, or a new one.

@@ -11,7 +11,11 @@ use crate::out::sink::Sink;
 
 /// Runs the command. The first file that cannot be read ends it.
 pub fn run(flags: &flags::Coverage) -> anyhow::Result<ExitCode> {
-    let sites = if flags.all_instructions { Sites::Instructions } else { Sites::Entries };
+    let sites = match (flags.all_instructions, flags.returns) {
+        (true, _) => Sites::Instructions,
+        (false, true) => Sites::Returns,
+        (false, false) => Sites::Entries,
+    };
     let options = Options { debug_dirs: flags.debuginfo.clone(), ..Options::default() };
     let format = if flags.json { Format::Json } else { Format::Text };
     let mut total = Coverage::default();

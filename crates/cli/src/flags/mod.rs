@@ -301,6 +301,9 @@ pub struct Coverage {
     /// Count every instruction of every function, not only the first.
     #[arg(short = 'a', long)]
     pub all_instructions: bool,
+    /// Count functions by their exits, where return probes are put.
+    #[arg(short = 'R', long, conflicts_with = "all_instructions")]
+    pub returns: bool,
     /// Print one JSON object per line.
     #[arg(long)]
     pub json: bool,

@@ -59,6 +59,7 @@ fn word(sites: Sites) -> &'static str {
     match sites {
         Sites::Entries => "entries",
         Sites::Instructions => "instructions",
+        Sites::Returns => "functions that return",
     }
 }
 

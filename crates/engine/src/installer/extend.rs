@@ -6,7 +6,7 @@ use sidestep_isa::Va;
 use sidestep_wire::JournalEntry;
 
 use super::sites::place;
-use super::{Hook, Installer};
+use super::{Hook, Installer, Numbers};
 use crate::api::{Probe, Program, Request};
 use crate::error::SessionError;
 use crate::reclaim::Addition;
@@ -69,7 +69,9 @@ impl Installer {
     /// No probe has these numbers any more.
     pub fn free_numbers(&mut self, numbers: &HashSet<u32>) {
         let probes = std::mem::take(&mut self.probes).into_iter().zip(std::mem::take(&mut self.numbers));
-        for (id, (probe, number)) in probes.filter(|(_, number)| !numbers.contains(number)).enumerate() {
+        for (id, (probe, number)) in
+            probes.filter(|(_, own)| !own.all().any(|number| numbers.contains(&number))).enumerate()
+        {
             self.probes.push(Probe { id, ..probe });
             self.numbers.push(number);
         }
@@ -92,7 +94,7 @@ impl Installer {
         let (numbers, taken) = (std::mem::take(&mut self.new_numbers), regions.taken.take());
         if !has_own && !self.book.borrow().several && !self.options.follow {
             let Slots { requests, programs } = slots;
-            let present = self.numbers[probes..].iter().copied().collect();
+            let present = self.numbers[probes..].iter().flat_map(Numbers::all).collect();
             self.additions.note(Addition { requests, programs, numbers, taken }, present);
         }
     }

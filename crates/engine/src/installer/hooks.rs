@@ -58,20 +58,21 @@ impl Installer {
     ) -> Result<(Vec<Planned>, Vec<Hook>), SessionError> {
         let mut hooks = Vec::new();
         let mut planned = planned;
-        if self.requests.iter().any(|r| returns(&r.action)) {
+        let replaces = |i: &Installer, p: &Planned| p.replaces_return(returns(&i.requests[p.request].action));
+        if planned.iter().any(|p| replaces(self, p)) {
             let unsafe_here = match copies_stacks(process)? {
                 Some(library) => Some(format!("{library} moves stacks, and with them return addresses")),
                 None => hidden_unwinder(process, objects)?,
             };
             if let Some(reason) = unsafe_here {
-                planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
+                planned = self.without(planned, &reason, replaces);
             }
             hooks = self.plan_unwinders(process, objects)?;
             if hooks.iter().any(|h| h.planned.plan.as_ref().is_ok_and(Plan::has_traps)) {
                 self.expect_signals(process)?;
             }
             if let Some(reason) = self.unwinds_beside(&hooks) {
-                planned = self.without(planned, &reason, |i, p| returns(&i.requests[p.request].action));
+                planned = self.without(planned, &reason, replaces);
                 hooks.clear();
             }
         }
@@ -144,7 +145,7 @@ impl Installer {
             let found = loaded.object.find(&Matcher::name(LOADER));
             matches.extend(found.into_iter().map(|f| (0, Match::own(&loaded, LOADER, f.va))));
         }
-        let wish = Wish { returns: false, post: false, trap_only: false, more: false, leaves: false };
+        let wish = Wish { returns: None, post: false, trap_only: false, more: false, leaves: false };
         let analyses = &mut objects.analyses.borrow_mut();
         let planned = plan_all(matches, &[wish], &mut self.surroundings, analyses, &mut || {})?;
         // No trap for it: signals may be blocked.
@@ -208,11 +209,9 @@ impl Installer {
         reason: &str,
         which: impl Fn(&Installer, &Planned) -> bool,
     ) -> Vec<Planned> {
-        let (refused, rest): (Vec<_>, Vec<_>) = planned.into_iter().partition(|p| which(self, p));
-        for p in refused {
-            self.refuse(&p.matched, reason.to_owned());
-        }
-        rest
+        let reason = |p: &Planned| which(self, p).then(|| reason.to_owned());
+        let reasons: Vec<Option<String>> = planned.iter().map(reason).collect();
+        self.without_whole(planned, reasons)
     }
 
     fn plan_unwinders(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
@@ -227,7 +226,7 @@ impl Installer {
             }
         }
         // They compute the address of a landing pad, or of the function that they stand for.
-        let wish = Wish { returns: false, post: false, trap_only: false, more: false, leaves: true };
+        let wish = Wish { returns: None, post: false, trap_only: false, more: false, leaves: true };
         let analyses = &mut objects.analyses.borrow_mut();
         let planned = plan_all(matches, &[wish; 2], &mut self.surroundings, analyses, &mut || {})?;
         let planned = planned.into_iter().filter(|p| p.plan.is_ok());

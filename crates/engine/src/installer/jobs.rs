@@ -11,7 +11,7 @@ use sidestep_wire::ProbeDesc;
 use super::sites::is_at_start;
 use crate::error::SessionError;
 use crate::install::Job;
-use crate::planning::Planned;
+use crate::planning::{Part, Planned};
 use crate::regions::Regions;
 
 /// By address, with which of the pending probes wait for it.
@@ -20,7 +20,7 @@ pub(super) type Jobs = BTreeMap<u64, (Job, Vec<usize>)>;
 /// Run-time address that was asked for.
 pub(super) fn asked(p: &Planned) -> Va {
     match (&p.plan, &p.matched.loaded) {
-        (Ok(plan), Some(loaded)) => plan.asked.offset(loaded.bias),
+        (Ok(_), Some(loaded)) => p.of.offset(loaded.bias),
         _ => Va::default(),
     }
 }
@@ -37,11 +37,20 @@ pub(super) fn describe(
     let site = plan.site.offset(loaded.bias).0;
     let before = jobs.get(&site).and_then(|(job, _)| job.handlers.last());
     let older = before.map_or(0, |handler| handler.probe() + 1);
-    let drops = plan.returns.map_or(0, u64::from);
+    let drops = match p.part {
+        Part::Exit { before, .. } => {
+            let exit = plan.displaced.get(before).and_then(|insn| insn.decoded(plan.isa).ok());
+            exit.and_then(|insn| insn.dropped_by_return()).map_or(0, u64::from)
+        }
+        Part::Whole | Part::Enter => plan.returns.map_or(0, u64::from),
+    };
     let mut desc = ProbeDesc { site, asked: asked(p).0, older, drops, ..desc };
+    if matches!(p.part, Part::Exit { before: 1.., .. }) {
+        desc.flags |= ProbeDesc::BEHIND;
+    }
     match plan.behind() {
         Ok(behind) if desc.flags & ProbeDesc::POST != 0 => desc.site = behind.offset(loaded.bias).0,
-        _ if is_at_start(plan) => desc.flags |= ProbeDesc::FUNCTION,
+        _ if is_at_start(plan) && !matches!(p.part, Part::Exit { .. }) => desc.flags |= ProbeDesc::FUNCTION,
         _ => {}
     }
     regions.describe(process, desc.hits, &desc)
@@ -51,9 +60,11 @@ pub(super) fn describe(
 pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return false };
     let site = plan.site.offset(loaded.bias);
-    // A site of our own is not promoted.
     let own = who == usize::MAX || jobs.get(&site.0).is_some_and(|(job, _)| job.own);
-    let plan = if own { &plan.for_good() } else { plan };
+    // A site of our own is not promoted, nor one with an exit: its handler is between the copies.
+    let is_exit = |handler: &Handler| matches!(handler, Handler::Exit { .. });
+    let fixed = own || is_exit(&handler) || jobs.get(&site.0).is_some_and(|(job, _)| job.handlers.iter().any(is_exit));
+    let plan = if fixed { &plan.for_good() } else { plan };
     let (job, waiting) = jobs.entry(site.0).or_insert_with(|| {
         let job = Job {
             plan: plan.clone(),
@@ -70,10 +81,10 @@ pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize
         };
         (job, Vec::new())
     });
-    if own {
+    if fixed {
         job.plan = job.plan.for_good();
     }
-    // A guard displaces all up to its system call.
+    // A guard displaces all up to its system call, an exit all up to itself.
     if plan.displaced.len() > job.plan.displaced.len() {
         job.plan = plan.clone();
     }

@@ -9,7 +9,7 @@ mod sites;
 mod sizes;
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use sidestep_plan::handler::Handler;
 use sidestep_sys::{Process, Stopped};
 use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
-use crate::api::{AttachStats, Bundle, Options, Probe, Refused, Request};
+use crate::api::{Action, AttachStats, Bundle, Options, Probe, Refused, Request};
 use crate::book::{Book, Whose};
 use crate::error::SessionError;
 use crate::facts::tell_name;
@@ -27,7 +27,8 @@ use crate::hold::Hold;
 use crate::install::{self, Job, Outcome};
 use crate::names::Images;
 use crate::objects::Objects;
-use crate::planning::{Planned, Wish, plan_all};
+use crate::planning::{Part, Planned, Returns, Wish, plan_all};
+use crate::programs::uses_result;
 use crate::reclaim::Additions;
 use crate::regions::Regions;
 use crate::remote::{mappings, used};
@@ -35,10 +36,12 @@ use crate::resolve::Match;
 use crate::share::Others;
 use crate::signals;
 use crate::surroundings::Surroundings;
+use crate::toggle;
 use crate::unwinding;
 pub(crate) use hooks::Hook;
 use jobs::{Jobs, add_job, asked, describe};
-use sites::{can_replace, limit, no_override, overlap, place, returns, site};
+pub(crate) use numbers::Numbers;
+use sites::{can_replace, limit, no_override, overlap, place, site};
 
 /// What is installed.
 #[derive(Clone)]
@@ -50,8 +53,8 @@ pub(crate) struct Installer {
     /// What it has in common with the other processes of the session.
     book: Rc<RefCell<Book>>,
     pub probes: Vec<Probe>,
-    /// Of each probe: its number in descriptors, and the cell that counts its hits.
-    pub numbers: Vec<u32>,
+    /// Of each probe: its numbers.
+    pub numbers: Vec<Numbers>,
     pub refused: Vec<Refused>,
     /// Patterns that mean nothing yet, and why.
     pub awaited: Vec<(String, String)>,
@@ -97,6 +100,8 @@ pub(crate) struct Installer {
     new_numbers: Vec<u32>,
     /// Indices of requests and of programs that are nobody's.
     free: (Vec<usize>, Vec<usize>),
+    /// Numbers of sites whose probes could not be put in as a whole.
+    pub incomplete: HashSet<u32>,
 }
 
 impl Installer {
@@ -133,6 +138,7 @@ impl Installer {
             additions: Additions::default(),
             new_numbers: Vec::new(),
             free: (Vec::new(), Vec::new()),
+            incomplete: HashSet::new(),
         }
     }
 
@@ -214,8 +220,12 @@ impl Installer {
 
     fn wishes(&self) -> Vec<Wish> {
         let (trap_only, more) = (self.options.no_optimize, self.options.extensible);
+        let returns_of = |action: &Action| {
+            let program = action.exit.and_then(|i| self.bundle.programs.get(i))?;
+            Some(Returns { result: uses_result(program), entry: action.entry.is_some() || limit(action) != 0 })
+        };
         let wish =
-            |r: &Request| Wish { returns: returns(&r.action), post: r.action.post, trap_only, more, leaves: false };
+            |r: &Request| Wish { returns: returns_of(&r.action), post: r.action.post, trap_only, more, leaves: false };
         self.requests.iter().map(wish).collect()
     }
 
@@ -330,60 +340,50 @@ impl Installer {
         let mut pending = Vec::new();
         let mut originals: Vec<(Option<u64>, Va)> = Vec::new();
         self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
-        for mut p in planned {
-            if site(&p).is_some_and(|site| self.live.contains(&site)) {
-                let reason = "there is a probe already: unregister it first, or register both at once";
-                self.refuse(&p.matched, reason.into());
-                continue;
-            }
-            if self.meets_own(&p) {
-                // What keeps a jump away is there to stay.
-                p.plan = p.plan.map(|plan| plan.for_now());
-            }
-            if self.meets_own(&p) {
-                self.refuse(&p.matched, "a probe that keeps signals deliverable is there".into());
-                continue;
-            }
-            if let Some(reason) = self.refused_by_others(&p) {
-                self.refuse(&p.matched, reason);
-                continue;
-            }
+        let mut planned = planned;
+        for p in planned.iter_mut().filter(|p| self.meets_own(p)) {
+            // What keeps a jump away is there to stay.
+            let plan = std::mem::replace(&mut p.plan, Err(String::new()));
+            p.plan = plan.map(|plan| plan.for_now());
+        }
+        let reasons = planned.iter().map(|p| self.refusal(regions, p)).collect();
+        let mut enters: HashMap<(usize, u64), u32> = HashMap::new();
+        for p in self.without_whole(planned, reasons) {
             let action = self.requests[p.request].action;
-            let cookie = match self.cookie(p.request, action.cookie, &p.matched, regions)? {
+            let function = Match { va: Ok(p.of), ..p.matched.clone() };
+            let cookie = match self.cookie(p.request, action.cookie, &function, regions)? {
                 Ok(cookie) => cookie,
                 Err(reason) => {
                     self.refuse(&p.matched, reason);
                     continue;
                 }
             };
-            if let Some(why) = no_override(&p, &action).filter(|_| regions.programs.overrides(&action)) {
-                self.refuse(&p.matched, why.into());
-                continue;
-            }
-            if regions.programs.redirects(&action) && action.exit.is_some() {
-                self.refuse(&p.matched, "a program that changes the instruction pointer cannot watch returns".into());
-                continue;
-            }
             let number = self.number(regions, Whose::Request(p.request), &p, &jobs)?;
-            if regions.programs.original(&action).is_some() && !can_replace(&p) {
-                self.refuse(&p.matched, "only a whole function can be replaced".into());
-                continue;
-            }
-            let mut desc = regions.programs.desc(&action, number, cookie);
+            let mut desc = regions.programs.desc(&action, number, cookie, &p.part);
             if p.matched.usdt.is_some() {
                 desc.flags |= ProbeDesc::USDT;
             }
-            if limit(&action) != 0 {
-                (desc.maxactive, desc.places) = (u64::from(action.maxactive), places.0);
-                places = Va(places.0 + limit(&action));
+            match p.part {
+                Part::Whole | Part::Enter if limit(&action) != 0 => {
+                    (desc.maxactive, desc.places) = (u64::from(action.maxactive), places.0);
+                    places = Va(places.0 + limit(&action));
+                }
+                _ => {}
+            }
+            match p.part {
+                Part::Enter => _ = enters.insert((p.request, asked(&p).0), number),
+                Part::Exit { paired: true, .. } => {
+                    desc.pair = enters.get(&(p.request, asked(&p).0)).map_or(0, |number| u64::from(*number) + 1);
+                }
+                _ => {}
             }
             describe(regions, &process, &jobs, &p, desc)?;
-            let handler = regions.programs.handler(&action, number, cookie, asked(&p));
+            let handler = regions.programs.handler(&action, number, cookie, asked(&p), &p.part);
             if let Some(original) = regions.programs.original(&action) {
                 originals.push((site(&p), original));
             }
             if add_job(&mut jobs, &p, handler, pending.len()) {
-                self.done.insert((p.request, p.matched.object.path().to_owned(), p.matched.va.unwrap_or_default()));
+                self.done.insert((p.request, p.matched.object.path().to_owned(), p.of));
                 pending.push((p, number, cookie));
             }
         }
@@ -441,26 +441,78 @@ impl Installer {
                 });
             }
         }
-        for ((p, number, cookie), result) in pending.into_iter().zip(results) {
-            match (result, p.plan) {
-                (Some(Ok(site)), Ok(plan)) => {
+        self.note_installed(pending, results);
+        if !self.incomplete.is_empty() && hold.is_running() {
+            toggle::withdraw(&process, regions.shared_va, &std::mem::take(&mut self.incomplete))?;
+        }
+        Ok(())
+    }
+
+    /// Why a planned site cannot be one of this session.
+    fn refusal(&self, regions: &Regions, p: &Planned) -> Option<String> {
+        if site(p).is_some_and(|site| self.live.contains(&site)) {
+            return Some("there is a probe already: unregister it first, or register both at once".into());
+        }
+        if self.meets_own(p) {
+            return Some("a probe that keeps signals deliverable is there".into());
+        }
+        if let Some(reason) = self.refused_by_others(p) {
+            return Some(reason);
+        }
+        let action = &self.requests[p.request].action;
+        let programs = &regions.programs;
+        if let Some(why) = no_override(p, action).filter(|_| programs.overrides(action)) {
+            return Some(why.into());
+        }
+        if programs.redirects(action) && action.exit.is_some() {
+            return Some("a program that changes the instruction pointer cannot watch returns".into());
+        }
+        let replaces = programs.original(action).is_some() && !can_replace(p);
+        replaces.then(|| "only a whole function can be replaced".into())
+    }
+
+    /// Notes the probes of which all sites are there.
+    fn note_installed(&mut self, pending: Vec<(Planned, u32, u64)>, results: Vec<Option<Result<Va, String>>>) {
+        let mut sites = pending.into_iter().zip(results).peekable();
+        while let Some(((p, number, cookie), result)) = sites.next() {
+            let mut numbers = Numbers::of(number, &p.part);
+            let mut technique = p.plan.as_ref().ok().map(|plan| plan.for_now().technique);
+            let mut result = result;
+            let is_same =
+                |other: &Planned| other.part != Part::Whole && other.request == p.request && asked(other) == asked(&p);
+            while let Some(((more, number, _), other)) =
+                sites.next_if(|((more, ..), _)| p.part != Part::Whole && is_same(more))
+            {
+                numbers.add(number, &more.part);
+                technique = technique.max(more.plan.as_ref().ok().map(|plan| plan.technique));
+                if !matches!(result, Some(Err(_))) && matches!(other, Some(Err(_))) {
+                    result = other;
+                }
+            }
+            numbers.counts_exits = self.requests[p.request].action.entry.is_none() && !numbers.exits.is_empty();
+            match (result, technique) {
+                (Some(Ok(site)), Some(technique)) => {
                     let id = self.probes.len();
-                    self.numbers.push(number);
+                    let va = if p.part == Part::Whole { site } else { asked(&p) };
+                    self.numbers.push(numbers);
                     self.probes.push(Probe {
                         id,
                         request: p.request,
                         name: p.matched.name,
                         object: p.matched.object.path().to_owned(),
-                        va: site,
-                        technique: plan.for_now().technique,
+                        va,
+                        technique,
                         cookie,
                     });
                 }
-                (Some(Err(reason)), _) => self.refuse(&p.matched, reason),
+                (Some(Err(reason)), _) => {
+                    // Of a probe with several sites the others are there.
+                    self.incomplete.extend(numbers.all());
+                    self.refuse(&p.matched, reason);
+                }
                 _ => {}
             }
         }
-        Ok(())
     }
 
     /// Maps memory for the places of probes that watch a limited number of calls (`places` in the agent).

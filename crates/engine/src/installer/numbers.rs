@@ -8,9 +8,53 @@ use super::sites::site;
 use crate::api::Cookie;
 use crate::book::Whose;
 use crate::error::SessionError;
-use crate::planning::Planned;
+use crate::planning::{Part, Planned};
 use crate::regions::Regions;
 use crate::resolve::Match;
+
+/// The numbers of a probe: each of its sites has one, which names its descriptor and the cell that counts its hits.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    /// Of the site at the entry of the function, or of the only one.
+    pub entry: Option<u32>,
+    /// Of the exits of the function.
+    pub exits: Vec<u32>,
+    /// Hits of the probe are those of its exits.
+    pub counts_exits: bool,
+}
+
+impl Numbers {
+    /// Of a probe that has one site so far.
+    pub fn of(number: u32, part: &Part) -> Numbers {
+        let mut numbers = Numbers::default();
+        numbers.add(number, part);
+        numbers
+    }
+
+    /// Adds a site.
+    pub fn add(&mut self, number: u32, part: &Part) {
+        match part {
+            Part::Whole | Part::Enter => self.entry = Some(number),
+            Part::Exit { .. } => self.exits.push(number),
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = u32> {
+        self.entry.into_iter().chain(self.exits.iter().copied())
+    }
+
+    /// The one by which the probe is known.
+    pub fn first(&self) -> Option<u32> {
+        self.all().next()
+    }
+
+    /// Those whose cells are the hits of the probe.
+    pub fn counted(&self) -> impl Iterator<Item = u32> {
+        let exits = self.counts_exits || self.entry.is_none();
+        self.all().filter(move |number| exits == self.exits.contains(number))
+    }
+}
 
 impl Installer {
     /// The number of a probe: larger than those that its site has so far.

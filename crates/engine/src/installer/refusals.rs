@@ -1,16 +1,46 @@
 //! What is not probed, and why.
 
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use super::Installer;
 use crate::api::{Missing, Refused};
 use crate::error::SessionError;
+use crate::planning::Planned;
 use crate::resolve::Match;
 
 impl Installer {
     /// A place that is not probed.
     pub(super) fn refuse(&mut self, m: &Match, reason: String) {
         self.refused.push(Refused { name: m.name.clone(), object: m.object.path().to_owned(), reason });
+    }
+
+    /// Leaves out all sites of the probes of which one has a reason, and refuses each of these probes once.
+    pub(super) fn without_whole(&mut self, planned: Vec<Planned>, reasons: Vec<Option<String>>) -> Vec<Planned> {
+        let probe = |p: &Planned| (p.request, p.matched.object.path().to_owned(), p.matched.bias(), p.of);
+        let mut refused = HashMap::new();
+        for (p, reason) in planned.iter().zip(reasons) {
+            if let Some(reason) = reason {
+                refused.entry(probe(p)).or_insert(reason);
+            }
+        }
+        if refused.is_empty() {
+            return planned;
+        }
+        let mut rest = Vec::new();
+        let mut said = HashSet::new();
+        for p in planned {
+            let probe = probe(&p);
+            match refused.get(&probe) {
+                None => rest.push(p),
+                Some(reason) => {
+                    if said.insert(probe) {
+                        self.refuse(&p.matched, reason.clone());
+                    }
+                }
+            }
+        }
+        rest
     }
 
     /// A request that means nothing, beside others that do.

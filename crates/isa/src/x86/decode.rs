@@ -1,8 +1,8 @@
 //! Decode: a thin view of an instruction with what the planner asks about it. iced-x86 does the decoding.
 
 use iced_x86::{
-    Code, CodeSize, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction,
-    InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
+    Code, CodeSize, ConditionCode, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter,
+    Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
 };
 
 use crate::{Isa, Va};
@@ -186,6 +186,32 @@ impl Insn {
             FlowControl::Exception => Flow::Stop,
             _ => Flow::Far,
         }
+    }
+
+    /// The condition of a conditional branch, as the lower half of its opcode has it (SDM volume 2, appendix B.1.4.7). `None`: it
+    /// is none, or one that counts or tests a register (`loop`, `jrcxz`).
+    #[must_use]
+    pub fn condition(&self) -> Option<u8> {
+        let number = match self.iced.condition_code() {
+            ConditionCode::None => return None,
+            ConditionCode::o => 0,
+            ConditionCode::no => 1,
+            ConditionCode::b => 2,
+            ConditionCode::ae => 3,
+            ConditionCode::e => 4,
+            ConditionCode::ne => 5,
+            ConditionCode::be => 6,
+            ConditionCode::a => 7,
+            ConditionCode::s => 8,
+            ConditionCode::ns => 9,
+            ConditionCode::p => 10,
+            ConditionCode::np => 11,
+            ConditionCode::l => 12,
+            ConditionCode::ge => 13,
+            ConditionCode::le => 14,
+            ConditionCode::g => 15,
+        };
+        self.iced.is_jcc_short_or_near().then_some(number)
     }
 
     /// Whether execution can reach the next instruction: directly, or by a return from a call, trap or system call.

@@ -16,10 +16,26 @@ impl Stack {
     /// At the entry: the return address is at offset 0.
     pub const ENTRY: Stack = Stack { rsp: Some(0), rbp: None };
 
+    /// Nothing is known.
+    pub const UNKNOWN: Stack = Stack { rsp: None, rbp: None };
+
     /// Is the stack pointer certainly where it was at the entry?
     #[must_use]
     pub fn is_as_at_entry(&self) -> bool {
         self.rsp == Some(0)
+    }
+
+    /// The stack pointer relative to the one at the entry, in bytes; `None`: it is not known.
+    #[must_use]
+    pub fn depth(&self) -> Option<i64> {
+        self.rsp
+    }
+
+    /// What is known where two paths meet.
+    #[must_use]
+    pub fn meet(self, other: Stack) -> Stack {
+        let same = |a: Option<i64>, b: Option<i64>| a.filter(|a| Some(*a) == b);
+        Stack { rsp: same(self.rsp, other.rsp), rbp: same(self.rbp, other.rbp) }
     }
 
     /// Whether an instruction reads, writes or takes the address of the slot that holds the return address, other than by

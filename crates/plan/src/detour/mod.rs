@@ -29,7 +29,7 @@ use sidestep_isa::{Isa, Len, Va};
 use sidestep_wire::header::NO_PREFIX;
 use sidestep_wire::{HandlerSwitch, TrapEntry, TrapRecord};
 
-use crate::handler::{Handler, Program};
+use crate::handler::{AtExit, Handler, Program};
 use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind, Technique};
 use crate::thunk::{Context, Env, Place, Places, RED_ZONE, Thunks, watched};
 
@@ -152,8 +152,11 @@ fn build_with(
     let (before, after) = plan.displaced.split_at(split);
 
     displace(&mut asm, before, plan, bias, &mut copies)?;
-    let (guards, handlers): (Vec<&Handler>, Vec<&Handler>) =
-        handlers.iter().partition(|handler| matches!(handler, Handler::Guard { .. }));
+    let (mut placed, handlers): (Vec<&Handler>, Vec<&Handler>) =
+        handlers.iter().partition(|handler| matches!(handler, Handler::Guard { .. } | Handler::Exit { .. }));
+    // In the order of the instructions, then of registration.
+    placed.sort_by_key(|handler| handler.before());
+    let at_site = placed.iter().take_while(|handler| handler.before() == 0).count();
     let (posts, handlers): (Vec<&Handler>, Vec<&Handler>) =
         handlers.into_iter().partition(|handler| matches!(handler, Handler::Post(_)));
     // In 32-bit code nothing lives below the stack pointer.
@@ -165,7 +168,7 @@ fn build_with(
     for (i, handler) in handlers.iter().enumerate() {
         // Programs see the registers of the site, also those that the function does not need.
         let dead = Dead { regs: plan.dead_regs, flags: plan.dead_flags };
-        let later = handlers[i + 1..].iter().chain(&posts);
+        let later = handlers[i + 1..].iter().chain(&posts).chain(&placed);
         let dead = later.fold(dead, |dead, later| reads(later, env).spare(dead));
         let switch = singly.then(|| switch(&mut asm));
         match handler {
@@ -185,7 +188,7 @@ fn build_with(
                 });
                 asm.jmp_far(*function);
             }
-            Handler::Post(_) => {}
+            Handler::Post(_) | Handler::Exit { .. } => {}
             // The last one decides how the function is entered.
             Handler::Return { probe } if !inside && i + 1 == handlers.len() && isa == Isa::X64 => {
                 asm.push_imm(*probe as i32);
@@ -203,6 +206,10 @@ fn build_with(
     }
     let mut after = after;
     let mut gate = None;
+    let mut around = Around { plan, bias, start: at, thunks, env, singly, guarded: Vec::new(), switches };
+    for handler in &placed[..at_site] {
+        around.put(&mut asm, handler, after.first(), &mut cold)?;
+    }
     if !posts.is_empty() {
         let behind = plan.behind().map_err(|why| DetourError::NothingBehind { why })?.offset(bias);
         let (first, rest) = after.split_at(1.min(after.len()));
@@ -217,7 +224,7 @@ fn build_with(
                     Isa::X86 => inline::count(&mut asm, Dead::default(), program, thunk, env)?,
                     Isa::X64 => inline::program(&mut asm, Dead::default(), behind, program, thunk, true, env)?,
                 });
-                switches.extend(switch.map(|word| (handler.probe(), switched(word, &asm))));
+                around.switches.extend(switch.map(|word| (handler.probe(), switched(word, &asm))));
             }
         }
         step(&mut asm, zone);
@@ -232,21 +239,12 @@ fn build_with(
             gate = Some(gate_to(&mut asm, plan, bias));
         }
     }
-    let mut guarded = Vec::new();
-    for guard in guards {
-        if let Handler::Guard { probe, before } = guard {
-            let done = plan.displaced.len() - after.len();
-            let (first, rest) = after.split_at(before.saturating_sub(done).min(after.len()));
-            displace(&mut asm, first, plan, bias, &mut copies)?;
-            if let Some(call) = rest.first().map(|insn| insn.va).or(plan.resume) {
-                guarded.push(offsets(plan.site, call, &asm, at));
-            }
-            let zone = if isa == Isa::X64 { RED_ZONE } else { 0 };
-            step(&mut asm, -zone);
-            call(&mut asm, *probe, thunks.agent, Place::Inside)?;
-            step(&mut asm, zone);
-            after = rest;
-        }
+    for handler in &placed[at_site..] {
+        let before = handler.before().saturating_sub(plan.displaced.len() - after.len());
+        let (first, rest) = after.split_at(before.min(after.len()));
+        displace(&mut asm, first, plan, bias, &mut copies)?;
+        after = rest;
+        around.put(&mut asm, handler, after.first(), &mut cold)?;
     }
     displace(&mut asm, after, plan, bias, &mut copies)?;
     if let Some(resume) = plan.resume {
@@ -270,6 +268,7 @@ fn build_with(
         return Ok(None);
     }
     let copies = short(copies).ok_or(DetourError::TooLong { site })?;
+    let Around { guarded, switches, .. } = around;
     let guards = short(guarded).ok_or(DetourError::TooLong { site })?;
     let (patch, relies_on) = patch(plan, bias, at)?;
     let (stub, island) = match plan.patch {
@@ -303,6 +302,70 @@ fn build_with(
         gate,
         switches,
     }))
+}
+
+/// What handlers at a place of their own need of the detour that they are in.
+struct Around<'d> {
+    plan: &'d Plan,
+    bias: i64,
+    /// Where the detour starts.
+    start: Va,
+    thunks: &'d Thunks,
+    env: &'d Env,
+    singly: bool,
+    /// For each guard: the offset of its system call from the site, and its own in the detour.
+    guarded: Vec<(u64, u64)>,
+    switches: Vec<(u32, HandlerSwitch)>,
+}
+
+impl Around<'_> {
+    /// Emits a guard, or the handler of an exit, in front of the displaced instruction `next`. `None`: the next one is not displaced.
+    fn put(
+        &mut self,
+        asm: &mut Asm,
+        handler: &Handler,
+        next: Option<&DisplacedInsn>,
+        cold: &mut Vec<inline::Cold>,
+    ) -> Result<(), DetourError> {
+        let Around { plan, thunks, env, .. } = *self;
+        let isa = plan.isa;
+        let zone = if isa == Isa::X64 { RED_ZONE } else { 0 };
+        match handler {
+            Handler::Exit { run, .. } => {
+                let switch = self.singly.then(|| switch(asm));
+                // A branch is an exit only if it is taken.
+                let over = asm.label();
+                if let Some(condition) = next.and_then(|insn| insn.decoded(isa).ok()?.condition()) {
+                    asm.jump_unless(condition, over);
+                }
+                step(asm, -zone);
+                match run {
+                    AtExit::Agent { probe } => call(asm, *probe, thunks.agent, Place::Inside)?,
+                    AtExit::Program(program) => {
+                        let (thunk, live) = (thunk_of(program, thunks)?, Dead::default());
+                        let ip = plan.site.offset(self.bias);
+                        cold.extend(match isa {
+                            Isa::X86 => inline::count(asm, live, program, thunk, env)?,
+                            Isa::X64 => inline::program(asm, live, ip, program, thunk, true, env)?,
+                        });
+                    }
+                }
+                step(asm, zone);
+                asm.bind(over);
+                self.switches.extend(switch.map(|word| (handler.probe(), switched(word, asm))));
+            }
+            Handler::Guard { probe, .. } => {
+                if let Some(call) = next.map(|insn| insn.va).or(plan.resume) {
+                    self.guarded.push(offsets(plan.site, call, asm, self.start));
+                }
+                step(asm, -zone);
+                call(asm, *probe, thunks.agent, Place::Inside)?;
+                step(asm, zone);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 /// What the trap handler needs to count by itself, where counting is all.
@@ -426,7 +489,8 @@ fn reads(handler: &Handler, env: &Env) -> Context {
         Handler::Program(program) | Handler::Post(program) => program.context,
         // Its arguments, which may be others than the probed function's.
         Handler::Replace { .. } => Context::ALL,
-        Handler::Agent { .. } | Handler::Return { .. } | Handler::Guard { .. } => env.context,
+        Handler::Exit { run: AtExit::Program(program), .. } => program.context,
+        Handler::Exit { .. } | Handler::Agent { .. } | Handler::Return { .. } | Handler::Guard { .. } => env.context,
     }
 }
 

@@ -11,6 +11,7 @@ use crate::room::{Fixed, Room};
 use crate::sweep::{Borders, Stretch};
 
 /// The place that is going to be written.
+#[derive(Clone)]
 pub(super) struct Site<'i, 'a> {
     index: &'i Index<'a>,
     pub stretch: &'i Stretch,
@@ -48,7 +49,7 @@ impl<'i, 'a> Site<'i, 'a> {
     }
 
     /// Nobody may come to an address inside the region, other than from before it.
-    fn no_arrival(&self, region: usize) -> Result<(), String> {
+    pub fn no_arrival(&self, region: usize) -> Result<(), String> {
         match self.index.arrival(Va(self.va.0 + 1), self.end(region)) {
             Some(clause) => Err(clause),
             None => Ok(()),
@@ -112,6 +113,40 @@ impl<'i, 'a> Site<'i, 'a> {
         Ok(region)
     }
 
+    /// All instructions up to `end`, the end of an exit, with padding behind it if they are short. Nobody comes to their middle.
+    pub fn up_to(&self, end: Va) -> Result<usize, String> {
+        self.closed(end)?;
+        let len = end.since(self.va) as usize;
+        if len >= JUMP {
+            return Ok(len);
+        }
+        let last = self.displaced_to(end).last().and_then(|insn| insn.decoded(self.index.code.isa).ok());
+        if last.is_none_or(|insn| insn.falls_through()) {
+            return Err(format!("the instructions up to {end} have {len} of {JUMP} bytes, and execution goes on"));
+        }
+        self.padding(len)?;
+        self.no_arrival(JUMP)?;
+        Ok(JUMP)
+    }
+
+    /// Whether the instructions up to `end` may be displaced together: all can be relocated, and nobody comes to their middle.
+    pub fn closed(&self, end: Va) -> Result<(), String> {
+        if self.index.code.go && end > self.first.next() {
+            return Err("Go may stop a thread between any two instructions and expects to know the place".into());
+        }
+        for insn in self.displaced_to(end) {
+            let decoded = insn.decoded(self.index.code.isa).map_err(|e| e.to_string())?;
+            if let Some(start) = self.index.restartable(&decoded) {
+                return Err(format!("the restartable sequence at {start} has to stay where it is"));
+            }
+            relocated_len(self.index.code.isa, insn.bytes(), insn.va).map_err(|e| e.to_string())?;
+        }
+        if end > self.first.next() {
+            self.index.control_flow_known(self.va, end)?;
+        }
+        self.no_arrival(end.since(self.va) as usize)
+    }
+
     /// Several instructions, with a trap at the start of each but the first: only those that the jump would cover matter, what is
     /// behind it is still there.
     pub fn guarded(&self, room: &mut dyn Room) -> Result<Shape, String> {
@@ -129,9 +164,8 @@ impl<'i, 'a> Site<'i, 'a> {
         self.jump_to_stub(room, Technique::GuardedJump, region, 0, fixed)
     }
 
-    /// A jump of which only as much is written as the first instruction has bytes.
-    pub fn pun(&self, room: &mut dyn Room) -> Result<Shape, String> {
-        let len = self.first.len();
+    /// A jump of which only as much is written as the first instructions have bytes, of which there are `len`.
+    pub fn pun(&self, len: usize, room: &mut dyn Room) -> Result<Shape, String> {
         self.no_arrival(len)?;
         let mut reason = String::new();
         for prefixes in 0..len.min(JUMP) {
@@ -171,10 +205,9 @@ impl<'i, 'a> Site<'i, 'a> {
         Ok(Shape { technique, region, patch: Patch::Jump { prefixes, stub: Some(stub) } })
     }
 
-    /// Padding between functions within the reach of a 2-byte jump.
-    pub fn short(&self, room: &mut dyn Room) -> Result<Shape, String> {
+    /// Padding between functions within the reach of a 2-byte jump, which is written over the first `len` bytes.
+    pub fn short(&self, len: usize, room: &mut dyn Room) -> Result<Shape, String> {
         const SHORT: usize = 2;
-        let len = self.first.len();
         if len < SHORT {
             return Err(format!("`{}` has {len} of {SHORT} bytes", self.first));
         }
@@ -211,7 +244,7 @@ impl<'i, 'a> Site<'i, 'a> {
     }
 
     /// The bytes from `from` to the end of the jump must be filler that is never executed.
-    fn padding(&self, from: usize) -> Result<(), String> {
+    pub fn padding(&self, from: usize) -> Result<(), String> {
         let start = self.end(from);
         let next = format!("the code ends after {from} of {JUMP} bytes, and");
         if self.end(JUMP) > self.padded_end() {
@@ -245,6 +278,11 @@ impl<'i, 'a> Site<'i, 'a> {
             && end.since(start) < 16
             && self.index.arrival(start, end).is_none()
             && self.index.code.text_at(start, end).is_some_and(|fill| fill.iter().all(|b| *b == 0))
+    }
+
+    /// The instructions up to an address.
+    pub fn displaced_to(&self, end: Va) -> Vec<DisplacedInsn> {
+        self.displaced(end.since(self.va).max(0) as usize)
     }
 
     /// The instructions in a region. Padding behind the last one that is executed is none of them.

@@ -77,6 +77,21 @@ impl Context {
         self.has(Hit::COOKIE)
     }
 
+    /// Whether what is different behind a return is among them: the instruction pointer, the stack pointer, or the word that programs
+    /// keep from the entry to the return.
+    #[must_use]
+    pub fn has_frame(self) -> bool {
+        self.has_ip() || self.has_cookie() || self.has(offset_of!(Regs, rsp))
+    }
+
+    /// Whether registers are among them in which functions return their result (System V ABI, AMD64 supplement, 3.2.3; i386 psABI,
+    /// "Functions Returning Scalars").
+    #[must_use]
+    pub fn has_result(self) -> bool {
+        let registers = [offset_of!(Regs, rax), offset_of!(Regs, rdx), Hit::XMM, Hit::XMM + 8];
+        registers.into_iter().any(|at| self.has(at))
+    }
+
     /// Whether the address of the probed instruction is among them.
     #[must_use]
     pub fn has_ip(self) -> bool {

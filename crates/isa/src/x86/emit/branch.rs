@@ -24,6 +24,18 @@ impl Asm {
         self.rel32(label);
     }
 
+    /// Goes to `label` unless a condition holds, which is given as [`Insn::condition`](crate::x86::Insn::condition) gives it.
+    pub fn jump_unless(&mut self, condition: u8, label: Label) {
+        // The lowest bit of a condition negates it.
+        let negated = condition ^ 1;
+        if self.near {
+            self.bytes.push(0x70 | negated);
+            return self.rel8(label);
+        }
+        self.raw(&[0x0f, 0x80 | negated]);
+        self.rel32(label);
+    }
+
     /// `jmp label`
     pub fn jmp(&mut self, label: Label) {
         if self.near {

@@ -1,0 +1,426 @@
+//! Where a function ends: all of its exits, found by walking its control flow from the first instruction.
+//!
+//! An exit is a return, or a jump that leaves the function (a tail call), conditional or not. Each path from the entry to the end of a
+//! call passes exactly one exit. So a handler at the exits sees each return once, and the stack stays as the program made it.
+//!
+//! What the walk relies on is said by [`NoExits`]: whatever is not proven is an error, and the caller has to watch the function in
+//! another way, or not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use sidestep_isa::x86::stack::Stack;
+use sidestep_isa::x86::{Flow, Insn};
+use sidestep_isa::{Len, Va};
+
+use crate::family::Leads;
+use crate::index::Index;
+use crate::sweep::Borders;
+
+/// An instruction by which a function ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exit {
+    /// Link-time address.
+    pub va: Va,
+    /// How it leaves.
+    pub kind: ExitKind,
+}
+
+/// How an exit leaves its function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExitKind {
+    /// `ret`, with the number of bytes of arguments that it takes off the stack.
+    Return {
+        /// In bytes.
+        drops: u16,
+    },
+    /// A jump to another function.
+    TailCall {
+        /// Link-time address of the function; `None`: it is known only when the jump is made.
+        to: Option<Va>,
+    },
+    /// The same, if a condition holds. Else the function goes on.
+    ConditionalTailCall {
+        /// Link-time address of the other function.
+        to: Va,
+    },
+}
+
+/// The exits of a function.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Exits {
+    /// By address; one at least.
+    pub all: Vec<Exit>,
+    /// Nobody comes to an exit but through the entry of the function: a hit there is a return of the function. Else others share some of
+    /// its code, and which function ends is known only from the entry of the call.
+    pub exclusive: bool,
+}
+
+impl Exits {
+    /// Whether the function ends by a jump to another one, at least at times: its result is not known there.
+    #[must_use]
+    pub fn has_tail_calls(&self) -> bool {
+        self.all.iter().any(|exit| !matches!(exit.kind, ExitKind::Return { .. }))
+    }
+}
+
+/// Why the exits of a function are not known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NoExits {
+    /// No function starts there.
+    NotAFunction,
+    /// The instructions are not known for certain.
+    Undecodable {
+        /// Why, a clause.
+        reason: String,
+    },
+    /// Not all jumps are understood.
+    UnknownJumps {
+        /// Why, a clause.
+        reason: String,
+    },
+    /// An indirect jump that may stay in the function or leave it.
+    Ambiguous {
+        /// Link-time address of the jump.
+        at: Va,
+    },
+    /// The stack pointer is not that of the entry.
+    Unbalanced {
+        /// Link-time address of the exit.
+        at: Va,
+        /// Stack pointer there minus that at the entry, in bytes.
+        depth: i64,
+    },
+    /// It calls an address inside of itself, so a return may not be one of the function.
+    InnerCall {
+        /// Link-time address of the call.
+        at: Va,
+    },
+    /// Execution runs over the end.
+    OpenEnd {
+        /// Link-time address of the end.
+        at: Va,
+    },
+    /// A conditional jump whose condition is no flag.
+    CountedBranch {
+        /// Link-time address of the jump.
+        at: Va,
+    },
+    /// A far jump or return.
+    Far {
+        /// Link-time address of the instruction.
+        at: Va,
+    },
+    /// No path leads to a return.
+    NeverReturns,
+    /// The result is that of another function, which is not known.
+    ForeignResult {
+        /// Link-time address of the jump to it.
+        at: Va,
+    },
+}
+
+impl fmt::Display for NoExits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoExits::NotAFunction => f.write_str("it is not the start of a function"),
+            NoExits::Undecodable { reason } | NoExits::UnknownJumps { reason } => f.write_str(reason),
+            NoExits::Ambiguous { at } => write!(f, "the indirect jump at {at} may stay in the function or leave it"),
+            NoExits::Unbalanced { at, depth } => {
+                write!(f, "at the exit at {at} the stack pointer is {depth} bytes from where it was at the entry")
+            }
+            NoExits::InnerCall { at } => write!(f, "the call at {at} goes to the inside of the function"),
+            NoExits::OpenEnd { at } => write!(f, "execution runs over the end of the function at {at}"),
+            NoExits::CountedBranch { at } => {
+                write!(f, "the jump at {at} leaves the function by a counter, not by a flag")
+            }
+            NoExits::Far { at } => write!(f, "the instruction at {at} leaves by a far jump"),
+            NoExits::ForeignResult { at } => {
+                write!(f, "its result is that of the function that the jump at {at} leads to, which is not known")
+            }
+            NoExits::NeverReturns => f.write_str("it never returns: no path from its entry leads to a return"),
+        }
+    }
+}
+
+impl std::error::Error for NoExits {}
+
+/// Finds the exits of the function that starts at `entry`, a link-time address.
+///
+/// # Errors
+/// They are not proven: [`NoExits`] says which part of the proof is missing.
+pub fn exits(index: &Index<'_>, entry: Va) -> Result<Exits, NoExits> {
+    if !index.is_start(entry) || index.is_part(entry) {
+        return Err(NoExits::NotAFunction);
+    }
+    let mut walk = Walk { index, entry, states: BTreeMap::new(), todo: Vec::new(), exits: BTreeMap::new() };
+    walk.reach(entry, Stack::ENTRY);
+    walk.run()?;
+    if walk.exits.is_empty() {
+        return Err(NoExits::NeverReturns);
+    }
+    let all = walk.exits.iter().map(|(va, kind)| Exit { va: *va, kind: *kind }).collect();
+    Ok(Exits { all, exclusive: walk.is_exclusive() })
+}
+
+/// Finds where the result of the function that starts at `entry` is known: its returns, and those of the functions to which it
+/// jumps. They are returns of this function only for calls that were seen to begin.
+///
+/// # Errors
+/// As [`exits`], of any of these functions.
+pub fn results(index: &Index<'_>, entry: Va) -> Result<Exits, NoExits> {
+    let mut found = exits(index, entry)?;
+    if !found.has_tail_calls() {
+        return Ok(found);
+    }
+    let (mut returns, mut done, mut todo) = (BTreeMap::new(), BTreeSet::from([entry]), found.all);
+    while let Some(exit) = todo.pop() {
+        let to = match exit.kind {
+            ExitKind::Return { .. } => {
+                returns.insert(exit.va, exit);
+                continue;
+            }
+            ExitKind::TailCall { to } => to.ok_or(NoExits::ForeignResult { at: exit.va })?,
+            ExitKind::ConditionalTailCall { to } => to,
+        };
+        if done.insert(to) {
+            match exits(index, to) {
+                Ok(more) => todo.extend(more.all),
+                Err(NoExits::NeverReturns) => {}
+                Err(NoExits::NotAFunction) => return Err(NoExits::ForeignResult { at: exit.va }),
+                Err(why) => return Err(why),
+            }
+        }
+    }
+    if returns.is_empty() {
+        return Err(NoExits::NeverReturns);
+    }
+    found = Exits { all: returns.into_values().collect(), exclusive: false };
+    Ok(found)
+}
+
+/// A walk through a function.
+struct Walk<'i, 'a> {
+    index: &'i Index<'a>,
+    entry: Va,
+    /// What is known of the stack in front of each instruction that was reached.
+    states: BTreeMap<Va, Stack>,
+    todo: Vec<Va>,
+    exits: BTreeMap<Va, ExitKind>,
+}
+
+impl Walk<'_, '_> {
+    fn reach(&mut self, va: Va, stack: Stack) {
+        let met = match self.states.get(&va) {
+            Some(before) => before.meet(stack),
+            None => stack,
+        };
+        if self.states.insert(va, met) != Some(met) {
+            self.todo.push(va);
+        }
+    }
+
+    fn run(&mut self) -> Result<(), NoExits> {
+        let mut pads = BTreeSet::new();
+        loop {
+            while let Some(va) = self.todo.pop() {
+                self.step(va)?;
+            }
+            // Where exceptions land is a part of the function that has called.
+            let new: Vec<Va> = self.landing_pads().into_iter().filter(|pad| pads.insert(*pad)).collect();
+            if new.is_empty() {
+                break;
+            }
+            new.into_iter().for_each(|pad| self.reach(pad, Stack::UNKNOWN));
+        }
+        // Known only when all paths are: the meet of two may know less.
+        for va in self.exits.keys() {
+            match self.states.get(va).and_then(Stack::depth) {
+                Some(depth) if depth != 0 => return Err(NoExits::Unbalanced { at: *va, depth }),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Landing pads in the stretches that were reached.
+    fn landing_pads(&self) -> Vec<Va> {
+        let mut pads = Vec::new();
+        let mut end = Va(0);
+        for va in self.states.keys().filter(|va| !self.is_other_function(**va)) {
+            if *va < end {
+                continue;
+            }
+            let Some((_, stretch)) = self.index.stretch(*va) else { continue };
+            end = stretch.end;
+            pads.extend_from_slice(self.index.landing_pads(stretch.start, stretch.end));
+        }
+        pads
+    }
+
+    fn step(&mut self, va: Va) -> Result<(), NoExits> {
+        let (number, stretch) = self.index.stretch(va).ok_or(NoExits::OpenEnd { at: va })?;
+        if stretch.borders == Borders::Gap {
+            // Hand-written code runs on into the next function, over padding.
+            let stack = self.states.get(&va).copied().unwrap_or(Stack::UNKNOWN);
+            let end = stretch.end;
+            return match self.index.is_padding(va, end) {
+                true => {
+                    self.reach(end, stack);
+                    Ok(())
+                }
+                false => Err(NoExits::OpenEnd { at: va }),
+            };
+        }
+        if let Some(reason) = stretch.fault.clone() {
+            return Err(NoExits::Undecodable { reason });
+        }
+        let undecodable = || NoExits::Undecodable { reason: format!("the bytes at {va} are no instruction") };
+        let insn = self.index.code().insn_at(va).ok_or_else(undecodable)?;
+        let stack = self.states.get(&va).copied().unwrap_or(Stack::UNKNOWN);
+        let after = stack.after(&insn);
+        match insn.flow() {
+            Flow::Return => self.exit(va, ExitKind::Return { drops: insn.dropped_by_return().unwrap_or(0) }),
+            Flow::Jump(to) if self.leaves(va, to) => self.exit(va, ExitKind::TailCall { to: Some(to) }),
+            Flow::Jump(to) => self.reach(to, after),
+            Flow::Branch(to) if self.leaves(va, to) => {
+                if insn.condition().is_none() {
+                    return Err(NoExits::CountedBranch { at: va });
+                }
+                self.exit(va, ExitKind::ConditionalTailCall { to });
+                self.reach(insn.next(), after);
+            }
+            Flow::Branch(to) | Flow::Transaction(to) => {
+                self.reach(to, after);
+                self.reach(insn.next(), after);
+            }
+            Flow::JumpIndirect => self.jump(&insn, number, stack, after)?,
+            Flow::Call(to) => {
+                if to != insn.next() && self.is_inside(to) && to != self.entry {
+                    return Err(NoExits::InnerCall { at: va });
+                }
+                self.after_call(&insn, after);
+            }
+            Flow::CallIndirect => self.after_call(&insn, after),
+            Flow::Next | Flow::Syscall => self.reach(insn.next(), after),
+            Flow::Interrupt if !insn.is_int3() => self.reach(insn.next(), after),
+            Flow::Interrupt | Flow::Stop => {}
+            Flow::Far => return Err(NoExits::Far { at: va }),
+        }
+        Ok(())
+    }
+
+    fn exit(&mut self, va: Va, kind: ExitKind) {
+        self.exits.insert(va, kind);
+    }
+
+    /// Behind a call: unless what was called does not return, which is so if no code of the function follows.
+    fn after_call(&mut self, call: &Insn, after: Stack) {
+        let next = call.next();
+        let own = self.index.stretch(call.va()).map(|(number, _)| number);
+        let goes_on = self.index.stretch(next).is_some_and(|(number, stretch)| {
+            let follows = Some(number) == own || !self.is_other_function(next);
+            stretch.borders != Borders::Gap && follows
+        });
+        if goes_on {
+            self.reach(next, after);
+        }
+    }
+
+    /// Whether another function starts there, which a jump would call.
+    fn is_other_function(&self, va: Va) -> bool {
+        va != self.entry && self.index.is_start(va) && !self.index.is_part(va)
+    }
+
+    /// Whether a direct jump leaves the function.
+    fn leaves(&self, from: Va, to: Va) -> bool {
+        // Go's functions begin again when their stack has grown.
+        if to == self.entry {
+            return !self.index.code().go;
+        }
+        let Some(((own, _), (other, stretch))) = self.index.stretch(from).zip(self.index.stretch(to)) else {
+            return true;
+        };
+        let part = self.index.is_start(to) && self.index.is_part(to);
+        self.is_other_function(to)
+            || stretch.borders == Borders::Gap
+            || !(own == other || part || self.index.same_family(own, other))
+    }
+
+    /// Whether an address lies in the code that was reached.
+    fn is_inside(&self, va: Va) -> bool {
+        self.states.contains_key(&va)
+    }
+
+    /// An indirect jump: through a table of the function, or to another one.
+    fn jump(&mut self, insn: &Insn, number: usize, stack: Stack, after: Stack) -> Result<(), NoExits> {
+        if insn.is_slot_jump() {
+            self.exit(insn.va(), ExitKind::TailCall { to: None });
+            return Ok(());
+        }
+        if self.index.code().go {
+            // Go's compiler makes jump tables, and no tail calls through registers; its assembly does.
+            return match insn.jumps_through_value() {
+                true => {
+                    self.exit(insn.va(), ExitKind::TailCall { to: None });
+                    Ok(())
+                }
+                false => Err(NoExits::UnknownJumps {
+                    reason: format!("the indirect jump at {} was not resolved", insn.va()),
+                }),
+            };
+        }
+        let own = |to: &Va| {
+            self.index.stretch(*to).is_some_and(|(other, stretch)| {
+                let belongs = other == number || self.index.same_family(number, other);
+                belongs && stretch.insn_start(*to) == Some(*to) && !self.is_other_function(*to)
+            })
+        };
+        if let Some(table) = insn.pointer_table() {
+            // A table's end is not known: what is read behind it may be anything.
+            let targets: Vec<Va> = self.index.pointers_at(table).take_while(own).collect();
+            match targets.is_empty() {
+                true => self.exit(insn.va(), ExitKind::TailCall { to: None }),
+                false => targets.into_iter().for_each(|to| self.reach(to, after)),
+            }
+            return Ok(());
+        }
+        let family = self.index.family(number);
+        let labels = self.index.inner_names(number);
+        match (family.map_or(Leads::Pointer, |family| family.leads(insn.va())), stack.depth()) {
+            (Leads::Table, _) => {
+                let all = family.map_or(&[][..], |family| &family.targets);
+                let targets: Vec<Va> = all.iter().copied().filter(own).collect();
+                targets.into_iter().for_each(|to| self.reach(to, after));
+            }
+            // To a label of the function if something names any, or to another function.
+            (Leads::Pointer, _) if labels.is_empty() => self.exit(insn.va(), ExitKind::TailCall { to: None }),
+            (Leads::Pointer, Some(depth)) if depth != 0 => {
+                labels.into_iter().for_each(|label| self.reach(label, after))
+            }
+            // A stored pointer may be scrambled. What is computed from an address of the function needs that address.
+            (Leads::Computed, Some(0)) if labels.is_empty() && !self.index.names_itself(number) => {
+                self.exit(insn.va(), ExitKind::TailCall { to: None });
+            }
+            (Leads::Pointer, _) => return Err(NoExits::Ambiguous { at: insn.va() }),
+            (Leads::Lost | Leads::Computed, _) => {
+                let known = family.and_then(|family| family.unknown.clone());
+                let reason = known.unwrap_or_else(|| format!("the indirect jump at {} is not understood", insn.va()));
+                return Err(NoExits::UnknownJumps { reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nobody comes into the walked code but through the entry.
+    fn is_exclusive(&self) -> bool {
+        let index = self.index;
+        let own = |va: Va| self.states.contains_key(&va);
+        self.states.keys().filter(|va| **va != self.entry).all(|va| {
+            let end = va.plus(Len(1));
+            !self.is_other_function(*va)
+                && index.edges_to(*va, end).iter().all(|edge| own(edge.source))
+                && (!index.is_label(*va) || index.is_part(*va))
+        })
+    }
+}
