@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sidestep_bpf::verify::{Rules, Verified, VerifyError, verify};
 use sidestep_isa::{FileOff, Va};
+use sidestep_plan::explain::Returns;
 use sidestep_plan::{Plan, Technique};
 pub use sidestep_wire::Histogram;
 use sidestep_wire::Hit;
@@ -491,4 +492,6 @@ pub struct Explained {
     pub object: PathBuf,
     /// The plan or the refusal.
     pub plan: Result<Plan, sidestep_plan::Refusal>,
+    /// How its returns are watched, of a function.
+    pub returns: Returns,
 }

@@ -38,6 +38,8 @@ pub(crate) struct Planned {
     pub part: Part,
     /// Link-time address of the function or instruction that the probe is at.
     pub of: Va,
+    /// Why a return probe is not at the exits of the function: a clause.
+    pub unproven: Option<String>,
 }
 
 /// The part that a site has in a probe.
@@ -302,6 +304,7 @@ pub(crate) fn place_guards<'g>(
         inside: false,
         part: Part::Whole,
         of: guard.plan.asked,
+        unproven: None,
     };
     guards.iter().map(move |guard| (planned(guard), guard.lends.then_some(guard.call)))
 }
@@ -376,6 +379,7 @@ fn plan_one(
         inside: false,
         part: Part::Whole,
         of,
+        unproven: None,
     };
     let va = match matched.va {
         Ok(va) => va,
@@ -386,11 +390,12 @@ fn plan_one(
             Ok(all) => return all,
             Err(why) => {
                 let plan = known.plan(index, va, wish.trap_only, room).map_err(|r| r.reason);
-                return vec![whole(plan.and_then(|plan| match plan.returns {
+                let plan = plan.and_then(|plan| match plan.returns {
                     Ok(_) => Ok(plan),
-                    Err(other) if other == why => Err(why),
+                    Err(other) if other == why => Err(why.clone()),
                     Err(other) => Err(format!("{why}; and its return address cannot be replaced: {other}")),
-                }))];
+                });
+                return vec![Planned { unproven: Some(why), ..whole(plan) }];
             }
         }
     }
@@ -422,6 +427,7 @@ fn plan_exits(
         inside: false,
         part,
         of: va,
+        unproven: None,
     };
     let mut all = Vec::new();
     if paired {

@@ -1,14 +1,16 @@
 //! What a pattern means, and what would be done about it: nothing is touched.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use sidestep_isa::Va;
+use sidestep_plan::{Plan, explain};
 use sidestep_sys::Process;
 
 use crate::api::{Explained, Options, Pattern};
 use crate::error::SessionError;
 use crate::objects::Objects;
-use crate::planning::{Wish, plan_all};
+use crate::planning::{Part, Planned, Returns, Wish, plan_all};
 use crate::remote::{mappings, used};
 use crate::resolve;
 use crate::surroundings::{self, Surroundings};
@@ -62,17 +64,60 @@ pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result
     let mut objects = Objects::new(options);
     let found: Vec<_> = matches(pattern, pid, &mut objects)?.into_iter().map(|m| (0, m)).collect();
     let wish = Wish { returns: None, post: false, trap_only: options.no_optimize, more: false, leaves: false };
-    let mut surroundings = Surroundings::default();
-    surroundings.look(&match pid {
-        Some(pid) => used(&mappings(&Process::open(pid)?)?),
-        None => found.iter().flat_map(|(_, m)| surroundings::assumed(m.image(), m.bias() == 0)).collect(),
-    });
-    Ok(plan_all(found, &[wish], &mut surroundings, &mut objects.analyses.borrow_mut(), &mut || {})?
-        .into_iter()
-        .map(|p| Explained {
+    let room = || -> Result<Surroundings, SessionError> {
+        let mut surroundings = Surroundings::default();
+        surroundings.look(&match pid {
+            Some(pid) => used(&mappings(&Process::open(pid)?)?),
+            None => found.iter().flat_map(|(_, m)| surroundings::assumed(m.image(), m.bias() == 0)).collect(),
+        });
+        Ok(surroundings)
+    };
+    let analyses = &mut objects.analyses.borrow_mut();
+    let entries = plan_all(found.clone(), &[wish], &mut room()?, analyses, &mut || {})?;
+    let returns = Wish { returns: Some(Returns { result: false, entry: false }), ..wish };
+    let mut returns = returns_of(plan_all(found.clone(), &[returns], &mut room()?, analyses, &mut || {})?);
+    let explained = |p: Planned| {
+        let none = || explain::Returns::Not { why: "it is not the start of a function".into() };
+        Explained {
             name: p.matched.name.clone(),
             object: p.matched.object.path().to_owned(),
+            returns: returns.remove(&whose(&p)).unwrap_or_else(none),
             plan: p.plan.map_err(|reason| sidestep_plan::Refusal { asked: p.matched.symbol_va, reason }),
-        })
-        .collect())
+        }
+    };
+    Ok(entries.into_iter().map(explained).collect())
+}
+
+/// A function: its object, where that is, and its link-time address.
+type Whose = (PathBuf, i64, Va);
+
+fn whose(p: &Planned) -> Whose {
+    whose_of(&p.matched, p.of)
+}
+
+fn whose_of(matched: &resolve::Match, of: Va) -> Whose {
+    (matched.object.path().to_owned(), matched.bias(), of)
+}
+
+/// How the returns of each function are watched.
+fn returns_of(planned: Vec<Planned>) -> HashMap<Whose, explain::Returns> {
+    let mut all = HashMap::new();
+    for p in planned {
+        match (p.part, p.plan) {
+            (Part::Whole, Err(why)) => _ = all.insert(whose_of(&p.matched, p.of), explain::Returns::Not { why }),
+            (Part::Whole, Ok(_)) => {
+                let why = p.unproven.unwrap_or_default();
+                all.insert(whose_of(&p.matched, p.of), explain::Returns::ByAddress { why });
+            }
+            (Part::Enter, _) | (_, Err(_)) => {}
+            (Part::Exit { before, .. }, Ok(plan)) => {
+                let asked = plan.displaced.get(before).map_or(plan.asked, |insn| insn.va);
+                let entry = all.entry(whose_of(&p.matched, p.of)).or_insert(explain::Returns::AtExits(Vec::new()));
+                if let explain::Returns::AtExits(exits) = entry {
+                    exits.push(Plan { asked, ..plan });
+                }
+            }
+        }
+    }
+    all
 }

@@ -153,7 +153,8 @@ pub fn exits(index: &Index<'_>, entry: Va) -> Result<Exits, NoExits> {
     if !index.is_start(entry) || index.is_part(entry) {
         return Err(NoExits::NotAFunction);
     }
-    let mut walk = Walk { index, entry, states: BTreeMap::new(), todo: Vec::new(), exits: BTreeMap::new() };
+    let mut walk =
+        Walk { index, entry, states: BTreeMap::new(), todo: Vec::new(), exits: BTreeMap::new(), calls: Vec::new() };
     walk.reach(entry, Stack::ENTRY);
     walk.run()?;
     if walk.exits.is_empty() {
@@ -207,6 +208,8 @@ struct Walk<'i, 'a> {
     states: BTreeMap<Va, Stack>,
     todo: Vec<Va>,
     exits: BTreeMap<Va, ExitKind>,
+    /// Direct calls: where they go, and where they are.
+    calls: Vec<(Va, Va)>,
 }
 
 impl Walk<'_, '_> {
@@ -232,6 +235,10 @@ impl Walk<'_, '_> {
                 break;
             }
             new.into_iter().for_each(|pad| self.reach(pad, Stack::UNKNOWN));
+        }
+        // A return of what was called would be taken for one of the function.
+        if let Some((_, at)) = self.calls.iter().find(|(to, _)| self.states.contains_key(to)) {
+            return Err(NoExits::InnerCall { at: *at });
         }
         // Known only when all paths are: the meet of two may know less.
         for va in self.exits.keys() {
@@ -296,8 +303,8 @@ impl Walk<'_, '_> {
             }
             Flow::JumpIndirect => self.jump(&insn, number, stack, after)?,
             Flow::Call(to) => {
-                if to != insn.next() && self.is_inside(to) && to != self.entry {
-                    return Err(NoExits::InnerCall { at: va });
+                if to != insn.next() && to != self.entry {
+                    self.calls.push((to, va));
                 }
                 self.after_call(&insn, after);
             }
@@ -345,11 +352,6 @@ impl Walk<'_, '_> {
         self.is_other_function(to)
             || stretch.borders == Borders::Gap
             || !(own == other || part || self.index.same_family(own, other))
-    }
-
-    /// Whether an address lies in the code that was reached.
-    fn is_inside(&self, va: Va) -> bool {
-        self.states.contains_key(&va)
     }
 
     /// An indirect jump: through a table of the function, or to another one.
@@ -412,6 +414,20 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
+    /// Whether code that was not walked runs on into an instruction: the one in front of it, or in front of the padding there.
+    fn is_run_into(&self, va: Va) -> bool {
+        let mut at = va;
+        loop {
+            let before = self.index.stretch(at.offset(-1)).and_then(|(_, stretch)| stretch.insn_start(at.offset(-1)));
+            let Some(before) = before.filter(|before| !self.states.contains_key(before)) else { return false };
+            match self.index.code().insn_at(before) {
+                Some(insn) if insn.next() == at && insn.is_filler() => at = before,
+                Some(insn) => return insn.next() == at && insn.falls_through(),
+                None => return true,
+            }
+        }
+    }
+
     /// Whether nobody comes into the walked code but through the entry.
     fn is_exclusive(&self) -> bool {
         let index = self.index;
@@ -419,6 +435,7 @@ impl Walk<'_, '_> {
         self.states.keys().filter(|va| **va != self.entry).all(|va| {
             let end = va.plus(Len(1));
             !self.is_other_function(*va)
+                && !self.is_run_into(*va)
                 && index.edges_to(*va, end).iter().all(|edge| own(edge.source))
                 && (!index.is_label(*va) || index.is_part(*va))
         })

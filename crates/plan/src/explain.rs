@@ -10,10 +10,27 @@ const REGISTERS: [&str; 16] =
     ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
 const REGISTERS_32: [&str; 8] = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
 
+/// How the returns of a function are watched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Returns {
+    /// At its exits: a plan for each.
+    AtExits(Vec<Plan>),
+    /// The return address of each call is replaced.
+    ByAddress {
+        /// Why not at the exits, a clause.
+        why: String,
+    },
+    /// Not at all.
+    Not {
+        /// Why, a clause.
+        why: String,
+    },
+}
+
 /// The lines for the user: what is written where, what moves, and why nothing better was chosen. `verbose`: also what the
 /// detour need not save.
 #[must_use]
-pub fn lines(plan: &Plan, verbose: bool) -> Vec<String> {
+pub fn lines(plan: &Plan, returns: &Returns, verbose: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let place = match plan.kind {
         SiteKind::FunctionEntry => "function entry",
@@ -34,10 +51,7 @@ pub fn lines(plan: &Plan, verbose: bool) -> Vec<String> {
         Some(resume) => lines.push(field("resumes at", &resume.to_string())),
         None => lines.push(field("resumes at", "no address: the last displaced instruction does not fall through")),
     }
-    match plan.returns {
-        Ok(_) => lines.push(field("returns", "by a replaced return address")),
-        Err(reason) => lines.push(field("returns", &format!("not watched: {reason}"))),
-    }
+    lines.extend(returns_lines(returns));
     if verbose {
         let names = match plan.isa {
             Isa::X86 => &REGISTERS_32[..],
@@ -55,6 +69,24 @@ pub fn lines(plan: &Plan, verbose: bool) -> Vec<String> {
         lines.push(field("no better", &format!("{}: {}", rejected.technique, rejected.reason)));
     }
     lines
+}
+
+/// How returns are watched, and where.
+fn returns_lines(returns: &Returns) -> Vec<String> {
+    let exit = |plan: &Plan| {
+        let insn = plan.displaced.iter().find(|insn| insn.va == plan.asked);
+        let insn = insn.map_or(String::new(), |insn| disassembled(plan.isa, insn));
+        let from = if plan.site == plan.asked { String::new() } else { format!(", from {}", plan.site) };
+        field("exit", &format!("{}  {insn}: {}{from}", plan.asked, plan.technique))
+    };
+    match returns {
+        Returns::AtExits(exits) => {
+            let count = if exits.len() == 1 { "its exit".to_owned() } else { format!("its {} exits", exits.len()) };
+            std::iter::once(field("returns", &format!("at {count}"))).chain(exits.iter().map(exit)).collect()
+        }
+        Returns::ByAddress { why } => vec![field("returns", &format!("by a replaced return address: {why}"))],
+        Returns::Not { why } => vec![field("returns", &format!("not watched: {why}"))],
+    }
 }
 
 /// One line, its name in a column.
@@ -139,10 +171,18 @@ mod tests {
   displaces   0x1004  55                        push   %rbp
               0x1005  48 83 ec 18               sub    $0x18,%rsp
   resumes at  0x1009
-  returns     by a replaced return address
+  returns     at its exit
+  exit        0x1010  ret: jump over several, from 0x100c
   not live    rax r11 flags
   no better   jump: the instruction has 1 byte";
-        assert_eq!(lines(&plan, true).join("\n"), expected);
-        assert!(!lines(&plan, false).iter().any(|line| line.contains("not live")));
+        let exit = Plan {
+            asked: Va(0x1010),
+            site: Va(0x100c),
+            displaced: vec![insn(0x100c, &[0x48, 0x83, 0xc4, 0x18]), insn(0x1010, &[0xc3])],
+            ..plan.clone()
+        };
+        let returns = Returns::AtExits(vec![exit]);
+        assert_eq!(lines(&plan, &returns, true).join("\n"), expected);
+        assert!(!lines(&plan, &returns, false).iter().any(|line| line.contains("not live")));
     }
 }

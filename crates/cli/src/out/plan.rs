@@ -10,7 +10,7 @@ pub fn lines(site: &Explained, others: &[Explained], verbose: bool) -> Vec<Strin
     let mut lines = vec![format!("{} in {}", site.name, site.object.display())];
     match &site.plan {
         Ok(plan) => {
-            lines.extend(explain::lines(&plan.for_now(), verbose));
+            lines.extend(explain::lines(&plan.for_now(), &site.returns, verbose));
             lines.extend(blocked(site, plan, others));
         }
         Err(refusal) => {
@@ -45,7 +45,8 @@ mod tests {
     #[test]
     fn refusal_has_its_reason() {
         let refusal = Refusal { asked: Va(0x20), reason: "inside an atomic sequence".to_owned() };
-        let site = Explained { name: "f".to_owned(), object: "/bin/a".into(), plan: Err(refusal) };
+        let returns = explain::Returns::Not { why: String::new() };
+        let site = Explained { name: "f".to_owned(), object: "/bin/a".into(), plan: Err(refusal), returns };
         assert_eq!(lines(&site, &[], false)[2], "  technique   none: inside an atomic sequence");
     }
 }

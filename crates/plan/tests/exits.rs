@@ -1,0 +1,141 @@
+//! Where functions end: all exits of hand-written functions, and what is not proven.
+
+mod elf;
+
+use elf::{Elf, compile, parse};
+use sidestep_isa::Len;
+use sidestep_plan::object::Extent;
+use sidestep_plan::{ExitKind, Exits, Index, NoExits, Technique, exits, plan_exit, results};
+
+const SHARED: [&str; 4] = ["-shared", "-nostdlib", "-fPIC", "-Wl,-z,noexecstack"];
+
+/// A function in assembly, with type and size.
+fn function(name: &str, body: &str) -> String {
+    format!(".globl {name}\n.type {name},@function\n{name}:\n{body}\n.size {name},.-{name}\n")
+}
+
+fn with<T>(source: &str, check: impl FnOnce(&Elf<'_>, &Index<'_>) -> T) -> T {
+    let data = compile("a.s", source, &SHARED);
+    let elf = parse(&data);
+    let index = Index::new(elf.code.clone());
+    check(&elf, &index)
+}
+
+/// The exits of `f`, by their distance from its start.
+fn of(source: &str) -> Result<(Vec<(i64, ExitKind)>, bool), NoExits> {
+    with(source, |elf, index| {
+        let start = elf.symbol("f");
+        exits(index, start).map(|Exits { all, exclusive }| {
+            (all.iter().map(|exit| (exit.va.since(start), exit.kind)).collect(), exclusive)
+        })
+    })
+}
+
+fn of_f(body: &str) -> Result<(Vec<(i64, ExitKind)>, bool), NoExits> {
+    of(&(function("f", body) + &function("other", "mov $1,%eax\nret")))
+}
+
+const RETURN: ExitKind = ExitKind::Return { drops: 0 };
+
+#[test]
+fn every_return_is_an_exit() {
+    assert_eq!(
+        of_f("test %edi,%edi\nje 1f\nmov $1,%eax\nret\n1: xor %eax,%eax\nret"),
+        Ok((vec![(9, RETURN), (12, RETURN)], true))
+    );
+    assert_eq!(of_f("push %rbx\ncall other\npop %rbx\nrep ret"), Ok((vec![(7, RETURN)], true)));
+}
+
+#[test]
+fn tail_calls_are_exits() {
+    let (all, exclusive) = of_f("test %edi,%edi\njne other\njmp *(%rsi)").expect("exits");
+    let kinds: Vec<&ExitKind> = all.iter().map(|(_, kind)| kind).collect();
+    assert!(matches!(kinds[..], [ExitKind::ConditionalTailCall { .. }, ExitKind::TailCall { to: None }]), "{kinds:?}");
+    assert!(exclusive);
+    // A jump to its own start begins another call.
+    let (all, _) = of_f("dec %edi\njne f\nret").expect("exits");
+    assert!(matches!(all[..], [(_, ExitKind::ConditionalTailCall { .. }), (_, RETURN)]), "{all:?}");
+}
+
+#[test]
+fn a_shared_tail_belongs_to_nobody_alone() {
+    let shared =
+        function("f", "mov $1,%eax\njmp 1f\nnop\n2: ret") + &function("other", "xor %eax,%eax\n1: inc %eax\nret");
+    let (all, exclusive) = of(&shared).expect("exits");
+    assert_eq!((all.len(), exclusive), (1, false));
+    // The other one runs on into it, without a jump.
+    let (_, exclusive) =
+        of(&(function("g", "mov $1,%eax") + ".p2align 4\n" + &function("f", "1: inc %eax\nret"))).expect("exits");
+    assert!(exclusive, "the start of a function is where its calls begin");
+}
+
+#[test]
+fn what_is_not_proven_is_said() {
+    assert_eq!(
+        of_f("push %rbx\nret"),
+        Err(NoExits::Unbalanced {
+            at: with(&function("f", "push %rbx\nret"), |elf, _| elf.symbol("f").plus(Len(1))),
+            depth: -8
+        })
+    );
+    assert_eq!(of_f("ud2"), Err(NoExits::NeverReturns));
+    let inner = of_f("call 1f\n1: add $1,%eax\njmp 2f\nnop\n2: call 1b\nret");
+    assert!(matches!(inner, Err(NoExits::InnerCall { .. })), "{inner:?}");
+    assert_eq!(of_f("call 1f\nret\n1: ret"), Ok((vec![(5, RETURN)], true)), "a subroutine of its own");
+    assert!(matches!(of_f("lretq"), Err(NoExits::Far { .. })));
+    let counted = function("f", "jrcxz 1f\nret") + &function("other", "1: mov $1,%eax\nret");
+    assert!(matches!(of(&counted), Err(NoExits::CountedBranch { .. })), "{:?}", of(&counted));
+    with(&function("f", "nop\nret"), |elf, index| {
+        assert_eq!(exits(index, elf.symbol("f").plus(Len(1))), Err(NoExits::NotAFunction));
+    });
+}
+
+#[test]
+fn results_are_where_the_last_function_returns() {
+    let source = function("f", "mov $1,%edi\njmp other") + &function("other", "mov %edi,%eax\nret");
+    with(&source, |elf, index| {
+        let found = results(index, elf.symbol("f")).expect("returns");
+        assert_eq!((found.all.len(), found.exclusive), (1, false));
+        assert_eq!(found.all[0].va, elf.symbol("other").plus(Len(2)));
+    });
+    with(&function("f", "jmp *(%rdi)"), |elf, index| {
+        assert_eq!(results(index, elf.symbol("f")), Err(NoExits::ForeignResult { at: elf.symbol("f") }));
+    });
+}
+
+/// A return has one byte: the jump begins at what stands before it.
+#[test]
+fn the_jump_begins_before_the_return() {
+    // No padding behind the function.
+    let source = function("f", "sub $8,%rsp\ncall other\nadd $8,%rsp\nret") + &function("other", "mov $1,%eax\nret");
+    with(&source, |elf, index| {
+        let found = exits(index, elf.symbol("f")).expect("exits");
+        let plan = plan_exit(index, found.all[0], false, None).expect("a plan");
+        assert_eq!((plan.technique, plan.site), (Technique::JumpOverSeveral, elf.symbol("f").plus(Len(9))));
+        assert_eq!((plan.displaced.len(), plan.resume), (2, None));
+        let trap = plan_exit(index, found.all[0], true, None).expect("a plan");
+        assert_eq!((trap.technique, trap.site), (Technique::Trap, elf.symbol("f").plus(Len(13))));
+    });
+    // Others jump to the return itself: nothing in front of it may be displaced.
+    let source = function("f", "test %edi,%edi\nje 1f\nadd $8,%edi\n1: ret") + &function("other", "mov $1,%eax\nret");
+    with(&source, |elf, index| {
+        let found = exits(index, elf.symbol("f")).expect("exits");
+        let plan = plan_exit(index, found.all[0], false, None).expect("a plan");
+        assert_eq!(plan.technique, Technique::Trap);
+    });
+}
+
+/// Compiled functions that others share code with are found as such: `extents` may overlap.
+#[test]
+fn inner_symbols_are_other_entries() {
+    let source = function(
+        "f",
+        "mov %rdi,%rax\n.globl inner\n.type inner,@function\ninner: add $1,%rax\nret\n.size inner,.-inner",
+    );
+    with(&source, |elf, index| {
+        assert!(elf.code.extents.contains(&Extent { start: elf.symbol("inner"), len: Len(5) }));
+        assert!(!exits(index, elf.symbol("f")).expect("exits").exclusive);
+        // `f` runs on into it.
+        assert!(exits(index, elf.symbol("inner")).expect("exits").exclusive);
+    });
+}
