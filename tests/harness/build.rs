@@ -109,6 +109,7 @@ const RECIPES: &[Recipe] = &[
     recipe("script", CC, &["script.c"]),
     recipe("tools", &["cc", "-O2", "-g", "-pthread", CALLS, "-fno-omit-frame-pointer"], &["tools.c"]),
     recipe("locks", &["cc", "-O2", "-g", "-pthread", CALLS, "-fno-omit-frame-pointer"], &["locks.c"]),
+    recipe("liblate_kill.so", &["cc", "-O2", "-shared", "-fPIC"], &["late_kill.c"]),
     recipe("libmallocs.so", &["cc", "-O2", "-shared", "-fPIC"], &["mallocs.c"]),
     recipe("usdt", CC, &["usdt.c"]),
     recipe("coverage", &["cc", "-nostdlib", "-static"], &["coverage.S"]),

@@ -9,8 +9,9 @@ use sidestep_tests::process::{LIMIT, Output, Program, Running, eventually, run};
 use sidestep_tests::tool::{path, sidestep};
 use sidestep_tests::{Snapshot, skip, target};
 
+/// One line on stderr that contains all of `words`, nothing on stdout, exit code 1.
 #[track_caller]
-fn assert_refused(output: &Output, words: &[&str]) {
+pub fn assert_refused(output: &Output, words: &[&str]) {
     assert_eq!(output.code(), 1, "{output}");
     assert_eq!(output.stdout, "", "{output}");
     assert_eq!(output.stderr.trim_end().lines().count(), 1, "not one line: {output}");
@@ -20,7 +21,7 @@ fn assert_refused(output: &Output, words: &[&str]) {
     }
 }
 
-/// One line on stderr that contains all of `words`, nothing on stdout, exit code 1.
+/// [`assert_refused`] of a run of the tool.
 #[track_caller]
 pub fn refused(args: &[&str], words: &[&str]) {
     assert_refused(&run(&mut sidestep(args), LIMIT), words);

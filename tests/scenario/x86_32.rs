@@ -5,7 +5,7 @@ use std::process::Command;
 
 use sidestep_tests::process::LIMIT;
 use sidestep_tests::process::{Program, run};
-use sidestep_tests::tool::{Tracing, during, sidestep, use_32_bit};
+use sidestep_tests::tool::{Tracing, during, path, sidestep, use_32_bit};
 use sidestep_tests::{Snapshot, target};
 
 use crate::errors;
@@ -223,6 +223,28 @@ fn the_builds_are_not_mixed_up() {
     errors::refused(&["funccount", "-p", &long_pid, "leaf"], &words);
     long.finish().ok();
     short.finish().ok();
+}
+
+/// A command for which there is another build was let go before it was killed, and had the time between the two.
+#[test]
+fn a_refused_command_ran_until_it_was_killed() {
+    let of_32_bit = |name: &'static str| {
+        let build = move || {
+            use_32_bit();
+            (target(name).expect("a C compiler for 32-bit programs"), path().clone())
+        };
+        std::thread::spawn(build).join().expect("built")
+    };
+    let of_64_bit = |name: &str| (target(name).expect("a C compiler"), path().clone());
+    let (long, (short, _)) = (of_64_bit("counts").0, of_32_bit("counts"));
+    for (command, (late_kill, tool), width) in
+        [(short, of_64_bit("liblate_kill.so"), "32-bit"), (long, of_32_bit("liblate_kill.so"), "64-bit")]
+    {
+        let mut tool = Command::new(tool);
+        tool.env("LD_PRELOAD", late_kill).args(["funccount", "leaf", "--"]).arg(command).args(["work", "1"]);
+        let output = run(&mut tool, LIMIT);
+        errors::assert_refused(&output, &[&format!("is a {width} x86 program")]);
+    }
 }
 
 /// What only 32-bit code has, or what is another instruction there, at each of them at once: by jumps and traps all registers,

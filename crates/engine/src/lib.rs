@@ -82,6 +82,7 @@ pub use maps::Maps;
 pub use names::{Frame, Symbols};
 pub use preview::{Listed, explain, list};
 pub use session::{Progress, Session};
+pub use sidestep_symbols::search_in;
 pub use sidestep_symbols::usdt::{Argument as UsdtArgument, ArgumentKind, Probe as UsdtProbe};
 pub use sidestep_sys::bpf as kernel_bpf;
 pub use sidestep_wire::private::split_symbol;

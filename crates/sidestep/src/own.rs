@@ -3,8 +3,8 @@
 //!
 //! What is allowed in the copy of a process with threads? POSIX: calls that are async-signal-safe. glibc and musl: more, since
 //! their `fork` puts the locks of their allocator, of the loader and of threads into order. The controller allocates, reads files and
-//! starts threads; it takes no other lock of the process (it neither prints nor changes the environment), runs none of its code,
-//! and leaves by `_exit`. It is forked twice, so that the process has no child that it does not know of, and has
+//! starts threads; it takes no other lock of the process (it neither prints nor reads or changes the environment), runs none of its
+//! code, and leaves by `_exit`. It is forked twice, so that the process has no child that it does not know of, and has
 //! none of its files open: pipes and sockets end when the process closes them.
 #![allow(unsafe_code, reason = "fork, and what has to be set right after it")]
 
@@ -24,31 +24,72 @@ const SOCKET: i32 = 3;
 const PATIENCE: Duration = Duration::from_millis(50);
 /// So many copies are tried.
 const COPIES: u32 = 8;
+/// Bytes of a number in the first answer of a copy.
+const NUMBER: usize = size_of::<u32>();
 /// Signals of the kernel.
 const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
 
 /// Forks a controller, which serves one end of a socket. The other end.
 pub fn start(serve: impl FnOnce(&UnixStream) + Send) -> io::Result<UnixStream> {
     let target = process::id() as i32;
+    // Programs that are not mapped are looked for in it. The copy must not take the lock of the environment.
+    let path = env::var_os("PATH");
     let mut copies = 0;
     loop {
         let (mut ours, theirs) = UnixStream::pair()?;
         if fork_twice()? {
+            let serve = |socket: &UnixStream| {
+                sidestep_engine::search_in(path);
+                serve(socket);
+            };
             run(target, &theirs, PATIENCE * (1 << copies), serve);
         }
         drop(theirs);
-        let mut pid = [0; 4];
         copies += 1;
-        match ours.read_exact(&mut pid) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && copies < COPIES => continue,
-            Err(error) => return Err(error),
+        match first_answer(&mut ours)? {
+            First::Ready(pid) => {
+                // SAFETY: no memory is involved. Where Yama is at work (ptrace_scope 1), a process says who may trace it.
+                unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(pid), 0, 0, 0) };
+                return Ok(ours);
+            }
+            First::Failed(error) => return Err(error),
+            First::Ended if copies < COPIES => {}
+            First::Ended => {
+                return Err(io::Error::other(format!("{COPIES} copies of the process could start no thread")));
+            }
         }
-        let pid = libc::c_ulong::from(u32::from_ne_bytes(pid));
-        // SAFETY: no memory is involved. Where Yama is at work (ptrace_scope 1), a process says who may trace it.
-        unsafe { libc::prctl(libc::PR_SET_PTRACER, pid, 0, 0, 0) };
-        return Ok(ours);
     }
+}
+
+/// What a copy says first.
+#[derive(Debug)]
+enum First {
+    /// It serves: its process id.
+    Ready(u32),
+    /// Something that another copy would not get either.
+    Failed(io::Error),
+    /// Nothing: it has waited for a lock that was never free.
+    Ended,
+}
+
+/// Reads a process id, or a zero and the number of an error.
+fn first_answer(socket: &mut UnixStream) -> io::Result<First> {
+    let mut number = || {
+        let mut bytes = [0; NUMBER];
+        match socket.read_exact(&mut bytes) {
+            Ok(()) => Ok(Some(u32::from_ne_bytes(bytes))),
+            // One that is killed with bytes of ours unread resets the connection; we have sent none.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    Ok(match number()? {
+        None => First::Ended,
+        Some(0) => {
+            First::Failed(number()?.map_or(io::ErrorKind::Other.into(), |e| io::Error::from_raw_os_error(e as i32)))
+        }
+        Some(pid) => First::Ready(pid),
+    })
 }
 
 /// True in a copy of this process, which is not its child. In the copy, all signals are blocked: no handler of the program may run.
@@ -63,7 +104,8 @@ fn fork_twice() -> io::Result<bool> {
         if fork == 0 {
             match libc::fork() {
                 0 => return Ok(true),
-                second => libc::_exit(i32::from(second < 0)),
+                // Numbers of errors are smaller than 256.
+                second => libc::_exit(if second < 0 { errno() } else { 0 }),
             }
         }
         let error = io::Error::last_os_error();
@@ -71,8 +113,12 @@ fn fork_twice() -> io::Result<bool> {
         if fork < 0 {
             return Err(error);
         }
-        while libc::waitpid(fork, ptr::null_mut(), 0) < 0 && errno() == libc::EINTR {}
-        Ok(false)
+        let mut status = 0;
+        while libc::waitpid(fork, &mut status, 0) < 0 && errno() == libc::EINTR {}
+        match libc::WEXITSTATUS(status) {
+            0 => Ok(false),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
     }
 }
 
@@ -117,15 +163,10 @@ fn set_up(
         libc::pthread_sigmask(libc::SIG_SETMASK, &none, ptr::null_mut());
         UnixStream::from_raw_fd(SOCKET)
     };
-    take_locks(patience)?;
-    // SAFETY: no memory is involved; the kernel gives a new descriptor, or an error.
-    let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, target, 0) } as i32;
-    if pidfd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: see above.
-    let pidfd = unsafe { File::from_raw_fd(pidfd) };
-    socket.write_all(&process::id().to_ne_bytes())?;
+    let pidfd = begin(target, &mut socket, patience).inspect_err(|error| {
+        let number = error.raw_os_error().unwrap_or(0) as u32;
+        let _ = socket.write_all(&[0, number].map(u32::to_ne_bytes).concat());
+    })?;
     thread::scope(|scope| {
         // What is left of the stack that this was forked on may be little.
         thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || {
@@ -143,11 +184,22 @@ fn set_up(
     })
 }
 
-/// Takes every lock of the standard library that the controller needs. SIGALRM ends this process if one is never free.
-fn take_locks(patience: Duration) -> io::Result<()> {
+/// What may fail: starting threads, and watching the target. The other side is told that all is well.
+fn begin(target: i32, socket: &mut UnixStream, patience: Duration) -> io::Result<File> {
+    take_lock_of_threads(patience)?;
+    // SAFETY: no memory is involved; the kernel gives a new descriptor, or an error.
+    let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, target, 0) } as i32;
+    if pidfd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    socket.write_all(&process::id().to_ne_bytes())?;
+    // SAFETY: the descriptor is new.
+    Ok(unsafe { File::from_raw_fd(pidfd) })
+}
+
+/// Takes the lock under which the standard library starts threads. SIGALRM ends this process if it is never free.
+fn take_lock_of_threads(patience: Duration) -> io::Result<()> {
     alarm(patience);
-    // Programs that are not mapped are looked for in it.
-    let _ = env::var_os("PATH");
     let begun = thread::Builder::new().spawn(|| {})?.join();
     alarm(Duration::ZERO);
     begun.map_err(|_| io::Error::other("a thread has panicked"))
@@ -160,4 +212,23 @@ fn alarm(after: Duration) {
     let timer = libc::itimerval { it_interval: never, it_value: after };
     // SAFETY: a timer of this process's own; what was set before is not asked for.
     unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, ptr::null_mut()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "failed to fill whole buffer" was all that was said of a copy that could start no thread.
+    #[test]
+    fn why_a_copy_has_ended_was_not_said() {
+        let said = |numbers: &[i32]| {
+            let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+            theirs.write_all(&numbers.iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<u8>>()).unwrap();
+            drop(theirs);
+            first_answer(&mut ours).unwrap()
+        };
+        assert!(matches!(said(&[4321]), First::Ready(4321)));
+        assert!(matches!(said(&[0, libc::EAGAIN]), First::Failed(e) if e.raw_os_error() == Some(libc::EAGAIN)));
+        assert!(matches!(said(&[]), First::Ended));
+    }
 }

@@ -50,7 +50,7 @@ pub use elf::{Kind, Segment};
 pub use error::{LineError, ObjectError, PatternError, SymbolError, TypeError};
 pub use executable::Executable;
 pub use function::{Binding, Function, FunctionKind, Source, by_address};
-pub use locate::{MappedObject, find_object, mapped_objects, matching_objects, resolve_object};
+pub use locate::{MappedObject, find_object, mapped_objects, matching_objects, resolve_object, search_in};
 pub use maps::{Mapping, parse_maps};
 pub use matcher::Matcher;
 pub use object::Object;

@@ -1,6 +1,8 @@
 //! Which object a name means: a path or a short library name (`libc`, `c`, `libssl.so.3`), in a process or in the file system.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -148,10 +150,21 @@ pub fn find_library(name: &str) -> Option<PathBuf> {
     })
 }
 
-/// An executable ELF file in `PATH`.
+thread_local! {
+    /// What [`search_in`] was given in this thread.
+    static SEARCHED: RefCell<Option<Option<OsString>>> = const { RefCell::new(None) };
+}
+
+/// Lets this thread look for programs in this list of directories in place of `PATH`. For a process that may not read its
+/// environment: in the fork of a process with threads, the lock of the environment may never be free.
+pub fn search_in(path: Option<OsString>) {
+    SEARCHED.set(Some(path));
+}
+
+/// An executable ELF file in `PATH`, or where [`search_in`] says.
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
+    let path = SEARCHED.with_borrow(Clone::clone).unwrap_or_else(|| std::env::var_os("PATH"))?;
     std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| is_x86_64(file))?.canonicalize().ok()
 }
 

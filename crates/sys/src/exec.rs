@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use crate::ExitStatus;
 use crate::access::OpenError;
+use crate::process::Process;
 use crate::procfs;
 use crate::ptrace::{self, Event};
-use crate::spawn::{Child, Spawned, open_executed, stop_after_exec};
+use crate::spawn::{Child, Spawned, stop_after_exec};
 use crate::startup::Startup;
 use crate::stopped::{Stopped, wait_until};
 
@@ -76,7 +77,10 @@ impl Executing {
                     return match stop_after_exec(self.pid).map_err(io)? {
                         Err(_) => Ok(Some(Executed::Ended)),
                         Ok(regs) => {
-                            let process = open_executed(self.pid)?;
+                            let process = Process::open(self.pid).inspect_err(|_| {
+                                // It is a member of the session's family that goes on unprobed. If that fails it has died.
+                                let _ = ptrace::detach(self.pid, 0);
+                            })?;
                             let stopped = Stopped::adopt(process.clone(), regs);
                             let (child, startup) = (Child::of(self.pid), Startup::default());
                             Ok(Some(Executed::Program(Box::new(Spawned { process, stopped, child, startup }))))

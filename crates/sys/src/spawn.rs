@@ -218,18 +218,10 @@ fn start(socket: &mut UnixStream, pid: i32, path: &Path) -> Result<(Process, Reg
         }
     }
     match stop_after_exec(pid).map_err(io)? {
-        Ok(regs) => Ok((open_executed(pid)?, regs)),
+        // It stands until our caller kills it, if there is another build for it.
+        Ok(regs) => Ok((Process::open(pid)?, regs)),
         Err(status) => Err(SpawnError::Died { path: path.to_owned(), status }),
     }
-}
-
-/// The process that stands at its first instruction. One that cannot be probed, such as a program for which there is another
-/// build, goes on.
-pub(crate) fn open_executed(pid: i32) -> Result<Process, OpenError> {
-    Process::open(pid).inspect_err(|_| {
-        // If that fails it has died.
-        let _ = ptrace::detach(pid, 0);
-    })
 }
 
 /// From the exec event to a stop at the first instruction.

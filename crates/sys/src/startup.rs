@@ -16,7 +16,7 @@ use crate::memory::MemoryError;
 use crate::process::Process;
 use crate::procfs::Mapping;
 use crate::ptrace::{self, Event};
-use crate::spawn::{Spawned, open_executed, stop_after_exec};
+use crate::spawn::{Spawned, stop_after_exec};
 use crate::stopped::{StopError, Stopped};
 
 /// What has happened in the startup of a command, which stands still again if it is still there.
@@ -33,7 +33,8 @@ pub enum StartupEvent {
     Exited(ExitStatus),
 }
 
-/// Why a command could not be followed. It runs on by itself.
+/// Why a command could not be followed. It stands still, or has ended: [`Spawned::kill`] ends it, [`Spawned::into_process`] lets it
+/// go on.
 #[derive(Debug, thiserror::Error)]
 pub enum StartupError {
     /// A remote call failed.
@@ -162,8 +163,11 @@ impl Spawned {
         match regs {
             Err(status) => Ok(StartupEvent::Exited(status)),
             Ok(regs) => {
-                self.process = open_executed(pid)?;
-                self.stopped = Stopped::adopt(self.process.clone(), regs);
+                // A program that cannot be probed stands still, too: the caller kills it or lets it go.
+                let opened = Process::open(pid);
+                let process = opened.as_ref().unwrap_or(&self.process).clone();
+                self.stopped = Stopped::adopt(process, regs);
+                self.process = opened?;
                 self.startup = Startup::default();
                 Ok(StartupEvent::Executed)
             }

@@ -1,6 +1,7 @@
 //! The CPU as the oracle: a traced process that runs one instruction from a chosen state, and the state that it leaves.
 #![allow(unsafe_code, dead_code)]
 
+pub mod features;
 pub mod judge;
 pub mod state;
 
@@ -8,6 +9,7 @@ use std::ptr;
 
 use libc::{c_int, c_void, iovec, pid_t, siginfo_t, user_regs_struct};
 
+pub use features::Features;
 use sidestep_isa::Isa;
 pub use state::{Rng, State};
 
