@@ -377,21 +377,21 @@ impl Programs {
 }
 
 impl Programs {
-    /// The program of the return, if it can be a part of the detour of an exit: it reads nothing that differs between the exit and the
-    /// return.
+    /// The program of the return, for a site at an exit. In 32-bit programs only the agent knows what an exit is.
     fn at_exit(&self, action: &Action, number: u32, cookie: u64, func_ip: Va) -> Option<handler::Program> {
         let thunk = action.exit?;
         let program = self.compiled.get(thunk)?;
-        let same = ISA == Isa::X64 && program.inline.is_some() && !program.thunk.context.has_frame();
-        same.then(|| handler::Program {
+        // What differs between the exit and the return is not the same in a detour.
+        let same = !program.thunk.context.has_frame();
+        (ISA == Isa::X64).then(|| handler::Program {
             probe: number,
             thunk,
             only_counts: false,
             context: program.thunk.context,
             cookie,
             func_ip,
-            inline: program.inline.clone(),
-            filter: program.filter.clone(),
+            inline: program.inline.clone().filter(|_| same),
+            filter: program.filter.clone().filter(|_| same),
         })
     }
 }

@@ -11,7 +11,7 @@ use std::fmt;
 
 use sidestep_isa::x86::stack::Stack;
 use sidestep_isa::x86::{Flow, Insn};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 
 use crate::family::Leads;
 use crate::index::Index;
@@ -111,6 +111,11 @@ pub enum NoExits {
         /// Link-time address of the instruction.
         at: Va,
     },
+    /// A return takes arguments off the stack, which 64-bit code of compilers never does.
+    DropsArguments {
+        /// Link-time address of the return.
+        at: Va,
+    },
     /// No path leads to a return.
     NeverReturns,
     /// The result is that of another function, which is not known.
@@ -135,6 +140,7 @@ impl fmt::Display for NoExits {
                 write!(f, "the jump at {at} leaves the function by a counter, not by a flag")
             }
             NoExits::Far { at } => write!(f, "the instruction at {at} leaves by a far jump"),
+            NoExits::DropsArguments { at } => write!(f, "the return at {at} takes arguments off the stack"),
             NoExits::ForeignResult { at } => {
                 write!(f, "its result is that of the function that the jump at {at} leads to, which is not known")
             }
@@ -156,6 +162,9 @@ pub fn exits(index: &Index<'_>, entry: Va) -> Result<Exits, NoExits> {
     let mut walk =
         Walk { index, entry, states: BTreeMap::new(), todo: Vec::new(), exits: BTreeMap::new(), calls: Vec::new() };
     walk.reach(entry, Stack::ENTRY);
+    if index.code().go {
+        walk.reach_all();
+    }
     walk.run()?;
     if walk.exits.is_empty() {
         return Err(NoExits::NeverReturns);
@@ -223,6 +232,15 @@ impl Walk<'_, '_> {
         }
     }
 
+    /// Reaches all instructions of the function: Go's lie in one piece, and their jump tables are not read.
+    fn reach_all(&mut self) {
+        let Some((_, stretch)) = self.index.stretch(self.entry).filter(|(_, stretch)| stretch.start == self.entry)
+        else {
+            return;
+        };
+        stretch.insns().for_each(|va| self.reach(va, Stack::UNKNOWN));
+    }
+
     fn run(&mut self) -> Result<(), NoExits> {
         let mut pads = BTreeSet::new();
         loop {
@@ -287,7 +305,10 @@ impl Walk<'_, '_> {
         let stack = self.states.get(&va).copied().unwrap_or(Stack::UNKNOWN);
         let after = stack.after(&insn);
         match insn.flow() {
-            Flow::Return => self.exit(va, ExitKind::Return { drops: insn.dropped_by_return().unwrap_or(0) }),
+            Flow::Return => match insn.dropped_by_return().unwrap_or(0) {
+                1.. if self.index.code().isa == Isa::X64 => return Err(NoExits::DropsArguments { at: va }),
+                drops => self.exit(va, ExitKind::Return { drops }),
+            },
             Flow::Jump(to) if self.leaves(va, to) => self.exit(va, ExitKind::TailCall { to: Some(to) }),
             Flow::Jump(to) => self.reach(to, after),
             Flow::Branch(to) if self.leaves(va, to) => {
@@ -361,16 +382,11 @@ impl Walk<'_, '_> {
             return Ok(());
         }
         if self.index.code().go {
-            // Go's compiler makes jump tables, and no tail calls through registers; its assembly does.
-            return match insn.jumps_through_value() {
-                true => {
-                    self.exit(insn.va(), ExitKind::TailCall { to: None });
-                    Ok(())
-                }
-                false => Err(NoExits::UnknownJumps {
-                    reason: format!("the indirect jump at {} was not resolved", insn.va()),
-                }),
-            };
+            // Go's compiler makes jump tables, which stay in the function, and its assembly tail calls through registers.
+            if insn.jumps_through_value() {
+                self.exit(insn.va(), ExitKind::TailCall { to: None });
+            }
+            return Ok(());
         }
         let own = |to: &Va| {
             self.index.stretch(*to).is_some_and(|(other, stretch)| {

@@ -90,7 +90,8 @@ impl Handler {
 /// What runs at an exit of a function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AtExit {
-    /// A program that reads neither the instruction pointer nor the stack pointer: those of the exit are not those of the return.
+    /// A program that needs nothing of the entry of the call. It is a part of the detour only if it reads neither the instruction pointer
+    /// nor the stack pointer: those of the exit are not those of the return.
     Program(Program),
     /// The agent's hit function, which knows what is different.
     Agent {

@@ -123,11 +123,11 @@ pub fn program(
     ip: Va,
     program: &Program,
     thunk: Places,
-    inside: bool,
+    place: thunk::Place,
     env: &Env,
 ) -> Result<Option<Cold>, OutOfReach> {
     let done = asm.label();
-    let place = thunk::Place::of(dead, inside);
+    let inside = place.is_stepped();
     let mut cold = Cold { probe: program.probe, thunk, place, done, ways: Vec::new() };
     let native = Native { attach_cookie: Some(program.cookie), func_ip: Some(program.func_ip.0), ..env.native };
     // What comes before the program must leave it what it reads.

@@ -177,14 +177,18 @@ fn build_with(
             }
             Handler::Program(program) => {
                 let thunk = thunk_of(program, thunks)?;
-                cold.extend(inline::program(&mut asm, dead, site, program, thunk, inside, env)?);
+                let place = Place::of(dead, inside);
+                cold.extend(inline::program(&mut asm, dead, site, program, thunk, place, env)?);
             }
             Handler::Replace { count, function } => {
                 let thunk = thunk_of(count, thunks)?;
                 cold.extend(match isa {
                     // Static functions have arguments in the registers that others may change.
                     Isa::X86 => inline::count(&mut asm, dead, count, thunk, env)?,
-                    Isa::X64 => inline::program(&mut asm, AT_A_CALL, site, count, thunk, inside, env)?,
+                    Isa::X64 => {
+                        let place = Place::of(AT_A_CALL, inside);
+                        inline::program(&mut asm, AT_A_CALL, site, count, thunk, place, env)?
+                    }
                 });
                 asm.jmp_far(*function);
             }
@@ -222,7 +226,7 @@ fn build_with(
                 let switch = singly.then(|| switch(&mut asm));
                 cold.extend(match isa {
                     Isa::X86 => inline::count(&mut asm, Dead::default(), program, thunk, env)?,
-                    Isa::X64 => inline::program(&mut asm, Dead::default(), behind, program, thunk, true, env)?,
+                    Isa::X64 => inline::program(&mut asm, Dead::default(), behind, program, thunk, Place::Inside, env)?,
                 });
                 around.switches.extend(switch.map(|word| (handler.probe(), switched(word, &asm))));
             }
@@ -346,7 +350,7 @@ impl Around<'_> {
                         let ip = plan.site.offset(self.bias);
                         cold.extend(match isa {
                             Isa::X86 => inline::count(asm, live, program, thunk, env)?,
-                            Isa::X64 => inline::program(asm, live, ip, program, thunk, true, env)?,
+                            Isa::X64 => inline::program(asm, live, ip, program, thunk, Place::Exit, env)?,
                         });
                     }
                 }

@@ -151,6 +151,28 @@ impl<'i, 'a> Site<'i, 'a> {
     /// behind it is still there.
     pub fn guarded(&self, room: &mut dyn Room) -> Result<Shape, String> {
         let region = self.several(false)?;
+        self.guarded_region(region, room)
+    }
+
+    /// The same of all instructions up to `end`, the end of an exit.
+    pub fn guarded_to(&self, end: Va, room: &mut dyn Room) -> Result<Shape, String> {
+        let len = end.since(self.va) as usize;
+        let region = match len {
+            JUMP.. => len,
+            _ => {
+                self.padding(len)?;
+                JUMP
+            }
+        };
+        self.guarded_region(region, room)
+    }
+
+    /// Whether goroutines run the code, which are not seen while they wait.
+    pub fn is_go(&self) -> bool {
+        self.index.code.go
+    }
+
+    fn guarded_region(&self, region: usize, room: &mut dyn Room) -> Result<Shape, String> {
         if self.index.is_frequented(Va(self.va.0 + 1), self.end(JUMP)) {
             return Err(self.no_arrival(JUMP).err().unwrap_or_else(|| "others jump into it".into()));
         }

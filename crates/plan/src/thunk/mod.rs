@@ -93,6 +93,7 @@ pub struct Places {
     entry: Va,
     bare: Va,
     inside: Va,
+    exit: Va,
 }
 
 /// Where a site is, as far as thunks care.
@@ -104,6 +105,8 @@ pub enum Place {
     Bare,
     /// Elsewhere; the detour has stepped over the red zone.
     Inside,
+    /// In front of an exit; the detour has stepped over the red zone. The program sees the registers as they are behind the return.
+    Exit,
 }
 
 impl Place {
@@ -116,9 +119,14 @@ impl Place {
         }
     }
 
+    /// Whether the detour has stepped over the red zone.
+    pub(crate) fn is_stepped(self) -> bool {
+        matches!(self, Place::Inside | Place::Exit)
+    }
+
     fn frame(self, env: &Env, context: Context, changes: Context) -> Frame {
         // The detour's push and call.
-        let above_sp = 16 + if self == Place::Inside { RED_ZONE } else { 0 };
+        let above_sp = 16 + if self.is_stepped() { RED_ZONE } else { 0 };
         Frame { xmm: env.agent_xmm, context, changes, above_sp, bare: self == Place::Bare }
     }
 }
@@ -131,7 +139,7 @@ impl Places {
             asm.align(16);
             at
         };
-        Places { entry: one(Place::Entry), bare: one(Place::Bare), inside: one(Place::Inside) }
+        Places { entry: one(Place::Entry), bare: one(Place::Bare), inside: one(Place::Inside), exit: one(Place::Exit) }
     }
 
     /// Its address.
@@ -141,6 +149,7 @@ impl Places {
             Place::Entry => self.entry,
             Place::Bare => self.bare,
             Place::Inside => self.inside,
+            Place::Exit => self.exit,
         }
     }
 }

@@ -79,7 +79,13 @@ pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
     asm.test(Reg::Rdx);
     asm.jcc(Cond::E, out); // a forked child
     asm.load32(Reg::Rcx, Reg::Rbx, ABOVE + 8);
-    asm.store(Reg::Rbx, hit!(probe), Reg::Rcx);
+    if place == Place::Exit {
+        asm.mov_imm64(Reg::Rax, Hit::RETURNED);
+        asm.add(Reg::Rax, Reg::Rcx);
+        asm.store(Reg::Rbx, hit!(probe), Reg::Rax);
+    } else {
+        asm.store(Reg::Rbx, hit!(probe), Reg::Rcx);
+    }
     if program.exclusive {
         asm.cmp_imm8(Reg::R9, offset_of!(ThreadState, busy) as i32, 0);
         asm.jcc(Cond::Ne, busy);
@@ -89,7 +95,16 @@ pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
     }
     asm.lea_index8(Reg::Rdx, Reg::Rdx, Reg::Rcx);
     asm.add_one(Reg::Rdx, 0, false);
-    if program.context.has_ip() {
+    if place == Place::Exit {
+        if program.context.has_frame() {
+            // The return address is on top of the stack.
+            asm.load(Reg::Rdx, Reg::Rbx, regs!(rsp));
+            asm.load(Reg::Rcx, Reg::Rdx, 0);
+            asm.store(Reg::Rbx, regs!(rip), Reg::Rcx);
+            asm.lea(Reg::Rdx, Reg::Rdx, 8);
+            asm.store(Reg::Rbx, regs!(rsp), Reg::Rdx);
+        }
+    } else if program.context.has_ip() {
         load_site(asm, env);
         asm.store(Reg::Rbx, regs!(rip), Reg::Rcx);
     }

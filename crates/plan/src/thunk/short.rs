@@ -235,7 +235,7 @@ fn hit(asm: &mut Asm, env: &Env) {
 pub(super) fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>]) -> (Vec<u8>, Thunks) {
     let mut asm = Asm::of(Isa::X86, at);
     hit(&mut asm, env);
-    let one = Places { entry: at, bare: at, inside: at };
+    let one = Places { entry: at, bare: at, inside: at, exit: at };
     (asm.finish(), Thunks { agent: one, returns: one, enter, programs: vec![Some(one); programs.len()] })
 }
 
