@@ -173,7 +173,7 @@ fn leaves(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32
         return; // a child
     }
     let mut cookie = 0;
-    if let Some(pair) = desc.pair.checked_sub(1).map(|pair| pair as u32) {
+    if let Some(pair) = desc.pair.checked_sub(1) {
         // Else the call began before the probe was there, or in another function that shares the code.
         let Some(left) = shadow::kept::end(agent, thread, slot, pair) else { return };
         cookie = left;

@@ -8,8 +8,8 @@ use sidestep_isa::object::{Bytes, Extent, ObjectCode};
 use sidestep_isa::{Len, Va};
 use sidestep_plan::syscalls::SyscallSite;
 use sidestep_plan::{
-    Exit, Index, Plan, Refusal, Room, Technique, exits, plan, plan_exit, plan_in, promotable, results, site_of,
-    syscalls,
+    Exit, Index, NoExits, Plan, Refusal, Room, Technique, exits, plan, plan_exit, plan_in, promotable, results,
+    site_of, syscalls,
 };
 use sidestep_symbols::{Matcher, Object};
 use sidestep_sys::arch;
@@ -388,7 +388,8 @@ fn plan_one(
     if let Some(returns) = wish.returns {
         match plan_exits(index, request, &matched, wish.trap_only, returns, room, known) {
             Ok(all) => return all,
-            Err(why) => {
+            Err(Unproven { why, never_returns: true }) => return vec![whole(Err(why))],
+            Err(Unproven { why, .. }) => {
                 let plan = known.plan(index, va, wish.trap_only, room).map_err(|r| r.reason);
                 let plan = plan.and_then(|plan| match plan.returns {
                     Ok(_) => Ok(plan),
@@ -406,6 +407,26 @@ fn plan_one(
     }))]
 }
 
+/// Why a return probe cannot be at the exits of its function.
+struct Unproven {
+    /// A clause.
+    why: String,
+    /// There are none.
+    never_returns: bool,
+}
+
+impl From<NoExits> for Unproven {
+    fn from(why: NoExits) -> Unproven {
+        Unproven { why: why.to_string(), never_returns: why == NoExits::NeverReturns }
+    }
+}
+
+impl From<String> for Unproven {
+    fn from(why: String) -> Unproven {
+        Unproven { why, never_returns: false }
+    }
+}
+
 /// The sites of a return probe at a function whose exits are proven. Else why not.
 fn plan_exits(
     index: &Index<'_>,
@@ -415,9 +436,9 @@ fn plan_exits(
     returns: Returns,
     room: &mut ObjectRoom<'_>,
     known: &mut Known,
-) -> Result<Vec<Planned>, String> {
+) -> Result<Vec<Planned>, Unproven> {
     let va = matched.va.map_err(str::to_owned)?;
-    let found = if returns.result { results(index, va) } else { exits(index, va) }.map_err(|why| why.to_string())?;
+    let found = if returns.result { results(index, va) } else { exits(index, va) }?;
     let paired = returns.entry || !found.exclusive;
     let site = |plan: Plan, at: Va, part: Part| Planned {
         request,
@@ -432,7 +453,7 @@ fn plan_exits(
     let mut all = Vec::new();
     if paired {
         if index.code().go {
-            return Err("calls are not remembered on the stacks of goroutines, which move".to_owned());
+            return Err("calls are not remembered on the stacks of goroutines, which move".to_owned().into());
         }
         let plan = known.plan(index, va, trap_only, room).map_err(|refusal| refusal.reason)?;
         all.push(site(plan, va, Part::Enter));

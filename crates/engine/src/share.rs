@@ -331,13 +331,14 @@ pub(crate) fn switch(
             continue;
         };
         if others.leads_to(process, entry) == on {
-            switched.unchanged += site.users().count();
+            switched.unchanged += site.users().filter(|(number, desc)| desc.is_first(*number)).count();
         } else if on && !others.are_in(process, entry) && is_foreign(process, entry) {
             switched.refused.push((va, FOREIGN));
         } else {
             work.push((site.index, entry));
             switched.sites += 1;
-            switched.probes += site.users().filter(|(_, desc)| !singly::is_off(process, desc)).count();
+            switched.probes +=
+                site.users().filter(|(number, desc)| desc.is_first(*number) && !singly::is_off(process, desc)).count();
         }
     }
     work.sort_by_key(|(_, entry)| entry.site);

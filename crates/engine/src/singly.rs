@@ -30,7 +30,7 @@ pub(crate) fn set(process: &Process, site: &Site, wanted: impl Fn(u32) -> Option
         if is_off(process, desc) == on {
             let word = if on { desc.switch.on } else { desc.switch.off };
             process.write(Va(desc.switch.word), &word.to_ne_bytes())?;
-            changed += 1;
+            changed += usize::from(desc.is_first(*number));
         }
     }
     Ok(changed)
@@ -47,7 +47,7 @@ pub(crate) fn enable(
     if site.entry.disabled == 1 {
         set(process, site, |number| Some(numbers.contains(&number)))?;
     } else {
-        let named = site.users().filter(|(number, _)| numbers.contains(number)).count();
+        let named = site.users().filter(|(number, desc)| desc.is_first(*number) && numbers.contains(number)).count();
         let changed = set(process, site, others)?;
         switched.probes += changed;
         switched.unchanged += named - changed;
@@ -62,7 +62,7 @@ pub(crate) fn disable(
     numbers: &HashSet<u32>,
     switched: &mut Switched,
 ) -> Result<bool, SessionError> {
-    let named = site.users().filter(|(number, _)| numbers.contains(number)).count();
+    let named = site.users().filter(|(number, desc)| desc.is_first(*number) && numbers.contains(number)).count();
     if site.entry.disabled == 1 {
         switched.unchanged += named;
         return Ok(false);

@@ -1,6 +1,7 @@
 //! Which probes a process carries, from its own memory: while it runs, whoever controls the session, and after that one was
 //! killed.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use sidestep_isa::Va;
@@ -117,6 +118,8 @@ fn read(process: &Process, found: &Found, options: &Options) -> Result<Status, S
     let maps = mappings(process)?;
     let others = Others::of(process, &maps, Some(found.shared_va))?;
     let mut names = Names::new(process, options)?;
+    let parts: Vec<Part> =
+        sites.iter().flat_map(|site| probes(process, &maps, &others, &mut names, &counts, &journal, site)).collect();
     let users: Vec<&Site> = sites.iter().filter(|site| site.users().next().is_some()).collect();
     Ok(Status {
         controller: found.controller_pid,
@@ -124,11 +127,58 @@ fn read(process: &Process, found: &Found, options: &Options) -> Result<Status, S
         signals: found.taken != 0 && release::spare_guards(process, found)?.is_none(),
         sites: users.len(),
         detour_bytes: users.iter().map(|site| u64::from(site.entry.detour_len)).sum(),
-        probes: sites
-            .iter()
-            .flat_map(|site| probes(process, &maps, &others, &mut names, &counts, &journal, site))
-            .collect(),
+        probes: by_probe(parts, |va| names.of(process, va)),
     })
+}
+
+/// A site of a probe, and what its descriptor says.
+struct Part {
+    desc: ProbeDesc,
+    site: Installed,
+}
+
+/// Joins the sites of each probe: a return probe is shown at its function.
+fn by_probe(parts: Vec<Part>, mut name: impl FnMut(Va) -> (Option<PathBuf>, Option<(String, u64)>)) -> Vec<Installed> {
+    let mut single = Vec::new();
+    let mut joined: BTreeMap<u32, Vec<Part>> = BTreeMap::new();
+    for part in parts {
+        match part.desc.group {
+            0 => single.push(part.site),
+            group => joined.entry(group - 1).or_default().push(part),
+        }
+    }
+    for (number, parts) in joined {
+        let Some(first) = parts.first() else { continue };
+        let va = Va(first.desc.asked);
+        let (object, symbol) = name(va);
+        // A probe with a program at the entry counts there.
+        let counts_entries = parts.iter().any(|part| part.desc.flow == Flow::Enter as u32 && part.desc.entry != 0);
+        let counted = |part: &&Part| counts_entries == (part.desc.flow == Flow::Enter as u32);
+        let state = |is: SiteState| parts.iter().any(|part| part.site.state == is);
+        let mut blocked_by: Vec<Va> = parts.iter().flat_map(|part| part.site.blocked_by.iter().copied()).collect();
+        blocked_by.sort();
+        blocked_by.dedup();
+        single.push(Installed {
+            number,
+            va,
+            kind: ProbeKind::Return,
+            symbol,
+            object,
+            state: match () {
+                () if state(SiteState::Gone) => SiteState::Gone,
+                () if state(SiteState::Disabled) => SiteState::Disabled,
+                () => SiteState::Enabled,
+            },
+            optimized: parts.iter().all(|part| part.site.optimized),
+            blocked_by,
+            counts: Counts {
+                hits: parts.iter().filter(counted).map(|part| part.site.counts.hits).sum(),
+                missed: parts.iter().map(|part| part.site.counts.missed).sum(),
+            },
+        });
+    }
+    single.sort_by_key(|probe| (probe.va, probe.number));
+    single
 }
 
 fn probes(
@@ -139,7 +189,7 @@ fn probes(
     counts: &[(u64, u64)],
     journal: &Neighbours,
     site: &Site,
-) -> Vec<Installed> {
+) -> Vec<Part> {
     let va = Va(site.entry.site);
     let text = match traces::text(process, maps, &site.entry) {
         Text::Foreign if journal.covers(&site.entry) => Text::Original,
@@ -157,7 +207,7 @@ fn probes(
     let one = |(number, desc): &(u32, ProbeDesc)| {
         let (hits, missed) = counts.get(*number as usize).copied().unwrap_or_default();
         let alone = singly::is_off(process, desc);
-        Installed {
+        let site = Installed {
             number: *number,
             va,
             kind: kind(desc),
@@ -167,7 +217,8 @@ fn probes(
             optimized: !alone && text == Text::Patched && site.entry.new[0] != TRAP,
             blocked_by: blocked_by.clone(),
             counts: Counts { hits, missed },
-        }
+        };
+        Part { desc: *desc, site }
     };
     site.probes.iter().filter(|(_, desc)| desc.flags & ProbeDesc::RETIRED == 0).map(one).collect()
 }

@@ -214,7 +214,7 @@ fn decide(
             } else if text == Text::Foreign {
                 switched.refused.push((va, FOREIGN));
             } else if is_as_wanted(entry, text, to) {
-                switched.unchanged += site.users().count();
+                switched.unchanged += site.users().filter(|(number, desc)| desc.is_first(*number)).count();
             } else if to == Switch::Trap && !traps.contains_key(&entry.site) {
                 switched.refused.push((va, "its session takes no traps"));
             } else {
@@ -223,7 +223,10 @@ fn decide(
                 let is_trap = |o: &usize| entry.new[*o] == TRAP && traps.contains_key(&(entry.site + *o as u64));
                 let inner = copies.filter(|o| (1..len).contains(o)).filter(is_trap);
                 let traps = std::iter::once(0).chain(inner).collect();
-                let on = site.users().filter(|(_, desc)| !singly::is_off(process, desc));
+                let is_on = |(number, desc): &&(u32, sidestep_wire::ProbeDesc)| {
+                    desc.is_first(*number) && !singly::is_off(process, desc)
+                };
+                let on = site.users().filter(is_on);
                 let (probes, goal) = (on.count(), goal(entry, text, to));
                 work.push(Work { index: site.index, probes, entry: *entry, goal, traps, inside: Vec::new() });
             }

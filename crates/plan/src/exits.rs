@@ -223,6 +223,11 @@ struct Walk<'i, 'a> {
 
 impl Walk<'_, '_> {
     fn reach(&mut self, va: Va, stack: Stack) {
+        // Go's compiler puts a nop behind a last call that does not return.
+        let own = || self.index.stretch(self.entry).is_some_and(|(_, own)| (own.start..own.end).contains(&va));
+        if self.index.code().go && !own() {
+            return;
+        }
         let met = match self.states.get(&va) {
             Some(before) => before.meet(stack),
             None => stack,

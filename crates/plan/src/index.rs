@@ -259,6 +259,11 @@ impl<'a> Index<'a> {
         !bytes.is_empty() && x86::sweep(self.code.isa, bytes, from).all(|insn| insn.is_ok_and(|insn| insn.is_nop()))
     }
 
+    /// Whether the unwind information says that what starts here has a frame already.
+    pub(crate) fn has_odd_frame(&self, va: Va) -> bool {
+        self.code.parts.binary_search(&va).is_ok()
+    }
+
     /// Whether a symbol is at the address, or something names it, where that is no target of a jump table.
     pub(crate) fn is_label(&self, va: Va) -> bool {
         self.found.labels.binary_search(&va).is_ok() || self.is_named(va)

@@ -183,6 +183,8 @@ fn on_boundary(index: &Index<'_>, stretch: &Stretch, asked: Va) -> Result<(), St
     }
 }
 
+/// The canonical frame address is not that of a call (`.eh_frame`), so the return address is somewhere else.
+const ODD_FRAME: &str = "its unwind information says that no ordinary call leads to it";
 const PART: &str = "nobody calls it: it is a part of another function";
 
 /// What the return addresses and the red zone at a site are like.
@@ -223,10 +225,11 @@ fn nature_of_entry(index: &Index<'_>, site: &Site<'_, '_>) -> (SiteKind, Result<
         _ if index.is_named(site.asked) => called = true,
         _ => {}
     }
+    let returns = if index.has_odd_frame(site.asked) { Err(ODD_FRAME) } else { Ok(()) };
     match (called, jumped, branched) {
         (false, _, true) => (SiteKind::Inside, Err(PART)),
-        (false, true, false) => (SiteKind::Inside, Ok(())),
-        _ => (SiteKind::FunctionEntry, Ok(())),
+        (false, true, false) => (SiteKind::Inside, returns),
+        _ => (SiteKind::FunctionEntry, returns),
     }
 }
 

@@ -249,7 +249,9 @@ pub struct ProbeDesc {
     pub drops: u64,
     /// Of an exit: 1 + the number of the probe that remembers the calls of the function ([`Flow::Enter`]); other hits are no returns of
     /// it. 0 = each hit is a return.
-    pub pair: u64,
+    pub pair: u32,
+    /// Of a probe with several sites: 1 + the number of the first of them. 0 = it has one site.
+    pub group: u32,
     /// Where the probe can be switched without the others of its site.
     pub switch: HandlerSwitch,
 }
@@ -267,6 +269,12 @@ pub struct HandlerSwitch {
 }
 
 impl ProbeDesc {
+    /// Whether a probe has no other site, or this is the first one; `number` is its own.
+    #[must_use]
+    pub const fn is_first(&self, number: u32) -> bool {
+        self.group == 0 || self.group == number + 1
+    }
+
     /// Bit of `flags`: hits are counted at the entry, else at the return.
     pub const COUNT_ENTRY: u32 = 1;
     /// Bit of `flags`: the programs must not be entered again by a signal handler that interrupts them; such a hit counts as

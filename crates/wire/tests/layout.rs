@@ -58,7 +58,7 @@ fn private_region() {
     layout!(ShadowEntry: 40, align 8, { slot: 0, ret: 8, time: 16, probe: 24, cookie: 32 });
     layout!(ProbeDesc: 112, align 8, {
         flow: 0, hits: 4, flags: 8, older: 12, site: 16, asked: 24, cookie: 32, entry: 40, exit: 48, maxactive: 56,
-        places: 64, drops: 72, pair: 80, switch: 88,
+        places: 64, drops: 72, pair: 80, group: 84, switch: 88,
     });
     layout!(HandlerSwitch: 24, align 8, { word: 0, on: 8, off: 16 });
     layout!(TrapEntry: 16, align 8, { site: 0, detour: 8 });
@@ -98,7 +98,7 @@ fn no_implicit_padding() {
     assert_eq!(size_of::<ThreadState>(), HELPERS * 8 + 16 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 19 * 8 + 8 + 256 * 8);
     assert_eq!(size_of::<Signals>(), 8 + 4 + 4 + 5 * 32 + 5 * 8 + 128 * 32);
     assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 4 + 4 + 2 * 16 + 64 + 8 + 2 * 4 + 2 * 8 + 8 + 8);
-    assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 9 * 8 + 3 * 8);
+    assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 8 * 8 + 2 * 4 + 3 * 8);
     assert_eq!(size_of::<MapDesc>(), 6 * 4 + 7 * 8 + 2 * 4 + 8 + 4 * 8);
 }
 

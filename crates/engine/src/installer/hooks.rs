@@ -60,8 +60,8 @@ impl Installer {
         let mut planned = planned;
         let replaces = |i: &Installer, p: &Planned| p.replaces_return(returns(&i.requests[p.request].action));
         if planned.iter().any(|p| replaces(self, p)) {
-            let unsafe_here = match copies_stacks(process)? {
-                Some(library) => Some(format!("{library} moves stacks, and with them return addresses")),
+            let unsafe_here = match looks_at_returns(process)? {
+                Some(reason) => Some(reason),
                 None => hidden_unwinder(process, objects)?,
             };
             if let Some(reason) = unsafe_here {
@@ -209,7 +209,12 @@ impl Installer {
         reason: &str,
         which: impl Fn(&Installer, &Planned) -> bool,
     ) -> Vec<Planned> {
-        let reason = |p: &Planned| which(self, p).then(|| reason.to_owned());
+        let reason = |p: &Planned| {
+            which(self, p).then(|| match &p.unproven {
+                Some(why) => format!("{why}; and its return address cannot be replaced: {reason}"),
+                None => reason.to_owned(),
+            })
+        };
         let reasons: Vec<Option<String>> = planned.iter().map(reason).collect();
         self.without_whole(planned, reasons)
     }
@@ -325,11 +330,32 @@ fn meets<'a>(mut hooks: impl Iterator<Item = &'a Hook>, p: &Planned) -> bool {
     hooks.any(|h| place(&h.planned).is_some_and(|own| overlap(&own, &range)))
 }
 
-/// The library by which a process copies parts of its stacks away and back (Python's greenlet does): a replaced return
-/// address is then not found where it was put.
-fn copies_stacks(process: &Process) -> Result<Option<String>, SessionError> {
+/// Programs and libraries that look at return addresses, or move them: a replaced one is not found where it was put, or is taken for
+/// code of theirs. By the beginning of the file's name.
+const LOOKS_AT_RETURNS: [(&str, &str); 9] = [
+    ("greenlet", "moves stacks"),
+    ("_greenlet", "moves stacks"),
+    ("libjvm.so", "walks stacks by return addresses"),
+    ("libcoreclr.so", "walks stacks by return addresses"),
+    ("beam.smp", "checks return addresses"),
+    ("node", "walks stacks by return addresses"),
+    ("libnode.so", "walks stacks by return addresses"),
+    ("libv8", "walks stacks by return addresses"),
+    ("libgreenlet", "moves stacks"),
+];
+
+/// The first of the objects of a process that does so, and what it does.
+fn looks_at_returns(process: &Process) -> Result<Option<String>, SessionError> {
     let name = |o: &MappedObject| Some(o.path.file_name()?.to_str()?.to_owned());
-    Ok(Objects::mapped(process)?.iter().filter_map(name).find(|n| n.contains("greenlet")))
+    let known = |name: String| {
+        let is = |(begin, _): &&(&str, &str)| {
+            let rest = name.strip_prefix(begin);
+            // A version, or nothing: `node` is not `nodelist`.
+            rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphabetic()))
+        };
+        LOOKS_AT_RETURNS.iter().find(is).map(|(_, what)| format!("{name} {what}"))
+    };
+    Ok(Objects::mapped(process)?.iter().filter_map(name).find_map(known))
 }
 
 /// The object of a process that unwinds stacks by code that has no name: exceptions could not be told from returns. Such

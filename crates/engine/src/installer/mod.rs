@@ -347,7 +347,8 @@ impl Installer {
             p.plan = plan.map(|plan| plan.for_now());
         }
         let reasons = planned.iter().map(|p| self.refusal(regions, p)).collect();
-        let mut enters: HashMap<(usize, u64), u32> = HashMap::new();
+        // Of probes with several sites: the number of the first one, which is the entry if that is one of them.
+        let mut firsts: HashMap<(usize, u64), u32> = HashMap::new();
         for p in self.without_whole(planned, reasons) {
             let action = self.requests[p.request].action;
             let function = Match { va: Ok(p.of), ..p.matched.clone() };
@@ -370,12 +371,12 @@ impl Installer {
                 }
                 _ => {}
             }
-            match p.part {
-                Part::Enter => _ = enters.insert((p.request, asked(&p).0), number),
-                Part::Exit { paired: true, .. } => {
-                    desc.pair = enters.get(&(p.request, asked(&p).0)).map_or(0, |number| u64::from(*number) + 1);
+            if p.part != Part::Whole {
+                let first = *firsts.entry((p.request, asked(&p).0)).or_insert(number);
+                desc.group = first + 1;
+                if matches!(p.part, Part::Exit { paired: true, .. }) {
+                    desc.pair = first + 1;
                 }
-                _ => {}
             }
             describe(regions, &process, &jobs, &p, desc)?;
             let handler = regions.programs.handler(&action, number, cookie, asked(&p), &p.part);

@@ -154,7 +154,8 @@ fn build_with(
     displace(&mut asm, before, plan, bias, &mut copies)?;
     let (mut placed, handlers): (Vec<&Handler>, Vec<&Handler>) =
         handlers.iter().partition(|handler| matches!(handler, Handler::Guard { .. } | Handler::Exit { .. }));
-    // In the order of the instructions, then of registration.
+    // In the order of the instructions. At an exit the newest comes first, as at a replaced return address.
+    placed.reverse();
     placed.sort_by_key(|handler| handler.before());
     let at_site = placed.iter().take_while(|handler| handler.before() == 0).count();
     let (posts, handlers): (Vec<&Handler>, Vec<&Handler>) =
