@@ -218,7 +218,8 @@ fn drop_reused(agent: Agent, thread: Thread, slot: u64, ret: u64) {
         if stack.entry(used - 1).read(slot).is_some_and(is_same_call) {
             return;
         }
-        if stack.entry(used - 1).kill(slot) {
+        let is_kept = stack.entry(used - 1).read(slot).is_some_and(|entry| entry.probe & ShadowEntry::KEPT != 0);
+        if stack.entry(used - 1).kill(slot) && !is_kept {
             agent.count_dropped(1);
         }
         trim(thread);
@@ -413,7 +414,9 @@ fn drop_dead_top(agent: Agent, thread: Thread) {
         }
         match live(stack, used - 1) {
             Some((_, entry)) if is_alive(agent, &entry) => break,
-            Some((top, entry)) => dropped += u64::from(top.kill(entry.slot)),
+            Some((top, entry)) => {
+                dropped += u64::from(top.kill(entry.slot) && entry.probe & ShadowEntry::KEPT == 0);
+            }
             None => {}
         }
     }

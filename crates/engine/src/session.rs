@@ -266,9 +266,15 @@ impl Session {
         self.installer.regions().map_or(0, |regions| regions.maps().dropped(map))
     }
 
-    /// Returns that were never seen (longjmp, end of a thread): the number of entries without a latency.
-    pub fn returns_dropped(&self) -> u64 {
-        self.installer.regions().map_or(0, |r| r.returns_dropped())
+    /// Calls that were seen to begin, and not to return: they have ended in another way (longjmp, exception, end of a thread), or go on.
+    pub fn unfinished(&self) -> u64 {
+        let Some(regions) = self.installer.regions() else { return 0 };
+        let of = |numbers: &Numbers| {
+            let entry = numbers.entry.filter(|_| !numbers.exits.is_empty()).map_or(0, |number| regions.cell(number));
+            let ended = |number: &u32| regions.cell(*number) + regions.missed(*number);
+            entry.saturating_sub(numbers.exits.iter().map(ended).sum())
+        };
+        self.installer.numbers.iter().map(of).sum::<u64>() + regions.returns_dropped()
     }
 
     /// Lines of `trace_printk` that did not fit into a ring.

@@ -10,8 +10,8 @@ use super::{Entry, SEARCHES, Stack, drop_copy, drop_dead_top, drop_top, len, res
 use crate::arch;
 use crate::memory::{Agent, Thread};
 
-/// Remembers a call whose return address is at `slot`. Does nothing but count when there is no memory for it. True: it is
-/// remembered.
+/// Remembers a call whose return address is at `slot`. False: there is no memory for it. Calls that are not seen to end are the
+/// difference of what entries and exits have counted.
 ///
 /// # Safety
 /// `slot` is the stack slot of a return address, at the entry of a function on this thread.
@@ -23,13 +23,10 @@ pub unsafe fn remember(agent: Agent, thread: Thread, slot: u64, probe: u32, cook
     let stack = Stack::of(thread);
     let used = stack.len(thread);
     if used != 0 && stack.entry(used - 1).read(slot).is_some_and(|top| top.probe == entry.probe) {
-        drop_former(agent, thread, &entry);
+        drop_former(thread, &entry);
     }
     loop {
-        let Some((stack, index)) = reserve(agent, thread) else {
-            agent.count_dropped(1);
-            return false;
-        };
+        let Some((stack, index)) = reserve(agent, thread) else { return false };
         if !stack.entry(index).write(&entry) {
             continue; // a handler left something there
         }
@@ -119,12 +116,12 @@ fn find_elsewhere(agent: Agent, not: Thread, slot: u64, probe: u32) -> Option<(E
 /// The function was entered anew with the slot of a call that is still at the top: the former one has ended in another way.
 #[cold]
 #[inline(never)]
-fn drop_former(agent: Agent, thread: Thread, new: &ShadowEntry) {
+fn drop_former(thread: Thread, new: &ShadowEntry) {
     let stack = Stack::of(thread);
     let Some(index) = stack.len(thread).checked_sub(1) else { return };
     let top = stack.entry(index);
-    if top.read(new.slot).is_some_and(|entry| entry.probe == new.probe) && top.kill(new.slot) {
-        agent.count_dropped(1);
+    if top.read(new.slot).is_some_and(|entry| entry.probe == new.probe) {
+        top.kill(new.slot);
     }
     trim(thread);
 }

@@ -67,7 +67,7 @@ fn drop_dead(agent: Agent, stack: Stack, used: u64) -> u64 {
     for index in (0..used).rev() {
         let Some((at, entry)) = live(stack, index) else { continue };
         if is_reused(agent, stack, index, used, &entry) || !is_alive(agent, &entry) {
-            dropped += u64::from(at.kill(entry.slot));
+            dropped += u64::from(at.kill(entry.slot) && entry.probe & ShadowEntry::KEPT == 0);
         } else {
             alive += 1;
         }

@@ -332,7 +332,7 @@ fn meets<'a>(mut hooks: impl Iterator<Item = &'a Hook>, p: &Planned) -> bool {
 
 /// Programs and libraries that look at return addresses, or move them: a replaced one is not found where it was put, or is taken for
 /// code of theirs. By the beginning of the file's name.
-const LOOKS_AT_RETURNS: [(&str, &str); 9] = [
+const LOOKS_AT_RETURNS: [(&str, &str); 10] = [
     ("greenlet", "moves stacks"),
     ("_greenlet", "moves stacks"),
     ("libjvm.so", "walks stacks by return addresses"),
@@ -341,7 +341,8 @@ const LOOKS_AT_RETURNS: [(&str, &str); 9] = [
     ("node", "walks stacks by return addresses"),
     ("libnode.so", "walks stacks by return addresses"),
     ("libv8", "walks stacks by return addresses"),
-    ("libgreenlet", "moves stacks"),
+    ("python", "may load a library that moves stacks"),
+    ("libpython", "may load a library that moves stacks"),
 ];
 
 /// The first of the objects of a process that does so, and what it does.
