@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use sidestep_isa::Va;
+use sidestep_plan::Needs;
 use sidestep_sys::Process;
 
 use crate::api::{Explained, Options, Pattern};
 use crate::error::SessionError;
 use crate::objects::Objects;
+use crate::placement::There;
 use crate::planning::{Wish, plan_all};
 use crate::remote::{mappings, used};
 use crate::resolve;
@@ -61,13 +63,16 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
 pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Explained>, SessionError> {
     let mut objects = Objects::new(options);
     let found: Vec<_> = matches(pattern, pid, &mut objects)?.into_iter().map(|m| (0, m)).collect();
-    let wish = Wish { returns: false, post: false, trap_only: options.no_optimize, more: false, leaves: false };
+    let needs = Some(Needs::default());
+    let wish = Wish { returns: false, post: false, trap_only: options.no_optimize, more: false, leaves: false, needs };
     let mut surroundings = Surroundings::default();
-    surroundings.look(&match pid {
-        Some(pid) => used(&mappings(&Process::open(pid)?)?),
+    let process = pid.map(Process::open).transpose()?;
+    surroundings.look(&match &process {
+        Some(process) => used(&mappings(process)?),
         None => found.iter().flat_map(|(_, m)| surroundings::assumed(m.image(), m.bias() == 0)).collect(),
     });
-    Ok(plan_all(found, &[wish], &mut surroundings, &mut objects.analyses.borrow_mut(), &mut || {})?
+    let there = process.as_ref().map(|process| There { process, others: None });
+    Ok(plan_all(found, &[wish], &mut surroundings, &mut objects.analyses.borrow_mut(), there, &mut || {})?
         .into_iter()
         .map(|p| Explained {
             name: p.matched.name.clone(),

@@ -117,6 +117,7 @@ mod tests {
             isa: Isa::X64,
             asked: Va(0x1000),
             site: Va(0x1004),
+            lead: None,
             kind: SiteKind::FunctionEntry,
             technique: Technique::JumpOverSeveral,
             patch: Patch::Jump { prefixes: 0, stub: None },

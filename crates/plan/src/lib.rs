@@ -12,6 +12,7 @@ pub mod faults;
 mod go;
 pub mod handler;
 pub mod index;
+mod lead;
 mod parallel;
 pub mod plan;
 mod post;
@@ -24,7 +25,8 @@ pub mod thunk;
 
 pub use blocked::promotable;
 pub use index::Index;
+pub use lead::{Lead, Needs, Placement};
 pub use plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Technique};
 pub use room::{Fixed, Room};
 pub use sidestep_isa::object::{self, ObjectCode};
-pub use strategy::{plan, plan_in, site_of};
+pub use strategy::{plan, plan_at, plan_in, site_of};

@@ -38,7 +38,7 @@ pub(super) fn describe(
     let before = jobs.get(&site).and_then(|(job, _)| job.handlers.last());
     let older = before.map_or(0, |handler| handler.probe() + 1);
     let drops = plan.returns.map_or(0, u64::from);
-    let mut desc = ProbeDesc { site, asked: asked(p).0, older, drops, ..desc };
+    let mut desc = ProbeDesc { site: plan.hit_at().offset(loaded.bias).0, asked: asked(p).0, older, drops, ..desc };
     match plan.behind() {
         Ok(behind) if desc.flags & ProbeDesc::POST != 0 => desc.site = behind.offset(loaded.bias).0,
         _ if is_at_start(plan) => desc.flags |= ProbeDesc::FUNCTION,

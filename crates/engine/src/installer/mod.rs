@@ -27,6 +27,7 @@ use crate::hold::Hold;
 use crate::install::{self, Job, Outcome};
 use crate::names::Images;
 use crate::objects::Objects;
+use crate::placement::{There, needs};
 use crate::planning::{Planned, Wish, plan_all};
 use crate::reclaim::Additions;
 use crate::regions::Regions;
@@ -214,8 +215,10 @@ impl Installer {
 
     fn wishes(&self) -> Vec<Wish> {
         let (trap_only, more) = (self.options.no_optimize, self.options.extensible);
-        let wish =
-            |r: &Request| Wish { returns: returns(&r.action), post: r.action.post, trap_only, more, leaves: false };
+        let wish = |r: &Request| {
+            let needs = needs(&r.action, &self.bundle.programs);
+            Wish { returns: returns(&r.action), post: r.action.post, trap_only, more, leaves: false, needs }
+        };
         self.requests.iter().map(wish).collect()
     }
 
@@ -242,7 +245,8 @@ impl Installer {
         self.forget_guards();
         self.surroundings.look(&used(&mappings(process)?));
         let analyses = &objects.analyses;
-        let planned = plan_all(matches, &wishes, &mut self.surroundings, &mut analyses.borrow_mut(), planned_one)?;
+        let (all, there) = (&mut self.surroundings, Some(There { process, others: Some(&self.others) }));
+        let planned = plan_all(matches, &wishes, all, &mut analyses.borrow_mut(), there, planned_one)?;
         let planned = self.accept(planned);
         self.complete(planned, process, objects)
     }
