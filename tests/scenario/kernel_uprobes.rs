@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sidestep_tests::kernel::{At, Uprobe};
+use sidestep_tests::kernel::{At, Uprobe, offset_of};
 use sidestep_tests::process::{LIMIT, Program, run};
 use sidestep_tests::tool::{Report, Tracing, during, is_32_bit, sidestep};
 use sidestep_tests::{Snapshot, skip, target};
@@ -27,7 +27,15 @@ fn start(name: &str) -> Option<Target> {
 /// The functions of `leads_asm.S` that a probe can be behind the first instruction of.
 fn leads() -> Vec<&'static str> {
     let mut all = vec![
-        "lead_push", "lead_sub", "lead_mov", "lead_nop", "lead_nop5", "lead_endbr", "lead_xor", "lead_test", "lead_long",
+        "lead_push",
+        "lead_sub",
+        "lead_mov",
+        "lead_nop",
+        "lead_nop5",
+        "lead_endbr",
+        "lead_xor",
+        "lead_test",
+        "lead_long",
     ];
     if !is_32_bit() {
         all.push("lead_push2");
@@ -169,3 +177,115 @@ pub fn probes_are_switched_under_the_kernels() {
     }
 }
 
+/// Handlers run behind the first instruction, and see the state in front of it: registers, the stack, the caller.
+#[test]
+pub fn handlers_see_the_state_in_front_of_the_first_instruction() {
+    let functions = leads();
+    // `call_with` is inlined in 64-bit code: all calls come from `all`.
+    let script = "u:leads:lead_* { @n[func] = count(); @sum = sum(arg0); @sp[func] = count();
+            if (usym(*(uint64 *)reg(\"sp\")) == caller) { @right = count(); } else { @wrong[func] = count(); }
+            if (reg(\"ip\") - uaddr(\"lead_push\") < 4096) { @near = count(); }
+            @stack[ustack(2)] = count(); @bx = max(reg(\"bx\")); }
+        ur:leads:lead_* { @ret = sum(retval); }";
+    if is_32_bit() {
+        return;
+    }
+    for kernel_too in [false, true] {
+        let Some(Target { mut program, path, pid }) = start("leads") else { return };
+        let mut kernel = None;
+        if kernel_too {
+            kernel = uprobes(&program, &path, &functions, At::Entry);
+        }
+        let (report, wrong) = during(&["-p", &pid, "-e", script], || program.ask("all 50"));
+        assert_eq!(wrong, 0);
+        let text = &report.0.stdout;
+        let calls = 50 * functions.len();
+        let sum = 49 * 50 / 2 * functions.len();
+        for line in [
+            format!("@right: {calls}"),
+            format!("@sum: {sum}"),
+            format!("@ret: {}", sum + calls),
+            format!("@near: {calls}"),
+        ] {
+            assert!(text.lines().any(|l| l.trim() == line), "no {line}: {}", report.0);
+        }
+        assert!(!text.contains("@wrong"), "{}", report.0);
+        // Each stack has the function and its only caller.
+        assert_eq!(text.matches("    all+").count(), text.matches("@stack[").count(), "{}", report.0);
+        if let Some(mut kernel) = kernel {
+            assert_hits(&mut kernel, &functions, 50);
+        }
+        program.finish().ok();
+    }
+}
+
+/// Where a probe has to be at the first instruction, `explain` says what a uprobe would do there; one that was there first is
+/// left alone, and one that came is left alone by the detach.
+#[test]
+pub fn what_has_to_be_at_the_first_instruction() {
+    let functions = ["pinned_load", "pinned_loop"];
+    let Some(Target { mut program, path, pid }) = start("leads") else { return };
+    let explained = |function: &str| {
+        let function = format!("{}:{function}", path.display());
+        run(&mut sidestep(&["explain", &function]), LIMIT).ok().stdout
+    };
+    assert!(
+        explained("pinned_load").contains("uprobes     of the kernel that come to this address would break the jump")
+    );
+    assert!(explained("lead_push").contains("uprobes     of the kernel at this address may come and go"));
+    // The kernel first: refused, and nothing happens.
+    let Some(mut kernel) = uprobes(&program, &path, &functions, At::Entry) else { return };
+    let before = Snapshot::of(program.pid());
+    let output = run(&mut sidestep(&["funccount", "-p", &pid, "pinned_*"]), LIMIT);
+    assert!(output.stderr.contains("there is a breakpoint of somebody else (a kernel uprobe?)"), "{output}");
+    Snapshot::of(program.pid()).assert_same_code(&before);
+    assert_eq!(program.ask("pinned 10"), 0);
+    assert_hits(&mut kernel, &functions, 10);
+    drop(kernel);
+    // The kernel second: what it has left, and what it still has, when we go.
+    let before = Snapshot::of(program.pid());
+    for stays in [false, true] {
+        let tracing = Tracing::start(&["funccount", "-p", &pid, "pinned_*"]);
+        assert_eq!(program.ask("pinned 10"), 0);
+        let Some(kernel) = uprobes(&program, &path, &functions, At::Entry) else { return };
+        let mut kernel = Some(kernel).filter(|_| stays);
+        assert_counts(&tracing.stop(), &functions, 10);
+        assert_eq!(program.ask("pinned 10"), 0);
+        if let Some(kernel) = &mut kernel {
+            assert_hits(kernel, &functions, 10);
+        }
+        drop(kernel);
+        Snapshot::of(program.pid()).assert_same_code(&before);
+    }
+    program.finish().ok();
+}
+
+/// A USDT probe that the kernel has, too, at the same nop.
+#[test]
+pub fn a_usdt_nop_of_both() {
+    for kernel_first in [false, true] {
+        let Some(Target { mut program, path, pid }) = start("usdt") else { return };
+        let explained = run(&mut sidestep(&["explain", &format!("usdt:{}:demo:first", path.display())]), LIMIT).ok();
+        let address = explained.stdout.lines().find_map(|line| line.trim().strip_prefix("address"));
+        let address = address.and_then(|text| text.trim().split(',').next()).expect("an address");
+        let va = u64::from_str_radix(address.trim_start_matches("0x"), 16).expect("hexadecimal");
+        let attach = || match Uprobe::attach_at(program.pid(), &path, offset_of(&path, va), At::Entry) {
+            Ok(uprobe) => Some(uprobe),
+            Err(error) => {
+                skip(&format!("the kernel gives no uprobes here: {error}"));
+                None
+            }
+        };
+        let mut early = if kernel_first { attach() } else { None };
+        let tracing = Tracing::start(&["funccount", "-p", &pid, "usdt:usdt:demo:first"]);
+        let Some(mut kernel) = early.take().or_else(attach) else { return };
+        let answer = program.ask("first 100");
+        assert_eq!(kernel.hits().expect("a counter"), 100);
+        drop(kernel);
+        assert_eq!(program.ask("first 100"), answer);
+        let report = tracing.stop();
+        assert_eq!(report.counts().values().sum::<u64>(), 200, "{}", report.0);
+        assert_eq!(program.ask("first 100"), answer);
+        program.finish().ok();
+    }
+}

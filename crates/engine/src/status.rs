@@ -151,9 +151,11 @@ fn probes(
     let state = match text {
         Text::Patched | Text::Trapped => SiteState::Enabled,
         Text::Original => SiteState::Disabled,
-        Text::Foreign => SiteState::Gone,
+        Text::Foreign | Text::Disturbed => SiteState::Gone,
     };
-    let (object, symbol) = names.of(process, va);
+    // The hit is at the instruction that was asked for, also if the patch is behind it.
+    let hit = site.users().find(|(_, desc)| desc.flags & ProbeDesc::POST == 0).map(|(_, desc)| Va(desc.site));
+    let (object, symbol) = names.of(process, hit.unwrap_or(va));
     let one = |(number, desc): &(u32, ProbeDesc)| {
         let (hits, missed) = counts.get(*number as usize).copied().unwrap_or_default();
         let alone = singly::is_off(process, desc);

@@ -15,6 +15,7 @@
 //!              jmp resume
 //! ```
 
+use sidestep_isa::Va;
 use sidestep_isa::x86::Passed;
 
 use crate::plan::{DisplacedInsn, Plan};
@@ -79,7 +80,14 @@ impl Default for Placement {
 impl Plan {
     /// Link-time address of the instruction whose execution is a hit: the lead, if there is one, else the site.
     #[must_use]
-    pub fn hit_at(&self) -> sidestep_isa::Va {
+    pub fn hit_at(&self) -> Va {
         self.lead.map_or(self.site, |lead| lead.insn.va)
+    }
+
+    /// Whether a uprobe of the kernel at the address that was asked for leaves the patch alone: it writes to the first byte
+    /// there, and no byte of the patch is that one.
+    #[must_use]
+    pub fn is_beside_uprobes(&self) -> bool {
+        self.site != self.asked
     }
 }
