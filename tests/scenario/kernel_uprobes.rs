@@ -202,11 +202,7 @@ pub fn handlers_see_the_state_in_front_of_the_first_instruction() {
         let text = &report.0.stdout;
         let calls = 50 * functions.len();
         let sum = 49 * 50 / 2 * functions.len();
-        for line in [
-            format!("@sum: {sum}"),
-            format!("@ret: {}", sum + calls),
-            format!("@near: {calls}"),
-        ] {
+        for line in [format!("@sum: {sum}"), format!("@ret: {}", sum + calls), format!("@near: {calls}")] {
             assert!(text.lines().any(|l| l.trim() == line), "no {line}: {}", report.0);
         }
         // Each call is one of the only caller's, by the stack and by what is on top of it.

@@ -448,6 +448,7 @@ impl Installer {
         for ((p, number, cookie), result) in pending.into_iter().zip(results) {
             match (result, p.plan) {
                 (Some(Ok(site)), Ok(plan)) => {
+                    let va = plan.lead.map_or(site, |lead| lead.insn.va.offset(p.matched.bias()));
                     let id = self.probes.len();
                     self.numbers.push(number);
                     self.probes.push(Probe {
@@ -455,7 +456,7 @@ impl Installer {
                         request: p.request,
                         name: p.matched.name,
                         object: p.matched.object.path().to_owned(),
-                        va: site,
+                        va,
                         technique: plan.for_now().technique,
                         cookie,
                     });
