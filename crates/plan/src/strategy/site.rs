@@ -105,6 +105,10 @@ impl<'i, 'a> Site<'i, 'a> {
         }
         let code = index.code.text_from(va).unwrap_or_default();
         relocated_len(index.code.isa, code, va).map_err(|e| e.to_string())?;
+        // A handler of the fault may have it executed again: that would be a hit more.
+        if second.may_fault_off_stack() {
+            return Err(format!("`{second}` behind it may fault, and be tried again"));
+        }
         // A guard of a system call may need these bytes.
         let near = x86::sweep(index.code.isa, &code[..code.len().min(GUARDED)], va).map_while(Result::ok);
         let mut own = near.take_while(|insn| insn.va() < stretch.end);
