@@ -55,20 +55,21 @@ pub(crate) fn placements(
     let firsts: Vec<Option<Va>> = all.keys().map(|va| site_of(index, *va, Placement::First)).collect();
     let broken = breakpoints(index, bias, &firsts, there);
     let has_others = |va: Va| there.and_then(|there| there.others).is_some_and(|o| o.are_at(va.offset(bias).0));
-    let placement = |(((va, needs), first), broken): (((&Va, &Option<Needs>), &Option<Va>), bool)| {
-        let first_of = || Some((first.as_ref().copied()?, (*needs)?));
-        let Some((first, needs)) = first_of() else { return (*va, Placement::First) };
-        let placement = match () {
+    let mut placements = HashMap::new();
+    for (((va, needs), first), broken) in all.iter().zip(firsts).zip(broken) {
+        let placement = match (first, *needs) {
             // What is there is a probe like this one, and shares its site.
-            () if is_taken(first) || has_others(first) => Placement::First,
-            () if broken => Placement::Forced(needs),
-            () => Placement::Behind(needs),
+            (Some(first), Some(_)) if is_taken(first) || has_others(first) => Placement::First,
+            (Some(_), Some(needs)) if broken => Placement::Forced(needs),
+            (Some(_), Some(needs)) => Placement::Behind(needs),
+            _ => Placement::First,
         };
+        let site = site_of(index, *va, placement);
         // Somebody asks for the next instruction, too.
-        let meets = site_of(index, *va, placement).is_some_and(|site| site != first && all.contains_key(&site));
-        (*va, if meets { Placement::First } else { placement })
-    };
-    all.iter().zip(&firsts).zip(broken).map(placement).collect()
+        let meets = site != first && site.is_some_and(|site| all.contains_key(&site));
+        placements.insert(*va, if meets { Placement::First } else { placement });
+    }
+    placements
 }
 
 /// At which of these addresses a process has a breakpoint that its file has not.
