@@ -29,7 +29,9 @@ pub(crate) fn needs(action: &Action, programs: &[Program]) -> Option<Needs> {
     match action.entry.and_then(|program| programs.get(program)).map(|program| &program.code) {
         None => Some(Needs::default()),
         Some(Code::Verified(verified)) => {
-            let changes = changed_registers(verified) != Context::default();
+            // The instruction may have read the memory that a helper writes.
+            let writes = verified.facts.calls(|helper| helper.is_unsafe);
+            let changes = writes || changed_registers(verified) != Context::default();
             Some(Needs { reads: context_at_entry(verified), changes })
         }
         Some(Code::Native { .. }) => Some(Needs { reads: Context::ALL, changes: true }),

@@ -35,7 +35,7 @@ pub struct Lead {
 pub struct Needs {
     /// What they read of the context.
     pub reads: Context,
-    /// They may change registers.
+    /// They may change registers or memory.
     pub changes: bool,
 }
 
