@@ -63,6 +63,7 @@ const RECIPES: &[Recipe] = &[
     recipe("short", CC, &["short.c", "short_asm.S"]),
     recipe("promotion", CC, &["promotion.c", "promotion_asm.S"]),
     recipe("torture", CC, &["torture.c", "short_asm.S"]),
+    recipe("leads", CC, &["leads.c", "leads_asm.S"]),
     recipe("trap", CC, &["trap.c"]),
     recipe("faults", CC, &["faults.c"]),
     recipe("faults-static", &["cc", "-O2", "-static", "-pthread", CALLS], &["faults.c"]),

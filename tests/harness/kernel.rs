@@ -19,7 +19,16 @@ pub fn file_offset(path: &Path, function: &str) -> u64 {
     let data = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let file = object::File::parse(&*data).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let symbol = file.symbols().chain(file.dynamic_symbols()).find(|s| s.name() == Ok(function) && s.address() != 0);
-    let va = symbol.unwrap_or_else(|| panic!("no {function} in {}", path.display())).address();
+    offset_of(path, symbol.unwrap_or_else(|| panic!("no {function} in {}", path.display())).address())
+}
+
+/// File offset of a link-time address of an ELF file.
+///
+/// # Panics
+/// If no segment has it.
+pub fn offset_of(path: &Path, va: u64) -> u64 {
+    let data = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let file = object::File::parse(&*data).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let segment = file.segments().find(|s| (s.address()..s.address() + s.size()).contains(&va)).expect("in a segment");
     va - segment.address() + segment.file_range().0
 }
@@ -40,7 +49,12 @@ impl Uprobe {
     /// Puts it into a running process and all threads that it starts from now on. An error where the kernel does not
     /// offer this (no `CONFIG_UPROBES`) or does not permit it.
     pub fn attach(pid: i32, object: &Path, function: &str, at: At) -> std::io::Result<Uprobe> {
-        open(object, file_offset(object, function), pid, at, INHERIT).map(Uprobe)
+        Uprobe::attach_at(pid, object, file_offset(object, function), at)
+    }
+
+    /// The same at an offset in the file.
+    pub fn attach_at(pid: i32, object: &Path, offset: u64, at: At) -> std::io::Result<Uprobe> {
+        open(object, offset, pid, at, INHERIT).map(Uprobe)
     }
 
     /// Hits so far.

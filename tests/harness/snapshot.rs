@@ -54,7 +54,8 @@ impl Snapshot {
                 // They grow as the program runs.
                 "[heap]" | "[stack]" => continue,
                 // The kernel leaves its page for displaced instructions where a uprobe was; tests use them as an oracle.
-                "[uprobes]" => continue,
+                // And the one by which optimized uprobes get there.
+                "[uprobes]" | "[uprobes-trampoline]" => continue,
                 "" => snapshot.anonymous.insert(line.to_owned(), Vec::new()),
                 _ => snapshot.mapped.insert(line.to_owned(), Vec::new()),
             };

@@ -18,6 +18,7 @@ mod follow;
 mod info;
 mod kernel_cases;
 mod kernel_suites;
+mod kernel_uprobes;
 mod ladder;
 mod lent;
 mod limits;

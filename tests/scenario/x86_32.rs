@@ -27,6 +27,10 @@ again! {
         deep_recursion_with_return_probes, several_functions_by_glob_and_expression, trace_shows_return_values,
         floating_point_survives,
     }
+    kernel_uprobes {
+        the_kernel_comes_second, the_kernel_comes_first, the_kernel_stays, probes_are_switched_under_the_kernels,
+        what_has_to_be_at_the_first_instruction, a_usdt_nop_of_both,
+    }
     trap {
         own_handler_sees_all_of_its_own, handler_installed_while_probed, blocked_before_the_attach,
         blocked_and_no_jump_allowed, blocked_while_probed, unhandled_breakpoint_still_kills,

@@ -264,7 +264,7 @@ pub struct Probe {
     pub name: String,
     /// Path of the object as the target sees it.
     pub object: PathBuf,
-    /// Run-time address of the site.
+    /// Run-time address of the instruction whose execution is a hit: that of the site, or of the one in front that stays.
     pub va: Va,
     /// How it is done.
     pub technique: Technique,

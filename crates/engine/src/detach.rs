@@ -24,7 +24,7 @@ use crate::share::Others;
 use crate::survey::{self, Place};
 use crate::switch::take_turn;
 use crate::toggle;
-use crate::traces::{self, Found, MEMFD_LINK, is_ours, is_written};
+use crate::traces::{self, Found, MEMFD_LINK, is_ours, is_written, original};
 
 /// More sites than can be restored in one pause that is short.
 const MANY: u32 = 128;
@@ -298,7 +298,10 @@ pub(crate) fn restore_text(
         for entry in *page {
             let len = usize::from(entry.len);
             match text.at(entry.site, len) {
-                Some(now) if is_ours(now, mappings, entry) => text.put(entry.site, &entry.old[..len]),
+                Some(now) if is_ours(now, mappings, entry) => {
+                    let old = original(now, mappings, entry);
+                    text.put(entry.site, &old);
+                }
                 Some(_) => {}
                 // A place next to it has been unmapped.
                 None if is_written(process, mappings, entry) => process.write(Va(entry.site), &entry.old[..len])?,

@@ -34,6 +34,7 @@ mod native;
 mod objects;
 mod pages;
 pub mod pattern;
+mod placement;
 mod planning;
 mod preview;
 mod privileges;

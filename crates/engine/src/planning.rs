@@ -8,8 +8,8 @@ use sidestep_isa::object::{Bytes, Extent, ObjectCode};
 use sidestep_isa::{Len, Va};
 use sidestep_plan::syscalls::SyscallSite;
 use sidestep_plan::{
-    Exit, Index, NoExits, Plan, Refusal, Room, Technique, exits, plan, plan_exit, plan_in, promotable, results,
-    site_of, syscalls,
+    Exit, Index, Needs, NoExits, Placement, Plan, Refusal, Room, Technique, exits, plan_at, plan_exit, plan_in,
+    promotable, results, site_of, syscalls,
 };
 use sidestep_symbols::{Matcher, Object};
 use sidestep_sys::arch;
@@ -17,6 +17,7 @@ use sidestep_sys::arch;
 use crate::analyses::Analyses;
 use crate::error::SessionError;
 use crate::objects::Loaded;
+use crate::placement::{There, placements};
 use crate::resolve::Match;
 use crate::surroundings::{ObjectRoom, Surroundings};
 
@@ -78,6 +79,8 @@ pub(crate) struct Wish {
     pub more: bool,
     /// Jumps of the function to computed addresses leave it.
     pub leaves: bool,
+    /// What the handlers need of the state in front of the instruction; `None`: the site has to be at that.
+    pub needs: Option<Needs>,
 }
 
 /// What a return probe needs.
@@ -90,12 +93,13 @@ pub(crate) struct Returns {
 }
 
 /// Plans all matches. `wishes` is per request; `planned_one` is called for each. No plan touches the first byte of another
-/// site.
+/// site. `there`: the process, if the plans are for one.
 pub(crate) fn plan_all(
     matches: Vec<(usize, Match)>,
     wishes: &[Wish],
     surroundings: &mut Surroundings,
     analyses: &mut Analyses,
+    there: Option<There<'_>>,
     planned_one: &mut dyn FnMut(),
 ) -> Result<Vec<Planned>, SessionError> {
     let mut by_object: BTreeMap<(*const Object, i64), Vec<(usize, Match)>> = BTreeMap::new();
@@ -114,6 +118,7 @@ pub(crate) fn plan_all(
         let any_returns = group.iter().any(|(request, _)| wishes[*request].returns.is_some());
         // Who else comes to an exit is known of the whole object alone.
         let some = if any_returns { None } else { some_of(&first.object, &group, wishes, analyses) };
+        let is_part = some.is_some();
         let mut index = match some {
             Some(index) => index,
             None => analyses.index(&first.object)?,
@@ -121,15 +126,27 @@ pub(crate) fn plan_all(
         for (_, matched) in group.iter().filter(|(request, _)| wishes[*request].leaves) {
             index.computed_jumps_leave(matched.symbol_va);
         }
-        let index = index;
         let mut room = surroundings.of(first.object.isa(), first.bias(), first.image().start);
+        let asked: Vec<(Va, Option<Needs>)> =
+            group.iter().filter_map(|(request, m)| Some((m.va.ok()?, wishes[*request].needs))).collect();
+        let is_taken = |site| room.is_taken(site);
+        let mut placed = placements(&index, first.bias(), &asked, there, is_taken);
+        if is_part && placed.values().any(|placement| matches!(placement, Placement::Forced(_))) {
+            // What is around the sites was enough for others.
+            index = analyses.index(&first.object)?;
+            placed = placements(&index, first.bias(), &asked, there, is_taken);
+        }
+        let index = index;
+        let placement = |va: Va| placed.get(&va).copied().unwrap_or(Placement::First);
         let optimized = group.iter().filter(|(request, _)| !wishes[*request].trap_only);
-        room.expect(optimized.filter_map(|(_, m)| site_of(&index, m.va.ok()?)));
+        let sites: Vec<Va> =
+            optimized.filter_map(|(_, m)| site_of(&index, m.va.ok()?, placement(m.va.ok()?))).collect();
+        room.expect(sites);
         let mut known = Known::default();
         let first = all.len();
         for (request, matched) in group {
             planned_one();
-            for mut p in plan_one(&index, request, matched, wishes[request], &mut room, &mut known) {
+            for mut p in plan_one(&index, request, matched, wishes[request], &placement, &mut room, &mut known) {
                 if let Ok(plan) = &p.plan {
                     p.expected = expected(&index, plan);
                 }
@@ -172,7 +189,13 @@ fn some_of<'o>(
     let is_enough = |(request, matched): &(usize, Match)| {
         let trap_only = wishes[*request].trap_only;
         let described = matched.va.ok().filter(|va| index.is_described(*va));
-        described.and_then(|va| plan(&index, va, trap_only).ok()).is_some_and(|p| trap_only || is_best(p.technique))
+        let needs = wishes[*request].needs;
+        let placed = needs.map_or(Placement::First, Placement::Behind);
+        let is_best = |p: Plan| trap_only || is_best(p.technique);
+        // Which of the two it is going to be is not known yet.
+        let both =
+            |va| [Placement::First, placed].iter().all(|at| plan_at(&index, va, trap_only, *at).is_ok_and(is_best));
+        described.is_some_and(both)
     };
     group.iter().all(is_enough).then_some(index)
 }
@@ -189,9 +212,9 @@ fn near(ranges: &[Range<Va>], site: Va) -> impl Iterator<Item = Range<Va>> {
 }
 
 /// As [`plan_in`]; with a plan for when it is not blocked any more.
-fn plan_for_good(index: &Index<'_>, va: Va, room: &mut ObjectRoom<'_>) -> Result<Plan, Refusal> {
-    let plan = plan_in(index, va, room).map_err(|refusal| {
-        let taken = site_of(index, va).is_some_and(|site| room.is_taken(site));
+fn plan_for_good(index: &Index<'_>, va: Va, placement: Placement, room: &mut ObjectRoom<'_>) -> Result<Plan, Refusal> {
+    let plan = plan_in(index, va, room, placement).map_err(|refusal| {
+        let taken = site_of(index, va, placement).is_some_and(|site| room.is_taken(site));
         let advice = if taken { ": register this one first, or both at once" } else { "" };
         Refusal { reason: refusal.reason + advice, ..refusal }
     })?;
@@ -320,15 +343,22 @@ struct Known {
 
 impl Known {
     /// A plan for an address: several requests for one site share what it needs.
-    fn plan(&mut self, index: &Index<'_>, va: Va, trap_only: bool, room: &mut ObjectRoom<'_>) -> Result<Plan, Refusal> {
+    fn plan(
+        &mut self,
+        index: &Index<'_>,
+        va: Va,
+        placement: Placement,
+        trap_only: bool,
+        room: &mut ObjectRoom<'_>,
+    ) -> Result<Plan, Refusal> {
         if !trap_only {
             if let Some(plan) = self.asked.get(&va) {
                 return plan.clone();
             }
         }
         let plan = match trap_only {
-            true => plan(index, va, true),
-            false => plan_for_good(index, va, room),
+            true => plan_at(index, va, true, placement),
+            false => plan_for_good(index, va, placement, room),
         };
         if let Ok(plan) = &plan {
             self.sites.insert(plan.site, plan.for_now());
@@ -367,6 +397,7 @@ fn plan_one(
     request: usize,
     matched: Match,
     wish: Wish,
+    placement: &dyn Fn(Va) -> Placement,
     room: &mut ObjectRoom<'_>,
     known: &mut Known,
 ) -> Vec<Planned> {
@@ -386,11 +417,11 @@ fn plan_one(
         Err(why) => return vec![whole(Err(why.to_owned()))],
     };
     if let Some(returns) = wish.returns {
-        match plan_exits(index, request, &matched, wish.trap_only, returns, room, known) {
+        match plan_exits(index, request, &matched, wish.trap_only, returns, placement(va), room, known) {
             Ok(all) => return all,
             Err(Unproven { why, never_returns: true }) => return vec![whole(Err(why))],
             Err(Unproven { why, .. }) => {
-                let plan = known.plan(index, va, wish.trap_only, room).map_err(|r| r.reason);
+                let plan = known.plan(index, va, placement(va), wish.trap_only, room).map_err(|r| r.reason);
                 let plan = plan.and_then(|plan| match plan.returns {
                     Ok(_) => Ok(plan),
                     Err(other) if other == why => Err(why.clone()),
@@ -400,7 +431,7 @@ fn plan_one(
             }
         }
     }
-    let plan = known.plan(index, va, wish.trap_only, room).map_err(|r| r.reason);
+    let plan = known.plan(index, va, placement(va), wish.trap_only, room).map_err(|r| r.reason);
     vec![whole(plan.and_then(|plan| match wish.post {
         true => plan.behind().map_err(str::to_owned).map(|_| plan),
         false => Ok(plan),
@@ -434,6 +465,7 @@ fn plan_exits(
     matched: &Match,
     trap_only: bool,
     returns: Returns,
+    placement: Placement,
     room: &mut ObjectRoom<'_>,
     known: &mut Known,
 ) -> Result<Vec<Planned>, Unproven> {
@@ -455,7 +487,7 @@ fn plan_exits(
         if index.code().go {
             return Err("calls are not remembered on the stacks of goroutines, which move".to_owned().into());
         }
-        let plan = known.plan(index, va, trap_only, room).map_err(|refusal| refusal.reason)?;
+        let plan = known.plan(index, va, placement, trap_only, room).map_err(|refusal| refusal.reason)?;
         all.push(site(plan, va, Part::Enter));
     }
     for exit in found.all {
@@ -528,13 +560,17 @@ mod tests {
                     functions.iter().skip(first).step_by(functions.len() / 4 + 1).map(|f| f.va).collect();
                 let some = Index::around(object.code().unwrap(), &few);
                 for va in few {
-                    match plan(&some, va, false) {
+                    match plan_at(&some, va, false, Placement::default()) {
                         Ok(found) if is_best(found.technique) && some.is_described(va) => {
                             planned += 1;
-                            let whole = plan(&all, va, false).map(plain);
+                            let whole = plan_at(&all, va, false, Placement::default()).map(plain);
                             assert_eq!(Ok(plain(found)), whole, "{}", object.path().display());
                         }
-                        _ if plan(&all, va, false).is_ok_and(|whole| is_best(whole.technique)) => left += 1,
+                        _ if plan_at(&all, va, false, Placement::default())
+                            .is_ok_and(|whole| is_best(whole.technique)) =>
+                        {
+                            left += 1
+                        }
                         _ => {}
                     }
                 }

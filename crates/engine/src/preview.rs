@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use sidestep_isa::Va;
-use sidestep_plan::{Plan, explain};
+use sidestep_plan::{Needs, Plan, explain};
 use sidestep_sys::Process;
 
 use crate::api::{Explained, Options, Pattern};
 use crate::error::SessionError;
 use crate::objects::Objects;
+use crate::placement::There;
 use crate::planning::{Part, Planned, Returns, Wish, plan_all};
 use crate::remote::{mappings, used};
 use crate::resolve;
@@ -63,19 +64,22 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
 pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Explained>, SessionError> {
     let mut objects = Objects::new(options);
     let found: Vec<_> = matches(pattern, pid, &mut objects)?.into_iter().map(|m| (0, m)).collect();
-    let wish = Wish { returns: None, post: false, trap_only: options.no_optimize, more: false, leaves: false };
+    let needs = Some(Needs::default());
+    let wish = Wish { returns: None, post: false, trap_only: options.no_optimize, more: false, leaves: false, needs };
+    let process = pid.map(Process::open).transpose()?;
+    let there = process.as_ref().map(|process| There { process, others: None });
     let room = || -> Result<Surroundings, SessionError> {
         let mut surroundings = Surroundings::default();
-        surroundings.look(&match pid {
-            Some(pid) => used(&mappings(&Process::open(pid)?)?),
+        surroundings.look(&match &process {
+            Some(process) => used(&mappings(process)?),
             None => found.iter().flat_map(|(_, m)| surroundings::assumed(m.image(), m.bias() == 0)).collect(),
         });
         Ok(surroundings)
     };
     let analyses = &mut objects.analyses.borrow_mut();
-    let entries = plan_all(found.clone(), &[wish], &mut room()?, analyses, &mut || {})?;
+    let entries = plan_all(found.clone(), &[wish], &mut room()?, analyses, there, &mut || {})?;
     let returns = Wish { returns: Some(Returns { result: false, entry: false }), ..wish };
-    let mut returns = returns_of(plan_all(found.clone(), &[returns], &mut room()?, analyses, &mut || {})?);
+    let mut returns = returns_of(plan_all(found.clone(), &[returns], &mut room()?, analyses, there, &mut || {})?);
     let explained = |p: Planned| {
         let none = || explain::Returns::Not { why: "it is not the start of a function".into() };
         Explained {

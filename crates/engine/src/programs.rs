@@ -211,7 +211,7 @@ impl Programs {
             code: Va(at),
             inside: Va(at),
             context: context(&linked),
-            changes: thunk::Context(facts.context_written & REGISTERS),
+            changes: changed_registers(&linked),
             exclusive: !facts.reentrant,
             overrides: facts.calls(|helper| helper.name == "override_return"),
             goroutine: None,
@@ -410,6 +410,23 @@ fn saved(vectors: sidestep_sys::Vectors) -> Vectors {
 /// Whether a program that runs at returns looks at the function's result, or may change it.
 pub(crate) fn uses_result(program: &Program) -> bool {
     program.verified().is_none_or(|verified| context(verified).has_result())
+}
+
+/// The registers that a program may change.
+pub(crate) fn changed_registers(verified: &Verified) -> thunk::Context {
+    thunk::Context(verified.facts.context_written & REGISTERS)
+}
+
+/// What a program needs of the state at the entry of a function, where nothing is in the registers that belong to what is
+/// between caller and callee.
+pub(crate) fn context_at_entry(verified: &Verified) -> thunk::Context {
+    let facts = &verified.facts;
+    let words = facts.context | facts.context_written;
+    match () {
+        () if facts.context_is_data || verified.program.functions.len() > 1 => context(verified),
+        () if context(verified) == thunk::Context(words) => thunk::Context(words),
+        () => thunk::Context(words).union(thunk::Context::HELPERS_AT_ENTRY),
+    }
 }
 
 /// A program whose context a helper looks at needs all of it but the flags, which no helper looks at; so does one that

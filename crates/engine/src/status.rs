@@ -40,7 +40,7 @@ pub struct Status {
 pub struct Installed {
     /// Its number in the session.
     pub number: u32,
-    /// Run-time address of its site.
+    /// Run-time address of the instruction whose execution is a hit: that of its site, or of the one in front that stays.
     pub va: Va,
     /// What it is.
     pub kind: ProbeKind,
@@ -201,8 +201,11 @@ fn probes(
     let state = match text {
         Text::Patched | Text::Trapped => SiteState::Enabled,
         Text::Original => SiteState::Disabled,
-        Text::Foreign => SiteState::Gone,
+        Text::Foreign | Text::Disturbed => SiteState::Gone,
     };
+    // The hit is at the instruction that was asked for, also if the patch is behind it.
+    let hit = site.users().find(|(_, desc)| desc.flags & ProbeDesc::POST == 0).map(|(_, desc)| Va(desc.site));
+    let va = hit.unwrap_or(va);
     let (object, symbol) = names.of(process, va);
     let one = |(number, desc): &(u32, ProbeDesc)| {
         let (hits, missed) = counts.get(*number as usize).copied().unwrap_or_default();

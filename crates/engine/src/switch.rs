@@ -80,6 +80,9 @@ pub(crate) enum Switch {
 /// What is at a site that cannot be told from somebody else's.
 pub(crate) const FOREIGN: &str = "its object was unloaded, or somebody else has changed its code";
 
+/// What is at a site whose first byte a uprobe of the kernel was put on.
+const DISTURBED: &str = "somebody else has, or had, a breakpoint on its first byte";
+
 /// A site to change.
 pub(crate) struct Work {
     index: usize,
@@ -211,6 +214,8 @@ fn decide(
             };
             if entry.own == 1 {
                 switched.refused.push((va, "a probe that keeps the process safe is at the same place"));
+            } else if text == Text::Disturbed {
+                switched.refused.push((va, DISTURBED));
             } else if text == Text::Foreign {
                 switched.refused.push((va, FOREIGN));
             } else if is_as_wanted(entry, text, to) {
@@ -308,7 +313,7 @@ pub(crate) fn change_stopped(
         let mut text = Stretch::read(process, page.iter().map(|w| (w.site(), w.len())));
         let mut there = Vec::new();
         for w in *page {
-            if text_of(text.at(w.site(), w.len()), maps, &w.entry) == Text::Foreign {
+            if matches!(text_of(text.at(w.site(), w.len()), maps, &w.entry), Text::Foreign | Text::Disturbed) {
                 gone.insert(w.site());
             } else {
                 there.push(*w);

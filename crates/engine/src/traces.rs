@@ -302,6 +302,9 @@ pub(crate) enum Text {
     Trapped,
     /// What was there before, since the site was disabled.
     Original,
+    /// Our patch, but for its first byte: that is somebody else's breakpoint, or the original one, which whoever had a
+    /// breakpoint there has put back. Uprobes of the kernel do so.
+    Disturbed,
     /// Something else: its library was unloaded, or somebody has changed it.
     Foreign,
 }
@@ -328,18 +331,28 @@ pub(crate) fn text_of(now: Option<&[u8]>, mappings: &[Mapping], entry: &JournalE
         () if now == &entry.new[..len] => Text::Patched,
         () if entry.disabled == 1 && now == &entry.old[..len] && same_file => Text::Original,
         () if entry.may_be_trap() && now[0] == TRAP && (1..len).all(is_either) => Text::Trapped,
+        () if len > 1 && [TRAP, entry.old[0]].contains(&now[0]) && now[1..] == entry.new[1..len] => Text::Disturbed,
         () => Text::Foreign,
     }
 }
 
 /// Is it ours what is at the site?
 pub(crate) fn is_written(process: &Process, mappings: &[Mapping], entry: &JournalEntry) -> bool {
-    matches!(text(process, mappings, entry), Text::Patched | Text::Trapped)
+    matches!(text(process, mappings, entry), Text::Patched | Text::Trapped | Text::Disturbed)
 }
 
 /// Are these bytes at the site ours?
 pub(crate) fn is_ours(now: &[u8], mappings: &[Mapping], entry: &JournalEntry) -> bool {
-    matches!(text_of(Some(now), mappings, entry), Text::Patched | Text::Trapped)
+    matches!(text_of(Some(now), mappings, entry), Text::Patched | Text::Trapped | Text::Disturbed)
+}
+
+/// The original code at the site of an entry, where these bytes are now: a breakpoint of somebody else stays.
+pub(crate) fn original(now: &[u8], mappings: &[Mapping], entry: &JournalEntry) -> Vec<u8> {
+    let mut old = entry.old[..usize::from(entry.len)].to_vec();
+    if text_of(Some(now), mappings, entry) == Text::Disturbed {
+        old[0] = now[0];
+    }
+    old
 }
 
 /// The inode that an address is mapped from, and where in the file it is; (0, 0) = none.

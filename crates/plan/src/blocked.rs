@@ -18,8 +18,9 @@ use std::ops::Range;
 use sidestep_isa::{Len, Va};
 
 use crate::index::Index;
+use crate::lead::{Needs, Placement};
 use crate::plan::{Patch, Plan, Technique};
-use crate::strategy::plan;
+use crate::strategy::plan_at;
 
 /// Bytes of the jump: the others must not be there.
 const JUMP: u64 = 5;
@@ -32,7 +33,12 @@ pub fn promotable(index: &Index<'_>, trap: &Plan, inside: impl FnOnce(Range<Va>)
         return None;
     }
     // Without a room: what needs one was considered with it.
-    let jump = plan(index, trap.asked, false).ok().filter(Plan::may_be_around)?;
+    let placement = match trap.lead {
+        // What its handlers need was looked at when the trap was planned.
+        Some(_) => Placement::Forced(Needs::default()),
+        None => Placement::First,
+    };
+    let jump = plan_at(index, trap.asked, false, placement).ok().filter(Plan::may_be_around)?;
     let blocked_by = inside(jump.site.plus(Len(1))..jump.site.plus(Len(JUMP)));
     let rejected = trap.rejected.clone();
     (!blocked_by.is_empty()).then_some(Plan { blocked_by, gate: true, rejected, ..jump })

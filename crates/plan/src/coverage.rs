@@ -9,6 +9,7 @@ use sidestep_isa::{Va, x86};
 
 use crate::exits::{NoExits, exits};
 use crate::index::Index;
+use crate::lead::Placement;
 use crate::parallel;
 use crate::plan::{Plan, Refusal, Technique};
 use crate::room::Room;
@@ -134,7 +135,7 @@ struct Tally {
 
 impl Tally {
     fn count(&mut self, index: &Index<'_>, stretch: &Stretch, va: Va, room: &mut dyn Room) {
-        match choose(index, va, Ladder::Within(room)) {
+        match choose(index, va, Ladder::Within(room), Placement::default()) {
             Ok(choice) => {
                 *self.numbers.techniques.entry(choice.technique).or_default() += 1;
                 if choice.technique == Technique::Trap {

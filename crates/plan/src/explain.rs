@@ -40,6 +40,9 @@ pub fn lines(plan: &Plan, returns: &Returns, verbose: bool) -> Vec<String> {
     lines.push(field("technique", &technique(plan)));
     let end = plan.site.plus(plan.region);
     lines.push(field("replaces", &format!("{} to {end}, {} bytes", plan.site, plan.region.0)));
+    if let Some(lead) = &plan.lead {
+        lines.push(field("stays", &instruction(plan.isa, &lead.insn)));
+    }
     let (bytes, insn) = patched(plan);
     lines.push(field("by", &format!("{bytes}  {insn}")));
     for (index, insn) in plan.displaced.iter().enumerate() {
@@ -52,6 +55,7 @@ pub fn lines(plan: &Plan, returns: &Returns, verbose: bool) -> Vec<String> {
         None => lines.push(field("resumes at", "no address: the last displaced instruction does not fall through")),
     }
     lines.extend(returns_lines(returns));
+    lines.push(field("uprobes", uprobes(plan)));
     if verbose {
         let names = match plan.isa {
             Isa::X86 => &REGISTERS_32[..],
@@ -86,6 +90,17 @@ fn returns_lines(returns: &Returns) -> Vec<String> {
         }
         Returns::ByAddress { why } => vec![field("returns", &format!("by a replaced return address: {why}"))],
         Returns::Not { why } => vec![field("returns", &format!("not watched: {why}"))],
+    }
+}
+
+/// What becomes of a uprobe of the kernel at the same address.
+fn uprobes(plan: &Plan) -> &'static str {
+    match plan.patch {
+        _ if plan.is_beside_uprobes() => "of the kernel at this address may come and go: both see each hit",
+        Patch::Trap => "of the kernel that come to this address take the hits: end this probe first",
+        Patch::Jump { .. } | Patch::Short { .. } => {
+            "of the kernel that come to this address would break the jump: end this probe first"
+        }
     }
 }
 
@@ -134,7 +149,9 @@ fn disassembled(isa: Isa, insn: &DisplacedInsn) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lead::Lead;
     use crate::plan::{Rejected, Technique};
+    use sidestep_isa::x86::Passed;
     use sidestep_isa::{Len, Va};
 
     fn insn(va: u64, code: &[u8]) -> DisplacedInsn {
@@ -149,6 +166,7 @@ mod tests {
             isa: Isa::X64,
             asked: Va(0x1000),
             site: Va(0x1004),
+            lead: Some(Lead { insn: insn(0x1000, &[0x0f, 0x1f, 0x40, 0]), passed: Passed::Nothing }),
             kind: SiteKind::FunctionEntry,
             technique: Technique::JumpOverSeveral,
             patch: Patch::Jump { prefixes: 0, stub: None },
@@ -167,12 +185,14 @@ mod tests {
         let expected = "  address     0x1000, function entry
   technique   jump over several
   replaces    0x1004 to 0x1009, 5 bytes
+  stays       0x1000  0f 1f 40 00               nopl   0x0(%rax)
   by          e9 xx xx xx xx  jmp    detour
   displaces   0x1004  55                        push   %rbp
               0x1005  48 83 ec 18               sub    $0x18,%rsp
   resumes at  0x1009
   returns     at its exit
   exit        0x1010  ret: jump over several, from 0x100c
+  uprobes     of the kernel at this address may come and go: both see each hit
   not live    rax r11 flags
   no better   jump: the instruction has 1 byte";
         let exit = Plan {

@@ -7,6 +7,8 @@ use sidestep_isa::x86::emulate::Op;
 use sidestep_isa::x86::{self, DecodeError, Insn};
 use sidestep_isa::{Isa, Len, Va};
 
+use crate::lead::Lead;
+
 /// How a hit leaves the original code. Best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Technique {
@@ -104,8 +106,10 @@ pub struct Plan {
     pub isa: Isa,
     /// Link-time address that the user asked for.
     pub asked: Va,
-    /// Link-time address of the first byte that is written (behind an `endbr64`, for example).
+    /// Link-time address of the first byte that is written (behind an `endbr64` or a [`Lead`], for example).
     pub site: Va,
+    /// The instruction that was asked for, if it stays in front of the site.
+    pub lead: Option<Lead>,
     /// Where the site lies.
     pub kind: SiteKind,
     /// The technique.

@@ -4,11 +4,12 @@ mod exit;
 mod site;
 
 use sidestep_isa::x86::emulate::{Op, prepare};
-use sidestep_isa::x86::{live, relocated_len};
+use sidestep_isa::x86::{Passed, live, relocated_len};
 use sidestep_isa::{Isa, Len, Va};
 
 use crate::go;
 use crate::index::Index;
+use crate::lead::{Lead, Placement};
 use crate::plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Technique};
 use crate::returns;
 use crate::room::Room;
@@ -29,17 +30,22 @@ const GO_RETURNS: &str = "Go moves its stacks and checks return addresses";
 /// The plan is complete: nothing that follows has a choice. Fails with the reason, in the user's words, if no technique
 /// is safe.
 pub fn plan(index: &Index<'_>, asked: Va, trap_only: bool) -> Result<Plan, Refusal> {
+    plan_at(index, asked, trap_only, Placement::First)
+}
+
+/// As [`plan`], with the site where `placement` allows it.
+pub fn plan_at(index: &Index<'_>, asked: Va, trap_only: bool, placement: Placement) -> Result<Plan, Refusal> {
     let ladder = if trap_only { Ladder::Trap } else { Ladder::Anywhere };
-    plan_by(index, asked, ladder)
+    plan_by(index, asked, ladder, placement)
 }
 
-/// As [`plan`], with all techniques. What the plan takes of the room is claimed.
-pub fn plan_in(index: &Index<'_>, asked: Va, room: &mut dyn Room) -> Result<Plan, Refusal> {
-    plan_by(index, asked, Ladder::Within(room))
+/// As [`plan_at`], with all techniques. What the plan takes of the room is claimed.
+pub fn plan_in(index: &Index<'_>, asked: Va, room: &mut dyn Room, placement: Placement) -> Result<Plan, Refusal> {
+    plan_by(index, asked, Ladder::Within(room), placement)
 }
 
-fn plan_by(index: &Index<'_>, asked: Va, ladder: Ladder<'_>) -> Result<Plan, Refusal> {
-    match choose(index, asked, ladder) {
+fn plan_by(index: &Index<'_>, asked: Va, ladder: Ladder<'_>, placement: Placement) -> Result<Plan, Refusal> {
+    match choose(index, asked, ladder, placement) {
         Ok(choice) => Ok(complete(index, choice)),
         Err(reason) => Err(Refusal { asked, reason }),
     }
@@ -47,9 +53,9 @@ fn plan_by(index: &Index<'_>, asked: Va, ladder: Ladder<'_>) -> Result<Plan, Ref
 
 /// The address that a probe at `asked` is written to: behind an `endbr64`, for example.
 #[must_use]
-pub fn site_of(index: &Index<'_>, asked: Va) -> Option<Va> {
+pub fn site_of(index: &Index<'_>, asked: Va, placement: Placement) -> Option<Va> {
     let stretch = locate(index, asked).ok()?;
-    Some(Site::new(index, stretch, asked).ok()?.va)
+    Some(Site::placed(index, stretch, asked, placement).ok()?.va)
 }
 
 /// Which techniques are considered.
@@ -87,7 +93,12 @@ pub(crate) struct Choice<'i, 'a> {
 }
 
 /// The first half of [`plan`]: all that can fail.
-pub(crate) fn choose<'i, 'a>(index: &'i Index<'a>, asked: Va, ladder: Ladder<'_>) -> Result<Choice<'i, 'a>, String> {
+pub(crate) fn choose<'i, 'a>(
+    index: &'i Index<'a>,
+    asked: Va,
+    ladder: Ladder<'_>,
+    placement: Placement,
+) -> Result<Choice<'i, 'a>, String> {
     let stretch = locate(index, asked)?;
     if index.code.go && index.code.isa == Isa::X86 {
         return Err(GO_STACKS.into());
@@ -96,7 +107,7 @@ pub(crate) fn choose<'i, 'a>(index: &'i Index<'a>, asked: Va, ladder: Ladder<'_>
     if !entry {
         on_boundary(index, stretch, asked)?;
     }
-    let site = Site::new(index, stretch, asked)?;
+    let site = Site::placed(index, stretch, asked, placement)?;
 
     let check = if entry && index.code.go { go::stack_check(site.code) } else { None };
     let mut rejected = Vec::new();
@@ -118,13 +129,19 @@ pub(crate) fn choose<'i, 'a>(index: &'i Index<'a>, asked: Va, ladder: Ladder<'_>
 /// The second half of [`plan`]: what the detour and the user should know besides.
 fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
     let Choice { site, entry, check, technique, region, patch, displaced, rejected } = choice;
-    let Site { asked, stretch, .. } = site;
+    let Site { asked, stretch, lead, .. } = site;
     let before_handler = check.map_or(0, |(_, insns)| insns).min(displaced.len());
     let handler_at = displaced.get(before_handler).map_or(site.va.plus(Len(region as u64)), |insn| insn.va);
-    let dead = match index.code.text_at(stretch.start, stretch.end) {
-        Some(code) => live::dead_before(index.code.isa, code, stretch.start, handler_at),
+    let dead_at = |at| match index.code.text_at(stretch.start, stretch.end) {
+        Some(code) => live::dead_before(index.code.isa, code, stretch.start, at),
         None => live::Dead::default(),
     };
+    let mut dead = dead_at(handler_at);
+    // It may be executed once more, behind the handler.
+    if let Some(Lead { insn, passed: Passed::Stack { .. } }) = lead {
+        let before = dead_at(insn.va);
+        dead = live::Dead { regs: dead.regs & before.regs, flags: dead.flags && before.flags };
+    }
     let (kind, at_start) = nature(index, &site, entry, check.is_some());
     let text = |va: Va| {
         let (_, stretch) = index.stretch(va)?;
@@ -135,6 +152,7 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
         isa: index.code.isa,
         asked,
         site: site.va,
+        lead,
         kind,
         technique,
         patch,

@@ -32,7 +32,7 @@ fn calls(isa: Isa) -> &'static [&'static [u8]] {
     }
 }
 
-fn is_call(isa: Isa, bytes: &[u8]) -> bool {
+pub(crate) fn is_call(isa: Isa, bytes: &[u8]) -> bool {
     calls(isa).iter().any(|call| bytes.starts_with(call))
 }
 

@@ -10,7 +10,7 @@ use elf::{Elf, compile, parse};
 use sidestep_isa::{Isa, Len, Va, x86};
 use sidestep_plan::coverage::{Coverage, Sites};
 use sidestep_plan::explain::{Returns, lines};
-use sidestep_plan::{Fixed, Index, Room, Technique, plan_in};
+use sidestep_plan::{Fixed, Index, Placement, Room, Technique, plan_in};
 
 /// Everything is free.
 struct Free;
@@ -63,7 +63,7 @@ fn assert_as_planned(index: &Index<'_>, sites: Sites, all: &BTreeSet<Va>) -> Cov
     let (mut techniques, mut rejections): (BTreeMap<Technique, u64>, BTreeMap<Technique, u64>) = Default::default();
     let (mut refused, mut traps) = (BTreeSet::new(), BTreeSet::new());
     for va in all {
-        match plan_in(index, *va, &mut Free) {
+        match plan_in(index, *va, &mut Free, Placement::default()) {
             Ok(plan) => {
                 assert!(lines(&plan, &Returns::Not { why: String::new() }, true).len() >= 6);
                 *techniques.entry(plan.technique).or_default() += 1;

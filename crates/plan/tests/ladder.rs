@@ -10,7 +10,7 @@ use sidestep_isa::{Isa, Va, x86};
 use sidestep_plan::handler::{Handler, Program};
 use sidestep_plan::room::STUB;
 use sidestep_plan::thunk::{Context, Env, thunks};
-use sidestep_plan::{Fixed, Index, Patch, Plan, Room, SiteKind, Technique, detour, plan, plan_in};
+use sidestep_plan::{Fixed, Index, Patch, Placement, Plan, Room, SiteKind, Technique, detour, plan, plan_in};
 use sidestep_wire::{TrapEntry, TrapRecord};
 
 /// Everything is free but the object, and what other sites need.
@@ -66,7 +66,7 @@ fn planned(source: &str, space: impl FnOnce(&Elf<'_>, &mut Space)) -> Plan {
     let index = Index::new(elf.code.clone());
     let mut room = Space { image: image(&elf), ..Space::default() };
     space(&elf, &mut room);
-    let plan = plan_in(&index, elf.symbol("f"), &mut room).expect("a plan");
+    let plan = plan_in(&index, elf.symbol("f"), &mut room, Placement::First).expect("a plan");
     fits(&index, &plan);
     plan
 }
@@ -163,7 +163,7 @@ fn where_knowledge_ends_the_guarded_jump_takes_over() {
     code.go = true;
     let index = Index::new(code);
     let mut room = Space { image: image(&elf), ..Space::default() };
-    assert_eq!(plan_in(&index, elf.symbol("f"), &mut room).map(|p| p.technique), Ok(Technique::Pun));
+    assert_eq!(plan_in(&index, elf.symbol("f"), &mut room, Placement::First).map(|p| p.technique), Ok(Technique::Pun));
 }
 
 /// There the check would have been behind the handler, and a call that makes its stack grow would have been two hits.
@@ -179,7 +179,7 @@ fn a_stack_check_of_go_that_is_jumped_into_stays_in_front_of_the_handler() {
         code.go = true;
         let index = Index::new(code);
         let mut room = Space { image: image(&elf), ..Space::default() };
-        let plan = plan_in(&index, elf.symbol("f"), &mut room).expect("a plan");
+        let plan = plan_in(&index, elf.symbol("f"), &mut room, Placement::First).expect("a plan");
         assert_eq!((plan.technique, plan.before_handler, plan.displaced.len()), (technique, 2, 2));
     }
 }
@@ -226,7 +226,7 @@ fn every_instruction_of_bash() {
         let text = index.code().text_at(extent.start, extent.start.plus(extent.len)).unwrap_or_default();
         for insn in x86::sweep(Isa::X64, text, extent.start).map_while(Result::ok) {
             room.claims.clear();
-            let Ok(all) = plan_in(&index, insn.va(), &mut room) else { continue };
+            let Ok(all) = plan_in(&index, insn.va(), &mut room, Placement::First) else { continue };
             fits(&index, &all);
             let few = plan(&index, insn.va(), false).expect("a plan");
             assert!(few.technique == all.technique || few.technique == Technique::Trap);

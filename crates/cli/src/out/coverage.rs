@@ -49,6 +49,12 @@ fn numbers(coverage: &Coverage, sites: Sites, lines: &mut Vec<String>) {
     }
     row("refused", coverage.refused);
     row("without a trap", coverage.without_trap());
+    if sites == Sites::Returns {
+        lines.push(format!(
+            "  {:<17} {:>9}           functions, which are not among them",
+            "never return", coverage.never_return
+        ));
+    }
     lines.push(format!(
         "  {:<17} {:>9}           instructions in functions, and {} bytes between functions",
         "data in text", coverage.data, coverage.between
@@ -101,6 +107,7 @@ fn members_of(coverage: &Coverage, sites: Sites) -> Vec<(&'static str, String)> 
         ("sites", number(coverage.sites())),
         ("techniques", object(techniques)),
         ("refused", number(coverage.refused)),
+        ("never_return", number(coverage.never_return)),
         ("without_trap", number(coverage.without_trap())),
         (
             "data_in_text",
@@ -127,6 +134,7 @@ mod tests {
             techniques: [(Technique::Jump, 99_998), (Technique::Trap, 1)].into(),
             refused: 1,
             data: 2,
+            never_return: 0,
             between: 32,
             reasons: vec![
                 reason(Some(Technique::JumpOverSeveral), "a call at X goes to X", 1, 0x1010),

@@ -10,6 +10,7 @@ use super::{Fact, field, limit};
 use crate::api::Options;
 use crate::error::SessionError;
 use crate::objects::Objects;
+use crate::remote::mappings;
 use crate::seccomp;
 use crate::status::{self, Status};
 
@@ -35,6 +36,7 @@ pub fn process(pid: i32, options: &Options) -> Vec<Fact> {
         session(pid, options),
         filters(&process),
         shadow_stack(&process),
+        uprobes(&process),
         address_space(field(&read("status"), "VmSize"), limit(&limits, "Max address space")),
         stops(threads),
         program(&process, options),
@@ -85,6 +87,20 @@ fn shadow_stack(process: &Process) -> Fact {
             "start it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off",
         ),
         false => Fact::fine("shadow stack", "none"),
+    }
+}
+
+/// Uprobes of the kernel that were hit have made the kernel map a page of its own. Of those that were not, nothing tells.
+fn uprobes(process: &Process) -> Fact {
+    const PAGES: &str = "[uprobes";
+    let hit = mappings(process).is_ok_and(|all| all.iter().any(|m| m.name.to_string_lossy().starts_with(PAGES)));
+    match hit {
+        true => Fact::limited(
+            "uprobes",
+            "uprobes of the kernel have been hit in it",
+            "`explain` says at which functions both can be: end a probe at another one before a uprobe comes there",
+        ),
+        false => Fact::fine("uprobes", "none of the kernel's has been hit in it"),
     }
 }
 

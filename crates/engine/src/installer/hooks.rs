@@ -4,7 +4,7 @@
 use sidestep_bpf::verify::Helper;
 use sidestep_isa::object::Bytes;
 use sidestep_isa::{Isa, Va};
-use sidestep_plan::{Plan, syscalls};
+use sidestep_plan::{Needs, Plan, syscalls};
 use sidestep_symbols::{Kind, MappedObject, Matcher};
 use sidestep_sys::{Process, arch};
 use sidestep_wire::Flow;
@@ -17,6 +17,7 @@ use crate::faults;
 use crate::hold::Hold;
 use crate::lasting;
 use crate::objects::{self, Loaded, Objects};
+use crate::placement::There;
 use crate::planning::{Planned, Wish, place_guards, plan_all, plan_sigreturns};
 use crate::regions::Regions;
 use crate::release;
@@ -145,9 +146,11 @@ impl Installer {
             let found = loaded.object.find(&Matcher::name(LOADER));
             matches.extend(found.into_iter().map(|f| (0, Match::own(&loaded, LOADER, f.va))));
         }
-        let wish = Wish { returns: None, post: false, trap_only: false, more: false, leaves: false };
+        let needs = Some(Needs::default());
+        let wish = Wish { returns: None, post: false, trap_only: false, more: false, leaves: false, needs };
         let analyses = &mut objects.analyses.borrow_mut();
-        let planned = plan_all(matches, &[wish], &mut self.surroundings, analyses, &mut || {})?;
+        let there = Some(There { process, others: Some(&self.others) });
+        let planned = plan_all(matches, &[wish], &mut self.surroundings, analyses, there, &mut || {})?;
         // No trap for it: signals may be blocked.
         let jumps = planned.into_iter().filter(|p| p.plan.as_ref().is_ok_and(|plan| !plan.has_traps()));
         Ok(jumps.map(|planned| Hook { flow: Flow::Mapped, planned, lends: None }).collect())
@@ -231,9 +234,11 @@ impl Installer {
             }
         }
         // They compute the address of a landing pad, or of the function that they stand for.
-        let wish = Wish { returns: None, post: false, trap_only: false, more: false, leaves: true };
+        let needs = Some(Needs::default());
+        let wish = Wish { returns: None, post: false, trap_only: false, more: false, leaves: true, needs };
         let analyses = &mut objects.analyses.borrow_mut();
-        let planned = plan_all(matches, &[wish; 2], &mut self.surroundings, analyses, &mut || {})?;
+        let there = Some(There { process, others: Some(&self.others) });
+        let planned = plan_all(matches, &[wish; 2], &mut self.surroundings, analyses, there, &mut || {})?;
         let planned = planned.into_iter().filter(|p| p.plan.is_ok());
         Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned, lends: None }).collect())
     }

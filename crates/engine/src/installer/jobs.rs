@@ -44,7 +44,7 @@ pub(super) fn describe(
         }
         Part::Whole | Part::Enter => plan.returns.map_or(0, u64::from),
     };
-    let mut desc = ProbeDesc { site, asked: asked(p).0, older, drops, ..desc };
+    let mut desc = ProbeDesc { site: plan.hit_at().offset(loaded.bias).0, asked: asked(p).0, older, drops, ..desc };
     if matches!(p.part, Part::Exit { before: 1.., .. }) {
         desc.flags |= ProbeDesc::BEHIND;
     }

@@ -27,6 +27,7 @@ use crate::hold::Hold;
 use crate::install::{self, Job, Outcome};
 use crate::names::Images;
 use crate::objects::Objects;
+use crate::placement::{There, needs};
 use crate::planning::{Part, Planned, Returns, Wish, plan_all};
 use crate::programs::uses_result;
 use crate::reclaim::Additions;
@@ -224,8 +225,14 @@ impl Installer {
             let program = action.exit.and_then(|i| self.bundle.programs.get(i))?;
             Some(Returns { result: uses_result(program), entry: action.entry.is_some() || limit(action) != 0 })
         };
-        let wish =
-            |r: &Request| Wish { returns: returns_of(&r.action), post: r.action.post, trap_only, more, leaves: false };
+        let wish = |r: &Request| Wish {
+            returns: returns_of(&r.action),
+            post: r.action.post,
+            trap_only,
+            more,
+            leaves: false,
+            needs: needs(&r.action, &self.bundle.programs),
+        };
         self.requests.iter().map(wish).collect()
     }
 
@@ -252,7 +259,8 @@ impl Installer {
         self.forget_guards();
         self.surroundings.look(&used(&mappings(process)?));
         let analyses = &objects.analyses;
-        let planned = plan_all(matches, &wishes, &mut self.surroundings, &mut analyses.borrow_mut(), planned_one)?;
+        let (all, there) = (&mut self.surroundings, Some(There { process, others: Some(&self.others) }));
+        let planned = plan_all(matches, &wishes, all, &mut analyses.borrow_mut(), there, planned_one)?;
         let planned = self.accept(planned);
         self.complete(planned, process, objects)
     }
@@ -494,7 +502,11 @@ impl Installer {
             match (result, technique) {
                 (Some(Ok(site)), Some(technique)) => {
                     let id = self.probes.len();
-                    let va = if p.part == Part::Whole { site } else { asked(&p) };
+                    let lead = p.plan.as_ref().ok().and_then(|plan| plan.lead.as_ref());
+                    let va = match p.part {
+                        Part::Whole => lead.map_or(site, |lead| lead.insn.va.offset(p.matched.bias())),
+                        Part::Enter | Part::Exit { .. } => asked(&p),
+                    };
                     self.numbers.push(numbers);
                     self.probes.push(Probe {
                         id,

@@ -36,6 +36,18 @@ impl Insn {
             || !self.memory_is_there()
     }
 
+    /// The same, where what lies on the stack above its pointer is there, too.
+    #[must_use]
+    pub fn may_fault_off_stack(&self) -> bool {
+        let iced = &self.iced;
+        let is_slot = matches!(iced.memory_base(), Register::RSP | Register::ESP)
+            && iced.memory_index() == Register::None
+            && iced.segment_prefix() == Register::None
+            && !iced.is_stack_instruction();
+        let moves = matches!(iced.mnemonic(), Mnemonic::Mov | Mnemonic::Lea | Mnemonic::Movups | Mnemonic::Movdqu);
+        self.may_fault() && !(is_slot && moves && self.computes_or_moves())
+    }
+
     /// Only general-purpose registers, or a vector instruction that never computes with floating-point numbers.
     fn computes_or_moves(&self) -> bool {
         use Mnemonic::{

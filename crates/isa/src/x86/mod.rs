@@ -6,8 +6,10 @@ pub mod emulate;
 mod fault;
 pub mod indirect;
 pub mod live;
+mod pass;
 pub mod relocate;
 pub mod stack;
 
 pub use decode::{DecodeError, Flow, Insn, Reader, Usage, decode, sweep};
+pub use pass::Passed;
 pub use relocate::{RelocateError, relocate, relocated_len};

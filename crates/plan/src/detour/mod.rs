@@ -5,9 +5,11 @@
 //!            jmp stub              (where the displacement is not free: the stub is where it leads)
 //!            jmp island            (2 bytes, to padding where the jump is put)
 //!   detour:  [displaced instructions that come before the handler]
+//!            [undo the lead: see `plan::lead`]
 //!            [step over the red zone]
 //!            handler, with its context
 //!            [undo]
+//!            [the lead once more]
 //!            displaced instructions, with handlers behind the first one and guards in between, and maybe a gate
 //!            jmp resume
 //!   cold:    [slow path of an inline handler]
@@ -21,6 +23,7 @@
 
 mod inline;
 
+use sidestep_isa::x86::Passed;
 use sidestep_isa::x86::emit::{Asm, OutOfReach, Reg, TRAP_PATCH, jump_patch, short_jump_patch};
 use sidestep_isa::x86::emulate::Op;
 use sidestep_isa::x86::live::Dead;
@@ -30,6 +33,7 @@ use sidestep_wire::header::NO_PREFIX;
 use sidestep_wire::{HandlerSwitch, TrapEntry, TrapRecord};
 
 use crate::handler::{AtExit, Handler, Program};
+use crate::lead::Lead;
 use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind, Technique};
 use crate::thunk::{Context, Env, Place, Places, RED_ZONE, Thunks, watched};
 
@@ -162,6 +166,11 @@ fn build_with(
         handlers.into_iter().partition(|handler| matches!(handler, Handler::Post(_)));
     // In 32-bit code nothing lives below the stack pointer.
     let inside = plan.kind == SiteKind::Inside && !handlers.is_empty() && isa == Isa::X64;
+    let undone = plan.lead.filter(|_| handlers.iter().any(|handler| sees_stack(handler))).and_then(undo);
+    if let Some((_, bytes)) = undone {
+        step(&mut asm, bytes);
+    }
+    let hit_at = plan.hit_at().offset(bias);
     if inside {
         step(&mut asm, -RED_ZONE);
     }
@@ -179,7 +188,7 @@ fn build_with(
             Handler::Program(program) => {
                 let thunk = thunk_of(program, thunks)?;
                 let place = Place::of(dead, inside);
-                cold.extend(inline::program(&mut asm, dead, site, program, thunk, place, env)?);
+                cold.extend(inline::program(&mut asm, dead, hit_at, program, thunk, place, env)?);
             }
             Handler::Replace { count, function } => {
                 let thunk = thunk_of(count, thunks)?;
@@ -208,6 +217,9 @@ fn build_with(
     }
     if inside {
         step(&mut asm, RED_ZONE);
+    }
+    if let Some((insn, _)) = undone {
+        relocated(&mut asm, &insn, plan, bias)?;
     }
     let mut after = after;
     let mut gate = None;
@@ -471,13 +483,37 @@ fn displace(
     let start = Va(asm.here().0 - asm.len() as u64);
     for insn in insns {
         copies.push(offsets(plan.site, insn.va, asm, start));
-        let from = insn.va.offset(bias);
-        let mut out = Vec::new();
-        relocate(plan.isa, insn.bytes(), from, asm.here(), &mut out)
-            .map_err(|source| DetourError::Relocate { va: from, source })?;
-        asm.raw(&out);
+        relocated(asm, insn, plan, bias)?;
     }
     Ok(())
+}
+
+/// Emits a copy of an instruction.
+fn relocated(asm: &mut Asm, insn: &DisplacedInsn, plan: &Plan, bias: i64) -> Result<(), DetourError> {
+    let from = insn.va.offset(bias);
+    let mut out = Vec::new();
+    relocate(plan.isa, insn.bytes(), from, asm.here(), &mut out)
+        .map_err(|source| DetourError::Relocate { va: from, source })?;
+    asm.raw(&out);
+    Ok(())
+}
+
+/// A lead that has lowered the stack pointer, and by how much: the handlers run with that undone, and the lead once more behind
+/// them.
+fn undo(lead: Lead) -> Option<(DisplacedInsn, i32)> {
+    match lead.passed {
+        Passed::Stack { bytes, .. } => Some((lead.insn, bytes)),
+        Passed::Nothing | Passed::Registers { .. } => None,
+    }
+}
+
+/// Whether a handler could tell that the stack pointer is not as it was in front of the lead, or changes what the lead does: not
+/// where counting is all, or code that is part of the detour and looks at nothing but other registers.
+fn sees_stack(handler: &Handler) -> bool {
+    match handler {
+        Handler::Program(program) => !program.only_counts && (program.inline.is_none() || program.context.has_sp()),
+        _ => true,
+    }
 }
 
 /// What every function may change at once, whatever its arguments are: `r11` belongs to what is between caller and callee (System V

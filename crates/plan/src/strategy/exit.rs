@@ -77,6 +77,7 @@ pub fn plan_exit(
         rejected,
         blocked_by: Vec::new(),
         gate: false,
+        lead: None,
     })
 }
 

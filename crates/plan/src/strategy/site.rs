@@ -6,9 +6,14 @@ use sidestep_isa::{Len, Va};
 
 use super::{JUMP, Shape};
 use crate::index::Index;
+use crate::lead::{Lead, Needs, Placement};
 use crate::plan::{DisplacedInsn, Patch, Technique};
 use crate::room::{Fixed, Room};
 use crate::sweep::{Borders, Stretch};
+use crate::syscalls;
+
+/// How far behind an instruction a system call may be whose guard begins with that.
+const GUARDED: usize = 64;
 
 /// The place that is going to be written.
 #[derive(Clone)]
@@ -20,6 +25,8 @@ pub(super) struct Site<'i, 'a> {
     /// The text from the site to the end of its section.
     pub code: &'a [u8],
     pub first: Insn,
+    /// What was asked for, if it stays in front.
+    pub lead: Option<Lead>,
 }
 
 impl<'i, 'a> Site<'i, 'a> {
@@ -40,8 +47,79 @@ impl<'i, 'a> Site<'i, 'a> {
                 "it is in the restartable sequence at {start}, in which the kernel goes by the instruction pointer"
             ));
         }
-        relocated_len(index.code.isa, index.code.text_from(va).unwrap_or_default(), va).map_err(|e| e.to_string())?;
-        Ok(Site { index, stretch, asked, va, code: index.code.text_from(va).unwrap_or_default(), first })
+        let code = index.code.text_from(va).unwrap_or_default();
+        relocated_len(index.code.isa, code, va).map_err(|e| e.to_string())?;
+        Ok(Site { index, stretch, asked, va, code, first, lead: None })
+    }
+
+    /// As [`Site::new`], but behind the instruction that was asked for where `placement` says so.
+    pub fn placed(
+        index: &'i Index<'a>,
+        stretch: &'i Stretch,
+        asked: Va,
+        placement: Placement,
+    ) -> Result<Site<'i, 'a>, String> {
+        let site = Site::new(index, stretch, asked)?;
+        match placement {
+            // A mark for indirect branches stays in front anyway.
+            Placement::Behind(needs) if site.va == asked => match site.behind(needs) {
+                Ok(behind) if behind.is_proven() || !site.is_proven() => Ok(behind),
+                _ => Ok(site),
+            },
+            Placement::First | Placement::Behind(_) => Ok(site),
+            Placement::Forced(needs) => site.behind(needs).map_err(|why| {
+                format!("there is a breakpoint of somebody else (a kernel uprobe?) at {}, and {why}", site.va)
+            }),
+        }
+    }
+
+    /// Whether one of the techniques is possible that need no room.
+    fn is_proven(&self) -> bool {
+        self.nop().is_ok() || self.single().is_ok() || self.several(true).is_ok()
+    }
+
+    /// The site behind the first instruction: each execution of that, and nothing else, must lead there.
+    fn behind(&self, needs: Needs) -> Result<Site<'i, 'a>, String> {
+        let Site { index, stretch, asked, first, .. } = *self;
+        if index.code.go {
+            return Err("Go checks its stack first".into());
+        }
+        if !(index.is_start(asked) || first.is_nop()) {
+            return Err(format!("`{first}` is neither the first instruction of a function nor a nop"));
+        }
+        let passed = first.passed().filter(|passed| needs.allow(*passed));
+        let passed = passed.ok_or_else(|| format!("the state in front of `{first}` is lost behind it"))?;
+        if index.is_loop_head(first.va()) {
+            return Err("a loop jumps back to it".into());
+        }
+        let va = first.next();
+        if va >= stretch.end {
+            return Err(format!("the function ends behind `{first}`"));
+        }
+        if let Some(clause) = index.arrival(Va(first.va().0 + 1), Va(va.0 + 1)) {
+            return Err(clause);
+        }
+        index.control_flow_known(first.va(), Va(va.0 + 1))?;
+        let second = index.code.insn_at(va).ok_or_else(|| x86::DecodeError { at: va }.to_string())?;
+        if second.is_int3() || index.restartable(&second).is_some() {
+            return Err(format!("`{second}` behind it has to stay where it is"));
+        }
+        let code = index.code.text_from(va).unwrap_or_default();
+        relocated_len(index.code.isa, code, va).map_err(|e| e.to_string())?;
+        // A handler of the fault may have it executed again: that would be a hit more.
+        if second.may_fault_off_stack() {
+            return Err(format!("`{second}` behind it may fault, and be tried again"));
+        }
+        // A guard of a system call may need these bytes.
+        let near = x86::sweep(index.code.isa, &code[..code.len().min(GUARDED)], va).map_while(Result::ok);
+        let mut own = near.take_while(|insn| insn.va() < stretch.end);
+        if own.any(|insn| syscalls::is_call(index.code.isa, &code[insn.va().since(va) as usize..])) {
+            return Err("a system call is near behind it".into());
+        }
+        let bytes = self.code.get(..first.len()).unwrap_or_default();
+        let mut insn = DisplacedInsn { va: first.va(), bytes: [0; x86::decode::INSN_MAX], len: first.len() as u8 };
+        insn.bytes[..bytes.len()].copy_from_slice(bytes);
+        Ok(Site { index, stretch, asked, va, code, first: second, lead: Some(Lead { insn, passed }) })
     }
 
     pub fn end(&self, region: usize) -> Va {

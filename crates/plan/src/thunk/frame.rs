@@ -44,6 +44,13 @@ impl Context {
     /// All that helpers may look at: not the flags.
     pub const HELPERS: Context = Context(Context::ALL.0 & !(1 << (offset_of!(Regs, eflags) / 8)));
 
+    /// Those of them that mean something at the entry of a function: not the result, nor the registers that callers give
+    /// nothing in (System V ABI, AMD64 supplement, 3.2.1 and 3.2.3).
+    pub const HELPERS_AT_ENTRY: Context = Context(
+        Context::HELPERS.0
+            & !(1 << (offset_of!(Regs, rax) / 8) | 1 << (offset_of!(Regs, r10) / 8) | 1 << (offset_of!(Regs, r11) / 8)),
+    );
+
     /// What either reads.
     #[must_use]
     pub fn union(self, other: Context) -> Context {
@@ -70,6 +77,11 @@ impl Context {
     #[must_use]
     pub fn has_flags(self) -> bool {
         self.has(offset_of!(Regs, eflags))
+    }
+
+    /// Whether the stack pointer is read.
+    pub(crate) fn has_sp(self) -> bool {
+        self.has((offset(Reg::Rsp) - REGS) as usize)
     }
 
     /// Whether the word behind the registers is read.

@@ -15,7 +15,7 @@ use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::{Handler, Program};
 use sidestep_plan::object::{Bytes, Extent, ObjectCode};
 use sidestep_plan::thunk::{self, Context, Env, Globals, globals, thunks};
-use sidestep_plan::{Fixed, Index, Plan, Room, Technique, plan_in};
+use sidestep_plan::{Fixed, Index, Placement, Plan, Room, Technique, plan_in};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_BUCKETS};
 use sidestep_wire::{Hit, ProbeDesc, Regs};
 
@@ -168,7 +168,7 @@ fn run(site: &str, handlers: &[Handler], self_pointer: bool, checks: &str) -> (P
         ..ObjectCode::new(Isa::X86)
     };
     let index = Index::new(code);
-    let plan = plan_in(&index, symbol(site), &mut Generated).expect("a plan");
+    let plan = plan_in(&index, symbol(site), &mut Generated, Placement::First).expect("a plan");
     let detour = build(&plan, handlers, Va(DETOURS), 0, &thunks, &env).expect("a detour");
     let (generated, probed) = (offset(".generated"), offset(".probed"));
     let patch_at = probed + detour.site.since(at(".probed")) as usize;
