@@ -35,6 +35,7 @@ mod redis;
 mod registers;
 mod regressions;
 mod release;
+mod returns;
 mod sandbox;
 mod series;
 mod several;

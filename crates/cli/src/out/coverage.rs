@@ -186,7 +186,7 @@ mod tests {
             "{json}"
         );
         let tail = [
-            r#""trap": 1}, "refused": 1, "without_trap": 99998, "#,
+            r#""trap": 1}, "refused": 1, "never_return": 0, "without_trap": 99998, "#,
             r#""data_in_text": {"instructions": 2, "bytes_between_functions": 32}, "reasons": ["#,
             r#"{"technique": "trap", "rejected": "jump_over_several", "reason": "a call at X goes to X", "sites": 1, "#,
             r#""example": "f+0x10", "address": "0x1010"}, "#,

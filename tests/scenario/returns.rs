@@ -1,0 +1,123 @@
+//! Returns at the exits of functions: the stack stays as the program made it, so whoever looks at it sees nothing.
+
+use std::process::Command;
+
+use sidestep_tests::build::have;
+use sidestep_tests::process::{LIMIT, Output, run};
+use sidestep_tests::target;
+use sidestep_tests::tool::{Report, sidestep, with_command};
+
+/// The value of a map without keys, in the tool's output.
+fn value(report: &Report, map: &str) -> u64 {
+    let line = report.0.stdout.lines().find_map(|line| line.strip_prefix(&format!("{map}: ")));
+    line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {map} in {}", report.0))
+}
+
+/// What a command prints without probes, and with a script.
+fn both(command: &[&str], script: &str) -> (Output, Report) {
+    let plain = run(Command::new(command[0]).args(&command[1..]), LIMIT).ok();
+    let (output, report) = with_command(&["-e", script], command);
+    assert_eq!(output.stdout, plain.stdout, "{}", report.0);
+    (plain, report)
+}
+
+#[test]
+fn backtrace_found_the_trampoline_of_a_watched_call() {
+    let Some(path) = target("walks") else { return };
+    let path = path.to_str().expect("UTF-8");
+    let script = format!(
+        "u:{path}:outer, u:{path}:middle, u:{path}:inner {{ @e = count() }}
+         ur:{path}:outer, ur:{path}:middle, ur:{path}:inner {{ @r = count() }}"
+    );
+    let (_, report) = both(&[path], &script);
+    assert_eq!((value(&report, "@e"), value(&report, "@r")), (300, 300), "{}", report.0);
+}
+
+#[test]
+fn results_of_tail_calls_are_those_of_the_last_function() {
+    let Some(path) = target("walks") else { return };
+    let path = path.to_str().expect("UTF-8");
+    let script = format!("ur:{path}:jumps {{ @r = count(); @sum = sum(retval) }} u:{path}:jumps {{ @e = count() }}");
+    let (_, report) = both(&[path], &script);
+    let sum = (0..50).map(|i| 2 * (i + 1)).sum::<u64>();
+    assert_eq!((value(&report, "@e"), value(&report, "@r"), value(&report, "@sum")), (50, 50, sum), "{}", report.0);
+}
+
+#[test]
+fn calls_that_never_return_are_said_to_be_unfinished() {
+    let Some(path) = target("walks") else { return };
+    let path = path.to_str().expect("UTF-8");
+    let (output, report) = with_command(&["funclatency", &format!("{path}:leaves")], &[path]);
+    assert!(output.stdout.trim().parse::<u64>().is_ok(), "{output}");
+    assert!(report.0.stderr.contains("220 calls had not returned"), "{}", report.0);
+}
+
+#[test]
+fn an_exception_in_one_coroutine_dropped_the_returns_of_another() {
+    let Some(path) = target("switched") else { return };
+    let path = path.to_str().expect("UTF-8");
+    let script =
+        format!("u:{path}:produce {{ @e = count() }} ur:{path}:produce {{ @r = count(); @x[retval] = count() }}");
+    let (_, report) = both(&[path], &script);
+    assert_eq!((value(&report, "@e"), value(&report, "@r")), (20, 20), "{}", report.0);
+    let (_, report) = with_command(&["funclatency", &format!("{path}:produce")], &[path]);
+    assert_eq!(report.latencies(), 20, "{}", report.0);
+}
+
+#[test]
+fn goroutines_return_on_stacks_that_move() {
+    if !have(&["go"]) {
+        return;
+    }
+    let Some(path) = target("returns-go") else { return };
+    let path = path.to_str().expect("UTF-8");
+    let script =
+        format!("u:{path}:main.deep {{ @e = count() }} ur:{path}:main.deep {{ @r = count(); @sum = sum(retval) }}");
+    let (_, report) = both(&[path], &script);
+    // 1000 goroutines, five of each depth from 0 to 199.
+    let calls: u64 = 5 * (0..200).map(|n| n + 1).sum::<u64>();
+    let sum: u64 = 5 * (0..200u64).flat_map(|n| (0..=n).map(|at| at + 1)).sum::<u64>();
+    assert_eq!(
+        (value(&report, "@e"), value(&report, "@r"), value(&report, "@sum")),
+        (calls, calls, sum),
+        "{}",
+        report.0
+    );
+}
+
+/// What is on top of the stack at their entries is no return address.
+#[test]
+fn functions_that_no_call_leads_to_are_refused() {
+    for place in ["libc:__restore_rt", "libc:__start_context"] {
+        let output = run(&mut sidestep(&["-e", &format!("ur:{place} {{ @ = count() }}"), "-c", "/bin/true"]), LIMIT);
+        assert_ne!(output.code(), 0, "{place}: {output}");
+        assert!(
+            output.stderr.contains("cannot be") || output.stderr.contains("nothing can be probed"),
+            "{place}: {output}"
+        );
+    }
+    // With the others of its library they are left out, and the program runs.
+    let (output, report) = with_command(&["-e", "ur:ld-linux-x86-64:* { @r = count() }"], &["/bin/echo", "there"]);
+    assert_eq!(output.stdout, "there\n", "{}", report.0);
+}
+
+#[test]
+fn all_functions_of_libraries_return_as_often_as_they_are_entered() {
+    let git = ["git", "--no-pager", "log", "--oneline", "-3"];
+    if !have(&["git"]) {
+        return;
+    }
+    for command in [&["/bin/ls", "-l", "/"][..], &git] {
+        let plain = run(Command::new(command[0]).args(&command[1..]), LIMIT).ok();
+        let script = "u:libc:* { @e = count() } ur:libc:* { @r = count(); @zero[retval == 0] = count() }";
+        let (output, report) = with_command(&["-e", script], command);
+        assert_eq!(output.stdout, plain.stdout, "{}", report.0);
+        let (entered, returned) = (value(&report, "@e"), value(&report, "@r"));
+        // `exit` and what it calls last do not return; what began before the probes were there does.
+        assert!(
+            entered > 100 && returned <= entered + 20 && entered <= returned + 40,
+            "{entered} {returned}: {}",
+            report.0
+        );
+    }
+}
