@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{Mapping, Process, Stopped};
+use sidestep_sys::{Mapping, Process, Stopped, arch};
 use sidestep_wire::header::ISLAND;
 use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind};
 
@@ -21,7 +21,7 @@ use crate::remote::{Remote, mappings, stopped_mappings};
 use crate::returns;
 use crate::semaphore;
 use crate::share::Others;
-use crate::survey::{self, Place};
+use crate::survey::{self, Place, Position};
 use crate::switch::take_turn;
 use crate::toggle;
 use crate::traces::{self, Found, MEMFD_LINK, is_ours, is_written};
@@ -127,8 +127,21 @@ impl Journal {
         (ip - entry.detour < u64::from(entry.detour_len)).then_some(index)
     }
 
-    /// The original of an address in a detour at which no handler is under way, and the entry.
-    pub fn original_of(&self, ip: u64) -> Option<(&JournalEntry, Va)> {
+    /// The original of a position in a detour at which no handler is under way, and the entry.
+    ///
+    /// The copy of a system call is more than one instruction where the call leaves an address in a register. A call that is
+    /// interrupted may end there with EINTR instead of being restarted (`epoll_wait`, `io_uring_enter`), and its thread would make it
+    /// again as soon as it runs: so it never stands elsewhere.
+    pub fn original_of(&self, stopped: &Stopped, position: &Position) -> Option<(&JournalEntry, Va)> {
+        let behind_call = || {
+            let len = arch::CALL_LEN;
+            let (entry, call) = self.original_at(position.ip.offset(-len)).filter(|_| position.is_behind_call(stopped))?;
+            Some((entry, call.offset(len)))
+        };
+        self.original_at(position.ip).or_else(behind_call)
+    }
+
+    fn original_at(&self, Va(ip): Va) -> Option<(&JournalEntry, Va)> {
         let entry = &self.entries[self.detour_at(ip)?];
         let offset = ip - entry.detour;
         let copy = entry.copies().iter().find(|(_, to)| u64::from(*to) == offset).map(|(from, _)| u64::from(*from));
@@ -219,9 +232,10 @@ fn restore(
     inside = inside.or(native::inside(stopped, found, &mappings)?).or(in_flight);
     // Where others are behind us, what we displaced has no place of its own to go on at: such a thread leaves by itself.
     let movable = |entry: &JournalEntry| !others.know(entry) || !others.are_in(&process, entry);
-    let original_of = |ip: u64| journal.original_of(ip).filter(|(entry, _)| movable(entry));
-    for position in &positions {
-        if original_of(position.ip.0).is_none() {
+    let original_of = |position| journal.original_of(stopped, position).filter(|(entry, _)| movable(entry));
+    let targets: Vec<Option<(&JournalEntry, Va)>> = positions.iter().map(original_of).collect();
+    for (position, original) in positions.iter().zip(&targets) {
+        if original.is_none() {
             inside = Some(match position.place {
                 Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
             });
@@ -232,8 +246,8 @@ fn restore(
         shared.iter().filter(|entry| entry.own == 1).try_for_each(|entry| others.unlink(&process, entry))?;
         restore_text(stopped, &mappings, &own)?;
     }
-    for position in &positions {
-        match original_of(position.ip.0) {
+    for (position, original) in positions.iter().zip(targets) {
+        match original {
             Some((entry, at)) if inside.is_none() || entry.own == 0 => survey::move_back(stopped, position, at)?,
             _ => {}
         }

@@ -138,7 +138,7 @@ impl Guards<'_> {
         let entries: Vec<&JournalEntry> = indices.iter().map(|index| &journal.entries[*index]).collect();
         restore_text(stopped, &maps, &entries)?;
         for position in positions.iter().filter(|position| self.detour_at(position.ip).is_some()) {
-            if let Some((_, original)) = journal.original_of(position.ip.0) {
+            if let Some((_, original)) = journal.original_of(stopped, position) {
                 survey::move_back(stopped, position, original)?;
             }
         }
@@ -155,7 +155,7 @@ impl Guards<'_> {
     fn are_in_use(&self, stopped: &Stopped, maps: &[Mapping], positions: &[Position]) -> bool {
         let trapped: HashSet<i32> = positions.iter().filter_map(|position| trapped(stopped, position)).collect();
         positions.iter().any(|position| match self.journal.detour_at(position.ip.0) {
-            Some(index) => self.indices.contains(&index) && self.journal.original_of(position.ip.0).is_none(),
+            Some(index) => self.indices.contains(&index) && self.journal.original_of(stopped, position).is_none(),
             None if !self.journal.code.iter().any(|range| range.contains(&position.ip.0)) => false,
             None => trapped.contains(&tid(position)) || self.comes_from_guard(stopped, maps, position),
         })

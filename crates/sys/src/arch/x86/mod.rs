@@ -177,6 +177,18 @@ impl Regs {
         [r.eax, r.ecx, r.edx, r.ebx, r.esp, r.ebp, r.esi, r.edi].get(usize::from(n)).copied().map(word)
     }
 
+    /// Does a register hold the address behind a system call that has just returned? None does: `int $0x80` changes no other
+    /// register, and the vDSO saves those that `sysenter` needs.
+    #[must_use]
+    pub fn is_behind_call(&self) -> bool {
+        false
+    }
+
+    /// See [`Regs::is_behind_call`].
+    pub(crate) fn set_behind_call(&mut self, at: Va) {
+        self.set_raw_ip(at);
+    }
+
     /// Flags.
     #[must_use]
     pub fn flags(&self) -> u64 {

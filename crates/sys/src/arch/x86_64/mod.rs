@@ -132,6 +132,18 @@ impl Regs {
             .copied()
     }
 
+    /// Has a `syscall` right before the instruction pointer just returned? Its address behind it is in rcx then (SDM volume
+    /// 2, "SYSCALL"), until something else writes that register.
+    #[must_use]
+    pub fn is_behind_call(&self) -> bool {
+        self.raw.rcx == self.raw.rip && !self.restarts()
+    }
+
+    /// See [`Regs::is_behind_call`]: the same behind a call at another address.
+    pub(crate) fn set_behind_call(&mut self, at: Va) {
+        (self.raw.rip, self.raw.rcx) = (at.0, at.0);
+    }
+
     /// Flags.
     #[must_use]
     pub fn flags(&self) -> u64 {
