@@ -2,6 +2,7 @@
 
 mod bcc_flags;
 mod bcc_trace;
+mod blocked;
 mod bpf;
 mod bpftrace;
 mod carried;

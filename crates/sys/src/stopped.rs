@@ -197,6 +197,15 @@ impl Stopped {
         self.change(tid, |regs| regs.set_behind_call(at))
     }
 
+    /// Replaces values in the registers from which system calls take their arguments, of a thread that is in a call or not: those
+    /// for which `other` gives another one.
+    pub fn replace_arguments(&mut self, tid: i32, other: impl Fn(u64) -> Option<u64>) -> Result<(), StopError> {
+        let thread = self.threads.iter().find(|thread| thread.tid == tid);
+        let before = thread.ok_or(StopError::NoThread { pid: self.process.pid(), tid })?.regs.arguments();
+        let after = before.map(|value| other(value).unwrap_or(value));
+        if after == before { Ok(()) } else { self.change(tid, |regs| regs.set_arguments(after)) }
+    }
+
     fn change(&mut self, tid: i32, change: impl FnOnce(&mut Regs)) -> Result<(), StopError> {
         let pid = self.process.pid();
         if self.calls.thread() == Some(tid) {

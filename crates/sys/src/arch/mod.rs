@@ -25,8 +25,8 @@ pub use host::{
 pub(crate) use host::{
     AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, Gadgets, OTHER_ELF, UserRegs, entry_stub, on_frame, thread_pointer,
 };
-pub use regs::{CALL_LEN, Regs};
 pub(crate) use regs::rseq_abort;
+pub use regs::{CALL_LEN, Regs};
 pub use vectors::{Vectors, vectors};
 
 /// System calls that execute another program.

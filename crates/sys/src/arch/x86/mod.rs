@@ -168,6 +168,18 @@ impl Regs {
         word(self.raw.edx)
     }
 
+    /// The registers from which a system call takes its arguments, in their order.
+    pub(crate) fn arguments(&self) -> [u64; 6] {
+        let r = &self.raw;
+        [r.ebx, r.ecx, r.edx, r.esi, r.edi, r.ebp].map(word)
+    }
+
+    /// Sets them.
+    pub(crate) fn set_arguments(&mut self, arguments: [u64; 6]) {
+        let r = &mut self.raw;
+        [r.ebx, r.ecx, r.edx, r.esi, r.edi, r.ebp] = arguments.map(|argument| argument as i32);
+    }
+
     /// A general register by hardware number: eax ecx edx ebx esp ebp esi edi.
     ///
     /// `None` for numbers above 7.

@@ -121,6 +121,18 @@ impl Regs {
         self.raw.rdx
     }
 
+    /// The registers from which a system call takes its arguments, in their order.
+    pub(crate) fn arguments(&self) -> [u64; 6] {
+        let r = &self.raw;
+        [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
+    }
+
+    /// Sets them.
+    pub(crate) fn set_arguments(&mut self, arguments: [u64; 6]) {
+        let r = &mut self.raw;
+        [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9] = arguments;
+    }
+
     /// A general register by hardware number: rax rcx rdx rbx rsp rbp rsi rdi r8 … r15.
     ///
     /// `None` for numbers above 15.
