@@ -158,7 +158,7 @@ again! {
         threads_that_cannot_be_told_apart_are_refused_or_noticed,
     }
     sandbox {
-        a_filter_that_kills_is_respected, a_filter_that_refuses_does_no_harm,
+        a_filter_that_kills_is_respected, hits_were_not_counted_where_a_filter_kills, a_filter_that_refuses_does_no_harm,
     }
     spawn {
         exec_by_a_command, exec_by_the_target, fork, latency_of_vfork_does_no_harm, posix_spawn,

@@ -147,6 +147,12 @@ impl Agent {
         self.private().space.load(Ordering::Relaxed)
     }
 
+    /// Must it make no system call? See [`Private::silent`].
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.private().silent != 0
+    }
+
     /// Is anything counted in this process: not in a child that is not followed.
     #[must_use]
     pub fn counts(&self) -> bool {

@@ -262,8 +262,8 @@ pub enum SessionError {
     },
     /// A probe makes system calls that a filter punishes.
     #[error(
-        "the seccomp filter of process {pid} would kill it for {call}, which probes need: it cannot be probed (or its \
-         filter cannot be read: run as root)"
+        "the seccomp filter of process {pid} would kill it for {call}, which these probes need: only hits can be counted \
+         there, as funccount does (or its filter cannot be read: run as root)"
     )]
     Seccomp {
         /// The target.

@@ -64,8 +64,9 @@ pub struct Private {
     /// Which of the session's meanings addresses have in this process: 0, 1, 2 …; forked children have their parent's. It
     /// goes along with stacks and symbols ([`stack_id`], [`symbol`]).
     pub space: AtomicU32,
-    /// Padding.
-    pub pad: u32,
+    /// 1: a seccomp filter would kill the process for the agent's system calls, so it makes none. All it does then is to count, and
+    /// the filter forbids children, or they count nothing.
+    pub silent: u32,
     /// Signals of ours.
     pub signals: Signals,
 }

@@ -56,6 +56,9 @@ impl Installer {
         process: &Process,
         objects: &mut Objects,
     ) -> Result<(Vec<Planned>, Vec<Hook>), SessionError> {
+        if self.silent {
+            return Ok((self.refuse_calls(planned), Vec::new()));
+        }
         let mut hooks = Vec::new();
         let mut planned = planned;
         if self.requests.iter().any(|r| returns(&r.action)) {
@@ -202,7 +205,7 @@ impl Installer {
     }
 
     /// Refuses those for which `which` is true.
-    fn without(
+    pub(super) fn without(
         &mut self,
         planned: Vec<Planned>,
         reason: &str,
