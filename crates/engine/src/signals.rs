@@ -131,6 +131,11 @@ pub(crate) fn set_taken(stopped: &Stopped, private: Va, set: u64) -> Result<(), 
     Ok(stopped.write(at!(private, ours), &set.to_ne_bytes())?)
 }
 
+/// May bad addresses be read directly?
+pub(crate) fn are_readable(process: &Process, private: Va) -> Result<bool, SessionError> {
+    Ok(process.read_pod::<u32>(at!(private, readable))? != 0)
+}
+
 /// Says whether bad addresses may be read directly.
 pub(crate) fn set_readable(regions: &Regions, process: &Process, readable: bool) -> Result<(), SessionError> {
     Ok(process.write(at!(regions.private, readable), &u32::from(readable).to_ne_bytes())?)

@@ -92,6 +92,10 @@ impl Installer {
         // All sites can be switched while the threads run then. A program that has closed SIGTRAP would notice.
         let stay = !planned.is_empty() && loaded().all(|loaded| stays(self, loaded));
         self.takes_traps |= stay && process.closed() & TRAPS == 0;
+        // That alone is not worth the guards of system calls.
+        if (bound || self.takes_traps) && process.closed() & (TRAPS | faults::AT_END) == 0 && !planned.is_empty() {
+            self.faults |= faults::AT_END;
+        }
         let follows = self.options.follow;
         self.needs_signals = bound || follows || self.reads_memory();
         if self.needs_signals {

@@ -42,6 +42,10 @@ pub struct Detour {
     pub bytes: Vec<u8>,
     /// The code begins with a [`TrapRecord`].
     pub recorded: bool,
+    /// Its instruction set.
+    pub isa: Isa,
+    /// All handlers are in front of the first copy, and begin where the code does.
+    pub leads: bool,
     /// Run-time address of the site.
     pub site: Va,
     /// What is written at the site.
@@ -201,6 +205,7 @@ fn build_with(
     if inside {
         step(&mut asm, RED_ZONE);
     }
+    let leads = record.is_none() && before.is_empty() && guards.is_empty() && posts.is_empty();
     let mut after = after;
     let mut gate = None;
     if !posts.is_empty() {
@@ -292,6 +297,8 @@ fn build_with(
         at,
         bytes,
         recorded,
+        isa,
+        leads,
         site,
         patch,
         relies_on,
