@@ -12,6 +12,7 @@ mod debugger;
 mod detach;
 mod displaced;
 mod emulated;
+mod ends;
 mod errors;
 mod events;
 mod faults;

@@ -77,7 +77,7 @@ pub use api::*;
 pub use blob::BlobError;
 pub use controller::{Local, RunError};
 pub use coverage::{Covered, coverage};
-pub use error::{NoMatch, SessionError};
+pub use error::{Inside, NoMatch, SessionError};
 pub use kernel::{Files, Place};
 pub use left::{Detached, detach};
 pub use maps::Maps;
