@@ -73,7 +73,7 @@ fn filters(process: &Process) -> Fact {
             Ok(()) => Fact::fine("seccomp", "a filter that lets probes do what they need"),
             Err(error) => {
                 match seccomp::check(&stopped, seccomp::Extra { silent: true, ..seccomp::Extra::default() }) {
-                    Ok(()) => Fact::limited("seccomp", error.to_string(), "count calls with funccount"),
+                    Ok(()) => Fact::limited("seccomp", "a filter that kills", error.to_string()),
                     Err(error) => Fact::error("seccomp", error),
                 }
             }
