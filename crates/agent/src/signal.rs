@@ -38,6 +38,11 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
     let (code_at, ip_at) = unsafe { (info.cast::<i32>().add(2), context.add(UCONTEXT_IP) as u64) };
     // SAFETY: as above.
     let (mut code, ip) = unsafe { (code_at.read_volatile(), arch::read_word(ip_at)) };
+    // A breakpoint at the end of a stack, where the kernel found no room for the frame of SIGTRAP. It raises SIGSEGV instead, which the
+    // program may take on another stack (`signal_setup_done` in kernel/signal.c).
+    // SAFETY: the number of the exception is a word of the context.
+    let exception = unsafe { arch::read_word(context.add(UCONTEXT_TRAPNO) as u64) };
+    let had_no_room = code == SI_KERNEL && exception == BREAKPOINT_EXCEPTION;
     match signal {
         // SAFETY: the caller's.
         SIGTRAP if code == SI_KERNEL => match unsafe { trap::met(agent, context) } {
@@ -54,18 +59,11 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
             }
             Met::Foreign => {}
         },
-        // A breakpoint at the end of a stack, where the kernel found no room for the frame of SIGTRAP. It raises SIGSEGV instead,
-        // which the program may take on another stack (`signal_setup_done` in kernel/signal.c).
-        // SAFETY: the number of the exception is a word of the context.
-        SIGSEGV
-            if code == SI_KERNEL
-                && unsafe { arch::read_word(context.add(UCONTEXT_TRAPNO) as u64) } == BREAKPOINT_EXCEPTION =>
-        {
-            // SAFETY: the caller's.
-            if !matches!(unsafe { trap::met(agent, context) }, Met::Foreign) {
-                return 0;
-            }
-        }
+        // SAFETY: the caller's.
+        SIGSEGV if had_no_room => match unsafe { trap::met(agent, context) } {
+            Met::Ours | Met::Stepped(_) => return 0,
+            Met::Foreign => {}
+        },
         // Not one that was sent while such a load was under way.
         SIGSEGV | SIGBUS if code > 0 => {
             if let Some(next) = load::after_fault(ip) {
