@@ -134,7 +134,7 @@ mod tests {
             places(&plan, &detour).into_iter().partition(|pair| pair.original & CopyPair::SAVES != 0);
         // push $1; call
         let saves: Vec<(u16, u16)> = saves.iter().map(|pair| (pair.original & CopyPair::OFFSET, pair.copy)).collect();
-        assert_eq!(saves, [(0, 0), (8, 2)]);
+        assert_eq!(saves, [(0, 0), (8, 5)]);
         let places = places.into_iter().map(|pair| (pair.original, pair.copy - first)).collect();
         (plan, places)
     }
