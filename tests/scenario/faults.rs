@@ -32,6 +32,30 @@ fn program(name: &str) -> Option<(Program, String)> {
     Some((program, pid))
 }
 
+/// A `push` or a `call` that finds no room, at an entry and behind it, and each instruction of the same functions.
+#[test]
+pub fn a_push_at_the_end_of_a_stack_showed_an_address_in_the_detour() {
+    for flags in KINDS {
+        for pattern in
+            ["edge:pushes", "edge:second", "edge:calls", "edge:calls_by_register", "edge:pushes+*", "edge:*s+*"]
+        {
+            let Some((mut program, pid)) = program("edge") else { return };
+            let before = Snapshot::of(program.pid());
+            assert_eq!(program.ask("fall 2"), 8);
+            let (report, ()) = during(&[&["funccount"], flags, &["-p", &pid, pattern]].concat(), || {
+                assert_eq!(program.ask("fall 5"), 20, "{flags:?} {pattern}");
+                assert_eq!(program.ask("work 10"), 40, "{flags:?} {pattern}");
+            });
+            // A handler that finds no room for what it saves is left out.
+            let hits = report.counts().values().sum::<u64>() + report.missed();
+            assert!(pattern.contains('*') && hits > 15 || hits == 15, "{flags:?} {pattern}: {}", report.0);
+            before.assert_same(&Snapshot::of(program.pid()));
+            assert_eq!(program.ask("fall 2"), 8);
+            program.finish().ok();
+        }
+    }
+}
+
 fn trace<'a>(flags: &[&'a str], pid: &'a str) -> Vec<&'a str> {
     [&["trace"], flags, &["-p", pid, "look \"=%s=\", arg0"]].concat()
 }

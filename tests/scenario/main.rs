@@ -2,6 +2,7 @@
 
 mod bcc_flags;
 mod bcc_trace;
+mod blocked;
 mod bpf;
 mod bpftrace;
 mod carried;
@@ -11,6 +12,7 @@ mod debugger;
 mod detach;
 mod displaced;
 mod emulated;
+mod ends;
 mod errors;
 mod events;
 mod faults;

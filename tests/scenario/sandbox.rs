@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use sidestep_tests::process::{LIMIT, Program, run};
-use sidestep_tests::tool::{during, sidestep};
+use sidestep_tests::tool::{Tracing, during, sidestep};
 use sidestep_tests::{Snapshot, target};
 
 fn locked(how: &str) -> Option<(Program, String)> {
@@ -17,11 +17,35 @@ fn locked(how: &str) -> Option<(Program, String)> {
 pub fn a_filter_that_kills_is_respected() {
     let Some((mut program, pid)) = locked("lock 0") else { return };
     let before = Snapshot::of(program.pid());
-    let output = run(&mut sidestep(&["funccount", "-p", &pid, "leaf"]), LIMIT);
+    let output = run(&mut sidestep(&["funclatency", "-p", &pid, "leaf"]), LIMIT);
     assert_eq!(output.code(), 1, "{output}");
     assert!(output.stderr.contains("would kill it for gettid"), "{output}");
+    let output = run(&mut sidestep(&["funccount", "--no-optimize", "-p", &pid, "leaf"]), LIMIT);
+    assert_eq!(output.code(), 1, "{output}");
+    assert!(output.stderr.contains("it needs a trap, and the seccomp filter"), "{output}");
     before.assert_same(&Snapshot::of(program.pid()));
     assert_eq!(program.ask("work 100"), 100);
+    program.finish().ok();
+}
+
+/// Counts need no system call at a hit.
+#[test]
+pub fn hits_were_not_counted_where_a_filter_kills() {
+    let Some((mut program, pid)) = locked("lock 0") else { return };
+    let before = Snapshot::of(program.pid());
+    for work in [1000, 10] {
+        let (report, sum) = during(&["funccount", "-p", &pid, "leaf"], || program.ask(&format!("work {work}")));
+        assert_eq!(sum, work, "{}", report.0);
+        report.assert_count("leaf", work as u64);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    let tracing = Tracing::start(&["funccount", "-p", &pid, "leaf"]);
+    assert_eq!(program.ask("work 10"), 10);
+    tracing.kill();
+    assert_eq!(program.ask("work 10"), 10);
+    run(&mut sidestep(&["detach", "-p", &pid]), LIMIT).ok();
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("work 10"), 10);
     program.finish().ok();
 }
 

@@ -167,6 +167,19 @@ pub fn optimization_is_switched_off_and_on() {
     }
 }
 
+/// `optimize on` said "1 was already" of a trap.
+#[test]
+pub fn a_probe_that_was_made_as_a_trap_stays_one() {
+    let Some((mut program, pid)) = start("counts") else { return };
+    let tracing = Tracing::start(&["funccount", "--no-optimize", "-p", &pid, "leaf"]);
+    let why = "no jump is possible there, or --no-optimize forbids one";
+    says("optimize", &pid, &["on"], &format!("0 probes optimized; 1 stays a trap: {why}"));
+    says("optimize", &pid, &["off"], "0 probes no longer optimized; 1 was already");
+    program.ask("work 10");
+    tracing.stop().assert_count("leaf", 10);
+    program.finish().ok();
+}
+
 /// A session that needs the signals: what comes later takes no traps, and its sites are written in pauses. Its probe is never hit.
 pub fn with_signals(pid: &str) -> Tracing {
     Tracing::start(&["funccount", "--no-optimize", "-p", pid, "main"])

@@ -45,6 +45,11 @@ again! {
     faults {
         every_answer_is_the_same_with_and_without_probes, every_answer_of_a_static_program_is_the_same,
         strings_are_what_can_be_read, every_death_is_the_same, faults_go_on_while_probes_come_and_go,
+        a_push_at_the_end_of_a_stack_showed_an_address_in_the_detour,
+    }
+    ends {
+        signals_that_end_a_program_left_the_target_probed, what_a_killed_controller_has_left_is_removed,
+        a_detach_that_was_given_up_kept_every_later_session_from_working,
     }
     detach {
         everything_is_counted_meanwhile, controller_killed_at_any_moment, controller_killed_while_it_detaches,
@@ -162,7 +167,7 @@ again! {
         threads_that_cannot_be_told_apart_are_refused_or_noticed,
     }
     sandbox {
-        a_filter_that_kills_is_respected, a_filter_that_refuses_does_no_harm,
+        a_filter_that_kills_is_respected, hits_were_not_counted_where_a_filter_kills, a_filter_that_refuses_does_no_harm,
     }
     spawn {
         exec_by_a_command, exec_by_the_target, fork, latency_of_vfork_does_no_harm, posix_spawn,

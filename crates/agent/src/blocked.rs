@@ -28,6 +28,9 @@ pub fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
             closed.fs_base.store(0, Ordering::Release);
         }
     }
+    if agent.is_silent() {
+        return; // no signal is ours
+    }
     let ours = ours(agent);
     let mut mask = 0u64;
     let at = addr_of_mut!(mask);

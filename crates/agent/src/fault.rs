@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering;
 
 use sidestep_wire::signals::{SIGFPE, SIGILL, SIGTRAP};
-use sidestep_wire::{CopyPair, DetourEntry, DetourTable};
+use sidestep_wire::{CopyPair, DetourEntry, DetourTable, ProbeDesc};
 
 use crate::arch::{self, BREAKPOINT, SI_ADDR, SINGLE_STEP, UCONTEXT_FLAGS, UCONTEXT_IP, UCONTEXT_SP};
 use crate::memory::Agent;
@@ -58,6 +58,31 @@ pub unsafe fn show_original(
         }
         Some(Hidden { ip, sp })
     }
+}
+
+/// A fault at a `push` or `call` of ours at the end of a stack: the handlers of the site are left out, and their hits missed. What the
+/// program has there itself faults next, or does not. `false`: it was something else.
+///
+/// # Safety
+/// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
+pub unsafe fn leave_out(agent: Agent, context: *mut u8) -> bool {
+    // SAFETY: words of the context.
+    let (ip_at, sp_at) = unsafe { (context.add(UCONTEXT_IP) as u64, context.add(UCONTEXT_SP) as u64) };
+    // SAFETY: as above.
+    let (ip, sp) = unsafe { (arch::read_word(ip_at), arch::read_word(sp_at)) };
+    let Some((site, copy, depth)) = Table::of(agent).and_then(|table| table.save(ip)) else { return false };
+    for number in 0..agent.header().probes_max as u32 {
+        let Some(desc) = agent.probe(number) else { break };
+        if desc.site == site && desc.flags & (ProbeDesc::POST | ProbeDesc::RETIRED) == 0 {
+            agent.count_missed(number);
+        }
+    }
+    // SAFETY: as above; the kernel takes the registers from there on return.
+    unsafe {
+        arch::write_word(ip_at, copy);
+        arch::write_word(sp_at, sp.wrapping_add(depth));
+    }
+    true
 }
 
 /// Takes [`show_original`] back.
@@ -133,10 +158,22 @@ impl Table {
         let entry = self.entry(self.above(|index| index, |entry| entry.detour, ip).checked_sub(1)?);
         let offset = ip - entry.detour;
         // Behind a trap may be the copy of the next instruction.
-        let wanted =
-            |pair: &CopyPair| u64::from(pair.copy) == offset && (pair.original & CopyPair::TRAPPED != 0) == trap;
+        let wanted = |pair: &CopyPair| {
+            let is_copy = pair.original & CopyPair::SAVES == 0;
+            is_copy && u64::from(pair.copy) == offset && (pair.original & CopyPair::TRAPPED != 0) == trap
+        };
         let pair = self.pairs(entry).find(wanted)?;
         Some((entry.site, pair.original & !CopyPair::OFFSET, u64::from(pair.original & CopyPair::OFFSET)))
+    }
+
+    /// Of a place where a handler saves something: the site, the first copy, and by how much the stack pointer is lower.
+    fn save(self, ip: u64) -> Option<(u64, u64, u64)> {
+        let entry = self.entry(self.above(|index| index, |entry| entry.detour, ip).checked_sub(1)?);
+        let is_save =
+            |pair: &CopyPair| pair.original & CopyPair::SAVES != 0 && entry.detour + u64::from(pair.copy) == ip;
+        let save = self.pairs(entry).find(is_save)?;
+        let first = self.pairs(entry).find(|pair| pair.original == 0)?;
+        Some((entry.site, entry.detour + u64::from(first.copy), u64::from(save.original & CopyPair::OFFSET)))
     }
 
     /// Where the copy of an original instruction is; that of a site only if `first`.

@@ -224,7 +224,7 @@ fn opened(agent: Agent, thread: Thread, set: &mut u64) {
     let ours = blocked::ours(agent);
     if let Some(mask) = safe_read::u64_at(agent, *set) {
         if mask & ours != 0 {
-            *set = thread.keep([mask & !ours, 0]);
+            *set = thread.keep([mask & !ours, 0], *set);
         }
     }
 }
@@ -244,7 +244,7 @@ fn select(agent: Agent, thread: Thread, frame: &mut Regs) {
         opened(agent, thread, &mut open);
     }
     if open != set {
-        *at = thread.keep([0; 2]);
+        *at = thread.keep([0; 2], *at);
         // SAFETY: two words of the thread's state.
         unsafe {
             arch::write_word(*at, open);

@@ -6,7 +6,7 @@
 use core::ptr::{addr_of, addr_of_mut};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use sidestep_wire::private::UNWOUND;
+use sidestep_wire::private::{MASKS, UNWOUND};
 use sidestep_wire::{
     Blocked, Common, HELPERS, Header, LookupTable, MapEntry, MapKind, Private, ProbeDesc, Signals, Slot, ThreadState,
 };
@@ -145,6 +145,12 @@ impl Agent {
     #[inline]
     pub fn space(&self) -> u32 {
         self.private().space.load(Ordering::Relaxed)
+    }
+
+    /// Must it make no system call? See [`Private::silent`].
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.private().silent != 0
     }
 
     /// Is anything counted in this process: not in a child that is not followed.
@@ -290,14 +296,17 @@ impl Thread {
         unsafe { addr_of_mut!((*self.0).blocked) }
     }
 
-    /// Keeps what a system call points to until as much more was kept as there is room for; gives its address.
+    /// Keeps what a system call points to until as much more was kept as there is room for; gives its address. `from`: what the
+    /// program has passed to the call in place of that.
     #[must_use]
-    pub fn keep(self, words: [u64; 2]) -> u64 {
+    pub fn keep(self, words: [u64; 2], from: u64) -> u64 {
         let next = self.mask_next();
         self.set_mask_next(next.wrapping_add(1));
         // SAFETY: see `new`; the index is in range.
         unsafe {
-            let at = addr_of_mut!((*self.0).masks).cast::<u64>().add(next as usize % 4 * 2);
+            let index = next as usize % MASKS;
+            addr_of_mut!((*self.0).mask_from).cast::<u64>().add(index).write_volatile(from);
+            let at = addr_of_mut!((*self.0).masks).cast::<u64>().add(index * 2);
             at.write_volatile(words[0]);
             at.add(1).write_volatile(words[1]);
             at as u64

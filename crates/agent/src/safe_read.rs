@@ -8,6 +8,7 @@
 //! `rt_sigprocmask` with an invalid `how` tells whether eight bytes can be read: the kernel copies the set in first
 //! (EFAULT) and looks at `how` then (EINVAL); see `kernel/signal.c`.
 
+use core::mem::MaybeUninit;
 use core::ptr::addr_of;
 use core::sync::atomic::Ordering;
 
@@ -15,6 +16,8 @@ use crate::arch::{self, load, nr};
 use crate::memory::Agent;
 
 const PAGE: u64 = 4096;
+/// Bytes of a string that the kernel is asked for at once. They lie on the stack of the interrupted thread.
+const PIECE: u64 = 128;
 const EPERM: i64 = -1;
 const ENOSYS: i64 = -38;
 const EINVAL: i64 = -22;
@@ -52,8 +55,9 @@ pub unsafe fn copy(agent: Agent, from: u64, to: *mut u8, len: u64) -> u64 {
     done
 }
 
-/// Copies a string up to its NUL, at most `max` bytes; gives its length without NUL. It ends where it cannot be read any
-/// more; `None` = its very first byte cannot. What `to` holds behind the string is not specified.
+/// Copies a string and its NUL, at most `max` bytes; gives its length without NUL. It ends where it cannot be read any
+/// more; `None` = its very first byte cannot. Behind the NUL, `to` stays as it was, however the string is read: programs compare
+/// the whole of such memory, and take it for a key.
 ///
 /// # Safety
 /// `to` is writable for `max` bytes.
@@ -64,14 +68,21 @@ pub unsafe fn copy_str(agent: Agent, from: u64, to: *mut u8, max: u64) -> Option
         return (len != u64::MAX).then_some(len);
     }
     let mut done = 0;
+    let mut piece = MaybeUninit::<[u8; PIECE as usize]>::uninit();
+    let piece = piece.as_mut_ptr().cast::<u8>();
     while done < max {
-        // SAFETY: the caller's.
-        let part = unsafe { to.add(done as usize) };
-        // SAFETY: the caller's.
-        let got = unsafe { within_page(from.wrapping_add(done), part, max - done) };
-        // SAFETY: the bytes were just written.
-        if let Some(nul) = (0..got).find(|i| unsafe { part.add(*i as usize).read_volatile() } == 0) {
-            return Some(done + nul);
+        // SAFETY: the piece is that long.
+        let got = unsafe { within_page(from.wrapping_add(done), piece, PIECE.min(max - done)) };
+        for i in 0..got {
+            // SAFETY: the first `got` bytes were just written; `to` is the caller's. Volatile: no call of `memcpy`.
+            let byte = unsafe {
+                let byte = piece.add(i as usize).read_volatile();
+                to.add((done + i) as usize).write_volatile(byte);
+                byte
+            };
+            if byte == 0 {
+                return Some(done + i);
+            }
         }
         if got == 0 {
             return (done != 0).then_some(done);

@@ -18,6 +18,8 @@ use crate::{blocked, children, safe_read};
 
 /// `si_code` of `int3` (`arch/x86/kernel/traps.c`: `force_sig`).
 const SI_KERNEL: i32 = 0x80;
+/// Number of the exception that `int3` raises (SDM volume 3, table 6-1).
+const BREAKPOINT_EXCEPTION: u64 = 3;
 /// `si_code` of a single step.
 const TRAP_TRACE: i32 = 2;
 /// The default action.
@@ -36,6 +38,11 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
     let (code_at, ip_at) = unsafe { (info.cast::<i32>().add(2), context.add(UCONTEXT_IP) as u64) };
     // SAFETY: as above.
     let (mut code, ip) = unsafe { (code_at.read_volatile(), arch::read_word(ip_at)) };
+    // A breakpoint at the end of a stack, where the kernel found no room for the frame of SIGTRAP. It raises SIGSEGV instead, which the
+    // program may take on another stack (`signal_setup_done` in kernel/signal.c).
+    // SAFETY: the number of the exception is a word of the context.
+    let exception = unsafe { arch::read_word(context.add(UCONTEXT_TRAPNO) as u64) };
+    let had_no_room = code == SI_KERNEL && exception == BREAKPOINT_EXCEPTION;
     match signal {
         // SAFETY: the caller's.
         SIGTRAP if code == SI_KERNEL => match unsafe { trap::met(agent, context) } {
@@ -52,11 +59,20 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
             }
             Met::Foreign => {}
         },
+        // SAFETY: the caller's.
+        SIGSEGV if had_no_room => match unsafe { trap::met(agent, context) } {
+            Met::Ours | Met::Stepped(_) => return 0,
+            Met::Foreign => {}
+        },
         // Not one that was sent while such a load was under way.
         SIGSEGV | SIGBUS if code > 0 => {
             if let Some(next) = load::after_fault(ip) {
                 // SAFETY: as above; the kernel takes the registers from there on return.
                 unsafe { arch::write_word(ip_at, next) };
+                return 0;
+            }
+            // SAFETY: the caller's.
+            if unsafe { fault::leave_out(agent, context) } {
                 return 0;
             }
         }

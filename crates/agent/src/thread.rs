@@ -44,7 +44,8 @@ pub fn current(agent: Agent) -> Option<Thread> {
 fn enter_child(agent: Agent, table: Table) {
     let private = agent.private();
     private.child.store(1, Ordering::Release);
-    private.pid.store(process_id(), Ordering::Release);
+    // No process has the id 0: nothing of the parent's is this child's.
+    private.pid.store(if agent.is_silent() { 0 } else { process_id() }, Ordering::Release);
     table.marker().store(LOOKUP_MARKER, Ordering::Release);
 }
 
@@ -52,7 +53,7 @@ fn enter_child(agent: Agent, table: Table) {
 /// own, but none of its own here?
 #[cold]
 pub fn is_borrower(agent: Agent) -> bool {
-    agent.private().pid.load(Ordering::Acquire) != process_id()
+    !agent.is_silent() && agent.private().pid.load(Ordering::Acquire) != process_id()
 }
 
 /// The calling thread is about to make a child that runs with its memory and its thread pointer: from here on its hits are
@@ -230,10 +231,16 @@ fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
         let room = agent.private().state_stride.saturating_sub(size_of::<ThreadState>() as u64);
         shadow::first(thread, room);
     }
-    // SAFETY: no arguments.
-    let tid = unsafe { arch::syscall(nr::GETTID, [0; 6]) } as u32;
-    thread.set_tid(tid);
-    thread.set_tid_word(find_tid_word(agent, fs_base, tid));
+    if agent.is_silent() {
+        // Nothing that is done then asks for it.
+        thread.set_tid(0);
+        thread.set_tid_word(0);
+    } else {
+        // SAFETY: no arguments.
+        let tid = unsafe { arch::syscall(nr::GETTID, [0; 6]) } as u32;
+        thread.set_tid(tid);
+        thread.set_tid_word(find_tid_word(agent, fs_base, tid));
+    }
     // Asked when a program wants it: a thread is often seen here before it gives itself a name.
     thread.set_comm_time(0);
 }

@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM through a pipe, so that none is lost and a wait ends at once.
+//! All signals that end a program and can be caught go through a pipe, so that none is lost and a wait ends at once: whatever a
+//! user or a lost terminal sends, the target is detached from first.
 //!
 //! SIGPIPE gets a handler that does nothing instead of being ignored as Rust programs have it: a write to a closed
 //! pipe fails with `EPIPE` either way, but a handler does not survive `execve`, so a command that is started has the
@@ -17,6 +18,23 @@ use crate::out::time;
 
 /// Write end of the pipe, for the handler; -1 before it exists.
 static PIPE: AtomicI32 = AtomicI32::new(-1);
+
+/// Signals whose default action ends the program, without those that name a mistake of its own (SIGSEGV and its like). A limit of
+/// CPU time is one of them; that of a file's size makes a write fail instead.
+const ENDS: [i32; 12] = [
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
+    libc::SIGXCPU,
+];
 
 /// Signals that ask the program to end, from the moment it exists.
 #[derive(Debug)]
@@ -39,8 +57,9 @@ struct Message {
 const ECHO_NS: u64 = 100_000_000;
 
 impl Signals {
-    /// Installs the handlers. `command`: a command will be started; then a SIGINT that was ignored (a background job of
-    /// a shell script) stays ignored, because the command inherits that.
+    /// Installs the handlers. A SIGHUP that was ignored stays ignored: that is what nohup(1) is for. `command`: a command will be
+    /// started; then what was ignored (SIGINT and SIGQUIT in a background job of a shell script) stays ignored, because the
+    /// command inherits that.
     pub fn install(command: bool) -> io::Result<Signals> {
         let mut fds = [0; 2];
         // SAFETY: `fds` has room for the two descriptors.
@@ -50,11 +69,13 @@ impl Signals {
         // SAFETY: pipe2 has just returned it, so nothing else owns it. The write end stays open for the handler.
         let pipe = unsafe { OwnedFd::from_raw_fd(fds[0]) };
         PIPE.store(fds[1], Ordering::SeqCst);
-        handle(libc::SIGTERM, forward)?;
-        handle(libc::SIGPIPE, nothing)?;
-        handle(libc::SIGCHLD, nothing)?;
-        if !(command && is_ignored(libc::SIGINT)?) {
-            handle(libc::SIGINT, forward)?;
+        for signal in [libc::SIGPIPE, libc::SIGXFSZ, libc::SIGCHLD] {
+            handle(signal, nothing)?;
+        }
+        for signal in ENDS.into_iter().chain([libc::SIGINT]) {
+            if !((command || signal == libc::SIGHUP) && is_ignored(signal)?) {
+                handle(signal, forward)?;
+            }
         }
         Ok(Signals { pipe, last: Cell::new(None) })
     }

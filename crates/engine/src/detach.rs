@@ -7,21 +7,22 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{Mapping, Process, Stopped};
+use sidestep_sys::{Mapping, Process, Stopped, arch};
 use sidestep_wire::header::ISLAND;
 use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind};
 
 use crate::api::Stops;
-use crate::error::SessionError;
+use crate::error::{Inside, SessionError};
 use crate::hold::{Hold, Turn, stop};
 use crate::identity;
 use crate::native::{self, Originals};
 use crate::pages::{Stretch, pages, read_all, write_all};
+use crate::release;
 use crate::remote::{Remote, mappings, stopped_mappings};
 use crate::returns;
 use crate::semaphore;
 use crate::share::Others;
-use crate::survey::{self, Place};
+use crate::survey::{self, Place, Position};
 use crate::switch::take_turn;
 use crate::toggle;
 use crate::traces::{self, Found, MEMFD_LINK, is_ours, is_written, original};
@@ -30,6 +31,8 @@ use crate::traces::{self, Found, MEMFD_LINK, is_ours, is_written, original};
 const MANY: u32 = 128;
 /// How long threads get to leave our code by themselves.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// The same, if a detach has been given up before.
+const SHORT_PATIENCE: Duration = Duration::from_millis(300);
 
 /// Removes everything of the sessions that `which` chooses. On success nothing of theirs is left in the target. Says how it stood
 /// still meanwhile.
@@ -59,6 +62,7 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         hold.note_live(switched.sites - switched.stopped, switched.longest);
     }
     let start = Instant::now();
+    let waited = traces::at(process, shared)?.is_some_and(|found| found.detaching && !found.is_mine());
     let mut pause = Duration::from_micros(200);
     loop {
         let Some(found) = traces::at(process, shared)? else { return Ok(hold.stops()) };
@@ -75,14 +79,17 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
             Ok((inside, identity::sharing(stopped)))
         })?;
         hold.note_sharing(sharing);
-        let Some(tid) = inside else {
+        let Some(inside) = inside else {
             process.leave(&journal.code);
             unmap(&mut hold, &found)?;
             return Ok(hold.stops());
         };
-        let bytes = found.mappings(process)?.iter().map(|m| m.len).sum();
-        if start.elapsed() > PATIENCE {
-            return Err(SessionError::StillInside { pid: process.pid(), tid, bytes });
+        // Somebody has waited for it before.
+        if start.elapsed() > if waited { SHORT_PATIENCE } else { PATIENCE } {
+            // What stays is in nobody's way then. If that is not possible now, the others do without signals.
+            let _ = release::release_left(&mut hold, &found, &crate::regions::room(found.private_va, found.batch));
+            let (pid, bytes) = (process.pid(), resident(process, &found)?);
+            return Err(SessionError::StillInside { pid, tid: inside.tid, inside: inside.how, bytes });
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));
@@ -127,8 +134,22 @@ impl Journal {
         (ip - entry.detour < u64::from(entry.detour_len)).then_some(index)
     }
 
-    /// The original of an address in a detour at which no handler is under way, and the entry.
-    pub fn original_of(&self, ip: u64) -> Option<(&JournalEntry, Va)> {
+    /// The original of a position in a detour at which no handler is under way, and the entry.
+    ///
+    /// The copy of a system call is more than one instruction where the call leaves an address in a register. A call that is
+    /// interrupted may end there with EINTR instead of being restarted (`epoll_wait`, `io_uring_enter`), and its thread would make it
+    /// again as soon as it runs: so it never stands elsewhere.
+    pub fn original_of(&self, stopped: &Stopped, position: &Position) -> Option<(&JournalEntry, Va)> {
+        let behind_call = || {
+            let len = arch::CALL_LEN;
+            let (entry, call) =
+                self.original_at(position.ip.offset(-len)).filter(|_| position.is_behind_call(stopped))?;
+            Some((entry, call.offset(len)))
+        };
+        self.original_at(position.ip).or_else(behind_call)
+    }
+
+    fn original_at(&self, Va(ip): Va) -> Option<(&JournalEntry, Va)> {
         let entry = &self.entries[self.detour_at(ip)?];
         let offset = ip - entry.detour;
         let copy = entry.copies().iter().find(|(_, to)| u64::from(*to) == offset).map(|(from, _)| u64::from(*from));
@@ -172,6 +193,20 @@ fn entries(process: &Process, found: &Found, others: &Others) -> Result<(Vec<Jou
     Ok((journal, written))
 }
 
+/// A thread that keeps a detach from its end.
+#[derive(Clone, Copy, Debug)]
+struct StillThere {
+    tid: i32,
+    how: Inside,
+}
+
+/// Bytes of memory that a session takes in the target: not of address space, most of which is never used.
+fn resident(process: &Process, found: &Found) -> Result<u64, SessionError> {
+    let ours = found.mappings(process)?;
+    let is_ours = |at: Va| ours.iter().any(|m| (m.addr..m.addr + m.len).contains(&at.0));
+    Ok(process.resident(is_ours).unwrap_or(0))
+}
+
 /// Restores text and return addresses; gives a thread that is still inside our code, if any.
 /// May be repeated.
 fn restore(
@@ -180,7 +215,7 @@ fn restore(
     others: &Others,
     journal: &Journal,
     originals: &Originals,
-) -> Result<Option<i32>, SessionError> {
+) -> Result<Option<StillThere>, SessionError> {
     if !found.is_child(stopped.process()) && found.controller_pid != 0 {
         stopped.write(Va(found.shared_va.0 + offset_of!(Header, detaching) as u64), &1u32.to_ne_bytes())?;
     }
@@ -215,15 +250,18 @@ fn restore(
     let named = found.taken & crate::signals::NAMED;
     let awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
     positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
-    let mut inside = awaiting.first().copied().or(stopped.returning());
-    inside = inside.or(native::inside(stopped, found, &mappings)?).or(in_flight);
+    let still = |how: Inside| move |tid: i32| StillThere { tid, how };
+    let in_code = awaiting.first().copied().or(stopped.returning()).or(in_flight).map(still(Inside::Code));
+    let mut inside = in_code.or(native::inside(stopped, found, &mappings)?.map(still(Inside::Function)));
     // Where others are behind us, what we displaced has no place of its own to go on at: such a thread leaves by itself.
     let movable = |entry: &JournalEntry| !others.know(entry) || !others.are_in(&process, entry);
-    let original_of = |ip: u64| journal.original_of(ip).filter(|(entry, _)| movable(entry));
-    for position in &positions {
-        if original_of(position.ip.0).is_none() {
+    let original_of = |position| journal.original_of(stopped, position).filter(|(entry, _)| movable(entry));
+    let targets: Vec<Option<(&JournalEntry, Va)>> = positions.iter().map(original_of).collect();
+    for (position, original) in positions.iter().zip(&targets) {
+        if original.is_none() {
             inside = Some(match position.place {
-                Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
+                Place::Thread { tid } => StillThere { tid, how: Inside::Code },
+                Place::SignalFrame { tid, .. } => StillThere { tid, how: Inside::SignalHandler },
             });
         }
     }
@@ -232,8 +270,8 @@ fn restore(
         shared.iter().filter(|entry| entry.own == 1).try_for_each(|entry| others.unlink(&process, entry))?;
         restore_text(stopped, &mappings, &own)?;
     }
-    for position in &positions {
-        match original_of(position.ip.0) {
+    for (position, original) in positions.iter().zip(targets) {
+        match original {
             Some((entry, at)) if inside.is_none() || entry.own == 0 => survey::move_back(stopped, position, at)?,
             _ => {}
         }

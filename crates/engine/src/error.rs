@@ -249,21 +249,23 @@ pub enum SessionError {
     EndedEarly,
     /// After the text was restored, a thread would not leave our code.
     #[error(
-        "process {pid} runs unprobed again, but {bytes} bytes stay mapped: thread {tid} is still inside a signal \
-         handler that interrupted a probe; attach once more later to remove them"
+        "process {pid} runs unprobed again, but {bytes} bytes of memory stay there: thread {tid} {inside}; \
+         `sidestep detach -p {pid}` or the next attach removes them when it has left"
     )]
     StillInside {
         /// The target.
         pid: i32,
         /// A thread that did not leave.
         tid: i32,
-        /// Bytes left mapped.
+        /// Where it is.
+        inside: Inside,
+        /// Bytes of memory that are left.
         bytes: u64,
     },
     /// A probe makes system calls that a filter punishes.
     #[error(
-        "the seccomp filter of process {pid} would kill it for {call}, which probes need: it cannot be probed (or its \
-         filter cannot be read: run as root)"
+        "the seccomp filter of process {pid} would kill it for {call}, which these probes need: only hits can be counted \
+         there, as funccount does (or its filter cannot be read: run as root)"
     )]
     Seccomp {
         /// The target.
@@ -277,6 +279,27 @@ pub enum SessionError {
         /// The target.
         pid: i32,
     },
+}
+
+/// Where a thread is that needs our code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inside {
+    /// In a signal handler of the program, which will return to a probe.
+    SignalHandler,
+    /// In a handler that is a function of the program.
+    Function,
+    /// In a probe, or on its way to one.
+    Code,
+}
+
+impl std::fmt::Display for Inside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Inside::SignalHandler => "is in a signal handler that has interrupted a probe",
+            Inside::Function => "is in a function that handles a probe",
+            Inside::Code => "has not left the code of a probe",
+        })
+    }
 }
 
 impl SessionError {

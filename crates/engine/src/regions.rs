@@ -89,10 +89,10 @@ impl Regions {
     /// mapping is listed as soon as it is there.
     pub fn map(
         hold: &mut Hold<'_>,
-        layout: Layout,
-        maps: Vec<Map>,
+        (layout, maps): (Layout, Vec<Map>),
         programs: &[Program],
         options: &Options,
+        silent: bool,
         tsc: Option<TscScale>,
         common: Option<&Arc<View>>,
     ) -> Result<Regions, SessionError> {
@@ -101,6 +101,7 @@ impl Regions {
             programs.iter().any(|p| p.verified().is_some_and(|v| v.facts.calls(|helper| helper.name == name)))
         };
         let extra = seccomp::Extra {
+            silent,
             waits: options.listens(),
             signals: calls("send_signal"),
             writes: calls("probe_write_user"),
@@ -194,7 +195,7 @@ impl Regions {
         process.use_gadgets(gadgets(Va(batch_va)));
         process.write(lookup, bytes_of(&LOOKUP_MARKER))?;
         let head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
-        let head = Private { follow: u32::from(options.follow), ..head };
+        let head = Private { follow: u32::from(options.follow), silent: u32::from(silent), ..head };
         process.write(private, bytes_of(&head))?;
 
         let header = HeaderWriter { shared: &shared };
@@ -394,7 +395,7 @@ fn private_head(
         pid: pid.into(),
         follow: 0,
         space: 0.into(),
-        pad: 0,
+        silent: 0,
         signals: no_signals(),
     }
 }

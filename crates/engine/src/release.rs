@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use sidestep_isa::Va;
 use sidestep_sys::{Mapping, Process, Stopped, arch};
-use sidestep_wire::signals::SIGTRAP;
+use sidestep_wire::header::ISLAND;
+use sidestep_wire::signals::set_of;
 use sidestep_wire::{Flow, Header, JournalEntry, Private, ProbeDesc};
 
 use crate::detach::{Journal, restore_text};
@@ -26,7 +27,7 @@ use crate::error::SessionError;
 use crate::hold::Hold;
 use crate::remote::{Room, mappings, stopped_mappings};
 use crate::share::Others;
-use crate::signals::{self, TRAPS};
+use crate::signals::{self, READS, TRAPS};
 use crate::survey::{self, Place, Position};
 use crate::switch::{Switch, note};
 use crate::traces::{self, Found, Site, TRAP, Text};
@@ -35,20 +36,21 @@ use crate::traces::{self, Found, Site, TRAP, Text};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The frames of a thunk and of the agent are smaller, in bytes.
 const FRAMES: u64 = 8 << 10;
+const PAGE: u64 = 4096;
 /// Bytes of an address.
 const WORD: usize = size_of::<arch::Word>();
 
 /// The guards of a session that would do without the signals that it has taken; `None`: it needs them.
 pub(crate) fn spare_guards(process: &Process, found: &Found) -> Result<Option<Vec<Site>>, SessionError> {
-    if found.taken != TRAPS || found.detaching || found.is_child(process) {
+    if found.detaching || found.is_child(process) || !is_spare(process, found)? {
         return Ok(None);
     }
-    let follow: u32 = process.read_pod(Va(found.private_va.0 + offset_of!(Private, follow) as u64))?;
+    let follow = follows(process, found)?;
     let (guards, sites): (Vec<Site>, Vec<Site>) =
         found.sites(process)?.into_iter().filter(|site| site.entry.newest != 0).partition(is_guard);
     let maps = mappings(process)?;
     let others = Others::of(process, &maps, Some(found.shared_va))?;
-    if follow != 0 || guards.iter().any(|guard| others.are_at(guard.entry.site)) {
+    if follow || guards.iter().any(|guard| others.are_at(guard.entry.site)) {
         return Ok(None);
     }
     // Somebody was killed while he gave them up: nothing relies on them any more.
@@ -72,6 +74,28 @@ pub(crate) fn spare_guards(process: &Process, found: &Found) -> Result<Option<Ve
     Ok(if sites.iter().any(needs) { None } else { Some(guards) })
 }
 
+/// The guards of a session whose detach was given up, as a thread does not leave its code. The users' sites are restored, so nothing
+/// needs a trap. `None`: that thread may read bad addresses, or somebody else is at the guards' sites.
+fn left_guards(process: &Process, found: &Found) -> Result<Option<Vec<Site>>, SessionError> {
+    if found.is_child(process) || signals::are_readable(process, found.private_va)? || follows(process, found)? {
+        return Ok(None);
+    }
+    let others = Others::of(process, &mappings(process)?, Some(found.shared_va))?;
+    let guards = |site: &Site| site.entry.own == 1 && site.probes.iter().any(|(_, desc)| is_signal_call(desc));
+    let guards: Vec<Site> = found.sites(process)?.into_iter().filter(guards).collect();
+    Ok(if guards.iter().any(|guard| others.are_at(guard.entry.site)) { None } else { Some(guards) })
+}
+
+fn follows(process: &Process, found: &Found) -> Result<bool, SessionError> {
+    Ok(process.read_pod::<u32>(Va(found.private_va.0 + offset_of!(Private, follow) as u64))? != 0)
+}
+
+/// Does a session need none of its signals? SIGTRAP is there for sites that are written while the threads run, SIGSEGV and SIGBUS for
+/// stacks that end, which is worth no other session's probes; but if they guard reads, they stay.
+fn is_spare(process: &Process, found: &Found) -> Result<bool, SessionError> {
+    Ok(found.taken & !READS == TRAPS && !signals::are_readable(process, found.private_va)?)
+}
+
 /// Is it a site of our own for nothing but a system call?
 fn is_guard(site: &Site) -> bool {
     site.entry.own == 1 && site.probes.iter().all(|(_, desc)| is_signal_call(desc))
@@ -84,8 +108,22 @@ fn is_signal_call(desc: &ProbeDesc) -> bool {
 /// Gives up the signals of a session that would do without them, by who has the turn. `room`: for remote calls. On an error nothing
 /// has changed.
 pub(crate) fn release(hold: &mut Hold<'_>, found: &Found, room: &Room) -> Result<(), SessionError> {
+    match spare_guards(&hold.process(), found)? {
+        Some(guards) => release_guards(hold, found, &guards, room),
+        None => Ok(()),
+    }
+}
+
+/// The same of a session whose detach has been given up, as a thread does not leave its code: the users' sites are restored.
+pub(crate) fn release_left(hold: &mut Hold<'_>, found: &Found, room: &Room) -> Result<(), SessionError> {
+    match left_guards(&hold.process(), found)? {
+        Some(guards) => release_guards(hold, found, &guards, room),
+        None => Ok(()),
+    }
+}
+
+fn release_guards(hold: &mut Hold<'_>, found: &Found, guards: &[Site], room: &Room) -> Result<(), SessionError> {
     let process = hold.process();
-    let Some(guards) = spare_guards(&process, found)? else { return Ok(()) };
     let others = Others::of(&process, &mappings(&process)?, Some(found.shared_va))?;
     let guards = Guards {
         found,
@@ -128,8 +166,9 @@ impl Guards<'_> {
         let maps = stopped_mappings(stopped)?;
         let positions = survey::positions(stopped, &maps)?;
         if stopped.returning().is_some()
-            || !stopped.awaiting(TRAPS).is_empty()
+            || !stopped.awaiting(found.taken).is_empty()
             || self.are_in_use(stopped, &maps, &positions)
+            || self.come_back(stopped, &positions)
         {
             return Ok(false);
         }
@@ -138,11 +177,11 @@ impl Guards<'_> {
         let entries: Vec<&JournalEntry> = indices.iter().map(|index| &journal.entries[*index]).collect();
         restore_text(stopped, &maps, &entries)?;
         for position in positions.iter().filter(|position| self.detour_at(position.ip).is_some()) {
-            if let Some((_, original)) = journal.original_of(position.ip.0) {
+            if let Some((_, original)) = journal.original_of(stopped, position) {
                 survey::move_back(stopped, position, original)?;
             }
         }
-        signals::restore(stopped, found.private_va, *room, found.agent.0..found.agent.0 + found.agent.1, TRAPS)?;
+        signals::restore(stopped, found.private_va, *room, found.agent.0..found.agent.0 + found.agent.1, found.taken)?;
         for index in indices {
             let newest = found.entry(*index).0 + offset_of!(JournalEntry, newest) as u64;
             stopped.write(Va(newest), &0u32.to_ne_bytes())?;
@@ -153,12 +192,29 @@ impl Guards<'_> {
 
     /// Is a thread between a guard's site and its copies, or in the handler of a signal that would not be ours any more?
     fn are_in_use(&self, stopped: &Stopped, maps: &[Mapping], positions: &[Position]) -> bool {
-        let trapped: HashSet<i32> = positions.iter().filter_map(|position| trapped(stopped, position)).collect();
+        let caught = |position| caught(stopped, position, self.found.taken);
+        let trapped: HashSet<i32> = positions.iter().filter_map(caught).collect();
         positions.iter().any(|position| match self.journal.detour_at(position.ip.0) {
-            Some(index) => self.indices.contains(&index) && self.journal.original_of(position.ip.0).is_none(),
+            Some(index) => self.indices.contains(&index) && self.journal.original_of(stopped, position).is_none(),
             None if !self.journal.code.iter().any(|range| range.contains(&position.ip.0)) => false,
+            // No program runs at a guard.
+            None if self.is_in_program(position.ip) => trapped.contains(&tid(position)),
             None => trapped.contains(&tid(position)) || self.comes_from_guard(stopped, maps, position),
         })
+    }
+
+    /// Was a handler shown the original address of a fault inside a site? Its return goes through a guard to the copy.
+    fn come_back(&self, stopped: &Stopped, positions: &[Position]) -> bool {
+        let inside = |entry: &JournalEntry, ip: u64| entry.own != ISLAND && entry.is_around(ip);
+        let is_inside = |ip: u64| self.journal.entries.iter().any(|entry| inside(entry, ip));
+        positions.iter().any(|position| survey::has_faulted(stopped, position) && is_inside(position.ip.0))
+    }
+
+    /// Is it in the code of a program? That lies in the agent's mapping, behind the page of code for several calls.
+    fn is_in_program(&self, ip: Va) -> bool {
+        let (start, len) = self.found.agent;
+        let programs = (self.found.batch.0 | (PAGE - 1)) + 1;
+        (programs..start + len).contains(&ip.0)
     }
 
     /// In a thunk or in the agent: does it come back to a guard's detour? That address is on its stack then; elsewhere a word that was
@@ -190,9 +246,9 @@ fn tid(position: &Position) -> i32 {
     }
 }
 
-/// The thread of a frame of SIGTRAP.
-fn trapped(stopped: &Stopped, position: &Position) -> Option<i32> {
+/// The thread of a frame of a signal of a set.
+fn caught(stopped: &Stopped, position: &Position, set: u64) -> Option<i32> {
     let Place::SignalFrame { frame, tid } = position.place else { return None };
     let signal: i32 = stopped.read_pod(frame.info_at?).ok()?;
-    (signal == SIGTRAP).then_some(tid)
+    ((1..=64).contains(&signal) && set_of(signal) & set != 0).then_some(tid)
 }

@@ -462,14 +462,19 @@ fn exit_status(status: sidestep_sys::ExitStatus) -> ExitStatus {
 /// Removes what earlier controllers left. Those that are at work keep what they have; but a program has one session in a process.
 pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
     let all = traces::all(process, &mappings(process)?)?;
-    let at_work = |found: &&Found| !found.is_left_over(process);
-    if let Some(mine) = all.iter().filter(at_work).find(|found| found.is_mine()) {
+    // One whose detach was given up is at work no more.
+    let is_left = |found: &Found| found.is_left_over(process) || found.is_mine() && found.detaching;
+    if let Some(mine) = all.iter().find(|found| !is_left(found) && found.is_mine()) {
         return Err(SessionError::Busy { pid: process.pid(), controller: mine.controller_pid });
     }
     if all.is_empty() {
         return detach::close_descriptors(process);
     }
-    detach::remove(process, |found| found.is_left_over(process)).map(drop)
+    match detach::remove(process, is_left) {
+        // What stays of it has no site of a user: it is another session, from which nothing comes any more.
+        Ok(_) | Err(SessionError::StillInside { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Removes what this controller has in a process.

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{Call, Process, Stopped, arch};
+use sidestep_wire::private::MASKS;
 use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags, flags_for, set_of};
 use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, SigAction32, Signals, ThreadState};
 
@@ -128,6 +129,11 @@ pub(crate) fn taken(process: &Process, private: Va) -> Result<u64, SessionError>
 /// Tells the agent which signals are ours, while nobody is in a guard.
 pub(crate) fn set_taken(stopped: &Stopped, private: Va, set: u64) -> Result<(), SessionError> {
     Ok(stopped.write(at!(private, ours), &set.to_ne_bytes())?)
+}
+
+/// May bad addresses be read directly?
+pub(crate) fn are_readable(process: &Process, private: Va) -> Result<bool, SessionError> {
+    Ok(process.read_pod::<u32>(at!(private, readable))? != 0)
 }
 
 /// Says whether bad addresses may be read directly.
@@ -284,6 +290,25 @@ fn close_threads(stopped: &mut Stopped, private: Va, set: u64) -> Result<(), Ses
     Ok(())
 }
 
+/// Gives system calls back what the program has passed to them, where a guard has put a signal set of its own in the place of that: a
+/// call that the kernel restarts reads it again, when our memory is gone.
+fn return_arguments(stopped: &mut Stopped, private: Va) -> Result<(), SessionError> {
+    let states = states(stopped.process(), private)?;
+    let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer().0)).collect();
+    for (tid, fs_base) in threads.into_iter().filter(|(_, fs_base)| *fs_base != 0) {
+        for (at, state) in states.iter().filter(|(_, state)| state.fs_base == fs_base) {
+            let masks = at.plus(Len(offset_of!(ThreadState, masks) as u64)).0;
+            let pair = size_of_val(&state.masks) / MASKS;
+            let passed = |value: u64| {
+                let offset = usize::try_from(value.checked_sub(masks)?).ok()?;
+                state.mask_from.get(offset / pair).filter(|_| offset % pair == 0).copied()
+            };
+            stopped.replace_arguments(tid, passed)?;
+        }
+    }
+    Ok(())
+}
+
 /// Puts back what the program believes, where ours is still the action in force. `agent`: range of our handler; `set`: the signals
 /// that are ours.
 pub(crate) fn restore(
@@ -293,6 +318,7 @@ pub(crate) fn restore(
     agent: std::ops::Range<u64>,
     set: u64,
 ) -> Result<(), SessionError> {
+    return_arguments(stopped, private)?;
     close_threads(stopped, private, set)?;
     let ours = || SIGNALS.into_iter().enumerate().filter(|(_, signal)| set & set_of(*signal) != 0);
     let old: Vec<SigAction> = read_array(stopped.process(), at!(private, old), SIGNALS.len() as u64)?;

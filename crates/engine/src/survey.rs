@@ -28,6 +28,18 @@ pub(crate) struct Position {
     pub ip: Va,
 }
 
+impl Position {
+    /// Is a system call right before it, whose address is still in a register ([`arch::Regs::is_behind_call`])?
+    pub fn is_behind_call(&self, stopped: &Stopped) -> bool {
+        match self.place {
+            Place::Thread { tid } => {
+                stopped.threads().iter().any(|thread| thread.tid == tid && thread.regs.is_behind_call())
+            }
+            Place::SignalFrame { frame, .. } => frame.call_at.is_some(),
+        }
+    }
+}
+
 /// All positions of all threads.
 ///
 /// Signal frames are recognised by the word of segment selectors behind the saved flags: a conservative scan of the stack
@@ -108,7 +120,7 @@ pub(crate) fn move_to(stopped: &mut Stopped, position: &Position, to: Va) -> Res
 }
 
 /// Moves a position to the original of where it is. What the signal of a frame says of its place goes with it, since its
-/// handler may not have looked yet.
+/// handler may not have looked yet. So does the address that a system call has left in a register.
 pub(crate) fn move_back(stopped: &mut Stopped, position: &Position, to: Va) -> Result<(), crate::SessionError> {
     if let (true, Place::SignalFrame { frame: SignalFrame { info_at: Some(info_at), .. }, .. }) =
         (has_faulted(stopped, position), position.place)
@@ -118,5 +130,12 @@ pub(crate) fn move_back(stopped: &mut Stopped, position: &Position, to: Va) -> R
             stopped.process().write_word(addr_at, to.0)?;
         }
     }
-    move_to(stopped, position, to)
+    match position.place {
+        Place::Thread { tid } if position.is_behind_call(stopped) => Ok(stopped.set_behind_call(tid, to)?),
+        Place::SignalFrame { frame: SignalFrame { call_at: Some(at), .. }, .. } => {
+            stopped.process().write_word(at, to.0)?;
+            move_to(stopped, position, to)
+        }
+        Place::Thread { .. } | Place::SignalFrame { .. } => move_to(stopped, position, to),
+    }
 }

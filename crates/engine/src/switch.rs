@@ -43,6 +43,8 @@ pub struct Switched {
     pub stopped: usize,
     /// Probes that were as wanted already.
     pub unchanged: usize,
+    /// Probes that were to be jumps, and stay traps: no jump is possible there, or they were made with `no_optimize`.
+    pub traps: usize,
     /// Sites that stayed as they were, each with a clause that says why.
     pub refused: Vec<(Va, &'static str)>,
     /// Sites that became jumps, since those that had blocked them went.
@@ -58,6 +60,7 @@ impl Switched {
         self.sites += other.sites;
         self.stopped += other.stopped;
         self.unchanged += other.unchanged;
+        self.traps += other.traps;
         self.refused.extend(other.refused);
         self.promoted += other.promoted;
         self.longest = self.longest.max(other.longest);
@@ -218,6 +221,8 @@ fn decide(
                 switched.refused.push((va, DISTURBED));
             } else if text == Text::Foreign {
                 switched.refused.push((va, FOREIGN));
+            } else if to == Switch::Jump && entry.new[0] == TRAP && !is_blocked(entry) {
+                switched.traps += site.users().count();
             } else if is_as_wanted(entry, text, to) {
                 switched.unchanged += site.users().filter(|(number, desc)| desc.is_first(*number)).count();
             } else if to == Switch::Trap && !traps.contains_key(&entry.site) {

@@ -156,6 +156,12 @@ impl Process {
         Ok(parse_maps(&self.maps_text()?))
     }
 
+    /// Bytes of memory that the mappings take which begin at addresses that `of` chooses (`Rss` in `/proc/PID/smaps`).
+    pub fn resident(&self, of: impl Fn(Va) -> bool) -> io::Result<u64> {
+        let text = procfs::read(&self.path("smaps"))?;
+        Ok(procfs::resident(&String::from_utf8_lossy(&text), of))
+    }
+
     /// The ids of all threads, ascending.
     pub fn threads(&self) -> io::Result<Vec<i32>> {
         procfs::threads(self.pid())

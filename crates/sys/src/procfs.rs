@@ -126,6 +126,21 @@ pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
     Ok(tids)
 }
 
+/// Bytes of memory of the mappings in a text of `/proc/PID/smaps` that begin where `of` says.
+pub fn resident(smaps: &str, of: impl Fn(Va) -> bool) -> u64 {
+    let mut chosen = false;
+    let mut kib = 0;
+    for line in smaps.lines() {
+        let start = line.split_once('-').and_then(|(start, _)| u64::from_str_radix(start, 16).ok());
+        if let Some(start) = start {
+            chosen = of(Va(start));
+        } else if let (true, Some(rest)) = (chosen, line.strip_prefix("Rss:")) {
+            kib += rest.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0);
+        }
+    }
+    kib << 10
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

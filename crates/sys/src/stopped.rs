@@ -189,6 +189,24 @@ impl Stopped {
     /// Makes a thread go on at another address. If its registers say [`Regs::restarts`], it stands at a `syscall`
     /// instruction, and there must be one at `at`, too.
     pub fn set_ip(&mut self, tid: i32, at: Va) -> Result<(), StopError> {
+        self.change(tid, |regs| regs.set_ip(at))
+    }
+
+    /// Makes a thread whose registers say [`Regs::is_behind_call`] go on at `at`, as if it had made the call right before that.
+    pub fn set_behind_call(&mut self, tid: i32, at: Va) -> Result<(), StopError> {
+        self.change(tid, |regs| regs.set_behind_call(at))
+    }
+
+    /// Replaces values in the registers from which system calls take their arguments, of a thread that is in a call or not: those
+    /// for which `other` gives another one.
+    pub fn replace_arguments(&mut self, tid: i32, other: impl Fn(u64) -> Option<u64>) -> Result<(), StopError> {
+        let thread = self.threads.iter().find(|thread| thread.tid == tid);
+        let before = thread.ok_or(StopError::NoThread { pid: self.process.pid(), tid })?.regs.arguments();
+        let after = before.map(|value| other(value).unwrap_or(value));
+        if after == before { Ok(()) } else { self.change(tid, |regs| regs.set_arguments(after)) }
+    }
+
+    fn change(&mut self, tid: i32, change: impl FnOnce(&mut Regs)) -> Result<(), StopError> {
         let pid = self.process.pid();
         if self.calls.thread() == Some(tid) {
             // Its registers are ours at the moment.
@@ -196,7 +214,7 @@ impl Stopped {
         }
         let thread = self.threads.iter_mut().find(|t| t.tid == tid).ok_or(StopError::NoThread { pid, tid })?;
         let mut regs = thread.regs;
-        regs.set_ip(at);
+        change(&mut regs);
         ptrace::set_regs(tid, &regs).map_err(|source| match source.raw_os_error() {
             Some(libc::ESRCH) => StopError::NoThread { pid, tid },
             _ => StopError::Io { what: "set the registers of", pid, tid, source },

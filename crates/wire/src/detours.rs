@@ -51,8 +51,11 @@ impl CopyPair {
     /// Both flags: at `copy` is the word of a gate, which leads to offset `original` from the site when it is closed. While it is,
     /// what is at the originals is in use, but for the first one.
     pub const GATE: u16 = CopyPair::PUSHED | CopyPair::TRAPPED;
+    /// Flag: no copy, but a `push` or `call` of a handler, where all registers are those of the site but for the stack pointer. It is
+    /// lower by as many bytes as [`CopyPair::OFFSET`] says.
+    pub const SAVES: u16 = 0x2000;
     /// The bits of `original` that are its offset.
-    pub const OFFSET: u16 = 0x3fff;
+    pub const OFFSET: u16 = 0x1fff;
 }
 
 impl DetourTable {

@@ -64,8 +64,9 @@ pub struct Private {
     /// Which of the session's meanings addresses have in this process: 0, 1, 2 …; forked children have their parent's. It
     /// goes along with stacks and symbols ([`stack_id`], [`symbol`]).
     pub space: AtomicU32,
-    /// Padding.
-    pub pad: u32,
+    /// 1: a seccomp filter would kill the process for the agent's system calls, so it makes none. All it does then is to count, and
+    /// the filter forbids children, or they count nothing.
+    pub silent: u32,
     /// Signals of ours.
     pub signals: Signals,
 }
@@ -142,7 +143,9 @@ pub struct ThreadState {
     /// Free-running index of the next pair of `masks`.
     pub mask_next: u64,
     /// What system calls that the thread is in, or was, point to: signal sets, in pairs of words.
-    pub masks: [u64; 8],
+    pub masks: [u64; 2 * MASKS],
+    /// What the program has passed to these calls, where they were given the address of a pair: by its index.
+    pub mask_from: [u64; MASKS],
     /// A copy of `struct clone_args`, for that call.
     pub clone_args: [u64; CLONE_ARGS],
     /// Run-time address of an array that may become the shadow stack, or 0.
@@ -150,6 +153,9 @@ pub struct ThreadState {
     /// Rules of addresses that were met last: `address << 16 | number of the rule`; 0 = none.
     pub unwound: [u64; UNWOUND],
 }
+
+/// Pairs of words that [`ThreadState::masks`] holds.
+pub const MASKS: usize = 4;
 
 /// What a return trampoline begins with, by which other sessions know it: a nop (Intel SDM volume 2, NOP) with a displacement that says
 /// `side`.

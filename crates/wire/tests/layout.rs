@@ -44,16 +44,16 @@ fn private_region() {
     layout!(Private: 4448, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
         trap_mask: 64, detours: 72, unwind: 80, copies: 88, tsc: 96, tsc_shift: 100, tsc_mult: 104, states_used: 112,
-        child: 116, pid: 120, follow: 124, space: 128, pad: 132, signals: 136,
+        child: 116, pid: 120, follow: 124, space: 128, silent: 132, signals: 136,
     });
     layout!(Signals: 4312, align 8, { ours: 0, readable: 8, old: 16, blocking: 176, closed: 216 });
     layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });
     layout!(Blocked: 24, align 8, { now: 0, after: 8, sp: 16 });
-    layout!(ThreadState: 4512, align 8, {
+    layout!(ThreadState: 4544, align 8, {
         helpers: 0, private: 2112, busy: 2120, stamp: 2128, fs_base: 2136, slot: 2144, cells: 2152, counting: 2160,
         lent_at: 2168, guest: 2176, clearing: 2208, shadow: 2216, shadow_cap: 2224, shadow_len: 2232, tid: 2240,
-        tid_word: 2244, comm_time: 2248, comm: 2256, blocked: 2272, mask_next: 2296, masks: 2304, clone_args: 2368,
-        shadow_spare: 2456, unwound: 2464,
+        tid_word: 2244, comm_time: 2248, comm: 2256, blocked: 2272, mask_next: 2296, masks: 2304, mask_from: 2368,
+        clone_args: 2400, shadow_spare: 2488, unwound: 2496,
     });
     layout!(ShadowEntry: 40, align 8, { slot: 0, ret: 8, time: 16, probe: 24, cookie: 32 });
     layout!(ProbeDesc: 112, align 8, {
@@ -95,7 +95,7 @@ fn generated_code() {
 #[test]
 fn no_implicit_padding() {
     assert_eq!(size_of::<Private>(), 7 * 8 + 5 * 8 + 4 + 4 + 8 + 6 * 4 + size_of::<Signals>());
-    assert_eq!(size_of::<ThreadState>(), HELPERS * 8 + 16 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 19 * 8 + 8 + 256 * 8);
+    assert_eq!(size_of::<ThreadState>(), HELPERS * 8 + 16 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 23 * 8 + 8 + 256 * 8);
     assert_eq!(size_of::<Signals>(), 8 + 4 + 4 + 5 * 32 + 5 * 8 + 128 * 32);
     assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 4 + 4 + 2 * 16 + 64 + 8 + 2 * 4 + 2 * 8 + 8 + 8);
     assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 8 * 8 + 2 * 4 + 3 * 8);

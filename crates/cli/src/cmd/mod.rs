@@ -2,6 +2,7 @@
 
 mod bpf;
 mod coverage;
+mod detach;
 mod explain;
 mod funccount;
 mod funclatency;
@@ -56,6 +57,7 @@ pub fn run(mut cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Status(flags) => status::run(flags),
         Command::Disable(flags) => switch::run(flags, switch::To::Disabled),
         Command::Enable(flags) => switch::run(flags, switch::To::Enabled),
+        Command::Detach(flags) => detach::run(flags),
         Command::Man => manual::page(),
         Command::Completions(flags) => manual::completions(flags.shell),
         Command::Optimize(flags) => switch::run(&flags.switch, switch::To::Optimized(flags.to == OnOff::On)),

@@ -54,7 +54,14 @@ fn message(switched: &Switched, to: To) -> String {
         1 => "; 1 was already".to_owned(),
         n => format!("; {n} were already"),
     };
-    format!("{} {probes} {done}{rest}", switched.probes)
+    let traps = match switched.traps {
+        0 => String::new(),
+        n => {
+            let stay = if n == 1 { "stays a trap" } else { "stay traps" };
+            format!("; {n} {stay}: no jump is possible there, or --no-optimize forbids one")
+        }
+    };
+    format!("{} {probes} {done}{rest}{traps}", switched.probes)
 }
 
 /// How it was done.
@@ -82,5 +89,9 @@ mod tests {
         assert_eq!(message(&switched(1, 0), To::Disabled), "1 probe disabled");
         assert_eq!(message(&switched(3, 1), To::Enabled), "3 probes enabled; 1 was already");
         assert_eq!(message(&switched(0, 2), To::Enabled), "0 probes enabled; 2 were already");
+        let forbidden = "no jump is possible there, or --no-optimize forbids one";
+        let traps = Switched { traps: 1, ..switched(1, 1) };
+        let text = format!("1 probe optimized; 1 was already; 1 stays a trap: {forbidden}");
+        assert_eq!(message(&traps, To::Optimized(true)), text);
     }
 }

@@ -85,6 +85,9 @@ enum End {
     Output(io::Error),
 }
 
+/// How long a command that was told to end may take.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// How often losses are looked for; counts are sums over all threads, so not at every tick.
 const LOSS_PERIOD: Duration = Duration::from_secs(1);
 
@@ -234,20 +237,25 @@ impl Watch<'_> {
     }
 
     /// The exit status of a command that we have started; waits for its end. A Ctrl-C in a terminal reaches the
-    /// command, too, but a SIGTERM only us, so it is handed on. A signal while we wait ends the waiting: the command
-    /// goes on alone.
+    /// command, too, but a SIGTERM only us, so it is handed on, as is a SIGHUP. A signal while we wait kills a command that was
+    /// told to end, and so does the end of the time that [`Tool::ends_command`] leaves it. Any other command goes on alone.
     fn command_status(&mut self, end: &End, hurry: bool) -> ExitCode {
         // A command that has been waited for has no process id any more.
         let gone = matches!(self.session.poll(), TargetState::Exited(_));
         let ends = matches!(end, End::Done) && self.tool.ends_command();
-        if (ends || matches!(end, End::Signal(libc::SIGTERM))) && !gone {
-            signals::send(self.session.pid(), libc::SIGTERM);
+        let handed_on = match end {
+            End::Signal(signal @ (libc::SIGTERM | libc::SIGHUP)) => Some(*signal),
+            _ => ends.then_some(libc::SIGTERM),
+        };
+        if let Some(signal) = handed_on.filter(|_| !gone) {
+            signals::send(self.session.pid(), signal);
         }
+        let deadline = ends.then(|| Instant::now() + GRACE);
         let mut signal = match end {
             End::Signal(signal) if hurry => Some(*signal),
             _ => None,
         };
-        let mut told = false;
+        let (mut told, mut killed_it) = (false, false);
         loop {
             let state = match self.session.poll() {
                 // What `execve` put in its place is the command still, but nothing that the session looks at.
@@ -260,7 +268,12 @@ impl Watch<'_> {
                 TargetState::Exited(None) | TargetState::Executed => return ExitCode::SUCCESS,
                 TargetState::Running => {}
             }
-            if let Some(signal) = signal {
+            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if handed_on.is_some() && (signal.is_some() || late) && !killed_it {
+                // It ends for certain now, and says what its status is.
+                signals::send(self.session.pid(), libc::SIGKILL);
+                killed_it = true;
+            } else if let Some(signal) = signal {
                 return killed(signal);
             }
             if matches!(end, End::Done) && !told && !ends {

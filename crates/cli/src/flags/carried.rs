@@ -86,3 +86,20 @@ pub struct Switch {
     #[arg(long, value_name = "DIR")]
     pub debuginfo: Vec<PathBuf>,
 }
+
+/// `sidestep detach`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+A session detaches by itself when it ends, whatever signal ends it. Only SIGKILL leaves probes behind: they go on counting,
+and the process goes on. The next attach removes them; this command does it without one. Sessions at work stay.
+
+Examples:
+  sidestep detach -p 1234")]
+pub struct Detach {
+    /// The process.
+    #[arg(short = 'p', long, value_parser = parse_pid)]
+    pub pid: i32,
+    /// Print nothing but what went wrong.
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
+}

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use sidestep_engine::Options;
 
-pub use carried::{OnOff, Optimize, Status, Switch};
+pub use carried::{Detach, OnOff, Optimize, Status, Switch};
 pub use output::{Format, Output, Timing};
 pub use target::TargetFlags;
 pub use trace::Trace;
@@ -109,6 +109,8 @@ pub enum Command {
     Enable(Switch),
     /// Make probes that a process carries traps instead of jumps, or jumps again.
     Optimize(Optimize),
+    /// Remove the probes of a controller that was killed.
+    Detach(Detach),
     /// Print the manual page.
     Man,
     /// Print the completions of a shell.

@@ -59,7 +59,7 @@ impl Space<'_> {
             45 | 114 | 115 => {
                 let done = self.read_text(c, b).and_then(|text| self.write(a, &text).map(|()| text.len() as u64));
                 if done.is_none() && b > 0 {
-                    let _ = self.write(a, &[0]);
+                    let _ = self.write(a, &vec![0; b as usize]);
                 }
                 done.unwrap_or(EFAULT as u64)
             }

@@ -57,6 +57,9 @@ impl Installer {
         process: &Process,
         objects: &mut Objects,
     ) -> Result<(Vec<Planned>, Vec<Hook>), SessionError> {
+        if self.silent {
+            return Ok((self.refuse_calls(planned), Vec::new()));
+        }
         let mut hooks = Vec::new();
         let mut planned = planned;
         let replaces = |i: &Installer, p: &Planned| p.replaces_return(returns(&i.requests[p.request].action));
@@ -91,6 +94,10 @@ impl Installer {
         // All sites can be switched while the threads run then. A program that has closed SIGTRAP would notice.
         let stay = !planned.is_empty() && loaded().all(|loaded| stays(self, loaded));
         self.takes_traps |= stay && process.closed() & TRAPS == 0;
+        // That alone is not worth the guards of system calls.
+        if (bound || self.takes_traps) && process.closed() & (TRAPS | faults::AT_END) == 0 && !planned.is_empty() {
+            self.faults |= faults::AT_END;
+        }
         let follows = self.options.follow;
         self.needs_signals = bound || follows || self.reads_memory();
         if self.needs_signals {
@@ -206,7 +213,7 @@ impl Installer {
     }
 
     /// Refuses those for which `which` is true.
-    fn without(
+    pub(super) fn without(
         &mut self,
         planned: Vec<Planned>,
         reason: &str,

@@ -5,6 +5,7 @@ mod hooks;
 mod jobs;
 mod numbers;
 mod refusals;
+mod silence;
 mod sites;
 mod sizes;
 
@@ -93,6 +94,8 @@ pub(crate) struct Installer {
     needs_signals: bool,
     /// What other sessions have in the process.
     others: Others,
+    /// The agent makes no system call: see [`silence`].
+    silent: bool,
     /// There are probes that would do harm if the program saw where such a one really is.
     must_show: bool,
     /// What came later, and may go before the session does.
@@ -135,6 +138,7 @@ impl Installer {
             guards: Vec::new(),
             needs_signals: false,
             others: Others::default(),
+            silent: false,
             must_show: false,
             additions: Additions::default(),
             new_numbers: Vec::new(),
@@ -255,6 +259,7 @@ impl Installer {
         planned_one: &mut dyn FnMut(),
     ) -> Result<(Vec<Planned>, Vec<Hook>), SessionError> {
         let wishes = self.wishes();
+        self.look_at_filters(process)?;
         self.look_at_others(process)?;
         self.forget_guards();
         self.surroundings.look(&used(&mappings(process)?));
@@ -294,7 +299,8 @@ impl Installer {
             (Some(regions), _) => regions,
             (None, Some((layout, maps))) => {
                 let (programs, options) = (&self.bundle.programs, &self.options);
-                let regions = Regions::map(hold, layout, maps, programs, options, clock, common.as_ref())?;
+                let (memory, silent) = ((layout, maps), self.silent);
+                let regions = Regions::map(hold, memory, programs, options, silent, clock, common.as_ref())?;
                 if common.is_none() {
                     for (map, entry) in &self.bundle.entries {
                         regions.maps().insert(*map, entry);

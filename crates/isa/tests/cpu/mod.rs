@@ -9,6 +9,7 @@ use std::ptr;
 
 use libc::{c_int, c_void, iovec, pid_t, siginfo_t, user_regs_struct};
 
+#[allow(unused_imports)] // not every test binary that has this module asks for features
 pub use features::Features;
 use sidestep_isa::Isa;
 pub use state::{Rng, State};

@@ -46,6 +46,10 @@ pub struct Detour {
     pub bytes: Vec<u8>,
     /// The code begins with a [`TrapRecord`].
     pub recorded: bool,
+    /// Its instruction set.
+    pub isa: Isa,
+    /// All handlers are in front of the first copy, and begin where the code does.
+    pub leads: bool,
     /// Run-time address of the site.
     pub site: Va,
     /// What is written at the site.
@@ -218,6 +222,8 @@ fn build_with(
     if inside {
         step(&mut asm, RED_ZONE);
     }
+    let own_places = !placed.is_empty() || !posts.is_empty() || !before.is_empty();
+    let leads = record.is_none() && undone.is_none() && !own_places;
     if let Some((insn, _)) = undone {
         relocated(&mut asm, &insn, plan, bias)?;
     }
@@ -308,6 +314,8 @@ fn build_with(
         at,
         bytes,
         recorded,
+        isa,
+        leads,
         site,
         patch,
         relies_on,

@@ -25,8 +25,8 @@ pub use host::{
 pub(crate) use host::{
     AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, Gadgets, OTHER_ELF, UserRegs, entry_stub, on_frame, thread_pointer,
 };
-pub use regs::Regs;
 pub(crate) use regs::rseq_abort;
+pub use regs::{CALL_LEN, Regs};
 pub use vectors::{Vectors, vectors};
 
 /// System calls that execute another program.
@@ -57,6 +57,9 @@ pub struct SignalFrame {
     pub ip: Va,
     /// The saved stack pointer.
     pub sp: Va,
+    /// Address of the saved register that holds the same address as the instruction pointer, since a system call has left
+    /// it there (see [`Regs::is_behind_call`]); `None`: there is no such register.
+    pub call_at: Option<Va>,
     /// Address of the signal mask: at least the first 32 signals.
     pub mask_at: Va,
     /// Address of the `siginfo_t` of the signal, if the handler gets one.

@@ -13,6 +13,9 @@ const ERESTARTNOINTR: i64 = -513;
 const ERESTARTNOHAND: i64 = -514;
 pub(super) const ERESTART_RESTARTBLOCK: i64 = -516;
 
+/// Bytes of the instruction that makes a system call.
+pub const CALL_LEN: i64 = SYSCALL.len() as i64;
+
 /// The registers of a stopped thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Regs {
@@ -30,12 +33,12 @@ impl Regs {
     /// kernel will restart, this is the instruction that makes the call, although the hardware register is already behind it.
     #[must_use]
     pub fn ip(&self) -> Va {
-        if self.restarts() { self.raw_ip().offset(-(SYSCALL.len() as i64)) } else { self.raw_ip() }
+        if self.restarts() { self.raw_ip().offset(-CALL_LEN) } else { self.raw_ip() }
     }
 
     /// Makes the thread go on at `at`. If [`Regs::restarts`], there must be a system call, too.
     pub(crate) fn set_ip(&mut self, at: Va) {
-        let at = if self.restarts() { at.offset(SYSCALL.len() as i64) } else { at };
+        let at = if self.restarts() { at.offset(CALL_LEN) } else { at };
         self.set_raw_ip(at);
     }
 
@@ -126,7 +129,7 @@ impl Regs {
     /// The call is not made now: the thread goes back to the instruction before it.
     pub(crate) fn before_syscall(&self) -> Regs {
         let mut regs = *self;
-        regs.set_raw_ip(self.raw_ip().offset(-(SYSCALL.len() as i64)));
+        regs.set_raw_ip(self.raw_ip().offset(-CALL_LEN));
         regs.set_result(self.kept_number());
         regs.end_syscall();
         regs

@@ -75,11 +75,15 @@ global_asm!(
     "inc rdi",
     "dec rcx",
     "jmp 3b",
-    // Zeros instead of what lies behind the NUL.
+    // The bytes up to the NUL, and behind it what was there.
     "5: lea r9, [r8 - 1]",
     "xor r9, r8",
+    "mov r11, r9",
+    "not r11",
+    "and r11, [rdi]",
     "shr r9, 8",
     "and rax, r9",
+    "or rax, r11",
     "mov [rdi], rax",
     "bsf r8, r8",
     "shr r8d, 3",

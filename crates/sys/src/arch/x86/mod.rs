@@ -168,6 +168,18 @@ impl Regs {
         word(self.raw.edx)
     }
 
+    /// The registers from which a system call takes its arguments, in their order.
+    pub(crate) fn arguments(&self) -> [u64; 6] {
+        let r = &self.raw;
+        [r.ebx, r.ecx, r.edx, r.esi, r.edi, r.ebp].map(word)
+    }
+
+    /// Sets them.
+    pub(crate) fn set_arguments(&mut self, arguments: [u64; 6]) {
+        let r = &mut self.raw;
+        [r.ebx, r.ecx, r.edx, r.esi, r.edi, r.ebp] = arguments.map(|argument| argument as i32);
+    }
+
     /// A general register by hardware number: eax ecx edx ebx esp ebp esi edi.
     ///
     /// `None` for numbers above 7.
@@ -175,6 +187,18 @@ impl Regs {
     pub fn gpr(&self, n: u8) -> Option<u64> {
         let r = &self.raw;
         [r.eax, r.ecx, r.edx, r.ebx, r.esp, r.ebp, r.esi, r.edi].get(usize::from(n)).copied().map(word)
+    }
+
+    /// Does a register hold the address behind a system call that has just returned? None does: `int $0x80` changes no other
+    /// register, and the vDSO saves those that `sysenter` needs.
+    #[must_use]
+    pub fn is_behind_call(&self) -> bool {
+        false
+    }
+
+    /// See [`Regs::is_behind_call`].
+    pub(crate) fn set_behind_call(&mut self, at: Va) {
+        self.set_raw_ip(at);
     }
 
     /// Flags.

@@ -53,7 +53,8 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
         } else {
             (behind(OLD_MASK), None)
         };
-        Some(SignalFrame { ip_at: at(ip), ip: Va(words[ip].into()), sp: Va(word(SP)?.into()), mask_at, info_at })
+        let (ip_at, ip, sp) = (at(ip), Va(words[ip].into()), Va(word(SP)?.into()));
+        Some(SignalFrame { ip_at, ip, sp, call_at: None, mask_at, info_at })
     };
     (0..words.len()).filter_map(frame).collect()
 }

@@ -121,6 +121,18 @@ impl Regs {
         self.raw.rdx
     }
 
+    /// The registers from which a system call takes its arguments, in their order.
+    pub(crate) fn arguments(&self) -> [u64; 6] {
+        let r = &self.raw;
+        [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
+    }
+
+    /// Sets them.
+    pub(crate) fn set_arguments(&mut self, arguments: [u64; 6]) {
+        let r = &mut self.raw;
+        [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9] = arguments;
+    }
+
     /// A general register by hardware number: rax rcx rdx rbx rsp rbp rsi rdi r8 … r15.
     ///
     /// `None` for numbers above 15.
@@ -130,6 +142,18 @@ impl Regs {
         [r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15]
             .get(usize::from(n))
             .copied()
+    }
+
+    /// Has a `syscall` right before the instruction pointer just returned? Its address behind it is in rcx then (SDM volume
+    /// 2, "SYSCALL"), until something else writes that register.
+    #[must_use]
+    pub fn is_behind_call(&self) -> bool {
+        self.raw.rcx == self.raw.rip && !self.restarts()
+    }
+
+    /// See [`Regs::is_behind_call`]: the same behind a call at another address.
+    pub(crate) fn set_behind_call(&mut self, at: Va) {
+        (self.raw.rip, self.raw.rcx) = (at.0, at.0);
     }
 
     /// Flags.

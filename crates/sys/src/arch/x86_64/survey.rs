@@ -18,6 +18,10 @@ const INFO_BEHIND_IP: u64 = MASK_BEHIND_IP + 8;
 /// they were when the signal was delivered.
 const ALT_BEHIND_IP: usize = 19;
 const SS_DISABLE: u64 = 2;
+/// Distance from the saved instruction pointer down to the saved rcx: … rcx, sp, ip …
+const CX_BELOW_IP: u64 = 16;
+/// Words from the selectors down to the saved rcx.
+const CX_BEFORE_SELECTORS: usize = 4;
 
 /// All signal frames that a thread with stack pointer `sp` will return through, in the bytes of its stack from `start`
 /// (8-aligned, `sp` or a little below).
@@ -46,6 +50,7 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
                 ip_at: Va(ip_at),
                 ip: Va(word(i - 2)),
                 sp: Va(word(i - 3)),
+                call_at: (word(i - CX_BEFORE_SELECTORS) == word(i - 2)).then_some(Va(ip_at - CX_BELOW_IP)),
                 mask_at: Va(ip_at + MASK_BEHIND_IP),
                 info_at: Some(Va(ip_at + INFO_BEHIND_IP)),
             }

@@ -1,0 +1,144 @@
+//! How a controller ends: whatever signal ends it, its target is as before. What it cannot help, `sidestep detach` removes.
+
+use std::process::Command;
+use std::time::Duration;
+
+use sidestep_tests::build::have;
+use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
+use sidestep_tests::tool::{Tracing, path, sidestep};
+use sidestep_tests::{Snapshot, target};
+
+fn start(name: &str) -> Option<(Program, String, Snapshot)> {
+    let program = Program::start(&mut Command::new(target(name)?));
+    let (pid, before) = (program.pid().to_string(), Snapshot::of(program.pid()));
+    Some((program, pid, before))
+}
+
+/// SIGHUP, SIGQUIT and SIGUSR1 left the target probed.
+#[test]
+pub fn signals_that_end_a_program_left_the_target_probed() {
+    let Some((mut program, pid, before)) = start("counts") else { return };
+    for signal in [
+        libc::SIGHUP,
+        libc::SIGQUIT,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+        libc::SIGALRM,
+        libc::SIGVTALRM,
+        libc::SIGPROF,
+        libc::SIGIO,
+        libc::SIGPWR,
+        libc::SIGXCPU,
+    ] {
+        let tracing = Tracing::start(&["funccount", "-p", &pid, "leaf"]);
+        program.ask("work 11");
+        tracing.signal(signal);
+        tracing.end().assert_count("leaf", 11);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    program.finish().ok();
+}
+
+/// The terminal goes away, with who holds its other end.
+#[test]
+fn a_lost_terminal_left_the_target_probed() {
+    if !have(&["script"]) {
+        return;
+    }
+    let Some((mut program, pid, before)) = start("counts") else { return };
+    let command = format!("{} trace -p {pid} leaf", path().display());
+    let terminal = Running::start(Command::new("script").args(["-q", "-c", &command, "/dev/null"]));
+    let probed = || run(&mut sidestep(&["status", "-p", &pid]), LIMIT).stdout.contains("leaf");
+    assert!(eventually(LIMIT, probed), "it did not attach");
+    program.ask("work 10");
+    terminal.signal(libc::SIGKILL);
+    // The region that says so goes last.
+    let maps = || std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+    assert!(eventually(LIMIT, || !maps().contains("sidestep")), "it stays probed");
+    before.assert_same(&Snapshot::of(program.pid()));
+    program.finish().ok();
+}
+
+#[test]
+pub fn what_a_killed_controller_has_left_is_removed() {
+    let Some((mut program, pid, before)) = start("counts") else { return };
+    let detach = || run(&mut sidestep(&["detach", "-p", &pid]), LIMIT);
+    assert_eq!(detach().ok().stdout, "nothing is left of a controller that has ended\n");
+    for flags in [&[][..], &["--no-optimize"]] {
+        let args = [&["funccount"], flags, &["-p", &pid, "leaf"]].concat();
+        let tracing = Tracing::start(&args);
+        let controller = tracing.pid();
+        let refused = detach();
+        assert_eq!(refused.code(), 1, "{refused}");
+        assert!(refused.stderr.contains(&format!("is probed by process {controller}")), "{refused}");
+        tracing.kill();
+        let output = detach().ok();
+        let text = format!("1 site of process {controller}, which has ended: detached\n");
+        assert_eq!((output.stdout, output.stderr), (text, String::new()));
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    assert_eq!(program.ask("work 10"), 145);
+    program.finish().ok();
+}
+
+/// The script's `exit()` waited for such a command for ever.
+#[test]
+fn a_command_that_ignores_sigterm_ends_with_its_script() {
+    let command = ["bash", "-c", "trap '' TERM; echo on; while :; do read -t 1 <> <(:); done"];
+    let script = ["-e", "u:bash:echo_builtin { exit() }", "--"];
+    assert_eq!(run(&mut sidestep(&[&script[..], &command].concat()), LIMIT).ok().stdout.lines().next(), Some("on"));
+}
+
+#[test]
+fn a_second_signal_ends_a_command_that_ignores_the_first() {
+    let command = ["bash", "-c", "trap '' TERM; echo on; while :; do read -t 1 <> <(:); done"];
+    let tracing = Tracing::launch(&[&["funccount", "bash:echo_builtin", "--"], &command[..]].concat());
+    let shell = || run(Command::new("pgrep").args(["-P", &tracing.pid().to_string()]), LIMIT).stdout;
+    assert!(eventually(LIMIT, || !shell().is_empty()), "the command has not begun");
+    let pid = shell().trim().to_owned();
+    let ignores = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let ignored =
+            status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+        ignored.is_some_and(|set| set & 1 << (libc::SIGTERM - 1) != 0)
+    };
+    assert!(eventually(LIMIT, ignores), "it does not ignore SIGTERM");
+    tracing.signal(libc::SIGTERM);
+    let probed = || run(&mut sidestep(&["status", "-p", &pid]), LIMIT).code() == 0;
+    assert!(eventually(LIMIT, || !probed()), "it stays probed");
+    // Two that follow at once are one wish.
+    std::thread::sleep(Duration::from_millis(150));
+    tracing.signal(libc::SIGTERM);
+    assert_eq!(tracing.output().code(), 128 + libc::SIGKILL);
+}
+
+/// A thread that a signal handler keeps inside a probe.
+#[test]
+pub fn a_detach_that_was_given_up_kept_every_later_session_from_working() {
+    let Some((mut program, pid, _)) = start("stuck") else { return };
+    program.ask("work 1");
+    let script = "u:stuck:slow { $i = 0; while ($i < 900) { $i++ } @ = count() }";
+    let tracing = Tracing::start(&["-f", "json", "-p", &pid, "-e", script]);
+    assert_eq!(program.ask("stick 0"), 1);
+    tracing.signal(libc::SIGINT);
+    let output = tracing.output();
+    assert_eq!(output.code(), 1, "{output}");
+    let said = ["runs unprobed again", "is in a signal handler that has interrupted a probe", "sidestep detach -p"];
+    assert!(said.iter().all(|words| output.stderr.contains(words)), "{output}");
+    // It takes some memory.
+    let bytes = output.stderr.split_once(" but ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
+    assert!(bytes.is_some_and(|bytes| (1..8 << 20).contains(&bytes)), "{output}");
+    for args in [&["funccount"][..], &["funclatency"]] {
+        let tracing = Tracing::start(&[args, &["-p", &pid, "leaf"]].concat());
+        assert_eq!(program.ask("work 10"), 145);
+        let report = tracing.stop();
+        let counted = if args[0] == "funclatency" { report.latencies() } else { report.count("leaf") };
+        assert_eq!(counted, 10, "{}", report.0);
+    }
+    assert_eq!(program.ask("leave 0"), 0);
+    run(&mut sidestep(&["detach", "-p", &pid]), LIMIT).ok();
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+    assert!(!maps.contains("sidestep"), "{maps}");
+    assert_eq!(program.ask("work 10"), 145);
+    program.finish().ok();
+}
