@@ -35,7 +35,7 @@ use crate::hold::Hold;
 use crate::identity::{self_pointers, told_apart};
 use crate::layout::{CALLS_OFF, LIST_LEN, Layout, round};
 use crate::maps;
-use crate::programs::{Memory, Programs};
+use crate::programs::{Arguments, Memory, Programs};
 use crate::raw::bytes_of;
 use crate::remote::{Remote, Room, stopped_mappings};
 use crate::seccomp;
@@ -247,6 +247,25 @@ impl Regions {
         more.place(at, self.programs.interpreter);
         hold.process().write(at, &more.bytes)?;
         self.programs.append(more, indices);
+        Ok(())
+    }
+
+    /// Completes programs, by index, for sites that have their arguments at these places, and puts their code into the target.
+    pub fn complete(
+        &mut self,
+        hold: &mut Hold<'_>,
+        wanted: impl Iterator<Item = (usize, Arguments)>,
+    ) -> Result<(), SessionError> {
+        let mut new = self.programs.complete(wanted)?;
+        if new.programs.bytes.is_empty() {
+            return Ok(());
+        }
+        let len = Len(round(new.programs.bytes.len() as u64, PAGE));
+        let map = || self.map_listed(hold, "code", len, MapKind::Agent);
+        let at = self.room_for_code(None, len, map)?;
+        new.programs.place(at, self.programs.interpreter);
+        hold.process().write(at, &new.programs.bytes)?;
+        self.programs.keep(new);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! What a session has installed, and the way there: numbers, cells and descriptors for each probe.
 
+mod arguments;
 mod extend;
 mod hooks;
 mod jobs;
@@ -85,6 +86,8 @@ pub(crate) struct Installer {
     takes_traps: bool,
     /// Run-time ranges of the guards that keep signals of ours deliverable.
     guards: Vec<Range<u64>>,
+    /// Programs were given arguments of static probes that are in memory.
+    reads_arguments: bool,
     /// What was planned last cannot do without the signals.
     needs_signals: bool,
     /// What other sessions have in the process.
@@ -127,6 +130,7 @@ impl Installer {
             faults: 0,
             takes_traps: false,
             guards: Vec::new(),
+            reads_arguments: false,
             needs_signals: false,
             others: Others::default(),
             must_show: false,
@@ -244,6 +248,7 @@ impl Installer {
         let analyses = &objects.analyses;
         let planned = plan_all(matches, &wishes, &mut self.surroundings, &mut analyses.borrow_mut(), planned_one)?;
         let planned = self.accept(planned);
+        self.reads_arguments |= planned.iter().any(|p| self.has_arguments_in_memory(p));
         self.complete(planned, process, objects)
     }
 
@@ -326,11 +331,12 @@ impl Installer {
         let guards = hooks.iter().filter(|hook| hook.flow == Flow::SignalCall);
         let guards: Vec<Range<u64>> = guards.filter_map(|hook| place(&hook.planned)).collect();
         let mut places = self.map_places(regions, hold, &planned)?;
+        let completed = self.complete_programs(regions, hold, &planned)?;
         let mut jobs = Jobs::new();
         let mut pending = Vec::new();
         let mut originals: Vec<(Option<u64>, Va)> = Vec::new();
         self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
-        for mut p in planned {
+        for (mut p, completed) in planned.into_iter().zip(completed) {
             if site(&p).is_some_and(|site| self.live.contains(&site)) {
                 let reason = "there is a probe already: unregister it first, or register both at once";
                 self.refuse(&p.matched, reason.into());
@@ -348,7 +354,14 @@ impl Installer {
                 self.refuse(&p.matched, reason);
                 continue;
             }
-            let action = self.requests[p.request].action;
+            let mut action = self.requests[p.request].action;
+            match completed {
+                Ok(entry) => action.entry = entry.or(action.entry),
+                Err(reason) => {
+                    self.refuse(&p.matched, reason);
+                    continue;
+                }
+            }
             let cookie = match self.cookie(p.request, action.cookie, &p.matched, regions)? {
                 Ok(cookie) => cookie,
                 Err(reason) => {

@@ -140,6 +140,7 @@ impl Probe {
         let source = match &arg.place {
             Place::Constant(value) => Source { value: *value, ..none },
             Place::Register(register) => Source { arg_type: REG, register: register.offset(), ..none },
+            Place::Vector(_) => return Err(SpecError::Float { argument: number }),
             Place::Memory(memory) => self.memory(number, memory)?,
         };
         out.extend(source.value.to_le_bytes());
