@@ -355,10 +355,14 @@ impl Regions {
         Ok(())
     }
 
-    /// Writes the descriptor of a probe.
-    pub fn describe(&self, process: &Process, probe: u32, desc: &ProbeDesc) -> Result<(), SessionError> {
-        let off = self.layout.descs_off + u64::from(probe) * size_of::<ProbeDesc>() as u64;
-        process.write(Va(self.private.0 + off), bytes_of(desc))?;
+    /// Writes the descriptors of probes, which say what they are.
+    pub fn describe(&self, process: &Process, mut descs: Vec<ProbeDesc>) -> Result<(), SessionError> {
+        descs.sort_by_key(|desc| desc.hits);
+        for run in descs.chunk_by(|a, b| a.hits.checked_add(1) == Some(b.hits)) {
+            let off = self.layout.descs_off + u64::from(run[0].hits) * size_of::<ProbeDesc>() as u64;
+            let bytes: Vec<u8> = run.iter().flat_map(|desc| bytes_of(desc).to_vec()).collect();
+            process.write(Va(self.private.0 + off), &bytes)?;
+        }
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! Programs that ask for arguments of static probes, completed for their sites.
 
+use std::collections::HashMap;
+
 use sidestep_bpf::pass::arguments;
 
 use super::Installer;
@@ -15,12 +17,19 @@ use crate::usdt;
 pub(super) type Completed = Vec<Result<Option<usize>, String>>;
 
 impl Installer {
-    /// Does the program of a probe ask for arguments that the site has in memory?
-    pub(super) fn has_arguments_in_memory(&self, p: &Planned) -> bool {
-        let Some(probe) = &p.matched.usdt else { return false };
-        let program = self.requests[p.request].action.entry.and_then(|entry| self.bundle.programs.get(entry));
-        let asked = program.and_then(Program::verified).and_then(|verified| arguments::asked(verified).ok());
-        usdt::are_in_memory(probe, &asked.unwrap_or_default())
+    /// Does the program of a probe ask for an argument that its site has in memory?
+    pub(super) fn have_arguments_in_memory(&self, planned: &[Planned]) -> bool {
+        let mut asked: HashMap<usize, Vec<u64>> = HashMap::new();
+        planned.iter().any(|p| {
+            let (Some(probe), Some(entry)) = (&p.matched.usdt, self.requests[p.request].action.entry) else {
+                return false;
+            };
+            let numbers = asked.entry(entry).or_insert_with(|| {
+                let program = self.bundle.programs.get(entry).and_then(Program::verified);
+                program.and_then(|verified| arguments::asked(verified).ok()).unwrap_or_default()
+            });
+            usdt::are_in_memory(probe, numbers)
+        })
     }
 
     /// Completes programs for the sites of static probes: one for all sites that have the arguments at the same places.

@@ -248,7 +248,7 @@ impl Installer {
         let analyses = &objects.analyses;
         let planned = plan_all(matches, &wishes, &mut self.surroundings, &mut analyses.borrow_mut(), planned_one)?;
         let planned = self.accept(planned);
-        self.reads_arguments |= planned.iter().any(|p| self.has_arguments_in_memory(p));
+        self.reads_arguments |= self.have_arguments_in_memory(&planned);
         self.complete(planned, process, objects)
     }
 
@@ -332,7 +332,7 @@ impl Installer {
         let guards: Vec<Range<u64>> = guards.filter_map(|hook| place(&hook.planned)).collect();
         let mut places = self.map_places(regions, hold, &planned)?;
         let completed = self.complete_programs(regions, hold, &planned)?;
-        let mut jobs = Jobs::new();
+        let (mut jobs, mut descs) = (Jobs::new(), Vec::new());
         let mut pending = Vec::new();
         let mut originals: Vec<(Option<u64>, Va)> = Vec::new();
         self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
@@ -390,7 +390,7 @@ impl Installer {
                 (desc.maxactive, desc.places) = (u64::from(action.maxactive), places.0);
                 places = Va(places.0 + limit(&action));
             }
-            describe(regions, &process, &jobs, &p, desc)?;
+            descs.extend(describe(&jobs, &p, desc));
             let handler = regions.programs.handler(&action, number, cookie, asked(&p));
             if let Some(original) = regions.programs.original(&action) {
                 originals.push((site(&p), original));
@@ -406,7 +406,7 @@ impl Installer {
             }
             let number = self.number(regions, hook.flow.into(), &hook.planned, &jobs)?;
             let desc = ProbeDesc { flow: hook.flow as u32, hits: number, ..ProbeDesc::default() };
-            describe(regions, &process, &jobs, &hook.planned, desc)?;
+            descs.extend(describe(&jobs, &hook.planned, desc));
             let handler = match (hook.flow, &mut hook.planned.plan) {
                 (Flow::SignalCall, Ok(plan)) => {
                     Handler::Guard { probe: number, before: std::mem::take(&mut plan.before_handler) }
@@ -415,6 +415,7 @@ impl Installer {
             };
             add_job(&mut jobs, &hook.planned, handler, usize::MAX);
         }
+        regions.describe(&process, descs)?;
         for (job, _) in jobs.values_mut() {
             job.stays |= self.options.live || self.lasting.contains(&job.object.start);
         }
