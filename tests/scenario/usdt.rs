@@ -100,13 +100,13 @@ pub fn operands_of_every_form() {
             expected.push(values.iter().fold(name.to_owned(), |line, value| format!("{line} {value}")));
         }
     }
-    for flags in [&[][..], &["--no-optimize"], &["--interpret"]] {
-        let args = [flags, &["-e", &script]].concat();
+    for flags in ["-v", "--no-optimize", "--interpret"] {
+        let args = [flags, "-e", &script];
         let (output, report) = with_command(&args, &[path, "operands", "9"]);
         assert_eq!((output.code(), output.stdout.as_str()), (0, "9\n"), "{output}");
         let mut seen: Vec<&str> = report.0.stdout.lines().filter(|line| line.contains(' ')).collect();
         seen.retain(|line| OPERANDS.iter().any(|(name, ..)| line.starts_with(name)));
-        assert_eq!(seen, expected, "{flags:?}: {}", report.0);
+        assert_eq!(seen, expected, "{flags}: {}", report.0);
     }
 }
 
@@ -118,12 +118,12 @@ fn fifty_thousand_sites() {
     let mut program = Program::start(&mut Command::new(&path));
     assert_eq!(program.ask("run 3"), 150_000);
     let before = Snapshot::of(program.pid());
-    let tracing = Tracing::start(&["-p", &program.pid().to_string(), "-e", &script]);
+    let tracing = Tracing::start(&["-f", "json", "-p", &program.pid().to_string(), "-e", &script]);
     assert_eq!(program.ask("run 3"), 150_000);
     let report = tracing.stop();
     // Two of ten probes have a third argument.
-    for line in ["@n: 150000", "@s: 90000"] {
-        assert!(report.0.stdout.lines().any(|l| l == line), "{line}: {}", report.0);
+    for value in ["{\"@n\": 150000}", "{\"@s\": 90000}"] {
+        assert!(report.0.stdout.contains(value), "{value}: {}", report.0);
     }
     before.assert_same_but_data(&Snapshot::of(program.pid()));
     program.finish().ok();
@@ -135,7 +135,7 @@ pub fn only_what_is_asked_for_must_be_understood() {
     let Some(program) = target("operands") else { return };
     let path = program.to_str().expect("UTF-8");
     let script = format!("usdt:{path}:forms:only {{ @ = sum(arg2 + arg3) }}");
-    let (_, report) = with_command(&["-e", &script], &[path, "operands", "9"]);
+    let (_, report) = with_command(&["-v", "-e", &script], &[path, "operands", "9"]);
     assert!(report.0.stdout.contains("@: 9\n"), "{}", report.0);
     let script = format!("usdt:{path}:forms:only {{ @ = sum(arg1) }}");
     let output = run(&mut sidestep(&["-e", &script, "--", path, "operands", "9"]), LIMIT);

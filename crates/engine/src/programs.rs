@@ -274,14 +274,12 @@ impl Programs {
         };
         let failed = |source| SessionError::Link { name: program.name.clone(), source };
         let linked = verified.link(links).map_err(failed)?;
-        // The verifier has seen only numbers that are constants.
-        let numbers = arguments::asked(&linked).unwrap_or_default();
+        let unknown = || SessionError::Arguments { name: program.name.clone() };
+        let numbers = arguments::asked(&linked).map_err(|_| unknown())?;
         if numbers.is_empty() {
             return self.add_linked(&program.name, linked, interpret);
         }
-        let Some(without) = arguments::complete(&linked, |_| None) else {
-            return Err(SessionError::Arguments { name: program.name.clone() });
-        };
+        let without = arguments::complete(&linked, |_| None).ok_or_else(unknown)?;
         self.add_linked(&program.name, without, interpret)?;
         if let Some(last) = self.compiled.last_mut() {
             last.asks = Some(Rc::new(Asks { verified: linked, name: program.name.clone(), numbers }));

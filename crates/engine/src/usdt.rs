@@ -44,7 +44,7 @@ fn place(probe: &Probe, number: usize, argument: &Argument, bias: i64) -> Result
         Place::Constant(value) => Source::Constant(*value as u64),
         Place::Register(register) => Source::Context(register.offset()),
         Place::Vector(register) if *register < VECTORS => Source::Context(Hit::XMM as u16 + 8 * u16::from(*register)),
-        Place::Vector(_) => return Err(SpecError::Float { argument: number }),
+        Place::Vector(register) => return Err(SpecError::Vector { argument: number, number: *register }),
         Place::Memory(memory) => Source::Memory(address(probe, number, memory, bias)?),
     };
     Ok(arguments::Argument { size, signed: argument.kind == ArgumentKind::Signed, source })

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! A probe that nobody listens to is one long nop, and its arguments are computed. The note that describes it is the one that all
-//! tracers read (section `.note.stapsdt`): Sidestep, bpftrace, perf, gdb, SystemTap. The nop has 5 bytes, room for Sidestep's jump and
-//! for the optimized uprobes of newer kernels.
+//! tracers read (section `.note.stapsdt`): Sidestep, bpftrace, perf, gdb, SystemTap. The nop has 8 bytes, room for Sidestep's jump. It is
+//! not the nop of 5 bytes: Linux 6.18 makes a call of that one, which overwrites what a leaf function has below its stack pointer, and
+//! kills forked children.
 //!
 //! Where arguments are expensive, [`lazy_probe!`] has a semaphore, which counts who listens; the arguments are only computed
 //! while somebody does. A probe has up to 12 arguments, each an [`Argument`]. On processors other than x86-64 and x86-32 nothing is
@@ -181,7 +182,7 @@ macro_rules! __name {
 macro_rules! __head {
     ($provider:ident $name:ident $semaphore:literal $address:literal) => {
         ::core::concat!(
-            "990: .byte 0x0f, 0x1f, 0x44, 0x00, 0x00\n",
+            "990: .byte 0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00\n",
             ".pushsection .note.stapsdt,\"?\",\"note\"\n",
             ".balign 4\n",
             ".4byte 992f-991f, 994f-993f, 3\n",

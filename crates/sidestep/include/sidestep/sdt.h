@@ -5,8 +5,9 @@
  *     SIDESTEP_PROBE(server, request, id, length);
  *
  * A probe that nobody listens to is one long nop, and its arguments are computed. The note that describes it is the one that
- * all tracers read (section .note.stapsdt): Sidestep, bpftrace, perf, gdb, SystemTap. The nop has 5 bytes, room for Sidestep's
- * jump and for the optimized uprobes of newer kernels; <sys/sdt.h> has a nop of one byte.
+ * all tracers read (section .note.stapsdt): Sidestep, bpftrace, perf, gdb, SystemTap. The nop has 8 bytes, room for Sidestep's
+ * jump; <sys/sdt.h> has a nop of one byte. It is not the nop of 5 bytes: Linux 6.18 makes a call of that one, which overwrites
+ * what a leaf function has below its stack pointer, and kills forked children.
  *
  * Where arguments are expensive, a semaphore counts who listens. It is defined once in a program, in one file:
  *
@@ -151,7 +152,7 @@ template <typename T> T value(T);
     do {                                                                                            \
         values                                                                                      \
         __asm__ __volatile__(                                                                       \
-            "990: .byte 0x0f, 0x1f, 0x44, 0x00, 0x00\n"                                             \
+            "990: .byte 0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00\n"                           \
             ".pushsection .note.stapsdt,\"?\",\"note\"\n"                                           \
             ".balign 4\n"                                                                           \
             ".4byte 992f-991f, 994f-993f, 3\n"                                                      \

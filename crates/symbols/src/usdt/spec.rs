@@ -69,6 +69,14 @@ pub enum SpecError {
         /// Which.
         argument: usize,
     },
+    /// Programs see the first vector registers only.
+    #[error("argument {argument} is in xmm{number}: programs see xmm0 to xmm7")]
+    Vector {
+        /// Which.
+        argument: usize,
+        /// The register.
+        number: u8,
+    },
     /// The address of the symbol is needed.
     #[error("argument {argument} is at `{name}`, and the object has no symbol of that name, or several")]
     Symbol {
