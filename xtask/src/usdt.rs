@@ -56,7 +56,7 @@ pub fn usdt(bench: &mut Bench) -> Result<String> {
 /// Attaches to 50,000 sites.
 fn attach() -> Result<String> {
     let path = target("usdt-50000").context("no C compiler")?;
-    let mut program = Program::start(&mut std::process::Command::new(&path));
+    let program = Program::start(&mut std::process::Command::new(&path));
     let script = format!("usdt:{}:many:* {{ @ = sum(arg0 + arg1) }}", path.display());
     let (time, report) = scripts::attach(&program.pid().to_string(), &script)?;
     program.finish().ok();

@@ -32,9 +32,9 @@ pub trait Argument: Copy {
 }
 
 macro_rules! integers {
-    ($sign:literal: $($type:ty),*) => {$(
+    ($($type:ty: $size:expr),*) => {$(
         impl Argument for $type {
-            const SIZE: i32 = $sign * size_of::<$type>() as i32;
+            const SIZE: i32 = $size;
 
             #[inline(always)]
             fn bits(self) -> u64 {
@@ -43,8 +43,9 @@ macro_rules! integers {
         }
     )*};
 }
-integers!(1: u8, u16, u32, u64, usize, bool, char);
-integers!(-1: i8, i16, i32, i64, isize);
+const WORD: i32 = size_of::<usize>() as i32;
+integers!(u8: 1, u16: 2, u32: 4, u64: 8, usize: WORD, bool: 1, char: 4);
+integers!(i8: -1, i16: -2, i32: -4, i64: -8, isize: -WORD);
 
 impl Argument for f32 {
     const SIZE: i32 = 4;
@@ -69,7 +70,7 @@ impl Argument for f64 {
 macro_rules! pointers {
     ($($pointer:ty),*) => {$(
         impl<T> Argument for $pointer {
-            const SIZE: i32 = size_of::<$pointer>() as i32;
+            const SIZE: i32 = WORD;
 
             #[inline(always)]
             fn bits(self) -> u64 {

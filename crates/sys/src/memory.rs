@@ -155,14 +155,15 @@ impl Memory {
 
     /// The same at several places, in this order, each with its own outcome: all are read back when all are written, by one call.
     pub fn write_each(&self, places: &[(Va, &[u8])]) -> Vec<Result<(), MemoryError>> {
-        let put: Vec<Result<(), MemoryError>> = places.iter().map(|(at, bytes)| self.put(*at, bytes)).collect();
+        let mut outcomes: Vec<Result<(), MemoryError>> =
+            places.iter().map(|(at, bytes)| self.put(*at, bytes)).collect();
         let read: Vec<(Va, usize)> = places.iter().map(|(at, bytes)| (*at, bytes.len())).collect();
-        let outcome = |((put, (at, bytes)), back): ((Result<(), MemoryError>, &(Va, &[u8])), Option<Vec<u8>>)| {
-            put?;
-            let same = back.as_deref() == Some(*bytes);
-            if same { Ok(()) } else { Err(MemoryError::Verify { pid: self.pid, at: *at }) }
-        };
-        put.into_iter().zip(places).zip(self.read_many(&read)).map(outcome).collect()
+        for ((outcome, (at, bytes)), back) in outcomes.iter_mut().zip(places).zip(self.read_many(&read)) {
+            if outcome.is_ok() && back.as_deref() != Some(*bytes) {
+                *outcome = Err(MemoryError::Verify { pid: self.pid, at: *at });
+            }
+        }
+        outcomes
     }
 
     fn put(&self, at: Va, bytes: &[u8]) -> Result<(), MemoryError> {

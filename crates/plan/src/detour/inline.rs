@@ -126,8 +126,7 @@ pub fn program(
     dead: Dead,
     ip: Va,
     program: &Program,
-    thunk: Places,
-    inlined: &Inlined,
+    (thunk, inlined): (Places, &Inlined),
     inside: bool,
     env: &Env,
 ) -> Result<Option<Cold>, OutOfReach> {

@@ -175,14 +175,16 @@ fn build_with(
             }
             Handler::Program(program) => {
                 let thunk = thunk_of(program, thunks)?;
-                cold.extend(inline::program(&mut asm, dead, site, program, thunk, &thunks.inlined, inside, env)?);
+                cold.extend(inline::program(&mut asm, dead, site, program, (thunk, &thunks.inlined), inside, env)?);
             }
             Handler::Replace { count, function } => {
                 let thunk = thunk_of(count, thunks)?;
                 cold.extend(match isa {
                     // Static functions have arguments in the registers that others may change.
                     Isa::X86 => inline::count(&mut asm, dead, count, thunk, env)?,
-                    Isa::X64 => inline::program(&mut asm, AT_A_CALL, site, count, thunk, &thunks.inlined, inside, env)?,
+                    Isa::X64 => {
+                        inline::program(&mut asm, AT_A_CALL, site, count, (thunk, &thunks.inlined), inside, env)?
+                    }
                 });
                 asm.jmp_far(*function);
             }
@@ -216,9 +218,15 @@ fn build_with(
                 let switch = singly.then(|| switch(&mut asm));
                 cold.extend(match isa {
                     Isa::X86 => inline::count(&mut asm, Dead::default(), program, thunk, env)?,
-                    Isa::X64 => {
-                        inline::program(&mut asm, Dead::default(), behind, program, thunk, &thunks.inlined, true, env)?
-                    }
+                    Isa::X64 => inline::program(
+                        &mut asm,
+                        Dead::default(),
+                        behind,
+                        program,
+                        (thunk, &thunks.inlined),
+                        true,
+                        env,
+                    )?,
                 });
                 switches.extend(switch.map(|word| (handler.probe(), switched(word, &asm))));
             }
