@@ -373,7 +373,9 @@ impl Programs {
 
     /// What any of them reads of the context.
     pub fn context(&self) -> thunk::Context {
-        self.compiled.iter().map(|p| p.thunk.context).reduce(thunk::Context::union).unwrap_or_default()
+        // What is completed later may ask for any register.
+        let of = |p: &Compiled| if p.asks.is_some() { thunk::Context::NATIVE } else { p.thunk.context };
+        self.compiled.iter().map(of).reduce(thunk::Context::union).unwrap_or_default()
     }
 
     /// What any of them may change of the context.

@@ -174,7 +174,8 @@ template <typename T> T value(T);
             "_.stapsdt.base: .space 1\n"                                                            \
             ".size _.stapsdt.base, 1\n"                                                             \
             ".popsection\n"                                                                         \
-            ".endif\n" ::__VA_ARGS__);                                                              \
+            ".endif\n" ::__VA_ARGS__                                                                \
+            : "memory"); /* What pointers lead to is written before. */                             \
     } while (0)
 
 /* How many arguments there are behind provider and name. */
