@@ -17,7 +17,7 @@ const NAMES: [&str; 6] = ["none", "two", "kinds", "floats", "twelve", "lazy"];
 fn place(name: &str) -> PathBuf {
     let dir = target_dir().join("test-targets").join(if is_32_bit() { "provider-32" } else { "provider" });
     std::fs::create_dir_all(&dir).expect("target directory is writable");
-    dir.join(name.replace([' ', '=', '+'], ""))
+    dir.join(name.replace([' ', '=', '+', '/', ':', ','], ""))
 }
 
 fn compile(compiler: &str, flags: &[&str]) -> PathBuf {
