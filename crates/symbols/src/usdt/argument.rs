@@ -355,6 +355,7 @@ mod tests {
         let place = |place: &Place| match place {
             Place::Constant(value) => value.to_string(),
             Place::Register(register) => word(register),
+            Place::Vector(number) => format!("xmm{number}"),
             Place::Memory(memory) => {
                 let mut sum: Vec<String> = memory.symbol.iter().map(|s| s.name.to_string()).collect();
                 sum.extend(memory.base.iter().map(word));
@@ -460,7 +461,7 @@ mod tests {
         check(
             Syntax::X64,
             &[
-                ("8@%xmm0", "`%xmm0` in the argument `8@%xmm0` is not a general register"),
+                ("8@%xmm16", "`%xmm16` in the argument `8@%xmm16` is not a general register"),
                 ("8@%fs:8", "`%fs:8` in the argument `8@%fs:8` is not a general register"),
                 ("8@(rax)", "`rax` in the argument `8@(rax)` is not a general register"),
                 ("8@(%rax,%rbx,3)", "`3` in the argument `8@(%rax,%rbx,3)` is not 1, 2, 4 or 8"),
