@@ -119,6 +119,8 @@ const RECIPES: &[Recipe] = &[
     recipe("liblate_kill.so", &["cc", "-O2", "-shared", "-fPIC"], &["late_kill.c"]),
     recipe("libmallocs.so", &["cc", "-O2", "-shared", "-fPIC"], &["mallocs.c"]),
     recipe("usdt", CC, &["usdt.c"]),
+    recipe("usdt-50000", CC, &["usdt_many.c", "usdt_many_asm.S"]),
+    recipe("operands", CC, &["operands.c", "operands.S"]),
     recipe("coverage", &["cc", "-nostdlib", "-static"], &["coverage.S"]),
     recipe("registers", CC_FIXED, &["registers.c", "registers_asm.S"]),
     recipe("stacks", &["cc", "-O2", "-g", "-pthread", CALLS, "-fomit-frame-pointer"], &["stacks.c"]),

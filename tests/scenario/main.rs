@@ -30,6 +30,7 @@ mod members;
 mod post;
 mod programs;
 mod promotion;
+mod provider;
 mod races;
 mod realworld;
 mod records;

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use sidestep_tests::process::{LIMIT, Program, run};
-use sidestep_tests::tool::{Tracing, sidestep, with_command};
+use sidestep_tests::tool::{Tracing, is_32_bit, sidestep, with_command};
 use sidestep_tests::{Snapshot, target};
 
 use super::bpf::{Mode, variable, with_object};
@@ -42,6 +42,104 @@ pub fn arguments_are_where_the_notes_say() {
         before.assert_same_but_data(&Snapshot::of(program.pid()));
         program.finish().ok();
     }
+}
+
+/// A form of operands, what its arguments are, and in 32-bit code.
+const OPERANDS: [(&str, &[i64], &[i64]); 10] = [
+    (
+        "registers",
+        &[
+            9,
+            0x8182_8384_8586_8788_u64 as i64,
+            0x8586_8788,
+            0x8586_8788_u32 as i32 as i64,
+            0x8788,
+            0x8788_u16 as i16 as i64,
+            0x88,
+            -0x78,
+            0xc3,
+            -0x3d,
+            -9,
+            -9,
+        ],
+        &[9, 0x8586_8788, 0x8586_8788_u32 as i32 as i64, 0x8788, 0x8788_u16 as i16 as i64, 0x88, -0x78, 0xc3, -0x3d],
+    ),
+    ("halves", &[-30840, 136, -120, 0x8586_8788, 0x1_0000 - 9, 9, 0x8182_8384_8586_8788_u64 as i64], &[]),
+    ("constants", &[42, -7, 0xffff_fff9, -1, 255, i64::MIN, 16], &[42, -7, 0xffff_fff9, -1, 255, i64::MIN, 16]),
+    (
+        "memory",
+        &[-2, 0x5566_7788, 0x1122_3344_5566_7788, -50, -70, 0x1_0000 - 70, -90, 256 - 90],
+        &[-2, 0x5566_7788, 0x1122_3344_5566_7788, -50, -70, 0x1_0000 - 70, -90, 256 - 90],
+    ),
+    ("stack", &[9, -5, 0xffff_fffb], &[9, -5, 0xffff_fffb]),
+    ("indices", &[30, -50, 60, -70, 100, -2], &[30, 60, -70, 100, -2]),
+    ("symbols", &[-2, 0x5566_7788, 30, -2, 100], &[-2, 0x5566_7788, -2, 0x5566_7788]),
+    (
+        "floats",
+        &[0x4008_0000_0000_0000, 0x3fc0_0000, 0x4008_0000_0000_0000, 0x3fc0_0000, 0x4008_0000_0000_0000],
+        &[0x4008_0000_0000_0000, 0x3fc0_0000, 0x4008_0000_0000_0000, 0x3fc0_0000],
+    ),
+    // What cannot be read is 0.
+    ("unreadable", &[0, 0, 9], &[0, 0, 9]),
+    ("twelve", &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, -5], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, -5]),
+];
+
+#[test]
+pub fn operands_of_every_form() {
+    let Some(program) = target("operands") else { return };
+    let path = program.to_str().expect("UTF-8");
+    let mut script = String::new();
+    let mut expected = Vec::new();
+    for (name, long, short) in OPERANDS {
+        let values = if is_32_bit() { short } else { long };
+        if !values.is_empty() {
+            let format = vec!["%d"; values.len()].join(" ");
+            let arguments: Vec<String> = (0..values.len()).map(|number| format!("arg{number}")).collect();
+            let arguments = arguments.join(", ");
+            script += &format!("usdt:{path}:forms:{name} {{ printf(\"{name} {format}\\n\", {arguments}) }}\n");
+            expected.push(values.iter().fold(name.to_owned(), |line, value| format!("{line} {value}")));
+        }
+    }
+    for flags in ["-v", "--no-optimize", "--interpret"] {
+        let args = [flags, "-e", &script];
+        let (output, report) = with_command(&args, &[path, "operands", "9"]);
+        assert_eq!((output.code(), output.stdout.as_str()), (0, "9\n"), "{output}");
+        let mut seen: Vec<&str> = report.0.stdout.lines().filter(|line| line.contains(' ')).collect();
+        seen.retain(|line| OPERANDS.iter().any(|(name, ..)| line.starts_with(name)));
+        assert_eq!(seen, expected, "{flags}: {}", report.0);
+    }
+}
+
+/// Each of them is hit, and has its own arguments.
+#[test]
+fn fifty_thousand_sites() {
+    let Some(path) = target("usdt-50000") else { return };
+    let script = format!("usdt:{}:many:* {{ @n = count(); @s = sum(arg2) }}", path.display());
+    let mut program = Program::start(&mut Command::new(&path));
+    assert_eq!(program.ask("run 3"), 150_000);
+    let before = Snapshot::of(program.pid());
+    let tracing = Tracing::start(&["-f", "json", "-p", &program.pid().to_string(), "-e", &script]);
+    assert_eq!(program.ask("run 3"), 150_000);
+    let report = tracing.stop();
+    // Two of ten probes have a third argument.
+    for value in ["{\"@n\": 150000}", "{\"@s\": 90000}"] {
+        assert!(report.0.stdout.contains(value), "{value}: {}", report.0);
+    }
+    before.assert_same_but_data(&Snapshot::of(program.pid()));
+    program.finish().ok();
+}
+
+/// An argument that a program does not ask for may be anything.
+#[test]
+pub fn only_what_is_asked_for_must_be_understood() {
+    let Some(program) = target("operands") else { return };
+    let path = program.to_str().expect("UTF-8");
+    let script = format!("usdt:{path}:forms:only {{ @ = sum(arg2 + arg3) }}");
+    let (_, report) = with_command(&["-v", "-e", &script], &[path, "operands", "9"]);
+    assert!(report.0.stdout.contains("@: 9\n"), "{}", report.0);
+    let script = format!("usdt:{path}:forms:only {{ @ = sum(arg1) }}");
+    let output = run(&mut sidestep(&["-e", &script, "--", path, "operands", "9"]), LIMIT);
+    assert!(output.stderr.contains("argument 1 has 12 bytes"), "{output}");
 }
 
 #[test]

@@ -109,7 +109,11 @@ again! {
         arguments_are_where_the_notes_say, programs_know_that_somebody_listens,
         somebody_who_ceases_to_listen_is_no_matter, killed_controllers_listen_no_more_after_the_next,
         children_are_cleaned_up_by_who_attaches_to_them, commands_are_listened_to_from_their_start,
-        what_a_command_does_not_have_is_said, what_is_no_probe_is_said,
+        what_a_command_does_not_have_is_said, what_is_no_probe_is_said, operands_of_every_form,
+        only_what_is_asked_for_must_be_understood,
+    }
+    provider {
+        arguments_are_what_compilers_of_c_pass, arguments_are_what_rust_passes,
     }
     short {
         one_at_a_time, all_at_once, a_thread_is_in_the_callee, explain_gives_the_reason,

@@ -9,7 +9,7 @@
 #include <time.h>
 
 typedef long function(void *);
-function f_nop, f_nop5, f_push, f_ret, f_endbr64, f_sub, f_mov;
+function f_nop, f_nop5, f_push, f_ret, f_endbr64, f_sub, f_mov, f_usdt, f_usdt5, f_usdt_stack;
 
 static long now(void)
 {
@@ -100,12 +100,14 @@ static long cpu(long which)
 
 #define TIMED(name) static long time_##name(long calls) { return time_of(name, calls); }
 TIMED(f_nop) TIMED(f_nop5) TIMED(f_push) TIMED(f_ret) TIMED(f_endbr64) TIMED(f_sub) TIMED(f_mov)
+TIMED(f_usdt) TIMED(f_usdt5) TIMED(f_usdt_stack)
 
 int main(int argc, char **argv)
 {
     static const struct command table[] = {
         { "f_nop", time_f_nop },         { "f_nop5", time_f_nop5 }, { "f_push", time_f_push }, { "f_ret", time_f_ret },
         { "f_endbr64", time_f_endbr64 }, { "f_sub", time_f_sub },   { "f_mov", time_f_mov },   { "trap", trap },
+        { "f_usdt", time_f_usdt }, { "f_usdt5", time_f_usdt5 }, { "f_usdt_stack", time_f_usdt_stack },
         { "stamps", stamps },            { "pair", pair },        { "calm", calm },     { "cpu", cpu },       { 0 },
     };
     return serve(argc, argv, table);

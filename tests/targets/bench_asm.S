@@ -59,4 +59,41 @@
         ret
         end f_mov
 
+        // A static probe at this nop.
+        .macro  probe name, args, nop:vararg
+990:    \nop
+        .pushsection .note.stapsdt, "", "note"
+        .balign 4
+        .4byte  992f-991f, 994f-993f, 3
+991:    .asciz  "stapsdt"
+992:    .balign 4
+993:    .8byte  990b, 0, 0
+        .asciz  "bench"
+        .asciz  "\name"
+        .asciz  "\args"
+994:    .balign 4
+        .popsection
+        .endm
+
+        function f_usdt
+        movl    $1, %edx
+        movl    $2, %ecx
+        probe short, "8@%rdx -4@%ecx", nop
+        ret
+        end f_usdt
+
+        function f_usdt5
+        movl    $1, %edx
+        movl    $2, %ecx
+        probe long, "8@%rdx -4@%ecx", .byte 0x0f, 0x1f, 0x44, 0x00, 0x00
+        ret
+        end f_usdt5
+
+        function f_usdt_stack
+        movq    $1, -16(%rsp)
+        movl    $2, -24(%rsp)
+        probe stack, "8@-16(%rsp) -4@-24(%rsp)", .byte 0x0f, 0x1f, 0x44, 0x00, 0x00
+        ret
+        end f_usdt_stack
+
         .section .note.GNU-stack, "", @progbits

@@ -13,7 +13,7 @@ use sidestep_tests::process::{LIMIT, Program, Running, eventually};
 use sidestep_tests::tool::{Report, Tracing};
 use sidestep_tests::{build, target};
 
-use crate::{handlers, machine, scripts};
+use crate::{handlers, machine, scripts, usdt};
 
 /// Rounds of which the median counts.
 pub const ROUNDS: usize = 7;
@@ -51,7 +51,8 @@ pub fn bench(write: bool) -> Result<()> {
     let mut bench = Bench::start()?;
     let handlers = handlers::handlers(&mut bench)?;
     let scripts = scripts::scripts(&mut bench)?;
-    let text = format!("{}{}\n{handlers}\n{scripts}\n{}", heading()?, bench.hits()?, attach_many()?);
+    let usdt = usdt::usdt(&mut bench)?;
+    let text = format!("{}{}\n{handlers}\n{scripts}\n{usdt}\n{}", heading()?, bench.hits()?, attach_many()?);
     println!("{text}");
     if write { machine::write_doc("bench.md", &text) } else { Ok(()) }
 }
@@ -59,6 +60,12 @@ pub fn bench(write: bool) -> Result<()> {
 /// Measures scripts alone, and prints that.
 pub fn scripts_alone() -> Result<()> {
     println!("{}", scripts::scripts(&mut Bench::start()?)?);
+    Ok(())
+}
+
+/// Measures static probes alone, and prints that.
+pub fn usdt_alone() -> Result<()> {
+    println!("{}", usdt::usdt(&mut Bench::start()?)?);
     Ok(())
 }
 

@@ -8,6 +8,7 @@ mod machine;
 mod scripts;
 mod setup;
 mod test;
+mod usdt;
 
 use std::process::ExitCode;
 
@@ -18,6 +19,7 @@ usage: cargo xtask COMMAND
                       --quick: neither setup nor the oldest compiler
   bench [--write]     what a probe hit costs, as a table; --write puts it into docs/bench.md
   bench scripts       of that, the tables about scripts alone
+  bench usdt          the same about static probes
   coverage [--write]  which sites of Debian's programs get which technique; --write puts it into docs/coverage.md";
 
 fn main() -> ExitCode {
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         ["test", "--quick"] => test::test(true),
         ["bench"] => bench::bench(false).map(|()| true),
         ["bench", "scripts"] => bench::scripts_alone().map(|()| true),
+        ["bench", "usdt"] => bench::usdt_alone().map(|()| true),
         ["bench", "--write"] => bench::bench(true).map(|()| true),
         ["coverage"] => coverage::coverage(false).map(|()| true),
         ["coverage", "--write"] => coverage::coverage(true).map(|()| true),

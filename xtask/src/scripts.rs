@@ -94,7 +94,7 @@ fn rounds(bench: &mut Bench, block: &Block, calls: u64) -> f64 {
 }
 
 /// Lines that were printed, or what all keys of the map have counted.
-fn hits(report: &Report, prints: bool) -> u64 {
+pub fn hits(report: &Report, prints: bool) -> u64 {
     let of_kind = |kind: &str| {
         let head = format!("{{\"type\": \"{kind}\"");
         report.0.stdout.lines().filter(move |line| line.starts_with(&head)).map(str::to_owned).collect::<Vec<_>>()
@@ -109,18 +109,24 @@ fn hits(report: &Report, prints: bool) -> u64 {
 
 /// The same under bpftrace, which loses lines.
 fn bpftrace(bench: &mut Bench, block: &Block, script: &str) -> Result<f64> {
-    let _running = start_bpftrace(bench, script)?;
+    let _running = start_bpftrace(bench, FUNCTION, script)?;
     Ok(rounds(bench, block, KERNEL_CALLS))
+}
+
+/// What a call of a function takes under bpftrace, with the call itself.
+pub fn bpftrace_at(bench: &mut Bench, function: &'static str, script: &str) -> Result<f64> {
+    let _running = start_bpftrace(bench, function, script)?;
+    Ok(bench.median(function, KERNEL_CALLS, ROUNDS, PAUSE))
 }
 
 /// Starts it when no other is there any more, and waits until it is attached. It does not say when that is; the calls do.
 /// It is killed in the end: after lines it goes on for minutes.
-fn start_bpftrace(bench: &mut Bench, script: &str) -> Result<(Running, Duration)> {
-    let mut call = || bench.median(FUNCTION, 200, 1, Duration::ZERO);
+fn start_bpftrace(bench: &mut Bench, function: &'static str, script: &str) -> Result<(Running, Duration)> {
+    let mut call = || bench.median(function, 200, 1, Duration::ZERO);
     ensure!(eventually(LIMIT, || call() < UNPROBED), "the bpftrace before is still there");
     let begin = Instant::now();
     let running = Running::start(Command::new("bpftrace").args(["-p", &bench.pid, "-e", script]));
-    let mut call = || bench.median(FUNCTION, 200, 1, Duration::ZERO);
+    let mut call = || bench.median(function, 200, 1, Duration::ZERO);
     ensure!(eventually(LIMIT, || call() > UNPROBED), "bpftrace did not attach in {LIMIT:?}");
     Ok((running, begin.elapsed()))
 }
@@ -129,7 +135,7 @@ fn start_bpftrace(bench: &mut Bench, script: &str) -> Result<(Running, Duration)
 fn bpftrace_attach(bench: &mut Bench, script: &str) -> Result<f64> {
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
-        let (_running, time) = start_bpftrace(bench, script)?;
+        let (_running, time) = start_bpftrace(bench, FUNCTION, script)?;
         times.push(time.as_secs_f64() * 1e3);
     }
     times.sort_by(f64::total_cmp);
@@ -137,7 +143,7 @@ fn bpftrace_attach(bench: &mut Bench, script: &str) -> Result<f64> {
 }
 
 /// Milliseconds from the start of `sidestep` until it traces, the median, and what that run said.
-fn attach(pid: &str, script: &str) -> Result<(f64, Report)> {
+pub fn attach(pid: &str, script: &str) -> Result<(f64, Report)> {
     let mut runs = Vec::new();
     for _ in 0..ROUNDS {
         let begin = Instant::now();

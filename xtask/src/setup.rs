@@ -30,6 +30,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("busybox-static", "a static program, to count techniques"),
     ("strace", "a second tracer"),
     ("gdb", "a debugger of programs that are probed"),
+    ("linux-perf", "another reader of static probes"),
     ("nodejs", "a target that compiles its code at run time"),
     ("valgrind", "callgrind: how often each instruction runs"),
     ("zlib1g", "a library at work"),

@@ -201,3 +201,59 @@ fn what_trace_printk_prints_is_alive() {
         assert!(left.iter().any(|l| l == insn), "{insn}: {left:?}");
     }
 }
+
+/// Arguments of static probes become loads of what the site has.
+mod arguments {
+    use sidestep_bpf::pass::arguments::{Address, Argument, Source, asked, complete};
+    use sidestep_bpf::verify::{Rules, Verified, verify};
+    use sidestep_bpf::{Insn, Size, assemble};
+
+    const ASK: &str = "r6 = r1\n r2 = 1\n r3 = r10\n r3 += -8\n call 264\n r7 = r0\n
+        r1 = r6\n r2 = 3\n r3 = r10\n r3 += -8\n call 264\n r0 += r7\n exit";
+
+    fn verified(text: &str) -> Verified {
+        verify(&assemble(text).unwrap(), &Rules::default()).unwrap_or_else(|e| panic!("{text}: {e}"))
+    }
+
+    fn listing(verified: &Verified) -> Vec<String> {
+        verified.program.iter().map(|insn| insn.unwrap().1.to_string()).collect()
+    }
+
+    #[test]
+    fn registers_and_constants_are_no_calls() {
+        let program = verified(ASK);
+        assert_eq!(asked(&program), Ok(vec![1, 3]));
+        let find = |number| {
+            let source = if number == 1 { Source::Context(8) } else { Source::Constant(0x1_ffff_fffe) };
+            Some(Argument { size: Size::W, signed: true, source })
+        };
+        let made = complete(&program, find).unwrap();
+        assert!(made.facts.helpers.is_empty() && made.facts.context == 1 << 1, "{:?}", listing(&made));
+        let loads = made.program.iter().filter(|insn| matches!(insn, Ok((_, Insn::Load { .. }))));
+        assert_eq!(loads.count(), 1, "{:?}", listing(&made));
+        assert!(listing(&made).iter().any(|insn| insn.contains("-2")), "{:?}", listing(&made));
+        assert_eq!(asked(&made), Ok(vec![]));
+    }
+
+    #[test]
+    fn memory_is_one_checked_read() {
+        let address = Address { base: Some(32), index: Some((88, 3)), displacement: 16, short: false };
+        let argument = Argument { size: Size::H, signed: false, source: Source::Memory(address) };
+        let made = complete(&verified(ASK), |number| (number == 3).then_some(argument)).unwrap();
+        assert_eq!(made.facts.helpers.iter().copied().collect::<Vec<_>>(), [112]);
+        assert_eq!(made.facts.context, 1 << 4 | 1 << 11);
+    }
+
+    #[test]
+    fn what_a_site_does_not_have_is_0() {
+        let made = complete(&verified(ASK), |_| None).unwrap();
+        assert_eq!(listing(&made), ["r0 = 0", "exit"]);
+    }
+
+    #[test]
+    fn the_number_is_a_constant() {
+        let text = "r2 = *(u64 *)(r1 + 0)\n r3 = r10\n r3 += -8\n call 264\n exit";
+        assert_eq!(asked(&verified(text)), Err(3));
+        assert!(complete(&verified(text), |_| None).is_none());
+    }
+}

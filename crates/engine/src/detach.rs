@@ -277,9 +277,8 @@ fn restore(
         }
     }
     if inside.is_none() && found.taken != 0 {
-        let room = crate::regions::room(found.private_va, found.batch);
         let agent = found.agent.0..found.agent.0 + found.agent.1;
-        crate::signals::restore(stopped, found.private_va, room, agent, found.taken)?;
+        crate::signals::restore(stopped, found.private_va, found.room(), agent, found.taken)?;
     }
     Ok(inside)
 }
@@ -306,19 +305,18 @@ fn lower(
     // A forked child has its own semaphores, but no journal of its own: they were raised when it was forked.
     let child = found.is_child(stopped.process());
     let written = journal.written.iter().map(|index| (*index, &journal.entries[*index]));
-    for (index, entry) in written.filter(|(_, e)| e.semaphore != 0) {
-        let Ok(now) = stopped.read_pod::<u16>(Va(entry.semaphore)) else { continue };
-        let written = is_written(stopped.process(), mappings, entry) || others.leads_to(stopped.process(), entry);
-        if !written || now == 0 {
-            continue;
-        }
-        if child {
-            stopped.write(Va(entry.semaphore), &(now - 1).to_ne_bytes())?;
-        } else if entry.is_raised(now) {
-            semaphore::lower(stopped, found.entry(index), Va(entry.semaphore))?;
-        }
-    }
-    Ok(())
+    let process = stopped.process().clone();
+    let is_due = |entry: &JournalEntry| {
+        let written = is_written(&process, mappings, entry) || others.leads_to(&process, entry);
+        written && (child || entry.is_raised())
+    };
+    let due = written.filter(|(_, entry)| entry.semaphore != 0 && is_due(entry));
+    let changes = due.map(|(index, entry)| semaphore::Change {
+        entry: (!child).then(|| found.entry(index)),
+        semaphore: Va(entry.semaphore),
+        raised: false,
+    });
+    semaphore::change(stopped, &found.room(), &changes.collect::<Vec<_>>())
 }
 
 /// Puts back what was there, a page at a time. Of a place that has two entries the first is right: the other one is older.

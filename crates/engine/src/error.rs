@@ -207,6 +207,12 @@ pub enum SessionError {
         /// Why.
         source: sidestep_bpf::native::x86_64::CompileError,
     },
+    /// A program asks for an argument of a static probe by a number that is not always the same.
+    #[error("program {name}: the number of an argument of a static probe must be a constant")]
+    Arguments {
+        /// Which.
+        name: String,
+    },
     /// A program refers to what is not there.
     #[error("program {name}: {source}")]
     Link {

@@ -123,6 +123,7 @@ impl Sites<'_> {
         let mut written = false;
         for page in pages(self.group, |w| w.site()) {
             let text = Stretch::read(self.process, page.iter().map(|w| (w.site(), w.len())));
+            let mut pieces: Vec<(u64, Va, Vec<u8>)> = Vec::new();
             for w in page {
                 if self.gone.contains(&w.site()) {
                     continue;
@@ -134,13 +135,16 @@ impl Sites<'_> {
                     self.gone.insert(w.site());
                     continue;
                 };
-                for (offset, piece) in step(w, bytes) {
-                    match self.process.write(Va(w.site() + offset as u64), &piece) {
-                        Ok(()) => written = true,
-                        Err(gone @ MemoryError::Gone { .. }) => return Err(gone.into()),
-                        // Unmapped, or somebody else writes there.
-                        Err(_) => _ = self.gone.insert(w.site()),
-                    }
+                let all = step(w, bytes).into_iter();
+                pieces.extend(all.map(|(offset, piece)| (w.site(), Va(w.site() + offset as u64), piece)));
+            }
+            let places: Vec<(Va, &[u8])> = pieces.iter().map(|(_, at, piece)| (*at, &piece[..])).collect();
+            for ((site, ..), outcome) in pieces.iter().zip(self.process.write_each(&places)) {
+                match outcome {
+                    Ok(()) => written = true,
+                    Err(gone @ MemoryError::Gone { .. }) => return Err(gone.into()),
+                    // Unmapped, or somebody else writes there.
+                    Err(_) => _ = self.gone.insert(*site),
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Programs of a session: linked to the memory of their maps, compiled, placed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::mem::offset_of;
 use std::rc::Rc;
 
@@ -8,6 +8,7 @@ use sidestep_bpf::insn::Imm64;
 use sidestep_bpf::interp::{FRAME, MAX_DEPTH};
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::native::x86_64::{Clock, Env, Shape, compile};
+use sidestep_bpf::pass::arguments::{self, Argument};
 use sidestep_bpf::pass::{self, Link, Values};
 use sidestep_bpf::verify::{Helper, Verified};
 use sidestep_isa::{Isa, Va};
@@ -64,7 +65,20 @@ struct Compiled {
     flags: u32,
     /// What runs instead of the probed function.
     replaces: Option<Replaces>,
+    /// The linked program that still asks where arguments are; here they are all missing.
+    asks: Option<Rc<Asks>>,
 }
+
+/// A linked program that is completed for the sites of static probes.
+struct Asks {
+    verified: Verified,
+    name: String,
+    /// Numbers of the arguments that it wants, ascending.
+    numbers: Vec<u64>,
+}
+
+/// Where a site has the arguments that a program asks for, by their numbers.
+pub(crate) type Arguments = Vec<(u64, Argument)>;
 
 /// A replacement; run-time addresses.
 #[derive(Clone, Copy)]
@@ -79,6 +93,10 @@ struct Replaces {
 #[derive(Clone)]
 pub(crate) struct Programs {
     compiled: Vec<Compiled>,
+    /// Programs that were completed for sites. Their indices go on behind those of [`Programs::compiled`].
+    completed: Vec<Compiled>,
+    /// Which of them are for the sites that have a program's arguments at the same places.
+    complete: HashMap<(usize, Arguments), usize>,
     /// Their code.
     pub bytes: Vec<u8>,
     /// What they are compiled for.
@@ -87,6 +105,12 @@ pub(crate) struct Programs {
     stubs: Vec<Stub>,
     /// Run-time address of the interpreter, if there is one.
     pub interpreter: Option<Va>,
+}
+
+/// Programs that were completed for sites: see [`Programs::complete`].
+pub(crate) struct Completed {
+    pub programs: Programs,
+    keys: HashMap<(usize, Arguments), usize>,
 }
 
 /// The code of a program that is interpreted: a call of the interpreter.
@@ -142,22 +166,21 @@ impl Programs {
         };
         let cells = offset_of!(ThreadState, cells) as i32;
         let env = Env { cells, clock: tsc.map(clock), ..Env::default() };
-        let mut all = Programs { compiled: Vec::new(), bytes: Vec::new(), env, stubs: Vec::new(), interpreter: None };
+        let mut all = Programs::none(env);
         let links = memory.links();
         for program in programs {
-            all.add(program, &links, &env, interpret)?;
+            all.add(program, &links, interpret)?;
         }
-        all.add(&Program::nothing()?, &links, &env, false)?;
+        all.add(&Program::nothing()?, &links, false)?;
         Ok(all)
     }
 
     /// Programs that come later, compiled; [`Programs::place`] and [`Programs::append`] come next.
     pub fn more(&self, programs: &[Program], memory: &Memory<'_>) -> Result<Programs, SessionError> {
-        let mut more =
-            Programs { compiled: Vec::new(), bytes: Vec::new(), env: self.env, stubs: Vec::new(), interpreter: None };
+        let mut more = Programs::none(self.env);
         let links = memory.links();
         for program in programs {
-            more.add(program, &links, &self.env, false)?;
+            more.add(program, &links, false)?;
         }
         Ok(more)
     }
@@ -167,11 +190,67 @@ impl Programs {
         for (program, index) in more.compiled.into_iter().zip(indices) {
             // The one that does nothing stays the last.
             let last = self.compiled.len().saturating_sub(1);
-            if *index < last { self.compiled[*index] = program } else { self.compiled.insert(last, program) }
+            if *index < last {
+                self.compiled[*index] = program;
+                self.complete.retain(|(of, _), _| of != index);
+            } else {
+                self.compiled.insert(last, program);
+            }
         }
     }
 
-    fn add(&mut self, program: &Program, links: &[Link], env: &Env, interpret: bool) -> Result<(), SessionError> {
+    /// Numbers of the arguments that a program asks for, ascending.
+    pub fn asked(&self, index: usize) -> &[u64] {
+        self.at(index).and_then(|program| program.asks.as_ref()).map_or(&[], |asks| &asks.numbers)
+    }
+
+    /// Compiles programs, by index, for sites that have their arguments at these places, each once. [`Programs::place`] and
+    /// [`Programs::keep`] come next, if there is any code.
+    pub fn complete(&self, wanted: impl Iterator<Item = (usize, Arguments)>) -> Result<Completed, SessionError> {
+        let (mut new, mut keys) = (Programs::none(self.env), HashMap::new());
+        for key in wanted {
+            let Some(asks) = self.at(key.0).and_then(|program| program.asks.clone()) else { continue };
+            if self.complete.contains_key(&key) || keys.contains_key(&key) {
+                continue;
+            }
+            let find = |number| key.1.iter().find(|(of, _)| *of == number).map(|(_, argument)| *argument);
+            if let Some(verified) = arguments::complete(&asks.verified, find) {
+                new.add_linked(&asks.name, verified, self.interpreter.is_some())?;
+                keys.insert(key, new.compiled.len() - 1);
+            }
+        }
+        Ok(Completed { programs: new, keys })
+    }
+
+    /// Keeps programs that were completed and placed.
+    pub fn keep(&mut self, new: Completed) {
+        let before = self.completed.len();
+        self.completed.extend(new.programs.compiled);
+        self.complete.extend(new.keys.into_iter().map(|(key, index)| (key, before + index)));
+    }
+
+    /// The index of the program for sites that have its arguments at these places.
+    pub fn completed(&self, index: usize, arguments: Arguments) -> Option<usize> {
+        self.complete.get(&(index, arguments)).map(|at| self.compiled.len() + at)
+    }
+
+    fn at(&self, index: usize) -> Option<&Compiled> {
+        self.compiled.get(index).or_else(|| self.completed.get(index.checked_sub(self.compiled.len())?))
+    }
+
+    fn none(env: Env) -> Programs {
+        Programs {
+            compiled: Vec::new(),
+            completed: Vec::new(),
+            complete: HashMap::new(),
+            bytes: Vec::new(),
+            env,
+            stubs: Vec::new(),
+            interpreter: None,
+        }
+    }
+
+    fn add(&mut self, program: &Program, links: &[Link], interpret: bool) -> Result<(), SessionError> {
         let interpret = interpret || !sidestep_bpf::native::is_for(ISA);
         let verified = match &program.code {
             Code::Verified(verified) => verified,
@@ -186,7 +265,7 @@ impl Programs {
             }
             Code::Replace { function, original } => {
                 // It counts, and that is all that a program has to do.
-                self.add(&Program::nothing()?, links, env, false)?;
+                self.add(&Program::nothing()?, links, false)?;
                 if let Some(last) = self.compiled.last_mut() {
                     last.flags = ProbeDesc::REPLACES;
                     last.replaces = Some(Replaces { function: Va(*function), original: Va(*original) });
@@ -196,13 +275,28 @@ impl Programs {
         };
         let failed = |source| SessionError::Link { name: program.name.clone(), source };
         let linked = verified.link(links).map_err(failed)?;
-        let failed = |source| SessionError::Compile { name: program.name.clone(), source };
+        let unknown = || SessionError::Arguments { name: program.name.clone() };
+        let numbers = arguments::asked(&linked).map_err(|_| unknown())?;
+        if numbers.is_empty() {
+            return self.add_linked(&program.name, linked, interpret);
+        }
+        let without = arguments::complete(&linked, |_| None).ok_or_else(unknown)?;
+        self.add_linked(&program.name, without, interpret)?;
+        if let Some(last) = self.compiled.last_mut() {
+            last.asks = Some(Rc::new(Asks { verified: linked, name: program.name.clone(), numbers }));
+        }
+        Ok(())
+    }
+
+    /// Compiles a program that is linked and complete.
+    fn add_linked(&mut self, name: &str, linked: Verified, interpret: bool) -> Result<(), SessionError> {
+        let failed = |source| SessionError::Compile { name: name.to_owned(), source };
         let at = self.align();
         let stack = if interpret {
             self.stub(&linked.program);
             INTERPRETER_STACK + frames(&linked.program)
         } else {
-            let code = compile(&linked.program, &linked.facts, env, Shape::Function).map_err(failed)?;
+            let code = compile(&linked.program, &linked.facts, &self.env, Shape::Function).map_err(failed)?;
             self.bytes.extend_from_slice(&code.bytes);
             code.stack as i32
         };
@@ -221,7 +315,7 @@ impl Programs {
         // Nothing keeps a signal handler out of a part of a detour.
         let changes = thunk.changes != thunk::Context::default();
         let inline = (facts.reentrant && !changes && !interpret).then(|| Rc::new(linked));
-        self.compiled.push(Compiled { thunk, stack, inline, filter, flags: 0, replaces: None });
+        self.compiled.push(Compiled { thunk, stack, inline, filter, flags: 0, replaces: None, asks: None });
         Ok(())
     }
 
@@ -240,7 +334,7 @@ impl Programs {
             goroutine: None,
         };
         let (stack, flags) = (NATIVE_STACK, ProbeDesc::NATIVE);
-        self.compiled.push(Compiled { thunk, stack, inline: None, filter: None, flags, replaces: None });
+        self.compiled.push(Compiled { thunk, stack, inline: None, filter: None, flags, replaces: None, asks: None });
     }
 
     /// Where the next function begins.
@@ -280,7 +374,9 @@ impl Programs {
 
     /// What any of them reads of the context.
     pub fn context(&self) -> thunk::Context {
-        self.compiled.iter().map(|p| p.thunk.context).reduce(thunk::Context::union).unwrap_or_default()
+        // What is completed later may ask for any register.
+        let of = |p: &Compiled| if p.asks.is_some() { thunk::Context::NATIVE } else { p.thunk.context };
+        self.compiled.iter().map(of).reduce(thunk::Context::union).unwrap_or_default()
     }
 
     /// What any of them may change of the context.
@@ -290,28 +386,28 @@ impl Programs {
 
     /// Run-time address of the word that leads to the replaced function.
     pub fn original(&self, action: &Action) -> Option<Va> {
-        action.entry.and_then(|i| self.compiled.get(i)).and_then(|p| p.replaces).map(|replaces| replaces.original)
+        action.entry.and_then(|i| self.at(i)).and_then(|p| p.replaces).map(|replaces| replaces.original)
     }
 
     /// Whether a program sends the thread somewhere else.
     pub fn redirects(&self, action: &Action) -> bool {
-        let program = |i: usize| self.compiled.get(i).is_some_and(|p| p.thunk.changes.has_ip() || p.replaces.is_some());
+        let program = |i: usize| self.at(i).is_some_and(|p| p.thunk.changes.has_ip() || p.replaces.is_some());
         [action.entry, action.exit].into_iter().flatten().any(program)
     }
 
     /// For a slab with detours that need these.
     pub fn thunks(&self, needed: &BTreeSet<usize>, is_go: bool) -> Vec<Option<thunk::Program>> {
         let one = |p: &Compiled| thunk::Program { goroutine: is_go.then_some(p.stack), ..p.thunk };
-        let programs = self.compiled.iter().enumerate();
+        let programs = self.compiled.iter().chain(&self.completed).enumerate();
         programs.map(|(i, program)| needed.contains(&i).then(|| one(program))).collect()
     }
 
     /// For the agent.
     pub fn desc(&self, action: &Action, number: u32, cookie: u64, part: &Part) -> ProbeDesc {
-        let program = |index: Option<usize>| index.and_then(|i| self.compiled.get(i)).map(|p| p.thunk);
+        let program = |index: Option<usize>| index.and_then(|i| self.at(i)).map(|p| p.thunk);
         let code = |index| program(index).map_or(0, |p| p.code.0);
         let exclusive = [action.entry, action.exit].into_iter().any(|i| program(i).is_some_and(|p| p.exclusive));
-        let programs = [action.entry, action.exit].into_iter().flatten().filter_map(|i| self.compiled.get(i));
+        let programs = [action.entry, action.exit].into_iter().flatten().filter_map(|i| self.at(i));
         let mut flags = programs.fold(0, |flags, program| flags | program.flags);
         if action.entry.is_some() || action.exit.is_none() || *part == Part::Enter {
             flags |= ProbeDesc::COUNT_ENTRY;
@@ -335,10 +431,7 @@ impl Programs {
 
     /// Whether a program makes the probed function return.
     pub fn overrides(&self, action: &Action) -> bool {
-        [action.entry, action.exit]
-            .into_iter()
-            .flatten()
-            .any(|i| self.compiled.get(i).is_some_and(|p| p.thunk.overrides))
+        [action.entry, action.exit].into_iter().flatten().any(|i| self.at(i).is_some_and(|p| p.thunk.overrides))
     }
 
     /// For the detour.
@@ -355,7 +448,7 @@ impl Programs {
         };
         let last = self.compiled.len().saturating_sub(1);
         let thunk = at_entry.unwrap_or(last);
-        let program = self.compiled.get(thunk);
+        let program = self.at(thunk);
         let replaces = program.and_then(|p| p.replaces);
         let handler = handler::Program {
             probe: number,
@@ -380,7 +473,7 @@ impl Programs {
     /// The program of the return, for a site at an exit. In 32-bit programs only the agent knows what an exit is.
     fn at_exit(&self, action: &Action, number: u32, cookie: u64, func_ip: Va) -> Option<handler::Program> {
         let thunk = action.exit?;
-        let program = self.compiled.get(thunk)?;
+        let program = self.at(thunk)?;
         // What differs between the exit and the return is not the same in a detour.
         let same = !program.thunk.context.has_frame();
         (ISA == Isa::X64).then(|| handler::Program {

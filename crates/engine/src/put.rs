@@ -284,12 +284,13 @@ fn put_pages(
     for change in there.iter().filter(|change| others.are_at(change.entry.site)) {
         others.link(stopped, scene, &change.entry)?;
     }
-    for (index, change) in indices.into_iter().zip(&there) {
-        if change.entry.semaphore != 0 {
-            semaphore::raise(stopped, regions.journal_entry(index), Va(change.entry.semaphore))?;
-        }
-    }
-    Ok(())
+    let with_semaphore = indices.into_iter().zip(&there).filter(|(_, change)| change.entry.semaphore != 0);
+    let raises = with_semaphore.map(|(index, change)| semaphore::Change {
+        entry: Some(regions.journal_entry(index)),
+        semaphore: Va(change.entry.semaphore),
+        raised: true,
+    });
+    semaphore::change(stopped, &regions.room(), &raises.collect::<Vec<_>>())
 }
 
 /// Moves every thread that stands behind the first instruction of a region to the copy of the instruction it stands at,

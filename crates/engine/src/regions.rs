@@ -35,7 +35,7 @@ use crate::hold::Hold;
 use crate::identity::{self_pointers, told_apart};
 use crate::layout::{CALLS_OFF, LIST_LEN, Layout, round};
 use crate::maps;
-use crate::programs::{Memory, Programs};
+use crate::programs::{Arguments, Memory, Programs};
 use crate::raw::bytes_of;
 use crate::remote::{Remote, Room, stopped_mappings};
 use crate::seccomp;
@@ -251,6 +251,25 @@ impl Regions {
         Ok(())
     }
 
+    /// Completes programs, by index, for sites that have their arguments at these places, and puts their code into the target.
+    pub fn complete(
+        &mut self,
+        hold: &mut Hold<'_>,
+        wanted: impl Iterator<Item = (usize, Arguments)>,
+    ) -> Result<(), SessionError> {
+        let mut new = self.programs.complete(wanted)?;
+        if new.programs.bytes.is_empty() {
+            return Ok(());
+        }
+        let len = Len(round(new.programs.bytes.len() as u64, PAGE));
+        let map = || self.map_listed(hold, "code", len, MapKind::Agent);
+        let at = self.room_for_code(None, len, map)?;
+        new.programs.place(at, self.programs.interpreter);
+        hold.process().write(at, &new.programs.bytes)?;
+        self.programs.keep(new);
+        Ok(())
+    }
+
     /// Adds a mapping to the list of what has to be removed.
     pub fn list_mapping(&self, at: Va, len: Len, kind: MapKind) -> Result<(), SessionError> {
         self.list().add(at, len.0, kind).map(drop)
@@ -337,10 +356,14 @@ impl Regions {
         Ok(())
     }
 
-    /// Writes the descriptor of a probe.
-    pub fn describe(&self, process: &Process, probe: u32, desc: &ProbeDesc) -> Result<(), SessionError> {
-        let off = self.layout.descs_off + u64::from(probe) * size_of::<ProbeDesc>() as u64;
-        process.write(Va(self.private.0 + off), bytes_of(desc))?;
+    /// Writes the descriptors of probes, which say what they are.
+    pub fn describe(&self, process: &Process, mut descs: Vec<ProbeDesc>) -> Result<(), SessionError> {
+        descs.sort_by_key(|desc| desc.hits);
+        for run in descs.chunk_by(|a, b| a.hits.checked_add(1) == Some(b.hits)) {
+            let off = self.layout.descs_off + u64::from(run[0].hits) * size_of::<ProbeDesc>() as u64;
+            let bytes: Vec<u8> = run.iter().flat_map(|desc| bytes_of(desc).to_vec()).collect();
+            process.write(Va(self.private.0 + off), &bytes)?;
+        }
         Ok(())
     }
 

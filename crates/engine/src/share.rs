@@ -33,7 +33,7 @@ use crate::remote::stopped_mappings;
 use crate::scene::{Ground, LOOKS, Scene};
 use crate::singly;
 use crate::survey::{self, Place};
-use crate::switch::{FOREIGN, Switch, Switched, is_same, note, set_semaphore};
+use crate::switch::{FOREIGN, Switch, Switched, is_same, note, set_semaphores};
 use crate::traces::{self, Found, Site, is_ours};
 
 /// Bytes of a jump.
@@ -388,9 +388,7 @@ fn change(
                 if on {
                     others.link(stopped, scene, entry)?;
                 }
-                if entry.semaphore != 0 {
-                    set_semaphore(stopped, found, *index, Va(entry.semaphore), on)?;
-                }
+                set_semaphores(stopped, found, [(*index, entry.semaphore)].into_iter(), on)?;
                 if !on {
                     others.unlink(process, entry)?;
                 }

@@ -327,36 +327,31 @@ pub(crate) fn change_stopped(
         }
         leave_regions(stopped, scene, &there)?;
         let raises = |w: &Work| w.goal.as_deref() != Some(&w.entry.old[..w.len()]);
-        let semaphores = || there.iter().filter(|w| w.entry.semaphore != 0);
-        for w in semaphores().filter(|w| !raises(w)) {
-            set_semaphore(stopped, found, w.index, Va(w.entry.semaphore), false)?;
-        }
+        let of = |raised: bool| there.iter().filter(move |w| raises(w) == raised).map(|w| (w.index, w.entry.semaphore));
+        set_semaphores(stopped, found, of(false), false)?;
         text.write(process)?;
-        for w in semaphores().filter(|w| raises(w)) {
-            set_semaphore(stopped, found, w.index, Va(w.entry.semaphore), true)?;
-        }
+        set_semaphores(stopped, found, of(true), true)?;
         Ok(Turn::Done)
     })?;
     Ok(hold.longest())
 }
 
-/// Raises or lowers the semaphore of the site with this index, if it is not so already.
-pub(crate) fn set_semaphore(
-    stopped: &Stopped,
+/// Raises or lowers the semaphores of sites, given by index and address (0: it has none), where that is not so already.
+pub(crate) fn set_semaphores(
+    stopped: &mut Stopped,
     found: &Found,
-    index: usize,
-    semaphore: Va,
+    sites: impl Iterator<Item = (usize, u64)>,
     raised: bool,
 ) -> Result<(), SessionError> {
-    let at = found.entry(index);
-    let entry: JournalEntry = traces::read_one(stopped.process(), at)?;
-    let now: u16 = stopped.read_pod(semaphore)?;
-    match (raised, entry.is_raised(now)) {
-        (true, false) => semaphore::raise(stopped, at, semaphore)?,
-        (false, true) if now != 0 => semaphore::lower(stopped, at, semaphore)?,
-        _ => {}
+    let mut changes = Vec::new();
+    for (index, semaphore) in sites.filter(|(_, semaphore)| *semaphore != 0) {
+        let at = found.entry(index);
+        let entry: JournalEntry = traces::read_one(stopped.process(), at)?;
+        if entry.is_raised() != raised {
+            changes.push(semaphore::Change { entry: Some(at), semaphore: Va(semaphore), raised });
+        }
     }
-    Ok(())
+    semaphore::change(stopped, &found.room(), &changes)
 }
 
 /// Moves the threads that stand where a patch is about to be, behind its first byte, to the copies of their instructions.

@@ -11,7 +11,8 @@ use sidestep_wire::{Common, Flow, Header, JournalEntry, MapEntry, Private, Probe
 
 use crate::error::SessionError;
 use crate::raw::{Plain, from_bytes};
-use crate::remote::mappings;
+use crate::regions;
+use crate::remote::{Room, mappings};
 use crate::signals::{self, TRAPS};
 
 /// How our memfd shows in `/proc/PID/maps` and `/proc/PID/fd`.
@@ -207,6 +208,11 @@ impl Found {
     /// Is this a process that was forked from the one that the session is for? It shares the region, and changes nothing there.
     pub fn is_child(&self, process: &Process) -> bool {
         self.target_pid != process.pid()
+    }
+
+    /// What several remote calls need.
+    pub fn room(&self) -> Room {
+        regions::room(self.private_va, self.batch)
     }
 
     /// Where an entry of the journal is.

@@ -1,6 +1,80 @@
-//! The arguments of USDT sites, as programs that include libbpf's `usdt.bpf.h` find them.
+//! The arguments of USDT sites: put into programs that were made here, and as those that include libbpf's `usdt.bpf.h` find
+//! them.
 
-use sidestep_symbols::usdt::{Probe, SpecLayout};
+use sidestep_bpf::Size;
+use sidestep_bpf::pass::arguments::{self, Address, Source};
+use sidestep_isa::Isa;
+use sidestep_symbols::usdt::{Argument, ArgumentKind, Memory, Place, Probe, Register, SpecError, SpecLayout};
+use sidestep_wire::Hit;
+
+use crate::programs;
+
+/// `xmm` registers in the context.
+const VECTORS: u8 = ((Hit::CONTEXT - Hit::XMM) / 8) as u8;
+
+/// Where a site has the arguments with these numbers. One that it does not have is left out. `bias`: what to add to
+/// link-time addresses.
+///
+/// # Errors
+/// It is not known where one of them is, or programs cannot have it.
+pub(crate) fn arguments(probe: &Probe, asked: &[u64], bias: i64) -> Result<programs::Arguments, SpecError> {
+    let all = probe.arguments.as_ref().map_err(|error| SpecError::Unknown(error.clone()))?;
+    let there = asked.iter().filter_map(|number| {
+        let at = usize::try_from(*number).ok()?;
+        Some((*number, at, all.get(at)?))
+    });
+    there.map(|(number, at, argument)| Ok((number, place(probe, at, argument, bias)?))).collect()
+}
+
+/// Is one of the arguments with these numbers in memory?
+pub(crate) fn are_in_memory(probe: &Probe, asked: &[u64]) -> bool {
+    let places = probe.arguments.iter().flatten().zip(0..).filter(|(_, number)| asked.contains(number));
+    places.into_iter().any(|(argument, _)| matches!(argument.place, Place::Memory(_)))
+}
+
+fn place(probe: &Probe, number: usize, argument: &Argument, bias: i64) -> Result<arguments::Argument, SpecError> {
+    let size = match argument.size {
+        1 => Size::B,
+        2 => Size::H,
+        4 => Size::W,
+        8 => Size::Dw,
+        size => return Err(SpecError::Size { argument: number, size }),
+    };
+    let source = match &argument.place {
+        Place::Constant(value) => Source::Constant(*value as u64),
+        Place::Register(register) => Source::Context(register.offset()),
+        Place::Vector(register) if *register < VECTORS => Source::Context(Hit::XMM as u16 + 8 * u16::from(*register)),
+        Place::Vector(register) => return Err(SpecError::Vector { argument: number, number: *register }),
+        Place::Memory(memory) => Source::Memory(address(probe, number, memory, bias)?),
+    };
+    Ok(arguments::Argument { size, signed: argument.kind == ArgumentKind::Signed, source })
+}
+
+fn address(probe: &Probe, number: usize, memory: &Memory, bias: i64) -> Result<Address, SpecError> {
+    let is_ip = memory.base == Some(Register::RIP);
+    let mut displacement = memory.displacement as u64;
+    match &memory.symbol {
+        None if is_ip => displacement = displacement.wrapping_add(probe.va.offset(bias).0),
+        None => {}
+        Some(symbol) => {
+            let name = || SpecError::Symbol { argument: number, name: symbol.name.to_string() };
+            let va = symbol.va.ok_or_else(name)?;
+            // Beside a register it is a distance, or an address in a program that is not moved.
+            let moved = if memory.base.is_none() || is_ip { va.offset(bias) } else { va };
+            displacement = displacement.wrapping_add(moved.since(symbol.origin) as u64);
+        }
+    }
+    let word = |register: Register| match u64::from(register.size) == probe.isa.word() {
+        true => Ok(register.offset()),
+        false => Err(SpecError::Address { argument: number }),
+    };
+    Ok(Address {
+        base: memory.base.filter(|_| !is_ip).map(word).transpose()?,
+        index: memory.index.map(|(register, shift)| Ok((word(register)?, shift))).transpose()?,
+        displacement,
+        short: probe.isa == Isa::X86,
+    })
+}
 
 /// What goes into a program's map `__bpf_usdt_specs`: a `struct __bpf_usdt_spec` for each way in which sites have their
 /// arguments. Its key is what the program has to get as cookie.

@@ -123,4 +123,5 @@ pub use session::{Builder, Registration, Session};
 /// eBPF: programs as text, and the shapes of their maps.
 pub use sidestep_bpf as bpf;
 pub use sidestep_engine::{Bundle, BundleMap, Entry, Options, Record, Value};
+pub use sidestep_probe::{Argument, lazy_probe, probe};
 pub use sidestep_wire::Regs;

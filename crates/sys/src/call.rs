@@ -24,7 +24,7 @@ use crate::ptrace::{self, Event};
 use crate::room;
 use crate::stopped::{Thread, wait_until};
 
-pub use batch::{Batch, Call};
+pub use batch::{ADD, Batch, Call};
 
 /// Longest time that a remote call may take. Ours are done in microseconds.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -34,7 +34,7 @@ mod watch;
 
 pub use access::OpenError;
 pub use arch::{Regs, Vectors, vectors};
-pub use call::{Batch, Call, CallError};
+pub use call::{ADD, Batch, Call, CallError};
 pub use clock::{TscScale, monotonic, tsc_usable};
 pub use exec::{Executed, Executing, has_capabilities, may_trace_privileged};
 pub use hand_over::{HAND_OVER_LEN, HandOverError};

@@ -153,6 +153,19 @@ impl Memory {
         Ok(())
     }
 
+    /// The same at several places, in this order, each with its own outcome: all are read back when all are written, by one call.
+    pub fn write_each(&self, places: &[(Va, &[u8])]) -> Vec<Result<(), MemoryError>> {
+        let mut outcomes: Vec<Result<(), MemoryError>> =
+            places.iter().map(|(at, bytes)| self.put(*at, bytes)).collect();
+        let read: Vec<(Va, usize)> = places.iter().map(|(at, bytes)| (*at, bytes.len())).collect();
+        for ((outcome, (at, bytes)), back) in outcomes.iter_mut().zip(places).zip(self.read_many(&read)) {
+            if outcome.is_ok() && back.as_deref() != Some(*bytes) {
+                *outcome = Err(MemoryError::Verify { pid: self.pid, at: *at });
+            }
+        }
+        outcomes
+    }
+
     fn put(&self, at: Va, bytes: &[u8]) -> Result<(), MemoryError> {
         match self.mem.write_all_at(bytes, at.0) {
             Ok(()) => Ok(()),

@@ -140,6 +140,11 @@ impl Process {
         self.0.memory.write_many(places)
     }
 
+    /// Writes several places, in this order, each with its own outcome, and then reads them back. The target may be running.
+    pub fn write_each(&self, places: &[(Va, &[u8])]) -> Vec<Result<(), MemoryError>> {
+        self.0.memory.write_each(places)
+    }
+
     /// Writes `bytes` at `at`, whatever the protection of the page, and reads them back. The target may be running:
     /// what other threads see in between is the caller's business.
     pub fn write(&self, at: Va, bytes: &[u8]) -> Result<(), MemoryError> {

@@ -197,8 +197,8 @@ pub struct JournalEntry {
     pub semaphore: u64,
     /// What is known of the semaphore: a [`SemaphoreState`].
     pub semaphore_state: u32,
-    /// What it was when the state was written.
-    pub semaphore_from: u32,
+    /// Padding.
+    pub pad_semaphore: u32,
     /// The file that the site is mapped from: inode number, 0 = none.
     pub inode: u64,
     /// Where the site is in that file, in bytes.
@@ -227,19 +227,15 @@ pub enum BlockState {
     Changing = 2,
 }
 
-/// How far raising or lowering a semaphore is. Changes are announced before they are made, with what the semaphore was, so
-/// that whoever comes after a controller that was killed knows whether one was made.
+/// Whether a site counts in its semaphore. The target itself changes this right behind the semaphore, by additions, and whatever becomes
+/// of the controller.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SemaphoreState {
     /// Not raised.
     Low = 0,
-    /// About to be raised.
-    Raising = 1,
     /// Raised.
-    High = 2,
-    /// About to be lowered.
-    Lowering = 3,
+    High = 1,
 }
 
 impl JournalEntry {
@@ -327,16 +323,10 @@ impl JournalEntry {
         pair.map(|(_, to)| self.detour + *to as u64)
     }
 
-    /// Whether the semaphore is raised, if it is `now`.
+    /// Whether the site counts in its semaphore.
     #[must_use]
-    pub const fn is_raised(&self, now: u16) -> bool {
-        let from = self.semaphore_from as u16;
-        match self.semaphore_state {
-            state if state == SemaphoreState::Raising as u32 => now == from.wrapping_add(1),
-            state if state == SemaphoreState::High as u32 => true,
-            state if state == SemaphoreState::Lowering as u32 => now == from,
-            _ => false,
-        }
+    pub const fn is_raised(&self) -> bool {
+        self.semaphore_state == SemaphoreState::High as u32
     }
 }
 

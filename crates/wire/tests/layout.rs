@@ -31,7 +31,7 @@ fn shared_region() {
     layout!(SigAction: 32, align 8, { handler: 0, flags: 8, restorer: 16, mask: 24 });
     layout!(JournalEntry: 176, align 8, {
         site: 0, detour: 8, detour_len: 16, newest: 20, len: 24, insns_len: 25, own: 26, optimized: 27, disabled: 28,
-        old: 32, new: 48, insns: 64, semaphore: 128, semaphore_state: 136, semaphore_from: 140, inode: 144,
+        old: 32, new: 48, insns: 64, semaphore: 128, semaphore_state: 136, pad_semaphore: 140, inode: 144,
         file_offset: 152, gate: 160, blocked: 162, stays: 164, resume: 168,
     });
     layout!(MapEntry: 24, align 8, { addr: 0, len: 8, kind: 16, pad: 20 });
@@ -100,23 +100,6 @@ fn no_implicit_padding() {
     assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 4 + 4 + 2 * 16 + 64 + 8 + 2 * 4 + 2 * 8 + 8 + 8);
     assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 8 * 8 + 2 * 4 + 3 * 8);
     assert_eq!(size_of::<MapDesc>(), 6 * 4 + 7 * 8 + 2 * 4 + 8 + 4 * 8);
-}
-
-/// A controller may be killed before or after each step.
-#[test]
-fn semaphores_are_lowered_if_they_were_raised() {
-    let entry = |state: SemaphoreState, from| JournalEntry {
-        semaphore_state: state as u32,
-        semaphore_from: from,
-        ..JournalEntry::default()
-    };
-    assert!(!entry(SemaphoreState::Low, 0).is_raised(1));
-    assert!(!entry(SemaphoreState::Raising, 1).is_raised(1));
-    assert!(entry(SemaphoreState::Raising, 1).is_raised(2));
-    assert!(entry(SemaphoreState::Raising, 0xffff).is_raised(0));
-    assert!(entry(SemaphoreState::High, 0).is_raised(7));
-    assert!(entry(SemaphoreState::Lowering, 2).is_raised(2));
-    assert!(!entry(SemaphoreState::Lowering, 2).is_raised(1));
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Passes between verifying and compiling, from eBPF to eBPF: what the kernel does as fixups of a verified program.
 //!
 //! [`Verified::link`] puts addresses in, turns lookups in arrays into arithmetic, and removes what that makes constant or
-//! dead. [`filter`] takes the decision whether there is anything to do out of a program.
+//! dead. [`arguments::complete`] puts in where a static probe has its arguments. [`filter`] takes the decision whether there is anything to do out of a program.
 
+pub mod arguments;
 pub(crate) mod body;
 mod filter;
 pub(crate) mod known;

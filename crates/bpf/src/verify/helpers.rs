@@ -2,6 +2,7 @@
 //! helpers, and `Documentation/bpf/helpers`).
 
 use crate::map::MapKind;
+use crate::pass::arguments::STATIC_ARGUMENT;
 
 /// What an argument must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,6 +167,8 @@ const HELPERS: &[Helper] = &[
     helper(262, "text_matches", &[Read, Length, Read, Length], Returns::Small),
     // Not the kernel's: the address of a function or so, as it is kept where several processes may be meant.
     helper(263, "symbol", &[Any], Returns::Number),
+    // Not the kernel's, and never called: `pass::arguments` puts in what it stands for.
+    helper(STATIC_ARGUMENT, "static_argument", &[Context, Any, WriteU64], Returns::Number),
 ];
 
 impl Helper {

@@ -209,7 +209,8 @@ impl Installer {
 
     /// Do probes read memory that may not be there?
     pub(super) fn reads_memory(&self) -> bool {
-        self.bundle.programs.iter().filter_map(Program::verified).any(|v| v.facts.calls(Helper::reads_target))
+        let reads = |program: &Program| program.verified().is_some_and(|v| v.facts.calls(Helper::reads_target));
+        self.reads_arguments || self.bundle.programs.iter().any(reads)
     }
 
     /// Refuses those for which `which` is true.

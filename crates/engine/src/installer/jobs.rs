@@ -5,14 +5,11 @@ use std::collections::BTreeMap;
 use sidestep_isa::Va;
 use sidestep_plan::handler::Handler;
 use sidestep_symbols::Kind;
-use sidestep_sys::Process;
 use sidestep_wire::ProbeDesc;
 
 use super::sites::is_at_start;
-use crate::error::SessionError;
 use crate::install::Job;
 use crate::planning::{Part, Planned};
-use crate::regions::Regions;
 
 /// By address, with which of the pending probes wait for it.
 pub(super) type Jobs = BTreeMap<u64, (Job, Vec<usize>)>;
@@ -25,15 +22,9 @@ pub(super) fn asked(p: &Planned) -> Va {
     }
 }
 
-/// Writes the descriptor of a probe that comes behind those which its site has.
-pub(super) fn describe(
-    regions: &Regions,
-    process: &Process,
-    jobs: &Jobs,
-    p: &Planned,
-    desc: ProbeDesc,
-) -> Result<(), SessionError> {
-    let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return Ok(()) };
+/// The descriptor of a probe that comes behind those which its site has.
+pub(super) fn describe(jobs: &Jobs, p: &Planned, desc: ProbeDesc) -> Option<ProbeDesc> {
+    let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return None };
     let site = plan.site.offset(loaded.bias).0;
     let before = jobs.get(&site).and_then(|(job, _)| job.handlers.last());
     let older = before.map_or(0, |handler| handler.probe() + 1);
@@ -53,7 +44,7 @@ pub(super) fn describe(
         _ if is_at_start(plan) && !matches!(p.part, Part::Exit { .. }) => desc.flags |= ProbeDesc::FUNCTION,
         _ => {}
     }
-    regions.describe(process, desc.hits, &desc)
+    Some(desc)
 }
 
 /// Adds a handler to the job of its site. `false` if there is no plan (it was refused before).

@@ -1,5 +1,6 @@
 //! What a session has installed, and the way there: numbers, cells and descriptors for each probe.
 
+mod arguments;
 mod extend;
 mod hooks;
 mod jobs;
@@ -90,6 +91,8 @@ pub(crate) struct Installer {
     takes_traps: bool,
     /// Run-time ranges of the guards that keep signals of ours deliverable.
     guards: Vec<Range<u64>>,
+    /// Programs were given arguments of static probes that are in memory.
+    reads_arguments: bool,
     /// What was planned last cannot do without the signals.
     needs_signals: bool,
     /// What other sessions have in the process.
@@ -136,6 +139,7 @@ impl Installer {
             faults: 0,
             takes_traps: false,
             guards: Vec::new(),
+            reads_arguments: false,
             needs_signals: false,
             others: Others::default(),
             silent: false,
@@ -267,6 +271,7 @@ impl Installer {
         let (all, there) = (&mut self.surroundings, Some(There { process, others: Some(&self.others) }));
         let planned = plan_all(matches, &wishes, all, &mut analyses.borrow_mut(), there, planned_one)?;
         let planned = self.accept(planned);
+        self.reads_arguments |= self.have_arguments_in_memory(&planned);
         self.complete(planned, process, objects)
     }
 
@@ -350,7 +355,8 @@ impl Installer {
         let guards = hooks.iter().filter(|hook| hook.flow == Flow::SignalCall);
         let guards: Vec<Range<u64>> = guards.filter_map(|hook| place(&hook.planned)).collect();
         let mut places = self.map_places(regions, hold, &planned)?;
-        let mut jobs = Jobs::new();
+        let completed = self.complete_programs(regions, hold, &planned)?;
+        let (mut jobs, mut descs) = (Jobs::new(), Vec::new());
         let mut pending = Vec::new();
         let mut originals: Vec<(Option<u64>, Va)> = Vec::new();
         self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
@@ -360,11 +366,24 @@ impl Installer {
             let plan = std::mem::replace(&mut p.plan, Err(String::new()));
             p.plan = plan.map(|plan| plan.for_now());
         }
-        let reasons = planned.iter().map(|p| self.refusal(regions, p)).collect();
+        let mut reasons = Vec::new();
+        // Programs that were completed for the arguments of a site.
+        let mut entries: HashMap<(usize, u64), usize> = HashMap::new();
+        for (p, completed) in planned.iter().zip(completed) {
+            let reason = match completed {
+                Ok(entry) => {
+                    entries.extend(entry.map(|entry| ((p.request, asked(p).0), entry)));
+                    None
+                }
+                Err(reason) => Some(reason),
+            };
+            reasons.push(self.refusal(regions, p).or(reason));
+        }
         // Of probes with several sites: the number of the first one, which is the entry if that is one of them.
         let mut firsts: HashMap<(usize, u64), u32> = HashMap::new();
         for p in self.without_whole(planned, reasons) {
-            let action = self.requests[p.request].action;
+            let mut action = self.requests[p.request].action;
+            action.entry = entries.get(&(p.request, asked(&p).0)).copied().or(action.entry);
             let function = Match { va: Ok(p.of), ..p.matched.clone() };
             let cookie = match self.cookie(p.request, action.cookie, &function, regions)? {
                 Ok(cookie) => cookie,
@@ -392,7 +411,7 @@ impl Installer {
                     desc.pair = first + 1;
                 }
             }
-            describe(regions, &process, &jobs, &p, desc)?;
+            descs.extend(describe(&jobs, &p, desc));
             let handler = regions.programs.handler(&action, number, cookie, asked(&p), &p.part);
             if let Some(original) = regions.programs.original(&action) {
                 originals.push((site(&p), original));
@@ -408,7 +427,7 @@ impl Installer {
             }
             let number = self.number(regions, hook.flow.into(), &hook.planned, &jobs)?;
             let desc = ProbeDesc { flow: hook.flow as u32, hits: number, ..ProbeDesc::default() };
-            describe(regions, &process, &jobs, &hook.planned, desc)?;
+            descs.extend(describe(&jobs, &hook.planned, desc));
             let handler = match (hook.flow, &mut hook.planned.plan) {
                 (Flow::SignalCall, Ok(plan)) => {
                     Handler::Guard { probe: number, before: std::mem::take(&mut plan.before_handler) }
@@ -417,6 +436,7 @@ impl Installer {
             };
             add_job(&mut jobs, &hook.planned, handler, usize::MAX);
         }
+        regions.describe(&process, descs)?;
         for (job, _) in jobs.values_mut() {
             job.stays |= self.options.live || self.lasting.contains(&job.object.start);
         }

@@ -8,6 +8,10 @@
 //!   cold:    restore, push probe, call thunk, jmp done                 the whole program, with a frame
 //! ```
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use sidestep_bpf::native::x86_64::{self as native, Code, Env as Native, Shape, compile};
 use sidestep_bpf::verify::Verified;
 use sidestep_isa::Va;
@@ -52,14 +56,14 @@ struct Way {
 }
 
 /// What a part of a detour has saved.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Saved {
     /// Pushed in this order.
     regs: Vec<Reg>,
     flags: Flags,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Flags {
     #[default]
     Dead,
@@ -122,7 +126,7 @@ pub fn program(
     dead: Dead,
     ip: Va,
     program: &Program,
-    thunk: Places,
+    (thunk, inlined): (Places, &Inlined),
     place: thunk::Place,
     env: &Env,
 ) -> Result<Option<Cold>, OutOfReach> {
@@ -131,7 +135,7 @@ pub fn program(
     let mut cold = Cold { probe: program.probe, thunk, place, done, ways: Vec::new() };
     let native = Native { attach_cookie: Some(program.cookie), func_ip: Some(program.func_ip.0), ..env.native };
     // What comes before the program must leave it what it reads.
-    let site = Site { dead: program.context.spare(dead), inside, ip: ip.0, native };
+    let site = Site { dead: program.context.spare(dead), inside, ip: ip.0, native, inlined };
     if let Some(filter) = &program.filter {
         if let Some((code, saved)) = site.filter(filter) {
             let go = asm.label();
@@ -143,7 +147,7 @@ pub fn program(
             return Ok(Some(cold));
         }
     }
-    match program.inline.as_deref().and_then(|inline| site.inline(asm, inline, program.probe, env)) {
+    match program.inline.as_ref().and_then(|inline| site.inline(asm, inline, program.probe, env)) {
         Some(way) => cold.ways.push(way),
         None => {
             cold.call(asm)?;
@@ -196,16 +200,39 @@ impl Cold {
     }
 }
 
+/// Programs that were compiled as parts of detours. Most sites of a slab have the same registers to spare, so few of them
+/// need code of their own.
+#[derive(Clone, Debug, Default)]
+pub struct Inlined {
+    made: RefCell<HashMap<Key, Option<Made>>>,
+}
+
+/// What was compiled is always the same, so it makes no difference whether it is there already.
+impl PartialEq for Inlined {
+    fn eq(&self, _: &Inlined) -> bool {
+        true
+    }
+}
+
+impl Eq for Inlined {}
+
+/// A program by its address, whether it is a filter, and what is true of the site.
+type Key = (*const Verified, bool, u16, bool, bool);
+
+/// Code, and what has to be saved around it.
+type Made = (Rc<Code>, Saved);
+
 /// Where a program is to be inlined.
-struct Site {
+struct Site<'a> {
     dead: Dead,
     inside: bool,
     ip: u64,
     native: Native,
+    inlined: &'a Inlined,
 }
 
-impl Site {
-    fn inline(&self, asm: &mut Asm, program: &Verified, probe: u32, env: &Env) -> Option<Way> {
+impl Site<'_> {
+    fn inline(&self, asm: &mut Asm, program: &Rc<Verified>, probe: u32, env: &Env) -> Option<Way> {
         // What the program reads of the site must not be used for finding the cells.
         let read = Context(program.facts.context).registers();
         let free = |reg: &Reg| read & reg.bit() == 0 && *reg != Reg::Rax;
@@ -233,19 +260,41 @@ impl Site {
         Some(Way { label: slow, saved })
     }
 
-    fn filter(&self, program: &Verified) -> Option<(Code, Saved)> {
+    fn filter(&self, program: &Rc<Verified>) -> Option<Made> {
         // One that never lets anything pass has nothing to spare: the hit counts.
         let found = self.compile(program, Shape::Filter, |code| (code.clobbers, code.flags));
         found.filter(|(code, _)| !code.go.is_empty())
     }
 
     /// Code, and what it makes necessary to save: `changes` are the registers, and whether the flags.
+    /// It is the same at all sites with the same registers to spare, unless it contains their address or number.
     fn compile(
+        &self,
+        program: &Rc<Verified>,
+        shape: impl Fn(native::Site) -> Shape,
+        changes: impl Fn(&Code) -> (u16, bool),
+    ) -> Option<Made> {
+        let names_site = program.facts.calls(|helper| matches!(helper.name, "get_func_ip" | "get_attach_cookie"));
+        if names_site || Context(program.facts.context).has_ip() {
+            return self.compile_anew(program, shape, changes);
+        }
+        let none = native::Site { dead: 0, cells: None, sp: 0, ip: 0 };
+        let is_filter = matches!(shape(none), Shape::Filter(_));
+        let key = (Rc::as_ptr(program), is_filter, self.dead.regs, self.dead.flags, self.inside);
+        let known = self.inlined.made.borrow().get(&key).cloned();
+        known.unwrap_or_else(|| {
+            let made = self.compile_anew(program, shape, changes);
+            self.inlined.made.borrow_mut().insert(key, made.clone());
+            made
+        })
+    }
+
+    fn compile_anew(
         &self,
         program: &Verified,
         shape: impl Fn(native::Site) -> Shape,
         changes: impl Fn(&Code) -> (u16, bool),
-    ) -> Option<(Code, Saved)> {
+    ) -> Option<Made> {
         let attempt = |pushed: i32| {
             let stepped = if self.inside { RED_ZONE } else { 0 };
             let site = native::Site { dead: self.dead.regs, cells: None, sp: stepped + pushed, ip: self.ip };
@@ -254,7 +303,7 @@ impl Site {
             let saved = Saved::new(self.dead, changed, flags);
             // The flags would be where the program looks for a value of the site.
             let clash = saved.flags != Flags::Dead && Context(program.facts.context).registers() & Reg::Rax.bit() != 0;
-            (!clash).then_some((code, saved))
+            (!clash).then_some((Rc::new(code), saved))
         };
         // How much is pushed says where the site's stack pointer is; code that looks at it is as long either way.
         let (_, saved) = attempt(0)?;

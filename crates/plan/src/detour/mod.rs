@@ -22,6 +22,7 @@
 //! Lengths do not depend on addresses, so a detour can be measured before its slab exists.
 
 mod inline;
+pub use inline::Inlined;
 
 use sidestep_isa::x86::Passed;
 use sidestep_isa::x86::emit::{Asm, OutOfReach, Reg, TRAP_PATCH, jump_patch, short_jump_patch};
@@ -191,8 +192,8 @@ fn build_with(
             }
             Handler::Program(program) => {
                 let thunk = thunk_of(program, thunks)?;
-                let place = Place::of(dead, inside);
-                cold.extend(inline::program(&mut asm, dead, hit_at, program, thunk, place, env)?);
+                let (place, all) = (Place::of(dead, inside), (thunk, &thunks.inlined));
+                cold.extend(inline::program(&mut asm, dead, hit_at, program, all, place, env)?);
             }
             Handler::Replace { count, function } => {
                 let thunk = thunk_of(count, thunks)?;
@@ -200,8 +201,8 @@ fn build_with(
                     // Static functions have arguments in the registers that others may change.
                     Isa::X86 => inline::count(&mut asm, dead, count, thunk, env)?,
                     Isa::X64 => {
-                        let place = Place::of(AT_A_CALL, inside);
-                        inline::program(&mut asm, AT_A_CALL, site, count, thunk, place, env)?
+                        let (place, all) = (Place::of(AT_A_CALL, inside), (thunk, &thunks.inlined));
+                        inline::program(&mut asm, AT_A_CALL, site, count, all, place, env)?
                     }
                 });
                 asm.jmp_far(*function);
@@ -245,7 +246,10 @@ fn build_with(
                 let switch = singly.then(|| switch(&mut asm));
                 cold.extend(match isa {
                     Isa::X86 => inline::count(&mut asm, Dead::default(), program, thunk, env)?,
-                    Isa::X64 => inline::program(&mut asm, Dead::default(), behind, program, thunk, Place::Inside, env)?,
+                    Isa::X64 => {
+                        let (live, all) = (Dead::default(), (thunk, &thunks.inlined));
+                        inline::program(&mut asm, live, behind, program, all, Place::Inside, env)?
+                    }
                 });
                 around.switches.extend(switch.map(|word| (handler.probe(), switched(word, &asm))));
             }
@@ -371,7 +375,9 @@ impl Around<'_> {
                         let ip = plan.site.offset(self.bias);
                         cold.extend(match isa {
                             Isa::X86 => inline::count(asm, live, program, thunk, env)?,
-                            Isa::X64 => inline::program(asm, live, ip, program, thunk, Place::Exit, env)?,
+                            Isa::X64 => {
+                                inline::program(asm, live, ip, program, (thunk, &thunks.inlined), Place::Exit, env)?
+                            }
                         });
                     }
                 }

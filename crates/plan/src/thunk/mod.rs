@@ -22,6 +22,8 @@ use sidestep_wire::{LookupEntry, Regs};
 
 pub use frame::Context;
 use frame::{ABOVE, Frame, REGS, regs};
+
+use crate::detour::Inlined;
 pub use interpreted::{Interpreted, interpreted};
 pub use program::Program;
 
@@ -85,6 +87,8 @@ pub struct Thunks {
     pub enter: Va,
     /// Those of each program that was given, in the same order.
     pub programs: Vec<Option<Places>>,
+    /// Programs as parts of the detours of the slab.
+    pub inlined: Inlined,
 }
 
 /// A thunk for each [`Place`]. All take the number of the probe from the stack.
@@ -274,7 +278,7 @@ pub fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>]) -> (Ve
             Some(Places::emit(&mut asm, |asm, place| program::run(asm, env, program, place)))
         })
         .collect();
-    (asm.finish(), Thunks { agent, returns, enter, programs })
+    (asm.finish(), Thunks { agent, returns, enter, programs, inlined: Inlined::default() })
 }
 
 /// What other sessions need of this one ([`sidestep_wire::private::TRAMPOLINE_HEAD`]).

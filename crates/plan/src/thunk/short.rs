@@ -27,6 +27,7 @@ use sidestep_wire::{Hit, ProbeDesc, Regs};
 
 use super::frame::numbers;
 use super::{ENTRY_SHIFT, ENTRY_STATE, Env, Globals, Places, Program, Thunks, head};
+use crate::detour::Inlined;
 
 /// From ebx: room for the arguments of calls.
 const ARGUMENTS: i32 = 32;
@@ -236,7 +237,8 @@ pub(super) fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>])
     let mut asm = Asm::of(Isa::X86, at);
     hit(&mut asm, env);
     let one = Places { entry: at, bare: at, inside: at, exit: at };
-    (asm.finish(), Thunks { agent: one, returns: one, enter, programs: vec![Some(one); programs.len()] })
+    let programs = vec![Some(one); programs.len()];
+    (asm.finish(), Thunks { agent: one, returns: one, enter, programs, inlined: Inlined::default() })
 }
 
 /// The process-wide code.

@@ -54,6 +54,8 @@ pub enum Place {
     Constant(i64),
     /// In a register: its low [`Argument::size`] bytes.
     Register(Register),
+    /// In the low bytes of the `xmm` register with this number.
+    Vector(u8),
     /// In memory.
     Memory(Memory),
 }
@@ -229,7 +231,10 @@ fn x86(operand: &str, syntax: Syntax) -> Result<Place, Fault<'_>> {
     }
     let (displacement, inside) = match operand.strip_suffix(')') {
         Some(open) => open.split_once('(').ok_or(Fault::Syntax)?,
-        None if operand.starts_with('%') => return register(operand, syntax).map(Place::Register),
+        None if operand.starts_with('%') => {
+            let vector = vector(operand, syntax).map(Place::Vector);
+            return vector.map_or_else(|| register(operand, syntax).map(Place::Register), Ok);
+        }
         None => (operand, ""),
     };
     let mut parts = inside.split(',');
@@ -261,6 +266,13 @@ fn x86(operand: &str, syntax: Syntax) -> Result<Place, Fault<'_>> {
 
 fn register(name: &str, syntax: Syntax) -> Result<Register, Fault<'_>> {
     name.strip_prefix('%').and_then(|name| Register::parse(name, syntax)).ok_or(Fault::Register(name))
+}
+
+/// `%xmm0` to `%xmm15`; `%xmm7` is the last one in 32-bit code.
+fn vector(name: &str, syntax: Syntax) -> Option<u8> {
+    let digits = name.strip_prefix("%xmm")?;
+    let last = if syntax == Syntax::X64 { 15 } else { 7 };
+    (0..=last).find(|number: &u8| number.to_string() == digits)
 }
 
 /// A sum of numbers and at most one symbol: `-8`, `-8+16`, `symbol+4`, `4+symbol`, nothing.
@@ -343,6 +355,7 @@ mod tests {
         let place = |place: &Place| match place {
             Place::Constant(value) => value.to_string(),
             Place::Register(register) => word(register),
+            Place::Vector(number) => format!("xmm{number}"),
             Place::Memory(memory) => {
                 let mut sum: Vec<String> = memory.symbol.iter().map(|s| s.name.to_string()).collect();
                 sum.extend(memory.base.iter().map(word));
@@ -448,7 +461,7 @@ mod tests {
         check(
             Syntax::X64,
             &[
-                ("8@%xmm0", "`%xmm0` in the argument `8@%xmm0` is not a general register"),
+                ("8@%xmm16", "`%xmm16` in the argument `8@%xmm16` is not a general register"),
                 ("8@%fs:8", "`%fs:8` in the argument `8@%fs:8` is not a general register"),
                 ("8@(rax)", "`rax` in the argument `8@(rax)` is not a general register"),
                 ("8@(%rax,%rbx,3)", "`3` in the argument `8@(%rax,%rbx,3)` is not 1, 2, 4 or 8"),

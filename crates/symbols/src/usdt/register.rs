@@ -25,7 +25,7 @@ const R8_TO_R15: [u8; 8] = [9, 8, 7, 6, 3, 2, 1, 0];
 
 impl Register {
     /// The program counter of x86.
-    pub(super) const RIP: Register = Register { word: 16, size: 8, shift: 0 };
+    pub const RIP: Register = Register { word: 16, size: 8, shift: 0 };
 
     /// The register of this name, without `%`.
     pub(super) fn parse(name: &str, syntax: Syntax) -> Option<Register> {
@@ -38,7 +38,8 @@ impl Register {
     }
 
     /// Where its first byte is in `struct pt_regs` of a 64-bit machine.
-    pub(super) fn offset(self) -> u16 {
+    #[must_use]
+    pub fn offset(self) -> u16 {
         u16::from(self.word) * 8 + u16::from(self.shift / 8)
     }
 }

@@ -69,6 +69,14 @@ pub enum SpecError {
         /// Which.
         argument: usize,
     },
+    /// Programs see the first vector registers only.
+    #[error("argument {argument} is in xmm{number}: programs see xmm0 to xmm7")]
+    Vector {
+        /// Which.
+        argument: usize,
+        /// The register.
+        number: u8,
+    },
     /// The address of the symbol is needed.
     #[error("argument {argument} is at `{name}`, and the object has no symbol of that name, or several")]
     Symbol {
@@ -140,6 +148,7 @@ impl Probe {
         let source = match &arg.place {
             Place::Constant(value) => Source { value: *value, ..none },
             Place::Register(register) => Source { arg_type: REG, register: register.offset(), ..none },
+            Place::Vector(_) => return Err(SpecError::Float { argument: number }),
             Place::Memory(memory) => self.memory(number, memory)?,
         };
         out.extend(source.value.to_le_bytes());

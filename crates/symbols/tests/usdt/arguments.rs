@@ -79,7 +79,8 @@ fn made_of(text: &str) -> Probe {
 #[test]
 fn what_libbpf_cannot_express_is_refused() {
     let error = |text: &str| made_of(text).spec_bytes(SpecLayout::Indexed, 0).unwrap_err();
-    assert!(matches!(error("8@%xmm0"), SpecError::Unknown(ArgumentError::Register { .. })));
+    assert!(matches!(error("8@%xmm0"), SpecError::Float { argument: 0 }));
+    assert!(matches!(error("8@%xmm16"), SpecError::Unknown(ArgumentError::Register { .. })));
     assert_eq!(error(&"1@$1 ".repeat(13)), SpecError::TooMany { count: 13 });
     assert_eq!(error("4@%eax 24@(%rsp)"), SpecError::Size { argument: 1, size: 24 });
     assert_eq!(error("8f@%rax"), SpecError::Float { argument: 0 });

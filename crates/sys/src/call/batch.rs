@@ -18,6 +18,10 @@ use crate::ptrace::{self, Event};
 /// A system call: its number and its arguments. In 32-bit processes there are five in a batch.
 pub type Call = (libc::c_long, [u64; 6]);
 
+/// The number of what is no system call: adds the second argument to the `u16` at the first one, by one instruction with `lock`.
+/// It must be mapped, and writable: a fault would be the program's.
+pub const ADD: libc::c_long = 0x7fff_ffff;
+
 /// Where in the target there is what a batch needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
@@ -39,6 +43,12 @@ const FIRST_LOOK: Duration = Duration::from_micros(20);
 const LAST_LOOK: Duration = Duration::from_micros(640);
 
 impl Batch {
+    /// Calls that fit into the list.
+    #[must_use]
+    pub const fn room(&self) -> usize {
+        ((self.len.0 as usize).saturating_sub(4 * size_of::<Word>()) / ENTRY).saturating_sub(2)
+    }
+
     /// Bytes of a list of so many calls.
     #[must_use]
     pub const fn len(calls: usize) -> usize {

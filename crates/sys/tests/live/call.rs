@@ -1,7 +1,7 @@
 //! Remote system calls.
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{Batch, CallError, Process, SharedMap, arch};
+use sidestep_sys::{ADD, Batch, CallError, Process, SharedMap, arch};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::target::{Build, Target};
@@ -40,6 +40,15 @@ fn maps_and_unmaps(target: &Target) {
         for n in 1..=2 {
             assert_eq!(stopped.batch(&batch, &calls[..n]).unwrap(), [target.pid() as u64, 0][..n]);
         }
+        // Additions between them.
+        let counter = data.plus(Len(4096));
+        stopped.write(counter, &[0xff, 0xff, 7, 7]).unwrap();
+        for (by, expected) in [(2, [1, 0, 7, 7]), (u64::MAX, [0, 0, 7, 7]), (u64::MAX, [0xff, 0xff, 7, 7])] {
+            let results = stopped.batch(&batch, &[calls[0], (ADD, [counter.0, by, 0, 0, 0, 0]), calls[0]]).unwrap();
+            assert_eq!(results, [target.pid() as u64, 0, target.pid() as u64]);
+            assert_eq!(stopped.read_pod::<[u8; 4]>(counter).unwrap(), expected);
+        }
+        assert!(Batch::len(batch.room()) <= 1024 && Batch::len(batch.room() + 1) > 1024);
         let bad = stopped.batch(&batch, &[(libc::SYS_close, [fd, 0, 0, 0, 0, 0]), calls[0]]);
         assert!(matches!(bad, Err(CallError::Errno { errno: libc::EBADF, .. })), "{bad:?}");
         let bad = stopped.batch(&Batch { len: Len(8), ..batch }, &calls);

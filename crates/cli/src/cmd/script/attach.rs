@@ -60,8 +60,6 @@ pub fn bundle(compiled: &Compiled, regexp: bool) -> anyhow::Result<(Bundle, Vec<
             .iter()
             .any(|insn| matches!(insn, Ok((_, sidestep_bpf::Insn::CallHelper(174)))));
         let cookie = match probe.point.provider {
-            Provider::Usdt if asks => Cookie::Arguments(compiled.usdt),
-            Provider::Usdt => Cookie::default(),
             _ if asks => Cookie::Named,
             _ => Cookie::default(),
         };

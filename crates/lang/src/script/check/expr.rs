@@ -175,8 +175,10 @@ impl Checker<'_> {
         let builtin = |ty, builtin| Ok(Value { ty, kind: ValueKind::Builtin(builtin) });
         let at_function = [Provider::Uprobe, Provider::Usdt];
         if let Some(number) = name.strip_prefix("arg").and_then(|number| number.parse::<u32>().ok()) {
-            if number > 9 {
-                return self.error(span, format!("{name} is not a valid argument: there are arg0 to arg9"));
+            // A static probe has up to 12.
+            let last = if self.only_at(&[Provider::Usdt]) { 11 } else { 9 };
+            if number > last {
+                return self.error(span, format!("{name} is not a valid argument: there are arg0 to arg{last}"));
             }
             if !self.only_at(&at_function) {
                 let providers: Vec<Provider> = self.points.iter().map(|point| point.provider).collect();

@@ -16,11 +16,7 @@ impl Lower<'_, '_> {
         let key = self.stack(8);
         self.out.mov(Reg::R1, Reg::R6);
         self.out.call(helper::COOKIE);
-        match self.site {
-            // In the lower half is the key of the arguments.
-            Site::Usdt(_) => self.out.alu_imm(AluOp::Rsh, Reg::R0, 32),
-            _ => self.low_half(),
-        }
+        self.low_half();
         self.out.put(Reg::R10, key, Reg::R0);
         At::Stack(key)
     }

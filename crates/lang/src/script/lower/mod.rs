@@ -35,8 +35,6 @@ pub use record::JOINED;
 const RING: u32 = 256 * 1024;
 /// Stacks that are kept of each kind.
 const STACKS: u32 = 16 * 1024;
-/// Bytes of a specification of USDT arguments, and how many there may be: libbpf's.
-const USDT_SPEC: (u32, u32) = (208, 1024);
 /// Calls that keep something until they return, at a time; of more, those are forgotten that were not looked at for long.
 const CALLS: u32 = 16 * 1024;
 /// Rounds of a loop at most: the verifier walks through all of them.
@@ -61,8 +59,6 @@ pub struct Compiled {
     pub map_of: Vec<usize>,
     /// The map of each kind of stack.
     pub stack_of: Vec<usize>,
-    /// The map of the arguments of USDT probes.
-    pub usdt: usize,
     /// The map that counts strings that could not be read: a word for each block.
     pub faults: usize,
     /// The map of the names of functions, by the numbers of probes; `None`: no program looks at them.
@@ -119,14 +115,13 @@ impl From<BuildError> for LowerError {
 const RING_MAP: u32 = 0;
 const CONSTANTS: u32 = 1;
 const SCRATCH: u32 = 2;
-const USDT: u32 = 3;
-const FAULTS: u32 = 4;
-const NAMES: u32 = 5;
-const COMMAND: u32 = 6;
-const PLACES: u32 = 7;
-const FACTS: u32 = 8;
-const PROCESSES: u32 = 9;
-const FIRST: u32 = 10;
+const FAULTS: u32 = 3;
+const NAMES: u32 = 4;
+const COMMAND: u32 = 5;
+const PLACES: u32 = 6;
+const FACTS: u32 = 7;
+const PROCESSES: u32 = 8;
+const FIRST: u32 = 9;
 
 /// What programs know of time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -209,13 +204,6 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
             ..map("constants", MapKind::Array, 4, constants.len() as u32, 1)
         },
         map("scratch", MapKind::PercpuArray, 4, scratch, 1),
-        map(
-            "usdt",
-            MapKind::Array,
-            4,
-            USDT_SPEC.0,
-            if probes.iter().any(|p| p.point.provider == Provider::Usdt) { USDT_SPEC.1 } else { 1 },
-        ),
         map("faults", MapKind::PercpuArray, 4, 8 * checked.blocks.len() as u32, 1),
         map("names", MapKind::Array, 4, text_room(NAME) as u32, 1),
         map("command", MapKind::Array, 4, 8, 1),
@@ -234,14 +222,13 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
     let facts = (!checked.facts.is_empty()).then_some(FACTS as usize);
     let names = uses_names.then_some(NAMES as usize);
     let processes = uses_processes.then_some(PROCESSES as usize);
-    let (usdt, faults, command) = (USDT as usize, FAULTS as usize, COMMAND as usize);
+    let (faults, command) = (FAULTS as usize, COMMAND as usize);
     Ok(Compiled {
         maps,
         probes,
         programs,
         map_of,
         stack_of,
-        usdt,
         faults,
         names,
         places,

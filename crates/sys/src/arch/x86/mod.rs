@@ -246,20 +246,25 @@ fn word(value: i32) -> u64 {
 }
 
 /// Makes the system calls of a list of eight words each (number, arguments, of which the last is not used, result), up to a
-/// number below 0, and returns. Uses no stack.
+/// number below 0, and returns. [`crate::Call`]s with the number [`crate::ADD`] are no system calls. Uses no stack.
 pub const BATCH_CODE: &[u8] = &[
     0x8b, 0x45, 0x00, // 0: mov (%ebp), %eax
     0x85, 0xc0, // test %eax, %eax
-    0x78, 0x19, // js 1f
+    0x78, 0x28, // js 1f
     0x8b, 0x5d, 0x04, // mov 4(%ebp), %ebx
     0x8b, 0x4d, 0x08, // mov 8(%ebp), %ecx
+    0x3d, 0xff, 0xff, 0xff, 0x7f, // cmp $ADD, %eax
+    0x74, 0x13, // je 3f
     0x8b, 0x55, 0x0c, // mov 12(%ebp), %edx
     0x8b, 0x75, 0x10, // mov 16(%ebp), %esi
     0x8b, 0x7d, 0x14, // mov 20(%ebp), %edi
     0xcd, 0x80, // int $0x80
-    0x89, 0x45, 0x1c, // mov %eax, 28(%ebp)
+    0x89, 0x45, 0x1c, // 2: mov %eax, 28(%ebp)
     0x83, 0xc5, 0x20, // add $32, %ebp
-    0xeb, 0xe0, // jmp 0b
+    0xeb, 0xd9, // jmp 0b
+    0xf0, 0x66, 0x01, 0x0b, // 3: lock add %cx, (%ebx)
+    0x31, 0xc0, // xor %eax, %eax
+    0xeb, 0xf0, // jmp 2b
     0xc3, // 1: ret
 ];
 
