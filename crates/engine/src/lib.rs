@@ -36,6 +36,7 @@ mod objects;
 mod pages;
 pub mod pattern;
 mod placement;
+mod planner;
 mod planning;
 mod preview;
 mod privileges;

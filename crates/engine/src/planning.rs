@@ -1,6 +1,6 @@
 //! From matches to jobs: every site planned once, its handlers in the order of the requests.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -8,8 +8,7 @@ use sidestep_isa::object::{Bytes, Extent, ObjectCode};
 use sidestep_isa::{Len, Va};
 use sidestep_plan::syscalls::SyscallSite;
 use sidestep_plan::{
-    Exit, Index, Needs, NoExits, Placement, Plan, Refusal, Room, Technique, exits, plan_at, plan_exit, plan_in,
-    promotable, results, site_of, syscalls,
+    Index, Needs, Placement, Plan, Refusal, Technique, plan_at, plan_in, promotable, site_of, syscalls,
 };
 use sidestep_symbols::{Matcher, Object};
 use sidestep_sys::arch;
@@ -18,11 +17,12 @@ use crate::analyses::Analyses;
 use crate::error::SessionError;
 use crate::objects::Loaded;
 use crate::placement::{There, placements};
+use crate::planner::Planner;
 use crate::resolve::Match;
 use crate::surroundings::{ObjectRoom, Surroundings};
 
 /// Longest region that a plan can have, with a margin.
-const REGION_MAX: usize = 64;
+pub(crate) const REGION_MAX: usize = 64;
 
 /// A match with its plan.
 #[derive(Clone)]
@@ -142,11 +142,12 @@ pub(crate) fn plan_all(
         let sites: Vec<Va> =
             optimized.filter_map(|(_, m)| site_of(&index, m.va.ok()?, placement(m.va.ok()?))).collect();
         room.expect(sites);
-        let mut known = Known::default();
         let first = all.len();
+        let bias = group.first().map_or(0, |(_, matched)| matched.bias());
+        let mut planner = Planner::new(&index, &mut room, &placement, there, bias);
         for (request, matched) in group {
             planned_one();
-            for mut p in plan_one(&index, request, matched, wishes[request], &placement, &mut room, &mut known) {
+            for mut p in planner.probe(request, matched, wishes[request]) {
                 if let Ok(plan) = &p.plan {
                     p.expected = expected(&index, plan);
                 }
@@ -212,7 +213,12 @@ fn near(ranges: &[Range<Va>], site: Va) -> impl Iterator<Item = Range<Va>> {
 }
 
 /// As [`plan_in`]; with a plan for when it is not blocked any more.
-fn plan_for_good(index: &Index<'_>, va: Va, placement: Placement, room: &mut ObjectRoom<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn plan_for_good(
+    index: &Index<'_>,
+    va: Va,
+    placement: Placement,
+    room: &mut ObjectRoom<'_>,
+) -> Result<Plan, Refusal> {
     let plan = plan_in(index, va, room, placement).map_err(|refusal| {
         let taken = site_of(index, va, placement).is_some_and(|site| room.is_taken(site));
         let advice = if taken { ": register this one first, or both at once" } else { "" };
@@ -330,171 +336,6 @@ pub(crate) fn place_guards<'g>(
         unproven: None,
     };
     guards.iter().map(move |guard| (planned(guard), guard.lends.then_some(guard.call)))
-}
-
-/// Plans that were made for an object.
-#[derive(Default)]
-struct Known {
-    /// By the address that was asked for.
-    asked: HashMap<Va, Result<Plan, Refusal>>,
-    /// By the address of the site.
-    sites: BTreeMap<Va, Plan>,
-}
-
-impl Known {
-    /// A plan for an address: several requests for one site share what it needs.
-    fn plan(
-        &mut self,
-        index: &Index<'_>,
-        va: Va,
-        placement: Placement,
-        trap_only: bool,
-        room: &mut ObjectRoom<'_>,
-    ) -> Result<Plan, Refusal> {
-        if !trap_only {
-            if let Some(plan) = self.asked.get(&va) {
-                return plan.clone();
-            }
-        }
-        let plan = match trap_only {
-            true => plan_at(index, va, true, placement),
-            false => plan_for_good(index, va, placement, room),
-        };
-        if let Ok(plan) = &plan {
-            self.sites.insert(plan.site, plan.for_now());
-        }
-        if !trap_only {
-            self.asked.insert(va, plan.clone());
-        }
-        plan
-    }
-
-    /// A plan that displaces an exit, and how many of its instructions come before that.
-    fn exit(
-        &mut self,
-        index: &Index<'_>,
-        exit: Exit,
-        trap_only: bool,
-        room: &mut ObjectRoom<'_>,
-    ) -> Result<(Plan, usize), Refusal> {
-        let before = |plan: &Plan| plan.displaced.iter().position(|insn| insn.va == exit.va);
-        let near = self.sites.range(..=exit.va).rev().take_while(|(site, _)| exit.va.since(**site) < REGION_MAX as i64);
-        if let Some((plan, before)) = near.into_iter().find_map(|(_, plan)| Some((plan.clone(), before(plan)?))) {
-            return Ok((plan, before));
-        }
-        let room: Option<&mut dyn Room> = if trap_only { None } else { Some(room) };
-        let plan = plan_exit(index, exit, trap_only, room)?;
-        let refusal = || Refusal { asked: exit.va, reason: "the exit is not displaced".into() };
-        let before = before(&plan).ok_or_else(refusal)?;
-        self.sites.insert(plan.site, plan.clone());
-        Ok((plan, before))
-    }
-}
-
-/// The sites of a probe: one, or with returns the exits of the function, and the entry if that has to be seen.
-fn plan_one(
-    index: &Index<'_>,
-    request: usize,
-    matched: Match,
-    wish: Wish,
-    placement: &dyn Fn(Va) -> Placement,
-    room: &mut ObjectRoom<'_>,
-    known: &mut Known,
-) -> Vec<Planned> {
-    let of = matched.va.unwrap_or(matched.symbol_va);
-    let whole = |plan| Planned {
-        request,
-        matched: matched.clone(),
-        plan,
-        expected: Vec::new(),
-        inside: false,
-        part: Part::Whole,
-        of,
-        unproven: None,
-    };
-    let va = match matched.va {
-        Ok(va) => va,
-        Err(why) => return vec![whole(Err(why.to_owned()))],
-    };
-    if let Some(returns) = wish.returns {
-        match plan_exits(index, request, &matched, wish.trap_only, returns, placement(va), room, known) {
-            Ok(all) => return all,
-            Err(Unproven { why, never_returns: true }) => return vec![whole(Err(why))],
-            Err(Unproven { why, .. }) => {
-                let plan = known.plan(index, va, placement(va), wish.trap_only, room).map_err(|r| r.reason);
-                let plan = plan.and_then(|plan| match plan.returns {
-                    Ok(_) => Ok(plan),
-                    Err(other) if other == why => Err(why.clone()),
-                    Err(other) => Err(format!("{why}; and its return address cannot be replaced: {other}")),
-                });
-                return vec![Planned { unproven: Some(why), ..whole(plan) }];
-            }
-        }
-    }
-    let plan = known.plan(index, va, placement(va), wish.trap_only, room).map_err(|r| r.reason);
-    vec![whole(plan.and_then(|plan| match wish.post {
-        true => plan.behind().map_err(str::to_owned).map(|_| plan),
-        false => Ok(plan),
-    }))]
-}
-
-/// Why a return probe cannot be at the exits of its function.
-struct Unproven {
-    /// A clause.
-    why: String,
-    /// There are none.
-    never_returns: bool,
-}
-
-impl From<NoExits> for Unproven {
-    fn from(why: NoExits) -> Unproven {
-        Unproven { why: why.to_string(), never_returns: why == NoExits::NeverReturns }
-    }
-}
-
-impl From<String> for Unproven {
-    fn from(why: String) -> Unproven {
-        Unproven { why, never_returns: false }
-    }
-}
-
-/// The sites of a return probe at a function whose exits are proven. Else why not.
-fn plan_exits(
-    index: &Index<'_>,
-    request: usize,
-    matched: &Match,
-    trap_only: bool,
-    returns: Returns,
-    placement: Placement,
-    room: &mut ObjectRoom<'_>,
-    known: &mut Known,
-) -> Result<Vec<Planned>, Unproven> {
-    let va = matched.va.map_err(str::to_owned)?;
-    let found = if returns.result { results(index, va) } else { exits(index, va) }?;
-    let paired = returns.entry || !found.exclusive;
-    let site = |plan: Plan, at: Va, part: Part| Planned {
-        request,
-        matched: Match { va: Ok(at), ..matched.clone() },
-        plan: Ok(plan),
-        expected: Vec::new(),
-        inside: false,
-        part,
-        of: va,
-        unproven: None,
-    };
-    let mut all = Vec::new();
-    if paired {
-        if index.code().go {
-            return Err("calls are not remembered on the stacks of goroutines, which move".to_owned().into());
-        }
-        let plan = known.plan(index, va, placement, trap_only, room).map_err(|refusal| refusal.reason)?;
-        all.push(site(plan, va, Part::Enter));
-    }
-    for exit in found.all {
-        let (plan, before) = known.exit(index, exit, trap_only, room).map_err(|refusal| refusal.reason)?;
-        all.push(site(plan, exit.va, Part::Exit { before, paired }));
-    }
-    Ok(all)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@
 //!
 //! Lengths do not depend on addresses, so a detour can be measured before its slab exists.
 
+mod around;
 mod inline;
 pub use inline::Inlined;
 
@@ -37,6 +38,7 @@ use crate::handler::{AtExit, Handler, Program};
 use crate::lead::Lead;
 use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind, Technique};
 use crate::thunk::{Context, Env, Place, Places, RED_ZONE, Thunks, watched};
+use around::Around;
 
 /// A detour, ready to be written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -331,72 +333,6 @@ fn build_with(
         gate,
         switches,
     }))
-}
-
-/// What handlers at a place of their own need of the detour that they are in.
-struct Around<'d> {
-    plan: &'d Plan,
-    bias: i64,
-    /// Where the detour starts.
-    start: Va,
-    thunks: &'d Thunks,
-    env: &'d Env,
-    singly: bool,
-    /// For each guard: the offset of its system call from the site, and its own in the detour.
-    guarded: Vec<(u64, u64)>,
-    switches: Vec<(u32, HandlerSwitch)>,
-}
-
-impl Around<'_> {
-    /// Emits a guard, or the handler of an exit, in front of the displaced instruction `next`. `None`: the next one is not displaced.
-    fn put(
-        &mut self,
-        asm: &mut Asm,
-        handler: &Handler,
-        next: Option<&DisplacedInsn>,
-        cold: &mut Vec<inline::Cold>,
-    ) -> Result<(), DetourError> {
-        let Around { plan, thunks, env, .. } = *self;
-        let isa = plan.isa;
-        let zone = if isa == Isa::X64 { RED_ZONE } else { 0 };
-        match handler {
-            Handler::Exit { run, .. } => {
-                let switch = self.singly.then(|| switch(asm));
-                // A branch is an exit only if it is taken.
-                let over = asm.label();
-                if let Some(condition) = next.and_then(|insn| insn.decoded(isa).ok()?.condition()) {
-                    asm.jump_unless(condition, over);
-                }
-                step(asm, -zone);
-                match run {
-                    AtExit::Agent { probe } => call(asm, *probe, thunks.agent, Place::Inside)?,
-                    AtExit::Program(program) => {
-                        let (thunk, live) = (thunk_of(program, thunks)?, Dead::default());
-                        let ip = plan.site.offset(self.bias);
-                        cold.extend(match isa {
-                            Isa::X86 => inline::count(asm, live, program, thunk, env)?,
-                            Isa::X64 => {
-                                inline::program(asm, live, ip, program, (thunk, &thunks.inlined), Place::Exit, env)?
-                            }
-                        });
-                    }
-                }
-                step(asm, zone);
-                asm.bind(over);
-                self.switches.extend(switch.map(|word| (handler.probe(), switched(word, asm))));
-            }
-            Handler::Guard { probe, .. } => {
-                if let Some(call) = next.map(|insn| insn.va).or(plan.resume) {
-                    self.guarded.push(offsets(plan.site, call, asm, self.start));
-                }
-                step(asm, -zone);
-                call(asm, *probe, thunks.agent, Place::Inside)?;
-                step(asm, zone);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
 }
 
 /// What the trap handler needs to count by itself, where counting is all.

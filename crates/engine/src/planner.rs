@@ -1,0 +1,181 @@
+//! The sites of the probes of one object: each planned once, whoever asks for it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use sidestep_isa::Va;
+use sidestep_plan::{Exit, Index, NoExits, Placement, Plan, Refusal, Room, exits, plan_at, plan_exit, results};
+
+use crate::placement::There;
+use crate::planning::{Part, Planned, REGION_MAX, Returns, Wish, plan_for_good};
+use crate::resolve::Match;
+use crate::surroundings::ObjectRoom;
+
+/// Plans the sites of one object.
+pub(crate) struct Planner<'p, 'i, 'a, 'r> {
+    index: &'i Index<'a>,
+    room: &'p mut ObjectRoom<'r>,
+    placement: &'p dyn Fn(Va) -> Placement,
+    there: Option<There<'p>>,
+    /// Run-time minus link-time address of the object.
+    bias: i64,
+    /// Plans by the address that was asked for.
+    asked: HashMap<Va, Result<Plan, Refusal>>,
+    /// Plans by the address of the site.
+    sites: BTreeMap<Va, Plan>,
+}
+
+impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
+    /// Nothing is planned yet.
+    pub fn new(
+        index: &'i Index<'a>,
+        room: &'p mut ObjectRoom<'r>,
+        placement: &'p dyn Fn(Va) -> Placement,
+        there: Option<There<'p>>,
+        bias: i64,
+    ) -> Planner<'p, 'i, 'a, 'r> {
+        Planner { index, room, placement, there, bias, asked: HashMap::new(), sites: BTreeMap::new() }
+    }
+
+    /// A plan for an address: several requests for one site share what it needs.
+    fn plan(&mut self, va: Va, trap_only: bool) -> Result<Plan, Refusal> {
+        if let Some(plan) = self.asked.get(&va).filter(|_| !trap_only) {
+            return plan.clone();
+        }
+        let placement = (self.placement)(va);
+        let plan = match trap_only {
+            true => plan_at(self.index, va, true, placement),
+            false => plan_for_good(self.index, va, placement, self.room),
+        };
+        if let Ok(plan) = &plan {
+            self.sites.insert(plan.site, plan.for_now());
+        }
+        if !trap_only {
+            self.asked.insert(va, plan.clone());
+        }
+        plan
+    }
+
+    /// A plan that displaces an exit, and how many of its instructions come before that.
+    fn exit(&mut self, exit: Exit, trap_only: bool) -> Result<(Plan, usize), Refusal> {
+        let before = |plan: &Plan| plan.displaced.iter().position(|insn| insn.va == exit.va);
+        let near = self.sites.range(..=exit.va).rev().take_while(|(site, _)| exit.va.since(**site) < REGION_MAX as i64);
+        if let Some((plan, before)) = near.into_iter().find_map(|(_, plan)| Some((plan.clone(), before(plan)?))) {
+            return Ok((plan, before));
+        }
+        let room: Option<&mut dyn Room> = if trap_only { None } else { Some(&mut *self.room) };
+        let plan = plan_exit(self.index, exit, trap_only, room)?;
+        let refusal = || Refusal { asked: exit.va, reason: "the exit is not displaced".into() };
+        let before = before(&plan).ok_or_else(refusal)?;
+        self.sites.insert(plan.site, plan.clone());
+        Ok((plan, before))
+    }
+
+    /// The sites of a probe: one, or with returns the exits of the function, and the entry if that has to be seen.
+    pub fn probe(&mut self, request: usize, matched: Match, wish: Wish) -> Vec<Planned> {
+        let of = matched.va.unwrap_or(matched.symbol_va);
+        let whole = |plan| Planned {
+            request,
+            matched: matched.clone(),
+            plan,
+            expected: Vec::new(),
+            inside: false,
+            part: Part::Whole,
+            of,
+            unproven: None,
+        };
+        let va = match matched.va {
+            Ok(va) => va,
+            Err(why) => return vec![whole(Err(why.to_owned()))],
+        };
+        if let Some(returns) = wish.returns {
+            match self.exits(request, &matched, va, wish.trap_only, returns) {
+                Ok(all) => return all,
+                Err(Unproven { why, never_returns: true }) => return vec![whole(Err(why))],
+                Err(Unproven { why, .. }) => {
+                    let plan = self.plan(va, wish.trap_only).map_err(|r| r.reason);
+                    let plan = plan.and_then(|plan| match plan.returns {
+                        Ok(_) => Ok(plan),
+                        Err(other) if other == why => Err(why.clone()),
+                        Err(other) => Err(format!("{why}; and its return address cannot be replaced: {other}")),
+                    });
+                    return vec![Planned { unproven: Some(why), ..whole(plan) }];
+                }
+            }
+        }
+        let plan = self.plan(va, wish.trap_only).map_err(|r| r.reason);
+        vec![whole(plan.and_then(|plan| match wish.post {
+            true => plan.behind().map_err(str::to_owned).map(|_| plan),
+            false => Ok(plan),
+        }))]
+    }
+
+    /// The sites of a return probe at a function whose exits are proven. Else why not.
+    fn exits(
+        &mut self,
+        request: usize,
+        matched: &Match,
+        va: Va,
+        trap_only: bool,
+        returns: Returns,
+    ) -> Result<Vec<Planned>, Unproven> {
+        let index = self.index;
+        let found = if returns.result { results(index, va) } else { exits(index, va) }?;
+        let paired = returns.entry || !found.exclusive;
+        let site = |plan: Plan, at: Va, part: Part| Planned {
+            request,
+            matched: Match { va: Ok(at), ..matched.clone() },
+            plan: Ok(plan),
+            expected: Vec::new(),
+            inside: false,
+            part,
+            of: va,
+            unproven: None,
+        };
+        let mut all = Vec::new();
+        if paired {
+            if index.code().go {
+                return Err("calls are not remembered on the stacks of goroutines, which move".to_owned().into());
+            }
+            let plan = self.plan(va, trap_only).map_err(|refusal| refusal.reason)?;
+            all.push(site(plan, va, Part::Enter));
+        }
+        for exit in found.all {
+            let (plan, before) = self.exit(exit, trap_only).map_err(|refusal| refusal.reason)?;
+            if let Some(reason) = self.beside(&plan, before) {
+                return Err(reason.into());
+            }
+            all.push(site(plan, exit.va, Part::Exit { before, paired }));
+        }
+        Ok(all)
+    }
+
+    /// Why an exit cannot be probed beside other sessions. Handlers behind displaced instructions are not shared.
+    fn beside(&self, plan: &Plan, before: usize) -> Option<String> {
+        let others = self.there?.others?;
+        let site = plan.site.offset(self.bias).0;
+        let last = plan.displaced.last().map_or(0, |insn| insn.va.since(plan.site) as u64 + u64::from(insn.len));
+        let reason = others.refuse(plan, self.bias, &(site..site + plan.relies_on().0.max(last)));
+        let shared = before > 0 && others.are_at(site);
+        reason.or_else(|| shared.then(|| "another session has a probe at its exit".to_owned()))
+    }
+}
+
+/// Why a return probe cannot be at the exits of its function.
+struct Unproven {
+    /// A clause.
+    why: String,
+    /// There are none.
+    never_returns: bool,
+}
+
+impl From<NoExits> for Unproven {
+    fn from(why: NoExits) -> Unproven {
+        Unproven { why: why.to_string(), never_returns: why == NoExits::NeverReturns }
+    }
+}
+
+impl From<String> for Unproven {
+    fn from(why: String) -> Unproven {
+        Unproven { why, never_returns: false }
+    }
+}
