@@ -46,9 +46,11 @@ pub fn a_push_at_the_end_of_a_stack_showed_an_address_in_the_detour() {
                 assert_eq!(program.ask("fall 5"), 20, "{flags:?} {pattern}");
                 assert_eq!(program.ask("work 10"), 40, "{flags:?} {pattern}");
             });
-            // A handler that finds no room for what it saves is left out.
+            // A handler that finds no room for what it saves is left out. A push that stays in front of the site, and faults, does
+            // not lead there.
             let hits = report.counts().values().sum::<u64>() + report.missed();
-            assert!(pattern.contains('*') && hits > 15 || hits == 15, "{flags:?} {pattern}: {}", report.0);
+            let is_right = if pattern.contains('*') { hits > 15 } else { (10..=15).contains(&hits) };
+            assert!(is_right, "{flags:?} {pattern}: {}", report.0);
             before.assert_same(&Snapshot::of(program.pid()));
             assert_eq!(program.ask("fall 2"), 8);
             program.finish().ok();

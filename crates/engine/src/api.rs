@@ -266,6 +266,8 @@ pub struct Probe {
     pub object: PathBuf,
     /// Run-time address of the instruction whose execution is a hit: that of the site, or of the one in front that stays.
     pub va: Va,
+    /// Run-time address of the first byte that is written; of a return probe, at the first of its sites.
+    pub site: Va,
     /// How it is done.
     pub technique: Technique,
     /// What its programs see as cookie.

@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use sidestep_isa::Va;
 use sidestep_sys::Process;
+use sidestep_wire::ProbeDesc;
 
 use crate::api::{FuncPattern, Options, Pattern};
 use crate::error::SessionError;
@@ -141,9 +142,7 @@ fn meant(
     let mut chosen = BTreeSet::new();
     for pattern in patterns {
         let addresses = addresses(process, &sites, pattern, &mut objects)?;
-        let is_meant = |(_, site): &&Whose| {
-            addresses.contains(&site.entry.site) || site.users().any(|(_, desc)| addresses.contains(&desc.asked))
-        };
+        let is_meant = |(_, site): &&Whose| is_at(site, &addresses);
         let found: Vec<(Va, usize)> =
             sites.iter().filter(is_meant).map(|(shared, site)| (*shared, site.index)).collect();
         if found.is_empty() {
@@ -151,8 +150,24 @@ fn meant(
         }
         chosen.extend(found);
     }
-    sites.retain(|(shared, site)| chosen.contains(&(*shared, site.index)));
+    // All sites of a return probe are switched together.
+    let groups = |site: &Site| site.users().map(|(_, desc)| desc.group).filter(|group| *group != 0).collect::<Vec<_>>();
+    let is_chosen = |(shared, site): &&Whose| chosen.contains(&(*shared, site.index));
+    let named: HashSet<(u64, u32)> = sites
+        .iter()
+        .filter(is_chosen)
+        .flat_map(|(shared, site)| groups(site).into_iter().map(|group| (shared.0, group)))
+        .collect();
+    sites.retain(|(shared, site)| {
+        chosen.contains(&(*shared, site.index)) || groups(site).iter().any(|group| named.contains(&(shared.0, *group)))
+    });
     Ok(sites)
+}
+
+/// Whether a site, or a probe that is there, has one of these run-time addresses.
+fn is_at(site: &Site, addresses: &HashSet<u64>) -> bool {
+    let shown = |desc: &ProbeDesc| [desc.asked, desc.site].iter().any(|va| addresses.contains(va));
+    addresses.contains(&site.entry.site) || site.users().any(|(_, desc)| shown(desc))
 }
 
 /// The run-time addresses that a pattern means.
@@ -164,7 +179,7 @@ fn addresses(
 ) -> Result<HashSet<u64>, SessionError> {
     // As [`crate::status`] shows it.
     if let (None, FuncPattern::Addr(va)) = (&pattern.object, &pattern.func) {
-        if sites.iter().any(|(_, site)| site.entry.site == va.0) {
+        if sites.iter().any(|(_, site)| is_at(site, &HashSet::from([va.0]))) {
             return Ok(HashSet::from([va.0]));
         }
     }

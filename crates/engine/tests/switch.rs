@@ -61,7 +61,7 @@ fn probes_are_switched_by_their_ids() {
 fn one_of_several_at_a_site_stays() {
     let mut bash = Bash::start();
     let mut session = attach(&bash, &["echo_builtin", "echo_builtin"]);
-    let va = session.probes()[0].va;
+    let va = session.probes()[0].site;
     let switched = session.disable(&[1]).unwrap();
     assert_eq!((switched.probes, &*switched.refused), (0, &[(va, "another probe is at the same place")][..]));
     bash.echo(4);
@@ -83,7 +83,7 @@ struct Code {
 impl Code {
     fn of(bash: &Bash, session: &Session) -> Code {
         let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{}/mem", bash.pid())).unwrap();
-        Code { memory, at: session.probes()[0].va.0 }
+        Code { memory, at: session.probes()[0].site.0 }
     }
 
     fn now(&self) -> [u8; 5] {

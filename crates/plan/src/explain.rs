@@ -166,7 +166,7 @@ mod tests {
             isa: Isa::X64,
             asked: Va(0x1000),
             site: Va(0x1004),
-            lead: Some(Lead { insn: insn(0x1000, &[0x0f, 0x1f, 0x40, 0]), passed: Passed::Nothing }),
+            lead: Some(Lead { insn: insn(0x1001, &[0x0f, 0x1f, 0]), passed: Passed::Nothing }),
             kind: SiteKind::FunctionEntry,
             technique: Technique::JumpOverSeveral,
             patch: Patch::Jump { prefixes: 0, stub: None },
@@ -185,7 +185,7 @@ mod tests {
         let expected = "  address     0x1000, function entry
   technique   jump over several
   replaces    0x1004 to 0x1009, 5 bytes
-  stays       0x1000  0f 1f 40 00               nopl   0x0(%rax)
+  stays       0x1001  0f 1f 00                  nopl   (%rax)
   by          e9 xx xx xx xx  jmp    detour
   displaces   0x1004  55                        push   %rbp
               0x1005  48 83 ec 18               sub    $0x18,%rsp

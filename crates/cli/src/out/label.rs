@@ -44,6 +44,7 @@ mod tests {
             name: name.to_owned(),
             object: object.into(),
             va: Va(va),
+            site: Va(va),
             technique: Technique::Jump,
             cookie: 0,
         };

@@ -240,7 +240,8 @@ impl Installer {
             trap_only,
             more,
             leaves: false,
-            needs: needs(&r.action, &self.bundle.programs),
+            // Where more may come, the next instruction is for whoever asks for it.
+            needs: needs(&r.action, &self.bundle.programs).filter(|_| !more),
         };
         self.requests.iter().map(wish).collect()
     }

@@ -71,6 +71,7 @@ impl Installer {
                         name: p.matched.name,
                         object: p.matched.object.path().to_owned(),
                         va,
+                        site,
                         technique,
                         cookie,
                     });

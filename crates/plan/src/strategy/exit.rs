@@ -101,8 +101,8 @@ fn group(index: &Index<'_>, exit: Va) -> Vec<Va> {
 }
 
 /// The best technique of any of these sites, which all lead to `end`: the end of the exit.
-fn climb<'s, 'i, 'a>(
-    sites: &'s [Site<'i, 'a>],
+fn climb<'i, 'a>(
+    sites: &[Site<'i, 'a>],
     end: Va,
     room: &mut Option<&mut dyn Room>,
     rejected: &mut Vec<Rejected>,
