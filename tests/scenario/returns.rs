@@ -16,7 +16,7 @@ fn value(report: &Report, map: &str) -> u64 {
 /// What a command prints without probes, and with a script.
 fn both(command: &[&str], script: &str) -> (Output, Report) {
     let plain = run(Command::new(command[0]).args(&command[1..]), LIMIT).ok();
-    let (output, report) = with_command(&["-e", script], command);
+    let (output, report) = with_command(&["-v", "-e", script], command);
     assert_eq!(output.stdout, plain.stdout, "{}", report.0);
     (plain, report)
 }
@@ -97,7 +97,8 @@ fn functions_that_no_call_leads_to_are_refused() {
         );
     }
     // With the others of its library they are left out, and the program runs.
-    let (output, report) = with_command(&["-e", "ur:ld-linux-x86-64:* { @r = count() }"], &["/bin/echo", "there"]);
+    let (output, report) =
+        with_command(&["-v", "-e", "ur:ld-linux-x86-64:* { @r = count() }"], &["/bin/echo", "there"]);
     assert_eq!(output.stdout, "there\n", "{}", report.0);
 }
 
@@ -110,7 +111,7 @@ fn all_functions_of_libraries_return_as_often_as_they_are_entered() {
     for command in [&["/bin/ls", "-l", "/"][..], &git] {
         let plain = run(Command::new(command[0]).args(&command[1..]), LIMIT).ok();
         let script = "u:libc:* { @e = count() } ur:libc:* { @r = count(); @zero[retval == 0] = count() }";
-        let (output, report) = with_command(&["-e", script], command);
+        let (output, report) = with_command(&["-v", "-e", script], command);
         assert_eq!(output.stdout, plain.stdout, "{}", report.0);
         let (entered, returned) = (value(&report, "@e"), value(&report, "@r"));
         // `exit` and what it calls last do not return; what began before the probes were there does.

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use sidestep_tests::process::Program;
-use sidestep_tests::tool::{Report, Tracing, during, with_command};
+use sidestep_tests::process::{LIMIT, Program, run};
+use sidestep_tests::tool::{Report, Tracing, during, sidestep, with_command};
 use sidestep_tests::{Snapshot, target};
 
 /// Runs a command of a target under each kind of probe; the answer must be right, and afterwards all as before.
@@ -45,13 +45,15 @@ fn cpp_runtime_itself() {
     let Some(path) = target("throw") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();
-    for tool in ["funccount", "funclatency"] {
-        let (report, answer) = during(&[tool, "-p", &pid, "libstdc++:__cxa_throw"], || program.ask("run 300"));
-        assert_eq!(answer, -150, "{}", report.0);
-        if tool == "funccount" {
-            report.assert_count("__cxa_throw", 300);
-        }
-    }
+    let (report, answer) = during(&["funccount", "-p", &pid, "libstdc++:__cxa_throw"], || program.ask("run 300"));
+    assert_eq!(answer, -150, "{}", report.0);
+    report.assert_count("__cxa_throw", 300);
+    let refused = run(&mut sidestep(&["funclatency", "-p", &pid, "libstdc++:__cxa_throw"]), LIMIT);
+    assert!(refused.code() == 1 && refused.stderr.contains("it never returns"), "{refused}");
+    let (report, answer) =
+        during(&["funclatency", "-p", &pid, "libstdc++:__cxa_begin_catch"], || program.ask("run 300"));
+    assert_eq!(answer, -150, "{}", report.0);
+    assert!(report.latencies() >= 300, "{}", report.0);
     program.finish().ok();
 }
 

@@ -203,19 +203,18 @@ fn probes(
         Text::Original => SiteState::Disabled,
         Text::Foreign | Text::Disturbed => SiteState::Gone,
     };
-    // The hit is at the instruction that was asked for, also if the patch is behind it.
-    let hit = site.users().find(|(_, desc)| desc.flags & ProbeDesc::POST == 0).map(|(_, desc)| Va(desc.site));
-    let va = hit.unwrap_or(va);
-    let (object, symbol) = names.of(process, va);
-    let one = |(number, desc): &(u32, ProbeDesc)| {
+    let mut one = |(number, desc): &(u32, ProbeDesc)| {
+        // The hit is at the instruction that was asked for, also if the patch is behind it.
+        let va = if desc.flags & ProbeDesc::POST != 0 { va } else { Va(desc.site) };
+        let (object, symbol) = names.of(process, va);
         let (hits, missed) = counts.get(*number as usize).copied().unwrap_or_default();
         let alone = singly::is_off(process, desc);
         let site = Installed {
             number: *number,
             va,
             kind: kind(desc),
-            symbol: symbol.clone(),
-            object: object.clone(),
+            symbol,
+            object,
             state: if alone && state == SiteState::Enabled { SiteState::Disabled } else { state },
             optimized: !alone && text == Text::Patched && site.entry.new[0] != TRAP,
             blocked_by: blocked_by.clone(),
@@ -223,7 +222,7 @@ fn probes(
         };
         Part { desc: *desc, site }
     };
-    site.probes.iter().filter(|(_, desc)| desc.flags & ProbeDesc::RETIRED == 0).map(one).collect()
+    site.probes.iter().filter(|(_, desc)| desc.flags & ProbeDesc::RETIRED == 0).map(&mut one).collect()
 }
 
 /// Who keeps a site from being a jump.

@@ -261,7 +261,8 @@ impl<'a> Index<'a> {
 
     /// Whether the unwind information says that what starts here has a frame already.
     pub(crate) fn has_odd_frame(&self, va: Va) -> bool {
-        self.code.parts.binary_search(&va).is_ok()
+        // The description of a signal's return begins in front of its first instruction.
+        [va, va.offset(-1)].iter().any(|start| self.code.parts.binary_search(start).is_ok())
     }
 
     /// Whether a symbol is at the address, or something names it, where that is no target of a jump table.

@@ -203,6 +203,7 @@ fn on_boundary(index: &Index<'_>, stretch: &Stretch, asked: Va) -> Result<(), St
 
 /// The canonical frame address is not that of a call (`.eh_frame`), so the return address is somewhere else.
 const ODD_FRAME: &str = "its unwind information says that no ordinary call leads to it";
+const NOT_CERTAIN: &str = "where its instructions start is not certain";
 const PART: &str = "nobody calls it: it is a part of another function";
 
 /// What the return addresses and the red zone at a site are like.
@@ -243,7 +244,11 @@ fn nature_of_entry(index: &Index<'_>, site: &Site<'_, '_>) -> (SiteKind, Result<
         _ if index.is_named(site.asked) => called = true,
         _ => {}
     }
-    let returns = if index.has_odd_frame(site.asked) { Err(ODD_FRAME) } else { Ok(()) };
+    let returns = match (index.has_odd_frame(site.asked), &site.stretch.fault) {
+        (true, _) => Err(ODD_FRAME),
+        (_, Some(_)) => Err(NOT_CERTAIN),
+        _ => Ok(()),
+    };
     match (called, jumped, branched) {
         (false, _, true) => (SiteKind::Inside, Err(PART)),
         (false, true, false) => (SiteKind::Inside, returns),

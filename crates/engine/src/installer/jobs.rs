@@ -76,9 +76,12 @@ pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize
         job.plan = job.plan.for_good();
     }
     // A guard displaces all up to its system call, an exit all up to itself.
+    // An instruction in front of the site that stays there is the same for all handlers.
+    let lead = job.plan.lead.or(plan.lead);
     if plan.displaced.len() > job.plan.displaced.len() {
         job.plan = plan.clone();
     }
+    job.plan.lead = lead;
     job.own = own;
     let semaphore = p.matched.usdt.as_ref().and_then(|probe| probe.semaphore);
     job.semaphore = job.semaphore.or(semaphore.map(|va| va.offset(loaded.bias)));
