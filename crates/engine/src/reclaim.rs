@@ -100,9 +100,11 @@ impl Session {
         let idle = idle(&stopped, &found, &self.installer.additions.gone);
         stopped.resume()?;
         let installer = &mut self.installer;
-        let freed = match idle? {
-            Some(idle) if !installer.has_children(&process)? => installer.take_back(&process, &idle)?,
-            _ => Vec::new(),
+        // A thread in the agent is elsewhere the next time: that is not waited for until there is more.
+        let Some(idle) = idle? else { return Ok(Vec::new()) };
+        let freed = match installer.has_children(&process)? {
+            false => installer.take_back(&process, &idle)?,
+            true => Vec::new(),
         };
         installer.additions.left = installer.additions.gone.len();
         Ok(freed)

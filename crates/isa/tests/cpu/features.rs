@@ -8,10 +8,13 @@ use iced_x86::{CpuidFeature as F, Instruction};
 /// Gives one register of a leaf.
 type OfLeaf = fn(&CpuidResult) -> u32;
 
-/// Leaf, subleaf, register, and the features by bit. Features of the system alone are left out: their instructions are
+/// Leaf, subleaf, register, and the features by bit.
+type Leaf = (u32, u32, OfLeaf, &'static [(u32, F)]);
+
+/// Features of the system alone are left out: their instructions are
 /// privileged.
 #[rustfmt::skip]
-const BITS: &[(u32, u32, OfLeaf, &[(u32, F)])] = &[
+const BITS: &[Leaf] = &[
     (0x1, 0, |r| r.ecx, &[(0, F::SSE3), (1, F::PCLMULQDQ), (3, F::MONITOR), (9, F::SSSE3), (12, F::FMA), (13, F::CMPXCHG16B), (19, F::SSE4_1), (20, F::SSE4_2), (22, F::MOVBE), (23, F::POPCNT), (25, F::AES), (26, F::XSAVE), (28, F::AVX), (29, F::F16C), (30, F::RDRAND)]),
     (0x1, 0, |r| r.edx, &[(4, F::TSC), (8, F::CX8), (15, F::CMOV), (19, F::CLFSH), (23, F::MMX), (24, F::FXSR), (25, F::SSE), (26, F::SSE2)]),
     (0x7, 0, |r| r.ebx, &[(0, F::FSGSBASE), (3, F::BMI1), (4, F::HLE), (5, F::AVX2), (8, F::BMI2), (11, F::RTM), (14, F::MPX), (16, F::AVX512F), (17, F::AVX512DQ), (18, F::RDSEED), (19, F::ADX), (21, F::AVX512_IFMA), (22, F::PCOMMIT), (23, F::CLFLUSHOPT), (24, F::CLWB), (26, F::AVX512PF), (27, F::AVX512ER), (28, F::AVX512CD), (29, F::SHA), (30, F::AVX512BW), (31, F::AVX512VL)]),
