@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use sidestep_isa::Va;
+use sidestep_isa::{Isa, Va};
 use sidestep_plan::{Exit, Index, NoExits, Placement, Plan, Refusal, Room, exits, plan_at, plan_exit, results};
 
 use crate::placement::There;
@@ -141,6 +141,11 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
         }
         for exit in found.all {
             let (plan, before) = self.exit(exit, trap_only).map_err(|refusal| refusal.reason)?;
+            // Functions of a few bytes are common there. A handler in the detour of the entry keeps all other sessions away from the
+            // function, and nothing that looks at the stack runs in so few instructions.
+            if plan.isa == Isa::X86 && before > 0 && plan.site == va {
+                return Err("its exit is in the bytes of the jump at its entry".to_owned().into());
+            }
             if let Some(reason) = self.beside(&plan, before) {
                 return Err(reason.into());
             }
