@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use sidestep_isa::{Isa, Va};
-use sidestep_plan::{Exit, Index, NoExits, Placement, Plan, Refusal, Room, exits, plan_at, plan_exit, results};
+use sidestep_plan::{
+    Exit, Index, NoExits, Placement, Plan, Refusal, Room, exits, plan_at, plan_exit, results, site_of,
+};
 
 use crate::placement::There;
 use crate::planning::{Part, Planned, REGION_MAX, Returns, Wish, plan_for_good};
@@ -140,10 +142,12 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
             all.push(site(plan, va, Part::Enter));
         }
         for exit in found.all {
+            let exit_at = exit.va;
             let (plan, before) = self.exit(exit, trap_only).map_err(|refusal| refusal.reason)?;
             // Functions of a few bytes are common there. A handler in the detour of the entry keeps all other sessions away from the
             // function, and nothing that looks at the stack runs in so few instructions.
-            if plan.isa == Isa::X86 && before > 0 && plan.site == va {
+            let entry = site_of(index, va, (self.placement)(va));
+            if plan.isa == Isa::X86 && before > 0 && entry.is_some_and(|entry| entry >= plan.site && entry <= exit_at) {
                 return Err("its exit is in the bytes of the jump at its entry".to_owned().into());
             }
             if let Some(reason) = self.beside(&plan, before) {
