@@ -1,8 +1,9 @@
 //! Compiles the agent into the image that `src/blob.rs` embeds.
 //!
-//! The agent is no dependency in the usual sense: it is built for a program without libc, by other flags than the rest
-//! of the workspace, so the compiler and the linker are called directly. `ld` refuses whatever would make the image
-//! depend on the target: imports (`--no-undefined`) and relocations in its text (`-z text`).
+//! The agent is no dependency in the usual sense: it is built for a program without libc, by other
+//! flags than the rest of the workspace, so the compiler and the linker are called directly. `ld`
+//! refuses whatever would make the image depend on the target: imports (`--no-undefined`) and
+//! relocations in its text (`-z text`).
 
 use std::env;
 use std::ffi::OsString;
@@ -73,7 +74,8 @@ fn rustc(name: &str, kind: &str, output: &Path) -> Command {
         .args(["-C", "opt-level=2", "-C", "panic=abort", "-C", "relocation-model=pic"])
         .args(["-C", "force-unwind-tables=no", "-C", "codegen-units=1", "-C", "overflow-checks=off"])
         .args(["-C", "debug-assertions=off", "-C", "no-vectorize-loops", "-C", "no-vectorize-slp"])
-        // Two neighbouring words must not travel through an xmm register: the thunks would have to save it.
+        // Two neighbouring words must not travel through an xmm register: the thunks would have to
+        // save it.
         .args(["-C", "llvm-args=-combiner-store-merging=0"])
         .arg("-o")
         .arg(output);

@@ -1,4 +1,5 @@
-//! Which sites of Debian's programs get which technique, against the targets that Sidestep has set itself.
+//! Which sites of Debian's programs get which technique, against the targets that Sidestep has set
+//! itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -51,7 +52,7 @@ pub fn coverage(write: bool) -> Result<()> {
     text += &targets(&entries, &instructions)?;
     text += &instructions.reasons()?;
     println!("{text}");
-    if write { machine::write_doc("coverage.md", &text) } else { Ok(()) }
+    if write { machine::write_doc("docs/coverage.md", &text) } else { Ok(()) }
 }
 
 /// A row per binary.

@@ -25,10 +25,13 @@ pub fn made_by(command: &str) -> String {
     )
 }
 
-/// Writes a file of `docs`.
-pub fn write_doc(name: &str, text: &str) -> Result<()> {
-    let dir = checkout().join("docs");
-    std::fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
-    let path = dir.join(name);
+/// A file of the checkout; empty if it is not there.
+pub fn read_doc(path: &str) -> String {
+    std::fs::read_to_string(checkout().join(path)).unwrap_or_default()
+}
+
+/// Writes a file of the checkout.
+pub fn write_doc(path: &str, text: &str) -> Result<()> {
+    let path = checkout().join(path);
     std::fs::write(&path, text).with_context(|| path.display().to_string())
 }

@@ -3,12 +3,11 @@
 
 mod bench;
 mod coverage;
-mod handlers;
+#[cfg(test)]
+mod house;
 mod machine;
-mod scripts;
 mod setup;
 mod test;
-mod usdt;
 
 use std::process::ExitCode;
 
@@ -17,9 +16,16 @@ usage: cargo xtask COMMAND
   setup               install the Debian packages that the tests need (says so first; sudo if not root)
   test [--quick]      everything that must hold: format, lints, build, all tests, the oldest compiler
                       --quick: neither setup nor the oldest compiler
-  bench [--write]     what a probe hit costs, as a table; --write puts it into docs/bench.md
-  bench scripts       of that, the tables about scripts alone
-  bench usdt          the same about static probes
+  bench [PART]... [--write]
+                      what a probe hit costs, as tables; --write puts them into docs/bench.md. Parts:
+                      hits        by the first instruction of the function, with kernel probes and bpftrace
+                      handlers    by the handler, compiled and interpreted
+                      scripts     by the script, and the time until it traces
+                      usdt        static probes
+                      trigger     hits per second, 1 and 2 threads, 64 and 32 bit, with kernel probes
+                      techniques  by the technique of the site, optimized and not; a push by one trap and by two
+                      redis       how much slower redis-server is with all its functions probed
+                      attach      the time of an attach to many functions
   coverage [--write]  which sites of Debian's programs get which technique; --write puts it into docs/coverage.md";
 
 fn main() -> ExitCode {
@@ -29,16 +35,14 @@ fn main() -> ExitCode {
         ["setup"] => setup::setup().map(|()| true),
         ["test"] => test::test(false),
         ["test", "--quick"] => test::test(true),
-        ["bench"] => bench::bench(false).map(|()| true),
-        ["bench", "scripts"] => bench::scripts_alone().map(|()| true),
-        ["bench", "usdt"] => bench::usdt_alone().map(|()| true),
-        ["bench", "--write"] => bench::bench(true).map(|()| true),
+        ["bench", ref parts @ ..] => {
+            let names: Vec<&str> = parts.iter().copied().filter(|word| *word != "--write").collect();
+            let Some(result) = bench::bench(&names, names.len() < parts.len()) else { return usage() };
+            result.map(|()| true)
+        }
         ["coverage"] => coverage::coverage(false).map(|()| true),
         ["coverage", "--write"] => coverage::coverage(true).map(|()| true),
-        _ => {
-            eprintln!("{USAGE}");
-            return ExitCode::from(2);
-        }
+        _ => return usage(),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -48,4 +52,9 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
 }

@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 
 use crate::setup;
 
-/// For 32-bit programs that load libraries, which a 64-bit system has where the cross compiler has them.
+/// For 32-bit programs that load libraries, which a 64-bit system has where the cross compiler has
+/// them.
 const DYNAMIC_32: &str = "-C target-feature=-crt-static \
     -C link-arg=-Wl,--dynamic-linker=/usr/i686-linux-gnu/lib/ld-linux.so.2 \
     -C link-arg=-Wl,--disable-new-dtags,-rpath,/usr/i686-linux-gnu/lib";

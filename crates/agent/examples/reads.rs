@@ -1,4 +1,5 @@
-//! What reads of the target's memory cost: a string of 16 bytes directly, by the kernel, and from a bad address.
+//! What reads of the target's memory cost: a string of 16 bytes directly, by the kernel, and from a
+//! bad address.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -43,7 +44,7 @@ fn main() {
         // SAFETY: a private region as far as reads look at it, and 256 bytes of room.
         std::hint::black_box(unsafe { reads::copy_str(PRIVATE.load(Ordering::Relaxed), from, to.as_mut_ptr(), 256) });
     };
-    // SAFETY: as above.
+    // SAFETY: a private region as far as reads look at it.
     let word = |from: u64| std::hint::black_box(unsafe { reads::word(PRIVATE.load(Ordering::Relaxed), from) });
     let at = text.as_ptr() as u64;
     measure("string of 16 bytes, by the kernel", 20_000, || string(at, &mut to));

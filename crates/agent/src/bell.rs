@@ -1,5 +1,6 @@
-//! Asking the controller, which sees it at once and answers when it has done what was asked for. Nobody waits for ever: a
-//! controller that does not answer is not asked again.
+//! Asking the controller, which sees it at once and answers when it has done what was asked for.
+//! Nobody waits for ever: a controller that neither answers nor says that it is at work is not
+//! asked again.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -11,14 +12,15 @@ use crate::memory::Agent;
 
 /// How long a wait is before it is looked whether there is any use in it, in nanoseconds.
 const LOOK: u64 = 100_000_000;
-/// After so many looks the controller is not there.
+/// After so many looks without a sign of life the controller is not there.
 const LOOKS: u32 = 50;
 
 const FUTEX_WAIT: u64 = 0;
 const FUTEX_WAKE: u64 = 1;
 
-/// The process is about to execute another program, if it does: the controller follows it there. Comes back only if that
-/// fails; the program then makes the same call once more, and gets the error.
+/// The process is about to execute another program, if it does: the controller follows it there.
+/// Comes back only if that fails; the program then makes the same call once more, and gets the
+/// error.
 #[cold]
 pub fn execute(agent: Agent, frame: &mut Regs) {
     let bell = &agent.common().bell;
@@ -56,7 +58,7 @@ fn ask(bell: &Bell, question: Question, path: u64) -> bool {
     bell.path.store(path, Ordering::Relaxed);
     let number = bell.rung.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
     wake(&bell.rung);
-    let mut looks = 0;
+    let (mut looks, mut sign) = (0, 0);
     let answered = loop {
         let answered = bell.answered.load(Ordering::Acquire);
         if answered == number {
@@ -69,7 +71,7 @@ fn ask(bell: &Bell, question: Question, path: u64) -> bool {
             break false;
         }
         if !wait(&bell.answered, answered) {
-            looks += 1;
+            looks = if works(bell, &mut sign) { 0 } else { looks + 1 };
         }
     };
     let _ = bell.turn.compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -79,7 +81,7 @@ fn ask(bell: &Bell, question: Question, path: u64) -> bool {
 
 /// One thread asks at a time. One that was killed meanwhile has had its turn.
 fn take_turn(bell: &Bell, tid: u32) -> bool {
-    let (mut looks, mut last) = (0, 0);
+    let (mut looks, mut last, mut sign) = (0, 0, 0);
     loop {
         let holder = match bell.turn.compare_exchange(0, tid, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return true,
@@ -95,9 +97,15 @@ fn take_turn(bell: &Bell, tid: u32) -> bool {
             return false;
         }
         if !wait(&bell.turn, holder) {
-            looks += 1;
+            looks = if works(bell, &mut sign) { 0 } else { looks + 1 };
         }
     }
+}
+
+/// Has the controller given a sign of life since the last look, whose count is in `sign`?
+fn works(bell: &Bell, sign: &mut u32) -> bool {
+    let now = bell.working.load(Ordering::Acquire);
+    core::mem::replace(sign, now) != now
 }
 
 /// Waits while a word is as it was; `false`: it was for as long as [`LOOK`].
@@ -105,7 +113,8 @@ fn wait(word: &AtomicU32, seen: u32) -> bool {
     const ETIMEDOUT: i64 = -110;
     let mut time = MaybeUninit::<[u64; 2]>::uninit();
     let at = time.as_mut_ptr().cast::<u64>();
-    // SAFETY: a `struct timespec` of 64-bit words on this stack, filled, and a word of the shared region.
+    // SAFETY: a `struct timespec` of 64-bit words on this stack, filled, and a word of the shared
+    // region.
     unsafe {
         at.write_volatile(0);
         at.add(1).write_volatile(LOOK);

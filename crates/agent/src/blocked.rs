@@ -1,9 +1,10 @@
-//! Which signals of ours a thread believes to be blocked. They are open all the same; the belief decides what the program
-//! is told, and that a fault kills it where it would have without us.
+//! Which signals of ours a thread believes to be blocked. They are open all the same; the belief
+//! decides what the program is told, and that a fault kills it where it would have without us.
 //!
-//! The end of a signal handler gives back the mask from before. What a handler blocked is told from what was blocked
-//! before by the stack pointer of the call: it lies below the handler's signal frame. Where this is wrong (the call was deeper in a
-//! function that has returned, then came a signal) a signal counts as open too early, which does no harm.
+//! The end of a signal handler gives back the mask from before. What a handler blocked is told from
+//! what was blocked before by the stack pointer of the call: it lies below the handler's signal
+//! frame. Where this is wrong (the call was deeper in a function that has returned, then came a
+//! signal) a signal counts as open too early, which does no harm.
 
 use core::ptr::{addr_of, addr_of_mut};
 use core::sync::atomic::Ordering;
@@ -17,7 +18,8 @@ const SET_LEN: u64 = 8;
 /// A frame that is farther above than this belongs to another stack.
 const STACK: u64 = 256 << 10;
 
-/// The thread gets its state, whose `fs` base is not set yet: finds out what it has blocked, and opens that.
+/// The thread gets its state, whose `fs` base is not set yet: finds out what it has blocked, and
+/// opens that.
 pub fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
     if thread.fs_base() != fs_base {
         set(thread, 0, 0, 0);
@@ -59,8 +61,8 @@ pub fn now(thread: Thread) -> u64 {
     unsafe { addr_of!((*thread.blocked()).now).read_volatile() }
 }
 
-/// From here on, with this stack pointer, the thread believes `new`. A signal handler that is called with a frame above
-/// `sp` ends it.
+/// From here on, with this stack pointer, the thread believes `new`. A signal handler that is
+/// called with a frame above `sp` ends it.
 pub fn change(thread: Thread, new: u64, sp: u64) {
     let (now, after, since) = get(thread);
     // Within a handler that has changed it already: what its end gives back stays.

@@ -1,13 +1,15 @@
-//! Calls that make children which run the program's code for a while: `vfork`, `clone` and `clone3`, before they are made.
+//! Calls that make children which run the program's code for a while: `vfork`, `clone` and
+//! `clone3`, before they are made.
 //!
-//! A child that is made on its parent's memory (`CLONE_VM`) and is no thread of it is not the probed process, but has the same
-//! lookup entry: [`thread::lend`]. With children that are followed nothing is to be done: they count, as a part of the
-//! parent's cells.
+//! A child that is made on its parent's memory (`CLONE_VM`) and is no thread of it is not the
+//! probed process, but has the same lookup entry: [`thread::lend`]. With children that are followed
+//! nothing is to be done: they count, as a part of the parent's cells.
 //!
-//! A child that is made without signal handlers (`CLONE_CLEAR_SIGHAND`, as glibc 2.38 does in `posix_spawn`) would have lost
-//! ours, too, and a trap would kill it. So the flag is taken away, and what it does is done by the child right before its
-//! first system call that has to do with signals, which has a guard. Until then no handler can run, if all signals that have
-//! one are blocked when the call is made; where they are not, the flag stays.
+//! A child that is made without signal handlers (`CLONE_CLEAR_SIGHAND`, as glibc 2.38 does in
+//! `posix_spawn`) would have lost ours, too, and a trap would kill it. So the flag is taken away,
+//! and what it does is done by the child right before its first system call that has to do with
+//! signals, which has a guard. Until then no handler can run, if all signals that have one are
+//! blocked when the call is made; where they are not, the flag stays.
 
 use core::mem::MaybeUninit;
 
@@ -89,8 +91,8 @@ fn copy_args(agent: Agent, thread: Thread, at: u64, len: u64) -> bool {
     unsafe { safe_read::copy(agent, at, thread.clone_args().cast(), len) == len }
 }
 
-/// A system call is about to be made that has to do with signals, after one that makes a child without handlers: is this the
-/// child, and has it its parent's still?
+/// A system call is about to be made that has to do with signals, after one that makes a child
+/// without handlers: is this the child, and has it its parent's still?
 #[cold]
 pub fn clear(agent: Agent, thread: Thread) {
     let (parent, pid) = (thread.clearing() as u32, process_id());

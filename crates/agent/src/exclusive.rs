@@ -1,21 +1,23 @@
-//! Programs that a signal handler must not enter again while it interrupts them ([`ProbeDesc::EXCLUSIVE`]).
+//! Programs that a signal handler must not enter again while it interrupts them
+//! ([`ProbeDesc::EXCLUSIVE`]).
 //!
-//! `ThreadState::busy` is the address of the [`sidestep_wire::Hit`] whose program runs. The rule, which generated code
-//! follows, too:
+//! `ThreadState::busy` is the address of the [`sidestep_wire::Hit`] whose program runs. The rule,
+//! which generated code follows, too:
 //!
 //! 1. `Hit::probe` is written.
 //! 2. If `busy` is 0, it becomes the address of the hit, and the program runs.
-//! 3. Else `agent_busy` decides. It says yes, and has set `busy`, if the hit that `busy` points to is certainly gone:
-//!    a handler has left it by `siglongjmp`. Otherwise the hit counts as missed.
+//! 3. Else `agent_busy` decides. It says yes, and has set `busy`, if the hit that `busy` points to
+//!    is certainly gone: a handler has left it by `siglongjmp`. Otherwise the hit counts as missed.
 //! 4. After the program, `busy` becomes 0 (if it is this hit: generated code knows that it is).
 //!
-//! Between the look at `busy` and its setting a handler may run a program of its own: that one is over before the
-//! interrupted code goes on, or the interrupted code never does.
+//! Between the look at `busy` and its setting a handler may run a program of its own: that one is
+//! over before the interrupted code goes on, or the interrupted code never does.
 //!
-//! A hit is gone if its `probe` word cannot be read or is no exclusive probe's, or if it lies below the new hit
-//! on the same stack: the new frame would have to lie below the interrupted one. Two addresses are taken to be on the
-//! same stack unless the thread is on its alternate signal stack now and was not then. What cannot be told apart is a frame
-//! that was left on another stack, above this one, and whose memory nobody uses again: there hits are missed.
+//! A hit is gone if its `probe` word cannot be read or is no exclusive probe's, or if it lies below
+//! the new hit on the same stack: the new frame would have to lie below the interrupted one. Two
+//! addresses are taken to be on the same stack unless the thread is on its alternate signal stack
+//! now and was not then. What cannot be told apart is a frame that was left on another stack, above
+//! this one, and whose memory nobody uses again: there hits are missed.
 
 use sidestep_wire::{Hit, ProbeDesc};
 

@@ -1,5 +1,6 @@
-//! Faults of displaced instructions. What the program's handler sees is the original address, as if the instruction had not
-//! been displaced; where it returns to inside a patch becomes the copy again ([`return_to_copy`]).
+//! Faults of displaced instructions. What the program's handler sees is the original address, as if
+//! the instruction had not been displaced; where it returns to inside a patch becomes the copy
+//! again ([`return_to_copy`]).
 
 use core::sync::atomic::Ordering;
 
@@ -25,8 +26,9 @@ pub struct Hidden {
     sp: u64,
 }
 
-/// A signal that the kernel raised: if a displaced instruction did it, its context says so from here on. `returns` tells
-/// whether [`return_to_copy`] will see the handler return; without that, an address inside a patch must not be shown.
+/// A signal that the kernel raised: if a displaced instruction did it, its context says so from
+/// here on. `returns` tells whether [`return_to_copy`] will see the handler return; without that,
+/// an address inside a patch must not be shown.
 ///
 /// # Safety
 /// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`.
@@ -60,15 +62,16 @@ pub unsafe fn show_original(
     }
 }
 
-/// A fault at a `push` or `call` of ours at the end of a stack: the handlers of the site are left out, and their hits missed. What the
-/// program has there itself faults next, or does not. `false`: it was something else.
+/// A fault at a `push` or `call` of ours at the end of a stack: the handlers of the site are left
+/// out, and their hits missed. What the program has there itself faults next, or does not. `false`:
+/// it was something else.
 ///
 /// # Safety
 /// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
 pub unsafe fn leave_out(agent: Agent, context: *mut u8) -> bool {
     // SAFETY: words of the context.
     let (ip_at, sp_at) = unsafe { (context.add(UCONTEXT_IP) as u64, context.add(UCONTEXT_SP) as u64) };
-    // SAFETY: as above.
+    // SAFETY: both addresses are words of the context.
     let (ip, sp) = unsafe { (arch::read_word(ip_at), arch::read_word(sp_at)) };
     let Some((site, copy, depth)) = Table::of(agent).and_then(|table| table.save(ip)) else { return false };
     for number in 0..agent.header().probes_max as u32 {
@@ -97,24 +100,26 @@ pub unsafe fn hide_original(context: *mut u8, hidden: Hidden) {
     }
 }
 
-/// A signal handler with this context is about to return: not into a patch, behind its first instruction, but to the copy of
-/// the instruction that was there.
+/// A signal handler with this context is about to return: not into a patch, behind its first
+/// instruction, but to the copy of the instruction that was there.
 pub fn return_to_copy(agent: Agent, context: u64) {
     let Some(table) = Table::of(agent) else { return };
     let ip_at = context.wrapping_add(UCONTEXT_IP as u64);
     let flags_at = context.wrapping_add(UCONTEXT_FLAGS as u64);
     let (Some(ip), Some(flags)) = (safe_read::word(agent, ip_at), safe_read::word(agent, flags_at)) else { return };
-    // At the first one there is the probe, and this is a hit. But who asks for a single step means the instruction, which a trap
-    // leads to at once, and a jump does not.
+    // At the first one there is the probe, and this is a hit. But who asks for a single step means
+    // the instruction, which a trap leads to at once, and a jump does not.
     let is_jump = || safe_read::word(agent, ip).is_some_and(|code| code as u8 != BREAKPOINT);
     let first = flags & SINGLE_STEP != 0 && is_jump();
     if let Some(copy) = table.copy(ip, first) {
-        // SAFETY: the kernel takes the registers from there; it is on the stack, and was read just now.
+        // SAFETY: the kernel takes the registers from there; it is on the stack, and was read just
+        // now.
         unsafe { arch::write_word(ip_at, copy) };
     }
 }
 
-/// Which original a place in a detour stands for, for stacks, and whether the copy has already pushed what the original pushes.
+/// Which original a place in a detour stands for, for stacks, and whether the copy has already
+/// pushed what the original pushes.
 #[must_use]
 pub fn original(agent: Agent, ip: u64) -> Option<(u64, bool)> {
     let table = Table::at(agent.private().copies.load(Ordering::Acquire))?;
@@ -166,7 +171,8 @@ impl Table {
         Some((entry.site, pair.original & !CopyPair::OFFSET, u64::from(pair.original & CopyPair::OFFSET)))
     }
 
-    /// Of a place where a handler saves something: the site, the first copy, and by how much the stack pointer is lower.
+    /// Of a place where a handler saves something: the site, the first copy, and by how much the
+    /// stack pointer is lower.
     fn save(self, ip: u64) -> Option<(u64, u64, u64)> {
         let entry = self.entry(self.above(|index| index, |entry| entry.detour, ip).checked_sub(1)?);
         let is_save =

@@ -4,8 +4,8 @@ use core::arch::asm;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
-    // Nothing in the agent panics, and a test of the linked image sees to it. A wrong value here is better than a
-    // death of the target, but there is no value to go on with.
+    // Nothing in the agent panics, and a test of the linked image sees to it. A wrong value here is
+    // better than a death of the target, but there is no value to go on with.
     loop {
         // SAFETY: a hint.
         unsafe { asm!("pause", options(nomem, nostack)) }
@@ -21,7 +21,8 @@ extern "C" fn rust_eh_personality() {}
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
     for i in 0..len {
-        // SAFETY: the caller's. The empty asm keeps the loop from being turned into a call of this very function.
+        // SAFETY: the caller's. The empty asm keeps the loop from being turned into a call of this
+        // very function.
         unsafe {
             asm!("", options(nomem, nostack));
             to.add(i).write(from.add(i).read());

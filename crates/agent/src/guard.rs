@@ -1,12 +1,14 @@
-//! Keeps signals of ours deliverable: the kernel kills a process whose `int3` or bad load finds its signal blocked, or its
-//! handler replaced (`force_sig_info_to_task` in kernel/signal.c).
+//! Keeps signals of ours deliverable: the kernel kills a process whose `int3` or bad load finds its
+//! signal blocked, or its handler replaced (`force_sig_info_to_task` in kernel/signal.c).
 //!
-//! The engine probes the target's own system calls that change masks or actions, between `mov $NUMBER,%eax` and
-//! `syscall`. What the program asked for is done here, with the signals left open and its answers made as if they were not; the
-//! system call that follows then becomes one that returns 0 and does nothing.
+//! The engine probes the target's own system calls that change masks or actions, between
+//! `mov $NUMBER,%eax` and `syscall`. What the program asked for is done here, with the signals left
+//! open and its answers made as if they were not; the system call that follows then becomes one
+//! that returns 0 and does nothing.
 //!
-//! Not hidden from the program: a signal of ours that a process sends (not one that an instruction raises) arrives even
-//! where the program believes it blocked, so `sigwait` and `signalfd` get it only while they wait.
+//! Not hidden from the program: a signal of ours that a process sends (not one that an instruction
+//! raises) arrives even where the program believes it blocked, so `sigwait` and `signalfd` get it
+//! only while they wait.
 
 use core::mem::MaybeUninit;
 use core::ptr::addr_of;
@@ -47,8 +49,8 @@ pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
     match number {
         nr::RT_SIGPROCMASK if len == SET_LEN => mask(agent, thread, frame),
         nr::RT_SIGACTION if len == SET_LEN => action(agent, frame),
-        // These wait with another mask, which a handler that runs meanwhile keeps. The call itself is the target's:
-        // no thread may wait in here.
+        // These wait with another mask, which a handler that runs meanwhile keeps. The call itself
+        // is the target's: no thread may wait in here.
         nr::RT_SIGSUSPEND => opened(agent, thread, argument(frame, 0)),
         _ if nr::PPOLLS.contains(&number) => opened(agent, thread, argument(frame, 3)),
         _ if nr::EPOLL_PWAITS.contains(&number) => opened(agent, thread, argument(frame, 4)),
@@ -140,7 +142,8 @@ fn own_action(agent: Agent, frame: &mut Regs, index: usize, new: Option<&SigActi
         }
         write_action(old, &signal::old_action(agent, index));
     }
-    // `posix_spawn` gives its child the default actions before the program begins: not the parent's business.
+    // `posix_spawn` gives its child the default actions before the program begins: not the parent's
+    // business.
     if let (Some(new), false) = (new, is_borrower(agent)) {
         // What the kernel does not keep (`do_sigaction` in kernel/signal.c).
         let flags = new.flags & !flags::UNSUPPORTED;
@@ -182,7 +185,8 @@ fn other_action(agent: Agent, frame: &mut Regs, new: Option<&mut SigAction>, old
         }
         None => 0,
     };
-    // SAFETY: an action of our own, and the program's pointer for the answer, which the kernel checks.
+    // SAFETY: an action of our own, and the program's pointer for the answer, which the kernel
+    // checks.
     if unsafe { arch::syscall(nr::RT_SIGACTION, [number, from, old, SET_LEN, 0, 0]) } != 0 {
         return; // made once more by the program, it fails the same way
     }
@@ -215,8 +219,8 @@ fn write_action(at: u64, action: &SigAction) {
     }
 }
 
-/// In place of the address of a signal set, that of a copy without signals of ours that lives until the call that follows is
-/// over; not where that makes no difference.
+/// In place of the address of a signal set, that of a copy without signals of ours that lives until
+/// the call that follows is over; not where that makes no difference.
 fn opened(agent: Agent, thread: Thread, set: &mut u64) {
     if *set == 0 {
         return;

@@ -145,8 +145,15 @@ fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u3
         places::leave(desc, stack_pointer);
         return false;
     }
+    if desc.flow == ENTER && desc.flags & ProbeDesc::GOROUTINE != 0 {
+        if let Some(call) = goroutine_call(hit, probe, stack_pointer) {
+            shadow::goroutines::remember(agent, call, hit.cookie());
+        }
+        return false;
+    }
     if desc.flow == ENTER {
-        // SAFETY: such probes are only put on function entries, where `rsp` points to the return address.
+        // SAFETY: such probes are only put on function entries, where `rsp` points to the return
+        // address.
         if unsafe { shadow::kept::remember(agent, thread, stack_pointer, probe, hit.cookie()) } {
             places::keep(desc, stack_pointer);
         } else {
@@ -159,14 +166,15 @@ fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u3
         stamp if desc.entry != 0 && stamp != 0 => stamp,
         _ => agent.monotonic(),
     };
-    // SAFETY: such probes are only put on function entries, where `rsp` points to the return address.
+    // SAFETY: such probes are only put on function entries, where `rsp` points to the return
+    // address.
     let replaced = unsafe { shadow::push(agent, thread, stack_pointer, probe, hit.cookie(), time) };
     places::keep(desc, stack_pointer);
     replaced
 }
 
-/// An exit of a function is about to be executed: the stack pointer is at the return address, `slot`. The program sees the registers
-/// as they will be behind the return.
+/// An exit of a function is about to be executed: the stack pointer is at the return address,
+/// `slot`. The program sees the registers as they will be behind the return.
 #[inline(never)]
 fn leaves(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32, slot: u64) {
     if !thread.counts(agent) {
@@ -174,16 +182,21 @@ fn leaves(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32
     }
     let mut cookie = 0;
     if let Some(pair) = desc.pair.checked_sub(1) {
-        // Else the call began before the probe was there, or in another function that shares the code.
-        let Some(left) = shadow::kept::end(agent, thread, slot, pair) else { return };
+        // Else the call began before the probe was there, or in another function that shares the
+        // code.
+        let Some(entry) = agent.probe(pair) else { return };
+        let left = match desc.flags & ProbeDesc::GOROUTINE {
+            0 => shadow::kept::end(agent, thread, slot, pair),
+            _ => goroutine_call(hit, pair, slot).and_then(|call| shadow::goroutines::end(agent, call)),
+        };
+        let Some(left) = left else { return };
         cookie = left;
-        if let Some(entry) = agent.probe(pair) {
-            places::leave(entry, slot);
-        }
+        places::leave(entry, slot);
     }
     if desc.exit != 0 {
         let regs = hit.regs();
-        // SAFETY: an exit is executed with the return address on top of the stack; the registers are the thunk's, see `Place`.
+        // SAFETY: an exit is executed with the return address on top of the stack; the registers
+        // are the thunk's, see `Place`.
         let site = unsafe {
             let ret = arch::read_word(slot);
             let real = match ret == agent.private().trampoline {
@@ -210,6 +223,16 @@ fn leaves(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32
     thread.count(agent, u64::from(desc.hits));
 }
 
+/// The call of a Go function whose return address is at `slot`.
+#[inline(never)]
+fn goroutine_call(hit: Place, probe: u32, slot: u64) -> Option<shadow::goroutines::Call> {
+    // SAFETY: the thunk's, see `Place`.
+    let goroutine = unsafe { addr_of_mut!((*hit.regs()).r14).read_volatile() };
+    // SAFETY: the controller puts such probes only on functions that have just read from where the
+    // register leads (`plan::go`), and that keep it.
+    unsafe { shadow::goroutines::Call::of(goroutine, slot, probe) }
+}
+
 /// A return to the trampoline. Gives the real return address.
 #[inline(always)]
 pub fn returned(agent: Agent, thread: Option<Thread>, hit: Place) -> u64 {
@@ -221,9 +244,9 @@ pub fn returned(agent: Agent, thread: Option<Thread>, hit: Place) -> u64 {
         behind.wrapping_sub(arch::WORD)
     };
     let trampoline = agent.private().trampoline;
-    // The thunk keeps this slot. Until then it says, as it did during the call, that the frame is alive:
-    // a signal handler that makes room in the shadow stack must not take the entry for a dead one.
-    // SAFETY: a slot that the thunk reserved.
+    // The thunk keeps this slot. Until then it says, as it did during the call, that the frame is
+    // alive: a signal handler that makes room in the shadow stack must not take the entry for a
+    // dead one. SAFETY: a slot that the thunk reserved.
     unsafe { arch::write_word(slot, trampoline) };
     let mut real = 0;
     loop {

@@ -1,13 +1,15 @@
 //! The part of Sidestep that runs inside the target.
 //!
-//! Generated thunks call the `agent_*` functions on the target's own stack, at any instruction of the program, in
-//! any context: before the dynamic loader has run, inside `malloc`, in a signal handler, on a coroutine's stack. So the
-//! agent calls nothing of the target, takes no lock, waits for nobody, uses little stack, and cannot panic.
-//! All its state lies behind the [`Private`] region whose address every function is given.
+//! Generated thunks call the `agent_*` functions on the target's own stack, at any instruction of
+//! the program, in any context: before the dynamic loader has run, inside `malloc`, in a signal
+//! handler, on a coroutine's stack. So the agent calls nothing of the target, takes no lock, waits
+//! for nobody, uses little stack, and cannot panic. All its state lies behind the [`Private`]
+//! region whose address every function is given.
 //!
-//! The same source is two things: an ordinary library, tested on the host, and, compiled with `--cfg agent_blob` by
-//! the build script of `sidestep-engine`, a flat position-independent image that the engine maps into a target. The
-//! interpreter is in the image if it is compiled with `--cfg agent_interpreter`, and `sidestep-bpf` with it.
+//! The same source is two things: an ordinary library, tested on the host, and, compiled with
+//! `--cfg agent_blob` by the build script of `sidestep-engine`, a flat position-independent image
+//! that the engine maps into a target. The interpreter is in the image if it is compiled with
+//! `--cfg agent_interpreter`, and `sidestep-bpf` with it.
 #![no_std]
 
 mod arch;
@@ -42,8 +44,8 @@ use sidestep_wire::{LookupEntry, Private, Regs, ThreadState};
 use hit::Place;
 use memory::{Agent, Thread};
 
-/// The lookup entry of the thread with this `fs` base, made at its first hit. Null = there is no room for another
-/// thread: the caller counts a missed hit.
+/// The lookup entry of the thread with this `fs` base, made at its first hit. Null = there is no
+/// room for another thread: the caller counts a missed hit.
 ///
 /// # Safety
 /// `private` is a filled private region, and `fs_base` is the calling thread's.
@@ -57,13 +59,15 @@ pub unsafe extern "C" fn agent_slot(private: *const Private, fs_base: u64) -> *c
     }
 }
 
-/// A hit of `probe`: does what its [`sidestep_wire::ProbeDesc`] says. Gives 1 if the return address was replaced by this
-/// hit: the function is then to be called by the code in front of the trampoline.
+/// A hit of `probe`: does what its [`sidestep_wire::ProbeDesc`] says. Gives 1 if the return address
+/// was replaced by this hit: the function is then to be called by the code in front of the
+/// trampoline.
 ///
 /// # Safety
-/// `private` is a filled private region, `state` the calling thread's state from its lookup entry (null counts as
-/// missed), `regs` are those of a [`sidestep_wire::Hit`] that the thunk saved; the rest of it is filled here. For
-/// probes that watch a return, `regs.rsp` points to the return address.
+/// `private` is a filled private region, `state` the calling thread's state from its lookup entry
+/// (null counts as missed), `regs` are those of a [`sidestep_wire::Hit`] that the thunk saved; the
+/// rest of it is filled here. For probes that watch a return, `regs.rsp` points to the return
+/// address.
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
 pub unsafe extern "C" fn agent_hit(
     regs: *mut Regs,
@@ -81,12 +85,13 @@ pub unsafe extern "C" fn agent_hit(
     u64::from(hit::hit(agent, unsafe { Thread::new(state) }, place, probe))
 }
 
-/// A function returned to the trampoline: does the work of the probes that watch it, newest first, and gives the
-/// address to go on at.
+/// A function returned to the trampoline: does the work of the probes that watch it, newest first,
+/// and gives the address to go on at.
 ///
-/// The slot of the return address is at `regs.rsp - 8`. Every slot that holds the trampoline's address has a live
-/// entry in some thread's shadow stack; only if the target wrote that address somewhere else itself (stacks copied to
-/// the heap and back, as greenlets are) the answer is 0, and the target dies at address 0.
+/// The slot of the return address is at `regs.rsp - 8`. Every slot that holds the trampoline's
+/// address has a live entry in some thread's shadow stack; only if the target wrote that address
+/// somewhere else itself (stacks copied to the heap and back, as greenlets are) the answer is 0,
+/// and the target dies at address 0.
 ///
 /// # Safety
 /// As for [`agent_hit`]; `state` may be null for a thread without a slot.
@@ -99,9 +104,10 @@ pub unsafe extern "C" fn agent_return(regs: *mut Regs, state: *mut ThreadState, 
     hit::returned(agent, thread, place)
 }
 
-/// Where the frame of a stack slot returns to in the end, that this session's trampoline stands for in the slot, or in the shadow
-/// stack of another session, which asks: of entries before `before`, a time stamp. With `unwinds`, for an unwinder, which then finds
-/// that address in the slot. 0 = it is not known.
+/// Where the frame of a stack slot returns to in the end, that this session's trampoline stands for
+/// in the slot, or in the shadow stack of another session, which asks: of entries before `before`,
+/// a time stamp. With `unwinds`, for an unwinder, which then finds that address in the slot. 0 = it
+/// is not known.
 ///
 /// # Safety
 /// `private` is a filled private region.
@@ -112,8 +118,22 @@ pub unsafe extern "C" fn agent_real(private: *const Private, slot: u64, before: 
     shadow::real_before(agent, slot, before, unwinds != 0).unwrap_or(0)
 }
 
-/// May the exclusive program of the hit around `regs` run although `state.busy` is not 0? If so (1), `busy` is set;
-/// 0 = the hit is missed. See the rule in `exclusive.rs`.
+/// Gives the thread a stack of its own for programs ([`ThreadState::stack`]), which is returned. 0
+/// = there is no memory for it: the caller counts a missed hit.
+///
+/// # Safety
+/// `state` is the calling thread's, prepared.
+#[cfg_attr(agent_blob, unsafe(no_mangle))]
+pub unsafe extern "C" fn agent_stack(state: *mut ThreadState) -> u64 {
+    // SAFETY: this function's contract.
+    let thread = unsafe { Thread::new(state) };
+    // SAFETY: the address was put there when the state was prepared.
+    let agent = unsafe { Agent::new(thread.private() as *const Private) };
+    thread::stack(agent, thread).unwrap_or(0)
+}
+
+/// May the exclusive program of the hit around `regs` run although `state.busy` is not 0? If so
+/// (1), `busy` is set; 0 = the hit is missed. See the rule in `exclusive.rs`.
 ///
 /// # Safety
 /// `state` is the calling thread's, prepared, and `Hit::probe` is written.
@@ -126,13 +146,14 @@ pub unsafe extern "C" fn agent_busy(regs: *mut Regs, state: *mut ThreadState) ->
     u64::from(exclusive::replace(agent, thread, place.address()))
 }
 
-/// Runs a program that was not compiled: its `len` instruction slots at `slots`, on a stack of `stack_len` bytes that ends
-/// at `stack_end` (16-aligned; 512 bytes for each nested call). The code of such a probe is a stub that makes room for
-/// the stack and sets the arguments but the first and the last, which it was given.
+/// Runs a program that was not compiled: its `len` instruction slots at `slots`, on a stack of
+/// `stack_len` bytes that ends at `stack_end` (16-aligned; 512 bytes for each nested call). The
+/// code of such a probe is a stub that makes room for the stack and sets the arguments but the
+/// first and the last, which it was given.
 ///
 /// # Safety
-/// The program is verified and linked, but for callbacks of `loop`, which stay numbers of slots; the stack is writable.
-/// `regs` and `state` are what every program is given.
+/// The program is verified and linked, but for callbacks of `loop`, which stay numbers of slots;
+/// the stack is writable. `regs` and `state` are what every program is given.
 #[cfg(any(not(agent_blob), agent_interpreter))]
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
 pub unsafe extern "C" fn agent_interpret(
@@ -148,9 +169,9 @@ pub unsafe extern "C" fn agent_interpret(
     interpret::run(code, regs as u64, stack_end, stack_len, state)
 }
 
-/// The handler of the signals of [`sidestep_wire::Signals`], called by a stub that puts `private` in front of the kernel's
-/// arguments. Gives the address of the program's own handler, to which the stub has to jump with registers and
-/// stack as the kernel had made them; 0 = return.
+/// The handler of the signals of [`sidestep_wire::Signals`], called by a stub that puts `private`
+/// in front of the kernel's arguments. Gives the address of the program's own handler, to which the
+/// stub has to jump with registers and stack as the kernel had made them; 0 = return.
 ///
 /// # Safety
 /// `private` is a filled private region, `info` and `context` are the kernel's.

@@ -1,7 +1,7 @@
 //! Safe windows on the memory that the controller laid out.
 //!
-//! Everything a signal handler of the same thread may change between two lines is read and written through volatile
-//! accesses: the compiler must not keep it in registers.
+//! Everything a signal handler of the same thread may change between two lines is read and written
+//! through volatile accesses: the compiler must not keep it in registers.
 
 use core::ptr::{addr_of, addr_of_mut};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -26,7 +26,8 @@ pub struct Agent {
 
 impl Agent {
     /// # Safety
-    /// `private` is filled as `sidestep_wire::private` says, and stays mapped with all that it points to.
+    /// `private` is filled as `sidestep_wire::private` says, and stays mapped with all that it
+    /// points to.
     #[must_use]
     pub unsafe fn new(private: *const Private) -> Agent {
         Agent { private }
@@ -91,7 +92,8 @@ impl Agent {
     #[must_use]
     pub fn slot(&self, index: u64) -> &'static Slot {
         let header = self.header();
-        // SAFETY: see `new`; callers pass numbers below `slots_max`, and all fields in use are atomics.
+        // SAFETY: see `new`; callers pass numbers below `slots_max`, and all fields in use are
+        // atomics.
         unsafe { &*((self.private().shared + header.slots_off + index * header.slot_stride) as *const Slot) }
     }
 
@@ -99,7 +101,8 @@ impl Agent {
     #[inline(always)]
     #[must_use]
     pub fn probe(&self, probe: u32) -> Option<&ProbeDesc> {
-        // SAFETY: see `new`; the number was checked, and descriptions change only while all threads are stopped.
+        // SAFETY: see `new`; the number was checked, and descriptions change only while all threads
+        // are stopped.
         (u64::from(probe) < self.header().probes_max)
             .then(|| unsafe { &*(self.private().probes as *const ProbeDesc).add(probe as usize) })
     }
@@ -127,6 +130,34 @@ impl Agent {
                 AtomicU32::from_ptr(addr_of_mut!((*entry).kind)).store(kind as u32, Ordering::Release);
             }
         }
+    }
+
+    /// New memory, zeroed, that the detach will find in the mapping list.
+    #[must_use]
+    pub fn map(&self, bytes: u64) -> Option<u64> {
+        const PROT_READ_WRITE: u64 = 3;
+        const MAP_PRIVATE_ANONYMOUS: u64 = 0x22;
+        const NO_FD: u64 = u64::MAX;
+
+        if self.is_silent() {
+            return None;
+        }
+        let header = self.header();
+        let index = if self.borrows_header() {
+            None
+        } else {
+            let add = |used: u32| (used < header.maps_cap).then_some(used + 1);
+            Some(header.maps_len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?)
+        };
+        // SAFETY: a new mapping anywhere.
+        let at = unsafe { arch::syscall(nr::MMAP, [0, bytes, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, NO_FD, 0]) };
+        if at <= 0 {
+            return None; // the list entry stays empty (kind 0)
+        }
+        if let Some(index) = index {
+            self.fill_map(index, at as u64, bytes, MapKind::Grown);
+        }
+        Some(at as u64)
     }
 
     /// Is this a forked child?
@@ -204,7 +235,8 @@ impl Agent {
 fn clock() -> u64 {
     const CLOCK_MONOTONIC: u64 = 1;
     let mut time = core::mem::MaybeUninit::<[u64; 2]>::uninit();
-    // SAFETY: `time` has the layout of `struct timespec`; the call fills it, or fails and leaves zeros.
+    // SAFETY: `time` has the layout of `struct timespec`; the call fills it, or fails and leaves
+    // zeros.
     unsafe {
         let words = time.as_mut_ptr().cast::<u64>();
         words.write_volatile(0);
@@ -268,6 +300,8 @@ impl Thread {
         shadow set_shadow: u64,
         /// Capacity of its shadow stack.
         shadow_cap set_shadow_cap: u64,
+        /// See [`ThreadState::stack`].
+        stack set_stack: u64,
         /// Address of an array that may become the shadow stack, or 0.
         shadow_spare set_shadow_spare: u64,
         /// Its thread id when we last looked.
@@ -296,8 +330,8 @@ impl Thread {
         unsafe { addr_of_mut!((*self.0).blocked) }
     }
 
-    /// Keeps what a system call points to until as much more was kept as there is room for; gives its address. `from`: what the
-    /// program has passed to the call in place of that.
+    /// Keeps what a system call points to until as much more was kept as there is room for; gives
+    /// its address. `from`: what the program has passed to the call in place of that.
     #[must_use]
     pub fn keep(self, words: [u64; 2], from: u64) -> u64 {
         let next = self.mask_next();

@@ -1,12 +1,14 @@
 //! Probes that watch only so many calls at a time ([`ProbeDesc::maxactive`]), as kretprobes do.
 //!
-//! Such a probe has as many places. Each holds the stack slot of the return address of a call that is watched, or 0. A call may
-//! never come back (`longjmp`, the end of its thread), and then nobody leaves the place; so whoever finds all of them taken looks
-//! at a few of them: one whose stack slot does not hold the trampoline's address any more is free. The next call with
-//! the same slot takes it, too: of the former one nothing is left.
+//! Such a probe has as many places. Each holds the stack slot of the return address of a call that
+//! is watched, or 0. A call may never come back (`longjmp`, the end of its thread), and then nobody
+//! leaves the place; so whoever finds all of them taken looks at a few of them: one whose stack
+//! slot does not hold the trampoline's address any more is free. The next call with the same slot
+//! takes it, too: of the former one nothing is left.
 //!
-//! Between `take` and `keep` the slot does not hold that address yet, and the place is marked as [`COMING`]. The highest bits of a
-//! place count who has taken it: who has found it free of a call must not take it from the next one.
+//! Between `take` and `keep` the slot does not hold that address yet, and the place is marked as
+//! [`COMING`]. The highest bits of a place count who has taken it: who has found it free of a call
+//! must not take it from the next one.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +19,8 @@ use crate::safe_read;
 use crate::shadow::kept::is_remembered;
 use crate::shadow::{is_interrupted, is_watched};
 
-/// Bit of a place, which no address of a stack slot has: the return address is about to be replaced.
+/// Bit of a place, which no address of a stack slot has: the return address is about to be
+/// replaced.
 const COMING: u64 = 1;
 /// The bits of a place that hold the stack slot: user addresses have 47.
 const SLOT: u64 = (1 << 48) - 1 - COMING;
@@ -39,7 +42,8 @@ impl Places {
     }
 
     fn word<'a>(self, index: u64) -> &'a AtomicU64 {
-        // SAFETY: the engine has mapped `maxactive` words behind the first one, for as long as there are probes.
+        // SAFETY: the engine has mapped `maxactive` words behind the first one, for as long as
+        // there are probes.
         unsafe { AtomicU64::from_ptr(self.base.add(index as usize)) }
     }
 

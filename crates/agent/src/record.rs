@@ -1,11 +1,12 @@
 //! Records: a thread writes into the ring of its own slot, the controller reads.
 //!
-//! A signal handler of the same thread may write records in the middle of one. So room is reserved by one instruction,
-//! and a record counts once its first word says `Committed`. The state `Reserved` has to be in the ring before `head`
-//! covers it: it is put there by an instruction that fails if a handler has been there first.
+//! A signal handler of the same thread may write records in the middle of one. So room is reserved
+//! by one instruction, and a record counts once its first word says `Committed`. The state
+//! `Reserved` has to be in the ring before `head` covers it: it is put there by an instruction that
+//! fails if a handler has been there first.
 //!
-//! No record wraps. One that does not fit before the end of the ring begins at its start, behind a pad; so the longest
-//! that always finds room in an empty ring has half its length.
+//! No record wraps. One that does not fit before the end of the ring begins at its start, behind a
+//! pad; so the longest that always finds room in an empty ring has half its length.
 
 use core::sync::atomic::Ordering;
 
@@ -62,7 +63,8 @@ impl Ring {
         Some(self.word(at) as u64 + HEADER)
     }
 
-    /// Publishes the first `bytes` bytes of the record at `record`, and gives the rest back. `time` is what it carries.
+    /// Publishes the first `bytes` bytes of the record at `record`, and gives the rest back. `time`
+    /// is what it carries.
     pub fn submit(&self, record: u64, bytes: Option<u64>, time: u64) {
         let Some((at, room)) = self.find(record) else { return };
         self.put(at + 16, time);
@@ -76,7 +78,8 @@ impl Ring {
         }
         let reserved = RecordState::Reserved.word(len);
         if len < room {
-            // Valid at every step: a record and a pad, or, if no handler has written behind them, a record alone.
+            // Valid at every step: a record and a pad, or, if no handler has written behind them, a
+            // record alone.
             self.put(at + len, RecordState::Pad.word(room - len));
             if !self.replace(at, RecordState::Reserved.word(room), reserved) {
                 return; // given up by the controller
@@ -89,8 +92,8 @@ impl Ring {
     /// Gives the record at `record` back.
     pub fn discard(&self, record: u64) {
         let Some((at, room)) = self.find(record) else { return };
-        // A pad that the controller has already seen must not become something else: it stays `Reserved` if `head` goes
-        // back, for then nobody looks at it.
+        // A pad that the controller has already seen must not become something else: it stays
+        // `Reserved` if `head` goes back, for then nobody looks at it.
         if !self.move_head(at + room, at) {
             let _ = self.replace(at, RecordState::Reserved.word(room), RecordState::Pad.word(room));
         }
@@ -121,8 +124,8 @@ impl Ring {
     }
 
     fn replace(&self, at: u64, old: u64, new: u64) -> bool {
-        // SAFETY: `word` lies in the ring. The controller may give up a record at the same moment; what this thread
-        // writes then is read by nobody.
+        // SAFETY: `word` lies in the ring. The controller may give up a record at the same moment;
+        // what this thread writes then is read by nobody.
         unsafe { arch::replace(self.word(at), old, new) }
     }
 
@@ -153,7 +156,8 @@ impl Ring {
             let before = unsafe { self.word(head).read_volatile() };
             if self.replace(head, before, reserved) {
                 if !self.move_head(head, head + part) {
-                    // A handler wrote a record here between the two lines that read; its first word was `before`.
+                    // A handler wrote a record here between the two lines that read; its first word
+                    // was `before`.
                     let _ = self.replace(head, reserved, before);
                 } else if part == needed {
                     return Some(head);

@@ -1,12 +1,14 @@
 //! Reads of addresses that may not be mapped: an error, never a signal in the target.
 //!
-//! While the engine vouches for SIGSEGV and SIGBUS (`wire::Signals::readable`), memory is simply read, and our handler lets a
-//! load that failed go on ([`crate::arch::load`]). This holds in children of `vfork` and `posix_spawn`, too: they inherit
-//! the handler, and what they do to it is kept from the kernel (`guard`).
+//! While the engine vouches for SIGSEGV and SIGBUS (`wire::Signals::readable`), memory is simply
+//! read, and our handler lets a load that failed go on ([`crate::arch::load`]). This holds in
+//! children of `vfork` and `posix_spawn`, too: they inherit the handler, and what they do to it is
+//! kept from the kernel (`guard`).
 //!
-//! Otherwise the kernel is asked: `process_vm_readv` on our own process fails with EFAULT. Where a seccomp filter denies it,
-//! `rt_sigprocmask` with an invalid `how` tells whether eight bytes can be read: the kernel copies the set in first
-//! (EFAULT) and looks at `how` then (EINVAL); see `kernel/signal.c`.
+//! Otherwise the kernel is asked: `process_vm_readv` on our own process fails with EFAULT. Where a
+//! seccomp filter denies it, `rt_sigprocmask` with an invalid `how` tells whether eight bytes can
+//! be read: the kernel copies the set in first (EFAULT) and looks at `how` then (EINVAL); see
+//! `kernel/signal.c`.
 
 use core::mem::MaybeUninit;
 use core::ptr::addr_of;
@@ -16,14 +18,15 @@ use crate::arch::{self, load, nr};
 use crate::memory::Agent;
 
 const PAGE: u64 = 4096;
-/// Bytes of a string that the kernel is asked for at once. They lie on the stack of the interrupted thread.
+/// Bytes of a string that the kernel is asked for at once. They lie on the stack of the interrupted
+/// thread.
 const PIECE: u64 = 128;
 const EPERM: i64 = -1;
 const ENOSYS: i64 = -38;
 const EINVAL: i64 = -22;
 
-/// May this address be read directly? NULL and its like are the bad addresses that are met most, and those with the highest
-/// bit are the kernel's: its answer is cheaper than a fault.
+/// May this address be read directly? NULL and its like are the bad addresses that are met most,
+/// and those with the highest bit are the kernel's: its answer is cheaper than a fault.
 #[inline(always)]
 fn is_direct(agent: Agent, from: u64) -> bool {
     (PAGE..arch::ADDRESS_END).contains(&from) && agent.private().signals.readable.load(Ordering::Relaxed) == 1
@@ -55,9 +58,10 @@ pub unsafe fn copy(agent: Agent, from: u64, to: *mut u8, len: u64) -> u64 {
     done
 }
 
-/// Copies a string and its NUL, at most `max` bytes; gives its length without NUL. It ends where it cannot be read any
-/// more; `None` = its very first byte cannot. Behind the NUL, `to` stays as it was, however the string is read: programs compare
-/// the whole of such memory, and take it for a key.
+/// Copies a string and its NUL, at most `max` bytes; gives its length without NUL. It ends where it
+/// cannot be read any more; `None` = its very first byte cannot. Behind the NUL, `to` stays as it
+/// was, however the string is read: programs compare the whole of such memory, and take it for a
+/// key.
 ///
 /// # Safety
 /// `to` is writable for `max` bytes.
@@ -74,7 +78,8 @@ pub unsafe fn copy_str(agent: Agent, from: u64, to: *mut u8, max: u64) -> Option
         // SAFETY: the piece is that long.
         let got = unsafe { within_page(from.wrapping_add(done), piece, PIECE.min(max - done)) };
         for i in 0..got {
-            // SAFETY: the first `got` bytes were just written; `to` is the caller's. Volatile: no call of `memcpy`.
+            // SAFETY: the first `got` bytes were just written; `to` is the caller's. Volatile: no
+            // call of `memcpy`.
             let byte = unsafe {
                 let byte = piece.add(i as usize).read_volatile();
                 to.add((done + i) as usize).write_volatile(byte);
@@ -104,11 +109,13 @@ pub fn word(agent: Agent, at: u64) -> Option<u64> {
     (unsafe { copy(agent, at, to.cast(), 4) } == 4).then(|| u64::from(unsafe { to.read_volatile() }))
 }
 
-/// What is known of the stack that this thread is on, while it is walked along. In 32-bit programs, where nothing is read
-/// directly, the kernel is asked once for a page. Nobody unmaps a stack while somebody is on it.
+/// What is known of the stack that this thread is on, while it is walked along. In 32-bit programs,
+/// where nothing is read directly, the kernel is asked once for a page. Nobody unmaps a stack while
+/// somebody is on it.
 #[derive(Clone, Copy)]
 pub struct Stack {
-    /// From the frame of whoever made this up to here everything can be read; none in 64-bit programs.
+    /// From the frame of whoever made this up to here everything can be read; none in 64-bit
+    /// programs.
     known: [(u64, u64); if arch::WORD == 4 { 1 } else { 0 }],
 }
 
@@ -128,7 +135,8 @@ impl Stack {
         Stack { known }
     }
 
-    /// Can these bytes be read, and is that known to be so for as long as this thread is on this stack?
+    /// Can these bytes be read, and is that known to be so for as long as this thread is on this
+    /// stack?
     fn has(&mut self, at: u64, len: u64) -> bool {
         let Some((start, end)) = self.known.first_mut() else { return false };
         let Some(last) = at.checked_add(len).filter(|last| at >= *start && *last <= *start + Stack::PAGES * PAGE)
@@ -180,7 +188,8 @@ pub fn u64_at(agent: Agent, at: u64) -> Option<u64> {
     (got == 8).then(|| u64::from_le_bytes(bytes))
 }
 
-/// Asks the kernel, whatever the state of our handler: copies up to `len` bytes that lie in one page; gives how many.
+/// Asks the kernel, whatever the state of our handler: copies up to `len` bytes that lie in one
+/// page; gives how many.
 ///
 /// # Safety
 /// `to` is writable for `len` bytes.
@@ -191,8 +200,8 @@ pub unsafe fn within_page(from: u64, to: *mut u8, len: u64) -> u64 {
     let len = len.min(PAGE - from % PAGE);
     let local = [to as u64 as arch::Word, len as arch::Word];
     let remote = [from as arch::Word, len as arch::Word];
-    // SAFETY: both iovecs live through the call, and the kernel checks what they point to. The pid is asked for each
-    // time: a stored one could be a vfork parent's, or stale.
+    // SAFETY: both iovecs live through the call, and the kernel checks what they point to. The pid
+    // is asked for each time: a stored one could be a vfork parent's, or stale.
     let read = unsafe {
         let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;
         arch::syscall(nr::PROCESS_VM_READV, [pid, addr_of!(local) as u64, 1, addr_of!(remote) as u64, 1, 0])

@@ -1,25 +1,29 @@
 //! Shadow stacks: the real return addresses of the frames whose return address was replaced.
 //!
-//! A stack belongs to one thread. Its own signal handlers may run the same code in the middle of any line here, push and
-//! pop, make room, or leave by `siglongjmp` and never come back; threads on other processors may look for the entry of
-//! a coroutine that moved to them. Therefore:
+//! A stack belongs to one thread. Its own signal handlers may run the same code in the middle of
+//! any line here, push and pop, make room, or leave by `siglongjmp` and never come back; threads on
+//! other processors may look for the entry of a coroutine that moved to them. Therefore:
 //!
-//! - `shadow_len` and `slot` change by single instructions only, and an entry counts from the store of its `slot` on;
+//! - `shadow_len` and `slot` change by single instructions only, and an entry counts from the store
+//!   of its `slot` on;
 //! - entries at `shadow_len` and above have `slot` 0;
-//! - dead entries may lie anywhere ([`ShadowEntry`] says when one is dead); they are dropped when the stack is full;
-//! - entries never move within an array: to make room, the live ones are copied to another array, which then becomes
-//!   the stack by one instruction, or not at all if a handler has made room meanwhile;
-//! - a push looks, after all is done, whether its entry is there, whole: a handler may have made room meanwhile and
-//!   taken the unfinished entry for a dead one;
-//! - arrays are never unmapped before the detach, so a search through an old one is harmless; it is repeated.
+//! - dead entries may lie anywhere ([`ShadowEntry`] says when one is dead); they are dropped when
+//!   the stack is full;
+//! - entries never move within an array: to make room, the live ones are copied to another array,
+//!   which then becomes the stack by one instruction, or not at all if a handler has made room
+//!   meanwhile;
+//! - a push looks, after all is done, whether its entry is there, whole: a handler may have made
+//!   room meanwhile and taken the unfinished entry for a dead one;
+//! - arrays are never unmapped before the detach, so a search through an old one is harmless; it is
+//!   repeated.
 //!
-//! At the end of a handler the live entries are those from before it, in the same order, so none of them lies above
-//! where the interrupted code has seen it.
+//! At the end of a handler the live entries are those from before it, in the same order, so none of
+//! them lies above where the interrupted code has seen it.
 
 use core::ptr::{addr_of, addr_of_mut};
 use core::sync::atomic::Ordering;
 
-use sidestep_wire::ShadowEntry;
+use sidestep_wire::{ShadowEntry, ShadowHead};
 
 use crate::arch;
 use crate::memory::{Agent, Entry, Thread};
@@ -28,6 +32,7 @@ use crate::safe_read;
 mod chain;
 mod drops;
 mod exceptions;
+pub mod goroutines;
 mod interrupted;
 pub mod kept;
 mod room;
@@ -40,18 +45,8 @@ use room::make_room;
 
 /// How often an entry is searched before it is given up.
 const SEARCHES: usize = 4;
-/// In front of an array.
-#[repr(C)]
-struct Head {
-    cap: u64,
-    /// 1 while a `make_room` copies from the array.
-    pinned: u64,
-    /// So many calls of `make_room` fail at once.
-    given_up: u64,
-}
-
 /// Bytes of an array's head.
-const HEAD: u64 = size_of::<Head>() as u64;
+const HEAD: u64 = size_of::<ShadowHead>() as u64;
 
 /// An array of entries, behind its head.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,11 +81,12 @@ impl Stack {
     }
 
     #[inline(always)]
-    fn head(self) -> *mut Head {
-        (self.base - HEAD) as *mut Head
+    fn head(self) -> *mut ShadowHead {
+        (self.base - HEAD) as *mut ShadowHead
     }
 
-    /// From here on nobody but the caller makes it the spare array. False: somebody else is copying from it already.
+    /// From here on nobody but the caller makes it the spare array. False: somebody else is copying
+    /// from it already.
     fn pin(self) -> bool {
         // SAFETY: in the head of the array, which only this thread uses.
         unsafe { arch::replace(addr_of_mut!((*self.head()).pinned), 0, 1) }
@@ -101,7 +97,8 @@ impl Stack {
         unsafe { addr_of_mut!((*self.head()).pinned).write_volatile(0) }
     }
 
-    /// Lets as many calls of `make_room` fail as it has entries, all of which each of them would look at.
+    /// Lets as many calls of `make_room` fail as it has entries, all of which each of them would
+    /// look at.
     fn give_up(self) {
         // SAFETY: in the head of the array, which only this thread uses.
         unsafe { addr_of_mut!((*self.head()).given_up).write_volatile(self.cap) };
@@ -125,7 +122,8 @@ impl Stack {
         unsafe { Entry::new(at.add(index as usize)) }
     }
 
-    /// Entries in use. A branch that is never taken, not a minimum: what follows need not wait for the capacity.
+    /// Entries in use. A branch that is never taken, not a minimum: what follows need not wait for
+    /// the capacity.
     #[inline(always)]
     fn len(self, thread: Thread) -> u64 {
         let len = len(thread);
@@ -151,11 +149,12 @@ fn set_len(thread: Thread, old: u64, new: u64) -> bool {
     unsafe { arch::replace(thread.shadow_len(), old, new) }
 }
 
-/// Replaces the return address at `slot` by the trampoline and remembers the real one. Does nothing but count when
-/// there is no memory for it. `time` is when, in nanoseconds: all threads' entries of one slot are told apart by it.
+/// Replaces the return address at `slot` by the trampoline and remembers the real one. Does nothing
+/// but count when there is no memory for it. `time` is when, in nanoseconds: all threads' entries
+/// of one slot are told apart by it.
 ///
-/// True if it was replaced by this hit. A frame that was jumped to from a watched one has been called by the trampoline
-/// already.
+/// True if it was replaced by this hit. A frame that was jumped to from a watched one has been
+/// called by the trampoline already.
 ///
 /// # Safety
 /// `slot` is the stack slot of a return address, at the entry of a function on this thread.
@@ -199,8 +198,8 @@ fn is_second(agent: Agent, stack: Stack, index: u64, entry: &ShadowEntry) -> boo
     below.is_some_and(|below| site(&below) == site(entry))
 }
 
-/// Top entries of the same stack slot: a return address was just stored there, so they are dead, unless it is another session's
-/// trampoline.
+/// Top entries of the same stack slot: a return address was just stored there, so they are dead,
+/// unless it is another session's trampoline.
 #[cold]
 #[inline(never)]
 fn drop_reused(agent: Agent, thread: Thread, slot: u64, ret: u64) {
@@ -336,8 +335,8 @@ fn take_from_anywhere(agent: Agent, thread: Option<Thread>, slot: u64) -> Option
     None
 }
 
-/// Where the frame of a stack slot that holds the trampoline's address returns to in the end: past all probes that share
-/// the frame.
+/// Where the frame of a stack slot that holds the trampoline's address returns to in the end: past
+/// all probes that share the frame.
 #[cold]
 #[inline(never)]
 pub fn real_return(agent: Agent, thread: Option<Thread>, slot: u64) -> Option<u64> {
@@ -374,7 +373,8 @@ fn search(agent: Agent, thread: Option<Thread>, slot: u64) -> Option<(Entry, boo
         if let Some((other, entry)) = search_others(agent, thread, slot) {
             // The newest wins: an older one of the same address is what a longjmp left behind.
             if own.is_none_or(|own| own.time() < entry.time()) {
-                // One thread with two states (its `fs` base changed: TLS was set up) is no migration.
+                // One thread with two states (its `fs` base changed: TLS was set up) is no
+                // migration.
                 if thread.is_none_or(|thread| thread.tid() != other.tid()) {
                     migrated.store(1, Ordering::Relaxed);
                 }

@@ -1,8 +1,10 @@
-//! The handler of the signals of ours: a trap of ours goes on at its detour, a load of ours that failed at its fix-up, and a
-//! fault of a displaced instruction shows the original. Every other signal meets what the program has installed, exactly as if the kernel had delivered it.
+//! The handler of the signals of ours: a trap of ours goes on at its detour, a load of ours that
+//! failed at its fix-up, and a fault of a displaced instruction shows the original. Every other
+//! signal meets what the program has installed, exactly as if the kernel had delivered it.
 //!
-//! A handler of the program is not called but jumped to, on the kernel's own signal frame, with the program's restorer as its return
-//! address: unwinders see what they know, and nothing of ours is on the stack when the probes are removed.
+//! A handler of the program is not called but jumped to, on the kernel's own signal frame, with the
+//! program's restorer as its return address: unwinders see what they know, and nothing of ours is
+//! on the stack when the probes are removed.
 
 use core::ptr::{addr_of, addr_of_mut};
 
@@ -34,13 +36,14 @@ const SET_LEN: u64 = 8;
 /// # Safety
 /// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`.
 pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8) -> u64 {
-    // SAFETY: `si_code` is the third word of `siginfo_t`, the instruction pointer a word of the context.
+    // SAFETY: `si_code` is the third word of `siginfo_t`, the instruction pointer a word of the
+    // context.
     let (code_at, ip_at) = unsafe { (info.cast::<i32>().add(2), context.add(UCONTEXT_IP) as u64) };
-    // SAFETY: as above.
+    // SAFETY: both addresses are words of what the kernel passes.
     let (mut code, ip) = unsafe { (code_at.read_volatile(), arch::read_word(ip_at)) };
-    // A breakpoint at the end of a stack, where the kernel found no room for the frame of SIGTRAP. It raises SIGSEGV instead, which the
-    // program may take on another stack (`signal_setup_done` in kernel/signal.c).
-    // SAFETY: the number of the exception is a word of the context.
+    // A breakpoint at the end of a stack, where the kernel found no room for the frame of SIGTRAP.
+    // It raises SIGSEGV instead, which the program may take on another stack (`signal_setup_done`
+    // in kernel/signal.c). SAFETY: the number of the exception is a word of the context.
     let exception = unsafe { arch::read_word(context.add(UCONTEXT_TRAPNO) as u64) };
     let had_no_room = code == SI_KERNEL && exception == BREAKPOINT_EXCEPTION;
     match signal {
@@ -49,8 +52,8 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
             Met::Ours => return 0,
             Met::Stepped(to) => {
                 code = TRAP_TRACE;
-                // SAFETY: words of the information and of the context. So the kernel tells of a single step
-                // (`send_sigtrap` in arch/x86/kernel/traps.c).
+                // SAFETY: words of the information and of the context. So the kernel tells of a
+                // single step (`send_sigtrap` in arch/x86/kernel/traps.c).
                 unsafe {
                     code_at.write_volatile(code);
                     arch::write_word(info.add(SI_ADDR) as u64, to);
@@ -91,7 +94,8 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
         old.handler = SIG_DFL;
     }
     let set = set_of(signal);
-    // What the kernel raises for an instruction is neither ignored nor blocked (`force_sig_info_to_task`).
+    // What the kernel raises for an instruction is neither ignored nor blocked
+    // (`force_sig_info_to_task`).
     let forced = code > 0;
     let dies = match old.handler {
         SIG_IGN if !forced => return 0,
@@ -132,13 +136,15 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
         }
     }
     if let Some(restorer) = arch::restorer(&old) {
-        // SAFETY: that word below the context is the return address of the handler that the kernel has called.
+        // SAFETY: that word below the context is the return address of the handler that the kernel
+        // has called.
         unsafe { arch::write_word(context.sub(UCONTEXT_RESTORER) as u64, restorer) };
     }
     old.handler
 }
 
-/// Has the call of `rt_sigreturn`, where a handler that was installed with this action returns to, a probe of ours?
+/// Has the call of `rt_sigreturn`, where a handler that was installed with this action returns to,
+/// a probe of ours?
 ///
 /// # Safety
 /// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
@@ -158,8 +164,8 @@ pub fn index(signal: i32) -> Option<usize> {
 /// The action that the program believes to be installed.
 #[must_use]
 pub fn old_action(agent: Agent, index: usize) -> SigAction {
-    // SAFETY: private memory; the index comes from `index`. Field by field: a copy of the whole would go through an xmm
-    // register.
+    // SAFETY: private memory; the index comes from `index`. Field by field: a copy of the whole
+    // would go through an xmm register.
     unsafe {
         let old = addr_of!((*agent.signals()).old).cast::<SigAction>().add(index);
         SigAction {
@@ -183,14 +189,15 @@ pub fn set_old_action(agent: Agent, index: usize, action: &SigAction) {
     }
 }
 
-/// The default action, now that nobody catches the signal any more: an instruction that failed fails again, so that all that
-/// is told about the death is the truth. Any other signal comes again, with the same information, and so does one of a
-/// displaced instruction: blocked until the interrupted registers are back, which are then what is told.
+/// The default action, now that nobody catches the signal any more: an instruction that failed
+/// fails again, so that all that is told about the death is the truth. Any other signal comes
+/// again, with the same information, and so does one of a displaced instruction: blocked until the
+/// interrupted registers are back, which are then what is told.
 unsafe fn die(signal: i32, code: i32, info: *mut u8, context: *mut u8, hidden: Option<Hidden>) {
     static DEFAULT: [u64; 4] = [SIG_DFL, 0, 0, 0]; // struct sigaction
     let set = set_of(signal);
-    // SAFETY: the arguments are what the calls want. `si_code` may be anything in a signal to one's own process
-    // (`do_rt_tgsigqueueinfo` in kernel/signal.c).
+    // SAFETY: the arguments are what the calls want. `si_code` may be anything in a signal to one's
+    // own process (`do_rt_tgsigqueueinfo` in kernel/signal.c).
     let sent = unsafe {
         arch::syscall(nr::RT_SIGACTION, [signal as u64, addr_of!(DEFAULT) as u64, 0, SET_LEN, 0, 0]);
         // A breakpoint has been executed: its instruction would not be met again.

@@ -1,8 +1,9 @@
 //! From a thread's `fs` base to its lookup entry: found, or made at the thread's first hit.
 //!
-//! Two kinds of interruption are expected anywhere in here: other threads that claim entries of their own, and a
-//! signal handler of this very thread that hits a probe. The handler finds the claim (`owner`) and completes it; the
-//! interrupted code then finds the winner's state, and the state that it took itself stays unused.
+//! Two kinds of interruption are expected anywhere in here: other threads that claim entries of
+//! their own, and a signal handler of this very thread that hits a probe. The handler finds the
+//! claim (`owner`) and completes it; the interrupted code then finds the winner's state, and the
+//! state that it took itself stays unused.
 
 use core::sync::atomic::Ordering;
 
@@ -17,9 +18,12 @@ use crate::{blocked, helpers, safe_read, shadow};
 const PROBES: usize = 128;
 /// A stack pointer that is no farther below that of a guarded call was in the guard.
 const GUARD: u64 = 4096;
-/// Most states that one call looks at for a dead thread: misses must stay cheap when all threads live.
+/// Most states that one call looks at for a dead thread: misses must stay cheap when all threads
+/// live.
 const RECLAIM: usize = 8;
 const ESRCH: i64 = -3;
+/// Bytes of a stack for programs, more than any of them needs (`NATIVE_STACK` in the engine).
+const STACK: u64 = 128 << 10;
 
 /// The entry of the thread with this `fs` base, complete; `None` = no room.
 pub fn slot(agent: Agent, fs_base: u64) -> Option<Bucket> {
@@ -49,17 +53,19 @@ fn enter_child(agent: Agent, table: Table) {
     table.marker().store(LOOKUP_MARKER, Ordering::Release);
 }
 
-/// Is this process one that only borrows the memory (`vfork`, `posix_spawn`), and so has signal masks and actions of its
-/// own, but none of its own here?
+/// Is this process one that only borrows the memory (`vfork`, `posix_spawn`), and so has signal
+/// masks and actions of its own, but none of its own here?
 #[cold]
 pub fn is_borrower(agent: Agent) -> bool {
     !agent.is_silent() && agent.private().pid.load(Ordering::Acquire) != process_id()
 }
 
-/// The calling thread is about to make a child that runs with its memory and its thread pointer: from here on its hits are
-/// looked at ([`Thread::counts`]) until it hits a probe itself. `sp` is the stack pointer of the call.
+/// The calling thread is about to make a child that runs with its memory and its thread pointer:
+/// from here on its hits are looked at ([`Thread::counts`]) until it hits a probe itself. `sp` is
+/// the stack pointer of the call.
 ///
-/// A signal handler that hits one before the call is made would end that too early; [`returns_to`] sees it return.
+/// A signal handler that hits one before the call is made would end that too early; [`returns_to`]
+/// sees it return.
 pub fn lend(agent: Agent, thread: Thread, sp: u64) {
     let Some(entry) = claim(agent.table(), thread.fs_base()) else { return };
     thread.set_lent_at(sp);
@@ -73,8 +79,8 @@ pub fn lend(agent: Agent, thread: Thread, sp: u64) {
     }
 }
 
-/// A signal handler with this context returns: if it has interrupted the guard of such a call, or the call, that is still to be
-/// made, or made again.
+/// A signal handler with this context returns: if it has interrupted the guard of such a call, or
+/// the call, that is still to be made, or made again.
 pub fn returns_to(agent: Agent, thread: Thread, context: u64) {
     let at = thread.lent_at();
     if at != 0 {
@@ -172,8 +178,8 @@ fn new(agent: Agent, fs_base: u64) -> Option<Thread> {
     Some(thread)
 }
 
-/// In a forked child, the thread that called `fork` has its state from before, with the return addresses that are replaced
-/// on its stack. Else a state that nobody uses.
+/// In a forked child, the thread that called `fork` has its state from before, with the return
+/// addresses that are replaced on its stack. Else a state that nobody uses.
 fn state(agent: Agent, fs_base: u64) -> Option<Thread> {
     if agent.is_child() {
         let known = (0..agent.threads()).filter_map(|i| agent.thread(i)).find(|t| t.fs_base() == fs_base);
@@ -245,6 +251,19 @@ fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
     thread.set_comm_time(0);
 }
 
+/// A stack of the thread's own for programs; its end. `None`: there is no memory for it.
+#[cold]
+pub fn stack(agent: Agent, thread: Thread) -> Option<u64> {
+    match thread.stack() {
+        0 => {
+            let end = agent.map(STACK)? + STACK;
+            thread.set_stack(end);
+            Some(end)
+        }
+        end => Some(end),
+    }
+}
+
 fn find_tid_word(agent: Agent, fs_base: u64, tid: u32) -> u32 {
     if fs_base == 0 {
         return 0;
@@ -257,7 +276,8 @@ fn read_u32(agent: Agent, at: u64) -> Option<u32> {
     safe_read::word(agent, at).map(|word| word as u32)
 }
 
-/// The state of a thread that has ended. Its shadow stack is kept: a coroutine of the dead thread may go on elsewhere.
+/// The state of a thread that has ended. Its shadow stack is kept: a coroutine of the dead thread
+/// may go on elsewhere.
 #[cold]
 fn reclaim(agent: Agent) -> Option<u64> {
     let table = agent.table();
@@ -278,8 +298,8 @@ fn reclaim(agent: Agent) -> Option<u64> {
         }
         entry.cells().store(0, Ordering::Release);
         entry.key().store(0, Ordering::Release);
-        // A new thread with the same `fs` base may have come by before the entry was cleared. Then the state is left
-        // to it and used by nobody after its next hit.
+        // A new thread with the same `fs` base may have come by before the entry was cleared. Then
+        // the state is left to it and used by nobody after its next hit.
         if is_dead(agent, thread) {
             return Some(index);
         }
@@ -287,9 +307,10 @@ fn reclaim(agent: Agent) -> Option<u64> {
     None
 }
 
-/// The C library's thread id says which thread owns the `fs` base now. The thread is dead if the memory is gone, if the
-/// kernel has cleared the word (`CLONE_CHILD_CLEARTID`) or glibc made it negative (a stack kept for the next thread),
-/// or if it is the id of no thread of this process. Without such a word nothing can be proven.
+/// The C library's thread id says which thread owns the `fs` base now. The thread is dead if the
+/// memory is gone, if the kernel has cleared the word (`CLONE_CHILD_CLEARTID`) or glibc made it
+/// negative (a stack kept for the next thread), or if it is the id of no thread of this process.
+/// Without such a word nothing can be proven.
 fn is_dead(agent: Agent, thread: Thread) -> bool {
     if thread.tid_word() == 0 {
         return false;
@@ -319,7 +340,8 @@ impl Thread {
         let word = self.tid_word();
         if word != 0 {
             let at = self.fs_base().wrapping_add(u64::from(word)) as *const u32;
-            // SAFETY: in the thread control block of the running thread; it was readable when the word was found.
+            // SAFETY: in the thread control block of the running thread; it was readable when the
+            // word was found.
             let tid = unsafe { at.read_volatile() };
             if tid == self.tid() {
                 return tid;
@@ -335,8 +357,8 @@ impl Thread {
         tid
     }
 
-    /// This thread's id in records: without a call of the kernel, as long as the C library's word agrees with what we know or
-    /// is unknown.
+    /// This thread's id in records: without a call of the kernel, as long as the C library's word
+    /// agrees with what we know or is unknown.
     #[inline(always)]
     pub fn writer(self) -> u32 {
         if self.tid_word() == 0 { self.tid() } else { self.current_tid() }

@@ -1,5 +1,6 @@
-//! Breakpoints of ours. Where there is more to do than to count, a thread goes on at the site's detour. Otherwise the hit is
-//! counted here, and an instruction that is known how to do is done, too: the program goes on behind it.
+//! Breakpoints of ours. Where there is more to do than to count, a thread goes on at the site's
+//! detour. Otherwise the hit is counted here, and an instruction that is known how to do is done,
+//! too: the program goes on behind it.
 
 use core::sync::atomic::Ordering;
 
@@ -16,7 +17,8 @@ pub enum Met {
     Foreign,
     /// Ours: the context says where to go on.
     Ours,
-    /// Ours, in a program that runs in single steps. Its instruction is done, so this was one, up to this address.
+    /// Ours, in a program that runs in single steps. Its instruction is done, so this was one, up
+    /// to this address.
     Stepped(u64),
 }
 
@@ -86,16 +88,17 @@ unsafe fn emulate(op: Op, site: u64, context: *mut u8) -> Option<Met> {
     Some(if registers.flags & SINGLE_STEP != 0 { Met::Stepped(registers.rip) } else { Met::Ours })
 }
 
-/// The part of the interrupted stack that is certainly there: the page on which the kernel has put the upper end of the signal's
-/// frame. What is elsewhere may fault, and that has to be the program's own instruction.
+/// The part of the interrupted stack that is certainly there: the page on which the kernel has put
+/// the upper end of the signal's frame. What is elsewhere may fault, and that has to be the
+/// program's own instruction.
 struct Stack {
     /// An address in that page.
     frame: u64,
 }
 
-/// Bytes below the stack pointer of which the frame is some: it begins below the red zone, at a multiple of 64, with the
-/// state of the vector unit, of which the last word is always written (`arch/x86/kernel/signal.c`: `get_sigframe`,
-/// `arch/x86/kernel/fpu/signal.c`).
+/// Bytes below the stack pointer of which the frame is some: it begins below the red zone, at a
+/// multiple of 64, with the state of the vector unit, of which the last word is always written
+/// (`arch/x86/kernel/signal.c`: `get_sigframe`, `arch/x86/kernel/fpu/signal.c`).
 const ABOVE_FRAME: u64 = 256;
 const PAGE: u64 = 4096;
 
@@ -108,7 +111,8 @@ impl Stack {
             let stack = context.add(UCONTEXT_STACK) as u64;
             (arch::read_word(stack), arch::read_word(stack + 2 * arch::WORD))
         };
-        // As the kernel has decided where its frame goes (`__on_sig_stack` in include/linux/sched/signal.h).
+        // As the kernel has decided where its frame goes (`__on_sig_stack` in
+        // include/linux/sched/signal.h).
         let is_alternate = |at: u64| at > start && at - start <= size;
         let here = is_alternate(context as u64) == is_alternate(sp);
         Stack { frame: if here { sp.wrapping_sub(ABOVE_FRAME) } else { 0 } }
@@ -131,14 +135,16 @@ impl Memory for Stack {
         self.has(at, 8).then(|| unsafe { (at as *mut u64).write_unaligned(value) })
     }
 
-    // Nothing is written in 32-bit code: without a red zone, the frame of the signal lies right below the stack pointer.
+    // Nothing is written in 32-bit code: without a red zone, the frame of the signal lies right
+    // below the stack pointer.
     fn load32(&mut self, at: u64) -> Option<u32> {
         // SAFETY: it is there.
         self.has(at, 4).then(|| unsafe { (at as *const u32).read_unaligned() })
     }
 }
 
-/// Has the breakpoint that was executed at `site` gone away since? Then what is there instead has not been executed yet.
+/// Has the breakpoint that was executed at `site` gone away since? Then what is there instead has
+/// not been executed yet.
 fn is_gone(site: u64) -> bool {
     let mut bytes = [0u8; 2]; // the one before, and the one at the site
     // SAFETY: one byte each.

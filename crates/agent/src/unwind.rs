@@ -1,8 +1,9 @@
-//! From the frame of a hit to its callers, by the engine's table of what `.eh_frame` says (`wire::unwind`), and by frame
-//! pointers through code that has none: of compilers at run time, of objects that came later.
+//! From the frame of a hit to its callers, by the engine's table of what `.eh_frame` says
+//! (`wire::unwind`), and by frame pointers through code that has none: of compilers at run time, of
+//! objects that came later.
 //!
-//! Nothing that is read is trusted. A chain ends where a word cannot be read, a frame is not above the one before, or an
-//! address is not behind a call.
+//! Nothing that is read is trusted. A chain ends where a word cannot be read, a frame is not above
+//! the one before, or an address is not behind a call.
 
 use core::ptr::{self, addr_of};
 use core::sync::atomic::Ordering;
@@ -61,7 +62,8 @@ impl Frames {
         let regs = context as *const Regs;
         // SAFETY: the caller's.
         let (pc, sp) = unsafe { (addr_of!((*regs).rip).read_volatile(), addr_of!((*regs).rsp).read_volatile()) };
-        // SAFETY: as above; only addresses are taken. Also where words are shorter, it is the lower half that is read.
+        // SAFETY: as above; only addresses are taken. Also where words are shorter, it is the lower
+        // half that is read.
         let (bp, bx) = unsafe { (addr_of!((*regs).rbp) as u64, addr_of!((*regs).rbx) as u64) };
         Frames {
             agent,
@@ -77,8 +79,8 @@ impl Frames {
         }
     }
 
-    /// The same walk from here on. Copied word by word: as a whole, it would go through vector registers, which are the
-    /// program's.
+    /// The same walk from here on. Copied word by word: as a whole, it would go through vector
+    /// registers, which are the program's.
     #[inline(always)]
     pub fn again(&self) -> Frames {
         let word = |at: &u64| {
@@ -87,7 +89,7 @@ impl Frames {
         };
         // SAFETY: references.
         let (agent, thread) = unsafe { (addr_of!(self.agent).read_volatile(), addr_of!(self.thread).read_volatile()) };
-        // SAFETY: as above.
+        // SAFETY: references, too.
         let (next, regs) = unsafe { (addr_of!(self.next).read_volatile(), addr_of!(self.regs).read_volatile()) };
         let (pc, sp, bp, bx) = (word(&self.pc), word(&self.sp), word(&self.bp), word(&self.bx));
         Frames { agent, thread, table: Table::of(agent), pc, sp, bp, bx, next, stack: Stack::of_thread(), regs }
@@ -144,8 +146,8 @@ impl Frames {
         real.is_some()
     }
 
-    /// What most frames are: called, found by stack or frame pointer, with a return address in its place. All else is for
-    /// [`Frames::step`].
+    /// What most frames are: called, found by stack or frame pointer, with a return address in its
+    /// place. All else is for [`Frames::step`].
     ///
     /// # Safety
     /// As [`Frames::fill`].
@@ -290,9 +292,10 @@ impl Frames {
         }
     }
 
-    /// The context of the signal whose handler returns to `pc`. Of several kinds of frames, the code there says which one it
-    /// is, as debuggers know it: `mov`, then `syscall` or `int $0x80`, with a `pop` in front in old frames of 32-bit programs.
-    /// Code with a probe says nothing, but for that of 32-bit programs, where a guard of ours has taken the place of the `mov`.
+    /// The context of the signal whose handler returns to `pc`. Of several kinds of frames, the
+    /// code there says which one it is, as debuggers know it: `mov`, then `syscall` or `int $0x80`,
+    /// with a `pop` in front in old frames of 32-bit programs. Code with a probe says nothing, but
+    /// for that of 32-bit programs, where a guard of ours has taken the place of the `mov`.
     fn context(&self, kind: u8) -> Option<u64> {
         let code = self.read_code(self.pc).unwrap_or([0; 16]);
         let word = |at: usize| u32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
@@ -340,7 +343,8 @@ impl Frames {
         self.go(pc, frame.wrapping_add(2 * arch::WORD))
     }
 
-    /// Is there a call in front of this address? What a register that is no frame pointer leads to mostly is not.
+    /// Is there a call in front of this address? What a register that is no frame pointer leads to
+    /// mostly is not.
     fn is_behind_call(&self, pc: u64) -> bool {
         let Some(code) = safe_read::u64_at(self.agent, pc.wrapping_sub(8)) else { return false };
         let code = code.to_le_bytes();
@@ -417,7 +421,7 @@ impl Table {
         let number = self.search(at);
         // What is unknown now may be known later.
         if number != UnwindRule::UNKNOWN {
-            // SAFETY: as above.
+            // SAFETY: the same word of the thread, written as a whole.
             unsafe { known.write_volatile(at << 16 | u64::from(number)) };
         }
         number

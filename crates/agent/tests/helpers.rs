@@ -347,7 +347,8 @@ fn an_exclusive_program_is_not_entered_again_and_a_thread_is_not_stuck() {
         // SAFETY: the state's field.
         unsafe { ptr::addr_of_mut!((*thread.state).busy).write_volatile(at) }
     };
-    // Left by longjmp, deeper than the hits are now. There the stack is untouched: the zero of probe 0.
+    // Left by longjmp, deeper than the hits are now. There the stack is untouched: the zero of
+    // probe 0.
     set_busy(below(200));
     assert_eq!((runs(0), world.missed(0)), (1, 1));
     // An interrupted one above: missed, until it is gone.

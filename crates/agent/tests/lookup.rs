@@ -219,7 +219,8 @@ fn a_child_that_is_followed_counts_in_a_slot_of_its_own() {
     assert_eq!((world.cell(0), world.common().slots_used.load(Ordering::Relaxed)), (3, 2));
     assert_eq!(world.slot(0).owner.load(Ordering::Relaxed), std::process::id());
     assert_eq!(world.slot(1).owner.load(Ordering::Relaxed), child);
-    // What the controller does when it has ended: the next one gets the slot, with what was counted there.
+    // What the controller does when it has ended: the next one gets the slot, with what was counted
+    // there.
     world.slot(1).owner.store(0, Ordering::Relaxed);
     world.common().slots_free.store(1, Ordering::Relaxed);
     let next = in_child(|| (0..5).for_each(|_| assert!(!hit(&world))));

@@ -1,4 +1,5 @@
-//! Maps through the helpers: kinds, errors, values per thread, and signal handlers that use the same map.
+//! Maps through the helpers: kinds, errors, values per thread, and signal handlers that use the
+//! same map.
 
 mod world;
 

@@ -1,4 +1,5 @@
-//! Probes that watch only so many calls at a time: how many they watch, whatever becomes of the calls.
+//! Probes that watch only so many calls at a time: how many they watch, whatever becomes of the
+//! calls.
 
 mod world;
 
@@ -104,7 +105,8 @@ unsafe extern "C" fn enters(_: *mut Regs, _: u64, _: u64, _: u64, _: u64, _: *mu
     0
 }
 
-/// Threads call and return at random: there are never more than allowed, and each call is handled or missed.
+/// Threads call and return at random: there are never more than allowed, and each call is handled
+/// or missed.
 #[test]
 fn threads_share_the_places() {
     let world = watching(LIMIT, program(Flow::Return, enters));

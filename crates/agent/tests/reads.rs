@@ -95,7 +95,8 @@ fn unreadable(world: &World, at: u64) {
 
 #[test]
 fn bad_addresses_are_errors() {
-    // Nothing is ever mapped there: programs are placed higher, and so is what they map without a wish.
+    // Nothing is ever mapped there: programs are placed higher, and so is what they map without a
+    // wish.
     let gone = 0x11000;
     let forbidden = page_and_gap() + PAGE;
     for world in worlds() {
@@ -155,7 +156,8 @@ fn strings_of_all_lengths_at_all_alignments() {
     }
 }
 
-/// A map had two rows for one text: what a string had behind it was in the key, where the kernel was asked for it.
+/// A map had two rows for one text: what a string had behind it was in the key, where the kernel
+/// was asked for it.
 #[test]
 fn bytes_behind_the_end_of_a_text_got_into_keys() {
     let at = map(PAGE, libc::MAP_PRIVATE) as u64;

@@ -17,7 +17,8 @@ const QUERY: usize = 134;
 const SUBMIT_PART: usize = 257;
 const HEADER: u64 = size_of::<RecordHeader>() as u64;
 
-/// Map 0: a ring. 1: a perf event array, number 71. Probe 0 writes what is in `rdi` and `rsi` to the map in `rdx`.
+/// Map 0: a ring. 1: a perf event array, number 71. Probe 0 writes what is in `rdi` and `rsi` to
+/// the map in `rdx`.
 fn world(ring_len: u64) -> World {
     let ring = MapDesc::new(RINGBUF, 0, 0, ring_len.max(1) as u32, 0, 70).unwrap();
     let perf = MapDesc::new(PERF_EVENT_ARRAY, 4, 4, 4, 0, 71).unwrap();

@@ -1,4 +1,5 @@
-//! Return addresses: whatever the program does with its stacks, each return goes where its call came from.
+//! Return addresses: whatever the program does with its stacks, each return goes where its call
+//! came from.
 
 mod world;
 
@@ -8,8 +9,8 @@ use sidestep_wire::private::SHADOW_FIRST;
 use sidestep_wire::{Flow, Histogram, MapKind, ProbeDesc, Regs};
 use world::{Random, Setup, TRAMPOLINE, Thread, World, flow, latency};
 
-/// Probe 0: latency, hits in cell 0, histogram from cell 8. Probe 1: the same function again. 2, 3: an exception. 4: latency of
-/// another function, hits in cell 0.
+/// Probe 0: latency, hits in cell 0, histogram from cell 8. Probe 1: the same function again. 2, 3:
+/// an exception. 4: latency of another function, hits in cell 0.
 fn setup() -> Setup {
     let elsewhere = ProbeDesc { site: 0x2000, ..latency(0) };
     let probes = vec![latency(0), latency(1), flow(Flow::Unwind), flow(Flow::Caught), elsewhere];
@@ -299,7 +300,8 @@ static SIGNALS: AtomicU64 = AtomicU64::new(0);
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static RETURNS: AtomicU64 = AtomicU64::new(0);
 
-/// Calls and returns in the middle of whatever the thread was doing; every few times so deep that room must be made.
+/// Calls and returns in the middle of whatever the thread was doing; every few times so deep that
+/// room must be made.
 extern "C" fn handler(_: i32) {
     let mut words = [0u64; 600];
     let thread = THREAD.load(Ordering::Acquire);

@@ -12,8 +12,10 @@ use sidestep_wire::stacks::{FAST_COMPARE, REUSE};
 use sidestep_wire::{Flow, Hit, MapDesc, ProbeDesc, Regs, Stacks};
 use world::{Setup, TRAMPOLINE, Thread, World, flow};
 
-// As compiled with -fno-omit-frame-pointer: `stacks_start(depth, callback, argument)` calls itself `depth` times, then a leaf that
-// calls `callback(its frame pointer, its stack pointer at the entry, argument)`. The outermost frame ends the chain.
+// As compiled with -fno-omit-frame-pointer: `stacks_start(depth, callback, argument)` calls itself
+// `depth` times, then a leaf that calls
+// `callback(its frame pointer, its stack pointer at the entry, argument)`. The outermost frame ends
+// the chain.
 global_asm!(
     ".globl stacks_start, stacks_outer, stacks_chain, stacks_leaf",
     "stacks_start: push rbp",
@@ -74,7 +76,8 @@ fn at_depth(thread: &Thread, depth: u64, probe: u64, ask: &mut dyn FnMut(&Thread
     unsafe { stacks_start(depth, in_leaf, ptr::from_mut(&mut test).cast()) }
 }
 
-/// Probe 0: at a function's entry. 1: inside. 2: watches returns. Map 0: stacks of up to 8 addresses.
+/// Probe 0: at a function's entry. 1: inside. 2: watches returns. Map 0: stacks of up to 8
+/// addresses.
 fn world() -> (World, Thread) {
     let entry = ProbeDesc { flags: ProbeDesc::FUNCTION, ..flow(Flow::Entry) };
     let probes = vec![entry, flow(Flow::Entry), flow(Flow::Return)];

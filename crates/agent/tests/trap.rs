@@ -25,7 +25,8 @@ extern "C" fn stub(signal: i32, info: *mut u8, context: *mut u8) {
     }
 }
 
-/// A process of its own for each test: dispositions belong to the whole process. Gives the wait status.
+/// A process of its own for each test: dispositions belong to the whole process. Gives the wait
+/// status.
 fn in_child(body: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child runs the body and leaves by `_exit`.
     let pid = unsafe { libc::fork() };

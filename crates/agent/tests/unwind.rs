@@ -95,7 +95,8 @@ fn at(words: &[u64], index: usize) -> u64 {
 fn frames_are_found_by_stack_pointer_and_saved_registers() {
     let (_, thread) = world();
     let mut words = vec![0u64; 32];
-    // Rule 1: one word and the return address. Rule 2 has saved the frame pointer. Rule 3 is found by it.
+    // Rule 1: one word and the return address. Rule 2 has saved the frame pointer. Rule 3 is found
+    // by it.
     words[1] = pc(2);
     words[3] = at(&words, 10);
     words[4] = pc(3);
@@ -170,7 +171,8 @@ fn what_cannot_be_ends_the_stack() {
     words[1] = pc(2);
     let here = at(&words, 0);
     let walk = |rip: u64, rsp: u64, rbp: u64| stack(&thread, 1, Regs { rip, rsp, rbp, ..Regs::default() });
-    // Nothing to read, no aligned address, a frame below the one before, no caller, a rule that nobody follows.
+    // Nothing to read, no aligned address, a frame below the one before, no caller, a rule that
+    // nobody follows.
     assert_eq!(walk(pc(1), 8, 0), [pc(1)]);
     assert_eq!(walk(pc(1), here + 4, 0), [pc(1)]);
     assert_eq!(walk(pc(3), here + 64, here), [pc(3)]);

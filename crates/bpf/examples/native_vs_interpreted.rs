@@ -1,5 +1,5 @@
-//! The same programs interpreted and as native code: nanoseconds per run, the best of several rounds. Each interpreted run
-//! clears a stack first.
+//! The same programs interpreted and as native code: nanoseconds per run, the best of several
+//! rounds. Each interpreted run clears a stack first.
 //!
 //! `cargo run --release -p sidestep-bpf --example native_vs_interpreted`
 

@@ -99,8 +99,8 @@ pub fn holds(width: Width, cond: Cond, a: u64, b: u64) -> bool {
     }
 }
 
-/// What an atomic operation leaves in memory, before it is cut to its width. `expected` is `r0`, for
-/// [`AtomicOp::Cmpxchg`].
+/// What an atomic operation leaves in memory, before it is cut to its width. `expected` is `r0`,
+/// for [`AtomicOp::Cmpxchg`].
 #[inline]
 #[must_use]
 pub fn atomic(width: Width, op: AtomicOp, old: u64, operand: u64, expected: u64) -> u64 {

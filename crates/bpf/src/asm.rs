@@ -1,9 +1,10 @@
 //! Programs from text: the assembler's statements and labels.
 //!
-//! A line holds at most one instruction, in the text of [`crate::disasm`]; spaces do not matter, `//` and `;` begin a
-//! comment. Loads and stores of less than 8 bytes name their register `r1` or `w1`, as LLVM and the kernel do. Before an
-//! instruction, or alone, there may be a label (`out:`, also a number as in listings), and jumps and calls take a label or
-//! an offset: `if r0 == 0 goto out`, `goto +3`, `call helper#14` (or `call 14`), `call pc+3`, `call sub`.
+//! A line holds at most one instruction, in the text of [`crate::disasm`]; spaces do not matter,
+//! `//` and `;` begin a comment. Loads and stores of less than 8 bytes name their register `r1` or
+//! `w1`, as LLVM and the kernel do. Before an instruction, or alone, there may be a label (`out:`,
+//! also a number as in listings), and jumps and calls take a label or an offset:
+//! `if r0 == 0 goto out`, `goto +3`, `call helper#14` (or `call 14`), `call pc+3`, `call sub`.
 //!
 //! ```
 //! let program = sidestep_bpf::assemble("
@@ -96,7 +97,8 @@ pub fn assemble(text: &str) -> Result<Program, AsmError> {
         let fail = |(at, problem)| AsmError { line, column: at + 1, problem };
         insns.push(resolve(pc, statement, &labels).map_err(fail)?);
     }
-    // Every statement is an instruction that exists, so this does not fail; if it did, the assembler would be wrong.
+    // Every statement is an instruction that exists, so this does not fail; if it did, the
+    // assembler would be wrong.
     Ok(Program::new(encode(&insns)).unwrap_or_else(|e| unreachable!("assembled what is no instruction: {e}")))
 }
 

@@ -56,7 +56,8 @@ pub enum DecodeProblem {
     Opcode,
     /// `dst` or `src` is above 10.
     Register(u8),
-    /// A field that must be zero, or have one of a few values, does not: `dst`, `src`, `off` or `imm`.
+    /// A field that must be zero, or have one of a few values, does not: `dst`, `src`, `off` or
+    /// `imm`.
     Field(&'static str, i64),
     /// The code ends in the middle of an instruction of two slots, or before it starts.
     Truncated,
@@ -162,8 +163,9 @@ impl Insn {
 
     /// Its encoding: the second slot is there if [`Insn::slots`] is 2.
     ///
-    /// What no instruction can mean (a sign-extending move of 8 bytes, a short jump that is too far) is encoded as
-    /// something that [`Insn::decode`] refuses or reads differently; the assembler makes none of that.
+    /// What no instruction can mean (a sign-extending move of 8 bytes, a short jump that is too
+    /// far) is encoded as something that [`Insn::decode`] refuses or reads differently; the
+    /// assembler makes none of that.
     #[must_use]
     pub fn encode(&self) -> (Slot, Option<Slot>) {
         let one = |slot| (slot, None);

@@ -1,7 +1,8 @@
 //! Instructions as text, as LLVM writes them (`llvm-objdump -d --mcpu=v4`).
 //!
-//! Where LLVM's text says less than the instruction, it is made complete: `call helper#14` calls a helper and
-//! `call pc+3` a function of the program; what two slots load is named (`r1 = map(0) ll`). [`crate::asm`] reads it.
+//! Where LLVM's text says less than the instruction, it is made complete: `call helper#14` calls a
+//! helper and `call pc+3` a function of the program; what two slots load is named
+//! (`r1 = map(0) ll`). [`crate::asm`] reads it.
 
 use core::fmt;
 

@@ -1,8 +1,9 @@
 //! eBPF instructions, version 4 of the set, as the kernel documents it in
 //! `Documentation/bpf/standardization/instruction-set.rst`.
 //!
-//! [`Slot`] is what is stored: 8 bytes. [`Insn`] is what is meant: [`Insn::decode`] accepts exactly the encodings whose
-//! reserved fields are zero, so each `Insn` has one encoding, and who matches on it has seen all there is.
+//! [`Slot`] is what is stored: 8 bytes. [`Insn`] is what is meant: [`Insn::decode`] accepts exactly
+//! the encodings whose reserved fields are zero, so each `Insn` has one encoding, and who matches
+//! on it has seen all there is.
 
 use core::fmt;
 
@@ -281,8 +282,8 @@ pub enum Imm64 {
         /// Descriptor of its module's BTF.
         module: u32,
     },
-    /// 4: a function of the program, relative to the next slot but counted as in calls: slot of this instruction
-    /// + 1 + this.
+    /// 4: a function of the program, relative to the next slot but counted as in calls: slot of
+    /// this instruction + 1 + this.
     Func(i32),
     /// 5: the map with this index in the program's list.
     Map(u32),
@@ -293,8 +294,8 @@ pub enum Imm64 {
         /// Offset in the map's values, which lie one behind the other, each rounded up to 8 bytes.
         offset: u32,
     },
-    /// 15, none of the kernel's: an address in the memory that each thread has for itself (its *cells*). What linking
-    /// makes of references to values of maps that have one per thread.
+    /// 15, none of the kernel's: an address in the memory that each thread has for itself (its
+    /// *cells*). What linking makes of references to values of maps that have one per thread.
     Thread(u32),
 }
 
@@ -405,7 +406,8 @@ pub enum Insn {
     },
     /// Calls a helper: arguments `r1` to `r5`, result `r0`, which `r1` to `r5` do not survive.
     CallHelper(u32),
-    /// Calls a function of the program, in slots from the next instruction; it gets a stack of its own.
+    /// Calls a function of the program, in slots from the next instruction; it gets a stack of its
+    /// own.
     CallLocal(i32),
     /// Returns `r0`.
     Exit,
@@ -421,7 +423,8 @@ impl Insn {
         }
     }
 
-    /// Where it may continue other than at the next instruction: the offset of a jump, not of a call.
+    /// Where it may continue other than at the next instruction: the offset of a jump, not of a
+    /// call.
     #[must_use]
     pub fn jump(&self) -> Option<i32> {
         match *self {

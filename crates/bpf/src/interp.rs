@@ -1,7 +1,8 @@
 //! The interpreter: on `core` alone, without panics.
 //!
-//! It touches memory and calls helpers through [`Machine`] only, so it is as safe as that is, also for programs
-//! that nobody has verified. What it reads are slots as they are stored, so a program can lie in shared memory.
+//! It touches memory and calls helpers through [`Machine`] only, so it is as safe as that is, also
+//! for programs that nobody has verified. What it reads are slots as they are stored, so a program
+//! can lie in shared memory.
 
 use core::fmt;
 
@@ -28,13 +29,15 @@ pub trait Machine {
     /// [`Stop::Fault`] if the program may not write all of it.
     fn store(&mut self, address: u64, size: Size, value: u64) -> Result<(), Stop>;
 
-    /// Does an atomic operation in one step, as [`alu::atomic`] says, and gives the old value, zero-extended.
+    /// Does an atomic operation in one step, as [`alu::atomic`] says, and gives the old value,
+    /// zero-extended.
     ///
     /// # Errors
     /// [`Stop::Fault`] if the program may not write all of it, or it is not aligned.
     fn atomic(&mut self, address: u64, width: Width, op: AtomicOp, operand: u64, r0: u64) -> Result<u64, Stop>;
 
-    /// Calls a helper. One that calls back does it by [`Vm::call`]; the function's value is its slot.
+    /// Calls a helper. One that calls back does it by [`Vm::call`]; the function's value is its
+    /// slot.
     ///
     /// # Errors
     /// [`Stop::Helper`] if there is none with this number, and what [`Vm::call`] gives.
@@ -97,9 +100,9 @@ pub struct Vm<'c> {
 }
 
 impl<'c> Vm<'c> {
-    /// A program that may execute `budget` instructions, with all callbacks, on a stack of `stack_len` bytes that ends
-    /// before the address `stack_end` (16-aligned; [`FRAME`] bytes for each call that is nested). Loads and stores there
-    /// go through the [`Machine`] as all others.
+    /// A program that may execute `budget` instructions, with all callbacks, on a stack of
+    /// `stack_len` bytes that ends before the address `stack_end` (16-aligned; [`FRAME`] bytes for
+    /// each call that is nested). Loads and stores there go through the [`Machine`] as all others.
     #[must_use]
     pub fn new(code: &'c [Slot], stack_end: u64, stack_len: u64, budget: u64) -> Vm<'c> {
         Vm { code, top: stack_end, bottom: stack_end.saturating_sub(stack_len), budget, depth: 0, pc: 0 }
@@ -127,7 +130,8 @@ impl<'c> Vm<'c> {
         self.top = frame.ok_or(Stop::Depth)?;
         self.depth += 1;
         let [r1, r2, r3, r4, r5] = args;
-        // The others have no value yet; zeros would come from an xmm register, which the agent must not touch.
+        // The others have no value yet; zeros would come from an xmm register, which the agent must
+        // not touch.
         let x = frame_end;
         let registers = Registers([x, r1, r2, r3, r4, r5, x, x, x, x, frame_end, x, x, x, x, x]);
         let result = self.run(machine, start, registers);

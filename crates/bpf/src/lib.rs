@@ -1,7 +1,8 @@
-//! eBPF: instructions, text, verifier, passes, interpreter, native code. Handlers of probes are eBPF programs.
+//! eBPF: instructions, text, verifier, passes, interpreter, native code. Handlers of probes are
+//! eBPF programs.
 //!
-//! Pure: nothing here touches a process or a file. Without the feature `std` there are instructions and interpreter
-//! only, on `core` alone: what the agent needs in a target.
+//! Pure: nothing here touches a process or a file. Without the feature `std` there are instructions
+//! and interpreter only, on `core` alone: what the agent needs in a target.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 

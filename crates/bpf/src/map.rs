@@ -100,7 +100,8 @@ pub struct Map {
 }
 
 impl Map {
-    /// Bytes from one value to the next, where they lie one behind the other: that of a value, rounded up to 8.
+    /// Bytes from one value to the next, where they lie one behind the other: that of a value,
+    /// rounded up to 8.
     #[must_use]
     pub fn stride(&self) -> u64 {
         u64::from(self.value_size.max(1)).next_multiple_of(8)

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use crate::codec::{DecodeError, DecodeProblem};
 use crate::insn::{Imm64, Insn, Slot};
 
-/// Stack of a function, in bytes, where nobody has computed what it needs: the kernel's `MAX_BPF_STACK`.
+/// Stack of a function, in bytes, where nobody has computed what it needs: the kernel's
+/// `MAX_BPF_STACK`.
 pub const MAX_STACK: u16 = 512;
 
 /// Code, and the functions in it. The first function starts at slot 0 and gets the context in `r1`.
@@ -13,7 +14,8 @@ pub const MAX_STACK: u16 = 512;
 pub struct Program {
     /// The code.
     pub slots: Vec<Slot>,
-    /// Its functions by rising start; the first is the entry. A function ends where the next starts.
+    /// Its functions by rising start; the first is the entry. A function ends where the next
+    /// starts.
     pub functions: Vec<Function>,
 }
 
@@ -22,7 +24,8 @@ pub struct Program {
 pub struct Function {
     /// Its first slot.
     pub start: usize,
-    /// Bytes of stack that it uses below `r10`, at most [`MAX_STACK`]. What the verifier found; [`MAX_STACK`] before.
+    /// Bytes of stack that it uses below `r10`, at most [`MAX_STACK`]. What the verifier found;
+    /// [`MAX_STACK`] before.
     pub stack: u16,
 }
 
@@ -94,11 +97,12 @@ impl Program {
         })
     }
 
-    /// Replaces all references to maps and variables by what `address` says: [`Imm64::Value`] or [`Imm64::Thread`].
-    /// Interpreter and native code need that; functions stay.
+    /// Replaces all references to maps and variables by what `address` says: [`Imm64::Value`] or
+    /// [`Imm64::Thread`]. Interpreter and native code need that; functions stay.
     ///
     /// # Errors
-    /// The first reference that `address` does not know, with its slot; the program is then half linked.
+    /// The first reference that `address` does not know, with its slot; the program is then half
+    /// linked.
     pub fn link(&mut self, mut address: impl FnMut(Imm64) -> Option<Imm64>) -> Result<(), LinkError> {
         let insns: Vec<_> = self.iter().collect::<Result<_, _>>().map_err(LinkError::Decode)?;
         for (at, insn) in insns {
@@ -149,7 +153,8 @@ pub fn encode(insns: &[Insn]) -> Vec<Slot> {
     slots
 }
 
-/// The slot of the function that the instruction at `pc` calls or takes the address of, as far as it is not negative.
+/// The slot of the function that the instruction at `pc` calls or takes the address of, as far as
+/// it is not negative.
 #[must_use]
 pub fn target(pc: usize, insn: &Insn) -> Option<usize> {
     let (Insn::CallLocal(off) | Insn::LoadImm64 { imm: Imm64::Func(off), .. }) = *insn else { return None };

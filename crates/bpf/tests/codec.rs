@@ -2,7 +2,8 @@
 
 use sidestep_bpf::{DecodeError, DecodeProblem, Insn, Program, Slot};
 
-/// Each accepted encoding is the only one of its meaning, over all operations, register fields and telling immediates.
+/// Each accepted encoding is the only one of its meaning, over all operations, register fields and
+/// telling immediates.
 #[test]
 fn what_decodes_encodes_to_the_same_bytes() {
     let mut accepted = 0;
@@ -41,7 +42,8 @@ fn bytes_are_read_as_documented() {
     assert_eq!(problem("b7 00 01 00 01 00 00 00"), Err((0, DecodeProblem::Field("off", 1))));
     assert_eq!(problem("95 00 00 00 00 00 00 00 18 00 00 00 01 00 00 00"), Err((1, DecodeProblem::Truncated)));
     assert_eq!(problem("95 00 00 00 00 00 00 00 18 00 00"), Err((1, DecodeProblem::Truncated)));
-    // Bit 3 of a negation is reserved; 8-byte loads are not sign-extended; atomics have 4 or 8 bytes.
+    // Bit 3 of a negation is reserved; 8-byte loads are not sign-extended; atomics have 4 or 8
+    // bytes.
     for hex in ["8f 01 00 00 00 00 00 00", "99 21 00 00 00 00 00 00", "d3 21 00 00 00 00 00 00"] {
         assert_eq!(problem(hex), Err((0, DecodeProblem::Opcode)), "{hex}");
     }

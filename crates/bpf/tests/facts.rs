@@ -99,7 +99,8 @@ fn keys_of_lookups() {
     assert_eq!(ways(9, 8), Lookup { map: None, key: None });
 }
 
-/// Paths that were not walked, since others had shown that they are safe, count, too: nothing depends on the number.
+/// Paths that were not walked, since others had shown that they are safe, count, too: nothing
+/// depends on the number.
 #[test]
 fn a_key_that_differs_on_a_spared_path_is_not_constant() {
     let found = facts(

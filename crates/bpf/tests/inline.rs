@@ -1,4 +1,5 @@
-//! Code for a place in a target: it reads the registers that it finds, and is as small as a human would write it.
+//! Code for a place in a target: it reads the registers that it finds, and is as small as a human
+//! would write it.
 
 mod generate;
 mod run;
@@ -9,12 +10,13 @@ use proptest::test_runner::Config;
 use run::{Buffer, CELLS, Native, STAMP, call, disassemble, function, in_slots, interpret_at, listing, run_inline};
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::native::x86_64::{Clock, Code, CompileError, Env, Shape, Site, compile};
-use sidestep_bpf::pass::{Link, Values, filter};
+use sidestep_bpf::pass::{Link, Values, filter, only_keeps};
 use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_bpf::{Imm64, Insn, Operand, Program, Reg, Size, assemble};
 use sidestep_isa::x86::emit::Reg as Machine;
 
-/// 0: 16 values of 8 bytes for each thread; 1: a histogram for each thread; 2: a value that all share.
+/// 0: 16 values of 8 bytes for each thread; 1: a histogram for each thread; 2: a value that all
+/// share.
 fn maps() -> Vec<Map> {
     let map = |name: &str, kind, max_entries| Map {
         name: name.to_owned(),
@@ -47,7 +49,7 @@ fn linked(text: &str) -> Verified {
 
 fn site() -> Site {
     let dead = Machine::R10.bit() | Machine::R11.bit() | Machine::Rax.bit();
-    Site { dead, cells: Some(Machine::R9), sp: 136, ip: 0x40_1000 }
+    Site { dead, cells: Some(Machine::R9), sp: 136, ip: 0x40_1000, cookie: None }
 }
 
 fn shaped(verified: &Verified, shape: Shape) -> Result<Code, CompileError> {
@@ -96,12 +98,48 @@ fn histograms_are_a_dozen_instructions() {
         "r1 = *(u64 *)(r1 + 112)\n call 256\n *(u32 *)(r10 - 4) = r0\n r2 = r10\n r2 += -4\n r1 = map(1) ll\n call 1\n
         if r0 == 0 goto out\n r1 = 1\n lock *(u64 *)(r0 + 0) += r1\n out: r0 = 0\n exit";
     let shape = |dead: u16| shaped(&linked(text), Shape::Inline(Site { dead: site().dead | dead, ..site() })).unwrap();
-    // One register that is needed later is kept in one that is not, rather than saved by the detour.
+    // One register that is needed later is kept in one that is not, rather than saved by the
+    // detour.
     let kept = shape(0);
     assert_eq!((disassemble(&kept.bytes).len(), kept.clobbers), (14, site().dead));
     let code = disassemble(&shape(Machine::Rcx.bit()).bytes);
     assert_eq!(code.len(), 12, "{code:#?}");
     assert_eq!(code[9..], ["shl $3,%rcx", "lea 0x100(%r9,%rcx),%rcx", "addq $1,(%rcx)"]);
+}
+
+/// The word that is kept from the entry of a call to its return is in a register.
+#[test]
+fn what_is_kept_for_the_return_is_in_a_register() {
+    let kept = Site { cookie: Some(Machine::R11), dead: Machine::Rax.bit() | Machine::R10.bit(), ..site() };
+    let code = |text: &str| shaped(&linked(text), Shape::Inline(kept)).map(|code| disassemble(&code.bytes));
+    let entry = "r6 = r1\n r2 = *(u64 *)(r6 + 112)\n *(u64 *)(r6 + 168) = r2\n r0 = 0\n exit";
+    assert_eq!(code(entry).unwrap(), ["mov %rdi,%r11"]);
+    assert!(only_keeps(&linked(entry)));
+    let constant = "*(u64 *)(r1 + 168) = 7\n r0 = 0\n exit";
+    assert_eq!(code(constant).unwrap(), ["mov $7,%r11d"]);
+    let exit = "r2 = *(u64 *)(r1 + 168)\n r3 = *(u64 *)(r1 + 80)\n r3 -= r2\n r1 = map_value(0, 0) ll\n
+        r4 = *(u64 *)(r1 + 0)\n r4 += r3\n *(u64 *)(r1 + 0) = r4\n r0 = 0\n exit";
+    assert!(code(exit).unwrap().iter().any(|line| line.contains("%r11")));
+    // A part of the word, and where there is no register for it.
+    let part = "*(u32 *)(r1 + 168) = 7\n r0 = 0\n exit";
+    assert!(code(part).is_err());
+    assert!(shaped(&linked(constant), Shape::Inline(site())).is_err());
+}
+
+/// What has another effect must not run twice, and a result that is not 0 means something.
+#[test]
+fn programs_that_do_more_than_keep_a_word_are_known() {
+    for text in [
+        "r0 = 1\n exit",
+        "r0 = *(u64 *)(r1 + 112)\n exit",
+        "r1 = map_value(0, 0) ll\n r2 = 1\n *(u64 *)(r1 + 0) = r2\n r0 = 0\n exit",
+        "r1 = map_value(0, 0) ll\n r2 = 1\n lock *(u64 *)(r1 + 0) += r2\n r0 = 0\n exit",
+        "r2 = *(u64 *)(r1 + 112)\n r0 = 0\n if r2 > 5 goto out\n r0 = 1\n out: exit",
+    ] {
+        assert!(!only_keeps(&linked(text)), "{text}");
+    }
+    assert!(only_keeps(&linked("r0 = 0\n exit")));
+    assert!(only_keeps(&linked("r6 = r1\n call 5\n *(u64 *)(r6 + 168) = r0\n r0 = 0\n exit")));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Numbers of helpers and maps against the kernel's header (Debian's linux-libc-dev, which libc6-dev needs).
+//! Numbers of helpers and maps against the kernel's header (Debian's linux-libc-dev, which
+//! libc6-dev needs).
 
 use sidestep_bpf::map::MapKind;
 use sidestep_bpf::verify::Helper;

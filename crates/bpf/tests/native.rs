@@ -1,4 +1,5 @@
-//! Native code: agrees with the interpreter and the kernel on random programs, and changes no more than it says.
+//! Native code: agrees with the interpreter and the kernel on random programs, and changes no more
+//! than it says.
 
 mod generate;
 mod run;
@@ -59,7 +60,8 @@ fn tame(insn: Insn) -> Insn {
     Insn::Alu { width, op, dst, src: Operand::Imm(imm) }
 }
 
-/// `r9` = buffer, `r0` to `r8` from it, the stack filled; then these instructions; then the registers go back.
+/// `r9` = buffer, `r0` to `r8` from it, the stack filled; then these instructions; then the
+/// registers go back.
 fn whole(steps: &[Insn]) -> Program {
     let word = |i: u8| i16::from(i) * 8;
     let mut insns = vec![Insn::LoadImm64 { dst: Reg::R9, imm: Imm64::MapFdValue { map: 0, offset: 0 } }];
@@ -109,7 +111,8 @@ proptest! {
         prop_assert_eq!(after, want, "{}", listing(&program));
     }
 
-    /// Few registers, so that each stands in `rax`, `rcx`, `rdx` or a scratch register at some time.
+    /// Few registers, so that each stands in `rax`, `rcx`, `rdx` or a scratch register at some
+    /// time.
     #[test]
     fn one_operation_in_any_shape(
         insn in arithmetic(9),
@@ -164,7 +167,7 @@ fn inlined(insn: &Insn, others: &[Reg], buffer: &Buffer, prefer: u16) -> Result<
 
 /// A site where these registers are dead, and this one has the address of the thread's memory.
 fn site(dead: u16, cells: Machine) -> Site {
-    Site { dead, cells: Some(cells), sp: 0, ip: 0x1234 }
+    Site { dead, cells: Some(cells), sp: 0, ip: 0x1234, cookie: None }
 }
 
 fn inline(program: &Program, dead: u16, cells: Machine) -> Result<Code, CompileError> {
@@ -196,8 +199,8 @@ fn machine() -> [u64; 16] {
     std::array::from_fn(|i| 0x1234_5678_9abc_def0 ^ (i as u64) << 24)
 }
 
-/// Runs inlined code, which gets the buffer as memory of the thread, by `r12` or `rbp`. Registers that it does not clobber
-/// must stay.
+/// Runs inlined code, which gets the buffer as memory of the thread, by `r12` or `rbp`. Registers
+/// that it does not clobber must stay.
 fn check_inline(program: &Program, code: &Code, buffer: &mut Buffer) -> Result<(), TestCaseError> {
     let mut machine = machine();
     for cells in [Machine::R12, Machine::Rbp] {
@@ -305,7 +308,8 @@ fn the_stack_is_what_the_verifier_found() {
     assert_eq!(stack(&program), 40);
 }
 
-/// Loads, stores and moves leave the flags of the target alone; iced says which instructions do not.
+/// Loads, stores and moves leave the flags of the target alone; iced says which instructions do
+/// not.
 #[test]
 fn code_that_keeps_the_flags_says_so() {
     let mut runner = TestRunner::deterministic();

@@ -1,4 +1,5 @@
-//! Damaged objects and programs: an error, never a panic, in bounded time and memory. Seeds are fixed.
+//! Damaged objects and programs: an error, never a panic, in bounded time and memory. Seeds are
+//! fixed.
 
 mod cases;
 
@@ -157,7 +158,7 @@ fn compile_all(verified: &Verified) {
     let link = |base| Link { map: 1, values: values(base) };
     for base in [Imm64::Value(1 << 40), Imm64::Thread(64)] {
         let linked = verified.link(&[link(base); 7]).unwrap();
-        let site = Site { dead: 0, cells: Some(Reg::R9), sp: 0, ip: 0 };
+        let site = Site { dead: 0, cells: Some(Reg::R9), sp: 0, ip: 0, cookie: None };
         let code = |verified: &Verified, shape| compile(&verified.program, &verified.facts, &Env::default(), shape);
         assert!(code(&linked, Shape::Function).is_ok());
         let inlined = code(&linked, Shape::Inline(site));

@@ -6,7 +6,8 @@ use run::kernel::Kernel;
 use run::{Buffer, agree};
 use sidestep_bpf::{Program, assemble};
 
-/// What a function leaves in `r0`, given the buffer in `r1`: zeros but for the first word, 0x8877665544332211.
+/// What a function leaves in `r0`, given the buffer in `r1`: zeros but for the first word,
+/// 0x8877665544332211.
 const RESULTS: &[(&str, u64)] = &[
     // Moves and constants.
     ("r0 = -1", u64::MAX),
@@ -209,7 +210,8 @@ const CONDITIONS: [(&str, Compare); 11] = [
     ("&", |a, b| a & b != 0),
 ];
 
-/// All conditions in both widths, with a register and with an immediate; bit `n` of the result is the `n`th.
+/// All conditions in both widths, with a register and with an immediate; bit `n` of the result is
+/// the `n`th.
 fn conditions() -> (String, Vec<u64>) {
     let (mut text, mut want) = (String::new(), Vec::new());
     for (a, b) in VALUES.iter().flat_map(|&a| VALUES.map(|b| (a, b))) {

@@ -13,7 +13,8 @@ use sidestep_bpf::pass::{Link, Values, filter};
 use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_isa::x86::emit::Reg;
 
-/// Programs by name, linked: the counters are the buffer's first words, the histogram is somewhere behind.
+/// Programs by name, linked: the counters are the buffer's first words, the histogram is somewhere
+/// behind.
 fn programs(cpu: &str) -> Vec<(String, Verified)> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/object/small.c");
     let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("small-{cpu}.bpf.o"));
@@ -33,7 +34,7 @@ fn programs(cpu: &str) -> Vec<(String, Verified)> {
 }
 
 fn site() -> Site {
-    Site { dead: 1 | Reg::R10.bit() | Reg::R11.bit(), cells: Some(Reg::R9), sp: 0, ip: 0 }
+    Site { dead: 1 | Reg::R10.bit() | Reg::R11.bit(), cells: Some(Reg::R9), sp: 0, ip: 0, cookie: None }
 }
 
 fn shaped(verified: &Verified, shape: Shape) -> Result<Code, CompileError> {

@@ -33,7 +33,8 @@ impl Kernel {
         }
     }
 
-    /// What `then` makes of the program as the kernel takes it. The error: it refers to a map that is not there.
+    /// What `then` makes of the program as the kernel takes it. The error: it refers to a map that
+    /// is not there.
     fn with<T>(&self, program: &Program, then: impl Fn(&ProgramSpec<'_>) -> T) -> Result<T, ReferenceError> {
         let mut code = kernel::code(program);
         let maps: Vec<&bpf::Map> = self.maps.iter().collect();

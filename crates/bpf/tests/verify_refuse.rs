@@ -1,4 +1,5 @@
-//! Programs that are not safe: each is refused at the right instruction, with a message that says what to do.
+//! Programs that are not safe: each is refused at the right instruction, with a message that says
+//! what to do.
 
 mod cases;
 

@@ -1,5 +1,5 @@
-//! What the verifier accepts does nothing wrong, whatever the target gives it: random programs on random data, in the
-//! interpreter, with every access checked.
+//! What the verifier accepts does nothing wrong, whatever the target gives it: random programs on
+//! random data, in the interpreter, with every access checked.
 
 mod cases;
 
@@ -14,7 +14,8 @@ const CONTEXT: u64 = 0x10_0000;
 const VALUE: u64 = 0x20_0000;
 const STACK_END: u64 = 0x30_1000;
 
-/// Memory that exists: context, one map value, the stack. What is read before it was written is an error, too.
+/// Memory that exists: context, one map value, the stack. What is read before it was written is an
+/// error, too.
 #[derive(Clone)]
 struct Memory {
     context: [u8; 176],

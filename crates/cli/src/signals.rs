@@ -1,9 +1,10 @@
-//! All signals that end a program and can be caught go through a pipe, so that none is lost and a wait ends at once: whatever a
-//! user or a lost terminal sends, the target is detached from first.
+//! All signals that end a program and can be caught go through a pipe, so that none is lost and a
+//! wait ends at once: whatever a user or a lost terminal sends, the target is detached from first.
 //!
-//! SIGPIPE gets a handler that does nothing instead of being ignored as Rust programs have it: a write to a closed
-//! pipe fails with `EPIPE` either way, but a handler does not survive `execve`, so a command that is started has the
-//! default action like under a shell. SIGCHLD has it, too, so that the end of a command interrupts a wait.
+//! SIGPIPE gets a handler that does nothing instead of being ignored as Rust programs have it: a
+//! write to a closed pipe fails with `EPIPE` either way, but a handler does not survive `execve`,
+//! so a command that is started has the default action like under a shell. SIGCHLD has it, too, so
+//! that the end of a command interrupts a wait.
 #![allow(unsafe_code, reason = "sigaction, poll and a self-pipe have no safe interface in std")]
 
 use std::cell::Cell;
@@ -19,8 +20,9 @@ use crate::out::time;
 /// Write end of the pipe, for the handler; -1 before it exists.
 static PIPE: AtomicI32 = AtomicI32::new(-1);
 
-/// Signals whose default action ends the program, without those that name a mistake of its own (SIGSEGV and its like). A limit of
-/// CPU time is one of them; that of a file's size makes a write fail instead.
+/// Signals whose default action ends the program, without those that name a mistake of its own
+/// (SIGSEGV and its like). A limit of CPU time is one of them; that of a file's size makes a write
+/// fail instead.
 const ENDS: [i32; 12] = [
     libc::SIGHUP,
     libc::SIGQUIT,
@@ -52,21 +54,22 @@ struct Message {
     time: u64,
 }
 
-/// Signals that follow so closely are one wish: `timeout(1)` sends each signal to its command and then to the process
-/// group, and nobody presses Ctrl-C twice that fast.
+/// Signals that follow so closely are one wish: `timeout(1)` sends each signal to its command and
+/// then to the process group, and nobody presses Ctrl-C twice that fast.
 const ECHO_NS: u64 = 100_000_000;
 
 impl Signals {
-    /// Installs the handlers. A SIGHUP that was ignored stays ignored: that is what nohup(1) is for. `command`: a command will be
-    /// started; then what was ignored (SIGINT and SIGQUIT in a background job of a shell script) stays ignored, because the
-    /// command inherits that.
+    /// Installs the handlers. A SIGHUP that was ignored stays ignored: that is what nohup(1) is
+    /// for. `command`: a command will be started; then what was ignored (SIGINT and SIGQUIT in a
+    /// background job of a shell script) stays ignored, because the command inherits that.
     pub fn install(command: bool) -> io::Result<Signals> {
         let mut fds = [0; 2];
         // SAFETY: `fds` has room for the two descriptors.
         if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: pipe2 has just returned it, so nothing else owns it. The write end stays open for the handler.
+        // SAFETY: pipe2 has just returned it, so nothing else owns it. The write end stays open for
+        // the handler.
         let pipe = unsafe { OwnedFd::from_raw_fd(fds[0]) };
         PIPE.store(fds[1], Ordering::SeqCst);
         for signal in [libc::SIGPIPE, libc::SIGXFSZ, libc::SIGCHLD] {
@@ -92,7 +95,8 @@ impl Signals {
         let mut polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
         // Rounded up, so that a wait for half a millisecond does not spin.
         let millis = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
-        // SAFETY: `polls` are two pollfds. If a signal interrupts the call, the read below finds it.
+        // SAFETY: `polls` are two pollfds. If a signal interrupts the call, the read below finds
+        // it.
         unsafe { libc::poll(polls.as_mut_ptr(), 2, millis) };
         while let Some(message) = self.read() {
             let echo = is_echo(self.last.replace(Some(message.time)), message.time);
@@ -106,7 +110,8 @@ impl Signals {
     fn read(&self) -> Option<Message> {
         let mut message = Message::default();
         let into = ptr::from_mut(&mut message).cast();
-        // SAFETY: the size is that of the message, whose fields may hold any bits; the descriptor does not block.
+        // SAFETY: the size is that of the message, whose fields may hold any bits; the descriptor
+        // does not block.
         let got = unsafe { libc::read(self.pipe.as_raw_fd(), into, size_of::<Message>()) };
         (got == size_of::<Message>() as isize).then_some(message)
     }
@@ -116,8 +121,8 @@ fn is_echo(last: Option<u64>, now: u64) -> bool {
     last.is_some_and(|last| now.saturating_sub(last) < ECHO_NS)
 }
 
-/// Sends a signal to a process, for example the SIGTERM that only we have got to the command. A process that is gone
-/// is no error.
+/// Sends a signal to a process, for example the SIGTERM that only we have got to the command. A
+/// process that is gone is no error.
 pub fn send(pid: i32, signal: i32) {
     if pid > 0 {
         // SAFETY: kill touches no memory of ours.
@@ -127,9 +132,9 @@ pub fn send(pid: i32, signal: i32) {
 
 extern "C" fn forward(signal: i32) {
     let message = Message { signal: signal as u64, time: time::monotonic() };
-    // SAFETY: `__errno_location` is valid for the thread, and `write` and `clock_gettime` may be called in a handler
-    // (signal-safety(7)); errno is put back because the interrupted code may be about to read it. A full pipe holds
-    // enough signals.
+    // SAFETY: `__errno_location` is valid for the thread, and `write` and `clock_gettime` may be
+    // called in a handler (signal-safety(7)); errno is put back because the interrupted code may be
+    // about to read it. A full pipe holds enough signals.
     unsafe {
         let errno = *libc::__errno_location();
         libc::write(PIPE.load(Ordering::SeqCst), ptr::from_ref(&message).cast(), size_of::<Message>());
@@ -178,7 +183,7 @@ mod tests {
         assert_eq!([first.signal, second.signal], [libc::SIGTERM as u64; 2]);
         assert!(first.time <= second.time && second.time <= time::monotonic());
         assert!(signals.read().is_none());
-        // SAFETY: as above.
+        // SAFETY: raise touches no memory of ours; the handler runs before it returns.
         unsafe { libc::raise(libc::SIGINT) };
         assert_eq!(signals.wait(Duration::from_secs(5)), Some(libc::SIGINT));
     }

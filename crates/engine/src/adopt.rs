@@ -1,6 +1,7 @@
-//! Forked children that become processes of the session in their own right. A child has what its parent had, and needs nobody, as
-//! long as neither of them changes: code, detours and tables are its own copies, and the journal says the same of both. When one of
-//! them maps a library that is to be probed, the child gets a header, a journal and a mapping list of its own first.
+//! Forked children that become processes of the session in their own right. A child has what its
+//! parent had, and needs nobody, as long as neither of them changes: code, detours and tables are
+//! its own copies, and the journal says the same of both. When one of them maps a library that is
+//! to be probed, the child gets a header, a journal and a mapping list of its own first.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use crate::traces::{self, Found};
 use crate::view::View;
 
 impl Session {
-    /// What the parent of a forked child has, or had, if the session knows it: what the child has, too.
+    /// What the parent of a forked child has, or had, if the session knows it: what the child has,
+    /// too.
     pub(crate) fn inherited(&self, child: i32) -> Option<&Installer> {
         let header = header_of(child)?;
         let all = self.others.iter().chain([self]);
@@ -45,7 +47,8 @@ impl Session {
         Ok(())
     }
 
-    /// Before a process is changed: the children that have been forked from it keep what it had up to now.
+    /// Before a process is changed: the children that have been forked from it keep what it had up
+    /// to now.
     pub(crate) fn adopt_children(&mut self, parent: i32, family: &[i32]) {
         for pid in family {
             let is_child = || header_of(*pid).is_some_and(|header| header.target_pid == parent);

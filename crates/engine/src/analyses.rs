@@ -1,5 +1,5 @@
-//! What was found out about the code of objects: in most processes of a session they are the same, and what resolves a pattern
-//! needs it before the plans do.
+//! What was found out about the code of objects: in most processes of a session they are the same,
+//! and what resolves a pattern needs it before the plans do.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -18,7 +18,8 @@ pub enum Target {
     Pid(i32),
     /// Several of them.
     Pids(Vec<i32>),
-    /// A command to start, stopped before its first instruction until the probes are in. Looked up in `PATH`.
+    /// A command to start, stopped before its first instruction until the probes are in. Looked up
+    /// in `PATH`.
     Command(Vec<OsString>),
 }
 
@@ -27,8 +28,8 @@ pub enum Target {
 pub struct Pattern {
     /// The whole text, for messages and headings.
     pub text: String,
-    /// Path or short library name (`libc`, `c`, `libssl.so.3`); a glob = every mapped object that it matches; `None` = the
-    /// main program, then every mapped object.
+    /// Path or short library name (`libc`, `c`, `libssl.so.3`); a glob = every mapped object that
+    /// it matches; `None` = the main program, then every mapped object.
     pub object: Option<String>,
     /// The function part.
     pub func: FuncPattern,
@@ -37,8 +38,8 @@ pub struct Pattern {
 /// The function part of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FuncPattern {
-    /// A glob or plain name, matched against raw and demangled names; a plain name matches exactly one function of
-    /// one object (the first object that has it).
+    /// A glob or plain name, matched against raw and demangled names; a plain name matches exactly
+    /// one function of one object (the first object that has it).
     Name(String),
     /// `symbol+0xOFF`.
     Offset(String, u64),
@@ -46,11 +47,13 @@ pub enum FuncPattern {
     Every(String),
     /// `0xADDR`: link-time virtual address.
     Addr(Va),
-    /// `0xADDR+*`: every instruction of the function that holds a link-time address, whether or not it has a name.
+    /// `0xADDR+*`: every instruction of the function that holds a link-time address, whether or not
+    /// it has a name.
     EveryAt(Va),
     /// An offset in the object's file, in bytes, as the kernel's `uprobe_events` has it.
     FileOffset(FileOff),
-    /// A line of a source file, which is named by the end of its path: the first instruction of it in each function that has any.
+    /// A line of a source file, which is named by the end of its path: the first instruction of it
+    /// in each function that has any.
     Line(String, u64),
     /// `-r`: a regular expression is matched against names.
     Regex(String),
@@ -67,24 +70,26 @@ pub struct Bundle {
     pub programs: Vec<Program>,
     /// What maps hold at the start, by index: of those with a value per thread, the controller's.
     pub entries: Vec<(usize, Entry)>,
-    /// An array of texts, with room for one per probe with [`Cookie::Named`]: they become the names of functions, by their
-    /// numbers there.
+    /// An array of texts, with room for one per probe with [`Cookie::Named`]: they become the names
+    /// of functions, by their numbers there.
     pub names: Option<usize>,
     /// What programs know of their probes besides.
     pub facts: Facts,
     /// An array whose first word becomes the number of the process.
     pub pid: Option<usize>,
-    /// A hash that is told of each process what it is called: by its number, as it sees that itself, a text of 16 bytes.
+    /// A hash that is told of each process what it is called: by its number, as it sees that
+    /// itself, a text of 16 bytes.
     pub processes: Option<usize>,
 }
 
-/// Arrays with an entry for each probe, by the lower half of the cookie that [`Cookie::Named`] gives, or the upper half of that
-/// of [`Cookie::Arguments`].
+/// Arrays with an entry for each probe, by the lower half of the cookie that [`Cookie::Named`]
+/// gives, or the upper half of that of [`Cookie::Arguments`].
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// Texts: `OBJECT:FUNCTION`.
     pub places: Option<usize>,
-    /// As many words as there are in `of`, each with what it says. Twice the number, and one; 0: it is not known there.
+    /// As many words as there are in `of`, each with what it says. Twice the number, and one; 0: it
+    /// is not known there.
     pub words: Option<usize>,
     /// What the words say.
     pub of: Vec<About>,
@@ -106,7 +111,8 @@ pub enum About {
 }
 
 impl Bundle {
-    /// Adds a program that was made here, for probes at entries and returns. It may write the cookie of a call.
+    /// Adds a program that was made here, for probes at entries and returns. It may write the
+    /// cookie of a call.
     ///
     /// # Errors
     /// What the verifier found.
@@ -125,13 +131,15 @@ impl Bundle {
     }
 }
 
-/// Bytes of the context that programs may read: the registers, the cookie, and the lower halves of `xmm0` to `xmm7`.
+/// Bytes of the context that programs may read: the registers, the cookie, and the lower halves of
+/// `xmm0` to `xmm7`.
 pub const CONTEXT: u32 = Hit::CONTEXT as u32;
 
 /// The word behind the registers: kept from the entry of a call to its return.
 pub const COOKIE: std::ops::Range<u32> = Hit::COOKIE as u32..Hit::XMM as u32;
 
-/// The words of the context that a program may change: the general registers but `rsp`, and the instruction pointer.
+/// The words of the context that a program may change: the general registers but `rsp`, and the
+/// instruction pointer.
 pub const REGISTERS: std::ops::Range<u32> = 0..std::mem::offset_of!(sidestep_wire::Regs, cs) as u32;
 
 /// A map of a session.
@@ -139,7 +147,8 @@ pub const REGISTERS: std::ops::Range<u32> = 0..std::mem::offset_of!(sidestep_wir
 pub struct BundleMap {
     /// What it is.
     pub map: sidestep_bpf::map::Map,
-    /// It gets as many entries as there are probes with [`Cookie::PerProbe`] or [`Cookie::Named`] (an array with a value per thread).
+    /// It gets as many entries as there are probes with [`Cookie::PerProbe`] or [`Cookie::Named`]
+    /// (an array with a value per thread).
     pub per_probe: bool,
 }
 
@@ -157,26 +166,28 @@ pub struct Program {
 pub enum Code {
     /// eBPF, proven to be harmless, with the maps of the bundle.
     Verified(Verified),
-    /// A function of the target itself, which must be there until the session is over. What it does is its own business:
-    /// it never runs inside itself or another one on the same thread (such a hit counts as missed), and the detach waits
-    /// until it has returned.
+    /// A function of the target itself, which must be there until the session is over. What it does
+    /// is its own business: it never runs inside itself or another one on the same thread (such a
+    /// hit counts as missed), and the detach waits until it has returned.
     Native {
-        /// Run-time address of a function `void (context, data)` of the C ABI. The context is [`sidestep_wire::Regs`] and
-        /// the word behind them.
+        /// Run-time address of a function `void (context, data)` of the C ABI. The context is
+        /// [`sidestep_wire::Regs`] and the word behind them.
         function: u64,
         /// Its second argument.
         data: u64,
         /// It is compiled for general registers only: vectors need not be saved around it.
         general_only: bool,
-        /// It may change the instruction pointer. Such a program cannot be at a probe that watches returns.
+        /// It may change the instruction pointer. Such a program cannot be at a probe that watches
+        /// returns.
         redirects: bool,
     },
-    /// Another function of the target runs instead of the probed one, on its stack and with its arguments.
+    /// Another function of the target runs instead of the probed one, on its stack and with its
+    /// arguments.
     Replace {
         /// Run-time address of that function.
         function: u64,
-        /// Run-time address of a word of the target, which holds the address at which the original can be called: kept
-        /// right while the probe is put in and taken out.
+        /// Run-time address of a word of the target, which holds the address at which the original
+        /// can be called: kept right while the probe is put in and taken out.
         original: u64,
     },
 }
@@ -207,18 +218,21 @@ impl Program {
     }
 }
 
-/// What a probe does at a hit: hits are always counted, at the entry unless there is only a program for the return.
+/// What a probe does at a hit: hits are always counted, at the entry unless there is only a program
+/// for the return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Action {
-    /// The program that runs at the entry. If its result is not 0, the return of this call is not watched.
+    /// The program that runs at the entry. If its result is not 0, the return of this call is not
+    /// watched.
     pub entry: Option<usize>,
     /// The program that runs at the return.
     pub exit: Option<usize>,
-    /// The program of the entry runs when the probed instruction has been executed, with the registers as it left them, and the
-    /// instruction pointer behind it. Not with a program for the return.
+    /// The program of the entry runs when the probed instruction has been executed, with the
+    /// registers as it left them, and the instruction pointer behind it. Not with a program for the
+    /// return.
     pub post: bool,
-    /// With a program for the return: how many calls each probe watches at a time, in all threads; 0 = any number. Other calls
-    /// count as missed.
+    /// With a program for the return: how many calls each probe watches at a time, in all threads;
+    /// 0 = any number. Other calls count as missed.
     pub maxactive: u32,
     /// What `get_attach_cookie` gives.
     pub cookie: Cookie,
@@ -231,10 +245,11 @@ pub enum Cookie {
     Value(u64),
     /// 0, 1, 2 … for each probe that asks for it: [`Probe::cookie`].
     PerProbe,
-    /// The same in the lower half, and in the upper one the number of the function's name: probes of functions that are
-    /// called the same have the same one.
+    /// The same in the lower half, and in the upper one the number of the function's name: probes
+    /// of functions that are called the same have the same one.
     Named,
-    /// Of a USDT site, the key of its arguments in this map of the bundle, an array of libbpf's `struct __bpf_usdt_spec`.
+    /// Of a USDT site, the key of its arguments in this map of the bundle, an array of libbpf's
+    /// `struct __bpf_usdt_spec`.
     Arguments(usize),
 }
 
@@ -247,9 +262,9 @@ impl Default for Cookie {
 /// A pattern with what to do at its sites.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Where.
+    /// The functions, USDT probes or addresses.
     pub pattern: Pattern,
-    /// What.
+    /// What a hit does.
     pub action: Action,
 }
 
@@ -264,9 +279,11 @@ pub struct Probe {
     pub name: String,
     /// Path of the object as the target sees it.
     pub object: PathBuf,
-    /// Run-time address of the instruction whose execution is a hit: that of the site, or of the one in front that stays.
+    /// Run-time address of the instruction whose execution is a hit: that of the site, or of the
+    /// one in front that stays.
     pub va: Va,
-    /// Run-time address of the first byte that is written; of a return probe, at the first of its sites.
+    /// Run-time address of the first byte that is written; of a return probe, at the first of its
+    /// sites.
     pub site: Va,
     /// How it is done.
     pub technique: Technique,
@@ -325,12 +342,17 @@ pub struct Counts {
     pub hits: u64,
     /// Hits that were not handled.
     pub missed: u64,
+    /// Calls that were seen to begin, and not to return: they have ended in another way (longjmp,
+    /// an exception, the end of a thread), or go on. Of return probes that need the entry of a
+    /// call.
+    pub unfinished: u64,
 }
 
 /// A latency distribution in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distribution {
-    /// `(low, high, count)` of the non-empty fine buckets, ascending; a value v is in one if low ≤ v < high.
+    /// `(low, high, count)` of the non-empty fine buckets, ascending; a value v is in one if low ≤
+    /// v < high.
     pub buckets: Vec<(u64, u64, u64)>,
     /// Sum of all values.
     pub sum: u64,
@@ -339,7 +361,8 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// The distribution in the cells of a histogram ([`sidestep_wire::Histogram`]): buckets, then the sum.
+    /// The distribution in the cells of a histogram ([`sidestep_wire::Histogram`]): buckets, then
+    /// the sum.
     #[must_use]
     pub fn from_cells(cells: &[u64]) -> Distribution {
         let buckets: Vec<_> = cells
@@ -379,9 +402,9 @@ pub enum ExitStatus {
 pub struct Options {
     /// Use trap probes only (`--no-optimize`).
     pub no_optimize: bool,
-    /// Switch probes while the threads run even in libraries that the program may unload at the same moment (`--live`). Elsewhere that
-    /// is so in any session that can take SIGTRAP: no other session needs the signals, and no system call of the program can block them
-    /// unseen.
+    /// Switch probes while the threads run even in libraries that the program may unload at the
+    /// same moment (`--live`). Elsewhere that is so in any session that can take SIGTRAP: no other
+    /// session needs the signals, and no system call of the program can block them unseen.
     pub live: bool,
     /// Interpret programs instead of compiling them (`--interpret`).
     pub interpret: bool,
@@ -393,7 +416,8 @@ pub struct Options {
     pub filter: Option<String>,
     /// Names of addresses are wanted: [`crate::Session::take_symbols`].
     pub symbols: bool,
-    /// Stacks are what frame pointers give (`--frame-pointers`): faster, and wrong where there are none.
+    /// Stacks are what frame pointers give (`--frame-pointers`): faster, and wrong where there are
+    /// none.
     pub frame_pointers: bool,
     /// More probes and programs may come ([`crate::Session::add`]): room is made for them.
     pub extensible: bool,
@@ -424,7 +448,8 @@ impl Options {
         self.follow || self.late
     }
 
-    /// Are programs interpreted: because it was asked for, or because there is no native code for these targets?
+    /// Are programs interpreted: because it was asked for, or because there is no native code for
+    /// these targets?
     #[must_use]
     pub fn interprets(&self) -> bool {
         self.interpret || !sidestep_bpf::native::is_for(sidestep_sys::arch::ISA)

@@ -1,4 +1,5 @@
-//! Attaching to a process that runs: all that can be decided before anything is changed, and then the change.
+//! Attaching to a process that runs: all that can be decided before anything is changed, and then
+//! the change.
 
 use std::time::Instant;
 
@@ -27,8 +28,8 @@ pub(crate) struct Attach {
 }
 
 impl Attach {
-    /// Resolves and plans. What an earlier controller has left there is removed; nothing else is changed. `others`: there are more
-    /// processes, which may have what this one has not.
+    /// Resolves and plans. What an earlier controller has left there is removed; nothing else is
+    /// changed. `others`: there are more processes, which may have what this one has not.
     pub fn prepare(
         pid: i32,
         wanted: &Wanted,
@@ -91,7 +92,8 @@ impl Attach {
     }
 }
 
-/// Notes requests that mean nothing in any of the processes, or gives the first of them as the error that it is.
+/// Notes requests that mean nothing in any of the processes, or gives the first of them as the
+/// error that it is.
 pub(crate) fn note_missing(ready: &mut [Attach], options: &Options) -> Result<(), SessionError> {
     let Some((first, others)) = ready.split_first_mut() else { return Ok(()) };
     for (request, error) in std::mem::take(&mut first.missing) {

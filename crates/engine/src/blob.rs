@@ -1,4 +1,5 @@
-//! The agent as it is mapped into a target: made by the build script, embedded here, checked by the tests below.
+//! The agent as it is mapped into a target: made by the build script, embedded here, checked by the
+//! tests below.
 
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Register};
 use object::elf::{FileHeader32, FileHeader64};
@@ -105,7 +106,8 @@ impl Blob {
         image
     }
 
-    /// The xmm registers that the agent's code touches, a bit each: a thunk saves these and no other.
+    /// The xmm registers that the agent's code touches, a bit each: a thunk saves these and no
+    /// other.
     #[must_use]
     pub fn xmm_used(&self) -> u16 {
         let mut used = 0;
@@ -213,8 +215,9 @@ mod tests {
         }
     }
 
-    /// What leaves the image are programs, at a hit and as callbacks of `loop`, and what another session says of its frames
-    /// (`agent_real`): the application's own signal handlers are entered by the generated stub.
+    /// What leaves the image are programs, at a hit and as callbacks of `loop`, and what another
+    /// session says of its frames (`agent_real`): the application's own signal handlers are entered
+    /// by the generated stub.
     #[test]
     fn calls_stay_inside() {
         let blob = blob();
@@ -238,7 +241,8 @@ mod tests {
         assert_eq!(indirect, 3);
     }
 
-    /// A goroutine's stack may have a few hundred bytes left. The largest is that of `get_stackid`, which keeps addresses.
+    /// A goroutine's stack may have a few hundred bytes left. The largest is that of `get_stackid`,
+    /// which keeps addresses.
     #[test]
     fn frames_are_small() {
         for instruction in code(&blob()) {

@@ -1,4 +1,5 @@
-//! What the processes of a session have in common: memory, sizes, and the numbers by which probes are known there.
+//! What the processes of a session have in common: memory, sizes, and the numbers by which probes
+//! are known there.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -40,7 +41,8 @@ impl From<Flow> for Whose {
 /// A probe, whatever process it is in: who, in which object, at which link-time address.
 type Place = (Whose, PathBuf, Va);
 
-/// Kept by a session for all its processes. The same probe has the same number in each, so that what they count adds up.
+/// Kept by a session for all its processes. The same probe has the same number in each, so that
+/// what they count adds up.
 #[derive(Default)]
 pub(crate) struct Book {
     /// More processes may come than the first.

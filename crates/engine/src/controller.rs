@@ -1,4 +1,5 @@
-//! Programs that run in the controller, by the interpreter, on the maps of a session or on maps of their own.
+//! Programs that run in the controller, by the interpreter, on the maps of a session or on maps of
+//! their own.
 
 mod helpers;
 mod memory;
@@ -28,9 +29,9 @@ pub enum RunError {
     /// It had to be stopped.
     #[error("instruction {at}: {stop}")]
     Stopped {
-        /// Where.
+        /// The index of the instruction.
         at: usize,
-        /// Why.
+        /// The reason to stop.
         stop: Stop,
     },
 }
@@ -71,7 +72,8 @@ impl Local {
 }
 
 impl Maps<'_> {
-    /// Runs a program that was verified with these maps, with a context of zeros. Gives the records that it wrote.
+    /// Runs a program that was verified with these maps, with a context of zeros. Gives the records
+    /// that it wrote.
     ///
     /// # Errors
     /// It could not run to its end.
@@ -104,7 +106,8 @@ impl Maps<'_> {
         Space::new(*self, 0).clear(map);
     }
 
-    /// Sets all values of a map to zero, and keeps its keys; not those that each thread has for itself.
+    /// Sets all values of a map to zero, and keeps its keys; not those that each thread has for
+    /// itself.
     pub fn zero(&self, map: usize) {
         Space::new(*self, 0).zero(map);
     }

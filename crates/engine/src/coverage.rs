@@ -23,8 +23,8 @@ pub struct Covered {
     pub examples: Vec<String>,
 }
 
-/// Counts the sites of a file: a path, or a short library name. Each is decided about as if it were the only probe in a
-/// process that has mapped nothing but this file. Touches no process.
+/// Counts the sites of a file: a path, or a short library name. Each is decided about as if it were
+/// the only probe in a process that has mapped nothing but this file. Touches no process.
 pub fn coverage(binary: &str, sites: Sites, options: &Options) -> Result<Covered, SessionError> {
     let object = Objects::new(options).open_file(&resolve::file(binary)?)?;
     let (isa, bias) = (object.isa(), resolve::assumed_bias(&object));

@@ -1,5 +1,5 @@
-//! Removing every trace, from what the target's own memory says. The end of a session and the clean-up after a
-//! controller that was killed are the same code.
+//! Removing every trace, from what the target's own memory says. The end of a session and the
+//! clean-up after a controller that was killed are the same code.
 
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -34,8 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The same, if a detach has been given up before.
 const SHORT_PATIENCE: Duration = Duration::from_millis(300);
 
-/// Removes everything of the sessions that `which` chooses. On success nothing of theirs is left in the target. Says how it stood
-/// still meanwhile.
+/// Removes everything of the sessions that `which` chooses. On success nothing of theirs is left in
+/// the target. Says how it stood still meanwhile.
 pub(crate) fn remove(process: &Process, which: impl Fn(&Found) -> bool) -> Result<Stops, SessionError> {
     let chosen = || -> Result<Vec<Found>, SessionError> {
         let all = traces::all(process, &mappings(process)?)?;
@@ -55,7 +55,8 @@ pub(crate) fn remove(process: &Process, which: impl Fn(&Found) -> bool) -> Resul
 
 /// Removes a session, given by the address of its shared region.
 fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
-    // Many sites are restored before the threads stand. What this leaves is restored then, as is all of a child.
+    // Many sites are restored before the threads stand. What this leaves is restored then, as is
+    // all of a child.
     let many = traces::at(process, shared)?.is_some_and(|found| found.journal.1 > MANY);
     let mut hold = Hold::running(process);
     if let (true, Ok(switched)) = (many, toggle::off(process, shared)) {
@@ -86,7 +87,8 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         };
         // Somebody has waited for it before.
         if start.elapsed() > if waited { SHORT_PATIENCE } else { PATIENCE } {
-            // What stays is in nobody's way then. If that is not possible now, the others do without signals.
+            // What stays is in nobody's way then. If that is not possible now, the others do
+            // without signals.
             let _ = release::release_left(&mut hold, &found, &crate::regions::room(found.private_va, found.batch));
             let (pid, bytes) = (process.pid(), resident(process, &found)?);
             return Err(SessionError::StillInside { pid, tid: inside.tid, inside: inside.how, bytes });
@@ -136,9 +138,10 @@ impl Journal {
 
     /// The original of a position in a detour at which no handler is under way, and the entry.
     ///
-    /// The copy of a system call is more than one instruction where the call leaves an address in a register. A call that is
-    /// interrupted may end there with EINTR instead of being restarted (`epoll_wait`, `io_uring_enter`), and its thread would make it
-    /// again as soon as it runs: so it never stands elsewhere.
+    /// The copy of a system call is more than one instruction where the call leaves an address in a
+    /// register. A call that is interrupted may end there with EINTR instead of being restarted
+    /// (`epoll_wait`, `io_uring_enter`), and its thread would make it again as soon as it runs: so
+    /// it never stands elsewhere.
     pub fn original_of(&self, stopped: &Stopped, position: &Position) -> Option<(&JournalEntry, Va)> {
         let behind_call = || {
             let len = arch::CALL_LEN;
@@ -162,8 +165,8 @@ fn entries(process: &Process, found: &Found, others: &Others) -> Result<(Vec<Jou
     let (mut journal, maps) = (found.journal(process)?, mappings(process)?);
     let child = found.is_child(process);
     if child {
-        // What the journal says of sites that are not patched is about its parent now, not when it was forked.
-        // Nor which of them were blocked.
+        // What the journal says of sites that are not patched is about its parent now, not when it
+        // was forked. Nor which of them were blocked.
         journal = found.entries(process)?;
         for entry in &mut journal {
             entry.disabled = 1;
@@ -200,7 +203,8 @@ struct StillThere {
     how: Inside,
 }
 
-/// Bytes of memory that a session takes in the target: not of address space, most of which is never used.
+/// Bytes of memory that a session takes in the target: not of address space, most of which is never
+/// used.
 fn resident(process: &Process, found: &Found) -> Result<u64, SessionError> {
     let ours = found.mappings(process)?;
     let is_ours = |at: Va| ours.iter().any(|m| (m.addr..m.addr + m.len).contains(&at.0));
@@ -219,8 +223,8 @@ fn restore(
     if !found.is_child(stopped.process()) && found.controller_pid != 0 {
         stopped.write(Va(found.shared_va.0 + offset_of!(Header, detaching) as u64), &1u32.to_ne_bytes())?;
     }
-    // Return addresses first and our own sites last: if we are killed in between, no trap is left without its guards, and no
-    // replaced return address without its unwinders.
+    // Return addresses first and our own sites last: if we are killed in between, no trap is left
+    // without its guards, and no replaced return address without its unwinders.
     if found.has_private(stopped.process()) {
         returns::restore(stopped, found, others.sessions())?;
     }
@@ -234,8 +238,9 @@ fn restore(
     restore_text(stopped, &mappings, &users)?;
     originals.restore(stopped)?;
     let mut positions = survey::positions(stopped, &mappings)?;
-    // A thread that has jumped to an island has not executed anything of the site. One that has executed the trap in front of it
-    // is there, too, and its handler has yet to look at where that was.
+    // A thread that has jumped to an island has not executed anything of the site. One that has
+    // executed the trap in front of it is there, too, and its handler has yet to look at where that
+    // was.
     for position in &positions {
         if let Some(site) = journal.islands.get(&position.ip.0) {
             if !(journal.has_site_at(position.ip.0 - 1) && survey::has_trapped(stopped, position)) {
@@ -245,15 +250,16 @@ fn restore(
     }
     let in_flight = returns::in_flight(stopped, found.trampoline, &journal.code, others.sessions(), &positions)?;
     positions.retain(|p| journal.code.iter().any(|range| range.contains(&p.ip.0)));
-    // A thread may have executed a trap or an instruction that names its place, and not got its signal yet: the handler must
-    // still be there.
+    // A thread may have executed a trap or an instruction that names its place, and not got its
+    // signal yet: the handler must still be there.
     let named = found.taken & crate::signals::NAMED;
     let awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
     positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
     let still = |how: Inside| move |tid: i32| StillThere { tid, how };
     let in_code = awaiting.first().copied().or(stopped.returning()).or(in_flight).map(still(Inside::Code));
     let mut inside = in_code.or(native::inside(stopped, found, &mappings)?.map(still(Inside::Function)));
-    // Where others are behind us, what we displaced has no place of its own to go on at: such a thread leaves by itself.
+    // Where others are behind us, what we displaced has no place of its own to go on at: such a
+    // thread leaves by itself.
     let movable = |entry: &JournalEntry| !others.know(entry) || !others.are_in(&process, entry);
     let original_of = |position| journal.original_of(stopped, position).filter(|(entry, _)| movable(entry));
     let targets: Vec<Option<(&JournalEntry, Va)>> = positions.iter().map(original_of).collect();
@@ -265,7 +271,8 @@ fn restore(
             });
         }
     }
-    // A thread in the agent may be about to replace a return address or to meet a trap: then our own sites stay for now.
+    // A thread in the agent may be about to replace a return address or to meet a trap: then our
+    // own sites stay for now.
     if inside.is_none() {
         shared.iter().filter(|entry| entry.own == 1).try_for_each(|entry| others.unlink(&process, entry))?;
         restore_text(stopped, &mappings, &own)?;
@@ -283,8 +290,8 @@ fn restore(
     Ok(inside)
 }
 
-/// Lets threads of a suspended process go on for some time that are in our code, or on the way to a handler of it: by themselves
-/// they never leave.
+/// Lets threads of a suspended process go on for some time that are in our code, or on the way to a
+/// handler of it: by themselves they never leave.
 fn usher(stopped: &mut Stopped, found: &Found, journal: &Journal, time: Duration) -> Result<(), SessionError> {
     let awaiting = stopped.awaiting(found.taken & crate::signals::NAMED);
     let inside = |ip: Va| journal.code.iter().any(|range| range.contains(&ip.0));
@@ -294,7 +301,8 @@ fn usher(stopped: &mut Stopped, found: &Found, journal: &Journal, time: Duration
     Ok(tids.into_iter().try_for_each(|tid| stopped.nudge(tid, time))?)
 }
 
-/// Lowers the semaphores of sites that are still written: where a library was unloaded, something else may be now.
+/// Lowers the semaphores of sites that are still written: where a library was unloaded, something
+/// else may be now.
 fn lower(
     stopped: &mut Stopped,
     found: &Found,
@@ -302,7 +310,8 @@ fn lower(
     others: &Others,
     journal: &Journal,
 ) -> Result<(), SessionError> {
-    // A forked child has its own semaphores, but no journal of its own: they were raised when it was forked.
+    // A forked child has its own semaphores, but no journal of its own: they were raised when it
+    // was forked.
     let child = found.is_child(stopped.process());
     let written = journal.written.iter().map(|index| (*index, &journal.entries[*index]));
     let process = stopped.process().clone();
@@ -319,7 +328,8 @@ fn lower(
     semaphore::change(stopped, &found.room(), &changes.collect::<Vec<_>>())
 }
 
-/// Puts back what was there, a page at a time. Of a place that has two entries the first is right: the other one is older.
+/// Puts back what was there, a page at a time. Of a place that has two entries the first is right:
+/// the other one is older.
 pub(crate) fn restore_text(
     stopped: &mut Stopped,
     mappings: &[Mapping],
@@ -379,8 +389,8 @@ fn unmap(hold: &mut Hold<'_>, found: &Found) -> Result<(), SessionError> {
     })
 }
 
-/// Is a listed mapping there? A controller may have died before it was made, or after it was unmapped, and the program
-/// may have put something else there.
+/// Is a listed mapping there? A controller may have died before it was made, or after it was
+/// unmapped, and the program may have put something else there.
 fn is_there(entry: &MapEntry, maps: &[Mapping]) -> bool {
     let code = entry.kind == MapKind::Agent as u32 || entry.kind == MapKind::Slab as u32;
     let (start, end) = (entry.addr, entry.addr + entry.len);

@@ -101,9 +101,9 @@ pub enum SessionError {
     /// One of several processes has nothing that was asked for.
     #[error("process {pid}: {source}")]
     InProcess {
-        /// Which.
+        /// The id of the process.
         pid: i32,
-        /// Why.
+        /// The cause.
         source: Box<SessionError>,
     },
     /// The embedded agent is broken.
@@ -112,7 +112,7 @@ pub enum SessionError {
     /// The embedded agent lacks a function.
     #[error("the embedded agent has no function {name}: rebuild sidestep")]
     AgentSymbol {
-        /// Which.
+        /// The name of the function of the agent.
         name: &'static str,
     },
     /// All sites were refused.
@@ -120,9 +120,9 @@ pub enum SessionError {
     AllRefused {
         /// First refused function.
         name: String,
-        /// Its object.
+        /// The path of the object.
         object: PathBuf,
-        /// Why.
+        /// The reason, a clause.
         reason: String,
         /// How many more were refused.
         others: usize,
@@ -176,7 +176,7 @@ pub enum SessionError {
     Maps {
         /// The target.
         pid: i32,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The main thread's stack is full, or has another name.
@@ -202,23 +202,23 @@ pub enum SessionError {
     /// A program cannot become native code.
     #[error("program {name}: {source}")]
     Compile {
-        /// Which.
+        /// The name of the program.
         name: String,
-        /// Why.
+        /// The cause.
         source: sidestep_bpf::native::x86_64::CompileError,
     },
     /// A program asks for an argument of a static probe by a number that is not always the same.
     #[error("program {name}: the number of an argument of a static probe must be a constant")]
     Arguments {
-        /// Which.
+        /// The name of the program.
         name: String,
     },
     /// A program refers to what is not there.
     #[error("program {name}: {source}")]
     Link {
-        /// Which.
+        /// The name of the program.
         name: String,
-        /// Why.
+        /// The cause.
         source: sidestep_bpf::program::LinkError,
     },
     /// The processor or kernel does not let programs read the thread pointer.
@@ -342,14 +342,15 @@ impl SessionError {
 pub struct NoMatch {
     /// What the user wrote.
     pub pattern: String,
-    /// Why.
+    /// The reason, a clause.
     pub reason: SessionError,
     /// A program or library that comes later may have it.
     pub may_come: bool,
 }
 
 impl NoMatch {
-    /// Says of an error that it is about a pattern. `others`: the pattern means other objects, too, than those that are there.
+    /// Says of an error that it is about a pattern. `others`: the pattern means other objects, too,
+    /// than those that are there.
     pub(crate) fn of(pattern: &str, reason: SessionError, others: bool) -> SessionError {
         let may_come = matches!(reason, SessionError::NoObject { .. }) || others && reason.is_absence();
         SessionError::NoMatch(Box::new(NoMatch { pattern: pattern.to_owned(), reason, may_come }))

@@ -23,9 +23,10 @@ impl Session {
         self.installer.next_programs(count)
     }
 
-    /// Puts further programs and probes in; those that are there stay as they are, and no hit of theirs is lost. Programs get the
-    /// indices that [`Session::next_programs`] says, and actions refer to all by index; they use the maps that are there. A site that
-    /// has a probe already is refused. The session has to be [`Options::extensible`], or that of a command.
+    /// Puts further programs and probes in; those that are there stay as they are, and no hit of
+    /// theirs is lost. Programs get the indices that [`Session::next_programs`] says, and actions
+    /// refer to all by index; they use the maps that are there. A site that has a probe already is
+    /// refused. The session has to be [`Options::extensible`], or that of a command.
     ///
     /// Gives the number of each of these requests ([`crate::Probe::request`]).
     ///
@@ -108,9 +109,11 @@ impl Session {
         Ok(indices)
     }
 
-    /// Takes probes out for good, given by their ids: their sites get their original code, nobody enables them any more, and
-    /// the sites can be probed again. What they counted can still be read. Their detours stay until [`Session::reclaim`] finds that
-    /// nobody is in there, or in a handler, or until the session ends. Others that are at a site stay, if the probes of a site can be switched one by one.
+    /// Takes probes out for good, given by their ids: their sites get their original code, nobody
+    /// enables them any more, and the sites can be probed again. What they counted can still be
+    /// read. Their detours stay until [`Session::reclaim`] finds that nobody is in there, or in a
+    /// handler, or until the session ends. Others that are at a site stay, if the probes of a site
+    /// can be switched one by one.
     ///
     /// # Errors
     /// As [`Session::disable`].

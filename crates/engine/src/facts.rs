@@ -1,4 +1,5 @@
-//! What programs are told: of their probes in which place they are, and how far from it symbols are; of processes their names.
+//! What programs are told: of their probes in which place they are, and how far from it symbols
+//! are; of processes their names.
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -1,4 +1,5 @@
-//! The processes that have the memory of a session: those that it knows, and all that were forked from them.
+//! The processes that have the memory of a session: those that it knows, and all that were forked
+//! from them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -7,7 +8,8 @@ use sidestep_sys::parse_maps;
 
 use crate::traces::MEMFD_LINK;
 
-/// Finds them by what they have mapped: so a child is found whoever its parent is by now, and whatever namespace it lives in.
+/// Finds them by what they have mapped: so a child is found whoever its parent is by now, and
+/// whatever namespace it lives in.
 pub(crate) struct Family {
     /// Of the memory.
     inode: u64,

@@ -1,5 +1,6 @@
-//! Faults of displaced instructions: their handlers, core files and debuggers are to see the original addresses. The agent
-//! sees to that with a table of all copies (`wire::detours`), while the signals are ours ([`crate::signals`]).
+//! Faults of displaced instructions: their handlers, core files and debuggers are to see the
+//! original addresses. The agent sees to that with a table of all copies (`wire::detours`), while
+//! the signals are ours ([`crate::signals`]).
 
 use std::mem::offset_of;
 
@@ -35,20 +36,22 @@ pub(crate) fn raised(p: &Planned) -> u64 {
     on_purpose | if plan.may_fault() { signals::FAULTS } else { 0 }
 }
 
-/// The signals that any site may raise at the end of a stack: by what its handlers save, by the copy of a `push` or `call`, or by a
-/// trap, whose own signal finds no room there (`signal::handle` in the agent).
+/// The signals that any site may raise at the end of a stack: by what its handlers save, by the
+/// copy of a `push` or `call`, or by a trap, whose own signal finds no room there (`signal::handle`
+/// in the agent).
 pub(crate) const AT_END: u64 = signals::READS;
 
-/// Would a fault at an address of ours do harm? Where an instruction faults on purpose, the program goes by its address. Go's
-/// runtime makes a panic of a fault only if it knows the function, and gives up otherwise (`sighandler` in
-/// runtime/signal_unix.go).
+/// Would a fault at an address of ours do harm? Where an instruction faults on purpose, the program
+/// goes by its address. Go's runtime makes a panic of a fault only if it knows the function, and
+/// gives up otherwise (`sighandler` in runtime/signal_unix.go).
 pub(crate) fn must_show(p: &Planned) -> bool {
     let Ok(plan) = &p.plan else { return false };
     plan.stops_on_purpose() || p.matched.object.is_go() && plan.may_fault()
 }
 
 impl Regions {
-    /// Adds detours to the table of copies, before their sites are written. A new table replaces the old one.
+    /// Adds detours to the table of copies, before their sites are written. A new table replaces
+    /// the old one.
     pub fn add_detours<'a>(
         &mut self,
         hold: &mut Hold<'_>,

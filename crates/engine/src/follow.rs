@@ -1,6 +1,7 @@
-//! Processes that become a part of a session later on. Forked children need nobody: they have all that is needed, and the agent
-//! counts there if [`crate::Options::follow`] says so. Here they are found when the session ends. A thread that is about to execute
-//! a program, or has mapped a library, asks ([`sidestep_wire::bell`]) and waits until it has its answer.
+//! Processes that become a part of a session later on. Forked children need nobody: they have all
+//! that is needed, and the agent counts there if [`crate::Options::follow`] says so. Here they are
+//! found when the session ends. A thread that is about to execute a program, or has mapped a
+//! library, asks ([`sidestep_wire::bell`]) and waits until it has its answer.
 
 use std::collections::HashSet;
 use std::mem::offset_of;
@@ -12,8 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use sidestep_isa::Va;
-use sidestep_sys::{Executed, Executing, Process, Spawned, Watch, futex_wake};
-use sidestep_wire::{Bell, Common, Private, Question, Slot};
+use sidestep_sys::{Beat, Executed, Executing, Process, Spawned, Watch, futex_wake};
+use sidestep_wire::{BEAT, Bell, Common, Private, Question, Slot};
 
 use crate::api::TargetState;
 use crate::error::SessionError;
@@ -29,6 +30,9 @@ use crate::wanted::Wanted;
 
 /// So long the controller waits for an answered `execve` before it does anything else.
 const EXEC_TIME: Duration = Duration::from_millis(20);
+/// A thread that asks waits so long at most: by then something must be wrong with us. To analyse a
+/// large library takes seconds.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// Processes are not looked for more often.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
 /// How often children are looked for that were forked while others were let go.
@@ -43,7 +47,8 @@ pub(crate) struct Follow {
     watch: Watch,
     executing: Vec<Executing>,
     family: Family,
-    /// When the family was looked at, whether anybody was there, how many slots were in use, and how many of them free again.
+    /// When the family was looked at, whether anybody was there, how many slots were in use, and
+    /// how many of them free again.
     looked: Option<(Instant, bool, (u64, u32))>,
 }
 
@@ -77,8 +82,8 @@ impl Follow {
         self.common.u32(self.bell + field as u64)
     }
 
-    /// Answers what is asked, takes up programs that were executed, lets go of processes that have ended. Is there anything left
-    /// besides the processes that the session knows?
+    /// Answers what is asked, takes up programs that were executed, lets go of processes that have
+    /// ended. Is there anything left besides the processes that the session knows?
     pub fn serve(&mut self, session: &mut Session) -> bool {
         self.watch.clear();
         self.answer(session);
@@ -98,6 +103,9 @@ impl Follow {
             let ask = |field| self.word(field).load(Ordering::Acquire);
             let (question, pid) = (ask(offset_of!(Bell, question)), ask(offset_of!(Bell, pid)) as i32);
             let tid = ask(offset_of!(Bell, turn)) as i32;
+            // Without it, the thread waits for some seconds only.
+            let working = self.bell as usize + offset_of!(Bell, working);
+            let beat = Beat::new(self.common.map().clone(), working, Duration::from_nanos(BEAT), ANSWER_TIME).ok();
             let host = self.family.find(pid);
             let path = self.common.u64(self.bell + offset_of!(Bell, path) as u64).load(Ordering::Acquire);
             let begun = match host {
@@ -120,7 +128,10 @@ impl Follow {
                 }
                 _ => false,
             };
-            self.word(offset_of!(Bell, listens)).store(1, Ordering::Release);
+            drop(beat);
+            if self.word(offset_of!(Bell, listens)).swap(1, Ordering::AcqRel) == 0 {
+                host.into_iter().for_each(|host| session.note_late(host));
+            }
             self.word(offset_of!(Bell, answered)).store(rung, Ordering::Release);
             futex_wake(self.word(offset_of!(Bell, answered)));
             if begun {
@@ -151,7 +162,8 @@ impl Follow {
         }
     }
 
-    /// Takes up the program that a process has executed, or forgets the process if it has ended. False: neither.
+    /// Takes up the program that a process has executed, or forgets the process if it has ended.
+    /// False: neither.
     fn executed(&mut self, index: usize, session: &mut Session) -> bool {
         let Some(executing) = self.executing.get_mut(index) else { return true };
         match executing.poll() {
@@ -190,8 +202,9 @@ impl Follow {
         }
     }
 
-    /// Is anybody of the family there whom the session does not know? Looks now and then, if somebody came, and at once when
-    /// slots run short. Slots of those who are not there any more become free.
+    /// Is anybody of the family there whom the session does not know? Looks now and then, if
+    /// somebody came, and at once when slots run short. Slots of those who are not there any more
+    /// become free.
     fn look(&mut self, session: &mut Session) -> bool {
         let running = session.is_running();
         let Some(regions) = session.installer.regions() else { return false };
@@ -220,7 +233,8 @@ impl Follow {
         regions.common.u32(regions.layout.common_off + offset_of!(Common, slots_free) as u64)
     }
 
-    /// Gives slots of processes that have ended to those that come; how many. One that cannot be looked at is there still.
+    /// Gives slots of processes that have ended to those that come; how many. One that cannot be
+    /// looked at is there still.
     fn free_slots(&self, regions: &Regions, slots: u64, alive: &HashSet<u32>) -> u32 {
         let mut all = 0;
         for slot in 0..slots {

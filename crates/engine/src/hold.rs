@@ -14,8 +14,8 @@ const LEAST: Duration = Duration::from_micros(200);
 /// For how long the threads run before the next pause.
 const GAP: Duration = Duration::from_millis(1);
 
-/// A machine may be too busy for a thread to get its turn, even to stop. So often it is tried, and everybody runs on in between:
-/// a detach that fails leaves probes behind.
+/// A machine may be too busy for a thread to get its turn, even to stop. So often it is tried, and
+/// everybody runs on in between: a detach that fails leaves probes behind.
 const TRIES: u32 = 5;
 
 /// Stops a process.
@@ -120,8 +120,9 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Does pieces of work, in their order, in as many pauses as it takes for none to be long. At the beginning of each, `look`
-    /// sees how things are. A piece that cannot be done as they are, of which `each` says so, is for the next pause.
+    /// Does pieces of work, in their order, in as many pauses as it takes for none to be long. At
+    /// the beginning of each, `look` sees how things are. A piece that cannot be done as they are,
+    /// of which `each` says so, is for the next pause.
     pub fn in_turns<S, T>(
         &mut self,
         purpose: impl Fn(&T) -> &'static str,

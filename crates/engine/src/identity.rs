@@ -4,8 +4,9 @@ use sidestep_sys::Stopped;
 
 use crate::error::SessionError;
 
-/// Has every thread its thread pointer at its thread pointer? C libraries see to it before a thread begins; programs of other
-/// runtimes, and those whose C library has not started yet, are told by the one thread that lacks it.
+/// Has every thread its thread pointer at its thread pointer? C libraries see to it before a thread
+/// begins; programs of other runtimes, and those whose C library has not started yet, are told by
+/// the one thread that lacks it.
 pub(crate) fn self_pointers(stopped: &Stopped) -> bool {
     stopped.threads().iter().all(|t| {
         let base = t.regs.thread_pointer();
@@ -13,7 +14,8 @@ pub(crate) fn self_pointers(stopped: &Stopped) -> bool {
     })
 }
 
-/// Two threads with one thread pointer, if there are such: they were made by `clone` without `CLONE_SETTLS`.
+/// Two threads with one thread pointer, if there are such: they were made by `clone` without
+/// `CLONE_SETTLS`.
 pub(crate) fn sharing(stopped: &Stopped) -> Option<(i32, i32)> {
     let mut threads: Vec<_> = stopped.threads().iter().map(|t| (t.regs.thread_pointer(), t.tid)).collect();
     threads.sort_unstable();

@@ -1,5 +1,6 @@
-//! Installing probes. What is made ready while the target runs: code of slabs first, then trap table and table of copies. So a
-//! controller that is killed in between leaves a correct target. The sites follow ([`crate::put`]).
+//! Installing probes. What is made ready while the target runs: code of slabs first, then trap
+//! table and table of copies. So a controller that is killed in between leaves a correct target.
+//! The sites follow ([`crate::put`]).
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
@@ -36,7 +37,8 @@ pub(crate) struct Job {
     pub object: std::ops::Range<u64>,
     /// Its functions run on stacks of goroutines.
     pub is_go: bool,
-    /// Nothing else can come to its place while it is written: it is the program itself, no library that may be unloaded.
+    /// Nothing else can come to its place while it is written: it is the program itself, no library
+    /// that may be unloaded.
     pub stays: bool,
     /// The file of its object: inode number, 0 = none.
     pub inode: u64,
@@ -56,8 +58,8 @@ pub(crate) enum Outcome {
 
 /// Installs a batch; `signals` are to be ours. One outcome per job.
 ///
-/// All that can be made ready is, while the target runs: it is stopped for moments to map memory, and once to look at its threads
-/// and to write the sites.
+/// All that can be made ready is, while the target runs: it is stopped for moments to map memory,
+/// and once to look at its threads and to write the sites.
 pub(crate) fn install(
     regions: &mut Regions,
     hold: &mut Hold<'_>,
@@ -125,7 +127,8 @@ pub(crate) fn install(
     Ok((outcomes, code_bytes))
 }
 
-/// Whether a detour can be put into use. If not, why. What is at the site now is looked at when it is written.
+/// Whether a detour can be put into use. If not, why. What is at the site now is looked at when it
+/// is written.
 fn is_ready(job: &Job, detour: &Detour, lost: &BTreeSet<u64>, others: &Others) -> Result<(), String> {
     if detour.stub.as_ref().is_some_and(|(at, _)| lost.contains(&(at.0 & !(PAGE - 1)))) {
         return Err("the address space that its jump needs was taken meanwhile: try again".into());
@@ -152,7 +155,8 @@ fn not_the_file(site: Va) -> String {
     format!("the code at {site} is not what the file says: somebody else has changed it")
 }
 
-/// Maps the pages that stubs of these jobs need and that are not there yet. Gives those that could not be mapped.
+/// Maps the pages that stubs of these jobs need and that are not there yet. Gives those that could
+/// not be mapped.
 fn map_stubs(regions: &mut Regions, hold: &mut Hold<'_>, jobs: &[Job]) -> Result<BTreeSet<u64>, SessionError> {
     let page = |job: &Job| match job.plan.patch {
         Patch::Jump { stub: Some(at), .. } => Some(at.offset(job.bias).0 & !(PAGE - 1)),
@@ -208,8 +212,18 @@ fn slab(regions: &Regions, hold: &mut Hold<'_>, jobs: &[Job], group: &[usize]) -
 /// The thunks and detours of a slab at `at`.
 fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec<u8>) {
     let needed = group.iter().flat_map(|i| &jobs[*i].handlers).filter_map(Handler::thunk).collect();
-    let programs = regions.programs.thunks(&needed, jobs[group[0]].is_go);
-    let (mut bytes, thunks): (Vec<u8>, Thunks) = thunk::thunks(at, &regions.env, regions.globals.enter, &programs);
+    let is_go = jobs[group[0]].is_go;
+    let programs = regions.programs.thunks(&needed, is_go);
+    let ends = group.iter().flat_map(|i| &jobs[*i].handlers).filter_map(Handler::end).collect();
+    let ends = regions.programs.ends(&ends);
+    let (mut bytes, thunks): (Vec<u8>, Thunks) = thunk::thunks(
+        at,
+        &regions.env,
+        regions.globals.enter,
+        &programs,
+        &ends,
+        is_go.then(|| regions.programs.agent_stack()),
+    );
     let mut built = Vec::new();
     for i in group {
         let job = &jobs[*i];
@@ -226,8 +240,8 @@ fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec
 }
 
 impl Regions {
-    /// Adds sites to the trap table: a new table replaces the old one. All sites, since any may become a trap; but none, as long as
-    /// there are no traps at all.
+    /// Adds sites to the trap table: a new table replaces the old one. All sites, since any may
+    /// become a trap; but none, as long as there are no traps at all.
     fn add_traps<'d>(
         &mut self,
         hold: &mut Hold<'_>,

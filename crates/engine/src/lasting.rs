@@ -1,5 +1,6 @@
-//! Which libraries stay where they are for as long as the process lives: those that the program needs, and what they need. No `dlclose`
-//! takes them away (glibc: `l_type` is `lt_library`, elf/dl-close.c; musl never unloads anything). Others may be unloaded at any moment.
+//! Which libraries stay where they are for as long as the process lives: those that the program
+//! needs, and what they need. No `dlclose` takes them away (glibc: `l_type` is `lt_library`,
+//! elf/dl-close.c; musl never unloads anything). Others may be unloaded at any moment.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -13,8 +13,8 @@ use crate::switch::take_turn;
 use crate::wanted::Wanted;
 
 impl Session {
-    /// Looks for what requests mean in a process of the session that has mapped something, or in a forked child of one.
-    /// `family`: gives all that have the session's memory.
+    /// Looks for what requests mean in a process of the session that has mapped something, or in a
+    /// forked child of one. `family`: gives all that have the session's memory.
     pub(crate) fn look_again(
         &mut self,
         pid: i32,

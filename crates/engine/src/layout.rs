@@ -41,7 +41,8 @@ pub struct MapPlace {
     pub cells: u64,
 }
 
-/// Where everything is. Shared offsets are from the start of the shared region, private ones from the private region's.
+/// Where everything is. Shared offsets are from the start of the shared region, private ones from
+/// the private region's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub probes_max: u64,
@@ -71,8 +72,9 @@ pub struct Layout {
 
 /// Journal entries of a probe: its site, and an island that leads to its detour.
 const JOURNAL: u64 = 2;
-/// Room for remote calls, from the start of the private region: a list of calls, and what they read and write. (No frames: who returns
-/// through one that a dead controller has left must find it there.)
+/// Room for remote calls, from the start of the private region: a list of calls, and what they read
+/// and write. (No frames: who returns through one that a dead controller has left must find it
+/// there.)
 pub(crate) const CALLS_OFF: u64 = (size_of::<Private>() as u64).next_multiple_of(PAGE);
 const CALLS_LEN: u64 = LIST_LEN + DATA_LEN;
 /// Of the list; and of what its calls read and write.

@@ -1,5 +1,6 @@
-//! What controllers have left in a process that have ended without a detach: killed, or on a machine that was out of memory. The next
-//! attach removes it, too; this is for whoever wants no attach.
+//! What controllers have left in a process that have ended without a detach: killed, or on a
+//! machine that was out of memory. The next attach removes it, too; this is for whoever wants no
+//! attach.
 
 use sidestep_sys::Process;
 
@@ -11,7 +12,8 @@ use crate::traces::{self, Found};
 /// What became of the sessions in a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Detached {
-    /// Ids of the controllers that have ended, whose sessions were removed. 0: it ended before it had said who it was.
+    /// Ids of the controllers that have ended, whose sessions were removed. 0: it ended before it
+    /// had said who it was.
     pub ended: Vec<i32>,
     /// How many sites the users' probes of these sessions were at.
     pub sites: usize,
@@ -19,7 +21,8 @@ pub struct Detached {
     pub at_work: Vec<i32>,
 }
 
-/// Removes the sessions of controllers that have ended from a process, whatever state they were left in.
+/// Removes the sessions of controllers that have ended from a process, whatever state they were
+/// left in.
 ///
 /// # Errors
 /// The process cannot be traced, or a thread does not leave the code of such a session.

@@ -1,4 +1,5 @@
-//! Sessions: attach to or spawn a process, install probes, read what they found, detach without a trace.
+//! Sessions: attach to or spawn a process, install probes, read what they found, detach without a
+//! trace.
 //!
 //! No ISA name appears here; decisions come from `plan`, operating-system work goes to `sys`.
 

@@ -1,23 +1,31 @@
-//! Changing sites while the threads run. A site is a trap while it changes, which its handler leads to the detour:
+//! Changing sites while the threads run. A site is a trap while it changes, which its handler leads
+//! to the detour:
 //!
-//! 1. The first byte becomes a trap. Where the patch is a guarded jump, so do the first bytes of the other instructions, which have
-//!    their own entries in the trap table. From here on nobody begins to execute what is there, and nobody comes to the inside.
-//! 2. Each thread is stopped for a moment, by itself. Afterwards it executes nothing that it has read before; and if it stood inside,
-//!    or a signal frame of its stack does, it goes on at the copy. So nobody is inside, and nobody gets there.
+//! 1. The first byte becomes a trap. Where the patch is a guarded jump, so do the first bytes of
+//!    the other instructions, which have their own entries in the trap table. From here on nobody
+//!    begins to execute what is there, and nobody comes to the inside.
+//! 2. Each thread is stopped for a moment, by itself. Afterwards it executes nothing that it has
+//!    read before; and if it stood inside, or a signal frame of its stack does, it goes on at the
+//!    copy. So nobody is inside, and nobody gets there.
 //! 3. The other bytes are written.
-//! 4. Each thread that is not waiting in the kernel is stopped for a moment, so that none has read any of the old ones.
-//! 5. The bytes that are traps get their values, the first one last. Each of these is a step from one valid state to another.
+//! 4. Each thread that is not waiting in the kernel is stopped for a moment, so that none has read
+//!    any of the old ones.
+//! 5. The bytes that are traps get their values, the first one last. Each of these is a step from
+//!    one valid state to another.
 //!
-//! That is how the kernel changes its own code (`smp_text_poke_batch_finish` in arch/x86/kernel/alternative.c), with two
-//! differences. A stop takes the place of an interrupt on each CPU: `membarrier` would have to be registered first, which waits for
-//! tens of milliseconds, and would not show where the threads are. And there is nothing to wait for at the end, since our traps are
-//! answered for as long as the session lasts.
+//! That is how the kernel changes its own code (`smp_text_poke_batch_finish` in
+//! arch/x86/kernel/alternative.c), with two differences. A stop takes the place of an interrupt on
+//! each CPU: `membarrier` would have to be registered first, which waits for tens of milliseconds,
+//! and would not show where the threads are. And there is nothing to wait for at the end, since our
+//! traps are answered for as long as the session lasts.
 //!
-//! A patch of one byte needs only the last step. A child that is forked meanwhile has traps, and their handler.
+//! A patch of one byte needs only the last step. A child that is forked meanwhile has traps, and
+//! their handler.
 //!
-//! What is at a site is compared right before each write, and `/proc/PID/mem` refuses what is not mapped. What that could not see is
-//! a library that takes the place of another between the two, in a microsecond. So this is for code that stays: of the program, and of
-//! libraries that it was started with ([`crate::lasting`]).
+//! What is at a site is compared right before each write, and `/proc/PID/mem` refuses what is not
+//! mapped. What that could not see is a library that takes the place of another between the two, in
+//! a microsecond. So this is for code that stays: of the program, and of libraries that it was
+//! started with ([`crate::lasting`]).
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -37,8 +45,8 @@ use crate::traces::{TRAP, Text, text_of};
 /// Bytes to write, and their offset from a site.
 type Piece = (usize, Vec<u8>);
 
-/// Changes sites, given in the order of their addresses. Those that are not ours any more are `gone`. Gives the longest time that a
-/// thread stood.
+/// Changes sites, given in the order of their addresses. Those that are not ours any more are
+/// `gone`. Gives the longest time that a thread stood.
 pub(crate) fn change(
     process: &Process,
     group: &[&Work],
@@ -82,7 +90,8 @@ fn changes_inside(w: &Work, now: &[u8]) -> bool {
     now[1..] != goal(w)[1..]
 }
 
-/// Nobody is inside afterwards, nor executes what it has read before. Those of whom one is on its way to a handler or back wait.
+/// Nobody is inside afterwards, nor executes what it has read before. Those of whom one is on its
+/// way to a handler or back wait.
 fn leave(process: &Process, group: &[&Work], ground: &Ground) -> Result<Duration, SessionError> {
     const WAIT: Duration = Duration::from_millis(1);
     if !group.iter().any(|w| w.covers()) {

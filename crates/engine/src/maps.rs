@@ -57,7 +57,8 @@ pub(crate) fn init(shared: &View, layout: &Layout, maps: &[Map]) {
     }
 }
 
-/// The maps of a session, as the controller sees them: with a value of its own where each thread has one.
+/// The maps of a session, as the controller sees them: with a value of its own where each thread
+/// has one.
 #[derive(Clone, Copy)]
 pub struct Maps<'a> {
     pub(crate) shared: &'a View,
@@ -99,7 +100,8 @@ impl Maps<'_> {
         self.shared.u64(at).load(Ordering::Relaxed)
     }
 
-    /// All entries of a map. Each is consistent in itself, as far as programs change values by whole words.
+    /// All entries of a map. Each is consistent in itself, as far as programs change values by
+    /// whole words.
     pub fn entries(&self, map: usize) -> Vec<Entry> {
         let Some(desc) = self.map_desc(map) else { return Vec::new() };
         match self.maps[map].kind {

@@ -1,5 +1,6 @@
-//! What addresses mean in the processes of a session. Where two have different code at one address, stacks and symbols are kept
-//! apart by a number ([`sidestep_wire::Private::space`]); where they have not, as workers of one server, they are one.
+//! What addresses mean in the processes of a session. Where two have different code at one address,
+//! stacks and symbols are kept apart by a number ([`sidestep_wire::Private::space`]); where they
+//! have not, as workers of one server, they are one.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,8 +26,8 @@ type Space = BTreeMap<Va, (Va, Code)>;
 pub(crate) struct Meanings(Vec<Space>);
 
 impl Meanings {
-    /// The number of a process that has these objects: the one that it has, if that is still right. What cannot be told apart
-    /// any more has the last one.
+    /// The number of a process that has these objects: the one that it has, if that is still right.
+    /// What cannot be told apart any more has the last one.
     pub fn number(&mut self, current: Option<u32>, mapped: &[MappedObject]) -> u32 {
         let code = || mapped.iter().flat_map(|object| object.executable().map(|m| (m.start, m.end, code(object, m))));
         let last = (SPACES - 1) as usize;

@@ -41,8 +41,8 @@ impl Names {
     }
 }
 
-/// Names of addresses in the processes of a session, also after their end. An address goes with the number that tells what it
-/// means ([`crate::meanings`]).
+/// Names of addresses in the processes of a session, also after their end. An address goes with the
+/// number that tells what it means ([`crate::meanings`]).
 #[derive(Default)]
 pub struct Symbols(Vec<(u32, Images)>);
 
@@ -100,9 +100,10 @@ impl Symbols {
         self.0.iter_mut().find(|known| has(known)).map(|(_, images)| images)
     }
 
-    /// What is at an address of a stack, innermost first: functions that were inlined come before the one that is there.
-    /// `called`: it is a return address, so that the call in front of it is meant. `lines`: as DWARF knows it, which
-    /// may have to be read first; without it there is one frame.
+    /// What is at an address of a stack, innermost first: functions that were inlined come before
+    /// the one that is there. `called`: it is a return address, so that the call in front of it is
+    /// meant. `lines`: as DWARF knows it, which may have to be read first; without it there is one
+    /// frame.
     pub fn frames(&mut self, number: u32, at: u64, called: bool, lines: bool) -> Vec<Frame> {
         match self.at(number, Va(at)) {
             Some(images) => images.frames(at, called, lines),
@@ -111,7 +112,8 @@ impl Symbols {
         }
     }
 
-    /// The build id of the object at an address, in hexadecimal digits, and the offset in its file. `None`: it has none.
+    /// The build id of the object at an address, in hexadecimal digits, and the offset in its file.
+    /// `None`: it has none.
     pub fn build_id(&mut self, number: u32, at: u64) -> Option<(String, u64)> {
         self.at(number, Va(at))?.build_id(at)
     }
@@ -140,7 +142,8 @@ impl Images {
         Ok(images)
     }
 
-    /// Looks again at what is mapped. What was there before is still known, unless something else has its place.
+    /// Looks again at what is mapped. What was there before is still known, unless something else
+    /// has its place.
     pub fn look(&mut self) -> Result<(), SessionError> {
         let mapped = Objects::mapped(&self.process)?;
         let mut objects = self.objects.borrow_mut();

@@ -1,4 +1,5 @@
-//! What a detach has to know about handlers that are functions of the target: they run outside of our memory.
+//! What a detach has to know about handlers that are functions of the target: they run outside of
+//! our memory.
 
 use std::mem::offset_of;
 
@@ -11,8 +12,9 @@ use crate::traces::{Found, read_one, state_addresses};
 
 /// A thread that is in such a handler, and will come back to our code.
 ///
-/// `ThreadState::busy` says which hit a thread is in (`agent::exclusive`). It may be of a handler that was left by `longjmp`: then the
-/// word of the hit is no such probe's any more, or the thread's stack pointer is above it on the same stack.
+/// `ThreadState::busy` says which hit a thread is in (`agent::exclusive`). It may be of a handler
+/// that was left by `longjmp`: then the word of the hit is no such probe's any more, or the
+/// thread's stack pointer is above it on the same stack.
 pub(crate) fn inside(stopped: &Stopped, found: &Found, mappings: &[Mapping]) -> Result<Option<i32>, SessionError> {
     for Busy { at, fs_base, .. } in busy(stopped.process(), found)? {
         let thread = stopped.threads().iter().find(|thread| thread.regs.thread_pointer().0 == fs_base);

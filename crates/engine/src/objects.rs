@@ -26,12 +26,14 @@ pub(crate) struct Loaded {
     pub range: Range<u64>,
     /// The file that it was mapped from: inode number, 0 = none.
     pub inode: u64,
-    /// Parts of the file that the process has mapped a second time, apart from the image, to execute them there (V8 does).
+    /// Parts of the file that the process has mapped a second time, apart from the image, to
+    /// execute them there (V8 does).
     copied: Vec<Range<u64>>,
 }
 
 impl Loaded {
-    /// Does the process execute this code somewhere else, too, where a probe in the image would not be hit?
+    /// Does the process execute this code somewhere else, too, where a probe in the image would not
+    /// be hit?
     pub fn is_copied(&self, va: Va) -> bool {
         !self.copied.is_empty()
             && self.object.offset_of(va).is_some_and(|at| self.copied.iter().any(|part| part.contains(&at.0)))
@@ -70,7 +72,8 @@ pub(crate) struct Objects {
     pub analyses: analyses::Shared,
 }
 
-/// Which file it is, as somebody has written it: device, inode, bytes, time of the last write in seconds and nanoseconds.
+/// Which file it is, as somebody has written it: device, inode, bytes, time of the last write in
+/// seconds and nanoseconds.
 type Version = (u64, u64, u64, i64, i64);
 
 fn version(file: &Path) -> Version {
@@ -100,7 +103,8 @@ impl Objects {
         self.open_at(path, file, &self.search(Some(process.root())))
     }
 
-    /// The mapped files of a process, main program first. Files that are no usable objects are left out.
+    /// The mapped files of a process, main program first. Files that are no usable objects are left
+    /// out.
     pub fn mapped(process: &Process) -> Result<Vec<MappedObject>, SessionError> {
         let text = process.maps_text().map_err(|source| unreadable(process, source))?;
         let mappings = parse_maps(&String::from_utf8_lossy(&text));
@@ -123,7 +127,8 @@ impl Objects {
         Ok(Loaded { object, bias, range, inode, copied })
     }
 
-    /// As [`Objects::load`], unless the code of the file, which costs little to read, has not what is looked for: always the same.
+    /// As [`Objects::load`], unless the code of the file, which costs little to read, has not what
+    /// is looked for: always the same.
     pub fn load_if(
         &mut self,
         process: &Process,
@@ -149,7 +154,8 @@ impl Objects {
         let theirs = process.root().join(mapped.path.strip_prefix("/").unwrap_or(&mapped.path));
         match (mapped.deleted, first(mapped)) {
             (true, Some(m)) => map_file(process.pid(), m),
-            // The kernel names files as seen by whoever asks: after a chroot without a mount namespace that is us.
+            // The kernel names files as seen by whoever asks: after a chroot without a mount
+            // namespace that is us.
             _ if !is_it(&theirs) && is_it(&mapped.path) => mapped.path.clone(),
             _ => theirs,
         }

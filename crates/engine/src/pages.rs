@@ -1,4 +1,5 @@
-//! Code of the target, a page at a time: a system call for each site would take longer than what it is for.
+//! Code of the target, a page at a time: a system call for each site would take longer than what it
+//! is for.
 
 use sidestep_isa::Va;
 use sidestep_sys::{MemoryError, Process};
@@ -68,7 +69,8 @@ impl Stretch {
         }
     }
 
-    /// Writes what was put. Nobody else may have changed anything since the places were read: the threads stand still.
+    /// Writes what was put. Nobody else may have changed anything since the places were read: the
+    /// threads stand still.
     pub fn write(&self, process: &Process) -> Result<(), MemoryError> {
         if self.changed { process.write(Va(self.start), &self.bytes) } else { Ok(()) }
     }

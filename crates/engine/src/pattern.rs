@@ -1,8 +1,9 @@
 //! `[OBJECT:]FUNC` as typed → [`Pattern`].
 //!
-//! OBJECT ends at the first single colon, so that the `::` of C++ and Rust names stays in FUNC. FUNC in double quotes
-//! is a name: nothing in it is an offset or an address. (A `*` in it is no obstacle: a glob that is exactly a function's
-//! name means that function.) `p:OBJECT:FUNC` is accepted as bcc writes it. `OBJECT@FILE:LINE` is a line of a source file.
+//! OBJECT ends at the first single colon, so that the `::` of C++ and Rust names stays in FUNC.
+//! FUNC in double quotes is a name: nothing in it is an offset or an address. (A `*` in it is no
+//! obstacle: a glob that is exactly a function's name means that function.) `p:OBJECT:FUNC` is
+//! accepted as bcc writes it. `OBJECT@FILE:LINE` is a line of a source file.
 
 use crate::api::{FuncPattern, Pattern};
 use sidestep_isa::Va;

@@ -1,5 +1,5 @@
-//! Where sites may be: at what was asked for, or behind it, where a uprobe of the kernel at the same address does no harm
-//! ([`sidestep_plan::Lead`]).
+//! Where sites may be: at what was asked for, or behind it, where a uprobe of the kernel at the
+//! same address does no harm ([`sidestep_plan::Lead`]).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,7 +21,8 @@ pub(crate) struct There<'a> {
     pub others: Option<&'a Others>,
 }
 
-/// What an action needs of the state in front of the probed instruction; `None`: it has to be at that.
+/// What an action needs of the state in front of the probed instruction; `None`: it has to be at
+/// that.
 pub(crate) fn needs(action: &Action, programs: &[Program]) -> Option<Needs> {
     if action.post {
         return None;
@@ -40,8 +41,8 @@ pub(crate) fn needs(action: &Action, programs: &[Program]) -> Option<Needs> {
     }
 }
 
-/// Where the sites of one object may be, by the address that is asked for. `asked`: with what the requests there need.
-/// `is_taken`: a run-time address at which this session has a site already.
+/// Where the sites of one object may be, by the address that is asked for. `asked`: with what the
+/// requests there need. `is_taken`: a run-time address at which this session has a site already.
 pub(crate) fn placements(
     index: &Index<'_>,
     bias: i64,

@@ -1,10 +1,11 @@
 //! The sites of the probes of one object: each planned once, whoever asks for it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use sidestep_isa::{Isa, Va};
 use sidestep_plan::{
-    Exit, Index, NoExits, Placement, Plan, Refusal, Room, exits, plan_at, plan_exit, results, site_of,
+    Exit, GoCall, Index, NoExits, Placement, Plan, Refusal, Room, Technique, exits, go_call, jumps_to, plan_at,
+    plan_exit, results, site_of,
 };
 
 use crate::placement::There;
@@ -24,7 +25,12 @@ pub(crate) struct Planner<'p, 'i, 'a, 'r> {
     asked: HashMap<Va, Result<Plan, Refusal>>,
     /// Plans by the address of the site.
     sites: BTreeMap<Va, Plan>,
+    /// Those of the exits of the function that is being planned.
+    new: Vec<Va>,
 }
+
+/// An exit or a jump to it, with its plan, and how many displaced instructions come before it.
+type Way = (Va, Plan, usize);
 
 impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
     /// Nothing is planned yet.
@@ -35,7 +41,7 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
         there: Option<There<'p>>,
         bias: i64,
     ) -> Planner<'p, 'i, 'a, 'r> {
-        Planner { index, room, placement, there, bias, asked: HashMap::new(), sites: BTreeMap::new() }
+        Planner { index, room, placement, there, bias, asked: HashMap::new(), sites: BTreeMap::new(), new: Vec::new() }
     }
 
     /// A plan for an address: several requests for one site share what it needs.
@@ -68,19 +74,64 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
         let plan = plan_exit(self.index, exit, trap_only, room)?;
         let refusal = || Refusal { asked: exit.va, reason: "the exit is not displaced".into() };
         let before = before(&plan).ok_or_else(refusal)?;
-        self.sites.insert(plan.site, plan.clone());
+        if self.sites.insert(plan.site, plan.clone()).is_none() {
+            self.new.push(plan.site);
+        }
         Ok((plan, before))
     }
 
-    /// The sites of a probe: one, or with returns the exits of the function, and the entry if that has to be seen.
+    /// The plans of an exit: one, or those of all jumps to it where the exit itself could only be a
+    /// trap.
+    fn ways_out(&mut self, exit: Exit, trap_only: bool) -> Result<Vec<Way>, Refusal> {
+        let jumps = jumps_to(self.index, exit).unwrap_or_default();
+        let mut one = |exit: Exit| self.exit(exit, trap_only).map(|(plan, before)| (exit.va, plan, before));
+        let is_trap = |(_, plan, _): &Way| plan.technique == Technique::Trap;
+        let own = one(exit)?;
+        if trap_only || !is_trap(&own) {
+            return Ok(vec![own]);
+        }
+        let jumps: Result<Vec<_>, Refusal> = jumps.into_iter().map(&mut one).collect();
+        let jumps = jumps.unwrap_or_default();
+        let better = !jumps.is_empty() && !jumps.iter().any(is_trap);
+        Ok(if better { jumps } else { vec![own] })
+    }
+
+    /// The plans of all exits of a function. The jump of one may need the bytes of another exit:
+    /// that one is planned first then.
+    fn all_ways_out(&mut self, mut exits: Vec<Exit>, trap_only: bool) -> Result<Vec<Way>, Refusal> {
+        let mut moved = BTreeSet::new();
+        loop {
+            self.new.clear();
+            let claimed = self.room.claimed();
+            let ways = exits.iter().map(|exit| self.ways_out(*exit, trap_only).map_err(|refusal| (*exit, refusal)));
+            let (exit, refusal) = match ways.collect::<Result<Vec<_>, _>>() {
+                Ok(ways) => return Ok(ways.concat()),
+                Err(why) => why,
+            };
+            for site in self.new.drain(..) {
+                self.sites.remove(&site);
+            }
+            self.room.release_since(claimed);
+            if !moved.insert(exit.va) {
+                return Err(refusal);
+            }
+            exits.sort_by_key(|other| other.va != exit.va);
+        }
+    }
+
+    /// The sites of a probe: one, or with returns the exits of the function, and the entry if that
+    /// has to be seen.
     pub fn probe(&mut self, request: usize, matched: Match, wish: Wish) -> Vec<Planned> {
         let of = matched.va.unwrap_or(matched.symbol_va);
+        let is_go = self.index.code().go && matched.object.is_go_code(of);
+        let goroutine = is_go && go_call(self.index, of) == Ok(GoCall::ByGoroutine);
         let whole = |plan| Planned {
             request,
             matched: matched.clone(),
             plan,
             expected: Vec::new(),
             inside: false,
+            goroutine,
             part: Part::Whole,
             of,
             unproven: None,
@@ -123,29 +174,32 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
         let index = self.index;
         let found = if returns.result { results(index, va) } else { exits(index, va) }?;
         let paired = returns.entry || !found.exclusive;
+        let is_go = index.code().go && matched.object.is_go_code(va);
+        let goroutine = is_go && go_call(index, va) == Ok(GoCall::ByGoroutine);
         let site = |plan: Plan, at: Va, part: Part| Planned {
             request,
             matched: Match { va: Ok(at), ..matched.clone() },
             plan: Ok(plan),
             expected: Vec::new(),
             inside: false,
+            goroutine,
             part,
             of: va,
             unproven: None,
         };
         let mut all = Vec::new();
         if paired {
-            if index.code().go {
-                return Err("calls are not remembered on the stacks of goroutines, which move".to_owned().into());
+            if is_go {
+                go_call(index, va).map_err(str::to_owned)?;
             }
             let plan = self.plan(va, trap_only).map_err(|refusal| refusal.reason)?;
             all.push(site(plan, va, Part::Enter));
         }
-        for exit in found.all {
-            let exit_at = exit.va;
-            let (plan, before) = self.exit(exit, trap_only).map_err(|refusal| refusal.reason)?;
-            // Functions of a few bytes are common there. A handler in the detour of the entry keeps all other sessions away from the
-            // function, and nothing that looks at the stack runs in so few instructions.
+        let ways = self.all_ways_out(found.all, trap_only).map_err(|refusal| refusal.reason)?;
+        for (exit_at, plan, before) in ways {
+            // Functions of a few bytes are common there. A handler in the detour of the entry keeps
+            // all other sessions away from the function, and nothing that looks at the stack runs
+            // in so few instructions.
             let entry = site_of(index, va, (self.placement)(va));
             if plan.isa == Isa::X86 && before > 0 && entry.is_some_and(|entry| entry >= plan.site && entry <= exit_at) {
                 return Err("its exit is in the bytes of the jump at its entry".to_owned().into());
@@ -153,12 +207,13 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
             if let Some(reason) = self.beside(&plan, before) {
                 return Err(reason.into());
             }
-            all.push(site(plan, exit.va, Part::Exit { before, paired }));
+            all.push(site(plan, exit_at, Part::Exit { before, paired }));
         }
         Ok(all)
     }
 
-    /// Why an exit cannot be probed beside other sessions. Handlers behind displaced instructions are not shared.
+    /// Why an exit cannot be probed beside other sessions. Handlers behind displaced instructions
+    /// are not shared.
     fn beside(&self, plan: &Plan, before: usize) -> Option<String> {
         let others = self.there?.others?;
         let site = plan.site.offset(self.bias).0;

@@ -33,12 +33,15 @@ pub(crate) struct Planned {
     pub plan: Result<Plan, String>,
     /// What the file says is at the site.
     pub expected: Vec<u8>,
-    /// It is where another site's jump is, or will be: that is a trap for as long as this one is enabled.
+    /// It is where another site's jump is, or will be: that is a trap for as long as this one is
+    /// enabled.
     pub inside: bool,
     /// Which part of its probe this site is.
     pub part: Part,
     /// Link-time address of the function or instruction that the probe is at.
     pub of: Va,
+    /// Calls of the function are known by their goroutines.
+    pub goroutine: bool,
     /// Why a return probe is not at the exits of the function: a clause.
     pub unproven: Option<String>,
 }
@@ -79,7 +82,8 @@ pub(crate) struct Wish {
     pub more: bool,
     /// Jumps of the function to computed addresses leave it.
     pub leaves: bool,
-    /// What the handlers need of the state in front of the instruction; `None`: the site has to be at that.
+    /// What the handlers need of the state in front of the instruction; `None`: the site has to be
+    /// at that.
     pub needs: Option<Needs>,
 }
 
@@ -92,8 +96,8 @@ pub(crate) struct Returns {
     pub entry: bool,
 }
 
-/// Plans all matches. `wishes` is per request; `planned_one` is called for each. No plan touches the first byte of another
-/// site. `there`: the process, if the plans are for one.
+/// Plans all matches. `wishes` is per request; `planned_one` is called for each. No plan touches
+/// the first byte of another site. `there`: the process, if the plans are for one.
 pub(crate) fn plan_all(
     matches: Vec<(usize, Match)>,
     wishes: &[Wish],
@@ -175,7 +179,8 @@ pub(crate) fn plan_all(
 /// Sites of an object for which its whole code is not looked at.
 const FEW: usize = 32;
 
-/// The index of what is around a few sites, if it says as much about these as that of the whole object.
+/// The index of what is around a few sites, if it says as much about these as that of the whole
+/// object.
 fn some_of<'o>(
     object: &'o Rc<Object>,
     group: &[(usize, Match)],
@@ -248,7 +253,8 @@ pub(crate) struct Guard {
     pub lends: bool,
 }
 
-/// Those of an object. `Err`: the link-time address of a place that cannot be guarded, and has to be.
+/// Those of an object. `Err`: the link-time address of a place that cannot be guarded, and has to
+/// be.
 pub(crate) type Guards = Result<Vec<Guard>, Va>;
 
 /// Guards of all places in an object that make one of these system calls.
@@ -287,7 +293,8 @@ pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut A
                 // No instruction of the program.
                 Some(Err(_)) => {}
                 None if site.number.is_some() && !lends(&site) => return Err(site.mov),
-                // It may be any call; a function that passes them all on is guarded or is not used for these.
+                // It may be any call; a function that passes them all on is guarded or is not used
+                // for these.
                 None => {}
             }
         }
@@ -295,9 +302,9 @@ pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut A
     Ok(all)
 }
 
-/// Guards of the code in the vDSO to which signal handlers of 32-bit programs return. Its unwind information begins in front of
-/// it, so that it cannot be analysed like other code; but it is known what it is, and that nothing else leads there
-/// (`arch/x86/entry/vdso/vdso32/sigreturn.S`).
+/// Guards of the code in the vDSO to which signal handlers of 32-bit programs return. Its unwind
+/// information begins in front of it, so that it cannot be analysed like other code; but it is
+/// known what it is, and that nothing else leads there (`arch/x86/entry/vdso/vdso32/sigreturn.S`).
 pub(crate) fn plan_sigreturns(vdso: &Object, numbers: &[u32]) -> Vec<Guard> {
     const FUNCTIONS: [&str; 2] = ["__kernel_sigreturn", "__kernel_rt_sigreturn"];
     const CALL: [u8; 2] = [0xcd, 0x80]; // int $0x80
@@ -331,6 +338,7 @@ pub(crate) fn place_guards<'g>(
         expected: guard.expected.clone(),
         plan: Ok(guard.plan.clone()),
         inside: false,
+        goroutine: false,
         part: Part::Whole,
         of: guard.plan.asked,
         unproven: None,
@@ -347,7 +355,8 @@ mod tests {
     use super::*;
     use crate::signals::calls;
 
-    /// The objects that this test is made of, or those that `SIDESTEP_OBJECTS` names, with a colon between two.
+    /// The objects that this test is made of, or those that `SIDESTEP_OBJECTS` names, with a colon
+    /// between two.
     fn objects() -> Vec<Object> {
         let own = std::fs::read_to_string("/proc/self/maps").unwrap();
         let mut paths: Vec<String> = match std::env::var("SIDESTEP_OBJECTS") {

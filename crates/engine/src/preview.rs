@@ -40,8 +40,8 @@ fn matches(pattern: &Pattern, pid: Option<i32>, objects: &mut Objects) -> Result
     }
 }
 
-/// All functions that a pattern matches: in the mappings of `pid`, or in files (a short library name is looked up
-/// like the dynamic loader does). Sorted by object, then name.
+/// All functions that a pattern matches: in the mappings of `pid`, or in files (a short library
+/// name is looked up like the dynamic loader does). Sorted by object, then name.
 pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Listed>, SessionError> {
     let mut all = Vec::new();
     for m in matches(pattern, pid, &mut Objects::new(options))? {

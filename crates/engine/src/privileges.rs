@@ -1,5 +1,6 @@
-//! Programs that run with more privileges than whoever executes them. The kernel withholds these from a process that is traced, unless
-//! its tracer has them all (`bprm_creds_from_file` and `LSM_UNSAFE_PTRACE` in the kernel): so such programs are not followed.
+//! Programs that run with more privileges than whoever executes them. The kernel withholds these
+//! from a process that is traced, unless its tracer has them all (`bprm_creds_from_file` and
+//! `LSM_UNSAFE_PTRACE` in the kernel): so such programs are not followed.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -12,8 +13,8 @@ use sidestep_sys::{Process, may_trace_privileged};
 /// Longest path that is looked at (`PATH_MAX`).
 const LONGEST: u64 = 4096;
 
-/// Would a process gain privileges, and lose them to us, by executing what this path in its memory names? What cannot be told is
-/// taken to be so.
+/// Would a process gain privileges, and lose them to us, by executing what this path in its memory
+/// names? What cannot be told is taken to be so.
 pub(crate) fn gained(pid: i32, path: Va) -> bool {
     const SET_IDS: u32 = libc::S_ISUID | libc::S_ISGID;
     if may_trace_privileged() {

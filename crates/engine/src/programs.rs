@@ -13,8 +13,8 @@ use sidestep_bpf::pass::{self, Link, Values};
 use sidestep_bpf::verify::{Helper, Verified};
 use sidestep_isa::{Isa, Va};
 use sidestep_plan::handler::{self, AtExit, Handler};
-use sidestep_plan::thunk;
 use sidestep_plan::thunk::native::{self, Native, Vectors, Wide};
+use sidestep_plan::thunk::{self, Side};
 use sidestep_sys::TscScale;
 use sidestep_sys::arch::ISA;
 use sidestep_wire::{Flow, ProbeDesc, Regs, ThreadState};
@@ -27,15 +27,19 @@ use crate::planning::Part;
 /// Functions begin on their own half cache line.
 const ALIGN: usize = 16;
 
-/// Bytes of stack that the agent needs at a hit, whatever the program calls (`agent_slot`, output, reads of memory).
+/// Bytes of stack that the agent needs at a hit, whatever the program calls (`agent_slot`, output,
+/// reads of memory).
 const AGENT_STACK: i32 = 320;
+/// Bytes of stack besides, where the agent remembers a call and runs the program itself.
+const PAIR_STACK: i32 = 192;
 /// The same for the interpreter's own frames.
 const INTERPRETER_STACK: i32 = 768;
 
 /// Bytes of stack that a function of the target is given on a goroutine's stack.
 const NATIVE_STACK: i32 = 64 << 10;
 
-/// Bytes of stack that a helper needs, somewhat rounded up: those of the longest chain of calls in the agent's code.
+/// Bytes of stack that a helper needs, somewhat rounded up: those of the longest chain of calls in
+/// the agent's code.
 fn helper_stack(number: u32) -> i32 {
     match number {
         2 => 1152,       // map_update_elem: makes room in an LRU hash
@@ -93,7 +97,8 @@ struct Replaces {
 #[derive(Clone)]
 pub(crate) struct Programs {
     compiled: Vec<Compiled>,
-    /// Programs that were completed for sites. Their indices go on behind those of [`Programs::compiled`].
+    /// Programs that were completed for sites. Their indices go on behind those of
+    /// [`Programs::compiled`].
     completed: Vec<Compiled>,
     /// Which of them are for the sites that have a program's arguments at the same places.
     complete: HashMap<(usize, Arguments), usize>,
@@ -185,7 +190,8 @@ impl Programs {
         Ok(more)
     }
 
-    /// Puts programs at these indices, in ascending order: behind those that are there, or in place of others.
+    /// Puts programs at these indices, in ascending order: behind those that are there, or in place
+    /// of others.
     pub fn append(&mut self, more: Programs, indices: &[usize]) {
         for (program, index) in more.compiled.into_iter().zip(indices) {
             // The one that does nothing stays the last.
@@ -204,8 +210,8 @@ impl Programs {
         self.at(index).and_then(|program| program.asks.as_ref()).map_or(&[], |asks| &asks.numbers)
     }
 
-    /// Compiles programs, by index, for sites that have their arguments at these places, each once. [`Programs::place`] and
-    /// [`Programs::keep`] come next, if there is any code.
+    /// Compiles programs, by index, for sites that have their arguments at these places, each once.
+    /// [`Programs::place`] and [`Programs::keep`] come next, if there is any code.
     pub fn complete(&self, wanted: impl Iterator<Item = (usize, Arguments)>) -> Result<Completed, SessionError> {
         let (mut new, mut keys) = (Programs::none(self.env), HashMap::new());
         for key in wanted {
@@ -343,8 +349,8 @@ impl Programs {
         self.bytes.len() as u64
     }
 
-    /// A function as native code would be, which has the program interpreted. `agent_interpret` in `sidestep-agent` says
-    /// what it gets.
+    /// A function as native code would be, which has the program interpreted. `agent_interpret` in
+    /// `sidestep-agent` says what it gets.
     fn stub(&mut self, program: &sidestep_bpf::Program) {
         let start = self.bytes.len();
         let made = thunk::interpreted(ISA, frames(program), program.slots.len());
@@ -395,11 +401,25 @@ impl Programs {
         [action.entry, action.exit].into_iter().flatten().any(program)
     }
 
+    /// Bytes of stack that the agent and any of the programs need at a hit.
+    pub fn agent_stack(&self) -> i32 {
+        self.compiled.iter().chain(&self.completed).map(|p| p.stack).fold(AGENT_STACK, i32::max) + PAIR_STACK
+    }
+
     /// For a slab with detours that need these.
     pub fn thunks(&self, needed: &BTreeSet<usize>, is_go: bool) -> Vec<Option<thunk::Program>> {
         let one = |p: &Compiled| thunk::Program { goroutine: is_go.then_some(p.stack), ..p.thunk };
         let programs = self.compiled.iter().chain(&self.completed).enumerate();
         programs.map(|(i, program)| needed.contains(&i).then(|| one(program))).collect()
+    }
+
+    /// The ends of remembered calls, for a slab with detours that need these.
+    pub fn ends(&self, needed: &BTreeSet<(Side, usize)>) -> Vec<thunk::End> {
+        let one = |(side, number): &(Side, usize)| {
+            let program = self.at(*number)?.inline.clone()?;
+            Some(thunk::End { side: *side, number: *number, program })
+        };
+        needed.iter().filter_map(one).collect()
     }
 
     /// For the agent.
@@ -436,17 +456,24 @@ impl Programs {
 
     /// For the detour.
     pub fn handler(&self, action: &Action, number: u32, cookie: u64, func_ip: Va, part: &Part) -> Handler {
+        let last = self.compiled.len().saturating_sub(1);
         let at_entry = match part {
             Part::Whole if action.exit.is_some() => return Handler::Return { probe: number },
-            Part::Enter => return Handler::Agent { probe: number },
+            // The agent keeps the places of calls that are limited.
+            Part::Enter if action.maxactive != 0 => return Handler::Agent { probe: number },
+            Part::Enter => return Handler::Enter { probe: number, program: action.entry.unwrap_or(last) },
             Part::Whole => action.entry,
             Part::Exit { before, paired } => {
-                let run = self.at_exit(action, number, cookie, func_ip).filter(|_| !paired);
-                let run = run.map_or(AtExit::Agent { probe: number }, AtExit::Program);
+                let run = match action.exit {
+                    Some(program) if *paired && action.maxactive == 0 => AtExit::Leave { probe: number, program },
+                    _ => {
+                        let run = self.at_exit(action, number, cookie, func_ip).filter(|_| !paired);
+                        run.map_or(AtExit::Agent { probe: number }, AtExit::Program)
+                    }
+                };
                 return Handler::Exit { before: *before, run };
             }
         };
-        let last = self.compiled.len().saturating_sub(1);
         let thunk = at_entry.unwrap_or(last);
         let program = self.at(thunk);
         let replaces = program.and_then(|p| p.replaces);
@@ -470,7 +497,8 @@ impl Programs {
 }
 
 impl Programs {
-    /// The program of the return, for a site at an exit. In 32-bit programs only the agent knows what an exit is.
+    /// The program of the return, for a site at an exit. In 32-bit programs only the agent knows
+    /// what an exit is.
     fn at_exit(&self, action: &Action, number: u32, cookie: u64, func_ip: Va) -> Option<handler::Program> {
         let thunk = action.exit?;
         let program = self.at(thunk)?;
@@ -510,8 +538,8 @@ pub(crate) fn changed_registers(verified: &Verified) -> thunk::Context {
     thunk::Context(verified.facts.context_written & REGISTERS)
 }
 
-/// What a program needs of the state at the entry of a function, where nothing is in the registers that belong to what is
-/// between caller and callee.
+/// What a program needs of the state at the entry of a function, where nothing is in the registers
+/// that belong to what is between caller and callee.
 pub(crate) fn context_at_entry(verified: &Verified) -> thunk::Context {
     let facts = &verified.facts;
     let words = facts.context | facts.context_written;
@@ -522,8 +550,9 @@ pub(crate) fn context_at_entry(verified: &Verified) -> thunk::Context {
     }
 }
 
-/// A program whose context a helper looks at needs all of it but the flags, which no helper looks at; so does one that
-/// passes its context to a function. One that reads it as it reads the target's memory needs the flags, too.
+/// A program whose context a helper looks at needs all of it but the flags, which no helper looks
+/// at; so does one that passes its context to a function. One that reads it as it reads the
+/// target's memory needs the flags, too.
 fn context(linked: &Verified) -> thunk::Context {
     let facts = &linked.facts;
     if facts.context_is_data {

@@ -1,9 +1,10 @@
-//! Promoting sites that were blocked, and blocking them again (`plan::blocked`): a site is a trap while another one inside its
-//! jump is enabled, and the jump while none is. Which sites those are is told by the addresses in the journal, so whoever switches
-//! sites can do it.
+//! Promoting sites that were blocked, and blocking them again (`plan::blocked`): a site is a trap
+//! while another one inside its jump is enabled, and the jump while none is. Which sites those are
+//! is told by the addresses in the journal, so whoever switches sites can do it.
 //!
-//! In either direction the site is a trap while the bytes behind it change ([`crate::live`]), and the gates lead to the copies: so
-//! nobody gets inside, also from the detour of a site there, in which a thread may be for as long as it likes.
+//! In either direction the site is a trap while the bytes behind it change ([`crate::live`]), and
+//! the gates lead to the copies: so nobody gets inside, also from the detour of a site there, in
+//! which a thread may be for as long as it likes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
@@ -23,8 +24,8 @@ use crate::traces::{Found, TRAP};
 /// More bytes than there are from a site to where its detour leads back.
 const REGION_MAX: u64 = 32;
 
-/// Blocks the jumps around sites that are going to be written, before that happens. And those that somebody left who was killed while
-/// he changed them.
+/// Blocks the jumps around sites that are going to be written, before that happens. And those that
+/// somebody left who was killed while he changed them.
 pub(crate) fn make_way(process: &Process, found: &Found, sites: &BTreeSet<u64>) -> Result<Duration, SessionError> {
     let journal = Neighbours::of(found.entries(process)?);
     let is_in_the_way = |entry: &JournalEntry| {
@@ -53,7 +54,8 @@ pub(crate) fn settle(
         return Ok(());
     }
     let session = Promotion { process, found, journal: &journal, traps };
-    // Those inside are disabled, and cannot be enabled without us. Their gates are about to lead elsewhere.
+    // Those inside are disabled, and cannot be enabled without us. Their gates are about to lead
+    // elsewhere.
     let inside = ready.iter().flat_map(|index| journal.inside(&journal.entries[*index]));
     let jumps = |entry: &JournalEntry| entry.is_promotable() && !is_blocked(entry);
     session.block(&inside.filter(|index| jumps(&journal.entries[*index])).collect::<Vec<_>>())?;
@@ -105,8 +107,8 @@ impl Neighbours {
         self.near(jump.site + 1, *jump)
     }
 
-    /// The sites that keep a jump away: those inside that are enabled, or that nobody can disable, or from which a thread could come
-    /// without a gate.
+    /// The sites that keep a jump away: those inside that are enabled, or that nobody can disable,
+    /// or from which a thread could come without a gate.
     pub fn blockers(&self, jump: &JournalEntry) -> impl Iterator<Item = &JournalEntry> {
         let jump = *jump;
         let leaves = move |entry: &JournalEntry| {
@@ -167,8 +169,8 @@ impl Promotion<'_> {
         Ok(())
     }
 
-    /// Sets all gates that lead into a jump: to the copy there or to the original, which `choose` is given in this order. None leads
-    /// into a pun.
+    /// Sets all gates that lead into a jump: to the copy there or to the original, which `choose`
+    /// is given in this order. None leads into a pun.
     fn gates(&self, jump: usize, choose: impl Fn(u64, u64) -> u64) -> Result<(), SessionError> {
         let jump = &self.journal.entries[jump];
         if jump.is_pun() {

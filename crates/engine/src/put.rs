@@ -1,8 +1,10 @@
-//! Putting sites in: the threads that stand in their way leave, the journal says what is about to be there, and then it is.
+//! Putting sites in: the threads that stand in their way leave, the journal says what is about to
+//! be there, and then it is.
 //!
-//! Where SIGTRAP is ours, users' sites are put into the journal as disabled ones, and then enabled like any others: while the
-//! threads run ([`crate::switch`]). Elsewhere they are written a page at a time while the threads are stopped, but not for long: in
-//! several pauses if need be. Our own sites always are.
+//! Where SIGTRAP is ours, users' sites are put into the journal as disabled ones, and then enabled
+//! like any others: while the threads run ([`crate::switch`]). Elsewhere they are written a page at
+//! a time while the threads are stopped, but not for long: in several pauses if need be. Our own
+//! sites always are.
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
@@ -48,8 +50,8 @@ impl Change<'_> {
         self.entry.own == ISLAND
     }
 
-    /// Its entry, with the file that the site is mapped from now; `None` if that is another one than the plan was made from:
-    /// another library took the place of its own.
+    /// Its entry, with the file that the site is mapped from now; `None` if that is another one
+    /// than the plan was made from: another library took the place of its own.
     fn in_its_file(&self, mappings: &[Mapping]) -> Option<JournalEntry> {
         let (inode, file_offset) = traces::file_of(mappings, Va(self.entry.site));
         let is_it = [inode, self.job.inode].contains(&0) || inode == self.job.inode;
@@ -57,12 +59,14 @@ impl Change<'_> {
     }
 }
 
-/// Makes signals ours and writes sites. Gives those that are not any more as they were when their detours were made: the
-/// program ran meanwhile, and may have unloaded an object and loaded another one there.
+/// Makes signals ours and writes sites. Gives those that are not any more as they were when their
+/// detours were made: the program ran meanwhile, and may have unloaded an object and loaded another
+/// one there.
 ///
-/// Our own sites and the signals go first, and in one pause: if we are killed after that, no trap is there without its guards and
-/// no replaced return address without its unwinders, and a handler that begins after that returns through a guard, which knows all
-/// the copies. One that began before finds the users' sites as they were, or is moved like everybody else.
+/// Our own sites and the signals go first, and in one pause: if we are killed after that, no trap
+/// is there without its guards and no replaced return address without its unwinders, and a handler
+/// that begins after that returns through a guard, which knows all the copies. One that began
+/// before finds the users' sites as they were, or is moved like everybody else.
 pub(crate) fn put_in(
     regions: &Regions,
     hold: &mut Hold<'_>,
@@ -131,7 +135,8 @@ fn site(change: &Change<'_>) -> u64 {
     change.entry.site
 }
 
-/// Writes users' sites while the threads run. Nobody executes an island before its site leads there.
+/// Writes users' sites while the threads run. Nobody executes an island before its site leads
+/// there.
 fn put_live(
     regions: &Regions,
     process: &Process,
@@ -187,7 +192,8 @@ fn is_in_the_way(page: &[Change<'_>], position: &Position) -> bool {
         .any(|change| (1..change.job.plan.held().0).contains(&position.ip.0.wrapping_sub(change.detour.site.0)))
 }
 
-/// What is written, in this order: our own before the users', islands before the sites that need them, all by address.
+/// What is written, in this order: our own before the users', islands before the sites that need
+/// them, all by address.
 fn changes<'j>(process: &Process, jobs: &'j [Job], ready: &'j [(usize, Detour)]) -> Vec<Change<'j>> {
     let mut all = Vec::new();
     for (i, detour) in ready {
@@ -293,8 +299,9 @@ fn put_pages(
     semaphore::change(stopped, &regions.room(), &raises.collect::<Vec<_>>())
 }
 
-/// Moves every thread that stands behind the first instruction of a region to the copy of the instruction it stands at,
-/// and every one that is about to make a guarded system call to the guard.
+/// Moves every thread that stands behind the first instruction of a region to the copy of the
+/// instruction it stands at, and every one that is about to make a guarded system call to the
+/// guard.
 fn leave_regions(stopped: &mut Stopped, scene: &Scene, there: &[&Change<'_>]) -> Result<(), SessionError> {
     let sites: Vec<&&Change<'_>> = there.iter().filter(|change| !change.is_island()).collect();
     for position in &scene.positions {

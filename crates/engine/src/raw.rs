@@ -13,51 +13,38 @@ use sidestep_wire::{
 /// `repr(C)`, no padding bytes, no references, no enums, no bool; atomics are fine.
 pub(crate) unsafe trait Plain: Sized {}
 
-// SAFETY: repr(C) structs of integers (or atomics of integers) whose layout tests in `wire` show that there is no
-// padding.
-unsafe impl Plain for JournalEntry {}
-// SAFETY: as above.
-unsafe impl Plain for ClosedThread {}
-// SAFETY: as above.
-unsafe impl Plain for CopyPair {}
-// SAFETY: as above.
-unsafe impl Plain for DetourEntry {}
-// SAFETY: as above.
-unsafe impl Plain for DetourTable {}
-// SAFETY: as above.
-unsafe impl Plain for HandlerSwitch {}
-// SAFETY: as above.
-unsafe impl Plain for UnwindTable {}
-// SAFETY: as above.
-unsafe impl Plain for UnwindObject {}
-// SAFETY: as above.
-unsafe impl Plain for UnwindRule {}
-// SAFETY: as above.
-unsafe impl Plain for Blocked {}
-// SAFETY: as above.
-unsafe impl Plain for MapEntry {}
-// SAFETY: as above.
-unsafe impl Plain for MapDesc {}
-// SAFETY: as above.
-unsafe impl Plain for ProbeDesc {}
-// SAFETY: as above.
-unsafe impl Plain for RecordHeader {}
-// SAFETY: as above.
-unsafe impl Plain for ShadowEntry {}
-// SAFETY: as above.
-unsafe impl Plain for SigAction {}
-// SAFETY: as above.
-unsafe impl Plain for SigAction32 {}
-// SAFETY: as above.
-unsafe impl Plain for ThreadState {}
-// SAFETY: as above.
-unsafe impl Plain for TrapEntry {}
-// SAFETY: as above.
-unsafe impl Plain for LookupEntry {}
-// SAFETY: as above.
-unsafe impl Plain for Private {}
-// SAFETY: as above.
-unsafe impl Plain for u64 {}
+macro_rules! plain {
+    ($($name:ty),* $(,)?) => {
+        // SAFETY: repr(C) structs of integers (or atomics of integers) whose layout tests in `wire`
+        // show that there is no padding; and such integers.
+        $(unsafe impl Plain for $name {})*
+    };
+}
+
+plain!(
+    JournalEntry,
+    ClosedThread,
+    CopyPair,
+    DetourEntry,
+    DetourTable,
+    HandlerSwitch,
+    UnwindTable,
+    UnwindObject,
+    UnwindRule,
+    Blocked,
+    MapEntry,
+    MapDesc,
+    ProbeDesc,
+    RecordHeader,
+    ShadowEntry,
+    SigAction,
+    SigAction32,
+    ThreadState,
+    TrapEntry,
+    LookupEntry,
+    Private,
+    u64
+);
 
 /// The bytes of a value.
 pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {
@@ -70,6 +57,7 @@ pub(crate) fn from_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;
     }
-    // SAFETY: enough bytes, any bit pattern is a value of a `Plain` type, and the read does not need alignment.
+    // SAFETY: enough bytes, any bit pattern is a value of a `Plain` type, and the read does not
+    // need alignment.
     Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
 }

@@ -1,9 +1,11 @@
-//! Taking back what probes that were removed have left in the target: detours, code of programs, stubs, journal entries, numbers with
-//! their cells and descriptors. In batches, when probes are about to be added: then all threads stand for a moment, and are looked at as
-//! a detach does, but nobody is moved. What somebody is in, or comes back to, stays for the next time.
+//! Taking back what probes that were removed have left in the target: detours, code of programs,
+//! stubs, journal entries, numbers with their cells and descriptors. In batches, when probes are
+//! about to be added: then all threads stand for a moment, and are looked at as a detach does, but
+//! nobody is moved. What somebody is in, or comes back to, stays for the next time.
 //!
-//! A forked child has copies of the detours, and the journal says what was patched in it when it was forked. So while there is one,
-//! nothing is taken back. It is looked for after the threads have stood: one that comes later has nothing of what was removed.
+//! A forked child has copies of the detours, and the journal says what was patched in it when it
+//! was forked. So while there is one, nothing is taken back. It is looked for after the threads
+//! have stood: one that comes later has nothing of what was removed.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -36,8 +38,8 @@ const MORE: usize = 16;
 
 /// Bytes of an address.
 const WORD: usize = size_of::<sidestep_sys::arch::Word>();
-/// From one place in a stack to the next where one may be. Nothing keeps a stack pointer aligned; but where addresses are short, many
-/// words look like one.
+/// From one place in a stack to the next where one may be. Nothing keeps a stack pointer aligned;
+/// but where addresses are short, many words look like one.
 const STEP: usize = if WORD == 8 { 1 } else { WORD };
 
 /// What was added at once, and is taken back at once.
@@ -83,9 +85,10 @@ impl Additions {
 }
 
 impl Session {
-    /// Takes back the memory of probes that were removed, if that has become much: for [`Session::add`]. The requests and programs that
-    /// they were are forgotten, and their indices given to others; probes that are there get other ids. Gives the numbers of these
-    /// requests: nobody is in a handler of theirs any more.
+    /// Takes back the memory of probes that were removed, if that has become much: for
+    /// [`Session::add`]. The requests and programs that they were are forgotten, and their indices
+    /// given to others; probes that are there get other ids. Gives the numbers of these requests:
+    /// nobody is in a handler of theirs any more.
     ///
     /// # Errors
     /// The target cannot be stopped or read.
@@ -100,7 +103,8 @@ impl Session {
         let idle = idle(&stopped, &found, &self.installer.additions.gone);
         stopped.resume()?;
         let installer = &mut self.installer;
-        // A thread in the agent is elsewhere the next time: that is not waited for until there is more.
+        // A thread in the agent is elsewhere the next time: that is not waited for until there is
+        // more.
         let Some(idle) = idle? else { return Ok(Vec::new()) };
         let freed = match installer.has_children(&process)? {
             false => installer.take_back(&process, &idle)?,
@@ -111,7 +115,8 @@ impl Session {
     }
 }
 
-/// Which of these nobody is in, nor comes back to. `None`: somebody may be about to look something up.
+/// Which of these nobody is in, nor comes back to. `None`: somebody may be about to look something
+/// up.
 fn idle(stopped: &Stopped, found: &Found, gone: &[Addition]) -> Result<Option<Vec<bool>>, SessionError> {
     let process = stopped.process();
     let named = found.taken & crate::signals::NAMED;
@@ -225,7 +230,8 @@ impl Installer {
 }
 
 impl Regions {
-    /// Blanks journal entries of sites that are nobody's, and restores padding. `false`: that is not possible now, nothing has changed.
+    /// Blanks journal entries of sites that are nobody's, and restores padding. `false`: that is
+    /// not possible now, nothing has changed.
     fn clear_entries(&self, process: &Process, indices: &[u64]) -> Result<bool, SessionError> {
         let entries: Vec<JournalEntry> =
             indices.iter().filter_map(|index| self.shared.read_array(self.entry_off(*index), 1).pop()).collect();

@@ -85,8 +85,9 @@ pub(crate) struct Regions {
 const PAGE: u64 = 4096;
 
 impl Regions {
-    /// Maps and fills everything but slabs, while the target runs as long as it can. On an error the next [`crate::detach::remove`] unmaps what was mapped: every
-    /// mapping is listed as soon as it is there.
+    /// Maps and fills everything but slabs, while the target runs as long as it can. On an error
+    /// the next [`crate::detach::remove`] unmaps what was mapped: every mapping is listed as soon
+    /// as it is there.
     pub fn map(
         hold: &mut Hold<'_>,
         (layout, maps): (Layout, Vec<Map>),
@@ -137,8 +138,8 @@ impl Regions {
             maps::init(&shared, &layout, &maps);
         }
         let common = common.unwrap_or(&shared).clone();
-        // The agent, behind it a page of process-wide code, and the programs. It has no mutable statics, so all is
-        // read-execute.
+        // The agent, behind it a page of process-wide code, and the programs. It has no mutable
+        // statics, so all is read-execute.
         let memory = Memory { layout: &layout, maps: &maps, shared: shared_va };
         let mut programs = Programs::compile(programs, &memory, interpret, tsc.as_ref())?;
         let globals_at = round(blob.len(), PAGE);
@@ -154,7 +155,7 @@ impl Regions {
         let function = |name: &'static str| {
             blob.symbol(name).map(|offset| Va(agent.0 + offset)).ok_or(SessionError::AgentSymbol { name })
         };
-        let (mut context, mut changes) = (programs.context(), programs.changes());
+        let (mut context, mut changes) = (programs.context().union(Context::GOROUTINE), programs.changes());
         if options.extensible {
             // Programs that come later may look at everything.
             context = context.union(Context::NATIVE);
@@ -170,6 +171,7 @@ impl Regions {
             agent_hit: function("agent_hit")?,
             agent_return: function("agent_return")?,
             agent_busy: function("agent_busy")?,
+            agent_stack: function("agent_stack")?,
             agent_real: function("agent_real")?,
             agent_signal: function("agent_signal")?,
             context,
@@ -229,7 +231,8 @@ impl Regions {
         })
     }
 
-    /// Compiles programs that come later, for these indices in ascending order, and puts their code into the target.
+    /// Compiles programs that come later, for these indices in ascending order, and puts their code
+    /// into the target.
     pub fn add_programs(
         &mut self,
         hold: &mut Hold<'_>,
@@ -251,7 +254,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Completes programs, by index, for sites that have their arguments at these places, and puts their code into the target.
+    /// Completes programs, by index, for sites that have their arguments at these places, and puts
+    /// their code into the target.
     pub fn complete(
         &mut self,
         hold: &mut Hold<'_>,
@@ -309,8 +313,9 @@ impl Regions {
         List { shared: &self.shared, layout: &self.layout }
     }
 
-    /// Makes all code that was generated so far take the thread pointer from `%fs:0`, if that has become possible: a
-    /// spawned program has its TLS set up now. Does nothing if a thread is in that code.
+    /// Makes all code that was generated so far take the thread pointer from `%fs:0`, if that has
+    /// become possible: a spawned program has its TLS set up now. Does nothing if a thread is in
+    /// that code.
     pub fn promote_thread_pointer(&mut self, stopped: &mut Stopped) -> Result<(), SessionError> {
         if self.env.self_pointer || !self_pointers(stopped) {
             return Ok(());
@@ -382,8 +387,8 @@ pub(crate) fn room(private: Va, code: Va) -> Room {
     Room { batch: Batch { code, list, len: Len(LIST_LEN) }, data: list.plus(Len(LIST_LEN)) }
 }
 
-/// Where the instructions of single remote calls lie, behind the code of several. Those of the program may be written over: by
-/// guards, or by probes.
+/// Where the instructions of single remote calls lie, behind the code of several. Those of the
+/// program may be written over: by guards, or by probes.
 pub(crate) fn gadgets(batch: Va) -> Va {
     batch.plus(Len(arch::BATCH_CODE.len() as u64))
 }
@@ -413,6 +418,7 @@ fn private_head(
         tsc: u32::from(tsc.is_some()),
         tsc_shift: tsc.map_or(0, |t| t.shift),
         tsc_mult: tsc.map_or(0, |t| t.mult),
+        goroutines: Default::default(),
         states_used: 0.into(),
         child: 0.into(),
         pid: pid.into(),

@@ -1,16 +1,19 @@
-//! Signals that a session has taken only so that its sites can be switched while the threads run. When another one cannot do without
-//! them, its controller gives them up in the first one's name: all that is needed is in the target's memory. The first counts on, and
-//! its sites are switched in pauses from then on.
+//! Signals that a session has taken only so that its sites can be switched while the threads run.
+//! When another one cannot do without them, its controller gives them up in the first one's name:
+//! all that is needed is in the target's memory. The first counts on, and its sites are switched in
+//! pauses from then on.
 //!
 //! All is done in one pause, in this order:
 //!
 //! 1. [`Header::signals`] becomes 0: nobody writes a trap of this session any more.
 //! 2. The guards' sites get their original code, and the threads in their detours go back there.
 //! 3. The program gets its actions and masks.
-//! 4. The guards' entries are nobody's ([`JournalEntry::is_given_up`]), and `Signals::ours` becomes 0.
+//! 4. The guards' entries are nobody's ([`JournalEntry::is_given_up`]), and `Signals::ours` becomes
+//!    0.
 //!
-//! Until the last step `ours` says what a detach has to put back, or the next one who wants the signals. A thread whose guard would
-//! have had an effect is waited for: one that has seen the signals as ours would make the program's call as if they still were.
+//! Until the last step `ours` says what a detach has to put back, or the next one who wants the
+//! signals. A thread whose guard would have had an effect is waited for: one that has seen the
+//! signals as ours would make the program's call as if they still were.
 
 use std::collections::HashSet;
 use std::mem::offset_of;
@@ -40,7 +43,8 @@ const PAGE: u64 = 4096;
 /// Bytes of an address.
 const WORD: usize = size_of::<arch::Word>();
 
-/// The guards of a session that would do without the signals that it has taken; `None`: it needs them.
+/// The guards of a session that would do without the signals that it has taken; `None`: it needs
+/// them.
 pub(crate) fn spare_guards(process: &Process, found: &Found) -> Result<Option<Vec<Site>>, SessionError> {
     if found.detaching || found.is_child(process) || !is_spare(process, found)? {
         return Ok(None);
@@ -74,8 +78,9 @@ pub(crate) fn spare_guards(process: &Process, found: &Found) -> Result<Option<Ve
     Ok(if sites.iter().any(needs) { None } else { Some(guards) })
 }
 
-/// The guards of a session whose detach was given up, as a thread does not leave its code. The users' sites are restored, so nothing
-/// needs a trap. `None`: that thread may read bad addresses, or somebody else is at the guards' sites.
+/// The guards of a session whose detach was given up, as a thread does not leave its code. The
+/// users' sites are restored, so nothing needs a trap. `None`: that thread may read bad addresses,
+/// or somebody else is at the guards' sites.
 fn left_guards(process: &Process, found: &Found) -> Result<Option<Vec<Site>>, SessionError> {
     if found.is_child(process) || signals::are_readable(process, found.private_va)? || follows(process, found)? {
         return Ok(None);
@@ -90,8 +95,9 @@ fn follows(process: &Process, found: &Found) -> Result<bool, SessionError> {
     Ok(process.read_pod::<u32>(Va(found.private_va.0 + offset_of!(Private, follow) as u64))? != 0)
 }
 
-/// Does a session need none of its signals? SIGTRAP is there for sites that are written while the threads run, SIGSEGV and SIGBUS for
-/// stacks that end, which is worth no other session's probes; but if they guard reads, they stay.
+/// Does a session need none of its signals? SIGTRAP is there for sites that are written while the
+/// threads run, SIGSEGV and SIGBUS for stacks that end, which is worth no other session's probes;
+/// but if they guard reads, they stay.
 fn is_spare(process: &Process, found: &Found) -> Result<bool, SessionError> {
     Ok(found.taken & !READS == TRAPS && !signals::are_readable(process, found.private_va)?)
 }
@@ -105,8 +111,8 @@ fn is_signal_call(desc: &ProbeDesc) -> bool {
     desc.flow == Flow::SignalCall as u32
 }
 
-/// Gives up the signals of a session that would do without them, by who has the turn. `room`: for remote calls. On an error nothing
-/// has changed.
+/// Gives up the signals of a session that would do without them, by who has the turn. `room`: for
+/// remote calls. On an error nothing has changed.
 pub(crate) fn release(hold: &mut Hold<'_>, found: &Found, room: &Room) -> Result<(), SessionError> {
     match spare_guards(&hold.process(), found)? {
         Some(guards) => release_guards(hold, found, &guards, room),
@@ -114,7 +120,8 @@ pub(crate) fn release(hold: &mut Hold<'_>, found: &Found, room: &Room) -> Result
     }
 }
 
-/// The same of a session whose detach has been given up, as a thread does not leave its code: the users' sites are restored.
+/// The same of a session whose detach has been given up, as a thread does not leave its code: the
+/// users' sites are restored.
 pub(crate) fn release_left(hold: &mut Hold<'_>, found: &Found, room: &Room) -> Result<(), SessionError> {
     match left_guards(&hold.process(), found)? {
         Some(guards) => release_guards(hold, found, &guards, room),
@@ -190,7 +197,8 @@ impl Guards<'_> {
         Ok(true)
     }
 
-    /// Is a thread between a guard's site and its copies, or in the handler of a signal that would not be ours any more?
+    /// Is a thread between a guard's site and its copies, or in the handler of a signal that would
+    /// not be ours any more?
     fn are_in_use(&self, stopped: &Stopped, maps: &[Mapping], positions: &[Position]) -> bool {
         let caught = |position| caught(stopped, position, self.found.taken);
         let trapped: HashSet<i32> = positions.iter().filter_map(caught).collect();
@@ -203,22 +211,24 @@ impl Guards<'_> {
         })
     }
 
-    /// Was a handler shown the original address of a fault inside a site? Its return goes through a guard to the copy.
+    /// Was a handler shown the original address of a fault inside a site? Its return goes through a
+    /// guard to the copy.
     fn come_back(&self, stopped: &Stopped, positions: &[Position]) -> bool {
         let inside = |entry: &JournalEntry, ip: u64| entry.own != ISLAND && entry.is_around(ip);
         let is_inside = |ip: u64| self.journal.entries.iter().any(|entry| inside(entry, ip));
         positions.iter().any(|position| survey::has_faulted(stopped, position) && is_inside(position.ip.0))
     }
 
-    /// Is it in the code of a program? That lies in the agent's mapping, behind the page of code for several calls.
+    /// Is it in the code of a program? That lies in the agent's mapping, behind the page of code
+    /// for several calls.
     fn is_in_program(&self, ip: Va) -> bool {
         let (start, len) = self.found.agent;
         let programs = (self.found.batch.0 | (PAGE - 1)) + 1;
         (programs..start + len).contains(&ip.0)
     }
 
-    /// In a thunk or in the agent: does it come back to a guard's detour? That address is on its stack then; elsewhere a word that was
-    /// left there may look like one.
+    /// In a thunk or in the agent: does it come back to a guard's detour? That address is on its
+    /// stack then; elsewhere a word that was left there may look like one.
     fn comes_from_guard(&self, stopped: &Stopped, maps: &[Mapping], position: &Position) -> bool {
         let sp = match position.place {
             Place::SignalFrame { frame, .. } => Some(frame.sp),

@@ -50,7 +50,8 @@ impl Remote<'_> {
         }
     }
 
-    /// Zeroed read-write memory at exactly `at`, which must be free; costs nothing until it is touched.
+    /// Zeroed read-write memory at exactly `at`, which must be free; costs nothing until it is
+    /// touched.
     pub fn map_data(&mut self, at: Va, len: Len) -> Result<Va, CallError> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
         self.mmap(at.0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
@@ -74,7 +75,8 @@ impl Remote<'_> {
         self.mmap(at, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0)
     }
 
-    /// Maps a part of a memfd shared, from `offset` to its end at `len`, over what is at `at` of an earlier mapping.
+    /// Maps a part of a memfd shared, from `offset` to its end at `len`, over what is at `at` of an
+    /// earlier mapping.
     pub fn map_over(&mut self, at: Va, fd: i32, offset: u64, len: Len) -> Result<(), CallError> {
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
         self.mmap(at.0, Len(len.0 - offset), libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset).map(drop)

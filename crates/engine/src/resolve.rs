@@ -227,7 +227,8 @@ fn every_instruction(
     Ok(found.into_values().collect())
 }
 
-/// The instructions of the function that holds an address, as symbols and unwind information have it, or as it was found.
+/// The instructions of the function that holds an address, as symbols and unwind information have
+/// it, or as it was found.
 fn every_instruction_around(object: &Rc<Object>, va: Va, analyses: &mut Analyses) -> Result<Vec<Found>, SessionError> {
     object.check_code(va)?;
     let code = object.code()?;
@@ -287,7 +288,8 @@ pub(crate) fn file(name: &str) -> Result<PathBuf, SessionError> {
     find_object(name).ok_or_else(|| SessionError::NoObject { name: name.to_owned(), place: place.to_owned() })
 }
 
-/// Matches in the files that a pattern names, without a process. Without an object part there is nothing to look in.
+/// Matches in the files that a pattern names, without a process. Without an object part there is
+/// nothing to look in.
 pub(crate) fn in_files(pattern: &Pattern, objects: &mut Objects) -> Result<Vec<Match>, SessionError> {
     let missing = |reason| NoMatch::of(&pattern.text, reason, false);
     let object = pattern.object.as_deref().unwrap_or_default();
@@ -424,7 +426,8 @@ fn in_objects(
     }
 }
 
-/// Why a file that the process has not mapped will not do when it has: the file is there, and has nothing like that.
+/// Why a file that the process has not mapped will not do when it has: the file is there, and has
+/// nothing like that.
 fn lacking(name: &str, func: &FuncPattern, process: &Process, objects: &mut Objects) -> Option<SessionError> {
     let object = objects.open_in(process, Path::new(name)).ok()?;
     let found = in_object(&object, func, &mut objects.analyses.borrow_mut());

@@ -1,4 +1,5 @@
-//! Reading what programs wrote, while the target runs and afterwards: cells summed over threads, rings drained.
+//! Reading what programs wrote, while the target runs and afterwards: cells summed over threads,
+//! rings drained.
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,7 +69,8 @@ impl Regions {
         let word = |at: u64| &ring[(at / 8) as usize & (ring.len() - 1)];
         let end = tail + self.layout.ring_len; // one round at most, however fast the writer is
         loop {
-            // Anew for each record: the writer of the last one may have given back a part of its room.
+            // Anew for each record: the writer of the last one may have given back a part of its
+            // room.
             let head = head.load(Ordering::Acquire);
             if tail >= head.min(end) {
                 break;
@@ -80,7 +82,8 @@ impl Regions {
                 if !stuck.give_up(slot, tail) {
                     break;
                 }
-                // Its writer never came back, and nothing behind it can be found: start over at the head.
+                // Its writer never came back, and nothing behind it can be found: start over at the
+                // head.
                 tail = head;
                 break;
             }

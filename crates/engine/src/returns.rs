@@ -1,7 +1,9 @@
-//! Putting real return addresses back into the stacks of a target: a session's trampoline goes from wherever it is.
+//! Putting real return addresses back into the stacks of a target: a session's trampoline goes from
+//! wherever it is.
 //!
-//! Where several sessions watch a frame, the stack has the trampoline of the one that came last, and its shadow stack has that of the
-//! one before in place of the real address, and so on. The trampoline of the session that goes is taken out of such a chain.
+//! Where several sessions watch a frame, the stack has the trampoline of the one that came last,
+//! and its shadow stack has that of the one before in place of the real address, and so on. The
+//! trampoline of the session that goes is taken out of such a chain.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,7 +21,8 @@ use crate::traces::{Found, read_array, states};
 /// So far above the stack pointer the code of a session may have put an address that it works with.
 const DEEP: u64 = 16 << 10;
 
-/// The frames that a session watches, by the stack slot of the return address: its entries, the newest last.
+/// The frames that a session watches, by the stack slot of the return address: its entries, the
+/// newest last.
 struct Watched {
     trampoline: u64,
     slots: HashMap<u64, Vec<(Va, ShadowEntry)>>,
@@ -39,13 +42,15 @@ impl Watched {
                 slots.entry(entry.slot).or_default().push((at, entry));
             }
         }
-        // Several entries may name one stack slot: probes on one frame, or a dead one and its successor.
+        // Several entries may name one stack slot: probes on one frame, or a dead one and its
+        // successor.
         slots.values_mut().for_each(|entries| entries.sort_by_key(|(_, entry)| entry.time));
         Ok(Watched { trampoline: found.trampoline, slots })
     }
 }
 
-/// Takes the trampoline of a session out of all stack slots, and out of the shadow stacks of the others. May be repeated.
+/// Takes the trampoline of a session out of all stack slots, and out of the shadow stacks of the
+/// others. May be repeated.
 pub(crate) fn restore(stopped: &Stopped, found: &Found, others: &[Found]) -> Result<(), SessionError> {
     if found.trampoline == 0 {
         return Ok(());
@@ -100,8 +105,8 @@ fn put_ret(stopped: &Stopped, entry: Va, ret: u64) -> Result<(), SessionError> {
     Ok(stopped.write(at, &ret.to_ne_bytes())?)
 }
 
-/// A thread in the code of another session that may be about to remember the trampoline of this one, to return to it, or to call
-/// what is in `code`, which is this one's.
+/// A thread in the code of another session that may be about to remember the trampoline of this
+/// one, to return to it, or to call what is in `code`, which is this one's.
 pub(crate) fn in_flight(
     stopped: &Stopped,
     trampoline: u64,

@@ -1,5 +1,5 @@
-//! How threads stand when sites are about to change: who has to be moved out of the way, who comes to the copy by itself, and for whom
-//! to wait.
+//! How threads stand when sites are about to change: who has to be moved out of the way, who comes
+//! to the copy by itself, and for whom to wait.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -47,14 +47,16 @@ impl Scene {
         Ok(Scene { positions: survey::positions(stopped, mappings)?, ground: ground.clone() })
     }
 
-    /// Will a guard bring it to the copy? Not one that may have gone by it already, with an older table of copies.
+    /// Will a guard bring it to the copy? Not one that may have gone by it already, with an older
+    /// table of copies.
     pub fn comes_back(&self, stopped: &Stopped, position: &Position) -> bool {
         self.ground.shown && survey::has_faulted(stopped, position) && !self.is_inside(stopped, position)
     }
 
-    /// Is there a fault inside a site, whose thread is in our code? It may be about to show the original address to the program's
-    /// handler, or have gone by the guard behind that: it can neither be moved nor left where it is. `is_in_the_way`: is it behind the
-    /// first byte of a site that is about to change?
+    /// Is there a fault inside a site, whose thread is in our code? It may be about to show the
+    /// original address to the program's handler, or have gone by the guard behind that: it can
+    /// neither be moved nor left where it is. `is_in_the_way`: is it behind the first byte of a
+    /// site that is about to change?
     pub fn is_early(&self, stopped: &Stopped, is_in_the_way: impl Fn(&Position) -> bool) -> bool {
         self.positions.iter().any(|position| {
             is_in_the_way(position) && self.is_inside(stopped, position) && survey::has_faulted(stopped, position)

@@ -7,7 +7,8 @@ use crate::error::SessionError;
 /// Name, number and arguments of a system call.
 type NamedCall = (&'static str, libc::c_long, [u64; 6]);
 
-/// What brings a thread back that has made a call for a controller which was killed meanwhile: no session can do without.
+/// What brings a thread back that has made a call for a controller which was killed meanwhile: no
+/// session can do without.
 const RETURN: NamedCall = ("rt_sigreturn", libc::SYS_rt_sigreturn, [0; 6]);
 
 /// The system calls of the agent, with the arguments that filters look at.

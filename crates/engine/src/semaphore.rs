@@ -1,9 +1,10 @@
 //! Semaphores of USDT probes: a number that a program looks at to see whether somebody listens.
 //!
-//! Others count there, too: the kernel for its uprobes, other sessions, the program itself. So nothing is written back that was
-//! read before: the target adds, by an instruction with `lock`, and then adds to what the journal says of the site. A controller
-//! that is killed in between changes neither, as the target goes on with the list that it was given. A forked child has a copy of the
-//! semaphore, which stays as it is.
+//! Others count there, too: the kernel for its uprobes, other sessions, the program itself. So
+//! nothing is written back that was read before: the target adds, by an instruction with `lock`,
+//! and then adds to what the journal says of the site. A controller that is killed in between
+//! changes neither, as the target goes on with the list that it was given. A forked child has a
+//! copy of the semaphore, which stays as it is.
 
 use std::mem::offset_of;
 
@@ -24,8 +25,8 @@ pub(crate) struct Change {
     pub raised: bool,
 }
 
-/// Makes changes that are known to be due. A semaphore that is not there any more, or cannot be written, is left alone, and so is
-/// one that is 0 already and is to be lowered.
+/// Makes changes that are known to be due. A semaphore that is not there any more, or cannot be
+/// written, is left alone, and so is one that is 0 already and is to be lowered.
 pub(crate) fn change(stopped: &mut Stopped, room: &Room, changes: &[Change]) -> Result<(), SessionError> {
     if changes.is_empty() {
         return Ok(());

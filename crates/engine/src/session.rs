@@ -57,8 +57,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// Resolves, plans, attaches or spawns, installs. On an error nothing is left changed in the target. Fails if no
-    /// site could be probed at all; single refusals are in [`Session::refused`]. A spawned command runs when this returns.
+    /// Resolves, plans, attaches or spawns, installs. On an error nothing is left changed in the
+    /// target. Fails if no site could be probed at all; single refusals are in
+    /// [`Session::refused`]. A spawned command runs when this returns.
     pub fn start(
         target: Target,
         bundle: &Bundle,
@@ -149,7 +150,8 @@ impl Session {
         self.symbols.append(other.take_symbols());
     }
 
-    /// Adds the probes of another process that are new, and what was refused there, behind the first so many.
+    /// Adds the probes of another process that are new, and what was refused there, behind the
+    /// first so many.
     pub(crate) fn take_probes(&mut self, other: &Session, from: (usize, usize)) {
         let installer = &mut self.installer;
         let new = other.installer.probes.iter().zip(&other.installer.numbers).skip(from.0);
@@ -169,6 +171,12 @@ impl Session {
     /// Keeps what went wrong with a process that came later.
     pub(crate) fn note(&mut self, pid: i32, error: &SessionError) {
         self.unfollowed.push((pid, error.to_string()));
+    }
+
+    /// A process that has not waited for what it had asked for.
+    pub(crate) fn note_late(&mut self, pid: i32) {
+        let reason = "it went on before its new libraries were probed, since that took too long";
+        self.unfollowed.push((pid, reason.to_owned()));
     }
 
     /// A process that executes a program with privileges of its own.
@@ -231,14 +239,21 @@ impl Session {
     /// Current counts, per probe. Works while the target runs, after its end, and after the detach.
     pub fn counts(&self) -> Vec<Counts> {
         let Some(regions) = self.installer.regions() else { return Vec::new() };
+        let unfinished = |numbers: &Numbers| {
+            let begun = numbers.entry.filter(|_| !numbers.exits.is_empty()).map_or(0, |number| regions.cell(number));
+            let ended = |number: &u32| regions.cell(*number) + regions.missed(*number);
+            begun.saturating_sub(numbers.exits.iter().map(ended).sum())
+        };
         let count = |numbers: &Numbers| Counts {
             hits: numbers.counted().map(|number| regions.cell(number)).sum(),
             missed: numbers.all().map(|number| regions.missed(number)).sum(),
+            unfinished: unfinished(numbers),
         };
         self.installer.numbers.iter().map(count).collect()
     }
 
-    /// Names of the target's addresses, if [`Options::symbols`] asked for them: those that came since the last time.
+    /// Names of the target's addresses, if [`Options::symbols`] asked for them: those that came
+    /// since the last time.
     pub fn take_symbols(&mut self) -> Symbols {
         if let Some(images) = self.installer.images.take().filter(|_| self.installer.wants_symbols()) {
             self.symbols.add(self.installer.meaning, images);
@@ -251,7 +266,8 @@ impl Session {
         self.installer.regions().map(|regions| regions.maps())
     }
 
-    /// The entries of a map, as they are now; of arrays, those in use are all. Consistent entry by entry.
+    /// The entries of a map, as they are now; of arrays, those in use are all. Consistent entry by
+    /// entry.
     pub fn entries(&self, map: usize) -> Vec<Entry> {
         self.installer.regions().map_or_else(Vec::new, |regions| regions.maps().entries(map))
     }
@@ -266,15 +282,10 @@ impl Session {
         self.installer.regions().map_or(0, |regions| regions.maps().dropped(map))
     }
 
-    /// Calls that were seen to begin, and not to return: they have ended in another way (longjmp, exception, end of a thread), or go on.
-    pub fn unfinished(&self) -> u64 {
-        let Some(regions) = self.installer.regions() else { return 0 };
-        let of = |numbers: &Numbers| {
-            let entry = numbers.entry.filter(|_| !numbers.exits.is_empty()).map_or(0, |number| regions.cell(number));
-            let ended = |number: &u32| regions.cell(*number) + regions.missed(*number);
-            entry.saturating_sub(numbers.exits.iter().map(ended).sum())
-        };
-        self.installer.numbers.iter().map(of).sum::<u64>() + regions.returns_dropped()
+    /// Calls that were seen to begin, and not to return, of functions that are not known any more:
+    /// their return addresses were replaced, and the calls have ended in another way.
+    pub fn returns_dropped(&self) -> u64 {
+        self.installer.regions().map_or(0, |regions| regions.returns_dropped())
     }
 
     /// Lines of `trace_printk` that did not fit into a ring.
@@ -290,7 +301,8 @@ impl Session {
         records
     }
 
-    /// Enables probes, given by their ids, that were disabled: here, or by somebody else. See [`Switched`].
+    /// Enables probes, given by their ids, that were disabled: here, or by somebody else. See
+    /// [`Switched`].
     ///
     /// # Errors
     /// The target cannot be stopped, or the session is over.
@@ -298,8 +310,9 @@ impl Session {
         self.switch(ids, Switch::On)
     }
 
-    /// Disables probes, given by their ids: their sites get their original code. Where others are, too, these stay if the session is
-    /// [`Options::extensible`]; if not, the site stays as it is. What was counted stays.
+    /// Disables probes, given by their ids: their sites get their original code. Where others are,
+    /// too, these stay if the session is [`Options::extensible`]; if not, the site stays as it is.
+    /// What was counted stays.
     ///
     /// # Errors
     /// As [`Session::enable`].
@@ -315,7 +328,8 @@ impl Session {
         self.switch(ids, if on { Switch::Jump } else { Switch::Trap })
     }
 
-    /// What is in the target of each probe, by id; `None`: nothing. Whoever has put it there, or switched it.
+    /// What is in the target of each probe, by id; `None`: nothing. Whoever has put it there, or
+    /// switched it.
     ///
     /// # Errors
     /// The target cannot be looked at, or the session is over.
@@ -373,7 +387,8 @@ impl Session {
         self.state
     }
 
-    /// Removes every trace from the target, or from all of its processes. Idempotent; fine when they are gone.
+    /// Removes every trace from the target, or from all of its processes. Idempotent; fine when
+    /// they are gone.
     pub fn detach(&mut self) -> Result<(), SessionError> {
         let mut follow = self.follow.take();
         if let Some(follow) = &mut follow {
@@ -410,7 +425,8 @@ impl Session {
         self.follow.as_ref().map(Follow::wakes)
     }
 
-    /// Waits for the end of a spawned command (after a detach, for example); `Exited(None)` at once for an attached one.
+    /// Waits for the end of a spawned command (after a detach, for example); `Exited(None)` at once
+    /// for an attached one.
     pub fn wait(&mut self) -> TargetState {
         match &mut self.child {
             None => TargetState::Exited(None),
@@ -424,13 +440,14 @@ impl Session {
         }
     }
 
-    /// Why a fault of a displaced instruction shows its handler, or a core file, an address of ours instead of its own;
-    /// `None`: it does not.
+    /// Why a fault of a displaced instruction shows its handler, or a core file, an address of ours
+    /// instead of its own; `None`: it does not.
     pub fn hides_originals(&self) -> Option<String> {
         self.installer.hides_originals()
     }
 
-    /// Objects through which stacks go by frame pointers alone, although they describe their frames, and why.
+    /// Objects through which stacks go by frame pointers alone, although they describe their
+    /// frames, and why.
     pub fn without_frames(&self) -> &[(PathBuf, String)] {
         self.installer.without_frames()
     }
@@ -459,7 +476,8 @@ fn exit_status(status: sidestep_sys::ExitStatus) -> ExitStatus {
     }
 }
 
-/// Removes what earlier controllers left. Those that are at work keep what they have; but a program has one session in a process.
+/// Removes what earlier controllers left. Those that are at work keep what they have; but a program
+/// has one session in a process.
 pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
     let all = traces::all(process, &mappings(process)?)?;
     // One whose detach was given up is at work no more.
@@ -471,7 +489,8 @@ pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
         return detach::close_descriptors(process);
     }
     match detach::remove(process, is_left) {
-        // What stays of it has no site of a user: it is another session, from which nothing comes any more.
+        // What stays of it has no site of a user: it is another session, from which nothing comes
+        // any more.
         Ok(_) | Err(SessionError::StillInside { .. }) => Ok(()),
         Err(error) => Err(error),
     }

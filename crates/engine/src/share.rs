@@ -1,5 +1,6 @@
-//! Sites that several sessions have, each with its own detour, programs and results. The site's jump leads to the detour of one of
-//! them; where its copies of the displaced instructions begin, a jump leads to the detour of the next; the last one runs its copies.
+//! Sites that several sessions have, each with its own detour, programs and results. The site's
+//! jump leads to the detour of one of them; where its copies of the displaced instructions begin, a
+//! jump leads to the detour of the next; the last one runs its copies.
 //!
 //! ```text
 //!   site:      jmp detour 1
@@ -7,13 +8,15 @@
 //!   detour 2:  handlers 2;  displaced instructions;  jmp back
 //! ```
 //!
-//! Which jumps are there is the truth; no journal knows of another one. Who comes goes to the end, who goes is left out by one write
-//! of five bytes while all threads stand. So sessions end in any order, and whoever is killed leaves something that runs, from which
-//! the next one goes on. A detour that was left out keeps leading on: a thread may be in there.
+//! Which jumps are there is the truth; no journal knows of another one. Who comes goes to the end,
+//! who goes is left out by one write of five bytes while all threads stand. So sessions end in any
+//! order, and whoever is killed leaves something that runs, from which the next one goes on. A
+//! detour that was left out keeps leading on: a thread may be in there.
 //!
-//! Plans are made for the original code, so they are alike. Only jumps that displace the same instructions, and need nothing but
-//! their five bytes, can be shared; all else is refused, as are overlaps. Signals have one owner: other sessions take none, unless that
-//! one gives them up ([`crate::release`]).
+//! Plans are made for the original code, so they are alike. Only jumps that displace the same
+//! instructions, and need nothing but their five bytes, can be shared; all else is refused, as are
+//! overlaps. Signals have one owner: other sessions take none, unless that one gives them up
+//! ([`crate::release`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -135,7 +138,8 @@ impl Others {
         theirs.map(|theirs| &theirs.entry).filter(|entry| entry.own != ISLAND)
     }
 
-    /// Why a plan cannot be carried out beside the others. `needs`: the run-time range that it displaces or relies on.
+    /// Why a plan cannot be carried out beside the others. `needs`: the run-time range that it
+    /// displaces or relies on.
     pub fn refuse(&self, plan: &Plan, bias: i64, needs: &Range<u64>) -> Option<String> {
         let site = plan.site.offset(bias).0;
         let island = match plan.patch {
@@ -189,7 +193,8 @@ impl Others {
         self.chain(process, own).iter().any(|detour| *detour != own.detour)
     }
 
-    /// Can our detour be put at the end of a chain as the threads stand? Not while one is where the jump would be, and runs on.
+    /// Can our detour be put at the end of a chain as the threads stand? Not while one is where the
+    /// jump would be, and runs on.
     pub fn can_link(&self, process: &Process, scene: &Scene, own: &JournalEntry) -> bool {
         let Some(last) = self.last(process, own) else { return true };
         let at = last.resumes_at();
@@ -200,8 +205,8 @@ impl Others {
         !scene.positions.iter().any(|p| jump(p.ip.0) || frame(p.place) && faulted(p.ip.0))
     }
 
-    /// Puts our detour at the end of a chain, if it is not there, while the threads stand. The one that was the last runs its
-    /// copies no more, so threads in there go to ours.
+    /// Puts our detour at the end of a chain, if it is not there, while the threads stand. The one
+    /// that was the last runs its copies no more, so threads in there go to ours.
     pub fn link(&self, stopped: &mut Stopped, scene: &Scene, own: &JournalEntry) -> Result<(), SessionError> {
         let process = stopped.process().clone();
         if self.leads_to(&process, own) {
@@ -259,7 +264,8 @@ impl Others {
     }
 }
 
-/// Does a site need nothing but five bytes, for a jump to its detour, whose copies are behind all handlers?
+/// Does a site need nothing but five bytes, for a jump to its detour, whose copies are behind all
+/// handlers?
 fn is_plain(entry: &JournalEntry) -> bool {
     let jumps = jump(entry.site, entry.detour).is_ok_and(|jump| entry.new[..JUMP] == jump);
     let copies = entry
@@ -278,7 +284,8 @@ fn is_alike(plan: &Plan, entry: &JournalEntry) -> bool {
     plain && offsets.eq(copies)
 }
 
-/// The run-time range that a site needs: its copies, and the displacement of its jump also where that is not written.
+/// The run-time range that a site needs: its copies, and the displacement of its jump also where
+/// that is not written.
 fn takes(entry: &JournalEntry) -> Range<u64> {
     let prefixes = entry.new.iter().take_while(|byte| **byte == NO_PREFIX).count();
     let jump = if entry.new.get(prefixes) == Some(&OPCODE) { prefixes + JUMP } else { 0 };

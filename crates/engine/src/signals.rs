@@ -1,8 +1,9 @@
-//! Signals of ours in the target: our handler while they are, and nothing that blocks them. SIGTRAP while there are trap
-//! probes, SIGSEGV and SIGBUS while probes read memory that may not be there, and all that an instruction can raise while
-//! displaced ones may do so ([`crate::faults`]). The kernel kills a process
-//! whose `int3` or bad load finds its signal blocked. What the target does about masks and actions later on is taken care
-//! of by probes of our own on its system calls ([`calls`], `agent::guard`).
+//! Signals of ours in the target: our handler while they are, and nothing that blocks them. SIGTRAP
+//! while there are trap probes, SIGSEGV and SIGBUS while probes read memory that may not be there,
+//! and all that an instruction can raise while displaced ones may do so ([`crate::faults`]). The
+//! kernel kills a process whose `int3` or bad load finds its signal blocked. What the target does
+//! about masks and actions later on is taken care of by probes of our own on its system calls
+//! ([`calls`], `agent::guard`).
 
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -32,7 +33,8 @@ pub(crate) const NAMED: u64 = TRAPS | set_of(SIGILL) | set_of(SIGFPE);
 
 const LAST: i32 = 64;
 
-/// System calls by which a program could block a signal of ours or take it over, and those that end a handler.
+/// System calls by which a program could block a signal of ours or take it over, and those that end
+/// a handler.
 pub(crate) fn calls() -> Vec<u32> {
     arch::SIGNAL_CALLS.iter().map(|number| *number as u32).collect()
 }
@@ -47,8 +49,8 @@ macro_rules! at {
     };
 }
 
-/// Makes a set of signals ours: installs our handler and opens them everywhere. Does nothing for those that are. `positions`: of
-/// all threads.
+/// Makes a set of signals ours: installs our handler and opens them everywhere. Does nothing for
+/// those that are. `positions`: of all threads.
 pub(crate) fn install(
     regions: &Regions,
     stopped: &mut Stopped,
@@ -64,7 +66,8 @@ pub(crate) fn install(
     let ours = SIGNALS.into_iter().enumerate().filter(|(_, signal)| new & set_of(*signal) != 0);
     let mut blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(regions.private, blocking))?;
     let caught = stopped.caught();
-    // What has no handler does not have to be asked for: the kernel tells the agent when it puts ours there.
+    // What has no handler does not have to be asked for: the kernel tells the agent when it puts
+    // ours there.
     let is_plain =
         |signal: i32| !SHORT && caught & set_of(signal) == 0 && blocking.iter().all(|set| set & set_of(signal) == 0);
     let others = caught & !(before | new | set_of(libc::SIGKILL) | set_of(libc::SIGSTOP));
@@ -121,7 +124,8 @@ fn all_of(set: u64) -> impl Iterator<Item = i32> + Clone {
     (1..=LAST).filter(move |signal| set & set_of(*signal) != 0)
 }
 
-/// The signals that the agent of a process takes for ours. Of a forked child, those that were ours in its parent then.
+/// The signals that the agent of a process takes for ours. Of a forked child, those that were ours
+/// in its parent then.
 pub(crate) fn taken(process: &Process, private: Va) -> Result<u64, SessionError> {
     Ok(process.read_pod(at!(private, ours))?)
 }
@@ -223,6 +227,13 @@ fn open_threads(
         if let Place::SignalFrame { frame, tid } = position.place {
             let mask_at = frame.mask_at;
             let mask: u64 = stopped.read_pod(mask_at)?;
+            // On memory that nobody has written since a handler ended, a frame may be left of which
+            // a part is in use again. So the word is changed only if its copy says the same, but
+            // for signals that were opened before.
+            let differs = mask as u32 ^ frame.mask_copy;
+            if differs & (mask as u32 | !(TRAPS | FAULTS) as u32) != 0 {
+                continue;
+            }
             *after.entry(tid).or_insert(u64::MAX) &= mask;
             if mask & new != 0 {
                 stopped.write(mask_at, &(mask & !new).to_ne_bytes())?;
@@ -261,8 +272,9 @@ fn note(regions: &Regions, stopped: &Stopped, fs_base: u64, new: Blocked) -> Res
     Ok(stopped.write(Va(at), &fs_base.to_ne_bytes())?)
 }
 
-/// Blocks in each thread what it believes to be blocked. What has been put back is forgotten: the guards are gone, so whoever comes
-/// after a controller that was killed here would not know what the thread has changed since.
+/// Blocks in each thread what it believes to be blocked. What has been put back is forgotten: the
+/// guards are gone, so whoever comes after a controller that was killed here would not know what
+/// the thread has changed since.
 fn close_threads(stopped: &mut Stopped, private: Va, set: u64) -> Result<(), SessionError> {
     let mut believed: HashMap<u64, (u64, Vec<Va>)> = HashMap::new();
     let mut add = |fs_base: u64, blocked: Blocked, at: Va| {
@@ -290,8 +302,9 @@ fn close_threads(stopped: &mut Stopped, private: Va, set: u64) -> Result<(), Ses
     Ok(())
 }
 
-/// Gives system calls back what the program has passed to them, where a guard has put a signal set of its own in the place of that: a
-/// call that the kernel restarts reads it again, when our memory is gone.
+/// Gives system calls back what the program has passed to them, where a guard has put a signal set
+/// of its own in the place of that: a call that the kernel restarts reads it again, when our memory
+/// is gone.
 fn return_arguments(stopped: &mut Stopped, private: Va) -> Result<(), SessionError> {
     let states = states(stopped.process(), private)?;
     let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer().0)).collect();
@@ -309,8 +322,8 @@ fn return_arguments(stopped: &mut Stopped, private: Va) -> Result<(), SessionErr
     Ok(())
 }
 
-/// Puts back what the program believes, where ours is still the action in force. `agent`: range of our handler; `set`: the signals
-/// that are ours.
+/// Puts back what the program believes, where ours is still the action in force. `agent`: range of
+/// our handler; `set`: the signals that are ours.
 pub(crate) fn restore(
     stopped: &mut Stopped,
     private: Va,

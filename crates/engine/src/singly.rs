@@ -1,5 +1,6 @@
-//! Probes that share a site, switched one by one. In front of each handler in the detour is a jump by a word, which leads to the
-//! handler or behind it (`wire::HandlerSwitch`). The words are the truth. A site whose probes are all off gets its original code.
+//! Probes that share a site, switched one by one. In front of each handler in the detour is a jump
+//! by a word, which leads to the handler or behind it (`wire::HandlerSwitch`). The words are the
+//! truth. A site whose probes are all off gets its original code.
 
 use std::collections::HashSet;
 use std::mem::offset_of;
@@ -22,7 +23,8 @@ pub(crate) fn can(site: &Site) -> bool {
     site.users().all(|(_, desc)| desc.switch.word != 0)
 }
 
-/// Sets the switches of the probes of a site, as far as they have any, to what is wanted by number. Gives how many changed.
+/// Sets the switches of the probes of a site, as far as they have any, to what is wanted by number.
+/// Gives how many changed.
 pub(crate) fn set(process: &Process, site: &Site, wanted: impl Fn(u32) -> Option<bool>) -> Result<usize, SessionError> {
     let mut changed = 0;
     for (number, desc) in site.users().filter(|(_, desc)| desc.switch.word != 0) {

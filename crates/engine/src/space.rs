@@ -5,7 +5,8 @@ use std::ops::Range;
 use sidestep_isa::{Isa, Len, Va};
 use sidestep_sys::arch::ADDRESS_END;
 
-/// Lowest address that is ever proposed (`vm.mmap_min_addr` is 64 KiB at most on all distributions).
+/// Lowest address that is ever proposed (`vm.mmap_min_addr` is 64 KiB at most on all
+/// distributions).
 const LOWEST: u64 = 0x10000;
 /// End of user space with 4-level paging.
 const HIGHEST: u64 = 0x7fff_ffff_f000;
@@ -50,8 +51,8 @@ pub fn highest(isa: Isa) -> u64 {
     }
 }
 
-/// A free range of `len` bytes from which all of `near` is reachable, as close to it as possible; below it if there
-/// is a choice. In 32-bit code, everything reaches everything.
+/// A free range of `len` bytes from which all of `near` is reachable, as close to it as possible;
+/// below it if there is a choice. In 32-bit code, everything reaches everything.
 pub fn find(isa: Isa, used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
     let reach = if isa == Isa::X86 { u64::MAX } else { REACH };
     let low = near.end.saturating_sub(reach).max(LOWEST);
@@ -80,8 +81,8 @@ pub fn reaches(isa: Isa, near: &Range<u64>, place: &Range<u64>) -> bool {
     place.start >= near.end.saturating_sub(reach) && place.end <= near.start.saturating_add(reach)
 }
 
-/// An address for `len` bytes of our own that are in no probe's way: no jump from anybody's code reaches them, or in 32-bit
-/// processes, none may.
+/// An address for `len` bytes of our own that are in no probe's way: no jump from anybody's code
+/// reaches them, or in 32-bit processes, none may.
 pub fn aside(used: &[Used], len: Len) -> Option<Va> {
     if SMALL {
         return own_room(&taken(used, None)).filter(|own| own.end - own.start >= len.0).map(|own| Va(own.end - len.0));

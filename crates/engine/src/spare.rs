@@ -1,5 +1,6 @@
-//! Memory of ours in the target, of what comes and goes while a session lasts: who has taken it, and what nobody needs any more, which
-//! is taken before more is mapped. Who gives it back: [`crate::reclaim`].
+//! Memory of ours in the target, of what comes and goes while a session lasts: who has taken it,
+//! and what nobody needs any more, which is taken before more is mapped. Who gives it back:
+//! [`crate::reclaim`].
 
 use std::ops::Range;
 
@@ -77,7 +78,8 @@ impl Regions {
         Ok(at.0..at.0 + len.0)
     }
 
-    /// Memory for code near `near`, or anywhere, which is noted as taken: mapped by `map`, if there is none to spare.
+    /// Memory for code near `near`, or anywhere, which is noted as taken: mapped by `map`, if there
+    /// is none to spare.
     pub fn room_for_code(
         &self,
         near: Option<&Range<u64>>,

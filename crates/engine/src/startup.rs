@@ -1,5 +1,5 @@
-//! Starting a command with its probes: each library gets them when the dynamic loader has mapped it, before any of
-//! its code has run.
+//! Starting a command with its probes: each library gets them when the dynamic loader has mapped
+//! it, before any of its code has run.
 
 use std::ffi::OsString;
 use std::time::Instant;
@@ -113,8 +113,9 @@ pub(crate) fn follow(
 /// With the index of the request that it belongs to.
 pub(crate) type OfRequests<T> = Vec<(usize, T)>;
 
-/// What the requests mean among the objects that are there so far, and the requests that mean nothing. Indirect
-/// functions that are not resolved yet wait for a later event, unless this is the last.
+/// What the requests mean among the objects that are there so far, and the requests that mean
+/// nothing. Indirect functions that are not resolved yet wait for a later event, unless this is the
+/// last.
 pub(crate) fn find(
     process: &Process,
     installer: &Installer,

@@ -20,8 +20,9 @@ pub struct StaticProbe {
     pub probe: Probe,
 }
 
-/// The sites of all USDT probes whose provider and name match these globs: of a process, or of one of its objects, or of
-/// a file (a short library name is looked up like the dynamic loader does). Sorted by object, provider, name and address.
+/// The sites of all USDT probes whose provider and name match these globs: of a process, or of one
+/// of its objects, or of a file (a short library name is looked up like the dynamic loader does).
+/// Sorted by object, provider, name and address.
 ///
 /// # Errors
 /// There is no such process or object, or it cannot be read. It is none if nothing matches.

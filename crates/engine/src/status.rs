@@ -1,5 +1,5 @@
-//! Which probes a process carries, from its own memory: while it runs, whoever controls the session, and after that one was
-//! killed.
+//! Which probes a process carries, from its own memory: while it runs, whoever controls the
+//! session, and after that one was killed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -40,7 +40,8 @@ pub struct Status {
 pub struct Installed {
     /// Its number in the session.
     pub number: u32,
-    /// Run-time address of the instruction whose execution is a hit: that of its site, or of the one in front that stays.
+    /// Run-time address of the instruction whose execution is a hit: that of its site, or of the
+    /// one in front that stays.
     pub va: Va,
     /// What it is.
     pub kind: ProbeKind,
@@ -78,7 +79,8 @@ pub enum ProbeKind {
 pub enum SiteState {
     /// Our patch.
     Enabled,
-    /// The original code, until the probe is enabled; or the handlers of other probes, but not its own.
+    /// The original code, until the probe is enabled; or the handlers of other probes, but not its
+    /// own.
     Disabled,
     /// Something else: the object was unloaded, or somebody has changed its code.
     Gone,
@@ -174,6 +176,7 @@ fn by_probe(parts: Vec<Part>, mut name: impl FnMut(Va) -> (Option<PathBuf>, Opti
             counts: Counts {
                 hits: parts.iter().filter(counted).map(|part| part.site.counts.hits).sum(),
                 missed: parts.iter().map(|part| part.site.counts.missed).sum(),
+                ..Counts::default()
             },
         });
     }
@@ -218,7 +221,7 @@ fn probes(
             state: if alone && state == SiteState::Enabled { SiteState::Disabled } else { state },
             optimized: !alone && text == Text::Patched && site.entry.new[0] != TRAP,
             blocked_by: blocked_by.clone(),
-            counts: Counts { hits, missed },
+            counts: Counts { hits, missed, ..Counts::default() },
         };
         Part { desc: *desc, site }
     };

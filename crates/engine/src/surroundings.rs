@@ -1,5 +1,5 @@
-//! What plans have to fit in with: the sites of a session, and the address space of its target. Jumps that cannot lead
-//! everywhere go to *stubs*, many of which share a page.
+//! What plans have to fit in with: the sites of a session, and the address space of its target.
+//! Jumps that cannot lead everywhere go to *stubs*, many of which share a page.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -11,7 +11,8 @@ use sidestep_plan::{Fixed, Room};
 use crate::space::{self, Used};
 
 const PAGE: u64 = 4096;
-/// Most pages of stubs: each may be a mapping of its own, of which a process can have 65,530 (`vm.max_map_count`).
+/// Most pages of stubs: each may be a mapping of its own, of which a process can have 65,530
+/// (`vm.max_map_count`).
 const PAGES_MAX: usize = 12 * 1024;
 /// Where an object is assumed to be that no process has mapped.
 pub(crate) fn assumed_bias(isa: Isa) -> i64 {
@@ -66,6 +67,8 @@ pub(crate) struct ObjectRoom<'s> {
     all: &'s mut Surroundings,
     isa: Isa,
     object: (i64, u64),
+    /// What claims have replaced, by their start, in order.
+    replaced: Vec<(Va, Option<(Va, Va)>)>,
 }
 
 impl Surroundings {
@@ -74,9 +77,10 @@ impl Surroundings {
         self.forbidden = space::forbidden(used);
     }
 
-    /// The room of the object that lies `bias` above its link-time addresses, the first of which is `start`.
+    /// The room of the object that lies `bias` above its link-time addresses, the first of which is
+    /// `start`.
     pub fn of(&mut self, isa: Isa, bias: i64, start: u64) -> ObjectRoom<'_> {
-        ObjectRoom { all: self, isa, object: (bias, start) }
+        ObjectRoom { all: self, isa, object: (bias, start), replaced: Vec::new() }
     }
 
     /// Sites, given by their run-time addresses, that are nobody's any more.
@@ -99,8 +103,8 @@ impl Surroundings {
         }
     }
 
-    /// A place for a stub that a jump which ends at `end` leads to, and the upper half of its displacement. The `hints` are
-    /// tried first.
+    /// A place for a stub that a jump which ends at `end` leads to, and the upper half of its
+    /// displacement. The `hints` are tried first.
     fn find(&self, isa: Isa, end: Va, fixed: Fixed, hints: &HashMap<Fixed, i16>) -> Option<(i16, u64)> {
         hints.get(&fixed).copied().into_iter().chain(fixed.highs()).find_map(|high| {
             // In 32-bit code the sum wraps.
@@ -110,7 +114,8 @@ impl Surroundings {
         })
     }
 
-    /// A place for a stub at `base` plus one of `low` (first, last, step), in a page that has some already, or in a new one.
+    /// A place for a stub at `base` plus one of `low` (first, last, step), in a page that has some
+    /// already, or in a new one.
     fn place(&self, isa: Isa, base: i64, low: (u16, u16, u16)) -> Option<u64> {
         let (first, last, step) = (base + i64::from(low.0), base + i64::from(low.1), u64::from(low.2));
         let (first, last) = (u64::try_from(first).ok()?, u64::try_from(last).ok()?.min(space::highest(isa)));
@@ -142,7 +147,8 @@ impl Surroundings {
     }
 }
 
-/// The lowest address from `first` to `last`, in steps, at which a stub fits into what is left of a page.
+/// The lowest address from `first` to `last`, in steps, at which a stub fits into what is left of a
+/// page.
 fn gap(page: u64, taken: &[Range<u64>], first: u64, last: u64, step: u64) -> Option<u64> {
     let from = |address: u64| first + address.saturating_sub(first).div_ceil(step) * step;
     let mut at = from(page);
@@ -155,7 +161,8 @@ fn gap(page: u64, taken: &[Range<u64>], first: u64, last: u64, step: u64) -> Opt
 }
 
 impl ObjectRoom<'_> {
-    /// Sites of probes to come: no other probe may touch their first byte. Jumps that can make way for them do.
+    /// Sites of probes to come: no other probe may touch their first byte. Jumps that can make way
+    /// for them do.
     pub fn expect(&mut self, sites: impl IntoIterator<Item = Va>) {
         let all = self.all.objects.entry(self.object).or_default();
         all.sites.extend(sites);
@@ -178,6 +185,22 @@ impl ObjectRoom<'_> {
     /// Does a site that was there before need its first byte?
     pub fn is_taken(&self, site: Va) -> bool {
         self.is_free(site, site..Va(site.0 + 1)).is_err()
+    }
+
+    /// How many claims have been made so far: for [`ObjectRoom::release_since`].
+    pub fn claimed(&self) -> usize {
+        self.replaced.len()
+    }
+
+    /// Takes back the claims since then.
+    pub fn release_since(&mut self, claimed: usize) {
+        let claims = &mut self.all.objects.entry(self.object).or_default().claims;
+        for (start, before) in self.replaced.drain(claimed..).rev() {
+            match before {
+                Some(claim) => claims.insert(start, claim),
+                None => claims.remove(&start),
+            };
+        }
     }
 
     /// A jump will be there when the site is not blocked any more.
@@ -208,8 +231,9 @@ impl Room for ObjectRoom<'_> {
     }
 
     fn claim(&mut self, site: Va, range: Range<Va>) {
-        let claim =
-            self.all.objects.entry(self.object).or_default().claims.entry(range.start).or_insert((range.end, site));
+        let claims = &mut self.all.objects.entry(self.object).or_default().claims;
+        self.replaced.push((range.start, claims.get(&range.start).copied()));
+        let claim = claims.entry(range.start).or_insert((range.end, site));
         claim.0 = claim.0.max(range.end);
     }
 
@@ -222,7 +246,8 @@ impl Room for ObjectRoom<'_> {
     }
 }
 
-/// The surroundings of one probe that is alone in a process. It takes nothing, so that the next site is alone, too.
+/// The surroundings of one probe that is alone in a process. It takes nothing, so that the next
+/// site is alone, too.
 pub(crate) struct Alone<'s> {
     all: &'s Surroundings,
     isa: Isa,
@@ -231,7 +256,8 @@ pub(crate) struct Alone<'s> {
 }
 
 impl Surroundings {
-    /// The room of any probe of an object that lies `bias` above its link-time addresses, if it were the only one.
+    /// The room of any probe of an object that lies `bias` above its link-time addresses, if it
+    /// were the only one.
     pub fn alone(&self, isa: Isa, bias: i64) -> Alone<'_> {
         Alone { all: self, isa, bias, hints: HashMap::new() }
     }
@@ -269,6 +295,20 @@ mod tests {
         let image = BIAS as u64..BIAS as u64 + 0x20_0000;
         all.look(&[Used { start: image.start, end: image.end, grows: Grows::No }]);
         all
+    }
+
+    #[test]
+    fn claims_are_taken_back_as_they_were() {
+        let mut all = surroundings();
+        let mut room = all.of(Isa::X64, BIAS, 0);
+        room.claim(Va(0x1000), Va(0x1000)..Va(0x1005));
+        let claimed = room.claimed();
+        room.claim(Va(0x1000), Va(0x1000)..Va(0x1008));
+        room.claim(Va(0x1010), Va(0x1010)..Va(0x1015));
+        assert!(room.is_free(Va(0x1006), Va(0x1006)..Va(0x1007)).is_err());
+        room.release_since(claimed);
+        assert_eq!(room.is_free(Va(0x1006), Va(0x1006)..Va(0x1020)), Ok(()));
+        assert!(room.is_free(Va(0x1004), Va(0x1004)..Va(0x1007)).is_err());
     }
 
     #[test]

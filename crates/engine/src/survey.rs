@@ -1,4 +1,5 @@
-//! Where every stopped thread is: its instruction pointer, and those that signal frames on its stack will restore.
+//! Where every stopped thread is: its instruction pointer, and those that signal frames on its
+//! stack will restore.
 
 use sidestep_isa::Va;
 use sidestep_sys::arch::{self, SignalFrame};
@@ -29,7 +30,8 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// Is a system call right before it, whose address is still in a register ([`arch::Regs::is_behind_call`])?
+    /// Is a system call right before it, whose address is still in a register
+    /// ([`arch::Regs::is_behind_call`])?
     pub fn is_behind_call(&self, stopped: &Stopped) -> bool {
         match self.place {
             Place::Thread { tid } => {
@@ -42,8 +44,9 @@ impl Position {
 
 /// All positions of all threads.
 ///
-/// Signal frames are recognised by the word of segment selectors behind the saved flags: a conservative scan of the stack
-/// from the stack pointer upwards, and of the stacks that the frames found interrupted.
+/// Signal frames are recognised by the word of segment selectors behind the saved flags: a
+/// conservative scan of the stack from the stack pointer upwards, and of the stacks that the frames
+/// found interrupted.
 pub(crate) fn positions(stopped: &Stopped, mappings: &[Mapping]) -> Result<Vec<Position>, MemoryError> {
     look(stopped, mappings, |_| ())
 }
@@ -81,8 +84,8 @@ pub(crate) fn look(
     Ok(all)
 }
 
-/// End of the stack that `sp` points into: the thread control block, if it lies above on the same mapping (that is
-/// where C libraries put it), else the end of the mapping.
+/// End of the stack that `sp` points into: the thread control block, if it lies above on the same
+/// mapping (that is where C libraries put it), else the end of the mapping.
 fn stack_end(mappings: &[Mapping], sp: Va, thread_pointer: Va) -> Option<u64> {
     let mapping = mappings.iter().find(|m| m.contains(sp) && m.read && m.write)?;
     let end = if (sp.0..mapping.end.0).contains(&thread_pointer.0) { thread_pointer.0 } else { mapping.end.0 };
@@ -119,8 +122,9 @@ pub(crate) fn move_to(stopped: &mut Stopped, position: &Position, to: Va) -> Res
     Ok(())
 }
 
-/// Moves a position to the original of where it is. What the signal of a frame says of its place goes with it, since its
-/// handler may not have looked yet. So does the address that a system call has left in a register.
+/// Moves a position to the original of where it is. What the signal of a frame says of its place
+/// goes with it, since its handler may not have looked yet. So does the address that a system call
+/// has left in a register.
 pub(crate) fn move_back(stopped: &mut Stopped, position: &Position, to: Va) -> Result<(), crate::SessionError> {
     if let (true, Place::SignalFrame { frame: SignalFrame { info_at: Some(info_at), .. }, .. }) =
         (has_faulted(stopped, position), position.place)

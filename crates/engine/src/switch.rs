@@ -1,10 +1,12 @@
-//! Changing what is at the sites that a process carries: the original code, a trap to the detour, or the patch. Mostly while its
-//! threads run ([`crate::live`]). Sites of sessions that take no traps, of libraries that may be unloaded meanwhile, and of USDT probes
-//! with a semaphore are changed while all threads stand, in pauses that are not long ([`crate::hold`]).
+//! Changing what is at the sites that a process carries: the original code, a trap to the detour,
+//! or the patch. Mostly while its threads run ([`crate::live`]). Sites of sessions that take no
+//! traps, of libraries that may be unloaded meanwhile, and of USDT probes with a semaphore are
+//! changed while all threads stand, in pauses that are not long ([`crate::hold`]).
 //!
-//! A controller that is killed leaves each site in a state that runs, and that the journal can tell from what is not ours: it says
-//! that a site is disabled, or not to be a jump, before anything else than the patch is there, and that it is not any more after
-//! the patch is back. One process at a time changes things ([`Process::turn`]).
+//! A controller that is killed leaves each site in a state that runs, and that the journal can tell
+//! from what is not ours: it says that a site is disabled, or not to be a jump, before anything
+//! else than the patch is there, and that it is not any more after the patch is back. One process
+//! at a time changes things ([`Process::turn`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -43,7 +45,8 @@ pub struct Switched {
     pub stopped: usize,
     /// Probes that were as wanted already.
     pub unchanged: usize,
-    /// Probes that were to be jumps, and stay traps: no jump is possible there, or they were made with `no_optimize`.
+    /// Probes that were to be jumps, and stay traps: no jump is possible there, or they were made
+    /// with `no_optimize`.
     pub traps: usize,
     /// Sites that stayed as they were, each with a clause that says why.
     pub refused: Vec<(Va, &'static str)>,
@@ -275,7 +278,8 @@ fn goal(entry: &JournalEntry, text: Text, to: Switch) -> Option<Vec<u8>> {
     }
 }
 
-/// Notes in the journal what is wanted of sites, given by their indices. A run of entries at a time, since a write costs more than what it writes.
+/// Notes in the journal what is wanted of sites, given by their indices. A run of entries at a
+/// time, since a write costs more than what it writes.
 pub(crate) fn note(process: &Process, found: &Found, sites: &[usize], to: Switch) -> Result<(), SessionError> {
     let mut indices = sites.to_vec();
     indices.sort_unstable();
@@ -336,7 +340,8 @@ pub(crate) fn change_stopped(
     Ok(hold.longest())
 }
 
-/// Raises or lowers the semaphores of sites, given by index and address (0: it has none), where that is not so already.
+/// Raises or lowers the semaphores of sites, given by index and address (0: it has none), where
+/// that is not so already.
 pub(crate) fn set_semaphores(
     stopped: &mut Stopped,
     found: &Found,
@@ -354,7 +359,8 @@ pub(crate) fn set_semaphores(
     semaphore::change(stopped, &found.room(), &changes)
 }
 
-/// Moves the threads that stand where a patch is about to be, behind its first byte, to the copies of their instructions.
+/// Moves the threads that stand where a patch is about to be, behind its first byte, to the copies
+/// of their instructions.
 pub(crate) fn leave_regions(stopped: &mut Stopped, scene: &Scene, work: &[&Work]) -> Result<(), SessionError> {
     for position in &scene.positions {
         let Some(w) = in_the_way(stopped, position, work) else { continue };
@@ -366,7 +372,8 @@ pub(crate) fn leave_regions(stopped: &mut Stopped, scene: &Scene, work: &[&Work]
     Ok(())
 }
 
-/// Is a thread where a patch is about to be that can neither be moved nor stay? See [`Scene::is_early`].
+/// Is a thread where a patch is about to be that can neither be moved nor stay? See
+/// [`Scene::is_early`].
 pub(crate) fn is_early(stopped: &Stopped, scene: &Scene, work: &[&Work]) -> bool {
     scene.is_early(stopped, |position| in_the_way(stopped, position, work).is_some())
 }
@@ -380,7 +387,8 @@ fn in_the_way<'w>(stopped: &Stopped, position: &Position, work: &[&'w Work]) -> 
     (inside && !comes_from_trap(stopped, position, w)).then_some(w)
 }
 
-/// Has it executed a trap of ours in front of it, for which the handler has yet to look at where it was?
+/// Has it executed a trap of ours in front of it, for which the handler has yet to look at where it
+/// was?
 fn comes_from_trap(stopped: &Stopped, position: &Position, w: &Work) -> bool {
     let before = (position.ip.0 - 1).wrapping_sub(w.site());
     let is_trap = |offsets: &[usize]| offsets.contains(&(before as usize));

@@ -1,9 +1,10 @@
-//! Switching probes off and on, and their jumps: the original bytes of their sites come back, and the patches again. All of it is
-//! in the target's own memory, so any process that may trace the target can do it, whoever controls the session.
+//! Switching probes off and on, and their jumps: the original bytes of their sites come back, and
+//! the patches again. All of it is in the target's own memory, so any process that may trace the
+//! target can do it, whoever controls the session.
 //!
-//! Sites are switched, not single probes ([`crate::singly`] does that): what is at a disabled site costs nothing. Detours,
-//! descriptors and entries of the trap table stay: a thread may be in there, or have executed the trap just before. How the bytes
-//! change: [`crate::switch`].
+//! Sites are switched, not single probes ([`crate::singly`] does that): what is at a disabled site
+//! costs nothing. Detours, descriptors and entries of the trap table stay: a thread may be in
+//! there, or have executed the trap just before. How the bytes change: [`crate::switch`].
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -35,8 +36,8 @@ pub fn disable(pid: i32, patterns: &[Pattern], options: &Options) -> Result<Swit
     by_pattern(pid, patterns, options, Switch::Off)
 }
 
-/// Optimizes the probes that any of the patterns means, or all: they are jumps where that is possible. Or makes them traps,
-/// which lead to the same detours.
+/// Optimizes the probes that any of the patterns means, or all: they are jumps where that is
+/// possible. Or makes them traps, which lead to the same detours.
 ///
 /// # Errors
 /// As [`enable`].
@@ -68,7 +69,8 @@ fn by_pattern(pid: i32, patterns: &[Pattern], options: &Options, to: Switch) -> 
     Ok(switched)
 }
 
-/// Switches these probes of a session, given by number. Others of their sites stay as they are, but that a site has a jump or a trap for all.
+/// Switches these probes of a session, given by number. Others of their sites stay as they are, but
+/// that a site has a jump or a trap for all.
 pub(crate) fn by_number(
     process: &Process,
     shared: Va,

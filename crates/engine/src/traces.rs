@@ -1,5 +1,6 @@
-//! What a session has left in its target's memory, for whoever may read it: its controller, any other process, or the next
-//! controller after this one was killed. Only looks; [`crate::detach`] removes, [`crate::toggle`] changes.
+//! What a session has left in its target's memory, for whoever may read it: its controller, any
+//! other process, or the next controller after this one was killed. Only looks; [`crate::detach`]
+//! removes, [`crate::toggle`] changes.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -33,8 +34,8 @@ pub(crate) struct Found {
     pub batch: Va,
     /// The signals that are ours.
     pub signals: u64,
-    /// Those of which the program has yet to get back what it believes: more, if somebody was killed while he gave them up
-    /// ([`crate::release`]).
+    /// Those of which the program has yet to get back what it believes: more, if somebody was
+    /// killed while he gave them up ([`crate::release`]).
     pub taken: u64,
     /// Somebody has begun to take the probes out.
     pub detaching: bool,
@@ -108,7 +109,8 @@ pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionE
     Ok(Some(found))
 }
 
-/// The sessions that a process is the target of, one at least, in the order in which their controllers started.
+/// The sessions that a process is the target of, one at least, in the order in which their
+/// controllers started.
 pub(crate) fn sessions(process: &Process) -> Result<Vec<Found>, SessionError> {
     let (mut usable, mut first) = (Vec::new(), None);
     for found in all(process, &mappings(process)?)? {
@@ -176,20 +178,20 @@ impl Found {
         self.controller_pid > 0 && sidestep_sys::start_time_of(self.controller_pid) == Some(self.controller_start)
     }
 
-    /// Is this process the controller? Its own, if it is of this program, so one of its sessions is told from the others by
-    /// [`Found::shared_va`].
+    /// Is this process the controller? Its own, if it is of this program, so one of its sessions is
+    /// told from the others by [`Found::shared_va`].
     pub fn is_mine(&self) -> bool {
         self.controller_pid == std::process::id() as i32 && self.controller_alive()
     }
 
-    /// Has it nobody who would miss it? What a forked child has of its parent's session does nothing, or is probed by somebody who
-    /// looks for children.
+    /// Has it nobody who would miss it? What a forked child has of its parent's session does
+    /// nothing, or is probed by somebody who looks for children.
     pub fn is_left_over(&self, process: &Process) -> bool {
         self.is_child(process) || !self.controller_alive()
     }
 
-    /// Is the private region there? Not yet, or not any more, if a controller died while it mapped or unmapped. (The
-    /// header cannot say: forked children share it.)
+    /// Is the private region there? Not yet, or not any more, if a controller died while it mapped
+    /// or unmapped. (The header cannot say: forked children share it.)
     pub fn has_private(&self, process: &Process) -> bool {
         self.private_va != Va(0)
             && process.read_pod::<u64>(self.private_va).is_ok_and(|shared| shared == self.shared_va.0)
@@ -205,7 +207,8 @@ impl Found {
         read_array(process, self.entry(0), u64::from(self.journal.1))
     }
 
-    /// Is this a process that was forked from the one that the session is for? It shares the region, and changes nothing there.
+    /// Is this a process that was forked from the one that the session is for? It shares the
+    /// region, and changes nothing there.
     pub fn is_child(&self, process: &Process) -> bool {
         self.target_pid != process.pid()
     }
@@ -263,7 +266,8 @@ impl Found {
         Ok(journal.into_iter().enumerate().map(site).collect())
     }
 
-    /// Hits and misses of the probes with numbers below `probes`: sums over all threads, as they are now.
+    /// Hits and misses of the probes with numbers below `probes`: sums over all threads, as they
+    /// are now.
     pub fn counts(&self, process: &Process, probes: u32) -> Result<Vec<(u64, u64)>, SessionError> {
         let Cells { slots: (first, stride), used, cells, missed } = self.cells;
         let words = |off| read_array::<u64>(process, Va(self.shared_va.0 + off), probes.into());
@@ -308,8 +312,8 @@ pub(crate) enum Text {
     Trapped,
     /// What was there before, since the site was disabled.
     Original,
-    /// Our patch, but for its first byte: that is somebody else's breakpoint, or the original one, which whoever had a
-    /// breakpoint there has put back. Uprobes of the kernel do so.
+    /// Our patch, but for its first byte: that is somebody else's breakpoint, or the original one,
+    /// which whoever had a breakpoint there has put back. Uprobes of the kernel do so.
     Disturbed,
     /// Something else: its library was unloaded, or somebody has changed it.
     Foreign,
@@ -326,8 +330,9 @@ pub(crate) fn text(process: &Process, mappings: &[Mapping], entry: &JournalEntry
 pub(crate) fn text_of(now: Option<&[u8]>, mappings: &[Mapping], entry: &JournalEntry) -> Text {
     let len = usize::from(entry.len);
     let Some(now) = now else { return Text::Foreign };
-    // The same bytes at the same place of another file, or at another place of the same, may have other successors; and a byte
-    // that is like our trap may be somebody else's. Memory that is of no file may be a copy of the code with our patches.
+    // The same bytes at the same place of another file, or at another place of the same, may have
+    // other successors; and a byte that is like our trap may be somebody else's. Memory that is of
+    // no file may be a copy of the code with our patches.
     let file = file_of(mappings, Va(entry.site));
     let same_file = file == (entry.inode, entry.file_offset);
     let other_file = !same_file && file.0 != 0 && entry.inode != 0;
@@ -352,7 +357,8 @@ pub(crate) fn is_ours(now: &[u8], mappings: &[Mapping], entry: &JournalEntry) ->
     matches!(text_of(Some(now), mappings, entry), Text::Patched | Text::Trapped | Text::Disturbed)
 }
 
-/// The original code at the site of an entry, where these bytes are now: a breakpoint of somebody else stays.
+/// The original code at the site of an entry, where these bytes are now: a breakpoint of somebody
+/// else stays.
 pub(crate) fn original(now: &[u8], mappings: &[Mapping], entry: &JournalEntry) -> Vec<u8> {
     let mut old = entry.old[..usize::from(entry.len)].to_vec();
     if text_of(Some(now), mappings, entry) == Text::Disturbed {

@@ -86,7 +86,8 @@ impl Typed {
         Ok(found)
     }
 
-    /// The debug information of objects by their names; without any, of all that the processes have mapped.
+    /// The debug information of objects by their names; without any, of all that the processes have
+    /// mapped.
     ///
     /// # Errors
     /// There is no such object or process.
@@ -126,7 +127,8 @@ impl Typed {
         Ok(found.into_iter().map(described).collect())
     }
 
-    /// The bytes of what a symbol names in the objects that a pattern means; `None`: one does not have it.
+    /// The bytes of what a symbol names in the objects that a pattern means; `None`: one does not
+    /// have it.
     ///
     /// # Errors
     /// The pattern means nothing.
@@ -173,7 +175,8 @@ impl Typed {
         let typed = |m: resolve::Match| {
             let object = m.object.path().to_owned();
             let name = if m.raw.is_empty() { m.name } else { m.raw };
-            // Without a process nobody knows which code an indirect function has; its symbol is the resolver's.
+            // Without a process nobody knows which code an indirect function has; its symbol is the
+            // resolver's.
             let info = match m.va {
                 Ok(_) => self.read.entry(object.clone()).or_insert_with(|| m.object.debug_info().map(Rc::new)).clone(),
                 Err(_) => Err(TypeError::Indirect { name: name.clone() }),

@@ -19,7 +19,8 @@ pub(crate) fn functions<'o>(object: &'o Rc<Object>, analyses: &mut Analyses) -> 
     Ok(object.keep_unnamed(|| index.unnamed()))
 }
 
-/// Those that a pattern means, if it asks for them: by what their names begin with, or because there are no others.
+/// Those that a pattern means, if it asks for them: by what their names begin with, or because
+/// there are no others.
 ///
 /// # Errors
 /// The object is corrupt.

@@ -1,5 +1,6 @@
-//! Stacks of programs that were compiled without frame pointers: what `.eh_frame` says of each object, as the agent searches
-//! it (`wire::unwind`). Only for sessions whose programs ask for stacks.
+//! Stacks of programs that were compiled without frame pointers: what `.eh_frame` says of each
+//! object, as the agent searches it (`wire::unwind`). Only for sessions whose programs ask for
+//! stacks.
 
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
@@ -42,8 +43,8 @@ pub(crate) fn are_wanted(programs: &[Program]) -> bool {
 }
 
 impl Regions {
-    /// Puts the rows of objects into the target that were not looked at before; they are found after
-    /// [`Regions::show_unwinding`].
+    /// Puts the rows of objects into the target that were not looked at before; they are found
+    /// after [`Regions::show_unwinding`].
     pub fn add_unwinding(&mut self, hold: &mut Hold<'_>, images: &Images) -> Result<(), SessionError> {
         let process = hold.process();
         let mut bytes = Vec::new();
@@ -73,7 +74,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Puts the table into use. Frames in code of ours end a stack: what is on it there, no description says.
+    /// Puts the table into use. Frames in code of ours end a stack: what is on it there, no
+    /// description says.
     pub fn show_unwinding(&mut self, hold: &mut Hold<'_>) -> Result<(), SessionError> {
         if self.unwinding.objects.is_empty() {
             return Ok(());

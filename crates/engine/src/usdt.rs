@@ -1,5 +1,5 @@
-//! The arguments of USDT sites: put into programs that were made here, and as those that include libbpf's `usdt.bpf.h` find
-//! them.
+//! The arguments of USDT sites: put into programs that were made here, and as those that include
+//! libbpf's `usdt.bpf.h` find them.
 
 use sidestep_bpf::Size;
 use sidestep_bpf::pass::arguments::{self, Address, Source};
@@ -12,8 +12,8 @@ use crate::programs;
 /// `xmm` registers in the context.
 const VECTORS: u8 = ((Hit::CONTEXT - Hit::XMM) / 8) as u8;
 
-/// Where a site has the arguments with these numbers. One that it does not have is left out. `bias`: what to add to
-/// link-time addresses.
+/// Where a site has the arguments with these numbers. One that it does not have is left out.
+/// `bias`: what to add to link-time addresses.
 ///
 /// # Errors
 /// It is not known where one of them is, or programs cannot have it.
@@ -76,8 +76,8 @@ fn address(probe: &Probe, number: usize, memory: &Memory, bias: i64) -> Result<A
     })
 }
 
-/// What goes into a program's map `__bpf_usdt_specs`: a `struct __bpf_usdt_spec` for each way in which sites have their
-/// arguments. Its key is what the program has to get as cookie.
+/// What goes into a program's map `__bpf_usdt_specs`: a `struct __bpf_usdt_spec` for each way in
+/// which sites have their arguments. Its key is what the program has to get as cookie.
 #[derive(Clone, Debug)]
 pub struct Arguments {
     value_size: u32,

@@ -97,7 +97,8 @@ impl Code {
     }
 }
 
-/// Who switches probes may be killed between any two writes. What it leaves then works, and whoever comes next goes on from there.
+/// Who switches probes may be killed between any two writes. What it leaves then works, and whoever
+/// comes next goes on from there.
 #[test]
 fn each_step_of_a_switch_is_a_state_that_works() {
     const TRAP: u8 = 0xcc;
@@ -109,7 +110,8 @@ fn each_step_of_a_switch_is_a_state_that_works() {
             let mut session = attach_with(&bash, &["echo_builtin"], &live);
             let code = Code::of(&bash, &session);
             let new = code.now();
-            // In the journal, disabled: as before its patch is back, and as after it is about to go.
+            // In the journal, disabled: as before its patch is back, and as after it is about to
+            // go.
             session.disable(&[0]).unwrap();
             let old = code.now();
             code.set(std::array::from_fn(|i| match i {

@@ -1,8 +1,10 @@
-//! Addresses and lengths with types, so that a link-time address, a file offset and a length are never mixed up.
+//! Addresses and lengths with types, so that a link-time address, a file offset and a length are
+//! never mixed up.
 
 use core::fmt;
 
-/// A virtual address: link-time (as the ELF file states it) or run-time (in a process); each API says which.
+/// A virtual address: link-time (as the ELF file states it) or run-time (in a process); each API
+/// says which.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Va(pub u64);
 

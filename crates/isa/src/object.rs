@@ -1,5 +1,5 @@
-//! The code facts of an object file: what its reader (`sidestep-symbols`) tells its analysis (`sidestep-plan`). All
-//! addresses are link-time.
+//! The code facts of an object file: what its reader (`sidestep-symbols`) tells its analysis
+//! (`sidestep-plan`). All addresses are link-time.
 
 use crate::x86;
 use crate::{Isa, Len, Va};
@@ -35,28 +35,37 @@ pub struct ObjectCode<'a> {
     pub data: Vec<Bytes<'a>>,
     /// Extents of all function symbols of all tables, and of all FDEs. Any order, with duplicates.
     pub extents: Vec<Extent>,
-    /// Starts of extents, sorted, where the unwind information has a frame already: parts that the compiler has moved away from
-    /// their functions, and code that is not reached by a call at all. A symbol of a function makes no part of it.
+    /// Starts of extents, sorted, where the unwind information has a frame already: parts that the
+    /// compiler has moved away from their functions, and code that is not reached by a call at all.
+    /// A symbol of a function makes no part of it.
     pub parts: Vec<Va>,
-    /// Starts of extents, sorted, that only the unwind information knows: no symbol of a function has them. (The symbol of a
-    /// part that the compiler has moved away, `.cold`, is none.)
+    /// All starts of extents, sorted, with or without a symbol, where the unwind information does
+    /// not have the stack as a call leaves it: what is on top of the stack there is no return
+    /// address.
+    pub odd_frames: Vec<Va>,
+    /// Starts of extents, sorted, that only the unwind information knows: no symbol of a function
+    /// has them. (The symbol of a part that the compiler has moved away, `.cold`, is none.)
     pub nameless: Vec<Va>,
-    /// The address of every symbol in text, of every type and size, and of the entry point, `DT_INIT` and `DT_FINI`.
+    /// The address of every symbol in text, of every type and size, and of the entry point,
+    /// `DT_INIT` and `DT_FINI`.
     pub labels: Vec<Va>,
-    /// Where the kernel and the loader begin: the entry point, `DT_INIT`, `DT_FINI`, and what the arrays of such functions hold, as
-    /// far as they are in text.
+    /// Where the kernel and the loader begin: the entry point, `DT_INIT`, `DT_FINI`, and what the
+    /// arrays of such functions hold, as far as they are in text.
     pub beginnings: Vec<Va>,
-    /// Values in text that dynamic relocations store. A program at a fixed address has no relocations: there, every
-    /// aligned word of its data that is an address in text.
+    /// Values in text that dynamic relocations store. A program at a fixed address has no
+    /// relocations: there, every aligned word of its data that is an address in text.
     pub pointers: Vec<Va>,
     /// Landing pads of all LSDAs.
     pub landing_pads: Vec<Va>,
-    /// Restartable sequences (`rseq(2)`): the kernel sends a thread that it interrupts there to the abort handler, which it knows
-    /// by the instruction pointer. And the signatures in front of abort handlers.
+    /// Restartable sequences (`rseq(2)`): the kernel sends a thread that it interrupts there to the
+    /// abort handler, which it knows by the instruction pointer. And the signatures in front of
+    /// abort handlers.
     pub restartable: Vec<Extent>,
-    /// `_GLOBAL_OFFSET_TABLE_` of 32-bit code: position-independent code names everything by its distance from there.
+    /// `_GLOBAL_OFFSET_TABLE_` of 32-bit code: position-independent code names everything by its
+    /// distance from there.
     pub got: Option<Va>,
-    /// Numbers in its instructions may be addresses. Not in code that can be anywhere: there they would need relocations.
+    /// Numbers in its instructions may be addresses. Not in code that can be anywhere: there they
+    /// would need relocations.
     pub fixed: bool,
     /// The object was compiled by the Go toolchain.
     pub go: bool,
@@ -77,6 +86,7 @@ impl<'a> ObjectCode<'a> {
             landing_pads: Vec::new(),
             restartable: Vec::new(),
             parts: Vec::new(),
+            odd_frames: Vec::new(),
             nameless: Vec::new(),
             got: None,
             fixed: true,

@@ -1,5 +1,5 @@
-//! What the kernel's probes get wrong on x86, or refuse, by the name of the defect. Each instruction is run by the CPU
-//! at its place and as a copy, and by `emulate` where it is prepared.
+//! What the kernel's probes get wrong on x86, or refuse, by the name of the defect. Each
+//! instruction is run by the CPU at its place and as a copy, and by `emulate` where it is prepared.
 
 mod cpu;
 mod gas;
@@ -16,7 +16,8 @@ use sidestep_isa::{Isa, Va};
 const ZF: u64 = 1 << 6;
 const TF: u64 = 1 << 8;
 
-/// Runs an instruction and its copy from a random state after `set`, sees that they leave the same, and gives that.
+/// Runs an instruction and its copy from a random state after `set`, sees that they leave the same,
+/// and gives that.
 fn same(source: &str, set: impl Fn(&mut State)) -> Outcome {
     same_for(Isa::X64, source, set)
 }
@@ -135,7 +136,8 @@ fn opcodes_of_two_bytes_are_judged_for_themselves() {
     assert_eq!(judged("wrfsbase %rax"), (5, true));
 }
 
-/// VEX and EVEX opcodes are looked up in the table of the one-byte opcodes, where ef is `out`, and 6f `outs`.
+/// VEX and EVEX opcodes are looked up in the table of the one-byte opcodes, where ef is `out`, and
+/// 6f `outs`.
 #[test]
 fn vex_and_evex_opcodes_are_no_port_instructions() {
     for source in [
@@ -229,7 +231,8 @@ fn returns_drop_what_they_say() {
     assert_eq!(prepare(Isa::X64, &gas::assemble("lretq", FROM)), None);
 }
 
-/// `call *%rsp` goes to where the stack pointer is after the push. Operands on the stack are in the same danger.
+/// `call *%rsp` goes to where the stack pointer is after the push. Operands on the stack are in the
+/// same danger.
 #[test]
 fn calls_through_the_stack_take_their_target_first() {
     let set = |state: &mut State| {

@@ -1,5 +1,5 @@
-//! Copies do what the instruction does: both are run by the CPU, from the same random states, and leave the same
-//! registers, flags, vectors and memory, or the same fault.
+//! Copies do what the instruction does: both are run by the CPU, from the same random states, and
+//! leave the same registers, flags, vectors and memory, or the same fault.
 
 mod cpu;
 mod gas;
@@ -64,7 +64,8 @@ impl Machine {
 struct Tally {
     /// Forms that were compared.
     run: usize,
-    /// Those of them that the CPU lacks, by the feature: original and copy are the same there, too, but neither does anything.
+    /// Those of them that the CPU lacks, by the feature: original and copy are the same there, too,
+    /// but neither does anything.
     lacking: BTreeMap<String, usize>,
     not_run: BTreeMap<String, usize>,
     refused: BTreeMap<String, usize>,

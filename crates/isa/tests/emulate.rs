@@ -1,4 +1,5 @@
-//! Prepared operations do what the CPU does, or leave the instruction to its displaced copy without having changed anything.
+//! Prepared operations do what the CPU does, or leave the instruction to its displaced copy without
+//! having changed anything.
 
 mod cpu;
 mod gas;

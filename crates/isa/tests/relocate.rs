@@ -1,5 +1,5 @@
-//! Relocation, checked against the GNU tools: what the assembler makes of the same meaning at the new address, and what
-//! `objdump` reads in copies of real code.
+//! Relocation, checked against the GNU tools: what the assembler makes of the same meaning at the
+//! new address, and what `objdump` reads in copies of real code.
 
 mod gas;
 
@@ -11,7 +11,8 @@ const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 const FROM: u64 = 0x40_1000;
 const TO: u64 = 0x4321_0000;
 
-/// Original at `FROM`, and what the copy at `TO` must be. `t` is 0x402000, `back` the address behind the original.
+/// Original at `FROM`, and what the copy at `TO` must be. `t` is 0x402000, `back` the address
+/// behind the original.
 const COPIES: &[(&str, &str)] = &[
     ("push %rbp", "push %rbp"),
     ("ret", "ret"),
@@ -256,7 +257,8 @@ fn objdump_reads_the_same(isa: Isa, library: &str, machine: &str) {
             Flow::Next | Flow::Return | Flow::JumpIndirect => usize::from(insn.rip_target().is_some()) * 2,
             _ => continue,
         };
-        // Two places, both filled with nops behind the instruction, so that each is disassembled on its own.
+        // Two places, both filled with nops behind the instruction, so that each is disassembled on
+        // its own.
         let at = copies.len() as u64;
         if relocate(isa, bytes, insn.va(), Va(to + at), &mut copies).is_err() {
             continue;

@@ -1,5 +1,5 @@
-//! Conversions of `printf` formats: flags `- + blank # 0`, width and precision as numbers or `*`, lengths `hh h l ll L j z t`,
-//! and what C makes of them.
+//! Conversions of `printf` formats: flags `- + blank # 0`, width and precision as numbers or `*`,
+//! lengths `hh h l ll L j z t`, and what C makes of them.
 
 /// What follows a `%`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,8 +43,8 @@ fn number(chars: &mut Chars) -> Result<Option<usize>, String> {
 }
 
 impl Conversion {
-    /// Reads what follows a `%`. Bits of an integer without a length (`int`) and of a `long`; `more`: letters that are allowed
-    /// besides C's.
+    /// Reads what follows a `%`. Bits of an integer without a length (`int`) and of a `long`;
+    /// `more`: letters that are allowed besides C's.
     ///
     /// # Errors
     /// A clause for the user.

@@ -1,5 +1,5 @@
-//! The kernel as the oracle, where it can be written to: it takes and refuses the same lines and filters, and its errors
-//! point to the same places.
+//! The kernel as the oracle, where it can be written to: it takes and refuses the same lines and
+//! filters, and its errors point to the same places.
 
 mod tables;
 

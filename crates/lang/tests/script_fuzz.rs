@@ -1,4 +1,5 @@
-//! Scripts of chance: no text makes the language panic, and what it accepts becomes programs that the verifier accepts.
+//! Scripts of chance: no text makes the language panic, and what it accepts becomes programs that
+//! the verifier accepts.
 
 mod fate;
 

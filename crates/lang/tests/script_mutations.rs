@@ -1,4 +1,5 @@
-//! The programs of all specs, mutated: the same ones at every run, or others: `SIDESTEP_FUZZ=SEED,TEXTS`.
+//! The programs of all specs, mutated: the same ones at every run, or others:
+//! `SIDESTEP_FUZZ=SEED,TEXTS`.
 
 mod fate;
 

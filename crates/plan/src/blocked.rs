@@ -1,5 +1,5 @@
-//! Sites that other sites keep from being jumps. kprobes has a trap there until the reason ends, and so do we: a plan is made
-//! for both, and the session promotes it.
+//! Sites that other sites keep from being jumps. kprobes has a trap there until the reason ends,
+//! and so do we: a plan is made for both, and the session promotes it.
 //!
 //! One detour serves both. Behind the copy of its first instruction is a *gate*, a jump by a word:
 //!
@@ -8,10 +8,11 @@
 //!   promoted:   jump ─► detour: handlers, copy of the first instruction, gate ─► copies of the others, jump back
 //! ```
 //!
-//! The detours of the sites inside have a gate, too. Who is in one of them when the jump comes goes on at the copies.
+//! The detours of the sites inside have a gate, too. Who is in one of them when the jump comes goes
+//! on at the copies.
 //!
-//! Where further sites may come at any time, all jumps over several instructions have a gate, which is open: when one comes inside,
-//! the jump becomes a blocked one.
+//! Where further sites may come at any time, all jumps over several instructions have a gate, which
+//! is open: when one comes inside, the jump becomes a blocked one.
 
 use std::ops::Range;
 
@@ -25,8 +26,8 @@ use crate::strategy::plan_at;
 /// Bytes of the jump: the others must not be there.
 const JUMP: u64 = 5;
 
-/// A trap's plan as that of a jump which has to wait for the sites inside it, of which `inside` gives the addresses. `None`: it is
-/// not they that keep it from being one.
+/// A trap's plan as that of a jump which has to wait for the sites inside it, of which `inside`
+/// gives the addresses. `None`: it is not they that keep it from being one.
 #[must_use]
 pub fn promotable(index: &Index<'_>, trap: &Plan, inside: impl FnOnce(Range<Va>) -> Vec<Va>) -> Option<Plan> {
     if trap.technique != Technique::Trap {
@@ -51,7 +52,8 @@ impl Plan {
         !self.blocked_by.is_empty()
     }
 
-    /// Bytes of the original code that nobody executes for now: [`Plan::region`], if it is not blocked.
+    /// Bytes of the original code that nobody executes for now: [`Plan::region`], if it is not
+    /// blocked.
     #[must_use]
     pub fn held(&self) -> Len {
         match self.displaced.first() {
@@ -73,8 +75,9 @@ impl Plan {
         is_jump && self.before_handler == 0 && self.displaced.len() > 1
     }
 
-    /// Of a jump that becomes a trap when sites come inside it later, where those would be. It has a gate, which is open; or its
-    /// displacement goes on in the next instruction, which stays where it is.
+    /// Of a jump that becomes a trap when sites come inside it later, where those would be. It has
+    /// a gate, which is open; or its displacement goes on in the next instruction, which stays
+    /// where it is.
     #[must_use]
     pub fn yields(&self) -> Option<Range<Va>> {
         let is_pun = self.technique == Technique::Pun && self.before_handler == 0;
@@ -90,7 +93,8 @@ impl Plan {
         }
     }
 
-    /// What it is for as long as the session lasts: of a site of our own, which neither is promoted nor makes way.
+    /// What it is for as long as the session lasts: of a site of our own, which neither is promoted
+    /// nor makes way.
     #[must_use]
     pub fn for_good(&self) -> Plan {
         let mut plan = self.for_now();
@@ -114,8 +118,8 @@ impl Plan {
         now
     }
 
-    /// Does the way on behind its only instruction lead into another jump? Then a gate is needed there. `wanted` are the places of
-    /// such jumps.
+    /// Does the way on behind its only instruction lead into another jump? Then a gate is needed
+    /// there. `wanted` are the places of such jumps.
     #[must_use]
     pub fn leads_into(&self, mut wanted: impl Iterator<Item = Range<Va>>) -> bool {
         match (&self.displaced[..], self.resume) {

@@ -1,13 +1,14 @@
 //! How many sites of an object get which technique.
 //!
-//! Decided by the same code as a [`crate::plan()`], which does more: what a detour need not save, for example, is not asked
-//! here. That, and instruction boundaries which the [`Index`] keeps, make a million sites cheap.
+//! Decided by the same code as a [`crate::plan()`], which does more: what a detour need not save,
+//! for example, is not asked here. That, and instruction boundaries which the [`Index`] keeps, make
+//! a million sites cheap.
 
 use std::collections::{BTreeMap, HashMap};
 
 use sidestep_isa::{Va, x86};
 
-use crate::exits::{NoExits, exits};
+use crate::exits::{Exit, NoExits, exits, jumps_to};
 use crate::index::Index;
 use crate::lead::Placement;
 use crate::parallel;
@@ -16,15 +17,16 @@ use crate::room::Room;
 use crate::strategy::{Ladder, choose, plan_exit};
 use crate::sweep::{Borders, Stretch};
 
-/// Which sites are counted. Functions are what symbols and unwind information describe, and what was found by walking the code;
-/// padding and whatever else lies between them is no site.
+/// Which sites are counted. Functions are what symbols and unwind information describe, and what
+/// was found by walking the code; padding and whatever else lies between them is no site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sites {
     /// The starts of all functions, but not of parts that the compiler has moved away from theirs.
     Entries,
     /// Every instruction of every function, decoded from its start.
     Instructions,
-    /// The functions of [`Sites::Entries`], by all exits of each: the technique is that of the exit that gets the worst one.
+    /// The functions of [`Sites::Entries`], by all exits of each: the technique is that of the exit
+    /// that gets the worst one.
     Returns,
 }
 
@@ -35,7 +37,8 @@ pub struct Coverage {
     pub techniques: BTreeMap<Technique, u64>,
     /// Sites that cannot be probed.
     pub refused: u64,
-    /// Instructions in functions that do not decode, or not to something that makes sense: data among the code. They are no sites.
+    /// Instructions in functions that do not decode, or not to something that makes sense: data
+    /// among the code. They are no sites.
     pub data: u64,
     /// Functions that never return: they have no exit, and are no sites.
     pub never_return: u64,
@@ -59,8 +62,8 @@ pub struct Reason {
 }
 
 impl Coverage {
-    /// Counts the sites of an object, on all processors. Each is decided about by itself, in a room that `room` makes for
-    /// each processor: it should not keep what is claimed.
+    /// Counts the sites of an object, on all processors. Each is decided about by itself, in a room
+    /// that `room` makes for each processor: it should not keep what is claimed.
     #[must_use]
     pub fn of<R: Room>(index: &Index<'_>, sites: Sites, room: impl Fn() -> R + Sync) -> Coverage {
         let mut stretches: Vec<&Stretch> = index.stretches().iter().collect();
@@ -100,7 +103,8 @@ impl Coverage {
         self.techniques.get(&technique).copied().unwrap_or(0)
     }
 
-    /// Adds the numbers of another object, but not its reasons, which have an address of their own object as an example.
+    /// Adds the numbers of another object, but not its reasons, which have an address of their own
+    /// object as an example.
     pub fn add(&mut self, other: &Coverage) {
         for (technique, sites) in &other.techniques {
             *self.techniques.entry(*technique).or_default() += sites;
@@ -164,11 +168,18 @@ impl Tally {
             Err(_) if stretch.fault.is_some() => return self.numbers.data += 1,
             Err(why) => return refuse(why.to_string()),
         };
-        let plans: Result<Vec<Plan>, Refusal> =
-            found.all.iter().map(|exit| plan_exit(index, *exit, false, Some(&mut *room))).collect();
+        let mut one = |exit: Exit| plan_exit(index, exit, false, Some(&mut *room));
+        let mut plan = |exit: &Exit| {
+            let own = one(*exit)?;
+            let ways = jumps_to(index, *exit).filter(|_| own.technique == Technique::Trap).unwrap_or_default();
+            let jumps = ways.into_iter().map(&mut one).collect::<Result<Vec<Plan>, Refusal>>().unwrap_or_default();
+            let better = !jumps.is_empty() && jumps.iter().all(|plan| plan.technique != Technique::Trap);
+            Ok(if better { jumps } else { vec![own] })
+        };
+        let plans: Result<Vec<Vec<Plan>>, Refusal> = found.all.iter().map(&mut plan).collect();
         match plans {
             Ok(plans) => {
-                let worst = plans.into_iter().max_by_key(|plan| plan.technique);
+                let worst = plans.into_iter().flatten().max_by_key(|plan| plan.technique);
                 let Some(worst) = worst else { return };
                 *self.numbers.techniques.entry(worst.technique).or_default() += 1;
                 if worst.technique == Technique::Trap {
@@ -222,7 +233,8 @@ fn instructions(index: &Index<'_>, function: &Stretch) -> Vec<Va> {
     all
 }
 
-/// A reason without what differs from site to site: addresses, and instructions with operands, which stand in backquotes.
+/// A reason without what differs from site to site: addresses, and instructions with operands,
+/// which stand in backquotes.
 fn general(reason: &str) -> String {
     let mut text = String::with_capacity(reason.len());
     for (i, part) in reason.split('`').enumerate() {

@@ -1,9 +1,11 @@
-//! Code that neither symbols nor unwind information describe: found by walking it from what is known.
+//! Code that neither symbols nor unwind information describe: found by walking it from what is
+//! known.
 //!
-//! A walk begins where execution certainly begins: at the entry point, where known code calls or jumps to, and so on from there.
-//! What it decodes are instructions, as surely as its start is one. Pointers (words of data, addresses in instructions)
-//! are believed where the code before them ends, in a gap where calls have led to code before, and only if all that a walk
-//! from there reaches makes sense. What no walk reaches remains a gap: it may be data.
+//! A walk begins where execution certainly begins: at the entry point, where known code calls or
+//! jumps to, and so on from there. What it decodes are instructions, as surely as its start is one.
+//! Pointers (words of data, addresses in instructions) are believed where the code before them
+//! ends, in a gap where calls have led to code before, and only if all that a walk from there
+//! reaches makes sense. What no walk reaches remains a gap: it may be data.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
@@ -31,7 +33,8 @@ pub(crate) struct Piece {
     pub joins: bool,
 }
 
-/// Finds the code in the gaps between known functions. `seen` is what those refer to. Sorted by address.
+/// Finds the code in the gaps between known functions. `seen` is what those refer to. Sorted by
+/// address.
 pub(crate) fn discover(code: &ObjectCode<'_>, stretches: &[Stretch], seen: &Found) -> Vec<Piece> {
     let gaps: Vec<Gap<'_>> = stretches.iter().filter_map(|stretch| Gap::new(code, stretch)).collect();
     if gaps.is_empty() {
@@ -123,8 +126,8 @@ impl<'a> Gap<'a> {
         insns.take_while(|insn| self.has(insn.va()))
     }
 
-    /// Offsets at which code may begin that nothing runs into: behind known instructions that do not go on, and in between one
-    /// instruction behind the other, as compilers write it.
+    /// Offsets at which code may begin that nothing runs into: behind known instructions that do
+    /// not go on, and in between one instruction behind the other, as compilers write it.
     fn heads(&self, code: &ObjectCode<'a>) -> Boundaries {
         let mut heads = Boundaries::new(self.bytes.len());
         heads.set(0);
@@ -384,8 +387,9 @@ impl<'w, 'a> Walk<'w, 'a> {
         entries
     }
 
-    /// Whether what begins here leaves the return address alone, and returns with the stack as it is at an entry. Not every time,
-    /// as far as can be seen: behind a call that never returns may be code with another frame.
+    /// Whether what begins here leaves the return address alone, and returns with the stack as it
+    /// is at an entry. Not every time, as far as can be seen: behind a call that never returns may
+    /// be code with another frame.
     fn looks_like_entry(&self, entry: Va) -> bool {
         let mut todo = vec![(entry, Stack::ENTRY)];
         let mut seen = HashSet::new();

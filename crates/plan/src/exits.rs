@@ -1,10 +1,12 @@
-//! Where a function ends: all of its exits, found by walking its control flow from the first instruction.
+//! Where a function ends: all of its exits, found by walking its control flow from the first
+//! instruction.
 //!
-//! An exit is a return, or a jump that leaves the function (a tail call), conditional or not. Each path from the entry to the end of a
-//! call passes exactly one exit. So a handler at the exits sees each return once, and the stack stays as the program made it.
+//! An exit is a return, or a jump that leaves the function (a tail call), conditional or not. Each
+//! path from the entry to the end of a call passes exactly one exit. So a handler at the exits sees
+//! each return once, and the stack stays as the program made it.
 //!
-//! What the walk relies on is said by [`NoExits`]: whatever is not proven is an error, and the caller has to watch the function in
-//! another way, or not at all.
+//! What the walk relies on is said by [`NoExits`]: whatever is not proven is an error, and the
+//! caller has to watch the function in another way, or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -51,13 +53,15 @@ pub enum ExitKind {
 pub struct Exits {
     /// By address; one at least.
     pub all: Vec<Exit>,
-    /// Nobody comes to an exit but through the entry of the function: a hit there is a return of the function. Else others share some of
-    /// its code, and which function ends is known only from the entry of the call.
+    /// Nobody comes to an exit but through the entry of the function: a hit there is a return of
+    /// the function. Else others share some of its code, and which function ends is known only from
+    /// the entry of the call.
     pub exclusive: bool,
 }
 
 impl Exits {
-    /// Whether the function ends by a jump to another one, at least at times: its result is not known there.
+    /// Whether the function ends by a jump to another one, at least at times: its result is not
+    /// known there.
     #[must_use]
     pub fn has_tail_calls(&self) -> bool {
         self.all.iter().any(|exit| !matches!(exit.kind, ExitKind::Return { .. }))
@@ -69,6 +73,8 @@ impl Exits {
 pub enum NoExits {
     /// No function starts there.
     NotAFunction,
+    /// What is on top of the stack at its entry is no return address, by its unwind information.
+    OddFrame,
     /// The instructions are not known for certain.
     Undecodable {
         /// Why, a clause.
@@ -129,6 +135,7 @@ impl fmt::Display for NoExits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NoExits::NotAFunction => f.write_str("it is not the start of a function"),
+            NoExits::OddFrame => f.write_str("its unwind information says that no ordinary call leads to it"),
             NoExits::Undecodable { reason } | NoExits::UnknownJumps { reason } => f.write_str(reason),
             NoExits::Ambiguous { at } => write!(f, "the indirect jump at {at} may stay in the function or leave it"),
             NoExits::Unbalanced { at, depth } => {
@@ -159,8 +166,18 @@ pub fn exits(index: &Index<'_>, entry: Va) -> Result<Exits, NoExits> {
     if !index.is_start(entry) || index.is_part(entry) {
         return Err(NoExits::NotAFunction);
     }
-    let mut walk =
-        Walk { index, entry, states: BTreeMap::new(), todo: Vec::new(), exits: BTreeMap::new(), calls: Vec::new() };
+    if index.has_odd_frame(entry) {
+        return Err(NoExits::OddFrame);
+    }
+    let mut walk = Walk {
+        index,
+        entry,
+        states: BTreeMap::new(),
+        todo: Vec::new(),
+        exits: BTreeMap::new(),
+        calls: Vec::new(),
+        led_to: BTreeSet::new(),
+    };
     walk.reach(entry, Stack::ENTRY);
     if index.code().go {
         walk.reach_all();
@@ -173,8 +190,9 @@ pub fn exits(index: &Index<'_>, entry: Va) -> Result<Exits, NoExits> {
     Ok(Exits { all, exclusive: walk.is_exclusive() })
 }
 
-/// Finds where the result of the function that starts at `entry` is known: its returns, and those of the functions to which it
-/// jumps. They are returns of this function only for calls that were seen to begin.
+/// Finds where the result of the function that starts at `entry` is known: its returns, and those
+/// of the functions to which it jumps. They are returns of this function only for calls that were
+/// seen to begin.
 ///
 /// # Errors
 /// As [`exits`], of any of these functions.
@@ -219,6 +237,8 @@ struct Walk<'i, 'a> {
     exits: BTreeMap<Va, ExitKind>,
     /// Direct calls: where they go, and where they are.
     calls: Vec<(Va, Va)>,
+    /// Where indirect jumps of the function go in it.
+    led_to: BTreeSet<Va>,
 }
 
 impl Walk<'_, '_> {
@@ -237,7 +257,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Reaches all instructions of the function: Go's lie in one piece, and their jump tables are not read.
+    /// Reaches all instructions of the function: Go's lie in one piece, and their jump tables are
+    /// not read.
     fn reach_all(&mut self) {
         let Some((_, stretch)) = self.index.stretch(self.entry).filter(|(_, stretch)| stretch.start == self.entry)
         else {
@@ -347,12 +368,13 @@ impl Walk<'_, '_> {
         self.exits.insert(va, kind);
     }
 
-    /// Behind a call: unless what was called does not return, which is so if no code of the function follows.
+    /// Behind a call: unless what was called does not return, which is so if no code of the
+    /// function follows. (Compilers jump to the parts that they have moved away: none is run into.)
     fn after_call(&mut self, call: &Insn, after: Stack) {
         let next = call.next();
         let own = self.index.stretch(call.va()).map(|(number, _)| number);
         let goes_on = self.index.stretch(next).is_some_and(|(number, stretch)| {
-            let follows = Some(number) == own || !self.is_other_function(next);
+            let follows = Some(number) == own || !self.index.is_start(next);
             stretch.borders != Borders::Gap && follows
         });
         if goes_on {
@@ -380,6 +402,12 @@ impl Walk<'_, '_> {
             || !(own == other || part || self.index.same_family(own, other))
     }
 
+    /// An indirect jump goes to one of these instructions of the function.
+    fn lead_to(&mut self, targets: Vec<Va>, after: Stack) {
+        self.led_to.extend(&targets);
+        targets.into_iter().for_each(|to| self.reach(to, after));
+    }
+
     /// An indirect jump: through a table of the function, or to another one.
     fn jump(&mut self, insn: &Insn, number: usize, stack: Stack, after: Stack) -> Result<(), NoExits> {
         if insn.is_slot_jump() {
@@ -387,7 +415,8 @@ impl Walk<'_, '_> {
             return Ok(());
         }
         if self.index.code().go {
-            // Go's compiler makes jump tables, which stay in the function, and its assembly tail calls through registers.
+            // Go's compiler makes jump tables, which stay in the function, and its assembly tail
+            // calls through registers.
             if insn.jumps_through_value() {
                 self.exit(insn.va(), ExitKind::TailCall { to: None });
             }
@@ -404,7 +433,7 @@ impl Walk<'_, '_> {
             let targets: Vec<Va> = self.index.pointers_at(table).take_while(own).collect();
             match targets.is_empty() {
                 true => self.exit(insn.va(), ExitKind::TailCall { to: None }),
-                false => targets.into_iter().for_each(|to| self.reach(to, after)),
+                false => self.lead_to(targets, after),
             }
             return Ok(());
         }
@@ -414,14 +443,13 @@ impl Walk<'_, '_> {
             (Leads::Table, _) => {
                 let all = family.map_or(&[][..], |family| &family.targets);
                 let targets: Vec<Va> = all.iter().copied().filter(own).collect();
-                targets.into_iter().for_each(|to| self.reach(to, after));
+                self.lead_to(targets, after);
             }
             // To a label of the function if something names any, or to another function.
             (Leads::Pointer, _) if labels.is_empty() => self.exit(insn.va(), ExitKind::TailCall { to: None }),
-            (Leads::Pointer, Some(depth)) if depth != 0 => {
-                labels.into_iter().for_each(|label| self.reach(label, after))
-            }
-            // A stored pointer may be scrambled. What is computed from an address of the function needs that address.
+            (Leads::Pointer, Some(depth)) if depth != 0 => self.lead_to(labels, after),
+            // A stored pointer may be scrambled. What is computed from an address of the function
+            // needs that address.
             (Leads::Computed, Some(0)) if labels.is_empty() && !self.index.names_itself(number) => {
                 self.exit(insn.va(), ExitKind::TailCall { to: None });
             }
@@ -435,18 +463,9 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Whether code that was not walked runs on into an instruction: the one in front of it, or in front of the padding there.
+    /// Whether code that was not walked runs on into an instruction.
     fn is_run_into(&self, va: Va) -> bool {
-        let mut at = va;
-        loop {
-            let before = self.index.stretch(at.offset(-1)).and_then(|(_, stretch)| stretch.insn_start(at.offset(-1)));
-            let Some(before) = before.filter(|before| !self.states.contains_key(before)) else { return false };
-            match self.index.code().insn_at(before) {
-                Some(insn) if insn.next() == at && insn.is_filler() => at = before,
-                Some(insn) => return insn.next() == at && insn.falls_through(),
-                None => return true,
-            }
-        }
+        is_run_into(self.index, va, |before| self.states.contains_key(&before))
     }
 
     /// Whether nobody comes into the walked code but through the entry.
@@ -458,7 +477,57 @@ impl Walk<'_, '_> {
             !self.is_other_function(*va)
                 && !self.is_run_into(*va)
                 && index.edges_to(*va, end).iter().all(|edge| own(edge.source))
-                && (!index.is_label(*va) || index.is_part(*va))
+                && (index.is_part(*va) || !index.has_symbol(*va))
+                // A label that the function's own jumps lead to is named for them.
+                && (index.is_part(*va) || self.led_to.contains(va) || !index.is_named(*va))
         })
     }
+}
+
+/// Whether code runs on into an instruction, but for `known` one: the one in front of it, or in
+/// front of the padding there.
+fn is_run_into(index: &Index<'_>, va: Va, known: impl Fn(Va) -> bool) -> bool {
+    let mut at = va;
+    loop {
+        let before = index.stretch(at.offset(-1)).and_then(|(_, stretch)| stretch.insn_start(at.offset(-1)));
+        let Some(before) = before.filter(|before| !known(*before)) else { return false };
+        match index.code().insn_at(before) {
+            Some(insn) if insn.next() == at && insn.is_filler() => at = before,
+            // What a compiler moves away stands behind other code that it has moved away, which may
+            // end with a call that does not return.
+            Some(insn) if matches!(insn.flow(), Flow::Call(_) | Flow::CallIndirect) => {
+                return insn.next() == at && !(index.is_start(va) && index.is_part(va));
+            }
+            Some(insn) => return insn.next() == at && insn.falls_through(),
+            None => return true,
+        }
+    }
+}
+
+/// The jumps to a return, as exits in its place: all that lead to it, if these are direct jumps of
+/// the same code alone. A return has one byte, often too few for a jump; a jump to it has more.
+/// `None`: others may come to it.
+#[must_use]
+pub fn jumps_to(index: &Index<'_>, exit: Exit) -> Option<Vec<Exit>> {
+    let Exit { va, kind: ExitKind::Return { drops: 0 } } = exit else { return None };
+    let end = va.plus(Len(1));
+    let named = index.is_start(va) || index.has_symbol(va) || index.is_named(va);
+    let lands = !index.landing_pads(va, end).is_empty();
+    let unknown = index.code().go || index.control_flow_known(va.offset(-1), end).is_err();
+    if named || lands || unknown || is_run_into(index, va, |_| false) {
+        return None;
+    }
+    let jump = |source: Va| {
+        let insn = index.code().insn_at(source)?;
+        match insn.flow() {
+            Flow::Jump(to) if to == va => Some(Exit { va: source, kind: ExitKind::TailCall { to: Some(va) } }),
+            Flow::Branch(to) if to == va && insn.condition().is_some() => {
+                Some(Exit { va: source, kind: ExitKind::ConditionalTailCall { to: va } })
+            }
+            _ => None,
+        }
+    };
+    let edges = index.edges_to(va, end);
+    let all: Option<Vec<Exit>> = edges.iter().map(|edge| jump(edge.source)).collect();
+    all.filter(|all| !all.is_empty())
 }

@@ -27,8 +27,8 @@ pub enum Returns {
     },
 }
 
-/// The lines for the user: what is written where, what moves, and why nothing better was chosen. `verbose`: also what the
-/// detour need not save.
+/// The lines for the user: what is written where, what moves, and why nothing better was chosen.
+/// `verbose`: also what the detour need not save.
 #[must_use]
 pub fn lines(plan: &Plan, returns: &Returns, verbose: bool) -> Vec<String> {
     let mut lines = Vec::new();
@@ -110,7 +110,8 @@ pub fn field(name: &str, value: &str) -> String {
     format!("  {name:<10}  {value}")
 }
 
-/// The technique, and the instruction that the handler of a trap does by itself where hits are only counted.
+/// The technique, and the instruction that the handler of a trap does by itself where hits are only
+/// counted.
 fn technique(plan: &Plan) -> String {
     let emulated = plan.displaced.first().filter(|_| plan.emulated.is_some()).map(|insn| disassembled(plan.isa, insn));
     match emulated.as_deref().and_then(|insn| insn.split_whitespace().next()) {
@@ -119,8 +120,8 @@ fn technique(plan: &Plan) -> String {
     }
 }
 
-/// What is written at a site, as bytes and as text. `xx` depends on where the detour will be; bytes in parentheses are there
-/// already.
+/// What is written at a site, as bytes and as text. `xx` depends on where the detour will be; bytes
+/// in parentheses are there already.
 fn patched(plan: &Plan) -> (String, String) {
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ");
     let Ok((bytes, there)) = detour::patch(plan, 0, plan.site) else { return Default::default() };

@@ -62,7 +62,8 @@ pub(crate) struct Families {
 }
 
 impl Families {
-    /// Joins stretches by the jumps between them and resolves the indirect jumps. `starts` must be sorted.
+    /// Joins stretches by the jumps between them and resolves the indirect jumps. `starts` must be
+    /// sorted.
     pub fn new(
         code: &ObjectCode<'_>,
         stretches: &[Stretch],
@@ -100,7 +101,8 @@ impl Families {
         });
         let mut known: BTreeMap<usize, Family> = parts.into_iter().flatten().collect();
 
-        // A jump that is not understood may go to any address that its function names, also in another one.
+        // A jump that is not understood may go to any address that its function names, also in
+        // another one.
         let mut strays: Vec<(usize, String)> = Vec::new();
         for (number, family) in &known {
             let Some(reason) = &family.unknown else {
@@ -146,8 +148,8 @@ impl Families {
     }
 }
 
-/// Whether a jump that leaves its stretch makes one function of that and where it leads. To the start of a function it is a tail
-/// call, or goes to a part that jumps back into the middle.
+/// Whether a jump that leaves its stretch makes one function of that and where it leads. To the
+/// start of a function it is a tail call, or goes to a part that jumps back into the middle.
 pub(crate) fn joins(code: &ObjectCode<'_>, starts: &[Va], target: Va) -> bool {
     starts.binary_search(&target).is_err() && !is_stub(code, target)
 }
@@ -159,8 +161,8 @@ pub(crate) fn candidates<'a>(code: &'a ObjectCode<'_>, insn: &x86::Insn) -> impl
     named.into_iter().chain(from_table).filter(|va| code.is_text(*va))
 }
 
-/// An entry of the procedure linkage table, `[endbr64] jmp *slot(%rip)`, in 32-bit code `jmp *slot` or `jmp *slot(%ebx)`: jumping to
-/// it is a tail call.
+/// An entry of the procedure linkage table, `[endbr64] jmp *slot(%rip)`, in 32-bit code `jmp *slot`
+/// or `jmp *slot(%ebx)`: jumping to it is a tail call.
 fn is_stub(code: &ObjectCode<'_>, at: Va) -> bool {
     let mut insn = code.insn_at(at);
     if let Some(mark) = insn.filter(x86::Insn::is_endbr) {

@@ -1,4 +1,5 @@
-//! Faults of displaced instructions: which may have one, and which places in a detour one can come from.
+//! Faults of displaced instructions: which may have one, and which places in a detour one can come
+//! from.
 
 use sidestep_isa::x86::relocate::push_of_call;
 use sidestep_isa::x86::{Flow, Insn};
@@ -8,8 +9,8 @@ use crate::detour::Detour;
 use crate::plan::Plan;
 
 impl Plan {
-    /// May a displaced instruction raise an exception in a program that works as meant? Not in the stack check of a Go
-    /// function, which reads the runtime's own memory.
+    /// May a displaced instruction raise an exception in a program that works as meant? Not in the
+    /// stack check of a Go function, which reads the runtime's own memory.
     #[must_use]
     pub fn may_fault(&self) -> bool {
         self.insns().skip(self.before_handler).any(|insn| insn.may_fault())
@@ -26,8 +27,8 @@ impl Plan {
     }
 }
 
-/// The places in a plan's detour with an original address of their own: the copies, behind the push of a call's, and behind
-/// a trap's.
+/// The places in a plan's detour with an original address of their own: the copies, behind the push
+/// of a call's, and behind a trap's.
 #[must_use]
 pub fn places(plan: &Plan, detour: &Detour) -> Vec<CopyPair> {
     let mut all = Vec::new();
@@ -51,8 +52,9 @@ pub fn places(plan: &Plan, detour: &Detour) -> Vec<CopyPair> {
     all
 }
 
-/// The pushes and calls of handlers at which no register has changed yet but the stack pointer. Where one finds no room, the handler can
-/// be left out: those at the start of the detour, and behind the copies, where the way to a thunk begins.
+/// The pushes and calls of handlers at which no register has changed yet but the stack pointer.
+/// Where one finds no room, the handler can be left out: those at the start of the detour, and
+/// behind the copies, where the way to a thunk begins.
 fn saves(detour: &Detour) -> Vec<CopyPair> {
     let mut all = Vec::new();
     let (Some((_, first)), Some(last)) = (detour.copies.first(), detour.copies.iter().map(|(_, to)| *to).max()) else {
@@ -127,7 +129,7 @@ mod tests {
         });
         let plan = plan(&index, Va(0x1000), false).unwrap();
         let env = Env { hash_shift: 32, bucket_count: 1, ..Env::default() };
-        let thunks = thunks(Va(0x3000), &env, Va(0x9000), &[]).1;
+        let thunks = thunks(Va(0x3000), &env, Va(0x9000), &[], &[], None).1;
         let detour = build(&plan, &[Handler::Agent { probe: 1 }], Va(0x2000), 0, &thunks, &env).unwrap();
         let first = detour.copies[0].1;
         let (saves, places): (Vec<CopyPair>, Vec<CopyPair>) =

@@ -1,10 +1,53 @@
-//! The stack check at the start of a Go function.
+//! Go functions: the stack check at their start, and where their calls can be remembered.
 //!
-//! A function that finds too little stack calls `runtime.morestack`, which copies the stack and starts the function again
-//! from its first instruction. So a handler must run behind the check, or it would run twice. The compiler marks the
-//! check as not preemptible (cmd/internal/obj/x86/obj6.go, stacksplit: `StartUnsafePoint`), which is why it may be displaced.
+//! A function that finds too little stack calls `runtime.morestack`, which copies the stack and
+//! starts the function again from its first instruction. So a handler must run behind the check, or
+//! it would run twice. The compiler marks the check as not preemptible
+//! (cmd/internal/obj/x86/obj6.go, stacksplit: `StartUnsafePoint`), which is why it may be
+//! displaced.
 
-/// Length in bytes and number of instructions of the stack check at the start of `code`, if there is one:
+use sidestep_isa::Va;
+use sidestep_isa::x86::Flow;
+
+use crate::index::Index;
+
+/// How a call of a Go function is known until it ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GoCall {
+    /// By the place of its return address: it calls nothing, so its stack stays.
+    BySlot,
+    /// By its goroutine, which is in `r14` at the entry and at each exit, and the distance of the
+    /// return address from the end of the stack.
+    ByGoroutine,
+}
+
+/// How a call of the Go function that starts at `entry` is known until it ends.
+///
+/// # Errors
+/// Nobody can tell; the reason, a clause.
+pub fn go_call(index: &Index<'_>, entry: Va) -> Result<GoCall, &'static str> {
+    let code = index.code().text_from(entry).unwrap_or_default();
+    if stack_check(code).is_some() {
+        // Compiled code has its goroutine in `r14` all the time (cmd/compile/abi-internal.md). What
+        // loads it is assembly, which may use the register for something else.
+        let loads = code.starts_with(&LOAD_R14) || code.starts_with(&LOAD_RCX);
+        return if loads { Err("it is assembly, or of a Go before 1.17") } else { Ok(GoCall::ByGoroutine) };
+    }
+    let stretch = index.stretch(entry).map(|(_, stretch)| stretch).filter(|stretch| stretch.start == entry);
+    let insns = stretch.ok_or("where it ends is not known")?.insns().map(|va| index.code().insn_at(va));
+    let calls = |flow| matches!(flow, Flow::Call(_) | Flow::CallIndirect);
+    match insns.into_iter().all(|insn| insn.is_some_and(|insn| !calls(insn.flow()))) {
+        true => Ok(GoCall::BySlot),
+        false => Err("it calls others without a check of its stack, which may move"),
+    }
+}
+
+/// `mov %fs:-8,%r14`, and the same to `rcx`.
+const LOAD_R14: [u8; 9] = [0x64, 0x4c, 0x8b, 0x34, 0x25, 0xf8, 0xff, 0xff, 0xff];
+const LOAD_RCX: [u8; 9] = [0x64, 0x48, 0x8b, 0x0c, 0x25, 0xf8, 0xff, 0xff, 0xff];
+
+/// Length in bytes and number of instructions of the stack check at the start of `code`, if there
+/// is one:
 ///
 /// ```text
 /// [mov %fs:-8,%r14 or %rcx]                              assembly functions: g is in r14 otherwise
@@ -14,8 +57,8 @@
 /// ```
 pub(crate) fn stack_check(code: &[u8]) -> Option<(usize, usize)> {
     let mut at = Cursor { code, len: 0, insns: 0 };
-    at.eat(&[0x64, 0x4c, 0x8b, 0x34, 0x25, 0xf8, 0xff, 0xff, 0xff], 0);
-    let in_rcx = at.eat(&[0x64, 0x48, 0x8b, 0x0c, 0x25, 0xf8, 0xff, 0xff, 0xff], 0);
+    at.eat(&LOAD_R14, 0);
+    let in_rcx = at.eat(&LOAD_RCX, 0);
     let small = at.eat(&[0x4c, 0x8d, 0x64, 0x24], 1) || at.eat(&[0x4c, 0x8d, 0xa4, 0x24], 4);
     let huge = !small && at.eat(&[0x49, 0x89, 0xe4], 0);
     if huge {

@@ -13,7 +13,8 @@ use crate::family::{Families, Family};
 use crate::object::{Bytes, Extent, ObjectCode};
 use crate::sweep::{self, Borders, Edge, How, Stretch};
 
-/// An object's code, indexed: where functions are, and all places that control or pointers can lead to.
+/// An object's code, indexed: where functions are, and all places that control or pointers can lead
+/// to.
 ///
 /// Building it decodes all text once. It can be shared between threads.
 ///
@@ -37,7 +38,8 @@ pub struct Index<'a> {
     left: Vec<Va>,
 }
 
-/// What was found out about an object's code: an [`Index`] without the bytes, to be kept for later ones.
+/// What was found out about an object's code: an [`Index`] without the bytes, to be kept for later
+/// ones.
 pub struct Analysis {
     stretches: Vec<Stretch>,
     families: Families,
@@ -51,7 +53,8 @@ pub struct Analysis {
     landing_pads: Vec<Va>,
     /// Addresses in text that some instruction, relocation or data word names, sorted.
     named: Vec<Va>,
-    /// Padding between functions that nobody runs into or refers to, sorted: looked for when it is asked for.
+    /// Padding between functions that nobody runs into or refers to, sorted: looked for when it is
+    /// asked for.
     holes: OnceLock<Vec<Range<Va>>>,
 }
 
@@ -64,9 +67,9 @@ impl<'a> Index<'a> {
         Index { code, found, left: Vec::new() }
     }
 
-    /// Indexes the functions around some addresses: enough to plan sites there, as far as the object describes them
-    /// ([`Index::is_described`]), in a small part of the time. The whole index gives the same plan, or knows a better technique. Of other
-    /// addresses nothing is known.
+    /// Indexes the functions around some addresses: enough to plan sites there, as far as the
+    /// object describes them ([`Index::is_described`]), in a small part of the time. The whole
+    /// index gives the same plan, or knows a better technique. Of other addresses nothing is known.
     #[must_use]
     pub fn around(mut code: ObjectCode<'a>, sites: &[Va]) -> Index<'a> {
         code.text.sort_by_key(|section| section.va);
@@ -74,15 +77,16 @@ impl<'a> Index<'a> {
         Index { code, found, left: Vec::new() }
     }
 
-    /// Indexes an object that was indexed before: `found` is what [`Index::analysis`] said of the same code.
+    /// Indexes an object that was indexed before: `found` is what [`Index::analysis`] said of the
+    /// same code.
     #[must_use]
     pub fn again(mut code: ObjectCode<'a>, found: Arc<Analysis>) -> Index<'a> {
         code.text.sort_by_key(|section| section.va);
         Index { code, found, left: Vec::new() }
     }
 
-    /// Whether the object describes the function around an address, and nothing of which it is not known whether it is code may lead
-    /// there.
+    /// Whether the object describes the function around an address, and nothing of which it is not
+    /// known whether it is code may lead there.
     #[must_use]
     pub fn is_described(&self, va: Va) -> bool {
         let certain = |stretch: &Stretch| self.edges_to(stretch.start, stretch.end).iter().all(|e| e.how != How::Maybe);
@@ -124,8 +128,8 @@ impl<'a> Index<'a> {
         self.code.restartable.iter().find(meets).map(|e| e.start)
     }
 
-    /// Whether somebody is known to jump or call to an address from `from` up to, not including, `to`, or a function starts
-    /// there. (Exceptions, and pointers to it, are rarely followed.)
+    /// Whether somebody is known to jump or call to an address from `from` up to, not including,
+    /// `to`, or a function starts there. (Exceptions, and pointers to it, are rarely followed.)
     pub(crate) fn is_frequented(&self, from: Va, to: Va) -> bool {
         self.edges_to(from, to).iter().any(|edge| edge.how != How::Maybe)
             || first(&self.found.labels, from, to).is_some()
@@ -155,8 +159,9 @@ impl<'a> Index<'a> {
         &self.found.starts[lo..hi.max(lo)]
     }
 
-    /// Whether what starts here is the rest of a function, which nobody calls: it has no name, and there is a frame already,
-    /// or a conditional branch from elsewhere leads there, which compilers make no tail calls of.
+    /// Whether what starts here is the rest of a function, which nobody calls: it has no name, and
+    /// there is a frame already, or a conditional branch from elsewhere leads there, which
+    /// compilers make no tail calls of.
     pub(crate) fn is_part(&self, va: Va) -> bool {
         let edges = self.edges_to(va, va.plus(Len(1)));
         let next = self.found.starts.get(self.found.starts.partition_point(|start| *start <= va));
@@ -169,15 +174,16 @@ impl<'a> Index<'a> {
         (framed || branched()) && edges.iter().all(|edge| edge.how != How::Call)
     }
 
-    /// The code that nothing describes and that was found by walking: runs of instructions, ascending, and whether a function
-    /// starts with the first.
+    /// The code that nothing describes and that was found by walking: runs of instructions,
+    /// ascending, and whether a function starts with the first.
     pub fn found(&self) -> impl Iterator<Item = (Extent, bool)> {
         let found = self.found.stretches.iter().filter(|stretch| stretch.borders == Borders::Found);
         found.map(|s| (Extent { start: s.start, len: Len(s.len() as u64) }, self.is_start(s.start)))
     }
 
-    /// The functions that no symbol names, by address: those that unwind information alone describes, and those that were found
-    /// by walking. Neither parts of functions nor linkage tables.
+    /// The functions that no symbol names, by address: those that unwind information alone
+    /// describes, and those that were found by walking. Neither parts of functions nor linkage
+    /// tables.
     #[must_use]
     pub fn unnamed(&self) -> Vec<Extent> {
         let holds = |section: &&Bytes<'_>, va: Va| section.va <= va && va.since(section.va) < section.data.len() as i64;
@@ -203,7 +209,8 @@ impl<'a> Index<'a> {
         std::iter::once(&self.found.stretches[first]).chain(rest).filter(|stretch| stretch.borders == Borders::Found)
     }
 
-    /// The instructions of the function around `va`, if it is one that nothing describes and that was found by walking the code.
+    /// The instructions of the function around `va`, if it is one that nothing describes and that
+    /// was found by walking the code.
     #[must_use]
     pub fn found_around(&self, va: Va) -> Vec<Va> {
         let Some((number, _)) = self.stretch(va).filter(|(_, stretch)| stretch.borders == Borders::Found) else {
@@ -216,7 +223,8 @@ impl<'a> Index<'a> {
         self.found_from(first).flat_map(Stretch::insns).collect()
     }
 
-    /// What is known of the indirect jumps of a stretch and of those that belong to it; `None`: there are none of concern.
+    /// What is known of the indirect jumps of a stretch and of those that belong to it; `None`:
+    /// there are none of concern.
     pub(crate) fn family(&self, stretch: usize) -> Option<&Family> {
         self.found.families.of_stretch(stretch)
     }
@@ -231,7 +239,8 @@ impl<'a> Index<'a> {
         between(&self.found.landing_pads, from, to)
     }
 
-    /// Addresses inside a stretch and its family that some instruction, relocation or data word names, and where no function starts.
+    /// Addresses inside a stretch and its family that some instruction, relocation or data word
+    /// names, and where no function starts.
     pub(crate) fn inner_names(&self, stretch: usize) -> Vec<Va> {
         let own = self.found.families.members(stretch).iter().map(|number| &self.found.stretches[*number]);
         let names = own.flat_map(|own| between(&self.found.named, own.start, own.end).iter().map(move |va| (own, *va)));
@@ -259,15 +268,16 @@ impl<'a> Index<'a> {
         !bytes.is_empty() && x86::sweep(self.code.isa, bytes, from).all(|insn| insn.is_ok_and(|insn| insn.is_nop()))
     }
 
-    /// Whether the unwind information says that what starts here has a frame already.
+    /// Whether the unwind information says that the stack is not as a call leaves it where this
+    /// starts.
     pub(crate) fn has_odd_frame(&self, va: Va) -> bool {
         // The description of a signal's return begins in front of its first instruction.
-        [va, va.offset(-1)].iter().any(|start| self.code.parts.binary_search(start).is_ok())
+        [va, va.offset(-1)].iter().any(|start| self.code.odd_frames.binary_search(start).is_ok())
     }
 
-    /// Whether a symbol is at the address, or something names it, where that is no target of a jump table.
-    pub(crate) fn is_label(&self, va: Va) -> bool {
-        self.found.labels.binary_search(&va).is_ok() || self.is_named(va)
+    /// Whether a symbol is at the address.
+    pub(crate) fn has_symbol(&self, va: Va) -> bool {
+        self.found.labels.binary_search(&va).is_ok()
     }
 
     /// Whether a function, or a part of one, starts here.
@@ -298,13 +308,14 @@ impl<'a> Index<'a> {
         self.found.named.binary_search(&va).is_ok()
     }
 
-    /// It is known of the function that starts here, though not by its code, that jumps of it to computed addresses leave it.
+    /// It is known of the function that starts here, though not by its code, that jumps of it to
+    /// computed addresses leave it.
     pub fn computed_jumps_leave(&mut self, function: Va) {
         self.left.push(function);
     }
 
-    /// Who may jump to an address from `from` up to, not including, `to`: a clause for the user. Complete but for
-    /// indirect jumps to computed addresses: see [`Index::control_flow_known`].
+    /// Who may jump to an address from `from` up to, not including, `to`: a clause for the user.
+    /// Complete but for indirect jumps to computed addresses: see [`Index::control_flow_known`].
     pub(crate) fn arrival(&self, from: Va, to: Va) -> Option<String> {
         if let Some(Edge { target, source, how }) = self.edges_to(from, to).first() {
             return Some(match how {
@@ -325,8 +336,8 @@ impl<'a> Index<'a> {
         first(&self.found.named, from, to).map(|named| format!("the program holds a pointer to {named}"))
     }
 
-    /// Whether all jumps of the function around `va` are known, and none goes through a table to an address after
-    /// `from` and before `to`. If not, why, as a clause for the user.
+    /// Whether all jumps of the function around `va` are known, and none goes through a table to an
+    /// address after `from` and before `to`. If not, why, as a clause for the user.
     pub(crate) fn control_flow_known(&self, from: Va, to: Va) -> Result<(), String> {
         let Some((number, stretch)) = self.stretch(from) else {
             return Err(format!("{from} is outside all executable sections"));
@@ -375,8 +386,9 @@ impl Analysis {
 
         let mut named = found.named;
         named.extend(code.pointers.iter().filter(|p| code.is_text(**p)));
-        // Sections of text may hold tables, too. In 32-bit code too many numbers look like addresses; but there, all absolute
-        // addresses are in relocations, or the reader has looked for them.
+        // Sections of text may hold tables, too. In 32-bit code too many numbers look like
+        // addresses; but there, all absolute addresses are in relocations, or the reader has looked
+        // for them.
         if code.isa == Isa::X64 {
             for section in code.data.iter().chain(&code.text) {
                 words(section, code, &mut named);
@@ -385,7 +397,8 @@ impl Analysis {
         let named = sorted(named);
 
         let families = if code.go {
-            // Several instructions are never displaced in Go code (except its stack check), so nothing depends on it.
+            // Several instructions are never displaced in Go code (except its stack check), so
+            // nothing depends on it.
             Families::new(code, &[], &starts, &[], |_| None)
         } else {
             Families::new(code, &stretches, &starts, &found.leaving, |va| number_of(&stretches, va))
@@ -403,7 +416,8 @@ impl Analysis {
     }
 }
 
-/// The 64-bit words of a section that point into text. At every fourth byte: assembly code does not always align.
+/// The 64-bit words of a section that point into text. At every fourth byte: assembly code does not
+/// always align.
 fn words(section: &Bytes<'_>, code: &ObjectCode<'_>, named: &mut Vec<Va>) {
     let skip = (section.va.0.wrapping_neg() & 3) as usize;
     let Some((lo, hi)) = code.text.first().zip(code.text.last()) else {

@@ -1,9 +1,10 @@
 //! Sites behind the first instruction of a function, which stays where it is.
 //!
-//! The kernel's uprobes write `int3` over the first byte of a function, and go on behind its first instruction, which they copy
-//! from the file; when such a probe goes, that byte gets the file's value again. Whatever else was at these bytes is lost
-//! then, in the middle of which the thread goes on. A site behind the first instruction has none of its bytes: either probe
-//! may come first, and go first, and both see each hit.
+//! The kernel's uprobes write `int3` over the first byte of a function, and go on behind its first
+//! instruction, which they copy from the file; when such a probe goes, that byte gets the file's
+//! value again. Whatever else was at these bytes is lost then, in the middle of which the thread
+//! goes on. A site behind the first instruction has none of its bytes: either probe may come first,
+//! and go first, and both see each hit.
 //!
 //! ```text
 //!   function:  push %rbx            the lead: stays. A uprobe is here
@@ -78,14 +79,15 @@ impl Default for Placement {
 }
 
 impl Plan {
-    /// Link-time address of the instruction whose execution is a hit: the lead, if there is one, else the site.
+    /// Link-time address of the instruction whose execution is a hit: the lead, if there is one,
+    /// else the site.
     #[must_use]
     pub fn hit_at(&self) -> Va {
         self.lead.map_or(self.site, |lead| lead.insn.va)
     }
 
-    /// Whether a uprobe of the kernel at the address that was asked for leaves the patch alone: it writes to the first byte
-    /// there, and no byte of the patch is that one.
+    /// Whether a uprobe of the kernel at the address that was asked for leaves the patch alone: it
+    /// writes to the first byte there, and no byte of the patch is that one.
     #[must_use]
     pub fn is_beside_uprobes(&self) -> bool {
         self.site != self.asked

@@ -1,4 +1,5 @@
-//! From a site to a complete plan, or a refusal with its reason. Pure: reads bytes that it is given, touches nothing.
+//! From a site to a complete plan, or a refusal with its reason. Pure: reads bytes that it is
+//! given, touches nothing.
 #![forbid(unsafe_code)]
 
 mod blocked;
@@ -25,7 +26,8 @@ pub mod syscalls;
 pub mod thunk;
 
 pub use blocked::promotable;
-pub use exits::{Exit, ExitKind, Exits, NoExits, exits, results};
+pub use exits::{Exit, ExitKind, Exits, NoExits, exits, jumps_to, results};
+pub use go::{GoCall, go_call};
 pub use index::Index;
 pub use lead::{Lead, Needs, Placement};
 pub use plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Technique};

@@ -4,11 +4,13 @@ use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::thread;
 
-/// Below this weight a thread costs more than it saves (a byte of code takes some nanoseconds, a thread tens of microseconds).
+/// Below this weight a thread costs more than it saves (a byte of code takes some nanoseconds, a
+/// thread tens of microseconds).
 const WORTH_A_THREAD: usize = 64 << 10;
 
-/// Cuts `items` into one part per processor, of about the same weight (bytes of code), and works on the parts at the same
-/// time. `work` gets the number of its first item and the items. Results in the order of the parts.
+/// Cuts `items` into one part per processor, of about the same weight (bytes of code), and works on
+/// the parts at the same time. `work` gets the number of its first item and the items. Results in
+/// the order of the parts.
 pub(crate) fn map<T: Send, R: Send>(
     items: &mut [T],
     weight: impl Fn(&T) -> usize,

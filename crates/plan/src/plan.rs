@@ -20,8 +20,8 @@ pub enum Technique {
     JumpOverSeveral,
     /// One short instruction becomes a jump whose displacement overlaps what follows, which stays.
     Pun,
-    /// Several instructions are displaced, and the jump has a trap wherever one of them began: who comes from elsewhere
-    /// goes on at its copy.
+    /// Several instructions are displaced, and the jump has a trap wherever one of them began: who
+    /// comes from elsewhere goes on at its copy.
     GuardedJump,
     /// A 2-byte jump to padding, which becomes the jump to the detour.
     ShortJump,
@@ -49,8 +49,9 @@ impl Technique {
 /// What is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patch {
-    /// `jmp rel32` behind `prefixes` prefixes without a meaning, as far as it lies in the region: the rest of its
-    /// displacement is what is there. It leads to the detour, or to a stub at this link-time address (minus the bias, that is).
+    /// `jmp rel32` behind `prefixes` prefixes without a meaning, as far as it lies in the region:
+    /// the rest of its displacement is what is there. It leads to the detour, or to a stub at this
+    /// link-time address (minus the bias, that is).
     Jump {
         /// Number of prefixes.
         prefixes: u8,
@@ -106,7 +107,8 @@ pub struct Plan {
     pub isa: Isa,
     /// Link-time address that the user asked for.
     pub asked: Va,
-    /// Link-time address of the first byte that is written (behind an `endbr64` or a [`Lead`], for example).
+    /// Link-time address of the first byte that is written (behind an `endbr64` or a [`Lead`], for
+    /// example).
     pub site: Va,
     /// The instruction that was asked for, if it stays in front of the site.
     pub lead: Option<Lead>,
@@ -116,30 +118,34 @@ pub struct Plan {
     pub technique: Technique,
     /// What is written.
     pub patch: Patch,
-    /// Bytes of the original code that the patch makes unusable: from `site`, whole instructions, plus padding.
+    /// Bytes of the original code that the patch makes unusable: from `site`, whole instructions,
+    /// plus padding.
     pub region: Len,
     /// The displaced instructions, in order.
     pub displaced: Vec<DisplacedInsn>,
     /// Where execution goes on behind them; `None` if the last one never falls through.
     pub resume: Option<Va>,
-    /// The instruction of a trap as an operation, if it is one that the trap handler can do by itself. It does so where hits are
-    /// only counted.
+    /// The instruction of a trap as an operation, if it is one that the trap handler can do by
+    /// itself. It does so where hits are only counted.
     pub emulated: Option<Op>,
-    /// How many displaced instructions run before the handler (the stack check of a Go function), normally 0.
+    /// How many displaced instructions run before the handler (the stack check of a Go function),
+    /// normally 0.
     pub before_handler: usize,
-    /// Registers whose value nobody reads after the point where the handler runs (a bit per register number, rax = 0).
+    /// Registers whose value nobody reads after the point where the handler runs (a bit per
+    /// register number, rax = 0).
     pub dead_regs: u16,
     /// The arithmetic flags are dead at that point.
     pub dead_flags: bool,
-    /// Whether the function may be watched for returns by a replaced return address, and if not, why. If it may: how many
-    /// bytes of arguments it takes off the stack when it returns.
+    /// Whether the function may be watched for returns by a replaced return address, and if not,
+    /// why. If it may: how many bytes of arguments it takes off the stack when it returns.
     pub returns: Result<u16, &'static str>,
     /// Better techniques that were not possible, best first, each with its reason.
     pub rejected: Vec<Rejected>,
-    /// Link-time addresses of sites inside the jump: for as long as one of them is enabled, the site is a trap, which goes on
-    /// behind the first instruction.
+    /// Link-time addresses of sites inside the jump: for as long as one of them is enabled, the
+    /// site is a trap, which goes on behind the first instruction.
     pub blocked_by: Vec<Va>,
-    /// Behind the first displaced instruction, and handlers that come after it, is a gate: a word says where to go on.
+    /// Behind the first displaced instruction, and handlers that come after it, is a gate: a word
+    /// says where to go on.
     pub gate: bool,
 }
 
@@ -163,7 +169,7 @@ impl Plan {
 /// A technique that was not possible.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rejected {
-    /// Which.
+    /// The technique that was rejected.
     pub technique: Technique,
     /// Why, a clause for the user: `"a loop at 0x1234 jumps back to 0x1236"`.
     pub reason: String,

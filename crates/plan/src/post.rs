@@ -9,7 +9,8 @@ use crate::plan::Plan;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 impl Plan {
-    /// Link-time address behind the probed instruction, if execution always goes on there. Else why not.
+    /// Link-time address behind the probed instruction, if execution always goes on there. Else why
+    /// not.
     ///
     /// Nothing is lost by that: where a branch leads is an instruction of its own.
     pub fn behind(&self) -> Result<Va, &'static str> {

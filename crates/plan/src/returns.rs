@@ -1,5 +1,6 @@
-//! Which functions cannot be watched by a replaced return address: those that look at it themselves. `vfork` takes it off the
-//! stack, `setjmp` stores it for a second return, `dlsym` finds its caller by it. And what the others drop when they return.
+//! Which functions cannot be watched by a replaced return address: those that look at it
+//! themselves. `vfork` takes it off the stack, `setjmp` stores it for a second return, `dlsym`
+//! finds its caller by it. And what the others drop when they return.
 
 use sidestep_isa::x86::stack::Stack;
 use sidestep_isa::x86::{Flow, Reader};
@@ -9,12 +10,13 @@ use sidestep_wire::private::MAX_DROPPED;
 /// How many tail calls are followed: `_setjmp` is `xor %esi,%esi; jmp __sigsetjmp`.
 const TAIL_CALLS: usize = 4;
 
-/// How many bytes of arguments the function at `entry` takes off the stack when it returns, or why its returns cannot be
-/// watched: as far as it, or one that it tail-calls directly, says. `text` gives the code around an address: its start, and its
-/// bytes.
+/// How many bytes of arguments the function at `entry` takes off the stack when it returns, or why
+/// its returns cannot be watched: as far as it, or one that it tail-calls directly, says. `text`
+/// gives the code around an address: its start, and its bytes.
 ///
-/// A function that is tail-called drops what its caller would (their caller expects it). So where no return is seen, as all
-/// of them are behind a pointer, this is 0, and the agent has to look for the entry.
+/// A function that is tail-called drops what its caller would (their caller expects it). So where
+/// no return is seen, as all of them are behind a pointer, this is 0, and the agent has to look for
+/// the entry.
 pub(crate) fn watched<'a>(
     isa: Isa,
     text: &impl Fn(Va) -> Option<(Va, &'a [u8])>,
@@ -63,7 +65,8 @@ enum Walk {
     },
 }
 
-/// All paths from `entry` within `code` (which starts at `start`), as far as the stack pointer is known.
+/// All paths from `entry` within `code` (which starts at `start`), as far as the stack pointer is
+/// known.
 fn walk(isa: Isa, code: &[u8], start: Va, entry: Va) -> Walk {
     // By offset. Compiled code reaches an instruction with one depth only, so once is enough.
     let mut seen = vec![false; code.len()];
@@ -113,7 +116,8 @@ mod tests {
         assert_eq!(names(&[0x5f, 0xb8, 58, 0, 0, 0, 0x0f, 0x05, 0x57, 0xc3]), Some(0x1000));
         // mov %rbx,(%rdi); mov (%rsp),%rax; ret (setjmp)
         assert_eq!(names(&[0x48, 0x89, 0x1f, 0x48, 0x8b, 0x04, 0x24, 0xc3]), Some(0x1003));
-        // push %rbp; mov %rsp,%rbp; sub $16,%rsp; mov 8(%rbp),%rax; leave; ret (__builtin_return_address)
+        // push %rbp; mov %rsp,%rbp; sub $16,%rsp; mov 8(%rbp),%rax; leave; ret
+        // (__builtin_return_address)
         let framed = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x10, 0x48, 0x8b, 0x45, 0x08, 0xc9, 0xc3];
         assert_eq!(names(&framed), Some(0x1008));
         // sub $24,%rsp; je +5; mov 24(%rsp),%rsi; add $24,%rsp; ret

@@ -10,14 +10,15 @@ pub const STUB: u64 = 14;
 
 /// Which of the four bytes of a displacement, lowest first, are what they are.
 ///
-/// A jump whose displacement overlaps the next instruction, or that has traps in it, cannot go to any address: what it leads to
-/// is put where it goes.
+/// A jump whose displacement overlaps the next instruction, or that has traps in it, cannot go to
+/// any address: what it leads to is put where it goes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Fixed(pub [Option<u8>; 4]);
 
 impl Fixed {
-    /// The displacements with these upper two bytes (as a signed number of 64 KiB), as a range of the lower two, inclusive,
-    /// and the distance between two of them. `None`: the upper bytes are others.
+    /// The displacements with these upper two bytes (as a signed number of 64 KiB), as a range of
+    /// the lower two, inclusive, and the distance between two of them. `None`: the upper bytes are
+    /// others.
     #[must_use]
     pub fn low(&self, high: i16) -> Option<(u16, u16, u16)> {
         let [b0, b1, b2, b3] = self.0;
@@ -65,15 +66,18 @@ impl fmt::Display for Fixed {
     }
 }
 
-/// The surroundings of an object that is planned for. All addresses are link-time ones of the object.
+/// The surroundings of an object that is planned for. All addresses are link-time ones of the
+/// object.
 pub trait Room {
-    /// Whether the probe at `site` may change, or rely on, the bytes of a range. If not, the reason as a clause.
+    /// Whether the probe at `site` may change, or rely on, the bytes of a range. If not, the reason
+    /// as a clause.
     fn is_free(&self, site: Va, range: Range<Va>) -> Result<(), String>;
 
     /// From now on the range belongs to the probe at `site`.
     fn claim(&mut self, site: Va, range: Range<Va>);
 
-    /// An address for [`STUB`] bytes of code to which a jump that ends at `end` can lead. `None` = there is none.
+    /// An address for [`STUB`] bytes of code to which a jump that ends at `end` can lead. `None` =
+    /// there is none.
     fn stub(&mut self, end: Va, fixed: Fixed) -> Option<Va>;
 }
 

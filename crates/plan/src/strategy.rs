@@ -24,11 +24,12 @@ const GO_STACKS: &str = "the stacks of 32-bit Go programs are too small for a ha
 /// Go's runtime walks stacks by return addresses and moves them.
 const GO_RETURNS: &str = "Go moves its stacks and checks return addresses";
 
-/// Decides how to probe the code at link-time address `asked`: the start of a function, or any instruction in one.
-/// With `trap_only` better techniques than a trap are not considered, nor are those that need a [`Room`].
+/// Decides how to probe the code at link-time address `asked`: the start of a function, or any
+/// instruction in one. With `trap_only` better techniques than a trap are not considered, nor are
+/// those that need a [`Room`].
 ///
-/// The plan is complete: nothing that follows has a choice. Fails with the reason, in the user's words, if no technique
-/// is safe.
+/// The plan is complete: nothing that follows has a choice. Fails with the reason, in the user's
+/// words, if no technique is safe.
 pub fn plan(index: &Index<'_>, asked: Va, trap_only: bool) -> Result<Plan, Refusal> {
     plan_at(index, asked, trap_only, Placement::First)
 }
@@ -201,7 +202,8 @@ fn on_boundary(index: &Index<'_>, stretch: &Stretch, asked: Va) -> Result<(), St
     }
 }
 
-/// The canonical frame address is not that of a call (`.eh_frame`), so the return address is somewhere else.
+/// The canonical frame address is not that of a call (`.eh_frame`), so the return address is
+/// somewhere else.
 const ODD_FRAME: &str = "its unwind information says that no ordinary call leads to it";
 const NOT_CERTAIN: &str = "where its instructions start is not certain";
 const PART: &str = "nobody calls it: it is a part of another function";
@@ -212,7 +214,8 @@ fn nature(index: &Index<'_>, site: &Site<'_, '_>, entry: bool, go_check: bool) -
         return (SiteKind::Inside, Err("it is not the start of a function"));
     }
     if index.code.go {
-        // Where a stack check is, it is Go's own code, which uses no red zone. Without one it may be C.
+        // Where a stack check is, it is Go's own code, which uses no red zone. Without one it may
+        // be C.
         let kind = if go_check { SiteKind::FunctionEntry } else { nature_of_entry(index, site).0 };
         return (kind, Err(GO_RETURNS));
     }
@@ -227,7 +230,8 @@ fn nature_of_entry(index: &Index<'_>, site: &Site<'_, '_>) -> (SiteKind, Result<
     if index.is_loop_head(site.va) {
         return (SiteKind::Inside, Err("a loop inside the function jumps back to its first instruction"));
     }
-    // A cold part looks like a function, but is only jumped to, from where the red zone may be in use.
+    // A cold part looks like a function, but is only jumped to, from where the red zone may be in
+    // use.
     let end = site.va.plus(Len(1));
     let (mut called, mut jumped, mut branched) = (false, false, false);
     for edge in index.edges_to(site.asked, end) {
@@ -238,7 +242,8 @@ fn nature_of_entry(index: &Index<'_>, site: &Site<'_, '_>) -> (SiteKind, Result<
             How::Maybe => {}
         }
     }
-    // Of what nothing describes, only a call says for certain that nothing is below the stack pointer.
+    // Of what nothing describes, only a call says for certain that nothing is below the stack
+    // pointer.
     match site.stretch.borders {
         Borders::Found => jumped = true,
         _ if index.is_named(site.asked) => called = true,
@@ -304,7 +309,8 @@ impl Site<'_, '_> {
                 .or_else(|| jump(Jump, self.single(), &mut room))
                 .or_else(|| jump(JumpOverSeveral, self.several(true), &mut room)),
         };
-        // A stack check that cannot be displaced by a jump is by the trap: behind it is where a call is counted, once.
+        // A stack check that cannot be displaced by a jump is by the trap: behind it is where a
+        // call is counted, once.
         let behind_check = check.is_some_and(|check| self.stack_check(check).is_err());
         let room = match (found, room) {
             (None, Some(room)) if !behind_check => room,

@@ -18,7 +18,8 @@ pub(crate) enum Borders {
     Guessed,
     /// By walking the code (`discover`), as nothing describes it.
     Found,
-    /// Bytes between functions: padding, data, and code that nothing describes and no walk has reached.
+    /// Bytes between functions: padding, data, and code that nothing describes and no walk has
+    /// reached.
     Gap,
 }
 
@@ -34,7 +35,8 @@ pub(crate) struct Stretch {
     pub value_jumps: bool,
     /// Execution may run over the end.
     pub open_end: bool,
-    /// Offsets of its instructions from `start`, one behind the other up to where that fails. Of a gap, none.
+    /// Offsets of its instructions from `start`, one behind the other up to where that fails. Of a
+    /// gap, none.
     pub boundaries: Boundaries,
 }
 
@@ -240,7 +242,8 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
         }
         found.named.extend(candidates(code, &insn));
     }
-    // Each function that starts in the stretch, and each target of its own branches, must be an instruction.
+    // Each function that starts in the stretch, and each target of its own branches, must be an
+    // instruction.
     let lo = starts.partition_point(|s| *s < stretch.start);
     let hi = starts.partition_point(|s| *s < stretch.end);
     let inner = starts[lo..hi].iter().map(|s| (*s, *s));
@@ -258,8 +261,8 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
     }
 }
 
-/// Everything that would be a direct branch at any offset: a superset, for bytes of which it is not known whether and
-/// where they are code.
+/// Everything that would be a direct branch at any offset: a superset, for bytes of which it is not
+/// known whether and where they are code.
 fn everywhere(code: &ObjectCode<'_>, start: Va, bytes: &[u8], found: &mut Found) {
     let rel8 = |at: usize| bytes.get(at).map(|b| i64::from(*b as i8) + 1 + at as i64);
     let disp32 = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));

@@ -1,13 +1,15 @@
 //! Guards: a handler right before a system call, where all its registers are set.
 //!
-//! Compilers and C libraries set the number a few instructions before the `syscall`, in a straight line: `mov $14,%eax`,
-//! or from a register (`mov %r15d,%eax`, `mov %rdi,%rax` in `syscall(3)`), where only the handler can see which call it is.
-//! Musl's `clone` has `xor %eax,%eax; mov $56,%al`, and Go, when it makes a child, takes the number from the stack.
+//! Compilers and C libraries set the number a few instructions before the `syscall`, in a straight
+//! line: `mov $14,%eax`, or from a register (`mov %r15d,%eax`, `mov %rdi,%rax` in `syscall(3)`),
+//! where only the handler can see which call it is. Musl's `clone` has
+//! `xor %eax,%eax; mov $56,%al`, and Go, when it makes a child, takes the number from the stack.
 //!
-//! 32-bit code calls the kernel by `int $0x80` or through the vDSO, whose address glibc keeps in the thread's block
-//! (`call *%gs:0x10`; sysdeps/unix/sysv/linux/i386/sysdep.h). `syscall(3)` has the number from the stack. For six arguments
-//! there is a function, whose callers set the number; it loads the last arguments from where `edi` points
-//! (`__libc_do_syscall`; libc-do-syscall.S beside it).
+//! 32-bit code calls the kernel by `int $0x80` or through the vDSO, whose address glibc keeps in
+//! the thread's block (`call *%gs:0x10`; sysdeps/unix/sysv/linux/i386/sysdep.h). `syscall(3)` has
+//! the number from the stack. For six arguments there is a function, whose callers set the number;
+//! it loads the last arguments from where `edi` points (`__libc_do_syscall`; libc-do-syscall.S
+//! beside it).
 
 use memchr::memmem;
 use sidestep_isa::x86::emit::Reg;
@@ -66,7 +68,8 @@ pub fn find(isa: Isa, text: &[Bytes<'_>], numbers: &[u32]) -> Vec<SyscallSite> {
             from..call
         }) {
             let bytes = &section.data[at..];
-            // That it is an instruction is seen by the plan: the byte before it may be a prefix, or the end of another one.
+            // That it is an instruction is seen by the plan: the byte before it may be a prefix, or
+            // the end of another one.
             let Some((len, number)) = sets_number(isa, bytes) else { continue };
             if number.is_some_and(|n| !numbers.contains(&n)) {
                 continue;
@@ -120,8 +123,9 @@ fn call_behind(isa: Isa, mut bytes: &[u8], mut at: Va) -> Option<Va> {
     None
 }
 
-/// The plan of a guard: all from the `mov` on, or from an instruction behind it, is displaced, and the handler runs right before the
-/// `syscall`. `None`: no jump is possible there; `Some(Err)`: nothing at all, because it is no instruction of the program.
+/// The plan of a guard: all from the `mov` on, or from an instruction behind it, is displaced, and
+/// the handler runs right before the `syscall`. `None`: no jump is possible there; `Some(Err)`:
+/// nothing at all, because it is no instruction of the program.
 #[must_use]
 pub fn guard(index: &Index<'_>, site: SyscallSite) -> Option<Result<Plan, String>> {
     let mut at = site.mov;
@@ -137,8 +141,8 @@ pub fn guard(index: &Index<'_>, site: SyscallSite) -> Option<Result<Plan, String
     None
 }
 
-/// The plan of a guard where a probe with this plan is: in front of the system call, from which a straight line leads to
-/// that.
+/// The plan of a guard where a probe with this plan is: in front of the system call, from which a
+/// straight line leads to that.
 #[must_use]
 pub fn guard_at(code: &ObjectCode<'_>, mut plan: Plan, syscall: Va) -> Option<Plan> {
     if let Some(at) = plan.displaced.iter().position(|insn| insn.va == syscall) {
@@ -186,7 +190,8 @@ mod tests {
         );
     }
 
-    /// `mov $14,%r8d` is none. But what comes before `mov $14,%eax` may end like the prefix of that.
+    /// `mov $14,%r8d` is none. But what comes before `mov $14,%eax` may end like the prefix of
+    /// that.
     #[test]
     fn calls_behind_bytes_that_look_like_a_prefix_had_no_guard() {
         let guarded = |text: &[u8]| {
@@ -222,7 +227,8 @@ mod tests {
 
     #[test]
     fn calls_of_32_bit_code_are_found() {
-        // mov $174,%eax; mov $8,%esi; call *%gs:0x10; mov $174,%eax; int $0x80; mov 0x14(%esp),%eax; call *%gs:0x10; ret
+        // mov $174,%eax; mov $8,%esi; call *%gs:0x10; mov $174,%eax; int $0x80; mov
+        // 0x14(%esp),%eax; call *%gs:0x10; ret
         let text = [
             0xb8, 174, 0, 0, 0, 0xbe, 8, 0, 0, 0, 0x65, 0xff, 0x15, 0x10, 0, 0, 0, 0xb8, 174, 0, 0, 0, 0xcd, 0x80,
             0x8b, 0x44, 0x24, 0x14, 0x65, 0xff, 0x15, 0x10, 0, 0, 0, 0xc3,
@@ -269,11 +275,12 @@ mod tests {
         let mut plan = guard(&index, site).unwrap().unwrap();
         assert_eq!((plan.displaced.len(), plan.before_handler, plan.resume), (2, 2, Some(Va(0x1008))));
 
-        // A thread that stands at the call is led to the guard, one instruction before it to the copy of that.
+        // A thread that stands at the call is led to the guard, one instruction before it to the
+        // copy of that.
         let before = std::mem::take(&mut plan.before_handler);
         let env = Env { hash_shift: 32, bucket_count: 1, ..Env::default() };
         let at = Va(0x2000);
-        let thunks = thunks(Va(0x3000), &env, Va(0x9000), &[]).1;
+        let thunks = thunks(Va(0x3000), &env, Va(0x9000), &[], &[], None).1;
         let detour = build(&plan, &[Handler::Guard { probe: 1, before }], at, 0, &thunks, &env).unwrap();
         assert_eq!((&detour.guards[..], &detour.copies[..2]), (&[(8, 8)][..], &[(0, 0), (5, 5)][..]));
         assert_eq!(detour.bytes[8..13], [0x48, 0x8d, 0x64, 0x24, 0x80], "lea -128(%rsp),%rsp");

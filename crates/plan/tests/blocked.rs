@@ -26,7 +26,7 @@ fn blocked(text: &[u8], others: &[u64]) -> Option<Plan> {
 
 fn built(plan: &Plan) -> detour::Detour {
     let env = Env { hash_shift: 32, bucket_count: 1, ..Env::default() };
-    let thunks = thunks(Va(0x3000), &env, Va(0x9000), &[]).1;
+    let thunks = thunks(Va(0x3000), &env, Va(0x9000), &[], &[], None).1;
     detour::build(plan, &[Handler::Agent { probe: 1 }], Va(0x2003), BIAS, &thunks, &env).expect("a detour")
 }
 
@@ -113,7 +113,8 @@ fn a_jump_that_may_make_way_begins_with_an_open_gate() {
     assert_eq!(plan.yields(), Some(Va(0x1001)..Va(0x1005)));
     assert!(!plan.is_blocked() && !plan.has_traps());
     let detour = built(&plan);
-    // Right behind the word is the copy of the second instruction, where the gate of a blocked jump leads when it is promoted.
+    // Right behind the word is the copy of the second instruction, where the gate of a blocked jump
+    // leads when it is promoted.
     let copy = detour.copies.iter().find(|(from, _)| *from == 3).expect("a copy");
     assert_eq!(word(&detour), detour.at.0 + u64::from(copy.1));
     assert_eq!(usize::from(copy.1), usize::from(detour.gate.expect("a gate")) + 8);

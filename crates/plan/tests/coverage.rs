@@ -1,4 +1,5 @@
-//! Every function of real programs: nothing panics, most entries need no trap, and what is counted is what is planned.
+//! Every function of real programs: nothing panics, most entries need no trap, and what is counted
+//! is what is planned.
 
 mod elf;
 
@@ -35,7 +36,8 @@ fn entries(elf: &Elf<'_>, index: &Index<'_>) -> BTreeSet<Va> {
     known.chain(index.found().filter(|(_, is_start)| *is_start).map(|(e, _)| e.start)).collect()
 }
 
-/// All instructions of functions, decoded one behind the other. For programs without symbols that have no size.
+/// All instructions of functions, decoded one behind the other. For programs without symbols that
+/// have no size.
 fn instructions(elf: &Elf<'_>, index: &Index<'_>) -> BTreeSet<Va> {
     let all = elf.code.extents.iter().copied().chain(index.found().map(|(e, _)| e));
     let mut extents: Vec<_> = all.map(|e| (e.start, e.start.plus(e.len))).collect();
@@ -142,7 +144,8 @@ fn every_instruction_of_bash_is_counted_as_it_is_planned() {
     assert_as_planned(&index, Sites::Instructions, &instructions(&elf, &index));
 }
 
-/// A part without a frame looks like a function to the unwind information; but functions are not branched to.
+/// A part without a frame looks like a function to the unwind information; but functions are not
+/// branched to.
 #[test]
 fn what_others_branch_to_is_no_entry_unless_it_has_a_name() {
     let source = "
@@ -184,7 +187,8 @@ fn what_others_branch_to_is_no_entry_unless_it_has_a_name() {
 
 #[test]
 fn data_in_text_is_no_site() {
-    // A function with a word that is no instruction in it; then padding, data without a symbol, and a function.
+    // A function with a word that is no instruction in it; then padding, data without a symbol, and
+    // a function.
     let source = "
         .globl f, g
         .type f,@function

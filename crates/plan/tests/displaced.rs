@@ -35,7 +35,8 @@ fn swept(path: &str) -> Option<Sweep> {
         let Some(code) = elf.code.text_from(start) else { continue };
         let len = usize::try_from(end.since(start)).unwrap_or(0).min(code.len());
         done = done.max(end);
-        // Data between instructions does not decode for long: what follows the first error is another's matter.
+        // Data between instructions does not decode for long: what follows the first error is
+        // another's matter.
         all.bytes += len;
         all.data += len;
         for insn in sweep(elf.code.isa, &code[..len], start).map_while(Result::ok) {

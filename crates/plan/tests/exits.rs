@@ -2,24 +2,10 @@
 
 mod elf;
 
-use elf::{Elf, compile, parse};
+use elf::{function, with};
 use sidestep_isa::Len;
 use sidestep_plan::object::Extent;
-use sidestep_plan::{ExitKind, Exits, Index, NoExits, Technique, exits, plan_exit, results};
-
-const SHARED: [&str; 4] = ["-shared", "-nostdlib", "-fPIC", "-Wl,-z,noexecstack"];
-
-/// A function in assembly, with type and size.
-fn function(name: &str, body: &str) -> String {
-    format!(".globl {name}\n.type {name},@function\n{name}:\n{body}\n.size {name},.-{name}\n")
-}
-
-fn with<T>(source: &str, check: impl FnOnce(&Elf<'_>, &Index<'_>) -> T) -> T {
-    let data = compile("a.s", source, &SHARED);
-    let elf = parse(&data);
-    let index = Index::new(elf.code.clone());
-    check(&elf, &index)
-}
+use sidestep_plan::{Exit, ExitKind, Exits, NoExits, Technique, exits, jumps_to, plan_exit, results};
 
 /// The exits of `f`, by their distance from its start.
 fn of(source: &str) -> Result<(Vec<(i64, ExitKind)>, bool), NoExits> {
@@ -138,4 +124,25 @@ fn inner_symbols_are_other_entries() {
         // `f` runs on into it.
         assert!(exits(index, elf.symbol("inner")).expect("exits").exclusive);
     });
+}
+
+/// A return that only jumps lead to is left where they are: they have more bytes.
+#[test]
+fn jumps_to_a_return_stand_for_it() {
+    let jumps = |before: &str, label: &str| {
+        let body =
+            format!("test %edi,%edi\nje 1f\nmov $1,%eax\njns 1f\n{before}\n{label}\n1: ret\n2: mov $2,%eax\nret");
+        with(&function("f", &body), |elf, index| {
+            let start = elf.symbol("f");
+            let all = exits(index, start).expect("exits").all;
+            let found = jumps_to(index, all[0]);
+            found.map(|all| all.iter().map(|Exit { va, kind }| (va.since(start), *kind)).collect::<Vec<_>>())
+        })
+    };
+    let found = jumps("jmp 2f\nnop", "").expect("jumps");
+    assert_eq!(found.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [2, 9]);
+    assert!(found.iter().all(|(_, kind)| matches!(kind, ExitKind::ConditionalTailCall { .. })), "{found:?}");
+    assert_eq!(jumps("inc %eax", ""), None, "the code in front runs into it");
+    assert_eq!(jumps("jmp 2f", "inner:"), None, "others may know its symbol");
+    assert_eq!(jumps("lea 1f(%rip),%rax\njmp 2f", ""), None, "others may know its address");
 }

@@ -1,4 +1,5 @@
-//! Code that nothing describes: what is found is compared with symbols that the index was not told of.
+//! Code that nothing describes: what is found is compared with symbols that the index was not told
+//! of.
 
 mod elf;
 
@@ -11,7 +12,8 @@ use sidestep_isa::{Isa, Va};
 use sidestep_plan::object::{Extent, ObjectCode};
 use sidestep_plan::{Index, SiteKind, plan};
 
-/// The object without symbols and unwind information: what `strip` leaves, and `-fno-asynchronous-unwind-tables`.
+/// The object without symbols and unwind information: what `strip` leaves, and
+/// `-fno-asynchronous-unwind-tables`.
 fn bare<'a>(elf: &Elf<'a>) -> ObjectCode<'a> {
     let entry = Va(object::Object::entry(&elf.file));
     let mut code = ObjectCode { extents: Vec::new(), labels: vec![entry], beginnings: vec![entry], ..elf.code.clone() };
@@ -21,8 +23,8 @@ fn bare<'a>(elf: &Elf<'a>) -> ObjectCode<'a> {
     code
 }
 
-/// What a program at a fixed address has in place of relocations: words of data that are addresses in text.
-/// In 32-bit code such tables are in the text, too.
+/// What a program at a fixed address has in place of relocations: words of data that are addresses
+/// in text. In 32-bit code such tables are in the text, too.
 fn words(code: &ObjectCode<'_>) -> Vec<Va> {
     let text = code.text.iter().filter(|_| code.isa == Isa::X86);
     let address = |word: &[u8]| word.iter().rev().fold(0, |high, byte| high << 8 | u64::from(*byte));
@@ -50,7 +52,8 @@ fn truth(elf: &Elf<'_>) -> Truth {
     Truth { starts, functions, insns }
 }
 
-/// The instructions of a function. Between those of hand-written ones there may be padding of zeros, as if nobody wrote `add %al,(%eax)`.
+/// The instructions of a function. Between those of hand-written ones there may be padding of
+/// zeros, as if nobody wrote `add %al,(%eax)`.
 fn disassembled(isa: Isa, bytes: &[u8], start: Va) -> Vec<Insn> {
     let (mut insns, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
@@ -67,7 +70,8 @@ fn disassembled(isa: Isa, bytes: &[u8], start: Va) -> Vec<Insn> {
     insns
 }
 
-/// What was found against what is there: shares in percent of instructions and starts, and what is wrong.
+/// What was found against what is there: shares in percent of instructions and starts, and what is
+/// wrong.
 fn compare(name: &str, data: &[u8]) -> (f64, f64) {
     let elf = parse(data);
     let truth = truth(&elf);
@@ -124,8 +128,8 @@ fn a_real_program() {
     assert!(insns > 90. && starts > 60., "{insns} {starts}");
 }
 
-/// Tables of pointers and of distances, functions that only pointers lead to, one that never returns in front of another,
-/// and the C library with its assembler.
+/// Tables of pointers and of distances, functions that only pointers lead to, one that never
+/// returns in front of another, and the C library with its assembler.
 const SOURCE: &str = r#"
     #include <stdio.h>
     #include <stdlib.h>

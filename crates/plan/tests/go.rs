@@ -1,12 +1,30 @@
-//! Go programs: the handler runs behind the stack check, and nothing else is displaced with a neighbour.
+//! Go programs: the handler runs behind the stack check, and no jump covers several instructions
+//! otherwise.
 
 mod elf;
 
+use std::ops::Range;
 use std::process::Command;
 
 use sidestep_isa::x86::{Flow, sweep};
 use sidestep_isa::{Isa, Len, Va};
-use sidestep_plan::{Index, Technique, plan};
+use sidestep_plan::{Fixed, GoCall, Index, Patch, Room, Technique, exits, go_call, plan, plan_exit};
+
+/// Free addresses everywhere but in the lower half of what a jump reaches.
+struct Above;
+
+impl Room for Above {
+    fn is_free(&self, _: Va, _: Range<Va>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn claim(&mut self, _: Va, _: Range<Va>) {}
+
+    fn stub(&mut self, end: Va, fixed: Fixed) -> Option<Va> {
+        let high = fixed.highs().find(|high| *high >= 0)?;
+        Some(end.offset((i64::from(high) << 16) + i64::from(fixed.low(high)?.0)))
+    }
+}
 
 #[test]
 fn handlers_run_behind_the_stack_check() {
@@ -28,12 +46,14 @@ fn handlers_run_behind_the_stack_check() {
     let index = Index::new(elf.code.clone());
     let text = &elf.code.text[0];
     let address = |name: &str| elf.functions.iter().find(|f| f.0 == name).map(|f| f.1);
-    // The compiler and the linker say which functions check their stack: those that call one of these.
+    // The compiler and the linker say which functions check their stack: those that call one of
+    // these.
     let names = ["runtime.morestack.abi0", "runtime.morestack_noctxt.abi0", "runtime.morestackc.abi0"];
     let more: Vec<Va> = names.into_iter().filter_map(address).collect();
     assert!(!more.is_empty());
 
     let (mut checked, mut jumps) = (0, 0);
+    let (mut ends, mut end_jumps, mut by_goroutine) = (0, 0, 0);
     for (name, va, size) in &elf.functions {
         let (Ok(plan), Some(offset)) = (plan(&index, *va, false), usize::try_from(va.since(text.va)).ok()) else {
             continue;
@@ -45,6 +65,22 @@ fn handlers_run_behind_the_stack_check() {
             .map_while(Result::ok)
             .any(|insn| matches!(insn.flow(), Flow::Call(target) if more.contains(&target)));
         assert!(plan.returns.is_err(), "{name}");
+        let known = go_call(&index, *va);
+        assert!(restarts || known != Ok(GoCall::ByGoroutine), "{name}: {known:?}");
+        // Assembly loads its goroutine for the check.
+        assert!(!restarts || known != Ok(GoCall::BySlot), "{name}: {known:?}");
+        by_goroutine += usize::from(known == Ok(GoCall::ByGoroutine));
+        for exit in exits(&index, *va).map(|exits| exits.all).unwrap_or_default() {
+            let Ok(plan) = plan_exit(&index, exit, false, Some(&mut Above)) else { panic!("{name}: {}", exit.va) };
+            // A goroutine may stand behind the first instruction: the others stay as they are,
+            // or have traps.
+            let first = plan.displaced[0].len;
+            let guarded = plan.technique == Technique::GuardedJump;
+            assert!(guarded || plan.displaced.len() == 1 || plan.region == Len(first.into()), "{name}: {plan:?}");
+            assert!(plan.displaced.iter().any(|insn| insn.va == exit.va), "{name}: {plan:?}");
+            ends += 1;
+            end_jumps += usize::from(plan.patch != Patch::Trap);
+        }
         if !restarts {
             assert_eq!(plan.before_handler, 0, "{name}");
             assert_ne!(plan.technique, Technique::JumpOverSeveral, "{name}");
@@ -59,6 +95,9 @@ fn handlers_run_behind_the_stack_check() {
         assert!(target > last.va && target < end, "{name}: {branch}");
         jumps += usize::from(plan.technique == Technique::JumpOverSeveral);
     }
+    assert!(by_goroutine * 100 >= checked * 95, "{by_goroutine} of {checked}");
+    println!("{ends} exits, {end_jumps} by a jump");
+    assert!(end_jumps * 100 >= ends * 99, "{end_jumps} of {ends}");
     println!("{checked} functions with a stack check, {jumps} by a jump");
     assert!(checked > 500, "only {checked} functions check their stack");
     assert!(jumps * 100 >= checked * 95, "{jumps} of {checked}");

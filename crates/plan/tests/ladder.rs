@@ -81,7 +81,7 @@ fn fits(index: &Index<'_>, plan: &Plan) {
     // Run-time addresses: the object is loaded where there is room on both sides.
     let bias = 0x7000_0000_0000;
     let slab = Va(0x7000_4000_0000);
-    let thunks = thunks(slab, &env, Va(0x9000), &[]).1;
+    let thunks = thunks(slab, &env, Va(0x9000), &[], &[], None).1;
     let at = slab.offset(0x1000);
     let built = detour::build(plan, &[Handler::Agent { probe: 0 }], at, bias, &thunks, &env).expect("a detour");
     let site = plan.site.offset(bias);
@@ -131,8 +131,8 @@ fn a_loop_into_the_jump_leaves_a_pun() {
 
 #[test]
 fn prefixes_move_the_displacement() {
-    // The bytes behind the first instruction say where its jump goes: into the object itself. One prefix later they say
-    // something else.
+    // The bytes behind the first instruction say where its jump goes: into the object itself. One
+    // prefix later they say something else.
     let plan = f("xor %eax,%eax\n1: .byte 0x05,0x00,0x00,0x40,0x12\ndec %rdi\njnz 1b\nret");
     assert_eq!((plan.technique, plan.patch), (Technique::Pun, Patch::Jump { prefixes: 1, stub: plan_stub(&plan) }));
 }
@@ -166,7 +166,8 @@ fn where_knowledge_ends_the_guarded_jump_takes_over() {
     assert_eq!(plan_in(&index, elf.symbol("f"), &mut room, Placement::First).map(|p| p.technique), Ok(Technique::Pun));
 }
 
-/// There the check would have been behind the handler, and a call that makes its stack grow would have been two hits.
+/// There the check would have been behind the handler, and a call that makes its stack grow would
+/// have been two hits.
 #[test]
 fn a_stack_check_of_go_that_is_jumped_into_stays_in_front_of_the_handler() {
     let body = "cmp 0x10(%r14),%rsp\n.Lmiddle: jbe 1f\nsub $8,%rsp\nadd $8,%rsp\nret\n1: call next\njmp f1";
@@ -247,11 +248,12 @@ fn counter(probe: u32) -> Handler {
     Handler::Program(Program { probe, thunk: 0, only_counts, context, cookie, func_ip, inline, filter })
 }
 
-/// Where hits are only counted, the trap handler does that, and what it needs to know stands in front of the copy.
+/// Where hits are only counted, the trap handler does that, and what it needs to know stands in
+/// front of the copy.
 #[test]
 fn a_trap_that_only_counts_begins_with_a_record() {
     let env = Env { hash_shift: 32, bucket_count: 1, ..Env::default() };
-    let thunks = thunks(Va(0x3000), &env, Va(0x9000), &[]).1;
+    let thunks = thunks(Va(0x3000), &env, Va(0x9000), &[], &[], None).1;
     let built = |body: &str, handlers: &[Handler]| {
         let data = compile("trap.s", &function("f", body), &SHARED);
         let elf = parse(&data);

@@ -2,24 +2,10 @@
 
 mod elf;
 
-use elf::{Elf, compile, parse};
+use elf::{SHARED, compile, function, parse, with};
 use sidestep_isa::{Len, Va};
 use sidestep_plan::explain::{Returns, lines};
 use sidestep_plan::{Index, Plan, Refusal, SiteKind, Technique, plan};
-
-const SHARED: [&str; 4] = ["-shared", "-nostdlib", "-fPIC", "-Wl,-z,noexecstack"];
-
-/// A function in assembly, with type and size.
-fn function(name: &str, body: &str) -> String {
-    format!(".globl {name}\n.type {name},@function\n{name}:\n{body}\n.size {name},.-{name}\n")
-}
-
-fn with<T>(source: &str, check: impl FnOnce(&Elf<'_>, &Index<'_>) -> T) -> T {
-    let data = compile("a.s", source, &SHARED);
-    let elf = parse(&data);
-    let index = Index::new(elf.code.clone());
-    check(&elf, &index)
-}
 
 /// The plan for the function `f` of assembly.
 fn plan_f(source: &str) -> Result<Plan, Refusal> {
@@ -343,7 +329,8 @@ fn explanations() {
 
 #[test]
 fn restartable_sequences_are_left_alone() {
-    // The sequence is `mov; add`; the signature in front of the abort handler is the last four bytes of `ud1`.
+    // The sequence is `mov; add`; the signature in front of the abort handler is the last four
+    // bytes of `ud1`.
     let body =
         "push %rbp\nmov %rdi,%rax\nadd $1,%rax\nmov %rax,%rcx\nadd %rdi,%rcx\nret\nud1 0x53053053(%rip),%edi\nret";
     let source = function("f", body) + &function("next", "ret");

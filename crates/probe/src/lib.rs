@@ -1,21 +1,24 @@
-//! Static probes for Rust programs (USDT): places that the authors name, with values to look at there.
+//! Static probes for Rust programs (USDT): places that the authors name, with values to look at
+//! there.
 //!
 //! ```
 //! let (id, length) = (7_u32, 4096_usize);
 //! sidestep_probe::probe!(server, request, id, length);
 //! ```
 //!
-//! A probe that nobody listens to is one long nop, and its arguments are computed. The note that describes it is the one that all
-//! tracers read (section `.note.stapsdt`): Sidestep, bpftrace, perf, gdb, SystemTap. The nop has 8 bytes, room for Sidestep's jump. It is
-//! not the nop of 5 bytes: Linux 6.18 makes a call of that one, which overwrites what a leaf function has below its stack pointer, and
-//! kills forked children.
+//! A probe that nobody listens to is one long nop, and its arguments are computed. The note that
+//! describes it is the one that all tracers read (section `.note.stapsdt`): Sidestep, bpftrace,
+//! perf, gdb, SystemTap. The nop has 8 bytes, room for Sidestep's jump. It is not the nop of 5
+//! bytes: Linux 6.18 makes a call of that one, which overwrites what a leaf function has below its
+//! stack pointer, and kills forked children.
 //!
-//! Where arguments are expensive, [`lazy_probe!`] has a semaphore, which counts who listens; the arguments are only computed
-//! while somebody does. A probe has up to 12 arguments, each an [`Argument`]. On processors other than x86-64 and x86-32 nothing is
-//! emitted.
+//! Where arguments are expensive, [`lazy_probe!`] has a semaphore, which counts who listens; the
+//! arguments are only computed while somebody does. A probe has up to 12 arguments, each an
+//! [`Argument`]. On processors other than x86-64 and x86-32 nothing is emitted.
 //!
-//! A tracer reads floating-point arguments by the `f` in the note. Those that do not know it, gdb 13 and bpftrace 0.17 among
-//! them, show no arguments of such a probe: for these, pass `number.to_bits()`.
+//! A tracer reads floating-point arguments by the `f` in the note. Those that do not know it, gdb
+//! 13 and bpftrace 0.17 among them, show no arguments of such a probe: for these, pass
+//! `number.to_bits()`.
 //!
 //! This crate depends on nothing, not even on `std`. The crate `sidestep` has the same macros.
 
@@ -112,7 +115,8 @@ macro_rules! lazy_probe {
     }};
 }
 
-/// Gives each argument its names: value, type, operands, what stands before it in the note, and its place in memory.
+/// Gives each argument its names: value, type, operands, what stands before it in the note, and its
+/// place in memory.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __site {
@@ -137,7 +141,8 @@ macro_rules! __name {
     };
     ([$semaphore:literal] [$($operands:tt)*] $provider:ident $name:ident []
         [$(($value:ident $type:ident $size:ident $float:ident $space:literal $at:literal $argument:expr))*] $free:tt) => {{
-        // A function, so that the types of the arguments have names. It is a part of its caller, or one site for all of them.
+        // A function, so that the types of the arguments have names. It is a part of its caller, or
+        // one site for all of them.
         #[inline(always)]
         #[allow(unsafe_code, clippy::too_many_arguments)]
         fn site<$($type: $crate::Argument),*>($($value: $type),*) {
@@ -155,7 +160,8 @@ macro_rules! __name {
                 );
             }
             // There are not enough registers, and none holds 64 bits.
-            // SAFETY: as above.
+            // SAFETY: no instruction but nops; the operands are values on the stack, which are read
+            // there.
             #[cfg(target_arch = "x86")]
             unsafe {
                 let values: &[u64] = &[$($crate::Argument::bits($value)),*];

@@ -1,4 +1,5 @@
-//! A function is called with another argument than the program gave it: `getenv` is asked for another name.
+//! A function is called with another argument than the program gave it: `getenv` is asked for
+//! another name.
 #![allow(unsafe_code, reason = "handlers are promises")]
 
 use std::ffi::{CStr, c_char};

@@ -1,4 +1,5 @@
-//! Values as bytes, for the socket between a session and its controller. Both are the same program, so nothing has a version.
+//! Values as bytes, for the socket between a session and its controller. Both are the same program,
+//! so nothing has a version.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -24,7 +25,8 @@ pub fn send(value: &impl Message, to: &UnixStream) -> io::Result<()> {
     let mut rest = bytes.as_slice();
     while !rest.is_empty() {
         #[allow(unsafe_code)]
-        // SAFETY: the bytes are there. Without a signal if the other side is gone, which a program may not expect.
+        // SAFETY: the bytes are there. Without a signal if the other side is gone, which a program
+        // may not expect.
         let sent = unsafe { libc::send(to.as_raw_fd(), rest.as_ptr().cast(), rest.len(), libc::MSG_NOSIGNAL) };
         match usize::try_from(sent) {
             Ok(sent) => rest = &rest[sent..],
@@ -141,7 +143,8 @@ impl<A: Message, B: Message> Message for (A, B) {
     }
 }
 
-/// `message!(Struct { field, … })`, or `message!(enum Enum { Variant(field, …), … })`, for a type that is defined elsewhere.
+/// `message!(Struct { field, … })`, or `message!(enum Enum { Variant(field, …), … })`, for a type
+/// that is defined elsewhere.
 macro_rules! message {
     (enum $type:ident { $($variant:ident $(($($field:ident),*))?),* $(,)? }) => {
         impl crate::codec::Message for $type {

@@ -4,13 +4,16 @@ use std::ffi::c_void;
 
 use sidestep_wire::{Hit, Regs};
 
-/// A hit, on the stack of the thread that made it: the registers at the probed instruction in the kernel's order (`struct
-/// pt_regs`), and one word that lives from the entry of a call to its return.
+/// A hit, on the stack of the thread that made it: the registers at the probed instruction in the
+/// kernel's order (`struct pt_regs`), and one word that lives from the entry of a call to its
+/// return.
 ///
-/// What a handler writes into a general register goes on in that register. `rsp`, the flags and the selectors cannot be changed. `rip`
-/// can, by a handler of the entry without one of the return: the thread goes on there, with the stack as it is.
+/// What a handler writes into a general register goes on in that register. `rsp`, the flags and the
+/// selectors cannot be changed. `rip` can, by a handler of the entry without one of the return: the
+/// thread goes on there, with the stack as it is.
 ///
-/// In 32-bit programs `rax` is `eax`, and so on; upper halves are 0, and what is written to them is lost.
+/// In 32-bit programs `rax` is `eax`, and so on; upper halves are 0, and what is written to them is
+/// lost.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
@@ -28,8 +31,8 @@ const _: () = assert!(size_of::<Context>() == Hit::CONTEXT);
 const STACK_ONLY: bool = cfg!(target_arch = "x86");
 
 impl Context {
-    /// Argument `n` of a function, counted from 0, if it is one of the six integers and pointers that are passed in registers.
-    /// In 32-bit programs none is: see [`Context::word_argument`].
+    /// Argument `n` of a function, counted from 0, if it is one of the six integers and pointers
+    /// that are passed in registers. In 32-bit programs none is: see [`Context::word_argument`].
     #[must_use]
     pub fn argument(&self, n: usize) -> Option<u64> {
         let regs = &self.regs;
@@ -54,17 +57,19 @@ impl Context {
         true
     }
 
-    /// At the entry of a function, where word `n` of what is passed on the stack lies, counted from 0, to read it or to change it.
-    /// In 32-bit programs that is all: integers and pointers have a word each, a `long long` and a `double` have two.
-    /// In 64-bit programs it is what does not fit into registers; there is nothing behind the last one.
+    /// At the entry of a function, where word `n` of what is passed on the stack lies, counted from
+    /// 0, to read it or to change it. In 32-bit programs that is all: integers and pointers have a
+    /// word each, a `long long` and a `double` have two. In 64-bit programs it is what does not fit
+    /// into registers; there is nothing behind the last one.
     #[must_use]
     pub fn stack_argument(&self, n: usize) -> *mut usize {
         // The return address comes first.
         (self.regs.rsp as *mut usize).wrapping_add(1).wrapping_add(n)
     }
 
-    /// At the entry of a function, where its argument `n` lies, counted from 0, to read it or to change it: in 64-bit programs and in
-    /// 32-bit ones, if it and those before it are integers and pointers of a word at most.
+    /// At the entry of a function, where its argument `n` lies, counted from 0, to read it or to
+    /// change it: in 64-bit programs and in 32-bit ones, if it and those before it are integers and
+    /// pointers of a word at most.
     ///
     /// ```
     /// # #![allow(unsafe_code)]
@@ -91,14 +96,16 @@ impl Context {
         }
     }
 
-    /// Argument `n` among those with a point (of type `double`), counted from 0, if it is one of the eight that are passed in
-    /// registers. What a function returns is number 0. In 32-bit programs none is in a register that is seen here.
+    /// Argument `n` among those with a point (of type `double`), counted from 0, if it is one of
+    /// the eight that are passed in registers. What a function returns is number 0. In 32-bit
+    /// programs none is in a register that is seen here.
     #[must_use]
     pub fn double(&self, n: usize) -> Option<f64> {
         self.xmm.get(n).copied().filter(|_| !STACK_ONLY).map(f64::from_bits)
     }
 
-    /// What the function returns, at its return. In 32-bit programs the upper half of a `long long` is in `regs.rdx`.
+    /// What the function returns, at its return. In 32-bit programs the upper half of a `long long`
+    /// is in `regs.rdx`.
     #[must_use]
     pub fn result(&self) -> u64 {
         self.regs.rax
@@ -129,7 +136,8 @@ impl Handler {
     }
 }
 
-/// Runs a handler at a hit. `errno` stays what it was: the probed code may be between a call and its look at it.
+/// Runs a handler at a hit. `errno` stays what it was: the probed code may be between a call and
+/// its look at it.
 pub(crate) extern "C" fn run(context: *mut Context, data: *mut c_void) {
     #[allow(unsafe_code)]
     // SAFETY: the thunk's context, which nobody else has, and a closure that the session keeps.

@@ -1,4 +1,5 @@
-//! The one that does what a session orders: it owns the engine's session, on a thread or in a process of its own.
+//! The one that does what a session orders: it owns the engine's session, on a thread or in a
+//! process of its own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;

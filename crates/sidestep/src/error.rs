@@ -42,7 +42,7 @@ pub enum Error {
     Own {
         /// What it is.
         what: &'static str,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }

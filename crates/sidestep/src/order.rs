@@ -107,7 +107,8 @@ message!(
 #[derive(Debug)]
 pub enum Answer {
     Done,
-    /// The number of the first new registration, and those of old ones whose handlers nobody is in any more.
+    /// The number of the first new registration, and those of old ones whose handlers nobody is in
+    /// any more.
     Registered(u32, Vec<u32>),
     Probes(Vec<Listed>),
     Refused(Vec<Refused>),
@@ -177,7 +178,8 @@ pub enum State {
     Enabled,
     /// The original code, or the handlers of other probes, until the probe is enabled.
     Disabled,
-    /// Something else: the object was unloaded, or somebody has changed its code, or the process is gone.
+    /// Something else: the object was unloaded, or somebody has changed its code, or the process is
+    /// gone.
     Gone,
 }
 message!(
@@ -195,7 +197,7 @@ pub struct Refused {
     pub name: String,
     /// Path of its object.
     pub object: PathBuf,
-    /// Why.
+    /// The reason, a clause.
     pub reason: String,
 }
 message!(Refused { name, object, reason });

@@ -5,9 +5,10 @@
 //!   data page:  word                8 bytes, written by the controller while all threads stand still
 //! ```
 //!
-//! The word is the address of the copy of the displaced instructions, which goes on in the function, while the probe is there, and of
-//! the function itself afterwards. It is read by the very instruction that jumps, so that no thread holds an address of
-//! a detour that is gone: either it has jumped, and the detach finds it in the detour, or it has not.
+//! The word is the address of the copy of the displaced instructions, which goes on in the
+//! function, while the probe is there, and of the function itself afterwards. It is read by the
+//! very instruction that jumps, so that no thread holds an address of a detour that is gone: either
+//! it has jumped, and the detach finds it in the detour, or it has not.
 #![allow(unsafe_code, reason = "makes a page of code")]
 
 use std::io;
@@ -21,8 +22,8 @@ const STUB: usize = 16;
 /// As many as fit into a page of code.
 const STUBS: usize = PAGE / STUB;
 
-/// The original of a replaced function. It stays for as long as the process does (24 bytes of it), since nobody knows who
-/// has kept the address.
+/// The original of a replaced function. It stays for as long as the process does (24 bytes of it),
+/// since nobody knows who has kept the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Original {
     stub: usize,
@@ -33,7 +34,8 @@ pub struct Original {
 static PAGES: Mutex<Option<(usize, usize)>> = Mutex::new(None);
 
 impl Original {
-    /// One that leads nowhere until it is given to a probe ([`crate::Probe::replace`]) that is registered.
+    /// One that leads nowhere until it is given to a probe ([`crate::Probe::replace`]) that is
+    /// registered.
     ///
     /// # Errors
     /// There is no memory.
@@ -82,7 +84,8 @@ fn page() -> io::Result<usize> {
         for stub in 0..STUBS {
             let code = at.cast::<u8>().add(stub * STUB);
             let word = at as usize + PAGE + stub * 8;
-            // 64-bit code names it by the distance from the end of the instruction, 6 bytes behind the stub.
+            // 64-bit code names it by the distance from the end of the instruction, 6 bytes behind
+            // the stub.
             let operand = if cfg!(target_arch = "x86") { word } else { word - (code as usize + 6) } as u32;
             code.cast::<[u8; 2]>().write([0xff, 0x25]); // jmp *operand
             code.add(2).cast::<[u8; 4]>().write(operand.to_le_bytes());

@@ -1,11 +1,12 @@
-//! The controller of one's own process. A process cannot trace itself, so it forks one: the copy has all that the engine
-//! needs, and no program has to be found and executed.
+//! The controller of one's own process. A process cannot trace itself, so it forks one: the copy
+//! has all that the engine needs, and no program has to be found and executed.
 //!
-//! What is allowed in the copy of a process with threads? POSIX: calls that are async-signal-safe. glibc and musl: more, since
-//! their `fork` puts the locks of their allocator, of the loader and of threads into order. The controller allocates, reads files and
-//! starts threads; it takes no other lock of the process (it neither prints nor reads or changes the environment), runs none of its
-//! code, and leaves by `_exit`. It is forked twice, so that the process has no child that it does not know of, and has
-//! none of its files open: pipes and sockets end when the process closes them.
+//! What is allowed in the copy of a process with threads? POSIX: calls that are async-signal-safe.
+//! glibc and musl: more, since their `fork` puts the locks of their allocator, of the loader and of
+//! threads into order. The controller allocates, reads files and starts threads; it takes no other
+//! lock of the process (it neither prints nor reads or changes the environment), runs none of its
+//! code, and leaves by `_exit`. It is forked twice, so that the process has no child that it does
+//! not know of, and has none of its files open: pipes and sockets end when the process closes them.
 #![allow(unsafe_code, reason = "fork, and what has to be set right after it")]
 
 use std::fs::File;
@@ -32,7 +33,8 @@ const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
 /// Forks a controller, which serves one end of a socket. The other end.
 pub fn start(serve: impl FnOnce(&UnixStream) + Send) -> io::Result<UnixStream> {
     let target = process::id() as i32;
-    // Programs that are not mapped are looked for in it. The copy must not take the lock of the environment.
+    // Programs that are not mapped are looked for in it. The copy must not take the lock of the
+    // environment.
     let path = env::var_os("PATH");
     let mut copies = 0;
     loop {
@@ -48,7 +50,8 @@ pub fn start(serve: impl FnOnce(&UnixStream) + Send) -> io::Result<UnixStream> {
         copies += 1;
         match first_answer(&mut ours)? {
             First::Ready(pid) => {
-                // SAFETY: no memory is involved. Where Yama is at work (ptrace_scope 1), a process says who may trace it.
+                // SAFETY: no memory is involved. Where Yama is at work (ptrace_scope 1), a process
+                // says who may trace it.
                 unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(pid), 0, 0, 0) };
                 return Ok(ours);
             }
@@ -78,7 +81,8 @@ fn first_answer(socket: &mut UnixStream) -> io::Result<First> {
         let mut bytes = [0; NUMBER];
         match socket.read_exact(&mut bytes) {
             Ok(()) => Ok(Some(u32::from_ne_bytes(bytes))),
-            // One that is killed with bytes of ours unread resets the connection; we have sent none.
+            // One that is killed with bytes of ours unread resets the connection; we have sent
+            // none.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             Err(error) => Err(error),
         }
@@ -92,10 +96,11 @@ fn first_answer(socket: &mut UnixStream) -> io::Result<First> {
     })
 }
 
-/// True in a copy of this process, which is not its child. In the copy, all signals are blocked: no handler of the program may run.
+/// True in a copy of this process, which is not its child. In the copy, all signals are blocked: no
+/// handler of the program may run.
 fn fork_twice() -> io::Result<bool> {
-    // SAFETY: sets of signals are plain data, and the child that is waited for is our own. The program may have waited for it,
-    // or wants no children to wait for.
+    // SAFETY: sets of signals are plain data, and the child that is waited for is our own. The
+    // program may have waited for it, or wants no children to wait for.
     unsafe {
         let (mut all, mut before) = (mem::zeroed(), mem::zeroed());
         libc::sigfillset(&mut all);
@@ -143,7 +148,8 @@ fn set_up(
     patience: Duration,
     serve: impl FnOnce(&UnixStream) + Send,
 ) -> io::Result<()> {
-    // SAFETY: the descriptors are this process's own, which uses none of those that it was forked with but the socket.
+    // SAFETY: the descriptors are this process's own, which uses none of those that it was forked
+    // with but the socket.
     let mut socket = unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"sidestep".as_ptr());
@@ -171,10 +177,11 @@ fn set_up(
         // What is left of the stack that this was forked on may be little.
         thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || {
             let served = catch_unwind(AssertUnwindSafe(|| serve(&socket)));
-            // SAFETY: as above.
+            // SAFETY: ends the forked helper, which has nothing to clean up.
             unsafe { libc::_exit(i32::from(served.is_err())) }
         })?;
-        // When the target has ended, there is nothing to take out; a child of it may still have the other end of the socket.
+        // When the target has ended, there is nothing to take out; a child of it may still have the
+        // other end of the socket.
         let mut end = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid pollfd, and as above.
         unsafe {
@@ -184,7 +191,8 @@ fn set_up(
     })
 }
 
-/// What may fail: starting threads, and watching the target. The other side is told that all is well.
+/// What may fail: starting threads, and watching the target. The other side is told that all is
+/// well.
 fn begin(target: i32, socket: &mut UnixStream, patience: Duration) -> io::Result<File> {
     take_lock_of_threads(patience)?;
     // SAFETY: no memory is involved; the kernel gives a new descriptor, or an error.
@@ -197,7 +205,8 @@ fn begin(target: i32, socket: &mut UnixStream, patience: Duration) -> io::Result
     Ok(unsafe { File::from_raw_fd(pidfd) })
 }
 
-/// Takes the lock under which the standard library starts threads. SIGALRM ends this process if it is never free.
+/// Takes the lock under which the standard library starts threads. SIGALRM ends this process if it
+/// is never free.
 fn take_lock_of_threads(patience: Duration) -> io::Result<()> {
     alarm(patience);
     let begun = thread::Builder::new().spawn(|| {})?.join();

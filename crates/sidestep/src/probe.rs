@@ -21,8 +21,9 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// At all places that `[OBJECT:]FUNC` means, in the words of the command line: OBJECT is a path or a library's short name;
-    /// FUNC is a name, a glob, `symbol+0xOFF`, `symbol+*`, `0xADDR`, an address in the file, or `0xADDR+*`. Or `usdt:OBJECT:PROVIDER:NAME`.
+    /// At all places that `[OBJECT:]FUNC` means, in the words of the command line: OBJECT is a path
+    /// or a library's short name; FUNC is a name, a glob, `symbol+0xOFF`, `symbol+*`, `0xADDR`, an
+    /// address in the file, or `0xADDR+*`. Or `usdt:OBJECT:PROVIDER:NAME`.
     ///
     /// # Errors
     /// It does not parse.
@@ -59,7 +60,8 @@ impl Probe {
     /// Runs a handler before the probed instruction; at a function, when it is called.
     ///
     /// # Safety
-    /// The handler keeps the contract in the crate's documentation, and what it changes is right for the probed code.
+    /// The handler keeps the contract in the crate's documentation, and what it changes is right
+    /// for the probed code.
     #[must_use]
     #[allow(unsafe_code, reason = "the handler runs anywhere, and changes registers")]
     pub unsafe fn on_entry(mut self, handler: impl Fn(&mut Context) + Send + Sync + 'static) -> Probe {
@@ -78,11 +80,13 @@ impl Probe {
         self.set(None, Some(function))
     }
 
-    /// As [`Probe::on_entry`] and [`Probe::on_return`], with functions of the C ABI, which are called as they are: `errno` is
-    /// theirs to keep. `general_only`: they use general registers only, and the others need not be saved.
+    /// As [`Probe::on_entry`] and [`Probe::on_return`], with functions of the C ABI, which are
+    /// called as they are: `errno` is theirs to keep. `general_only`: they use general registers
+    /// only, and the others need not be saved.
     ///
     /// # Safety
-    /// As for [`Probe::on_entry`]; each `data` is what its function expects, for as long as the session lasts.
+    /// As for [`Probe::on_entry`]; each `data` is what its function expects, for as long as the
+    /// session lasts.
     #[must_use]
     #[allow(unsafe_code, reason = "the handler runs anywhere, and changes registers")]
     pub unsafe fn callbacks(
@@ -99,7 +103,8 @@ impl Probe {
         self.set(entry.map(function), exit.map(function))
     }
 
-    /// Runs another function instead, with the arguments and the stack of the call; it can call the original.
+    /// Runs another function instead, with the arguments and the stack of the call; it can call the
+    /// original.
     ///
     /// # Safety
     /// `replacement` is a function of the original's type that may be called wherever that is.
@@ -135,7 +140,8 @@ impl Probe {
     }
 }
 
-/// The file that a line of `/proc/self/maps` is about, and the offset in it, if the address is there.
+/// The file that a line of `/proc/self/maps` is about, and the offset in it, if the address is
+/// there.
 fn file_at(line: &[u8], address: usize) -> Option<(PathBuf, u64)> {
     // START-END PERMS OFFSET DEVICE INODE      PATH
     let mut fields = line.splitn(6, |byte| *byte == b' ');

@@ -17,7 +17,8 @@ use crate::order::{Answer, Ended, Fault, Listed, Order, Refused};
 use crate::own;
 use crate::probe::Probe;
 
-/// The number of a registration: what [`Session::register`] was called for, at all places that it means.
+/// The number of a registration: what [`Session::register`] was called for, at all places that it
+/// means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Registration(pub u32);
 
@@ -55,7 +56,8 @@ impl Builder {
         self
     }
 
-    /// Starts the session. A process is not touched until something is registered; a command runs when this returns.
+    /// Starts the session. A process is not touched until something is registered; a command runs
+    /// when this returns.
     ///
     /// # Errors
     /// There is no controller, or the probes cannot be registered.
@@ -84,8 +86,8 @@ impl Builder {
     }
 }
 
-/// The probes of one process. All functions may be called from any thread, one does its work at a time; not from a handler.
-/// Dropping it takes all probes out.
+/// The probes of one process. All functions may be called from any thread, one does its work at a
+/// time; not from a handler. Dropping it takes all probes out.
 pub struct Session {
     /// Process id of whoever made it.
     owner: u32,
@@ -98,7 +100,8 @@ struct Link {
     socket: Option<UnixStream>,
     /// What probes have the addresses of, by registration.
     handlers: BTreeMap<u32, Vec<Handler>>,
-    /// Of those that could not be registered: a part of it may have been there for a moment, and a thread be in its handler.
+    /// Of those that could not be registered: a part of it may have been there for a moment, and a
+    /// thread be in its handler.
     failed: Vec<Handler>,
     /// The thread that controls another process.
     controller: Option<thread::JoinHandle<()>>,
@@ -117,7 +120,8 @@ impl Session {
         Builder::new(Some(Target::Pid(pid)))
     }
 
-    /// Of a command that is started for it, found in `PATH`: [`Builder::probe`] says what is there before its first instruction.
+    /// Of a command that is started for it, found in `PATH`: [`Builder::probe`] says what is there
+    /// before its first instruction.
     #[must_use]
     pub fn command<A: Into<OsString>>(argv: impl IntoIterator<Item = A>) -> Builder {
         Builder::new(Some(Target::Command(argv.into_iter().map(Into::into).collect())))
@@ -126,13 +130,15 @@ impl Session {
     /// Puts a probe in, at all places that it means.
     ///
     /// # Errors
-    /// It means nothing, nothing of it can be probed, or what it means is probed already. Then nothing has changed.
+    /// It means nothing, nothing of it can be probed, or what it means is probed already. Then
+    /// nothing has changed.
     pub fn register(&self, probe: Probe) -> Result<Registration, Error> {
         let all = self.register_all([probe])?;
         all.first().copied().ok_or(Error::ControllerGone)
     }
 
-    /// Puts several in at once: faster, and they may be at the same place, where they run in this order, and are switched one by one.
+    /// Puts several in at once: faster, and they may be at the same place, where they run in this
+    /// order, and are switched one by one.
     ///
     /// # Errors
     /// As for [`Session::register`].
@@ -173,7 +179,8 @@ impl Session {
         self.order(&Order::Enable(registration.0)).map(drop)
     }
 
-    /// Gives the probed places their original code until they are enabled again. Where other registrations are, too, these go on.
+    /// Gives the probed places their original code until they are enabled again. Where other
+    /// registrations are, too, these go on.
     ///
     /// # Errors
     /// As for [`Session::enable`].
@@ -181,19 +188,22 @@ impl Session {
         self.order(&Order::Disable(registration.0)).map(drop)
     }
 
-    /// Makes the probed places jumps where that is possible, or traps, with all registrations that are there; nothing else changes but
-    /// how long a hit takes. This is about the future of what is disabled.
+    /// Makes the probed places jumps where that is possible, or traps, with all registrations that
+    /// are there; nothing else changes but how long a hit takes. This is about the future of what
+    /// is disabled.
     ///
     /// # Errors
-    /// As for [`Session::enable`]; also if traps are wanted where the session takes none: see [`Options::live`].
+    /// As for [`Session::enable`]; also if traps are wanted where the session takes none: see
+    /// [`Options::live`].
     pub fn optimize(&self, registration: Registration, on: bool) -> Result<(), Error> {
         self.order(&Order::Optimize(registration.0, on)).map(drop)
     }
 
-    /// Takes the probes of a registration out. Its places can be registered again, if no other registration is there. A thread that was in the handler goes on there:
-    /// what handlers use has to stay until the session is over. Closures stay by themselves, as long as a thread may be in
-    /// one. They go, and so does the memory of the registration, some KiB, when others are registered later and nobody is in there; not
-    /// while a forked child has the session's memory.
+    /// Takes the probes of a registration out. Its places can be registered again, if no other
+    /// registration is there. A thread that was in the handler goes on there: what handlers use has
+    /// to stay until the session is over. Closures stay by themselves, as long as a thread may be
+    /// in one. They go, and so does the memory of the registration, some KiB, when others are
+    /// registered later and nobody is in there; not while a forked child has the session's memory.
     ///
     /// # Errors
     /// As for [`Session::disable`].
@@ -201,7 +211,8 @@ impl Session {
         self.order(&Order::Unregister(registration.0)).map(drop)
     }
 
-    /// All probes, with their state and counts. In the order of registration, and for one place by its address.
+    /// All probes, with their state and counts. In the order of registration, and for one place by
+    /// its address.
     ///
     /// # Errors
     /// The controller is gone.
@@ -255,7 +266,8 @@ impl Session {
         }
     }
 
-    /// Waits until the command of the session has ended; anything else that is asked of the session waits, too.
+    /// Waits until the command of the session has ended; anything else that is asked of the session
+    /// waits, too.
     ///
     /// # Errors
     /// The controller is gone.
@@ -266,8 +278,9 @@ impl Session {
         }
     }
 
-    /// Takes all probes out: afterwards all code is what it was, no thread is in a handler, and none of the session's memory is left.
-    /// Dropping the session does the same, and keeps errors to itself.
+    /// Takes all probes out: afterwards all code is what it was, no thread is in a handler, and
+    /// none of the session's memory is left. Dropping the session does the same, and keeps errors
+    /// to itself.
     ///
     /// # Errors
     /// A thread does not leave a handler: then its code and the closures stay.

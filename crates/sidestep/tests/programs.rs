@@ -17,7 +17,8 @@ fn pair(printed: &str, label: &str) -> [u64; 2] {
     [numbers.next().unwrap(), numbers.next().unwrap()]
 }
 
-/// A program that registers and unregisters all the time does not grow: detours, numbers, entries and tables are taken back.
+/// A program that registers and unregisters all the time does not grow: detours, numbers, entries
+/// and tables are taken back.
 #[test]
 fn memory_stays_the_same() {
     let mut rounds = program("tests/c/rounds.c", &["-D_GNU_SOURCE", "-pthread"]);
@@ -40,14 +41,15 @@ fn killed(who: &str, step: &str) {
     assert!(sessions >= 10 && calls >= 200, "{printed}");
 }
 
-/// A program whose controller is killed in the middle of anything goes on as before, and its next session cleans up.
+/// A program whose controller is killed in the middle of anything goes on as before, and its next
+/// session cleans up.
 #[test]
 fn controllers_of_oneself_are_killed_at_any_moment() {
     killed("controller", "89");
 }
 
-/// A program that is killed, exits, or executes another one in the middle of anything ends as it would have, and so does its
-/// controller.
+/// A program that is killed, exits, or executes another one in the middle of anything ends as it
+/// would have, and so does its controller.
 #[test]
 fn a_program_ends_while_it_is_probed() {
     killed("program", "83");

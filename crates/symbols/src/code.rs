@@ -34,6 +34,8 @@ pub(crate) fn collect(
         starts.dedup();
         starts
     };
+    code.odd_frames = frames.odd;
+    code.odd_frames.sort_unstable();
     code.parts = nameless(&mut frames.parts.into_iter());
     code.nameless = nameless(&mut frames.extents.iter().map(|extent| extent.start));
     code.extents.extend(frames.extents);
@@ -75,8 +77,9 @@ fn words(isa: Isa, section: &Bytes<'_>) -> impl Iterator<Item = Va> {
     aligned.chunks_exact(isa.word() as usize).map(move |bytes| Va(word(isa, bytes, 0)))
 }
 
-/// Addresses in text that have another one beside them, as those of a table have. A single one is nearly always
-/// part of instructions: the bytes of `mov %eax,8(%ebp)` are 0x084589, an address of text in a program of 4 MB.
+/// Addresses in text that have another one beside them, as those of a table have. A single one is
+/// nearly always part of instructions: the bytes of `mov %eax,8(%ebp)` are 0x084589, an address of
+/// text in a program of 4 MB.
 fn tables(words: impl Iterator<Item = Va>, is_text: impl Fn(Va) -> bool) -> Vec<Va> {
     let (mut found, mut last) = (Vec::new(), None);
     for word in words {
@@ -93,7 +96,8 @@ fn tables(words: impl Iterator<Item = Va>, is_text: impl Fn(Va) -> bool) -> Vec<
 /// Bytes of the signature in front of an abort handler (rseq(2)).
 const SIGNATURE: i64 = 4;
 
-/// `struct rseq_cs { u32 version, flags; u64 start_ip, post_commit_offset, abort_ip; }`, 32 bytes each.
+/// `struct rseq_cs { u32 version, flags; u64 start_ip, post_commit_offset, abort_ip; }`, 32 bytes
+/// each.
 fn restartable(elf: &Elf, relocations: &Relocations) -> Result<Vec<Extent>, &'static str> {
     let Some(section) = elf.section(SEQUENCES) else { return Ok(Vec::new()) };
     let entries = elf.data(section)?.chunks_exact(32).enumerate();

@@ -1,6 +1,7 @@
 //! Symbols that were moved out of the object: `.gnu_debugdata`, `.gnu_debuglink`, build-id files.
 //!
-//! Source of the facts: the GDB manual, "Debugging Information in Separate Files" and "MiniDebugInfo".
+//! Source of the facts: the GDB manual, "Debugging Information in Separate Files" and
+//! "MiniDebugInfo".
 
 use std::fmt;
 use std::fs::File;
@@ -24,7 +25,8 @@ const DICTIONARY_MAX: usize = 64 << 20;
 /// Where to look for debug files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebugSearch {
-    /// Roots to look under, in order: `/` and, for a process in another mount namespace, `/proc/PID/root` before it.
+    /// Roots to look under, in order: `/` and, for a process in another mount namespace,
+    /// `/proc/PID/root` before it.
     pub roots: Vec<PathBuf>,
     /// Global debug directories, as paths below each root.
     pub dirs: Vec<PathBuf>,
@@ -46,14 +48,15 @@ impl DebugSearch {
         search
     }
 
-    /// A path as the process sees it: `/proc/PID/root` says nothing to anybody when the process is gone.
+    /// A path as the process sees it: `/proc/PID/root` says nothing to anybody when the process is
+    /// gone.
     pub(crate) fn shown(&self, path: &Path) -> PathBuf {
         let below = self.roots.iter().find_map(|root| path.strip_prefix(root).ok());
         below.map_or_else(|| path.to_owned(), |rest| Path::new("/").join(rest))
     }
 
-    /// The same below the root of a process (`/proc/PID/root`) first. A debug file is used only if its build id or
-    /// checksum fits, so that looking under both roots is safe.
+    /// The same below the root of a process (`/proc/PID/root`) first. A debug file is used only if
+    /// its build id or checksum fits, so that looking under both roots is safe.
     #[must_use]
     pub fn in_root(mut self, root: &Path) -> Self {
         self.roots.insert(0, root.to_owned());
@@ -113,8 +116,8 @@ pub(crate) fn read_debugdata(path: &Path, elf: &Elf, text: &TextRanges, out: &mu
     read().map_or_else(Outcome::Rejected, Outcome::Found)
 }
 
-/// Looks for a separate debug file and reads its symbols. Adds each path that was tried to `searched`, stops at the
-/// first that fits.
+/// Looks for a separate debug file and reads its symbols. Adds each path that was tried to
+/// `searched`, stops at the first that fits.
 pub(crate) fn read_debug_file(
     path: &Path,
     elf: &Elf,
@@ -133,7 +136,8 @@ pub(crate) fn read_debug_file(
     }
 }
 
-/// Paths where the debug file may be, best first; with the checksum that it must have if a debug link names it.
+/// Paths where the debug file may be, best first; with the checksum that it must have if a debug
+/// link names it.
 pub(crate) fn candidates(path: &Path, elf: &Elf, search: &DebugSearch) -> Vec<(PathBuf, Option<u32>)> {
     let mut found = Vec::new();
     let below = |root: &Path, path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
@@ -187,7 +191,8 @@ fn read_candidate(path: &Path, object: &Elf, crc: Option<u32>, text: &TextRanges
     read().map_or_else(Outcome::Rejected, Outcome::Found)
 }
 
-/// Whether the file `path` is the debug file of an object; why not. `crc` is what the debug link says.
+/// Whether the file `path` is the debug file of an object; why not. `crc` is what the debug link
+/// says.
 pub(crate) fn fits(path: &Path, object: &Elf, debug: &Elf, crc: Option<u32>) -> Result<(), String> {
     match (crc, &object.build_id, &debug.build_id) {
         // A build id says more than a checksum, and need not read gigabytes.
@@ -201,7 +206,8 @@ pub(crate) fn fits(path: &Path, object: &Elf, debug: &Elf, crc: Option<u32>) -> 
     }
 }
 
-/// The CRC-32 of `.gnu_debuglink`: the reflected polynomial 0xedb88320 of IEEE 802.3, as in zip and gzip.
+/// The CRC-32 of `.gnu_debuglink`: the reflected polynomial 0xedb88320 of IEEE 802.3, as in zip and
+/// gzip.
 fn crc32(mut file: impl Read) -> io::Result<u32> {
     let mut table = [0u32; 256];
     for (byte, entry) in (0u32..).zip(&mut table) {

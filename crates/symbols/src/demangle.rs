@@ -27,7 +27,8 @@ fn demangle(raw: &str, options: &DemangleOptions) -> Option<String> {
     if is_rust(raw) {
         return rustc_demangle::try_demangle(raw).ok().map(|name| format!("{name:#}"));
     }
-    // What compilers append to copies of a function (.isra.0, .constprop.1, .cold) is no part of the mangling.
+    // What compilers append to copies of a function (.isra.0, .constprop.1, .cold) is no part of
+    // the mangling.
     let (core, suffix) = raw.split_at(raw.find('.').unwrap_or(raw.len()));
     if let Some((kind, function)) = thunk(core) {
         let function = itanium(&format!("_Z{function}"), options)?;
@@ -41,8 +42,8 @@ fn itanium(core: &str, options: &DemangleOptions) -> Option<String> {
     symbol.demangle_with_options(options).ok()
 }
 
-/// Thunks (Itanium C++ ABI, 5.1.4.4) are written as binutils does. `_ZThn16_N1A1fEv` is `_ZTh`, offset, `_`, function;
-/// `_ZTv0_n24_N1A1fEv` is `_ZTv`, offset, `_`, offset, `_`, function.
+/// Thunks (Itanium C++ ABI, 5.1.4.4) are written as binutils does. `_ZThn16_N1A1fEv` is `_ZTh`,
+/// offset, `_`, function; `_ZTv0_n24_N1A1fEv` is `_ZTv`, offset, `_`, offset, `_`, function.
 fn thunk(core: &str) -> Option<(&'static str, &str)> {
     let is_offset = |text: &str| {
         let digits = text.strip_prefix('n').unwrap_or(text);
@@ -57,8 +58,8 @@ fn thunk(core: &str) -> Option<(&'static str, &str)> {
     (is_offset(first) && is_offset(second)).then_some(("virtual thunk", function))
 }
 
-/// Rust's v0 mangling, or the legacy one: an Itanium name whose last part is `17h` and 16 hexadecimal digits. It may have
-/// points itself (`drop_in_place$LT$std..rt..Foo$GT$`).
+/// Rust's v0 mangling, or the legacy one: an Itanium name whose last part is `17h` and 16
+/// hexadecimal digits. It may have points itself (`drop_in_place$LT$std..rt..Foo$GT$`).
 fn is_rust(raw: &str) -> bool {
     if raw.starts_with("_R") {
         return true;

@@ -1,5 +1,5 @@
-//! The debug sections of an object: its own, or those of its debug file. They can be most of a file, so they are read when they
-//! are asked for, each time.
+//! The debug sections of an object: its own, or those of its debug file. They can be most of a
+//! file, so they are read when they are asked for, each time.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -31,8 +31,9 @@ pub(crate) struct Place {
 pub(crate) struct Sections(Elf);
 
 impl Place {
-    /// The first file that has the section `has`: that of the object, or its debug file. `wanted` says which sections are read,
-    /// by their names. If there is none, the places that were looked at.
+    /// The first file that has the section `has`: that of the object, or its debug file. `wanted`
+    /// says which sections are read, by their names. If there is none, the places that were looked
+    /// at.
     pub(crate) fn open(&self, elf: &Elf, has: &str, wanted: fn(&[u8]) -> bool) -> Result<Sections, Vec<String>> {
         let mut looked = Vec::new();
         let own = self.file.iter().map(|file| (file.clone(), None));

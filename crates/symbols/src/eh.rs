@@ -10,6 +10,7 @@ use sidestep_isa::{Isa, Len, Va};
 
 use crate::elf::Elf;
 use crate::lsda;
+use crate::unwind::Machine;
 use sidestep_isa::object::Extent;
 
 /// What the frame descriptions say. All link-time.
@@ -19,6 +20,9 @@ pub(crate) struct Frames {
     pub(crate) landing_pads: Vec<Va>,
     /// Where a frame is there at the first instruction.
     pub(crate) parts: Vec<Va>,
+    /// Where the stack at the first instruction is not as a call leaves it: all of `parts`, and
+    /// frames without a caller.
+    pub(crate) odd: Vec<Va>,
 }
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -30,11 +34,17 @@ pub(crate) const NOT_VALID: &str = "an entry of .eh_frame is not valid";
 /// Reads all FDEs with their LSDAs. An error means that landing pads may be missing.
 pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
     let mut frames = Frames::default();
+    let machine = Machine::of(elf.isa);
     walk(elf, |section, bases, fde| {
         let start = Va(fde.initial_address());
         frames.extents.push(Extent { start, len: Len(fde.len()) });
-        if begins_with_frame(fde, section, bases).map_err(|_| NOT_VALID)? {
-            frames.parts.push(start);
+        match entered(fde, section, bases, machine).map_err(|_| NOT_VALID)? {
+            Entered::ByCall => {}
+            Entered::WithoutCaller => frames.odd.push(start),
+            Entered::WithFrame => {
+                frames.odd.push(start);
+                frames.parts.push(start);
+            }
         }
         match fde.lsda() {
             None | Some(Pointer::Direct(0)) => {}
@@ -71,8 +81,9 @@ pub(crate) fn walk<'e>(
     let mut cies = HashMap::new();
     let text = elf.text_ranges();
 
-    // The entries are walked here instead of by gimli: a zero length ends its walk, but linkers leave such terminators
-    // in the middle (crtend.o before other input), and the unwinder finds what is behind them through .eh_frame_hdr.
+    // The entries are walked here instead of by gimli: a zero length ends its walk, but linkers
+    // leave such terminators in the middle (crtend.o before other input), and the unwinder finds
+    // what is behind them through .eh_frame_hdr.
     let mut at = 0;
     while let Some(head) = data.get(at..at + 8) {
         let short = u64::from(u32::from_le_bytes([head[0], head[1], head[2], head[3]]));
@@ -109,24 +120,50 @@ pub(crate) fn walk<'e>(
     Ok(())
 }
 
-/// Whether the canonical frame address is not where a call leaves it, at the first instruction already (DWARF 5, 6.4.2: rows
-/// begin with the CIE's, which describe the entry of a function).
-fn begins_with_frame(fde: &Entry<'_>, section: &Section<'_>, bases: &BaseAddresses) -> gimli::Result<bool> {
-    let mut instructions = fde.instructions(section, bases);
-    while let Some(instruction) = instructions.next()? {
-        use CallFrameInstruction::{
-            AdvanceLoc, DefCfa, DefCfaExpression, DefCfaOffset, DefCfaOffsetSf, DefCfaRegister, DefCfaSf, SetLoc,
-        };
-        match instruction {
-            AdvanceLoc { .. } | SetLoc { .. } => return Ok(false),
-            DefCfa { .. }
-            | DefCfaSf { .. }
-            | DefCfaRegister { .. }
-            | DefCfaOffset { .. }
-            | DefCfaOffsetSf { .. }
-            | DefCfaExpression { .. } => return Ok(true),
-            _ => {}
+/// What is at the first instruction of an entry's code.
+enum Entered {
+    /// The canonical frame address is where a call leaves it, and the return address is below it.
+    ByCall,
+    /// The canonical frame address is there, but the return address is not: the outermost frame.
+    WithoutCaller,
+    /// A frame is there already.
+    WithFrame,
+}
+
+/// How the code of an entry is entered: the rows of its CIE, and its own in front of the first
+/// advance (DWARF 5, 6.4.2). Code that was assembled may have its odd frame in a CIE of its own.
+fn entered(fde: &Entry<'_>, section: &Section<'_>, bases: &BaseAddresses, machine: &Machine) -> gimli::Result<Entered> {
+    use CallFrameInstruction::{
+        AdvanceLoc, DefCfa, DefCfaExpression, DefCfaOffset, DefCfaOffsetSf, DefCfaRegister, DefCfaSf, Offset, SetLoc,
+        Undefined,
+    };
+    let (mut cfa, mut caller) = (None, true);
+    let align = fde.cie().data_alignment_factor();
+    for mut instructions in [fde.cie().instructions(section, bases), fde.instructions(section, bases)] {
+        while let Some(instruction) = instructions.next()? {
+            cfa = match (instruction, cfa) {
+                (AdvanceLoc { .. } | SetLoc { .. }, _) => break,
+                (DefCfa { register, offset }, _) => Some((register, offset as i64)),
+                (DefCfaSf { register, factored_offset }, _) => Some((register, factored_offset * align)),
+                (DefCfaRegister { register }, Some((_, offset))) => Some((register, offset)),
+                (DefCfaOffset { offset }, Some((register, _))) => Some((register, offset as i64)),
+                (DefCfaOffsetSf { factored_offset }, Some((register, _))) => Some((register, factored_offset * align)),
+                (DefCfaExpression { .. }, _) => None,
+                (Undefined { register }, cfa) if register == machine.ip => {
+                    caller = false;
+                    cfa
+                }
+                (Offset { register, .. }, cfa) if register == machine.ip => {
+                    caller = true;
+                    cfa
+                }
+                (_, cfa) => cfa,
+            };
         }
     }
-    Ok(false)
+    Ok(match caller {
+        _ if cfa != Some((machine.sp, machine.word)) => Entered::WithFrame,
+        true => Entered::ByCall,
+        false => Entered::WithoutCaller,
+    })
 }

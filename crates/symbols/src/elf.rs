@@ -176,8 +176,8 @@ impl Elf {
         self.sections.iter().find(|s| s.name == name)
     }
 
-    /// Link-time address of the `_GLOBAL_OFFSET_TABLE_` of x86-32: where the linker puts the symbol (binutils,
-    /// `elf_i386_create_dynamic_sections`).
+    /// Link-time address of the `_GLOBAL_OFFSET_TABLE_` of x86-32: where the linker puts the symbol
+    /// (binutils, `elf_i386_create_dynamic_sections`).
     pub(crate) fn global_offset_table(&self) -> Option<Va> {
         self.section(".got.plt").or_else(|| self.section(".got")).map(|section| section.va)
     }

@@ -12,7 +12,7 @@ pub enum ObjectError {
     Read {
         /// Which file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A directory, a device, a pipe.

@@ -11,11 +11,12 @@ use crate::demangle;
 pub enum FunctionKind {
     /// Code that is called.
     Func,
-    /// An indirect function (`STT_GNU_IFUNC`): the address is that of the *resolver*, which runs once and returns the
-    /// implementation. To probe the function, read the slots of [`crate::Object::irelative_slots`].
+    /// An indirect function (`STT_GNU_IFUNC`): the address is that of the *resolver*, which runs
+    /// once and returns the implementation. To probe the function, read the slots of
+    /// [`crate::Object::irelative_slots`].
     Ifunc,
-    /// The cold part that the compiler split off (`foo.cold`): it is jumped to, not called. Globs and regular
-    /// expressions leave it out; its own name finds it.
+    /// The cold part that the compiler split off (`foo.cold`): it is jumped to, not called. Globs
+    /// and regular expressions leave it out; its own name finds it.
     Cold,
 }
 
@@ -63,13 +64,15 @@ pub struct Function {
 }
 
 impl Function {
-    /// The full demangled name as `c++filt` writes it, or Rust's path without the hash; `None` if it is not mangled.
+    /// The full demangled name as `c++filt` writes it, or Rust's path without the hash; `None` if
+    /// it is not mangled.
     #[must_use]
     pub fn demangled(&self) -> Option<String> {
         demangle::full(&self.name)
     }
 
-    /// The demangled name without parameters and return type, or the raw name: what one types and reads in tables.
+    /// The demangled name without parameters and return type, or the raw name: what one types and
+    /// reads in tables.
     #[must_use]
     pub fn short_name(&self) -> Cow<'_, str> {
         match demangle::short(&self.name) {
@@ -78,17 +81,18 @@ impl Function {
         }
     }
 
-    /// The order in which names of one address are preferred: functions before indirect ones and cold parts, exported
-    /// names first (a C library exports `calloc` weakly and its own `__libc_calloc` strongly: users know the first),
-    /// without leading underscores before with, then the shorter, then the alphabet.
+    /// The order in which names of one address are preferred: functions before indirect ones and
+    /// cold parts, exported names first (a C library exports `calloc` weakly and its own
+    /// `__libc_calloc` strongly: users know the first), without leading underscores before with,
+    /// then the shorter, then the alphabet.
     pub(crate) fn rank(&self) -> (bool, bool, bool, usize, &str) {
         let local = self.binding == Binding::Local;
         (self.kind == FunctionKind::Cold, local, self.name.starts_with('_'), self.name.len(), &self.name)
     }
 }
 
-/// Groups the result of [`crate::Object::find`] by address: one group per code location, ascending, and in each group the
-/// preferred name first (global, then shorter).
+/// Groups the result of [`crate::Object::find`] by address: one group per code location, ascending,
+/// and in each group the preferred name first (global, then shorter).
 #[must_use]
 pub fn by_address<'a>(found: &[&'a Function]) -> Vec<Vec<&'a Function>> {
     let mut sorted = found.to_vec();

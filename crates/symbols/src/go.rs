@@ -6,15 +6,16 @@ use crate::elf::Elf;
 use crate::object::Object;
 use crate::types::DataType;
 
-/// From which minor version of Go 1 on `runtime.g` has its `goid` at which offset, on amd64: `src/runtime/runtime2.go` of
-/// each. `syscallbp` came with 1.23, `gobuf.ret` went with 1.25.
+/// From which minor version of Go 1 on `runtime.g` has its `goid` at which offset, on amd64:
+/// `src/runtime/runtime2.go` of each. `syscallbp` came with 1.23, `gobuf.ret` went with 1.25.
 const OFFSETS: [(u32, u64); 3] = [(18, 152), (23, 160), (25, 152)];
 /// The last one that is known.
 const LAST: u32 = 26;
 
 impl Object {
-    /// Where `runtime.g`, which Go's own code has in `r14`, keeps the number of the goroutine. What the linker says of the
-    /// version decides, as it is there in stripped programs, too; of one that is not known here, debug information.
+    /// Where `runtime.g`, which Go's own code has in `r14`, keeps the number of the goroutine. What
+    /// the linker says of the version decides, as it is there in stripped programs, too; of one
+    /// that is not known here, debug information.
     #[must_use]
     pub fn goid_offset(&self) -> Option<u64> {
         if !self.is_go() || self.isa() != Isa::X64 {
@@ -34,14 +35,16 @@ impl Object {
         layout.members.iter().find(|member| member.name == "goid").map(|member| member.bit / 8)
     }
 
-    /// Whether a function is Go code that has its goroutine in `r14`: all that the compiler makes of Go does
-    /// (`cmd/compile/abi-internal.md`); assembly does not have to, and C does not know it.
+    /// Whether a function is Go code that has its goroutine in `r14`: all that the compiler makes
+    /// of Go does (`cmd/compile/abi-internal.md`); assembly does not have to, and C does not know
+    /// it.
     #[must_use]
     pub fn is_go_code(&self, va: Va) -> bool {
         if !self.is_go() {
             return false;
         }
-        // Names of Go have the path of a package before a dot. A stripped program has none, and no C that could be told from Go.
+        // Names of Go have the path of a package before a dot. A stripped program has none, and no
+        // C that could be told from Go.
         self.function_at(va)
             .is_none_or(|(function, _)| function.name.contains('.') && !function.name.ends_with(".abi0"))
     }

@@ -1,7 +1,8 @@
 //! The bytes of a file, without those that nobody will look at.
 //!
-//! Programs with debug information can have gigabytes of DWARF; symbols, code and data are a small part. Reading copies
-//! instead of mapping: a mapped file that somebody truncates kills its reader with SIGBUS.
+//! Programs with debug information can have gigabytes of DWARF; symbols, code and data are a small
+//! part. Reading copies instead of mapping: a mapped file that somebody truncates kills its reader
+//! with SIGBUS.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -77,7 +78,8 @@ impl Image {
         let header = H::parse(first).ok()?;
         let segments = u64::from(header.e_phnum(LE)) * size_of::<H::ProgramHeader>() as u64;
         let mut ranges = vec![0..first.len() as u64, clip(header.e_phoff(LE).into(), segments)?];
-        // With 0xff00 sections or more the count is elsewhere (gABI, e_shnum); such a file is read whole.
+        // With 0xff00 sections or more the count is elsewhere (gABI, e_shnum); such a file is read
+        // whole.
         let count = u64::from(header.e_shnum(LE));
         if count == 0 {
             return None;
@@ -116,7 +118,8 @@ impl Image {
 /// Opens a file, if it is one.
 pub(crate) fn regular(path: &Path) -> Result<File, ObjectError> {
     let fail = |source| ObjectError::Read { path: path.to_owned(), source };
-    // Looked at before it is opened: opening a pipe would block, and opening a device may do anything.
+    // Looked at before it is opened: opening a pipe would block, and opening a device may do
+    // anything.
     let meta = std::fs::metadata(path).map_err(fail)?;
     if !meta.is_file() {
         return Err(ObjectError::NotRegular { path: path.to_owned() });

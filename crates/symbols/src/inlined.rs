@@ -17,7 +17,8 @@ pub struct Lines {
     context: addr2line::Context<Reader>,
 }
 
-/// A function at an address: the one that the symbol table knows, or one that the compiler has put into it.
+/// A function at an address: the one that the symbol table knows, or one that the compiler has put
+/// into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its name as people write it, without parameters; none if DWARF has none.
@@ -41,7 +42,8 @@ impl Lines {
         Some(Lines { context: addr2line::Context::from_dwarf(dwarf).ok()? })
     }
 
-    /// The functions at a link-time address, innermost first: the last one is not inlined. Empty: nothing is known.
+    /// The functions at a link-time address, innermost first: the last one is not inlined. Empty:
+    /// nothing is known.
     #[must_use]
     pub fn at(&self, va: Va) -> Vec<Place> {
         let Ok(mut frames) = self.context.find_frames(va.0).skip_all_loads() else { return Vec::new() };

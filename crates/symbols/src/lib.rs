@@ -1,13 +1,17 @@
-//! What is in an object file, and which object file is meant: symbols, debug files, code facts, process maps.
+//! What is in an object file, and which object file is meant: symbols, debug files, code facts,
+//! process maps.
 //!
-//! - [`Object`]: one ELF file with its functions from all symbol tables and debug files, its segments, relocations and
-//!   code facts. Opened once, immutable, `Send + Sync`; holds no file open.
+//! - [`Object`]: one ELF file with its functions from all symbol tables and debug files, its
+//!   segments, relocations and code facts. Opened once, immutable, `Send + Sync`; holds no file
+//!   open.
 //! - [`usdt`]: the USDT probes of an object, with their arguments.
 //! - [`Matcher`]: a name, glob or regular expression for functions.
-//! - [`maps`]: `/proc/PID/maps` as data. [`locate`]: from `libc`, `ssl` or a path to a mapped object or a file.
+//! - [`maps`]: `/proc/PID/maps` as data. [`locate`]: from `libc`, `ssl` or a path to a mapped
+//!   object or a file.
 //!
-//! All addresses of an [`Object`] are link-time (as the file states them); [`Object::load_bias`] leads to run-time ones.
-//! Input is hostile until proven otherwise: a corrupt file gives an [`ObjectError`], never a panic or a huge allocation.
+//! All addresses of an [`Object`] are link-time (as the file states them); [`Object::load_bias`]
+//! leads to run-time ones. Input is hostile until proven otherwise: a corrupt file gives an
+//! [`ObjectError`], never a panic or a huge allocation.
 //!
 //! ```
 //! use sidestep_symbols::{Matcher, Object};

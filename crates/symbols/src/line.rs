@@ -1,4 +1,5 @@
-//! From lines of source files to addresses: the line number tables of DWARF (DWARF 5, section 6.2; versions 2 to 5).
+//! From lines of source files to addresses: the line number tables of DWARF (DWARF 5, section 6.2;
+//! versions 2 to 5).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Which object a name means: a path or a short library name (`libc`, `c`, `libssl.so.3`), in a process or in the file system.
+//! Which object a name means: a path or a short library name (`libc`, `c`, `libssl.so.3`), in a
+//! process or in the file system.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,10 +15,12 @@ use crate::maps::Mapping;
 pub struct MappedObject {
     /// Its path in the mount namespace of the process.
     pub path: PathBuf,
-    /// The file is unlinked: the path may lead to another one. `/proc/PID/map_files/START-END` is still the right one.
+    /// The file is unlinked: the path may lead to another one. `/proc/PID/map_files/START-END` is
+    /// still the right one.
     pub deleted: bool,
-    /// Its mappings, ascending. More than one executable one is possible: code that was split by `mprotect`, or the
-    /// same file loaded twice (`dlmopen`); then [`crate::Object::load_bias`] differs.
+    /// Its mappings, ascending. More than one executable one is possible: code that was split by
+    /// `mprotect`, or the same file loaded twice (`dlmopen`); then [`crate::Object::load_bias`]
+    /// differs.
     pub mappings: Vec<Mapping>,
 }
 
@@ -32,8 +35,8 @@ impl MappedObject {
     }
 }
 
-/// The objects of a process: files with at least one executable mapping. The main program first (`exe` is the target of
-/// `/proc/PID/exe`; without it, the lowest mapping), then by address.
+/// The objects of a process: files with at least one executable mapping. The main program first
+/// (`exe` is the target of `/proc/PID/exe`; without it, the lowest mapping), then by address.
 #[must_use]
 pub fn mapped_objects(mappings: &[Mapping], exe: Option<&Path>) -> Vec<MappedObject> {
     let mut objects: Vec<MappedObject> = Vec::new();
@@ -59,10 +62,11 @@ fn is_exe(object: &MappedObject, exe: &Path) -> bool {
         || object.deleted && exe.to_str().and_then(|e| e.strip_suffix(" (deleted)")) == object.path.to_str()
 }
 
-/// The mapped objects that `name` means, best first; empty if there is none. A name with a slash is a path (as the
-/// process sees it, or as we see it: links are followed). Any other is compared with the base names: equal ones first,
-/// then libraries by their short names (see [`is_library_name`]), then programs that are links in `PATH` (Debian's
-/// `redis-server` is a link to `redis-check-rdb`). `objects` are those of [`mapped_objects`].
+/// The mapped objects that `name` means, best first; empty if there is none. A name with a slash is
+/// a path (as the process sees it, or as we see it: links are followed). Any other is compared with
+/// the base names: equal ones first, then libraries by their short names (see [`is_library_name`]),
+/// then programs that are links in `PATH` (Debian's `redis-server` is a link to `redis-check-rdb`).
+/// `objects` are those of [`mapped_objects`].
 #[must_use]
 pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a MappedObject> {
     let all = |wanted: &dyn Fn(&MappedObject) -> bool| objects.iter().filter(|o| wanted(o)).collect::<Vec<_>>();
@@ -84,7 +88,8 @@ pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a Ma
     }
 }
 
-/// The mapped objects whose base names, or paths if there is a slash in it, a glob matches, in their order.
+/// The mapped objects whose base names, or paths if there is a slash in it, a glob matches, in
+/// their order.
 #[must_use]
 pub fn matching_objects<'a>(glob: &str, objects: &'a [MappedObject]) -> Vec<&'a MappedObject> {
     let name = |object: &'a MappedObject| {
@@ -93,8 +98,9 @@ pub fn matching_objects<'a>(glob: &str, objects: &'a [MappedObject]) -> Vec<&'a 
     objects.iter().filter(|object| crate::matcher::glob(glob, name(object))).collect()
 }
 
-/// Whether the library file `file` can be called `short`: `libssl.so.3` is `libssl.so.3`, `libssl.so`, `libssl` and
-/// `ssl`; `libc-2.31.so` is also `libc` and `c`; musl's `ld-musl-x86_64.so.1` is `libc` and `c`.
+/// Whether the library file `file` can be called `short`: `libssl.so.3` is `libssl.so.3`,
+/// `libssl.so`, `libssl` and `ssl`; `libc-2.31.so` is also `libc` and `c`; musl's
+/// `ld-musl-x86_64.so.1` is `libc` and `c`.
 #[must_use]
 pub fn is_library_name(file: &str, short: &str) -> bool {
     if short.is_empty() {
@@ -121,14 +127,16 @@ fn library_stem(file: &str) -> Option<&str> {
     Some(&file[..at])
 }
 
-/// The file that `name` means without a process, links followed: a path; a library in the directories of the dynamic
-/// linker (highest version); a program in `PATH`. `None` if there is none.
+/// The file that `name` means without a process, links followed: a path; a library in the
+/// directories of the dynamic linker (highest version); a program in `PATH`. `None` if there is
+/// none.
 #[must_use]
 pub fn find_object(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return std::fs::canonicalize(name).ok();
     }
-    // A name like `ls` or `c` may be both; libraries are what short names are for, except where a program has exactly that name.
+    // A name like `ls` or `c` may be both; libraries are what short names are for, except where a
+    // program has exactly that name.
     find_program(name).or_else(|| find_library(name))
 }
 
@@ -155,8 +163,9 @@ thread_local! {
     static SEARCHED: RefCell<Option<Option<OsString>>> = const { RefCell::new(None) };
 }
 
-/// Lets this thread look for programs in this list of directories in place of `PATH`. For a process that may not read its
-/// environment: in the fork of a process with threads, the lock of the environment may never be free.
+/// Lets this thread look for programs in this list of directories in place of `PATH`. For a process
+/// that may not read its environment: in the fork of a process with threads, the lock of the
+/// environment may never be free.
 pub fn search_in(path: Option<OsString>) {
     SEARCHED.set(Some(path));
 }
@@ -181,7 +190,8 @@ fn is_x86_64(path: &Path) -> bool {
     regular && read().is_ok() && head.starts_with(b"\x7fELF\x02") && head[18..] == [62, 0]
 }
 
-/// Directories of the dynamic linker, in its order: those of /etc/ld.so.conf, then the built-in ones (ld.so(8)).
+/// Directories of the dynamic linker, in its order: those of /etc/ld.so.conf, then the built-in
+/// ones (ld.so(8)).
 fn library_dirs() -> Vec<PathBuf> {
     let mut dirs = Vec::new();
     read_conf(Path::new("/etc/ld.so.conf"), &mut dirs, 0);
@@ -191,7 +201,8 @@ fn library_dirs() -> Vec<PathBuf> {
     dirs
 }
 
-/// One configuration file of ldconfig(8): a directory a line, `#` comments, `include PATTERN` with globs in the file name.
+/// One configuration file of ldconfig(8): a directory a line, `#` comments, `include PATTERN` with
+/// globs in the file name.
 fn read_conf(path: &Path, dirs: &mut Vec<PathBuf>, depth: usize) {
     let Ok(text) = std::fs::read_to_string(path) else {
         return;

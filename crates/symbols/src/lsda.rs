@@ -1,7 +1,8 @@
 //! Language-specific data of exception handling: where landing pads are.
 //!
-//! The format is that of GCC's `.gcc_except_table` (gcc/except.cc, `output_one_function_exception_table`), which C++, Rust, Ada, D and
-//! C cleanups share: header, call-site table, actions, types. Only the first two are read.
+//! The format is that of GCC's `.gcc_except_table` (gcc/except.cc,
+//! `output_one_function_exception_table`), which C++, Rust, Ada, D and C cleanups share: header,
+//! call-site table, actions, types. Only the first two are read.
 
 use gimli::constants as c;
 use gimli::{DwEhPe, EndianSlice, LittleEndian, Reader};
@@ -9,8 +10,8 @@ use sidestep_isa::{Isa, Va};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Adds the landing pads of the LSDA at `va`, whose bytes (and what follows them) are `data`, for the FDE that starts at
-/// `function`. `Err` if it is not of this format.
+/// Adds the landing pads of the LSDA at `va`, whose bytes (and what follows them) are `data`, for
+/// the FDE that starts at `function`. `Err` if it is not of this format.
 pub(crate) fn landing_pads(isa: Isa, data: &[u8], va: Va, function: Va, out: &mut Vec<Va>) -> gimli::Result<()> {
     let whole = Slice::new(data, LittleEndian);
     let mut input = whole;
@@ -39,7 +40,8 @@ pub(crate) fn landing_pads(isa: Isa, data: &[u8], va: Va, function: Va, out: &mu
     Ok(())
 }
 
-/// A pointer in one of the encodings of the LSB, "DWARF Exception Header Encoding"; `at` is its own address.
+/// A pointer in one of the encodings of the LSB, "DWARF Exception Header Encoding"; `at` is its own
+/// address.
 fn pointer(isa: Isa, input: &mut Slice<'_>, encoding: DwEhPe, at: u64) -> gimli::Result<u64> {
     let value = match encoding.format() {
         c::DW_EH_PE_absptr if isa == Isa::X86 => u64::from(input.read_u32()?),

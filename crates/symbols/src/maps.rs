@@ -1,4 +1,5 @@
-//! `/proc/PID/maps` as data. Source of the format: fs/proc/task_mmu.c (`show_map_vma`) and proc_pid_maps(5).
+//! `/proc/PID/maps` as data. Source of the format: fs/proc/task_mmu.c (`show_map_vma`) and
+//! proc_pid_maps(5).
 
 use std::path::PathBuf;
 
@@ -25,14 +26,16 @@ pub struct Mapping {
     pub dev: (u32, u32),
     /// Inode number; 0 = no file.
     pub inode: u64,
-    /// The last column without ` (deleted)`: a path or a name like `[heap]`; empty if there is none.
+    /// The last column without ` (deleted)`: a path or a name like `[heap]`; empty if there is
+    /// none.
     pub name: String,
     /// The file was unlinked (or replaced by an upgrade): open it through `/proc/PID/map_files`.
     pub deleted: bool,
 }
 
 impl Mapping {
-    /// The path of the mapped file, as the process sees it; `None` for anonymous memory, `[stack]` and the like.
+    /// The path of the mapped file, as the process sees it; `None` for anonymous memory, `[stack]`
+    /// and the like.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
         (self.inode != 0 && self.name.starts_with('/')).then(|| PathBuf::from(&self.name))
@@ -64,7 +67,8 @@ pub fn parse_maps(text: &str) -> Vec<Mapping> {
 }
 
 fn parse_line(line: &str) -> Option<Mapping> {
-    // Exactly one blank ends each of the first five columns; the path follows after padding and may have blanks itself.
+    // Exactly one blank ends each of the first five columns; the path follows after padding and may
+    // have blanks itself.
     let mut columns = line.splitn(6, ' ');
     let (start, end) = columns.next()?.split_once('-')?;
     let perms = columns.next()?.as_bytes();

@@ -30,9 +30,10 @@ impl Matcher {
         Self(Form::Name(text.to_owned()))
     }
 
-    /// A glob with `*`, `?` and `[a-z]`, `[!a-z]`, against the whole raw or demangled name (with parameters only if the glob has a
-    /// parenthesis). Text without these characters is a name. Since C++ names contain such characters, too
-    /// (`operator[]`, `f(int*)`), a glob that is exactly a function's name means that function.
+    /// A glob with `*`, `?` and `[a-z]`, `[!a-z]`, against the whole raw or demangled name (with
+    /// parameters only if the glob has a parenthesis). Text without these characters is a name.
+    /// Since C++ names contain such characters, too (`operator[]`, `f(int*)`), a glob that is
+    /// exactly a function's name means that function.
     #[must_use]
     pub fn glob(text: &str) -> Self {
         if text.contains(['*', '?', '[']) {
@@ -42,7 +43,8 @@ impl Matcher {
         }
     }
 
-    /// A regular expression that must be found somewhere in the raw name or the demangled one (with parameters).
+    /// A regular expression that must be found somewhere in the raw name or the demangled one (with
+    /// parameters).
     pub fn regex(text: &str) -> Result<Self, PatternError> {
         match regex_lite::Regex::new(text) {
             Ok(regex) => Ok(Self(Form::Regex(regex))),
@@ -53,7 +55,8 @@ impl Matcher {
         }
     }
 
-    /// Whether a regular expression is found in this text; a glob or name, whether it is the whole of it.
+    /// Whether a regular expression is found in this text; a glob or name, whether it is the whole
+    /// of it.
     #[must_use]
     pub fn finds(&self, text: &str) -> bool {
         match &self.0 {
@@ -92,7 +95,8 @@ impl Matcher {
         }
     }
 
-    /// Whether the glob or regular expression matches; a plain name never does (see [`crate::Object::find`]).
+    /// Whether the glob or regular expression matches; a plain name never does (see
+    /// [`crate::Object::find`]).
     pub(crate) fn matches(&self, function: &Function) -> bool {
         if function.kind == FunctionKind::Cold {
             return false;
@@ -114,7 +118,8 @@ impl Matcher {
     }
 }
 
-/// Whether `wanted` is the demangled name of `function`, with or without parameters, blanks not counted.
+/// Whether `wanted` is the demangled name of `function`, with or without parameters, blanks not
+/// counted.
 pub(crate) fn is_demangled_name(function: &Function, wanted: &str) -> bool {
     let equal = |name: Option<String>| {
         name.is_some_and(|name| {
@@ -126,8 +131,9 @@ pub(crate) fn is_demangled_name(function: &Function, wanted: &str) -> bool {
         && (equal(demangle::short(&function.name)) || wanted.contains('(') && equal(function.demangled()))
 }
 
-/// The identifier that the mangled form of `name` must contain, to skip most names without demangling them. `None` if
-/// that cannot be said: operators, and constructors of abbreviated types (`std::string` is mangled as `Ss`).
+/// The identifier that the mangled form of `name` must contain, to skip most names without
+/// demangling them. `None` if that cannot be said: operators, and constructors of abbreviated types
+/// (`std::string` is mangled as `Ss`).
 pub(crate) fn needle(name: &str) -> Option<&str> {
     let path = name.split(['(', '<']).next()?.trim_end();
     let mut parts = path.rsplit("::");
@@ -163,7 +169,8 @@ fn tokens(glob: &[u8]) -> Vec<Token> {
     tokens
 }
 
-/// The class behind a `[`, and what follows it; `None` if it is not closed. A `]` right at its start belongs to it.
+/// The class behind a `[`, and what follows it; `None` if it is not closed. A `]` right at its
+/// start belongs to it.
 fn class(body: &[u8]) -> Option<(Token, &[u8])> {
     let negated = matches!(body.first(), Some(b'!' | b'^'));
     let body = &body[usize::from(negated)..];

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 
 use strsim::{levenshtein, osa_distance};
 
-/// At most `count` of `names` that are close to `wanted`, upper and lower case alike, best first, each once.
+/// At most `count` of `names` that are close to `wanted`, upper and lower case alike, best first,
+/// each once.
 pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, count: usize) -> Vec<String> {
     let wanted: String = wanted.chars().take(128).map(|c| c.to_ascii_lowercase()).collect();
     let length = wanted.chars().count();
@@ -20,7 +21,8 @@ pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, co
         if distance > limit {
             continue;
         }
-        // Of two that are equally close, swapped letters are likelier: they are two mistakes to `levenshtein`.
+        // Of two that are equally close, swapped letters are likelier: they are two mistakes to
+        // `levenshtein`.
         let found = (distance, Reverse(levenshtein(&wanted, &lower)), name);
         let at = best.partition_point(|better| *better < found);
         if at < count && best.get(at).is_none_or(|same| same.2 != name) {

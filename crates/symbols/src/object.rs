@@ -27,7 +27,8 @@ use crate::variable::Variables;
 
 mod names;
 
-/// An x86-64 or i386 program or shared library with the functions of all its symbol tables and debug files.
+/// An x86-64 or i386 program or shared library with the functions of all its symbol tables and
+/// debug files.
 #[derive(Debug)]
 pub struct Object {
     path: PathBuf,
@@ -53,7 +54,8 @@ const fn is_send_sync<T: Send + Sync>() {}
 const _: () = is_send_sync::<Object>();
 
 impl Object {
-    /// Opens a file; looks for debug files in `debug_dirs`, then in `/usr/lib/debug` and beside the file.
+    /// Opens a file; looks for debug files in `debug_dirs`, then in `/usr/lib/debug` and beside the
+    /// file.
     pub fn open(path: &Path, debug_dirs: &[PathBuf]) -> Result<Self, ObjectError> {
         // Debug files lie beside the real file, not beside a link to it.
         let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -61,8 +63,8 @@ impl Object {
         Self::build(path, &real, Some(path), image, DebugSearch::with_dirs(debug_dirs))
     }
 
-    /// Opens `file`, which is `path` to the user and in messages: `/proc/42/root/usr/bin/redis-server` or
-    /// `/proc/42/map_files/…` for `/usr/bin/redis-server`.
+    /// Opens `file`, which is `path` to the user and in messages:
+    /// `/proc/42/root/usr/bin/redis-server` or `/proc/42/map_files/…` for `/usr/bin/redis-server`.
     pub fn open_at(path: &Path, file: &Path, search: &DebugSearch) -> Result<Self, ObjectError> {
         let image = Image::read(file, is_wanted)?;
         Self::build(path, path, Some(file), image, search.clone())
@@ -122,8 +124,9 @@ impl Object {
         &self.elf
     }
 
-    /// The link-time address and the size of what a symbol names, data as well as functions: those that are visible to other
-    /// objects first. Nothing of each thread. Reads the tables at each call: keep the result.
+    /// The link-time address and the size of what a symbol names, data as well as functions: those
+    /// that are visible to other objects first. Nothing of each thread. Reads the tables at each
+    /// call: keep the result.
     #[must_use]
     pub fn symbol(&self, name: &str) -> Option<(Va, Len)> {
         let own = symtab::find(&self.elf, name);
@@ -159,7 +162,8 @@ impl Object {
     pub fn kind(&self) -> Kind {
         let flags = self.elf.dynamic(i64::from(elf::DT_FLAGS_1));
         let pie = flags.iter().any(|flags| flags & u64::from(elf::DF_1_PIE) != 0);
-        // Before DF_1_PIE (binutils 2.26), and for libraries that can be run like libc.so.6, the name has to tell.
+        // Before DF_1_PIE (binutils 2.26), and for libraries that can be run like libc.so.6, the
+        // name has to tell.
         let program = pie || self.interpreter().is_some() && self.soname().is_none();
         match self.elf.e_type {
             elf::ET_EXEC => Kind::Program,
@@ -180,7 +184,8 @@ impl Object {
         self.kind() != Kind::Library && self.interpreter().is_none()
     }
 
-    /// The dynamic linker (`PT_INTERP`). Some shared libraries have one, too (libc.so.6 can be run).
+    /// The dynamic linker (`PT_INTERP`). Some shared libraries have one, too (libc.so.6 can be
+    /// run).
     #[must_use]
     pub fn interpreter(&self) -> Option<&str> {
         self.elf.interpreter.as_deref()
@@ -234,8 +239,8 @@ impl Object {
         &self.searched
     }
 
-    /// The addresses of a line of a source file, one in each function that has code of it: where it begins first. `file` is
-    /// the end of its path. Reads the line table at each call.
+    /// The addresses of a line of a source file, one in each function that has code of it: where it
+    /// begins first. `file` is the end of its path. Reads the line table at each call.
     pub fn line(&self, file: &str, line: u64) -> Result<Vec<Va>, LineError> {
         let mut functions = HashSet::new();
         let mut addresses = line::addresses(&self.debug, &self.elf, file, line)?;
@@ -249,8 +254,8 @@ impl Object {
         if self.elf.in_text(va) { Ok(()) } else { Err(SymbolError::NotCode { va: va.0, path: self.path.clone() }) }
     }
 
-    /// The function around a link-time address, and the offset in it. Of several names, the preferred one. A function
-    /// without a size reaches to the next symbol.
+    /// The function around a link-time address, and the offset in it. Of several names, the
+    /// preferred one. A function without a size reaches to the next symbol.
     #[must_use]
     pub fn function_at(&self, va: Va) -> Option<(&Function, u64)> {
         if !self.elf.in_text(va) {
@@ -258,7 +263,8 @@ impl Object {
         }
         let end = self.functions.partition_point(|f| f.va <= va);
         let last = self.functions.get(end.checked_sub(1)?)?.va;
-        // Functions can be nested (entry points within assembler routines), so the nearest start is not always it.
+        // Functions can be nested (entry points within assembler routines), so the nearest start is
+        // not always it.
         let around = self.functions[..end].iter().rev().take(256).filter(|f| match f.size.0 {
             0 => f.va == last,
             size => va.0 - f.va.0 < size,
@@ -281,8 +287,9 @@ impl Object {
         self.segments().iter().find(has).map(|s| FileOff(s.offset.0 + (va.0 - s.va.0)))
     }
 
-    /// What must be added to a link-time address to get the run-time one, from one *executable* mapping of this file
-    /// (other mappings may be of parts that two segments share). `None` if the mapping is not of an executable segment.
+    /// What must be added to a link-time address to get the run-time one, from one *executable*
+    /// mapping of this file (other mappings may be of parts that two segments share). `None` if the
+    /// mapping is not of an executable segment.
     #[must_use]
     pub fn load_bias(&self, mapping: &Mapping) -> Option<i64> {
         if !mapping.execute {
@@ -298,8 +305,9 @@ impl Object {
         Some(mapping.start.since(Va(linked)))
     }
 
-    /// Link-time addresses of the slots in this object that hold the implementation of the ifunc whose resolver is at
-    /// `resolver` (`R_X86_64_IRELATIVE`, `R_386_IRELATIVE`). At run time each holds the address that the resolver chose.
+    /// Link-time addresses of the slots in this object that hold the implementation of the ifunc
+    /// whose resolver is at `resolver` (`R_X86_64_IRELATIVE`, `R_386_IRELATIVE`). At run time each
+    /// holds the address that the resolver chose.
     #[must_use]
     pub fn irelative_slots(&self, resolver: Va) -> Vec<Va> {
         let Ok(relocations) = self.relocations() else {
@@ -309,9 +317,10 @@ impl Object {
         relocations.irelative[first..].iter().take_while(|(r, _)| *r == resolver).map(|(_, slot)| *slot).collect()
     }
 
-    /// Link-time addresses of the slots through which this object reaches the function `name` of whichever object has it
-    /// (`JUMP_SLOT` and `GLOB_DAT`; versions not told apart). With lazy binding a slot points into this object's own PLT until the
-    /// first call: check that the value is in the object that defines the function.
+    /// Link-time addresses of the slots through which this object reaches the function `name` of
+    /// whichever object has it (`JUMP_SLOT` and `GLOB_DAT`; versions not told apart). With lazy
+    /// binding a slot points into this object's own PLT until the first call: check that the value
+    /// is in the object that defines the function.
     #[must_use]
     pub fn import_slots(&self, name: &str) -> Vec<Va> {
         let Ok(relocations) = self.relocations() else {
@@ -325,7 +334,8 @@ impl Object {
             .collect()
     }
 
-    /// Its types, and those of its functions. Reads what may be most of the file at each call: keep the result.
+    /// Its types, and those of its functions. Reads what may be most of the file at each call: keep
+    /// the result.
     ///
     /// # Errors
     /// There is no debug information, or it is corrupt.
@@ -333,12 +343,14 @@ impl Object {
         DebugInfo::open(&self.debug, &self.elf)
     }
 
-    /// All sites of all USDT probes, by provider, name and address. Reads the notes at each call: keep the result.
+    /// All sites of all USDT probes, by provider, name and address. Reads the notes at each call:
+    /// keep the result.
     pub fn usdt_probes(&self) -> Result<Vec<usdt::Probe>, ObjectError> {
         usdt::read(&self.elf).map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
     }
 
-    /// All sites of the USDT probes whose provider and name match these globs; an error with near names if there is none.
+    /// All sites of the USDT probes whose provider and name match these globs; an error with near
+    /// names if there is none.
     pub fn find_usdt(&self, provider: &str, name: &str) -> Result<Vec<usdt::Probe>, UsdtError> {
         let all = self.usdt_probes()?;
         let found: Vec<_> = all.iter().filter(|probe| probe.matches(provider, name)).cloned().collect();
@@ -360,8 +372,8 @@ impl Object {
         read.as_ref().map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
     }
 
-    /// The code facts for an analysis. `Err` if `.eh_frame` or the relocations are corrupt, because then jump targets may be
-    /// missing from it.
+    /// The code facts for an analysis. `Err` if `.eh_frame` or the relocations are corrupt, because
+    /// then jump targets may be missing from it.
     pub fn code(&self) -> Result<ObjectCode<'_>, ObjectError> {
         let code = self.described()?.clone();
         let with_bytes = || Ok(ObjectCode { text: code::text(&self.elf)?, data: code::data(&self.elf)?, ..code });
@@ -376,7 +388,8 @@ impl Object {
         known.as_ref().map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
     }
 
-    /// How to find the callers of frames, as `.eh_frame` says. Reads it at each call: keep the result.
+    /// How to find the callers of frames, as `.eh_frame` says. Reads it at each call: keep the
+    /// result.
     ///
     /// # Errors
     /// It is corrupt.
@@ -395,8 +408,8 @@ fn is_wanted(section: &[u8]) -> bool {
     !section.starts_with(b".debug_") && !section.starts_with(b".zdebug_")
 }
 
-/// Drops what another table said already (the best binding, a known size and the first source stay), sorts by address and
-/// rank, and sorts the names.
+/// Drops what another table said already (the best binding, a known size and the first source
+/// stay), sorts by address and rank, and sorts the names.
 fn index(mut functions: Vec<Function>) -> (Vec<Function>, Vec<u32>) {
     functions.sort_by(|a, b| {
         let rest = |f: &Function| (f.binding, f.size.0 == 0, f.source);

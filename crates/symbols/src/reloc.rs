@@ -10,13 +10,15 @@ use sidestep_isa::{Isa, Len, Va};
 use crate::elf::{Elf, word};
 use crate::symtab;
 
-/// The descriptions of restartable sequences, `struct rseq_cs` (include/uapi/linux/rseq.h), are here by convention.
+/// The descriptions of restartable sequences, `struct rseq_cs` (include/uapi/linux/rseq.h), are
+/// here by convention.
 pub(crate) const SEQUENCES: &str = "__rseq_cs";
 
 /// What the dynamic linker stores, and where.
 #[derive(Debug, Default)]
 pub(crate) struct Relocations {
-    /// Values that are stored: addends of `RELATIVE`, `IRELATIVE` (the resolver) and symbol value + addend of `64` and `32`.
+    /// Values that are stored: addends of `RELATIVE`, `IRELATIVE` (the resolver) and symbol value +
+    /// addend of `64` and `32`.
     pub(crate) values: Vec<Va>,
     /// `(slot, value)` of each `RELATIVE` of the sections whose words are asked for by address.
     pub(crate) slots: Vec<(Va, Va)>,
@@ -27,7 +29,8 @@ pub(crate) struct Relocations {
 }
 
 impl Relocations {
-    /// The address that is stored at `at` in `bytes`, which lie at `va`, in a section whose words are asked for by address.
+    /// The address that is stored at `at` in `bytes`, which lie at `va`, in a section whose words
+    /// are asked for by address.
     pub(crate) fn stored(&self, isa: Isa, va: Va, bytes: &[u8], at: usize) -> Va {
         let slot = va.plus(Len(at as u64));
         let found = self.slots.binary_search_by_key(&slot, |(slot, _)| *slot);
@@ -144,8 +147,9 @@ pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
     Ok(found)
 }
 
-/// Packed relative relocations (gABI, "Relative Relocation Table"): an even word is an address to relocate; an odd one
-/// a bitmap of the words behind it, one less than it has bits. The addends are in the words themselves.
+/// Packed relative relocations (gABI, "Relative Relocation Table"): an even word is an address to
+/// relocate; an odd one a bitmap of the words behind it, one less than it has bits. The addends are
+/// in the words themselves.
 fn relr(elf: &Elf, table: &[u8], values: &mut Vec<Va>) {
     let (size, bits) = (elf.isa.word(), u64::from(elf.isa.bits()));
     let mut store = |at: u64| {

@@ -83,8 +83,9 @@ pub(crate) fn name<'a>(strings: &'a [u8], symbol: &Symbol) -> Option<&'a [u8]> {
     Some(&name[..end])
 }
 
-/// Adds the functions and labels of a table to `out`. `text` are the ranges of the *object*: a debug file has the same
-/// addresses. Returns how many functions it has; `None` = there is no such table.
+/// Adds the functions and labels of a table to `out`. `text` are the ranges of the *object*: a
+/// debug file has the same addresses. Returns how many functions it has; `None` = there is no such
+/// table.
 pub(crate) fn read(
     elf: &Elf,
     table: u32,

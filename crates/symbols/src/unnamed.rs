@@ -30,13 +30,15 @@ pub fn asks_for_unnamed(pattern: &str) -> bool {
 }
 
 impl Object {
-    /// The functions that no symbol names, by address, once [`Object::keep_unnamed`] was told of them.
+    /// The functions that no symbol names, by address, once [`Object::keep_unnamed`] was told of
+    /// them.
     #[must_use]
     pub fn unnamed(&self) -> Option<&[Function]> {
         self.unnamed.get().map(Vec::as_slice)
     }
 
-    /// Keeps and returns the functions that no symbol names, as an analysis of the code has found them: sorted by address.
+    /// Keeps and returns the functions that no symbol names, as an analysis of the code has found
+    /// them: sorted by address.
     pub fn keep_unnamed(&self, found: impl FnOnce() -> Vec<Extent>) -> &[Function] {
         let function = |extent: Extent| Function {
             name: unnamed(extent.start).into(),
@@ -49,8 +51,8 @@ impl Object {
         self.unnamed.get_or_init(|| found().into_iter().map(function).collect())
     }
 
-    /// The start of the function without a symbol around a link-time address: of those that unwind information describes, and
-    /// of those that were found, if somebody has looked for them.
+    /// The start of the function without a symbol around a link-time address: of those that unwind
+    /// information describes, and of those that were found, if somebody has looked for them.
     ///
     /// # Errors
     /// The unwind information is corrupt.

@@ -1,7 +1,9 @@
-//! How to find the caller of a frame: the rows of `.eh_frame`, of which each holds for some instructions.
+//! How to find the caller of a frame: the rows of `.eh_frame`, of which each holds for some
+//! instructions.
 //!
-//! Of the registers only those are kept by which compilers find frames: stack pointer, frame pointer, `rbx`. (Register numbers:
-//! the psABIs of x86-64, table "DWARF Register Number Mapping", and of i386.)
+//! Of the registers only those are kept by which compilers find frames: stack pointer, frame
+//! pointer, `rbx`. (Register numbers: the psABIs of x86-64, table "DWARF Register Number Mapping",
+//! and of i386.)
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -14,7 +16,8 @@ use sidestep_isa::{Isa, Va};
 use crate::eh::{self, Entry, NOT_VALID, Section};
 use crate::elf::Elf;
 
-/// Bytes of code for which an expression about the instruction pointer is worked out: procedure linkage tables.
+/// Bytes of code for which an expression about the instruction pointer is worked out: procedure
+/// linkage tables.
 const BY_ADDRESS: u64 = 1 << 22;
 
 /// Where the callers of an object's frames are.
@@ -35,7 +38,8 @@ pub struct Row {
     pub rule: u32,
 }
 
-/// Where a frame's canonical frame address is, which is above its return address, and what it has saved of the caller.
+/// Where a frame's canonical frame address is, which is above its return address, and what it has
+/// saved of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// The canonical frame address.
@@ -51,7 +55,8 @@ pub struct Rule {
 pub enum Cfa {
     /// No description covers the code.
     Unknown,
-    /// A register and an offset. The register as its place in the kernel's `struct pt_regs` of x86-64.
+    /// A register and an offset. The register as its place in the kernel's `struct pt_regs` of
+    /// x86-64.
     Register {
         /// Its place.
         base: u8,
@@ -94,13 +99,16 @@ impl Rule {
     }
 }
 
-/// What differs between the two.
-struct Machine {
+/// What differs between the instruction sets.
+pub(crate) struct Machine {
     isa: Isa,
-    word: i64,
+    /// Bytes of a word, which is how far below the canonical frame address a call leaves the stack
+    /// pointer.
+    pub(crate) word: i64,
+    pub(crate) sp: Register,
     bp: Register,
     bx: Register,
-    ip: Register,
+    pub(crate) ip: Register,
     /// Places of registers in `struct pt_regs`, by their DWARF numbers.
     places: &'static [u8],
 }
@@ -108,6 +116,7 @@ struct Machine {
 const X64: Machine = Machine {
     isa: Isa::X64,
     word: 8,
+    sp: Register(7),
     bp: Register(6),
     bx: Register(3),
     ip: Register(16),
@@ -116,15 +125,25 @@ const X64: Machine = Machine {
 const X86: Machine = Machine {
     isa: Isa::X86,
     word: 4,
+    sp: Register(4),
     bp: Register(5),
     bx: Register(3),
     ip: Register(8),
     places: &[10, 11, 12, 5, 19, 4, 13, 14],
 };
 
+impl Machine {
+    pub(crate) fn of(isa: Isa) -> &'static Machine {
+        match isa {
+            Isa::X64 => &X64,
+            Isa::X86 => &X86,
+        }
+    }
+}
+
 /// Reads all rows.
 pub(crate) fn read(elf: &Elf) -> Result<Unwinding, &'static str> {
-    let machine = if elf.isa == Isa::X64 { &X64 } else { &X86 };
+    let machine = Machine::of(elf.isa);
     let mut context = UnwindContext::new();
     let mut rules = Rules::default();
     let unknown = rules.number(Rule::bare(Cfa::Unknown));
@@ -155,8 +174,8 @@ pub(crate) fn read(elf: &Elf) -> Result<Unwinding, &'static str> {
     Ok(Unwinding { rows: out, rules: rules.all })
 }
 
-/// Code to which signal handlers return, in libraries that do not describe it (musl, Go): `mov $15,%rax` or `%eax`, `syscall`.
-/// From the byte in front on, since a call would end there.
+/// Code to which signal handlers return, in libraries that do not describe it (musl, Go):
+/// `mov $15,%rax` or `%eax`, `syscall`. From the byte in front on, since a call would end there.
 fn restorers(elf: &Elf) -> Result<Vec<(Va, Va)>, &'static str> {
     const CODE: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
     let mut found = Vec::new();
@@ -227,8 +246,9 @@ impl Reader<'_, '_> {
             let row = match table.next_row() {
                 Ok(Some(row)) => row,
                 Ok(None) => return Ok(()),
-                // Assembler code may ask for what DWARF does not have, such as another register for an expression
-                // (libgcrypt): nobody can tell what holds in the rest of this function, but the others are as they are.
+                // Assembler code may ask for what DWARF does not have, such as another register for
+                // an expression (libgcrypt): nobody can tell what holds in the rest of this
+                // function, but the others are as they are.
                 Err(_) => {
                     each(end, Rule::bare(Cfa::Strange));
                     return Ok(());
@@ -254,7 +274,8 @@ impl Reader<'_, '_> {
                 }
                 CfaRule::Expression(expression) => match self.value(*expression, None) {
                     Some(value) => put(start, cfa(Some(value))),
-                    // It may depend on the instruction: a procedure linkage table has one for all its entries.
+                    // It may depend on the instruction: a procedure linkage table has one for all
+                    // its entries.
                     None => {
                         for va in start..end.min(start.saturating_add(BY_ADDRESS)) {
                             put(va, cfa(self.value(*expression, Some(va))));

@@ -20,7 +20,8 @@ pub(crate) struct Variable {
 }
 
 impl Object {
-    /// The variable around a link-time address as its source calls it, and the offset in it. Nothing of each thread.
+    /// The variable around a link-time address as its source calls it, and the offset in it.
+    /// Nothing of each thread.
     #[must_use]
     pub fn variable_at(&self, va: Va) -> Option<(&str, u64)> {
         let is_data = |at: Va| {

@@ -180,7 +180,8 @@ int many(int x) {
 int main(int argc, char **) { return ns::many(argc + 3) + ns::many(0) > 0; }
 "#;
 
-/// Labels of landing pads in the assembler text of GCC: the third value of each record of a call-site table.
+/// Labels of landing pads in the assembler text of GCC: the third value of each record of a
+/// call-site table.
 fn landing_pad_labels(assembly: &str) -> BTreeSet<String> {
     let mut labels = BTreeSet::new();
     let mut values: Option<Vec<&str>> = None;
@@ -280,6 +281,45 @@ fn parts_of_functions_are_known_by_their_unwind_information() {
             code.nameless.contains(&Va(hex(row.split(' ').next().unwrap())))
         };
         assert_eq!((nameless("keep"), nameless("keep.cold")), (stripped, true), "stripped: {stripped}");
+    }
+}
+
+/// Frames that no call makes, in a CIE (which `simple` gives a frame description of its own) and in
+/// the description itself, and functions with an ordinary frame.
+const ODD: &str = r#"
+__asm__(".text\n"
+    ".macro function name:req, simple\n"
+    ".globl \\name\n .type \\name, @function\n \\name: .cfi_startproc \\simple\n"
+    ".endm\n"
+    ".macro end name:req\n ret\n .cfi_endproc\n .size \\name, . - \\name\n .endm\n"
+    "function odd_cie simple\n .cfi_def_cfa 7, 24\n .cfi_offset 16, -8\n nop\n end odd_cie\n"
+    "function odd_own\n .cfi_adjust_cfa_offset 16\n nop\n end odd_own\n"
+    "function odd_register simple\n .cfi_def_cfa 6, 8\n .cfi_offset 16, -8\n nop\n end odd_register\n"
+    "function outermost\n .cfi_undefined 16\n nop\n end outermost\n"
+    "function outermost_cie simple\n .cfi_def_cfa 7, 8\n .cfi_undefined 16\n nop\n end outermost_cie\n"
+    "function plain\n nop\n end plain\n"
+    "function plain_cie simple\n .cfi_def_cfa 7, 8\n .cfi_offset 16, -8\n nop\n end plain_cie\n"
+    "function pushes\n push %rbx\n .cfi_adjust_cfa_offset 8\n pop %rbx\n .cfi_adjust_cfa_offset -8\n end pushes\n"
+    "function forgets\n nop\n .cfi_undefined 16\n nop\n end forgets\n");
+int main(void) { return 0; }
+"#;
+
+#[test]
+fn a_frame_that_no_call_makes_was_not_seen_in_a_cie() {
+    let dir = scratch("odd");
+    let program = compile(&dir, "odd.c", ODD, &["-O2"]);
+    let object = Object::open(&program, &[]).unwrap();
+    let code = object.code().unwrap();
+    assert!(code.odd_frames.is_sorted());
+    let is_in = |list: &[Va], name: &str| {
+        let function = object.find(&Matcher::name(name));
+        list.binary_search(&function.first().unwrap_or_else(|| panic!("no {name}")).va).is_ok()
+    };
+    for odd in ["odd_cie", "odd_own", "odd_register", "outermost", "outermost_cie", "_start"] {
+        assert!(is_in(&code.odd_frames, odd), "{odd} is taken for a function that calls lead to");
+    }
+    for plain in ["plain", "plain_cie", "pushes", "forgets", "main"] {
+        assert!(!is_in(&code.odd_frames, plain), "{plain} is taken for code that no call leads to");
     }
 }
 

@@ -20,7 +20,8 @@ impl Random {
     }
 }
 
-/// A small program with every structure that is read: exceptions, an ifunc, relocations, `.gnu_debugdata`, a debug link.
+/// A small program with every structure that is read: exceptions, an ifunc, relocations,
+/// `.gnu_debugdata`, a debug link.
 fn sample(test: &str) -> Vec<u8> {
     let source = r#"
         #include <stdexcept>
@@ -78,7 +79,8 @@ fn section_headers(sample: &[u8]) -> usize {
     }
 }
 
-/// Asks for everything there is. Returns how far it got: whether it opened, and whether the code facts are there.
+/// Asks for everything there is. Returns how far it got: whether it opened, and whether the code
+/// facts are there.
 fn read_all(bytes: Vec<u8>) -> (bool, bool) {
     let search = DebugSearch { roots: Vec::new(), dirs: Vec::new() };
     let Ok(object) = Object::from_bytes(Path::new("/x/program"), bytes, &search) else {
@@ -173,7 +175,8 @@ fn cut_off_files() {
 
 #[test]
 fn sections_that_overlap_a_thousand_times() {
-    // Every section header says that it is the string table of a symbol table that is the whole file.
+    // Every section header says that it is the string table of a symbol table that is the whole
+    // file.
     let good = sample("overlap");
     let headers = section_headers(&good);
     let count = usize::from(u16::from_le_bytes(good[60..62].try_into().unwrap()));

@@ -27,7 +27,8 @@ int two(int n) { return twice(n) + 1; }
 int main(int argc, char **argv) { (void)argv; return one(argc) + two(argc); }
 ";
 
-/// binutils is the oracle: readelf shows the addresses of a line, and addr2line the function of an address.
+/// binutils is the oracle: readelf shows the addresses of a line, and addr2line the function of an
+/// address.
 #[test]
 fn lines_are_where_readelf_says() {
     let dir = scratch("lines");

@@ -255,7 +255,8 @@ fn names_demangle_as_cxxfilt_does() {
         };
         let differ: Vec<_> =
             ours.iter().zip(theirs.lines()).filter(|(o, t)| plain(o) != plain(t) && !keeps(o, t)).collect();
-        // cpp_demangle writes literals in template arguments and references to nested classes in its own way.
+        // cpp_demangle writes literals in template arguments and references to nested classes in
+        // its own way.
         assert!(
             differ.len() * 40 < ours.len(),
             "{flags}: {} of {} differ, as {:#?}",

@@ -45,7 +45,8 @@ fn opened(dir: &Path, flags: &[&str]) -> (Object, DebugInfo) {
     (object, info)
 }
 
-/// Offsets in bits and widths of the members of a type, as gdb shows them: `/*    8:  0   |     4 */    unsigned int low : 3;`
+/// Offsets in bits and widths of the members of a type, as gdb shows them:
+/// `/*    8:  0   |     4 */    unsigned int low : 3;`
 fn by_gdb(program: &Path, ty: &str) -> Vec<(u64, String)> {
     let text = run("gdb", &["-batch", "-nx", "-ex", &format!("ptype /o {ty}"), str(program)]);
     let mut members = Vec::new();

@@ -87,7 +87,8 @@ fn readelf_says_the_same() {
     }
 }
 
-/// Of each entry of a procedure linkage table, the first instructions leave the stack as it is, the last has pushed a word.
+/// Of each entry of a procedure linkage table, the first instructions leave the stack as it is, the
+/// last has pushed a word.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn linkage_tables_depend_on_the_instruction() {
@@ -103,8 +104,8 @@ fn linkage_tables_depend_on_the_instruction() {
     }
 }
 
-/// A register behind an expression is nothing that DWARF has, but assembler code of libgcrypt asks for it: what is said before
-/// holds, and so does all that is said of other functions.
+/// A register behind an expression is nothing that DWARF has, but assembler code of libgcrypt asks
+/// for it: what is said before holds, and so does all that is said of other functions.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn an_instruction_that_makes_no_sense_is_the_end_of_its_function() {

@@ -1,6 +1,6 @@
 //! Stops a process and makes remote system calls in it, again and again, until it is killed itself:
-//! `hammer PID [die|batch]`. With `die` it kills itself in the middle, with the calling thread far from where it was. With
-//! `batch` it makes several calls at one go, by code that it maps.
+//! `hammer PID [die|batch]`. With `die` it kills itself in the middle, with the calling thread far
+//! from where it was. With `batch` it makes several calls at one go, by code that it maps.
 
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{Batch, Process, Stopped, arch};

@@ -102,7 +102,8 @@ pub enum OpenError {
         /// What to do.
         remedy: &'static str,
     },
-    /// The process is of this user, but has marked itself as not dumpable, or has gained privileges.
+    /// The process is of this user, but has marked itself as not dumpable, or has gained
+    /// privileges.
     #[error(
         "not permitted: process {pid} ({comm}) is not dumpable (set-user-ID, capabilities or prctl(PR_SET_DUMPABLE)); run as root"
     )]
@@ -134,7 +135,8 @@ pub enum OpenError {
     },
 }
 
-/// Checks everything that can be known before a thread is touched but for tracers, and opens the memory.
+/// Checks everything that can be known before a thread is touched but for tracers, and opens the
+/// memory.
 pub fn open_memory(pid: i32, euid: u32) -> Result<Memory, OpenError> {
     let status = match fs::read_to_string(format!("/proc/{pid}/status")) {
         Ok(s) => s,

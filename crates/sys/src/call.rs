@@ -1,13 +1,15 @@
 //! Remote system calls: a stopped thread of the target executes them for us.
 //!
 //! 1. A signal frame with the thread's whole state is written to unused stack ([`Frame`]), then its
-//!    registers are set to `syscall; ret` with the frame as return address. From here on the thread would restore
-//!    itself if we died.
-//! 2. All signals are blocked, so that no handler runs in between; the frame holds the mask to be restored.
+//!    registers are set to `syscall; ret` with the frame as return address. From here on the thread
+//!    would restore itself if we died.
+//! 2. All signals are blocked, so that no handler runs in between; the frame holds the mask to be
+//!    restored.
 //! 3. The thread runs from one system-call stop to the next, for as many calls as are wanted.
-//! 4. If it was in a system call, it is brought to a stop of the signal kind, where the kernel still decides about the restart
-//!    of an interrupted one. It gets mask and registers back as they were. So `nanosleep` and its like continue where they were; a
-//!    return through the frame, which only happens without us, would begin them anew.
+//! 4. If it was in a system call, it is brought to a stop of the signal kind, where the kernel
+//!    still decides about the restart of an interrupted one. It gets mask and registers back as
+//!    they were. So `nanosleep` and its like continue where they were; a return through the frame,
+//!    which only happens without us, would begin them anew.
 
 mod batch;
 
@@ -280,8 +282,8 @@ impl Calls {
         Ok(active)
     }
 
-    /// Puts the thread back to where it was. Its registers are as before the first call, except for what
-    /// [`crate::Stopped::set_ip`] makes of them afterwards.
+    /// Puts the thread back to where it was. Its registers are as before the first call, except for
+    /// what [`crate::Stopped::set_ip`] makes of them afterwards.
     pub(crate) fn end(&mut self, process: &Process) -> Result<(), CallError> {
         let Some(active) = self.active.take() else {
             return Ok(());
@@ -329,7 +331,8 @@ impl Active {
             self.check("resume", ptrace::cont_to_syscall(self.tid, signal))?;
             match self.wait(nr, deadline)? {
                 Event::Syscall => return Ok(()),
-                // Only SIGSTOP cannot be blocked; the thread goes on working for us in the stopped process.
+                // Only SIGSTOP cannot be blocked; the thread goes on working for us in the stopped
+                // process.
                 Event::Signal(libc::SIGSTOP) => signal = libc::SIGSTOP,
                 Event::Signal(other) => {
                     let saw = format!("signal {other}");
@@ -348,7 +351,8 @@ impl Active {
         if self.stands == Stands::Not || self.stands == Stands::Call && self.regs.syscall().is_some() {
             self.interrupt(self.regs.result() as u64)?;
         }
-        // In this order: with the old registers and all signals blocked, our death would leave the thread deaf.
+        // In this order: with the old registers and all signals blocked, our death would leave the
+        // thread deaf.
         self.check("set the signal mask of", ptrace::set_sigmask(self.tid, self.mask))?;
         self.check("set the registers of", ptrace::set_regs(self.tid, &self.regs))
     }
@@ -407,9 +411,10 @@ fn io_error(what: &'static str, pid: i32, tid: i32, source: io::Error) -> CallEr
     }
 }
 
-/// The thread that makes the calls. Best is one that stands in a system call which restarts from its registers alone (or
-/// has just returned): who sleeps gets a CPU before others that have used theirs up. Then one in user code, and last one whose call
-/// the kernel would continue, which begins anew if we die.
+/// The thread that makes the calls. Best is one that stands in a system call which restarts from
+/// its registers alone (or has just returned): who sleeps gets a CPU before others that have used
+/// theirs up. Then one in user code, and last one whose call the kernel would continue, which
+/// begins anew if we die.
 fn choose<'t>(process: &Process, threads: &'t mut [Thread], seccomp_suspended: bool) -> Option<&'t mut Thread> {
     let mut order: Vec<&mut Thread> = threads.iter_mut().collect();
     order.sort_by_key(|t| match t.regs.syscall().map(|nr| nr as libc::c_long) {

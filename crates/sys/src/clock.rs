@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::arch::rdtsc;
 
-/// Can time stamps be taken with `rdtsc`? It must tick at a constant rate in all sleep states (`constant_tsc`,
-/// `nonstop_tsc`), and the kernel must trust it as its own clock, which implies that the CPUs agree.
+/// Can time stamps be taken with `rdtsc`? It must tick at a constant rate in all sleep states
+/// (`constant_tsc`, `nonstop_tsc`), and the kernel must trust it as its own clock, which implies
+/// that the CPUs agree.
 #[must_use]
 pub fn tsc_usable() -> bool {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -18,7 +19,8 @@ pub fn tsc_usable() -> bool {
     has("constant_tsc") && has("nonstop_tsc") && matches!(source.trim(), "tsc" | "kvm-clock")
 }
 
-/// How TSC ticks become nanoseconds of `CLOCK_MONOTONIC`: `(ticks * mult) >> shift`, with a product of 128 bits.
+/// How TSC ticks become nanoseconds of `CLOCK_MONOTONIC`: `(ticks * mult) >> shift`, with a product
+/// of 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TscScale {
     /// Multiplier.
@@ -32,11 +34,12 @@ pub struct TscScale {
 }
 
 impl TscScale {
-    /// The shift that [`TscScale::calibrate`] uses: `mult` fits into 32 bits for counters of 1 GHz and more.
+    /// The shift that [`TscScale::calibrate`] uses: `mult` fits into 32 bits for counters of 1 GHz
+    /// and more.
     pub const SHIFT: u32 = 32;
 
-    /// Measures the rate of the counter over `during`. Two moments are known to some 50 ns each, so 10 ms
-    /// give 10 parts in a million; [`TscScale::refined`] gets better with time.
+    /// Measures the rate of the counter over `during`. Two moments are known to some 50 ns each, so
+    /// 10 ms give 10 parts in a million; [`TscScale::refined`] gets better with time.
     #[must_use]
     pub fn calibrate(during: Duration) -> TscScale {
         let (base_tsc, base_ns) = moment();
@@ -59,13 +62,15 @@ impl TscScale {
         ((u128::from(ticks) * u128::from(self.mult)) >> self.shift) as u64
     }
 
-    /// What to add, wrapping, to the nanoseconds of a value of the counter to get `CLOCK_MONOTONIC`.
+    /// What to add, wrapping, to the nanoseconds of a value of the counter to get
+    /// `CLOCK_MONOTONIC`.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.base_ns.wrapping_sub(self.ticks_to_ns(self.base_tsc))
     }
 
-    /// A value of the counter as nanoseconds of `CLOCK_MONOTONIC`; earlier than the base is fine, too.
+    /// A value of the counter as nanoseconds of `CLOCK_MONOTONIC`; earlier than the base is fine,
+    /// too.
     #[must_use]
     pub fn to_monotonic(&self, tsc: u64) -> u64 {
         self.ticks_to_ns(tsc).wrapping_add(self.offset())
@@ -100,7 +105,8 @@ mod tests {
     #[test]
     fn a_time_stamp_of_now_lies_between_two_readings_of_the_clock() {
         let scale = TscScale::calibrate(Duration::from_millis(20));
-        // 20 ms at some 100 parts in a million, if the machine was busy: 2 us, and ten times that as a margin.
+        // 20 ms at some 100 parts in a million, if the machine was busy: 2 us, and ten times that
+        // as a margin.
         let slack = 20_000;
         let before = monotonic();
         let stamp = scale.to_monotonic(rdtsc());

@@ -1,4 +1,5 @@
-//! Following a process that is about to execute another program, from the outside: traced until it has.
+//! Following a process that is about to execute another program, from the outside: traced until it
+//! has.
 
 #![allow(unsafe_code, reason = "getxattr")]
 
@@ -19,7 +20,8 @@ use crate::spawn::{Child, Spawned, stop_after_exec};
 use crate::startup::Startup;
 use crate::stopped::{Stopped, wait_until};
 
-/// A thread that waits for us to let it execute a program. If this is dropped, it is not traced any more.
+/// A thread that waits for us to let it execute a program. If this is dropped, it is not traced any
+/// more.
 #[derive(Debug)]
 pub struct Executing {
     pid: i32,
@@ -78,7 +80,8 @@ impl Executing {
                         Err(_) => Ok(Some(Executed::Ended)),
                         Ok(regs) => {
                             let process = Process::open(self.pid).inspect_err(|_| {
-                                // It is a member of the session's family that goes on unprobed. If that fails it has died.
+                                // It is a member of the session's family that goes on unprobed. If
+                                // that fails it has died.
                                 let _ = ptrace::detach(self.pid, 0);
                             })?;
                             let stopped = Stopped::adopt(process.clone(), regs);

@@ -1,5 +1,5 @@
-//! Giving a stopped process a descriptor of ours, whatever namespaces it lives in: over a pair of sockets that it makes, one of
-//! which we take a copy of (`pidfd_getfd`).
+//! Giving a stopped process a descriptor of ours, whatever namespaces it lives in: over a pair of
+//! sockets that it makes, one of which we take a copy of (`pidfd_getfd`).
 #![allow(unsafe_code, reason = "pidfd_getfd, sendmsg and the structs that they take")]
 
 use std::fs::File;
@@ -49,7 +49,8 @@ struct Control {
     pad: RawFd,
 }
 
-/// `CMSG_SPACE(4)`: words of the machine. To a 32-bit kernel interface half a header behind it is one that is wrong.
+/// `CMSG_SPACE(4)`: words of the machine. To a 32-bit kernel interface half a header behind it is
+/// one that is wrong.
 const CONTROL_LEN: usize = (size_of::<libc::cmsghdr>() + size_of::<RawFd>()).next_multiple_of(size_of::<usize>());
 
 /// Bytes of the target's memory that [`Stopped::hand_over`] uses.
@@ -73,8 +74,8 @@ fn message(at: u64, fd: RawFd) -> Message {
 }
 
 impl Stopped {
-    /// Gives the target a descriptor of ours, closed on exec: its number there. Uses [`HAND_OVER_LEN`] bytes of the target's memory at
-    /// `at`, a multiple of 8.
+    /// Gives the target a descriptor of ours, closed on exec: its number there. Uses
+    /// [`HAND_OVER_LEN`] bytes of the target's memory at `at`, a multiple of 8.
     pub fn hand_over(&mut self, file: &File, at: Va) -> Result<i32, HandOverError> {
         let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;
         self.call(libc::SYS_socketpair, [libc::AF_UNIX as u64, kind, 0, at.0, 0, 0])?;

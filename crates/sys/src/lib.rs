@@ -1,13 +1,14 @@
-//! All operating-system unsafety of the controller: processes, stopping their threads, remote system calls, starting
-//! commands, shared memory and the clock.
+//! All operating-system unsafety of the controller: processes, stopping their threads, remote
+//! system calls, starting commands, shared memory and the clock.
 //!
-//! [`Process`] is a target that runs. [`Process::stop`] makes a [`Stopped`] of it: the only place where registers can
-//! be seen and changed and where the target executes system calls for us. [`spawn()`] starts a command that is
-//! stopped before its first instruction.
+//! [`Process`] is a target that runs. [`Process::stop`] makes a [`Stopped`] of it: the only place
+//! where registers can be seen and changed and where the target executes system calls for us.
+//! [`spawn()`] starts a command that is stopped before its first instruction.
 //!
-//! One rule holds everywhere: **the controller may be killed at any instruction** and the target goes on as if it
-//! had never been there. The kernel lets all threads of a dead tracer run with the registers they have at that
-//! moment, so no thread ever has registers that only we could repair (see [`arch::frame`]).
+//! One rule holds everywhere: **the controller may be killed at any instruction** and the target
+//! goes on as if it had never been there. The kernel lets all threads of a dead tracer run with the
+//! registers they have at that moment, so no thread ever has registers that only we could repair
+//! (see [`arch::frame`]).
 
 mod access;
 pub mod arch;
@@ -47,7 +48,7 @@ pub use spawn::{Child, SpawnError, Spawned, spawn};
 pub use startup::{StartupError, StartupEvent};
 pub use stopped::{StopError, Stopped, Thread};
 pub use turns::Turn;
-pub use watch::{Watch, futex_wake};
+pub use watch::{Beat, Watch, futex_wake};
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

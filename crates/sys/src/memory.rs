@@ -61,8 +61,8 @@ unsafe impl Pod for i64 {}
 // SAFETY: an array has no padding of its own.
 unsafe impl<T: Pod, const N: usize> Pod for [T; N] {}
 
-/// The address space of a process, held open. It stays bound to the program that was opened: after an `execve` all
-/// accesses fail with [`MemoryError::Gone`], they never reach the new program.
+/// The address space of a process, held open. It stays bound to the program that was opened: after
+/// an `execve` all accesses fail with [`MemoryError::Gone`], they never reach the new program.
 #[derive(Debug)]
 pub struct Memory {
     pid: i32,
@@ -85,8 +85,9 @@ impl Memory {
         }
     }
 
-    /// The bytes at several places (address and length), each up to some pages long; `None`: they cannot be read. One system call, as
-    /// long as all can be: so it is for a process that stands still, and cannot execute another program meanwhile.
+    /// The bytes at several places (address and length), each up to some pages long; `None`: they
+    /// cannot be read. One system call, as long as all can be: so it is for a process that stands
+    /// still, and cannot execute another program meanwhile.
     pub fn read_many(&self, places: &[(Va, usize)]) -> Vec<Option<Vec<u8>>> {
         /// `IOV_MAX`
         const MOST: usize = 1024;
@@ -102,7 +103,8 @@ impl Memory {
                 }
                 continue;
             }
-            // Not all can be, or not in this way, which does not read what the process itself may not.
+            // Not all can be, or not in this way, which does not read what the process itself may
+            // not.
             all.extend(places.iter().map(|(at, len)| {
                 let mut bytes = vec![0; *len];
                 self.read(*at, &mut bytes).is_ok().then_some(bytes)
@@ -132,8 +134,8 @@ impl Memory {
         Ok(unsafe { value.assume_init() })
     }
 
-    /// Writes `bytes` at `at`, into text, too, whatever the protection of the page (a private page is copied), and
-    /// reads them back.
+    /// Writes `bytes` at `at`, into text, too, whatever the protection of the page (a private page
+    /// is copied), and reads them back.
     pub fn write(&self, at: Va, bytes: &[u8]) -> Result<(), MemoryError> {
         self.put(at, bytes)?;
         let mut back = vec![0; bytes.len()];
@@ -141,7 +143,8 @@ impl Memory {
         if back == bytes { Ok(()) } else { Err(MemoryError::Verify { pid: self.pid, at }) }
     }
 
-    /// The same at several places of a process that stands still, in this order; they are read back when all are written.
+    /// The same at several places of a process that stands still, in this order; they are read back
+    /// when all are written.
     pub fn write_many(&self, places: &[(Va, &[u8])]) -> Result<(), MemoryError> {
         places.iter().try_for_each(|(at, bytes)| self.put(*at, bytes))?;
         let read: Vec<(Va, usize)> = places.iter().map(|(at, bytes)| (*at, bytes.len())).collect();
@@ -153,7 +156,8 @@ impl Memory {
         Ok(())
     }
 
-    /// The same at several places, in this order, each with its own outcome: all are read back when all are written, by one call.
+    /// The same at several places, in this order, each with its own outcome: all are read back when
+    /// all are written, by one call.
     pub fn write_each(&self, places: &[(Va, &[u8])]) -> Vec<Result<(), MemoryError>> {
         let mut outcomes: Vec<Result<(), MemoryError>> =
             places.iter().map(|(at, bytes)| self.put(*at, bytes)).collect();

@@ -1,14 +1,16 @@
-//! Waiting for threads that are about to stop without taking a CPU from them: to look again and again would, as a yield lets nobody
-//! run who has a lower priority, and a sleep is too long. The kernel says when something has happened to a tracee by SIGCHLD
-//! (`do_notify_parent_cldstop` in kernel/signal.c), so that is waited for. If we do not wait yet, another thread of ours may take it
-//! instead, so nothing depends on it but how long it takes.
+//! Waiting for threads that are about to stop without taking a CPU from them: to look again and
+//! again would, as a yield lets nobody run who has a lower priority, and a sleep is too long. The
+//! kernel says when something has happened to a tracee by SIGCHLD (`do_notify_parent_cldstop` in
+//! kernel/signal.c), so that is waited for. If we do not wait yet, another thread of ours may take
+//! it instead, so nothing depends on it but how long it takes.
 #![allow(unsafe_code, reason = "pthread_sigmask, sigaction, sigtimedwait, kill")]
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// For how long nothing is waited for at a time, in nanoseconds: whether it has been too long is the caller's business.
+/// For how long nothing is waited for at a time, in nanoseconds: whether it has been too long is
+/// the caller's business.
 const LONGEST: libc::c_long = 1_000_000;
 
 thread_local! {
@@ -23,8 +25,8 @@ struct State {
     taken: bool,
 }
 
-/// The calling thread gets to know what happens to its tracees until this is dropped. Whoever else in the process waits for SIGCHLD is told
-/// then. Several at a time are as one.
+/// The calling thread gets to know what happens to its tracees until this is dropped. Whoever else
+/// in the process waits for SIGCHLD is told then. Several at a time are as one.
 #[derive(Debug)]
 pub struct News {
     /// The signals that were blocked before; `None`: nothing has been changed.
@@ -38,7 +40,8 @@ impl News {
             return News { before: None };
         }
         let mut before = MaybeUninit::uninit();
-        // SAFETY: both sets live through the call, and it fills the second one if it says that it has not failed.
+        // SAFETY: both sets live through the call, and it fills the second one if it says that it
+        // has not failed.
         let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &sigchld(), before.as_mut_ptr()) } != 0;
         if failed {
             return News { before: None };
@@ -64,7 +67,8 @@ impl Drop for News {
     }
 }
 
-/// Waits until something has happened to a tracee, but not for long. Without [`News`] it only lets others run.
+/// Waits until something has happened to a tracee, but not for long. Without [`News`] it only lets
+/// others run.
 pub fn wait() {
     let state = STATE.get();
     if !state.wanted {

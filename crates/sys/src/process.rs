@@ -20,9 +20,9 @@ use crate::ptrace;
 use crate::room;
 use crate::stopped::{StopError, Stopped};
 
-/// A process that we may trace, opened: its pid cannot be reused under us and its memory can be read. The process
-/// itself is not touched until [`Process::stop`]. Cheap to clone. Stays on the thread that opened it, as ptrace
-/// demands.
+/// A process that we may trace, opened: its pid cannot be reused under us and its memory can be
+/// read. The process itself is not touched until [`Process::stop`]. Cheap to clone. Stays on the
+/// thread that opened it, as ptrace demands.
 #[derive(Clone, Debug)]
 pub struct Process(Rc<Inner>);
 
@@ -37,7 +37,8 @@ struct Inner {
     gadgets: Cell<Option<Gadgets>>,
     /// Code that is about to go: nothing that a thread may return through.
     leaving: RefCell<Vec<Range<u64>>>,
-    /// Threads seized by a [`Process::stop`] that timed out; they cannot be let go before they stop.
+    /// Threads seized by a [`Process::stop`] that timed out; they cannot be let go before they
+    /// stop.
     stuck: RefCell<Vec<i32>>,
 }
 
@@ -49,7 +50,8 @@ impl Process {
         Ok(process)
     }
 
-    /// The same while something else may trace the process: it can be read all the same, and stopped when that has let go.
+    /// The same while something else may trace the process: it can be read all the same, and
+    /// stopped when that has let go.
     pub fn look_at(pid: i32) -> Result<Process, OpenError> {
         if pid <= 0 {
             return Err(OpenError::NoProcess { pid });
@@ -60,7 +62,8 @@ impl Process {
             let source = io::Error::last_os_error();
             return Err(match source.raw_os_error() {
                 Some(libc::ESRCH) => OpenError::NoProcess { pid },
-                // Linux < 6.9: EINVAL, later ENOENT, for the id of a thread; access::open_memory says it well.
+                // Linux < 6.9: EINVAL, later ENOENT, for the id of a thread; access::open_memory
+                // says it well.
                 Some(libc::EINVAL | libc::ENOENT) => match access::open_memory(pid, euid()) {
                     Err(e) => e,
                     Ok(_) => OpenError::Io { pid, source },
@@ -98,12 +101,13 @@ impl Process {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let mut p = libc::pollfd { fd: self.0.pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one valid pollfd. A pidfd becomes readable when the process ends (pidfd_open(2)); an error (EINTR)
-        // says nothing.
+        // SAFETY: one valid pollfd. A pidfd becomes readable when the process ends (pidfd_open(2));
+        // an error (EINTR) says nothing.
         unsafe { libc::poll(&mut p, 1, 0) <= 0 }
     }
 
-    /// Has the process exited or replaced its program by `execve` since it was opened? All addresses are void then.
+    /// Has the process exited or replaced its program by `execve` since it was opened? All
+    /// addresses are void then.
     #[must_use]
     pub fn is_replaced(&self) -> bool {
         !self.0.memory.is_there(self.0.anchor)
@@ -129,7 +133,8 @@ impl Process {
         self.write(at, &(value as arch::Word).to_ne_bytes())
     }
 
-    /// The bytes at several places of a process that stands still (address and length); `None`: they cannot be read.
+    /// The bytes at several places of a process that stands still (address and length); `None`:
+    /// they cannot be read.
     #[must_use]
     pub fn read_many(&self, places: &[(Va, usize)]) -> Vec<Option<Vec<u8>>> {
         self.0.memory.read_many(places)
@@ -140,13 +145,14 @@ impl Process {
         self.0.memory.write_many(places)
     }
 
-    /// Writes several places, in this order, each with its own outcome, and then reads them back. The target may be running.
+    /// Writes several places, in this order, each with its own outcome, and then reads them back.
+    /// The target may be running.
     pub fn write_each(&self, places: &[(Va, &[u8])]) -> Vec<Result<(), MemoryError>> {
         self.0.memory.write_each(places)
     }
 
-    /// Writes `bytes` at `at`, whatever the protection of the page, and reads them back. The target may be running:
-    /// what other threads see in between is the caller's business.
+    /// Writes `bytes` at `at`, whatever the protection of the page, and reads them back. The target
+    /// may be running: what other threads see in between is the caller's business.
     pub fn write(&self, at: Va, bytes: &[u8]) -> Result<(), MemoryError> {
         self.0.memory.write(at, bytes)
     }
@@ -161,7 +167,8 @@ impl Process {
         Ok(parse_maps(&self.maps_text()?))
     }
 
-    /// Bytes of memory that the mappings take which begin at addresses that `of` chooses (`Rss` in `/proc/PID/smaps`).
+    /// Bytes of memory that the mappings take which begin at addresses that `of` chooses (`Rss` in
+    /// `/proc/PID/smaps`).
     pub fn resident(&self, of: impl Fn(Va) -> bool) -> io::Result<u64> {
         let text = procfs::read(&self.path("smaps"))?;
         Ok(procfs::resident(&String::from_utf8_lossy(&text), of))
@@ -203,8 +210,8 @@ impl Process {
         Ok(uids.split_ascii_whitespace().next().and_then(|u| u.parse().ok()).unwrap_or(0))
     }
 
-    /// When the process began, in clock ticks since boot (field 22 of `/proc/PID/stat`): with the pid it names a
-    /// process for ever.
+    /// When the process began, in clock ticks since boot (field 22 of `/proc/PID/stat`): with the
+    /// pid it names a process for ever.
     #[must_use]
     pub fn start_time(&self) -> u64 {
         self.0.start_time
@@ -228,7 +235,8 @@ impl Process {
         Ok(procfs::status_field(&status, "Seccomp").and_then(|m| m.parse().ok()).unwrap_or(0))
     }
 
-    /// Does the main thread run with a user shadow stack (`x86_Thread_features` of `/proc/PID/status`, Linux 6.6)?
+    /// Does the main thread run with a user shadow stack (`x86_Thread_features` of
+    /// `/proc/PID/status`, Linux 6.6)?
     pub fn shadow_stack(&self) -> io::Result<bool> {
         Ok(self.status("x86_Thread_features")?.split_ascii_whitespace().any(|f| f == "shstk"))
     }
@@ -238,9 +246,10 @@ impl Process {
         self.stop_within(Duration::from_secs(2))
     }
 
-    /// Stops all threads; if one has not stopped after `timeout` (it hangs in the kernel), the others are let go. A
-    /// process that somebody else has stopped in the same way is waited for, also up to `timeout`: a thread has one
-    /// tracer at a time, so whoever stops a process has it for himself.
+    /// Stops all threads; if one has not stopped after `timeout` (it hangs in the kernel), the
+    /// others are let go. A process that somebody else has stopped in the same way is waited for,
+    /// also up to `timeout`: a thread has one tracer at a time, so whoever stops a process has it
+    /// for himself.
     pub fn stop_within(&self, timeout: Duration) -> Result<Stopped, StopError> {
         const LONGEST: Duration = Duration::from_millis(2);
         self.find_gadgets();
@@ -248,7 +257,8 @@ impl Process {
         let mut pause = Duration::from_micros(100);
         loop {
             match Stopped::stop(self.clone(), timeout) {
-                // Not asked for the tracer: it may have let go since. That we may trace at all is known ([`Process::open`]).
+                // Not asked for the tracer: it may have let go since. That we may trace at all is
+                // known ([`Process::open`]).
                 Err(StopError::Denied { .. }) if Instant::now() < deadline => {}
                 result => return result,
             }
@@ -275,13 +285,14 @@ impl Process {
         &self.0.gadgets
     }
 
-    /// The target has [`arch::GADGET_CODE`] at `at`, which nobody writes over: remote calls use it from now on.
+    /// The target has [`arch::GADGET_CODE`] at `at`, which nobody writes over: remote calls use it
+    /// from now on.
     pub fn use_gadgets(&self, at: Va) {
         self.0.gadgets.set(Some(Gadgets::of_code_at(at)));
     }
 
-    /// This code is going to be unmapped: remote calls use nothing of it from now on. The thread that makes them would still return
-    /// through it, if we died then.
+    /// This code is going to be unmapped: remote calls use nothing of it from now on. The thread
+    /// that makes them would still return through it, if we died then.
     pub fn leave(&self, code: &[Range<u64>]) {
         self.0.leaving.borrow_mut().extend_from_slice(code);
         self.0.gadgets.set(None);

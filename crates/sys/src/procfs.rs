@@ -67,7 +67,8 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     })
 }
 
-/// A whole file of the kernel's. It has no size to go by, and growing a buffer step by step takes longer than the kernel does.
+/// A whole file of the kernel's. It has no size to go by, and growing a buffer step by step takes
+/// longer than the kernel does.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::with_capacity(64 * 1024);
     File::open(path)?.read_to_end(&mut text)?;
@@ -87,8 +88,8 @@ pub fn stat_field(stat: &str, n: usize) -> Option<&str> {
     rest.split_ascii_whitespace().nth(n.checked_sub(3)?)
 }
 
-/// When a process began, in clock ticks since boot (field 22 of `/proc/PID/stat`); `None` if there is no such process, or
-/// only its exit status is left.
+/// When a process began, in clock ticks since boot (field 22 of `/proc/PID/stat`); `None` if there
+/// is no such process, or only its exit status is left.
 #[must_use]
 pub fn start_time_of(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -145,7 +146,8 @@ pub fn resident(smaps: &str, of: impl Fn(Va) -> bool) -> u64 {
 mod tests {
     use super::*;
 
-    /// A controller that was killed, and whose parent does not ask for its status, is no controller any more.
+    /// A controller that was killed, and whose parent does not ask for its status, is no controller
+    /// any more.
     #[test]
     fn a_zombie_has_no_start_time() {
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();

@@ -19,7 +19,8 @@ const PTRACE_GETSIGMASK: c_uint = 0x420a;
 const PTRACE_SETSIGMASK: c_uint = 0x420b;
 const PTRACE_GET_RSEQ_CONFIGURATION: c_uint = 0x420f;
 const PTRACE_EVENT_STOP: i32 = 128;
-/// Seccomp filters are off for as long as we trace (needs `CAP_SYS_ADMIN` and a kernel with checkpoint support).
+/// Seccomp filters are off for as long as we trace (needs `CAP_SYS_ADMIN` and a kernel with
+/// checkpoint support).
 pub const SUSPEND_SECCOMP: i32 = 1 << 21;
 /// System-call stops are told from SIGTRAP; an exec is an event.
 pub const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
@@ -27,8 +28,9 @@ pub const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
 /// Why a traced thread stands still, or that it is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Stopped by PTRACE_INTERRUPT or by a group stop: the thread is in the kernel's signal code, its registers are
-    /// those of the user program, and the restart of an interrupted system call is still to be decided by them.
+    /// Stopped by PTRACE_INTERRUPT or by a group stop: the thread is in the kernel's signal code,
+    /// its registers are those of the user program, and the restart of an interrupted system call
+    /// is still to be decided by them.
     Stop,
     /// About to receive this signal; resuming without naming it discards it.
     Signal(i32),
@@ -48,8 +50,8 @@ fn request(op: c_uint, tid: pid_t, addr: usize, data: usize) -> io::Result<()> {
 
 /// A request that answers with a number.
 fn request_count(op: c_uint, tid: pid_t, addr: usize, data: usize) -> io::Result<usize> {
-    // SAFETY: callers pass as `addr` and `data` numbers, or pointers that live until the call returns and are valid
-    // for what the request reads and writes.
+    // SAFETY: callers pass as `addr` and `data` numbers, or pointers that live until the call
+    // returns and are valid for what the request reads and writes.
     let r = unsafe { libc::ptrace(op, tid, addr as *mut c_void, data as *mut c_void) };
     usize::try_from(r).map_err(|_| io::Error::last_os_error())
 }
@@ -157,11 +159,13 @@ pub fn at_entry(tid: pid_t) -> io::Result<bool> {
 
 /// What has become of a tracee (or child), without blocking if `nohang`: `None` = nothing yet.
 ///
-/// A stop is looked at but not consumed (`WNOWAIT`): the kernel takes a consumed signal-delivery stop as "discard the
-/// signal" if the tracer dies before it resumes the thread (`wait_task_stopped` clears `exit_code`), so a killed controller would
-/// lose a signal of the target. An end is consumed, as a traced zombie blocks an `execve` of its process; but the end of a
-/// child of ours stays there for [`wait_exit`]. An `execve` is consumed, too: if another thread than the first has made it, which
-/// it is now, the kernel answers no request before that (`looks_like_a_spurious_pid`).
+/// A stop is looked at but not consumed (`WNOWAIT`): the kernel takes a consumed signal-delivery
+/// stop as "discard the signal" if the tracer dies before it resumes the thread
+/// (`wait_task_stopped` clears `exit_code`), so a killed controller would lose a signal of the
+/// target. An end is consumed, as a traced zombie blocks an `execve` of its process; but the end of
+/// a child of ours stays there for [`wait_exit`]. An `execve` is consumed, too: if another thread
+/// than the first has made it, which it is now, the kernel answers no request before that
+/// (`looks_like_a_spurious_pid`).
 pub fn wait(tid: pid_t, nohang: bool) -> io::Result<Option<Event>> {
     let hang = if nohang { libc::WNOHANG } else { 0 };
     loop {
@@ -227,7 +231,8 @@ fn waitid(tid: pid_t, options: i32) -> io::Result<Option<(i32, i32)>> {
         if r == 0 {
             // SAFETY: zeroed (a valid siginfo of plain integers), then filled by the kernel.
             let info = unsafe { info.assume_init() };
-            // SAFETY: `si_pid` and `si_status` are what waitid fills; all zero if nothing was there (WNOHANG).
+            // SAFETY: `si_pid` and `si_status` are what waitid fills; all zero if nothing was there
+            // (WNOHANG).
             let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
             return Ok((pid != 0).then_some((info.si_code, status)));
         }

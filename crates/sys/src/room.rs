@@ -6,21 +6,25 @@ use crate::arch::{GADGET_CODE, Gadgets, Regs};
 use crate::process::Process;
 use crate::procfs::Mapping;
 
-/// Left free below the frame, for a signal handler's own frame should we die while the thread stands there.
+/// Left free below the frame, for a signal handler's own frame should we die while the thread
+/// stands there.
 const BELOW: u64 = 4096;
-/// Distance kept from every stack pointer: more than any red zone or guard, and callees have not been there lately.
+/// Distance kept from every stack pointer: more than any red zone or guard, and callees have not
+/// been there lately.
 const FROM_SP: u64 = 16 * 1024;
 /// The red zone, and as much again.
 const BEHIND_RED_ZONE: u64 = 256;
-/// Places tried on one stack, and their distance: a frame that a dead controller has left may be in the way.
+/// Places tried on one stack, and their distance: a frame that a dead controller has left may be in
+/// the way.
 const PLACES: u64 = 4;
 const APART: u64 = 24 * 1024;
 /// The end of a mapping must have this many zero bytes before our own gadgets go there.
 const PADDING: usize = 64;
 
-/// An address for `len` bytes of frame, aligned to 64. The low end of a thread's stack is used, which nobody has reached if
-/// it is far from all stack pointers or still all zero. Just below a stack pointer only if there is nothing else, and only on
-/// the main stack, which grows: a goroutine's stack is tiny and its neighbour is the heap.
+/// An address for `len` bytes of frame, aligned to 64. The low end of a thread's stack is used,
+/// which nobody has reached if it is far from all stack pointers or still all zero. Just below a
+/// stack pointer only if there is nothing else, and only on the main stack, which grows: a
+/// goroutine's stack is tiny and its neighbour is the heap.
 pub fn for_frame(process: &Process, maps: &[Mapping], threads: &[Regs], len: usize) -> Option<Va> {
     let main = maps.iter().filter(|m| is_main_stack(m));
     let others = maps.windows(2).filter(|w| is_guarded(&w[0], &w[1])).map(|w| &w[1]);
@@ -106,8 +110,8 @@ fn search(process: &Process, maps: &[Mapping]) -> Option<Gadgets> {
     None
 }
 
-/// A place for [`GADGET_CODE`] in the zero padding behind the last code of an executable mapping. The vdso has some
-/// in every process. The page is private to the process when written.
+/// A place for [`GADGET_CODE`] in the zero padding behind the last code of an executable mapping.
+/// The vdso has some in every process. The page is private to the process when written.
 pub fn for_gadgets(process: &Process, maps: &[Mapping]) -> Option<Va> {
     let vdso_first = |m: &&Mapping| m.name != "[vdso]";
     let mut code: Vec<&Mapping> = maps.iter().filter(|m| m.exec && m.read).collect();

@@ -1,7 +1,9 @@
-//! What a thread's seccomp filters would do to a system call: the filters are read from the kernel and run here.
+//! What a thread's seccomp filters would do to a system call: the filters are read from the kernel
+//! and run here.
 //!
-//! Facts: Documentation/userspace-api/seccomp_filter.rst, include/uapi/linux/seccomp.h (verdicts and their order),
-//! include/uapi/linux/filter.h (classic BPF), kernel/seccomp.c (`seccomp_check_filter`: which instructions there are).
+//! Facts: Documentation/userspace-api/seccomp_filter.rst, include/uapi/linux/seccomp.h (verdicts
+//! and their order), include/uapi/linux/filter.h (classic BPF), kernel/seccomp.c
+//! (`seccomp_check_filter`: which instructions there are).
 
 use crate::arch::AUDIT;
 use crate::ptrace;
@@ -33,8 +35,9 @@ const RET_LOG: u32 = 0x7ffc_0000;
 const RET_ALLOW: u32 = 0x7fff_0000;
 
 impl Stopped {
-    /// What the filters of all threads would do to a system call with these arguments; [`Verdict::Harmful`] if they cannot
-    /// be read (that needs `CAP_SYS_ADMIN` and a kernel with checkpoint support).
+    /// What the filters of all threads would do to a system call with these arguments;
+    /// [`Verdict::Harmful`] if they cannot be read (that needs `CAP_SYS_ADMIN` and a kernel with
+    /// checkpoint support).
     #[must_use]
     pub fn seccomp_verdict(&self, number: libc::c_long, args: [u64; 6]) -> Verdict {
         let data = Data { number: number as u32, args };

@@ -31,8 +31,9 @@ pub enum SharedError {
     },
 }
 
-/// A file of the target (a memfd) mapped readable and writable into the controller. The target may write at any
-/// time and has to be expected to: look at it through atomics only. It stays valid after the end of the target.
+/// A file of the target (a memfd) mapped readable and writable into the controller. The target may
+/// write at any time and has to be expected to: look at it through atomics only. It stays valid
+/// after the end of the target.
 #[derive(Debug)]
 pub struct SharedMap {
     base: NonNull<u8>,
@@ -41,7 +42,8 @@ pub struct SharedMap {
 }
 
 impl SharedMap {
-    /// Maps the file that the target has open as `fd`, which is given a length. The target may close it afterwards.
+    /// Maps the file that the target has open as `fd`, which is given a length. The target may
+    /// close it afterwards.
     pub fn from_target_fd(pid: i32, fd: i32, len: usize) -> Result<SharedMap, SharedError> {
         let open = |source| SharedError::Open { pid, fd, source };
         let file = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}")).map_err(open)?;
@@ -102,7 +104,8 @@ impl SharedMap {
         self.slice(at, 1)?.first()
     }
 
-    /// `n` values in a row from byte offset `at`; `None` if they do not lie inside or are not aligned.
+    /// `n` values in a row from byte offset `at`; `None` if they do not lie inside or are not
+    /// aligned.
     #[must_use]
     pub fn slice<T: SharedData>(&self, at: usize, n: usize) -> Option<&[T]> {
         // SAFETY: `T: SharedData` allows what `view` asks for.
@@ -120,7 +123,8 @@ impl SharedMap {
         if end > self.len || start % align_of::<T>() != 0 {
             return None;
         }
-        // SAFETY: in bounds and aligned, mapped as long as `self` is borrowed; the caller answers for the contents.
+        // SAFETY: in bounds and aligned, mapped as long as `self` is borrowed; the caller answers
+        // for the contents.
         Some(unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at).cast::<T>(), n) })
     }
 }
@@ -140,8 +144,8 @@ unsafe impl Sync for SharedMap {}
 /// Types that may be looked at while another process writes them.
 ///
 /// # Safety
-/// All bit patterns are values, and the type consists of atomics and of fields that the target does not change
-/// while they are read.
+/// All bit patterns are values, and the type consists of atomics and of fields that the target does
+/// not change while they are read.
 pub unsafe trait SharedData {}
 
 // SAFETY: atomics of plain integers.

@@ -9,7 +9,8 @@ use crate::ptrace;
 use crate::stopped::Stopped;
 
 impl Process {
-    /// The signals that its main thread blocks or ignores (`SigBlk` and `SigIgn` of `/proc/PID/status`); all, if that cannot be told.
+    /// The signals that its main thread blocks or ignores (`SigBlk` and `SigIgn` of
+    /// `/proc/PID/status`); all, if that cannot be told.
     #[must_use]
     pub fn closed(&self) -> u64 {
         let status = self.status_text().unwrap_or_default();
@@ -42,15 +43,17 @@ impl Stopped {
         Ok(())
     }
 
-    /// The signals that have a handler (`SigCgt` of `/proc/PID/status`); all, if that cannot be told.
+    /// The signals that have a handler (`SigCgt` of `/proc/PID/status`); all, if that cannot be
+    /// told.
     #[must_use]
     pub fn caught(&self) -> u64 {
         let status = self.process().status_text().unwrap_or_default();
         signal_set(&status, "SigCgt").unwrap_or(u64::MAX)
     }
 
-    /// Threads for which a signal of this set was raised but not delivered yet: stopped between a fault and its handler
-    /// (`SigPnd` of `/proc/PID/task/TID/status`, which does not count what was sent to the whole process).
+    /// Threads for which a signal of this set was raised but not delivered yet: stopped between a
+    /// fault and its handler (`SigPnd` of `/proc/PID/task/TID/status`, which does not count what
+    /// was sent to the whole process).
     #[must_use]
     pub fn awaiting(&self, set: u64) -> Vec<i32> {
         let pid = self.process().pid();

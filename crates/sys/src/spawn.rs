@@ -122,8 +122,8 @@ impl Child {
     }
 }
 
-/// A started command that stands still: before its first instruction, or at an event of its startup (see
-/// [`Spawned::next_mapping_change`]). If this is dropped the command runs.
+/// A started command that stands still: before its first instruction, or at an event of its startup
+/// (see [`Spawned::next_mapping_change`]). If this is dropped the command runs.
 #[derive(Debug)]
 pub struct Spawned {
     pub(crate) process: Process,
@@ -148,7 +148,8 @@ impl Spawned {
     /// Ends the command: nobody wants it without what was to be done first.
     pub fn kill(self) {
         let Spawned { stopped, mut child, .. } = self;
-        // SAFETY: no memory is involved; the child has not been waited for, so its pid is still its own.
+        // SAFETY: no memory is involved; the child has not been waited for, so its pid is still its
+        // own.
         unsafe { libc::kill(child.pid, libc::SIGKILL) };
         drop(stopped);
         let _ = child.wait();
@@ -164,8 +165,9 @@ impl Spawned {
     }
 }
 
-/// Starts a command with this environment (usually [`std::env::vars_os`]), in the current directory, with our standard
-/// streams, and with the signal mask and dispositions that a shell would give it.
+/// Starts a command with this environment (usually [`std::env::vars_os`]), in the current
+/// directory, with our standard streams, and with the signal mask and dispositions that a shell
+/// would give it.
 pub fn spawn(argv: &[OsString], env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Spawned, SpawnError> {
     let name = argv.first().filter(|a| !a.is_empty()).ok_or(SpawnError::Empty)?;
     let path = look_up(name)?;
@@ -188,7 +190,8 @@ pub fn spawn(argv: &[OsString], env: impl IntoIterator<Item = (OsString, OsStrin
             Ok(Spawned { process, stopped, child, startup: Startup::default() })
         }
         Err(e) => {
-            // SAFETY: no memory is involved; the child has not been waited for, so its pid is still its own.
+            // SAFETY: no memory is involved; the child has not been waited for, so its pid is still
+            // its own.
             unsafe { libc::kill(pid, libc::SIGKILL) };
             let _ = child.wait();
             Err(e)
@@ -319,7 +322,8 @@ impl Image {
         unsafe {
             // Else this process itself would keep the socket open if the controller dies.
             libc::close(ours);
-            // What we may ignore or block must not reach the program. Handlers are reset by the kernel.
+            // What we may ignore or block must not reach the program. Handlers are reset by the
+            // kernel.
             for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGPIPE, libc::SIGCHLD] {
                 libc::signal(signal, libc::SIG_DFL);
             }

@@ -1,8 +1,8 @@
 //! Following a command from its first instruction to its entry point, library by library.
 //!
-//! To see the entry point without a change of code, the dynamic loader is told another one: the auxiliary vector's
-//! `AT_ENTRY` (on the stack) points to a stub that makes a system call, at which we stop, and jumps to the entry point.
-//! If we die the stub does no more than that.
+//! To see the entry point without a change of code, the dynamic loader is told another one: the
+//! auxiliary vector's `AT_ENTRY` (on the stack) points to a stub that makes a system call, at which
+//! we stop, and jumps to the entry point. If we die the stub does no more than that.
 
 use std::io;
 
@@ -22,9 +22,11 @@ use crate::stopped::{StopError, Stopped};
 /// What has happened in the startup of a command, which stands still again if it is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartupEvent {
-    /// Code was mapped or unmapped, and nothing of it has run: the loader makes its next system call.
+    /// Code was mapped or unmapped, and nothing of it has run: the loader makes its next system
+    /// call.
     Mapped,
-    /// The loader is done; initialisers of libraries have run; the next instruction is the program's first.
+    /// The loader is done; initialisers of libraries have run; the next instruction is the
+    /// program's first.
     Entry,
     /// The process has executed another program and stands before its first instruction. Take
     /// [`Spawned::process`] anew.
@@ -33,8 +35,8 @@ pub enum StartupEvent {
     Exited(ExitStatus),
 }
 
-/// Why a command could not be followed. It stands still, or has ended: [`Spawned::kill`] ends it, [`Spawned::into_process`] lets it
-/// go on.
+/// Why a command could not be followed. It stands still, or has ended: [`Spawned::kill`] ends it,
+/// [`Spawned::into_process`] lets it go on.
 #[derive(Debug, thiserror::Error)]
 pub enum StartupError {
     /// A remote call failed.
@@ -87,8 +89,9 @@ enum State {
 }
 
 impl Spawned {
-    /// Runs the command to the next change of its executable mappings (all changes of one library are one
-    /// event), to its entry point, or to its end. At the entry point once more: returns [`StartupEvent::Entry`] again.
+    /// Runs the command to the next change of its executable mappings (all changes of one library
+    /// are one event), to its entry point, or to its end. At the entry point once more: returns
+    /// [`StartupEvent::Entry`] again.
     pub fn next_mapping_change(&mut self) -> Result<StartupEvent, StartupError> {
         if matches!(self.startup.state, State::Fresh) {
             self.prepare()?;
@@ -133,8 +136,8 @@ impl Spawned {
         }
     }
 
-    /// From the entry of a system call, which is not made, to a stop of the signal kind with these registers. They are
-    /// set at once, so that the command goes on rightly without us.
+    /// From the entry of a system call, which is not made, to a stop of the signal kind with these
+    /// registers. They are set at once, so that the command goes on rightly without us.
     fn park(&mut self, regs: Regs, event: StartupEvent) -> Result<StartupEvent, StartupError> {
         let pid = self.process.pid();
         let io = |what| move |source| StartupError::Io { what, pid, source };
@@ -163,7 +166,8 @@ impl Spawned {
         match regs {
             Err(status) => Ok(StartupEvent::Exited(status)),
             Ok(regs) => {
-                // A program that cannot be probed stands still, too: the caller kills it or lets it go.
+                // A program that cannot be probed stands still, too: the caller kills it or lets it
+                // go.
                 let opened = Process::open(pid);
                 let process = opened.as_ref().unwrap_or(&self.process).clone();
                 self.stopped = Stopped::adopt(process, regs);
@@ -222,8 +226,9 @@ fn code_mappings(process: &Process) -> Result<Vec<Mapping>, StartupError> {
     Ok(process.maps().map_err(io)?.into_iter().filter(|m| m.exec).collect())
 }
 
-/// The stack of a new program from `sp`: argc, argv…, 0, envp…, 0, then pairs of the auxiliary vector (System V ABI,
-/// figure 3.9). Returns the address of the value of `AT_ENTRY`, and the value.
+/// The stack of a new program from `sp`: argc, argv…, 0, envp…, 0, then pairs of the auxiliary
+/// vector (System V ABI, figure 3.9). Returns the address of the value of `AT_ENTRY`, and the
+/// value.
 fn find_entry(process: &Process, sp: Va) -> Result<Option<(Va, Va)>, MemoryError> {
     const WORD: u64 = size_of::<Word>() as u64;
     let word = |at: Va| process.read_word(at);

@@ -23,7 +23,8 @@ pub(crate) use catch::RETURN_TRIES;
 /// System calls after which mappings are others.
 const CHANGE_MAPS: [libc::c_long; 5] = [MMAP, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_brk];
 
-/// Why a process could not be stopped, or the state of a thread could not be read or set. The process runs on.
+/// Why a process could not be stopped, or the state of a thread could not be read or set. The
+/// process runs on.
 #[derive(Debug, thiserror::Error)]
 pub enum StopError {
     /// The process ended.
@@ -91,9 +92,9 @@ pub struct Thread {
     pub regs: Regs,
 }
 
-/// A process whose threads all stand still, until [`Stopped::resume`] or drop. Nothing that the program can observe has
-/// changed then but the time (and that `epoll_wait` and its like return EINTR, as at every stop and continue:
-/// signal(7)). If the controller dies the threads go on, too.
+/// A process whose threads all stand still, until [`Stopped::resume`] or drop. Nothing that the
+/// program can observe has changed then but the time (and that `epoll_wait` and its like return
+/// EINTR, as at every stop and continue: signal(7)). If the controller dies the threads go on, too.
 #[derive(Debug)]
 pub struct Stopped {
     process: Process,
@@ -116,7 +117,8 @@ pub struct Stopped {
 impl Stopped {
     /// Stops all threads of a running process.
     pub(crate) fn stop(process: Process, timeout: Duration) -> Result<Stopped, StopError> {
-        // With filters suspended a remote call cannot hit one; if we may not do that, calls look for a free thread.
+        // With filters suspended a remote call cannot hit one; if we may not do that, calls look
+        // for a free thread.
         let shadow_stack = process.shadow_stack().ok();
         let mut calls = Calls::default();
         (calls.seccomp_suspended, calls.shadow_stack) = (true, shadow_stack);
@@ -161,8 +163,8 @@ impl Stopped {
         &self.threads
     }
 
-    /// A thread that was let execute something by a controller which has died since, and had no CPU to come back from it: it may
-    /// need what that controller has mapped.
+    /// A thread that was let execute something by a controller which has died since, and had no CPU
+    /// to come back from it: it may need what that controller has mapped.
     #[must_use]
     pub fn returning(&self) -> Option<i32> {
         self.returning
@@ -186,19 +188,20 @@ impl Stopped {
         Ok(maps)
     }
 
-    /// Makes a thread go on at another address. If its registers say [`Regs::restarts`], it stands at a `syscall`
-    /// instruction, and there must be one at `at`, too.
+    /// Makes a thread go on at another address. If its registers say [`Regs::restarts`], it stands
+    /// at a `syscall` instruction, and there must be one at `at`, too.
     pub fn set_ip(&mut self, tid: i32, at: Va) -> Result<(), StopError> {
         self.change(tid, |regs| regs.set_ip(at))
     }
 
-    /// Makes a thread whose registers say [`Regs::is_behind_call`] go on at `at`, as if it had made the call right before that.
+    /// Makes a thread whose registers say [`Regs::is_behind_call`] go on at `at`, as if it had made
+    /// the call right before that.
     pub fn set_behind_call(&mut self, tid: i32, at: Va) -> Result<(), StopError> {
         self.change(tid, |regs| regs.set_behind_call(at))
     }
 
-    /// Replaces values in the registers from which system calls take their arguments, of a thread that is in a call or not: those
-    /// for which `other` gives another one.
+    /// Replaces values in the registers from which system calls take their arguments, of a thread
+    /// that is in a call or not: those for which `other` gives another one.
     pub fn replace_arguments(&mut self, tid: i32, other: impl Fn(u64) -> Option<u64>) -> Result<(), StopError> {
         let thread = self.threads.iter().find(|thread| thread.tid == tid);
         let before = thread.ok_or(StopError::NoThread { pid: self.process.pid(), tid })?.regs.arguments();
@@ -238,9 +241,9 @@ impl Stopped {
         self.process.write(at, bytes)
     }
 
-    /// Lets the target execute a system call and returns its result, or its error as [`CallError::Errno`]. Whatever
-    /// happens, the thread that is used for it ends up as it was. Several calls in a row are cheaper than one each
-    /// time.
+    /// Lets the target execute a system call and returns its result, or its error as
+    /// [`CallError::Errno`]. Whatever happens, the thread that is used for it ends up as it was.
+    /// Several calls in a row are cheaper than one each time.
     pub fn call(&mut self, nr: libc::c_long, args: [u64; 6]) -> Result<u64, CallError> {
         let maps = self.maps_for_calls()?;
         if CHANGE_MAPS.contains(&nr) {
@@ -249,8 +252,9 @@ impl Stopped {
         self.calls.call(&self.process, &maps, &mut self.threads, nr as u64, args)
     }
 
-    /// The same for several calls, of which none depends on what another one gives; the results are in their order. All are made,
-    /// whether one fails or not: the error is that of the first which has.
+    /// The same for several calls, of which none depends on what another one gives; the results are
+    /// in their order. All are made, whether one fails or not: the error is that of the first which
+    /// has.
     pub fn batch(&mut self, at: &Batch, calls: &[Call]) -> Result<Vec<u64>, CallError> {
         let maps = self.maps_for_calls()?;
         *self.maps.borrow_mut() = None;
@@ -265,8 +269,8 @@ impl Stopped {
         self.maps().map_err(|_| CallError::Exited { pid: self.process.pid() })
     }
 
-    /// From now on frames of remote calls lie in this range of readable and writable memory of the target instead of
-    /// on a stack. The range must outlive this `Stopped`.
+    /// From now on frames of remote calls lie in this range of readable and writable memory of the
+    /// target instead of on a stack. The range must outlive this `Stopped`.
     pub fn use_scratch(&mut self, at: Va, len: Len) -> Result<(), CallError> {
         self.end_calls()?;
         self.calls.use_scratch(at, len);
@@ -278,13 +282,15 @@ impl Stopped {
         self.calls.end(&self.process)
     }
 
-    /// Lets all threads go on. A process that was suspended by SIGSTOP stays suspended. An error says that the process
-    /// died, or that a thread could not be put back by us and does it by itself.
+    /// Lets all threads go on. A process that was suspended by SIGSTOP stays suspended. An error
+    /// says that the process died, or that a thread could not be put back by us and does it by
+    /// itself.
     pub fn resume(self) -> Result<(), CallError> {
         self.resume_timed().1
     }
 
-    /// The same, with the time for which any thread stood: from when the first was asked to stop until the last was let go.
+    /// The same, with the time for which any thread stood: from when the first was asked to stop
+    /// until the last was let go.
     pub fn resume_timed(mut self) -> (Duration, Result<(), CallError>) {
         let ended = self.let_go();
         (self.stood(), ended)
@@ -341,8 +347,8 @@ impl Drop for Stopped {
     }
 }
 
-/// Lets a stopped thread go. If it was killed instead it is waited for and taken away, as a traced zombie would keep
-/// its whole process from ending. `false`: it neither stands nor dies.
+/// Lets a stopped thread go. If it was killed instead it is waited for and taken away, as a traced
+/// zombie would keep its whole process from ending. `false`: it neither stands nor dies.
 fn release(tid: i32) -> bool {
     const DYING: Duration = Duration::from_secs(1);
     if ptrace::detach(tid, 0).is_ok() {
@@ -363,10 +369,11 @@ fn release(tid: i32) -> bool {
     }
 }
 
-/// Waits until `deadline`; `None` = nothing came. `meanwhile` is called now and then once it takes long.
+/// Waits until `deadline`; `None` = nothing came. `meanwhile` is called now and then once it takes
+/// long.
 ///
-/// There is no wait with a timeout, and a handler for a timer would be the program's, not ours: so look, wait for news, and
-/// look again, in the end at growing distances.
+/// There is no wait with a timeout, and a handler for a timer would be the program's, not ours: so
+/// look, wait for news, and look again, in the end at growing distances.
 pub(crate) fn wait_until(tid: i32, deadline: Instant, mut meanwhile: impl FnMut()) -> io::Result<Option<Event>> {
     const YIELDS: u32 = 50;
     const LONGEST: Duration = Duration::from_micros(250);

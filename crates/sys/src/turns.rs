@@ -1,5 +1,5 @@
-//! Work on a process that goes on running: its threads are stopped one at a time, each for a moment. And who may do such work:
-//! one at a time, too.
+//! Work on a process that goes on running: its threads are stopped one at a time, each for a
+//! moment. And who may do such work: one at a time, too.
 #![allow(unsafe_code, reason = "flock")]
 
 use std::collections::BTreeSet;
@@ -14,18 +14,19 @@ use crate::procfs;
 use crate::stopped::{RETURN_TRIES, StopError, Stopped};
 use crate::urgent::Urgent;
 
-/// The right to change a process, until it is dropped: who has it excludes everybody else who asks for it. The kernel takes it
-/// back from a controller that dies.
+/// The right to change a process, until it is dropped: who has it excludes everybody else who asks
+/// for it. The kernel takes it back from a controller that dies.
 #[derive(Debug)]
 pub struct Turn {
     _memory: File,
 }
 
 impl Process {
-    /// Waits for the right to change the process, up to `timeout`; `None`: somebody else has it all the time.
+    /// Waits for the right to change the process, up to `timeout`; `None`: somebody else has it all
+    /// the time.
     ///
-    /// It is a lock of `/proc/PID/mem`, which only those can open who may trace the process, and of which there is one as long
-    /// as anybody has it open.
+    /// It is a lock of `/proc/PID/mem`, which only those can open who may trace the process, and of
+    /// which there is one as long as anybody has it open.
     pub fn turn(&self, timeout: Duration) -> io::Result<Option<Turn>> {
         const LONGEST: Duration = Duration::from_millis(2);
         let memory = File::open(format!("/proc/{}/mem", self.pid()))?;
@@ -47,11 +48,12 @@ impl Process {
         }
     }
 
-    /// Stops each thread for a moment, by itself, until none is left that has not been; `look` sees each of them. Those that wait in
-    /// the kernel are left out if `awake`: they come back from there by themselves, and execute nothing that they have read before.
+    /// Stops each thread for a moment, by itself, until none is left that has not been; `look` sees
+    /// each of them. Those that wait in the kernel are left out if `awake`: they come back from
+    /// there by themselves, and execute nothing that they have read before.
     ///
-    /// A thread that was made meanwhile is stopped, too, unless the one that made it had been already. Gives the longest time that a
-    /// thread stood.
+    /// A thread that was made meanwhile is stopped, too, unless the one that made it had been
+    /// already. Gives the longest time that a thread stood.
     pub fn each_thread<E: From<StopError>>(
         &self,
         awake: bool,
@@ -85,7 +87,8 @@ impl Process {
     }
 }
 
-/// Threads that have been told to stop, and have not. All are told at once: most of the time it takes is until each gets a CPU.
+/// Threads that have been told to stop, and have not. All are told at once: most of the time it
+/// takes is until each gets a CPU.
 #[derive(Default)]
 struct Called(Vec<(i32, Stopped, u32)>);
 

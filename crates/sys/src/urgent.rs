@@ -1,9 +1,9 @@
-//! Being scheduled before everybody else while a target stands still: on a machine with more to do than CPUs, a controller that
-//! waits for its turn would let the target wait, too.
+//! Being scheduled before everybody else while a target stands still: on a machine with more to do
+//! than CPUs, a controller that waits for its turn would let the target wait, too.
 #![allow(unsafe_code, reason = "sched_getscheduler, sched_setscheduler")]
 
-/// The calling thread has real-time priority until this is dropped, if it may (`CAP_SYS_NICE` or `RLIMIT_RTPRIO`), and does not
-/// have a policy of its own. Several at a time are as one.
+/// The calling thread has real-time priority until this is dropped, if it may (`CAP_SYS_NICE` or
+/// `RLIMIT_RTPRIO`), and does not have a policy of its own. Several at a time are as one.
 #[derive(Debug)]
 pub struct Urgent {
     raised: bool,

@@ -1,4 +1,5 @@
-//! A word of shared memory that somebody changes and wakes: as a descriptor that can be polled.
+//! Words of shared memory: one that somebody changes and wakes, as a descriptor that can be polled,
+//! and one that grows as long as something is being done.
 #![allow(unsafe_code, reason = "futex, eventfd and signal masks")]
 
 use std::io;
@@ -7,6 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::shared::SharedMap;
 
@@ -25,7 +27,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches the word at an offset. The descriptor is readable when the word has changed since, until [`Watch::clear`].
+    /// Watches the word at an offset. The descriptor is readable when the word has changed since,
+    /// until [`Watch::clear`].
     ///
     /// # Errors
     /// What the kernel says: there is no room for a descriptor or a thread.
@@ -63,6 +66,44 @@ impl Drop for Watch {
         self.end.store(true, Ordering::Release);
         // It looks now and then.
         if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A thread that adds one to a word of shared memory now and then, until this is dropped: whoever
+/// waits for the process sees that it is alive, whatever it does meanwhile.
+#[derive(Debug)]
+pub struct Beat {
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Beat {
+    /// The word at an offset grows every `period`, but not for longer than `most`.
+    ///
+    /// # Errors
+    /// What the kernel says: there is no room for a thread.
+    pub fn new(map: Arc<SharedMap>, at: usize, period: Duration, most: Duration) -> io::Result<Beat> {
+        let end = Arc::new(AtomicBool::new(false));
+        let until = end.clone();
+        let beat = move || {
+            let (Some(word), begin) = (map.get::<AtomicU32>(at), Instant::now()) else { return };
+            while !until.load(Ordering::Acquire) && begin.elapsed() < most {
+                word.fetch_add(1, Ordering::AcqRel);
+                std::thread::park_timeout(period);
+            }
+        };
+        let thread = without_signals(|| std::thread::Builder::new().name("beat".to_owned()).spawn(beat))?;
+        Ok(Beat { end, thread: Some(thread) })
+    }
+}
+
+impl Drop for Beat {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             let _ = thread.join();
         }
     }

@@ -1,5 +1,6 @@
-//! How a thread of the target asks the controller for something, and waits for the answer: once in a while, as the target is about
-//! to become something else. Futexes in the shared region, so nothing of the target is needed, and nobody waits for ever.
+//! How a thread of the target asks the controller for something, and waits for the answer: once in
+//! a while, as the target is about to become something else. Futexes in the shared region, so
+//! nothing of the target is needed, and nobody waits for ever.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -20,7 +21,16 @@ pub struct Bell {
     pub listens: AtomicU32,
     /// With [`Question::Exec`], the run-time address of the path.
     pub path: AtomicU64,
+    /// Grows as long as the controller works on its answer, at least every [`BEAT`] nanoseconds. A
+    /// thread waits as long as this goes on.
+    pub working: AtomicU32,
+    /// Zero.
+    pub pad: u32,
 }
+
+/// The time between two steps of [`Bell::working`], in nanoseconds. Far less than the time after
+/// which a controller counts as gone.
+pub const BEAT: u64 = 200_000_000;
 
 /// What a thread may ask for.
 #[repr(u32)]

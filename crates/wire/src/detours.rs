@@ -1,4 +1,5 @@
-//! Which original instructions the copies in detours stand for: what a handler of a fault is shown, and where it comes back to.
+//! Which original instructions the copies in detours stand for: what a handler of a fault is shown,
+//! and where it comes back to.
 //!
 //! One table, made by the engine and replaced as a whole; a replaced one stays mapped:
 //!
@@ -44,15 +45,16 @@ pub struct CopyPair {
 }
 
 impl CopyPair {
-    /// Flag: behind the push that begins the copy of a call. The original has not pushed anything yet.
+    /// Flag: behind the push that begins the copy of a call. The original has not pushed anything
+    /// yet.
     pub const PUSHED: u16 = 0x8000;
     /// Flag: behind the copy of a trap, where the processor says that it was.
     pub const TRAPPED: u16 = 0x4000;
-    /// Both flags: at `copy` is the word of a gate, which leads to offset `original` from the site when it is closed. While it is,
-    /// what is at the originals is in use, but for the first one.
+    /// Both flags: at `copy` is the word of a gate, which leads to offset `original` from the site
+    /// when it is closed. While it is, what is at the originals is in use, but for the first one.
     pub const GATE: u16 = CopyPair::PUSHED | CopyPair::TRAPPED;
-    /// Flag: no copy, but a `push` or `call` of a handler, where all registers are those of the site but for the stack pointer. It is
-    /// lower by as many bytes as [`CopyPair::OFFSET`] says.
+    /// Flag: no copy, but a `push` or `call` of a handler, where all registers are those of the
+    /// site but for the stack pointer. It is lower by as many bytes as [`CopyPair::OFFSET`] says.
     pub const SAVES: u16 = 0x2000;
     /// The bits of `original` that are its offset.
     pub const OFFSET: u16 = 0x1fff;

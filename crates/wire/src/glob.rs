@@ -1,7 +1,9 @@
-//! Patterns of texts that a program has only when it runs: the agent matches them, and so does the controller.
+//! Patterns of texts that a program has only when it runs: the agent matches them, and so does the
+//! controller.
 
-/// Whether the whole of a text is what a pattern says: `*` is any bytes, `?` one, `[a-z]` and `[!a-z]` one of a set or none of
-/// it; a `[` that nothing closes is itself. Both are read byte by byte, and end at their first 0.
+/// Whether the whole of a text is what a pattern says: `*` is any bytes, `?` one, `[a-z]` and
+/// `[!a-z]` one of a set or none of it; a `[` that nothing closes is itself. Both are read byte by
+/// byte, and end at their first 0.
 pub fn matches(text: impl Fn(u64) -> u8, pattern: impl Fn(u64) -> u8) -> bool {
     let (mut t, mut p) = (0, 0);
     // Behind the last star, and where in the text what it stands for ends.
@@ -32,8 +34,8 @@ pub fn matches(text: impl Fn(u64) -> u8, pattern: impl Fn(u64) -> u8) -> bool {
     }
 }
 
-/// Whether a byte is in the set behind a `[`, and what follows the set; `None`: nothing closes it. A `]` right at its start
-/// belongs to it.
+/// Whether a byte is in the set behind a `[`, and what follows the set; `None`: nothing closes it.
+/// A `]` right at its start belongs to it.
 fn set(pattern: &impl Fn(u64) -> u8, start: u64, byte: u8) -> Option<(bool, u64)> {
     let negated = pattern(start) == b'!';
     let first = start + u64::from(negated);

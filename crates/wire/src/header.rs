@@ -7,8 +7,9 @@ use crate::bell::Bell;
 /// First word of the shared region: `"SIDESTEP"` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDESTEP");
 /// Layout version; a controller touches only regions of its own version.
-pub const VERSION: u32 = 13;
-/// Name given to `memfd_create`: the mapping shows as `/memfd:sidestep (deleted)` in `/proc/PID/maps`.
+pub const VERSION: u32 = 14;
+/// Name given to `memfd_create`: the mapping shows as `/memfd:sidestep (deleted)` in
+/// `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "sidestep";
 /// Longest patch of a site, in bytes.
 pub const PATCH_MAX: usize = 16;
@@ -16,7 +17,8 @@ pub const PATCH_MAX: usize = 16;
 /// The head of the shared region, at offset 0. Offsets are in bytes from the start of the region.
 #[repr(C, align(64))]
 pub struct Header {
-    /// [`MAGIC`], written when the offsets below are there. Addresses follow as soon as they are known; 0 = not yet.
+    /// [`MAGIC`], written when the offsets below are there. Addresses follow as soon as they are
+    /// known; 0 = not yet.
     pub magic: AtomicU64,
     /// [`VERSION`].
     pub version: u32,
@@ -60,29 +62,33 @@ pub struct Header {
     /// Bytes in a ring, a power of two; 0 = no rings.
     pub ring_len: u64,
 
-    /// `[AtomicU64; probes_max]`: hits of each probe that no slot could take (more threads than slots).
+    /// `[AtomicU64; probes_max]`: hits of each probe that no slot could take (more threads than
+    /// slots).
     pub missed_off: u64,
     /// Capacity of the `missed` array and of the probe descriptors.
     pub probes_max: u64,
     /// `[MapDesc; map_descs]`.
     pub map_descs_off: u64,
-    /// How many.
+    /// The number of map descriptions.
     pub map_descs: u64,
 
     /// `[JournalEntry; journal_cap]`.
     pub journal_off: u64,
     /// Capacity of the journal.
     pub journal_cap: u32,
-    /// Entries in use. An entry is complete before this count covers it, and covered before its site is written.
+    /// Entries in use. An entry is complete before this count covers it, and covered before its
+    /// site is written.
     pub journal_len: AtomicU32,
     /// `[MapEntry; maps_cap]`: every mapping that belongs to us.
     pub maps_off: u64,
     /// Capacity of the mapping list.
     pub maps_cap: u32,
-    /// Entries in use; the agent appends too (grown shadow stacks), with fetch_add, then fills, `kind` last.
+    /// Entries in use; the agent appends too (grown shadow stacks), with fetch_add, then fills,
+    /// `kind` last.
     pub maps_len: AtomicU32,
 
-    /// [`Common`]: from here on to the end, the region is the same memory in all processes of a session.
+    /// [`Common`]: from here on to the end, the region is the same memory in all processes of a
+    /// session.
     pub common_off: u64,
     /// Set of the signals that are ours ([`crate::Signals`]), so that sites may rely on them.
     pub signals: AtomicU64,
@@ -94,15 +100,18 @@ pub struct Header {
     pub batch_va: u64,
 }
 
-/// Head of what all processes of a session share: slots, maps, and what was missed. A multiple of the page size from the start
-/// of the region.
+/// Head of what all processes of a session share: slots, maps, and what was missed. A multiple of
+/// the page size from the start of the region.
 #[repr(C, align(64))]
 pub struct Common {
-    /// How many slots were handed out so far, counted from the first; never more than `Header::slots_max`.
+    /// How many slots were handed out so far, counted from the first; never more than
+    /// `Header::slots_max`.
     pub slots_used: AtomicU32,
-    /// Slots among them whose process has ended, so that others may have them ([`crate::Slot::owner`]).
+    /// Slots among them whose process has ended, so that others may have them
+    /// ([`crate::Slot::owner`]).
     pub slots_free: AtomicU32,
-    /// Return addresses that were replaced and never seen again (longjmp, exit of a thread), for all probes.
+    /// Return addresses that were replaced and never seen again (longjmp, exit of a thread), for
+    /// all probes.
     pub returns_dropped: AtomicU64,
     /// Lines of `trace_printk` that did not fit into a ring.
     pub lines_dropped: AtomicU64,
@@ -110,7 +119,8 @@ pub struct Common {
     pub bell: Bell,
 }
 
-/// `struct sigaction` of the x86-64 kernel (`include/linux/signal_types.h`), as `rt_sigaction` takes it.
+/// `struct sigaction` of the x86-64 kernel (`include/linux/signal_types.h`), as `rt_sigaction`
+/// takes it.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct SigAction {
@@ -157,7 +167,8 @@ impl SigAction32 {
     }
 }
 
-/// In [`JournalEntry::own`]: no site, but padding that became a jump to the detour of the site in [`JournalEntry::detour`].
+/// In [`JournalEntry::own`]: no site, but padding that became a jump to the detour of the site in
+/// [`JournalEntry::detour`].
 pub const ISLAND: u8 = 2;
 
 /// A prefix that a jump ignores: the segment override of `es` (SDM volume 2, 2.1.1).
@@ -173,7 +184,8 @@ pub struct JournalEntry {
     pub detour: u64,
     /// Bytes of `detour`, all of them.
     pub detour_len: u32,
-    /// 1 + the number of the newest probe of the site; the others follow by [`crate::ProbeDesc::older`].
+    /// 1 + the number of the newest probe of the site; the others follow by
+    /// [`crate::ProbeDesc::older`].
     pub newest: u32,
     /// How many bytes of `old` and `new` count.
     pub len: u8,
@@ -181,19 +193,21 @@ pub struct JournalEntry {
     pub insns_len: u8,
     /// 1: a site of our own, without which others do harm. Restored last. [`ISLAND`].
     pub own: u8,
-    /// 1: the site is to be a jump; 0: a trap, even if `new` is a jump. Cleared before the jump is taken away, and set after it is
-    /// back.
+    /// 1: the site is to be a jump; 0: a trap, even if `new` is a jump. Cleared before the jump is
+    /// taken away, and set after it is back.
     pub optimized: u8,
-    /// 1: the site was disabled. Written before its bytes are restored, and cleared after they are written again.
+    /// 1: the site was disabled. Written before its bytes are restored, and cleared after they are
+    /// written again.
     pub disabled: u32,
     /// What was there.
     pub old: [u8; PATCH_MAX],
     /// What we wrote.
     pub new: [u8; PATCH_MAX],
-    /// Per displaced instruction: (offset from the site, offset of its copy from the start of the detour).
+    /// Per displaced instruction: (offset from the site, offset of its copy from the start of the
+    /// detour).
     pub insns: [(u16, u16); 16],
-    /// Run-time address of the `u16` that counts who listens at a USDT probe, or 0. It is raised by 1 after the site is
-    /// written, and lowered before the site is restored.
+    /// Run-time address of the `u16` that counts who listens at a USDT probe, or 0. It is raised by
+    /// 1 after the site is written, and lowered before the site is restored.
     pub semaphore: u64,
     /// What is known of the semaphore: a [`SemaphoreState`].
     pub semaphore_state: u32,
@@ -203,19 +217,22 @@ pub struct JournalEntry {
     pub inode: u64,
     /// Where the site is in that file, in bytes.
     pub file_offset: u64,
-    /// Offset in the detour of the word that its gate goes by: the address where execution goes on behind the first displaced
-    /// instruction. 0 = it has no gate. With a gate, the last pair of `insns` is the gate itself.
+    /// Offset in the detour of the word that its gate goes by: the address where execution goes on
+    /// behind the first displaced instruction. 0 = it has no gate. With a gate, the last pair of
+    /// `insns` is the gate itself.
     pub gate: u16,
     /// Whether other sites keep a jump away: a [`BlockState`].
     pub blocked: u16,
-    /// 1: nothing else comes to the place of its code while the process lives, or somebody has said so. 0: its library may be
-    /// unloaded, and another one mapped there.
+    /// 1: nothing else comes to the place of its code while the process lives, or somebody has said
+    /// so. 0: its library may be unloaded, and another one mapped there.
     pub stays: u32,
-    /// The first bytes of the first copy. A jump to the detour of another session takes their place where both have a probe.
+    /// The first bytes of the first copy. A jump to the detour of another session takes their place
+    /// where both have a probe.
     pub resume: [u8; 8],
 }
 
-/// Whether a jump is kept away by sites inside it. While it is, the entry's patch is a trap; see [`JournalEntry::for_now`].
+/// Whether a jump is kept away by sites inside it. While it is, the entry's patch is a trap; see
+/// [`JournalEntry::for_now`].
 #[repr(u16)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockState {
@@ -223,12 +240,13 @@ pub enum BlockState {
     No = 0,
     /// Yes.
     Yes = 1,
-    /// Not any more, or soon: there is a trap, or the jump, and all sites inside are disabled. The gates may lead to the copies.
+    /// Not any more, or soon: there is a trap, or the jump, and all sites inside are disabled. The
+    /// gates may lead to the copies.
     Changing = 2,
 }
 
-/// Whether a site counts in its semaphore. The target itself changes this right behind the semaphore, by additions, and whatever becomes
-/// of the controller.
+/// Whether a site counts in its semaphore. The target itself changes this right behind the
+/// semaphore, by additions, and whatever becomes of the controller.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SemaphoreState {
@@ -245,7 +263,8 @@ impl JournalEntry {
         &self.insns[..(self.insns_len as usize).min(self.insns.len())]
     }
 
-    /// Whether there may be a trap to the detour instead of `new`, with any of the old and the new bytes behind it.
+    /// Whether there may be a trap to the detour instead of `new`, with any of the old and the new
+    /// bytes behind it.
     #[must_use]
     pub const fn may_be_trap(&self) -> bool {
         self.disabled == 1 || self.optimized == 0 || self.blocked == BlockState::Changing as u16
@@ -263,8 +282,9 @@ impl JournalEntry {
         self.detour + self.copies().first().map_or(0, |(_, to)| u64::from(*to))
     }
 
-    /// Whether it was a site of our own, and its session has given up what it was for. Its original code is back, or what another
-    /// session has put there; but not in children that were forked before.
+    /// Whether it was a site of our own, and its session has given up what it was for. Its original
+    /// code is back, or what another session has put there; but not in children that were forked
+    /// before.
     #[must_use]
     pub const fn is_given_up(&self) -> bool {
         self.own == 1 && self.newest == 0
@@ -278,21 +298,23 @@ impl JournalEntry {
         JournalEntry { len: 1, new, ..*self }
     }
 
-    /// Whether it is one that other sites may block: a jump with a gate behind its first instruction, or one whose displacement goes
-    /// on in the next instruction.
+    /// Whether it is one that other sites may block: a jump with a gate behind its first
+    /// instruction, or one whose displacement goes on in the next instruction.
     #[must_use]
     pub const fn is_promotable(&self) -> bool {
         let gated = self.gate != 0 && self.len > 1 && self.new[0] != 0xcc && self.insns_len > 2;
         self.own == 0 && (gated || self.is_pun())
     }
 
-    /// Whether its jump needs bytes that are not written. Nobody who comes back to them has to go elsewhere: they are as they were.
+    /// Whether its jump needs bytes that are not written. Nobody who comes back to them has to go
+    /// elsewhere: they are as they were.
     #[must_use]
     pub const fn is_pun(&self) -> bool {
         self.reach() > self.len as u64
     }
 
-    /// How many bytes its jump needs: those that are written, and those behind them in which its displacement goes on.
+    /// How many bytes its jump needs: those that are written, and those behind them in which its
+    /// displacement goes on.
     #[must_use]
     pub const fn reach(&self) -> u64 {
         let mut prefixes = 0;
@@ -309,7 +331,8 @@ impl JournalEntry {
         self.site < site && site < self.site + self.reach()
     }
 
-    /// Run-time address to which the gate leads when it is closed: behind the first displaced instruction.
+    /// Run-time address to which the gate leads when it is closed: behind the first displaced
+    /// instruction.
     #[must_use]
     pub fn gate_closed(&self) -> Option<u64> {
         let (from, _) = self.copies().last().filter(|_| self.gate != 0)?;

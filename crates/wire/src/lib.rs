@@ -1,5 +1,5 @@
-//! The memory that controller and target share, and the memory that the agent keeps for itself: layouts, and the
-//! structures that both change at the same time.
+//! The memory that controller and target share, and the memory that the agent keeps for itself:
+//! layouts, and the structures that both change at the same time.
 //!
 //! There are four regions in a target:
 //!
@@ -10,12 +10,13 @@
 //! | lookup | anonymous, read-write, `MADV_WIPEONFORK` | the same | zero in the child: that is how a child is known |
 //! | code (agent, slabs) | anonymous, read-execute | controller, through `/proc/PID/mem` | copied |
 //!
-//! The second part of the shared region ([`Common`]: slots and maps) is the same memory in all processes of a session.
+//! The second part of the shared region ([`Common`]: slots and maps) is the same memory in all
+//! processes of a session.
 //!
-//! The shared region holds all that is needed to undo an attach (journal and mapping list), so that any later
-//! controller can clean up after one that was killed. Everything is `repr(C)`, in words of 64 bits
-//! also where addresses have 32 (there `u64` is aligned to 4 bytes, so alignments are spelled out), and checked by layout
-//! tests.
+//! The shared region holds all that is needed to undo an attach (journal and mapping list), so that
+//! any later controller can clean up after one that was killed. Everything is `repr(C)`, in words
+//! of 64 bits also where addresses have 32 (there `u64` is aligned to 4 bytes, so alignments are
+//! spelled out), and checked by layout tests.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -34,14 +35,16 @@ pub mod slot;
 pub mod stacks;
 pub mod unwind;
 
-pub use bell::{Bell, Question};
+pub use bell::{BEAT, Bell, Question};
 pub use context::{Hit, Regs};
 pub use detours::{CopyPair, DetourEntry, DetourTable};
 pub use hash::Table;
 pub use header::{BlockState, Common, Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SigAction, SigAction32};
 pub use lookup::{LOOKUP_BUCKETS, LookupEntry, LookupTable};
 pub use map::{MapDesc, MapError};
-pub use private::{Flow, HELPERS, HandlerSwitch, Private, ProbeDesc, ShadowEntry, ThreadState, TrapEntry, TrapRecord};
+pub use private::{
+    Flow, HELPERS, HandlerSwitch, Private, ProbeDesc, ShadowEntry, ShadowHead, ThreadState, TrapEntry, TrapRecord,
+};
 pub use record::{MAPS_MAX, RECORD_ALIGN, RecordHeader, RecordState};
 pub use signals::{Blocked, ClosedThread, Signals};
 pub use slot::{Histogram, Slot};

@@ -1,13 +1,16 @@
-//! Maps of programs: their descriptions. Entries lie elsewhere in the shared region, or in the cells of each thread.
+//! Maps of programs: their descriptions. Entries lie elsewhere in the shared region, or in the
+//! cells of each thread.
 
 use core::sync::atomic::AtomicU64;
 
 use crate::hash::Table;
 use crate::stacks::Stacks;
 
-/// A map. What a program passes to helpers as a map is the address of one of these, in the shared region.
+/// A map. What a program passes to helpers as a map is the address of one of these, in the shared
+/// region.
 ///
-/// The kernel's per-CPU kinds have a value per *thread* here: nothing in a process keeps a program on its CPU.
+/// The kernel's per-CPU kinds have a value per *thread* here: nothing in a process keeps a program
+/// on its CPU.
 #[repr(C, align(64))]
 pub struct MapDesc {
     /// Kind: the kernel's number (`enum bpf_map_type`).
@@ -26,9 +29,9 @@ pub struct MapDesc {
     pub data: u64,
     /// Offset of its first value from a thread's cells in bytes, for kinds with a value per thread.
     pub cells: u64,
-    /// Bytes from one value to the next. Of hash kinds with a value per thread, the word before the value counts:
-    /// it holds the generation of the entry ([`crate::hash::Found`]) that the value belongs to. In another
-    /// generation the value is zero.
+    /// Bytes from one value to the next. Of hash kinds with a value per thread, the word before the
+    /// value counts: it holds the generation of the entry ([`crate::hash::Found`]) that the value
+    /// belongs to. In another generation the value is zero.
     pub stride: u64,
     /// Entries or records that did not fit.
     pub dropped: AtomicU64,
@@ -52,8 +55,9 @@ pub struct MapDesc {
 const SPARE: u32 = 128;
 
 impl MapDesc {
-    /// A map of this shape, whose memory is all zeros. The caller sets [`MapDesc::data`] if [`MapDesc::data_len`]
-    /// is not 0, and [`MapDesc::cells`] if [`MapDesc::cells_len`] is not. `None`: no such map.
+    /// A map of this shape, whose memory is all zeros. The caller sets [`MapDesc::data`] if
+    /// [`MapDesc::data_len`] is not 0, and [`MapDesc::cells`] if [`MapDesc::cells_len`] is not.
+    /// `None`: no such map.
     #[inline]
     #[must_use]
     pub fn new(kind: u32, key_size: u32, value_size: u32, max_entries: u32, flags: u32, index: u32) -> Option<MapDesc> {
@@ -167,8 +171,9 @@ pub const NO_EXIST: u64 = 1;
 /// `BPF_EXIST`: another value only.
 pub const EXIST: u64 = 2;
 
-/// In place of the number of a map: a record of `trace_printk`. Four words: length of the format with its NUL, and three
-/// arguments. Then the format, then a text with its NUL for each of the first three conversions that is a `%s`.
+/// In place of the number of a map: a record of `trace_printk`. Four words: length of the format
+/// with its NUL, and three arguments. Then the format, then a text with its NUL for each of the
+/// first three conversions that is a `%s`.
 pub const TRACE: u32 = crate::record::MAPS_MAX;
 
 /// A value per entry of the map in the shared region, at [`MapDesc::data`].

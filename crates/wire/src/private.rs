@@ -5,15 +5,15 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use crate::signals::{Blocked, Signals};
 
 /// Helpers have numbers below this.
-pub const HELPERS: usize = 264;
+pub const HELPERS: usize = 266;
 /// Addresses whose rules a thread remembers, a power of two ([`ThreadState::unwound`]).
 pub const UNWOUND: usize = 256;
 /// Words of `struct clone_args` (`include/uapi/linux/sched.h`).
 pub const CLONE_ARGS: usize = 11;
 /// Entries of a thread's first shadow stack.
 pub const SHADOW_FIRST: usize = 480;
-/// Largest number of bytes that a watched function may take off the stack when it returns: the trampoline keeps so many
-/// below the stack pointer as they are.
+/// Largest number of bytes that a watched function may take off the stack when it returns: the
+/// trampoline keeps so many below the stack pointer as they are.
 pub const MAX_DROPPED: u64 = 64;
 
 /// Head of the private region.
@@ -27,23 +27,26 @@ pub struct Private {
     pub trampoline: u64,
     /// Run-time address of `[ProbeDesc; Header::probes_max]`, within the private region.
     pub probes: u64,
-    /// Run-time address of `[ThreadState; Header::slots_max]`, `state_stride` apart, each followed by its first shadow stack.
+    /// Run-time address of `[ThreadState; Header::slots_max]`, `state_stride` apart, each followed
+    /// by its first shadow stack.
     pub states: u64,
     /// Distance between thread states in bytes.
     pub state_stride: u64,
     /// Nanoseconds of `CLOCK_MONOTONIC` = (ticks * tsc_mult) >> tsc_shift, plus this (wrapping).
     pub tsc_base: u64,
-    /// Trap table: run-time address of `[TrapEntry; trap_mask + 1]`, open addressing, 0 = no trap probes.
-    /// Replaced as a whole; a replaced table stays mapped.
+    /// Trap table: run-time address of `[TrapEntry; trap_mask + 1]`, open addressing, 0 = no trap
+    /// probes. Replaced as a whole; a replaced table stays mapped.
     pub traps: AtomicU64,
     /// Size of the trap table - 1.
     pub trap_mask: AtomicU64,
-    /// Run-time address of the [`crate::DetourTable`], or 0: faults of displaced instructions are not looked up.
-    /// Replaced as a whole; a replaced table stays mapped.
+    /// Run-time address of the [`crate::DetourTable`], or 0: faults of displaced instructions are
+    /// not looked up. Replaced as a whole; a replaced table stays mapped.
     pub detours: AtomicU64,
-    /// Run-time address of the [`crate::UnwindTable`], or 0: stacks are those that frame pointers give.
+    /// Run-time address of the [`crate::UnwindTable`], or 0: stacks are those that frame pointers
+    /// give.
     pub unwind: AtomicU64,
-    /// Run-time address of a [`crate::DetourTable`] for stacks, as `detours` is one for faults, or 0.
+    /// Run-time address of a [`crate::DetourTable`] for stacks, as `detours` is one for faults, or
+    /// 0.
     pub copies: AtomicU64,
     /// 1: time stamps are TSC; 0: `clock_gettime(CLOCK_MONOTONIC)` by system call.
     pub tsc: u32,
@@ -53,23 +56,31 @@ pub struct Private {
     pub tsc_mult: u64,
     /// States handed out in this process.
     pub states_used: AtomicU32,
-    /// 1 in a forked child once it has noticed: nothing of what belongs to the process that the header is for is written any
-    /// more; nor, unless children are followed, anything else that is shared. [`Private::ADOPTED`].
+    /// 1 in a forked child once it has noticed: nothing of what belongs to the process that the
+    /// header is for is written any more; nor, unless children are followed, anything else that is
+    /// shared. [`Private::ADOPTED`].
     pub child: AtomicU32,
-    /// Process id of the target in its own pid namespace; of a forked child since it has noticed. Code that runs with
-    /// another one is a child that shares our memory until it executes a program (`vfork`, `posix_spawn`).
+    /// Process id of the target in its own pid namespace; of a forked child since it has noticed.
+    /// Code that runs with another one is a child that shares our memory until it executes a
+    /// program (`vfork`, `posix_spawn`).
     pub pid: AtomicU32,
     /// 1: forked children are probed as their parents are; 0: nothing is counted there.
     pub follow: u32,
-    /// Which of the session's meanings addresses have in this process: 0, 1, 2 …; forked children have their parent's. It
-    /// goes along with stacks and symbols ([`stack_id`], [`symbol`]).
+    /// Which of the session's meanings addresses have in this process: 0, 1, 2 …; forked children
+    /// have their parent's. It goes along with stacks and symbols ([`stack_id`], [`symbol`]).
     pub space: AtomicU32,
-    /// 1: a seccomp filter would kill the process for the agent's system calls, so it makes none. All it does then is to count, and
-    /// the filter forbids children, or they count nothing.
+    /// 1: a seccomp filter would kill the process for the agent's system calls, so it makes none.
+    /// All it does then is to count, and the filter forbids children, or they count nothing.
     pub silent: u32,
     /// Signals of ours.
     pub signals: Signals,
+    /// Run-time addresses of tables of the calls that goroutines make, 0 = none yet: the agent's
+    /// ([`ProbeDesc::GOROUTINE`]).
+    pub goroutines: [AtomicU64; GOROUTINE_TABLES],
 }
+
+/// How many tables of calls of goroutines there may be.
+pub const GOROUTINE_TABLES: usize = 4;
 
 impl Private {
     /// `child` in a forked child that has been given a header of its own.
@@ -85,7 +96,8 @@ pub const fn stack_id(id: u64, space: u32) -> u64 {
     id | (space as u64) << 32
 }
 
-/// An address, whose upper 16 bits are zeros in all programs, with [`Private::space`]. Other numbers stay as they are.
+/// An address, whose upper 16 bits are zeros in all programs, with [`Private::space`]. Other
+/// numbers stay as they are.
 #[must_use]
 pub const fn symbol(address: u64, space: u32) -> u64 {
     if address >> 48 == 0 { address | (space as u64) << 48 } else { address }
@@ -100,13 +112,16 @@ pub const fn split_symbol(word: u64) -> (u32, u64) {
 /// One thread. Native code of programs is given its address in `r9`: the table of helpers.
 #[repr(C, align(8))]
 pub struct ThreadState {
-    /// Run-time addresses of the helpers, by number. A number without a helper has one that returns `-EINVAL`.
+    /// Run-time addresses of the helpers, by number. A number without a helper has one that returns
+    /// `-EINVAL`.
     pub helpers: [u64; HELPERS],
     /// Run-time address of the private region.
     pub private: u64,
-    /// Stack address of the [`crate::Hit`] that the thread is in with a program that must not be entered again; 0 = none.
+    /// Stack address of the [`crate::Hit`] that the thread is in with a program that must not be
+    /// entered again; 0 = none.
     pub busy: u64,
-    /// Time stamp that the program took last, in nanoseconds; 0 = none in this hit. What records carry.
+    /// Time stamp that the program took last, in nanoseconds; 0 = none in this hit. What records
+    /// carry.
     pub stamp: u64,
     /// `fs` base, the thread's identity.
     pub fs_base: u64,
@@ -114,15 +129,17 @@ pub struct ThreadState {
     pub slot: u64,
     /// Run-time address of its cells; 0 in a forked child, where no program runs.
     pub cells: u64,
-    /// 1: hits are counted. 0: not in a forked child; nor, once the thread has lent its memory and its thread pointer to a child
-    /// (`vfork`, `posix_spawn`), before it hits a probe itself.
+    /// 1: hits are counted. 0: not in a forked child; nor, once the thread has lent its memory and
+    /// its thread pointer to a child (`vfork`, `posix_spawn`), before it hits a probe itself.
     pub counting: u64,
     /// Stack pointer of the call by which it has lent them last, or 0.
     pub lent_at: u64,
-    /// What such a child is given in place of the thread's [`crate::LookupEntry`]: the same without cells.
+    /// What such a child is given in place of the thread's [`crate::LookupEntry`]: the same without
+    /// cells.
     pub guest: [u64; 4],
-    /// Process id before a call that makes a child without signal handlers (`CLONE_CLEAR_SIGHAND`), which are left to the
-    /// agent; above it, that of the child once it is without them. 0 = there was no such call.
+    /// Process id before a call that makes a child without signal handlers (`CLONE_CLEAR_SIGHAND`),
+    /// which are left to the agent; above it, that of the child once it is without them. 0 = there
+    /// was no such call.
     pub clearing: u64,
     /// Run-time address of its shadow stack, `[ShadowEntry]`.
     pub shadow: u64,
@@ -132,7 +149,8 @@ pub struct ThreadState {
     pub shadow_len: AtomicU64,
     /// Thread id, as `gettid` gave it.
     pub tid: u32,
-    /// Where the C library keeps the thread id: offset from `fs` base, 0 = not known (then `gettid` at each record).
+    /// Where the C library keeps the thread id: offset from `fs` base, 0 = not known (then `gettid`
+    /// at each record).
     pub tid_word: u32,
     /// Time stamp of the last look at the thread's name.
     pub comm_time: u64,
@@ -144,10 +162,14 @@ pub struct ThreadState {
     pub mask_next: u64,
     /// What system calls that the thread is in, or was, point to: signal sets, in pairs of words.
     pub masks: [u64; 2 * MASKS],
-    /// What the program has passed to these calls, where they were given the address of a pair: by its index.
+    /// What the program has passed to these calls, where they were given the address of a pair: by
+    /// its index.
     pub mask_from: [u64; MASKS],
     /// A copy of `struct clone_args`, for that call.
     pub clone_args: [u64; CLONE_ARGS],
+    /// Run-time address of the end of a stack on which programs run where a goroutine's is too
+    /// short, 16-aligned; 0 = there is none yet.
+    pub stack: u64,
     /// Run-time address of an array that may become the shadow stack, or 0.
     pub shadow_spare: u64,
     /// Rules of addresses that were met last: `address << 16 | number of the rule`; 0 = none.
@@ -157,29 +179,45 @@ pub struct ThreadState {
 /// Pairs of words that [`ThreadState::masks`] holds.
 pub const MASKS: usize = 4;
 
-/// What a return trampoline begins with, by which other sessions know it: a nop (Intel SDM volume 2, NOP) with a displacement that says
-/// `side`.
+/// What a return trampoline begins with, by which other sessions know it: a nop (Intel SDM volume
+/// 2, NOP) with a displacement that says `side`.
 pub const TRAMPOLINE_MARK: [u8; 8] = [0x0f, 0x1f, 0x84, 0x00, b's', b'i', b'd', b'e'];
 
-/// In front of the code that calls what is watched, which ends at the trampoline: two words of 64 bits, the address of the session's
-/// [`Private`] and that of its agent's function `agent_real`, which other sessions ask. So far are they from the trampoline, in
-/// bytes; in 32-bit code there is no call.
+/// In front of the code that calls what is watched, which ends at the trampoline: two words of 64
+/// bits, the address of the session's [`Private`] and that of its agent's function `agent_real`,
+/// which other sessions ask. So far are they from the trampoline, in bytes; in 32-bit code there is
+/// no call.
 pub const TRAMPOLINE_HEAD: u64 = 16 + if cfg!(target_pointer_width = "64") { 4 } else { 0 };
+
+/// In front of a shadow stack.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct ShadowHead {
+    /// Entries that there is room for.
+    pub cap: u64,
+    /// 1 while its entries are copied to another array.
+    pub pinned: u64,
+    /// So many attempts to make room in it fail at once.
+    pub given_up: u64,
+}
 
 /// A replaced return address.
 ///
-/// An entry is dead, and may be anywhere in the stack, when `slot` is 0, when the word at `slot` is neither the
-/// trampoline nor (with [`ShadowEntry::RESTORED`]) `ret`, or when a newer entry of the same `slot` holds a real return
-/// address. `ret` is the trampoline itself where two probes share one frame: the next older entry of that `slot` goes on.
-/// Another session's trampoline ([`TRAMPOLINE_MARK`]) in either place says that both watch the frame.
+/// An entry is dead, and may be anywhere in the stack, when `slot` is 0, when the word at `slot` is
+/// neither the trampoline nor (with [`ShadowEntry::RESTORED`]) `ret`, or when a newer entry of the
+/// same `slot` holds a real return address. `ret` is the trampoline itself where two probes share
+/// one frame: the next older entry of that `slot` goes on. Another session's trampoline
+/// ([`TRAMPOLINE_MARK`]) in either place says that both watch the frame.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct ShadowEntry {
-    /// Address of the stack slot that holds the trampoline's address. 0 = the entry is dead. Written last.
+    /// Address of the stack slot that holds the trampoline's address. 0 = the entry is dead.
+    /// Written last.
     pub slot: u64,
     /// The real return address.
     pub ret: u64,
-    /// Time stamp of the entry: of two entries of one slot in different stacks, the newer one is alive.
+    /// Time stamp of the entry: of two entries of one slot in different stacks, the newer one is
+    /// alive.
     pub time: u64,
     /// Probe number in the low 32 bits; [`ShadowEntry::RESTORED`].
     pub probe: u64,
@@ -190,8 +228,9 @@ pub struct ShadowEntry {
 impl ShadowEntry {
     /// Bit of `probe`: the real address was put back for an unwinder.
     pub const RESTORED: u64 = 1 << 32;
-    /// Bit of `probe`: the return address was never replaced, the call ends at an exit ([`Flow::Exit`]). Such an entry is dead when the
-    /// word at `slot` is not `ret`, or when the same probe has a newer entry of the same `slot`.
+    /// Bit of `probe`: the return address was never replaced, the call ends at an exit
+    /// ([`Flow::Exit`]). Such an entry is dead when the word at `slot` is not `ret`, or when the
+    /// same probe has a newer entry of the same `slot`.
     pub const KEPT: u64 = 1 << 33;
 }
 
@@ -201,29 +240,35 @@ impl ShadowEntry {
 pub enum Flow {
     /// Nothing but the program of the entry, which thunks call without the agent.
     Entry = 0,
-    /// Watch for the return. [`ProbeDesc::entry`] runs before, if there is one, and [`ProbeDesc::exit`] at the return.
+    /// Watch for the return. [`ProbeDesc::entry`] runs before, if there is one, and
+    /// [`ProbeDesc::exit`] at the return.
     Return = 1,
-    /// Not a user's probe: an unwinder is about to walk the stack; put the real return addresses back.
+    /// Not a user's probe: an unwinder is about to walk the stack; put the real return addresses
+    /// back.
     Unwind = 3,
-    /// Not a user's probe: an exception was caught; frames above the catcher are gone, the others are watched again.
+    /// Not a user's probe: an exception was caught; frames above the catcher are gone, the others
+    /// are watched again.
     Caught = 4,
-    /// Not a user's probe: a system call that changes signal masks or actions is about to be made, its number is in
-    /// `rax`. Signals of ours stay deliverable. Also one that makes a child on the thread's own memory, whose hits are not the
-    /// thread's, and one that executes another program, for the controller to follow.
+    /// Not a user's probe: a system call that changes signal masks or actions is about to be made,
+    /// its number is in `rax`. Signals of ours stay deliverable. Also one that makes a child on the
+    /// thread's own memory, whose hits are not the thread's, and one that executes another program,
+    /// for the controller to follow.
     SignalCall = 5,
-    /// Not a user's probe: the dynamic loader says that it has changed what is mapped; the controller looks for more to probe.
+    /// Not a user's probe: the dynamic loader says that it has changed what is mapped; the
+    /// controller looks for more to probe.
     Mapped = 6,
-    /// A call begins whose exits are probed, too. [`ProbeDesc::entry`] runs, if there is one; the call is remembered until an exit, and
-    /// the stack stays as it is.
+    /// A call begins whose exits are probed, too. [`ProbeDesc::entry`] runs, if there is one; the
+    /// call is remembered until an exit, and the stack stays as it is.
     Enter = 7,
-    /// An exit of a function is about to be executed. [`ProbeDesc::exit`] runs with the registers of the return.
+    /// An exit of a function is about to be executed. [`ProbeDesc::exit`] runs with the registers
+    /// of the return.
     Exit = 8,
 }
 
 /// One probe.
 ///
-/// Code is a function of the System V ABI that is given the address of [`crate::Hit::regs`] in `rdi` and of the
-/// [`ThreadState`] in `r9`; its result is in `rax`.
+/// Code is a function of the System V ABI that is given the address of [`crate::Hit::regs`] in
+/// `rdi` and of the [`ThreadState`] in `r9`; its result is in `rax`.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct ProbeDesc {
@@ -231,30 +276,34 @@ pub struct ProbeDesc {
     pub flow: u32,
     /// Cell of the hit count.
     pub hits: u32,
-    /// [`ProbeDesc::COUNT_ENTRY`], [`ProbeDesc::EXCLUSIVE`], [`ProbeDesc::FUNCTION`], [`ProbeDesc::USDT`],
-    /// [`ProbeDesc::POST`], [`ProbeDesc::NATIVE`], [`ProbeDesc::REPLACES`].
+    /// [`ProbeDesc::COUNT_ENTRY`], [`ProbeDesc::EXCLUSIVE`], [`ProbeDesc::FUNCTION`],
+    /// [`ProbeDesc::USDT`], [`ProbeDesc::POST`], [`ProbeDesc::NATIVE`], [`ProbeDesc::REPLACES`].
     pub flags: u32,
     /// 1 + the number of the probe that was registered before this one at the same site; 0 = none.
     pub older: u32,
-    /// Run-time address that programs see as the instruction pointer at a hit: the function or instruction, or with
-    /// [`ProbeDesc::POST`] what is behind it.
+    /// Run-time address that programs see as the instruction pointer at a hit: the function or
+    /// instruction, or with [`ProbeDesc::POST`] what is behind it.
     pub site: u64,
-    /// Run-time address that was asked for (`get_func_ip`): the instruction, or the mark for indirect branches in front of it.
+    /// Run-time address that was asked for (`get_func_ip`): the instruction, or the mark for
+    /// indirect branches in front of it.
     pub asked: u64,
     /// What `get_attach_cookie` gives.
     pub cookie: u64,
-    /// Run-time address of the code that runs at the entry, or 0. If its result is not 0, the return is not watched.
+    /// Run-time address of the code that runs at the entry, or 0. If its result is not 0, the
+    /// return is not watched.
     pub entry: u64,
     /// Run-time address of the code that runs at the return, or 0.
     pub exit: u64,
-    /// How many calls are watched at a time, in all threads; 0 = any number. Others count as missed.
+    /// How many calls are watched at a time, in all threads; 0 = any number. Others count as
+    /// missed.
     pub maxactive: u64,
     /// Run-time address of `[u64; 1 + maxactive]`, zeroed: the agent's. Not if there is no limit.
     pub places: u64,
-    /// Bytes of arguments that the function takes off the stack when it returns, at most [`MAX_DROPPED`].
+    /// Bytes of arguments that the function takes off the stack when it returns, at most
+    /// [`MAX_DROPPED`].
     pub drops: u64,
-    /// Of an exit: 1 + the number of the probe that remembers the calls of the function ([`Flow::Enter`]); other hits are no returns of
-    /// it. 0 = each hit is a return.
+    /// Of an exit: 1 + the number of the probe that remembers the calls of the function
+    /// ([`Flow::Enter`]); other hits are no returns of it. 0 = each hit is a return.
     pub pair: u32,
     /// Of a probe with several sites: 1 + the number of the first of them. 0 = it has one site.
     pub group: u32,
@@ -283,23 +332,29 @@ impl ProbeDesc {
 
     /// Bit of `flags`: hits are counted at the entry, else at the return.
     pub const COUNT_ENTRY: u32 = 1;
-    /// Bit of `flags`: the programs must not be entered again by a signal handler that interrupts them; such a hit counts as
-    /// missed.
+    /// Bit of `flags`: the programs must not be entered again by a signal handler that interrupts
+    /// them; such a hit counts as missed.
     pub const EXCLUSIVE: u32 = 2;
-    /// Bit of `flags`: the site is the entry of a function, so that the return address is at `[rsp]`. Always so with
-    /// [`Flow::Return`].
+    /// Bit of `flags`: the site is the entry of a function, so that the return address is at
+    /// `[rsp]`. Always so with [`Flow::Return`].
     pub const FUNCTION: u32 = 4;
     /// Bit of `flags`: the site belongs to a USDT probe.
     pub const USDT: u32 = 8;
     /// Bit of `flags`: hits are behind the probed instruction.
     pub const POST: u32 = 16;
-    /// Bit of `flags`: its programs are functions of the target itself, which run outside of our memory.
+    /// Bit of `flags`: its programs are functions of the target itself, which run outside of our
+    /// memory.
     pub const NATIVE: u32 = 32;
-    /// Bit of `flags`: another function runs instead of the probed one. `cookie` is the run-time address of a word of the
-    /// target that leads to the original: a copy while the probe is there, the function itself before and after.
+    /// Bit of `flags`: another function runs instead of the probed one. `cookie` is the run-time
+    /// address of a word of the target that leads to the original: a copy while the probe is there,
+    /// the function itself before and after.
     pub const REPLACES: u32 = 64;
-    /// Bit of `flags`: the handler runs behind displaced instructions of the site, not in front of them.
+    /// Bit of `flags`: the handler runs behind displaced instructions of the site, not in front of
+    /// them.
     pub const BEHIND: u32 = 256;
+    /// Bit of `flags`: the function is Go's, whose goroutine is in `r14`, and the stack may be
+    /// moved while it runs.
+    pub const GOROUTINE: u32 = 512;
     /// Bit of `flags`: the probe was taken out for good, while others of its site stay.
     pub const RETIRED: u32 = 128;
 }
@@ -310,8 +365,8 @@ impl ProbeDesc {
 pub struct TrapEntry {
     /// Run-time address of the trap byte; 0 = empty.
     pub site: u64,
-    /// Where to go on. With [`TrapEntry::RECORD`], a [`TrapRecord`] is there instead, and the copy of the instruction
-    /// behind it.
+    /// Where to go on. With [`TrapEntry::RECORD`], a [`TrapRecord`] is there instead, and the copy
+    /// of the instruction behind it.
     pub detour: u64,
 }
 
@@ -326,11 +381,13 @@ impl TrapEntry {
     }
 }
 
-/// What the trap handler does at a site where hits are only counted. It is the beginning of the site's detour.
+/// What the trap handler does at a site where hits are only counted. It is the beginning of the
+/// site's detour.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct TrapRecord {
-    /// The instruction as an operation (`isa::x86::emulate::Op::to_words`); zeros = its copy has to run.
+    /// The instruction as an operation (`isa::x86::emulate::Op::to_words`); zeros = its copy has to
+    /// run.
     pub op: [u64; 2],
     /// 1 + the number of the newest probe of the site, whose [`ProbeDesc`] names the next one.
     pub newest: u32,

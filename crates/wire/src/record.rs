@@ -1,8 +1,8 @@
-//! Records in a thread's ring: `[RecordHeader][bytes…]`. A record never wraps: what is left at the end of the ring is filled
-//! by a record that nobody reads.
+//! Records in a thread's ring: `[RecordHeader][bytes…]`. A record never wraps: what is left at the
+//! end of the ring is filled by a record that nobody reads.
 //!
-//! Every record begins on a [`RECORD_ALIGN`] boundary and its length is a multiple of it: that keeps headers whole,
-//! and a record of up to five integers is one cache line.
+//! Every record begins on a [`RECORD_ALIGN`] boundary and its length is a multiple of it: that
+//! keeps headers whole, and a record of up to five integers is one cache line.
 
 /// Alignment and granularity of records, in bytes.
 pub const RECORD_ALIGN: u64 = 64;
@@ -11,12 +11,12 @@ pub const RECORD_ALIGN: u64 = 64;
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// [`RecordState`] in the low 32 bits, length of the whole record in bytes in the high 32 bits. Written twice:
-    /// `Reserved` first (before `Slot::head` covers it), `Committed` last.
+    /// [`RecordState`] in the low 32 bits, length of the whole record in bytes in the high 32 bits.
+    /// Written twice: `Reserved` first (before `Slot::head` covers it), `Committed` last.
     pub state_len: u64,
-    /// Number of the map ([`crate::MapDesc::index`]) in the low 15 bits, thread in the next 22 (the kernel's
-    /// `PID_MAX_LIMIT`), length of the bytes in the high 27: [`RecordHeader::what`]. A slot goes from one thread to the next,
-    /// so each record says whose it is.
+    /// Number of the map ([`crate::MapDesc::index`]) in the low 15 bits, thread in the next 22 (the
+    /// kernel's `PID_MAX_LIMIT`), length of the bytes in the high 27: [`RecordHeader::what`]. A
+    /// slot goes from one thread to the next, so each record says whose it is.
     pub what: u64,
     /// Nanoseconds of `CLOCK_MONOTONIC`.
     pub time: u64,
@@ -81,7 +81,8 @@ pub enum RecordState {
     Reserved = 1,
     /// Complete.
     Committed = 2,
-    /// Given up by the controller: its writer was interrupted and never came back. Nothing in it may be used.
+    /// Given up by the controller: its writer was interrupted and never came back. Nothing in it
+    /// may be used.
     Abandoned = 3,
     /// Room that a writer reserved and did not need; skipped.
     Pad = 4,

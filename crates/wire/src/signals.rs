@@ -1,7 +1,7 @@
-//! Signals that the agent needs deliverable: SIGTRAP for trap probes, SIGSEGV and SIGBUS for reads of memory that may not
-//! be there, and these with SIGILL and SIGFPE for faults of displaced instructions, which have to show the original
-//! address. While a signal is *ours*, our handler is installed and no thread blocks it; what the program wants is kept
-//! here.
+//! Signals that the agent needs deliverable: SIGTRAP for trap probes, SIGSEGV and SIGBUS for reads
+//! of memory that may not be there, and these with SIGILL and SIGFPE for faults of displaced
+//! instructions, which have to show the original address. While a signal is *ours*, our handler is
+//! installed and no thread blocks it; what the program wants is kept here.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -29,7 +29,8 @@ pub const fn set_of(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// `SA_SIGINFO` and its like (`include/uapi/asm-generic/signal-defs.h`, `arch/x86/include/uapi/asm/signal.h`).
+/// `SA_SIGINFO` and its like (`include/uapi/asm-generic/signal-defs.h`,
+/// `arch/x86/include/uapi/asm/signal.h`).
 #[allow(missing_docs)] // the kernel's names
 pub mod flags {
     pub const SIGINFO: u64 = 4;
@@ -43,9 +44,10 @@ pub mod flags {
 
 /// The flags of our action in place of `old`.
 ///
-/// Not deferred, since the program's handler may hit probes, too. A handler of the program runs on our signal frame, so the frame
-/// must lie on the stack that it asked for, and the system calls that it wants restarted must be.
-/// Without a handler: on the alternate stack, as Go demands, and no call may end early.
+/// Not deferred, since the program's handler may hit probes, too. A handler of the program runs on
+/// our signal frame, so the frame must lie on the stack that it asked for, and the system calls
+/// that it wants restarted must be. Without a handler: on the alternate stack, as Go demands, and
+/// no call may end early.
 #[must_use]
 pub const fn flags_for(old: &SigAction) -> u64 {
     const AS_THE_PROGRAM_SAYS: u64 = flags::ONSTACK | flags::RESTART;
@@ -56,18 +58,22 @@ pub const fn flags_for(old: &SigAction) -> u64 {
 /// Part of the private region.
 #[repr(C, align(8))]
 pub struct Signals {
-    /// Set of the signals that are ours. Changes only while all threads are stopped. It grows; or it becomes empty when the session
-    /// gives them up, after the program has got back what is kept here.
+    /// Set of the signals that are ours. Changes only while all threads are stopped. It grows; or
+    /// it becomes empty when the session gives them up, after the program has got back what is kept
+    /// here.
     pub ours: AtomicU64,
-    /// 1: a bad address may be read directly, since our handler of SIGSEGV and SIGBUS is certain to get the fault.
+    /// 1: a bad address may be read directly, since our handler of SIGSEGV and SIGBUS is certain to
+    /// get the fault.
     pub readable: AtomicU32,
     /// Padding.
     pub pad: u32,
-    /// What to do with a signal that is not for us: the action that the program believes to be installed.
+    /// What to do with a signal that is not for us: the action that the program believes to be
+    /// installed.
     pub old: [SigAction; SIGNALS.len()],
     /// For each of [`SIGNALS`], the set of signals whose actions block it, as the program believes.
     pub blocking: [AtomicU64; SIGNALS.len()],
-    /// Threads that had signals of ours blocked when they became ours, until their state takes it over.
+    /// Threads that had signals of ours blocked when they became ours, until their state takes it
+    /// over.
     pub closed: [ClosedThread; CLOSED_MAX],
 }
 

@@ -1,4 +1,5 @@
-//! A thread's part of the shared region: counters, histograms and the record ring. One writer, so no locks.
+//! A thread's part of the shared region: counters, histograms and the record ring. One writer, so
+//! no locks.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -11,7 +12,8 @@ pub struct Slot {
     pub tid: AtomicU32,
     /// The process that has the slot, in its own pid namespace ([`crate::Private::pid`]); 0 = none.
     pub owner: AtomicU32,
-    /// Bytes ever reserved in the ring by the thread (free-running; position = value & (ring_len - 1)).
+    /// Bytes ever reserved in the ring by the thread (free-running; position = value & (ring_len -
+    /// 1)).
     pub head: AtomicU64,
     /// Bytes ever consumed by the controller (free-running).
     pub tail: AtomicU64,
@@ -19,8 +21,8 @@ pub struct Slot {
     pub pad1: [u64; 4],
 }
 
-/// Shape of a latency histogram in cells: log-linear, [`Histogram::SUB`] buckets an octave, so that quantiles are
-/// good to a few percent while the printed rows are powers of two.
+/// Shape of a latency histogram in cells: log-linear, [`Histogram::SUB`] buckets an octave, so that
+/// quantiles are good to a few percent while the printed rows are powers of two.
 pub struct Histogram;
 
 impl Histogram {

@@ -4,9 +4,10 @@
 //!   state   hash << 16 | length << 2 | WRITING or COMPLETE; 0 = empty
 //! ```
 //!
-//! A bucket belongs to the thread that has set it to `WRITING`, until it is `COMPLETE`. Nobody waits for that: who finds his
-//! own hash there takes the stack for his own, 46 bits being enough to tell stacks apart for the time of the writing. A
-//! thread that is interrupted for ever leaves a bucket that nobody reads or uses again.
+//! A bucket belongs to the thread that has set it to `WRITING`, until it is `COMPLETE`. Nobody
+//! waits for that: who finds his own hash there takes the stack for his own, 46 bits being enough
+//! to tell stacks apart for the time of the writing. A thread that is interrupted for ever leaves a
+//! bucket that nobody reads or uses again.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -18,8 +19,8 @@ const STATE: u64 = 3;
 /// Most addresses of a stack: the kernel's `PERF_MAX_STACK_DEPTH`.
 pub const DEPTH: u64 = 127;
 
-/// Buckets in which a stack may be, one behind the other. The kernel has one: there, of two stacks that meet
-/// the second one is lost, and of 150 stacks in 16,384 buckets two meet as often as not.
+/// Buckets in which a stack may be, one behind the other. The kernel has one: there, of two stacks
+/// that meet the second one is lost, and of 150 stacks in 16,384 buckets two meet as often as not.
 const TRIES: u64 = 32;
 
 /// `BPF_F_FAST_STACK_CMP`: the hash is enough.
@@ -95,7 +96,8 @@ impl<'a> Stacks<'a> {
         u64::from(self.desc.value_size / 8).min(DEPTH)
     }
 
-    /// The number of a stack, which is put there if it is new. `addresses` gives it, as often as it is asked.
+    /// The number of a stack, which is put there if it is new. `addresses` gives it, as often as it
+    /// is asked.
     ///
     /// # Errors
     /// [`MapError::Exists`]: there are other stacks in all its buckets.
@@ -156,8 +158,8 @@ impl<'a> Stacks<'a> {
         Ok(id)
     }
 
-    /// Passes the addresses of a stack to `each`, innermost first, and says whether they belong together. If not, the
-    /// stack was changed meanwhile, or there is none.
+    /// Passes the addresses of a stack to `each`, innermost first, and says whether they belong
+    /// together. If not, the stack was changed meanwhile, or there is none.
     #[inline]
     pub fn read(&self, id: u64, mut each: impl FnMut(u64)) -> bool {
         let Some((state, places)) = self.bucket(id).and_then(<[AtomicU64]>::split_first) else { return false };
@@ -173,7 +175,8 @@ impl<'a> Stacks<'a> {
             each(address);
         }
         fence(Ordering::Acquire);
-        // The same stack may have been there before and after another one: only what was read can tell.
+        // The same stack may have been there before and after another one: only what was read can
+        // tell.
         state.load(Ordering::Relaxed) == before && digest.word(COMPLETE) == before
     }
 

@@ -1,6 +1,8 @@
-//! How to find the caller of a frame: what `.eh_frame` says of each instruction, as a table that is searched at a hit.
+//! How to find the caller of a frame: what `.eh_frame` says of each instruction, as a table that is
+//! searched at a hit.
 //!
-//! Made by the engine and replaced as a whole; a replaced one stays mapped, and so do rows. Numbers of rules stay the same.
+//! Made by the engine and replaced as a whole; a replaced one stays mapped, and so do rows. Numbers
+//! of rules stay the same.
 //!
 //! ```text
 //!   UnwindTable
@@ -59,20 +61,22 @@ impl UnwindObject {
     }
 }
 
-/// Where the caller's registers are. Words are the target's; "CFA" is the stack pointer of the caller, above its return
-/// address (DWARF 5, 6.4.1: canonical frame address).
+/// Where the caller's registers are. Words are the target's; "CFA" is the stack pointer of the
+/// caller, above its return address (DWARF 5, 6.4.1: canonical frame address).
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnwindRule {
     /// An [`UnwindKind`] as a number.
     pub kind: u8,
-    /// The register of `offset`, as its place in `struct pt_regs` ([`UnwindRule::BP`] and the like).
+    /// The register of `offset`, as its place in `struct pt_regs` ([`UnwindRule::BP`] and the
+    /// like).
     pub base: u8,
     /// [`UnwindRule::BP_BY_BP`], [`UnwindRule::BX_BY_BP`].
     pub flags: u8,
     /// Padding.
     pub pad: u8,
-    /// Where the caller's frame pointer is: words from the CFA; 0 = unchanged, [`UnwindRule::LOST`].
+    /// Where the caller's frame pointer is: words from the CFA; 0 = unchanged,
+    /// [`UnwindRule::LOST`].
     pub bp: i16,
     /// The same for the caller's `rbx`.
     pub bx: i16,
@@ -99,8 +103,9 @@ impl UnwindRule {
     pub const BX_BY_BP: u8 = 2;
 }
 
-/// A rule that is in its number instead of in the table, as most are: the CFA is some words above the stack pointer, `bp` and
-/// `bx` are where they were or a few words below the CFA. It saves a hit a load per frame, for which the next frame would wait.
+/// A rule that is in its number instead of in the table, as most are: the CFA is some words above
+/// the stack pointer, `bp` and `bx` are where they were or a few words below the CFA. It saves a
+/// hit a load per frame, for which the next frame would wait.
 ///
 /// ```text
 ///   1 bit   set (numbers of rules in the table are below)
@@ -198,7 +203,8 @@ pub enum UnwindKind {
     Memory = 2,
     /// The frame is the outermost one.
     Outermost = 3,
-    /// Code to which a signal handler returns: the registers are in the `struct ucontext` at the stack pointer.
+    /// Code to which a signal handler returns: the registers are in the `struct ucontext` at the
+    /// stack pointer.
     Signal = 4,
     /// The description is one that cannot be followed.
     Strange = 5,

@@ -159,7 +159,8 @@ fn a_million_keys_in_a_small_map_are_there_or_counted() {
     assert!(all.iter().all(|(key, value)| value[0] == key[0] & 0xffff_ffff));
 }
 
-/// Whoever puts a key there adds 1, whoever takes it away 1 to another: in the end the difference is what is left.
+/// Whoever puts a key there adds 1, whoever takes it away 1 to another: in the end the difference
+/// is what is left.
 #[test]
 fn threads_that_insert_and_delete_the_same_keys_agree() {
     const KEYS: u64 = 24;

@@ -1,5 +1,5 @@
-//! The layouts are a contract between three parties: the controller, the agent, which other flags compile, and the
-//! generated code, which contains offsets as numbers. These are the numbers.
+//! The layouts are a contract between three parties: the controller, the agent, which other flags
+//! compile, and the generated code, which contains offsets as numbers. These are the numbers.
 
 use std::mem::{align_of, offset_of, size_of};
 
@@ -27,7 +27,9 @@ fn shared_region() {
     layout!(Common: 64, align 64, {
         slots_used: 0, slots_free: 4, returns_dropped: 8, lines_dropped: 16, bell: 24,
     });
-    layout!(Bell: 32, align 8, { turn: 0, rung: 4, answered: 8, question: 12, pid: 16, listens: 20, path: 24 });
+    layout!(Bell: 40, align 8, {
+        turn: 0, rung: 4, answered: 8, question: 12, pid: 16, listens: 20, path: 24, working: 32, pad: 36,
+    });
     layout!(SigAction: 32, align 8, { handler: 0, flags: 8, restorer: 16, mask: 24 });
     layout!(JournalEntry: 176, align 8, {
         site: 0, detour: 8, detour_len: 16, newest: 20, len: 24, insns_len: 25, own: 26, optimized: 27, disabled: 28,
@@ -41,20 +43,22 @@ fn shared_region() {
 
 #[test]
 fn private_region() {
-    layout!(Private: 4448, align 8, {
+    layout!(Private: 4480, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
         trap_mask: 64, detours: 72, unwind: 80, copies: 88, tsc: 96, tsc_shift: 100, tsc_mult: 104, states_used: 112,
         child: 116, pid: 120, follow: 124, space: 128, silent: 132, signals: 136,
+        goroutines: 4448,
     });
     layout!(Signals: 4312, align 8, { ours: 0, readable: 8, old: 16, blocking: 176, closed: 216 });
     layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });
     layout!(Blocked: 24, align 8, { now: 0, after: 8, sp: 16 });
-    layout!(ThreadState: 4544, align 8, {
-        helpers: 0, private: 2112, busy: 2120, stamp: 2128, fs_base: 2136, slot: 2144, cells: 2152, counting: 2160,
-        lent_at: 2168, guest: 2176, clearing: 2208, shadow: 2216, shadow_cap: 2224, shadow_len: 2232, tid: 2240,
-        tid_word: 2244, comm_time: 2248, comm: 2256, blocked: 2272, mask_next: 2296, masks: 2304, mask_from: 2368,
-        clone_args: 2400, shadow_spare: 2488, unwound: 2496,
+    layout!(ThreadState: 4568, align 8, {
+        helpers: 0, private: 2128, busy: 2136, stamp: 2144, fs_base: 2152, slot: 2160, cells: 2168, counting: 2176,
+        lent_at: 2184, guest: 2192, clearing: 2224, shadow: 2232, shadow_cap: 2240, shadow_len: 2248, tid: 2256,
+        tid_word: 2260, comm_time: 2264, comm: 2272, blocked: 2288, mask_next: 2312, masks: 2320, mask_from: 2384,
+        clone_args: 2416, stack: 2504, shadow_spare: 2512, unwound: 2520,
     });
+    layout!(ShadowHead: 24, align 8, { cap: 0, pinned: 8, given_up: 16 });
     layout!(ShadowEntry: 40, align 8, { slot: 0, ret: 8, time: 16, probe: 24, cookie: 32 });
     layout!(ProbeDesc: 112, align 8, {
         flow: 0, hits: 4, flags: 8, older: 12, site: 16, asked: 24, cookie: 32, entry: 40, exit: 48, maxactive: 56,
@@ -94,8 +98,8 @@ fn generated_code() {
 /// Fields are written to other processes as bytes, so none of them may hide padding.
 #[test]
 fn no_implicit_padding() {
-    assert_eq!(size_of::<Private>(), 7 * 8 + 5 * 8 + 4 + 4 + 8 + 6 * 4 + size_of::<Signals>());
-    assert_eq!(size_of::<ThreadState>(), HELPERS * 8 + 16 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 23 * 8 + 8 + 256 * 8);
+    assert_eq!(size_of::<Private>(), 7 * 8 + 5 * 8 + 4 + 4 + 8 + 6 * 4 + size_of::<Signals>() + 4 * 8);
+    assert_eq!(size_of::<ThreadState>(), HELPERS * 8 + 16 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 23 * 8 + 2 * 8 + 256 * 8);
     assert_eq!(size_of::<Signals>(), 8 + 4 + 4 + 5 * 32 + 5 * 8 + 128 * 32);
     assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 4 + 4 + 2 * 16 + 64 + 8 + 2 * 4 + 2 * 8 + 8 + 8);
     assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 8 * 8 + 2 * 4 + 3 * 8);
@@ -111,7 +115,8 @@ fn the_hash_is_one_multiplication() {
     }
 }
 
-/// Thread stacks lie at regular distances; most of a few thousand of them must find their own bucket at once.
+/// Thread stacks lie at regular distances; most of a few thousand of them must find their own
+/// bucket at once.
 #[test]
 fn regular_stacks_spread_over_the_table() {
     for distance in [0x80_1000u64, 0x21000, 0x20000, 0x4000] {

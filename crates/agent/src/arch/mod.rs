@@ -1,9 +1,12 @@
-//! What differs between processors: system calls, the cycle counter, single-instruction updates, signal contexts.
+//! What differs between processors: system calls, the cycle counter, single-instruction updates,
+//! signal contexts.
 //!
-//! Generated code calls the agent's functions, and they call programs, by the C ABI of the processor (System V). In 32-bit
-//! code that means: all arguments on the stack, the first one lowest, 64-bit ones in two words; the result in `edx:eax`; the
-//! stack pointer a multiple of 16 before the call; everything but `eax`, `ecx`, `edx`, the flags and the xmm registers stays.
-//! There the context of programs is the same `struct pt_regs` of 64-bit words that a 64-bit kernel shows of a 32-bit thread.
+//! Generated code calls the agent's functions, and they call programs, by the C ABI of the
+//! processor (System V). In 32-bit code that means: all arguments on the stack, the first one
+//! lowest, 64-bit ones in two words; the result in `edx:eax`; the stack pointer a multiple of 16
+//! before the call; everything but `eax`, `ecx`, `edx`, the flags and the xmm registers stays.
+//! There the context of programs is the same `struct pt_regs` of 64-bit words that a 64-bit kernel
+//! shows of a 32-bit thread.
 
 mod processor;
 #[cfg(target_arch = "x86")]

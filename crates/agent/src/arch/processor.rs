@@ -22,7 +22,8 @@ pub const INT_IMM8: u8 = 0xcd;
 /// Asks for the cache line, which is about to be written. Any address will do.
 #[inline(always)]
 pub fn prefetch_for_write(at: *mut u64) {
-    // SAFETY: a hint that never faults; processors that do not know it take it for a nop (Intel SDM, PREFETCHW).
+    // SAFETY: a hint that never faults; processors that do not know it take it for a nop (Intel
+    // SDM, PREFETCHW).
     unsafe { asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags)) }
 }
 
@@ -30,12 +31,14 @@ pub fn prefetch_for_write(at: *mut u64) {
 #[inline(always)]
 #[must_use]
 pub fn ticks() -> u64 {
-    // SAFETY: every processor with 64 bits has `rdtsc`; the controller selects it only where it is usable.
+    // SAFETY: every processor with 64 bits has `rdtsc`; the controller selects it only where it is
+    // usable.
     unsafe { _rdtsc() }
 }
 
 /// The processor that the thread is on. The kernel keeps its number in the limit of a segment
-/// (`arch/x86/include/asm/segment.h`: `vdso_read_cpunode`): no system call, and no question whether there is `rdpid`.
+/// (`arch/x86/include/asm/segment.h`: `vdso_read_cpunode`): no system call, and no question whether
+/// there is `rdpid`.
 #[must_use]
 pub fn processor() -> Option<u64> {
     const CPUNODE: u32 = 15 * 8 + 3;

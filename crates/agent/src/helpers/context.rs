@@ -1,4 +1,4 @@
-//! What belongs to a hit, and control: 58, 173, 174, 181, 183, 184, 185.
+//! What belongs to a hit, and control: 58, 173, 174, 181, 183, 184, 185, 265.
 
 use core::ptr::addr_of;
 
@@ -8,6 +8,7 @@ use super::{E2BIG, EINVAL, EOPNOTSUPP, Function, here};
 use crate::arch;
 use crate::hit::Place;
 use crate::safe_read;
+use crate::shadow::goroutines::Call;
 
 /// Arguments in registers (System V ABI, AMD64 supplement, 3.2.3).
 const REGISTERS: u64 = arch::REGISTER_ARGUMENTS;
@@ -57,6 +58,26 @@ pub unsafe extern "C" fn get_attach_cookie(
     unsafe { probe(context, state) }.map_or(0, |desc| desc.cookie)
 }
 
+/// 265: what tells the calls of a function apart while they last: the address of the return
+/// address, or where that may move, a number made of the goroutine and the distance from the end of
+/// its stack.
+pub unsafe extern "C" fn call_place(
+    context: u64,
+    slot: u64,
+    goroutine: u64,
+    _: u64,
+    _: u64,
+    state: *mut ThreadState,
+) -> u64 {
+    // SAFETY: a verified context, the running thread's state.
+    let desc = unsafe { probe(context, state) };
+    if desc.is_none_or(|desc| desc.flags & ProbeDesc::GOROUTINE == 0) {
+        return slot;
+    }
+    // SAFETY: the probe is at a function that has its goroutine in `r14`.
+    unsafe { Call::of(goroutine, slot, 0) }.map_or(slot, Call::place)
+}
+
 /// How often [`repeat`] calls, or its error.
 pub fn loops(times: u64, flags: u64) -> Result<u64, u64> {
     match times & u64::from(u32::MAX) {
@@ -82,7 +103,7 @@ pub unsafe extern "C" fn repeat(
     // SAFETY: native code of a verified function of the program.
     let callback: Function = unsafe { core::mem::transmute(callback as *const ()) };
     for index in 0..times {
-        // SAFETY: as above.
+        // SAFETY: such a function takes these arguments; the state is this thread's.
         if unsafe { callback(index, context, 0, 0, 0, state) } != 0 {
             return index + 1;
         }

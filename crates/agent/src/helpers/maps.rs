@@ -71,7 +71,8 @@ fn element(agent: Agent, thread: Thread, desc: &MapDesc, key: Bytes) -> Option<u
     Some(first + index * desc.stride)
 }
 
-/// The address of the thread's own value of an entry. If what is there belongs to an earlier use of the entry, it becomes zero.
+/// The address of the thread's own value of an entry. If what is there belongs to an earlier use of
+/// the entry, it becomes zero.
 fn own_value(thread: Thread, desc: &MapDesc, found: Found) -> u64 {
     let generation = (thread.cells() + desc.cells + found.index * desc.stride) as *mut u64;
     // SAFETY: in the cells of the thread, which only it writes.
@@ -83,8 +84,8 @@ fn own_value(thread: Thread, desc: &MapDesc, found: Found) -> u64 {
     generation as u64 + 8
 }
 
-/// A handler may renew the value, too, and use it then: so a word is only cleared if it is what was there before this
-/// looked at the generation.
+/// A handler may renew the value, too, and use it then: so a word is only cleared if it is what was
+/// there before this looked at the generation.
 ///
 /// # Safety
 /// `generation` and the words behind it, `words` in all, are the thread's own.

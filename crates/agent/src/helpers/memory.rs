@@ -24,8 +24,9 @@ pub unsafe extern "C" fn probe_read(to: u64, len: u64, from: u64, _: u64, _: u64
 /// 36: the kernel writes, as far as the program itself may write there.
 pub unsafe extern "C" fn probe_write_user(to: u64, from: u64, len: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
     let [local, remote] = [from, to].map(|at| [at as arch::Word, len as arch::Word]);
-    // SAFETY: verified memory, which is only read; both iovecs live through the call, and the kernel checks what they point
-    // to. What a program that may be unsafe does to the target is its own business.
+    // SAFETY: verified memory, which is only read; both iovecs live through the call, and the
+    // kernel checks what they point to. What a program that may be unsafe does to the target is its
+    // own business.
     let written = unsafe {
         let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;
         arch::syscall(nr::PROCESS_VM_WRITEV, [pid, addr_of!(local) as u64, 1, addr_of!(remote) as u64, 1, 0])
@@ -46,7 +47,8 @@ pub unsafe extern "C" fn probe_read_str(to: u64, len: u64, from: u64, _: u64, _:
                 (to as *mut u8).add(len as usize - 1).write_volatile(0);
                 len
             }
-            // Up to its NUL, or up to where it could not be read any more: the last byte says which.
+            // Up to its NUL, or up to where it could not be read any more: the last byte says
+            // which.
             Some(text) if safe_read::copy(agent, from.wrapping_add(text), (to + text) as *mut u8, 1) == 1 => text + 1,
             _ => {
                 clear(to, len);

@@ -1,9 +1,9 @@
-//! The helpers of programs, with the kernel's numbers and meanings (`include/uapi/linux/bpf.h`): negative results are
-//! `-errno`.
+//! The helpers of programs, with the kernel's numbers and meanings (`include/uapi/linux/bpf.h`):
+//! negative results are `-errno`.
 //!
-//! Generated code calls them through [`sidestep_wire::ThreadState::helpers`] and hands the state on as the sixth argument.
-//! What the verifier has proven about the others (pointers to as much memory as is named, the context, a map) is what
-//! the SAFETY comments here call *verified*.
+//! Generated code calls them through [`sidestep_wire::ThreadState::helpers`] and hands the state on
+//! as the sixth argument. What the verifier has proven about the others (pointers to as much memory
+//! as is named, the context, a map) is what the SAFETY comments here call *verified*.
 
 mod context;
 mod maps;
@@ -83,6 +83,7 @@ pub fn install(thread: Thread) {
     set(261, task::get_parent_pid);
     set(262, memory::text_matches);
     set(263, task::symbol);
+    set(265, context::call_place);
 }
 
 fn address(helper: Function) -> u64 {

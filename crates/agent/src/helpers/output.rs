@@ -19,7 +19,8 @@ const TEXT: u64 = 64;
 /// Most conversions of `trace_printk`.
 const ARGUMENTS: usize = 3;
 
-/// Room for a record. The time goes into it when it is submitted: programs mostly take it in between, and one is enough.
+/// Room for a record. The time goes into it when it is submitted: programs mostly take it in
+/// between, and one is enough.
 fn reserve(agent: Agent, thread: Thread, desc: &MapDesc, bytes: u64) -> Option<(Ring, u64)> {
     let ring = Ring::of(agent, thread)?;
     match ring.reserve(bytes, desc.index) {

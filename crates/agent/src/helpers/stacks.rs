@@ -11,13 +11,15 @@ use crate::unwind::Frames;
 
 /// `BPF_F_SKIP_FIELD_MASK`: innermost addresses that are left out.
 const SKIP: u64 = 0xff;
-/// `BPF_F_USER_STACK`. Without it the kernel gives its own stack, which is empty at a probe of a user program.
+/// `BPF_F_USER_STACK`. Without it the kernel gives its own stack, which is empty at a probe of a
+/// user program.
 const USER_STACK: u64 = 1 << 8;
 
 /// How many addresses of a stack are kept while its number is looked up.
 const KEPT: usize = 16;
 
-/// A stack of which only the `first` addresses are kept, for want of room: the others are walked through each time.
+/// A stack of which only the `first` addresses are kept, for want of room: the others are walked
+/// through each time.
 #[inline(never)]
 fn insert_deep(
     stacks: Stacks<'_>,

@@ -26,8 +26,8 @@ pub fn stamp(agent: Agent, thread: Thread) -> u64 {
     }
 }
 
-/// 7: the cycle counter and the thread, well mixed (the finalizer of `splitmix64`): no state that a handler could
-/// tear.
+/// 7: the cycle counter and the thread, well mixed (the finalizer of `splitmix64`): no state that a
+/// handler could tear.
 pub unsafe extern "C" fn get_prandom_u32(_: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
     // SAFETY: the running thread's.
     let (agent, _) = unsafe { here(state) };
@@ -42,8 +42,9 @@ pub unsafe extern "C" fn get_smp_processor_id(_: u64, _: u64, _: u64, _: u64, _:
     arch::processor().unwrap_or(0)
 }
 
-/// 14: process and thread, as the target sees them. Where children are followed, the kernel is asked: one of `vfork` runs on all
-/// that is its parent's, and nothing that we can read tells it from that.
+/// 14: process and thread, as the target sees them. Where children are followed, the kernel is
+/// asked: one of `vfork` runs on all that is its parent's, and nothing that we can read tells it
+/// from that.
 pub unsafe extern "C" fn get_current_pid_tgid(_: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
     // SAFETY: the running thread's.
     let (agent, thread) = unsafe { here(state) };
@@ -99,7 +100,8 @@ pub unsafe extern "C" fn get_current_comm(to: u64, len: u64, _: u64, _: u64, _: 
     0
 }
 
-/// 109: a signal to the process, taken by any of its threads. As with the kernel's, this one takes it at once if it may.
+/// 109: a signal to the process, taken by any of its threads. As with the kernel's, this one takes
+/// it at once if it may.
 pub unsafe extern "C" fn send_signal(signal: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
     // SAFETY: no memory; what a handler of the program does is its own business.
     unsafe {

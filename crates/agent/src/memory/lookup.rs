@@ -14,7 +14,8 @@ impl Table {
     /// Zero in a forked child that has not been noticed yet.
     #[must_use]
     pub fn marker(self) -> &'static AtomicU64 {
-        // SAFETY: the table stays mapped (`Agent::new`); only atomic accesses are made to this word.
+        // SAFETY: the table stays mapped (`Agent::new`); only atomic accesses are made to this
+        // word.
         unsafe { AtomicU64::from_ptr(addr_of_mut!((*self.0).marker)) }
     }
 

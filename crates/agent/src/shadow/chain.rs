@@ -1,5 +1,6 @@
-//! Frames that several sessions watch: the stack slot, or the entry of one session, has the trampoline of another one. That one's
-//! agent knows how to go on, and is called; its address is in front of its trampoline.
+//! Frames that several sessions watch: the stack slot, or the entry of one session, has the
+//! trampoline of another one. That one's agent knows how to go on, and is called; its address is in
+//! front of its trampoline.
 
 use sidestep_wire::private::{TRAMPOLINE_HEAD, TRAMPOLINE_MARK};
 use sidestep_wire::{Private, ShadowEntry};
@@ -11,8 +12,8 @@ use crate::{arch, safe_read};
 /// `agent_real`.
 type Real = unsafe extern "C" fn(*const Private, u64, u64, u64) -> u64;
 
-/// Is this word in the place of a return address a trampoline: ours, or that of another session, which then knows ours, or the real
-/// address?
+/// Is this word in the place of a return address a trampoline: ours, or that of another session,
+/// which then knows ours, or the real address?
 pub fn is_watched(agent: Agent, word: u64) -> bool {
     word == agent.private().trampoline || is_foreign(agent, word)
 }
@@ -28,8 +29,8 @@ pub fn is_foreign(agent: Agent, word: u64) -> bool {
         && is(word.wrapping_add(4), u32::from_le_bytes([e, f, g, h]))
 }
 
-/// The real address behind another session's trampoline, which has come before a time stamp. `None`: it is no such trampoline, or
-/// that session does not know.
+/// The real address behind another session's trampoline, which has come before a time stamp.
+/// `None`: it is no such trampoline, or that session does not know.
 #[cold]
 #[inline(never)]
 pub fn past_foreign(agent: Agent, word: u64, slot: u64, before: u64, unwinds: bool) -> Option<u64> {
@@ -39,7 +40,8 @@ pub fn past_foreign(agent: Agent, word: u64, slot: u64, before: u64, unwinds: bo
     let head = word.wrapping_sub(TRAMPOLINE_HEAD);
     // SAFETY: what begins with the mark has this in front of it.
     let (private, real) = unsafe { (arch::read_word(head), arch::read_word(head.wrapping_add(8))) };
-    // SAFETY: the other session put the address of its function there; it stays for as long as a thread has it in its registers.
+    // SAFETY: the other session put the address of its function there; it stays for as long as a
+    // thread has it in its registers.
     let real: Real = unsafe { core::mem::transmute(real as *const ()) };
     // SAFETY: with its own memory.
     let real = unsafe { real(private as *const Private, slot, before, u64::from(unwinds)) };
@@ -60,7 +62,8 @@ pub fn real_before(agent: Agent, slot: u64, before: u64, unwinds: bool) -> Optio
     Some(entry.ret)
 }
 
-/// The newest entry of a slot that is older than `before`, and says more than that there is another one.
+/// The newest entry of a slot that is older than `before`, and says more than that there is another
+/// one.
 fn newest_before(agent: Agent, thread: Thread, slot: u64, before: u64) -> Option<(Entry, ShadowEntry)> {
     let trampoline = agent.private().trampoline;
     let stack = Stack::of(thread);

@@ -1,8 +1,8 @@
-//! Functions that take their arguments off the stack (`ret $4`): behind the return, the stack pointer does not say where the
-//! return address was.
+//! Functions that take their arguments off the stack (`ret $4`): behind the return, the stack
+//! pointer does not say where the return address was.
 //!
-//! The newest entry that fits is the right one. One that was left behind by a `longjmp` does not fit: its arguments were
-//! all below the slots of the frames that are still there.
+//! The newest entry that fits is the right one. One that was left behind by a `longjmp` does not
+//! fit: its arguments were all below the slots of the frames that are still there.
 
 use sidestep_wire::ShadowEntry;
 use sidestep_wire::private::MAX_DROPPED;
@@ -11,7 +11,8 @@ use super::{Stack, live};
 use crate::arch;
 use crate::memory::{Agent, Thread};
 
-/// The slot that held the return address of a function which has returned, with the stack pointer `behind` now.
+/// The slot that held the return address of a function which has returned, with the stack pointer
+/// `behind` now.
 #[inline(never)]
 pub fn returned_from(agent: Agent, thread: Option<Thread>, behind: u64) -> u64 {
     let highest = behind.wrapping_sub(arch::WORD);

@@ -27,8 +27,8 @@ pub fn unwind(agent: Agent, thread: Thread) {
     }
 }
 
-/// An exception was caught by the frame above `stack_pointer`: frames below are gone, the others get the trampoline
-/// again. Dropping an entry whose real address is in place is always safe.
+/// An exception was caught by the frame above `stack_pointer`: frames below are gone, the others
+/// get the trampoline again. Dropping an entry whose real address is in place is always safe.
 #[cold]
 #[inline(never)]
 pub fn caught(agent: Agent, thread: Thread, stack_pointer: u64) {

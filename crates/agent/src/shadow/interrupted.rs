@@ -1,11 +1,13 @@
 //! Returns that a signal has interrupted before the first instruction of the trampoline.
 //!
-//! Where there is no red zone, the kernel may put the end of the signal's frame over the slot of the return address, which lies
-//! below the stack pointer then. The entry is alive all the same. What says so is the frame: the registers in it are those of a
-//! thread that is about to execute the trampoline, with the stack pointer just above the slot.
+//! Where there is no red zone, the kernel may put the end of the signal's frame over the slot of
+//! the return address, which lies below the stack pointer then. The entry is alive all the same.
+//! What says so is the frame: the registers in it are those of a thread that is about to execute
+//! the trampoline, with the stack pointer just above the slot.
 //!
-//! Frames are below the interrupted stack pointer, or at the top of the alternate stack; the FP state comes first
-//! (`arch/x86/kernel/fpu/signal.c`: `fpu__alloc_mathframe`), and ends with a word of its own if it is a long one.
+//! Frames are below the interrupted stack pointer, or at the top of the alternate stack; the FP
+//! state comes first (`arch/x86/kernel/fpu/signal.c`: `fpu__alloc_mathframe`), and ends with a word
+//! of its own if it is a long one.
 
 use core::ops::RangeInclusive;
 
@@ -15,8 +17,8 @@ use crate::arch::{self, nr};
 use crate::memory::Agent;
 use crate::safe_read;
 
-/// Words that are looked at together, and how many of them the next look sees again: from the stack pointer among the registers of a
-/// frame to its copy behind them (`struct sigcontext_32`).
+/// Words that are looked at together, and how many of them the next look sees again: from the stack
+/// pointer among the registers of a frame to its copy behind them (`struct sigcontext_32`).
 const LOOK: usize = 128;
 const AGAIN: usize = 11;
 /// From the stack pointer to the instruction pointer, and to the copy, in words.
@@ -41,7 +43,8 @@ pub fn is_interrupted(agent: Agent, slot: u64) -> bool {
     is_below(agent, *behind.end(), &behind) || alternate_stack().is_some_and(|top| is_below(agent, top, &behind))
 }
 
-/// Is there a frame below `top` whose thread is about to execute the trampoline, with such a stack pointer?
+/// Is there a frame below `top` whose thread is about to execute the trampoline, with such a stack
+/// pointer?
 fn is_below(agent: Agent, top: u64, behind: &RangeInclusive<u64>) -> bool {
     let trampoline = agent.private().trampoline as u32;
     // Before and behind its mark.

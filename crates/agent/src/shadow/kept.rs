@@ -1,6 +1,8 @@
-//! Calls that end at an exit of their function: they are remembered like replaced return addresses, but the stack stays as it is.
+//! Calls that end at an exit of their function: they are remembered like replaced return addresses,
+//! but the stack stays as it is.
 //!
-//! Such an entry ([`ShadowEntry::KEPT`]) belongs to one probe: several probes at one function have one entry each, with the same slot.
+//! Such an entry ([`ShadowEntry::KEPT`]) belongs to one probe: several probes at one function have
+//! one entry each, with the same slot.
 
 use core::sync::atomic::Ordering;
 
@@ -10,8 +12,8 @@ use super::{Entry, SEARCHES, Stack, drop_copy, drop_dead_top, drop_top, len, res
 use crate::arch;
 use crate::memory::{Agent, Thread};
 
-/// Remembers a call whose return address is at `slot`. False: there is no memory for it. Calls that are not seen to end are the
-/// difference of what entries and exits have counted.
+/// Remembers a call whose return address is at `slot`. False: there is no memory for it. Calls that
+/// are not seen to end are the difference of what entries and exits have counted.
 ///
 /// # Safety
 /// `slot` is the stack slot of a return address, at the entry of a function on this thread.
@@ -38,7 +40,8 @@ pub unsafe fn remember(agent: Agent, thread: Thread, slot: u64, probe: u32, cook
     }
 }
 
-/// Takes the newest call of a probe with this slot out of whatever shadow stack it is in. Gives what the program of the entry left.
+/// Takes the newest call of a probe with this slot out of whatever shadow stack it is in. Gives
+/// what the program of the entry left.
 #[inline(always)]
 pub fn end(agent: Agent, thread: Thread, slot: u64, probe: u32) -> Option<u64> {
     let stack = Stack::of(thread);
@@ -113,7 +116,8 @@ fn find_elsewhere(agent: Agent, not: Thread, slot: u64, probe: u32) -> Option<(E
     others.filter_map(|other| find(other, slot, probe)).max_by_key(|(_, entry)| entry.time)
 }
 
-/// The function was entered anew with the slot of a call that is still at the top: the former one has ended in another way.
+/// The function was entered anew with the slot of a call that is still at the top: the former one
+/// has ended in another way.
 #[cold]
 #[inline(never)]
 fn drop_former(thread: Thread, new: &ShadowEntry) {
@@ -136,7 +140,8 @@ fn key(probe: u32) -> u64 {
     u64::from(probe) | ShadowEntry::KEPT
 }
 
-/// Entries of one slot in several shadow stacks are told apart by their time: there are none before a coroutine has moved.
+/// Entries of one slot in several shadow stacks are told apart by their time: there are none before
+/// a coroutine has moved.
 #[inline(always)]
 fn time(agent: Agent) -> u64 {
     if agent.table().migrated().load(Ordering::Relaxed) == 0 { 0 } else { agent.monotonic() }

@@ -1,19 +1,17 @@
 //! Room in a shadow stack: arrays, and what is no longer needed in them.
 
-use core::sync::atomic::Ordering;
-
+use sidestep_wire::ShadowEntry;
 use sidestep_wire::private::SHADOW_FIRST;
-use sidestep_wire::{MapKind, ShadowEntry};
 
 use super::{HEAD, Stack, is_alive, is_watched, live, set_len};
-use crate::arch::{self, nr};
 use crate::memory::{Agent, Thread};
 
 /// How many newer entries are looked at to prove that an entry's stack slot has been reused.
 const WINDOW: u64 = 512;
 
-/// Makes room in a full stack: copies the live entries to another array, twice as long if most are alive. Where there is no
-/// memory, that is not tried at each call: a deep recursion would take forever.
+/// Makes room in a full stack: copies the live entries to another array, twice as long if most are
+/// alive. Where there is no memory, that is not tried at each call: a deep recursion would take
+/// forever.
 #[cold]
 #[inline(never)]
 pub(super) fn make_room(agent: Agent, thread: Thread) -> bool {
@@ -96,29 +94,5 @@ fn array(agent: Agent, thread: Thread, cap: u64) -> Option<Stack> {
             return Some(spare);
         }
     }
-    Some(Stack::new(map(agent, HEAD + cap * size_of::<ShadowEntry>() as u64)?, cap))
-}
-
-/// Memory that the detach will find in the mapping list.
-fn map(agent: Agent, bytes: u64) -> Option<u64> {
-    const PROT_READ_WRITE: u64 = 3;
-    const MAP_PRIVATE_ANONYMOUS: u64 = 0x22;
-    const NO_FD: u64 = u64::MAX;
-
-    let header = agent.header();
-    let index = if agent.borrows_header() {
-        None
-    } else {
-        let add = |used: u32| (used < header.maps_cap).then_some(used + 1);
-        Some(header.maps_len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?)
-    };
-    // SAFETY: a new mapping anywhere.
-    let at = unsafe { arch::syscall(nr::MMAP, [0, bytes, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, NO_FD, 0]) };
-    if at <= 0 {
-        return None; // the list entry stays empty (kind 0)
-    }
-    if let Some(index) = index {
-        agent.fill_map(index, at as u64, bytes, MapKind::Grown);
-    }
-    Some(at as u64)
+    Some(Stack::new(agent.map(HEAD + cap * size_of::<ShadowEntry>() as u64)?, cap))
 }

@@ -1,4 +1,5 @@
-//! The regions of a target, laid out in the test's own process, and calls into the agent as the thunks make them.
+//! The regions of a target, laid out in the test's own process, and calls into the agent as the
+//! thunks make them.
 #![allow(dead_code)] // each test binary uses its part
 
 use std::ptr;
@@ -20,7 +21,7 @@ pub struct World {
 
 // SAFETY: the regions are shared between threads the way the agent shares them.
 unsafe impl Send for World {}
-// SAFETY: as above.
+// SAFETY: what threads change of the regions are atomics, or words of one thread.
 unsafe impl Sync for World {}
 
 pub struct Setup {
@@ -257,7 +258,8 @@ impl World {
 
     /// The thread's entry, as a detour finds it.
     pub fn enter(&self, fs_base: u64) -> Option<Thread> {
-        // SAFETY: the private region is filled. A made-up `fs` base is only looked at through safe reads.
+        // SAFETY: the private region is filled. A made-up `fs` base is only looked at through safe
+        // reads.
         let entry = unsafe { agent_slot(self.private, fs_base) };
         // SAFETY: null or an entry of the table.
         let entry = unsafe { entry.as_ref() }?;
@@ -302,14 +304,16 @@ impl Thread {
         assert!(self.tail_call(slot, probe));
     }
 
-    /// A jump to a probed function: the return address is whatever the caller left. True: this hit has replaced it.
+    /// A jump to a probed function: the return address is whatever the caller left. True: this hit
+    /// has replaced it.
     pub fn tail_call(&self, slot: &mut u64, probe: u32) -> bool {
         let replaced = self.hit(&mut Regs { rsp: ptr::from_mut(slot) as u64, ..Regs::default() }, probe);
         assert_eq!(*slot, TRAMPOLINE);
         replaced
     }
 
-    /// `ret` through a slot: what the processor does, and if that leads to the trampoline, what the agent says.
+    /// `ret` through a slot: what the processor does, and if that leads to the trampoline, what the
+    /// agent says.
     pub fn ret(&self, slot: &mut u64) -> u64 {
         match *slot {
             TRAMPOLINE => {

@@ -66,7 +66,8 @@ impl<'a> Cursor<'a> {
         if self.eat(sign) { Ok(()) } else { self.expected(sign) }
     }
 
-    /// The first of these that is next, with what it stands for. Longer signs must come before their beginnings.
+    /// The first of these that is next, with what it stands for. Longer signs must come before
+    /// their beginnings.
     pub fn one_of<T: Copy>(&mut self, signs: &[(&str, T)]) -> Option<T> {
         signs.iter().find(|(sign, _)| self.eat(sign)).map(|&(_, value)| value)
     }

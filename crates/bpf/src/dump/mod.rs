@@ -1,5 +1,5 @@
-//! Contents of maps and records of rings, printed by their types: as `bpftool -j map dump` does (its `formatted`), or
-//! in lines to read.
+//! Contents of maps and records of rings, printed by their types: as `bpftool -j map dump` does
+//! (its `formatted`), or in lines to read.
 //!
 //! ```no_run
 //! use sidestep_bpf::dump::{self, MapForm, Style};
@@ -27,7 +27,8 @@ use value::Printer;
 /// How output looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Style {
-    /// JSON on one line. Pointers are numbers; bit fields and integers of 128 bits are strings in hex.
+    /// JSON on one line. Pointers are numbers; bit fields and integers of 128 bits are strings in
+    /// hex.
     Json,
     /// To read: all these in hex, bytes without a type too.
     Text,
@@ -42,8 +43,8 @@ pub enum Form<'a> {
     Hex,
     /// A value of this type.
     Type(&'a Btf, TypeId),
-    /// All variables of the section with this name, by name: `{".bss":[{"hits":1},{"missed":0}]}`, or lines
-    /// `hits: 1`.
+    /// All variables of the section with this name, by name: `{".bss":[{"hits":1},{"missed":0}]}`,
+    /// or lines `hits: 1`.
     Variables(&'a Btf, &'a str),
 }
 
@@ -87,7 +88,8 @@ impl Form<'_> {
 }
 
 impl<'a> MapForm<'a> {
-    /// What the object says about its map. Types from [`placed_types`], or the variables are not where they should be.
+    /// What the object says about its map. Types from [`placed_types`], or the variables are not
+    /// where they should be.
     #[must_use]
     pub fn of(map: &'a ObjectMap, types: Option<&'a Btf>) -> MapForm<'a> {
         let form = |ty: Option<TypeId>| match (types, ty) {
@@ -154,7 +156,8 @@ impl<'a> MapForm<'a> {
     }
 }
 
-/// The type that somebody calls `name`: `struct event`, `union u`, `enum e`, or any of them or a typedef as `event`.
+/// The type that somebody calls `name`: `struct event`, `union u`, `enum e`, or any of them or a
+/// typedef as `event`.
 #[must_use]
 pub fn type_named(btf: &Btf, name: &str) -> Option<TypeId> {
     let (keyword, bare) = name.split_once(' ').unwrap_or(("", name));

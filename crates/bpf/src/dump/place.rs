@@ -6,10 +6,12 @@ use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationTarget};
 use super::DumpError;
 use crate::object::Btf;
 
-/// The types of an object, with the variables of its sections where they are; `None` if it was compiled without `-g`.
+/// The types of an object, with the variables of its sections where they are; `None` if it was
+/// compiled without `-g`.
 ///
-/// In `.BTF` as it lies in the file the offset of a global variable is 0, and a relocation (`R_BPF_64_NODYLD32` or
-/// `R_BPF_64_ABS32`, `Documentation/bpf/llvm_reloc.rst`) adds the address of its symbol.
+/// In `.BTF` as it lies in the file the offset of a global variable is 0, and a relocation
+/// (`R_BPF_64_NODYLD32` or `R_BPF_64_ABS32`, `Documentation/bpf/llvm_reloc.rst`) adds the address
+/// of its symbol.
 ///
 /// # Errors
 /// If the object or its types cannot be read.

@@ -10,7 +10,8 @@ pub(super) struct Printer<'a> {
     btf: &'a Btf,
     style: Style,
     pub out: String,
-    /// Most that `out` may become: members may overlap, so a small value with many unions could fill the memory.
+    /// Most that `out` may become: members may overlap, so a small value with many unions could
+    /// fill the memory.
     limit: usize,
 }
 
@@ -138,7 +139,8 @@ impl<'a> Printer<'a> {
             let rest = bytes.get(byte..).ok_or(short(ty, byte, bytes.len()))?;
             return self.any(member.ty, rest, depth);
         }
-        // 128 bits at most, and up to 7 before them; the compiler never makes that more than 16 bytes.
+        // 128 bits at most, and up to 7 before them; the compiler never makes that more than 16
+        // bytes.
         let bits = member.bits as usize;
         let field = part(ty, bytes, byte, (bit + bits).div_ceil(8).min(16))?;
         let value = unsigned(field) >> bit;
@@ -146,7 +148,8 @@ impl<'a> Printer<'a> {
         Ok(())
     }
 
-    /// `char`, but for `const` and `volatile`: another name for it does not make text, nor do `signed` and `unsigned`.
+    /// `char`, but for `const` and `volatile`: another name for it does not make text, nor do
+    /// `signed` and `unsigned`.
     fn is_char(&self, mut ty: TypeId) -> Result<bool, DumpError> {
         for _ in 0..MAX_DEPTH {
             let found = self.btf.get(ty)?;

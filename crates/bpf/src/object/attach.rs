@@ -46,8 +46,8 @@ pub struct ProbeTarget {
 }
 
 impl Attach {
-    /// What the name of a section says. What is behind the kind and not understood counts as not given, as with libbpf,
-    /// where such programs are attached by hand.
+    /// What the name of a section says. What is behind the kind and not understood counts as not
+    /// given, as with libbpf, where such programs are attached by hand.
     #[must_use]
     pub fn parse(section: &str) -> Attach {
         // `?` marks programs that libbpf does not load by itself.
@@ -75,7 +75,8 @@ impl Attach {
 }
 
 impl ProbeTarget {
-    /// `OBJECT:FUNC`, `OBJECT:FUNC+OFF`; offsets in decimal, hexadecimal with `0x`, or octal with `0`, as C reads them.
+    /// `OBJECT:FUNC`, `OBJECT:FUNC+OFF`; offsets in decimal, hexadecimal with `0x`, or octal with
+    /// `0`, as C reads them.
     fn parse(text: &str) -> Option<ProbeTarget> {
         let (object, function) = text.split_once(':')?;
         let (function, offset) = match function.split_once('+') {

@@ -39,7 +39,7 @@ pub enum Kind {
     Array {
         /// Of what.
         element: TypeId,
-        /// How many.
+        /// The number of entries.
         count: u32,
     },
     /// A structure or union.
@@ -141,7 +141,8 @@ pub(super) fn part(data: &[u8], start: usize, len: u32) -> Result<&[u8], BtfErro
     data.get(start..end).ok_or(BtfError::Truncated)
 }
 
-/// Checks magic and version of `.BTF` and `.BTF.ext`; returns the length of the header, and what follows in it.
+/// Checks magic and version of `.BTF` and `.BTF.ext`; returns the length of the header, and what
+/// follows in it.
 pub(super) fn header(data: &[u8]) -> Result<(usize, Words<'_>), BtfError> {
     let mut words = Words::new(data);
     let first = words.next()?;
@@ -313,8 +314,9 @@ impl Btf {
         })
     }
 
-    /// What a relocation of BTF accesses, as C writes it: `struct task_struct`, or `pid of struct task_struct`. `path`
-    /// is a list of member and element numbers, the first an index of the whole.
+    /// What a relocation of BTF accesses, as C writes it: `struct task_struct`, or
+    /// `pid of struct task_struct`. `path` is a list of member and element numbers, the first an
+    /// index of the whole.
     #[must_use]
     pub fn describe_access(&self, id: TypeId, path: &str) -> String {
         let Ok(root) = self.resolve(id) else { return format!("type {id}") };

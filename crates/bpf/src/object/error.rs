@@ -23,9 +23,9 @@ pub enum ObjectError {
     /// The section `.BTF` or `.BTF.ext` cannot be read.
     #[error("section {section}: {error}")]
     Btf {
-        /// Which.
+        /// The name of the section.
         section: &'static str,
-        /// Why.
+        /// What is wrong with it.
         error: BtfError,
     },
     /// Maps without types.
@@ -39,15 +39,15 @@ pub enum ObjectError {
     /// A map that makes no sense here.
     #[error("map '{map}': {problem}")]
     Map {
-        /// Which.
+        /// The name or number of the map.
         map: String,
-        /// Why.
+        /// What is wrong with it.
         problem: MapProblem,
     },
     /// Variables that are too large.
     #[error("section {section} has {size} bytes, more than {max}: make it smaller", max = super::MAX_DATA)]
     DataSize {
-        /// Which.
+        /// The name of the section.
         section: String,
         /// In bytes.
         size: u64,
@@ -62,7 +62,7 @@ pub enum ObjectError {
         function: String,
         /// The slot in the function.
         insn: usize,
-        /// Why.
+        /// What is wrong with it.
         problem: CodeProblem,
     },
 }
@@ -87,7 +87,7 @@ pub enum MapProblem {
     /// A length that does not fit.
     #[error("{field} is {size}: {hint}")]
     Size {
-        /// Which.
+        /// The name of the field.
         field: &'static str,
         /// In bytes, or entries.
         size: u32,

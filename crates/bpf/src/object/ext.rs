@@ -1,4 +1,5 @@
-//! `.BTF.ext`: source lines, and relocations against types of the kernel (`Documentation/bpf/btf.rst`, section 4).
+//! `.BTF.ext`: source lines, and relocations against types of the kernel
+//! (`Documentation/bpf/btf.rst`, section 4).
 
 use std::collections::HashMap;
 
@@ -94,8 +95,8 @@ fn each(
 }
 
 impl CoRe {
-    /// Whether the compiled value is right without the kernel: offsets in the registers of the target, which are part
-    /// of the kernel's interface, and numbers of the object's own types.
+    /// Whether the compiled value is right without the kernel: offsets in the registers of the
+    /// target, which are part of the kernel's interface, and numbers of the object's own types.
     pub fn is_settled(&self, btf: &Btf) -> bool {
         /// `BPF_CORE_TYPE_ID_LOCAL`
         const LOCAL_ID: u32 = 6;

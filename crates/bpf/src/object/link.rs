@@ -11,7 +11,8 @@ use crate::insn::{Imm64, Insn, Slot};
 use crate::program::Program;
 use crate::verify::MAX_SLOTS;
 
-/// `R_BPF_64_64`, in long immediates, and `R_BPF_64_32`, in calls (`Documentation/bpf/llvm_reloc.rst`).
+/// `R_BPF_64_64`, in long immediates, and `R_BPF_64_32`, in calls
+/// (`Documentation/bpf/llvm_reloc.rst`).
 const R_BPF_64_64: u32 = 1;
 const R_BPF_64_32: u32 = 10;
 
@@ -134,7 +135,8 @@ impl<'a> Linker<'a> {
         Ok(Linked { program, functions: names, lines })
     }
 
-    /// Appends the code of a function, with map references resolved. Returns its references to functions, by slots in it.
+    /// Appends the code of a function, with map references resolved. Returns its references to
+    /// functions, by slots in it.
     fn copy(&self, place: Place, function: &Function, slots: &mut Vec<Slot>) -> Result<Vec<Reference>, Located> {
         let code = Program::from_bytes(function.code).map_err(|e| (e.at, CodeProblem::Decode(e)))?;
         let section = self.elf.section(place.section).ok_or((0, CodeProblem::Truncated))?;

@@ -24,7 +24,8 @@ pub struct ObjectMap {
     pub map: Map,
     /// Type of its keys.
     pub key: Option<TypeId>,
-    /// Type of its values; of variables, all of them: [`super::Btf::section`] with the name of the map.
+    /// Type of its values; of variables, all of them: [`super::Btf::section`] with the name of the
+    /// map.
     pub value: Option<TypeId>,
 }
 
@@ -40,7 +41,8 @@ pub(super) struct Maps {
     externs: HashMap<String, (usize, u32)>,
 }
 
-/// What the loader tells programs, as libbpf does (`extern ... __kconfig`). Nothing that is a kernel's alone.
+/// What the loader tells programs, as libbpf does (`extern ... __kconfig`). Nothing that is a
+/// kernel's alone.
 const KNOWN: [(&str, u64); 1] = [("LINUX_HAS_BPF_COOKIE", 1)];
 
 impl Maps {
@@ -102,7 +104,8 @@ impl Maps {
             let wrong = |error| ObjectError::Btf { section: ".BTF", error };
             let name = btf.get(variable.ty).map_err(wrong)?.name.clone();
             let map = define(btf, &name, variable).map_err(|problem| ObjectError::Map { map: name, problem })?;
-            // The types have offsets only after a relocation, which nobody but libbpf applies: the symbols know better.
+            // The types have offsets only after a relocation, which nobody but libbpf applies: the
+            // symbols know better.
             let symbol = elf.symbols.iter().find(|s| s.section == Some(section.index) && s.name == map.map.name);
             let offset = symbol.map_or(variable.offset.into(), |s| s.offset);
             self.definitions.insert(offset, self.list.len());

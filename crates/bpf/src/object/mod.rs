@@ -1,8 +1,10 @@
-//! Objects as clang makes them and libbpf loads them: programs in sections, maps in `.maps`, global variables.
+//! Objects as clang makes them and libbpf loads them: programs in sections, maps in `.maps`, global
+//! variables.
 //!
-//! Programs come out in one piece with the functions that they call, and refer to maps by their index in
-//! [`Object::maps`]: [`Imm64::Map`](crate::Imm64::Map) and [`Imm64::MapValue`](crate::Imm64::MapValue), the kernel's
-//! `BPF_PSEUDO_MAP_IDX` and `BPF_PSEUDO_MAP_IDX_VALUE`. So they can be verified as they are:
+//! Programs come out in one piece with the functions that they call, and refer to maps by their
+//! index in [`Object::maps`]: [`Imm64::Map`](crate::Imm64::Map) and
+//! [`Imm64::MapValue`](crate::Imm64::MapValue), the kernel's `BPF_PSEUDO_MAP_IDX` and
+//! `BPF_PSEUDO_MAP_IDX_VALUE`. So they can be verified as they are:
 //!
 //! ```no_run
 //! use sidestep_bpf::object::Object;
@@ -16,7 +18,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What concerns the kernel's own types (CO-RE relocations) is refused, except offsets in `struct pt_regs`.
+//! What concerns the kernel's own types (CO-RE relocations) is refused, except offsets in
+//! `struct pt_regs`.
 
 mod attach;
 mod btf;
@@ -120,7 +123,8 @@ impl Object {
 }
 
 impl ObjectProgram {
-    /// The source line of an instruction: the last that begins at it or before, in the same function.
+    /// The source line of an instruction: the last that begins at it or before, in the same
+    /// function.
     #[must_use]
     pub fn line_of(&self, insn: usize) -> Option<&Line> {
         let function = self.functions.iter().map(|(start, _)| *start).filter(|start| *start <= insn).max()?;

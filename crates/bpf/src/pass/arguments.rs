@@ -1,5 +1,6 @@
-//! Arguments of a static probe: the note of its site says where each lies, so a program that asks for them is completed for
-//! that site before it is compiled. What was a call becomes a load of a register, a constant, or one checked read of memory.
+//! Arguments of a static probe: the note of its site says where each lies, so a program that asks
+//! for them is completed for that site before it is compiled. What was a call becomes a load of a
+//! register, a constant, or one checked read of memory.
 
 use super::body::{Body, New, Node};
 use super::known::{self, Base};
@@ -8,8 +9,8 @@ use crate::insn::Imm64;
 use crate::insn::{AluOp, Insn, Operand, Reg, Size, Width};
 use crate::verify::{Memory, Verified};
 
-/// Number of the helper `static_argument`: the context, the number of the argument (a constant), and a word of the
-/// program's stack that may be overwritten.
+/// Number of the helper `static_argument`: the context, the number of the argument (a constant),
+/// and a word of the program's stack that may be overwritten.
 pub const STATIC_ARGUMENT: u32 = 264;
 
 /// `probe_read_user`
@@ -50,7 +51,8 @@ pub struct Address {
     pub short: bool,
 }
 
-/// Numbers of the arguments that a program asks for, ascending. An empty list: it is complete as it is.
+/// Numbers of the arguments that a program asks for, ascending. An empty list: it is complete as it
+/// is.
 ///
 /// # Errors
 /// The number of an instruction that asks for an argument which is not always the same.
@@ -70,8 +72,8 @@ pub fn asked(verified: &Verified) -> Result<Vec<u64>, usize> {
     Ok(numbers)
 }
 
-/// The linked program for sites whose arguments are where `find` says; those that it does not have are 0. `None` if
-/// [`asked`] fails.
+/// The linked program for sites whose arguments are where `find` says; those that it does not have
+/// are 0. `None` if [`asked`] fails.
 #[must_use]
 pub fn complete(verified: &Verified, find: impl Fn(u64) -> Option<Argument>) -> Option<Verified> {
     let mut body = Body::new(&verified.program, &verified.facts, &verified.origin)?;

@@ -1,4 +1,5 @@
-//! A program as passes see it: jumps name the instruction that they go to, so that others can come and go.
+//! A program as passes see it: jumps name the instruction that they go to, so that others can come
+//! and go.
 
 use crate::insn::{Imm64, Insn};
 use crate::program::{self, Function, Program};
@@ -25,7 +26,8 @@ impl Node {
     }
 }
 
-/// What takes the place of an instruction. Targets that are new count from the first of the new instructions.
+/// What takes the place of an instruction. Targets that are new count from the first of the new
+/// instructions.
 pub struct New {
     pub node: Node,
     pub target: Option<usize>,
@@ -127,7 +129,8 @@ impl Body {
         arrivals
     }
 
-    /// Puts what `new` gives in the place of each instruction. Who jumps to one that is gone goes to what follows.
+    /// Puts what `new` gives in the place of each instruction. Who jumps to one that is gone goes
+    /// to what follows.
     pub fn replace(&mut self, mut new: impl FnMut(usize, &Node) -> Option<Vec<New>>) {
         let (mut starts, mut nodes) = (Vec::with_capacity(self.nodes.len() + 1), Vec::with_capacity(self.nodes.len()));
         for (i, node) in self.nodes.iter().enumerate() {

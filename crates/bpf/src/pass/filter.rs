@@ -8,12 +8,13 @@ use crate::verify::{Memory, Verified};
 /// Longer filters are not worth their code: they are executed twice at hits that go on.
 const MAX_NODES: usize = 64;
 
-/// The pure beginning of a program, as a program of its own: its result is 0 at each exit that the original reaches without
-/// an effect, and 1 before the first instruction that has one, or cannot be inlined: calls, atomic operations, stores
-/// (but to the stack), loops. It loads words of the context and values of arrays only.
+/// The pure beginning of a program, as a program of its own: its result is 0 at each exit that the
+/// original reaches without an effect, and 1 before the first instruction that has one, or cannot
+/// be inlined: calls, atomic operations, stores (but to the stack), loops. It loads words of the
+/// context and values of arrays only.
 ///
-/// To be asked of a linked program, where lookups in arrays are no calls. None if no path ends without effects, or if it
-/// is long.
+/// To be asked of a linked program, where lookups in arrays are no calls. None if no path ends
+/// without effects, or if it is long.
 #[must_use]
 pub fn filter(verified: &Verified) -> Option<Verified> {
     let mut body = Body::new(&verified.program, &verified.facts, &verified.origin)?;

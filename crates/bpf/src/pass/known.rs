@@ -1,7 +1,8 @@
-//! What registers and the stack are known to hold: constants, and addresses at a constant distance from something.
+//! What registers and the stack are known to hold: constants, and addresses at a constant distance
+//! from something.
 //!
-//! Follows only branches that may be taken, so that what is known decides others (Wegman and Zadeck, "Constant
-//! propagation with conditional branches").
+//! Follows only branches that may be taken, so that what is known decides others (Wegman and
+//! Zadeck, "Constant propagation with conditional branches").
 
 use super::body::{Body, Node};
 use super::live;
@@ -28,7 +29,8 @@ pub enum Known {
     Number(u64),
     /// No more than this.
     UpTo(u64),
-    /// A register of the target, from a word of the context; with 32 bits its lower half, zero-extended.
+    /// A register of the target, from a word of the context; with 32 bits its lower half,
+    /// zero-extended.
     Word(u8, Width),
     /// A base plus an offset.
     Address(Base, i64),
@@ -216,7 +218,8 @@ impl State {
         }
     }
 
-    /// Whether a branch is taken, if that is certain. Memory of threads and maps lies far from address 0.
+    /// Whether a branch is taken, if that is certain. Memory of threads and maps lies far from
+    /// address 0.
     pub fn decides(&self, width: Width, cond: Cond, dst: Reg, src: Operand) -> Option<bool> {
         match (self.reg(dst), self.operand(width, src), cond) {
             (Known::Number(a), Known::Number(b), _) => Some(alu::holds(width, cond, a, b)),

@@ -68,8 +68,8 @@ pub fn is_pure(insn: &Insn) -> bool {
     )
 }
 
-/// Registers that are live after each instruction. Pure ones that write nothing live read nothing. `reads` says what each
-/// instruction reads, given what it would by itself.
+/// Registers that are live after each instruction. Pure ones that write nothing live read nothing.
+/// `reads` says what each instruction reads, given what it would by itself.
 pub fn after(body: &Body, result: bool, reads: impl Fn(usize, Set) -> Set) -> Vec<Set> {
     let mut after = vec![0; body.nodes.len()];
     for (index, range) in body.ranges().into_iter().enumerate() {
@@ -87,7 +87,8 @@ pub fn after(body: &Body, result: bool, reads: impl Fn(usize, Set) -> Set) -> Ve
                 }
                 after[i] = out;
                 let writes = writes(&node.insn);
-                // Only the program's own result may be of no interest: functions are called for theirs.
+                // Only the program's own result may be of no interest: functions are called for
+                // theirs.
                 let read = reads(i, uses(&node.insn, result || index > 0));
                 let dead = is_pure(&node.insn) && out & writes == 0;
                 let live = out & !writes | if dead { 0 } else { read };

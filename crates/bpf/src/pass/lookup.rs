@@ -1,4 +1,5 @@
-//! Lookups in arrays without a call: arithmetic and a comparison, as the kernel's `array_map_gen_lookup`.
+//! Lookups in arrays without a call: arithmetic and a comparison, as the kernel's
+//! `array_map_gen_lookup`.
 
 use super::body::{Body, New, Node};
 use super::{Link, Values};

@@ -1,10 +1,13 @@
-//! Passes between verifying and compiling, from eBPF to eBPF: what the kernel does as fixups of a verified program.
+//! Passes between verifying and compiling, from eBPF to eBPF: what the kernel does as fixups of a
+//! verified program.
 //!
-//! [`Verified::link`] puts addresses in, turns lookups in arrays into arithmetic, and removes what that makes constant or
-//! dead. [`arguments::complete`] puts in where a static probe has its arguments. [`filter`] takes the decision whether there is anything to do out of a program.
+//! [`Verified::link`] puts addresses in, turns lookups in arrays into arithmetic, and removes what
+//! that makes constant or dead. [`arguments::complete`] puts in where a static probe has its
+//! arguments. [`filter`] takes the decision whether there is anything to do out of a program.
 
 pub mod arguments;
 pub(crate) mod body;
+mod entry;
 mod filter;
 pub(crate) mod known;
 pub(crate) mod live;
@@ -12,6 +15,7 @@ mod lookup;
 mod peephole;
 mod simplify;
 
+pub use entry::only_keeps;
 pub use filter::filter;
 
 use crate::insn::Imm64;
@@ -54,10 +58,12 @@ impl Values {
 }
 
 impl Verified {
-    /// The program with the addresses of its maps, which `links` has by index, and without what they make unnecessary:
-    /// lookups in arrays, checks for null, additions that can be one instruction.
+    /// The program with the addresses of its maps, which `links` has by index, and without what
+    /// they make unnecessary: lookups in arrays, checks for null, additions that can be one
+    /// instruction.
     ///
-    /// [`Verified::origin`] says where instructions come from, [`Verified::facts`] is about the new ones.
+    /// [`Verified::origin`] says where instructions come from, [`Verified::facts`] is about the new
+    /// ones.
     ///
     /// # Errors
     /// If the program refers to something that `links` does not have.

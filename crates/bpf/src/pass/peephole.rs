@@ -7,7 +7,8 @@ use crate::insn::{AluOp, Insn, Operand, Reg, Size, Width};
 /// Instructions before a load in which the store of what it loads is looked for.
 const DISTANCE: usize = 8;
 
-/// Shifts to the left and back, as compilers without 32-bit arithmetic extend numbers, become one extension.
+/// Shifts to the left and back, as compilers without 32-bit arithmetic extend numbers, become one
+/// extension.
 pub fn extend(body: &mut Body) -> bool {
     let arrivals = body.arrivals();
     let mut gone = vec![false; body.nodes.len()];

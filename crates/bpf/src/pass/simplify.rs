@@ -1,4 +1,5 @@
-//! Removes what is constant, dead or never reached, and makes one instruction of those that are one in the machine.
+//! Removes what is constant, dead or never reached, and makes one instruction of those that are one
+//! in the machine.
 
 use super::body::{Body, New, Node};
 use super::known::{self, Base, Known, State};
@@ -27,7 +28,8 @@ pub fn run(body: &mut Body) {
     }
 }
 
-/// Operands and results that are known become immediates; branches that are decided, jumps or nothing.
+/// Operands and results that are known become immediates; branches that are decided, jumps or
+/// nothing.
 fn fold(body: &mut Body, states: &[Option<State>]) -> bool {
     let mut gone = vec![false; body.nodes.len()];
     let mut changed = false;
@@ -151,7 +153,8 @@ fn remove_unreached(body: &mut Body) -> bool {
     body.remove(&gone)
 }
 
-/// Instructions whose result nobody reads; atomic operations whose old value nobody reads give none.
+/// Instructions whose result nobody reads; atomic operations whose old value nobody reads give
+/// none.
 fn remove_dead(body: &mut Body) -> bool {
     let after = live::after(body, true, |_, reads| reads);
     let mut changed = false;
@@ -171,7 +174,8 @@ fn remove_dead(body: &mut Body) -> bool {
     body.remove(&gone) || changed
 }
 
-/// Stores to the stack that no load of the function reads, where all that is done to its stack can be seen.
+/// Stores to the stack that no load of the function reads, where all that is done to its stack can
+/// be seen.
 fn remove_stores(body: &mut Body) -> bool {
     let mut gone = vec![false; body.nodes.len()];
     for range in body.ranges() {
@@ -200,8 +204,8 @@ fn remove_stores(body: &mut Body) -> bool {
     body.remove(&gone)
 }
 
-/// Load, arithmetic and store of one place that no other thread touches become an operation on memory. So it is whole
-/// for signals of the thread, too.
+/// Load, arithmetic and store of one place that no other thread touches become an operation on
+/// memory. So it is whole for signals of the thread, too.
 fn fuse(body: &mut Body) -> bool {
     let arrivals = body.arrivals();
     let after = live::after(body, true, |_, reads| reads);

@@ -1,8 +1,8 @@
 //! Arithmetic on sets of numbers.
 //!
-//! There is one implementation, on 64 bits. An operation on halves is done on zero-extended and on sign-extended
-//! halves; where the lower half of the result depends on the lower halves of the operands only, both are right, and what
-//! is known is what both say.
+//! There is one implementation, on 64 bits. An operation on halves is done on zero-extended and on
+//! sign-extended halves; where the lower half of the result depends on the lower halves of the
+//! operands only, both are right, and what is known is what both say.
 
 use super::scalar::{Scalar, Span};
 use super::tnum::Tnum;

@@ -74,13 +74,13 @@ pub enum Problem {
     /// Maybe null.
     #[error("{reg} may be null: check it first")]
     MayBeNull {
-        /// Which.
+        /// The register.
         reg: Reg,
     },
     /// A number is no pointer.
     #[error("{reg} is a number, not a pointer: read the target's memory with probe_read_user")]
     NumberAsPointer {
-        /// Which.
+        /// The register.
         reg: Reg,
     },
     /// Outside of it.
@@ -106,7 +106,7 @@ pub enum Problem {
     /// Not aligned.
     #[error("{what} is accessed at offset {offset}, which is no multiple of {size}: align it")]
     Misaligned {
-        /// What.
+        /// What is accessed, a noun phrase.
         what: String,
         /// At the least.
         offset: i64,
@@ -116,13 +116,13 @@ pub enum Problem {
     /// Not for writing.
     #[error("{what} is read-only: keep what changes in a map")]
     ReadOnly {
-        /// What.
+        /// What is accessed, a noun phrase.
         what: String,
     },
     /// Not for reading or writing.
     #[error("{what} cannot be accessed directly: {hint}")]
     NoAccess {
-        /// What.
+        /// What is accessed, a noun phrase.
         what: String,
         /// What to do.
         hint: &'static str,
@@ -166,7 +166,7 @@ pub enum Problem {
     /// Arithmetic that makes no pointer.
     #[error("{reg} is {what}: only + and - of 64 bits work on pointers")]
     PointerOperation {
-        /// Which.
+        /// The register.
         reg: Reg,
         /// What it points to.
         what: String,
@@ -180,7 +180,7 @@ pub enum Problem {
     /// Arithmetic on what has no inside.
     #[error("{what} has no inside: no arithmetic on {reg}")]
     FixedPointer {
-        /// Which.
+        /// The register.
         reg: Reg,
         /// What it is.
         what: String,
@@ -188,9 +188,9 @@ pub enum Problem {
     /// An offset that is far outside.
     #[error("{what} is moved by {offset}, further than anything is long: bound the offset first")]
     FarOffset {
-        /// What.
+        /// The pointer that is moved, a noun phrase.
         what: String,
-        /// What is known of it.
+        /// What is known of the offset.
         offset: String,
     },
 
@@ -203,7 +203,7 @@ pub enum Problem {
     /// Wrong argument.
     #[error("{reg} must be {expected}, but is {found}")]
     Argument {
-        /// Which.
+        /// The register.
         reg: Reg,
         /// What it should be.
         expected: &'static str,
@@ -213,7 +213,7 @@ pub enum Problem {
     /// Length without bounds.
     #[error("the length {reg} is {found}: bound it to {min} to {max} first")]
     Length {
-        /// Which.
+        /// The register.
         reg: Reg,
         /// What is known of it.
         found: String,
@@ -250,7 +250,7 @@ pub enum Problem {
     /// Not the start of a record.
     #[error("{reg} points into the record, not to its start: pass what ringbuf_reserve returned")]
     MovedRecord {
-        /// Which.
+        /// The register.
         reg: Reg,
     },
     /// The pattern of strncmp must be constant text.

@@ -114,7 +114,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Compares with the checkpoints here, and makes one if it may be of use. Returns whether to go on.
+    /// Compares with the checkpoints here, and makes one if it may be of use. Returns whether to go
+    /// on.
     fn arrive(&mut self) -> Result<bool, Problem> {
         let pc = self.path.pc;
         let calls_back = self.callers[pc];
@@ -140,7 +141,8 @@ impl<'a> Walk<'a> {
                     break;
                 }
             } else if calls_back && old.rounds < self.path.state.rounds {
-                // The helper ends its loop itself: rounds that bring nothing new need not be walked again.
+                // The helper ends its loop itself: rounds that bring nothing new need not be walked
+                // again.
                 if old.covers(&self.path.state, &Needs::ALL) {
                     self.trail.need_all(self.path.since, at);
                     self.need(&Needs::ALL);
@@ -167,7 +169,8 @@ impl<'a> Walk<'a> {
                 self.path.state.widen(old, exact);
             }
         }
-        // Long loops without forks need few checkpoints; their number stays about the root of that of the steps.
+        // Long loops without forks need few checkpoints; their number stays about the root of that
+        // of the steps.
         let depth = self.path.since.map_or(0, |at| self.trail.depth(at));
         let due = self.path.steps >= SPACING + depth / 8 || self.path.forked && self.path.steps >= SPACING / 2;
         if calls_back || due || self.path.since.is_none() {
@@ -273,7 +276,8 @@ impl<'a> Walk<'a> {
         self.path.written.slots[frame] |= 1 << slot;
     }
 
-    /// Notes that the current path goes on at `pc`, too, with a state that `change` makes of the current one.
+    /// Notes that the current path goes on at `pc`, too, with a state that `change` makes of the
+    /// current one.
     pub fn fork(
         &mut self,
         pc: usize,

@@ -1,4 +1,5 @@
-//! What a walk over all paths has learned, for those who compile the program or decide how it is called.
+//! What a walk over all paths has learned, for those who compile the program or decide how it is
+//! called.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,24 +84,27 @@ pub struct Facts {
     pub context: u32,
     /// The address of the context is passed to a helper or function, or kept in a map or record.
     pub context_escapes: bool,
-    /// The address of the context is given to a helper as a number, or kept in a map or record: it may be read as any memory.
+    /// The address of the context is given to a helper as a number, or kept in a map or record: it
+    /// may be read as any memory.
     pub context_is_data: bool,
     /// Words of the context that are written, a bit for each 8 bytes.
     pub context_written: u32,
     /// Numbers of the helpers that may be called.
     pub helpers: BTreeSet<u32>,
-    /// What each load, store and atomic operation touches, by slot. Those that no path reaches are missing.
+    /// What each load, store and atomic operation touches, by slot. Those that no path reaches are
+    /// missing.
     pub accesses: BTreeMap<usize, Memory>,
     /// Loads, stores and atomic operations that may not be aligned, by slot.
     pub unaligned: BTreeSet<usize>,
     /// Calls of `map_lookup_elem`, by slot.
     pub lookups: BTreeMap<usize, Lookup>,
-    /// The program may be interrupted anywhere by itself, in a signal handler of the same thread, and neither loses what
-    /// the other did: it changes maps by atomic operations only.
+    /// The program may be interrupted anywhere by itself, in a signal handler of the same thread,
+    /// and neither loses what the other did: it changes maps by atomic operations only.
     ///
-    /// Helpers that take part: lookups, reads, records of rings (whole, each in its own room) and stack traces (whole
-    /// in themselves). Not so `map_update_elem` and `map_delete_elem`, since a key is mostly looked up before, and helpers
-    /// that write into a map's value. Stores to the stack, the context and reserved records belong to one run only.
+    /// Helpers that take part: lookups, reads, records of rings (whole, each in its own room) and
+    /// stack traces (whole in themselves). Not so `map_update_elem` and `map_delete_elem`, since a
+    /// key is mostly looked up before, and helpers that write into a map's value. Stores to the
+    /// stack, the context and reserved records belong to one run only.
     pub reentrant: bool,
     /// A helper writes into a value of a map, byte by byte.
     pub(crate) helper_writes: bool,

@@ -1,5 +1,5 @@
-//! What can be said without values: jumps hit instructions of their own function, everything is reached, functions end,
-//! and calls are not too deep.
+//! What can be said without values: jumps hit instructions of their own function, everything is
+//! reached, functions end, and calls are not too deep.
 
 use std::collections::BTreeSet;
 
@@ -93,7 +93,8 @@ impl Code {
         }
     }
 
-    /// Every instruction of a function is reached from its start, and none runs into what follows the function.
+    /// Every instruction of a function is reached from its start, and none runs into what follows
+    /// the function.
     fn reach(&self) -> Result<(), Located> {
         let mut reached = vec![false; self.insns.len()];
         let mut open = self.starts.clone();
@@ -184,8 +185,8 @@ impl Code {
         Ok(())
     }
 
-    /// Checks that the stacks of nested calls fit together; `stacks` has the bytes of each function. Each is rounded
-    /// up to 32 bytes, as in the kernel (`check_max_stack_depth`).
+    /// Checks that the stacks of nested calls fit together; `stacks` has the bytes of each
+    /// function. Each is rounded up to 32 bytes, as in the kernel (`check_max_stack_depth`).
     ///
     /// # Errors
     /// If they do not.

@@ -1,5 +1,5 @@
-//! What helpers take and give: numbers, names and meanings of the kernel (`include/uapi/linux/bpf.h`, its list of
-//! helpers, and `Documentation/bpf/helpers`).
+//! What helpers take and give: numbers, names and meanings of the kernel
+//! (`include/uapi/linux/bpf.h`, its list of helpers, and `Documentation/bpf/helpers`).
 
 use crate::map::MapKind;
 use crate::pass::arguments::STATIC_ARGUMENT;
@@ -152,10 +152,11 @@ const HELPERS: &[Helper] = &[
     helper(185, "get_func_arg_cnt", &[Context], Returns::Number),
     // Not the kernel's: the bucket of a value in a histogram of latencies or sizes.
     helper(HIST_BUCKET, "hist_bucket", &[Any], Returns::UpTo(LAST_BUCKET)),
-    // Not the kernel's: as ringbuf_submit, but only so many bytes; more than were reserved are checked at run time.
+    // Not the kernel's: as ringbuf_submit, but only so many bytes; more than were reserved are
+    // checked at run time.
     helper(257, "ringbuf_submit_part", &[Record, Any, Any], Returns::Nothing),
-    // Not the kernel's: copies the key and value behind a cursor (at first 0) to where the last ones were put; the cursor
-    // behind them, or 0.
+    // Not the kernel's: copies the key and value behind a cursor (at first 0) to where the last
+    // ones were put; the cursor behind them, or 0.
     helper(258, "map_next", &[Map(HASHES), Any, Write, Length], Returns::Number),
     // Not the kernel's: how many keys a map has, or how many addresses the stack with this number.
     helper(259, "map_len", &[Map(COUNTED), Any], Returns::Small),
@@ -165,8 +166,12 @@ const HELPERS: &[Helper] = &[
     helper(261, "get_parent_pid", &[], Returns::Number),
     // Not the kernel's: whether the first text is what the second one, a pattern, says.
     helper(262, "text_matches", &[Read, Length, Read, Length], Returns::Small),
-    // Not the kernel's: the address of a function or so, as it is kept where several processes may be meant.
+    // Not the kernel's: the address of a function or so, as it is kept where several processes may
+    // be meant.
     helper(263, "symbol", &[Any], Returns::Number),
+    // Not the kernel's: what tells the calls of a function apart while they last, of the address of
+    // the return address and register r14 (a goroutine, whose stack may move).
+    helper(265, "call_place", &[Context, Any, Any], Returns::Number),
     // Not the kernel's, and never called: `pass::arguments` puts in what it stands for.
     helper(STATIC_ARGUMENT, "static_argument", &[Context, Any, WriteU64], Returns::Number),
 ];

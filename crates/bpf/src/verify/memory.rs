@@ -186,7 +186,8 @@ impl Walk<'_> {
         Ok(place)
     }
 
-    /// Checks that an access is aligned: always on the stack and in the context, and by atomic operations.
+    /// Checks that an access is aligned: always on the stack and in the context, and by atomic
+    /// operations.
     fn check_aligned(&self, pointer: &Value, off: i16, size: Size, atomic: bool) -> Result<(), Problem> {
         if !atomic && !self.rules.strict_alignment && !matches!(pointer.kind, Kind::Stack { .. } | Kind::Context) {
             return Ok(());
@@ -198,7 +199,8 @@ impl Walk<'_> {
         Err(Problem::Misaligned { what: self.describe(pointer), offset: address.s.min, size: size.bytes() })
     }
 
-    /// Notes that the bytes are read, and checks that they were written and are no part of a pointer.
+    /// Notes that the bytes are read, and checks that they were written and are no part of a
+    /// pointer.
     pub fn check_written(&mut self, range: StackRange) -> Result<(), Problem> {
         for offset in range.from..range.to {
             let (slot, byte) = slot_of(offset);

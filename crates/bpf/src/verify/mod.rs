@@ -1,9 +1,10 @@
 //! The verifier: proves that a program cannot hurt the target, before it gets there.
 //!
-//! It walks all paths and keeps of each register and stack slot what is certain, as the kernel's verifier does
-//! (`Documentation/bpf/verifier.rst`): every access is within its memory, nothing is read before it is written, every
-//! loop ends, helpers get what they take, and what was reserved is given back. What it accepts needs no check at run time,
-//! except in helpers that read the target's memory.
+//! It walks all paths and keeps of each register and stack slot what is certain, as the kernel's
+//! verifier does (`Documentation/bpf/verifier.rst`): every access is within its memory, nothing is
+//! read before it is written, every loop ends, helpers get what they take, and what was reserved is
+//! given back. What it accepts needs no check at run time, except in helpers that read the target's
+//! memory.
 //!
 //! ```
 //! use sidestep_bpf::verify::{Rules, verify};
@@ -46,7 +47,8 @@ use crate::pass::body::Body;
 use crate::pass::known;
 use crate::program::Program;
 
-/// Slots of a program at most, as in the kernel for privileged users (`BPF_COMPLEXITY_LIMIT_INSNS`).
+/// Slots of a program at most, as in the kernel for privileged users
+/// (`BPF_COMPLEXITY_LIMIT_INSNS`).
 pub const MAX_SLOTS: usize = 1_000_000;
 
 /// A slot, and what is wrong there.
@@ -70,7 +72,8 @@ pub struct Rules<'a> {
 }
 
 impl Default for Rules<'_> {
-    /// No maps; the context is `struct pt_regs` of x86-64, 21 registers, and the cookie of a session, all read-only.
+    /// No maps; the context is `struct pt_regs` of x86-64, 21 registers, and the cookie of a
+    /// session, all read-only.
     fn default() -> Self {
         Rules {
             maps: &[],

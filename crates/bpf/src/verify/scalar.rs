@@ -1,7 +1,8 @@
-//! What is known of a number: bits, and its range read as unsigned and signed, whole and lower half.
+//! What is known of a number: bits, and its range read as unsigned and signed, whole and lower
+//! half.
 //!
-//! The same facts as the kernel keeps of a scalar (`Documentation/bpf/verifier.rst`, "Register value tracking"). Each
-//! fact is sound alone; [`Scalar::settle`] lets each sharpen the others.
+//! The same facts as the kernel keeps of a scalar (`Documentation/bpf/verifier.rst`, "Register
+//! value tracking"). Each fact is sound alone; [`Scalar::settle`] lets each sharpen the others.
 
 use std::fmt;
 
@@ -105,7 +106,8 @@ impl Scalar {
         .settle()
     }
 
-    /// Sharpens each fact by the others; `None` if they contradict one another: there is no such number.
+    /// Sharpens each fact by the others; `None` if they contradict one another: there is no such
+    /// number.
     pub fn settle(self) -> Option<Scalar> {
         let mut now = self;
         // Facts go around a short circle: two rounds find what there is, a third only costs.
@@ -168,7 +170,8 @@ impl Scalar {
             self.s32 = self.s32.intersect(Span::new(min, max));
             self.s = self.s.intersect(Span::new(self.s32.min.into(), self.s32.max.into()));
         }
-        // The upper half is at least that of the least number, the lower half at least the least lower half.
+        // The upper half is at least that of the least number, the lower half at least the least
+        // lower half.
         let join = |high: u64, low: u32| high & !u64::from(u32::MAX) | u64::from(low);
         self.u = self.u.intersect(Span::new(join(self.u.min, self.u32.min), join(self.u.max, self.u32.max)));
         let (min, max) = (join(self.s.min as u64, self.u32.min), join(self.s.max as u64, self.u32.max));
@@ -335,7 +338,8 @@ fn assume_no_common_bit(width: Width, left: &Scalar, right: &Scalar) -> Option<(
     Some((clear(left, right)?, clear(right, left)?))
 }
 
-/// `set` without the number that `other` is, if that is at an end of a range; `None` if nothing is left.
+/// `set` without the number that `other` is, if that is at an end of a range; `None` if nothing is
+/// left.
 fn without(set: &Scalar, other: &Scalar) -> Option<Scalar> {
     let Some(value) = other.as_constant() else { return Some(*set) };
     let mut rest = *set;

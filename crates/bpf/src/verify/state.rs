@@ -1,4 +1,5 @@
-//! What is known at a point of a path: frames with registers and stacks, and what has to be given back.
+//! What is known at a point of a path: frames with registers and stacks, and what has to be given
+//! back.
 
 use super::value::{Kind, RegSet, Value, bit};
 
@@ -135,7 +136,8 @@ impl State {
         self.frames.iter_mut().flat_map(|f| f.regs.iter_mut().chain(f.stack.iter_mut().map(|s| &mut s.value)))
     }
 
-    /// Whether what is safe from `self` on is safe from `new` on, if no more than `needs` is looked at.
+    /// Whether what is safe from `self` on is safe from `new` on, if no more than `needs` is looked
+    /// at.
     pub fn covers(&self, new: &State, needs: &Needs) -> bool {
         let mut ids = Ids::default();
         self.same_place(new)
@@ -176,8 +178,8 @@ impl State {
             })
     }
 
-    /// Gives up numbers that differ from those of `old`, an earlier round of the same callback, and were not needed
-    /// exactly so far: so that rounds come to an end.
+    /// Gives up numbers that differ from those of `old`, an earlier round of the same callback, and
+    /// were not needed exactly so far: so that rounds come to an end.
     pub fn widen(&mut self, old: &State, exact: RegSet) {
         let frames = self.frames.iter_mut().zip(&old.frames).enumerate();
         for (index, (new, old)) in frames {

@@ -1,7 +1,8 @@
 //! Bits of a number: each is 0, 1 or unknown.
 //!
-//! The domain is that of Vishwanathan, Shachnai, Narayana and Nagarakatte, "Sound, Precise, and Fast Abstract
-//! Interpretation with Tristate Numbers", CGO 2022, which also proves what the kernel does with it.
+//! The domain is that of Vishwanathan, Shachnai, Narayana and Nagarakatte, "Sound, Precise, and
+//! Fast Abstract Interpretation with Tristate Numbers", CGO 2022, which also proves what the kernel
+//! does with it.
 
 use std::fmt;
 
@@ -25,7 +26,8 @@ impl Tnum {
         Tnum { value, mask: 0 }
     }
 
-    /// The smallest set with all numbers from `min` to `max`: they share what is above their first difference.
+    /// The smallest set with all numbers from `min` to `max`: they share what is above their first
+    /// difference.
     pub fn range(min: u64, max: u64) -> Tnum {
         let mask = u64::MAX.checked_shr((min ^ max).leading_zeros()).unwrap_or(0);
         Tnum::new(min, mask)
@@ -65,7 +67,8 @@ impl Tnum {
         self.shl(up).sar(up)
     }
 
-    /// A carry reaches a bit in some sums and not in others exactly where the smallest and the largest sum differ.
+    /// A carry reaches a bit in some sums and not in others exactly where the smallest and the
+    /// largest sum differ.
     pub fn add(self, other: Tnum) -> Tnum {
         let least = self.value.wrapping_add(other.value);
         let most = least.wrapping_add(self.mask).wrapping_add(other.mask);

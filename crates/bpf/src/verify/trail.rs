@@ -1,8 +1,10 @@
-//! Checkpoints of all paths: what was known there, and what later instructions turned out to need of it.
+//! Checkpoints of all paths: what was known there, and what later instructions turned out to need
+//! of it.
 //!
-//! A checkpoint whose paths have all ended is proof that every state it covers is safe. It covers the more, the less is
-//! needed of it: registers that nobody reads may hold anything, and numbers that decide no branch, offset or length may
-//! be any. So each read is noted at the checkpoints it reaches back to, until one where the register was written since.
+//! A checkpoint whose paths have all ended is proof that every state it covers is safe. It covers
+//! the more, the less is needed of it: registers that nobody reads may hold anything, and numbers
+//! that decide no branch, offset or length may be any. So each read is noted at the checkpoints it
+//! reaches back to, until one where the register was written since.
 
 use super::state::{Needs, State};
 use super::value::{FRAME_BITS, MAX_FRAMES, RegSet, bit};
@@ -109,8 +111,8 @@ impl Trail {
         self.checkpoints[at].hits += 1;
     }
 
-    /// Notes that it did not. Returns whether it is worth comparing with further on; calls of callbacks are for longer, as
-    /// their rounds end only by such.
+    /// Notes that it did not. Returns whether it is worth comparing with further on; calls of
+    /// callbacks are for longer, as their rounds end only by such.
     pub fn miss(&mut self, at: usize, calls_back: bool) -> bool {
         let checkpoint = &mut self.checkpoints[at];
         checkpoint.misses += 1;
@@ -175,7 +177,8 @@ impl Trail {
         }
     }
 
-    /// From `from` back to `to` paths rest on a checkpoint that is not done: everything matters there.
+    /// From `from` back to `to` paths rest on a checkpoint that is not done: everything matters
+    /// there.
     pub fn need_all(&mut self, from: Option<usize>, to: usize) {
         let mut next = from;
         while let Some(at) = next {

@@ -49,7 +49,8 @@ pub(crate) struct Value {
     pub nullable: bool,
     /// The number, or the offset of the pointer.
     pub number: Scalar,
-    /// Values with the same id that is not 0 are the same: what a branch tells about one holds for all.
+    /// Values with the same id that is not 0 are the same: what a branch tells about one holds for
+    /// all.
     pub id: u32,
     /// Registers at the last checkpoint that this number was computed from.
     pub origin: RegSet,

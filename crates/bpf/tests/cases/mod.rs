@@ -15,7 +15,8 @@ fn map(name: &str, kind: MapKind, key_size: u32, value_size: u32, max_entries: u
     Map { name, kind, key_size, value_size, max_entries, flags: 0, readonly: false, initial }
 }
 
-/// 0 a hash of 16-byte values, 1 an array, 2 a ring, 3 perf events, 4 stacks, 5 constants, 6 variables.
+/// 0 a hash of 16-byte values, 1 an array, 2 a ring, 3 perf events, 4 stacks, 5 constants, 6
+/// variables.
 pub fn maps() -> Vec<Map> {
     let mut maps = vec![
         map("counts", MapKind::Hash, 8, 16, 64),
@@ -59,7 +60,8 @@ const RESERVE: &str = "r1 = map(2) ll
     exit
     reserved:";
 
-/// Two paths, of which `r6` decides, meet with 8 and 100 in `r8`, the harmless one first; a value of 64 bytes in `r7`.
+/// Two paths, of which `r6` decides, meet with 8 and 100 in `r8`, the harmless one first; a value
+/// of 64 bytes in `r7`.
 const MEET: &str = "r6 = *(u64 *)(r1 + 0)
     SLOT
     r7 = r0
@@ -97,7 +99,8 @@ const TWICE: &str = "r9 = *(u64 *)(r7 + 0)
     meet3:
     r5 = 0";
 
-/// A program as the assembler reads it: `;` separates instructions, and names in capitals stand for pieces.
+/// A program as the assembler reads it: `;` separates instructions, and names in capitals stand for
+/// pieces.
 pub fn lines(text: &str) -> String {
     let branches: String = (0..30).map(|i| format!("if r2 & {} goto b{i}\nr0 += 1\nb{i}:\n", 1 << i)).collect();
     let pieces = [

@@ -1,4 +1,5 @@
-//! Random programs that are often safe and often nearly so: registers have roles, and most offsets are bounded.
+//! Random programs that are often safe and often nearly so: registers have roles, and most offsets
+//! are bounded.
 
 use sidestep_bpf::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Program, Reg, Size, Width};
 

@@ -91,7 +91,8 @@ fn bpftool_prints_the_same() {
             let entry = entry.trim_end().trim_end_matches([',', ']']);
             let (key, rest) = entry.split_once(']').unwrap();
             let (key, typed) = (bytes(key), rest.split_once("\"formatted\":"));
-            // An entry without types is closed by one brace; one with types ends with that of what is formatted.
+            // An entry without types is closed by one brace; one with types ends with that of what
+            // is formatted.
             let theirs = typed.map(|(_, typed)| typed.strip_suffix('}').unwrap());
             let ours = if rest.starts_with(",\"values\"") {
                 let mut values = Vec::new();

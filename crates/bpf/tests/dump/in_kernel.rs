@@ -1,4 +1,5 @@
-//! An object of clang in the kernel, and what it left there printed: all that `--kernel` is made of, but the probe.
+//! An object of clang in the kernel, and what it left there printed: all that `--kernel` is made
+//! of, but the probe.
 
 use sidestep_bpf::dump::{Form, MapForm, Style, placed_types, type_named};
 use sidestep_bpf::object::Object;

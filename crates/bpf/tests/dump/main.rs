@@ -1,4 +1,5 @@
-//! Values of maps as JSON and text. bpftool, where it is, is the judge (Debian's package bpftool; as root).
+//! Values of maps as JSON and text. bpftool, where it is, is the judge (Debian's package bpftool;
+//! as root).
 
 mod bpftool;
 mod in_kernel;

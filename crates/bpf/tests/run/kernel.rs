@@ -29,7 +29,8 @@ impl Kernel {
         }
     }
 
-    /// Runs a program with references to the buffer; changes the buffer as it does, and gives the lower half of `r0`.
+    /// Runs a program with references to the buffer; changes the buffer as it does, and gives the
+    /// lower half of `r0`.
     ///
     /// # Errors
     /// What the kernel's verifier says.

@@ -37,7 +37,8 @@ pub fn mix(args: [u64; 5]) -> u64 {
 /// Number of [`mix`], as all of these one that the kernel has for something else.
 pub const MIX: u32 = 11;
 
-/// Number of the helper that calls the function `r2` with 0, 1, … and `r3`, `r1` times; the sum of what it gives.
+/// Number of the helper that calls the function `r2` with 0, 1, … and `r3`, `r1` times; the sum of
+/// what it gives.
 pub const LOOP: u32 = 9;
 
 /// Memory of the interpreter: the buffer and its stack, by their real addresses.
@@ -190,7 +191,8 @@ impl Native {
         Native(Pages::new(&code.bytes))
     }
 
-    /// The context is the buffer, and so is the thread's memory. Gives the result, and the time that the code left.
+    /// The context is the buffer, and so is the thread's memory. Gives the result, and the time
+    /// that the code left.
     pub fn run(&self, buffer: &mut Buffer) -> (u64, u64) {
         let address = buffer.as_mut_ptr() as u64;
         self.run_at(address, address)
@@ -215,7 +217,8 @@ pub fn call(code: &Code, buffer: &mut Buffer) -> u64 {
     Native::new(code).run(buffer).0
 }
 
-/// Loads all machine registers but `rsp` from an array, runs code that falls through, and stores them.
+/// Loads all machine registers but `rsp` from an array, runs code that falls through, and stores
+/// them.
 pub fn run_inline(code: &[u8], registers: &mut [u64; 16]) {
     use sidestep_isa::Va;
     use sidestep_isa::x86::emit::{Asm, Reg};
@@ -292,7 +295,8 @@ pub fn disassemble(bytes: &[u8]) -> Vec<String> {
     Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE).into_iter().map(text).collect()
 }
 
-/// The steps with branches that count slots; here they count steps, so that none goes into the middle of one.
+/// The steps with branches that count slots; here they count steps, so that none goes into the
+/// middle of one.
 pub fn in_slots(steps: &[Insn]) -> impl Iterator<Item = Insn> {
     let slots: Vec<usize> = steps.iter().map(Insn::slots).collect();
     steps.iter().enumerate().map(move |(i, step)| match *step {

@@ -17,7 +17,8 @@ pub fn run(flags: &Explain) -> anyhow::Result<ExitCode> {
     print(&sites, look.verbose, Sink::open(look.file.as_deref(), Format::Text, false)?)
 }
 
-/// The same for all that a command would probe, in each of its processes. A command of one's own is not run.
+/// The same for all that a command would probe, in each of its processes. A command of one's own is
+/// not run.
 pub fn dry_run(job: &Job) -> anyhow::Result<ExitCode> {
     let mut sites = Vec::new();
     let pids = job.target.pid.iter().copied().map(Some);

@@ -196,11 +196,6 @@ impl Tool for Timer<'_> {
         if self.printed.iter().all(|distribution| distribution.count == 0) {
             sink.note("no call began and returned while the probes were in");
         }
-        match session.unfinished() {
-            0 => {}
-            1 => sink.warn("1 call had not returned; it is not in the histogram"),
-            calls => sink.warn(&format!("{calls} calls had not returned; they are not in the histogram")),
-        }
         Ok(())
     }
 }

@@ -33,7 +33,8 @@ pub fn run(flags: &List) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints places in order, each once: several symbols may have one demangled name, for example the variants of a constructor.
+/// Prints places in order, each once: several symbols may have one demangled name, for example the
+/// variants of a constructor.
 pub fn print(mut lines: Vec<String>, sink: &mut Sink) -> std::io::Result<()> {
     lines.sort();
     lines.dedup();

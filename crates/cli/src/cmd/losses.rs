@@ -1,9 +1,10 @@
-//! Hits that were missed, records that were lost, entries that did not fit: said as they appear, and in total at the end.
+//! Hits that were missed, records that were lost, entries that did not fit: said as they appear,
+//! and in total at the end.
 
 use std::io;
 
 use sidestep_bpf::map::{Map, MapKind};
-use sidestep_engine::{Bundle, Maps, Session};
+use sidestep_engine::{Bundle, Counts, Maps, Session};
 
 use crate::out::json;
 use crate::out::label;
@@ -116,6 +117,25 @@ impl Losses {
         Ok(())
     }
 
+    /// Says which calls had not returned, at the end: what needs their returns has not seen them.
+    pub fn unfinished(&self, session: &Session, sink: &mut Sink) -> io::Result<()> {
+        let counts = session.counts();
+        let of = |(loser, counts): (&Loser, &Counts)| (counts.unfinished, loser.name.clone());
+        let mut calls: Vec<_> = self.losers.iter().zip(&counts).map(of).filter(|(calls, _)| *calls > 0).collect();
+        calls.sort_by(|(a, _), (b, _)| b.cmp(a));
+        if let Some(text) = had_not_returned(&calls, session.returns_dropped()) {
+            sink.warn(&text);
+        }
+        if sink.json() {
+            for (count, name) in &calls {
+                let data = json::object([("probe", json::string(name))]);
+                let kind = ("type", json::string("unfinished_calls"));
+                sink.line(&json::object([kind, ("count", json::number(*count)), ("data", data)]))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Says the sums, if there are any, and what they are made of.
     pub fn total(&self, sink: &Sink) {
         for text in Kind::ALL.into_iter().filter_map(|kind| self.sum(kind)) {
@@ -129,6 +149,22 @@ impl Losses {
         let parts: Vec<String> = losers.iter().map(|l| format!("{} of {}", l.said, l.name)).collect();
         (sum > 0).then(|| format!("{}: {sum} ({})", kind.total(), parts.join(", ")))
     }
+}
+
+/// How many functions are named of which calls had not returned.
+const NAMED: usize = 5;
+
+/// `23 calls had not returned (20 of main, 3 of exit)`; `calls` are in order, `others` of functions
+/// that are not known any more.
+fn had_not_returned(calls: &[(u64, String)], others: u64) -> Option<String> {
+    let sum = others + calls.iter().map(|(count, _)| count).sum::<u64>();
+    let mut parts: Vec<String> = calls.iter().take(NAMED).map(|(count, name)| format!("{count} of {name}")).collect();
+    if calls.len() > NAMED || (others > 0 && !parts.is_empty()) {
+        parts.push("…".to_owned());
+    }
+    let calls = if sum == 1 { "1 call had".to_owned() } else { format!("{sum} calls had") };
+    let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
+    (sum > 0).then(|| format!("{calls} not returned{parts}"))
 }
 
 fn of_map(map: &Map) -> Kind {
@@ -162,6 +198,17 @@ mod tests {
         assert_eq!(losses.sum(Kind::Entries), None);
         assert_eq!(losses.sum(Kind::Events).unwrap(), "Total lost event count: 42 (2 of events, 40 of more)");
         assert_eq!(losses.sum(Kind::Hits).unwrap(), "Total missed hit count: 1 (1 of read)");
+    }
+
+    #[test]
+    fn calls_that_had_not_returned_are_named() {
+        let calls = |counts: &[u64]| -> Vec<_> { counts.iter().map(|count| (*count, format!("f{count}"))).collect() };
+        assert_eq!(had_not_returned(&[], 0), None);
+        assert_eq!(had_not_returned(&calls(&[1]), 0).unwrap(), "1 call had not returned (1 of f1)");
+        assert_eq!(had_not_returned(&[], 7).unwrap(), "7 calls had not returned");
+        assert_eq!(had_not_returned(&calls(&[3, 2]), 1).unwrap(), "6 calls had not returned (3 of f3, 2 of f2, …)");
+        let many = had_not_returned(&calls(&[9, 8, 7, 6, 5, 4]), 0).unwrap();
+        assert_eq!(many, "39 calls had not returned (9 of f9, 8 of f8, 7 of f7, 6 of f6, 5 of f5, …)");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! One file per command; [`watch`] is the life of a probing command, from the attach to the exit status.
+//! One file per command; [`watch`] is the life of a probing command, from the attach to the exit
+//! status.
 
 mod bpf;
 mod coverage;

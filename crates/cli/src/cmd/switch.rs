@@ -1,4 +1,5 @@
-//! `sidestep disable`, `enable` and `optimize`: probes that a process carries, or only their jumps, are switched off and on.
+//! `sidestep disable`, `enable` and `optimize`: probes that a process carries, or only their jumps,
+//! are switched off and on.
 
 use std::process::ExitCode;
 

@@ -195,7 +195,8 @@ impl Watch<'_> {
             }
             if next_interval.is_some_and(|next| now >= next) {
                 self.tool.interval(&self.session, &mut self.sink)?;
-                // From the plan, not from now: intervals do not drift. Those that were slept through are left out.
+                // From the plan, not from now: intervals do not drift. Those that were slept
+                // through are left out.
                 while next_interval.is_some_and(|next| now >= next) {
                     next_interval = next_interval.zip(interval).map(|(next, interval)| next + interval);
                 }
@@ -218,6 +219,7 @@ impl Watch<'_> {
         self.tool.poll(&mut self.session, &mut self.sink)?;
         self.tool.end(&self.session, &mut self.sink)?;
         self.losses.look(&self.session, &mut self.sink)?;
+        self.losses.unfinished(&self.session, &mut self.sink)?;
         for (pid, reason) in self.session.unfollowed() {
             self.sink.warn(&format!("process {pid} was not followed: {reason}"));
         }
@@ -236,9 +238,10 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// The exit status of a command that we have started; waits for its end. A Ctrl-C in a terminal reaches the
-    /// command, too, but a SIGTERM only us, so it is handed on, as is a SIGHUP. A signal while we wait kills a command that was
-    /// told to end, and so does the end of the time that [`Tool::ends_command`] leaves it. Any other command goes on alone.
+    /// The exit status of a command that we have started; waits for its end. A Ctrl-C in a terminal
+    /// reaches the command, too, but a SIGTERM only us, so it is handed on, as is a SIGHUP. A
+    /// signal while we wait kills a command that was told to end, and so does the end of the time
+    /// that [`Tool::ends_command`] leaves it. Any other command goes on alone.
     fn command_status(&mut self, end: &End, hurry: bool) -> ExitCode {
         // A command that has been waited for has no process id any more.
         let gone = matches!(self.session.poll(), TargetState::Exited(_));
@@ -258,7 +261,8 @@ impl Watch<'_> {
         let (mut told, mut killed_it) = (false, false);
         loop {
             let state = match self.session.poll() {
-                // What `execve` put in its place is the command still, but nothing that the session looks at.
+                // What `execve` put in its place is the command still, but nothing that the session
+                // looks at.
                 TargetState::Executed => self.session.wait(),
                 state => state,
             };

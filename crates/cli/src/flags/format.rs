@@ -1,9 +1,10 @@
 //! printf formats of `trace`: parsed once, rendered for every record.
 //!
-//! Conversions `d i o u x X c s p f e %` with flags `- + blank # 0`, width and precision as numbers, and lengths
-//! `hh h l ll L j z t`. As in C, an integer without a length is 32 bits wide: the upper half of an argument register
-//! is not defined for an `int`; a `long` is as wide as in the programs that this build probes. `f` and `e` take the bits of a `double`, with the length `h` those of a `float`. `U` is the name of a function, which
-//! only scripts know.
+//! Conversions `d i o u x X c s p f e %` with flags `- + blank # 0`, width and precision as
+//! numbers, and lengths `hh h l ll L j z t`. As in C, an integer without a length is 32 bits wide:
+//! the upper half of an argument register is not defined for an `int`; a `long` is as wide as in
+//! the programs that this build probes. `f` and `e` take the bits of a `double`, with the length
+//! `h` those of a `float`. `U` is the name of a function, which only scripts know.
 
 use sidestep_lang::printf::Conversion;
 
@@ -66,7 +67,8 @@ impl Format {
         })
     }
 
-    /// The text for the values, in the order of the conversions. A value that is missing prints as nothing.
+    /// The text for the values, in the order of the conversions. A value that is missing prints as
+    /// nothing.
     pub fn render<'a>(&self, values: impl IntoIterator<Item = &'a Value>) -> String {
         let mut values = values.into_iter();
         let mut out = String::new();
@@ -107,7 +109,8 @@ fn render(conversion: &Conversion, value: &Value, out: &mut String) {
     }
 }
 
-/// Bytes of the target for a terminal: one line, no control characters, whatever is no UTF-8 replaced.
+/// Bytes of the target for a terminal: one line, no control characters, whatever is no UTF-8
+/// replaced.
 pub fn printable(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for c in String::from_utf8_lossy(bytes).chars() {
@@ -130,8 +133,8 @@ mod tests {
         Format::parse(format).unwrap().render(values)
     }
 
-    /// The C library is the oracle: the same conversion with the same value, by `printf(1)` of coreutils (which has
-    /// 64-bit integers only, so the lengths are tested apart).
+    /// The C library is the oracle: the same conversion with the same value, by `printf(1)` of
+    /// coreutils (which has 64-bit integers only, so the lengths are tested apart).
     #[test]
     fn integers_print_as_in_c() {
         for format in [

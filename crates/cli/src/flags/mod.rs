@@ -99,7 +99,8 @@ pub enum Command {
     Explain(Explain),
     /// List the functions that a pattern matches. Touches no process.
     List(List),
-    /// Count which sites of programs and libraries get a jump, and why others do not. Touches no process.
+    /// Count which sites of programs and libraries get a jump, and why others do not. Touches no
+    /// process.
     Coverage(Coverage),
     /// List the probes that a process carries, with what they have counted.
     Status(Status),
@@ -245,7 +246,8 @@ pub struct Bpf {
     /// Run in the process (this is the default).
     #[arg(long)]
     pub user: bool,
-    /// Allow programs to change what the process does: registers and the instruction pointer in the context, override_return.
+    /// Allow programs to change what the process does: registers and the instruction pointer in the
+    /// context, override_return.
     #[arg(long = "unsafe")]
     pub allow_unsafe: bool,
     /// Say what would be written where, and touch nothing.
@@ -345,7 +347,8 @@ pub struct EngineFlags {
     /// Use trap probes only.
     #[arg(long)]
     pub no_optimize: bool,
-    /// Switch probes while the threads run even in libraries that the program may unload at the same moment.
+    /// Switch probes while the threads run even in libraries that the program may unload at the
+    /// same moment.
     #[arg(long)]
     pub live: bool,
     /// Interpret handlers instead of compiling them, to compare.

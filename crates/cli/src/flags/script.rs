@@ -16,8 +16,9 @@ pub struct Script {
     /// The file of the script (- is stdin), unless -e gives it, and its arguments: $1, $2 …
     #[arg(value_name = "FILE|ARG", allow_negative_numbers = true)]
     pub words: Vec<String>,
-    /// List the attach points that a pattern matches (uprobe:OBJECT:GLOB, usdt:OBJECT:PROVIDER:NAME, a GLOB alone with -p PID),
-    /// or those of a program or a script; with -v, also how many cannot be probed.
+    /// List the attach points that a pattern matches (uprobe:OBJECT:GLOB,
+    /// usdt:OBJECT:PROVIDER:NAME, a GLOB alone with -p PID), or those of a program or a script;
+    /// with -v, also how many cannot be probed.
     #[arg(short = 'l', conflicts_with = "program")]
     pub list: bool,
     #[command(flatten)]
@@ -42,13 +43,15 @@ pub struct Script {
 /// Flags that only scripts on the command line have.
 #[derive(Args, Debug, Default)]
 pub struct More {
-    /// Say whether an attach (to PID, with -p) would fail or be slow on this machine, and what to do.
+    /// Say whether an attach (to PID, with -p) would fail or be slow on this machine, and what to
+    /// do.
     #[arg(long, conflicts_with_all = ["program", "words", "list", "dry_run"])]
     pub info: bool,
     /// When output is written: at the end, after each LINE (the default), or at once.
     #[arg(short = 'B', value_name = "MODE")]
     pub buffering: Option<Buffering>,
-    /// Colours in what is said about the script: auto (on a terminal, the default; not with NO_COLOR), always or never.
+    /// Colours in what is said about the script: auto (on a terminal, the default; not with
+    /// NO_COLOR), always or never.
     #[arg(long, value_name = "WHEN")]
     pub color: Option<When>,
     /// Do not print warnings about the script.

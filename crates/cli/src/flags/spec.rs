@@ -170,7 +170,8 @@ impl Spec {
     }
 }
 
-/// Whether a probe of this kind is one that only records know: behind an instruction, or of a limited number of calls.
+/// Whether a probe of this kind is one that only records know: behind an instruction, or of a
+/// limited number of calls.
 pub fn is_recorded(text: &str) -> bool {
     let kind = text.trim().split_once(':').filter(|(_, rest)| !rest.starts_with(':')).map_or("", |(kind, _)| kind);
     kind == "post" || is_limited(kind) || text.contains("%xmm")
@@ -197,8 +198,8 @@ fn are(n: usize) -> String {
     if n == 1 { "1 is".to_owned() } else { format!("{n} are") }
 }
 
-/// `[OBJECT:]FUNC` and what follows it; a signature in parentheses is dropped. A name with parentheses or blanks of
-/// its own is in double quotes.
+/// `[OBJECT:]FUNC` and what follows it; a signature in parentheses is dropped. A name with
+/// parentheses or blanks of its own is in double quotes.
 fn split_place(text: &str) -> Result<(&str, &str), String> {
     if let Some(quote) = text.find('"') {
         // A quote that no blank precedes belongs to the name: lib:"f(int)".

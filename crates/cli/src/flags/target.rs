@@ -14,7 +14,8 @@ pub struct TargetFlags {
     #[arg(short = 'p', long, value_name = "PID", value_parser = parse_pid, value_delimiter = ',',
           conflicts_with_all = ["cmd", "command"])]
     pub pid: Vec<i32>,
-    /// Probe children, too, and what they and the process itself execute; wait for objects that are not there yet.
+    /// Probe children, too, and what they and the process itself execute; wait for objects that are
+    /// not there yet.
     #[arg(long)]
     pub follow: bool,
     /// Run CMD (words as in a shell; no shell is run) and probe it.

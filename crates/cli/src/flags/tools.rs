@@ -120,7 +120,8 @@ pub struct Stackcount {
     /// Only what happens on this CPU.
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<u32>,
-    /// The stacks of the program: there are no others here, and -K, those of the kernel, is refused.
+    /// The stacks of the program: there are no others here, and -K, those of the kernel, is
+    /// refused.
     #[arg(short = 'U', long = "user-stacks-only")]
     pub user: bool,
     #[arg(short = 'K', long = "kernel-stacks-only", hide = true)]
@@ -358,7 +359,8 @@ pub struct Memleak {
     /// All allocations, however old, by stack.
     #[arg(long, conflicts_with = "show_allocs")]
     pub combined_only: bool,
-    /// An address that is given again was freed in between, though nobody saw it: this is so in any case here.
+    /// An address that is given again was freed in between, though nobody saw it: this is so in any
+    /// case here.
     #[arg(long)]
     pub wa_missing_free: bool,
     #[arg(long, hide = true)]
@@ -438,7 +440,8 @@ pub struct Deadlock {
         default_value = "c:pthread_mutex_unlock"
     )]
     pub unlock: Vec<String>,
-    /// Write the graph to FILE every second: mutexes, and which was locked while which was held, as networkx has it in JSON.
+    /// Write the graph to FILE every second: mutexes, and which was locked while which was held, as
+    /// networkx has it in JSON.
     #[arg(long, value_name = "FILE")]
     pub dump_graph: Option<PathBuf>,
     /// Threads that hold mutexes at a time, and threads that are created, at most.

@@ -1,5 +1,5 @@
-//! `-c 'CMD'`: a line split into words as a POSIX shell splits it, with quotes and backslashes and nothing else:
-//! no variables, no globs, no pipes.
+//! `-c 'CMD'`: a line split into words as a POSIX shell splits it, with quotes and backslashes and
+//! nothing else: no variables, no globs, no pipes.
 
 /// The words of a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -48,8 +48,9 @@ pub fn since(now: &Distribution, before: &Distribution) -> Distribution {
     Distribution { buckets, sum: now.sum.saturating_sub(before.sum), count: now.count.saturating_sub(before.count) }
 }
 
-/// Index 1 is 0 and 1, index i above it 2^(i-1) to 2^i - 1, as bcc's `bpf_log2l` has it. A fine bucket that a
-/// power of two of the unit cuts through counts where its middle lies: it is at most 1/16 wide.
+/// Index 1 is 0 and 1, index i above it 2^(i-1) to 2^i - 1, as bcc's `bpf_log2l` has it. A fine
+/// bucket that a power of two of the unit cuts through counts where its middle lies: it is at most
+/// 1/16 wide.
 fn rows(distribution: &Distribution, unit: Unit) -> Vec<u64> {
     let mut rows = vec![0; 2];
     for &(low, high, count) in &distribution.buckets {
@@ -120,7 +121,8 @@ pub fn summary(distribution: &Distribution, unit: Unit) -> Vec<String> {
     ]
 }
 
-/// The value below which the share `q` of all values lies, in nanoseconds, interpolated within its fine bucket.
+/// The value below which the share `q` of all values lies, in nanoseconds, interpolated within its
+/// fine bucket.
 pub fn quantile(distribution: &Distribution, q: f64) -> f64 {
     let total: u64 = distribution.buckets.iter().map(|bucket| bucket.2).sum();
     let rank = q * total as f64;

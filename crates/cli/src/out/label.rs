@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use sidestep_engine::Probe;
 
-/// The function's name; with the object's file name where several objects have it; with the address where one object
-/// has it several times.
+/// The function's name; with the object's file name where several objects have it; with the address
+/// where one object has it several times.
 pub fn labels(probes: &[Probe]) -> Vec<String> {
     let qualified = |probe: &Probe| {
         let file = probe.object.file_name().unwrap_or_default().to_string_lossy();

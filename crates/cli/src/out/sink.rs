@@ -1,4 +1,5 @@
-//! Where lines go: data to stdout or a file, headings with it or, where a file is written, to stderr.
+//! Where lines go: data to stdout or a file, headings with it or, where a file is written, to
+//! stderr.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -8,7 +9,8 @@ use anyhow::Context;
 
 use crate::flags::{Format, Output};
 
-/// Data, headings and notes of one command. Whole lines are written; nothing is held back after [`Sink::flush`].
+/// Data, headings and notes of one command. Whole lines are written; nothing is held back after
+/// [`Sink::flush`].
 pub struct Sink {
     data: BufWriter<Box<dyn Write>>,
     /// Headings go to stderr: stdout belongs to the command alone.
@@ -105,7 +107,8 @@ impl Sink {
     }
 }
 
-/// A line on stderr. Nobody may be left to read it: that is no reason to panic with a target attached.
+/// A line on stderr. Nobody may be left to read it: that is no reason to panic with a target
+/// attached.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -138,7 +138,7 @@ mod tests {
             state: SiteState::Enabled,
             optimized: true,
             blocked_by: Vec::new(),
-            counts: Counts { hits: 12_345, missed: 0 },
+            counts: Counts { hits: 12_345, missed: 0, unfinished: 0 },
         };
         let other = Installed {
             va: Va(0x55d0_c3f8_c240),
@@ -146,7 +146,7 @@ mod tests {
             symbol: Some(("tree".to_owned(), 0x1c)),
             state: SiteState::Disabled,
             optimized: false,
-            counts: Counts { hits: 7, missed: 10 },
+            counts: Counts { hits: 7, missed: 10, unfinished: 0 },
             ..one.clone()
         };
         let gone = Installed { symbol: None, object: None, state: SiteState::Gone, optimized: false, ..one.clone() };

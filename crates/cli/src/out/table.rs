@@ -1,6 +1,7 @@
 //! The table of funccount, in bcc's layout.
 
-/// The lines of the table: heading, then the rows by count ascending, equal counts by name. Zeros are left out.
+/// The lines of the table: heading, then the rows by count ascending, equal counts by name. Zeros
+/// are left out.
 pub fn counts<'a>(rows: impl IntoIterator<Item = (&'a str, u64)>) -> Vec<String> {
     let mut lines = vec![format!("{:<36} {:>8}", "FUNC", "COUNT")];
     lines.extend(sorted(rows).into_iter().map(|(name, count)| format!("{name:<36} {count:>8}")));

@@ -17,7 +17,8 @@ pub fn realtime() -> u64 {
 pub fn of_day(realtime_ns: u64) -> String {
     let seconds = (realtime_ns / 1_000_000_000) as libc::time_t;
     let mut fields = MaybeUninit::<libc::tm>::zeroed();
-    // SAFETY: both pointers are valid for the call; localtime_r fills `fields` or leaves the zeros, which are valid.
+    // SAFETY: both pointers are valid for the call; localtime_r fills `fields` or leaves the zeros,
+    // which are valid.
     let fields = unsafe {
         libc::localtime_r(&seconds, fields.as_mut_ptr());
         fields.assume_init()
@@ -25,15 +26,16 @@ pub fn of_day(realtime_ns: u64) -> String {
     format!("{:02}:{:02}:{:02}", fields.tm_hour, fields.tm_min, fields.tm_sec)
 }
 
-/// A time in nanoseconds since 1970 as `strftime(3)` prints it, in the local time zone; `%f` is microseconds.
+/// A time in nanoseconds since 1970 as `strftime(3)` prints it, in the local time zone; `%f` is
+/// microseconds.
 pub fn format(format: &str, realtime_ns: u64) -> String {
     let seconds = (realtime_ns / 1_000_000_000) as libc::time_t;
     let format = format.replace("%f", &format!("{:06}", realtime_ns % 1_000_000_000 / 1_000));
     let Ok(c_format) = std::ffi::CString::new(format.as_bytes()) else { return format };
     let mut fields = MaybeUninit::<libc::tm>::zeroed();
     let mut text = vec![0_u8; 64 + 32 * format.len()];
-    // SAFETY: all pointers are valid for the calls; localtime_r fills `fields` or leaves the zeros, which are valid; strftime
-    // writes at most `text.len()` bytes.
+    // SAFETY: all pointers are valid for the calls; localtime_r fills `fields` or leaves the zeros,
+    // which are valid; strftime writes at most `text.len()` bytes.
     let len = unsafe {
         libc::localtime_r(&seconds, fields.as_mut_ptr());
         libc::strftime(text.as_mut_ptr().cast(), text.len(), c_format.as_ptr(), fields.as_ptr())

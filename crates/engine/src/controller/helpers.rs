@@ -1,5 +1,5 @@
-//! The helpers of programs that run in the controller, as far as they mean something there: its own process is the one that is asked about, and
-//! there is no target to read from.
+//! The helpers of programs that run in the controller, as far as they mean something there: its own
+//! process is the one that is asked about, and there is no target to read from.
 
 use std::hash::{BuildHasher, Hasher};
 use std::os::unix::fs::MetadataExt;
@@ -102,6 +102,7 @@ impl Space<'_> {
                 _ => EFAULT as u64,
             },
             263 => a,
+            265 => b,
             256 => Histogram::bucket(a) as u64,
             257 => {
                 self.submit(b);

@@ -112,7 +112,8 @@ impl<'a> Space<'a> {
         Some((index as usize, self.maps.map_desc(index as usize)?))
     }
 
-    /// Does something with the table of a hash map. Its description is the one in the shared region.
+    /// Does something with the table of a hash map. Its description is the one in the shared
+    /// region.
     fn with_table<T>(&self, index: usize, desc: &MapDesc, act: impl FnOnce(&Table<'_>) -> T) -> T {
         let words = self.maps.shared.words(desc.data, desc.data_len() / 8);
         act(&Table::new(self.maps.shared.map_desc(self.maps.layout.map_desc(index)), words))

@@ -19,8 +19,8 @@ const THREADS: usize = 500;
 /// Address space that a session takes at least.
 const ROOM: Len = Len(64 << 20);
 
-/// Whether this process can be probed. If it has seccomp filters, it is stopped for a moment to read them; nothing else touches
-/// it.
+/// Whether this process can be probed. If it has seccomp filters, it is stopped for a moment to
+/// read them; nothing else touches it.
 #[must_use]
 pub fn process(pid: i32, options: &Options) -> Vec<Fact> {
     let process = match Process::open(pid) {
@@ -95,7 +95,8 @@ fn shadow_stack(process: &Process) -> Fact {
     }
 }
 
-/// Uprobes of the kernel that were hit have made the kernel map a page of its own. Of those that were not, nothing tells.
+/// Uprobes of the kernel that were hit have made the kernel map a page of its own. Of those that
+/// were not, nothing tells.
 fn uprobes(process: &Process) -> Fact {
     const PAGES: &str = "[uprobes";
     let hit = mappings(process).is_ok_and(|all| all.iter().any(|m| m.name.to_string_lossy().starts_with(PAGES)));

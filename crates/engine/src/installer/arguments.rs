@@ -13,7 +13,8 @@ use crate::programs::Arguments;
 use crate::regions::Regions;
 use crate::usdt;
 
-/// Of each planned probe: the index of the program that is for its site alone, if there is one, or why it cannot be probed.
+/// Of each planned probe: the index of the program that is for its site alone, if there is one, or
+/// why it cannot be probed.
 pub(super) type Completed = Vec<Result<Option<usize>, String>>;
 
 impl Installer {
@@ -32,7 +33,8 @@ impl Installer {
         })
     }
 
-    /// Completes programs for the sites of static probes: one for all sites that have the arguments at the same places.
+    /// Completes programs for the sites of static probes: one for all sites that have the arguments
+    /// at the same places.
     pub(super) fn complete_programs(
         &self,
         regions: &mut Regions,

@@ -87,8 +87,8 @@ impl Installer {
         }
     }
 
-    /// What was taken since then is that of the probes behind the first so many. Not of a session that has several processes, nor if
-    /// sites of our own are among it: these stay.
+    /// What was taken since then is that of the probes behind the first so many. Not of a session
+    /// that has several processes, nor if sites of our own are among it: these stay.
     pub fn end_addition(&mut self, slots: Slots, probes: usize, has_own: bool) {
         let Some(regions) = &self.regions else { return };
         let (numbers, taken) = (std::mem::take(&mut self.new_numbers), regions.taken.take());

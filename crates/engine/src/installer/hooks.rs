@@ -1,5 +1,6 @@
-//! Sites of our own: probes without which others would do harm. Before an unwinder walks the stack real return addresses are
-//! put back; system calls that could block signals of ours, and those that make children on the parent's memory, are guarded.
+//! Sites of our own: probes without which others would do harm. Before an unwinder walks the stack
+//! real return addresses are put back; system calls that could block signals of ours, and those
+//! that make children on the parent's memory, are guarded.
 
 use sidestep_bpf::verify::Helper;
 use sidestep_isa::object::Bytes;
@@ -26,8 +27,8 @@ use crate::resolve::Match;
 use crate::share::Others;
 use crate::signals::{TRAPS, calls};
 
-/// Functions that walk the stack, and must find real return addresses there (Itanium C++ ABI, exception handling,
-/// 1.3, and libgcc's extensions), and the one that ends the walk in C++.
+/// Functions that walk the stack, and must find real return addresses there (Itanium C++ ABI,
+/// exception handling, 1.3, and libgcc's extensions), and the one that ends the walk in C++.
 const UNWINDERS: [&str; 5] = [
     "_Unwind_RaiseException",
     "_Unwind_Resume",
@@ -45,12 +46,14 @@ const GUARDS: &str = "signal calls";
 pub(crate) struct Hook {
     pub flow: Flow,
     pub planned: Planned,
-    /// Link-time address of the system call that may make a child, if it is a guard of one: everything else comes first.
+    /// Link-time address of the system call that may make a child, if it is a guard of one:
+    /// everything else comes first.
     pub lends: Option<Va>,
 }
 
 impl Installer {
-    /// Plans the sites of our own that the accepted ones need, in all objects of a process that were not looked at yet.
+    /// Plans the sites of our own that the accepted ones need, in all objects of a process that
+    /// were not looked at yet.
     pub(super) fn complete(
         &mut self,
         planned: Vec<Planned>,
@@ -91,7 +94,8 @@ impl Installer {
         if loaded().any(|loaded| !stays(self, loaded)) {
             self.lasting.extend(lasting::libraries(process, objects)?);
         }
-        // All sites can be switched while the threads run then. A program that has closed SIGTRAP would notice.
+        // All sites can be switched while the threads run then. A program that has closed SIGTRAP
+        // would notice.
         let stay = !planned.is_empty() && loaded().all(|loaded| stays(self, loaded));
         self.takes_traps |= stay && process.closed() & TRAPS == 0;
         // That alone is not worth the guards of system calls.
@@ -142,7 +146,8 @@ impl Installer {
         Ok((planned, hooks))
     }
 
-    /// Plans the site of our own by which a dynamic loader says what it has mapped: debuggers stop there, too.
+    /// Plans the site of our own by which a dynamic loader says what it has mapped: debuggers stop
+    /// there, too.
     pub fn plan_loader(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
         const LOADER: &str = "_dl_debug_state";
         if !self.options.listens() {
@@ -163,15 +168,17 @@ impl Installer {
         Ok(jumps.map(|planned| Hook { flow: Flow::Mapped, planned, lends: None }).collect())
     }
 
-    /// From here on plans are made as if another session had given up the signals, if it would do without them.
+    /// From here on plans are made as if another session had given up the signals, if it would do
+    /// without them.
     fn expect_signals(&mut self, process: &Process) -> Result<(), SessionError> {
         let guards = self.others.holder().map(|found| release::spare_guards(process, found)).transpose()?;
         guards.flatten().into_iter().for_each(|guards| self.others.without(&guards));
         Ok(())
     }
 
-    /// Before what was planned is put in: takes the signals from another session that would do without them, if that is needed. Are
-    /// they another one's, or were they since the plans were made? Then there are no guards.
+    /// Before what was planned is put in: takes the signals from another session that would do
+    /// without them, if that is needed. Are they another one's, or were they since the plans were
+    /// made? Then there are no guards.
     pub(super) fn claim_signals(&mut self, regions: &Regions, hold: &mut Hold<'_>) -> Result<bool, SessionError> {
         let process = hold.process();
         let look = || Others::of(&process, &mappings(&process)?, Some(regions.shared_va));
@@ -187,7 +194,8 @@ impl Installer {
         Ok(self.others.holder().is_some())
     }
 
-    /// Signals that another session has taken from this one may be had again later, with new guards.
+    /// Signals that another session has taken from this one may be had again later, with new
+    /// guards.
     pub(super) fn forget_guards(&mut self) {
         if self.regions.as_ref().is_some_and(|regions| self.has_lost_signals(regions)) {
             self.hooked.retain(|(purpose, _)| *purpose != GUARDS);
@@ -251,8 +259,9 @@ impl Installer {
         Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned, lends: None }).collect())
     }
 
-    /// Why returns cannot be watched beside another session: exceptions would go through the frames of both, and programs
-    /// have died of that. In programs without them, unwinders may need places where the other one is in the way.
+    /// Why returns cannot be watched beside another session: exceptions would go through the frames
+    /// of both, and programs have died of that. In programs without them, unwinders may need places
+    /// where the other one is in the way.
     fn unwinds_beside(&self, hooks: &[Hook]) -> Option<String> {
         let first = self.others.sessions().first()?.controller_pid;
         if hooks.iter().any(|hook| hook.flow == Flow::Caught) {
@@ -320,8 +329,8 @@ fn guard((planned, lends): (Planned, Option<Va>)) -> Hook {
     Hook { flow: Flow::SignalCall, planned, lends }
 }
 
-/// A guard of a call that makes children is at the last of the users' sites that it would meet, if there are any: no probe
-/// is refused for it.
+/// A guard of a call that makes children is at the last of the users' sites that it would meet, if
+/// there are any: no probe is refused for it.
 fn give_way(guard: &mut Hook, planned: &[Planned]) {
     let (Some(call), Some(own), Some(loaded)) = (guard.lends, place(&guard.planned), &guard.planned.matched.loaded)
     else {
@@ -343,8 +352,8 @@ fn meets<'a>(mut hooks: impl Iterator<Item = &'a Hook>, p: &Planned) -> bool {
     hooks.any(|h| place(&h.planned).is_some_and(|own| overlap(&own, &range)))
 }
 
-/// Programs and libraries that look at return addresses, or move them: a replaced one is not found where it was put, or is taken for
-/// code of theirs. By the beginning of the file's name.
+/// Programs and libraries that look at return addresses, or move them: a replaced one is not found
+/// where it was put, or is taken for code of theirs. By the beginning of the file's name.
 const LOOKS_AT_RETURNS: [(&str, &str); 10] = [
     ("greenlet", "moves stacks"),
     ("_greenlet", "moves stacks"),
@@ -372,8 +381,9 @@ fn looks_at_returns(process: &Process) -> Result<Option<String>, SessionError> {
     Ok(Objects::mapped(process)?.iter().filter_map(name).find_map(known))
 }
 
-/// The object of a process that unwinds stacks by code that has no name: exceptions could not be told from returns. Such
-/// an unwinder finds its tables with the help of the C library, or the whole program is static.
+/// The object of a process that unwinds stacks by code that has no name: exceptions could not be
+/// told from returns. Such an unwinder finds its tables with the help of the C library, or the
+/// whole program is static.
 fn hidden_unwinder(process: &Process, objects: &mut Objects) -> Result<Option<String>, SessionError> {
     for mapped in Objects::mapped(process)? {
         let Ok(loaded) = objects.load(process, &mapped) else { continue };

@@ -22,6 +22,12 @@ pub(super) fn asked(p: &Planned) -> Va {
     }
 }
 
+/// What all sites of one probe have in common: the request, the run-time address that was asked for
+/// and the symbol. Two indirect functions that the request means may have one implementation.
+pub(super) fn whole(p: &Planned) -> (usize, Va, Va) {
+    (p.request, asked(p), p.matched.symbol_va)
+}
+
 /// The descriptor of a probe that comes behind those which its site has.
 pub(super) fn describe(jobs: &Jobs, p: &Planned, desc: ProbeDesc) -> Option<ProbeDesc> {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return None };
@@ -36,6 +42,9 @@ pub(super) fn describe(jobs: &Jobs, p: &Planned, desc: ProbeDesc) -> Option<Prob
         Part::Whole | Part::Enter => plan.returns.map_or(0, u64::from),
     };
     let mut desc = ProbeDesc { site: plan.hit_at().offset(loaded.bias).0, asked: asked(p).0, older, drops, ..desc };
+    if p.goroutine {
+        desc.flags |= ProbeDesc::GOROUTINE;
+    }
     if matches!(p.part, Part::Exit { before: 1.., .. }) {
         desc.flags |= ProbeDesc::BEHIND;
     }

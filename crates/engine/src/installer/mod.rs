@@ -43,7 +43,7 @@ use crate::surroundings::Surroundings;
 use crate::toggle;
 use crate::unwinding;
 pub(crate) use hooks::Hook;
-use jobs::{Jobs, add_job, asked, describe};
+use jobs::{Jobs, add_job, asked, describe, whole};
 pub(crate) use numbers::Numbers;
 use sites::{limit, overlap, place, site};
 
@@ -163,7 +163,8 @@ impl Installer {
         }
     }
 
-    /// Whether names of the target's addresses are wanted, and whether there may be other processes than this one.
+    /// Whether names of the target's addresses are wanted, and whether there may be other processes
+    /// than this one.
     fn means_something(&self) -> bool {
         self.options.symbols && self.book.borrow().several
     }
@@ -255,8 +256,8 @@ impl Installer {
         matches.into_iter().filter(new).collect()
     }
 
-    /// Plans what requests mean in a process as it is mapped now, and the sites of our own that this needs. `planned_one` is called
-    /// for each match.
+    /// Plans what requests mean in a process as it is mapped now, and the sites of our own that
+    /// this needs. `planned_one` is called for each match.
     pub fn plan(
         &mut self,
         matches: Vec<(usize, Match)>,
@@ -381,8 +382,9 @@ impl Installer {
             };
             reasons.push(self.refusal(regions, p).or(reason));
         }
-        // Of probes with several sites: the number of the first one, which is the entry if that is one of them.
-        let mut firsts: HashMap<(usize, u64), u32> = HashMap::new();
+        // Of probes with several sites: the number of the first one, which is the entry if that is
+        // one of them.
+        let mut firsts: HashMap<(usize, Va, Va), u32> = HashMap::new();
         for p in self.without_whole(planned, reasons) {
             let mut action = self.requests[p.request].action;
             action.entry = entries.get(&(p.request, asked(&p).0)).copied().or(action.entry);
@@ -400,14 +402,15 @@ impl Installer {
                 desc.flags |= ProbeDesc::USDT;
             }
             match p.part {
-                Part::Whole | Part::Enter if limit(&action) != 0 => {
+                // Calls of goroutines need no place.
+                Part::Whole | Part::Enter if !p.goroutine && limit(&action) != 0 => {
                     (desc.maxactive, desc.places) = (u64::from(action.maxactive), places.0);
                     places = Va(places.0 + limit(&action));
                 }
                 _ => {}
             }
             if p.part != Part::Whole {
-                let first = *firsts.entry((p.request, asked(&p).0)).or_insert(number);
+                let first = *firsts.entry(whole(&p)).or_insert(number);
                 desc.group = first + 1;
                 if matches!(p.part, Part::Exit { paired: true, .. }) {
                     desc.pair = first + 1;
@@ -485,7 +488,8 @@ impl Installer {
         Ok(())
     }
 
-    /// Maps memory for the places of probes that watch a limited number of calls (`places` in the agent).
+    /// Maps memory for the places of probes that watch a limited number of calls (`places` in the
+    /// agent).
     fn map_places(&self, regions: &Regions, hold: &mut Hold<'_>, planned: &[Planned]) -> Result<Va, SessionError> {
         let bytes: u64 = planned.iter().map(|p| limit(&self.requests[p.request].action)).sum();
         if bytes == 0 {

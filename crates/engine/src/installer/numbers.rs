@@ -12,7 +12,8 @@ use crate::planning::{Part, Planned};
 use crate::regions::Regions;
 use crate::resolve::Match;
 
-/// The numbers of a probe: each of its sites has one, which names its descriptor and the cell that counts its hits.
+/// The numbers of a probe: each of its sites has one, which names its descriptor and the cell that
+/// counts its hits.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Numbers {
     /// Of the site at the entry of the function, or of the only one.

@@ -2,7 +2,7 @@
 
 use sidestep_isa::Va;
 
-use super::jobs::asked;
+use super::jobs::{asked, whole};
 use super::sites::{can_replace, no_override, site};
 use super::{Installer, Numbers};
 use crate::api::Probe;
@@ -44,8 +44,7 @@ impl Installer {
             let mut numbers = Numbers::of(number, &p.part);
             let mut technique = p.plan.as_ref().ok().map(|plan| plan.for_now().technique);
             let mut result = result;
-            let is_same =
-                |other: &Planned| other.part != Part::Whole && other.request == p.request && asked(other) == asked(&p);
+            let is_same = |other: &Planned| other.part != Part::Whole && whole(other) == whole(&p);
             while let Some(((more, number, _), other)) =
                 sites.next_if(|((more, ..), _)| p.part != Part::Whole && is_same(more))
             {

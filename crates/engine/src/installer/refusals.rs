@@ -15,7 +15,8 @@ impl Installer {
         self.refused.push(Refused { name: m.name.clone(), object: m.object.path().to_owned(), reason });
     }
 
-    /// Leaves out all sites of the probes of which one has a reason, and refuses each of these probes once.
+    /// Leaves out all sites of the probes of which one has a reason, and refuses each of these
+    /// probes once.
     pub(super) fn without_whole(&mut self, planned: Vec<Planned>, reasons: Vec<Option<String>>) -> Vec<Planned> {
         let probe = |p: &Planned| (p.request, p.matched.object.path().to_owned(), p.matched.bias(), p.of);
         let mut refused = HashMap::new();

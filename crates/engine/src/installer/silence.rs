@@ -1,5 +1,5 @@
-//! Processes whose seccomp filter would kill them for a system call of the agent. Hits that are only counted need none: such a process
-//! gets jumps that count, and nothing else.
+//! Processes whose seccomp filter would kill them for a system call of the agent. Hits that are
+//! only counted need none: such a process gets jumps that count, and nothing else.
 
 use sidestep_plan::Plan;
 use sidestep_sys::Process;
@@ -13,9 +13,11 @@ use crate::planning::Planned;
 use crate::seccomp::{self, Extra};
 
 impl Installer {
-    /// Finds out whether the agent must make no system call. Where it has to, the process is refused by [`seccomp::check`].
+    /// Finds out whether the agent must make no system call. Where it has to, the process is
+    /// refused by [`seccomp::check`].
     pub(super) fn look_at_filters(&mut self, process: &Process) -> Result<(), SessionError> {
-        // A process that we have started, and that has not begun yet, is traced. What it inherits lets us live, too.
+        // A process that we have started, and that has not begun yet, is traced. What it inherits
+        // lets us live, too.
         let known = self.regions.is_some() || !self.only_counts() || !seccomp::has_filter(process);
         if known || Process::open(process.pid()).is_err() {
             return Ok(());

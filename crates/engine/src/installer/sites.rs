@@ -43,8 +43,8 @@ pub(super) fn overlap(own: &Range<u64>, range: &Range<u64>) -> bool {
     own.start < range.end && range.start < own.end && own.start != range.start
 }
 
-/// Why a program cannot return in place of the function: it can where the return address is on top of the stack and nothing
-/// but it is taken off, and the function has not returned yet.
+/// Why a program cannot return in place of the function: it can where the return address is on top
+/// of the stack and nothing but it is taken off, and the function has not returned yet.
 pub(super) fn no_override(p: &Planned, action: &Action) -> Option<&'static str> {
     match &p.plan {
         Ok(Plan { returns: Ok(1..), .. }) => {

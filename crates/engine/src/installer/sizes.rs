@@ -13,8 +13,8 @@ use crate::maps;
 const RING_DEFAULT: usize = 256 * 1024;
 const RING_MIN: usize = 4096;
 const RING_MAX: usize = 64 << 20;
-/// Sites of probes, and of the probes the ones with map entries of their own, for which a spawned command gets room: what it will match
-/// is not known before its libraries are there.
+/// Sites of probes, and of the probes the ones with map entries of their own, for which a spawned
+/// command gets room: what it will match is not known before its libraries are there.
 const SPAWN_PROBES: u64 = if size_of::<Word>() == 4 { 64 * 1024 } else { 128 * 1024 };
 const SPAWN_ENTRIES: u64 = if size_of::<Word>() == 4 { 128 } else { 512 };
 

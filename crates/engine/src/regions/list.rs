@@ -38,8 +38,8 @@ impl List<'_> {
         self.shared.write(self.layout.maps_off + index * size_of::<MapEntry>() as u64, bytes_of(entry));
     }
 
-    /// Maps memory. It is listed before it is there: if we died in between, what is not listed would stay
-    /// for ever, and what is listed but not there does no harm.
+    /// Maps memory. It is listed before it is there: if we died in between, what is not listed
+    /// would stay for ever, and what is listed but not there does no harm.
     pub fn map(&self, stopped: &mut Stopped, place: &Place, kind: MapKind) -> Result<Va, SessionError> {
         match self.map_at(stopped, place, kind) {
             Err(SessionError::Call(CallError::Errno { errno: libc::EEXIST, .. })) => {
@@ -64,7 +64,8 @@ impl List<'_> {
     }
 }
 
-/// A free range of the address space, found while the target runs: when it is stopped, the range may be free no more.
+/// A free range of the address space, found while the target runs: when it is stopped, the range
+/// may be free no more.
 pub(super) struct Place {
     at: Va,
     len: Len,

@@ -10,7 +10,8 @@ use crate::remote::{Remote, stopped_mappings, used};
 use crate::space;
 use crate::view::View;
 
-/// A place for a few bytes below all stack pointers and red zones: the low end of the main thread's stack.
+/// A place for a few bytes below all stack pointers and red zones: the low end of the main thread's
+/// stack.
 fn unused_stack(stopped: &Stopped) -> Option<Va> {
     const FAR: u64 = 256;
     let maps = stopped.maps().ok()?;
@@ -19,8 +20,8 @@ fn unused_stack(stopped: &Stopped) -> Option<Va> {
     used.is_none_or(|sp| sp.0 - stack.start.0 > FAR).then_some(stack.start)
 }
 
-/// Maps the shared region, whose header then says what any controller needs to find the list of mappings. If the session has
-/// processes already, their `common` memory becomes the end of it.
+/// Maps the shared region, whose header then says what any controller needs to find the list of
+/// mappings. If the session has processes already, their `common` memory becomes the end of it.
 pub(super) fn map_shared(
     stopped: &mut Stopped,
     layout: &Layout,

@@ -1,4 +1,5 @@
-//! Decode: a thin view of an instruction with what the planner asks about it. iced-x86 does the decoding.
+//! Decode: a thin view of an instruction with what the planner asks about it. iced-x86 does the
+//! decoding.
 
 use iced_x86::{
     Code, CodeSize, ConditionCode, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter,
@@ -49,15 +50,17 @@ pub enum Flow {
 
 /// Registers and arithmetic flags that an instruction uses.
 ///
-/// A register mask has a bit per register number: rax = 0, rcx = 1, rdx = 2, rbx = 3, rsp = 4, … r15 = 15.
+/// A register mask has a bit per register number: rax = 0, rcx = 1, rdx = 2, rbx = 3, rsp = 4, …
+/// r15 = 15.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     /// Registers of which any part is read, or may be.
     pub reads: u16,
     /// Registers of which any part is written, or may be.
     pub writes: u16,
-    /// Registers whose old 64-bit value is gone for certain. A 32-bit write counts, since it clears the upper half
-    /// (SDM volume 1, section 3.4.1.1); an 8- or 16-bit write, or a conditional one, does not.
+    /// Registers whose old 64-bit value is gone for certain. A 32-bit write counts, since it clears
+    /// the upper half (SDM volume 1, section 3.4.1.1); an 8- or 16-bit write, or a conditional one,
+    /// does not.
     pub kills: u16,
     /// Arithmetic flags that are read, or may be ([`RflagsBits`] of iced: OF, SF, ZF, AF, CF, PF).
     pub flags_read: u32,
@@ -75,7 +78,8 @@ pub struct Insn {
     pub(crate) iced: Instruction,
 }
 
-/// Decodes the instruction at the start of `bytes`, which lie at `at`. Bytes behind it do not matter.
+/// Decodes the instruction at the start of `bytes`, which lie at `at`. Bytes behind it do not
+/// matter.
 ///
 /// ```
 /// use sidestep_isa::{Isa, Va, x86};
@@ -88,8 +92,8 @@ pub fn decode(isa: Isa, bytes: &[u8], at: Va) -> Result<Insn, DecodeError> {
     Reader::new(isa, bytes, at).at(at)
 }
 
-/// Decodes at any place of one piece of code. To set up a decoder takes longer than to decode an instruction: here, that is
-/// done once.
+/// Decodes at any place of one piece of code. To set up a decoder takes longer than to decode an
+/// instruction: here, that is done once.
 pub struct Reader<'a> {
     decoder: Decoder<'a>,
     base: Va,
@@ -124,7 +128,8 @@ pub(crate) fn decode_with_offsets(isa: Isa, bytes: &[u8], at: Va) -> Result<(Ins
     Ok((Insn { iced }, decoder.get_constant_offsets(&iced)))
 }
 
-/// Decodes `bytes` from the first to the last, one instruction behind the other. Ends after the first error.
+/// Decodes `bytes` from the first to the last, one instruction behind the other. Ends after the
+/// first error.
 pub fn sweep(isa: Isa, bytes: &[u8], at: Va) -> impl Iterator<Item = Result<Insn, DecodeError>> {
     let mut decoder = Decoder::with_ip(isa.bits(), bytes, at.0, DecoderOptions::NONE);
     let mut failed = false;
@@ -188,8 +193,9 @@ impl Insn {
         }
     }
 
-    /// The condition of a conditional branch, as the lower half of its opcode has it (SDM volume 2, appendix B.1.4.7). `None`: it
-    /// is none, or one that counts or tests a register (`loop`, `jrcxz`).
+    /// The condition of a conditional branch, as the lower half of its opcode has it (SDM volume 2,
+    /// appendix B.1.4.7). `None`: it is none, or one that counts or tests a register (`loop`,
+    /// `jrcxz`).
     #[must_use]
     pub fn condition(&self) -> Option<u8> {
         let number = match self.iced.condition_code() {
@@ -214,7 +220,8 @@ impl Insn {
         self.iced.is_jcc_short_or_near().then_some(number)
     }
 
-    /// Whether execution can reach the next instruction: directly, or by a return from a call, trap or system call.
+    /// Whether execution can reach the next instruction: directly, or by a return from a call, trap
+    /// or system call.
     #[must_use]
     pub fn falls_through(&self) -> bool {
         !matches!(self.flow(), Flow::Jump(_) | Flow::JumpIndirect | Flow::Return | Flow::Stop | Flow::Far)
@@ -226,8 +233,9 @@ impl Insn {
         self.iced.mnemonic() == Mnemonic::Nop
     }
 
-    /// What assemblers write between functions: a nop, `int3`, and in 32-bit code a `lea` of a register to itself, which is GNU as's
-    /// long nop there (`gas/config/tc-i386.c`, `f32_3` and so on). In 64-bit code that may clear an upper half.
+    /// What assemblers write between functions: a nop, `int3`, and in 32-bit code a `lea` of a
+    /// register to itself, which is GNU as's long nop there (`gas/config/tc-i386.c`, `f32_3` and so
+    /// on). In 64-bit code that may clear an upper half.
     #[must_use]
     pub fn is_filler(&self) -> bool {
         let address = (self.iced.memory_base(), self.iced.memory_index(), self.iced.memory_displacement32());
@@ -235,22 +243,23 @@ impl Insn {
         self.is_nop() || self.is_int3() || self.isa() == Isa::X86 && itself()
     }
 
-    /// `endbr64` or `endbr32`: the mark of a valid target of indirect branches (SDM volume 1, chapter 17).
+    /// `endbr64` or `endbr32`: the mark of a valid target of indirect branches (SDM volume 1,
+    /// chapter 17).
     #[must_use]
     pub fn is_endbr(&self) -> bool {
         matches!(self.iced.code(), Code::Endbr64 | Code::Endbr32)
     }
 
-    /// If this is a near return: how many bytes it drops besides its address, which are arguments of its function (i386
-    /// psABI, "Functions Returning Structures").
+    /// If this is a near return: how many bytes it drops besides its address, which are arguments
+    /// of its function (i386 psABI, "Functions Returning Structures").
     #[must_use]
     pub fn dropped_by_return(&self) -> Option<u16> {
         let drops = if self.iced.op_count() == 1 { self.iced.immediate16() } else { 0 };
         (self.flow() == Flow::Return).then_some(drops)
     }
 
-    /// A trap, which is reported with the address behind it (SDM volume 3, section 6.5): `int3`, `int1`, and `int 3` in two
-    /// bytes.
+    /// A trap, which is reported with the address behind it (SDM volume 3, section 6.5): `int3`,
+    /// `int1`, and `int 3` in two bytes.
     #[must_use]
     pub fn is_trap(&self) -> bool {
         match self.iced.code() {
@@ -275,19 +284,22 @@ impl Insn {
         }
     }
 
-    /// A register of its operands, by the name that it has in 64-bit code if it is as wide as a pointer.
+    /// A register of its operands, by the name that it has in 64-bit code if it is as wide as a
+    /// pointer.
     pub(crate) fn whole(&self, register: Register) -> Register {
         if self.isa() == Isa::X86 && register.is_gpr32() { register.full_register() } else { register }
     }
 
-    /// The address that a rip-relative memory operand means, whether it is loaded from, stored to or only computed.
+    /// The address that a rip-relative memory operand means, whether it is loaded from, stored to
+    /// or only computed.
     #[must_use]
     pub fn rip_target(&self) -> Option<Va> {
         self.iced.is_ip_rel_memory_operand().then(|| Va(self.iced.ip_rel_memory_address()))
     }
 
-    /// A value that this instruction makes available to the program and that may be an address: a rip-relative
-    /// operand, or the immediate of `mov` and `push`. Targets of direct branches are in [`Insn::flow`].
+    /// A value that this instruction makes available to the program and that may be an address: a
+    /// rip-relative operand, or the immediate of `mov` and `push`. Targets of direct branches are
+    /// in [`Insn::flow`].
     #[must_use]
     pub fn address_candidate(&self) -> Option<Va> {
         if self.iced.is_ip_rel_memory_operand() {
@@ -310,8 +322,9 @@ impl Insn {
         }
     }
 
-    /// As [`Insn::address_candidate`], of 32-bit code whose addresses may be distances from its `_GLOBAL_OFFSET_TABLE_`: the
-    /// displacement of a `lea`, the immediate of a `mov` or `add` (i386 psABI, "Position-Independent Code").
+    /// As [`Insn::address_candidate`], of 32-bit code whose addresses may be distances from its
+    /// `_GLOBAL_OFFSET_TABLE_`: the displacement of a `lea`, the immediate of a `mov` or `add`
+    /// (i386 psABI, "Position-Independent Code").
     #[must_use]
     pub fn address_from(&self, got: Va) -> Option<Va> {
         let distance = match self.iced.mnemonic() {
@@ -326,7 +339,8 @@ impl Insn {
         Some(self.isa().wrap(got.offset(distance)))
     }
 
-    /// Whether its memory operand is one word that linkers place: relative to rip, and in 32-bit code absolute or relative to ebx.
+    /// Whether its memory operand is one word that linkers place: relative to rip, and in 32-bit
+    /// code absolute or relative to ebx.
     #[must_use]
     pub fn is_slot_jump(&self) -> bool {
         let placed = matches!(self.iced.memory_base(), Register::None | Register::EBX);
@@ -334,8 +348,9 @@ impl Insn {
         self.rip_target().is_some() || self.isa() == Isa::X86 && memory && placed
     }
 
-    /// Whether it jumps through a register, or through a word of the stack: then the value may be a computed one, and
-    /// [`crate::x86::indirect`] has to say where it came from. Jumps through other memory go where a stored pointer says.
+    /// Whether it jumps through a register, or through a word of the stack: then the value may be a
+    /// computed one, and [`crate::x86::indirect`] has to say where it came from. Jumps through
+    /// other memory go where a stored pointer says.
     #[must_use]
     pub fn jumps_through_value(&self) -> bool {
         self.flow() == Flow::JumpIndirect
@@ -352,8 +367,9 @@ impl Insn {
         indexed.then(|| Va(self.iced.memory_displacement64()))
     }
 
-    /// Whether compilers make it for a program. They make `hlt`, for what must not return, but nothing else that only the
-    /// kernel may do, no input or output, no far jumps, and not what zeros are.
+    /// Whether compilers make it for a program. They make `hlt`, for what must not return, but
+    /// nothing else that only the kernel may do, no input or output, no far jumps, and not what
+    /// zeros are.
     #[must_use]
     pub fn is_usual(&self) -> bool {
         let through_rax = self.len() == 2 && self.whole(self.iced.memory_base()) == Register::RAX;
@@ -405,8 +421,9 @@ impl Insn {
         usage.kills &= !usage.reads;
         usage.flags_read = self.iced.rflags_read() & ARITHMETIC_FLAGS;
         if !self.may_keep_flags() {
-            // A flag that the manual leaves undefined may survive (AMD's `bsf`, for example). But AF, undefined after logical
-            // instructions, is set or cleared by all CPUs, and nothing reads it on purpose.
+            // A flag that the manual leaves undefined may survive (AMD's `bsf`, for example). But
+            // AF, undefined after logical instructions, is set or cleared by all CPUs, and nothing
+            // reads it on purpose.
             let defined = self.iced.rflags_written() | self.iced.rflags_cleared() | self.iced.rflags_set();
             let undefined = self.iced.rflags_undefined() & RflagsBits::AF;
             usage.flags_killed = (defined | undefined) & ARITHMETIC_FLAGS;
@@ -414,15 +431,16 @@ impl Insn {
         usage
     }
 
-    /// `bsf` and `bsr` leave the destination alone when the source is 0 (as AMD documents, and Intel CPUs do), and a CPU
-    /// without BMI1/LZCNT runs `tzcnt`/`lzcnt` as `bsf`/`bsr`. `rdssp` is a nop where there is no shadow stack (SDM volume 2).
+    /// `bsf` and `bsr` leave the destination alone when the source is 0 (as AMD documents, and
+    /// Intel CPUs do), and a CPU without BMI1/LZCNT runs `tzcnt`/`lzcnt` as `bsf`/`bsr`. `rdssp` is
+    /// a nop where there is no shadow stack (SDM volume 2).
     fn may_keep_destination(&self) -> bool {
         use Mnemonic::{Bsf, Bsr, Lzcnt, Rdsspd, Rdsspq, Tzcnt};
         matches!(self.iced.mnemonic(), Bsf | Bsr | Tzcnt | Lzcnt | Rdsspd | Rdsspq)
     }
 
-    /// Shifts and rotates by 0 and repeated string instructions with a count of 0 leave all flags as they were
-    /// (SDM volume 2, "SAL/SAR/SHL/SHR" and "REP").
+    /// Shifts and rotates by 0 and repeated string instructions with a count of 0 leave all flags
+    /// as they were (SDM volume 2, "SAL/SAR/SHL/SHR" and "REP").
     fn may_keep_flags(&self) -> bool {
         use Mnemonic::{Rcl, Rcr, Rol, Ror, Sal, Sar, Shl, Shld, Shr, Shrd};
         let shift = matches!(self.iced.mnemonic(), Shl | Shr | Sal | Sar | Shld | Shrd | Rol | Ror | Rcl | Rcr);

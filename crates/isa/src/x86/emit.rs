@@ -1,6 +1,7 @@
 //! A small assembler for generated code: just the instructions that detours and thunks use.
 //!
-//! Registers and words of memory have the width of an address. What one of the two kinds of code does not have is said.
+//! Registers and words of memory have the width of an address. What one of the two kinds of code
+//! does not have is said.
 //!
 //! Encodings are from the Intel SDM, volume 2; the tests decode everything again with `iced-x86`.
 
@@ -13,7 +14,8 @@ mod short;
 pub use branch::OutOfReach;
 pub use patch::{TRAP_PATCH, jump_patch, short_jump_patch, thread_pointer_through_self};
 
-/// A general-purpose register, by its number in encodings. In 32-bit code, the first eight by their names there.
+/// A general-purpose register, by its number in encodings. In 32-bit code, the first eight by their
+/// names there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -60,6 +62,8 @@ pub enum Cond {
     E = 4,
     /// Not equal, not zero.
     Ne = 5,
+    /// Below or equal: the first operand is not the greater one, unsigned.
+    Be = 6,
     /// Above: the first operand is the greater one, unsigned.
     A = 7,
 }
@@ -93,7 +97,8 @@ impl Asm {
         Asm { isa, at, bytes: Vec::new(), labels: Vec::new(), fixups: Vec::new(), near: false }
     }
 
-    /// As [`Asm::of`]; jumps to labels have a distance of one byte. Whether that is enough, [`Asm::fits`] says in the end.
+    /// As [`Asm::of`]; jumps to labels have a distance of one byte. Whether that is enough,
+    /// [`Asm::fits`] says in the end.
     #[must_use]
     pub fn near(isa: Isa, at: Va) -> Asm {
         Asm { near: true, ..Asm::of(isa, at) }
@@ -295,9 +300,10 @@ impl Asm {
 
     /// The thread pointer (`fs` base) of 64-bit code, in [`THREAD_POINTER_LEN`] bytes either way.
     ///
-    /// `rdfsbase` always works, but waits until all older instructions have retired, and what depends on it waits
-    /// too (6 ns on Zen). `mov %fs:0` is an ordinary load; the word is the pointer itself wherever TLS is set up
-    /// according to the ABI (ELF Handling for Thread-Local Storage, 3.4.6), and unmapped before that.
+    /// `rdfsbase` always works, but waits until all older instructions have retired, and what
+    /// depends on it waits too (6 ns on Zen). `mov %fs:0` is an ordinary load; the word is the
+    /// pointer itself wherever TLS is set up according to the ABI (ELF Handling for Thread-Local
+    /// Storage, 3.4.6), and unmapped before that.
     pub fn thread_pointer(&mut self, dst: Reg, through_self: bool) {
         if through_self {
             self.raw(&[0x64, 0x48 | dst.high() << 2, 0x8b, 0x04 | dst.low() << 3, 0x25, 0, 0, 0, 0]);
@@ -343,6 +349,23 @@ impl Asm {
     pub fn cmp_imm8(&mut self, base: Reg, disp: i32, value: i8) {
         self.mem(&[], &[0x83], 7, base, disp);
         self.bytes.push(value as u8);
+    }
+
+    /// `cmp qword [at], imm8`, sign-extended, of an address below 2 GiB (64-bit code).
+    pub fn cmp_at_imm8(&mut self, at: i32, value: i8) {
+        self.raw(&[0x48, 0x83, 0x3c, 0x25]);
+        self.imm32(at);
+        self.bytes.push(value as u8);
+    }
+
+    /// `cmpxchg [base + disp], src`, without `lock`: if the word is `rax`, it becomes `src`.
+    pub fn replace(&mut self, base: Reg, disp: i32, src: Reg) {
+        self.mem(&[], &[0x0f, 0xb1], src as u8, base, disp);
+    }
+
+    /// `bts reg, imm8` (64-bit code)
+    pub fn set_bit(&mut self, reg: Reg, bit: u8) {
+        self.raw(&[0x48 | reg.high(), 0x0f, 0xba, 0xe8 | reg.low(), bit]);
     }
 
     /// `test reg, reg`

@@ -6,12 +6,14 @@ use super::decode::{Flow, Insn};
 use crate::Isa;
 
 impl Insn {
-    /// Whether it may raise an exception that a program sees as a signal at its address (SDM volume 3, section 7.15): a page
-    /// fault, a division, an unmasked floating-point exception, an invalid or privileged instruction, a trap.
+    /// Whether it may raise an exception that a program sees as a signal at its address (SDM volume
+    /// 3, section 7.15): a page fault, a division, an unmasked floating-point exception, an invalid
+    /// or privileged instruction, a trap.
     ///
-    /// Conservative: `false` is a promise for programs that have their own code, data and stack mapped. It is given to
-    /// instructions that every x86-64 CPU has, which compute with general-purpose registers or move vectors, and
-    /// touch no memory but rip-relative operands and, by `push`, `pop`, `call` and `ret`, the top of the stack.
+    /// Conservative: `false` is a promise for programs that have their own code, data and stack
+    /// mapped. It is given to instructions that every x86-64 CPU has, which compute with
+    /// general-purpose registers or move vectors, and touch no memory but rip-relative operands
+    /// and, by `push`, `pop`, `call` and `ret`, the top of the stack.
     #[must_use]
     pub fn may_fault(&self) -> bool {
         let iced = &self.iced;
@@ -19,7 +21,8 @@ impl Insn {
         match flow {
             Flow::Interrupt | Flow::Stop | Flow::Transaction(_) | Flow::Far => return true,
             Flow::Syscall => return iced.mnemonic() != Mnemonic::Syscall || self.isa() == Isa::X86,
-            // An address that is not canonical faults at the jump. What lies in an object's own data are real addresses.
+            // An address that is not canonical faults at the jump. What lies in an object's own
+            // data are real addresses.
             Flow::JumpIndirect | Flow::CallIndirect => return self.rip_target().is_none(),
             Flow::Jump(_) | Flow::Branch(_) | Flow::Call(_) | Flow::Return | Flow::Next => {}
         }
@@ -48,7 +51,8 @@ impl Insn {
         self.may_fault() && !(is_slot && moves && self.computes_or_moves())
     }
 
-    /// Only general-purpose registers, or a vector instruction that never computes with floating-point numbers.
+    /// Only general-purpose registers, or a vector instruction that never computes with
+    /// floating-point numbers.
     fn computes_or_moves(&self) -> bool {
         use Mnemonic::{
             Andps, Lfence, Mfence, Movapd, Movaps, Movd, Movdqa, Movdqu, Movhlps, Movlhps, Movq, Movsd, Movss, Movups,

@@ -1,12 +1,15 @@
 //! Where do the jumps of a function go that jump through a register?
 //!
-//! Compilers make them for `switch` (a table of 32-bit offsets from a base, or of 64-bit pointers), computed `goto` and tail calls
-//! through function pointers. A value that was stored, passed in or returned as a pointer can only be one that some
-//! instruction, relocation or data word names; those sets are known for the whole object. An offset from a table, added to
-//! a base, is read from that table. Any other arithmetic on a code address is [`Origin::Computed`]: its targets are unknown.
+//! Compilers make them for `switch` (a table of 32-bit offsets from a base, or of 64-bit pointers),
+//! computed `goto` and tail calls through function pointers. A value that was stored, passed in or
+//! returned as a pointer can only be one that some instruction, relocation or data word names;
+//! those sets are known for the whole object. An offset from a table, added to a base, is read from
+//! that table. Any other arithmetic on a code address is [`Origin::Computed`]: its targets are
+//! unknown.
 //!
-//! In position-independent 32-bit code the base is the `_GLOBAL_OFFSET_TABLE_`, which functions compute from their own address
-//! (`call __x86.get_pc_thunk.bx; add $distance,%ebx`) and often keep on the stack.
+//! In position-independent 32-bit code the base is the `_GLOBAL_OFFSET_TABLE_`, which functions
+//! compute from their own address (`call __x86.get_pc_thunk.bx; add $distance,%ebx`) and often keep
+//! on the stack.
 
 use std::cell::Cell;
 
@@ -30,7 +33,8 @@ const EPILOGUE: usize = 8;
 pub enum Origin {
     /// A whole pointer: loaded from memory, passed in, returned, or an address named in the code.
     Pointer,
-    /// `base + table[i]` with signed 32-bit entries; the table starts at one of [`Body::bases`] plus one of these.
+    /// `base + table[i]` with signed 32-bit entries; the table starts at one of [`Body::bases`]
+    /// plus one of these.
     Table(Vec<i64>),
     /// Something else.
     Computed,
@@ -53,8 +57,8 @@ pub struct Body {
 }
 
 impl Body {
-    /// Prepares the questions below. `insns` in ascending order; gaps between parts are fine. `got`: as in
-    /// [`ObjectCode`](crate::ObjectCode).
+    /// Prepares the questions below. `insns` in ascending order; gaps between parts are fine.
+    /// `got`: as in [`ObjectCode`](crate::ObjectCode).
     #[must_use]
     pub fn new(insns: Vec<Insn>, got: Option<Va>) -> Body {
         let mut sources = Vec::new();
@@ -74,7 +78,8 @@ impl Body {
         Body { insns, usages, sources, jumps, frame_pointer, got, returns }
     }
 
-    /// Every address named by a `lea` or a `mov` of an immediate, and the `got`: what a table can start at.
+    /// Every address named by a `lea` or a `mov` of an immediate, and the `got`: what a table can
+    /// start at.
     #[must_use]
     pub fn bases(&self) -> Vec<Va> {
         let mut bases: Vec<Va> = self
@@ -115,8 +120,9 @@ impl Body {
         }
     }
 
-    /// Whether the caller's registers were just restored, in 32-bit code: then it goes to another function, and what was on the stack
-    /// was an argument, as a rule. In 64-bit code arguments are in registers.
+    /// Whether the caller's registers were just restored, in 32-bit code: then it goes to another
+    /// function, and what was on the stack was an argument, as a rule. In 64-bit code arguments are
+    /// in registers.
     fn is_tail_call(&self, at: usize) -> bool {
         if self.insns[at].isa() == Isa::X64 {
             return false;
@@ -271,7 +277,8 @@ impl Body {
             .any(|&part| part != Register::None && self.values(at, insn.whole(part), depth - 1, budget).is_base())
     }
 
-    /// `add $distance,%ebx` whose result is the `got`, if the register has the return address of some call.
+    /// `add $distance,%ebx` whose result is the `got`, if the register has the return address of
+    /// some call.
     fn is_got(&self, insn: &Insn) -> bool {
         let Some(got) = self.got.filter(|_| insn.iced.mnemonic() == Mnemonic::Add) else { return false };
         let distance = insn.iced.try_immediate(1).unwrap_or(0) as i32;
@@ -380,8 +387,9 @@ impl Values {
         }
     }
 
-    /// A base, perhaps kept on the stack meanwhile. Other values may seem possible, since calls that never return look
-    /// as if they came back; they do not matter, for every base of the function is tried in the end.
+    /// A base, perhaps kept on the stack meanwhile. Other values may seem possible, since calls
+    /// that never return look as if they came back; they do not matter, for every base of the
+    /// function is tried in the end.
     fn is_base(&self) -> bool {
         (self.base || self.stack) && self.offsets.is_empty() && self.tables.is_empty()
     }

@@ -17,11 +17,13 @@ pub struct Dead {
     pub flags: bool,
 }
 
-/// What is dead right before the instruction at `at`, judged by the code that follows in `code`, which starts at `base`.
+/// What is dead right before the instruction at `at`, judged by the code that follows in `code`,
+/// which starts at `base`.
 ///
-/// Conservative: at a call, return, indirect jump, system call or undecodable byte, outside `code` and when the look-ahead
-/// is used up, everything is live. Not even the ABI's scratch registers are dead at a `ret` or `call`: compilers
-/// know which registers a local function leaves alone (GCC's `-fipa-ra`), and hand-written code has its own conventions.
+/// Conservative: at a call, return, indirect jump, system call or undecodable byte, outside `code`
+/// and when the look-ahead is used up, everything is live. Not even the ABI's scratch registers are
+/// dead at a `ret` or `call`: compilers know which registers a local function leaves alone (GCC's
+/// `-fipa-ra`), and hand-written code has its own conventions.
 #[must_use]
 pub fn dead_before(isa: Isa, code: &[u8], base: Va, at: Va) -> Dead {
     let mut walk = Walk { code: Reader::new(isa, code, base), budget: BUDGET };

@@ -1,5 +1,6 @@
-//! What an instruction changes that is executed before a probe is hit, although it stands in front of the hit's address: a
-//! probe behind the first instruction of a function has to show the state in front of it.
+//! What an instruction changes that is executed before a probe is hit, although it stands in front
+//! of the hit's address: a probe behind the first instruction of a function has to show the state
+//! in front of it.
 
 use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
 
@@ -11,15 +12,17 @@ use crate::Isa;
 pub enum Passed {
     /// Nothing, as behind a nop.
     Nothing,
-    /// The stack pointer is lower by so many bytes, and what the instruction wrote is there. All is as it was when the stack
-    /// pointer is, but for the flags if `flags` is set; and executing the instruction again does the same again.
+    /// The stack pointer is lower by so many bytes, and what the instruction wrote is there. All is
+    /// as it was when the stack pointer is, but for the flags if `flags` is set; and executing the
+    /// instruction again does the same again.
     Stack {
         /// Bytes, greater than 0.
         bytes: i32,
         /// The arithmetic flags are others, too.
         flags: bool,
     },
-    /// These registers, a bit per register number, rax = 0, and the flags if `flags` is set. Their values are lost.
+    /// These registers, a bit per register number, rax = 0, and the flags if `flags` is set. Their
+    /// values are lost.
     Registers {
         /// Registers, never `rsp`.
         regs: u16,
@@ -29,9 +32,10 @@ pub enum Passed {
 }
 
 impl Insn {
-    /// What has changed when it has been executed; `None` where that cannot be told or matters to others than the function
-    /// itself: where it writes to memory other than by `push`, to vectors or to segment registers, goes elsewhere, or may
-    /// fault by reading through a pointer other than the stack's.
+    /// What has changed when it has been executed; `None` where that cannot be told or matters to
+    /// others than the function itself: where it writes to memory other than by `push`, to vectors
+    /// or to segment registers, goes elsewhere, or may fault by reading through a pointer other
+    /// than the stack's.
     #[must_use]
     pub fn passed(&self) -> Option<Passed> {
         if self.flow() != Flow::Next {

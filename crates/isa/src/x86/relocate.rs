@@ -21,29 +21,33 @@
 //! | `call *reg`, `call *mem` | `push $return address; jmp *…` | 5 + the jump |
 //! | `call *%esp`, and through the word that the push overwrites | `push …; pop -8(%esp); push $return address; jmp *-4(%esp)` | 13 + the push |
 //!
-//! So a call that is there to learn its own address (`__x86.get_pc_thunk.bx`, `call 1f; 1: pop %ebx`) learns the original one. Every
-//! distance can be encoded, since the sum of an address and a distance has 32 bits. `sysenter` and `syscall` come back in the vDSO.
+//! So a call that is there to learn its own address (`__x86.get_pc_thunk.bx`,
+//! `call 1f; 1: pop %ebx`) learns the original one. Every distance can be encoded, since the sum of
+//! an address and a distance has 32 bits. `sysenter` and `syscall` come back in the vDSO.
 //!
-//! The length of a copy depends on the instruction only, never on the distance. That is why an operand out of reach is an
-//! error and not another form: the long form would have to be the only one. It is no loss, since a program reaches
-//! its operands by 32 bits as well, and detours lie near its code.
+//! The length of a copy depends on the instruction only, never on the distance. That is why an
+//! operand out of reach is an error and not another form: the long form would have to be the only
+//! one. It is no loss, since a program reaches its operands by 32 bits as well, and detours lie
+//! near its code.
 //!
-//! Calls push the *original* return address, so that unwinders, stack traces and code that looks at its return address see
-//! no difference; one `push` of a literal, since two half-word stores would show a signal handler half an address and defeat
-//! store forwarding of the `ret`. A copy of a call or `loop` is more than one instruction: a thread between them is
-//! neither before nor behind the original. A fault of `call *…` is taken after the push, [`push_of_call`] bytes into the
-//! copy, instead of before it.
+//! Calls push the *original* return address, so that unwinders, stack traces and code that looks at
+//! its return address see no difference; one `push` of a literal, since two half-word stores would
+//! show a signal handler half an address and defeat store forwarding of the `ret`. A copy of a call
+//! or `loop` is more than one instruction: a thread between them is neither before nor behind the
+//! original. A fault of `call *…` is taken after the push, [`push_of_call`] bytes into the copy,
+//! instead of before it.
 //!
-//! The word that the push writes must not be what is loaded. That is known for operands relative to rsp, and
-//! such calls take the target first, by way of the word below. What lies under the stack pointer of a call is its callee's, to
-//! whom it means nothing yet.
+//! The word that the push writes must not be what is loaded. That is known for operands relative to
+//! rsp, and such calls take the target first, by way of the word below. What lies under the stack
+//! pointer of a call is its callee's, to whom it means nothing yet.
 //!
 //! The abort of a transaction goes to the original address, and a jump out of the copy is no abort.
 //!
-//! What a copy cannot hide: the address of the last x87 instruction, which `fnstenv`, `fsave` and `xsave` store.
+//! What a copy cannot hide: the address of the last x87 instruction, which `fnstenv`, `fsave` and
+//! `xsave` store.
 //!
-//! Refused: branches that CPUs disagree about, and what pushes its own address in a way that nothing else does. Each
-//! reason is in [`Unsupported`].
+//! Refused: branches that CPUs disagree about, and what pushes its own address in a way that
+//! nothing else does. Each reason is in [`Unsupported`].
 
 use iced_x86::{Code, ConstantOffsets, OpKind, Register};
 
@@ -74,8 +78,8 @@ pub enum RelocateError {
     },
 }
 
-/// Bytes of the push at the start of a copy of a call. A fault of `call *…` comes from behind it, unless the copy takes the target
-/// first.
+/// Bytes of the push at the start of a copy of a call. A fault of `call *…` comes from behind it,
+/// unless the copy takes the target first.
 #[must_use]
 pub const fn push_of_call(isa: Isa) -> usize {
     match isa {
@@ -87,12 +91,14 @@ pub const fn push_of_call(isa: Isa) -> usize {
 /// Instructions that have no equivalent elsewhere. No compiler writes any of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unsupported {
-    /// It pushes its code segment and 2, 4 or (in 64-bit code, Intel alone) 8 bytes of its address (SDM volume 2, "CALL").
+    /// It pushes its code segment and 2, 4 or (in 64-bit code, Intel alone) 8 bytes of its address
+    /// (SDM volume 2, "CALL").
     #[error("a far call pushes its own address and segment")]
     FarCall,
-    /// Intel ignores the prefix, AMD shortens the displacement and what is pushed to 16 bits, and truncates rip (SDM volume 2,
-    /// "CALL"; AMD APM volume 3, "CALL (Near)"). With REX.W, as in calls of `__tls_get_addr`, the operand has 64 bits everywhere.
-    /// In 32-bit code all of them truncate eip, and no program has code in the first 64 KiB.
+    /// Intel ignores the prefix, AMD shortens the displacement and what is pushed to 16 bits, and
+    /// truncates rip (SDM volume 2, "CALL"; AMD APM volume 3, "CALL (Near)"). With REX.W, as in
+    /// calls of `__tls_get_addr`, the operand has 64 bits everywhere. In 32-bit code all of them
+    /// truncate eip, and no program has code in the first 64 KiB.
     #[error("branches with an operand-size prefix go to 16-bit addresses, or CPUs disagree about them")]
     Branch16,
 }
@@ -122,8 +128,8 @@ enum Form {
         target: u64,
         back: u64,
     },
-    /// `syscall` leaves the address behind it in rcx (SDM volume 2, "SYSCALL"). The kernel restarts an interrupted call
-    /// at rip - 2, so the copy begins with the instruction itself.
+    /// `syscall` leaves the address behind it in rcx (SDM volume 2, "SYSCALL"). The kernel restarts
+    /// an interrupted call at rip - 2, so the copy begins with the instruction itself.
     Syscall {
         len: usize,
         back: u64,
@@ -160,7 +166,8 @@ impl Relative {
         Some(Relative { disp_at: offsets.displacement_offset(), target: insn.rip_target()?.0, wraps })
     }
 
-    /// Writes the displacement for an instruction that is the end of `out`, and starts at `start` there. `end` is its address.
+    /// Writes the displacement for an instruction that is the end of `out`, and starts at `start`
+    /// there. `end` is its address.
     fn encode(&self, out: &mut [u8], start: usize, end: u64, to: Va) -> Result<(), RelocateError> {
         let disp = match self.wraps {
             true => (self.target as u32).wrapping_sub(end as u32).to_le_bytes(),
@@ -192,8 +199,9 @@ impl Bytes {
     }
 }
 
-/// Appends to `out` the copy of the instruction at the start of `bytes` that does at `to` what the original does at
-/// `from`. Both are run-time addresses; `to` is where the first appended byte will lie. On an error `out` is unchanged.
+/// Appends to `out` the copy of the instruction at the start of `bytes` that does at `to` what the
+/// original does at `from`. Both are run-time addresses; `to` is where the first appended byte will
+/// lie. On an error `out` is unchanged.
 ///
 /// ```
 /// use sidestep_isa::{Isa, Va, x86};
@@ -212,7 +220,8 @@ pub fn relocate(isa: Isa, bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> 
     done
 }
 
-/// The length of the copy that [`relocate`] makes, wherever it goes. `from` may be a link-time or run-time address.
+/// The length of the copy that [`relocate`] makes, wherever it goes. `from` may be a link-time or
+/// run-time address.
 pub fn relocated_len(isa: Isa, bytes: &[u8], from: Va) -> Result<usize, RelocateError> {
     Ok(match form(isa, bytes, from)? {
         Form::Same { len } | Form::Relative { len, .. } => len,
@@ -234,7 +243,8 @@ fn literal(isa: Isa) -> usize {
     }
 }
 
-/// The push of a return address, which in 64-bit code is a literal behind `rest` more bytes: the end of the copy.
+/// The push of a return address, which in 64-bit code is a literal behind `rest` more bytes: the
+/// end of the copy.
 fn push_back(isa: Isa, back: u64, rest: usize, out: &mut Vec<u8>) {
     match isa {
         Isa::X86 => {
@@ -306,7 +316,8 @@ fn encode(isa: Isa, form: &Form, bytes: &[u8], to: Va, out: &mut Vec<u8>) -> Res
         Form::CallParked { ref push, back } => {
             out.extend_from_slice(push.as_slice());
             let word = isa.word() as u8;
-            // pop -2 words(%rsp): counted from where rsp is then; behind the push: jmp *-1 word(%rsp).
+            // pop -2 words(%rsp): counted from where rsp is then; behind the push: jmp *-1
+            // word(%rsp).
             out.extend_from_slice(&[0x8f, 0x44, 0x24, (2 * word).wrapping_neg()]);
             push_back(isa, back, 4, out);
             out.extend_from_slice(&[0xff, 0x64, 0x24, word.wrapping_neg()]);
@@ -353,8 +364,9 @@ fn form(isa: Isa, bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
         Flow::Far if insn.iced.is_call_far() || insn.iced.is_call_far_indirect() => {
             return refuse(Unsupported::FarCall);
         }
-        // What a trap or a stop shows of its address is made up for where the signal arrives. `sysenter` tells the
-        // kernel no address. A write to ss holds traps back for one instruction; the copy does the same.
+        // What a trap or a stop shows of its address is made up for where the signal arrives.
+        // `sysenter` tells the kernel no address. A write to ss holds traps back for one
+        // instruction; the copy does the same.
         _ => match Relative::of(&insn, &offsets) {
             Some(operand) => Form::Relative { len: insn.len(), operand },
             None => Form::Same { len: insn.len() },
@@ -362,8 +374,8 @@ fn form(isa: Isa, bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
     })
 }
 
-/// `call *x` (ff /2) as `jmp *x` (ff /4) that runs after a word was pushed, or as `push x` (ff /6) that runs before.
-/// Prefixes (`notrack`, segments, REX) stay.
+/// `call *x` (ff /2) as `jmp *x` (ff /4) that runs after a word was pushed, or as `push x` (ff /6)
+/// that runs before. Prefixes (`notrack`, segments, REX) stay.
 fn call_indirect(insn: &Insn, offsets: &ConstantOffsets, bytes: &[u8], prefixes: &Prefixes) -> Form {
     let (head, rest) = bytes.split_at((prefixes.opcode_at + 1).min(bytes.len() - 1));
     let modrm = |digit: u8| rest[0] & !0x38 | digit << 3;
@@ -388,7 +400,8 @@ fn call_indirect(insn: &Insn, offsets: &ConstantOffsets, bytes: &[u8], prefixes:
     };
     match moved {
         Some(disp) if !overwritten => {
-            // Always with a 32-bit displacement (mod = 2), so that the length does not depend on its value.
+            // Always with a 32-bit displacement (mod = 2), so that the length does not depend on
+            // its value.
             let modrm = modrm(4) & 0x3f | 0x80;
             let sib = rest.get(1).copied().unwrap_or(0);
             jump(Bytes::new(&[head, &[modrm, sib], &disp.to_le_bytes()]), None)

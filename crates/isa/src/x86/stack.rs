@@ -1,11 +1,13 @@
-//! Where a function's stack pointer is, instruction by instruction, as far as compilers' code tells.
+//! Where a function's stack pointer is, instruction by instruction, as far as compilers' code
+//! tells.
 
 use iced_x86::{Code, Mnemonic, OpKind, Register};
 
 use super::decode::{Flow, Insn};
 use crate::Isa;
 
-/// Stack and frame pointer relative to the stack pointer at the function's entry; `None` = not known any more.
+/// Stack and frame pointer relative to the stack pointer at the function's entry; `None` = not
+/// known any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stack {
     rsp: Option<i64>,
@@ -38,8 +40,8 @@ impl Stack {
         Stack { rsp: same(self.rsp, other.rsp), rbp: same(self.rbp, other.rbp) }
     }
 
-    /// Whether an instruction reads, writes or takes the address of the slot that holds the return address, other than by
-    /// returning.
+    /// Whether an instruction reads, writes or takes the address of the slot that holds the return
+    /// address, other than by returning.
     #[must_use]
     pub fn names_return_address(&self, insn: &Insn) -> bool {
         let i = &insn.iced;
@@ -76,8 +78,8 @@ impl Stack {
         }
     }
 
-    /// The state behind an instruction (for a call: after it has returned; one of the next instruction does not, but is there
-    /// for the address that it pushes: `call 1f; 1: pop %ebx`).
+    /// The state behind an instruction (for a call: after it has returned; one of the next
+    /// instruction does not, but is there for the address that it pushes: `call 1f; 1: pop %ebx`).
     #[must_use]
     pub fn after(&self, insn: &Insn) -> Stack {
         let i = &insn.iced;

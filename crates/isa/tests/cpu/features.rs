@@ -1,4 +1,5 @@
-//! What a CPU lacks, by its own feature bits: not every signal at an instruction means that the CPU has none.
+//! What a CPU lacks, by its own feature bits: not every signal at an instruction means that the CPU
+//! has none.
 
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv, CpuidResult};
 use std::collections::{BTreeMap, HashSet};
@@ -32,7 +33,8 @@ const BITS: &[Leaf] = &[
 const FEATURES: (u32, u32) = (1, 0);
 /// In `ecx` of leaf 1: the system has enabled `XSAVE`, and `XCR0` can be read.
 const OSXSAVE: u32 = 1 << 27;
-/// State components of `XCR0`: SSE and AVX; with masks, upper halves of `zmm0` to `zmm15`, and `zmm16` to `zmm31`.
+/// State components of `XCR0`: SSE and AVX; with masks, upper halves of `zmm0` to `zmm15`, and
+/// `zmm16` to `zmm31`.
 const AVX_STATE: u64 = 0b110;
 const AVX512_STATE: u64 = 0b1110_0110;
 
@@ -44,7 +46,8 @@ pub struct Features {
 impl Features {
     /// Those of the CPU that this runs on.
     pub fn of_this_cpu() -> Features {
-        // SAFETY: every x86-64 CPU has the instruction; a leaf is asked for only if the CPU says that it has it.
+        // SAFETY: every x86-64 CPU has the instruction; a leaf is asked for only if the CPU says
+        // that it has it.
         #[allow(unused_unsafe)]
         let leaves = unsafe {
             let highest = |leaf: u32| __cpuid(leaf & 0x8000_0000).eax;
@@ -82,7 +85,8 @@ impl Features {
             F::HLE_or_RTM => self.there.contains(&F::HLE) || self.there.contains(&F::RTM),
             // Tiles need a permission that a process has to ask for (`ARCH_REQ_XCOMP_PERM`).
             F::AMX_TILE | F::AMX_INT8 | F::AMX_BF16 | F::AMX_FP16 | F::AMX_COMPLEX => false,
-            // What no bit tells is older than x86-64, or no CPU of today has it and the decoder does not know it by default.
+            // What no bit tells is older than x86-64, or no CPU of today has it and the decoder
+            // does not know it by default.
             _ => self.there.contains(&feature) || !has_bit(feature),
         }
     }

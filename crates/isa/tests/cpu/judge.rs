@@ -53,7 +53,8 @@ pub fn difference(insn: &Insn, copy: &[u8], a: &Outcome, b: &Outcome) -> Option<
     let mut stack = a.stack.clone();
     let word = insn.isa().word() as usize;
     let below = (a.regs.rsp.wrapping_sub(STACK) as usize).wrapping_sub(word);
-    // Calls whose target cannot be loaded have pushed already, calls through the stack pointer use one word more.
+    // Calls whose target cannot be loaded have pushed already, calls through the stack pointer use
+    // one word more.
     let scratch = insn.flow() == Flow::CallIndirect && (a.regs.rip == FROM || is_parked(copy));
     if scratch && below < stack.len() - word {
         stack[below..below + word].copy_from_slice(&b.stack[below..below + word]);

@@ -1,4 +1,5 @@
-//! The CPU as the oracle: a traced process that runs one instruction from a chosen state, and the state that it leaves.
+//! The CPU as the oracle: a traced process that runs one instruction from a chosen state, and the
+//! state that it leaves.
 #![allow(unsafe_code, dead_code)]
 
 pub mod features;
@@ -40,7 +41,8 @@ const ALL: usize = CODE_LEN + COPY_LEN + DATA_LEN + STACK_LEN;
 const NT_X86_XSTATE: usize = 0x202;
 /// Request of ptrace (asm/ptrace-abi.h).
 const PTRACE_SET_THREAD_AREA: u32 = 26;
-/// Selectors of the first two of the segments that a thread can make (asm/segment.h, `GDT_ENTRY_TLS_MIN`).
+/// Selectors of the first two of the segments that a thread can make (asm/segment.h,
+/// `GDT_ENTRY_TLS_MIN`).
 pub const FS: u64 = 12 << 3 | 3;
 pub const GS: u64 = 13 << 3 | 3;
 /// An instruction that runs through this many periods of the timer never ends.
@@ -216,7 +218,8 @@ impl Drop for Cpu {
 
 /// Maps the regions, starts the timer and stops, for ever.
 fn child(fd: c_int) -> ! {
-    // SAFETY: system calls on what this process has just been given; addresses that nothing else has.
+    // SAFETY: system calls on what this process has just been given; addresses that nothing else
+    // has.
     unsafe {
         let mut offset = 0;
         for (at, len, protection) in REGIONS {

@@ -46,7 +46,8 @@ pub struct State {
     pub stack: Vec<u8>,
 }
 
-/// Carry, parity, adjust, zero, sign, direction, overflow, and the one that can be changed for nothing (ID).
+/// Carry, parity, adjust, zero, sign, direction, overflow, and the one that can be changed for
+/// nothing (ID).
 const FLAGS: u64 = 1 | 1 << 2 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 11 | 1 << 21;
 /// Bit 1 is always set, and interrupts are on.
 const FLAGS_ON: u64 = 1 << 1 | 1 << 9;

@@ -61,8 +61,8 @@ impl Cases {
         self.cases.iter().map(|case| case.insn.code()).collect::<HashSet<_>>().len()
     }
 
-    /// Takes the instruction at the start of `bytes`, if it is one and there are not enough of its kind. Operands
-    /// relative to rip are moved to the data, most branches to the code.
+    /// Takes the instruction at the start of `bytes`, if it is one and there are not enough of its
+    /// kind. Operands relative to rip are moved to the data, most branches to the code.
     fn offer(&mut self, bytes: &[u8]) {
         let mut decoder = Decoder::with_ip(self.isa.bits(), bytes, FROM, DecoderOptions::NONE);
         let insn = decoder.decode();

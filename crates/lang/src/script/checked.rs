@@ -127,7 +127,8 @@ pub struct Map {
     pub content: Content,
     /// Programs read it: then what they count is kept in one place for all threads.
     pub shared: bool,
-    /// What a declaration says: keys at most, and whether those that were not used for long make room for others.
+    /// What a declaration says: keys at most, and whether those that were not used for long make
+    /// room for others.
     pub declared: Option<(u32, bool)>,
 }
 
@@ -144,8 +145,8 @@ pub struct Block {
     pub vars: Vec<Type>,
     /// It uses `self`.
     pub uses_own: bool,
-    /// Of each variable, in which function it is: 0 is the block itself, others are bodies of loops over maps
-    /// ([`Each::number`]). `None`: in several of them.
+    /// Of each variable, in which function it is: 0 is the block itself, others are bodies of loops
+    /// over maps ([`Each::number`]). `None`: in several of them.
     pub owners: Vec<Option<usize>>,
 }
 
@@ -180,7 +181,7 @@ pub enum Op {
     Signal {
         /// To the thread.
         thread: bool,
-        /// Which.
+        /// The number of the signal.
         number: Value,
     },
     /// `override(result)`: the function that begins returns this, and does not run.
@@ -235,7 +236,7 @@ pub struct Entry {
 pub struct Value {
     /// What it gives.
     pub ty: Type,
-    /// How.
+    /// What kind of expression: a constant, a builtin, an operation, a call …
     pub kind: ValueKind,
 }
 
@@ -280,13 +281,15 @@ pub enum ValueKind {
     StepVar(Step, usize),
     /// `++` and `--` of a map.
     StepMap(Step, Entry),
-    /// A string in the target's memory; of so many bytes at most, if that is only known when it is read.
+    /// A string in the target's memory; of so many bytes at most, if that is only known when it is
+    /// read.
     ReadText(Box<Value>, Option<Box<Value>>),
     /// Bytes in the target's memory: address and length.
     ReadBytes(Box<Value>, Box<Value>),
     /// Which of two texts or buffers is the greater one by so many bytes: below 0, 0, or above.
     Order(Box<Value>, Box<Value>, usize),
-    /// Writes the second value's first bytes, so many, to an address of the target; whether that could be done.
+    /// Writes the second value's first bytes, so many, to an address of the target; whether that
+    /// could be done.
     Write(Box<Value>, Box<Value>, usize),
     /// Length of a text.
     Length(Box<Value>),
@@ -376,7 +379,7 @@ pub enum Action {
     Printf(Format, Vec<Type>),
     /// `print(@m, top, div)`
     PrintMap {
-        /// Which.
+        /// The index of the map.
         map: usize,
         /// The largest so many.
         top: Option<u64>,

@@ -46,7 +46,8 @@ pub const SETTINGS: [Setting; 7] = [
     },
 ];
 
-/// Settings of bpftrace about the kernel's machinery, or about what is not limited here: they are read over.
+/// Settings of bpftrace about the kernel's machinery, or about what is not limited here: they are
+/// read over.
 const WITHOUT_MEANING: &[&str] = &[
     "btf",
     "cache_user_symbols",

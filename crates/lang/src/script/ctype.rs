@@ -1,6 +1,7 @@
 //! Types of C: what lies in the memory of a program.
 //!
-//! Sources: the System V ABIs of x86-64 and i386 for sizes and alignment; GCC's "bit-field" rules follow from them.
+//! Sources: the System V ABIs of x86-64 and i386 for sizes and alignment; GCC's "bit-field" rules
+//! follow from them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -70,8 +71,9 @@ impl Enum {
     }
 }
 
-/// Which `struct` or `union`. Two of one name are the same type: each file of a program describes it again. What they consist
-/// of is looked up by place all the same, for other files may have another one of this name.
+/// Which `struct` or `union`. Two of one name are the same type: each file of a program describes
+/// it again. What they consist of is looked up by place all the same, for other files may have
+/// another one of this name.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// With its keyword.

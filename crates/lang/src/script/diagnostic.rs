@@ -87,8 +87,8 @@ impl Diagnostic {
         Diagnostic { hint: Some(hint.into()), ..self }
     }
 
-    /// As bpftrace prints it: `NAME:LINE:COLUMN-COLUMN: ERROR: …`, the line, and what is meant underlined. Columns count
-    /// characters from 1; the second is behind the last.
+    /// As bpftrace prints it: `NAME:LINE:COLUMN-COLUMN: ERROR: …`, the line, and what is meant
+    /// underlined. Columns count characters from 1; the second is behind the last.
     #[must_use]
     pub fn render(&self, name: &str, source: &str) -> String {
         let start = floor(source, self.span.start);
@@ -121,8 +121,9 @@ impl Diagnostic {
     }
 }
 
-/// Columns of a terminal that a character takes: two of East Asian scripts and pictures, none if it belongs to the one before
-/// (Unicode Standard Annex 11, the blocks that are wide or full-width as a whole).
+/// Columns of a terminal that a character takes: two of East Asian scripts and pictures, none if it
+/// belongs to the one before (Unicode Standard Annex 11, the blocks that are wide or full-width as
+/// a whole).
 fn width_of(c: char) -> usize {
     match u32::from(c) {
         0x300..=0x36f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f => 0,

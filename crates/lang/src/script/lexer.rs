@@ -3,7 +3,8 @@
 use super::diagnostic::{Diagnostic, Span};
 use super::token::{PUNCTS, Token, TokenKind};
 
-/// Reads one word after the other. Attach points are no words of the language: [`Lexer::point`] reads them.
+/// Reads one word after the other. Attach points are no words of the language: [`Lexer::point`]
+/// reads them.
 #[derive(Clone, Debug)]
 pub struct Lexer<'s> {
     source: &'s str,
@@ -268,7 +269,8 @@ fn no_number(word: &str) -> Option<&'static str> {
     UNITS.iter().all(|(name, _)| *name != unit).then_some("units are ns, us, ms, s, m, h and d: 10ms")
 }
 
-/// A number as C has it, with `_` between digits, an exponent (`1e6`), or a unit of time behind it (`10ms`).
+/// A number as C has it, with `_` between digits, an exponent (`1e6`), or a unit of time behind it
+/// (`10ms`).
 #[must_use]
 pub fn number(word: &str) -> Option<u64> {
     let digits = word.replace('_', "");

@@ -8,7 +8,8 @@ use strsim::{levenshtein, osa_distance};
 pub(super) fn near<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
     let distance = |other: &&'n str| osa_distance(name, other);
     let close = names.iter().filter(|other| distance(other) <= 1 + name.len() / 5);
-    // Of two that are equally close, swapped letters are likelier: they are two mistakes to `levenshtein`.
+    // Of two that are equally close, swapped letters are likelier: they are two mistakes to
+    // `levenshtein`.
     close.min_by_key(|other| (distance(other), Reverse(levenshtein(name, other)), **other)).copied()
 }
 

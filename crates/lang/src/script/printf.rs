@@ -97,7 +97,8 @@ impl Format {
         })
     }
 
-    /// The text for values in the order of the conversions. A value that is missing is printed as nothing.
+    /// The text for values in the order of the conversions. A value that is missing is printed as
+    /// nothing.
     #[must_use]
     pub fn render(&self, values: &[Printed]) -> String {
         let mut values = values.iter();
@@ -148,7 +149,8 @@ pub fn accepts(takes: Takes, ty: &Type) -> bool {
     }
 }
 
-/// Bytes with those that are no printable ASCII as `\xNN`; `R`: all of them, `h`: all of them without `\x`.
+/// Bytes with those that are no printable ASCII as `\xNN`; `R`: all of them, `h`: all of them
+/// without `\x`.
 #[must_use]
 pub fn escaped(bytes: &[u8], kind: char) -> String {
     let one = |byte: &u8| match (kind, byte) {

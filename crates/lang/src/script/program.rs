@@ -1,4 +1,5 @@
-//! What the programs that are probed say of their types: the language asks, whoever reads debug information answers.
+//! What the programs that are probed say of their types: the language asks, whoever reads debug
+//! information answers.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ pub struct Signature {
     pub result: CType,
     /// How compilers of its language pass what is no single number or address.
     pub convention: Convention,
-    /// Of each parameter, whether its compiler passes it like that: it may have left it out, or moved it.
+    /// Of each parameter, whether its compiler passes it like that: it may have left it out, or
+    /// moved it.
     pub kept: Vec<bool>,
 }
 
@@ -48,7 +50,8 @@ pub enum Passed {
 pub enum Convention {
     /// The ABI.
     C,
-    /// The compiler: only numbers and addresses are where the ABI has them, if nothing else is before them.
+    /// The compiler: only numbers and addresses are where the ABI has them, if nothing else is
+    /// before them.
     Scalars,
     /// Go's own ABI.
     Go {
@@ -64,16 +67,18 @@ pub struct Symbol {
     pub size: u64,
 }
 
-/// Types of the programs that are probed. An error is a clause that says what is missing, and what to do.
+/// Types of the programs that are probed. An error is a clause that says what is missing, and what
+/// to do.
 pub trait Program {
     /// What the functions at an attach point take and give.
     ///
     /// # Errors
-    /// There is no debug information, or it does not say; or several functions are meant that differ.
+    /// There is no debug information, or it does not say; or several functions are meant that
+    /// differ.
     fn signature(&mut self, point: &Point) -> Result<Signature, String>;
 
-    /// A type by its name with its keyword (`struct a`, `union b`, `enum c`), or of a `typedef`. It is looked for in what these
-    /// attach points are in.
+    /// A type by its name with its keyword (`struct a`, `union b`, `enum c`), or of a `typedef`. It
+    /// is looked for in what these attach points are in.
     ///
     /// # Errors
     /// There is none.
@@ -85,13 +90,15 @@ pub trait Program {
     /// It is only declared.
     fn layout(&mut self, place: u64) -> Result<Layout, String>;
 
-    /// The symbol of this name in the objects of an attach point, as [`checked::Fact::Symbol`](super::checked::Fact) will find it.
+    /// The symbol of this name in the objects of an attach point, as
+    /// [`checked::Fact::Symbol`](super::checked::Fact) will find it.
     ///
     /// # Errors
     /// One of them has none.
     fn symbol(&mut self, point: &Point, name: &str) -> Result<Symbol, String>;
 
-    /// Makes sure that the functions at an attach point know their goroutine; of a pattern, one is enough.
+    /// Makes sure that the functions at an attach point know their goroutine; of a pattern, one is
+    /// enough.
     ///
     /// # Errors
     /// They are no Go, or of a Go that is not known.

@@ -288,7 +288,8 @@ pub enum Merge {
     Sum,
 }
 
-/// Bytes of an interval of a `tseries`: which one since 1970, a value, and how many values that are, or when the last one came.
+/// Bytes of an interval of a `tseries`: which one since 1970, a value, and how many values that
+/// are, or when the last one came.
 pub const INTERVAL: usize = 24;
 
 impl Content {
@@ -325,7 +326,8 @@ impl Content {
         }
     }
 
-    /// Bytes of an entry's value. What is counted has as its last word how often, so that nothing is told from zero.
+    /// Bytes of an entry's value. What is counted has as its last word how often, so that nothing
+    /// is told from zero.
     #[must_use]
     pub fn stored(&self) -> usize {
         match self {

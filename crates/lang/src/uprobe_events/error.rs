@@ -11,7 +11,8 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    /// The message over the text with a caret at the position, as in the kernel's `error_log`. Ends with a newline.
+    /// The message over the text with a caret at the position, as in the kernel's `error_log`. Ends
+    /// with a newline.
     #[must_use]
     pub fn render(&self, text: &str) -> String {
         let shown: String = text.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -24,8 +25,8 @@ impl ParseError {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What is wrong. The texts are the kernel's, where it has one (`ERRORS` of `kernel/trace/trace_probe.h` and of
-        /// `kernel/trace/trace_events_filter.c`).
+        /// What is wrong. The texts are the kernel's, where it has one (`ERRORS` of
+        /// `kernel/trace/trace_probe.h` and of `kernel/trace/trace_events_filter.c`).
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
         #[non_exhaustive]
         pub enum ErrorKind {

@@ -22,7 +22,7 @@ pub enum Kind {
 /// An event: a line of `uprobe_events`, or what a program builds in its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// When.
+    /// Entry or return.
     pub kind: Kind,
     /// Its group; `uprobes` if the line says none.
     pub group: String,
@@ -34,7 +34,8 @@ pub struct Event {
     pub offset: u64,
     /// Where in the file the semaphore of a USDT probe is, in bytes.
     pub ref_ctr: Option<u64>,
-    /// How many calls are watched at a time, as `kprobe_events` has it: `r10:GROUP/EVENT`. 0 = any number. Only at a return.
+    /// How many calls are watched at a time, as `kprobe_events` has it: `r10:GROUP/EVENT`. 0 = any
+    /// number. Only at a return.
     pub maxactive: u32,
     /// What is recorded, in this order.
     pub args: Vec<Arg>,
@@ -44,13 +45,14 @@ impl Event {
     /// Reads a line.
     ///
     /// # Errors
-    /// If the kernel would refuse it, or it asks for what only the kernel has; and lines that define nothing: comments
-    /// and `-:GROUP/EVENT`.
+    /// If the kernel would refuse it, or it asks for what only the kernel has; and lines that
+    /// define nothing: comments and `-:GROUP/EVENT`.
     pub fn parse(line: &str) -> Result<Event, ParseError> {
         line::parse(line)
     }
 
-    /// An event without arguments that says nothing about a file: for probes that are found in another way.
+    /// An event without arguments that says nothing about a file: for probes that are found in
+    /// another way.
     #[must_use]
     pub fn new(kind: Kind, group: &str, name: &str) -> Event {
         let (group, name) = (group.to_owned(), name.to_owned());
@@ -114,7 +116,8 @@ impl fmt::Display for Arg {
 
 /// Where a value is: a base, and offsets at which memory is read, one after the other.
 ///
-/// `+8(+0(%di))` is the base `%di` with the derefs 0 and 8. A string or array begins where the last deref points to.
+/// `+8(+0(%di))` is the base `%di` with the derefs 0 and 8. A string or array begins where the last
+/// deref points to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fetch {
     /// What it starts with.
@@ -154,7 +157,8 @@ impl fmt::Display for Fetch {
     }
 }
 
-/// A word of the programs that this build probes: what the stack consists of, and as long as an address.
+/// A word of the programs that this build probes: what the stack consists of, and as long as an
+/// address.
 pub(super) const WORD: Size = if size_of::<usize>() == 4 { Size::W } else { Size::Dw };
 
 /// What a fetch starts with.
@@ -168,7 +172,8 @@ pub enum Base {
     Stack(u32),
     /// What the function returns. Only at a return.
     ReturnValue,
-    /// The n-th integer argument of the function, from 0 on, as the System V ABI passes it. Only at a function's entry.
+    /// The n-th integer argument of the function, from 0 on, as the System V ABI passes it. Only at
+    /// a function's entry.
     Argument(u32),
     /// The name of the thread. Always a string.
     Comm,
@@ -196,7 +201,8 @@ impl fmt::Display for Base {
     }
 }
 
-/// A register of `struct pt_regs` of x86-64, or the lower half of one of `xmm0` to `xmm7`: the index of its word in the context.
+/// A register of `struct pt_regs` of x86-64, or the lower half of one of `xmm0` to `xmm7`: the
+/// index of its word in the context.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Register(u8);
 
@@ -224,8 +230,8 @@ impl Register {
         if WORD.bytes() == 4 { &[] } else { &Register::ARGUMENTS }
     }
 
-    /// The register with this name: as in `struct pt_regs`, without `r` in front of the old ones (`di`, `r8`, `flags`);
-    /// `xmm0` to `xmm7`.
+    /// The register with this name: as in `struct pt_regs`, without `r` in front of the old ones
+    /// (`di`, `r8`, `flags`); `xmm0` to `xmm7`.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Register> {
         Register::all().find(|register| register.name() == name)
@@ -266,7 +272,7 @@ pub enum Type {
     Char,
     /// `bWIDTH@SHIFT/SIZE`: bits of a number.
     Bits {
-        /// How many.
+        /// How many bits.
         width: u8,
         /// The lowest.
         shift: u8,

@@ -14,7 +14,8 @@ const MAX_NAME: usize = 32;
 /// Bytes of all values at most, as in the kernel (`MAX_PROBE_EVENT_SIZE`).
 pub(super) const MAX_EVENT: usize = 3072;
 
-/// Steps of a fetch, from the base to the end mark, as in the kernel (`FETCH_INSN_MAX`): the last index is the mark.
+/// Steps of a fetch, from the base to the end mark, as in the kernel (`FETCH_INSN_MAX`): the last
+/// index is the mark.
 const LAST_STEP: usize = 15;
 
 /// Highest `$argN`, as in the kernel (`PARAM_MAX_STACK`).
@@ -42,8 +43,8 @@ pub(super) struct Args {
     kind: Kind,
     args: Vec<Arg>,
     size: usize,
-    /// Where errors are reported, as the kernel keeps it: behind the brace of the outermost deref once there was one,
-    /// and a byte short for each `u` in front of offsets.
+    /// Where errors are reported, as the kernel keeps it: behind the brace of the outermost deref
+    /// once there was one, and a byte short for each `u` in front of offsets.
     at: usize,
 }
 
@@ -248,7 +249,8 @@ impl Args {
     fn finish(&self, fetch: &Fetch, is_user: bool, ty: &TypeText<'_>) -> Result<Option<Type>, ParseError> {
         let in_memory = !fetch.derefs.is_empty();
         let bad_string = self.error_at(ty.offset, ErrorKind::BadString);
-        // The kernel's index of the step that stores: a deref becomes it, anything else is followed by it.
+        // The kernel's index of the step that stores: a deref becomes it, anything else is followed
+        // by it.
         let mut step = fetch.derefs.len() + usize::from(!in_memory);
         if ty.ty == Type::String {
             let is_address = matches!(fetch.base, Base::Immediate(_));

@@ -8,7 +8,8 @@ use super::line::is_space;
 use super::number;
 use super::pattern::Pattern;
 
-/// Bytes of a string in a filter, with the zero byte that ends it in the kernel (`MAX_FILTER_STR_VAL`).
+/// Bytes of a string in a filter, with the zero byte that ends it in the kernel
+/// (`MAX_FILTER_STR_VAL`).
 const MAX_STRING: usize = 256;
 
 /// Bytes of a number in a filter, with the zero byte that ends it in the kernel.
@@ -22,8 +23,8 @@ const MAX_DEPTH: usize = 64;
 
 /// Which events are recorded: those for which an expression holds.
 ///
-/// Fields are the arguments, `__probe_ip` (at returns `__probe_func` and `__probe_ret_ip`), `common_pid`, `comm` and
-/// `CPU`. A number that cannot be read counts as 0, a string as empty.
+/// Fields are the arguments, `__probe_ip` (at returns `__probe_func` and `__probe_ret_ip`),
+/// `common_pid`, `comm` and `CPU`. A number that cannot be read counts as 0, a string as empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filter {
     pub(super) expr: Expr,
@@ -136,8 +137,8 @@ impl Filter {
     /// Reads a filter for an event. `0` is the filter that takes all.
     ///
     /// # Errors
-    /// If the kernel would refuse it, or it asks for what only the kernel has; also where the kernel takes an
-    /// expression that ends too early.
+    /// If the kernel would refuse it, or it asks for what only the kernel has; also where the
+    /// kernel takes an expression that ends too early.
     pub fn parse(text: &str, event: &Event) -> Result<Filter, ParseError> {
         if text.trim() == "0" {
             return Ok(Filter { expr: Expr::TRUE });
@@ -271,7 +272,8 @@ impl<'a> Parser<'a> {
         if self.take(")") { Ok(expr) } else { Err(self.error(0, ErrorKind::TooManyPreds)) }
     }
 
-    /// `FIELD OPERATOR CONSTANT`. The kernel's errors here point one byte too far; those that it does not have do not.
+    /// `FIELD OPERATOR CONSTANT`. The kernel's errors here point one byte too far; those that it
+    /// does not have do not.
     fn predicate(&mut self) -> Result<Expr, ParseError> {
         let start = self.at;
         self.skip(|b| b.is_ascii_alphanumeric() || b == b'_');
@@ -364,7 +366,8 @@ impl<'a> Parser<'a> {
         Ok(Expr::Text { field, pattern, negated })
     }
 
-    /// `CPUS{0-3,7}`: a set of numbers. `==` and `!=` compare with all of it, `&` asks whether the number is in it.
+    /// `CPUS{0-3,7}`: a set of numbers. `==` and `!=` compare with all of it, `&` asks whether the
+    /// number is in it.
     fn cpus_term(&mut self, field: Field, holds: Holds, op: Option<Op>) -> Result<Expr, ParseError> {
         let illegal = self.error(1, ErrorKind::IllegalFieldOp);
         let (Holds::Number(size, _), Some(op @ (Op::Eq | Op::Ne | Op::And))) = (holds, op) else {

@@ -7,7 +7,8 @@ use sidestep_bpf::Size;
 use super::event::{Arg, Event, Kind, Type};
 
 impl Event {
-    /// What the kernel's `events/GROUP/NAME/format` would say, with this `ID`. Offsets are those of the kernel's records.
+    /// What the kernel's `events/GROUP/NAME/format` would say, with this `ID`. Offsets are those of
+    /// the kernel's records.
     #[must_use]
     pub fn format_file(&self, id: u32) -> String {
         let mut text = format!("name: {}\nID: {id}\nformat:\n", self.name);

@@ -8,7 +8,8 @@ use super::number;
 /// Arguments of an event at most, as in the kernel (`MAX_TRACE_ARGS`).
 const MAX_ARGS: usize = 128;
 
-/// Bytes of a group's or an event's name, with the zero byte that ends it in the kernel (`MAX_EVENT_NAME_LEN`).
+/// Bytes of a group's or an event's name, with the zero byte that ends it in the kernel
+/// (`MAX_EVENT_NAME_LEN`).
 const MAX_NAME: usize = 64;
 
 /// Most calls that are watched at a time, as in the kernel (`KRETPROBE_MAXACTIVE_MAX`).

@@ -1,10 +1,13 @@
-//! Lines as the kernel's `uprobe_events` takes them, and filters as its `events/*/filter` does, as eBPF programs.
+//! Lines as the kernel's `uprobe_events` takes them, and filters as its `events/*/filter` does, as
+//! eBPF programs.
 //!
 //! Grammar, limits, texts of errors and the places they point to are the kernel's
-//! (`Documentation/trace/uprobetracer.rst`, `Documentation/trace/events.rst`, and what `error_log` says). What differs:
+//! (`Documentation/trace/uprobetracer.rst`, `Documentation/trace/events.rst`, and what `error_log`
+//! says). What differs:
 //! - `$argN` is allowed at the entry of a function: the N-th integer argument of the System V ABI.
 //! - Strings are cut at [`Options::max_string`] bytes, and shorter if a record has many of them.
-//! - A number that cannot be read is printed as `(fault)`, as strings are, not as what was left in the buffer.
+//! - A number that cannot be read is printed as `(fault)`, as strings are, not as what was left in
+//!   the buffer.
 //!
 //! ```
 //! use sidestep_lang::uprobe_events::{Event, Filter, Options, Probe, compile};

@@ -1,4 +1,5 @@
-//! Numbers as the kernel reads them (`kstrtoull` and its like): base by prefix, `0x` or `0`, and nothing behind.
+//! Numbers as the kernel reads them (`kstrtoull` and its like): base by prefix, `0x` or `0`, and
+//! nothing behind.
 
 /// Base, and the digits behind its prefix.
 fn radix(text: &str) -> (u32, &str) {

@@ -1,7 +1,7 @@
 //! Records: what a program writes into the ring, and how the kernel's trace file prints it.
 //!
-//! All numbers are little-endian. A record has a header of [`HEADER`] bytes, then a bit for each argument whether it could
-//! not be read, then the values, then the strings:
+//! All numbers are little-endian. A record has a header of [`HEADER`] bytes, then a bit for each
+//! argument whether it could not be read, then the values, then the strings:
 //!
 //! | offset | bytes | |
 //! |---|---|---|
@@ -12,8 +12,8 @@
 //! | 32 | 8 | instruction pointer; at returns: where the function returns to |
 //! | 40 | 8 | at returns: the function |
 //!
-//! A string is a word of 32 bits as in the kernel (`__data_loc`): length with its zero byte in the upper half, 0 if it
-//! could not be read, and offset in the record in the lower.
+//! A string is a word of 32 bits as in the kernel (`__data_loc`): length with its zero byte in the
+//! upper half, 0 if it could not be read, and offset in the record in the lower.
 
 use sidestep_bpf::{Size, Width, alu};
 
@@ -239,7 +239,8 @@ impl RecordFormat {
         }
     }
 
-    /// A record as the kernel's trace file prints it, from the event's name on: `NAME: (0xIP) a=1 b="text"`.
+    /// A record as the kernel's trace file prints it, from the event's name on:
+    /// `NAME: (0xIP) a=1 b="text"`.
     ///
     /// # Errors
     /// If the record is too short, or of another event.

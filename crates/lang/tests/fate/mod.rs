@@ -1,4 +1,5 @@
-//! What becomes of any text: it is refused, where it is wrong, or becomes programs that the verifier accepts.
+//! What becomes of any text: it is refused, where it is wrong, or becomes programs that the
+//! verifier accepts.
 
 use sidestep_bpf::verify::{Problem, Rules, verify};
 use sidestep_lang::script::ast::Point;

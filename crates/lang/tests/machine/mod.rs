@@ -1,4 +1,5 @@
-//! A machine for the interpreter: a target with registers and pages, and the helpers that programs of events call.
+//! A machine for the interpreter: a target with registers and pages, and the helpers that programs
+//! of events call.
 
 #![allow(dead_code)]
 
@@ -204,8 +205,9 @@ pub fn listing(program: &Program) -> String {
     program.iter().map(Result::unwrap).map(|(at, insn)| format!("{at:3}: {insn}\n")).collect()
 }
 
-/// Compiles and verifies a line with a filter. Helper 257 is submitted with if the verifier knows it; else that must be
-/// why the program is refused, and the program is proven with records of full length.
+/// Compiles and verifies a line with a filter. Helper 257 is submitted with if the verifier knows
+/// it; else that must be why the program is refused, and the program is proven with records of full
+/// length.
 pub fn compiled(line: &str, filter: &str) -> Compiled {
     let event = Event::parse(line).unwrap_or_else(|e| panic!("{}", e.render(line)));
     let filter = Filter::parse(filter, &event).unwrap_or_else(|e| panic!("{}", e.render(filter)));

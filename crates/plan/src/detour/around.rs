@@ -8,7 +8,7 @@ use sidestep_wire::HandlerSwitch;
 use super::{DetourError, call, inline, offsets, step, switch, switched, thunk_of};
 use crate::handler::{AtExit, Handler};
 use crate::plan::{DisplacedInsn, Plan};
-use crate::thunk::{Env, Place, RED_ZONE, Thunks};
+use crate::thunk::{Env, Place, RED_ZONE, Side, Thunks};
 
 /// What handlers at a place of their own need of the detour that they are in.
 pub(super) struct Around<'d> {
@@ -25,7 +25,8 @@ pub(super) struct Around<'d> {
 }
 
 impl Around<'_> {
-    /// Emits a guard, or the handler of an exit, in front of the displaced instruction `next`. `None`: the next one is not displaced.
+    /// Emits a guard, or the handler of an exit, in front of the displaced instruction `next`.
+    /// `None`: the next one is not displaced.
     pub fn put(
         &mut self,
         asm: &mut Asm,
@@ -46,6 +47,9 @@ impl Around<'_> {
                 }
                 step(asm, -zone);
                 match run {
+                    AtExit::Leave { probe, program } => {
+                        call(asm, *probe, thunks.end(Side::Leave, *program), Place::Inside)?;
+                    }
                     AtExit::Agent { probe } => call(asm, *probe, thunks.agent, Place::Inside)?,
                     AtExit::Program(program) => {
                         let (thunk, live) = (thunk_of(program, thunks)?, Dead::default());

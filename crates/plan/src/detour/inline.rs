@@ -1,4 +1,5 @@
-//! Programs at a site: as much of them as can be is a part of the detour, and saves what is live and changed, nothing else.
+//! Programs at a site: as much of them as can be is a part of the detour, and saves what is live
+//! and changed, nothing else.
 //!
 //! ```text
 //!   filter:  save what it changes, compare …, restore, jmp done        stop: nothing else happened
@@ -18,27 +19,9 @@ use sidestep_isa::Va;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, OutOfReach, Reg};
 use sidestep_isa::x86::live::Dead;
 
+use super::saved::{ORDER, Saved};
 use crate::handler::Program;
 use crate::thunk::{self, Context, Env, Places, RED_ZONE};
-
-/// All registers but `rsp`, those that need no save in most functions first.
-const ORDER: [Reg; 15] = [
-    Reg::R11,
-    Reg::R10,
-    Reg::R9,
-    Reg::R8,
-    Reg::Rcx,
-    Reg::Rdx,
-    Reg::Rsi,
-    Reg::Rdi,
-    Reg::Rax,
-    Reg::Rbx,
-    Reg::Rbp,
-    Reg::R12,
-    Reg::R13,
-    Reg::R14,
-    Reg::R15,
-];
 
 /// What is emitted behind the detour.
 pub struct Cold {
@@ -55,72 +38,8 @@ struct Way {
     saved: Saved,
 }
 
-/// What a part of a detour has saved.
-#[derive(Clone, Debug, Default)]
-struct Saved {
-    /// Pushed in this order.
-    regs: Vec<Reg>,
-    flags: Flags,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Flags {
-    #[default]
-    Dead,
-    /// In `ax`, which nothing in between changes.
-    InRax,
-    /// On the stack, above the registers.
-    Pushed,
-}
-
-impl Saved {
-    /// `changed`: registers that the code changes; `flags`: whether it changes those.
-    fn new(dead: Dead, changed: u16, flags: bool) -> Saved {
-        let live = |reg: Reg| dead.regs & reg.bit() == 0;
-        let flags = match (flags && !dead.flags, changed & Reg::Rax.bit() != 0) {
-            (false, _) => Flags::Dead,
-            (true, false) => Flags::InRax,
-            (true, true) => Flags::Pushed,
-        };
-        let rax = flags != Flags::Dead;
-        let changes = |reg: Reg| changed & reg.bit() != 0 || rax && reg == Reg::Rax;
-        let mut regs: Vec<Reg> = ORDER.into_iter().filter(|reg| changes(*reg) && live(*reg)).collect();
-        // First, so that the flags can be pushed over it.
-        regs.sort_by_key(|reg| *reg != Reg::Rax);
-        Saved { regs, flags }
-    }
-
-    /// Bytes that lie on the stack.
-    fn bytes(&self) -> i32 {
-        8 * (self.regs.len() as i32 + i32::from(self.flags == Flags::Pushed))
-    }
-
-    fn save(&self, asm: &mut Asm) {
-        for reg in &self.regs {
-            asm.push(*reg);
-        }
-        if self.flags != Flags::Dead {
-            asm.flags_to_ax();
-        }
-        if self.flags == Flags::Pushed {
-            asm.push(Reg::Rax);
-        }
-    }
-
-    fn restore(&self, asm: &mut Asm) {
-        if self.flags == Flags::Pushed {
-            asm.pop(Reg::Rax);
-        }
-        if self.flags != Flags::Dead {
-            asm.ax_to_flags();
-        }
-        for reg in self.regs.iter().rev() {
-            asm.pop(*reg);
-        }
-    }
-}
-
-/// Emits the program; what is left goes behind the detour. `ip` is the instruction pointer that it sees.
+/// Emits the program; what is left goes behind the detour. `ip` is the instruction pointer that it
+/// sees.
 pub fn program(
     asm: &mut Asm,
     dead: Dead,
@@ -158,8 +77,8 @@ pub fn program(
     Ok(Some(cold))
 }
 
-/// Emits a program of 32-bit code: if it only counts, that is done in the detour. There is no native code for
-/// 32-bit programs, so all others go through the thunk.
+/// Emits a program of 32-bit code: if it only counts, that is done in the detour. There is no
+/// native code for 32-bit programs, so all others go through the thunk.
 pub fn count(
     asm: &mut Asm,
     dead: Dead,
@@ -200,8 +119,8 @@ impl Cold {
     }
 }
 
-/// Programs that were compiled as parts of detours. Most sites of a slab have the same registers to spare, so few of them
-/// need code of their own.
+/// Programs that were compiled as parts of detours. Most sites of a slab have the same registers to
+/// spare, so few of them need code of their own.
 #[derive(Clone, Debug, Default)]
 pub struct Inlined {
     made: RefCell<HashMap<Key, Option<Made>>>,
@@ -266,8 +185,9 @@ impl Site<'_> {
         found.filter(|(code, _)| !code.go.is_empty())
     }
 
-    /// Code, and what it makes necessary to save: `changes` are the registers, and whether the flags.
-    /// It is the same at all sites with the same registers to spare, unless it contains their address or number.
+    /// Code, and what it makes necessary to save: `changes` are the registers, and whether the
+    /// flags. It is the same at all sites with the same registers to spare, unless it contains
+    /// their address or number.
     fn compile(
         &self,
         program: &Rc<Verified>,
@@ -278,7 +198,7 @@ impl Site<'_> {
         if names_site || Context(program.facts.context).has_ip() {
             return self.compile_anew(program, shape, changes);
         }
-        let none = native::Site { dead: 0, cells: None, sp: 0, ip: 0 };
+        let none = native::Site { dead: 0, cells: None, sp: 0, ip: 0, cookie: None };
         let is_filter = matches!(shape(none), Shape::Filter(_));
         let key = (Rc::as_ptr(program), is_filter, self.dead.regs, self.dead.flags, self.inside);
         let known = self.inlined.made.borrow().get(&key).cloned();
@@ -297,15 +217,17 @@ impl Site<'_> {
     ) -> Option<Made> {
         let attempt = |pushed: i32| {
             let stepped = if self.inside { RED_ZONE } else { 0 };
-            let site = native::Site { dead: self.dead.regs, cells: None, sp: stepped + pushed, ip: self.ip };
+            let site =
+                native::Site { dead: self.dead.regs, cells: None, sp: stepped + pushed, ip: self.ip, cookie: None };
             let code = compile(&program.program, &program.facts, &self.native, shape(site)).ok()?;
             let (changed, flags) = changes(&code);
             let saved = Saved::new(self.dead, changed, flags);
             // The flags would be where the program looks for a value of the site.
-            let clash = saved.flags != Flags::Dead && Context(program.facts.context).registers() & Reg::Rax.bit() != 0;
+            let clash = saved.has_flags() && Context(program.facts.context).registers() & Reg::Rax.bit() != 0;
             (!clash).then_some((Rc::new(code), saved))
         };
-        // How much is pushed says where the site's stack pointer is; code that looks at it is as long either way.
+        // How much is pushed says where the site's stack pointer is; code that looks at it is as
+        // long either way.
         let (_, saved) = attempt(0)?;
         attempt(saved.bytes())
     }

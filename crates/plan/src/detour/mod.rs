@@ -23,6 +23,7 @@
 
 mod around;
 mod inline;
+pub(crate) mod saved;
 pub use inline::Inlined;
 
 use sidestep_isa::x86::Passed;
@@ -37,7 +38,7 @@ use sidestep_wire::{HandlerSwitch, TrapEntry, TrapRecord};
 use crate::handler::{AtExit, Handler, Program};
 use crate::lead::Lead;
 use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind, Technique};
-use crate::thunk::{Context, Env, Place, Places, RED_ZONE, Thunks, watched};
+use crate::thunk::{Context, Env, Place, Places, RED_ZONE, Side, Thunks, watched};
 use around::Around;
 
 /// A detour, ready to be written.
@@ -63,13 +64,14 @@ pub struct Detour {
     pub stub: Option<(Va, Vec<u8>)>,
     /// What is written over padding, before the site is: run-time address, bytes.
     pub island: Option<(Va, Vec<u8>)>,
-    /// Traps that a thread may meet: offset from the site, offset in the detour of where it goes on.
+    /// Traps that a thread may meet: offset from the site, offset in the detour of where it goes
+    /// on.
     pub traps: Vec<(u16, u16)>,
-    /// For each displaced instruction: offset from the site, offset of its copy in the detour. Then the place behind them, if
-    /// execution gets there: the jump back. At last the gate.
+    /// For each displaced instruction: offset from the site, offset of its copy in the detour. Then
+    /// the place behind them, if execution gets there: the jump back. At last the gate.
     pub copies: Vec<(u16, u16)>,
-    /// For each guard: offset of its system call from the site, offset of the guard in the detour. A thread that is about to make
-    /// the call has to go through it.
+    /// For each guard: offset of its system call from the site, offset of the guard in the detour.
+    /// A thread that is about to make the call has to go through it.
     pub guards: Vec<(u16, u16)>,
     /// Offset in the detour of the word that its gate goes by.
     pub gate: Option<u16>,
@@ -78,7 +80,8 @@ pub struct Detour {
 }
 
 impl Detour {
-    /// Where threads that meet its traps go on. Any site may become a trap, so there is one for its first byte in any case.
+    /// Where threads that meet its traps go on. Any site may become a trap, so there is one for its
+    /// first byte in any case.
     pub fn trap_entries(&self) -> impl Iterator<Item = TrapEntry> {
         let flag = if self.recorded { TrapEntry::RECORD } else { 0 };
         let entry = move |(from, to): (u16, u16)| TrapEntry {
@@ -101,7 +104,7 @@ pub enum DetourError {
     Relocate {
         /// Run-time address of the instruction.
         va: Va,
-        /// Why.
+        /// The cause.
         source: RelocateError,
     },
     /// The slab was made without this program.
@@ -113,7 +116,7 @@ pub enum DetourError {
     /// Nothing can run behind the probed instruction.
     #[error("{why}")]
     NothingBehind {
-        /// Why.
+        /// The reason, a clause.
         why: &'static str,
     },
     /// A copy lies more than 65535 bytes into the detour.
@@ -124,8 +127,8 @@ pub enum DetourError {
     },
 }
 
-/// Builds the detour of a plan at run-time address `at`; `bias` = run-time minus link-time address of the object. The
-/// handlers run in order.
+/// Builds the detour of a plan at run-time address `at`; `bias` = run-time minus link-time address
+/// of the object. The handlers run in order.
 pub fn build(
     plan: &Plan,
     handlers: &[Handler],
@@ -165,7 +168,8 @@ fn build_with(
     displace(&mut asm, before, plan, bias, &mut copies)?;
     let (mut placed, handlers): (Vec<&Handler>, Vec<&Handler>) =
         handlers.iter().partition(|handler| matches!(handler, Handler::Guard { .. } | Handler::Exit { .. }));
-    // In the order of the instructions. At an exit the newest comes first, as at a replaced return address.
+    // In the order of the instructions. At an exit the newest comes first, as at a replaced return
+    // address.
     placed.reverse();
     placed.sort_by_key(|handler| handler.before());
     let at_site = placed.iter().take_while(|handler| handler.before() == 0).count();
@@ -215,6 +219,9 @@ fn build_with(
                 asm.push_imm(*probe as i32);
                 asm.call_to(thunks.returns.at(Place::of(dead, inside)))?;
                 watched::enter(&mut asm, thunks.enter)?;
+            }
+            Handler::Enter { probe, program } => {
+                call(&mut asm, *probe, thunks.end(Side::Enter, *program), Place::of(dead, inside))?;
             }
             Handler::Agent { probe } | Handler::Return { probe } | Handler::Guard { probe, .. } => {
                 call(&mut asm, *probe, thunks.agent, Place::of(dead, inside))?;
@@ -380,9 +387,9 @@ fn offsets(site: Va, original: Va, asm: &Asm, at: Va) -> (u64, u64) {
     (original.0 - site.0, asm.here().0 - at.0)
 }
 
-/// Emits a gate, closed: it leads to the original instruction behind the first one. Or open, if the jump is there: to the copies behind
-/// it. Gives what it stands for with its place, and
-/// the place of its word.
+/// Emits a gate, closed: it leads to the original instruction behind the first one. Or open, if the
+/// jump is there: to the copies behind it. Gives what it stands for with its place, and the place
+/// of its word.
 fn gate_to(asm: &mut Asm, plan: &Plan, bias: i64) -> ((u64, u64), u64) {
     let start = asm.here().0 - asm.len() as u64;
     let to = plan.site.plus(Len(plan.displaced.first().map_or(0, |first| u64::from(first.len))));
@@ -407,7 +414,8 @@ fn switched(word: Va, asm: &Asm) -> HandlerSwitch {
     HandlerSwitch { word: word.0, on: word.0 + 8, off: asm.here().0 }
 }
 
-/// Emits a jump by a word, and that behind it: aligned, so that it changes at once. Gives its address.
+/// Emits a jump by a word, and that behind it: aligned, so that it changes at once. Gives its
+/// address.
 fn jump_by_word(asm: &mut Asm, to: impl FnOnce(Va) -> Va) -> Va {
     let word = Va((asm.here().0 + JUMP_BY_WORD).next_multiple_of(8));
     asm.jmp_by(word);
@@ -448,8 +456,8 @@ fn relocated(asm: &mut Asm, insn: &DisplacedInsn, plan: &Plan, bias: i64) -> Res
     Ok(())
 }
 
-/// A lead that has lowered the stack pointer, and by how much: the handlers run with that undone, and the lead once more behind
-/// them.
+/// A lead that has lowered the stack pointer, and by how much: the handlers run with that undone,
+/// and the lead once more behind them.
 fn undo(lead: Lead) -> Option<(DisplacedInsn, i32)> {
     match lead.passed {
         Passed::Stack { bytes, .. } => Some((lead.insn, bytes)),
@@ -457,8 +465,9 @@ fn undo(lead: Lead) -> Option<(DisplacedInsn, i32)> {
     }
 }
 
-/// Whether a handler could tell that the stack pointer is not as it was in front of the lead, or changes what the lead does: not
-/// where counting is all, or code that is part of the detour and looks at nothing but other registers.
+/// Whether a handler could tell that the stack pointer is not as it was in front of the lead, or
+/// changes what the lead does: not where counting is all, or code that is part of the detour and
+/// looks at nothing but other registers.
 fn sees_stack(handler: &Handler) -> bool {
     match handler {
         Handler::Program(program) => !program.only_counts && (program.inline.is_none() || program.context.has_sp()),
@@ -466,8 +475,8 @@ fn sees_stack(handler: &Handler) -> bool {
     }
 }
 
-/// What every function may change at once, whatever its arguments are: `r11` belongs to what is between caller and callee (System V
-/// ABI, AMD64 supplement, 3.2.1).
+/// What every function may change at once, whatever its arguments are: `r11` belongs to what is
+/// between caller and callee (System V ABI, AMD64 supplement, 3.2.1).
 const AT_A_CALL: Dead = Dead { regs: 1 << Reg::R11 as u16, flags: true };
 
 fn thunk_of(program: &Program, thunks: &Thunks) -> Result<Places, DetourError> {
@@ -481,7 +490,11 @@ fn reads(handler: &Handler, env: &Env) -> Context {
         // Its arguments, which may be others than the probed function's.
         Handler::Replace { .. } => Context::ALL,
         Handler::Exit { run: AtExit::Program(program), .. } => program.context,
-        Handler::Exit { .. } | Handler::Agent { .. } | Handler::Return { .. } | Handler::Guard { .. } => env.context,
+        Handler::Exit { .. }
+        | Handler::Agent { .. }
+        | Handler::Enter { .. }
+        | Handler::Return { .. }
+        | Handler::Guard { .. } => env.context,
     }
 }
 

@@ -1,8 +1,9 @@
 //! Some functions of an object: all that refers to them is found without decoding the rest.
 //!
-//! Whoever refers to an address has its distance or itself among his bytes. So one look at all text finds the places that may do so, and
-//! only the functions of these are decoded: what is said of the code in question is the same as by a whole [`Index`]. Where more is
-//! needed (code that jumps there takes part in its control flow), that is not known.
+//! Whoever refers to an address has its distance or itself among his bytes. So one look at all text
+//! finds the places that may do so, and only the functions of these are decoded: what is said of
+//! the code in question is the same as by a whole [`Index`]. Where more is needed (code that jumps
+//! there takes part in its control flow), that is not known.
 //!
 //! [`Index`]: super::Index
 
@@ -21,7 +22,8 @@ use crate::sweep::{self, Borders, Found, Stretch};
 const SHORT: i64 = 136;
 /// Text of which one processor looks at one piece after the other.
 const PIECE: usize = 64 << 10;
-/// Most bytes of an immediate operand, which follows the distance that an instruction has: that counts from its end.
+/// Most bytes of an immediate operand, which follows the distance that an instruction has: that
+/// counts from its end.
 const IMMEDIATE: u64 = 4;
 /// Bits of an address within a grain: of the map of what is looked for.
 const GRAIN: u32 = 5;
@@ -89,7 +91,8 @@ impl Analysis {
     }
 }
 
-/// The stretches around `sites`, and those that belong to the same functions: what they jump to the middle of, and cold parts.
+/// The stretches around `sites`, and those that belong to the same functions: what they jump to the
+/// middle of, and cold parts.
 fn parts(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stretch], sites: &[Va]) -> Vec<usize> {
     let mut own: Vec<usize> = Vec::new();
     let mut new = sites.to_vec();
@@ -114,8 +117,9 @@ fn decode(code: &ObjectCode<'_>, starts: &[Va], stretches: &mut [Stretch], numbe
     sweep::sweep(code, starts, stretches, |stretch| at.binary_search(&stretch.start).is_ok())
 }
 
-/// Whether all that takes part in the control flow of a stretch is wanted, too. `strays`: what code names that is not; a jump there that
-/// nobody understands may go to those. `joined`: a jump from elsewhere makes one function of both.
+/// Whether all that takes part in the control flow of a stretch is wanted, too. `strays`: what code
+/// names that is not; a jump there that nobody understands may go to those. `joined`: a jump from
+/// elsewhere makes one function of both.
 fn is_whole(stretch: &Stretch, found: &Found, strays: &[Va], wanted: &Wanted, joined: impl Fn(Va) -> bool) -> bool {
     let own = stretch.start..stretch.end;
     let from = found.edges.partition_point(|edge| edge.target < own.start);
@@ -134,8 +138,9 @@ struct Wanted {
     fixed: bool,
     /// The functions, ascending.
     own: Vec<Range<Va>>,
-    /// What may be referred to there that matters: not their first instructions, which many call, unless those are sites. And what a
-    /// jump in place of their last instructions may need: nobody may come there, either.
+    /// What may be referred to there that matters: not their first instructions, which many call,
+    /// unless those are sites. And what a jump in place of their last instructions may need: nobody
+    /// may come there, either.
     near: Vec<Range<Va>>,
     /// What the first bit of `grains` stands for.
     base: u64,
@@ -191,7 +196,8 @@ impl Wanted {
         if self.own.is_empty() {
             return Vec::new();
         }
-        // Each piece with the last byte of the one before, and the bytes in the next one of an operand that begins at its end.
+        // Each piece with the last byte of the one before, and the bytes in the next one of an
+        // operand that begins at its end.
         let pieces = code.text.iter().flat_map(|section| {
             let starts = (0..section.data.len()).step_by(PIECE);
             starts.map(|at| {
@@ -252,8 +258,9 @@ fn holds(ranges: &[Range<Va>], va: Va) -> bool {
     ranges[..behind].iter().rev().take(2).any(|range| va < range.end)
 }
 
-/// Whether the distance of a branch or of an operand may follow on these two bytes: the opcode (`e8`, `e9`, `0f 80` to `0f 8f`), that of
-/// `xbegin` (`c7 f8`), or a ModR/M byte that says relative to `rip`.
+/// Whether the distance of a branch or of an operand may follow on these two bytes: the opcode
+/// (`e8`, `e9`, `0f 80` to `0f 8f`), that of `xbegin` (`c7 f8`), or a ModR/M byte that says
+/// relative to `rip`.
 const fn precedes_distance(before: u8, byte: u8) -> bool {
     match byte {
         0xe8 | 0xe9 => true,

@@ -1,6 +1,8 @@
-//! How an exit of a function is probed: the jump may begin at an instruction in front of the exit, as most returns have one byte.
+//! How an exit of a function is probed: the jump may begin at an instruction in front of the exit,
+//! as most returns have one byte.
 //!
-//! The handler runs right before the exit, which is one of the displaced instructions. Those in front of it run first.
+//! The handler runs right before the exit, which is one of the displaced instructions. Those in
+//! front of it run first.
 
 use sidestep_isa::x86::{Flow, relocated_len};
 use sidestep_isa::{Len, Va};
@@ -16,7 +18,8 @@ use crate::room::Room;
 const BEFORE: usize = 5;
 const NO_ENTRY: &str = "it is not the start of a function";
 
-/// Decides how to probe an exit. Without a room, techniques that need one are not considered; with `trap_only`, only a trap is.
+/// Decides how to probe an exit. Without a room, techniques that need one are not considered; with
+/// `trap_only`, only a trap is.
 ///
 /// The exit is among [`Plan::displaced`]; handlers for it run right before it.
 ///
@@ -52,7 +55,7 @@ pub fn plan_exit(
         }
     };
     if let Some(room) = &mut room {
-        room.claim(site.va, site.va..site.end(shape.region));
+        room.claim(site.va, site.va..site.end(shape.region).max(end));
     }
     let displaced = site.displaced_to(end);
     for insn in &displaced {
@@ -70,7 +73,8 @@ pub fn plan_exit(
         emulated: None,
         displaced,
         before_handler: 0,
-        // Of a return everything is live, and handlers of others may run at the first of the displaced instructions.
+        // Of a return everything is live, and handlers of others may run at the first of the
+        // displaced instructions.
         dead_regs: 0,
         dead_flags: false,
         returns: Err(NO_ENTRY),
@@ -85,7 +89,8 @@ pub fn plan_exit(
 fn group(index: &Index<'_>, exit: Va) -> Vec<Va> {
     let mut all = vec![exit];
     let mut at = exit;
-    while all.len() <= BEFORE && exit.since(at) < JUMP as i64 {
+    let reach = if index.code().go { i64::MAX } else { JUMP as i64 };
+    while all.len() <= BEFORE && exit.since(at) < reach {
         // Behind an instruction that others jump to, the jump cannot reach back.
         let before = at.offset(-1);
         let Some((_, stretch)) = index.stretch(before) else { break };
@@ -107,8 +112,10 @@ fn climb<'i, 'a>(
     room: &mut Option<&mut dyn Room>,
     rejected: &mut Vec<Rejected>,
 ) -> Option<(Site<'i, 'a>, Shape)> {
-    use Technique::{GuardedJump, Jump, JumpOverSeveral, Pun, ShortJump};
-    for (i, site) in sites.iter().enumerate() {
+    use Technique::{Jump, JumpOverSeveral, ShortJump};
+    let (own, before) = sites.split_first()?;
+    let whole = if own.is_go() { &sites[..1] } else { sites };
+    for (i, site) in whole.iter().enumerate() {
         let technique = if i == 0 { Jump } else { JumpOverSeveral };
         let shape = site.up_to(end).and_then(|region| {
             if let Some(room) = room {
@@ -120,23 +127,15 @@ fn climb<'i, 'a>(
             return Some((site.clone(), shape));
         }
     }
-    let room = room.as_deref_mut()?;
-    // A goroutine may stand between two of them, and nobody sees where: a trap leads from there to the copy.
-    let near = sites.iter().enumerate().filter(|(i, site)| *i > 0 && site.is_go());
-    for (_, site) in near {
-        if let Some(shape) = attempt(rejected, GuardedJump, site.guarded_to(end, room)) {
-            return Some((site.clone(), shape));
-        }
+    if own.is_go() {
+        let found = climb_go(before, end, room, rejected);
+        return found.or_else(|| attempt_pun(own, end, room.as_deref_mut()?, rejected));
     }
+    let room = room.as_deref_mut()?;
     // The more instructions, the more bytes of the jump can be chosen.
     for site in sites.iter().rev() {
-        let len = end.since(site.va) as usize;
-        if len > JUMP {
-            continue;
-        }
-        let shape = site.closed(end).and_then(|()| site.pun(len, room));
-        if let Some(shape) = attempt(rejected, Pun, shape) {
-            return Some((site.clone(), shape));
+        if let Some(found) = attempt_pun(site, end, room, rejected) {
+            return Some(found);
         }
     }
     for site in sites.iter().rev() {
@@ -147,4 +146,61 @@ fn climb<'i, 'a>(
         }
     }
     None
+}
+
+/// A jump that overlaps what is behind the exit.
+fn attempt_pun<'i, 'a>(
+    site: &Site<'i, 'a>,
+    end: Va,
+    room: &mut dyn Room,
+    rejected: &mut Vec<Rejected>,
+) -> Option<(Site<'i, 'a>, Shape)> {
+    let len = end.since(site.va) as usize;
+    if len > JUMP {
+        return None;
+    }
+    let shape = site.closed(end).and_then(|()| site.pun(len, room));
+    attempt(rejected, Technique::Pun, shape).map(|shape| (site.clone(), shape))
+}
+
+/// The same where a goroutine may stand between two of the instructions, and nobody sees where:
+/// only the first one makes room for the jump. The others stay, for goroutines that stand there;
+/// their copies run in the detour.
+fn climb_go<'i, 'a>(
+    sites: &[Site<'i, 'a>],
+    end: Va,
+    room: &mut Option<&mut dyn Room>,
+    rejected: &mut Vec<Rejected>,
+) -> Option<(Site<'i, 'a>, Shape)> {
+    use Technique::{GuardedJump, Jump, Pun, ShortJump};
+    // Faults are told to the program as those of the original, which takes its signals: not where
+    // it can be avoided.
+    let calm = |site: &&Site<'_, '_>| !site.may_fault(end);
+    let (calm, faulty): (Vec<_>, Vec<_>) = sites.iter().partition(calm);
+    for sites in [calm, faulty] {
+        for technique in [Jump, Pun, ShortJump] {
+            for site in &sites {
+                let len = site.first.len();
+                let shape = site.first_of(end).and_then(|()| match (technique, room.as_deref_mut()) {
+                    (Jump, room) => {
+                        let region = site.single()?;
+                        room.map_or(Ok(()), |room| room.is_free(site.va, site.va..end))?;
+                        Ok(Shape::jump(Jump, region))
+                    }
+                    (_, None) => Err("it needs room".to_owned()),
+                    (Pun, Some(room)) => site.pun(len, room),
+                    (_, Some(room)) => site.short(len, room),
+                });
+                if let Some(shape) = attempt(rejected, technique, shape) {
+                    return Some(((*site).clone(), shape));
+                }
+            }
+        }
+    }
+    // Or a trap leads from the others to their copies.
+    let room = room.as_deref_mut()?;
+    sites.iter().find_map(|site| {
+        let shape = attempt(rejected, GuardedJump, site.guarded_to(end, room))?;
+        Some((site.clone(), shape))
+    })
 }

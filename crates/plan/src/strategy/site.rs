@@ -34,7 +34,8 @@ impl<'i, 'a> Site<'i, 'a> {
     pub fn new(index: &'i Index<'a>, stretch: &'i Stretch, asked: Va) -> Result<Site<'i, 'a>, String> {
         let at = |va| index.code.insn_at(va).ok_or_else(|| x86::DecodeError { at: va }.to_string());
         let mut first = at(asked)?;
-        // A mark for indirect branches stays where it is. Unless a loop starts right behind it: its rounds are no hits.
+        // A mark for indirect branches stays where it is. Unless a loop starts right behind it: its
+        // rounds are no hits.
         if first.is_endbr() && !index.is_loop_head(first.next()) {
             first = at(first.next())?;
         }
@@ -78,7 +79,8 @@ impl<'i, 'a> Site<'i, 'a> {
         self.nop().is_ok() || self.single().is_ok() || self.several(true).is_ok()
     }
 
-    /// The site behind the first instruction: each execution of that, and nothing else, must lead there.
+    /// The site behind the first instruction: each execution of that, and nothing else, must lead
+    /// there.
     fn behind(&self, needs: Needs) -> Result<Site<'i, 'a>, String> {
         let Site { index, stretch, asked, first, .. } = *self;
         if index.code.go {
@@ -191,7 +193,8 @@ impl<'i, 'a> Site<'i, 'a> {
         Ok(region)
     }
 
-    /// All instructions up to `end`, the end of an exit, with padding behind it if they are short. Nobody comes to their middle.
+    /// All instructions up to `end`, the end of an exit, with padding behind it if they are short.
+    /// Nobody comes to their middle.
     pub fn up_to(&self, end: Va) -> Result<usize, String> {
         self.closed(end)?;
         let len = end.since(self.va) as usize;
@@ -207,11 +210,18 @@ impl<'i, 'a> Site<'i, 'a> {
         Ok(JUMP)
     }
 
-    /// Whether the instructions up to `end` may be displaced together: all can be relocated, and nobody comes to their middle.
+    /// Whether the instructions up to `end` may be displaced together: all can be relocated, and
+    /// nobody comes to their middle.
     pub fn closed(&self, end: Va) -> Result<(), String> {
         if self.index.code.go && end > self.first.next() {
             return Err("Go may stop a thread between any two instructions and expects to know the place".into());
         }
+        self.first_of(end)
+    }
+
+    /// Whether the first instruction may be replaced by a jump to copies of all up to `end`, which
+    /// stay where they are: all can be relocated, and nobody comes to their middle.
+    pub fn first_of(&self, end: Va) -> Result<(), String> {
         for insn in self.displaced_to(end) {
             let decoded = insn.decoded(self.index.code.isa).map_err(|e| e.to_string())?;
             if let Some(start) = self.index.restartable(&decoded) {
@@ -225,8 +235,8 @@ impl<'i, 'a> Site<'i, 'a> {
         self.no_arrival(end.since(self.va) as usize)
     }
 
-    /// Several instructions, with a trap at the start of each but the first: only those that the jump would cover matter, what is
-    /// behind it is still there.
+    /// Several instructions, with a trap at the start of each but the first: only those that the
+    /// jump would cover matter, what is behind it is still there.
     pub fn guarded(&self, room: &mut dyn Room) -> Result<Shape, String> {
         let region = self.several(false)?;
         self.guarded_region(region, room)
@@ -243,6 +253,12 @@ impl<'i, 'a> Site<'i, 'a> {
             }
         };
         self.guarded_region(region, room)
+    }
+
+    /// Whether an instruction up to `end` may raise an exception.
+    pub fn may_fault(&self, end: Va) -> bool {
+        let isa = self.index.code.isa;
+        self.displaced_to(end).iter().any(|insn| insn.decoded(isa).is_ok_and(|insn| insn.may_fault()))
     }
 
     /// Whether goroutines run the code, which are not seen while they wait.
@@ -264,7 +280,8 @@ impl<'i, 'a> Site<'i, 'a> {
         self.jump_to_stub(room, Technique::GuardedJump, region, 0, fixed)
     }
 
-    /// A jump of which only as much is written as the first instructions have bytes, of which there are `len`.
+    /// A jump of which only as much is written as the first instructions have bytes, of which there
+    /// are `len`.
     pub fn pun(&self, len: usize, room: &mut dyn Room) -> Result<Shape, String> {
         self.no_arrival(len)?;
         let mut reason = String::new();
@@ -305,7 +322,8 @@ impl<'i, 'a> Site<'i, 'a> {
         Ok(Shape { technique, region, patch: Patch::Jump { prefixes, stub: Some(stub) } })
     }
 
-    /// Padding between functions within the reach of a 2-byte jump, which is written over the first `len` bytes.
+    /// Padding between functions within the reach of a 2-byte jump, which is written over the first
+    /// `len` bytes.
     pub fn short(&self, len: usize, room: &mut dyn Room) -> Result<Shape, String> {
         const SHORT: usize = 2;
         if len < SHORT {
@@ -362,7 +380,8 @@ impl<'i, 'a> Site<'i, 'a> {
                 break;
             }
         }
-        // Filler between functions is never a target; a nop inside one could be the start of a `case`.
+        // Filler between functions is never a target; a nop inside one could be the start of a
+        // `case`.
         if self.end(JUMP) > self.stretch.end && start >= self.stretch.end {
             Ok(())
         } else {
@@ -370,7 +389,8 @@ impl<'i, 'a> Site<'i, 'a> {
         }
     }
 
-    /// Zeros fill up to a function that starts at a multiple of 16. They could be data, but not if nothing refers to them.
+    /// Zeros fill up to a function that starts at a multiple of 16. They could be data, but not if
+    /// nothing refers to them.
     fn zeros(&self, start: Va) -> bool {
         let end = self.padded_end();
         start >= self.stretch.end

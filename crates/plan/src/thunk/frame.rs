@@ -1,5 +1,5 @@
-//! The frame of a hit: registers saved and restored around compiled code, which may change all that the C ABI lets a callee
-//! change.
+//! The frame of a hit: registers saved and restored around compiled code, which may change all that
+//! the C ABI lets a callee change.
 //!
 //! ```text
 //!   high   probe, cell …           pushed by the detour
@@ -44,12 +44,15 @@ impl Context {
     /// All that helpers may look at: not the flags.
     pub const HELPERS: Context = Context(Context::ALL.0 & !(1 << (offset_of!(Regs, eflags) / 8)));
 
-    /// Those of them that mean something at the entry of a function: not the result, nor the registers that callers give
-    /// nothing in (System V ABI, AMD64 supplement, 3.2.1 and 3.2.3).
+    /// Those of them that mean something at the entry of a function: not the result, nor the
+    /// registers that callers give nothing in (System V ABI, AMD64 supplement, 3.2.1 and 3.2.3).
     pub const HELPERS_AT_ENTRY: Context = Context(
         Context::HELPERS.0
             & !(1 << (offset_of!(Regs, rax) / 8) | 1 << (offset_of!(Regs, r10) / 8) | 1 << (offset_of!(Regs, r11) / 8)),
     );
+
+    /// Where Go's code has its goroutine, `r14`, which the agent looks at.
+    pub const GOROUTINE: Context = Context(1 << (offset_of!(Regs, r14) / 8));
 
     /// What either reads.
     #[must_use]
@@ -89,15 +92,15 @@ impl Context {
         self.has(Hit::COOKIE)
     }
 
-    /// Whether what is different behind a return is among them: the instruction pointer, the stack pointer, or the word that programs
-    /// keep from the entry to the return.
+    /// Whether what is different behind a return is among them: the instruction pointer, the stack
+    /// pointer, or the word that programs keep from the entry to the return.
     #[must_use]
     pub fn has_frame(self) -> bool {
         self.has_ip() || self.has_cookie() || self.has(offset_of!(Regs, rsp))
     }
 
-    /// Whether registers are among them in which functions return their result (System V ABI, AMD64 supplement, 3.2.3; i386 psABI,
-    /// "Functions Returning Scalars").
+    /// Whether registers are among them in which functions return their result (System V ABI, AMD64
+    /// supplement, 3.2.3; i386 psABI, "Functions Returning Scalars").
     #[must_use]
     pub fn has_result(self) -> bool {
         let registers = [offset_of!(Regs, rax), offset_of!(Regs, rdx), Hit::XMM, Hit::XMM + 8];
@@ -185,8 +188,8 @@ impl Frame {
         self.context.has((offset(reg) - REGS) as usize)
     }
 
-    /// Saves registers as drawn above. Afterwards `rbx` is the frame, `rsp` is 16-aligned, and all other registers hold what they
-    /// did, except `rax` and `rcx`.
+    /// Saves registers as drawn above. Afterwards `rbx` is the frame, `rsp` is 16-aligned, and all
+    /// other registers hold what they did, except `rax` and `rcx`.
     pub fn save(&self, asm: &mut Asm) {
         let context = self.context;
         asm.lea(Reg::Rsp, Reg::Rsp, -ABOVE);

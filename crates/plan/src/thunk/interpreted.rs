@@ -1,12 +1,14 @@
-//! A program that is not compiled: a function as native code would be, which calls the interpreter in the agent.
+//! A program that is not compiled: a function as native code would be, which calls the interpreter
+//! in the agent.
 //!
-//! `agent_interpret(regs, slots, len: u64, stack_end: u64, stack_len: u64, state)` runs the program's `len` instructions at
-//! `slots`, on a stack that the function has.
+//! `agent_interpret(regs, slots, len: u64, stack_end: u64, stack_len: u64, state)` runs the
+//! program's `len` instructions at `slots`, on a stack that the function has.
 
 use sidestep_isa::x86::emit::{Asm, Reg};
 use sidestep_isa::{Isa, Va};
 
-/// The function, and where its code names addresses that are not known yet, in words of the instruction set.
+/// The function, and where its code names addresses that are not known yet, in words of the
+/// instruction set.
 pub struct Interpreted {
     /// Its code.
     pub bytes: Vec<u8>,

@@ -1,10 +1,12 @@
 //! Code that all detours of a slab share, and the return trampoline.
 //!
-//! Every thunk saves all that the C ABI lets a callee change ([`frame`]), so that agent functions can be plain compiled code.
-//! 32-bit code has thunks of its own ([`short`]).
+//! Every thunk saves all that the C ABI lets a callee change ([`frame`]), so that agent functions
+//! can be plain compiled code. 32-bit code has thunks of its own ([`short`]).
 
 mod frame;
+mod goroutine;
 mod interpreted;
+mod kept;
 pub mod native;
 mod program;
 pub(crate) mod short;
@@ -25,6 +27,7 @@ use frame::{ABOVE, Frame, REGS, regs};
 
 use crate::detour::Inlined;
 pub use interpreted::{Interpreted, interpreted};
+pub use kept::{End, Side};
 pub use program::Program;
 
 /// Run-time facts that generated code contains.
@@ -34,7 +37,8 @@ pub struct Env {
     pub isa: Isa,
     /// Address of the private region.
     pub private: Va,
-    /// Address of the first bucket of the lookup table; below 2 GiB, so that it fits a displacement.
+    /// Address of the first bucket of the lookup table; below 2 GiB, so that it fits a
+    /// displacement.
     pub buckets: Va,
     /// Address of the array of missed counts.
     pub missed: Va,
@@ -46,6 +50,8 @@ pub struct Env {
     pub agent_hit: Va,
     /// `agent_return`.
     pub agent_return: Va,
+    /// `agent_stack`.
+    pub agent_stack: Va,
     /// `agent_busy`.
     pub agent_busy: Va,
     /// `agent_real`.
@@ -87,6 +93,8 @@ pub struct Thunks {
     pub enter: Va,
     /// Those of each program that was given, in the same order.
     pub programs: Vec<Option<Places>>,
+    /// Those of each end of remembered calls that was given.
+    pub ends: Vec<(Side, usize, Places)>,
     /// Programs as parts of the detours of the slab.
     pub inlined: Inlined,
 }
@@ -105,11 +113,13 @@ pub struct Places {
 pub enum Place {
     /// At a function entry.
     Entry,
-    /// At a function entry where nobody needs `rax`, `r10`, `r11` and the flags any more: at most of them.
+    /// At a function entry where nobody needs `rax`, `r10`, `r11` and the flags any more: at most
+    /// of them.
     Bare,
     /// Elsewhere; the detour has stepped over the red zone.
     Inside,
-    /// In front of an exit; the detour has stepped over the red zone. The program sees the registers as they are behind the return.
+    /// In front of an exit; the detour has stepped over the red zone. The program sees the
+    /// registers as they are behind the return.
     Exit,
 }
 
@@ -226,7 +236,7 @@ fn count_missed(asm: &mut Asm, env: &Env, probe_disp: i32) {
     asm.add_one(Reg::Rcx, 0, true);
 }
 
-fn hit(asm: &mut Asm, env: &Env, place: Place, watch: bool) {
+fn hit(asm: &mut Asm, env: &Env, place: Place, watch: bool, goroutine: Option<i32>) {
     // stack: return, probe
     let missed = asm.label();
     let out = asm.label();
@@ -238,14 +248,29 @@ fn hit(asm: &mut Asm, env: &Env, place: Place, watch: bool) {
         program::load_site(asm, env);
         asm.store(Reg::Rbx, regs!(rip), Reg::Rcx);
     }
+    if goroutine.is_some() {
+        goroutine::check_room(asm, env, missed);
+    }
     find_entry(asm, env);
     asm.test(Reg::Rax);
     asm.jcc(Cond::E, missed);
+    if let Some(need) = goroutine {
+        asm.load(Reg::R9, Reg::Rax, ENTRY_STATE);
+        asm.test(Reg::R9);
+        asm.jcc(Cond::E, missed);
+        goroutine::prepare(asm, env, need, missed);
+        goroutine::enter(asm, env, need);
+        asm.mov(Reg::Rsi, Reg::R9);
+    } else {
+        asm.load(Reg::Rsi, Reg::Rax, ENTRY_STATE);
+    }
     asm.lea(Reg::Rdi, Reg::Rbx, REGS);
-    asm.load(Reg::Rsi, Reg::Rax, ENTRY_STATE);
     asm.mov_imm64(Reg::Rdx, env.private.0);
     asm.load32(Reg::Rcx, Reg::Rbx, probe);
     call(asm, env.agent_hit);
+    if goroutine.is_some() {
+        goroutine::leave(asm);
+    }
     if watch {
         watched::choose(asm, env, missed, out);
     } else {
@@ -258,15 +283,24 @@ fn hit(asm: &mut Asm, env: &Env, place: Place, watch: bool) {
     asm.ret();
 }
 
-/// The shared code at the start of a slab. `enter` is [`Globals::enter`]; of the programs, those that its detours need.
+/// The shared code at the start of a slab. `enter` is [`Globals::enter`]; of the programs, those
+/// and `ends` that its detours need. `goroutine`: the detours are on stacks of goroutines, of which
+/// the agent needs so many bytes.
 #[must_use]
-pub fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>]) -> (Vec<u8>, Thunks) {
+pub fn thunks(
+    at: Va,
+    env: &Env,
+    enter: Va,
+    programs: &[Option<Program>],
+    ends: &[End],
+    goroutine: Option<i32>,
+) -> (Vec<u8>, Thunks) {
     if env.isa == Isa::X86 {
         return short::thunks(at, env, enter, programs);
     }
     let mut asm = Asm::new(at);
-    let agent = Places::emit(&mut asm, |asm, place| hit(asm, env, place, false));
-    let returns = Places::emit(&mut asm, |asm, place| hit(asm, env, place, true));
+    let agent = Places::emit(&mut asm, |asm, place| hit(asm, env, place, false, goroutine));
+    let returns = Places::emit(&mut asm, |asm, place| hit(asm, env, place, true, None));
     let far = enter;
     let enter = asm.here();
     asm.jmp_far(far);
@@ -278,7 +312,19 @@ pub fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>]) -> (Ve
             Some(Places::emit(&mut asm, |asm, place| program::run(asm, env, program, place)))
         })
         .collect();
-    (asm.finish(), Thunks { agent, returns, enter, programs, inlined: Inlined::default() })
+    // The calls of goroutines are remembered in another way.
+    let ends = ends.iter().filter(|_| goroutine.is_none());
+    let ends = ends.map(|end| (end.side, end.number, kept::emit(&mut asm, env, end, agent))).collect();
+    (asm.finish(), Thunks { agent, returns, enter, programs, ends, inlined: Inlined::default() })
+}
+
+impl Thunks {
+    /// The thunk of one end of remembered calls, with this program.
+    #[must_use]
+    pub fn end(&self, side: Side, number: usize) -> Places {
+        let found = self.ends.iter().find(|end| (end.0, end.1) == (side, number));
+        found.map_or(self.agent, |end| end.2)
+    }
 }
 
 /// What other sessions need of this one ([`sidestep_wire::private::TRAMPOLINE_HEAD`]).
@@ -288,7 +334,8 @@ fn head(env: &Env) -> Vec<u8> {
 
 /// The process-wide code.
 ///
-/// The trampoline leaves by `ret`, as the function has returned to where it was called from ([`watched`]).
+/// The trampoline leaves by `ret`, as the function has returned to where it was called from
+/// ([`watched`]).
 #[must_use]
 pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     if env.isa == Isa::X86 {
@@ -301,8 +348,8 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     asm.call_mem_rsp(-16);
     let trampoline = asm.here();
     asm.raw(&TRAMPOLINE_MARK);
-    // The slot becomes the real return address. Until then it still holds the trampoline's address: that is how the agent
-    // sees, in a signal handler, that the frame is alive.
+    // The slot becomes the real return address. Until then it still holds the trampoline's address:
+    // that is how the agent sees, in a signal handler, that the frame is alive.
     asm.lea(Reg::Rsp, Reg::Rsp, -8);
     let frame = Frame { xmm: env.agent_xmm, context: env.context, changes: env.changes, above_sp: 8, bare: false };
     frame.save(&mut asm);
@@ -321,8 +368,9 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     asm.ret();
     asm.align(16);
 
-    // The kernel calls this with (sig, info, context) in rdi, rsi, rdx; the agent wants its memory first. The program's
-    // own handler gets all as the kernel has made it: registers (rax = 0), stack pointer, return address.
+    // The kernel calls this with (sig, info, context) in rdi, rsi, rdx; the agent wants its memory
+    // first. The program's own handler gets all as the kernel has made it: registers (rax = 0),
+    // stack pointer, return address.
     let signal = asm.here();
     let done = asm.label();
     asm.push(Reg::Rdi);

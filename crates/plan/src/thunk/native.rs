@@ -56,8 +56,9 @@ pub enum Wide {
 /// What is done about it, by where a handler runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Around {
-    /// At the entry or return of a function: vectors, masks and MXCSR, one by one. The x87 stack is as the ABI has it: compiled
-    /// code leaves it as it was. (5 ns for 16 `ymm` registers, where `XSAVEC` and `XRSTOR` take 200 to 300 ns on Zen 5.)
+    /// At the entry or return of a function: vectors, masks and MXCSR, one by one. The x87 stack is
+    /// as the ABI has it: compiled code leaves it as it was. (5 ns for 16 `ymm` registers, where
+    /// `XSAVEC` and `XRSTOR` take 200 to 300 ns on Zen 5.)
     Call,
     /// Anywhere: all components.
     Anything,
@@ -75,7 +76,8 @@ impl Context {
     /// All that a handler in the target sees: the registers and what is behind them.
     pub const NATIVE: Context = Context(((1 << (Hit::CONTEXT / 8)) - 1) | Context::ALL.0);
 
-    /// What such a handler may change: the general registers but `rsp`, and the instruction pointer if it `redirects`.
+    /// What such a handler may change: the general registers but `rsp`, and the instruction pointer
+    /// if it `redirects`.
     #[must_use]
     pub fn native_changes(redirects: bool) -> Context {
         let ip = 1 << (offset_of!(Regs, rip) / 8);
@@ -83,12 +85,14 @@ impl Context {
     }
 }
 
-/// Code that calls a function, for `at`: first for entries and returns, and for any other place, which may be the same. Gives the
-/// address of the second, too, which is a multiple of `align` as `at` is.
+/// Code that calls a function, for `at`: first for entries and returns, and for any other place,
+/// which may be the same. Gives the address of the second, too, which is a multiple of `align` as
+/// `at` is.
 #[must_use]
 pub fn functions(isa: Isa, at: Va, native: &Native, align: usize) -> (Vec<u8>, Va) {
     let mut asm = Asm::of(isa, at);
-    // In 32-bit code functions give numbers with a point on the x87 stack, so their returns are any place.
+    // In 32-bit code functions give numbers with a point on the x87 stack, so their returns are any
+    // place.
     let apart = native.vectors.is_some() && isa == Isa::X64;
     call(&mut asm, isa, native, if apart { Around::Call } else { Around::Anything });
     let mut inside = at;
@@ -100,7 +104,8 @@ pub fn functions(isa: Isa, at: Va, native: &Native, align: usize) -> (Vec<u8>, V
     (asm.finish(), inside)
 }
 
-/// Code that calls a function: itself a function of the context, which is in `rdi` or on the stack, with the result 0.
+/// Code that calls a function: itself a function of the context, which is in `rdi` or on the stack,
+/// with the result 0.
 fn call(asm: &mut Asm, isa: Isa, native: &Native, around: Around) {
     let word = isa.word() as i32;
     asm.push(Reg::Rbp);
@@ -171,7 +176,8 @@ fn wide_operand(asm: &mut Asm, isa: Isa) {
     }
 }
 
-/// An instruction of one byte that is executed if the direction flag was set at the hit: it takes 25 ns on Zen 5. `rbx` is the context.
+/// An instruction of one byte that is executed if the direction flag was set at the hit: it takes
+/// 25 ns on Zen 5. `rbx` is the context.
 fn if_backwards(asm: &mut Asm, instruction: u8) {
     let forwards = asm.label();
     asm.load(Reg::Rax, Reg::Rbx, offset_of!(Regs, eflags) as i32);
@@ -201,7 +207,8 @@ impl Wide {
         i32::from(count) * len + 128
     }
 
-    /// Stores all of them to `rsp`, which is 64-aligned, or loads them. Encodings: Intel SDM volume 2, 2.3 and 2.7.
+    /// Stores all of them to `rsp`, which is 64-aligned, or loads them. Encodings: Intel SDM volume
+    /// 2, 2.3 and 2.7.
     fn each(self, asm: &mut Asm, store: bool) {
         let (count, len) = self.vectors();
         let opcode = if store { 0x7f } else { 0x6f };

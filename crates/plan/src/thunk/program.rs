@@ -3,11 +3,11 @@
 use std::mem::offset_of;
 
 use sidestep_isa::Va;
-use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
+use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 use sidestep_wire::{Hit, LookupEntry, ProbeDesc, Regs, ThreadState};
 
 use super::frame::{ABOVE, Context, HIT, REGS, hit, regs};
-use super::{Env, Place, call, count_missed, find_entry};
+use super::{Env, Place, call, count_missed, find_entry, goroutine};
 
 /// A program as thunks call it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,34 +20,14 @@ pub struct Program {
     pub context: Context,
     /// What it may change of it.
     pub changes: Context,
-    /// It must not be entered again by a signal handler that interrupts it: such a hit counts as missed.
+    /// It must not be entered again by a signal handler that interrupts it: such a hit counts as
+    /// missed.
     pub exclusive: bool,
     /// It may make the probed function return at once.
     pub overrides: bool,
-    /// It runs on the stack of a goroutine, of which it needs so many bytes: a hit with less left counts as missed.
+    /// It is called on the stack of a goroutine, and needs so many bytes: where less is left, it
+    /// runs on a stack of the thread's own.
     pub goroutine: Option<i32>,
-}
-
-/// Goes to `missed` on a goroutine's stack that has less than `need` bytes left. There is no guard page below such a stack,
-/// but somebody else's memory.
-///
-/// The goroutine `g` is in the word below the thread pointer (cmd/internal/obj/x86: `-8(FS)`); it begins with the lowest
-/// address of its stack (runtime/runtime2.go). Before the runtime has set it up, and on a stack that is not the goroutine's (a
-/// signal's), there is room.
-fn check_room(asm: &mut Asm, env: &Env, need: i32, missed: Label) {
-    let enough = asm.label();
-    asm.thread_pointer(Reg::Rsi, env.self_pointer);
-    asm.test(Reg::Rsi);
-    asm.jcc(Cond::E, enough);
-    asm.load(Reg::Rax, Reg::Rsi, -8);
-    asm.test(Reg::Rax);
-    asm.jcc(Cond::E, enough);
-    asm.cmp_mem(Reg::Rax, 0, Reg::Rsp);
-    asm.jcc(Cond::A, enough);
-    asm.lea(Reg::Rcx, Reg::Rsp, -need);
-    asm.cmp_mem(Reg::Rax, 0, Reg::Rcx);
-    asm.jcc(Cond::A, missed);
-    asm.bind(enough);
 }
 
 /// `rcx` = address of the probed instruction, of the probe whose number is there. Changes `rdx`.
@@ -68,8 +48,8 @@ pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
         // Also where the program does not run: the stack may hold what an earlier hit left.
         asm.store_imm(Reg::Rbx, hit!(overridden), 0);
     }
-    if let Some(need) = program.goroutine {
-        check_room(asm, env, need, missed);
+    if program.goroutine.is_some() {
+        goroutine::check_room(asm, env, missed);
     }
     find_entry(asm, env);
     asm.test(Reg::Rax);
@@ -78,6 +58,10 @@ pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
     asm.load(Reg::Rdx, Reg::Rax, offset_of!(LookupEntry, cells) as i32);
     asm.test(Reg::Rdx);
     asm.jcc(Cond::E, out); // a forked child
+    if let Some(need) = program.goroutine {
+        goroutine::prepare(asm, env, need, missed);
+        asm.load(Reg::Rdx, Reg::R9, offset_of!(ThreadState, cells) as i32);
+    }
     asm.load32(Reg::Rcx, Reg::Rbx, ABOVE + 8);
     if place == Place::Exit {
         asm.mov_imm64(Reg::Rax, Hit::RETURNED);
@@ -119,8 +103,14 @@ pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
         asm.push(Reg::R9);
     }
     asm.store_imm(Reg::R9, offset_of!(ThreadState, stamp) as i32, 0);
+    if let Some(need) = program.goroutine {
+        goroutine::enter(asm, env, need);
+    }
     asm.lea(Reg::Rdi, Reg::Rbx, REGS);
     call(asm, if place == Place::Inside { program.inside } else { program.code });
+    if program.goroutine.is_some() {
+        goroutine::leave(asm);
+    }
     if keep_state {
         asm.pop(Reg::R9);
         asm.pop(Reg::R9);
@@ -146,8 +136,8 @@ pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
         asm.jcc(Cond::E, normal);
         frame.restore(asm);
         asm.load(Reg::Rax, Reg::Rsp, regs!(rax) - ABOVE);
-        // The thunk's return, the probe and what was stepped over are dropped; the site is the start of a function, so
-        // this returns from it.
+        // The thunk's return, the probe and what was stepped over are dropped; the site is the
+        // start of a function, so this returns from it.
         asm.lea(Reg::Rsp, Reg::Rsp, frame.above_sp);
         asm.ret();
         asm.bind(normal);

@@ -1,8 +1,9 @@
 //! The shared code of 32-bit slabs.
 //!
-//! There is one thunk for all sites: no red zone has to be stepped over, and all general-purpose registers are put back. It calls
-//! `agent_hit`, which runs the program. Functions have the C ABI (cdecl): arguments are on the stack, which is 16-aligned
-//! at the call. Words of [`Hit`] have 64 bits here, too; the upper halves of registers are 0.
+//! There is one thunk for all sites: no red zone has to be stepped over, and all general-purpose
+//! registers are put back. It calls `agent_hit`, which runs the program. Functions have the C ABI
+//! (cdecl): arguments are on the stack, which is 16-aligned at the call. Words of [`Hit`] have 64
+//! bits here, too; the upper halves of registers are 0.
 //!
 //! ```text
 //!   high   probe                   pushed by the detour
@@ -15,7 +16,8 @@
 //!          arguments of calls                             <- ebx, esp
 //! ```
 //!
-//! Below the stack pointer a signal handler may write: the last instruction that reads the frame sets the stack pointer.
+//! Below the stack pointer a signal handler may write: the last instruction that reads the frame
+//! sets the stack pointer.
 
 use std::mem::offset_of;
 
@@ -62,7 +64,8 @@ const RSP: i32 = REGS + offset_of!(Regs, rsp) as i32;
 const RIP: i32 = REGS + offset_of!(Regs, rip) as i32;
 const OVERRIDDEN: i32 = HIT + offset_of!(Hit, overridden) as i32;
 
-/// Saves registers as drawn above. `above_sp`: how far above the stack pointer at the start the site's stack pointer lies.
+/// Saves registers as drawn above. `above_sp`: how far above the stack pointer at the start the
+/// site's stack pointer lies.
 fn save(asm: &mut Asm, env: &Env, above_sp: i32) {
     let xmm = numbers(env.agent_xmm);
     asm.push(Reg::Rax);
@@ -121,7 +124,8 @@ fn save(asm: &mut Asm, env: &Env, above_sp: i32) {
     }
 }
 
-/// Undoes [`save`]; `ebx` is the frame. What the called code changed of the context is in the registers then.
+/// Undoes [`save`]; `ebx` is the frame. What the called code changed of the context is in the
+/// registers then.
 fn restore(asm: &mut Asm, env: &Env) {
     for (i, x) in numbers(env.agent_xmm).iter().enumerate() {
         asm.load_xmm(XMM + 16 * i as i32, *x);
@@ -145,7 +149,8 @@ fn find_bucket(asm: &mut Asm, env: &Env) {
     asm.shl(Reg::Rdx, ENTRY_SHIFT);
 }
 
-/// Counts a hit in this thread's cell, where it has some. Else goes to `slow`. Changes `eax`, `ecx`, `edx` and the flags.
+/// Counts a hit in this thread's cell, where it has some. Else goes to `slow`. Changes `eax`,
+/// `ecx`, `edx` and the flags.
 pub(crate) fn count(asm: &mut Asm, env: &Env, probe: u32, slow: Label) {
     find_bucket(asm, env);
     asm.cmp_mem(Reg::Rdx, env.bucket_disp(), Reg::Rcx);
@@ -222,7 +227,8 @@ fn hit(asm: &mut Asm, env: &Env) {
     asm.cmp_imm8(Reg::Rbx, OVERRIDDEN, 0);
     asm.jcc(Cond::E, normal);
     restore(asm, env);
-    // The thunk's return and the probe are dropped; the site is the start of a function, so this returns from it.
+    // The thunk's return and the probe are dropped; the site is the start of a function, so this
+    // returns from it.
     asm.lea(Reg::Rsp, Reg::Rsp, 8);
     asm.ret();
     asm.bind(normal);
@@ -231,14 +237,14 @@ fn hit(asm: &mut Asm, env: &Env) {
     asm.align(16);
 }
 
-/// The shared code at the start of a slab. All handlers share one thunk; functions whose returns are watched are not called by
-/// the code in front of the trampoline, which needs a red zone.
+/// The shared code at the start of a slab. All handlers share one thunk; functions whose returns
+/// are watched are not called by the code in front of the trampoline, which needs a red zone.
 pub(super) fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>]) -> (Vec<u8>, Thunks) {
     let mut asm = Asm::of(Isa::X86, at);
     hit(&mut asm, env);
     let one = Places { entry: at, bare: at, inside: at, exit: at };
     let programs = vec![Some(one); programs.len()];
-    (asm.finish(), Thunks { agent: one, returns: one, enter, programs, inlined: Inlined::default() })
+    (asm.finish(), Thunks { agent: one, returns: one, enter, programs, ends: Vec::new(), inlined: Inlined::default() })
 }
 
 /// The process-wide code.
@@ -248,8 +254,9 @@ pub(super) fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     let enter = asm.here();
     let trampoline = asm.here();
     asm.raw(&TRAMPOLINE_MARK);
-    // The word below the stack pointer becomes the real return address. The slot of the old one is further below, if the
-    // function has taken arguments off the stack; the agent uses it, so all up to there is kept.
+    // The word below the stack pointer becomes the real return address. The slot of the old one is
+    // further below, if the function has taken arguments off the stack; the agent uses it, so all
+    // up to there is kept.
     asm.lea(Reg::Rsp, Reg::Rsp, -(MAX_DROPPED as i32) - 4);
     save(&mut asm, env, MAX_DROPPED as i32 + 4);
     find_state(&mut asm, env, 4);
@@ -264,8 +271,9 @@ pub(super) fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     asm.ret();
     asm.align(16);
 
-    // The kernel calls this with (sig, info, context) on the stack and, for handlers that were compiled so, in eax, edx, ecx
-    // (arch/x86/kernel/signal_32.c). The program's own handler gets all as the kernel has made it.
+    // The kernel calls this with (sig, info, context) on the stack and, for handlers that were
+    // compiled so, in eax, edx, ecx (arch/x86/kernel/signal_32.c). The program's own handler gets
+    // all as the kernel has made it.
     let signal = asm.here();
     let done = asm.label();
     // As a function finds it, the stack is 4 below a multiple of 16.

@@ -13,8 +13,9 @@
 //!                ret
 //! ```
 //!
-//! Every return so has its call, and the processor's return predictor is right about the function's and about the
-//! trampoline's. If the agent only replaced the return address, both would cost a misprediction (5 ns on Zen).
+//! Every return so has its call, and the processor's return predictor is right about the function's
+//! and about the trampoline's. If the agent only replaced the return address, both would cost a
+//! misprediction (5 ns on Zen).
 
 use sidestep_isa::Va;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, OutOfReach, Reg};
@@ -35,7 +36,8 @@ pub(crate) fn enter(asm: &mut Asm, enter: Va) -> Result<(), OutOfReach> {
     Ok(())
 }
 
-/// In the thunk, behind the agent's hit function and at the label `missed`: where the detour goes on.
+/// In the thunk, behind the agent's hit function and at the label `missed`: where the detour goes
+/// on.
 pub(super) fn choose(asm: &mut Asm, env: &Env, missed: Label, out: Label) {
     let plain = asm.label();
     asm.load(Reg::Rcx, Reg::Rbx, ABOVE);

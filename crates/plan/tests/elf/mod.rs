@@ -8,6 +8,7 @@ use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use object::elf::{R_386_RELATIVE, R_X86_64_64, R_X86_64_RELATIVE, SHF_ALLOC, SHF_EXECINSTR};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags, SymbolKind};
 use sidestep_isa::{Isa, Len, Va};
+use sidestep_plan::Index;
 use sidestep_plan::object::{Bytes, Extent, ObjectCode};
 
 /// A parsed file with what the tests ask for.
@@ -27,6 +28,25 @@ impl Elf<'_> {
         let symbol = symbols.find(|s| s.name() == Ok(name) && s.is_definition());
         Va(symbol.unwrap_or_else(|| panic!("no symbol {name}")).address())
     }
+}
+
+/// How assembly becomes a library.
+#[allow(dead_code)]
+pub const SHARED: [&str; 4] = ["-shared", "-nostdlib", "-fPIC", "-Wl,-z,noexecstack"];
+
+/// A function in assembly, with type and size.
+#[allow(dead_code)]
+pub fn function(name: &str, body: &str) -> String {
+    format!(".globl {name}\n.type {name},@function\n{name}:\n{body}\n.size {name},.-{name}\n")
+}
+
+/// Assembles a library and looks at it.
+#[allow(dead_code)]
+pub fn with<T>(source: &str, check: impl FnOnce(&Elf<'_>, &Index<'_>) -> T) -> T {
+    let data = compile("a.s", source, &SHARED);
+    let elf = parse(&data);
+    let index = Index::new(elf.code.clone());
+    check(&elf, &index)
 }
 
 /// Parses an ELF file.

@@ -1,4 +1,5 @@
-//! Generated 32-bit code, run: a 32-bit program plays the agent's part, and says by its exit status which of its lines was wrong.
+//! Generated 32-bit code, run: a 32-bit program plays the agent's part, and says by its exit status
+//! which of its lines was wrong.
 
 mod tables;
 
@@ -133,7 +134,8 @@ impl Room for Generated {
     }
 }
 
-/// Puts a detour in front of the function `site`, and all that it needs into the program, which then checks itself.
+/// Puts a detour in front of the function `site`, and all that it needs into the program, which
+/// then checks itself.
 fn run(site: &str, handlers: &[Handler], self_pointer: bool, checks: &str) -> (Plan, Detour) {
     let dir = Scratch::new("short");
     let env = env(self_pointer);
@@ -147,7 +149,7 @@ fn run(site: &str, handlers: &[Handler], self_pointer: bool, checks: &str) -> (P
         goroutine: None,
     };
     let (globals_code, globals) = globals(Va(GLOBALS), &env);
-    let (thunks_code, thunks) = thunks(Va(THUNKS), &env, globals.enter, &[Some(program)]);
+    let (thunks_code, thunks) = thunks(Va(THUNKS), &env, globals.enter, &[Some(program)], &[], None);
     assert!(thunks_code.len() < 0x1000 && globals_code.len() < 0x1000);
     let target = compile(&dir.0, checks, &globals);
 
@@ -250,7 +252,8 @@ fn returns_are_seen() {
         CHECK(seen.rax == sum && seen.rsp == results[4] && seen.rsi == registers[6]);";
     let (plan, _) = run("probed", &[Handler::Return { probe: 2 }], true, checks);
     assert_eq!(plan.returns, Ok(0));
-    // The function has taken an argument off the stack, and the words below the stack pointer are as it left them.
+    // The function has taken an argument off the stack, and the words below the stack pointer are
+    // as it left them.
     let checks = "
         target = (u32)&probed_ret4; run(); CHECK(hits == 1 && returns == 1);
         CHECK(results[0] == registers[0] && results[2] == registers[0] - registers[1]);

@@ -1,28 +1,34 @@
-/* Static probes for C and C++ (USDT): places in a program that its authors name, with values to look at there.
+/* Static probes for C and C++ (USDT): places in a program that its authors name, with values to
+ * look at there.
  *
  *     #include <sidestep/sdt.h>
  *
  *     SIDESTEP_PROBE(server, request, id, length);
  *
- * A probe that nobody listens to is one long nop, and its arguments are computed. The note that describes it is the one that
- * all tracers read (section .note.stapsdt): Sidestep, bpftrace, perf, gdb, SystemTap. The nop has 8 bytes, room for Sidestep's
- * jump; <sys/sdt.h> has a nop of one byte. It is not the nop of 5 bytes: Linux 6.18 makes a call of that one, which overwrites
+ * A probe that nobody listens to is one long nop, and its arguments are computed. The note that
+ * describes it is the one that all tracers read (section .note.stapsdt): Sidestep, bpftrace,
+ * perf, gdb, SystemTap. The nop has 8 bytes, room for Sidestep's jump; <sys/sdt.h> has a nop of
+ * one byte. It is not the nop of 5 bytes: Linux 6.18 makes a call of that one, which overwrites
  * what a leaf function has below its stack pointer, and kills forked children.
  *
- * Where arguments are expensive, a semaphore counts who listens. It is defined once in a program, in one file:
+ * Where arguments are expensive, a semaphore counts who listens. It is defined once in a
+ * program, in one file:
  *
  *     SIDESTEP_SEMAPHORE(server, request);
  *
  *     SIDESTEP_PROBE_IF_ENABLED(server, request, id, measure(request));
  *
- * Other files declare it by SIDESTEP_SEMAPHORE_DECLARE(server, request). The arguments are only computed while somebody listens.
+ * Other files declare it by SIDESTEP_SEMAPHORE_DECLARE(server, request). The arguments are only
+ * computed while somebody listens.
  *
- * A tracer reads floating-point arguments by the "f" in the note. Those that do not know it, gdb 13 and bpftrace 0.17 among
- * them, show no arguments of such a probe. Where SIDESTEP_SDT_FLOATS_AS_BITS is defined before this file is included, they are
- * described as the numbers that their bits are.
+ * A tracer reads floating-point arguments by the "f" in the note. Those that do not know it, gdb
+ * 13 and bpftrace 0.17 among them, show no arguments of such a probe. Where
+ * SIDESTEP_SDT_FLOATS_AS_BITS is defined before this file is included, they are described as the
+ * numbers that their bits are.
  *
- * Up to 12 arguments: integers, enumerations, pointers, float and double. Processors: x86-64 and x86-32; elsewhere nothing is emitted.
- * Compilers: GCC 5, clang 3.8 and later, C11 (or GNU C) and C++98 and later, AT&T syntax in inline assembly. */
+ * Up to 12 arguments: integers, enumerations, pointers, float and double. Processors: x86-64 and
+ * x86-32; elsewhere nothing is emitted. Compilers: GCC 5, clang 3.8 and later, C11 (or GNU C)
+ * and C++98 and later, AT&T syntax in inline assembly. */
 #ifndef SIDESTEP_SDT_H
 #define SIDESTEP_SDT_H
 
@@ -72,8 +78,9 @@
 #define SIDESTEP_SDT_ADDRESS ".4byte "
 #endif
 
-/* An argument is what the compiler has at hand: a number, a register or memory. A register pair has no name in a note, so 32-bit
- * code has its arguments in memory. So has clang wherever it may; as long as registers suffice, it may not. */
+/* An argument is what the compiler has at hand: a number, a register or memory. A register pair
+ * has no name in a note, so 32-bit code has its arguments in memory. So has clang wherever it
+ * may; as long as registers suffice, it may not. */
 #ifdef __i386__
 #define SIDESTEP_SDT_FEW "m"
 #define SIDESTEP_SDT_MANY "m"
@@ -187,180 +194,105 @@ template <typename T> T value(T);
 /* The operand of a site without arguments. */
 #define SIDESTEP_SDT_0(semaphore, provider, name) \
     SIDESTEP_SDT_SITE(provider, name, semaphore, ;, "", "n"(0))
-#define SIDESTEP_SDT_1(semaphore, provider, name, x1)                                              \
-    SIDESTEP_SDT_SITE(provider, name, semaphore,                                                   \
-        SIDESTEP_SDT_VALUE(1, x1),                                                                 \
-        SIDESTEP_SDT_TEXT(1),                                                                      \
-        SIDESTEP_SDT_OPERANDS(1, x1, SIDESTEP_SDT_FEW))
-#define SIDESTEP_SDT_2(semaphore, provider, name, x1, x2)                                          \
-    SIDESTEP_SDT_SITE(provider, name, semaphore,                                                   \
-        SIDESTEP_SDT_VALUE(1, x1) SIDESTEP_SDT_VALUE(2, x2),                                       \
-        SIDESTEP_SDT_TEXT(1) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(2),                              \
-        SIDESTEP_SDT_OPERANDS(1, x1, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(2, x2, SIDESTEP_SDT_FEW))
-#define SIDESTEP_SDT_3(semaphore, provider, name, x1, x2, x3)                                      \
-    SIDESTEP_SDT_SITE(provider, name, semaphore,                                                   \
-        SIDESTEP_SDT_VALUE(1, x1) SIDESTEP_SDT_VALUE(2, x2) SIDESTEP_SDT_VALUE(3, x3),             \
-        SIDESTEP_SDT_TEXT(1) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(2) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(3),                                                                      \
-        SIDESTEP_SDT_OPERANDS(1, x1, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(2, x2, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(3, x3, SIDESTEP_SDT_FEW))
-#define SIDESTEP_SDT_4(semaphore, provider, name, x1, x2, x3, x4)                                  \
-    SIDESTEP_SDT_SITE(provider, name, semaphore,                                                   \
-        SIDESTEP_SDT_VALUE(1, x1) SIDESTEP_SDT_VALUE(2, x2) SIDESTEP_SDT_VALUE(3, x3)              \
-        SIDESTEP_SDT_VALUE(4, x4),                                                                 \
-        SIDESTEP_SDT_TEXT(1) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(2) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(3) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(4),                              \
-        SIDESTEP_SDT_OPERANDS(1, x1, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(2, x2, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(3, x3, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(4, x4, SIDESTEP_SDT_FEW))
-#define SIDESTEP_SDT_5(semaphore, provider, name, x1, x2, x3, x4, x5)                              \
-    SIDESTEP_SDT_SITE(provider, name, semaphore,                                                   \
-        SIDESTEP_SDT_VALUE(1, x1) SIDESTEP_SDT_VALUE(2, x2) SIDESTEP_SDT_VALUE(3, x3)              \
-        SIDESTEP_SDT_VALUE(4, x4) SIDESTEP_SDT_VALUE(5, x5),                                       \
-        SIDESTEP_SDT_TEXT(1) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(2) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(3) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(4) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(5),                                                                      \
-        SIDESTEP_SDT_OPERANDS(1, x1, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(2, x2, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(3, x3, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(4, x4, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(5, x5, SIDESTEP_SDT_FEW))
-#define SIDESTEP_SDT_6(semaphore, provider, name, x1, x2, x3, x4, x5, x6)                          \
-    SIDESTEP_SDT_SITE(provider, name, semaphore,                                                   \
-        SIDESTEP_SDT_VALUE(1, x1) SIDESTEP_SDT_VALUE(2, x2) SIDESTEP_SDT_VALUE(3, x3)              \
-        SIDESTEP_SDT_VALUE(4, x4) SIDESTEP_SDT_VALUE(5, x5) SIDESTEP_SDT_VALUE(6, x6),             \
-        SIDESTEP_SDT_TEXT(1) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(2) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(3) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(4) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(5) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(6),                              \
-        SIDESTEP_SDT_OPERANDS(1, x1, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(2, x2, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(3, x3, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(4, x4, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(5, x5, SIDESTEP_SDT_FEW),                                            \
-        SIDESTEP_SDT_OPERANDS(6, x6, SIDESTEP_SDT_FEW))
-#define SIDESTEP_SDT_7(semaphore, provider, name, x1, x2, x3, x4, x5, x6, x7)                      \
-    SIDESTEP_SDT_SITE(provider, name, semaphore,                                                   \
-        SIDESTEP_SDT_VALUE(1, x1) SIDESTEP_SDT_VALUE(2, x2) SIDESTEP_SDT_VALUE(3, x3)              \
-        SIDESTEP_SDT_VALUE(4, x4) SIDESTEP_SDT_VALUE(5, x5) SIDESTEP_SDT_VALUE(6, x6)              \
-        SIDESTEP_SDT_VALUE(7, x7),                                                                 \
-        SIDESTEP_SDT_TEXT(1) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(2) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(3) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(4) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(5) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(6) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(7),                                                                      \
-        SIDESTEP_SDT_OPERANDS(1, x1, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(2, x2, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(3, x3, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(4, x4, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(5, x5, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(6, x6, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(7, x7, SIDESTEP_SDT_MANY))
-#define SIDESTEP_SDT_8(semaphore, provider, name, x1, x2, x3, x4, x5, x6, x7, x8)                  \
-    SIDESTEP_SDT_SITE(provider, name, semaphore,                                                   \
-        SIDESTEP_SDT_VALUE(1, x1) SIDESTEP_SDT_VALUE(2, x2) SIDESTEP_SDT_VALUE(3, x3)              \
-        SIDESTEP_SDT_VALUE(4, x4) SIDESTEP_SDT_VALUE(5, x5) SIDESTEP_SDT_VALUE(6, x6)              \
-        SIDESTEP_SDT_VALUE(7, x7) SIDESTEP_SDT_VALUE(8, x8),                                       \
-        SIDESTEP_SDT_TEXT(1) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(2) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(3) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(4) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(5) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(6) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(7) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(8),                              \
-        SIDESTEP_SDT_OPERANDS(1, x1, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(2, x2, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(3, x3, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(4, x4, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(5, x5, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(6, x6, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(7, x7, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(8, x8, SIDESTEP_SDT_MANY))
-#define SIDESTEP_SDT_9(semaphore, provider, name, x1, x2, x3, x4, x5, x6, x7, x8, x9)              \
-    SIDESTEP_SDT_SITE(provider, name, semaphore,                                                   \
-        SIDESTEP_SDT_VALUE(1, x1) SIDESTEP_SDT_VALUE(2, x2) SIDESTEP_SDT_VALUE(3, x3)              \
-        SIDESTEP_SDT_VALUE(4, x4) SIDESTEP_SDT_VALUE(5, x5) SIDESTEP_SDT_VALUE(6, x6)              \
-        SIDESTEP_SDT_VALUE(7, x7) SIDESTEP_SDT_VALUE(8, x8) SIDESTEP_SDT_VALUE(9, x9),             \
-        SIDESTEP_SDT_TEXT(1) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(2) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(3) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(4) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(5) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(6) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(7) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(8) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(9),                                                                      \
-        SIDESTEP_SDT_OPERANDS(1, x1, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(2, x2, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(3, x3, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(4, x4, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(5, x5, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(6, x6, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(7, x7, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(8, x8, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(9, x9, SIDESTEP_SDT_MANY))
-#define SIDESTEP_SDT_10(semaphore, provider, name, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10)        \
-    SIDESTEP_SDT_SITE(provider, name, semaphore,                                                   \
-        SIDESTEP_SDT_VALUE(1, x1) SIDESTEP_SDT_VALUE(2, x2) SIDESTEP_SDT_VALUE(3, x3)              \
-        SIDESTEP_SDT_VALUE(4, x4) SIDESTEP_SDT_VALUE(5, x5) SIDESTEP_SDT_VALUE(6, x6)              \
-        SIDESTEP_SDT_VALUE(7, x7) SIDESTEP_SDT_VALUE(8, x8) SIDESTEP_SDT_VALUE(9, x9)              \
-        SIDESTEP_SDT_VALUE(10, x10),                                                               \
-        SIDESTEP_SDT_TEXT(1) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(2) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(3) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(4) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(5) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(6) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(7) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(8) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(9) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(10),                             \
-        SIDESTEP_SDT_OPERANDS(1, x1, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(2, x2, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(3, x3, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(4, x4, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(5, x5, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(6, x6, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(7, x7, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(8, x8, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(9, x9, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(10, x10, SIDESTEP_SDT_MANY))
-#define SIDESTEP_SDT_11(semaphore, provider, name, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11)   \
-    SIDESTEP_SDT_SITE(provider, name, semaphore,                                                   \
-        SIDESTEP_SDT_VALUE(1, x1) SIDESTEP_SDT_VALUE(2, x2) SIDESTEP_SDT_VALUE(3, x3)              \
-        SIDESTEP_SDT_VALUE(4, x4) SIDESTEP_SDT_VALUE(5, x5) SIDESTEP_SDT_VALUE(6, x6)              \
-        SIDESTEP_SDT_VALUE(7, x7) SIDESTEP_SDT_VALUE(8, x8) SIDESTEP_SDT_VALUE(9, x9)              \
-        SIDESTEP_SDT_VALUE(10, x10) SIDESTEP_SDT_VALUE(11, x11),                                   \
-        SIDESTEP_SDT_TEXT(1) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(2) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(3) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(4) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(5) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(6) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(7) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(8) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(9) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(10) SIDESTEP_SDT_SPACE           \
-        SIDESTEP_SDT_TEXT(11),                                                                     \
-        SIDESTEP_SDT_OPERANDS(1, x1, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(2, x2, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(3, x3, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(4, x4, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(5, x5, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(6, x6, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(7, x7, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(8, x8, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(9, x9, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(10, x10, SIDESTEP_SDT_MANY),                                         \
-        SIDESTEP_SDT_OPERANDS(11, x11, SIDESTEP_SDT_MANY))
-#define SIDESTEP_SDT_12(semaphore, provider, name, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12) \
-    SIDESTEP_SDT_SITE(provider, name, semaphore,                                                   \
-        SIDESTEP_SDT_VALUE(1, x1) SIDESTEP_SDT_VALUE(2, x2) SIDESTEP_SDT_VALUE(3, x3)              \
-        SIDESTEP_SDT_VALUE(4, x4) SIDESTEP_SDT_VALUE(5, x5) SIDESTEP_SDT_VALUE(6, x6)              \
-        SIDESTEP_SDT_VALUE(7, x7) SIDESTEP_SDT_VALUE(8, x8) SIDESTEP_SDT_VALUE(9, x9)              \
-        SIDESTEP_SDT_VALUE(10, x10) SIDESTEP_SDT_VALUE(11, x11) SIDESTEP_SDT_VALUE(12, x12),       \
-        SIDESTEP_SDT_TEXT(1) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(2) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(3) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(4) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(5) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(6) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(7) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(8) SIDESTEP_SDT_SPACE            \
-        SIDESTEP_SDT_TEXT(9) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(10) SIDESTEP_SDT_SPACE           \
-        SIDESTEP_SDT_TEXT(11) SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(12),                            \
-        SIDESTEP_SDT_OPERANDS(1, x1, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(2, x2, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(3, x3, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(4, x4, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(5, x5, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(6, x6, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(7, x7, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(8, x8, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(9, x9, SIDESTEP_SDT_MANY),                                           \
-        SIDESTEP_SDT_OPERANDS(10, x10, SIDESTEP_SDT_MANY),                                         \
-        SIDESTEP_SDT_OPERANDS(11, x11, SIDESTEP_SDT_MANY),                                         \
-        SIDESTEP_SDT_OPERANDS(12, x12, SIDESTEP_SDT_MANY))
+/* The values, the text and the operands of so many arguments: those of one less, and one more. */
+#define SIDESTEP_SDT_VALUES_1(x1) SIDESTEP_SDT_VALUE(1, x1)
+#define SIDESTEP_SDT_VALUES_2(x1, x2) SIDESTEP_SDT_VALUES_1(x1) SIDESTEP_SDT_VALUE(2, x2)
+#define SIDESTEP_SDT_VALUES_3(x1, x2, x3) SIDESTEP_SDT_VALUES_2(x1, x2) SIDESTEP_SDT_VALUE(3, x3)
+#define SIDESTEP_SDT_VALUES_4(x1, x2, x3, x4)                                                      \
+    SIDESTEP_SDT_VALUES_3(x1, x2, x3) SIDESTEP_SDT_VALUE(4, x4)
+#define SIDESTEP_SDT_VALUES_5(x1, x2, x3, x4, x5)                                                  \
+    SIDESTEP_SDT_VALUES_4(x1, x2, x3, x4) SIDESTEP_SDT_VALUE(5, x5)
+#define SIDESTEP_SDT_VALUES_6(x1, x2, x3, x4, x5, x6)                                              \
+    SIDESTEP_SDT_VALUES_5(x1, x2, x3, x4, x5) SIDESTEP_SDT_VALUE(6, x6)
+#define SIDESTEP_SDT_VALUES_7(x1, x2, x3, x4, x5, x6, x7)                                          \
+    SIDESTEP_SDT_VALUES_6(x1, x2, x3, x4, x5, x6) SIDESTEP_SDT_VALUE(7, x7)
+#define SIDESTEP_SDT_VALUES_8(x1, x2, x3, x4, x5, x6, x7, x8)                                      \
+    SIDESTEP_SDT_VALUES_7(x1, x2, x3, x4, x5, x6, x7) SIDESTEP_SDT_VALUE(8, x8)
+#define SIDESTEP_SDT_VALUES_9(x1, x2, x3, x4, x5, x6, x7, x8, x9)                                  \
+    SIDESTEP_SDT_VALUES_8(x1, x2, x3, x4, x5, x6, x7, x8) SIDESTEP_SDT_VALUE(9, x9)
+#define SIDESTEP_SDT_VALUES_10(x1, x2, x3, x4, x5, x6, x7, x8, x9, x10)                            \
+    SIDESTEP_SDT_VALUES_9(x1, x2, x3, x4, x5, x6, x7, x8, x9) SIDESTEP_SDT_VALUE(10, x10)
+#define SIDESTEP_SDT_VALUES_11(x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11)                       \
+    SIDESTEP_SDT_VALUES_10(x1, x2, x3, x4, x5, x6, x7, x8, x9, x10) SIDESTEP_SDT_VALUE(11, x11)
+#define SIDESTEP_SDT_VALUES_12(x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12)                  \
+    SIDESTEP_SDT_VALUES_11(x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11) SIDESTEP_SDT_VALUE(12, x12)
+#define SIDESTEP_SDT_TEXTS_1 SIDESTEP_SDT_TEXT(1)
+#define SIDESTEP_SDT_TEXTS_2 SIDESTEP_SDT_TEXTS_1 SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(2)
+#define SIDESTEP_SDT_TEXTS_3 SIDESTEP_SDT_TEXTS_2 SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(3)
+#define SIDESTEP_SDT_TEXTS_4 SIDESTEP_SDT_TEXTS_3 SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(4)
+#define SIDESTEP_SDT_TEXTS_5 SIDESTEP_SDT_TEXTS_4 SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(5)
+#define SIDESTEP_SDT_TEXTS_6 SIDESTEP_SDT_TEXTS_5 SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(6)
+#define SIDESTEP_SDT_TEXTS_7 SIDESTEP_SDT_TEXTS_6 SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(7)
+#define SIDESTEP_SDT_TEXTS_8 SIDESTEP_SDT_TEXTS_7 SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(8)
+#define SIDESTEP_SDT_TEXTS_9 SIDESTEP_SDT_TEXTS_8 SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(9)
+#define SIDESTEP_SDT_TEXTS_10 SIDESTEP_SDT_TEXTS_9 SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(10)
+#define SIDESTEP_SDT_TEXTS_11 SIDESTEP_SDT_TEXTS_10 SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(11)
+#define SIDESTEP_SDT_TEXTS_12 SIDESTEP_SDT_TEXTS_11 SIDESTEP_SDT_SPACE SIDESTEP_SDT_TEXT(12)
+#define SIDESTEP_SDT_ALL_1(constraint, x1) SIDESTEP_SDT_OPERANDS(1, x1, constraint)
+#define SIDESTEP_SDT_ALL_2(constraint, x1, x2)                                                     \
+    SIDESTEP_SDT_ALL_1(constraint, x1), SIDESTEP_SDT_OPERANDS(2, x2, constraint)
+#define SIDESTEP_SDT_ALL_3(constraint, x1, x2, x3)                                                 \
+    SIDESTEP_SDT_ALL_2(constraint, x1, x2), SIDESTEP_SDT_OPERANDS(3, x3, constraint)
+#define SIDESTEP_SDT_ALL_4(constraint, x1, x2, x3, x4)                                             \
+    SIDESTEP_SDT_ALL_3(constraint, x1, x2, x3), SIDESTEP_SDT_OPERANDS(4, x4, constraint)
+#define SIDESTEP_SDT_ALL_5(constraint, x1, x2, x3, x4, x5)                                         \
+    SIDESTEP_SDT_ALL_4(constraint, x1, x2, x3, x4), SIDESTEP_SDT_OPERANDS(5, x5, constraint)
+#define SIDESTEP_SDT_ALL_6(constraint, x1, x2, x3, x4, x5, x6)                                     \
+    SIDESTEP_SDT_ALL_5(constraint, x1, x2, x3, x4, x5), SIDESTEP_SDT_OPERANDS(6, x6, constraint)
+#define SIDESTEP_SDT_ALL_7(constraint, x1, x2, x3, x4, x5, x6, x7)                                 \
+    SIDESTEP_SDT_ALL_6(constraint, x1, x2, x3, x4, x5, x6), SIDESTEP_SDT_OPERANDS(7, x7, constraint)
+#define SIDESTEP_SDT_ALL_8(constraint, x1, x2, x3, x4, x5, x6, x7, x8)                             \
+    SIDESTEP_SDT_ALL_7(constraint, x1, x2, x3, x4, x5, x6, x7),                                    \
+    SIDESTEP_SDT_OPERANDS(8, x8, constraint)
+#define SIDESTEP_SDT_ALL_9(constraint, x1, x2, x3, x4, x5, x6, x7, x8, x9)                         \
+    SIDESTEP_SDT_ALL_8(constraint, x1, x2, x3, x4, x5, x6, x7, x8),                                \
+    SIDESTEP_SDT_OPERANDS(9, x9, constraint)
+#define SIDESTEP_SDT_ALL_10(constraint, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10)                   \
+    SIDESTEP_SDT_ALL_9(constraint, x1, x2, x3, x4, x5, x6, x7, x8, x9),                            \
+    SIDESTEP_SDT_OPERANDS(10, x10, constraint)
+#define SIDESTEP_SDT_ALL_11(constraint, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11)              \
+    SIDESTEP_SDT_ALL_10(constraint, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10),                      \
+    SIDESTEP_SDT_OPERANDS(11, x11, constraint)
+#define SIDESTEP_SDT_ALL_12(constraint, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12)         \
+    SIDESTEP_SDT_ALL_11(constraint, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11),                 \
+    SIDESTEP_SDT_OPERANDS(12, x12, constraint)
+
+#define SIDESTEP_SDT_1(semaphore, provider, name, ...)                                             \
+    SIDESTEP_SDT_SITE(provider, name, semaphore, SIDESTEP_SDT_VALUES_1(__VA_ARGS__),               \
+        SIDESTEP_SDT_TEXTS_1, SIDESTEP_SDT_ALL_1(SIDESTEP_SDT_FEW, __VA_ARGS__))
+#define SIDESTEP_SDT_2(semaphore, provider, name, ...)                                             \
+    SIDESTEP_SDT_SITE(provider, name, semaphore, SIDESTEP_SDT_VALUES_2(__VA_ARGS__),               \
+        SIDESTEP_SDT_TEXTS_2, SIDESTEP_SDT_ALL_2(SIDESTEP_SDT_FEW, __VA_ARGS__))
+#define SIDESTEP_SDT_3(semaphore, provider, name, ...)                                             \
+    SIDESTEP_SDT_SITE(provider, name, semaphore, SIDESTEP_SDT_VALUES_3(__VA_ARGS__),               \
+        SIDESTEP_SDT_TEXTS_3, SIDESTEP_SDT_ALL_3(SIDESTEP_SDT_FEW, __VA_ARGS__))
+#define SIDESTEP_SDT_4(semaphore, provider, name, ...)                                             \
+    SIDESTEP_SDT_SITE(provider, name, semaphore, SIDESTEP_SDT_VALUES_4(__VA_ARGS__),               \
+        SIDESTEP_SDT_TEXTS_4, SIDESTEP_SDT_ALL_4(SIDESTEP_SDT_FEW, __VA_ARGS__))
+#define SIDESTEP_SDT_5(semaphore, provider, name, ...)                                             \
+    SIDESTEP_SDT_SITE(provider, name, semaphore, SIDESTEP_SDT_VALUES_5(__VA_ARGS__),               \
+        SIDESTEP_SDT_TEXTS_5, SIDESTEP_SDT_ALL_5(SIDESTEP_SDT_FEW, __VA_ARGS__))
+#define SIDESTEP_SDT_6(semaphore, provider, name, ...)                                             \
+    SIDESTEP_SDT_SITE(provider, name, semaphore, SIDESTEP_SDT_VALUES_6(__VA_ARGS__),               \
+        SIDESTEP_SDT_TEXTS_6, SIDESTEP_SDT_ALL_6(SIDESTEP_SDT_FEW, __VA_ARGS__))
+#define SIDESTEP_SDT_7(semaphore, provider, name, ...)                                             \
+    SIDESTEP_SDT_SITE(provider, name, semaphore, SIDESTEP_SDT_VALUES_7(__VA_ARGS__),               \
+        SIDESTEP_SDT_TEXTS_7, SIDESTEP_SDT_ALL_7(SIDESTEP_SDT_MANY, __VA_ARGS__))
+#define SIDESTEP_SDT_8(semaphore, provider, name, ...)                                             \
+    SIDESTEP_SDT_SITE(provider, name, semaphore, SIDESTEP_SDT_VALUES_8(__VA_ARGS__),               \
+        SIDESTEP_SDT_TEXTS_8, SIDESTEP_SDT_ALL_8(SIDESTEP_SDT_MANY, __VA_ARGS__))
+#define SIDESTEP_SDT_9(semaphore, provider, name, ...)                                             \
+    SIDESTEP_SDT_SITE(provider, name, semaphore, SIDESTEP_SDT_VALUES_9(__VA_ARGS__),               \
+        SIDESTEP_SDT_TEXTS_9, SIDESTEP_SDT_ALL_9(SIDESTEP_SDT_MANY, __VA_ARGS__))
+#define SIDESTEP_SDT_10(semaphore, provider, name, ...)                                            \
+    SIDESTEP_SDT_SITE(provider, name, semaphore, SIDESTEP_SDT_VALUES_10(__VA_ARGS__),              \
+        SIDESTEP_SDT_TEXTS_10, SIDESTEP_SDT_ALL_10(SIDESTEP_SDT_MANY, __VA_ARGS__))
+#define SIDESTEP_SDT_11(semaphore, provider, name, ...)                                            \
+    SIDESTEP_SDT_SITE(provider, name, semaphore, SIDESTEP_SDT_VALUES_11(__VA_ARGS__),              \
+        SIDESTEP_SDT_TEXTS_11, SIDESTEP_SDT_ALL_11(SIDESTEP_SDT_MANY, __VA_ARGS__))
+#define SIDESTEP_SDT_12(semaphore, provider, name, ...)                                            \
+    SIDESTEP_SDT_SITE(provider, name, semaphore, SIDESTEP_SDT_VALUES_12(__VA_ARGS__),              \
+        SIDESTEP_SDT_TEXTS_12, SIDESTEP_SDT_ALL_12(SIDESTEP_SDT_MANY, __VA_ARGS__))
 
 #else
 

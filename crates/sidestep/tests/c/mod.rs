@@ -1,4 +1,5 @@
-//! Programs in C, with the header and the shared library that was built for this test, and of the test's own width.
+//! Programs in C, with the header and the shared library that was built for this test, and of the
+//! test's own width.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -7,7 +7,8 @@ use sidestep::{Probe, Registration, Session};
 
 use super::{calls_meanwhile, turn};
 
-// Instructions at 0, 3, 5, 8 and 11; no padding near that a short jump could lead to. Its argument is in `ecx`.
+// Instructions at 0, 3, 5, 8 and 11; no padding near that a short jump could lead to. Its argument
+// is in `ecx`.
 global_asm!(
     ".type narrow,@function",
     ".rept 40",

@@ -22,8 +22,8 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The functions under test. Each has a body that is long enough to differ, and is called through a pointer that the compiler does
-/// not see through.
+/// The functions under test. Each has a body that is long enough to differ, and is called through a
+/// pointer that the compiler does not see through.
 macro_rules! function {
     ($name:ident($($arg:ident),*) -> $out:ty, $body:expr) => {
         #[inline(never)]

@@ -170,7 +170,8 @@ fn two_sessions_probe_the_process_at_once() {
     assert_eq!((call(), counted()), (results, (1, 2)));
 }
 
-/// The controller is a fork, in which a lock of the standard library that another thread held is never free.
+/// The controller is a fork, in which a lock of the standard library that another thread held is
+/// never free.
 #[test]
 fn a_session_waited_for_ever_for_a_lock_that_another_thread_had_at_its_start() {
     let _turn = turn();
@@ -178,7 +179,8 @@ fn a_session_waited_for_ever_for_a_lock_that_another_thread_had_at_its_start() {
     let until = Arc::clone(&over);
     let writer = thread::spawn(move || {
         while !until.load(SeqCst) {
-            // SAFETY: all that reads the environment meanwhile is the standard library, which has a lock.
+            // SAFETY: all that reads the environment meanwhile is the standard library, which has a
+            // lock.
             unsafe { std::env::set_var("SIDESTEP_TEST_WRITER", "on") };
             (0..1000).for_each(|_| std::hint::spin_loop());
         }

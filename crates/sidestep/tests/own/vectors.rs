@@ -52,8 +52,8 @@ struct Seen([[u8; 32]; 2], [u8; 64], u64, u64, u32);
 
 /// Changes all of it, and `errno`.
 fn spoil(_: &mut Context) {
-    // SAFETY: these registers are the C ABI's to change, or nobody's in code that is compiled without AVX-512; the x87 stack is
-    // what it was.
+    // SAFETY: these registers are the C ABI's to change, or nobody's in code that is compiled
+    // without AVX-512; the x87 stack is what it was.
     unsafe {
         asm!(
             "vcmpps ymm7, ymm7, ymm7, 15", "vmovaps ymm9, ymm7", "fldpi", "fstp st(0)",
@@ -74,7 +74,8 @@ fn spoil(_: &mut Context) {
 /// Calls `spoilt` with this state, and gives the state afterwards.
 fn call_spoilt(before: &Seen, wide: bool) -> Seen {
     let mut after = Seen([[0; 32]; 2], [0; 64], 0, 0, 0);
-    // SAFETY: a call of the C ABI, but for the direction flag and registers that `spoilt` does not look at.
+    // SAFETY: a call of the C ABI, but for the direction flag and registers that `spoilt` does not
+    // look at.
     unsafe {
         asm!(
             "test r15, r15", "jz 2f", "vmovdqa64 zmm17, [r12 + 64]", "kmovq k3, [r12 + 128]",

@@ -1,4 +1,5 @@
-//! The registers that are saved around handlers, in 32-bit code, and what handlers see of arguments.
+//! The registers that are saved around handlers, in 32-bit code, and what handlers see of
+//! arguments.
 
 use std::arch::asm;
 use std::hint::black_box;
@@ -63,7 +64,8 @@ struct Seen([u8; 32], [f64; 8], u32, u32, u32);
 /// Changes all of it, and `errno`. It uses all of the x87 stack, as compiled code may.
 fn spoil(_: &mut Context) {
     let (word, control) = (0x0f7fu16, 0x1f82u32);
-    // SAFETY: these registers are the C ABI's to change; the x87 stack is empty at the end, as at the start.
+    // SAFETY: these registers are the C ABI's to change; the x87 stack is empty at the end, as at
+    // the start.
     unsafe {
         asm!(
             "vcmpps ymm7, ymm7, ymm7, 15", "fldcw [{word}]", "ldmxcsr [{control}]",
@@ -80,8 +82,8 @@ fn spoil(_: &mut Context) {
 /// Calls `spoilt` with this state, and gives the state afterwards.
 fn call_spoilt(before: &Seen) -> Seen {
     let mut both = [*before, Seen([0; 32], [0.0; 8], 0, 0, 0)];
-    // SAFETY: a call of the C ABI, but for the direction flag and registers that `spoilt` does not look at; what the
-    // compiler believes of the control words is so again at the end.
+    // SAFETY: a call of the C ABI, but for the direction flag and registers that `spoilt` does not
+    // look at; what the compiler believes of the control words is so again at the end.
     unsafe {
         asm!(
             "vmovdqu ymm7, [edi]", "ldmxcsr [edi + 96]", "fldcw [edi + 100]",

@@ -10,14 +10,17 @@ use crate::matcher::{self, Matcher};
 use crate::nearest::nearest;
 
 impl Object {
-    /// All functions that match, by address (several names of one address are all there: see [`crate::by_address`]).
+    /// All functions that match, by address (several names of one address are all there: see
+    /// [`crate::by_address`]).
     ///
-    /// A plain name is compared with the raw names first; only if none is equal, with the demangled ones, with and
-    /// without parameters. Several functions can have one name: statics, overloads, versions of a symbol.
+    /// A plain name is compared with the raw names first; only if none is equal, with the demangled
+    /// ones, with and without parameters. Several functions can have one name: statics, overloads,
+    /// versions of a symbol.
     #[must_use]
     pub fn find(&self, matcher: &Matcher) -> Vec<&Function> {
         if matcher.is_glob() {
-            // Go's names are not mangled, and those of generic functions have brackets: `main.f[go.shape.int]`.
+            // Go's names are not mangled, and those of generic functions have brackets:
+            // `main.f[go.shape.int]`.
             let equal = self.equal_name(matcher.text());
             if !equal.is_empty() {
                 return equal;
@@ -54,7 +57,8 @@ impl Object {
         self.functions.iter().filter(|f| f.name.contains(needle) && matcher::is_demangled_name(f, name)).collect()
     }
 
-    /// `symbol+0xOFF`: the address in every function of that name. `Err` if there is none, or if the offset is outside of it.
+    /// `symbol+0xOFF`: the address in every function of that name. `Err` if there is none, or if
+    /// the offset is outside of it.
     pub fn find_offset(&self, name: &str, offset: u64) -> Result<Vec<(Va, &Function)>, SymbolError> {
         let found = self.find_some(&Matcher::name(name))?;
         let outside = |f: &&Function| match f.size.0 {
@@ -67,7 +71,8 @@ impl Object {
         }
     }
 
-    /// The error for a name that matches nothing, with the places that were searched and at most three near names.
+    /// The error for a name that matches nothing, with the places that were searched and at most
+    /// three near names.
     #[must_use]
     pub fn not_found(&self, name: &str) -> SymbolError {
         let looked = self.places();
@@ -80,8 +85,8 @@ impl Object {
         SymbolError::NotFound { name: name.to_owned(), path: self.path.clone(), looked, nearest: near }
     }
 
-    /// Where symbols were looked for, as a clause: `looked in .dynsym; no .symtab, …`. Of debug files that are not there, the first
-    /// place stands for all.
+    /// Where symbols were looked for, as a clause: `looked in .dynsym; no .symtab, …`. Of debug
+    /// files that are not there, the first place stands for all.
     fn places(&self) -> String {
         let (mut looked, mut missing, mut absent_files) = (Vec::new(), Vec::new(), 0);
         for searched in &self.searched {

@@ -43,8 +43,8 @@ impl<'d> Reading<'_, 'd> {
 
     fn function_type(&self, unit: &Unit<'d>, at: UnitOffset, va: Va) -> gimli::Result<FunctionType> {
         let convention = self.convention(unit)?;
-        // The copy that has the address, what it is a copy of, and what that was declared as: all parameters are in the first that
-        // has some and is no copy.
+        // The copy that has the address, what it is a copy of, and what that was declared as: all
+        // parameters are in the first that has some and is no copy.
         let mut chain = vec![Self::place(unit, at)];
         while let Some(&last) = chain.last().filter(|_| chain.len() < 4) {
             let (unit, at) = self.around(last)?;
@@ -152,8 +152,8 @@ impl<'d> Reading<'_, 'd> {
     }
 }
 
-/// What a generic function of Go gets beside its parameters: a table of the types that it is for, which methods have behind
-/// their receiver.
+/// What a generic function of Go gets beside its parameters: a table of the types that it is for,
+/// which methods have behind their receiver.
 fn add_dictionary(name: &str, parameters: &mut Vec<FunctionParameter>) {
     let Some((_, behind)) = name.split_once("[go.shape.") else { return };
     let ty = DataType::Number { bytes: 8, signed: false };

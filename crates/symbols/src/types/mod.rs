@@ -1,7 +1,8 @@
-//! Types of a program's functions and data, from its DWARF (DWARF 5, chapters 2, 3 and 5; versions 2 to 5).
+//! Types of a program's functions and data, from its DWARF (DWARF 5, chapters 2, 3 and 5; versions
+//! 2 to 5).
 //!
-//! Units are read when something of them is asked for. A function is found by `.debug_aranges` where a compiler wrote it,
-//! else by the ranges of the units.
+//! Units are read when something of them is asked for. A function is found by `.debug_aranges`
+//! where a compiler wrote it, else by the ranges of the units.
 
 mod function;
 mod passed;
@@ -208,8 +209,8 @@ impl DebugInfo {
         found.ok_or_else(|| TypeError::NoFunction { name: name.to_owned(), path: self.path.clone() })
     }
 
-    /// A type by its name: `struct a`, `union b`, `enum c`, or a `typedef`. It is looked for first where the function at
-    /// `near` comes from.
+    /// A type by its name: `struct a`, `union b`, `enum c`, or a `typedef`. It is looked for first
+    /// where the function at `near` comes from.
     ///
     /// # Errors
     /// There is none.

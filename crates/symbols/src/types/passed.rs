@@ -1,5 +1,6 @@
-//! Where functions of 32-bit programs get their parameters. By the ABI all are on the stack; but functions that nobody calls
-//! from outside their file get them as the compiler likes, in registers mostly, and only their locations say so.
+//! Where functions of 32-bit programs get their parameters. By the ABI all are on the stack; but
+//! functions that nobody calls from outside their file get them as the compiler likes, in registers
+//! mostly, and only their locations say so.
 
 use std::collections::HashMap;
 
@@ -47,7 +48,8 @@ impl Entered {
 }
 
 impl<'d> Reading<'_, 'd> {
-    /// How the function at `va`, which this entry describes, is called; `None`: by the ABI, as in 64-bit programs.
+    /// How the function at `va`, which this entry describes, is called; `None`: by the ABI, as in
+    /// 64-bit programs.
     pub(super) fn entered(
         &self,
         unit: &Unit<'d>,

@@ -1,7 +1,8 @@
 //! The text that says where a probe's arguments are: `-4@%eax 8@-8(%rbp) 4@$42`.
 //!
-//! Source of the facts: the wiki page "UserSpaceProbeImplementation" of SystemTap (each argument is `N@OP`: the size,
-//! negative if signed, and an operand as the assembler writes it), and what GCC and clang print for operands.
+//! Source of the facts: the wiki page "UserSpaceProbeImplementation" of SystemTap (each argument is
+//! `N@OP`: the size, negative if signed, and an operand as the assembler writes it), and what GCC
+//! and clang print for operands.
 
 use sidestep_isa::Va;
 
@@ -63,8 +64,8 @@ pub enum Place {
 /// The address of an operand in memory: the sum of all that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// A symbol. On x86-64 with `%rip` as [`Memory::base`], the address is that of the symbol plus the displacement, and `%rip`
-    /// is not added.
+    /// A symbol. On x86-64 with `%rip` as [`Memory::base`], the address is that of the symbol plus
+    /// the displacement, and `%rip` is not added.
     pub symbol: Option<Symbol>,
     /// The base register.
     pub base: Option<Register>,
@@ -81,8 +82,8 @@ pub struct Symbol {
     pub name: Box<str>,
     /// Link-time address; `None` if the object's tables do not have it, or have several.
     pub va: Option<Va>,
-    /// What counts is how far it is from here: from 0, or of `x@GOTOFF` from the `_GLOBAL_OFFSET_TABLE_`, whose address is in a
-    /// register.
+    /// What counts is how far it is from here: from 0, or of `x@GOTOFF` from the
+    /// `_GLOBAL_OFFSET_TABLE_`, whose address is in a register.
     pub origin: Va,
 }
 

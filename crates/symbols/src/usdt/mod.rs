@@ -1,7 +1,8 @@
-//! USDT probes: places in a program that its authors named (`python:function__entry`), with where their arguments are.
+//! USDT probes: places in a program that its authors named (`python:function__entry`), with where
+//! their arguments are.
 //!
-//! Each is a nop in the code and a note in the section `.note.stapsdt`, which is not loaded. Source of the facts: the wiki page
-//! "UserSpaceProbeImplementation" of SystemTap.
+//! Each is a nop in the code and a note in the section `.note.stapsdt`, which is not loaded. Source
+//! of the facts: the wiki page "UserSpaceProbeImplementation" of SystemTap.
 
 mod argument;
 mod register;
@@ -31,8 +32,9 @@ pub struct Probe {
     pub isa: Isa,
     /// Link-time address of its nop; in an executable section.
     pub va: Va,
-    /// Link-time address of a `u16` in writable data that counts who listens: programs look at it to save the work of making
-    /// arguments. Whoever attaches adds 1 to it, and takes 1 away afterwards.
+    /// Link-time address of a `u16` in writable data that counts who listens: programs look at it
+    /// to save the work of making arguments. Whoever attaches adds 1 to it, and takes 1 away
+    /// afterwards.
     pub semaphore: Option<Va>,
     /// The text that says where the arguments are.
     pub text: Box<str>,
@@ -98,15 +100,16 @@ struct Note<'a> {
     arguments: &'a [u8],
 }
 
-/// The probes of an object by provider, name and address. What the linker dropped (`--gc-sections`) leaves notes whose
-/// addresses are not code: they are left out.
+/// The probes of an object by provider, name and address. What the linker dropped (`--gc-sections`)
+/// leaves notes whose addresses are not code: they are left out.
 pub(crate) fn read(elf: &Elf) -> Result<Vec<Probe>, &'static str> {
     let text = elf.text_ranges();
     let syntax = match elf.isa {
         Isa::X86 => Syntax::X86,
         Isa::X64 => Syntax::X64,
     };
-    // prelink moves sections but not what notes say. Therefore each has the address of this section as it was linked.
+    // prelink moves sections but not what notes say. Therefore each has the address of this section
+    // as it was linked.
     let base = elf.section(".stapsdt.base").map_or(0, |section| section.va.0);
     let mut probes = Vec::new();
     for section in elf.sections.iter().filter(|s| s.sh_type == SHT_NOTE && s.name == ".note.stapsdt") {
@@ -165,7 +168,8 @@ fn next<'a>(isa: Isa, rest: &mut &'a [u8]) -> Result<Option<Note<'a>>, &'static 
     note(isa, body).map(Some).ok_or("a note of .note.stapsdt does not have three addresses and three strings")
 }
 
-/// The first `size` bytes, and what follows their padding. At the end of a section the padding may be missing.
+/// The first `size` bytes, and what follows their padding. At the end of a section the padding may
+/// be missing.
 fn padded(bytes: &[u8], size: u32) -> Option<(&[u8], &[u8])> {
     let size = usize::try_from(size).ok()?;
     let taken = bytes.get(..size)?;

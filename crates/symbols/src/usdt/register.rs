@@ -1,18 +1,20 @@
 //! Names of registers, and where the kernel's `struct pt_regs` has them.
 //!
-//! Source of the facts: `arch/*/include/uapi/asm/ptrace.h` of Linux. Threads of x86-32 have the structure of x86-64, as
-//! 64-bit kernels (and our own contexts) show them.
+//! Source of the facts: `arch/*/include/uapi/asm/ptrace.h` of Linux. Threads of x86-32 have the
+//! structure of x86-64, as 64-bit kernels (and our own contexts) show them.
 
 use super::Syntax;
 
 /// A general register, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Register {
-    /// Its place in `struct pt_regs` of the instruction set: a number of words (8 bytes, or 4 on arm32).
+    /// Its place in `struct pt_regs` of the instruction set: a number of words (8 bytes, or 4 on
+    /// arm32).
     pub word: u8,
     /// Its size in bytes.
     pub size: u8,
-    /// By how many bits its value is to be shifted right in the word: 8 for `%ah` and its like, else 0.
+    /// By how many bits its value is to be shifted right in the word: 8 for `%ah` and its like,
+    /// else 0.
     pub shift: u8,
 }
 

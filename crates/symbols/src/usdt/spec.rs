@@ -1,5 +1,5 @@
-//! The arguments of a probe as eBPF programs that include libbpf's `usdt.bpf.h` find them: `struct __bpf_usdt_spec`, a value of
-//! their map `__bpf_usdt_specs`.
+//! The arguments of a probe as eBPF programs that include libbpf's `usdt.bpf.h` find them:
+//! `struct __bpf_usdt_spec`, a value of their map `__bpf_usdt_specs`.
 
 use super::{Argument, ArgumentError, ArgumentKind, Memory, Place, Probe, Register, Symbol};
 
@@ -8,9 +8,9 @@ const PLACES: usize = 12;
 
 /// Which `struct __bpf_usdt_spec` a program was compiled with.
 ///
-/// libbpf 1.7 put an index register into `struct __bpf_usdt_arg_spec`. A comment there says that the other fields stay where
-/// they were, but to the compilers they do not: a bit field of a `u16` may not cross its end, so the structure grew from 16 to
-/// 24 bytes.
+/// libbpf 1.7 put an index register into `struct __bpf_usdt_arg_spec`. A comment there says that
+/// the other fields stay where they were, but to the compilers they do not: a bit field of a `u16`
+/// may not cross its end, so the structure grew from 16 to 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecLayout {
     /// Before libbpf 1.7: no arguments with an index register.
@@ -20,7 +20,8 @@ pub enum SpecLayout {
 }
 
 impl SpecLayout {
-    /// The layout whose structure has so many bytes: the value size of the program's map `__bpf_usdt_specs`.
+    /// The layout whose structure has so many bytes: the value size of the program's map
+    /// `__bpf_usdt_specs`.
     #[must_use]
     pub fn of_size(bytes: usize) -> Option<SpecLayout> {
         [SpecLayout::Plain, SpecLayout::Indexed].into_iter().find(|layout| layout.size() == bytes)
@@ -42,7 +43,8 @@ impl SpecLayout {
     }
 }
 
-/// Why a probe's arguments cannot be given to programs of libbpf. `argument` is the number of the argument, from 0.
+/// Why a probe's arguments cannot be given to programs of libbpf. `argument` is the number of the
+/// argument, from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
@@ -58,7 +60,7 @@ pub enum SpecError {
     /// Values have 1, 2, 4 or 8 bytes.
     #[error("argument {argument} has {size} bytes: eBPF programs can have arguments of 1, 2, 4 or 8")]
     Size {
-        /// Which.
+        /// The number of the argument, counted from 0.
         argument: usize,
         /// Its size.
         size: u32,
@@ -66,13 +68,13 @@ pub enum SpecError {
     /// eBPF has no floating-point numbers.
     #[error("argument {argument} is a floating-point number, which eBPF does not have")]
     Float {
-        /// Which.
+        /// The number of the argument, counted from 0.
         argument: usize,
     },
     /// Programs see the first vector registers only.
     #[error("argument {argument} is in xmm{number}: programs see xmm0 to xmm7")]
     Vector {
-        /// Which.
+        /// The number of the argument, counted from 0.
         argument: usize,
         /// The register.
         number: u8,
@@ -80,7 +82,7 @@ pub enum SpecError {
     /// The address of the symbol is needed.
     #[error("argument {argument} is at `{name}`, and the object has no symbol of that name, or several")]
     Symbol {
-        /// Which.
+        /// The number of the argument, counted from 0.
         argument: usize,
         /// The symbol.
         name: String,
@@ -88,13 +90,13 @@ pub enum SpecError {
     /// Only `usdt.bpf.h` of libbpf 1.7 has index registers.
     #[error("argument {argument} has an index register: compile the program with libbpf 1.7 or later")]
     Index {
-        /// Which.
+        /// The number of the argument, counted from 0.
         argument: usize,
     },
     /// The structure has no form for this address.
     #[error("argument {argument} is at an address that libbpf's usdt.bpf.h cannot express")]
     Address {
-        /// Which.
+        /// The number of the argument, counted from 0.
         argument: usize,
     },
 }
@@ -116,9 +118,9 @@ const REG_DEREF: u8 = 2;
 const SIB: u8 = 3;
 
 impl Probe {
-    /// The bytes of `struct __bpf_usdt_spec` for this probe of an x86 program. The `rip` of the context must be [`Probe::va`]
-    /// at run time, as it is at every probe: arguments at symbols are found relative to it, so that the bytes are good
-    /// wherever the object is loaded.
+    /// The bytes of `struct __bpf_usdt_spec` for this probe of an x86 program. The `rip` of the
+    /// context must be [`Probe::va`] at run time, as it is at every probe: arguments at symbols are
+    /// found relative to it, so that the bytes are good wherever the object is loaded.
     pub fn spec_bytes(&self, layout: SpecLayout, cookie: u64) -> Result<Vec<u8>, SpecError> {
         let arguments = self.arguments.as_ref().map_err(|error| SpecError::Unknown(error.clone()))?;
         if arguments.len() > PLACES {
@@ -183,7 +185,8 @@ impl Probe {
             (Some((va, _)), Some(base)) if base == rip => {
                 (Some(rip), va.since(self.va).wrapping_add(memory.displacement))
             }
-            // A symbol as a number is an address only in programs that are not moved; in others no compiler writes this.
+            // A symbol as a number is an address only in programs that are not moved; in others no
+            // compiler writes this.
             (Some((va, origin)), base) => (base, va.since(origin).wrapping_add(memory.displacement)),
         };
         let (base, index) = match (base, memory.index) {

@@ -91,8 +91,9 @@ fn what_libbpf_cannot_express_is_refused() {
     assert!(made_of(&"1@$1 ".repeat(12)).spec_bytes(SpecLayout::Plain, 0).is_ok());
 }
 
-/// A program whose sites are `int3`. Its handler reads the arguments of the site as `usdt.bpf.h` does, by the structures
-/// in the file that it was given, and prints for each what it read and what the program says it is.
+/// A program whose sites are `int3`. Its handler reads the arguments of the site as `usdt.bpf.h`
+/// does, by the structures in the file that it was given, and prints for each what it read and what
+/// the program says it is.
 const READER: &str = r#"
 #define _GNU_SOURCE
 #include <signal.h>
@@ -189,7 +190,8 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// The registers that are set before a row's site; `%rdi` points into `memory`, `%rsi` is 2, `%rsp` is the stack.
+/// The registers that are set before a row's site; `%rdi` points into `memory`, `%rsi` is 2, `%rsp`
+/// is the stack.
 const FILLED: [&str; 13] = ["rax", "rbx", "rcx", "rdx", "rbp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
 
 /// Arguments, each with what it must be, in C.

@@ -1,4 +1,5 @@
-//! USDT probes: what readelf says of the notes, and what a program's own registers and memory say of the arguments.
+//! USDT probes: what readelf says of the notes, and what a program's own registers and memory say
+//! of the arguments.
 
 mod arguments;
 mod notes;

@@ -10,7 +10,8 @@ use sidestep_symbols::{DebugSearch, Matcher, Object, ObjectError, find_object};
 use crate::support::{compile, hex, run, scratch, str};
 use crate::{NOTE, probes};
 
-/// Several sites of one name, semaphores, text that is not understood; with `sys/sdt.h`, its macros, too.
+/// Several sites of one name, semaphores, text that is not understood; with `sys/sdt.h`, its
+/// macros, too.
 const PROGRAM: &str = r#"
 #define PROBE(provider, name, semaphore, arguments) asm volatile("990: nop\n" NOTE(provider, name, semaphore, arguments))
 __attribute__((section(".probes"))) volatile unsigned short counted_semaphore;
@@ -85,7 +86,8 @@ fn probes_are_those_of_readelf() {
 
 #[test]
 fn probes_of_this_machine_are_those_of_readelf() {
-    // Debian builds libc without probes, but the C++ library and Python with them; Python's have semaphores.
+    // Debian builds libc without probes, but the C++ library and Python with them; Python's have
+    // semaphores.
     let (mut sites, mut semaphores) = (0, 0);
     for name in ["c", "stdc++", "/usr/bin/python3"] {
         let file = find_object(name).unwrap();
@@ -207,7 +209,8 @@ fn addresses_of_prelinked_objects_are_moved() {
 
 #[test]
 fn code_that_the_linker_dropped_has_no_probes() {
-    // The linker of LLVM leaves the notes of functions that nobody needs (`--gc-sections`), with 0 for what is gone.
+    // The linker of LLVM leaves the notes of functions that nobody needs (`--gc-sections`), with 0
+    // for what is gone.
     let good = std::fs::read(program("dropped", &[])).unwrap();
     let all = from_bytes(good.clone()).unwrap().usdt_probes().unwrap();
     for (at, [pc, ..]) in note_words(&good) {

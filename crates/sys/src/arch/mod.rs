@@ -1,4 +1,5 @@
-//! What depends on the instruction set: registers, the signal frame, the instructions that a remote call needs.
+//! What depends on the instruction set: registers, the signal frame, the instructions that a remote
+//! call needs.
 
 mod regs;
 mod vectors;
@@ -57,11 +58,16 @@ pub struct SignalFrame {
     pub ip: Va,
     /// The saved stack pointer.
     pub sp: Va,
-    /// Address of the saved register that holds the same address as the instruction pointer, since a system call has left
-    /// it there (see [`Regs::is_behind_call`]); `None`: there is no such register.
+    /// Address of the saved register that holds the same address as the instruction pointer, since
+    /// a system call has left it there (see [`Regs::is_behind_call`]); `None`: there is no such
+    /// register.
     pub call_at: Option<Va>,
     /// Address of the signal mask: at least the first 32 signals.
     pub mask_at: Va,
+    /// The first 32 signals of the mask, as the kernel has written them once more. If the word at
+    /// `mask_at` differs, the frame is what is left of one that is over, and the word may be
+    /// anything; or the handler has changed the mask.
+    pub mask_copy: u32,
     /// Address of the `siginfo_t` of the signal, if the handler gets one.
     pub info_at: Option<Va>,
 }

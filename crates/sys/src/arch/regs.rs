@@ -1,5 +1,5 @@
-//! Registers of a stopped thread, as far as the two kinds of x86 have the same to say about them: an interrupted system call
-//! and its restart.
+//! Registers of a stopped thread, as far as the two kinds of x86 have the same to say about them:
+//! an interrupted system call and its restart.
 
 use sidestep_isa::Va;
 
@@ -7,7 +7,8 @@ use super::host::{CONTINUED, MMAPS, SYSCALL, UserRegs, number_from_code};
 use crate::memory::MemoryError;
 use crate::process::Process;
 
-// include/linux/errno.h: what an interrupted system call leaves in rax for the kernel's own signal code.
+// include/linux/errno.h: what an interrupted system call leaves in rax for the kernel's own signal
+// code.
 const ERESTARTSYS: i64 = -512;
 const ERESTARTNOINTR: i64 = -513;
 const ERESTARTNOHAND: i64 = -514;
@@ -29,8 +30,9 @@ impl Regs {
         Regs { raw, thread_pointer }
     }
 
-    /// The address of the instruction that the thread executes next. If it was stopped inside a system call that the
-    /// kernel will restart, this is the instruction that makes the call, although the hardware register is already behind it.
+    /// The address of the instruction that the thread executes next. If it was stopped inside a
+    /// system call that the kernel will restart, this is the instruction that makes the call,
+    /// although the hardware register is already behind it.
     #[must_use]
     pub fn ip(&self) -> Va {
         if self.restarts() { self.raw_ip().offset(-CALL_LEN) } else { self.raw_ip() }
@@ -57,8 +59,8 @@ impl Regs {
         regs
     }
 
-    /// Will the restart use state that the kernel keeps for this thread (`restart_syscall(2)`), which a
-    /// signal return would throw away?
+    /// Will the restart use state that the kernel keeps for this thread (`restart_syscall(2)`),
+    /// which a signal return would throw away?
     pub(crate) fn restarts_from_block(&self) -> bool {
         self.restarts() && self.result() == ERESTART_RESTARTBLOCK
     }
@@ -76,9 +78,10 @@ impl Regs {
         Va(self.thread_pointer)
     }
 
-    /// The registers with which user code goes on if the kernel's restart logic is not asked again, as after a
-    /// signal return: the same as `arch_do_signal_or_restart` makes (arch/x86/kernel/signal.c), except that a call which
-    /// would be continued from kernel state begins anew; its argument registers are still there.
+    /// The registers with which user code goes on if the kernel's restart logic is not asked again,
+    /// as after a signal return: the same as `arch_do_signal_or_restart` makes
+    /// (arch/x86/kernel/signal.c), except that a call which would be continued from kernel state
+    /// begins anew; its argument registers are still there.
     pub(crate) fn settled(&self, process: &Process) -> Regs {
         let mut regs = *self;
         if self.restarts() || self.is_restarting(process) {
@@ -89,16 +92,17 @@ impl Regs {
         regs
     }
 
-    /// Stopped again between the kernel's decision to continue a call (`restart_syscall` in rax, the instruction pointer
-    /// back at the system call) and the call?
+    /// Stopped again between the kernel's decision to continue a call (`restart_syscall` in rax,
+    /// the instruction pointer back at the system call) and the call?
     fn is_restarting(&self, process: &Process) -> bool {
         self.syscall().is_some()
             && self.result() as libc::c_long == libc::SYS_restart_syscall
             && process.read_pod(self.ip()).is_ok_and(|code: [u8; 2]| code == SYSCALL)
     }
 
-    /// A call that was interrupted twice has become a `restart_syscall`, and no register tells what it was. The code in
-    /// front of the call does, in most programs (not in musl's: there the call returns EINTR if we die).
+    /// A call that was interrupted twice has become a `restart_syscall`, and no register tells what
+    /// it was. The code in front of the call does, in most programs (not in musl's: there the call
+    /// returns EINTR if we die).
     fn number_from_code(&self, process: &Process) -> Option<u64> {
         if self.kept_number() != libc::SYS_restart_syscall as u64 {
             return None;
@@ -116,7 +120,8 @@ impl Regs {
             || self.is_one_of(&[libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_mremap, libc::SYS_brk])
     }
 
-    /// A system call that may make code appear: the third argument of `mmap` and `mprotect` is the protection.
+    /// A system call that may make code appear: the third argument of `mmap` and `mprotect` is the
+    /// protection.
     pub(crate) fn maps_code(&self) -> bool {
         (self.is_one_of(MMAPS) || self.is_one_of(&[libc::SYS_mprotect]))
             && self.argument3() & libc::PROT_EXEC as u64 != 0
@@ -136,10 +141,10 @@ impl Regs {
     }
 }
 
-/// If a thread with these registers stands in a restartable sequence: where its abort handler is, and the address of the
-/// word (`rseq_cs`) to be cleared. The kernel would abort the sequence, as the thread has been preempted; it looks
-/// at the instruction pointer to know, and does not find it if we let the thread execute something else in between
-/// (kernel/rseq.c).
+/// If a thread with these registers stands in a restartable sequence: where its abort handler is,
+/// and the address of the word (`rseq_cs`) to be cleared. The kernel would abort the sequence, as
+/// the thread has been preempted; it looks at the instruction pointer to know, and does not find it
+/// if we let the thread execute something else in between (kernel/rseq.c).
 pub fn rseq_abort(process: &Process, area: Va, ip: Va) -> Result<Option<(Va, Va)>, MemoryError> {
     // struct rseq { u32 cpu_id_start, cpu_id; u64 rseq_cs; … }
     let word = area.offset(8);

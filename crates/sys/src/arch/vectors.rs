@@ -1,4 +1,5 @@
-//! The state of a thread that ordinary compiled code changes besides general registers, and how it is saved.
+//! The state of a thread that ordinary compiled code changes besides general registers, and how it
+//! is saved.
 
 use super::cpu::{__cpuid, __cpuid_count, _xgetbv};
 
@@ -17,8 +18,8 @@ pub struct Vectors {
     pub compact: bool,
 }
 
-/// x87, SSE, AVX and the three of AVX-512. Not: protection keys, which are no register of compiled code, and AMX tiles, whose
-/// use needs a permission.
+/// x87, SSE, AVX and the three of AVX-512. Not: protection keys, which are no register of compiled
+/// code, and AMX tiles, whose use needs a permission.
 const COMPONENTS: u32 = 0b1110_0111;
 /// The legacy region and the header.
 const HEAD: u32 = 576;
@@ -37,7 +38,8 @@ pub fn vectors() -> Option<Vectors> {
     let enabled = unsafe { _xgetbv(0) } as u32;
     let components = enabled & COMPONENTS;
     let compact = leaf(1).eax & 2 != 0;
-    // Where one of the three is, so are the others; what has masks of 16 bits only (Xeon Phi) is no target.
+    // Where one of the three is, so are the others; what has masks of 16 bits only (Xeon Phi) is no
+    // target.
     let (avx, avx512) = (components & 4 != 0, components & 0b1110_0000 != 0);
     let area = |end: u32, component: u32| {
         let leaf = leaf(component);

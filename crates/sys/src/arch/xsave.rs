@@ -1,4 +1,5 @@
-//! The FP state in a signal frame: the XSAVE format as ptrace gives it, with the words that make the kernel take all of it.
+//! The FP state in a signal frame: the XSAVE format as ptrace gives it, with the words that make
+//! the kernel take all of it.
 //!
 //! Checks: arch/x86/kernel/fpu/signal.c (`check_xstate_in_sigframe`).
 

@@ -1,4 +1,5 @@
-//! The system calls `bpf(2)` and `perf_event_open(2)`, and `ioctl(2)` and `poll(2)` on what they give.
+//! The system calls `bpf(2)` and `perf_event_open(2)`, and `ioctl(2)` and `poll(2)` on what they
+//! give.
 #![allow(unsafe_code, reason = "raw system calls")]
 
 use std::ffi::CString;
@@ -23,7 +24,8 @@ pub enum Command {
     LinkCreate = 28,
 }
 
-/// The part of `union bpf_attr` that a command uses; the kernel takes what is missing at its end as zeros.
+/// The part of `union bpf_attr` that a command uses; the kernel takes what is missing at its end as
+/// zeros.
 ///
 /// # Safety
 /// `repr(C)` without padding, laid out as the union is for the commands it is used with.
@@ -118,19 +120,19 @@ pub struct LinkUprobes {
     pub padding: u32,
 }
 
-// SAFETY: laid out as in `union bpf_attr`; padding is spelled out.
+// SAFETY: laid out as the part of `union bpf_attr` for this command; padding is spelled out.
 unsafe impl Attr for MapCreate {}
-// SAFETY: as above.
+// SAFETY: laid out as the part of `union bpf_attr` for this command; padding is spelled out.
 unsafe impl Attr for Element {}
-// SAFETY: as above.
+// SAFETY: laid out as the part of `union bpf_attr` for this command; padding is spelled out.
 unsafe impl Attr for Freeze {}
-// SAFETY: as above.
+// SAFETY: laid out as the part of `union bpf_attr` for this command; padding is spelled out.
 unsafe impl Attr for ProgLoad {}
-// SAFETY: as above.
+// SAFETY: laid out as the part of `union bpf_attr` for this command; padding is spelled out.
 unsafe impl Attr for TestRun {}
-// SAFETY: as above.
+// SAFETY: laid out as the part of `union bpf_attr` for this command; padding is spelled out.
 unsafe impl Attr for LinkPerfEvent {}
-// SAFETY: as above.
+// SAFETY: laid out as the part of `union bpf_attr` for this command; padding is spelled out.
 unsafe impl Attr for LinkUprobes {}
 
 /// `bpf(2)`.
@@ -138,7 +140,8 @@ unsafe impl Attr for LinkUprobes {}
 /// # Safety
 /// `attr` belongs to the command; its pointers are valid for what the command reads and writes.
 pub unsafe fn bpf<T: Attr>(command: Command, attr: &mut T) -> io::Result<i32> {
-    // SAFETY: the attribute lives during the call and has the length given; the caller answers for its pointers.
+    // SAFETY: the attribute lives during the call and has the length given; the caller answers for
+    // its pointers.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command as i32, attr as *mut T, size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }
@@ -177,7 +180,8 @@ pub unsafe fn perf_event_open(attr: &EventAttr, pid: i32, cpu: i32) -> io::Resul
     // linux/perf_event.h: PERF_FLAG_FD_CLOEXEC
     let flags: libc::c_ulong = 1 << 3;
     let attr = EventAttr { size: size_of::<EventAttr>() as u32, ..*attr };
-    // SAFETY: the attribute lives during the call and says how long it is; the caller answers for its pointers.
+    // SAFETY: the attribute lives during the call and says how long it is; the caller answers for
+    // its pointers.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, pid, cpu, -1, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -201,7 +205,8 @@ pub fn event_request(event: BorrowedFd<'_>, request: EventRequest, argument: i32
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Waits until one of the descriptors can be read, at most so long. False: the time is over, or a signal came.
+/// Waits until one of the descriptors can be read, at most so long. False: the time is over, or a
+/// signal came.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], at_most: Duration) -> io::Result<bool> {
     let poll = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut polls: Vec<_> = fds.iter().map(poll).collect();

@@ -36,9 +36,9 @@ pub enum ReferenceError {
 
 /// Turns references to maps by index into references by descriptor.
 ///
-/// A slot is a little-endian instruction of 8 bytes: opcode, registers (destination in the lower half, source in the
-/// upper), offset (2 bytes), immediate (4 bytes). A load of 64 bits (opcode 0x18) takes two; its source register says
-/// what is loaded:
+/// A slot is a little-endian instruction of 8 bytes: opcode, registers (destination in the lower
+/// half, source in the upper), offset (2 bytes), immediate (4 bytes). A load of 64 bits (opcode
+/// 0x18) takes two; its source register says what is loaded:
 ///
 /// | source | immediate of the first slot | immediate of the second | becomes |
 /// |---|---|---|---|

@@ -11,9 +11,9 @@ pub(super) const PERF_EVENT_ARRAY: u32 = 4;
 pub(super) const RING: u32 = 27;
 /// Hash, array and least-recently-used hash with a value per CPU.
 const PER_CPU: [u32; 3] = [5, 6, 10];
-/// Besides those and the rings: hash, array, stack traces, least-recently-used hash. How long the values of a kind are
-/// is the kernel's knowledge (`bpf_map_value_size`), which keeps it from writing behind ours; so no kind that we do not
-/// know.
+/// Besides those and the rings: hash, array, stack traces, least-recently-used hash. How long the
+/// values of a kind are is the kernel's knowledge (`bpf_map_value_size`), which keeps it from
+/// writing behind ours; so no kind that we do not know.
 const ONE_VALUE: [u32; 4] = [1, 2, 7, 9];
 /// `BPF_F_RDONLY_PROG`
 const READ_ONLY_FOR_PROGRAMS: u32 = 1 << 7;
@@ -227,7 +227,8 @@ impl Map {
         self.copies
     }
 
-    /// The value of a key, if it is there; of a map with a value per CPU all of them, one behind the other.
+    /// The value of a key, if it is there; of a map with a value per CPU all of them, one behind
+    /// the other.
     ///
     /// # Errors
     /// What the kernel says, or a key of the wrong length.
@@ -245,7 +246,8 @@ impl Map {
         Ok(Some(room))
     }
 
-    /// Sets the value of a key; of a map with a value per CPU all of them, as [`Map::lookup`] gives them.
+    /// Sets the value of a key; of a map with a value per CPU all of them, as [`Map::lookup`] gives
+    /// them.
     ///
     /// # Errors
     /// What the kernel says, or a key or value of the wrong length.
@@ -268,7 +270,8 @@ impl Map {
         self.unless_missing("delete from", self.element(Command::MapDelete, key, 0, 0))
     }
 
-    /// The key behind this one in the kernel's order; the first for `None`, and for a key that is not there.
+    /// The key behind this one in the kernel's order; the first for `None`, and for a key that is
+    /// not there.
     ///
     /// # Errors
     /// What the kernel says, or a key of the wrong length.
@@ -282,15 +285,16 @@ impl Map {
         Ok(self.unless_missing("walk", found)?.then_some(next))
     }
 
-    /// All keys with their values, as [`Map::lookup`] gives them, by rising bytes of the key. While programs add and
-    /// delete keys, some of those may be missing.
+    /// All keys with their values, as [`Map::lookup`] gives them, by rising bytes of the key. While
+    /// programs add and delete keys, some of those may be missing.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn entries(&self) -> Result<Vec<Entry>, MapError> {
         let mut entries = BTreeMap::new();
         let mut key = None;
-        // If a key is deleted before we ask for the next, the kernel begins anew: twice is enough for who is unlucky.
+        // If a key is deleted before we ask for the next, the kernel begins anew: twice is enough
+        // for who is unlucky.
         for _ in 0..2 * self.max_entries.max(1) {
             let Some(next) = self.next_key(key.as_deref())? else { break };
             if let Some(value) = self.lookup(&next)? {
@@ -317,12 +321,13 @@ impl Map {
         if self.copies > 1 { self.value_size.next_multiple_of(8) } else { self.value_size }
     }
 
-    /// `key` is empty (no key), or as long as keys are; `value` is 0, or the address of a value or key of this map.
+    /// `key` is empty (no key), or as long as keys are; `value` is 0, or the address of a value or
+    /// key of this map.
     fn element(&self, command: Command, key: &[u8], value: u64, flags: u64) -> io::Result<()> {
         let key = if key.is_empty() { 0 } else { key.as_ptr() as u64 };
         let mut attr = Element { map: self.raw(), padding: 0, key, value, flags };
-        // SAFETY: the attribute of these commands. The callers have checked the lengths of keys and values against
-        // those that the map was created with, and hold them during the call.
+        // SAFETY: the attribute of these commands. The callers have checked the lengths of keys and
+        // values against those that the map was created with, and hold them during the call.
         unsafe { bpf(command, &mut attr) }.map(drop)
     }
 

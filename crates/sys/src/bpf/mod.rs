@@ -1,8 +1,9 @@
 //! The kernel's own eBPF, for comparison with ours: maps, programs, uprobes, rings.
 //!
-//! Plain data go in: whoever has an object of clang creates its maps ([`Map::create`]), puts their descriptors into the
-//! code ([`resolve_maps`]), loads it ([`Program::load`]) and attaches it ([`attach`], [`attach_multi`]). Whatever was
-//! created ends with the value that stands for it: nothing is pinned, so nothing outlives a killed controller.
+//! Plain data go in: whoever has an object of clang creates its maps ([`Map::create`]), puts their
+//! descriptors into the code ([`resolve_maps`]), loads it ([`Program::load`]) and attaches it
+//! ([`attach`], [`attach_multi`]). Whatever was created ends with the value that stands for it:
+//! nothing is pinned, so nothing outlives a killed controller.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -48,25 +48,28 @@ impl Pages {
         }
     }
 
-    /// The integer at a byte; `None` if it is not inside or not aligned. What is mapped for reading only may be loaded
-    /// with [`std::sync::atomic::Ordering::Relaxed`] only, and must not be stored to.
+    /// The integer at a byte; `None` if it is not inside or not aligned. What is mapped for reading
+    /// only may be loaded with [`std::sync::atomic::Ordering::Relaxed`] only, and must not be
+    /// stored to.
     pub fn at<T: Shared>(&self, byte: usize) -> Option<&T> {
         let end = byte.checked_add(size_of::<T>())?;
         if end > self.len || byte % align_of::<T>() != 0 {
             return None;
         }
-        // SAFETY: inside, and aligned, as the base is aligned to a page; an atomic, so the kernel may write it.
+        // SAFETY: inside, and aligned, as the base is aligned to a page; an atomic, so the kernel
+        // may write it.
         Some(unsafe { &*self.base.as_ptr().add(byte).cast::<T>() })
     }
 
-    /// Appends `len` bytes from byte `start` on. False, and nothing is done, if they are not inside.
+    /// Appends `len` bytes from byte `start` on. False, and nothing is done, if they are not
+    /// inside.
     pub fn copy(&self, start: usize, len: usize, to: &mut Vec<u8>) -> bool {
         if start.checked_add(len).is_none_or(|end| end > self.len) {
             return false;
         }
         to.reserve(len);
-        // SAFETY: inside the mapping and inside the room just reserved. The kernel writes no record between handing it
-        // over (its position or header was read before) and our giving it back.
+        // SAFETY: inside the mapping and inside the room just reserved. The kernel writes no record
+        // between handing it over (its position or header was read before) and our giving it back.
         unsafe {
             ptr::copy_nonoverlapping(self.base.as_ptr().add(start), to.as_mut_ptr().add(to.len()), len);
             to.set_len(to.len() + len);
@@ -82,7 +85,8 @@ impl Drop for Pages {
     }
 }
 
-// SAFETY: the mapping belongs to no thread; access is through atomics, or to what the kernel has handed over.
+// SAFETY: the mapping belongs to no thread; access is through atomics, or to what the kernel has
+// handed over.
 unsafe impl Send for Pages {}
 // SAFETY: as above.
 unsafe impl Sync for Pages {}

@@ -60,7 +60,8 @@ pub struct PerfBuffer<'a> {
 }
 
 impl<'a> PerfBuffer<'a> {
-    /// Makes a buffer of `pages` pages (a power of two) for each CPU that is there, and puts it into the map.
+    /// Makes a buffer of `pages` pages (a power of two) for each CPU that is there, and puts it
+    /// into the map.
     ///
     /// # Errors
     /// What the kernel says.
@@ -85,7 +86,8 @@ impl<'a> PerfBuffer<'a> {
         wait_readable(&fds, at_most).map_err(|source| RingError::Wait { name: self.map.name().to_owned(), source })
     }
 
-    /// Hands over the records that are there, of one CPU after the other. Returns how many, the lost not counted.
+    /// Hands over the records that are there, of one CPU after the other. Returns how many, the
+    /// lost not counted.
     ///
     /// # Errors
     /// If a buffer is broken.

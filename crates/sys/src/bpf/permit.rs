@@ -44,7 +44,8 @@ pub enum Refusal {
     Machine(MapError),
 }
 
-/// Whether maps can be made, programs for probes loaded, and uprobes attached: tries each, and leaves nothing behind.
+/// Whether maps can be made, programs for probes loaded, and uprobes attached: tries each, and
+/// leaves nothing behind.
 ///
 /// # Errors
 /// What is missing, in words.

@@ -16,7 +16,8 @@ const PERF_EVENT: u32 = 41;
 pub(super) const UPROBE_MULTI: u32 = 48;
 /// `BPF_F_UPROBE_MULTI_RETURN`
 const MULTI_RETURN: u32 = 1;
-/// The counter of a USDT probe lies in the upper half of `config` (`PERF_UPROBE_REF_CTR_OFFSET_SHIFT`).
+/// The counter of a USDT probe lies in the upper half of `config`
+/// (`PERF_UPROBE_REF_CTR_OFFSET_SHIFT`).
 const COUNTER_SHIFT: u32 = 32;
 
 /// A place of a file.
@@ -190,7 +191,8 @@ pub fn attach_multi(program: &Program, site: &MultiSite<'_>) -> Result<Probe, At
         pid: site.pid.map_or(0, |pid| pid as u32),
         padding: 0,
     };
-    // SAFETY: the attribute of this command; path and lists live during the call and have the length given.
+    // SAFETY: the attribute of this command; path and lists live during the call and have the
+    // length given.
     let link = unsafe { bpf_new(Command::LinkCreate, &mut attr) }.map_err(refused)?;
     Ok(Probe { _link: Some(link), _event: None })
 }

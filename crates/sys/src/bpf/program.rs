@@ -157,7 +157,8 @@ fn load(spec: &ProgramSpec<'_>, license: &CStr, log: &mut [u8]) -> io::Result<Ow
     if !log.is_empty() {
         (attr.log_level, attr.log_size, attr.log) = (1, log.len() as u32, log.as_mut_ptr() as u64);
     }
-    // SAFETY: the attribute of this command; code, licence and log live during the call and have the lengths given.
+    // SAFETY: the attribute of this command; code, licence and log live during the call and have
+    // the lengths given.
     unsafe { bpf_new(Command::ProgLoad, &mut attr) }
 }
 

@@ -98,7 +98,8 @@ impl<'a> RingBuffer<'a> {
         wait_readable(&[self.map.as_fd()], at_most).map_err(failed)
     }
 
-    /// Hands over the records that are there, in order, up to the first that is not finished. Returns how many.
+    /// Hands over the records that are there, in order, up to the first that is not finished.
+    /// Returns how many.
     ///
     /// # Errors
     /// If the ring is broken.

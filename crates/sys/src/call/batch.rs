@@ -1,10 +1,12 @@
-//! Several remote system calls at one go: code in the target makes them from a list, so that its thread is let run once and stopped
-//! once, and not twice for each.
+//! Several remote system calls at one go: code in the target makes them from a list, so that its
+//! thread is let run once and stopped once, and not twice for each.
 //!
-//! The last two calls of the list are ours: `getpid`, whose result says that all others have theirs, and `ppoll`, in which the thread
-//! waits to be interrupted. We look whether that is there; a stop at a system call would come at each. If we die, the wait
-//! ends, and the code returns into the frame, as a single call does. It is `ppoll`, as the restart of an interrupted
-//! call that the thread was in may use what the kernel keeps of it, which other waits would replace (`restart_block`).
+//! The last two calls of the list are ours: `getpid`, whose result says that all others have
+//! theirs, and `ppoll`, in which the thread waits to be interrupted. We look whether that is there;
+//! a stop at a system call would come at each. If we die, the wait ends, and the code returns into
+//! the frame, as a single call does. It is `ppoll`, as the restart of an interrupted call that the
+//! thread was in may use what the kernel keeps of it, which other waits would replace
+//! (`restart_block`).
 
 use std::time::{Duration, Instant};
 
@@ -18,8 +20,8 @@ use crate::ptrace::{self, Event};
 /// A system call: its number and its arguments. In 32-bit processes there are five in a batch.
 pub type Call = (libc::c_long, [u64; 6]);
 
-/// The number of what is no system call: adds the second argument to the `u16` at the first one, by one instruction with `lock`.
-/// It must be mapped, and writable: a fault would be the program's.
+/// The number of what is no system call: adds the second argument to the `u16` at the first one, by
+/// one instruction with `lock`. It must be mapped, and writable: a fault would be the program's.
 pub const ADD: libc::c_long = 0x7fff_ffff;
 
 /// Where in the target there is what a batch needs.
@@ -38,7 +40,8 @@ const ENTRY: usize = size_of::<[Word; 8]>();
 const RESULT: usize = 7 * size_of::<Word>();
 /// For so long a thread waits for us, at most. If we take longer, the batch fails.
 const WAIT_SECONDS: Word = 1;
-/// Time until the first look, and the longest between two: where there is no CPU for the thread, looking takes none from it.
+/// Time until the first look, and the longest between two: where there is no CPU for the thread,
+/// looking takes none from it.
 const FIRST_LOOK: Duration = Duration::from_micros(20);
 const LAST_LOOK: Duration = Duration::from_micros(640);
 
@@ -97,7 +100,8 @@ impl Active {
                 None if Instant::now() >= deadline => return Err(CallError::Timeout { pid: self.pid, nr }),
                 None => pause = (pause * 2).min(LAST_LOOK),
                 Some(Event::Exited(_)) => return Err(CallError::Exited { pid: self.pid }),
-                // Only SIGSTOP cannot be blocked; the thread goes on working for us in the stopped process.
+                // Only SIGSTOP cannot be blocked; the thread goes on working for us in the stopped
+                // process.
                 Some(Event::Signal(signal)) => self.check("resume", ptrace::cont(self.tid, signal))?,
                 Some(_) => self.check("resume", ptrace::cont(self.tid, 0))?,
             }

@@ -15,8 +15,8 @@ pub(super) const RETURN_TIME: Duration = Duration::from_micros(100);
 pub(crate) const RETURN_TRIES: u32 = 50;
 
 impl Stopped {
-    /// Begins to stop one thread, while the others run; `None`: it has ended. As a process that somebody else has stopped is waited
-    /// for, so is a thread.
+    /// Begins to stop one thread, while the others run; `None`: it has ended. As a process that
+    /// somebody else has stopped is waited for, so is a thread.
     pub(crate) fn begin_thread(process: Process, tid: i32) -> Result<Option<Stopped>, StopError> {
         let timeout = Duration::from_secs(2);
         let deadline = Instant::now() + timeout;
@@ -36,7 +36,8 @@ impl Stopped {
         }
     }
 
-    /// Has the thread that was told to stop done so? If it has ended, it is none of [`Stopped::threads`]. Never blocks.
+    /// Has the thread that was told to stop done so? If it has ended, it is none of
+    /// [`Stopped::threads`]. Never blocks.
     pub(crate) fn has_stopped(&mut self, tid: i32, leftover: &mut u32) -> Result<bool, StopError> {
         let asked = Instant::now();
         let event = ptrace::wait(tid, true).map_err(|source| self.failed("wait for", tid, source))?;
@@ -68,8 +69,8 @@ impl Stopped {
         StopError::Io { what, pid: self.process.pid(), tid, source }
     }
 
-    /// Stops the threads that are not yet, until no pass over the list finds a new one: a thread that stands cannot
-    /// make another.
+    /// Stops the threads that are not yet, until no pass over the list finds a new one: a thread
+    /// that stands cannot make another.
     pub(crate) fn catch_threads(&mut self) -> Result<(), StopError> {
         let pid = self.process.pid();
         if self.threads.is_empty() {
@@ -145,8 +146,8 @@ impl Stopped {
         ptrace::seize(tid, ptrace::OPTIONS)
     }
 
-    /// Waits for the stop of a seized thread and notes its registers. A signal that was just about to be delivered
-    /// is, and the thread then stops at the first instruction of the handler.
+    /// Waits for the stop of a seized thread and notes its registers. A signal that was just about
+    /// to be delivered is, and the thread then stops at the first instruction of the handler.
     pub(super) fn await_stop(&mut self, tid: i32, deadline: Instant) -> Result<(), StopError> {
         let mut leftover = RETURN_TRIES;
         loop {
@@ -163,7 +164,8 @@ impl Stopped {
     pub(super) fn on_event(&mut self, tid: i32, event: Event, leftover: &mut u32) -> Result<bool, StopError> {
         let resumed = match event {
             Event::Stop => match ptrace::get_regs(tid).map(|regs| (regs, on_frame(&self.process, &regs))) {
-                // A controller has died, and the thread is on its way back: let it go on until it is there.
+                // A controller has died, and the thread is on its way back: let it go on until it
+                // is there.
                 Ok((regs, true)) if *leftover > 0 => {
                     *leftover -= 1;
                     // It may wait for that controller.
@@ -183,8 +185,9 @@ impl Stopped {
                 Err(e) => Err(e),
             },
             Event::Exited(_) => return Ok(true),
-            // Any stop may have been what the interrupt asked for (ptrace(2)): that for a timer's signal is, if the interrupt
-            // comes while the kernel sets the timer again. So it is asked for once more, before the thread goes on.
+            // Any stop may have been what the interrupt asked for (ptrace(2)): that for a timer's
+            // signal is, if the interrupt comes while the kernel sets the timer again. So it is
+            // asked for once more, before the thread goes on.
             Event::Signal(signal) => ptrace::interrupt(tid).and_then(|()| ptrace::cont(tid, signal)),
             Event::Syscall | Event::Exec | Event::Other => ptrace::interrupt(tid).and_then(|()| ptrace::cont(tid, 0)),
         };
@@ -196,14 +199,15 @@ impl Stopped {
         }
     }
 
-    /// Forgets threads that were killed while they stood, and takes their zombies away: an `execve` in another
-    /// thread waits for that.
+    /// Forgets threads that were killed while they stood, and takes their zombies away: an `execve`
+    /// in another thread waits for that.
     fn reap_killed(&mut self) {
         self.threads.retain(|t| !matches!(ptrace::wait(t.tid, true), Ok(Some(Event::Exited(_))) | Err(_)));
     }
 
     fn release_stuck(&self) {
-        // Those that have stopped by now can go; the others stay seized until the process is dropped.
+        // Those that have stopped by now can go; the others stay seized until the process is
+        // dropped.
         self.process.stuck().borrow_mut().retain(|tid| match ptrace::wait(*tid, true) {
             Ok(None) => true,
             Ok(Some(Event::Signal(signal))) => ptrace::detach(*tid, signal).is_err(),

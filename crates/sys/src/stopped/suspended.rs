@@ -1,5 +1,5 @@
-//! Processes that somebody has stopped by a signal (SIGSTOP, Ctrl-Z): their threads go nowhere until SIGCONT, unless a tracer lets
-//! them.
+//! Processes that somebody has stopped by a signal (SIGSTOP, Ctrl-Z): their threads go nowhere
+//! until SIGCONT, unless a tracer lets them.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,9 @@ impl Process {
 }
 
 impl Stopped {
-    /// Lets a thread go on for some time, also in a process that is suspended, which it stays (ptrace(2), "Group-stop"). On a busy
-    /// machine it may not get a CPU so soon. A thread that ends meanwhile is none of [`Stopped::threads`] any more.
+    /// Lets a thread go on for some time, also in a process that is suspended, which it stays
+    /// (ptrace(2), "Group-stop"). On a busy machine it may not get a CPU so soon. A thread that
+    /// ends meanwhile is none of [`Stopped::threads`] any more.
     pub fn nudge(&mut self, tid: i32, time: Duration) -> Result<(), StopError> {
         let pid = self.process.pid();
         self.end_calls().map_err(|_| StopError::NoThread { pid, tid })?;
@@ -46,7 +47,8 @@ impl Stopped {
             std::thread::sleep(RETURN_TIME);
             match ptrace::wait(tid, true).map_err(|source| self.failed("wait for", tid, source))? {
                 None => {}
-                // In a suspended process the stop that was asked for comes behind the one that was found.
+                // In a suspended process the stop that was asked for comes behind the one that was
+                // found.
                 Some(Event::Stop) => {
                     ptrace::cont(tid, 0).map_err(|source| self.failed("resume", tid, source))?;
                 }

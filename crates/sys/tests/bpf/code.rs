@@ -27,7 +27,8 @@ pub fn count() -> Vec<u64> {
     [&value(1, 0, 0)[..], &add, &NOTHING].concat()
 }
 
-/// Stores what helper `number` gives for the context into the first 8 bytes of the first map's only value.
+/// Stores what helper `number` gives for the context into the first 8 bytes of the first map's only
+/// value.
 pub fn store_result(number: i32) -> Vec<u64> {
     let call = [insn(0x85, 0, 0, 0, number)];
     let store = [insn(0x7b, 1, 0, 0, 0)];
@@ -48,7 +49,8 @@ pub fn ring_output(offset: i16) -> Vec<u64> {
     [&record[..1], &map(1, 0)[..], &record[1..], &NOTHING].concat()
 }
 
-/// Puts 8 bytes of `struct pt_regs` from `offset` on into the first map, with `bpf_perf_event_output`.
+/// Puts 8 bytes of `struct pt_regs` from `offset` on into the first map, with
+/// `bpf_perf_event_output`.
 pub fn perf_output(offset: i16) -> Vec<u64> {
     let before = [insn(0x79, 6, 1, offset, 0), insn(0x7b, 10, 6, -8, 0)];
     // BPF_F_CURRENT_CPU
@@ -70,7 +72,8 @@ pub fn load(kind: ProgramKind, mut code: Vec<u64>, maps: &[&Map]) -> Program {
     Program::load(&spec).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Writes to the real standard error, which is seen although the test passes: only the macros are captured.
+/// Writes to the real standard error, which is seen although the test passes: only the macros are
+/// captured.
 pub fn say(line: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }

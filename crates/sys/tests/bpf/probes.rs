@@ -11,7 +11,8 @@ use sidestep_sys::bpf::{
 use crate::code::{count, load, perf_output, ring_discard, ring_output, store_result};
 use crate::permitted;
 
-/// Functions of their own for each test, as tests run side by side. They differ, so that they are not made one.
+/// Functions of their own for each test, as tests run side by side. They differ, so that they are
+/// not made one.
 macro_rules! probed {
     ($($name:ident adds $number:literal)*) => {
         $(#[inline(never)]
@@ -230,7 +231,8 @@ fn what_a_full_buffer_lost_is_said() {
     let (path, offset) = place(filled);
     let _probe = bpf::attach(&program, &Site { path: &path, offset, pid: me(), ..Site::default() }).unwrap();
     let (mut lost, mut found, mut hits) = (0, 0, 0);
-    // The kernel says it with the next record of that CPU. Once more if this thread went to another one meanwhile.
+    // The kernel says it with the next record of that CPU. Once more if this thread went to another
+    // one meanwhile.
     for _ in 0..100 {
         for n in [3000, 1] {
             (0..n).for_each(|n| assert!(filled(n) > n));

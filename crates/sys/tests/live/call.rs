@@ -22,7 +22,8 @@ fn maps_and_unmaps(target: &Target) {
         stopped.write(data, b"memory\0").unwrap();
         assert_eq!(stopped.read_pod::<[u8; 5]>(code).unwrap(), *b"\xc3text");
 
-        // Frames elsewhere from now on, and a descriptor made with a name out of the target's own memory.
+        // Frames elsewhere from now on, and a descriptor made with a name out of the target's own
+        // memory.
         stopped.use_scratch(data.plus(Len(0)), Len(8192)).unwrap();
         let fd = stopped.call(libc::SYS_memfd_create, [data.0, 0, 0, 0, 0, 0]).unwrap();
         let args = [0, 4096, RW, libc::MAP_SHARED as u64, fd, 0];

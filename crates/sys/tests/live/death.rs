@@ -20,7 +20,8 @@ fn hammer(pid: i32, die: &[&str]) -> Child {
     child
 }
 
-/// Kills it at moments spread over some milliseconds, in which it has gone through hundreds of calls.
+/// Kills it at moments spread over some milliseconds, in which it has gone through hundreds of
+/// calls.
 fn survives_kills(target: &Target, kills: u64) {
     survives_kills_of(target, &[], kills);
 }
@@ -36,7 +37,8 @@ fn survives_kills_of(target: &Target, how: &[&str], kills: u64) {
     }
 }
 
-/// Dies with the calling thread at the end of a remote call, so that it must come back through its frame.
+/// Dies with the calling thread at the end of a remote call, so that it must come back through its
+/// frame.
 fn survives_death_in_a_call(target: &Target, times: usize) {
     for _ in 0..times {
         let status = hammer(target.pid(), &["die"]).wait().unwrap();

@@ -1,5 +1,5 @@
-//! Live processes: everything here stops, calls into and starts real programs. Needs ptrace, cc, and for some tests
-//! musl-gcc and go.
+//! Live processes: everything here stops, calls into and starts real programs. Needs ptrace, cc,
+//! and for some tests musl-gcc and go.
 
 mod call;
 mod death;

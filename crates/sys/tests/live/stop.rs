@@ -27,8 +27,8 @@ fn sixty_four_threads_stop_and_go_on_a_hundred_times() {
     target.finish_well();
 }
 
-/// The kernel answered nothing about a thread that had executed a program and was not the first of its process, and the stop waited
-/// for it for ever.
+/// The kernel answered nothing about a thread that had executed a program and was not the first of
+/// its process, and the stop waited for it for ever.
 #[test]
 fn other_threads_than_the_first_execute_programs() {
     let target = Target::start(Build::Worker, &["executes"]);
@@ -164,8 +164,8 @@ fn a_process_suspended_while_it_works_for_us_is_suspended_afterwards() {
     target.finish_well();
 }
 
-/// The kernel takes the signal of a timer for the stop that was asked for, if that is while it sets the timer again: the
-/// thread then stopped at each further signal, and never for us.
+/// The kernel takes the signal of a timer for the stop that was asked for, if that is while it sets
+/// the timer again: the thread then stopped at each further signal, and never for us.
 #[test]
 fn an_interrupt_was_lost_to_the_signal_of_a_timer() {
     let target = Target::start(Build::Worker, &["timers", "4"]);
@@ -217,7 +217,8 @@ fn a_thread_moved_elsewhere_goes_on_there() {
     target.await_state('S');
     let mut stopped = process.stop().unwrap();
     let thread = stopped.threads()[0].clone();
-    // From the `syscall` of read to that of write (the first in the text); it restarts as read(0, …) all the same.
+    // From the `syscall` of read to that of write (the first in the text); it restarts as read(0,
+    // …) all the same.
     let text = process.maps().unwrap().iter().find(|m| m.exec).unwrap().start;
     let mut code = [0; 64];
     stopped.read(text, &mut code).unwrap();

@@ -1,4 +1,5 @@
-//! The entries of a table: where they are, which of them are free, and which are dropped to make room.
+//! The entries of a table: where they are, which of them are free, and which are dropped to make
+//! room.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 

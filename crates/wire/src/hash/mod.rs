@@ -1,8 +1,9 @@
-//! Hash tables that target and controller change at the same time, without locks: nobody ever waits for anybody. A thread
-//! may be stopped at any step, by a signal handler that uses the same table, and never go on.
+//! Hash tables that target and controller change at the same time, without locks: nobody ever waits
+//! for anybody. A thread may be stopped at any step, by a signal handler that uses the same table,
+//! and never go on.
 //!
-//! A table is `[bucket…][entry…]`, in words. A bucket is a chain of entries: M. M. Michael, *High Performance Dynamic
-//! Lock-Free Hash Tables and List-Based Sets* (2002). An entry is
+//! A table is `[bucket…][entry…]`, in words. A bucket is a chain of entries: M. M. Michael, *High
+//! Performance Dynamic Lock-Free Hash Tables and List-Based Sets* (2002). An entry is
 //!
 //! ```text
 //!   state   generation << 2 | REFERENCED | USED
@@ -11,22 +12,27 @@
 //!   value   zero-padded words; none in tables with a value per thread
 //! ```
 //!
-//! A *reference* is `version << 32 | (index + 1) << 1 | MARK`; index + 1 is 0 at the end of a chain. `MARK` in an entry's own `next`
-//! says that the entry is no longer in the table. Each change of a reference counts its version up, also when the entry
-//! is used again. So a search that strayed into a reused entry, or a change that comes too late, finds another version
-//! than it has seen, and begins again.
+//! A *reference* is `version << 32 | (index + 1) << 1 | MARK`; index + 1 is 0 at the end of a
+//! chain. `MARK` in an entry's own `next` says that the entry is no longer in the table. Each
+//! change of a reference counts its version up, also when the entry is used again. So a search that
+//! strayed into a reused entry, or a change that comes too late, finds another version than it has
+//! seen, and begins again.
 //!
-//! A new entry is only put at the end of its chain, by a compare-and-swap of the reference where the search ended: had
-//! somebody put the same key there meanwhile, it would fail. A value is replaced by a new entry that takes the old one's place
-//! in the step that marks the old one. So a key is there once or not at all, at any time.
+//! A new entry is only put at the end of its chain, by a compare-and-swap of the reference where
+//! the search ended: had somebody put the same key there meanwhile, it would fail. A value is
+//! replaced by a new entry that takes the old one's place in the step that marks the old one. So a
+//! key is there once or not at all, at any time.
 //!
-//! Entries that were removed are used again at once, as in the kernel's preallocated tables: who holds on to the address
-//! of a value may see that of another key. The state tells: it is another one from the first change on.
+//! Entries that were removed are used again at once, as in the kernel's preallocated tables: who
+//! holds on to the address of a value may see that of another key. The state tells: it is another
+//! one from the first change on.
 //!
-//! Everything is `#[inline]`, or generic: the agent has its own copy of the code, and calls it directly. Places are
-//! borrowed rather than moved, for that would take xmm registers, which nobody has saved for the agent.
+//! Everything is `#[inline]`, or generic: the agent has its own copy of the code, and calls it
+//! directly. Places are borrowed rather than moved, for that would take xmm registers, which nobody
+//! has saved for the agent.
 //!
-//! A thread that is interrupted for ever between two steps may keep an entry out of use, or `count` one too high.
+//! A thread that is interrupted for ever between two steps may keep an entry out of use, or `count`
+//! one too high.
 
 mod entries;
 mod walk;
@@ -84,7 +90,8 @@ pub struct Table<'a> {
 pub struct Found {
     /// Its number.
     pub index: u64,
-    /// What [`Table::is_current`] compares: another one as soon as the entry is used for something else.
+    /// What [`Table::is_current`] compares: another one as soon as the entry is used for something
+    /// else.
     pub generation: u64,
 }
 
@@ -167,8 +174,8 @@ impl<'a> Table<'a> {
         Some(found)
     }
 
-    /// The entry with this key, if it is the first of its chain, as it mostly is, and the key is one word: what a search would
-    /// do in its first step.
+    /// The entry with this key, if it is the first of its chain, as it mostly is, and the key is
+    /// one word: what a search would do in its first step.
     #[inline(always)]
     fn first(&self, key: &impl Words) -> Option<Found> {
         if self.key_words != 1 {
@@ -189,8 +196,8 @@ impl<'a> Table<'a> {
         (head.load(Ordering::Relaxed) == reference).then_some(Found { index, generation })
     }
 
-    /// Sets the value of a key; `flags`: [`ANY`], [`NO_EXIST`] or [`EXIST`]. In a table with a value per thread an entry that
-    /// is there stays as it is; the caller sets its own value.
+    /// Sets the value of a key; `flags`: [`ANY`], [`NO_EXIST`] or [`EXIST`]. In a table with a
+    /// value per thread an entry that is there stays as it is; the caller sets its own value.
     ///
     /// # Errors
     /// The kernel's; [`MapError::Full`] is also counted in [`MapDesc::dropped`].
@@ -222,7 +229,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// One round of [`Table::update`], which gives the number of the entry; `None`: somebody was faster.
+    /// One round of [`Table::update`], which gives the number of the entry; `None`: somebody was
+    /// faster.
     #[inline(never)]
     fn attempt(
         &self,
@@ -279,8 +287,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Is the entry still what it was when it was found? Asked after its words were read, it says whether they belong
-    /// together.
+    /// Is the entry still what it was when it was found? Asked after its words were read, it says
+    /// whether they belong together.
     #[inline]
     #[must_use]
     pub fn is_current(&self, found: &Found) -> bool {
@@ -379,7 +387,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Michael's `Find`. `None`: the chain is longer than there are entries, so somebody else has written to the table.
+    /// Michael's `Find`. `None`: the chain is longer than there are entries, so somebody else has
+    /// written to the table.
     #[inline]
     fn find(&self, key: &impl Words) -> Option<Place<'a>> {
         self.search(self.bucket_of(key)?, Some(key))
@@ -396,7 +405,8 @@ impl<'a> Table<'a> {
                 let next = next_at.load(Ordering::Acquire);
                 let entry = self.found(index)?;
                 let same = key.is_some_and(|key| self.has_key(index, key));
-                // Acquired above, so the key was read before this looks whether the entry was in its place all the time.
+                // Acquired above, so the key was read before this looks whether the entry was in
+                // its place all the time.
                 fence(Ordering::Acquire);
                 if at.load(Ordering::Relaxed) != reference {
                     continue 'again;

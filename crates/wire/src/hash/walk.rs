@@ -23,7 +23,8 @@ pub enum Step<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// Where a walk through a bucket begins; `None` past the last. Each key is in one bucket for ever.
+    /// Where a walk through a bucket begins; `None` past the last. Each key is in one bucket for
+    /// ever.
     #[inline]
     #[must_use]
     pub fn bucket(&self, bucket: u32) -> Option<Cursor<'a>> {
@@ -31,7 +32,8 @@ impl<'a> Table<'a> {
         Some(Cursor { at, reference: at.load(Ordering::Acquire) })
     }
 
-    /// The next entry of a bucket. What is read of it is right if [`Table::is_current`] says so afterwards.
+    /// The next entry of a bucket. What is read of it is right if [`Table::is_current`] says so
+    /// afterwards.
     #[inline]
     #[must_use]
     pub fn walk(&self, mut cursor: Cursor<'a>) -> Step<'a> {
@@ -66,9 +68,10 @@ impl<'a> Table<'a> {
         self.fresh() == 0
     }
 
-    /// Hands on the entry behind `cursor`, more than once if it changes meanwhile, and gives the cursor behind it; a walk begins
-    /// with 0, and with any key. `last` is the key of the entry that the walk came to before, which may have been removed or
-    /// given another value since: a walk comes to each key once that is there all the time.
+    /// Hands on the entry behind `cursor`, more than once if it changes meanwhile, and gives the
+    /// cursor behind it; a walk begins with 0, and with any key. `last` is the key of the entry
+    /// that the walk came to before, which may have been removed or given another value since: a
+    /// walk comes to each key once that is there all the time.
     #[inline]
     #[must_use]
     pub fn after(&self, cursor: u64, last: &impl Words, mut take: impl FnMut(&Found)) -> Option<u64> {
@@ -100,7 +103,8 @@ impl<'a> Table<'a> {
         found.map(|_| at)
     }
 
-    /// The entry of a bucket before which there are `n`, or the first one that is `wanted`; and how many are before it.
+    /// The entry of a bucket before which there are `n`, or the first one that is `wanted`; and how
+    /// many are before it.
     #[inline]
     fn nth(&self, bucket: u32, n: u64, wanted: impl Fn(&Found) -> bool) -> (u64, Option<Found>) {
         'again: loop {

@@ -1,12 +1,13 @@
-//! Loads that may fault. Our handler of SIGSEGV and SIGBUS lets a load that failed go on where [`after_fault`] says.
+//! Loads that may fault. Our handler of SIGSEGV and SIGBUS lets a load that failed go on where
+//! [`after_fault`] says.
 //!
-//! Four bytes at a time, but never beyond a page that holds a byte that was asked for. A fault costs a signal; none is
-//! paid for what can be told from the address.
+//! Four bytes at a time, but never beyond a page that holds a byte that was asked for. A fault
+//! costs a signal; none is paid for what can be told from the address.
 
 use core::arch::{asm, global_asm};
 
-// Nothing but the listed registers, no flags that live longer than a line, and the stack as at the entry where a load may
-// fault: a fault may interrupt any of them.
+// Nothing but the listed registers, no flags that live longer than a line, and the stack as at the
+// entry where a load may fault: a fault may interrupt any of them.
 global_asm!(
     ".pushsection .text.sidestep_load,\"ax\",@progbits",
     ".hidden sidestep_load, sidestep_load_bytes, sidestep_load_end",
@@ -37,7 +38,8 @@ global_asm!(
     "sidestep_load_end:",
     "ret",
     ".p2align 4",
-    // edi = to, eax = from, ecx = length -> ecx = bytes left from the NUL on, edx = 1; after a fault edx = 0
+    // edi = to, eax = from, ecx = length -> ecx = bytes left from the NUL on, edx = 1; after a
+    // fault edx = 0
     "sidestep_load_string:",
     "3: test ecx, ecx",
     "jz 4f",
@@ -92,7 +94,8 @@ pub unsafe fn load(to: *mut u8, from: u64, len: u64) -> u64 {
     len - u64::from(left)
 }
 
-/// Copies up to a NUL, at most `len` bytes; gives their number, or `u64::MAX` if not one can be read.
+/// Copies up to a NUL, at most `len` bytes; gives their number, or `u64::MAX` if not one can be
+/// read.
 ///
 /// # Safety
 /// As for [`load`].

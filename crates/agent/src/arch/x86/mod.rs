@@ -1,5 +1,6 @@
-//! x86-32, under a 64-bit kernel: the entry convention of `int $0x80` is in `arch/x86/entry/entry_64_compat.S`, system call
-//! numbers in `arch/x86/entry/syscalls/syscall_32.tbl`, signal frames in `arch/x86/include/asm/sigframe.h`.
+//! x86-32, under a 64-bit kernel: the entry convention of `int $0x80` is in
+//! `arch/x86/entry/entry_64_compat.S`, system call numbers in
+//! `arch/x86/entry/syscalls/syscall_32.tbl`, signal frames in `arch/x86/include/asm/sigframe.h`.
 
 use core::arch::{asm, global_asm};
 
@@ -13,7 +14,8 @@ pub mod load;
 pub type Word = u32;
 /// There are no addresses from here on.
 pub const ADDRESS_END: u64 = 1 << 32;
-/// Where glibc (`struct pthread`, `tid`) and musl (`struct pthread`, `tid`) keep the thread id, from the thread pointer.
+/// Where glibc (`struct pthread`, `tid`) and musl (`struct pthread`, `tid`) keep the thread id,
+/// from the thread pointer.
 pub const TID_WORDS: [u32; 2] = [0x68, 0x18];
 /// Arguments of functions that are passed in registers.
 pub const REGISTER_ARGUMENTS: u64 = 0;
@@ -60,7 +62,8 @@ pub mod nr {
     pub const EPOLL_PWAITS: [u64; 2] = [319, 441];
 }
 
-/// Offset in `struct ucontext` of the alternate signal stack when the signal came: address, flags, size (`stack_t`).
+/// Offset in `struct ucontext` of the alternate signal stack when the signal came: address, flags,
+/// size (`stack_t`).
 pub const UCONTEXT_STACK: usize = 8;
 /// Offset of the interrupted registers (`uc_mcontext`).
 const UCONTEXT_REGISTERS: usize = 20;
@@ -80,8 +83,9 @@ pub const UCONTEXT_FLAGS: usize = UCONTEXT_REGISTERS + 16 * 4;
 pub const UCONTEXT_TRAPNO: usize = UCONTEXT_REGISTERS + 12 * 4;
 /// Offset of `si_addr` in `siginfo_t`.
 pub const SI_ADDR: usize = 12;
-/// Distance from a `struct ucontext` down to the word at which the kernel has put the address of the restorer: below
-/// `siginfo_t` (128 bytes), the addresses of both, and the signal (`struct rt_sigframe_ia32`).
+/// Distance from a `struct ucontext` down to the word at which the kernel has put the address of
+/// the restorer: below `siginfo_t` (128 bytes), the addresses of both, and the signal
+/// (`struct rt_sigframe_ia32`).
 pub const UCONTEXT_RESTORER: usize = 144;
 
 // Both want more registers than the compiler gives away. eax = address of the words that they take.
@@ -141,8 +145,8 @@ pub unsafe fn syscall(number: u64, args: [u64; 6]) -> i64 {
     let [a, b, c, d, e, f] = args;
     let words = [number as u32, a as u32, b as u32, c as u32, d as u32, e as u32, f as u32];
     let result: u32;
-    // SAFETY: the kernel changes eax only, and memory as the caller of this function promised. Called directly: a call in
-    // Rust would go through a table of addresses.
+    // SAFETY: the kernel changes eax only, and memory as the caller of this function promised.
+    // Called directly: a call in Rust would go through a table of addresses.
     unsafe {
         asm!("call {call}", call = sym sidestep_syscall,
             inout("eax") words.as_ptr() => result, out("ecx") _, out("edx") _);
@@ -151,10 +155,12 @@ pub unsafe fn syscall(number: u64, args: [u64; 6]) -> i64 {
     if result >= LAST_ERROR { i64::from(result as i32) } else { i64::from(result) }
 }
 
-/// The context that a call with this number will restore, with this stack pointer, if it is the return of a signal handler.
+/// The context that a call with this number will restore, with this stack pointer, if it is the
+/// return of a signal handler.
 #[must_use]
 pub fn returning_context(number: u64, sp: u64) -> Option<u64> {
-    /// Of a frame without `siginfo_t`: the restorer has popped the signal, too, and `sigcontext` is there.
+    /// Of a frame without `siginfo_t`: the restorer has popped the signal, too, and `sigcontext` is
+    /// there.
     const SIGRETURN: u64 = 119;
     match number {
         // The handler's `ret` has popped the restorer's address.
@@ -166,11 +172,12 @@ pub fn returning_context(number: u64, sp: u64) -> Option<u64> {
 
 const WORD_LEN: u64 = size_of::<Word>() as u64;
 
-/// Flags of our own actions that the kernel is not given: it puts the vDSO's restorer into frames, where it stays when we go.
+/// Flags of our own actions that the kernel is not given: it puts the vDSO's restorer into frames,
+/// where it stays when we go.
 pub const NOT_OURS: u64 = sidestep_wire::signals::flags::RESTORER;
 
-/// The restorer of a handler that was installed with this action. Our frame has a `siginfo_t`: one that leaves another kind of
-/// frame would not do.
+/// The restorer of a handler that was installed with this action. Our frame has a `siginfo_t`: one
+/// that leaves another kind of frame would not do.
 #[must_use]
 pub fn restorer(action: &SigAction) -> Option<u64> {
     const BOTH: u64 = sidestep_wire::signals::flags::RESTORER | sidestep_wire::signals::flags::SIGINFO;
@@ -204,8 +211,8 @@ pub fn register_argument(_: &Regs, _: u64) -> Option<u64> {
     None
 }
 
-/// The thread pointer: the first word of what `gs` selects, 0 before there is any. The controller attaches only where all
-/// threads have it there.
+/// The thread pointer: the first word of what `gs` selects, 0 before there is any. The controller
+/// attaches only where all threads have it there.
 #[inline(always)]
 #[must_use]
 pub fn thread_pointer() -> u64 {
@@ -218,8 +225,9 @@ pub fn thread_pointer() -> u64 {
     base.into()
 }
 
-/// `*at += by` in two instructions. A signal handler of this thread between them that adds something itself changes nothing: the
-/// carry is among the registers that it gives back. Not whole for other processors.
+/// `*at += by` in two instructions. A signal handler of this thread between them that adds
+/// something itself changes nothing: the carry is among the registers that it gives back. Not whole
+/// for other processors.
 ///
 /// # Safety
 /// `at` is writable, and only this thread writes it.
@@ -232,11 +240,12 @@ pub unsafe fn add(at: *mut u64, by: u64) {
     }
 }
 
-/// `if *at == old { *at = new }` in one instruction: whole for this thread's signal handlers, not for other processors.
-/// Returns whether it was done.
+/// `if *at == old { *at = new }` in one instruction: whole for this thread's signal handlers, not
+/// for other processors. Returns whether it was done.
 ///
 /// # Safety
-/// `at` is writable, and only this thread writes it (others at most turn `old` values of theirs into 0).
+/// `at` is writable, and only this thread writes it (others at most turn `old` values of theirs
+/// into 0).
 #[inline(always)]
 #[must_use]
 pub unsafe fn replace(at: *mut u64, old: u64, new: u64) -> bool {

@@ -1,11 +1,13 @@
-//! Loads that may fault. Our handler of SIGSEGV and SIGBUS lets a load that failed go on where [`after_fault`] says.
+//! Loads that may fault. Our handler of SIGSEGV and SIGBUS lets a load that failed go on where
+//! [`after_fault`] says.
 //!
-//! Eight bytes at a time, but never beyond a page that holds a byte that was asked for. A fault costs a signal; none is
-//! paid for what can be told from the address.
+//! Eight bytes at a time, but never beyond a page that holds a byte that was asked for. A fault
+//! costs a signal; none is paid for what can be told from the address.
 
 use core::arch::{asm, global_asm};
 
-// Nothing but the listed registers, no stack, no flags that live longer than a line: a fault may interrupt any load.
+// Nothing but the listed registers, no stack, no flags that live longer than a line: a fault may
+// interrupt any load.
 global_asm!(
     ".pushsection .text.sidestep_load,\"ax\",@progbits",
     ".hidden sidestep_load, sidestep_load_bytes, sidestep_load_end",
@@ -136,7 +138,8 @@ pub unsafe fn load(to: *mut u8, from: u64, len: u64) -> u64 {
     got
 }
 
-/// Copies up to a NUL, at most `len` bytes; gives their number, or `u64::MAX` if not one can be read.
+/// Copies up to a NUL, at most `len` bytes; gives their number, or `u64::MAX` if not one can be
+/// read.
 ///
 /// # Safety
 /// As for [`load`].

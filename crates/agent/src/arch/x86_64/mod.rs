@@ -1,5 +1,6 @@
 //! x86-64: the kernel's entry convention is in `arch/x86/entry/entry_64.S`, system call numbers in
-//! `arch/x86/entry/syscalls/syscall_64.tbl`, the signal frame in `arch/x86/include/uapi/asm/sigcontext.h`.
+//! `arch/x86/entry/syscalls/syscall_64.tbl`, the signal frame in
+//! `arch/x86/include/uapi/asm/sigcontext.h`.
 
 use core::arch::asm;
 
@@ -13,7 +14,8 @@ pub mod load;
 pub type Word = u64;
 /// Where addresses of the kernel begin, more or less: those with the highest bit.
 pub const ADDRESS_END: u64 = 1 << 63;
-/// Where glibc (`struct pthread`, `tid`) and musl (`struct pthread`, `tid`) keep the thread id, from the thread pointer.
+/// Where glibc (`struct pthread`, `tid`) and musl (`struct pthread`, `tid`) keep the thread id,
+/// from the thread pointer.
 pub const TID_WORDS: [u32; 2] = [0x2d0, 0x30];
 /// Arguments of functions that are passed in registers.
 pub const REGISTER_ARGUMENTS: u64 = 6;
@@ -56,7 +58,8 @@ pub mod nr {
     pub const CLONE3: u64 = 435;
 }
 
-/// Offset in `struct ucontext` of the alternate signal stack when the signal came: address, flags, size (`stack_t`).
+/// Offset in `struct ucontext` of the alternate signal stack when the signal came: address, flags,
+/// size (`stack_t`).
 pub const UCONTEXT_STACK: usize = 16;
 /// Offset of the interrupted registers (`uc_mcontext`).
 const UCONTEXT_REGISTERS: usize = 40;
@@ -76,8 +79,8 @@ pub const UCONTEXT_FLAGS: usize = UCONTEXT_IP + 8;
 pub const UCONTEXT_TRAPNO: usize = UCONTEXT_REGISTERS + 20 * 8;
 /// Offset of `si_addr` in `siginfo_t`.
 pub const SI_ADDR: usize = 16;
-/// Distance from a `struct ucontext` down to the word at which the kernel has put the address of the restorer
-/// (`struct rt_sigframe`, `arch/x86/include/asm/sigframe.h`).
+/// Distance from a `struct ucontext` down to the word at which the kernel has put the address of
+/// the restorer (`struct rt_sigframe`, `arch/x86/include/asm/sigframe.h`).
 pub const UCONTEXT_RESTORER: usize = 8;
 
 /// A system call; negative results are `-errno`.
@@ -87,7 +90,8 @@ pub const UCONTEXT_RESTORER: usize = 8;
 #[inline(always)]
 pub unsafe fn syscall(number: u64, args: [u64; 6]) -> i64 {
     let result;
-    // SAFETY: the kernel changes rax, rcx and r11 only, and memory as the caller of this function promised.
+    // SAFETY: the kernel changes rax, rcx and r11 only, and memory as the caller of this function
+    // promised.
     unsafe {
         asm!("syscall",
             inlateout("rax") number => result,
@@ -99,7 +103,8 @@ pub unsafe fn syscall(number: u64, args: [u64; 6]) -> i64 {
     result
 }
 
-/// The context that a call with this number will restore, with this stack pointer, if it is the return of a signal handler.
+/// The context that a call with this number will restore, with this stack pointer, if it is the
+/// return of a signal handler.
 #[must_use]
 pub fn returning_context(number: u64, sp: u64) -> Option<u64> {
     (number == nr::RT_SIGRETURN).then_some(sp)
@@ -108,7 +113,8 @@ pub fn returning_context(number: u64, sp: u64) -> Option<u64> {
 /// Flags of our own actions that the kernel is not given.
 pub const NOT_OURS: u64 = 0;
 
-/// The restorer of a handler that was installed with this action. The kernel gives all of them the same frame.
+/// The restorer of a handler that was installed with this action. The kernel gives all of them the
+/// same frame.
 #[must_use]
 pub fn restorer(action: &SigAction) -> Option<u64> {
     (action.flags & sidestep_wire::signals::flags::RESTORER != 0).then_some(action.restorer)
@@ -159,7 +165,8 @@ pub fn thread_pointer() -> u64 {
     base
 }
 
-/// `*at += by` in one instruction: whole for this thread's signal handlers, not for other processors.
+/// `*at += by` in one instruction: whole for this thread's signal handlers, not for other
+/// processors.
 ///
 /// # Safety
 /// `at` is writable, and only this thread writes it.
@@ -169,11 +176,12 @@ pub unsafe fn add(at: *mut u64, by: u64) {
     unsafe { asm!("add qword ptr [{at}], {by}", at = in(reg) at, by = in(reg) by, options(nostack)) }
 }
 
-/// `if *at == old { *at = new }` in one instruction: whole for this thread's signal handlers, not for other processors.
-/// Returns whether it was done.
+/// `if *at == old { *at = new }` in one instruction: whole for this thread's signal handlers, not
+/// for other processors. Returns whether it was done.
 ///
 /// # Safety
-/// `at` is writable, and only this thread writes it (others at most turn `old` values of theirs into 0).
+/// `at` is writable, and only this thread writes it (others at most turn `old` values of theirs
+/// into 0).
 #[inline(always)]
 #[must_use]
 pub unsafe fn replace(at: *mut u64, old: u64, new: u64) -> bool {
@@ -216,7 +224,8 @@ pub unsafe fn set_registers(context: *mut u8, registers: &Registers) {
     set(UCONTEXT_FLAGS, registers.flags);
 }
 
-/// Has this thread a shadow stack (CET)? Where there is none, the instruction is a nop (SDM volume 2, RDSSP).
+/// Has this thread a shadow stack (CET)? Where there is none, the instruction is a nop (SDM volume
+/// 2, RDSSP).
 #[must_use]
 pub fn has_shadow_stack() -> bool {
     let pointer: u64;

@@ -24,7 +24,8 @@ fn arithmetic(op: AtomicOp) -> Option<AluOp> {
 }
 
 impl Lower<'_> {
-    /// `src` is not `r10`. Without `lock` where no other thread touches the memory: one instruction is whole for signals.
+    /// `src` is not `r10`. Without `lock` where no other thread touches the memory: one instruction
+    /// is whole for signals.
     pub fn atomic(&mut self, step: &Step, width: Width, op: AtomicOp, mem: Mem, src: Reg) {
         let lock = !step.local;
         if let (Some(imm), Some(op)) = (step.imm, arithmetic(op)) {

@@ -164,7 +164,8 @@ impl Emit {
         self.raw(&value[..size.bytes().min(4)]);
     }
 
-    /// `op dst, src` for add, sub, or, and, xor; `test` and `cmp` with the same shape have names of their own.
+    /// `op dst, src` for add, sub, or, and, xor; `test` and `cmp` with the same shape have names of
+    /// their own.
     pub fn alu(&mut self, width: Width, op: AluOp, dst: Reg, src: Reg) {
         if op == AluOp::Mul {
             self.registers(wide(width), &[0x0f, 0xaf], dst as u8, src);
@@ -239,7 +240,8 @@ impl Emit {
         self.bytes.push(by);
     }
 
-    /// Extends the lower bytes of a register; zero-extends to all of it if not `signed`, else to `width`.
+    /// Extends the lower bytes of a register; zero-extends to all of it if not `signed`, else to
+    /// `width`.
     pub fn extend(&mut self, width: Width, signed: bool, from: Size, dst: Reg, src: Reg) {
         let opcode: &[u8] = match (from, signed) {
             (Size::B, false) => &[0x0f, 0xb6],

@@ -1,5 +1,6 @@
-//! What each instruction needs that is not an operation of its own: operands that are constants, registers of the site or
-//! at a fixed place in the thread's memory, and instructions that nobody needs then.
+//! What each instruction needs that is not an operation of its own: operands that are constants,
+//! registers of the site or at a fixed place in the thread's memory, and instructions that nobody
+//! needs then.
 
 use sidestep_isa::x86::emit::Reg as Machine;
 
@@ -21,6 +22,10 @@ pub enum Place {
     /// The address of the site.
     Ip(u64),
 }
+
+/// The word of the context that a program keeps from the entry of a call to its return
+/// (`Hit::COOKIE` of `sidestep-wire`).
+const COOKIE: usize = 21;
 
 /// An instruction to be compiled.
 #[derive(Clone, Copy, Debug)]
@@ -159,7 +164,8 @@ fn operands(step: &mut Step, state: &State, site: Option<&Site>) {
     match step.insn {
         Insn::Load { base, off, .. } => step.place = place(state, base, off, site),
         Insn::Store { size, base, off, src } => {
-            step.place = place(state, base, off, site).filter(|p| matches!(p, Place::Cells(_)));
+            let is_cookie = |p: &Place| size == Size::Dw && site.is_some_and(|site| site.is_cookie(*p));
+            step.place = place(state, base, off, site).filter(|p| matches!(p, Place::Cells(_)) || is_cookie(p));
             step.right = source(src, if size == Size::Dw { Width::W64 } else { Width::W32 });
         }
         Insn::Atomic { width, op, base, off, src } => {
@@ -201,16 +207,24 @@ fn place(state: &State, base: Reg, off: i16, site: Option<&Site>) -> Option<Plac
     match offset / 8 {
         16 if offset % 8 == 0 => Some(Place::Ip(site.ip)),
         19 if offset % 8 == 0 => Some(Place::Sp),
+        COOKIE => site.cookie.map(|reg| Place::Register(reg, (offset % 8) as u8)),
         index => site.word(u8::try_from(index).ok()?).map(|reg| Place::Register(reg, (offset % 8) as u8)),
     }
 }
 
 impl Site {
-    /// The register that a word of the context has, in the order of `struct pt_regs`, if it is still there.
+    /// The register that a word of the context has, in the order of `struct pt_regs`, if it is
+    /// still there.
     fn word(&self, index: u8) -> Option<Machine> {
         use Machine::{R8, R9, R10, R11, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi};
         const ORDER: [Machine; 15] = [R15, R14, R13, R12, Rbp, Rbx, R11, R10, R9, R8, Rax, Rcx, Rdx, Rsi, Rdi];
-        ORDER.get(usize::from(index)).copied().filter(|reg| Some(*reg) != self.cells)
+        let taken = [self.cells, self.cookie];
+        ORDER.get(usize::from(index)).copied().filter(|reg| !taken.contains(&Some(*reg)))
+    }
+
+    /// Whether that is the whole word that a program keeps.
+    fn is_cookie(&self, place: Place) -> bool {
+        self.cookie.is_some_and(|reg| place == Place::Register(reg, 0))
     }
 }
 

@@ -69,8 +69,8 @@ impl Lower<'_> {
         Some((machine, kept))
     }
 
-    /// `Histogram::bucket` of `sidestep-wire`: 16 buckets an octave. With the highest bit of `value | 16` at `4 + o`,
-    /// that is `16 * o + (value >> o)`.
+    /// `Histogram::bucket` of `sidestep-wire`: 16 buckets an octave. With the highest bit of
+    /// `value | 16` at `4 + o`, that is `16 * o + (value >> o)`.
     fn bucket(&mut self, step: &Step, dst: Machine) {
         let (value, count) = (self.scratch(0), Machine::Rcx);
         let from = step.right.unwrap_or_else(|| self.of(Reg::R1));

@@ -252,7 +252,8 @@ impl Lower<'_> {
         Machine::R9
     }
 
-    /// A branch over a jump: the opposite branch. Says whether it was one, with which the jump is done, too.
+    /// A branch over a jump: the opposite branch. Says whether it was one, with which the jump is
+    /// done, too.
     fn branch_over(&mut self, step: &Step, next: &[Step]) -> Result<bool, CompileError> {
         let (Insn::Branch { width, cond, dst, src, .. }, [jump, after, ..]) = (step.insn, next) else {
             return Ok(false);
@@ -331,6 +332,7 @@ impl Lower<'_> {
                     Some(place) => self.load_word(place, size, signed, dst),
                 }
             }
+            Insn::Store { src, .. } if matches!(step.place, Some(Place::Register(..))) => self.keep_word(step, src),
             Insn::Store { size, base, off, src } => {
                 let mem = self.operand(step, base, off)?;
                 match src {
@@ -406,7 +408,7 @@ impl Lower<'_> {
     }
 
     /// The second operand, to read from.
-    fn right(&mut self, step: &Step, reg: Reg) -> Machine {
+    pub fn right(&mut self, step: &Step, reg: Reg) -> Machine {
         match step.right {
             Some(machine) => machine,
             None => self.read(reg),

@@ -1,11 +1,12 @@
 //! Native code for x86-64: bytes that run at any address.
 //!
-//! Each function of a program is a function of the System V ABI: `r1` to `r5` in `rdi`, `rsi`, `rdx`, `rcx`, `r8`, the
-//! *table* in `r9`, the result `r0` in `rax`. Helper `n` is called by the same ABI through the pointer at `table + 8 * n`,
-//! with the table as its sixth argument. So the table can also hold, after the pointers, what the helpers need, and a helper
-//! that is given a function of the program calls it in the same way. Nothing else is outside the code: jumps are
-//! relative, and addresses of maps are those that linking put in: [`crate::verify::Verified::link`], or
-//! [`Program::link`].
+//! Each function of a program is a function of the System V ABI: `r1` to `r5` in `rdi`, `rsi`,
+//! `rdx`, `rcx`, `r8`, the *table* in `r9`, the result `r0` in `rax`. Helper `n` is called by the
+//! same ABI through the pointer at `table + 8 * n`, with the table as its sixth argument. So the
+//! table can also hold, after the pointers, what the helpers need, and a helper that is given a
+//! function of the program calls it in the same way. Nothing else is outside the code: jumps are
+//! relative, and addresses of maps are those that linking put in:
+//! [`crate::verify::Verified::link`], or [`Program::link`].
 //!
 //! The frame of a function, when it calls something:
 //!
@@ -17,13 +18,16 @@
 //!   table                    <- rsp
 //! ```
 //!
-//! One that calls nothing keeps up to 128 bytes of stack below `rsp`, and `r6` to `r9` where nothing must be saved.
+//! One that calls nothing keeps up to 128 bytes of stack below `rsp`, and `r6` to `r9` where
+//! nothing must be saved.
 //!
-//! Small programs need no function: [`Shape::Inline`] and [`Shape::Filter`] are parts of a detour, which read the registers
-//! of the site where a function loads words of the context, and so change few registers or none. What the verifier
-//! learned ([`Facts`]) says which memory no other thread touches: there atomic operations need no `lock`.
+//! Small programs need no function: [`Shape::Inline`] and [`Shape::Filter`] are parts of a detour,
+//! which read the registers of the site where a function loads words of the context, and so change
+//! few registers or none. What the verifier learned ([`Facts`]) says which memory no other thread
+//! touches: there atomic operations need no `lock`.
 //!
-//! Only for programs that were verified: the code checks neither addresses nor the number of instructions.
+//! Only for programs that were verified: the code checks neither addresses nor the number of
+//! instructions.
 //!
 //! ```
 //! use sidestep_bpf::native::x86_64::{Env, Shape, Site, compile};
@@ -41,7 +45,7 @@
 //! ").unwrap();
 //! let program = verify(&program, &Rules::default()).unwrap().link(&[]).unwrap();
 //! let filter = filter(&program).unwrap();
-//! let site = Site { dead: 0, cells: Some(Reg::R9), sp: 0, ip: 0x1000 };
+//! let site = Site { dead: 0, cells: Some(Reg::R9), sp: 0, ip: 0x1000, cookie: None };
 //! let code = compile(&filter.program, &filter.facts, &Env::default(), Shape::Filter(site)).unwrap();
 //! // cmp rdi, 64; ja ...
 //! assert_eq!(code.bytes, [0x48, 0x83, 0xff, 64, 0x0f, 0x87, 0, 0, 0, 0]);
@@ -73,32 +77,39 @@ use lower::{Branches, Lowered};
 pub enum Shape {
     /// A function: saves what the ABI says, and returns.
     Function,
-    /// A part of a detour: falls through at its end, saves nothing ([`Code::clobbers`] is what it changes).
+    /// A part of a detour: falls through at its end, saves nothing ([`Code::clobbers`] is what it
+    /// changes).
     ///
-    /// For programs that call nothing but what is computed in place ([`Env`]), and that load no more of the context than
-    /// general registers, `rsp` and `rip`: there is no context, loads read the registers of the site. What the program
-    /// returns is not there. 128 bytes below `rsp` are free.
+    /// For programs that call nothing but what is computed in place ([`Env`]), and that load no
+    /// more of the context than general registers, `rsp`, `rip` and [`Site::cookie`]: there is no
+    /// context, loads read the registers of the site. What the program returns is not there. 128
+    /// bytes below `rsp` are free.
     Inline(Site),
-    /// The same for what [`crate::pass::filter`] gives: falls through at its end where the result is 0, and jumps at each
-    /// of [`Code::go`] where it is 1.
+    /// The same for what [`crate::pass::filter`] gives: falls through at its end where the result
+    /// is 0, and jumps at each of [`Code::go`] where it is 1.
     ///
-    /// So the straight way is the one on which nothing is done; whoever wants it the other way round puts the slow path
-    /// behind the filter, has the jumps go there, and a jump of its own before it.
+    /// So the straight way is the one on which nothing is done; whoever wants it the other way
+    /// round puts the slow path behind the filter, has the jumps go there, and a jump of its own
+    /// before it.
     Filter(Site),
 }
 
 /// Where inlined code runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Site {
-    /// Registers whose values nobody needs any more, one bit each by their number: they are used before others.
+    /// Registers whose values nobody needs any more, one bit each by their number: they are used
+    /// before others.
     pub dead: u16,
-    /// The register that holds the address of the thread's memory, if [`Code::cells`]: none that the program reads. All
-    /// others hold what they do at the site.
+    /// The register that holds the address of the thread's memory, if [`Code::cells`]: none that
+    /// the program reads. All others hold what they do at the site.
     pub cells: Option<Machine>,
     /// What must be added to `rsp` at the start of the code to get the site's.
     pub sp: i32,
     /// Run-time address of the site: `rip` of the context.
     pub ip: u64,
+    /// The register that holds the word that a program keeps from the entry of a call to its
+    /// return, if there is one: none that the program reads. Loads read it, stores write it.
+    pub cookie: Option<Machine>,
 }
 
 /// What is known of the place where code will run.
@@ -114,7 +125,8 @@ pub struct Env {
     pub func_ip: Option<u64>,
 }
 
-/// Nanoseconds are `(ticks * mult >> shift) + base`, with ticks of the time stamp counter and a product of 128 bits.
+/// Nanoseconds are `(ticks * mult >> shift) + base`, with ticks of the time stamp counter and a
+/// product of 128 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Clock {
     /// Factor.
@@ -144,12 +156,14 @@ pub struct Code {
     pub stack: usize,
     /// Where the code of each instruction starts: offset in `bytes`, and slot. Rising.
     pub map: Vec<(usize, usize)>,
-    /// Offsets in `bytes` of the distances, 4 bytes from their own end, of jumps out of a [`Shape::Filter`].
+    /// Offsets in `bytes` of the distances, 4 bytes from their own end, of jumps out of a
+    /// [`Shape::Filter`].
     pub go: Vec<usize>,
 }
 
 impl Code {
-    /// The instruction that an offset in the code belongs to; none in what saves and restores registers.
+    /// The instruction that an offset in the code belongs to; none in what saves and restores
+    /// registers.
     #[must_use]
     pub fn slot_at(&self, offset: usize) -> Option<usize> {
         let after = self.map.partition_point(|&(start, _)| start <= offset);
@@ -157,8 +171,8 @@ impl Code {
     }
 }
 
-/// Why there is no native code for a program. None of this is left in one that was verified and linked, except
-/// [`CompileError::Inline`].
+/// Why there is no native code for a program. None of this is left in one that was verified and
+/// linked, except [`CompileError::Inline`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum CompileError {

@@ -1,4 +1,5 @@
-//! Memory that is at a fixed place: the thread's own, and words of the context that are no memory at a site.
+//! Memory that is at a fixed place: the thread's own, and words of the context that are no memory
+//! at a site.
 
 use sidestep_isa::x86::emit::Reg as Machine;
 
@@ -6,7 +7,7 @@ use super::emit::Mem;
 use super::fold::{Place, Step};
 use super::lower::Lower;
 use super::{CompileError, Shape};
-use crate::insn::{AluOp, Reg, Size, Width};
+use crate::insn::{AluOp, Operand, Reg, Size, Width};
 
 impl Lower<'_> {
     /// The memory operand of an instruction.
@@ -45,6 +46,22 @@ impl Lower<'_> {
             disp => self.emit.lea(dst, Mem { base, disp }),
         }
         Ok(())
+    }
+
+    /// A store to the word that the program keeps.
+    pub fn keep_word(&mut self, step: &Step, src: Operand) {
+        let Some(Place::Register(word, _)) = step.place else { return };
+        self.changes(word);
+        match src {
+            Operand::Imm(value) => {
+                self.flags |= value == 0;
+                self.emit.mov_imm(word, i64::from(value) as u64);
+            }
+            Operand::Reg(reg) => {
+                let value = self.right(step, reg);
+                self.emit.mov(Width::W64, word, value);
+            }
+        }
     }
 
     /// A word of the context that is no memory at a site.

@@ -30,7 +30,8 @@ const PERF_PAGES: usize = 64;
 /// How often rings are looked at.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// The process that was asked for, or a usage error: the kernel cannot hold back a command until its libraries are there.
+/// The process that was asked for, or a usage error: the kernel cannot hold back a command until
+/// its libraries are there.
 pub fn target(flags: &Bpf) -> i32 {
     match *flags.target.pid {
         [pid] => pid,

@@ -53,8 +53,8 @@ impl<'a> Printer<'a> {
         names.collect::<Vec<_>>().join(", ")
     }
 
-    /// The maps that have something to show: not rings, whose records were printed, not constants, and not what libbpf's
-    /// `usdt.bpf.h` needs for itself.
+    /// The maps that have something to show: not rings, whose records were printed, not constants,
+    /// and not what libbpf's `usdt.bpf.h` needs for itself.
     pub fn shown(&self) -> Vec<usize> {
         let has = |(_, m): &(usize, &sidestep_bpf::object::ObjectMap)| {
             !is_ring(m.map.kind) && !m.map.readonly && !m.map.name.starts_with("__bpf_usdt_")

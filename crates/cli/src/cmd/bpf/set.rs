@@ -1,4 +1,5 @@
-//! `--set NAME=VALUE`: global variables of an object before it starts, as users of libbpf set those of a skeleton.
+//! `--set NAME=VALUE`: global variables of an object before it starts, as users of libbpf set those
+//! of a skeleton.
 
 use anyhow::{Context, bail, ensure};
 use sidestep_bpf::dump;

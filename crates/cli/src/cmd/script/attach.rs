@@ -7,7 +7,8 @@ use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::Fact;
 use sidestep_lang::script::lower::{Compiled, Probe};
 
-/// The pattern of an attach point that needs a target. `regexp`: its function is a regular expression.
+/// The pattern of an attach point that needs a target. `regexp`: its function is a regular
+/// expression.
 pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
     let fields: Vec<&str> = point.fields.iter().map(|field| &*field.text).collect();
     let quoted = point.fields.last().is_some_and(|field| field.quoted);
@@ -32,7 +33,8 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
     Ok(parsed)
 }
 
-/// What a session runs: the programs of attach points that need a target. Also, which of the script's probes each request is.
+/// What a session runs: the programs of attach points that need a target. Also, which of the
+/// script's probes each request is.
 pub fn bundle(compiled: &Compiled, regexp: bool) -> anyhow::Result<(Bundle, Vec<Request>, Vec<usize>)> {
     let mut bundle = maps(compiled);
     let (mut requests, mut probes) = (Vec::new(), Vec::new());

@@ -168,7 +168,8 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
     start::run(flags, source, checked, compiled, tool)
 }
 
-/// Processors that the machine may have, also those that are off now: what bpftrace's `ncpus` and the kernel's tables count.
+/// Processors that the machine may have, also those that are off now: what bpftrace's `ncpus` and
+/// the kernel's tables count.
 fn processors() -> u64 {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     // `0-3`, or `0,2-3` where some numbers are not used.

@@ -9,8 +9,8 @@ use sidestep_engine::{Options, Typed};
 
 use crate::cmd::usage;
 
-/// The lines for `struct NAME`, `union NAME` or `enum NAME` as these objects, or those of a process, describe it; `None`: it is
-/// no type that is asked for. `whole`: with its members.
+/// The lines for `struct NAME`, `union NAME` or `enum NAME` as these objects, or those of a
+/// process, describe it; `None`: it is no type that is asked for. `whole`: with its members.
 pub fn lines(
     text: &str,
     objects: &[String],

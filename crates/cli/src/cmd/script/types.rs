@@ -301,8 +301,8 @@ fn ctype(ty: DataType, object: u64) -> CType {
     }
 }
 
-/// The arguments of the functions that a pattern means, by object and name: a line each, as `-lv` prints them below a function;
-/// below one that returns, its result.
+/// The arguments of the functions that a pattern means, by object and name: a line each, as `-lv`
+/// prints them below a function; below one that returns, its result.
 pub fn arguments(
     pattern: &Pattern,
     provider: Provider,

@@ -7,7 +7,8 @@ use sidestep_engine::{ArgumentKind, FuncPattern, Options, Pattern, StaticProbe, 
 use sidestep_lang::script::ctype::CType;
 use sidestep_lang::script::program::{Parameter, Passed};
 
-/// The arguments that the sites of a pattern have: `arg0` and so on. One that they do not agree on is a plain number.
+/// The arguments that the sites of a pattern have: `arg0` and so on. One that they do not agree on
+/// is a plain number.
 ///
 /// # Errors
 /// There is no such probe, or its note is not understood.

@@ -183,7 +183,8 @@ impl Spec {
         Ok(out)
     }
 
-    /// An expression in the language of scripts. `carried` collects what a call has to keep from its entry: its name, argument.
+    /// An expression in the language of scripts. `carried` collects what a call has to keep from
+    /// its entry: its name, argument.
     fn translate(&self, expr: &str, number: usize, carried: &mut Vec<(String, usize)>) -> Result<String, String> {
         let find = |name: &str| self.params.iter().position(|(param, _)| param == name);
         let missing = |name: &str| format!("in '{}': the signature has no '{name}'", self.text);

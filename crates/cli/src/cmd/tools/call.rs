@@ -1,4 +1,5 @@
-//! A SPEC of `trace` that is a block of a script: `[p:|r:|u:]OBJECT:FUNC[(SIGNATURE)] [(CONDITION)] ["FORMAT", VALUE...]`.
+//! A SPEC of `trace` that is a block of a script:
+//! `[p:|r:|u:]OBJECT:FUNC[(SIGNATURE)] [(CONDITION)] ["FORMAT", VALUE...]`.
 
 use super::ctype::{CType, WORDS, close, parameters, split, translate};
 use super::spec;
@@ -189,7 +190,8 @@ impl Call {
     }
 }
 
-/// Where `OBJECT:FUNC` ends: at a blank or a parenthesis. A name with such of its own is in double quotes.
+/// Where `OBJECT:FUNC` ends: at a blank or a parenthesis. A name with such of its own is in double
+/// quotes.
 fn end_of_place(text: &str) -> Result<usize, String> {
     let mut quoted = false;
     for (at, c) in text.char_indices() {

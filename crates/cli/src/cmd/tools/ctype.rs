@@ -147,8 +147,8 @@ pub fn parameters(text: &str) -> Result<Vec<(String, CType)>, String> {
         .collect()
 }
 
-/// What stands for an identifier, with its `$` if it has one. `None`: it stays. It is asked twice about what has
-/// parentheses behind it, the second time with what is between them.
+/// What stands for an identifier, with its `$` if it has one. `None`: it stays. It is asked twice
+/// about what has parentheses behind it, the second time with what is between them.
 pub type Replace<'a> = dyn FnMut(&str, Option<&str>) -> Result<Option<String>, String> + 'a;
 
 /// Puts other text in place of names, and of calls: `$entry(x)`, `STRCMP("a", x)`.
@@ -221,7 +221,8 @@ pub fn close(text: &str) -> Option<usize> {
     None
 }
 
-/// Parts between separators that are in no string and no parentheses. A colon that belongs to a `?` separates nothing.
+/// Parts between separators that are in no string and no parentheses. A colon that belongs to a `?`
+/// separates nothing.
 pub fn split(text: &str, separator: u8) -> Vec<&str> {
     let (mut parts, mut start, mut at, mut depth, mut questions) = (Vec::new(), 0, 0, 0_usize, 0_usize);
     while at < text.len() {

@@ -1,7 +1,8 @@
 //! `deadlock`: mutexes that are locked in different orders.
 //!
-//! The script notes for each pair of mutexes the first time that one was locked while the other was held. A cycle of such
-//! pairs can become a deadlock. Of its threads it is told where they were created, if that was seen.
+//! The script notes for each pair of mutexes the first time that one was locked while the other was
+//! held. A cycle of such pairs can become a deadlock. Of its threads it is told where they were
+//! created, if that was seen.
 
 mod graph;
 
@@ -209,8 +210,8 @@ impl Locks {
         both.into_iter().collect()
     }
 
-    /// The graph as `networkx.node_link_graph` reads it, with the members that bcc gives a link, but stacks themselves
-    /// instead of their numbers.
+    /// The graph as `networkx.node_link_graph` reads it, with the members that bcc gives a link,
+    /// but stacks themselves instead of their numbers.
     fn graph(&self) -> String {
         let mutexes = self.mutexes();
         let number = |mutex: &Mutex| json::number(mutexes.iter().position(|known| known == mutex).unwrap_or(0) as u64);

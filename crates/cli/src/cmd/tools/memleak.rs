@@ -31,8 +31,8 @@ const WORD: usize = size_of::<usize>();
 const FREE: [&str; 3] = ["free", "realloc", "munmap"];
 
 impl Memleak {
-    /// What happens when a function is called and when it returns. Allocators call each other: only the outermost call
-    /// counts, which is that with the highest stack pointer.
+    /// What happens when a function is called and when it returns. Allocators call each other: only
+    /// the outermost call counts, which is that with the highest stack pointer.
     fn blocks(&self, (name, size, address): (&str, &str, &str)) -> Result<String, String> {
         let mut wanted = vec!["reg(\"sp\") >= @call[tid]".to_owned()];
         wanted.extend(self.min_size.map(|least| format!("(uint64)({size}) >= {least}")));

@@ -2,7 +2,8 @@
 
 use sidestep_engine::pattern;
 
-/// The attach point of a function: `provider` is `uprobe` or `uretprobe`. `regexp`: FUNC is a regular expression.
+/// The attach point of a function: `provider` is `uprobe` or `uretprobe`. `regexp`: FUNC is a
+/// regular expression.
 pub fn function(provider: &str, text: &str, regexp: bool) -> Result<String, String> {
     let parsed = pattern::parse(text, regexp)?;
     let (object, func) = match &parsed.object {

@@ -5,8 +5,8 @@ use crate::flags::Output;
 use crate::flags::tools::{Run, Sslsniff};
 use crate::out::script::{Layout, Shown};
 
-/// Functions with (connection, buffer, length, …) that return how many bytes it was, or a negative number: their objects,
-/// names, and what they are called.
+/// Functions with (connection, buffer, length, …) that return how many bytes it was, or a negative
+/// number: their objects, names, and what they are called.
 const CALLS: &[(&str, &str, &str)] = &[
     ("libssl", "SSL_write", "WRITE/SEND"),
     ("libssl", "SSL_read", "READ/RECV"),
@@ -18,11 +18,13 @@ const CALLS: &[(&str, &str, &str)] = &[
     ("libnspr4", "PR_Recv", "READ/RECV"),
 ];
 
-/// The same with a place for the number of bytes as fourth argument; they return 1 if there were any.
+/// The same with a place for the number of bytes as fourth argument; they return 1 if there were
+/// any.
 const CALLS_EX: &[(&str, &str, &str)] =
     &[("libssl", "SSL_write_ex", "WRITE/SEND"), ("libssl", "SSL_read_ex", "READ/RECV")];
 
-/// What NSPR reads and writes (`prio.h`). A file or socket itself has nothing below; TLS is a layer on top of one.
+/// What NSPR reads and writes (`prio.h`). A file or socket itself has nothing below; TLS is a layer
+/// on top of one.
 const NSPR: (&str, &str) =
     ("struct PRFileDesc { void *methods; void *secret; void *lower; };", "((struct PRFileDesc *)arg0)->lower != 0");
 
@@ -39,7 +41,8 @@ impl Sslsniff {
         columns
     }
 
-    /// Where the functions of a library are: in what `--extra-lib` names, or (not `extra`) in what the process has mapped.
+    /// Where the functions of a library are: in what `--extra-lib` names, or (not `extra`) in what
+    /// the process has mapped.
     fn objects(&self, library: &str, extra: bool) -> Result<Vec<String>, String> {
         let (kind, unwanted) = match library {
             "libssl" => ("openssl", self.no_openssl),
@@ -136,7 +139,8 @@ impl Tool for Sslsniff {
 
     fn script(&self) -> Result<String, String> {
         let mut blocks = String::new();
-        // What the user has named comes first: if nothing is found at all, it is what the message is about.
+        // What the user has named comes first: if nothing is found at all, it is what the message
+        // is about.
         for extra in [true, false] {
             let calls = CALLS.iter().map(|call| (call, false)).chain(CALLS_EX.iter().map(|call| (call, true)));
             for ((library, function, name), is_ex) in calls {

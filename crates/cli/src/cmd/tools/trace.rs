@@ -1,4 +1,5 @@
-//! `trace` as a script: for conditions, stacks, signatures and USDT probes, which no record of the kernel's has.
+//! `trace` as a script: for conditions, stacks, signatures and USDT probes, which no record of the
+//! kernel's has.
 
 use std::slice::Iter;
 

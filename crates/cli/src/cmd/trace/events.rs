@@ -1,4 +1,5 @@
-//! What the kernel's event records can hold: arguments, registers, the return value; and lines of `uprobe_events`.
+//! What the kernel's event records can hold: arguments, registers, the return value; and lines of
+//! `uprobe_events`.
 
 use std::io;
 use std::process::ExitCode;
@@ -86,8 +87,8 @@ impl Source {
     }
 }
 
-/// `p`, `r` or `-`, perhaps with a name, and then a file: the kernel's grammar, not bcc's, which has parentheses and
-/// quotes there.
+/// `p`, `r` or `-`, perhaps with a name, and then a file: the kernel's grammar, not bcc's, which
+/// has parentheses and quotes there.
 pub fn is_line(text: &str) -> bool {
     let mut words = text.split_ascii_whitespace();
     let (Some(first), Some(second)) = (words.next(), words.next()) else { return text.starts_with("-:") };
@@ -172,7 +173,8 @@ impl Tracer {
         sink.text(&self.rows.show(&hit, sink.json()))
     }
 
-    /// What the function at an address is called: in this process, or else, as a child has its parent's, in any.
+    /// What the function at an address is called: in this process, or else, as a child has its
+    /// parent's, in any.
     fn label(&self, source: usize, pid: i32, site: u64) -> String {
         let labels = self.labels.get(source).map_or(&[][..], Vec::as_slice);
         let here = labels.iter().find(|(of, va, _)| (*of, *va) == (pid, site));

@@ -1,7 +1,8 @@
-//! `sidestep trace`: a line per call, with arguments or the return value; or per hit of an event of `uprobe_events`.
+//! `sidestep trace`: a line per call, with arguments or the return value; or per hit of an event of
+//! `uprobe_events`.
 //!
-//! What a record of the kernel's events can hold is recorded as one ([`events`]); all else, such as conditions and
-//! stacks, is a script (`tools::trace`). Both print through [`rows`].
+//! What a record of the kernel's events can hold is recorded as one ([`events`]); all else, such as
+//! conditions and stacks, is a script (`tools::trace`). Both print through [`rows`].
 
 mod events;
 pub mod rows;

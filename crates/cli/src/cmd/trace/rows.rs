@@ -93,7 +93,8 @@ impl Rows {
         self.left == 0
     }
 
-    /// What is printed of a hit, whole lines; nothing of one that is left out, or printed at the end.
+    /// What is printed of a hit, whole lines; nothing of one that is left out, or printed at the
+    /// end.
     pub fn show(&mut self, hit: &Hit, json: bool) -> String {
         let is_wanted = self.tid.is_none_or(|tid| tid == hit.tid)
             && hit.comm.contains(&self.name)

@@ -8,7 +8,8 @@ use crate::out::json;
 /// Elements of an array at most.
 const ELEMENTS: u64 = 1024;
 
-/// A floating-point number by its bits, so that it can be compared and sorted; -0 and what is no number as they are.
+/// A floating-point number by its bits, so that it can be compared and sorted; -0 and what is no
+/// number as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Float {
     bits: u64,

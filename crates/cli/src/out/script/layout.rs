@@ -62,14 +62,15 @@ pub fn function(frame: &str) -> &str {
     }
 }
 
-/// A stack for flame graphs: from the outermost to the innermost function. A semicolon in a name would be two frames.
+/// A stack for flame graphs: from the outermost to the innermost function. A semicolon in a name
+/// would be two frames.
 pub fn folded(stack: &Shown) -> String {
     let frames = frames(stack);
     frames.iter().rev().map(|frame| function(frame).replace(';', ":")).collect::<Vec<_>>().join(";")
 }
 
-/// Rows whose texts are the same as one, with the sum of their numbers, by number and then text: frames that differ in
-/// their offsets only have one name.
+/// Rows whose texts are the same as one, with the sum of their numbers, by number and then text:
+/// frames that differ in their offsets only have one name.
 pub fn merged(rows: impl IntoIterator<Item = (String, i128)>) -> Vec<(String, i128)> {
     let mut sums: BTreeMap<String, i128> = BTreeMap::new();
     for (text, number) in rows {

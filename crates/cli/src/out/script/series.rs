@@ -54,7 +54,8 @@ impl Point {
 }
 
 impl Series {
-    /// None yet: intervals of so many nanoseconds, of which so many are kept, and what their values are divided by.
+    /// None yet: intervals of so many nanoseconds, of which so many are kept, and what their values
+    /// are divided by.
     pub fn new(interval: u64, intervals: u32, div: u64) -> Series {
         Series { interval, intervals, div, ..Series::default() }
     }
@@ -84,7 +85,8 @@ impl Series {
         self.end = last;
     }
 
-    /// When each interval begins, in nanoseconds since 1970, and its value: from the first one that has any.
+    /// When each interval begins, in nanoseconds since 1970, and its value: from the first one that
+    /// has any.
     fn rows(&self) -> Vec<(u64, Option<i128>)> {
         let Some(first) = self.known.keys().next() else { return Vec::new() };
         let value = |number: u64| self.known.get(&number).map(|point| point.shown() / i128::from(self.div.max(1)));

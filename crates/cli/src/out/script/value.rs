@@ -30,8 +30,8 @@ pub struct Names {
     pub stacks: Vec<(Stack, usize)>,
     /// Stacks have source lines and inlined functions.
     pub debug_info: bool,
-    /// Lines of frames that were printed, and whether the next one was interrupted: by mode, what addresses mean, the address, and
-    /// whether it is where a call returns.
+    /// Lines of frames that were printed, and whether the next one was interrupted: by mode, what
+    /// addresses mean, the address, and whether it is where a call returns.
     pub frames: HashMap<(StackMode, u32, u64, bool), (String, bool)>,
     /// Add to `CLOCK_MONOTONIC` to get nanoseconds since 1970.
     pub since_1970: u64,
@@ -219,7 +219,8 @@ impl Names {
         let Some((stack, map)) = self.stacks.get(number).copied() else { return String::new() };
         let mut text = "\n".to_owned();
         let space = (id >> 32) as u32;
-        // The innermost address is that of the instruction itself, and so is one that a signal has interrupted.
+        // The innermost address is that of the instruction itself, and so is one that a signal has
+        // interrupted.
         let mut called = false;
         for address in maps.stack(map, id).into_iter().take(stack.depth as usize) {
             let key = (stack.mode, space, address, called);

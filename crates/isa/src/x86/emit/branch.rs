@@ -24,7 +24,8 @@ impl Asm {
         self.rel32(label);
     }
 
-    /// Goes to `label` unless a condition holds, which is given as [`Insn::condition`](crate::x86::Insn::condition) gives it.
+    /// Goes to `label` unless a condition holds, which is given as
+    /// [`Insn::condition`](crate::x86::Insn::condition) gives it.
     pub fn jump_unless(&mut self, condition: u8, label: Label) {
         // The lowest bit of a condition negates it.
         let negated = condition ^ 1;
@@ -81,7 +82,8 @@ impl Asm {
         self.modrm_disp(2, Reg::Rsp, disp);
     }
 
-    /// A jump that reaches everything: `jmp [rip + 0]` followed by the address, or in 32-bit code `jmp`.
+    /// A jump that reaches everything: `jmp [rip + 0]` followed by the address, or in 32-bit code
+    /// `jmp`.
     pub fn jmp_far(&mut self, target: Va) {
         match self.isa {
             Isa::X86 => {

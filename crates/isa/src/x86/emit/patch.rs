@@ -22,8 +22,9 @@ pub fn short_jump_patch(site: Va, island: Va) -> Result<[u8; 2], OutOfReach> {
     Ok([0xeb, rel as u8])
 }
 
-/// Makes all that [`Asm::thread_pointer`] and [`Asm::thread_pointer_32`] emitted into some code loads of the word that holds the
-/// pointer itself, in place. Says whether there were any to change.
+/// Makes all that [`Asm::thread_pointer`] and [`Asm::thread_pointer_32`] emitted into some code
+/// loads of the word that holds the pointer itself, in place. Says whether there were any to
+/// change.
 pub fn thread_pointer_through_self(code: &mut [u8]) -> bool {
     let mut found = false;
     for at in 0..code.len().saturating_sub(THREAD_POINTER_32_LEN - 1) {

@@ -29,8 +29,9 @@ impl Asm {
         self.raw(&value.to_le_bytes());
     }
 
-    /// The thread pointer: the word at `%gs:0`, which is that pointer itself wherever TLS is set up (ELF Handling for
-    /// Thread-Local Storage, 3.4.6). Before that `gs` selects nothing, and the pointer is 0. Changes the flags.
+    /// The thread pointer: the word at `%gs:0`, which is that pointer itself wherever TLS is set up
+    /// (ELF Handling for Thread-Local Storage, 3.4.6). Before that `gs` selects nothing, and the
+    /// pointer is 0. Changes the flags.
     pub fn thread_pointer_32(&mut self, dst: Reg, by_itself: bool) {
         let code = if by_itself { through_self(dst.low()) } else { asking(dst.low()) };
         self.raw(&code);
@@ -58,7 +59,8 @@ impl Asm {
         self.raw(&[0x31, 0xc0 | reg.low() << 3 | reg.low()]);
     }
 
-    /// `add dword [base + disp], 1; adc dword [base + disp + 4], 0`: a word of 64 bits that no other thread writes.
+    /// `add dword [base + disp], 1; adc dword [base + disp + 4], 0`: a word of 64 bits that no
+    /// other thread writes.
     pub fn add_one_32(&mut self, base: Reg, disp: i32) {
         self.mem(&[], &[0x83], 0, base, disp);
         self.raw(&[1]);

@@ -1,9 +1,11 @@
-//! Emulate: instructions that a trap handler finishes by itself, without the way through the displaced copy.
+//! Emulate: instructions that a trap handler finishes by itself, without the way through the
+//! displaced copy.
 //!
-//! They are what functions begin and end with, and what goes elsewhere: nops of all lengths, `endbr64`, `push` and `pop` of registers,
-//! `leave`, `mov` between registers and of immediates, `lea`, `add` and `sub` of immediates, direct jumps, branches and calls, `loop` and
-//! `jrcxz`, jumps and calls through registers, `ret`; in 32-bit code the same of 4 bytes. [`prepare`] does the decoding, at registration; [`execute`]
-//! is all that is left at a hit.
+//! They are what functions begin and end with, and what goes elsewhere: nops of all lengths,
+//! `endbr64`, `push` and `pop` of registers, `leave`, `mov` between registers and of immediates,
+//! `lea`, `add` and `sub` of immediates, direct jumps, branches and calls, `loop` and `jrcxz`,
+//! jumps and calls through registers, `ret`; in 32-bit code the same of 4 bytes. [`prepare`] does
+//! the decoding, at registration; [`execute`] is all that is left at a hit.
 
 pub mod op;
 
@@ -18,7 +20,8 @@ use crate::{Isa, Va};
 /// The number of no register, which reads as 0.
 const NONE: u8 = 16;
 
-/// The instruction at the start of `bytes` as an operation; `None` = it has to run as a displaced copy.
+/// The instruction at the start of `bytes` as an operation; `None` = it has to run as a displaced
+/// copy.
 ///
 /// ```
 /// use sidestep_isa::Isa;
@@ -101,7 +104,8 @@ fn moved(iced: &Instruction, op: Op) -> Option<Op> {
     }
 }
 
-/// `lea`. A 32-bit address or destination both cut the sum; one relative to eip depends on where it is. Sums of 16 bits are left.
+/// `lea`. A 32-bit address or destination both cut the sum; one relative to eip depends on where it
+/// is. Sums of 16 bits are left.
 fn address(insn: &Insn, op: Op) -> Option<Op> {
     let iced = &insn.iced;
     let term = |register: Register| if register == Register::None { NONE } else { register.number() as u8 };

@@ -1,9 +1,12 @@
-//! What a trap handler can finish by itself: a prepared operation, and its execution on saved registers.
+//! What a trap handler can finish by itself: a prepared operation, and its execution on saved
+//! registers.
 //!
-//! This file needs nothing but `core` and cannot panic, so that it can be compiled into whatever handles the trap.
+//! This file needs nothing but `core` and cannot panic, so that it can be compiled into whatever
+//! handles the trap.
 #![forbid(unsafe_code)]
 
-/// An instruction, prepared for [`execute`]. It holds no address: it does the same wherever the instruction lies.
+/// An instruction, prepared for [`execute`]. It holds no address: it does the same wherever the
+/// instruction lies.
 ///
 /// Plain data: two words travel between who prepares it and who executes it.
 #[repr(C)]
@@ -61,8 +64,8 @@ impl Op {
         [u64::from_le_bytes([kind, len, reg, base, index, shift, narrow, short]), value]
     }
 
-    /// From what [`Op::to_words`] gave. Other words are an operation that [`execute`] leaves to the displaced copy, or some
-    /// other one; they break nothing.
+    /// From what [`Op::to_words`] gave. Other words are an operation that [`execute`] leaves to the
+    /// displaced copy, or some other one; they break nothing.
     #[must_use]
     pub fn from_words(words: [u64; 2]) -> Op {
         let [first, value] = words;
@@ -80,7 +83,8 @@ impl Op {
         if self.short == 0 { value } else { value & 0xffff_ffff }
     }
 
-    /// Is it a call or a return? These use the processor's shadow stack (CET), where there is one, too.
+    /// Is it a call or a return? These use the processor's shadow stack (CET), where there is one,
+    /// too.
     #[must_use]
     pub fn uses_shadow_stack(&self) -> bool {
         matches!(self.kind, CALL | CALL_REGISTER | RETURN)
@@ -90,7 +94,8 @@ impl Op {
 /// What an operation works on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Registers {
-    /// By number in encodings: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 … r15. Of 32-bit code, the upper halves are 0.
+    /// By number in encodings: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 … r15. Of 32-bit code,
+    /// the upper halves are 0.
     pub gpr: [u64; 16],
     /// Before: the address of the instruction. After: where to go on.
     pub rip: u64,
@@ -122,7 +127,8 @@ pub trait Memory {
 pub enum Next {
     /// Nothing: registers and memory are as after the instruction.
     Done,
-    /// Everything: nothing has changed, and the displaced copy has to run. It faults as the instruction would.
+    /// Everything: nothing has changed, and the displaced copy has to run. It faults as the
+    /// instruction would.
     Displaced,
 }
 
@@ -138,9 +144,11 @@ const ZF: u64 = 1 << 6;
 const SF: u64 = 1 << 7;
 const OF: u64 = 1 << 11;
 
-/// Does what the instruction at `registers.rip` does. All other flags than the six of `add` and `sub` stay as they are.
+/// Does what the instruction at `registers.rip` does. All other flags than the six of `add` and
+/// `sub` stay as they are.
 ///
-/// Shadow stacks (CET) are the caller's matter, as is the trap after the instruction if the program runs with TF set.
+/// Shadow stacks (CET) are the caller's matter, as is the trap after the instruction if the program
+/// runs with TF set.
 #[must_use]
 pub fn execute(op: &Op, registers: &mut Registers, memory: &mut impl Memory) -> Next {
     match step(op, registers, memory) {
@@ -230,7 +238,8 @@ fn push(op: &Op, r: &mut Registers, memory: &mut impl Memory, value: u64) -> Opt
     Some(())
 }
 
-/// An address that a program can go to. Others fault at the branch itself, which no signal frame can express.
+/// An address that a program can go to. Others fault at the branch itself, which no signal frame
+/// can express.
 fn user(address: u64) -> Option<u64> {
     (address >> 47 == 0).then_some(address)
 }

@@ -222,7 +222,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Where the first `count` parameters are; if it is not the `whole` of them that is wanted, only the last must be known.
+    /// Where the first `count` parameters are; if it is not the `whole` of them that is wanted,
+    /// only the last must be known.
     fn places(&mut self, signature: &Signature, count: usize, whole: bool, span: Span) -> Checking<Vec<Place>> {
         if self.only_at(&[Provider::Usdt]) {
             // Each probe says where its arguments are.

@@ -89,7 +89,8 @@ const VALUES: &[&str] = &[
     "ustack",
 ];
 
-/// Is it the name of a value that takes no arguments and has no members, so that it may be written as a call?
+/// Is it the name of a value that takes no arguments and has no members, so that it may be written
+/// as a call?
 pub(super) fn is_plain_value(name: &str) -> bool {
     VALUES.contains(&name) && !["arg0", "args", "self", "ustack"].contains(&name)
 }

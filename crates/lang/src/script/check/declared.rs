@@ -5,7 +5,8 @@ use super::super::checked::PER_THREAD;
 use super::super::diagnostic::Diagnostic;
 use super::{Checker, Checking};
 
-/// Kinds, whether each thread has its own values in them, and whether old keys make room for new ones.
+/// Kinds, whether each thread has its own values in them, and whether old keys make room for new
+/// ones.
 const KINDS: [(&str, bool, bool); 4] =
     [("hash", false, false), ("lruhash", false, true), ("percpuhash", true, false), ("percpulruhash", true, true)];
 /// Keys at most, as of the setting `max_map_keys`.

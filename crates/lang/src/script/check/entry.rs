@@ -56,7 +56,8 @@ impl Checker<'_> {
         }
     }
 
-    /// A variable that says whether an entry is there, and the entry with keys that may be used twice.
+    /// A variable that says whether an entry is there, and the entry with keys that may be used
+    /// twice.
     fn found(&mut self, entry: Entry, ops: &mut Vec<Op>) -> (Entry, Value) {
         // Names that no script has.
         let mut keys = Vec::new();

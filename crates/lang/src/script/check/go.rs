@@ -1,6 +1,7 @@
 //! Where functions of Go find what is passed to them.
 //!
-//! Source: "Go internal ABI specification" (`cmd/compile/abi-internal.md`), "Function call argument and result passing".
+//! Source: "Go internal ABI specification" (`cmd/compile/abi-internal.md`), "Function call argument
+//! and result passing".
 
 use super::super::ast::BinaryOp;
 use super::super::checked::{Value, ValueKind};
@@ -28,7 +29,8 @@ struct Piece {
 }
 
 impl Checker<'_> {
-    /// Where the first `count` parameters are; without registers, as before Go 1.17, all are on the stack.
+    /// Where the first `count` parameters are; without registers, as before Go 1.17, all are on the
+    /// stack.
     pub(super) fn go_places(
         &mut self,
         signature: &Signature,
@@ -109,7 +111,8 @@ impl Checker<'_> {
     }
 }
 
-/// The lower bits of a register, at their place in a word. What is above a number in its register is anything.
+/// The lower bits of a register, at their place in a word. What is above a number in its register
+/// is anything.
 fn shifted(from: Value, bit: u64, bits: u64) -> Value {
     if bits >= 64 {
         return from;

@@ -1,5 +1,5 @@
-//! Macros: their bodies are put where they are called. What a body does not get by its parameters it cannot see, and its
-//! variables are its own.
+//! Macros: their bodies are put where they are called. What a body does not get by its parameters
+//! it cannot see, and its variables are its own.
 
 use std::collections::HashMap;
 

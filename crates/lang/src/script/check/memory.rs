@@ -190,7 +190,8 @@ impl Place {
         Place { base, bit: 0, ty, width: None }
     }
 
-    /// The number that is there, as it is kept in 64 bits. `None`: no number of this size is read at once.
+    /// The number that is there, as it is kept in 64 bits. `None`: no number of this size is read
+    /// at once.
     fn number(&self, bytes: u8, signed: bool) -> Option<Value> {
         let width = self.width.map_or(8 * u64::from(bytes), u64::from);
         let (first, from) = (self.bit / 8, self.bit % 8);

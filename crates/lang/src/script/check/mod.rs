@@ -38,7 +38,8 @@ use super::diagnostic::{Diagnostic, Severity, Span, Unknown};
 use super::program::{Nothing, Program};
 use super::types::{Content, Type};
 
-/// Rounds after which the types of maps must be known: those that are used before they are assigned need more than one.
+/// Rounds after which the types of maps must be known: those that are used before they are assigned
+/// need more than one.
 const ROUNDS: usize = 10;
 
 /// Checks a script. `params` are the arguments of its command line.
@@ -110,7 +111,8 @@ struct Checker<'a> {
     maps: Vec<MapState>,
     /// Names and types of `self.x`.
     own: Vec<(String, Type)>,
-    /// Types of the variables of each block, as the round before has found them: there is room for all that is assigned.
+    /// Types of the variables of each block, as the round before has found them: there is room for
+    /// all that is assigned.
     before: Vec<Vec<Type>>,
     found: Vec<Diagnostic>,
     /// Maps and variables that a wrong statement would have assigned.
@@ -300,7 +302,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A map or variable that a wrong statement would have assigned is undefined for that reason: only the reason is said.
+    /// A map or variable that a wrong statement would have assigned is undefined for that reason:
+    /// only the reason is said.
     fn leave_out_consequences(&mut self) {
         let unassigned = &self.unassigned;
         let follows = |at: &Diagnostic| at.unknown.as_ref().is_some_and(|name| unassigned.contains(name));

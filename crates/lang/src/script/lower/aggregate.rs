@@ -1,4 +1,5 @@
-//! `count()`, `sum(n)`, `hist(n)` and their like: each thread has its own values, which the controller merges.
+//! `count()`, `sum(n)`, `hist(n)` and their like: each thread has its own values, which the
+//! controller merges.
 
 use sidestep_bpf::{AluOp, AtomicOp, Cond, Insn, Operand, Reg, Size, Width};
 
@@ -106,8 +107,8 @@ impl Lower<'_, '_> {
         self.constant(&[worst.to_ne_bytes(), 1_u64.to_ne_bytes()].concat(), 16)
     }
 
-    /// Takes the number in `r2` if it is smaller or larger than what is there. Whoever is faster has found a better one, so it
-    /// is not tried for ever.
+    /// Takes the number in `r2` if it is smaller or larger than what is there. Whoever is faster
+    /// has found a better one, so it is not tried for ever.
     fn shared_extreme(&mut self, better: Cond, end: Label) {
         let (again, take) = (self.out.label(), self.out.label());
         self.out.mov_imm(Reg::R4, TRIES);
@@ -123,7 +124,8 @@ impl Lower<'_, '_> {
         self.out.branch_imm(Width::W64, Cond::Ne, Reg::R4, 0, again);
     }
 
-    /// Takes the number in `r2` if there is none yet, or if it is smaller or larger than what is there.
+    /// Takes the number in `r2` if there is none yet, or if it is smaller or larger than what is
+    /// there.
     fn extreme(&mut self, better: Cond, end: Label) {
         let take = self.out.label();
         self.out.load(Size::Dw, Reg::R3, Reg::R1, 8);
@@ -136,8 +138,8 @@ impl Lower<'_, '_> {
         self.out.put_imm(Reg::R1, 8, 1);
     }
 
-    /// The bucket of `hist(r0, bits)`: 0 for what is negative; n + 1 below 2^bits; above that by the highest bit l, minus bits,
-    /// and the `bits` bits behind it.
+    /// The bucket of `hist(r0, bits)`: 0 for what is negative; n + 1 below 2^bits; above that by
+    /// the highest bit l, minus bits, and the `bits` bits behind it.
     fn log2_bucket(&mut self, bits: u32) {
         let (negative, small, end) = (self.out.label(), self.out.label(), self.out.label());
         self.out.branch_imm(Width::W64, Cond::Slt, Reg::R0, 0, negative);
@@ -163,8 +165,8 @@ impl Lower<'_, '_> {
         self.out.bind(end);
     }
 
-    /// The number of the highest bit of `r0`, which has one. Buckets of `hist_bucket` are 16 a power of two, and single
-    /// numbers below 16.
+    /// The number of the highest bit of `r0`, which has one. Buckets of `hist_bucket` are 16 a
+    /// power of two, and single numbers below 16.
     fn highest_bit(&mut self) {
         let (small, end) = (self.out.label(), self.out.label());
         self.out.mov(Reg::R1, Reg::R0);

@@ -1,4 +1,5 @@
-//! Loops over maps: the body is a function, which the helper `loop` calls until there is no further entry.
+//! Loops over maps: the body is a function, which the helper `loop` calls until there is no further
+//! entry.
 
 use sidestep_bpf::{Cond, Insn, Reg, Size, Width};
 
@@ -47,7 +48,8 @@ impl Lower<'_, '_> {
         self.walks.push(Walk { start, of: of.clone(), cursor, left });
     }
 
-    /// A function of the number of the round and the address of the context. Its result is not 0 if the loop ends.
+    /// A function of the number of the round and the address of the context. Its result is not 0 if
+    /// the loop ends.
     pub(super) fn walk(&mut self, walk: &Walk) {
         let Place::Scratch(var) = self.vars[walk.of.var].0 else { return };
         let map = &self.shared.checked.maps[walk.of.map];

@@ -32,4 +32,5 @@ pub const TEXT_FIND: u32 = 260;
 pub const PARENT: u32 = 261;
 pub const TEXT_MATCHES: u32 = 262;
 pub const SYMBOL: u32 = 263;
+pub const CALL_PLACE: u32 = 265;
 pub use sidestep_bpf::pass::arguments::STATIC_ARGUMENT;

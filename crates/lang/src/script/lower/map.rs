@@ -53,7 +53,8 @@ impl Lower<'_, '_> {
         self.out.call(helper::LOOKUP);
     }
 
-    /// The same, with a constant in an entry that was not there (at 0 are zeros). Goes to `missing` if there is no room for one.
+    /// The same, with a constant in an entry that was not there (at 0 are zeros). Goes to `missing`
+    /// if there is no room for one.
     pub(super) fn lookup_or_insert(&mut self, map: usize, key: At, first: u32, missing: Label) {
         let index = self.map_index(map);
         self.lookup_or_insert_in(index, key, first, missing);

@@ -1,7 +1,7 @@
 //! [`Checked`] → eBPF programs and their maps.
 //!
-//! Registers: `r6` is the context, `r7` and `r8` are a record and how much of it is used while one is written. Numbers are
-//! computed in `r0`; what has to wait lies on the stack.
+//! Registers: `r6` is the context, `r7` and `r8` are a record and how much of it is used while one
+//! is written. Numbers are computed in `r0`; what has to wait lies on the stack.
 
 mod aggregate;
 mod change;
@@ -35,7 +35,8 @@ pub use record::JOINED;
 const RING: u32 = 256 * 1024;
 /// Stacks that are kept of each kind.
 const STACKS: u32 = 16 * 1024;
-/// Calls that keep something until they return, at a time; of more, those are forgotten that were not looked at for long.
+/// Calls that keep something until they return, at a time; of more, those are forgotten that were
+/// not looked at for long.
 const CALLS: u32 = 16 * 1024;
 /// Rounds of a loop at most: the verifier walks through all of them.
 pub const ROUNDS: u32 = 1000;
@@ -43,7 +44,8 @@ pub const ROUNDS: u32 = 1000;
 const NAMED: u32 = 4096;
 /// Where the word of a call is in the context: it is kept from the entry to the return.
 const COOKIE: i16 = 168;
-/// A bit of what stands for a probe: the rest is the number of an attach point, not of a probe of the session.
+/// A bit of what stands for a probe: the rest is the number of an attach point, not of a probe of
+/// the session.
 pub const POINT: u64 = 1 << 63;
 
 /// Programs and maps of a script.
@@ -61,13 +63,15 @@ pub struct Compiled {
     pub stack_of: Vec<usize>,
     /// The map that counts strings that could not be read: a word for each block.
     pub faults: usize,
-    /// The map of the names of functions, by the numbers of probes; `None`: no program looks at them.
+    /// The map of the names of functions, by the numbers of probes; `None`: no program looks at
+    /// them.
     pub names: Option<usize>,
     /// The map of the attach points, by the numbers of probes; `None`: no program looks at them.
     pub places: Option<usize>,
     /// The map of the names of processes, by their numbers; `None`: no program looks at them.
     pub processes: Option<usize>,
-    /// The map with a word for each of the script's facts, by the numbers of probes; `None`: there are none.
+    /// The map with a word for each of the script's facts, by the numbers of probes; `None`: there
+    /// are none.
     pub facts: Option<usize>,
     /// Those facts.
     pub asked: Vec<checked::Fact>,
@@ -80,9 +84,9 @@ pub struct Compiled {
 /// An attach point with its program.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// Where.
+    /// The attach point.
     pub point: Point,
-    /// What.
+    /// The index of the program that runs there.
     pub program: usize,
     /// What has to run at the entry of a call whose return is probed.
     pub entry: Option<usize>,
@@ -256,8 +260,8 @@ fn map(name: &str, kind: MapKind, key_size: u32, value_size: u32, max_entries: u
     Map { name, kind, key_size, value_size, max_entries, flags: 0, readonly: false, initial }
 }
 
-/// A map of the script as one of eBPF. What is one value, set or not, has a word behind it that tells; what is merged by
-/// more than addition needs keys, so that it can be forgotten.
+/// A map of the script as one of eBPF. What is one value, set or not, has a word behind it that
+/// tells; what is merged by more than addition needs keys, so that it can be forgotten.
 fn shape(of: &checked::Map, config: &checked::Config) -> Map {
     let value = of.content.stored();
     let per_thread = of.content.is_aggregate() && !of.shared;
@@ -403,8 +407,8 @@ impl<'s, 'a> Lower<'s, 'a> {
         if self.too_big { Err(LowerError::Stack) } else { Ok(self.out.finish()?) }
     }
 
-    /// Sets the variables of a function to zero, the block's with those that are in several functions. They lie at the top of
-    /// its stack. `set` has its value already.
+    /// Sets the variables of a function to zero, the block's with those that are in several
+    /// functions. They lie at the top of its stack. `set` has its value already.
     fn clear_vars(&mut self, function: usize, set: Option<usize>) {
         self.used = 0;
         for (var, (place, ty)) in self.vars.clone().into_iter().enumerate() {

@@ -1,6 +1,7 @@
-//! `self.x`: an entry for each call that is not over, in a map by its frame and its function. So calls inside of calls have
-//! their own. An entry goes when the call returns, if one program sees that; one whose call never does (an exception, `longjmp`) is cleared when
-//! another call of the function has the same frame, or dropped to make room.
+//! `self.x`: an entry for each call that is not over, in a map by its frame and its function. So
+//! calls inside of calls have their own. An entry goes when the call returns, if one program sees
+//! that; one whose call never does (an exception, `longjmp`) is cleared when another call of the
+//! function has the same frame, or dropped to make room.
 
 use sidestep_bpf::{AluOp, Cond, Reg, Size, Width};
 
@@ -10,9 +11,12 @@ use super::super::types::Type;
 use super::text::At;
 use super::{FIRST, Lower, Site, helper};
 
-/// Bytes of a key: where the return address is, and the address of the function.
+/// Bytes of a key: where the return address is, and the address of the function. (Of Go functions,
+/// whose stacks move, the first word is made of the goroutine and the distance from the end of its
+/// stack.)
 pub(super) const KEY: u32 = 16;
 const RSP: i16 = 152;
+const R14: i16 = 8;
 
 impl Lower<'_, '_> {
     fn own_map(&self) -> u32 {
@@ -28,10 +32,13 @@ impl Lower<'_, '_> {
         self.out.mov(Reg::R1, Reg::R6);
         self.out.call(helper::FUNC_IP);
         self.out.put(Reg::R10, at + 8, Reg::R0);
-        self.out.load(Size::Dw, Reg::R0, Reg::R6, RSP);
+        self.out.load(Size::Dw, Reg::R2, Reg::R6, RSP);
         if self.site == Site::Return {
-            self.out.alu_imm(AluOp::Sub, Reg::R0, self.shared.checked.word.into());
+            self.out.alu_imm(AluOp::Sub, Reg::R2, self.shared.checked.word.into());
         }
+        self.out.load(Size::Dw, Reg::R3, Reg::R6, R14);
+        self.out.mov(Reg::R1, Reg::R6);
+        self.out.call(helper::CALL_PLACE);
         self.out.put(Reg::R10, at, Reg::R0);
         At::Stack(at)
     }

@@ -1,7 +1,7 @@
 //! Records: what the controller is asked to do, with values.
 //!
-//! A record is words: the number of the action, then a word for each value. Of texts and bytes that is their length, or a
-//! negative error; they themselves follow in order, unaligned.
+//! A record is words: the number of the action, then a word for each value. Of texts and bytes that
+//! is their length, or a negative error; they themselves follow in order, unaligned.
 
 use sidestep_bpf::{AluOp, Cond, Reg, Size, Width};
 

@@ -1,5 +1,5 @@
-//! `tseries`: of each thread and key, as many intervals as are kept, in a ring. What is there of an interval that is over for
-//! long is overwritten by the one that has its place now.
+//! `tseries`: of each thread and key, as many intervals as are kept, in a ring. What is there of an
+//! interval that is over for long is overwritten by the one that has its place now.
 
 use sidestep_bpf::{AluOp, AtomicOp, Cond, Insn, Operand, Reg, Size, Width};
 
@@ -7,7 +7,8 @@ use super::super::checked::{Entry, Value};
 use super::super::types::{Content, INTERVAL, Merge};
 use super::{Lower, helper};
 
-/// Where in an interval its value is, and what tells how many there were, or when the last one came.
+/// Where in an interval its value is, and what tells how many there were, or when the last one
+/// came.
 const VALUE: i16 = 8;
 const STAMP: i16 = 16;
 

@@ -1,4 +1,5 @@
-//! Texts: they lie in memory, end with a NUL, and are padded with zeros where they are compared or looked up as a whole.
+//! Texts: they lie in memory, end with a NUL, and are padded with zeros where they are compared or
+//! looked up as a whole.
 
 use sidestep_bpf::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Reg, Size, Swap, Width};
 
@@ -68,8 +69,8 @@ impl Lower<'_, '_> {
         self.mark_cut(to, own, len);
     }
 
-    /// Makes the byte that tells that a text was cut the same in all of them, as they may be keys; where there is room for
-    /// more, it would be a part of the text, and goes.
+    /// Makes the byte that tells that a text was cut the same in all of them, as they may be keys;
+    /// where there is room for more, it would be a part of the text, and goes.
     fn mark_cut(&mut self, to: At, own: usize, len: usize) {
         let end = self.out.label();
         let at = to.plus(own);
@@ -81,7 +82,8 @@ impl Lower<'_, '_> {
         self.out.bind(end);
     }
 
-    /// Reads a text of our own, of at most `len` bytes, and one more, which tells that it was cut. `r3` is where it is.
+    /// Reads a text of our own, of at most `len` bytes, and one more, which tells that it was cut.
+    /// `r3` is where it is.
     fn read_text(&mut self, to: At, len: usize, from: impl FnOnce(&mut Self)) {
         from(self);
         self.address(Reg::R1, to);
@@ -204,7 +206,8 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// Goes to `differs` unless two texts or tuples are the same, in their first bytes if `first` says how many.
+    /// Goes to `differs` unless two texts or tuples are the same, in their first bytes if `first`
+    /// says how many.
     pub(super) fn compare(&mut self, a: &Value, b: &Value, first: Option<usize>, differs: Label) {
         if let Type::Tuple(_) = a.ty {
             return self.compare_tuples(a, b, differs);

@@ -1,4 +1,5 @@
-//! What lies in memory, as it is kept in maps and variables: texts, bytes behind their length, and tuples of anything.
+//! What lies in memory, as it is kept in maps and variables: texts, bytes behind their length, and
+//! tuples of anything.
 
 use sidestep_bpf::{Cond, Operand, Reg, Size, Width};
 

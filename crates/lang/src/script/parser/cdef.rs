@@ -274,7 +274,8 @@ impl Parser<'_> {
                         let message = format!("a bit-field of {width} bits in a '{}'", member.ty.name());
                         return Err(Diagnostic::error(member.span, message));
                     }
-                    // One that would lie in more units of its type than the type itself begins a new one.
+                    // One that would lie in more units of its type than the type itself begins a
+                    // new one.
                     let spans = (start % (8 * align) + width).div_ceil(8 * align) > size / align;
                     (if spans && !packed { start.next_multiple_of(8 * align) } else { start }, width)
                 }

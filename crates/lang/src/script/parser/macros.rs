@@ -38,7 +38,8 @@ impl Parser<'_> {
         }
     }
 
-    /// `{ …; value }`: the last statement is the value if it is an expression and no semicolon ends it.
+    /// `{ …; value }`: the last statement is the value if it is an expression and no semicolon ends
+    /// it.
     pub(super) fn block_expr(&mut self) -> Parsed<ExprKind> {
         let (mut body, ended) = self.open_braces()?;
         let value = match body.pop() {

@@ -1,4 +1,5 @@
-//! `getopt(name[, default[, description]])`: what the command line says is known, so it is a constant.
+//! `getopt(name[, default[, description]])`: what the command line says is known, so it is a
+//! constant.
 
 use super::super::ast::{Expr, ExprKind, UnaryOp};
 use super::super::diagnostic::{Diagnostic, Span};

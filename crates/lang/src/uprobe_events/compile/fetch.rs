@@ -136,7 +136,8 @@ impl Compiler<'_> {
         out.load(Size::B, Reg::R2, Reg::R7, faults);
         out.alu(AluOp::Or, Reg::R2, Reg::R1);
         out.store(Size::B, faults, Reg::R2);
-        // What could not be read is 0 to filters. They look at arrays only if these are as long as a number.
+        // What could not be read is 0 to filters. They look at arrays only if these are as long as
+        // a number.
         let sizes = [Size::B, Size::H, Size::W, Size::Dw];
         if let Some(size) = sizes.into_iter().find(|size| size.bytes() == ty.size().bytes() * count) {
             out.invert(Reg::R9);

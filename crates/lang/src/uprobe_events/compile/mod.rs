@@ -1,12 +1,13 @@
 //! Events as programs.
 //!
-//! A program first looks at what its filter says about registers, so that an event that nobody wants costs a compare or
-//! two and no call. Then it reserves a record, fills it, looks at what the filter says about the rest, and submits the
-//! record or discards it. Reads that fail take no branch of their own: their results are collected and become a bit of
-//! the record or a string of length 0, so the verifier has one path to walk, however many arguments there are.
+//! A program first looks at what its filter says about registers, so that an event that nobody
+//! wants costs a compare or two and no call. Then it reserves a record, fills it, looks at what the
+//! filter says about the rest, and submits the record or discards it. Reads that fail take no
+//! branch of their own: their results are collected and become a bit of the record or a string of
+//! length 0, so the verifier has one path to walk, however many arguments there are.
 //!
-//! `r6` is the context, `r7` the record, `r8` where in the record the next string goes, `r9` is negative if the current
-//! argument could not be read.
+//! `r6` is the context, `r7` the record, `r8` where in the record the next string goes, `r9` is
+//! negative if the current argument could not be read.
 
 mod fetch;
 mod glob;

@@ -161,7 +161,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Goes on if the expression holds for the record, else to `discard`. Returns the functions that it calls.
+    /// Goes on if the expression holds for the record, else to `discard`. Returns the functions
+    /// that it calls.
     pub(super) fn branch_late(&mut self, expr: &Expr, discard: Label) -> Vec<Glob> {
         let mut globs = Vec::new();
         self.late_part(expr, false, discard, &mut globs);

@@ -1,9 +1,10 @@
 //! Which parameters of a function are passed at all.
 //!
-//! LLVM leaves out what no caller varies or the function does not use, where it sees all callers, and passes what is behind it
-//! in the registers that become free. The name stays the same (GCC's gets an ending, `.constprop`), so only the places of
-//! parameters tell: one that was left out has none, or is a constant. So has one that is only not used; that it has a register
-//! of its own is seen by another one behind it, which is where it is if nothing was left out.
+//! LLVM leaves out what no caller varies or the function does not use, where it sees all callers,
+//! and passes what is behind it in the registers that become free. The name stays the same (GCC's
+//! gets an ending, `.constprop`), so only the places of parameters tell: one that was left out has
+//! none, or is a constant. So has one that is only not used; that it has a register of its own is
+//! seen by another one behind it, which is where it is if nothing was left out.
 
 use std::collections::HashMap;
 
@@ -62,7 +63,8 @@ fn registers(parameters: &[FunctionParameter], result: &DataType) -> Vec<Option<
 }
 
 impl<'d> Reading<'_, 'd> {
-    /// Where the parameters are of a function whose code is described at `own`, and whose parameters at `described`.
+    /// Where the parameters are of a function whose code is described at `own`, and whose
+    /// parameters at `described`.
     pub(super) fn places(&self, va: Va, own: usize, described: usize) -> gimli::Result<Vec<Place>> {
         let mut there = HashMap::new();
         let (unit, at) = self.around(own)?;

@@ -1,8 +1,8 @@
 //! The signal frame that brings a thread back by itself.
 //!
-//! As on x86-64, before a thread executes a system call for us, its whole state is written to its memory in the form that
-//! `rt_sigreturn(2)` reads, and its registers are set to an `int $0x80; ret` whose return address is a call of
-//! `rt_sigreturn`:
+//! As on x86-64, before a thread executes a system call for us, its whole state is written to its
+//! memory in the form that `rt_sigreturn(2)` reads, and its registers are set to an
+//! `int $0x80; ret` whose return address is a call of `rt_sigreturn`:
 //!
 //! ```text
 //!   frame + 0     address of `mov $173,%eax; int $0x80`    ← esp while the remote call runs; popped by its `ret`
@@ -14,8 +14,9 @@
 //!   frame + 384   the same in XSAVE format, 64-byte aligned, then FP_XSTATE_MAGIC2
 //! ```
 //!
-//! Layouts: arch/x86/include/asm/sigframe.h (`rt_sigframe_ia32`), arch/x86/include/uapi/asm/sigcontext.h (`sigcontext_32`);
-//! reading: arch/x86/kernel/signal_32.c, arch/x86/kernel/fpu/signal.c (`fpu__restore_sig`).
+//! Layouts: arch/x86/include/asm/sigframe.h (`rt_sigframe_ia32`),
+//! arch/x86/include/uapi/asm/sigcontext.h (`sigcontext_32`); reading: arch/x86/kernel/signal_32.c,
+//! arch/x86/kernel/fpu/signal.c (`fpu__restore_sig`).
 
 use std::io;
 
@@ -36,8 +37,8 @@ const FSAVE: usize = 112;
 const NT_PRFPREG: i32 = 2;
 /// UC_FP_XSTATE
 const UC_FLAGS: u32 = 1;
-/// `uc_stack.ss_flags`. There is no such mode, so the kernel leaves the alternate stack as it is (it ignores the error);
-/// and no other frame has this word.
+/// `uc_stack.ss_flags`. There is no such mode, so the kernel leaves the alternate stack as it is
+/// (it ignores the error); and no other frame has this word.
 const SS_FLAGS: u32 = 0x7fff_fff0;
 /// `uc_stack.ss_size`: to be told from others once more.
 const SS_SIZE: u32 = 0x5349_4445;
@@ -66,8 +67,8 @@ impl FpState {
 pub struct Frame(pub Vec<u8>);
 
 impl Frame {
-    /// A frame at `at` that restores `regs` (settled by [`Regs::settled`]), the FP state and the signal mask. The alternate
-    /// signal stack stays as it is.
+    /// A frame at `at` that restores `regs` (settled by [`Regs::settled`]), the FP state and the
+    /// signal mask. The alternate signal stack stays as it is.
     pub fn new(at: Va, regs: &Regs, fp: &FpState, mask: u64, gadgets: Gadgets) -> Frame {
         let r = &regs.raw;
         let words = [
@@ -98,8 +99,8 @@ impl Frame {
             r.esp,
             r.xss,
             at.0 as i32 + (XSTATE - FSAVE) as i32,
-            0, // oldmask
-            0, // cr2
+            mask as i32, // oldmask
+            0,           // cr2
             mask as i32,
             (mask >> 32) as i32,
         ];
@@ -113,7 +114,8 @@ impl Frame {
     }
 }
 
-/// Is a thread with these registers about to return through a frame of ours, which a controller that died has left?
+/// Is a thread with these registers about to return through a frame of ours, which a controller
+/// that died has left?
 pub fn on_frame(process: &Process, regs: &Regs) -> bool {
     // The return address is popped between the remote call and rt_sigreturn.
     [0, -4].iter().any(|d| {
@@ -136,8 +138,8 @@ mod tests {
         let frame = Frame::new(Va(0x10000), &regs, &fp, 0x1_0000_abcd, gadgets).0;
         let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().unwrap());
         assert_eq!(word(0), 2);
-        // The C library's ucontext_t is the kernel's, with room behind; gregs: gs fs es ds edi esi ebp esp ebx edx ecx eax
-        // trapno err eip cs efl uesp ss.
+        // The C library's ucontext_t is the kernel's, with room behind; gregs: gs fs es ds edi esi
+        // ebp esp ebx edx ecx eax trapno err eip cs efl uesp ss.
         let gregs = UCONTEXT + std::mem::offset_of!(libc::ucontext_t, uc_mcontext);
         let reg = |n: i32| word(gregs + 4 * n as usize);
         assert_eq!((reg(libc::REG_EIP), reg(libc::REG_ESP), reg(libc::REG_EAX)), (0x4000, 0x7000, 7));

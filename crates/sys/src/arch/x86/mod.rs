@@ -1,8 +1,9 @@
-//! Registers and gadgets of x86-32, as a 64-bit kernel runs it: it shows a 32-bit thread to a 32-bit tracer as an i386
-//! kernel would (arch/x86/kernel/ptrace.c, `user_x86_32_view`).
+//! Registers and gadgets of x86-32, as a 64-bit kernel runs it: it shows a 32-bit thread to a
+//! 32-bit tracer as an i386 kernel would (arch/x86/kernel/ptrace.c, `user_x86_32_view`).
 //!
-//! However a program enters the kernel, an interrupted call stands behind an `int $0x80`: the vDSO has one where its fast
-//! entries return to (arch/x86/entry/vdso/vdso32/system_call.S, `int80_landing_pad`).
+//! However a program enters the kernel, an interrupted call stands behind an `int $0x80`: the vDSO
+//! has one where its fast entries return to (arch/x86/entry/vdso/vdso32/system_call.S,
+//! `int80_landing_pad`).
 #![allow(unsafe_code, reason = "one ptrace request")]
 
 mod frame;
@@ -27,7 +28,8 @@ pub type Word = u32;
 pub const NAME: &str = "32-bit x86";
 /// And those of the other build.
 pub const OTHER: &str = "64-bit x86";
-/// Class and machine of their files (`ELFCLASS32`, `EM_386`), and of those of the other build (`EM_X86_64`).
+/// Class and machine of their files (`ELFCLASS32`, `EM_386`), and of those of the other build
+/// (`EM_X86_64`).
 pub(crate) const ELF: (u8, u8) = (1, 3);
 /// See [`ELF`].
 pub(crate) const OTHER_ELF: (u8, u8) = (2, 62);
@@ -78,7 +80,8 @@ pub(crate) const CONTINUED: [libc::c_long; 6] = [
     CLOCK_NANOSLEEP_TIME64,
 ];
 
-/// The number that the code in front of a call at `ip` sets. Where the vDSO makes it, that is where the vDSO was called.
+/// The number that the code in front of a call at `ip` sets. Where the vDSO makes it, that is where
+/// the vDSO was called.
 pub(crate) fn number_from_code(process: &Process, ip: Va, sp: Va) -> Option<u32> {
     const MOV_EAX_IMM32: u8 = 0xb8;
     /// `int $0x80; pop %ebp; pop %edx; pop %ecx; ret`
@@ -112,9 +115,11 @@ pub fn thread_pointer_readable() -> bool {
     true
 }
 
-/// The thread pointer of a stopped thread with these registers: the base of the segment that `gs` selects.
+/// The thread pointer of a stopped thread with these registers: the base of the segment that `gs`
+/// selects.
 pub(crate) fn thread_pointer(tid: i32, raw: &UserRegs) -> io::Result<u64> {
-    /// Selectors of the descriptor table that all processes share; none of an own table is used for TLS any more.
+    /// Selectors of the descriptor table that all processes share; none of an own table is used for
+    /// TLS any more.
     const LOCAL: i32 = 4;
     let selector = raw.xgs & 0xffff;
     if selector & !3 == 0 || selector & LOCAL != 0 {
@@ -189,8 +194,8 @@ impl Regs {
         [r.eax, r.ecx, r.edx, r.ebx, r.esp, r.ebp, r.esi, r.edi].get(usize::from(n)).copied().map(word)
     }
 
-    /// Does a register hold the address behind a system call that has just returned? None does: `int $0x80` changes no other
-    /// register, and the vDSO saves those that `sysenter` needs.
+    /// Does a register hold the address behind a system call that has just returned? None does:
+    /// `int $0x80` changes no other register, and the vDSO saves those that `sysenter` needs.
     #[must_use]
     pub fn is_behind_call(&self) -> bool {
         false
@@ -207,7 +212,8 @@ impl Regs {
         word(self.raw.eflags)
     }
 
-    /// The registers that execute a system call with the gadgets `g` and then return into the frame at `frame`.
+    /// The registers that execute a system call with the gadgets `g` and then return into the frame
+    /// at `frame`.
     pub(crate) fn for_call(&self, g: Gadgets, frame: Va, nr: u64, args: [u64; 6]) -> Regs {
         /// Trap, direction and resume flag: must not reach the gadget.
         const TF_DF_RF: i32 = 1 << 8 | 1 << 10 | 1 << 16;
@@ -228,7 +234,8 @@ impl Regs {
         regs
     }
 
-    /// The call of [`entry_stub`] is not made; the rest of the stub is done here. `saved` is the stub's stack.
+    /// The call of [`entry_stub`] is not made; the rest of the stub is done here. `saved` is the
+    /// stub's stack.
     pub(crate) fn after_stub(&self, saved: StubStack, entry: Va) -> Regs {
         let mut r = self.raw;
         let [eax] = saved;
@@ -245,8 +252,9 @@ fn word(value: i32) -> u64 {
     u64::from(value as u32)
 }
 
-/// Makes the system calls of a list of eight words each (number, arguments, of which the last is not used, result), up to a
-/// number below 0, and returns. [`crate::Call`]s with the number [`crate::ADD`] are no system calls. Uses no stack.
+/// Makes the system calls of a list of eight words each (number, arguments, of which the last is
+/// not used, result), up to a number below 0, and returns. [`crate::Call`]s with the number
+/// [`crate::ADD`] are no system calls. Uses no stack.
 pub const BATCH_CODE: &[u8] = &[
     0x8b, 0x45, 0x00, // 0: mov (%ebp), %eax
     0x85, 0xc0, // test %eax, %eax
@@ -317,7 +325,8 @@ impl Gadgets {
         begins(self.syscall_ret, SYSCALL_RET) && begins(self.sigreturn, SIGRETURN)
     }
 
-    /// Looks for the gadgets in some executable code that lies at `at`, filling in what is still missing.
+    /// Looks for the gadgets in some executable code that lies at `at`, filling in what is still
+    /// missing.
     pub fn search(found: &mut (Option<Va>, Option<Va>), at: Va, code: &[u8]) {
         let find = |pattern: &[u8]| code.windows(pattern.len()).position(|w| w == pattern).map(|i| at.offset(i as i64));
         found.0 = found.0.or_else(|| find(SYSCALL_RET));
@@ -384,7 +393,8 @@ mod tests {
             let settled = regs(eip, eax, orig_eax).settled(&this).raw;
             (settled.eip - at, settled.eax)
         };
-        // Stopped in the call, for the first time and again; stopped between the kernel's decision and the call.
+        // Stopped in the call, for the first time and again; stopped between the kernel's decision
+        // and the call.
         assert_eq!(number(at + 2, -516, 162), (0, 162));
         assert_eq!(number(at + 2, -516, 0), (0, 162));
         assert_eq!(number(at, 0, 162), (0, 162));

@@ -1,18 +1,22 @@
-//! Signal frames on stacks, as the kernel writes them: those with a `siginfo_t`, and those of handlers without one.
+//! Signal frames on stacks, as the kernel writes them: those with a `siginfo_t`, and those of
+//! handlers without one.
 
 use sidestep_isa::Va;
 
 use super::super::SignalFrame;
 
-// Words of `struct sigcontext_32`, from the saved instruction pointer (arch/x86/include/uapi/asm/sigcontext.h).
+// Words of `struct sigcontext_32`, from the saved instruction pointer
+// (arch/x86/include/uapi/asm/sigcontext.h).
 const ES: isize = -12;
 const DS: isize = -11;
 const SP: isize = -7;
 const CS: isize = 1;
 const SP_AT_SIGNAL: isize = 3;
 const SS: isize = 4;
-/// Old kind: the first 32 signals of the mask.
+/// The first 32 signals of the mask; of the old kind the only copy.
 const OLD_MASK: isize = 6;
+/// Old kind: the number of the signal.
+const SIGNAL: isize = -15;
 // Of a frame with a `siginfo_t` (`struct rt_sigframe_ia32`, arch/x86/include/asm/sigframe.h).
 const UCONTEXT: isize = -19;
 /// The address of the ucontext, for the handler.
@@ -27,11 +31,12 @@ const USER_CS: u32 = 0x23;
 const USER_DS: u32 = 0x2b;
 const SS_DISABLE: u32 = 2;
 
-/// All signal frames that a thread with stack pointer `sp` will return through, in the bytes of its stack from `start`
-/// (8-aligned, `sp` or a little below).
+/// All signal frames that a thread with stack pointer `sp` will return through, in the bytes of its
+/// stack from `start` (8-aligned, `sp` or a little below).
 ///
-/// A frame on an alternate stack counts only for a thread that is on that very stack: what lies on the stacks of others,
-/// or of signals that are long over, does not. Of the kind without a `siginfo_t`, it counts everywhere.
+/// A frame on an alternate stack counts only for a thread that is on that very stack: what lies on
+/// the stacks of others, or of signals that are long over, does not. Of the kind without a
+/// `siginfo_t`, it counts everywhere.
 #[must_use]
 pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
     let words: Vec<u32> = stack.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
@@ -53,8 +58,11 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
         } else {
             (behind(OLD_MASK), None)
         };
-        let (ip_at, ip, sp) = (at(ip), Va(words[ip].into()), Va(word(SP)?.into()));
-        Some(SignalFrame { ip_at, ip, sp, call_at: None, mask_at, info_at })
+        if info_at.is_none() && !(1..=64).contains(&word(SIGNAL)?) {
+            return None;
+        }
+        let (mask_copy, sp) = (word(OLD_MASK)?, Va(word(SP)?.into()));
+        Some(SignalFrame { ip_at: at(ip), ip: Va(words[ip].into()), sp, call_at: None, mask_at, mask_copy, info_at })
     };
     (0..words.len()).filter_map(frame).collect()
 }
@@ -66,7 +74,8 @@ mod tests {
     const START: u64 = 0x6000;
     const IP: usize = 55;
 
-    /// A stack with a frame whose saved ip is its word [`IP`], delivered on the given alternate stack.
+    /// A stack with a frame whose saved ip is its word [`IP`], delivered on the given alternate
+    /// stack.
     fn stack(alternate: [u32; 3]) -> Vec<u8> {
         let mut words = [1u32; 80];
         let mut set = |offset: isize, value: u32| words[IP.checked_add_signed(offset).unwrap()] = value;
@@ -91,11 +100,15 @@ mod tests {
         let at = |word: usize| Va(START + 4 * word as u64);
         assert_eq!((frame.ip_at, frame.ip, frame.sp), (at(IP), Va(0x4000), Va(0x7000)));
         assert_eq!((frame.mask_at, frame.info_at), (at(IP + 8), Some(at(IP - 51))));
-        // Of a handler that gets no information.
+        assert_eq!(found[0].mask_copy, 1);
+        // Of a handler that gets no information, but the number of the signal.
         bytes[4 * (IP - 52)] = 0;
+        bytes[4 * (IP - 15)] = 11;
         let found = signal_frames(&bytes, Va(START), Va(START));
         assert_eq!((found[0].mask_at, found[0].info_at), (at(IP + 6), None));
         assert_eq!(signal_frames(&bytes[..4 * (IP + 4)], Va(START), Va(START)), []);
+        bytes[4 * (IP - 15)] = 0;
+        assert_eq!(signal_frames(&bytes, Va(START), Va(START)), []);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The signal frame that brings a thread back by itself.
 //!
-//! Before a thread executes a system call for us, its whole state is written to its memory in the form that
-//! `rt_sigreturn(2)` reads, and its registers are set to a `syscall; ret` whose return address is a call of
-//! `rt_sigreturn`. If the controller dies then, the kernel lets the thread run, and it restores itself:
+//! Before a thread executes a system call for us, its whole state is written to its memory in the
+//! form that `rt_sigreturn(2)` reads, and its registers are set to a `syscall; ret` whose return
+//! address is a call of `rt_sigreturn`. If the controller dies then, the kernel lets the thread
+//! run, and it restores itself:
 //!
 //! ```text
 //!   frame + 0     address of `mov $15,%eax; syscall`      ← rsp while the remote call runs; popped by its `ret`
@@ -27,8 +28,8 @@ use crate::process::Process;
 const FPSTATE: usize = 512;
 /// UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS
 const UC_FLAGS: u64 = 7;
-/// `uc_stack.ss_flags` and the padding behind it. There is no such mode, so the kernel leaves the alternate stack as
-/// it is (it ignores the error); and no other frame has this word.
+/// `uc_stack.ss_flags` and the padding behind it. There is no such mode, so the kernel leaves the
+/// alternate stack as it is (it ignores the error); and no other frame has this word.
 const SS_FLAGS: u64 = 0x5349_4445_7fff_fff0;
 /// The FP state of a thread.
 pub struct FpState {
@@ -51,7 +52,8 @@ impl FpState {
 pub struct Frame(pub Vec<u8>);
 
 impl Frame {
-    /// A frame at `at` that restores `regs` (settled by [`Regs::settled`]), the FP state and the signal mask. The alternate signal stack stays as it is.
+    /// A frame at `at` that restores `regs` (settled by [`Regs::settled`]), the FP state and the
+    /// signal mask. The alternate signal stack stays as it is.
     pub fn new(at: Va, regs: &Regs, fp: &FpState, mask: u64, gadgets: Gadgets) -> Frame {
         let r = &regs.raw;
         let selectors = r.cs & 0xffff | (r.ss & 0xffff) << 48;
@@ -83,10 +85,10 @@ impl Frame {
             r.rip,
             r.eflags,
             selectors,
-            0, // err
-            0, // trapno
-            0, // oldmask
-            0, // cr2
+            0,    // err
+            0,    // trapno
+            mask, // oldmask
+            0,    // cr2
             at.0.wrapping_add(FPSTATE as u64),
             // reserved
             0,
@@ -106,7 +108,8 @@ impl Frame {
     }
 }
 
-/// Is a thread with these registers about to return through a frame of ours, which a controller that died has left?
+/// Is a thread with these registers about to return through a frame of ours, which a controller
+/// that died has left?
 pub fn on_frame(process: &Process, regs: &Regs) -> bool {
     // The return address is popped between the remote call and rt_sigreturn.
     // A frame may begin with its page.

@@ -21,7 +21,8 @@ pub type Word = u64;
 pub const NAME: &str = "64-bit x86";
 /// And those of the other build.
 pub const OTHER: &str = "32-bit x86";
-/// Class and machine of their files (`ELFCLASS64`, `EM_X86_64`), and of those of the other build (`EM_386`).
+/// Class and machine of their files (`ELFCLASS64`, `EM_X86_64`), and of those of the other build
+/// (`EM_386`).
 pub(crate) const ELF: (u8, u8) = (2, 62);
 /// See [`ELF`].
 pub(crate) const OTHER_ELF: (u8, u8) = (1, 3);
@@ -66,8 +67,8 @@ pub(crate) fn number_from_code(process: &Process, ip: Va, _: Va) -> Option<u32> 
     (op == MOV_EAX_IMM32).then_some(u32::from_le_bytes(imm))
 }
 
-/// May user code execute `rdfsbase`, which generated code takes the thread pointer from? The kernel says so in bit 1 of
-/// `AT_HWCAP2` (Documentation/arch/x86/x86_64/fsgs.rst).
+/// May user code execute `rdfsbase`, which generated code takes the thread pointer from? The kernel
+/// says so in bit 1 of `AT_HWCAP2` (Documentation/arch/x86/x86_64/fsgs.rst).
 #[must_use]
 pub fn thread_pointer_readable() -> bool {
     // SAFETY: only reads our own auxiliary vector.
@@ -144,8 +145,8 @@ impl Regs {
             .copied()
     }
 
-    /// Has a `syscall` right before the instruction pointer just returned? Its address behind it is in rcx then (SDM volume
-    /// 2, "SYSCALL"), until something else writes that register.
+    /// Has a `syscall` right before the instruction pointer just returned? Its address behind it is
+    /// in rcx then (SDM volume 2, "SYSCALL"), until something else writes that register.
     #[must_use]
     pub fn is_behind_call(&self) -> bool {
         self.raw.rcx == self.raw.rip && !self.restarts()
@@ -162,7 +163,8 @@ impl Regs {
         self.raw.eflags
     }
 
-    /// The registers that execute a system call with the gadgets `g` and then return into the frame at `frame`.
+    /// The registers that execute a system call with the gadgets `g` and then return into the frame
+    /// at `frame`.
     pub(crate) fn for_call(&self, g: Gadgets, frame: Va, nr: u64, args: [u64; 6]) -> Regs {
         /// Trap, direction and resume flag: must not reach the gadget.
         const TF_DF_RF: u64 = 1 << 8 | 1 << 10 | 1 << 16;
@@ -184,8 +186,9 @@ impl Regs {
     }
 }
 
-/// Makes the system calls of a list of eight words each (number, arguments, result), up to a number below 0, and
-/// returns. [`crate::Call`]s with the number [`crate::ADD`] are no system calls. Uses no stack.
+/// Makes the system calls of a list of eight words each (number, arguments, result), up to a number
+/// below 0, and returns. [`crate::Call`]s with the number [`crate::ADD`] are no system calls. Uses
+/// no stack.
 pub const BATCH_CODE: &[u8] = &[
     0x48, 0x8b, 0x03, // 0: mov (%rbx), %rax
     0x85, 0xc0, // test %eax, %eax
@@ -209,7 +212,8 @@ pub const BATCH_CODE: &[u8] = &[
 ];
 
 impl Regs {
-    /// The call of [`entry_stub`] is not made; the rest of the stub is done here. `saved` is the stub's stack.
+    /// The call of [`entry_stub`] is not made; the rest of the stub is done here. `saved` is the
+    /// stub's stack.
     pub(crate) fn after_stub(&self, saved: StubStack, entry: Va) -> Regs {
         let mut r = self.raw;
         [r.r11, r.rcx, r.rax] = saved;
@@ -278,7 +282,8 @@ impl Gadgets {
         begins(self.syscall_ret, SYSCALL_RET) && SIGRETURN.iter().any(|code| begins(self.sigreturn, code))
     }
 
-    /// Looks for the gadgets in some executable code that lies at `at`, filling in what is still missing.
+    /// Looks for the gadgets in some executable code that lies at `at`, filling in what is still
+    /// missing.
     pub fn search(found: &mut (Option<Va>, Option<Va>), at: Va, code: &[u8]) {
         let mut from = 0;
         // The byte pair 0f 05 is rare; everything hangs on it.
@@ -368,7 +373,8 @@ mod tests {
             let settled = regs(rip, rax, orig_rax).settled(&this).raw;
             (settled.rip - at, settled.rax)
         };
-        // Stopped in the call, for the first time and again; stopped between the kernel's decision and the call.
+        // Stopped in the call, for the first time and again; stopped between the kernel's decision
+        // and the call.
         assert_eq!(number(at + 2, ERESTART_RESTARTBLOCK, libc::SYS_nanosleep), (0, 35));
         assert_eq!(number(at + 2, ERESTART_RESTARTBLOCK, libc::SYS_restart_syscall), (0, 35));
         assert_eq!(number(at, libc::SYS_restart_syscall, libc::SYS_nanosleep), (0, 35));

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A shortest cycle through each edge that is part of one, each once and beginning with its smallest node.
+/// A shortest cycle through each edge that is part of one, each once and beginning with its
+/// smallest node.
 pub fn cycles<N: Copy + Ord>(edges: &[(N, N)]) -> BTreeSet<Vec<N>> {
     let mut next: BTreeMap<N, Vec<N>> = BTreeMap::new();
     for (from, to) in edges {

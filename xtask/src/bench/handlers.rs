@@ -1,14 +1,15 @@
-//! What the handler of a hit costs: programs of `bench.bpf.c` at one function, compiled and interpreted.
+//! What the handler of a hit costs: programs of `bench.bpf.c` at one function, compiled and
+//! interpreted.
 
 use std::fmt::Write;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sidestep_tests::target;
-use sidestep_tests::tool::Tracing;
+use sidestep_tests::tool::{Report, Tracing};
 
-use crate::bench::{Bench, PAUSE, ROUNDS, number};
+use super::program::{Bench, PAUSE, ROUNDS, number};
 
 /// The probed function.
 const FUNCTION: &str = "f_push";
@@ -17,7 +18,8 @@ const CALLS: u64 = 2_000_000;
 /// Records of a round.
 const BURST: u64 = 3500;
 
-/// A handler: its name in the table, the program, what the map `total` or the keyed one must hold per hit, and the target.
+/// A handler: its name in the table, the program, what the map `total` or the keyed one must hold
+/// per hit, and the target.
 struct Handler {
     name: &'static str,
     program: &'static str,
@@ -34,69 +36,65 @@ const HANDLERS: [Handler; 6] = [
     Handler { name: "string of 16 bytes", program: "text", per_hit: 17, at_most: 40.0 },
 ];
 
-/// Measures all; `bench` is the process that is probed.
-pub fn handlers(bench: &mut Bench) -> Result<String> {
+/// Measures all.
+pub fn handlers() -> Result<String> {
+    let mut bench = Bench::start()?;
     let object = target("bench.bpf.o").context("no clang")?;
     let object = object.to_str().context("a path in UTF-8")?;
-    let base = bench.median(FUNCTION, CALLS, ROUNDS, PAUSE);
+    let time = |bench: &mut Bench| bench.median(FUNCTION, CALLS, ROUNDS, PAUSE);
+    let base = time(&mut bench);
     let mut text =
         String::from("| handler at `f_push`, ns per hit | compiled | interpreted | at most |\n|---|---:|---:|---:|\n");
     for handler in &HANDLERS {
         let mut row = Vec::new();
         for flags in [&[][..], &["--interpret"]] {
             let place = format!("{}={FUNCTION}", handler.program);
-            let tracing = Tracing::start(&[&["bpf", object, "-p", &bench.pid, "-a", &place], flags].concat());
-            bench.calls.clear();
-            row.push(bench.median(FUNCTION, CALLS, ROUNDS, PAUSE) - base);
-            let report = tracing.stop();
-            let (expected, found) = (bench.calls[FUNCTION] * handler.per_hit, sum(&report.0.stdout));
-            ensure!(found == expected, "{}: {found} instead of {expected}: {}", handler.name, report.0);
+            let args = [&["bpf", object, "-a", &place], flags].concat();
+            row.push(bench.traced(&args, handler.per_hit, sum, time)?.0 - base);
         }
         writeln!(text, "| {} | {} | {} | {} |", handler.name, number(row[0]), number(row[1]), handler.at_most)?;
     }
     let record: Vec<f64> =
-        [&[][..], &["--interpret"]].into_iter().map(|f| record(bench, object, f)).collect::<Result<_>>()?;
+        [&[][..], &["--interpret"]].into_iter().map(|f| record(&mut bench, object, f)).collect::<Result<_>>()?;
     let name = "ring record of two integers and the time";
     writeln!(text, "| {name} | {} | {} | 35 |", number(record[0] - base), number(record[1] - base))?;
 
     let stamps = bench.median("stamps", 1_000_000, ROUNDS, PAUSE);
     let mut latency = Vec::new();
     for flags in [&[][..], &["--interpret"]] {
-        let tracing = Tracing::start(&[&["funclatency", "-p", &bench.pid, FUNCTION], flags].concat());
-        bench.calls.clear();
-        latency.push(bench.median(FUNCTION, CALLS, ROUNDS, PAUSE) - base);
-        let report = tracing.stop();
-        ensure!(report.latencies() == bench.calls[FUNCTION], "not all calls were timed: {}", report.0);
+        let args = [&["funclatency", FUNCTION], flags].concat();
+        latency.push(bench.traced(&args, 1, |report| report.latencies(), time)?.0 - base);
     }
-    let name = "entry + return + histogram, without two time stamps";
-    writeln!(text, "| {name} | {} | {} | 25 |", number(latency[0] - stamps), number(latency[1] - stamps))?;
-    text += &two_threads(bench, object)?;
+    let name = "`funclatency`: entry + return + histogram, without two time stamps";
+    writeln!(text, "| {name} | {} | {} | 12 |", number(latency[0] - stamps), number(latency[1] - stamps))?;
+    text += &two_threads(&mut bench, object)?;
+    text += &bench.finish()?;
     Ok(text)
 }
 
-/// As many records as fit into the ring between two looks of the reader: it has 256 KiB, a record 64 bytes. Gives the time
-/// with the call itself.
+/// As many records as fit into the ring between two looks of the reader: it has 256 KiB, a record
+/// 64 bytes. Gives the time with the call itself.
 fn record(bench: &mut Bench, object: &str, flags: &[&str]) -> Result<f64> {
     let place = format!("record={FUNCTION}");
-    let tracing = Tracing::start(&[&["bpf", object, "-p", &bench.pid, "-a", &place], flags].concat());
-    bench.calls.clear();
-    let time = bench.median(FUNCTION, BURST, 25, Duration::from_millis(100));
-    sleep(Duration::from_millis(100));
-    let report = tracing.stop();
-    let (expected, printed) =
-        (bench.calls[FUNCTION], report.0.stdout.lines().filter(|l| l.starts_with("ring ")).count());
-    ensure!(printed as u64 == expected, "{printed} of {expected} records: {}", report.0.stderr);
-    Ok(time)
+    let args = [&["bpf", object, "-a", &place], flags].concat();
+    let printed = |report: &Report| report.0.stdout.lines().filter(|line| line.starts_with("ring ")).count() as u64;
+    let burst = |bench: &mut Bench| {
+        let time = bench.median(FUNCTION, BURST, 25, Duration::from_millis(100));
+        sleep(Duration::from_millis(100));
+        time
+    };
+    Ok(bench.traced(&args, 1, printed, burst)?.0)
 }
 
-/// How many times as many hits two threads make as one: each round measures both, as the processors are not always ours.
+/// How many times as many hits two threads make as one: each round measures both, as the processors
+/// are not always ours.
 fn two_threads(bench: &mut Bench, object: &str) -> Result<String> {
     let mut text = String::from("\nHits of two threads in the time in which one thread makes one:");
     for program in ["sum", "count_keyed", "count_shared"] {
         let place = format!("{program}={FUNCTION}");
         let tracing = Tracing::start(&["bpf", object, "-p", &bench.pid, "-a", &place]);
-        let mut once = |function| bench.median(function, CALLS, 1, Duration::ZERO);
-        let mut ratios: Vec<f64> = (0..3 * ROUNDS).map(|_| 2.0 * once(FUNCTION) / once("pair")).collect();
+        let mut once = |threads| bench.together(threads, |bench| bench.median(FUNCTION, CALLS, 1, Duration::ZERO));
+        let mut ratios: Vec<f64> = (0..3 * ROUNDS).map(|_| once(1) / once(2)).collect();
         tracing.stop();
         ratios.sort_by(f64::total_cmp);
         write!(text, " {:.2} (`{program}`)", ratios[ratios.len() / 2])?;
@@ -106,7 +104,7 @@ fn two_threads(bench: &mut Bench, object: &str) -> Result<String> {
 }
 
 /// All values of the maps that were printed: `key: 1  value: 2`, `key: 1  tid 7: 2`.
-fn sum(output: &str) -> u64 {
+pub fn sum(report: &Report) -> u64 {
     let value = |line: &str| line.strip_prefix("  ")?.rsplit_once(": ")?.1.parse::<u64>().ok();
-    output.lines().filter_map(value).sum()
+    report.0.stdout.lines().filter_map(value).sum()
 }
