@@ -28,7 +28,8 @@ const CC: &[&str] = &["cc", "-O2", "-g", "-pthread", CALLS];
 const CC_FIXED: &[&str] = &["cc", "-O2", "-g", "-pthread", CALLS, "-no-pie"];
 const CC_IBT: &[&str] = &["cc", "-O2", "-g", "-pthread", CALLS, "-fcf-protection"];
 
-/// An eBPF object as users of libbpf build theirs. The `asm/ptrace.h` that it includes is this machine's.
+/// An eBPF object as users of libbpf build theirs. The `asm/ptrace.h` that it includes is this
+/// machine's.
 const BPF: &[&str] =
     &["clang", "-O2", "-g", "-Wall", "-target", "bpf", "-D__TARGET_ARCH_x86", "-I/usr/include/x86_64-linux-gnu", "-c"];
 
@@ -53,6 +54,7 @@ const RECIPES: &[Recipe] = &[
     recipe("counts-musl", &["musl-gcc", "-O2", "-static", "-pthread", CALLS], &["counts.c"]),
     recipe("counts-musl-dynamic", &["musl-gcc", "-O2", "-pthread", CALLS], &["counts.c"]),
     recipe("unwind", CC, &["unwind.c"]),
+    recipe("stepped", CC, &["stepped.c"]),
     recipe("structures", CC, &["structures.c"]),
     recipe("spawn", CC, &["spawn.c"]),
     recipe("lent", CC, &["lent.c"]),
@@ -109,7 +111,9 @@ const RECIPES: &[Recipe] = &[
     recipe("goroutines", &["go", "build"], &["goroutines.go"]),
     recipe("goroutines-stripped", &["go", "build", "-ldflags=-s -w"], &["goroutines.go"]),
     recipe("returns-go", &["go", "build"], &["returns.go"]),
+    recipe("pairs-go", &["go", "build"], &["pairs.go"]),
     recipe("walks", &["cc", "-O2", "-g"], &["walks.c"]),
+    recipe("frames", CC, &["frames.c"]),
     recipe("switched", &["c++", "-O2", "-g"], &["switched.cpp"]),
     recipe("symbols", CC, &["symbols.c"]),
     recipe("probed", CC, &["probed.c"]),
@@ -154,8 +158,8 @@ const RECIPES: &[Recipe] = &[
     recipe("room.bpf.o", BPF, &["room.bpf.c"]),
 ];
 
-/// The program `name`, built if it is missing or older than its sources. `None` if its compiler is missing and
-/// skipping is allowed, or if there is none for 32-bit programs.
+/// The program `name`, built if it is missing or older than its sources. `None` if its compiler is
+/// missing and skipping is allowed, or if there is none for 32-bit programs.
 ///
 /// # Panics
 /// If the build fails.
@@ -200,7 +204,8 @@ pub fn target(name: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Makes a compiler one for 32-bit programs, which find their loader and libraries where the cross compiler has them.
+/// Makes a compiler one for 32-bit programs, which find their loader and libraries where the cross
+/// compiler has them.
 fn for_32_bit(compiler: &mut Vec<&str>) {
     match compiler[0] {
         "cc" => compiler[0] = "i686-linux-gnu-gcc",
@@ -211,7 +216,8 @@ fn for_32_bit(compiler: &mut Vec<&str>) {
         let library = "/usr/i686-linux-gnu/lib";
         assert!(Path::new(library).is_dir(), "no {library}: cargo xtask setup");
         compiler.push("-Wl,--dynamic-linker=/usr/i686-linux-gnu/lib/ld-linux.so.2");
-        // Also for what libraries load by themselves. Behind it, what Debian has for 32-bit programs of this machine.
+        // Also for what libraries load by themselves. Behind it, what Debian has for 32-bit
+        // programs of this machine.
         compiler.push("-Wl,--disable-new-dtags");
         compiler.push("-Wl,-rpath,/usr/i686-linux-gnu/lib:/usr/lib32");
         compiler.push("-L/usr/lib32");

@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::build::target_dir;
 use crate::process::{LIMIT, run};
 
-/// Runs a program under callgrind. Gives the number of executions by link-time address, of the functions whose name `wanted`
-/// likes.
+/// Runs a program under callgrind. Gives the number of executions by link-time address, of the
+/// functions whose name `wanted` likes.
 ///
 /// # Panics
 /// If valgrind is not installed or the program fails.
@@ -38,8 +38,9 @@ fn profile(program: &Command) -> String {
     profile
 }
 
-/// The format is in valgrind's manual, "Callgrind Format Specification": `ob=` is the object of the functions behind it, `fn=`
-/// begins a function, a line behind `calls=` is what the callee cost. `wanted` gets object and function.
+/// The format is in valgrind's manual, "Callgrind Format Specification": `ob=` is the object of the
+/// functions behind it, `fn=` begins a function, a line behind `calls=` is what the callee cost.
+/// `wanted` gets object and function.
 fn parse(profile: &str, wanted: impl Fn(&str, &str) -> bool) -> BTreeMap<u64, u64> {
     let mut all = BTreeMap::new();
     let (mut inside, mut of_callee, mut object) = (false, false, "");

@@ -1,4 +1,5 @@
-//! The kernel's uprobes as an independent counter of calls: `perf_event_open(2)`, type `uprobe`, of one process.
+//! The kernel's uprobes as an independent counter of calls: `perf_event_open(2)`, type `uprobe`, of
+//! one process.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -46,8 +47,9 @@ pub enum At {
 pub struct Uprobe(File);
 
 impl Uprobe {
-    /// Puts it into a running process and all threads that it starts from now on. An error where the kernel does not
-    /// offer this (no `CONFIG_UPROBES`) or does not permit it.
+    /// Puts it into a running process and all threads that it starts from now on. (Linux 6.18
+    /// starts no thread in such a process any more: `clone` fails with EFAULT.) An error where
+    /// the kernel does not offer this (no `CONFIG_UPROBES`) or does not permit it.
     pub fn attach(pid: i32, object: &Path, function: &str, at: At) -> std::io::Result<Uprobe> {
         Uprobe::attach_at(pid, object, file_offset(object, function), at)
     }
@@ -65,13 +67,14 @@ impl Uprobe {
     }
 }
 
-/// Runs a command under uprobes at functions of `object`, and returns their counts with what the command did.
-/// `None` where the kernel does not offer this: no `CONFIG_UPROBES`, or not permitted.
+/// Runs a command under uprobes at functions of `object`, and returns their counts with what the
+/// command did. `None` where the kernel does not offer this: no `CONFIG_UPROBES`, or not permitted.
 ///
 /// # Panics
 /// If the command does not run.
 pub fn count(object: &Path, functions: &[&str], command: &[&str]) -> Option<(Output, Vec<u64>)> {
-    // The shell waits until the counters are there; they start to count when it becomes the command.
+    // The shell waits until the counters are there; they start to count when it becomes the
+    // command.
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", "read go && exec \"$@\"", "sh"]).args(command).stdin(Stdio::piped());
     let mut running = Running::start(&mut shell);
@@ -85,7 +88,8 @@ pub fn count(object: &Path, functions: &[&str], command: &[&str]) -> Option<(Out
     Some((output, counters.iter_mut().map(Uprobe::hits).collect::<Result<_, _>>().ok()?))
 }
 
-/// `struct perf_event_attr` up to `config2` (`include/uapi/linux/perf_event.h`, `PERF_ATTR_SIZE_VER1`).
+/// `struct perf_event_attr` up to `config2` (`include/uapi/linux/perf_event.h`,
+/// `PERF_ATTR_SIZE_VER1`).
 #[repr(C)]
 #[derive(Default)]
 struct Attr {
@@ -122,8 +126,8 @@ fn open(object: &Path, offset: u64, pid: i32, at: At, flags: u64) -> std::io::Re
         probe_offset: offset,
         ..Attr::default()
     };
-    // SAFETY: `attr` is a `perf_event_attr` of the size that it states, `path` a C string that outlives the call; the
-    // kernel copies both.
+    // SAFETY: `attr` is a `perf_event_attr` of the size that it states, `path` a C string that
+    // outlives the call; the kernel copies both.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, pid, -1, -1, FD_CLOEXEC) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error());

@@ -1,5 +1,5 @@
-//! What the scenario tests and the benchmark share: programs to probe, the tool under test, snapshots of a process,
-//! and the kernel's own uprobes as an oracle.
+//! What the scenario tests and the benchmark share: programs to probe, the tool under test,
+//! snapshots of a process, and the kernel's own uprobes as an oracle.
 //!
 //! Nothing here waits without a limit, and what was started is killed when its handle is dropped.
 
@@ -7,6 +7,7 @@ pub mod build;
 pub mod callgrind;
 pub mod kernel;
 pub mod process;
+pub mod redis;
 pub mod shell;
 pub mod snapshot;
 pub mod tool;
@@ -16,8 +17,8 @@ pub use process::{Output, Program, run};
 pub use snapshot::Snapshot;
 pub use tool::{Report, Tracing, sidestep};
 
-/// Says loudly that something is missing on this machine. A missing part is a failure, unless `SIDESTEP_ALLOW_SKIP=1`
-/// allows to go on without: then the caller returns.
+/// Says loudly that something is missing on this machine. A missing part is a failure, unless
+/// `SIDESTEP_ALLOW_SKIP=1` allows to go on without: then the caller returns.
 ///
 /// # Panics
 /// If skipping is not allowed.

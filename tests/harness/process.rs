@@ -8,7 +8,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
-/// The longest time that anything here may take, unless said otherwise. Far more than needed, also on a busy machine.
+/// The longest time that anything here may take, unless said otherwise. Far more than needed, also
+/// on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// How a command ended and what it wrote.
@@ -53,7 +54,8 @@ pub fn run(command: &mut Command, limit: Duration) -> Output {
     Running::start(command).finish(limit)
 }
 
-/// A child in a process group of its own, killed with all of the group on drop. Its output is collected.
+/// A child in a process group of its own, killed with all of the group on drop. Its output is
+/// collected.
 pub struct Running {
     pub(crate) child: Child,
     stdout: Option<JoinHandle<Vec<u8>>>,

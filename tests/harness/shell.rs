@@ -1,4 +1,5 @@
-//! bash as a target that says when it is done, for tests that probe it by the library instead of the tool.
+//! bash as a target that says when it is done, for tests that probe it by the library instead of
+//! the tool.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

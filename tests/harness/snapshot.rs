@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt;
 /// A part of a process and its description or contents.
 type Parts = BTreeMap<String, Vec<u8>>;
 
-/// Mappings, the bytes of the executable ones, threads, descriptors and signal dispositions of a process.
+/// Mappings, the bytes of the executable ones, threads, descriptors and signal dispositions of a
+/// process.
 pub struct Snapshot {
     mapped: Parts,
     anonymous: Parts,
@@ -53,8 +54,8 @@ impl Snapshot {
             match path {
                 // They grow as the program runs.
                 "[heap]" | "[stack]" => continue,
-                // The kernel leaves its page for displaced instructions where a uprobe was; tests use them as an oracle.
-                // And the one by which optimized uprobes get there.
+                // The kernel leaves its page for displaced instructions where a uprobe was; tests
+                // use them as an oracle. And the one by which optimized uprobes get there.
                 "[uprobes]" | "[uprobes-trampoline]" => continue,
                 "" => snapshot.anonymous.insert(line.to_owned(), Vec::new()),
                 _ => snapshot.mapped.insert(line.to_owned(), Vec::new()),
@@ -92,7 +93,8 @@ impl Snapshot {
         assert!(found.is_empty(), "the process differs after the detach:\n{}", found.join("\n"));
     }
 
-    /// The same without anonymous memory that is not executable: a program like Redis or Go takes some as it runs.
+    /// The same without anonymous memory that is not executable: a program like Redis or Go takes
+    /// some as it runs.
     ///
     /// # Panics
     /// With all differences.
@@ -140,7 +142,8 @@ fn entries(dir: &str, value: impl Fn(&str) -> Vec<u8>) -> Parts {
     names.map(|entry| entry.path().to_string_lossy().into_owned()).map(|path| (path.clone(), value(&path))).collect()
 }
 
-/// Is a thread, given by its directory, on its way out or gone? It may be there for a while after it was joined.
+/// Is a thread, given by its directory, on its way out or gone? It may be there for a while after
+/// it was joined.
 fn is_exiting(task: &str) -> bool {
     /// `PF_EXITING`, in the ninth field of `stat`.
     const EXITING: u64 = 4;

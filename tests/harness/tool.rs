@@ -12,7 +12,8 @@ use std::time::Duration;
 use crate::build::{checkout, target_dir};
 use crate::process::{LIMIT, Output, Running, lines, run};
 
-/// A command that runs `sidestep`: the program named by `SIDESTEP_BIN`, or else the release build of this checkout.
+/// A command that runs `sidestep`: the program named by `SIDESTEP_BIN`, or else the release build
+/// of this checkout.
 ///
 /// # Panics
 /// If the build fails.
@@ -26,8 +27,9 @@ thread_local! {
     static IS_32_BIT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From here on, the test that runs in this thread is about 32-bit programs: its targets are compiled as such, and
-/// [`sidestep`] is the build for them, named by `SIDESTEP_BIN_32` or else the i686 release build of this checkout.
+/// From here on, the test that runs in this thread is about 32-bit programs: its targets are
+/// compiled as such, and [`sidestep`] is the build for them, named by `SIDESTEP_BIN_32` or else the
+/// i686 release build of this checkout.
 pub fn use_32_bit() {
     IS_32_BIT.set(true);
 }
@@ -177,7 +179,8 @@ pub fn during<T>(args: &[&str], work: impl FnOnce() -> T) -> (Report, T) {
     (tracing.stop(), value)
 }
 
-/// Runs `sidestep TOOL ARGS -o FILE PATTERN… -- COMMAND`: what the command itself did, and the report from the file.
+/// Runs `sidestep TOOL ARGS -o FILE PATTERN… -- COMMAND`: what the command itself did, and the
+/// report from the file.
 #[track_caller]
 pub fn with_command(args: &[&str], command: &[&str]) -> (Output, Report) {
     let dir = target_dir().join("test-targets");
@@ -198,7 +201,8 @@ pub fn with_command(args: &[&str], command: &[&str]) -> (Output, Report) {
 pub struct Report(pub Output);
 
 impl Report {
-    /// The table of `funccount`: the last word of a line is a count, what stands before it a function.
+    /// The table of `funccount`: the last word of a line is a count, what stands before it a
+    /// function.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         let row = |line: &str| {
             let (name, count) = line.trim_end().rsplit_once(char::is_whitespace)?;

@@ -1,5 +1,5 @@
-//! Threads that wait in system calls for ever, in the copies of the calls behind our guards: a detach leaves each of them
-//! waiting in the original call.
+//! Threads that wait in system calls for ever, in the copies of the calls behind our guards: a
+//! detach leaves each of them waiting in the original call.
 
 use std::process::Command;
 
@@ -7,7 +7,8 @@ use sidestep_tests::process::{LIMIT, Program, eventually};
 use sidestep_tests::tool::{Tracing, is_32_bit, use_32_bit};
 use sidestep_tests::{Snapshot, target};
 
-/// `restart_syscall`: what the kernel has made of a call that it continues after an interruption (arch/x86/entry/syscalls).
+/// `restart_syscall`: what the kernel has made of a call that it continues after an interruption
+/// (arch/x86/entry/syscalls).
 fn continued() -> i64 {
     if is_32_bit() { 0 } else { 219 }
 }
@@ -22,7 +23,8 @@ struct Waiting {
     place: [String; 2],
 }
 
-/// What `/proc/PID/task/TID/syscall` says of a thread that waits: the number, six arguments, sp and pc.
+/// What `/proc/PID/task/TID/syscall` says of a thread that waits: the number, six arguments, sp and
+/// pc.
 fn call_of(pid: i32, tid: i64) -> Option<(i64, Vec<String>, [String; 2])> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
     let mut words = text.split_whitespace().map(str::to_owned);
@@ -136,7 +138,8 @@ fn leaves_calls_that_came_later() {
     program.ask("finish 0");
 }
 
-/// A signal set that a guard had put in the place of the program's was gone when the kernel restarted the call.
+/// A signal set that a guard had put in the place of the program's was gone when the kernel
+/// restarted the call.
 #[test]
 fn calls_with_a_signal_set_failed_with_efault_after_a_detach() {
     leaves_calls_that_came_later();

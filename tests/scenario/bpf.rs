@@ -1,4 +1,5 @@
-//! `sidestep bpf`: objects of clang, judged by what the target says, in the process and in the kernel.
+//! `sidestep bpf`: objects of clang, judged by what the target says, in the process and in the
+//! kernel.
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -23,8 +23,8 @@ fn is_there() -> bool {
     may
 }
 
-/// What was printed, line by line, without what is known to differ: bpftrace's first line, blanks behind the names of
-/// histograms, and empty lines.
+/// What was printed, line by line, without what is known to differ: bpftrace's first line, blanks
+/// behind the names of histograms, and empty lines.
 fn lines(output: &Output) -> Vec<String> {
     let is_first = |line: &&str| line.starts_with("Attaching ") && line.ends_with(" probes...");
     let is_first = |line: &&str| is_first(line) || *line == "Attaching 1 probe...";

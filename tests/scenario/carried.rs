@@ -1,5 +1,5 @@
-//! `sidestep status`: what a process carries, as others see it: symbols as nm has them, counts as the program and the tool have
-//! them.
+//! `sidestep status`: what a process carries, as others see it: symbols as nm has them, counts as
+//! the program and the tool have them.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

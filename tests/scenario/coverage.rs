@@ -28,8 +28,9 @@ fn hex(word: &str) -> u64 {
     u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or_else(|_| panic!("{word} is no address"))
 }
 
-/// The starts of the functions that readelf finds, in symbols, unwind information and what the linker is told to call. Where no symbol is, nobody calls, and there
-/// is a frame from the first instruction on, or others branch to, there is only a part of a function.
+/// The starts of the functions that readelf finds, in symbols, unwind information and what the
+/// linker is told to call. Where no symbol is, nobody calls, and there is a frame from the first
+/// instruction on, or others branch to, there is only a part of a function.
 fn functions(file: &Path) -> BTreeSet<u64> {
     let symbols = output_of("readelf", &["-sW"], file);
     let symbols = symbols.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -53,7 +54,8 @@ fn functions(file: &Path) -> BTreeSet<u64> {
             all.insert(start);
         }
     }
-    // What nothing describes, but the first code of the program and of its parts, and what is called.
+    // What nothing describes, but the first code of the program and of its parts, and what is
+    // called.
     let is_described = |va: &u64| described.iter().any(|(start, end)| (*start..*end).contains(va));
     all.extend(first_code(file));
     // A weak function that is not there is called at 0.
@@ -61,7 +63,8 @@ fn functions(file: &Path) -> BTreeSet<u64> {
     all
 }
 
-/// What the dynamic linker calls: the functions of `DT_INIT` and `DT_FINI`, and those of the arrays.
+/// What the dynamic linker calls: the functions of `DT_INIT` and `DT_FINI`, and those of the
+/// arrays.
 fn first_code(file: &Path) -> BTreeSet<u64> {
     let dynamic = output_of("readelf", &["-dW"], file);
     let tags = dynamic.lines().filter(|line| line.contains("(INIT)") || line.contains("(FINI)"));
@@ -107,7 +110,8 @@ fn numbers_of_a_small_program() {
     assert_eq!(row(&all, "instructions"), (known + unnamed + 1) as u64, "{all}");
     // At the entry that begins with a nop the site is behind that.
     assert_eq!(row(&all, "nop site"), 0, "{all}");
-    // `mov $…,%eax` seven times, and the `ret`s that padding follows; that of `unnamed` has nothing behind it.
+    // `mov $…,%eax` seven times, and the `ret`s that padding follows; that of `unnamed` has nothing
+    // behind it.
     assert_eq!(row(&all, "jump"), 7 + 4 + 1, "{all}");
     assert_eq!(row(&all, "refused"), 1, "{all}");
     assert_eq!(row(&all, "data in text"), 1, "{all}");

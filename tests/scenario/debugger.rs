@@ -1,4 +1,5 @@
-//! gdb at a process that is probed: it sees functions and lines, stops at probed ones, and leaves no harm.
+//! gdb at a process that is probed: it sees functions and lines, stops at probed ones, and leaves
+//! no harm.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -65,7 +66,8 @@ pub fn it_comes_and_goes_while_probes_are_hit() {
     program.finish().ok();
 }
 
-/// First it sees the copy that has failed, then what the program's handlers and core files are shown.
+/// First it sees the copy that has failed, then what the program's handlers and core files are
+/// shown.
 #[test]
 pub fn the_second_stop_of_a_fault_is_at_its_own_line() {
     for flags in [&[][..], &["--no-optimize"]] {

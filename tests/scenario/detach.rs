@@ -1,4 +1,5 @@
-//! After a detach everything is as before: under load, a hundred times, and when the controller is killed.
+//! After a detach everything is as before: under load, a hundred times, and when the controller is
+//! killed.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -57,7 +58,8 @@ pub fn everything_is_counted_meanwhile() {
     assert!(eventually(LIMIT, || program.ask("rounds 0") > first + 100_000), "the threads stand still");
     let last = program.ask("rounds 0");
     let report = tracing.stop();
-    // Between the two looks every round called `real` once; a round may be under way in each of five threads.
+    // Between the two looks every round called `real` once; a round may be under way in each of
+    // five threads.
     assert!(report.count("real") as i64 + 5 >= last - first, "{} rounds, {}", last - first, report.0);
     before.assert_same(&Snapshot::of(program.pid()));
     assert_eq!(program.ask("finish 0"), 0);
@@ -157,7 +159,8 @@ impl Drop for Steps<'_> {
     }
 }
 
-/// Killed at a call of `ptrace`. The thread that unmapped for the controller came back through what it had unmapped.
+/// Killed at a call of `ptrace`. The thread that unmapped for the controller came back through what
+/// it had unmapped.
 #[test]
 pub fn controller_killed_between_its_steps() {
     if !installed("strace") {
@@ -186,7 +189,8 @@ pub fn controller_killed_between_its_steps() {
     program.finish().ok();
 }
 
-/// Killed when the program had its signals back. Who cleaned up after that blocked once more what the program had blocked then.
+/// Killed when the program had its signals back. Who cleaned up after that blocked once more what
+/// the program had blocked then.
 #[test]
 fn what_the_program_did_after_a_detach_that_was_killed_stays() {
     if !installed("strace") {

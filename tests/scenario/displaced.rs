@@ -1,4 +1,5 @@
-//! Programs that handle the faults of their instructions by address, while these instructions are displaced.
+//! Programs that handle the faults of their instructions by address, while these instructions are
+//! displaced.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -104,7 +105,8 @@ pub fn handlers_from_before_the_attach_and_from_meanwhile_stay() {
     }
 }
 
-/// Attached and detached at any moment: with an original address on the handler's frame, or a signal under way.
+/// Attached and detached at any moment: with an original address on the handler's frame, or a
+/// signal under way.
 #[test]
 pub fn faults_go_on_while_probes_come_and_go() {
     for flags in KINDS {
@@ -166,7 +168,8 @@ pub fn a_program_that_is_started_sees_its_own_addresses() {
     }
 }
 
-/// How a program ended: signal, whether there is a core file, and the instruction pointer in it, from the one that failed.
+/// How a program ended: signal, whether there is a core file, and the instruction pointer in it,
+/// from the one that failed.
 type Death = (Option<i32>, bool, Option<i64>);
 
 fn death(kind: i64, flags: Option<&[&str]>) -> Option<Death> {
@@ -186,8 +189,9 @@ fn death(kind: i64, flags: Option<&[&str]>) -> Option<Death> {
     Some((status.signal(), status.core_dumped(), core.map(|ip| ip as i64 - at)))
 }
 
-/// The instruction pointer of the thread that died: of the first note of a core file, which is `NT_PRSTATUS` (`struct
-/// elf_prstatus`: the registers of `struct user_regs_struct` at 112, `rip` the 17th; of 32-bit programs at 72, `eip` the 13th).
+/// The instruction pointer of the thread that died: of the first note of a core file, which is
+/// `NT_PRSTATUS` (`struct elf_prstatus`: the registers of `struct user_regs_struct` at 112, `rip`
+/// the 17th; of 32-bit programs at 72, `eip` the 13th).
 fn core_ip(path: &Path) -> Option<u64> {
     const PT_NOTE: u64 = 4;
     /// Where and how wide words are.
@@ -233,7 +237,8 @@ pub fn every_death_is_told_of_the_original() {
     }
 }
 
-/// Where the program could take a signal over behind our back: only what is there for its fault is refused.
+/// Where the program could take a signal over behind our back: only what is there for its fault is
+/// refused.
 #[test]
 pub fn without_guards_a_fault_shows_where_it_is() {
     let Some((mut program, pid)) = program("displaced-unguarded") else { return };
@@ -294,7 +299,8 @@ pub fn java_turns_faults_into_exceptions() {
     let mut program = Program::start(Command::new("java").arg(source));
     let pid = program.pid().to_string();
     assert_eq!(program.ask("run 3000"), 6000);
-    // Traps take SIGTRAP, reads of memory SIGSEGV, by which Java stops its threads and sees its null pointers.
+    // Traps take SIGTRAP, reads of memory SIGSEGV, by which Java stops its threads and sees its
+    // null pointers.
     let runs: [&[&str]; 4] = [
         &["funccount", "libc:mem*"],
         &["funccount", "libjvm:*Fetch*"],

@@ -1,5 +1,5 @@
-//! Trap probes whose handler counts and does the instruction by itself: all registers, flags and memory are as without probes, whatever
-//! signals do.
+//! Trap probes whose handler counts and does the instruction by itself: all registers, flags and
+//! memory are as without probes, whatever signals do.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +26,8 @@ fn traps<'a>(pid: &'a str, pattern: &'a str) -> [&'a str; 5] {
 /// Also with a handler of its own from before.
 #[test]
 pub fn every_answer_is_the_same_under_signals_in_threads_and_children() {
-    // 32-bit code has no red zone: there, copies do what writes to the stack, and single steps show them.
+    // 32-bit code has no red zone: there, copies do what writes to the stack, and single steps show
+    // them.
     let steps = if is_32_bit() { 0 } else { 3 };
     let commands = ["check 20", "storm 60", "child 20", "mixed 9", "step 3"];
     let commands = &commands[..if steps == 0 { 4 } else { 5 }];

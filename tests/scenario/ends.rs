@@ -1,4 +1,5 @@
-//! How a controller ends: whatever signal ends it, its target is as before. What it cannot help, `sidestep detach` removes.
+//! How a controller ends: whatever signal ends it, its target is as before. What it cannot help,
+//! `sidestep detach` removes.
 
 use std::process::Command;
 use std::time::Duration;
@@ -52,9 +53,10 @@ fn a_lost_terminal_left_the_target_probed() {
     assert!(eventually(LIMIT, probed), "it did not attach");
     program.ask("work 10");
     terminal.signal(libc::SIGKILL);
-    // The region that says so goes last.
-    let maps = || std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
-    assert!(eventually(LIMIT, || !maps().contains("sidestep")), "it stays probed");
+    // The controller lets go of the target when the last region is gone.
+    let file = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}")).expect("the target runs");
+    let free = || !file("maps").contains("sidestep") && file("status").contains("TracerPid:\t0\n");
+    assert!(eventually(LIMIT, free), "the target stays probed");
     before.assert_same(&Snapshot::of(program.pid()));
     program.finish().ok();
 }

@@ -157,7 +157,8 @@ fn no_elf_file() {
     std::fs::remove_file(empty).expect("own file");
 }
 
-/// Headers that point nowhere, and a file that ends too early: an error or an answer, but never a crash or much memory.
+/// Headers that point nowhere, and a file that ends too early: an error or an answer, but never a
+/// crash or much memory.
 #[test]
 fn corrupt_elf_file() {
     let Some(path) = target("counts") else { return };
@@ -178,7 +179,8 @@ fn corrupt_elf_file() {
     check("truncated in the header", &good[..40], true);
     check("truncated behind the header", &good[..64], true);
     check("truncated in the middle", &good[..good.len() / 2], false);
-    // Offsets of ELF header fields: e_phoff, e_shoff, e_phentsize, e_phnum, e_shentsize, e_shnum, e_shstrndx, e_machine.
+    // Offsets of ELF header fields: e_phoff, e_shoff, e_phentsize, e_phnum, e_shentsize, e_shnum,
+    // e_shstrndx, e_machine.
     for (at, len) in [(0x20, 8), (0x28, 8), (0x36, 2), (0x38, 2), (0x3a, 2), (0x3c, 2), (0x3e, 2), (0x12, 2)] {
         for value in [0xff, 0x7f, 0x01] {
             let mut bad = good.clone();

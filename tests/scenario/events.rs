@@ -20,7 +20,8 @@ fn place(kind: &str, path: &std::path::Path, function: &str) -> String {
     format!("{kind} {}:{:#x}", path.display(), file_offset(path, function))
 }
 
-/// The text with `%di` and `%si`, where functions find their first arguments; in 32-bit programs they are on the stack.
+/// The text with `%di` and `%si`, where functions find their first arguments; in 32-bit programs
+/// they are on the stack.
 fn arguments(text: &str) -> String {
     match is_32_bit() {
         false => text.to_owned(),

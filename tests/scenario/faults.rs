@@ -1,4 +1,5 @@
-//! Programs with their own ideas about SIGSEGV, and probes that read strings which may not be there.
+//! Programs with their own ideas about SIGSEGV, and probes that read strings which may not be
+//! there.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -32,7 +33,8 @@ fn program(name: &str) -> Option<(Program, String)> {
     Some((program, pid))
 }
 
-/// A `push` or a `call` that finds no room, at an entry and behind it, and each instruction of the same functions.
+/// A `push` or a `call` that finds no room, at an entry and behind it, and each instruction of the
+/// same functions.
 #[test]
 pub fn a_push_at_the_end_of_a_stack_showed_an_address_in_the_detour() {
     for flags in KINDS {
@@ -46,8 +48,8 @@ pub fn a_push_at_the_end_of_a_stack_showed_an_address_in_the_detour() {
                 assert_eq!(program.ask("fall 5"), 20, "{flags:?} {pattern}");
                 assert_eq!(program.ask("work 10"), 40, "{flags:?} {pattern}");
             });
-            // A handler that finds no room for what it saves is left out. A push that stays in front of the site, and faults, does
-            // not lead there.
+            // A handler that finds no room for what it saves is left out. A push that stays in
+            // front of the site, and faults, does not lead there.
             let hits = report.counts().values().sum::<u64>() + report.missed();
             let is_right = if pattern.contains('*') { hits > 15 } else { (10..=15).contains(&hits) };
             assert!(is_right, "{flags:?} {pattern}: {}", report.0);
@@ -98,6 +100,21 @@ pub fn every_answer_of_a_program_with_musl_is_the_same() {
     every_answer_of("faults-musl");
 }
 
+/// What was left of a signal's frame was taken for a frame, and its mask was changed: a return
+/// address by then, which led anywhere.
+#[test]
+pub fn a_return_address_was_taken_for_the_mask_of_a_signal_that_was_over() {
+    for flags in KINDS {
+        let Some((mut program, pid)) = program("faults") else { return };
+        program.send("over 77");
+        // It reads the next line, deep in the stack.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let (report, answer) = during(&trace(flags, &pid), || program.ask("77"));
+        assert_eq!(answer, 77, "{}", report.0);
+        program.finish().ok();
+    }
+}
+
 /// Attached and detached at any moment of a handler, at every depth of the stack.
 #[test]
 pub fn faults_go_on_while_probes_come_and_go() {
@@ -123,7 +140,8 @@ pub fn strings_are_what_can_be_read() {
         let Some((mut program, pid)) = program("faults") else { return };
         let (report, _) = during(&trace(flags, &pid), || program.ask("bad 100"));
         let count = |text: &str| report.0.stdout.lines().filter(|line| line.ends_with(text)).count();
-        // Also of the one that begins where it can be read, and has no end there: as the kernel has it.
+        // Also of the one that begins where it can be read, and has no end there: as the kernel has
+        // it.
         assert_eq!(count("=(fault)="), 100, "{}", report.0);
         assert_eq!(report.records().len(), 100, "{}", report.0);
         program.finish().ok();

@@ -1,5 +1,5 @@
-//! Several processes in one session: given by their ids, forked, executed. What was counted in all of them together is what the
-//! programs themselves did.
+//! Several processes in one session: given by their ids, forked, executed. What was counted in all
+//! of them together is what the programs themselves did.
 
 use std::process::Command;
 
@@ -92,7 +92,8 @@ pub fn one_that_cannot_be_probed_leaves_the_others_alone() {
     program.finish().ok();
 }
 
-/// Each of the children calls `leaf` as often as there are children, and their parent once for each.
+/// Each of the children calls `leaf` as often as there are children, and their parent once for
+/// each.
 #[test]
 pub fn forked_children_are_counted() {
     let Some(path) = target("spawn") else { return };
@@ -117,8 +118,8 @@ pub fn forked_children_are_counted() {
     program.finish().ok();
 }
 
-/// Slots of children that have ended go to those that come: there are more children than slots. Children that took slots which
-/// were free again were not noticed, so the slots ran out.
+/// Slots of children that have ended go to those that come: there are more children than slots.
+/// Children that took slots which were free again were not noticed, so the slots ran out.
 #[test]
 pub fn thousands_of_children() {
     let Some(path) = target("spawn") else { return };
@@ -131,7 +132,8 @@ pub fn thousands_of_children() {
         (0..50).map(|_| program.ask("fork 100")).sum::<i64>()
     });
     assert_eq!(answer, 5000);
-    // A quarter as many slots in 32-bit sessions: on a busy machine, children may come faster than those that ended are noticed.
+    // A quarter as many slots in 32-bit sessions: on a busy machine, children may come faster than
+    // those that ended are noticed.
     assert!(is_32_bit() || report.missed() == 0, "{}", report.0);
     assert_eq!(report.count("leaf") + report.missed(), 50 * (100 * 100 + 100), "{}", report.0);
     program.finish().ok();
@@ -159,7 +161,8 @@ pub fn what_children_execute_is_probed() {
     program.finish().ok();
 }
 
-/// Until it executes something, a child of `vfork` runs on its parent's memory: its hits had its parent's pid.
+/// Until it executes something, a child of `vfork` runs on its parent's memory: its hits had its
+/// parent's pid.
 #[test]
 pub fn children_of_vfork_had_their_parents_pid() {
     let Some(path) = target("spawn") else { return };

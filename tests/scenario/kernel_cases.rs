@@ -15,8 +15,8 @@ fn start() -> Option<(Program, String)> {
     Some((program, pid))
 }
 
-/// A name that two functions of a program have means both of them. (The kernel refuses it.) They are counted, named and
-/// switched apart.
+/// A name that two functions of a program have means both of them. (The kernel refuses it.) They
+/// are counted, named and switched apart.
 #[test]
 pub fn kprobe_non_uniq_symbol() {
     let Some((mut program, pid)) = start() else { return };
@@ -43,7 +43,8 @@ pub fn kprobe_non_uniq_symbol() {
     program.finish().ok();
 }
 
-/// Stacks at the returns of calls inside each other, all of which are watched: each begins where it returns to.
+/// Stacks at the returns of calls inside each other, all of which are watched: each begins where it
+/// returns to.
 #[test]
 pub fn test_stacktrace_on_kretprobe_nested() {
     let Some((mut program, pid)) = start() else { return };

@@ -1,10 +1,13 @@
-//! What the kernel's own tests of kprobes and uprobes assert, each under the name that it has there, as far as it means something for
-//! a process; where the kernel offers it, its uprobes say what is right.
+//! What the kernel's own tests of kprobes and uprobes assert, each under the name that it has
+//! there, as far as it means something for a process; where the kernel offers it, its uprobes say
+//! what is right.
 //!
-//! Elsewhere: `red_zone` and `uprobe_regs_equal` in `registers`; `uprobe_race` under load in `torture` and `switch`;
-//! `attach_probe`, `link_api` and `attach_api_pattern` in `bpf`; `usdt` in `usdt`; `filter_fork` in `spawn`; `add_and_remove` in
-//! `detach`; `kprobe_args` and `kprobe_syntax_errors` in `events` and the tests of `lang`; `profile` in `carried`; what the
-//! module for instructions of arm does, in `isa/tests`; names of two functions, and stacks at nested returns, in `kernel_cases`.
+//! Elsewhere: `red_zone` and `uprobe_regs_equal` in `registers`; `uprobe_race` under load in
+//! `torture` and `switch`; `attach_probe`, `link_api` and `attach_api_pattern` in `bpf`; `usdt` in
+//! `usdt`; `filter_fork` in `spawn`; `add_and_remove` in `detach`; `kprobe_args` and
+//! `kprobe_syntax_errors` in `events` and the tests of `lang`; `profile` in `carried`; what the
+//! module for instructions of arm does, in `isa/tests`; names of two functions, and stacks at
+//! nested returns, in `kernel_cases`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -146,7 +149,8 @@ pub fn consumers_in_all_combinations() {
     program.finish().ok();
 }
 
-/// Consumers that go while threads are inside are not told of the return; those that come meanwhile neither.
+/// Consumers that go while threads are inside are not told of the return; those that come meanwhile
+/// neither.
 #[test]
 pub fn consumers_before_and_after() {
     const THREADS: i64 = 16;
@@ -174,8 +178,8 @@ pub fn consumers_before_and_after() {
             let found = with_programs(Mode::User, &[], &places(then), program, |program| program.ask(&leave));
             let Some((report, answer)) = found else { return };
             assert_eq!(answer, sum, "{what}");
-            // A return counts wherever its call began; what needs the entry is done only for calls that were seen to begin.
-            // (The kernel counts none of these calls.)
+            // A return counts wherever its call began; what needs the entry is done only for calls
+            // that were seen to begin. (The kernel counts none of these calls.)
             assert_counts(&report, then, [0, THREADS, 0], &what);
         }
     };
@@ -189,7 +193,8 @@ pub fn consumers_before_and_after() {
     program.finish().ok();
 }
 
-/// Listeners come and go while the probe fires: nothing is computed otherwise, and in the end nobody listens.
+/// Listeners come and go while the probe fires: nothing is computed otherwise, and in the end
+/// nobody listens.
 #[test]
 pub fn uprobe_race() {
     let (Some((mut program, pid)), Some(object)) = (start("usdt"), target("usdt.bpf.o")) else { return };
@@ -214,7 +219,8 @@ pub fn uprobe_race() {
     program.finish().ok();
 }
 
-/// A hit that interrupts the handler of its own place: of each probe there, all calls are handled or missed.
+/// A hit that interrupts the handler of its own place: of each probe there, all calls are handled
+/// or missed.
 #[test]
 pub fn test_kprobe_missed() {
     // In the order of the object's sections, which is that of registration.
@@ -296,7 +302,8 @@ fn boundaries(file: &Path, function: &str) -> (BTreeSet<u64>, u64) {
     (all.iter().map(|at| at - all[0]).collect(), size)
 }
 
-/// Each byte of a function: what is the start of an instruction can be probed, what is not is refused; then all at once.
+/// Each byte of a function: what is the start of an instruction can be probed, what is not is
+/// refused; then all at once.
 #[test]
 pub fn kprobe_insn_boundary() {
     let Some(file) = target("counts") else { return };
@@ -453,7 +460,8 @@ pub fn probepoint() {
     program.finish().ok();
 }
 
-/// The number behind `r`, as in `kprobe_events`: what is no limit is refused, and a limit is kept in all threads together.
+/// The number behind `r`, as in `kprobe_events`: what is no limit is refused, and a limit is kept
+/// in all threads together.
 #[test]
 pub fn kretprobe_maxactive() {
     let (Some(file), Some((mut program, pid))) = (target("suites"), start("suites")) else { return };

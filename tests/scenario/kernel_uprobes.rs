@@ -1,12 +1,12 @@
-//! Uprobes of the kernel on functions that are probed, too: whoever comes first or goes first, both see each call, and the program
-//! computes what it does without them.
+//! Uprobes of the kernel on functions that are probed, too: whoever comes first or goes first, both
+//! see each call, and the program computes what it does without them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use sidestep_tests::kernel::{At, Uprobe, offset_of};
-use sidestep_tests::process::{LIMIT, Program, run};
+use sidestep_tests::process::{LIMIT, Program, eventually, run};
 use sidestep_tests::tool::{Report, Tracing, during, is_32_bit, sidestep};
 use sidestep_tests::{Snapshot, skip, target};
 
@@ -77,6 +77,15 @@ fn counts(way: &[&str], report: &Report, functions: &[&str], expected: u64) {
     }
 }
 
+/// Asserts that the code is what it was, once the kernel has taken its breakpoints out: that is
+/// when the last descriptor of a probe is closed, of which a child that another test forks has a
+/// copy until it executes a program.
+#[track_caller]
+fn assert_original(pid: i32, before: &Snapshot) {
+    eventually(LIMIT, || Snapshot::of(pid).code().eq(before.code()));
+    Snapshot::of(pid).assert_same_code(before);
+}
+
 #[test]
 pub fn the_kernel_comes_second() {
     let functions = leads();
@@ -96,7 +105,7 @@ pub fn the_kernel_comes_second() {
             }
             counts(way, &tracing.stop(), &functions, 247);
             assert_eq!(program.ask("all 10"), 0);
-            Snapshot::of(program.pid()).assert_same_code(&before);
+            assert_original(program.pid(), &before);
             program.finish().ok();
         }
     }
@@ -143,7 +152,7 @@ pub fn the_kernel_stays() {
         assert_hits(&mut kernel, &functions, 11);
         drop(kernel);
         assert_eq!(program.ask("all 7"), 0);
-        Snapshot::of(program.pid()).assert_same_code(&before);
+        assert_original(program.pid(), &before);
         program.finish().ok();
     }
 }
@@ -177,7 +186,8 @@ pub fn probes_are_switched_under_the_kernels() {
     }
 }
 
-/// Handlers run behind the first instruction, and see the state in front of it: registers, the stack, the caller.
+/// Handlers run behind the first instruction, and see the state in front of it: registers, the
+/// stack, the caller.
 #[test]
 pub fn handlers_see_the_state_in_front_of_the_first_instruction() {
     let functions = leads();
@@ -215,8 +225,8 @@ pub fn handlers_see_the_state_in_front_of_the_first_instruction() {
     }
 }
 
-/// Where a probe has to be at the first instruction, `explain` says what a uprobe would do there; one that was there first is
-/// left alone, and one that came is left alone by the detach.
+/// Where a probe has to be at the first instruction, `explain` says what a uprobe would do there;
+/// one that was there first is left alone, and one that came is left alone by the detach.
 #[test]
 pub fn what_has_to_be_at_the_first_instruction() {
     let functions = ["pinned_load", "pinned_loop"];
@@ -230,6 +240,7 @@ pub fn what_has_to_be_at_the_first_instruction() {
     );
     assert!(explained("lead_push").contains("uprobes     of the kernel at this address may come and go"));
     // The kernel first: refused, and nothing happens.
+    let original = Snapshot::of(program.pid());
     let Some(mut kernel) = uprobes(&program, &path, &functions, At::Entry) else { return };
     let before = Snapshot::of(program.pid());
     let output = run(&mut sidestep(&["funccount", "-p", &pid, "pinned_*"]), LIMIT);
@@ -238,8 +249,8 @@ pub fn what_has_to_be_at_the_first_instruction() {
     assert_eq!(program.ask("pinned 10"), 0);
     assert_hits(&mut kernel, &functions, 10);
     drop(kernel);
+    assert_original(program.pid(), &original);
     // The kernel second: what it has left, and what it still has, when we go.
-    let before = Snapshot::of(program.pid());
     for stays in [false, true] {
         let tracing = Tracing::start(&["funccount", "-p", &pid, "pinned_*"]);
         assert_eq!(program.ask("pinned 10"), 0);
@@ -251,7 +262,7 @@ pub fn what_has_to_be_at_the_first_instruction() {
             assert_hits(kernel, &functions, 10);
         }
         drop(kernel);
-        Snapshot::of(program.pid()).assert_same_code(&before);
+        assert_original(program.pid(), &original);
     }
     program.finish().ok();
 }

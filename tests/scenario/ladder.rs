@@ -85,7 +85,8 @@ fn extents(object: &str) -> Vec<Range<u64>> {
     dump.lines().filter_map(row).collect()
 }
 
-/// Probes all instructions of a function of a library; `name`: if it has none, it is the one that executes most of them.
+/// Probes all instructions of a function of a library; `name`: if it has none, it is the one that
+/// executes most of them.
 fn all_instructions_of(program: &str, library: &str, name: Option<&str>) {
     let Some(path) = target(program) else { return };
     let command = |rounds: &str| {
@@ -144,7 +145,8 @@ pub fn all_instructions_of_a_regex_engine_at_once() {
     all_instructions_of("matches", "libpcre2-8.so.0", None);
 }
 
-/// A controller that is killed leaves stubs, islands and guarded jumps, and the program does not mind; the next one removes them.
+/// A controller that is killed leaves stubs, islands and guarded jumps, and the program does not
+/// mind; the next one removes them.
 #[test]
 pub fn what_a_killed_controller_leaves_works_and_goes() {
     let Some(path) = target("short") else { return };

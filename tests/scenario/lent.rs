@@ -1,5 +1,5 @@
-//! Without `--follow`, a child that still runs on its parent's memory (`vfork`, `posix_spawn`) is not the probed process: it
-//! runs all probes, and none of its hits counts.
+//! Without `--follow`, a child that still runs on its parent's memory (`vfork`, `posix_spawn`) is
+//! not the probed process: it runs all probes, and none of its hits counts.
 
 use std::process::Command;
 
@@ -23,7 +23,8 @@ fn printed(text: &str, name: &str) -> i64 {
     number.unwrap_or_else(|| panic!("no {name}: {text}"))
 }
 
-/// Runs a script while a program does something that it has done once before, so that it leaves nothing new behind.
+/// Runs a script while a program does something that it has done once before, so that it leaves
+/// nothing new behind.
 fn traced(build: &str, script: &str, kind: &str, mut work: impl FnMut(&mut Program)) -> Option<String> {
     let mut program = Program::start(&mut Command::new(target(build)?));
     work(&mut program);
@@ -176,7 +177,8 @@ pub fn threads_that_make_children_at_once() {
     }
 }
 
-/// Between the guard and its call, too: the kernel makes the call anew when the handler has returned.
+/// Between the guard and its call, too: the kernel makes the call anew when the handler has
+/// returned.
 #[test]
 pub fn signal_handlers_that_hit_probes_before_the_child_is_made() {
     for kind in KINDS {
@@ -204,8 +206,8 @@ pub fn signal_handlers_that_make_children() {
     }
 }
 
-/// A trap killed a child that was made without signal handlers, as `posix_spawn` of glibc 2.38 does. Without them it is all
-/// the same.
+/// A trap killed a child that was made without signal handlers, as `posix_spawn` of glibc 2.38
+/// does. Without them it is all the same.
 #[test]
 pub fn children_without_handlers_were_killed_by_traps() {
     for flags in [&["--live"][..], &["--no-optimize"], &["--no-optimize", "--follow"]] {

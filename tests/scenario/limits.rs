@@ -1,4 +1,5 @@
-//! Targets that may map no more memory, or whose threads cannot be told apart: refused in one line, and left as they were.
+//! Targets that may map no more memory, or whose threads cannot be told apart: refused in one line,
+//! and left as they were.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Attach points: what `-l` lists can be pasted back, and lines of source files are where the program says.
+//! Attach points: what `-l` lists can be pasted back, and lines of source files are where the
+//! program says.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -123,7 +124,8 @@ fn every_object_is_meant_by_a_star() {
     program.finish().ok();
 }
 
-/// The symbol of an indirect function is that of the code which chooses it, and so is what describes it.
+/// The symbol of an indirect function is that of the code which chooses it, and so is what
+/// describes it.
 #[test]
 fn an_indirect_function_does_not_have_the_types_of_its_resolver() {
     let Some(path) = target("typed") else { return };

@@ -1,4 +1,5 @@
-//! Scenarios: the whole tool on real programs, judged by what the programs, the kernel and the file system say.
+//! Scenarios: the whole tool on real programs, judged by what the programs, the kernel and the file
+//! system say.
 
 mod bcc_flags;
 mod bcc_trace;
@@ -39,6 +40,7 @@ mod registers;
 mod regressions;
 mod release;
 mod returns;
+mod returns_real;
 mod sandbox;
 mod series;
 mod several;

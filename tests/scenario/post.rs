@@ -1,4 +1,5 @@
-//! Handlers behind a probed instruction: they see what the next instruction will see, whose own probe is the judge.
+//! Handlers behind a probed instruction: they see what the next instruction will see, whose own
+//! probe is the judge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -132,7 +133,8 @@ fn branches_are_refused() {
     }
 }
 
-/// Before, behind and at the return of one function: each call is counted by all, in the order of what happens.
+/// Before, behind and at the return of one function: each call is counted by all, in the order of
+/// what happens.
 #[test]
 fn all_kinds_at_one_place() {
     let (Some((mut program, pid)), Some(file)) = (start("suites"), target("suites")) else { return };
@@ -202,7 +204,8 @@ fn results_of_system_calls() {
         assert_eq!(tails[..3], ["=3", "=1", "=99"], "{flags:?}: {}", report.0);
         assert_eq!(tails[3..], vec!["=1"; 8], "{flags:?}: {}", report.0);
         assert_eq!(program.ask("leave 8"), -72);
-        // They wait already when the probe comes: the kernel may make the call again, which is a hit then.
+        // They wait already when the probe comes: the kernel may make the call again, which is a
+        // hit then.
         assert_eq!(program.ask("enter 8"), 8);
         let (report, sum) = during(&args, || program.ask("leave 8"));
         assert_eq!(sum, -72);

@@ -1,4 +1,5 @@
-//! bash, python3, grep, node and Go: counts that the programs themselves or the kernel know; nothing else changes.
+//! bash, python3, grep, node and Go: counts that the programs themselves or the kernel know;
+//! nothing else changes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -165,7 +166,8 @@ fn go_functions() {
     program.finish().ok();
 }
 
-/// A function that finds its stack too small is started again by the runtime, on a stack at another address.
+/// A function that finds its stack too small is started again by the runtime, on a stack at another
+/// address.
 #[test]
 fn go_functions_that_move_their_stack() {
     let Some((mut program, pid)) = go() else {
@@ -201,7 +203,8 @@ fn callers_of_short_go_functions() {
     assert!(ends.iter().any(|line| line.ends_with(";main.main;main.visit 1")), "{}", report.0);
 }
 
-/// V8 makes exceptions of faults, maps a part of the program a second time, and has threads that it stops by signals.
+/// V8 makes exceptions of faults, maps a part of the program a second time, and has threads that it
+/// stops by signals.
 #[test]
 fn node_answers_the_same() {
     const COMMANDS: [&str; 5] = ["work 500", "workers 3", "faults 100", "signals 20", "children 3"];

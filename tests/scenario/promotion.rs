@@ -1,4 +1,5 @@
-//! Probes that are so close to each other that only one can be a jump: while those inside its bytes are disabled, it is one.
+//! Probes that are so close to each other that only one can be a jump: while those inside its bytes
+//! are disabled, it is one.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Static probes by our own header and our own macros: what compilers make of them, and who sees them.
+//! Static probes by our own header and our own macros: what compilers make of them, and who sees
+//! them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -120,7 +121,8 @@ pub fn arguments_are_what_rust_passes() {
     }
 }
 
-/// The programs that other tools look at, whose versions in Debian 12 do not know floating-point arguments.
+/// The programs that other tools look at, whose versions in Debian 12 do not know floating-point
+/// arguments.
 fn programs() -> Vec<PathBuf> {
     let mut programs = Vec::new();
     for compiler in ["gcc", "clang++"].into_iter().filter(|compiler| have(&[compiler])) {

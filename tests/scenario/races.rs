@@ -1,4 +1,5 @@
-//! Maps and rings under threads that write as fast as they can: the reader sees whole values, and nothing gets lost unsaid.
+//! Maps and rings under threads that write as fast as they can: the reader sees whole values, and
+//! nothing gets lost unsaid.
 
 use std::collections::{HashMap, HashSet};
 use std::process::Command;

@@ -16,7 +16,8 @@ fn on(args: &[&str], script: &str, command: &[&str]) -> (String, String) {
     (output.ok().stdout, report.0.stdout)
 }
 
-/// The rows `@NAME[KEY]: NUMBER` of a map, and `@NAME: NUMBER` with an empty key. No key is there twice.
+/// The rows `@NAME[KEY]: NUMBER` of a map, and `@NAME: NUMBER` with an empty key. No key is there
+/// twice.
 #[track_caller]
 fn rows(report: &str, map: &str) -> BTreeMap<String, u64> {
     let mut rows = BTreeMap::new();
@@ -60,7 +61,8 @@ fn python() -> Option<String> {
     }
 }
 
-/// Each worker writes its process id into nginx's log, once for a request. Half of them are forked while we watch.
+/// Each worker writes its process id into nginx's log, once for a request. Half of them are forked
+/// while we watch.
 #[test]
 fn requests_of_a_server_that_forks_are_counted_per_process() {
     if !have(&["nginx", "curl"]) {
@@ -118,7 +120,8 @@ fn requests_of_a_server_that_forks_are_counted_per_process() {
     assert_eq!(rows(&results, "@"), logged, "{results}{output}");
 }
 
-/// A shell runs the commands of a file one by one. Neither another shell nor what it forks is counted.
+/// A shell runs the commands of a file one by one. Neither another shell nor what it forks is
+/// counted.
 #[test]
 fn commands_of_one_shell() {
     let dir = Scratch::new("bash");
@@ -178,7 +181,8 @@ print({size: after[size] - before.get(size, 0) for size in after if size > 200})
         .collect();
     let sizes: BTreeMap<u64, u64> =
         rows(&report, "@size").into_iter().map(|(size, count)| (size.parse().expect("a size"), count)).collect();
-    // What else python allocates in between, for its files, is a few blocks; what is compared first is all ours.
+    // What else python allocates in between, for its files, is a few blocks; what is compared first
+    // is all ours.
     assert_eq!(sizes.values().sum::<u64>(), 3000, "{report}");
     for (size, count) in &sizes {
         let in_use = blocks.get(size).copied().unwrap_or(0);
@@ -233,7 +237,8 @@ fn texts_of_a_static_program_are_never_empty() {
     }
 }
 
-/// Under both ways to make names of them. The older one leaves out types: instances are one function then.
+/// Under both ways to make names of them. The older one leaves out types: instances are one
+/// function then.
 #[test]
 fn generic_functions_of_rust_by_thread() {
     for version in ["legacy", "v0"] {

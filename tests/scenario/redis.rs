@@ -1,95 +1,22 @@
 //! Redis counts and times its own commands: the best oracle that a server can offer.
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
-
-use sidestep_tests::build::installed;
-use sidestep_tests::process::{LIMIT, Running, eventually, run};
+use sidestep_tests::redis::{Redis, missing};
+use sidestep_tests::skip;
 use sidestep_tests::tool::{Tracing, during};
-use sidestep_tests::{Snapshot, skip};
 
-/// A server of its own: a socket in /tmp, no port, nothing saved.
-struct Redis {
-    server: Running,
-    socket: PathBuf,
-}
-
-impl Redis {
-    fn start() -> Option<Redis> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        for program in ["redis-server", "redis-cli", "redis-benchmark"] {
-            if !installed(program) {
-                skip(&format!("no {program}"));
-                return None;
-            }
+fn start() -> Option<Redis> {
+    match missing() {
+        Some(program) => {
+            skip(&format!("no {program}"));
+            None
         }
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Short: a socket's path has at most 107 bytes.
-        let socket = PathBuf::from(format!("/tmp/sidestep-redis-{}-{number}", std::process::id()));
-        let mut command = Command::new("redis-server");
-        command.args(["--port", "0", "--save", "", "--appendonly", "no", "--dir", "/tmp", "--unixsocket"]);
-        let redis = Redis { server: Running::start(command.arg(&socket)), socket };
-        assert!(
-            eventually(LIMIT, || redis.try_cli(&["PING"]).is_some_and(|o| o == "PONG\n")),
-            "redis-server is not up"
-        );
-        Some(redis)
-    }
-
-    fn pid(&self) -> String {
-        self.server.pid().to_string()
-    }
-
-    fn try_cli(&self, args: &[&str]) -> Option<String> {
-        let output = run(Command::new("redis-cli").arg("-s").arg(&self.socket).args(args), LIMIT);
-        (output.code() == 0).then_some(output.stdout)
-    }
-
-    fn cli(&self, args: &[&str]) -> String {
-        self.try_cli(args).unwrap_or_else(|| panic!("redis-cli {args:?} failed"))
-    }
-
-    fn benchmark(&self, args: &[&str]) -> String {
-        let mut command = Command::new("redis-benchmark");
-        run(command.arg("-s").arg(&self.socket).args(["-q", "-t", "set,get"]).args(args), LIMIT).ok().stdout
-    }
-
-    /// Waits until it has closed the connections of its benchmark; then its state.
-    fn at_rest(&self) -> Snapshot {
-        let rest = eventually(LIMIT, || self.cli(&["INFO", "clients"]).contains("connected_clients:1\r\n"));
-        assert!(rest, "clients stay");
-        // The connection that asked closes after its answer.
-        let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count);
-        let still = || {
-            let before = descriptors();
-            std::thread::sleep(Duration::from_millis(20));
-            before == descriptors()
-        };
-        assert!(eventually(LIMIT, still), "descriptors come and go");
-        Snapshot::of(self.server.pid())
-    }
-
-    /// A field of a command's line in `INFO commandstats`.
-    fn stat(&self, command: &str, field: &str) -> f64 {
-        let info = self.cli(&["INFO", "commandstats"]);
-        let line = info.lines().find_map(|l| l.strip_prefix(&format!("cmdstat_{command}:")));
-        let mut fields = line.unwrap_or_default().trim_end().split(',');
-        let value = fields.find_map(|f| f.strip_prefix(field)?.strip_prefix('='));
-        value.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no {command} {field} in {info}"))
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.socket);
+        None => Some(Redis::start()),
     }
 }
 
 #[test]
 fn counts_are_those_of_commandstats() {
-    let Some(redis) = Redis::start() else { return };
+    let Some(redis) = start() else { return };
     redis.benchmark(&["-n", "1000"]);
     let before = redis.at_rest();
     for flags in [&[][..], &["--no-optimize"]] {
@@ -105,10 +32,11 @@ fn counts_are_those_of_commandstats() {
     before.assert_same_but_data(&redis.at_rest());
 }
 
-/// What a command takes by our clock lies within what commandstats measures, which cuts off less than 1 us a call.
+/// What a command takes by our clock lies within what commandstats measures, which cuts off less
+/// than 1 us a call.
 #[test]
 fn a_script_sees_the_calls_of_commandstats() {
-    let Some(redis) = Redis::start() else { return };
+    let Some(redis) = start() else { return };
     redis.benchmark(&["-n", "1000"]);
     redis.at_rest();
     redis.cli(&["CONFIG", "RESETSTAT"]);
@@ -132,13 +60,14 @@ fn a_script_sees_the_calls_of_commandstats() {
     assert!(report.0.stdout.contains("@us:\n"), "{}", report.0);
 }
 
-/// `call` runs a command and takes the time that goes into commandstats, so for a command that takes long enough both
-/// are the same: SORT of a thousand strings takes some hundred microseconds, against which neither the microsecond
-/// resolution of commandstats nor what `call` does around the command counts. Each call does the same work, so median
-/// and mean agree, unless something else takes the CPU away: then it is measured again, against the same bound.
+/// `call` runs a command and takes the time that goes into commandstats, so for a command that
+/// takes long enough both are the same: SORT of a thousand strings takes some hundred microseconds,
+/// against which neither the microsecond resolution of commandstats nor what `call` does around the
+/// command counts. Each call does the same work, so median and mean agree, unless something else
+/// takes the CPU away: then it is measured again, against the same bound.
 #[test]
 fn median_latency_is_that_of_commandstats() {
-    let Some(redis) = Redis::start() else { return };
+    let Some(redis) = start() else { return };
     let numbers: Vec<String> = (0..1000).map(|i| format!("{:05}", i * 7919 % 10_007)).collect();
     let push: Vec<&str> = ["RPUSH", "list"].into_iter().chain(numbers.iter().map(String::as_str)).collect();
     redis.cli(&push);
@@ -162,7 +91,7 @@ fn median_latency_is_that_of_commandstats() {
 
 #[test]
 fn attaching_and_detaching_under_load() {
-    let Some(redis) = Redis::start() else { return };
+    let Some(redis) = start() else { return };
     redis.benchmark(&["-n", "1000"]);
     let before = redis.at_rest();
     redis.cli(&["CONFIG", "RESETSTAT"]);

@@ -1,4 +1,5 @@
-//! What programs see of a site, and what is left of it: all registers, flags and the red zone, judged by the target.
+//! What programs see of a site, and what is left of it: all registers, flags and the red zone,
+//! judged by the target.
 
 use sidestep_tests::process::{LIMIT, Program, run};
 use sidestep_tests::target;
@@ -8,7 +9,8 @@ use std::process::Command;
 
 use super::bpf::{entries, variable};
 
-/// What the target calls a site, and where it is. At a dead one some registers and the flags are written at once.
+/// What the target calls a site, and where it is. At a dead one some registers and the flags are
+/// written at once.
 fn sites() -> [(&'static str, String); 4] {
     [
         ("entry", "at_entry".to_owned()),
@@ -216,7 +218,8 @@ pub fn override_return_in_the_middle_of_a_function_is_refused() {
     program.finish().ok();
 }
 
-/// With permission, programs change registers and where the thread goes on; without, they are refused.
+/// With permission, programs change registers and where the thread goes on; without, they are
+/// refused.
 #[test]
 pub fn programs_change_registers_and_skip_instructions() {
     let (Some(path), Some(object)) = (target("short"), target("change.bpf.o")) else { return };

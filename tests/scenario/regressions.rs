@@ -39,8 +39,8 @@ pub fn no_stack_was_left_to_attach_with() {
     program.finish().ok();
 }
 
-/// The number of a system call may be set by the first instruction of a probed function. The guard has to run behind the
-/// probe, right before the call.
+/// The number of a system call may be set by the first instruction of a probed function. The guard
+/// has to run behind the probe, right before the call.
 #[test]
 pub fn guard_of_a_system_call_ran_at_the_entry_of_its_function() {
     let Some(path) = target("trap") else { return };
@@ -54,8 +54,9 @@ pub fn guard_of_a_system_call_ran_at_the_entry_of_its_function() {
     program.finish().ok();
 }
 
-/// A trap stood right in front of padding that led to the detour of another site. A thread that had just executed the trap was
-/// taken for one that had jumped there, and went on in the middle of an instruction.
+/// A trap stood right in front of padding that led to the detour of another site. A thread that had
+/// just executed the trap was taken for one that had jumped there, and went on in the middle of an
+/// instruction.
 #[test]
 pub fn a_trap_in_front_of_an_island_was_taken_for_a_jump_to_it() {
     let Some(path) = target("load") else { return };
@@ -74,8 +75,9 @@ pub fn a_trap_in_front_of_an_island_was_taken_for_a_jump_to_it() {
     program.finish().ok();
 }
 
-/// Sites were written in order of address: a controller that died meanwhile left traps without the guards that keep
-/// SIGTRAP deliverable, and the next program code that blocked all signals was its last.
+/// Sites were written in order of address: a controller that died meanwhile left traps without the
+/// guards that keep SIGTRAP deliverable, and the next program code that blocked all signals was its
+/// last.
 #[test]
 pub fn controller_killed_while_it_wrote_left_traps_without_guards() {
     let Some(path) = target("trap") else { return };
@@ -102,7 +104,8 @@ pub fn controller_killed_while_it_wrote_left_traps_without_guards() {
     program.finish().ok();
 }
 
-/// The unwinder of a stripped program that brings its own cannot be hooked: it met the trampoline and aborted.
+/// The unwinder of a stripped program that brings its own cannot be hooked: it met the trampoline
+/// and aborted.
 #[test]
 fn unwinder_without_a_name_met_a_replaced_return_address() {
     for name in ["comparator", "comparator-stripped"] {
@@ -116,7 +119,8 @@ fn unwinder_without_a_name_met_a_replaced_return_address() {
     }
 }
 
-/// There is no guard page below the stack of a goroutine: what did not fit went into somebody else's memory.
+/// There is no guard page below the stack of a goroutine: what did not fit went into somebody
+/// else's memory.
 #[test]
 fn program_ran_over_the_end_of_a_goroutines_stack() {
     let Some(path) = target("grow") else { return };
@@ -126,7 +130,8 @@ fn program_ran_over_the_end_of_a_goroutines_stack() {
         let Some((report, answer)) = found else { return };
         assert_eq!(answer, 10, "{}", report.0);
         let missed: i64 = report.0.stderr.lines().filter_map(missed_hits).sum();
-        assert_eq!(variable(&report, "runs") + missed, 10 * 2001, "{mode:?} {flags:?}: {}", report.0);
+        // What finds no room runs on a stack of the thread's own.
+        assert_eq!((variable(&report, "runs"), missed), (10 * 2001, 0), "{mode:?} {flags:?}: {}", report.0);
     }
     program.finish().ok();
 }
@@ -158,8 +163,9 @@ fn nothing_was_found_in_a_chroot() {
     std::fs::remove_dir_all(&root).unwrap();
 }
 
-/// Runs commands again and again, each list of them beside the others, with the process, and `funccount` with the functions of the
-/// first library, while two libraries take turns at one place.
+/// Runs commands again and again, each list of them beside the others, with the process, and
+/// `funccount` with the functions of the first library, while two libraries take turns at one
+/// place.
 fn while_libraries_take_turns(lists: &[&[&[&str]]]) {
     let (Some(path), Some(first), Some(_)) = (target("swap"), target("libswapped1.so"), target("libswapped2.so"))
     else {
@@ -191,20 +197,22 @@ fn while_libraries_take_turns(lists: &[&[&[&str]]]) {
     program.finish().ok();
 }
 
-/// Sites were compared with the file while the program ran, and written later: into another library that was there by then.
+/// Sites were compared with the file while the program ran, and written later: into another library
+/// that was there by then.
 #[test]
 fn a_library_that_took_the_place_of_another_was_written_to() {
     while_libraries_take_turns(&[&[&["funccount", "-d", "0.01"]]]);
 }
 
-/// The journal named the file that was mapped when the work began, not the one that was there when the sites were written: a probe that
-/// was disabled came back in the other library.
+/// The journal named the file that was mapped when the work began, not the one that was there when
+/// the sites were written: a probe that was disabled came back in the other library.
 #[test]
 fn a_disabled_probe_was_enabled_in_the_library_that_took_the_place_of_its_own() {
     while_libraries_take_turns(&[&[&["funccount", "--no-optimize", "-d", "1"]], &[&["disable"], &["enable"]]]);
 }
 
-/// A part of the main program that is mapped far away was taken for a part of its image, from which no memory reaches all of it (node).
+/// A part of the main program that is mapped far away was taken for a part of its image, from which
+/// no memory reaches all of it (node).
 #[test]
 fn code_mapped_twice_left_no_room_for_any_detour() {
     let Some(path) = target("copied") else { return };

@@ -1,4 +1,5 @@
-//! Sessions that have taken SIGTRAP only to switch their sites while the threads run give it up when another one cannot do without.
+//! Sessions that have taken SIGTRAP only to switch their sites while the threads run give it up
+//! when another one cannot do without.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -200,7 +201,8 @@ pub fn who_needs_them_keeps_them() {
     program.finish().ok();
 }
 
-/// The second is killed at calls of `ptrace`; what it leaves runs, and the next one goes on from there.
+/// The second is killed at calls of `ptrace`; what it leaves runs, and the next one goes on from
+/// there.
 #[test]
 pub fn killed_while_it_takes_them() {
     if !installed("strace") {
@@ -234,7 +236,8 @@ pub fn killed_while_it_takes_them() {
     program.finish().ok();
 }
 
-/// Threads run through the first one's sites and guards, and handlers come a thousand times a second.
+/// Threads run through the first one's sites and guards, and handlers come a thousand times a
+/// second.
 #[test]
 pub fn others_come_and_go_under_load() {
     let Some((mut program, pid)) = start("torture") else { return };
@@ -262,8 +265,8 @@ pub fn others_come_and_go_under_load() {
     program.finish().ok();
 }
 
-/// Threads are in guards all the time. One that had found the signal to be the first one's, and goes on when it is the second one's,
-/// would block it for the second one's traps.
+/// Threads are in guards all the time. One that had found the signal to be the first one's, and
+/// goes on when it is the second one's, would block it for the second one's traps.
 #[test]
 pub fn threads_in_guards_are_waited_for() {
     let Some((mut program, pid)) = start("trap") else { return };
@@ -287,7 +290,8 @@ pub fn threads_in_guards_are_waited_for() {
     program.finish().ok();
 }
 
-/// What a child has of guards and signals that were given up later goes when somebody attaches to it, and works until then.
+/// What a child has of guards and signals that were given up later goes when somebody attaches to
+/// it, and works until then.
 #[test]
 pub fn children_keep_what_they_were_forked_with() {
     let program = "import os, signal, sys
@@ -333,8 +337,8 @@ sys.stdin.readline()";
     }
 }
 
-/// They come back to the first one with the next library, and need guards everywhere then: a thread blocks the signal meanwhile, and
-/// runs through a site that is switched.
+/// They come back to the first one with the next library, and need guards everywhere then: a thread
+/// blocks the signal meanwhile, and runs through a site that is switched.
 #[test]
 pub fn the_first_may_take_them_again() {
     let program = "import ctypes, os, signal, sys, threading, time

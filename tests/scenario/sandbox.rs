@@ -1,4 +1,5 @@
-//! Programs that confine themselves with seccomp filters: the agent's own system calls must not be what kills them.
+//! Programs that confine themselves with seccomp filters: the agent's own system calls must not be
+//! what kills them.
 
 use std::process::Command;
 

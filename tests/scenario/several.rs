@@ -1,5 +1,5 @@
-//! What several processes have in common, and what they have not: names of their code, libraries that one of them loads,
-//! addresses of their memory.
+//! What several processes have in common, and what they have not: names of their code, libraries
+//! that one of them loads, addresses of their memory.
 
 use std::process::Command;
 
@@ -86,7 +86,8 @@ fn stacks_of_workers_are_one() {
     program.finish().ok();
 }
 
-/// A server whose workers load a library themselves, as their parent does later, each at a place of its own.
+/// A server whose workers load a library themselves, as their parent does later, each at a place of
+/// its own.
 #[test]
 fn libraries_of_forked_children() {
     let program = "import ctypes, os, sys

@@ -1,4 +1,5 @@
-//! Several sessions in one process, on the same functions: each has its own results, and any of them may end first, also by SIGKILL.
+//! Several sessions in one process, on the same functions: each has its own results, and any of
+//! them may end first, also by SIGKILL.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -114,7 +115,8 @@ pub fn either_may_be_killed() {
     }
 }
 
-/// Frames that several sessions watch, one inside the other, while sessions go: their trampolines are in each other's memory.
+/// Frames that several sessions watch, one inside the other, while sessions go: their trampolines
+/// are in each other's memory.
 #[test]
 pub fn calls_under_way_return_through_all_that_are_left() {
     for build in ["counts", "counts-O0"] {
@@ -284,7 +286,8 @@ pub fn what_cannot_be_shared_is_refused() {
     program.finish().ok();
 }
 
-/// Eight threads, a handler a thousand times a second, children that are forked and must compute the same: sessions come and go.
+/// Eight threads, a handler a thousand times a second, children that are forked and must compute
+/// the same: sessions come and go.
 #[test]
 pub fn children_and_signal_handlers_are_not_disturbed() {
     let Some((mut program, pid)) = start("torture") else { return };

@@ -72,7 +72,8 @@ pub fn all_at_once() {
     program.finish().ok();
 }
 
-/// The threads come back from a callee into a function that was changed meanwhile, and the other way round.
+/// The threads come back from a callee into a function that was changed meanwhile, and the other
+/// way round.
 #[test]
 pub fn a_thread_is_in_the_callee() {
     let Some((mut program, pid)) = program() else {

@@ -78,7 +78,8 @@ pub fn the_functions_that_make_processes() {
     program.finish().ok();
 }
 
-/// A latency probe on vfork is either refused or right: its child must not run on a frame that is not its own.
+/// A latency probe on vfork is either refused or right: its child must not run on a frame that is
+/// not its own.
 #[test]
 pub fn latency_of_vfork_does_no_harm() {
     let Some(path) = target("spawn") else { return };

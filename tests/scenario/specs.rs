@@ -1,6 +1,7 @@
 //! Scripts and what they must print: `tests/specs/*.spec`.
 //!
-//! A spec is lines of `KEYWORD value`, and lines that begin with `|`, which belong to the keyword before them:
+//! A spec is lines of `KEYWORD value`, and lines that begin with `|`, which belong to the keyword
+//! before them:
 //!
 //! ```text
 //! NAME    a name that no other spec has

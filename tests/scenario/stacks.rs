@@ -123,7 +123,8 @@ pub fn every_instruction_has_the_same_callers() {
     program.finish().ok();
 }
 
-/// A signal comes anywhere, also in the C library, in the kernel's page of functions, and in our own code.
+/// A signal comes anywhere, also in the C library, in the kernel's page of functions, and in our
+/// own code.
 #[test]
 pub fn what_a_signal_interrupted_is_there() {
     let Some((mut program, _)) = start() else { return };

@@ -1,5 +1,6 @@
-//! `sidestep disable` and `enable`: while a probe is disabled nothing of it is in the program's way, and nothing is counted; whoever
-//! switches, however many at once, and whoever dies in between.
+//! `sidestep disable` and `enable`: while a probe is disabled nothing of it is in the program's
+//! way, and nothing is counted; whoever switches, however many at once, and whoever dies in
+//! between.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -180,7 +181,8 @@ pub fn a_probe_that_was_made_as_a_trap_stays_one() {
     program.finish().ok();
 }
 
-/// A session that needs the signals: what comes later takes no traps, and its sites are written in pauses. Its probe is never hit.
+/// A session that needs the signals: what comes later takes no traps, and its sites are written in
+/// pauses. Its probe is never hit.
 pub fn with_signals(pid: &str) -> Tracing {
     Tracing::start(&["funccount", "--no-optimize", "-p", pid, "main"])
 }
@@ -312,8 +314,8 @@ pub fn children_keep_what_they_were_forked_with() {
     program.finish().ok();
 }
 
-/// What is at the place of an unloaded library is not ours to change; the library itself, when it is there again, is if that was
-/// wanted.
+/// What is at the place of an unloaded library is not ours to change; the library itself, when it
+/// is there again, is if that was wanted.
 #[test]
 pub fn unloaded_libraries_are_left_alone() {
     let Some((mut program, pid)) = start("reload") else { return };

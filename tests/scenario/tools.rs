@@ -249,7 +249,8 @@ fn visit_by_curl(url: &str, page: &str, dir: &Path) {
     );
 }
 
-/// Of what goes through NSPR, only what goes through TLS: its clients read and write files by the same functions.
+/// Of what goes through NSPR, only what goes through TLS: its clients read and write files by the
+/// same functions.
 #[test]
 fn plain_text_of_nss() {
     if !have(&["selfserv", "tstclnt", "certutil"]) {

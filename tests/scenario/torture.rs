@@ -1,5 +1,6 @@
-//! A minute of everything at once: threads in all sites, signals, children, and probes that come, go, and are switched at random.
-//! `SIDESTEP_SEED` is the random numbers' seed, `SIDESTEP_SECONDS` how long it takes, where a minute is not enough.
+//! A minute of everything at once: threads in all sites, signals, children, and probes that come,
+//! go, and are switched at random. `SIDESTEP_SEED` is the random numbers' seed, `SIDESTEP_SECONDS`
+//! how long it takes, where a minute is not enough.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

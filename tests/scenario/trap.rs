@@ -64,7 +64,8 @@ pub fn blocked_before_the_attach() {
     program.finish().ok();
 }
 
-/// The kernel kills a thread that hits a breakpoint with SIGTRAP blocked: a trap probe must be refused or made safe.
+/// The kernel kills a thread that hits a breakpoint with SIGTRAP blocked: a trap probe must be
+/// refused or made safe.
 #[test]
 pub fn blocked_and_no_jump_allowed() {
     let Some((mut program, pid)) = program() else {

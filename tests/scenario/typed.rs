@@ -1,4 +1,5 @@
-//! Handlers that are written with the signature of the function: what the kernel's jprobes were, and `BPF_UPROBE` of libbpf is.
+//! Handlers that are written with the signature of the function: what the kernel's jprobes were,
+//! and `BPF_UPROBE` of libbpf is.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! Functions without a symbol: the names that are made of their addresses, in stripped programs. What their symbols were is
-//! known from the program before it was stripped.
+//! Functions without a symbol: the names that are made of their addresses, in stripped programs.
+//! What their symbols were is known from the program before it was stripped.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

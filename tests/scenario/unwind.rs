@@ -1,4 +1,5 @@
-//! Frames that end in another way than by their return: exceptions, longjmp, signals, coroutines, panics.
+//! Frames that end in another way than by their return: exceptions, longjmp, signals, coroutines,
+//! panics.
 
 use std::process::Command;
 
@@ -6,7 +7,8 @@ use sidestep_tests::process::{LIMIT, Program, run};
 use sidestep_tests::tool::{Report, Tracing, during, sidestep, with_command};
 use sidestep_tests::{Snapshot, target};
 
-/// Runs a command of a target under each kind of probe; the answer must be right, and afterwards all as before.
+/// Runs a command of a target under each kind of probe; the answer must be right, and afterwards
+/// all as before.
 fn under_all_probes(name: &str, functions: &str, command: &str, check: impl Fn(&str, i64, &Report)) {
     let Some(path) = target(name) else { return };
     let mut program = Program::start(&mut Command::new(path));
@@ -27,7 +29,8 @@ fn under_all_probes(name: &str, functions: &str, command: &str, check: impl Fn(&
 
 #[test]
 fn cpp_exceptions() {
-    // With or without parameters in the name; but not their cold parts, whose names end in [clone .cold].
+    // With or without parameters in the name; but not their cold parts, whose names end in [clone
+    // .cold].
     let functions = r"^app::(thrower|rethrower|catcher|quiet)(\([^\[]*)?$";
     under_all_probes("throw", functions, "run 1000", |tool, answer, report| {
         assert_eq!(answer, -500, "{tool}: {}", report.0);
@@ -96,7 +99,8 @@ pub fn signals_at_a_kilohertz() {
     });
 }
 
-/// Before the first instruction behind a return, a handler leaves frames behind, which are cleared away before it ends.
+/// Before the first instruction behind a return, a handler leaves frames behind, which are cleared
+/// away before it ends.
 #[test]
 pub fn signals_right_behind_returns() {
     under_all_probes("unwind", "^(returns|takes_argument|leave|deep)$", "interrupted 64", |tool, answer, report| {
@@ -130,8 +134,8 @@ pub fn coroutines_leave_in_the_middle() {
     });
 }
 
-/// Functions that look at their own return address, keep it, or return twice: a latency probe on them is right or
-/// refused, never harmful.
+/// Functions that look at their own return address, keep it, or return twice: a latency probe on
+/// them is right or refused, never harmful.
 #[test]
 fn functions_that_know_their_return_address() {
     let cases = [
@@ -169,7 +173,8 @@ fn functions_that_know_their_return_address() {
     assert!(harmed.is_empty(), "a latency probe on these harms the program: {harmed:?}");
 }
 
-/// 32-bit ones take an argument off the stack when they return. It says itself how often each was called.
+/// 32-bit ones take an argument off the stack when they return. It says itself how often each was
+/// called.
 #[test]
 pub fn functions_that_return_structures() {
     let Some(path) = target("structures") else { return };

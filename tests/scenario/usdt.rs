@@ -1,4 +1,5 @@
-//! USDT probes: arguments as libbpf's programs find them, and semaphores that are as they were before.
+//! USDT probes: arguments as libbpf's programs find them, and semaphores that are as they were
+//! before.
 
 use std::process::Command;
 
@@ -152,7 +153,8 @@ pub fn programs_know_that_somebody_listens() {
             [program.ask("listeners 0"), program.ask("listen 1"), program.ask("child 3")]
         });
         let Some((_, listeners)) = found else { continue };
-        // A child keeps what its memory is a copy of; the kernel has its probe only in this process.
+        // A child keeps what its memory is a copy of; the kernel has its probe only in this
+        // process.
         assert_eq!(listeners, [1, 2, if mode == Mode::User { 2 } else { 1 }], "{mode:?}");
         assert_eq!(program.ask("listeners 0"), 1, "{mode:?}");
         program.finish().ok();

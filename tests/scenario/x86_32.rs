@@ -1,5 +1,5 @@
-//! 32-bit programs, under the i686 build of the tool on this 64-bit kernel: what other scenarios say of 64-bit programs holds of
-//! them, too. And the two builds are not mixed up.
+//! 32-bit programs, under the i686 build of the tool on this 64-bit kernel: what other scenarios
+//! say of 64-bit programs holds of them, too. And the two builds are not mixed up.
 
 use std::process::Command;
 
@@ -45,6 +45,7 @@ again! {
     faults {
         every_answer_is_the_same_with_and_without_probes, every_answer_of_a_static_program_is_the_same,
         strings_are_what_can_be_read, every_death_is_the_same, faults_go_on_while_probes_come_and_go,
+        a_return_address_was_taken_for_the_mask_of_a_signal_that_was_over,
         a_push_at_the_end_of_a_stack_showed_an_address_in_the_detour,
     }
     ends {
@@ -199,7 +200,8 @@ again! {
     }
 }
 
-/// Exact counts and latencies by jumps and by traps, attached and started; the program is as before when we are gone.
+/// Exact counts and latencies by jumps and by traps, attached and started; the program is as before
+/// when we are gone.
 macro_rules! builds {
     ($($name:ident = $build:literal,)*) => {
         mod attach {
@@ -238,7 +240,8 @@ fn the_builds_are_not_mixed_up() {
     short.finish().ok();
 }
 
-/// A command for which there is another build was let go before it was killed, and had the time between the two.
+/// A command for which there is another build was let go before it was killed, and had the time
+/// between the two.
 #[test]
 fn a_refused_command_ran_until_it_was_killed() {
     let of_32_bit = |name: &'static str| {
@@ -260,8 +263,8 @@ fn a_refused_command_ran_until_it_was_killed() {
     }
 }
 
-/// What only 32-bit code has, or what is another instruction there, at each of them at once: by jumps and traps all registers,
-/// flags and the stack are as without, and each has its count.
+/// What only 32-bit code has, or what is another instruction there, at each of them at once: by
+/// jumps and traps all registers, flags and the stack are as without, and each has its count.
 #[test]
 fn instructions_that_only_32_bit_code_has() {
     use_32_bit();
@@ -307,8 +310,8 @@ fn what_a_process_carries() {
     program.finish().ok();
 }
 
-/// Functions that get their arguments in registers, as their compiler likes: `args` has them, or says that it has not; results
-/// of 64 bits are in two registers.
+/// Functions that get their arguments in registers, as their compiler likes: `args` has them, or
+/// says that it has not; results of 64 bits are in two registers.
 #[test]
 fn arguments_are_where_the_compiler_has_put_them() {
     use_32_bit();

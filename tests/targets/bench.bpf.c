@@ -57,6 +57,12 @@ SEC("?uprobe") int sum(struct pt_regs *ctx)
     return 0;
 }
 
+SEC("?uprobe.post") int behind(struct pt_regs *ctx)
+{
+    add(1);
+    return 0;
+}
+
 SEC("?uprobe") int frame(struct pt_regs *ctx)
 {
     add(func_ip(ctx) != 0);

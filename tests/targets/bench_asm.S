@@ -1,4 +1,14 @@
-// The functions of the benchmark, by their first instruction.
+// The functions of the benchmark, by their first instruction. f_mov and f_usdt_stack are not called in 32-bit code.
+#include "widths.h"
+#ifdef __i386__
+#define WORD    4
+#define ADDRESS .4byte
+#define TWO     "4@%edx -4@%ecx"
+#else
+#define WORD    8
+#define ADDRESS .8byte
+#define TWO     "8@%rdx -4@%ecx"
+#endif
 
         .macro  function name
         .p2align 5
@@ -25,10 +35,10 @@
         end f_nop5
 
         function f_push
-        pushq   %rbp
-        movq    %rsp, %rbp
+        push    %rbp
+        mov     %rsp, %rbp
         leal    1(%rdi), %eax
-        popq    %rbp
+        pop     %rbp
         ret
         end f_push
 
@@ -39,25 +49,45 @@
 
         function f_endbr64
         endbr64
-        pushq   %rbp
-        movq    %rsp, %rbp
+        push    %rbp
+        mov     %rsp, %rbp
         leal    1(%rdi), %eax
-        popq    %rbp
+        pop     %rbp
         ret
         end f_endbr64
 
         function f_sub
-        subq    $24, %rsp
+        sub     $24, %rsp
         leal    1(%rdi), %eax
-        addq    $24, %rsp
+        add     $24, %rsp
         ret
         end f_sub
 
         function f_mov
         movq    (%rdi), %rax
-        addq    $1, %rax
+        add     $1, %rax
         ret
         end f_mov
+
+        // Those of the kernel's own benchmark, and a push that it single-steps.
+        function f_bare_nop
+        nop
+        ret
+        end f_bare_nop
+        .p2align 5
+
+        function f_bare_nop5
+        .byte   0x0f, 0x1f, 0x44, 0x00, 0x00
+        ret
+        end f_bare_nop5
+        .p2align 5
+
+        function f_push_memory
+        push    (%rsp)
+        lea     WORD(%rsp), %rsp
+        ret
+        end f_push_memory
+        .p2align 5
 
         // A static probe at this nop.
         .macro  probe name, args, nop:vararg
@@ -67,7 +97,7 @@
         .4byte  992f-991f, 994f-993f, 3
 991:    .asciz  "stapsdt"
 992:    .balign 4
-993:    .8byte  990b, 0, 0
+993:    ADDRESS 990b, 0, 0
         .asciz  "bench"
         .asciz  "\name"
         .asciz  "\args"
@@ -78,14 +108,14 @@
         function f_usdt
         movl    $1, %edx
         movl    $2, %ecx
-        probe short, "8@%rdx -4@%ecx", nop
+        probe short, TWO, nop
         ret
         end f_usdt
 
         function f_usdt5
         movl    $1, %edx
         movl    $2, %ecx
-        probe long, "8@%rdx -4@%ecx", .byte 0x0f, 0x1f, 0x44, 0x00, 0x00
+        probe long, TWO, .byte 0x0f, 0x1f, 0x44, 0x00, 0x00
         ret
         end f_usdt5
 

@@ -410,13 +410,53 @@ static long die(long kind)
     return 0;
 }
 
+/* Calls a function with another stack pointer, which is where its return address comes to lie, plus a word. As a set of signals,
+ * the lower half of that address has SIGTRAP, SIGFPE, SIGBUS and SIGSEGV. */
+long on_stack(void *sp, long (*function)(void));
+/* Calls `next`, and leaves what lies below its return address as it is. */
+long held(void);
+#ifdef __x86_64__
+asm(".text\n.type on_stack,@function\non_stack: push %rbp\n mov %rsp,%rbp\n mov %rdi,%rsp\n jmp 1f\n .p2align 11\n .skip 0x5ce,0x90\n"
+    "1: call *%rsi\n leave\n ret\n.size on_stack,.-on_stack\n"
+    ".type held,@function\nheld: sub $0x808,%rsp\n call next\n add $0x808,%rsp\n ret\n.size held,.-held\n");
+#else
+asm(".text\n.type on_stack,@function\non_stack: push %ebp\n mov %esp,%ebp\n mov 12(%ebp),%eax\n mov 8(%ebp),%esp\n jmp 1f\n"
+    " .p2align 11\n .skip 0x5ce,0x90\n1: call *%eax\n leave\n ret\n.size on_stack,.-on_stack\n"
+    ".type held,@function\nheld: sub $0x80c,%esp\n call next\n add $0x80c,%esp\n ret\n.size held,.-held\n");
+#endif
+
+/* The number in the next line of the input. */
+__attribute__((used)) long next(void)
+{
+    char line[64];
+    return fgets(line, sizeof line, stdin) ? atol(line) : -1;
+}
+
+static void *volatile mask;
+
+static void where(int sig, siginfo_t *info, void *context)
+{
+    (void)sig, (void)info;
+    mask = &((ucontext_t *)context)->uc_sigmask;
+}
+
+/* Where the mask of a signal was saved that is over there is a return address now; around it, all is as it was. */
+static long over(long n)
+{
+    install(SIGUSR2, where, 0);
+    raise(SIGUSR2);
+    long answer = on_stack((char *)mask + sizeof mask, held);
+    wrong += answer != n;
+    return wrong ? -wrong : n;
+}
+
 int main(int argc, char **argv)
 {
     static const struct command table[] = {
         { "good", good },         { "bad", bads },       { "jump", jump },     { "mend", mend },
         { "overflow", overflow }, { "stay", stay },      { "unwind", unwind }, { "once", once },
         { "masks", masks },       { "suspend", suspend }, { "threads", threads }, { "restart", restart },
-        { "spawn", spawns },      { "die", die },        { 0 },
+        { "spawn", spawns },      { "die", die },        { "over", over },      { 0 },
     };
     void *frames[1];
     (void)frames;

@@ -49,6 +49,11 @@ const commands = {
 };
 
 (async () => {
+    const [command, count] = process.argv.slice(2);
+    if (command) {
+        console.log(await commands[command](Number(count)));
+        process.exit();
+    }
     console.log('ready');
     for await (const line of lines) {
         const [name, n] = line.split(' ');

@@ -18,7 +18,8 @@ mod app {
     }
 }
 
-/// Each round unwinds four frames of `panics`; the answer is the sum of what was thrown and of `leaf`.
+/// Each round unwinds four frames of `panics`; the answer is the sum of what was thrown and of
+/// `leaf`.
 fn run(n: i64) -> i64 {
     (0..n)
         .map(|i| {

@@ -1,8 +1,11 @@
-// Goroutines whose stacks grow under deep recursion.
+// Goroutines whose stacks grow under deep recursion: once with arguments, else for each line that
+// is read.
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"os"
 	"sync"
 )
 
@@ -14,7 +17,7 @@ func deep(n int) int {
 	return deep(n-1) + 1
 }
 
-func main() {
+func run() int {
 	var group sync.WaitGroup
 	var lock sync.Mutex
 	sum := 0
@@ -29,5 +32,16 @@ func main() {
 		}(i % 200)
 	}
 	group.Wait()
-	fmt.Println(sum)
+	return sum
+}
+
+func main() {
+	if len(os.Args) > 1 {
+		fmt.Println(run())
+		return
+	}
+	fmt.Println("ready")
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		fmt.Println(run())
+	}
 }

@@ -1,6 +1,7 @@
 // Two coroutines on one thread; each catches exceptions while the other one's frames wait.
-#include <cstdio>
-#include <cstdlib>
+#undef _GNU_SOURCE // the compiler's own, which is the same
+#include "serve.h"
+
 #include <ucontext.h>
 
 static ucontext_t home, own[2];
@@ -25,12 +26,8 @@ static void body(int id) {
     done[id] = 1;
 }
 
-int main() {
-    for (auto &context : own) {
-        getcontext(&context);
-        context.uc_stack.ss_sp = malloc(65536);
-    }
-    for (int round = 0; round < 10; round++) {
+static long rounds(long n) {
+    for (int round = 0; round < n; round++) {
         for (int id = 0; id < 2; id++) {
             done[id] = 0;
             void *stack = own[id].uc_stack.ss_sp;
@@ -49,5 +46,15 @@ int main() {
             }
         }
     }
-    printf("%d %d\n", results[0], results[1]);
+    return results[0] + results[1];
+}
+
+static const struct command table[] = {{"rounds", rounds}, {}};
+
+int main(int argc, char **argv) {
+    for (auto &context : own) {
+        getcontext(&context);
+        context.uc_stack.ss_sp = malloc(65536);
+    }
+    return serve(argc, argv, table);
 }

@@ -1,0 +1,66 @@
+"""The commands of serve.h for Python: threads with exceptions, and greenlets, whose stacks move."""
+import sys
+import threading
+
+MODULES = {}
+
+
+def load(_):
+    import greenlet
+    MODULES['greenlet'] = greenlet
+    return 1
+
+
+def switches(seed):
+    """Five greenlets that are switched in turn."""
+    greenlet = MODULES['greenlet']
+
+    def body(rounds):
+        me = greenlet.getcurrent()
+        total = 0
+        for i in range(rounds):
+            total += me.parent.switch(i)
+            try:
+                raise ValueError(str(i))
+            except ValueError as error:
+                total += len(error.args)
+        return total
+
+    total = 0
+    greens = [greenlet.greenlet(body) for _ in range(5)]
+    values = [green.switch(seed + 3) for green in greens]
+    while greens:
+        for i, green in reversed(list(enumerate(greens))):
+            values[i] = green.switch(values[i])
+            if green.dead:
+                total += values[i]
+                del greens[i], values[i]
+    return total
+
+
+def threads(rounds):
+    load(0)
+    results = []
+    for _ in range(rounds):
+        some = [threading.Thread(target=lambda seed=seed: results.append(switches(seed))) for seed in range(4)]
+        for thread in some:
+            thread.start()
+        for thread in some:
+            thread.join()
+    return sum(results)
+
+
+COMMANDS = {'load': load, 'threads': threads}
+
+
+def main():
+    if len(sys.argv) > 1:
+        print(COMMANDS[sys.argv[1]](int(sys.argv[2])))
+        return
+    print('ready', flush=True)
+    for line in sys.stdin:
+        name, n = line.split()
+        print(COMMANDS[name](int(n)), flush=True)
+
+
+main()
