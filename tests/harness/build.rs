@@ -114,6 +114,9 @@ const RECIPES: &[Recipe] = &[
     recipe("pairs-go", &["go", "build"], &["pairs.go"]),
     recipe("walks", &["cc", "-O2", "-g"], &["walks.c"]),
     recipe("frames", CC, &["frames.c"]),
+    recipe("walked", CC, &["walked.c"]),
+    // The name of a library that moves stacks, by which such libraries are known.
+    recipe("greenlet.so", &["cc", "-O2", "-shared", "-fPIC"], &["walker.c"]),
     recipe("switched", &["c++", "-O2", "-g"], &["switched.cpp"]),
     recipe("symbols", CC, &["symbols.c"]),
     recipe("probed", CC, &["probed.c"]),

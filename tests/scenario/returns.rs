@@ -4,9 +4,9 @@
 use std::process::Command;
 
 use sidestep_tests::build::have;
-use sidestep_tests::process::{LIMIT, Output, run};
+use sidestep_tests::process::{LIMIT, Output, Program, run};
 use sidestep_tests::target;
-use sidestep_tests::tool::{Report, sidestep, with_command};
+use sidestep_tests::tool::{Report, Tracing, sidestep, with_command};
 
 /// The value of a map without keys, in the tool's output.
 fn value(report: &Report, map: &str) -> u64 {
@@ -189,4 +189,51 @@ fn all_functions_of_libraries_return_as_often_as_they_are_entered() {
             report.0
         );
     }
+}
+
+/// A library that moves stacks was loaded after the attach. From then on return addresses stay as
+/// they are, also in the frames that are there.
+#[test]
+pub fn a_library_that_moves_stacks_came_after_the_attach() {
+    let (Some(path), Some(_)) = (target("walked"), target("greenlet.so")) else { return };
+    let mut program = Program::start(&mut Command::new(&path));
+    let pid = program.pid().to_string();
+    let tracing = Tracing::start(&["trace", "-p", &pid, "r:odd \"%d\", retval"]);
+    assert_eq!(program.ask("walk 10"), 10, "no return address is replaced: nothing is tested");
+    assert_eq!(program.ask("come 5"), 0);
+    assert_eq!(program.ask("walk 10"), 0);
+    let report = tracing.stop();
+    let returns = report.0.stdout.lines().filter(|line| line.contains(" odd ")).count();
+    assert_eq!(returns, 10, "{}", report.0);
+    assert!(report.0.stderr.contains("until it loaded greenlet.so"), "{}", report.0);
+    assert!(report.0.stderr.contains("14 calls had not returned"), "{}", report.0);
+    program.finish().ok();
+}
+
+/// Only a return address is replaced: there is a call in front of it.
+#[test]
+pub fn what_is_not_behind_a_call_was_replaced() {
+    let Some(path) = target("walked") else { return };
+    let mut program = Program::start(&mut Command::new(&path));
+    let pid = program.pid().to_string();
+    let tracing = Tracing::start(&["trace", "-p", &pid, "r:odd \"%d\", retval"]);
+    assert_eq!(program.ask("walk 10"), 10, "no return address is replaced: nothing is tested");
+    assert_eq!(program.ask("jump 5"), 0);
+    let report = tracing.stop();
+    let returns = report.0.stdout.lines().filter(|line| line.contains(" odd ")).count();
+    assert_eq!(returns, 10, "{}", report.0);
+    assert!(report.0.stderr.contains("5 calls had not returned"), "{}", report.0);
+    program.finish().ok();
+}
+
+/// Functions that share an exit have a number each there. In the next program they had each
+/// other's, and calls of the one were said not to have returned.
+#[test]
+fn exits_that_functions_share_had_other_numbers_in_the_next_program() {
+    let script = "u:libc:* { @e = count() } ur:libc:* { @r = count() }";
+    let command = ["/bin/sh", "-c", "/bin/ls /; /bin/ls /"];
+    let plain = run(Command::new(command[0]).args(&command[1..]), LIMIT).ok();
+    let (output, report) = with_command(&["--follow", "-e", script], &command);
+    assert_eq!(output.stdout, plain.stdout, "{}", report.0);
+    assert!(value(&report, "@r") > 1000 && !report.0.stderr.contains("had not returned"), "{}", report.0);
 }

@@ -35,6 +35,9 @@ again! {
         own_handler_sees_all_of_its_own, handler_installed_while_probed, blocked_before_the_attach,
         blocked_and_no_jump_allowed, blocked_while_probed, unhandled_breakpoint_still_kills,
     }
+    returns {
+        a_library_that_moves_stacks_came_after_the_attach, what_is_not_behind_a_call_was_replaced,
+    }
     release {
         both_count_and_either_may_end_first, either_may_be_killed, who_needs_them_keeps_them,
     }

@@ -32,6 +32,7 @@ mod interpret;
 mod memory;
 mod places;
 mod record;
+mod return_address;
 mod safe_read;
 mod shadow;
 mod signal;

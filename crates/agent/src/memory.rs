@@ -6,7 +6,7 @@
 use core::ptr::{addr_of, addr_of_mut};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use sidestep_wire::private::{MASKS, UNWOUND};
+use sidestep_wire::private::{CALLERS, MASKS, UNWOUND};
 use sidestep_wire::{
     Blocked, Common, HELPERS, Header, LookupTable, MapEntry, MapKind, Private, ProbeDesc, Signals, Slot, ThreadState,
 };
@@ -367,6 +367,15 @@ impl Thread {
     pub fn unwound(self, index: u64) -> *mut u64 {
         // SAFETY: see `new`; the index is in range.
         unsafe { addr_of_mut!((*self.0).unwound).cast::<u64>().add(index as usize % UNWOUND) }
+    }
+
+    /// The word where it remembers a return address.
+    #[inline(always)]
+    #[must_use]
+    pub fn caller(self, ret: u64) -> *mut u64 {
+        let index = ret.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - CALLERS.trailing_zeros());
+        // SAFETY: see `new`; the index is in range.
+        unsafe { addr_of_mut!((*self.0).callers).cast::<u64>().add(index as usize) }
     }
 
     /// As generated code sees it.

@@ -27,7 +27,7 @@ use sidestep_wire::{ShadowEntry, ShadowHead};
 
 use crate::arch;
 use crate::memory::{Agent, Entry, Thread};
-use crate::safe_read;
+use crate::{return_address, safe_read};
 
 mod chain;
 mod drops;
@@ -150,7 +150,7 @@ fn set_len(thread: Thread, old: u64, new: u64) -> bool {
 }
 
 /// Replaces the return address at `slot` by the trampoline and remembers the real one. Does nothing
-/// but count when there is no memory for it. `time` is when, in nanoseconds: all threads' entries
+/// but count when there is no memory for it, or when the word there is not behind a call. `time` is when, in nanoseconds: all threads' entries
 /// of one slot are told apart by it.
 ///
 /// True if it was replaced by this hit. A frame that was jumped to from a watched one has been
@@ -163,6 +163,10 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: 
     let trampoline = agent.private().trampoline;
     // SAFETY: the caller's.
     let ret = unsafe { arch::read_word(slot) };
+    if ret != trampoline && !return_address::is_one(agent, thread, ret) || return_address::stays(agent) {
+        agent.count_dropped(1);
+        return false;
+    }
     let stack = Stack::of(thread);
     let used = stack.len(thread);
     if ret != trampoline && used != 0 && stack.entry(used - 1).stack_slot() == slot {

@@ -14,7 +14,7 @@ use sidestep_wire::{Flow, Hit, PlainRule, ProbeDesc, Regs, UnwindKind, UnwindObj
 use crate::hit::Place;
 use crate::memory::{Agent, Thread};
 use crate::safe_read::Stack;
-use crate::{arch, fault, safe_read, shadow};
+use crate::{arch, fault, return_address, safe_read, shadow};
 
 const UNKNOWN: u8 = UnwindKind::Unknown as u8;
 const REGISTER: u8 = UnwindKind::Register as u8;
@@ -336,20 +336,12 @@ impl Frames {
             return None;
         }
         let pc = self.return_address(frame.wrapping_add(arch::WORD))?;
-        if self.table.is_some() && !self.is_behind_call(pc) {
+        // What a register that is no frame pointer leads to mostly is not.
+        if self.table.is_some() && !return_address::is_behind_call(self.agent, pc) {
             return None;
         }
         self.bp = frame;
         self.go(pc, frame.wrapping_add(2 * arch::WORD))
-    }
-
-    /// Is there a call in front of this address? What a register that is no frame pointer leads to
-    /// mostly is not.
-    fn is_behind_call(&self, pc: u64) -> bool {
-        let Some(code) = safe_read::u64_at(self.agent, pc.wrapping_sub(8)) else { return false };
-        let code = code.to_le_bytes();
-        // `call rel32`, or `call r/m` of two to seven bytes (`ff /2`).
-        code[3] == 0xe8 || (1..7).any(|at| code[at] == 0xff && code[at + 1] >> 3 & 7 == 2)
     }
 }
 

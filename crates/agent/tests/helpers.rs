@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use sidestep_wire::{Flow, Hit, ProbeDesc, Regs, ThreadState};
-use world::{Setup, Thread, World, flow, helper, map, program};
+use world::{Setup, Thread, World, behind_call, flow, helper, map, program};
 
 const TOO_BIG: i64 = -7;
 const FAULT: i64 = -14;
@@ -265,7 +265,7 @@ fn looked_at(entry: bool, exit: bool) -> World {
 fn a_program_sees_its_call_and_its_return() {
     let world = looked_at(true, true);
     let thread = world.enter(0x1000).unwrap();
-    let mut stack = [0x4444u64, 17, 18, 19];
+    let mut stack = [behind_call(1), 17, 18, 19];
     let mut out = [0u64; 20];
     let mut regs = Regs { rdi: 11, rsi: 12, rdx: 13, rcx: 14, r8: 15, r9: 16, rip: 9, ..Regs::default() };
     (regs.rsp, regs.r15) = (place_of(&mut stack), place_of(&mut out));
@@ -280,8 +280,8 @@ fn a_program_sees_its_call_and_its_return() {
     let place = ptr::from_mut(&mut hit).wrapping_byte_add(8).cast();
     // SAFETY: as the trampoline does.
     let real = unsafe { sidestep_agent::agent_return(place, thread.state, world.private) };
-    assert_eq!((real, hit.regs.rip, hit.probe), (0x4444, 0x4444, Hit::RETURNED));
-    assert_eq!((out[0], out[3], out[4], out[16], out[17]), (0x1234_5678, 0, 321, 0x4444, 2));
+    assert_eq!((real, hit.regs.rip, hit.probe), (behind_call(1), behind_call(1), Hit::RETURNED));
+    assert_eq!((out[0], out[3], out[4], out[16], out[17]), (0x1234_5678, 0, 321, behind_call(1), 2));
     assert_eq!((world.cell(0), thread.depth()), (1, 0));
 }
 
@@ -290,15 +290,15 @@ fn two_probes_of_a_frame_see_the_same_return() {
     let world = looked_at(false, true);
     let thread = world.enter(0x1000).unwrap();
     let (mut slot, mut out) = (0, [0u64; 20]);
-    thread.call(&mut slot, 0x5555, 0);
+    thread.call(&mut slot, behind_call(2), 0);
     thread.tail_call(&mut slot, 0);
     thread.tail_call(&mut slot, 0);
     let regs = Regs { rsp: place_of(&mut slot) + 8, r15: place_of(&mut out), ..Regs::default() };
     let mut hit = Hit { regs, ..Hit::default() };
     let place = ptr::from_mut(&mut hit).wrapping_byte_add(8).cast();
     // SAFETY: as the trampoline does.
-    assert_eq!(unsafe { sidestep_agent::agent_return(place, thread.state, world.private) }, 0x5555);
-    assert_eq!((out[16], world.cell(0), thread.depth()), (0x5555, 3, 0));
+    assert_eq!(unsafe { sidestep_agent::agent_return(place, thread.state, world.private) }, behind_call(2));
+    assert_eq!((out[16], world.cell(0), thread.depth()), (behind_call(2), 3, 0));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 
 use sidestep_wire::lookup::{LOOKUP_BUCKETS, bucket};
 use sidestep_wire::{Flow, Histogram, LookupEntry, LookupTable, Regs};
-use world::{Setup, World, flow, latency};
+use world::{Setup, World, behind_call, flow, latency};
 
 fn setup(slots: u32) -> Setup {
     Setup {
@@ -172,7 +172,7 @@ fn a_forked_child_returns_and_writes_nothing_shared() {
     let fs = own_fs_base();
     let thread = world.enter(fs).unwrap();
     let mut stack = [0u64; 3000];
-    thread.call(&mut stack[2999], 0x111, 1);
+    thread.call(&mut stack[2999], behind_call(3), 1);
     let before = shared(&world);
     in_child(|| {
         assert_eq!(entry(&world, bucket(fs)).key, 0, "the table was wiped");
@@ -180,7 +180,7 @@ fn a_forked_child_returns_and_writes_nothing_shared() {
         assert_eq!(world.head().child.load(Ordering::Relaxed), 1);
         assert_eq!((thread.cells, thread.state().slot), (0, 0));
         // The frame that was entered before the fork.
-        assert_eq!(thread.ret(&mut stack[2999]), 0x111);
+        assert_eq!(thread.ret(&mut stack[2999]), behind_call(3));
         // No program runs there, so nothing is watched; nor in a new thread.
         stack[0] = 0x222;
         thread.hit(&mut Regs { rsp: stack.as_ptr() as u64, ..Regs::default() }, 1);
@@ -188,7 +188,7 @@ fn a_forked_child_returns_and_writes_nothing_shared() {
         world.enter(0x5000).unwrap().hit(&mut Regs::default(), 0);
     });
     assert!(shared(&world) == before, "a child wrote to the shared region");
-    assert_eq!(thread.ret(&mut stack[2999]), 0x111);
+    assert_eq!(thread.ret(&mut stack[2999]), behind_call(3));
 }
 
 /// Runs something in a forked child, which must end well.

@@ -6,7 +6,7 @@ mod world;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use sidestep_wire::{Flow, ProbeDesc, Regs, ThreadState};
-use world::{Random, Setup, TRAMPOLINE, Thread, World, flow, program};
+use world::{Random, Setup, TRAMPOLINE, Thread, World, behind_call, flow, program};
 
 /// Probe 0 watches `limit` calls, and counts in cell 0 when they return.
 fn watching(limit: u64, desc: ProbeDesc) -> World {
@@ -16,7 +16,7 @@ fn watching(limit: u64, desc: ProbeDesc) -> World {
 
 /// A call; true if it is watched.
 fn call(thread: &Thread, slot: &mut u64) -> bool {
-    *slot = 0x4000;
+    *slot = behind_call(4);
     let watched = thread.hit(&mut Regs { rsp: std::ptr::from_mut(slot) as u64, ..Regs::default() }, 0);
     assert_eq!(*slot == TRAMPOLINE, watched);
     watched
@@ -35,7 +35,7 @@ fn so_many_and_no_more() {
         let watched: Vec<bool> = slots.iter_mut().map(|slot| call(&thread, slot)).collect();
         assert_eq!(watched, [true, true, true, false, false]);
         for slot in slots.iter_mut().rev() {
-            assert_eq!(thread.ret(slot), 0x4000);
+            assert_eq!(thread.ret(slot), behind_call(4));
         }
         assert_eq!((world.cell(0), world.missed(0)), (3 * round, 2 * round));
     }
@@ -52,7 +52,7 @@ fn calls_that_never_return_keep_no_place() {
     // Left by a longjmp, and the stack is used again.
     (slots[0], slots[1]) = (1, 2);
     assert!(call(&thread, &mut slots[2]) && call(&thread, &mut slots[3]));
-    assert_eq!((thread.ret(&mut slots[3]), thread.ret(&mut slots[2])), (0x4000, 0x4000));
+    assert_eq!((thread.ret(&mut slots[3]), thread.ret(&mut slots[2])), (behind_call(4), behind_call(4)));
     // Left, and the same call comes again.
     for _ in 0..10 {
         assert!(call(&thread, &mut slots[0]) && call(&thread, &mut slots[1]));
@@ -72,7 +72,7 @@ fn stacks_that_are_gone_keep_no_place() {
     // SAFETY: nobody refers to it but the places and the shadow stack.
     unsafe { libc::munmap(stack.cast(), 4096) };
     assert!(call(&other, &mut slot));
-    assert_eq!(other.ret(&mut slot), 0x4000);
+    assert_eq!(other.ret(&mut slot), behind_call(4));
     assert_eq!((world.cell(0), world.missed(0)), (1, 1));
 }
 
@@ -85,7 +85,7 @@ unsafe extern "C" fn declines(regs: *mut Regs, _: u64, _: u64, _: u64, _: u64, _
 fn who_does_not_want_the_return_takes_no_place() {
     let world = watching(1, program(Flow::Return, declines));
     let thread = world.enter(0x1000).unwrap();
-    let mut slots = [0x4000u64; 3];
+    let mut slots = [behind_call(4); 3];
     let mut hit = |n: usize, rdi| {
         thread.hit(&mut Regs { rsp: std::ptr::from_mut(&mut slots[n]) as u64, rdi, ..Regs::default() }, 0)
     };
@@ -126,7 +126,7 @@ fn threads_share_the_places() {
                         if slots[depth] == TRAMPOLINE {
                             INSIDE.fetch_sub(1, Ordering::AcqRel);
                         }
-                        assert_eq!(thread.ret(&mut slots[depth]), 0x4000);
+                        assert_eq!(thread.ret(&mut slots[depth]), behind_call(4));
                     }
                 }
             });

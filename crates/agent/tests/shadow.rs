@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use sidestep_wire::private::SHADOW_FIRST;
 use sidestep_wire::{Flow, Histogram, MapKind, ProbeDesc, Regs};
-use world::{Random, Setup, TRAMPOLINE, Thread, World, flow, latency};
+use world::{Random, Setup, TRAMPOLINE, Thread, World, behind_call, flow, latency};
 
 /// Probe 0: latency, hits in cell 0, histogram from cell 8. Probe 1: the same function again. 2, 3:
 /// an exception. 4: latency of another function, hits in cell 0.
@@ -22,7 +22,7 @@ fn latencies(world: &World) -> u64 {
 }
 
 fn address(n: u64) -> u64 {
-    0x40_0000 + n
+    behind_call(n)
 }
 
 /// A stack that grows down, and what a program without us would know about it.

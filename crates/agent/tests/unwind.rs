@@ -154,6 +154,14 @@ fn what_a_signal_has_interrupted_is_exact() {
 #[test]
 fn replaced_return_addresses_are_real_ones() {
     let (_, thread) = world();
+    // The code has to be there: return addresses are replaced only behind calls.
+    // SAFETY: a new page where nothing is.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let at = libc::mmap(CODE as *mut _, 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        assert_eq!(at as u64, CODE);
+        at.cast::<u8>().write_bytes(0xe8, 4096);
+    }
     let mut words = vec![0u64; 32];
     (words[1], words[3]) = (pc(1), pc(4));
     let slot = at(&words, 1);

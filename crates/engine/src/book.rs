@@ -55,7 +55,8 @@ pub(crate) struct Book {
     pub meanings: Meanings,
     /// Files that were opened for names, and are in most processes.
     objects: Option<Rc<RefCell<Objects>>>,
-    numbers: HashMap<Place, u32>,
+    /// Functions may share an exit: each has a number there.
+    numbers: HashMap<(Place, Va), u32>,
     cookies: HashMap<Place, u64>,
     /// Of functions, by name.
     names: HashMap<String, u64>,
@@ -90,9 +91,10 @@ impl Book {
         &self.guards.entry(Rc::as_ptr(object)).or_insert_with(plan).1
     }
 
-    /// The number of a probe: the one that it has in another process, if that is `free` here.
-    pub fn number(&mut self, whose: Whose, matched: &Match, free: impl Fn(u32) -> bool) -> u32 {
-        let place = place(whose, matched);
+    /// The number of a site of the probe of a function: the one that it has in another process, if
+    /// that is `free` here.
+    pub fn number(&mut self, whose: Whose, matched: &Match, function: Va, free: impl Fn(u32) -> bool) -> u32 {
+        let place = (place(whose, matched), function);
         if let Some(number) = self.numbers.get(&place).copied().filter(|number| free(*number)) {
             return number;
         }

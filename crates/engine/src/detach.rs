@@ -27,6 +27,10 @@ use crate::switch::take_turn;
 use crate::toggle;
 use crate::traces::{self, Found, MEMFD_LINK, is_ours, is_written, original};
 
+/// How long is waited at most for a thread that runs in our code, before the next look.
+const RUNNING_PAUSE: Duration = Duration::from_millis(2);
+/// The same for a thread in a signal handler.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// More sites than can be restored in one pause that is short.
 const MANY: u32 = 128;
 /// How long threads get to leave our code by themselves.
@@ -94,7 +98,11 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
             return Err(SessionError::StillInside { pid, tid: inside.tid, inside: inside.how, bytes });
         }
         std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(50));
+        // A handler may take long. A thread in our code runs, and is elsewhere at the next look with
+        // the same probability at any time: a program whose instructions fault all the time spends
+        // nine tenths of it in the kernel or in the agent.
+        let longest = if inside.how == Inside::Code { RUNNING_PAUSE } else { LONGEST_PAUSE };
+        pause = (pause * 2).min(longest);
     }
 }
 

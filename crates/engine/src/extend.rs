@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use sidestep_sys::Process;
 
-use crate::api::{Options, Program, Request, TargetState};
+use crate::api::{Bundle, Options, Program, Request, TargetState};
 use crate::error::SessionError;
 use crate::hold::{self, Hold};
 use crate::installer::Numbers;
@@ -16,6 +16,7 @@ use crate::session::{Session, clock};
 use crate::singly;
 use crate::switch::{Switched, take_turn};
 use crate::traces;
+use crate::wanted::Wanted;
 
 impl Session {
     /// The indices that the next so many programs will have.
@@ -47,6 +48,9 @@ impl Session {
         let mut objects = self.objects.take().unwrap_or_else(|| Objects::new(options));
         let result = self.add_in(&process, &mut objects, programs, requests);
         self.objects = Some(objects);
+        if self.installer.listens() && !self.listens() {
+            self.listen(Wanted::new(&Bundle::default(), &[], options, false))?;
+        }
         result
     }
 
@@ -70,6 +74,7 @@ impl Session {
         let matches =
             indices.iter().zip(found).flat_map(|(index, found)| found.into_iter().map(|m| (*index, m))).collect();
         let (planned, mut hooks) = installer.plan(matches, process, objects, &mut || {})?;
+        hooks.extend(installer.plan_loader(process, objects)?);
         let entries = traces::session(process, installer.shared(process)?)?.entries(process)?;
         hooks.retain(|hook| hook.lends.is_none() || installer.in_the_way(hook, &entries).is_none());
         if let Some(at) = hooks.iter().find_map(|hook| installer.in_the_way(hook, &entries)) {

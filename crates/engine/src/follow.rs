@@ -56,7 +56,7 @@ impl Follow {
     /// From now on questions are answered, by [`Follow::serve`], if there may be any.
     pub fn start(wanted: Wanted, installer: &Installer) -> Result<Option<Follow>, SessionError> {
         match installer.regions() {
-            Some(regions) if wanted.options.listens() => Follow::new(wanted, regions).map(Some),
+            Some(regions) if installer.listens() => Follow::new(wanted, regions).map(Some),
             _ => Ok(None),
         }
     }
@@ -91,7 +91,7 @@ impl Follow {
             self.executed(index, session);
         }
         session.others.retain_mut(|other| other.poll() == TargetState::Running);
-        !self.executing.is_empty() || self.look(session)
+        !self.executing.is_empty() || self.wanted.options.listens() && self.look(session)
     }
 
     fn answer(&mut self, session: &mut Session) {
@@ -121,9 +121,14 @@ impl Follow {
                     false
                 }
                 Some(host) if question == Question::Mapped as u32 => {
-                    // What cannot be probed is noted there.
-                    let family = || self.family.look();
-                    let _ = session.look_again(host, family, &self.wanted);
+                    if let Err(error) = session.look_at_runtimes(host) {
+                        session.note(host, &error);
+                    }
+                    if self.wanted.options.listens() {
+                        // What cannot be probed is noted there.
+                        let family = || self.family.look();
+                        let _ = session.look_again(host, family, &self.wanted);
+                    }
                     false
                 }
                 _ => false,
@@ -264,6 +269,9 @@ impl Follow {
     pub fn detach_children(mut self) -> Result<(), SessionError> {
         let mut result = Ok(());
         let mut failed = HashSet::new();
+        if !self.wanted.options.listens() {
+            return result;
+        }
         for _ in 0..ROUNDS {
             let left: Vec<i32> = self.family.look().into_iter().filter(|pid| !failed.contains(pid)).collect();
             if left.is_empty() {

@@ -1,15 +1,23 @@
 //! Libraries that a process maps while it runs: probed before any of their code has run.
 
+use std::mem::offset_of;
+
+use sidestep_isa::Va;
 use sidestep_sys::Process;
+use sidestep_wire::Private;
 
 use crate::api::TargetState;
 use crate::error::SessionError;
 use crate::hold::Hold;
-use crate::installer::Installer;
+use crate::installer::{Installer, looks_at_returns};
+use crate::remote::mappings;
 use crate::resolve::Match;
+use crate::returns;
 use crate::session::Session;
+use crate::share::Others;
 use crate::startup;
 use crate::switch::take_turn;
+use crate::traces;
 use crate::wanted::Wanted;
 
 impl Session {
@@ -55,6 +63,20 @@ impl Session {
         result
     }
 
+    /// Looks whether a process that has mapped something looks at return addresses now. Then they
+    /// stay as they are in that process.
+    pub(crate) fn look_at_runtimes(&mut self, pid: i32) -> Result<(), SessionError> {
+        if !self.installer.replaces || self.unwatched.iter().any(|(known, _)| *known == pid) {
+            return Ok(());
+        }
+        let process = Process::open(pid)?;
+        let Some(reason) = looks_at_returns(&process)? else { return Ok(()) };
+        let _turn = take_turn(&process)?;
+        keep_returns(&mut Hold::running(&process))?;
+        self.unwatched.push((pid, reason));
+        Ok(())
+    }
+
     fn probe_more(&mut self, matches: Vec<(usize, Match)>, wanted: &Wanted) -> Result<(), SessionError> {
         let process: Process = self.process.clone();
         let mut objects = wanted.objects.borrow_mut();
@@ -70,6 +92,21 @@ impl Session {
         installer.stats.stops.append(hold.stops());
         result
     }
+}
+
+/// Lets return addresses be what they are, from now on and in the frames that are there. The thread
+/// that has mapped the library waits meanwhile, so no code of that has run.
+pub(crate) fn keep_returns(hold: &mut Hold<'_>) -> Result<(), SessionError> {
+    let process = hold.process();
+    for found in traces::all(&process, &mappings(&process)?)?.iter().filter(|found| found.is_mine()) {
+        let others = Others::of(&process, &mappings(&process)?, Some(found.shared_va))?;
+        let flag = Va(found.private_va.0 + offset_of!(Private, keeps_returns) as u64);
+        hold.stopped("return addresses", |stopped| {
+            stopped.write(flag, &1u64.to_ne_bytes())?;
+            returns::restore(stopped, found, others.sessions())
+        })?;
+    }
+    Ok(())
 }
 
 fn new_matches(process: &Process, installer: &Installer, wanted: &Wanted) -> Vec<(usize, Match)> {

@@ -38,7 +38,7 @@ use crate::maps;
 use crate::programs::{Arguments, Memory, Programs};
 use crate::raw::bytes_of;
 use crate::remote::{Remote, Room, stopped_mappings};
-use crate::seccomp;
+use crate::seccomp::{self, Extra};
 use crate::space::LOW;
 use crate::spare::{Spare, Taken};
 use crate::survey;
@@ -93,20 +93,16 @@ impl Regions {
         (layout, maps): (Layout, Vec<Map>),
         programs: &[Program],
         options: &Options,
-        silent: bool,
+        calls: Extra,
         tsc: Option<TscScale>,
         common: Option<&Arc<View>>,
     ) -> Result<Regions, SessionError> {
         let interpret = options.interprets();
-        let calls = |name: &str| {
+        let uses = |name: &str| {
             programs.iter().any(|p| p.verified().is_some_and(|v| v.facts.calls(|helper| helper.name == name)))
         };
-        let extra = seccomp::Extra {
-            silent,
-            waits: options.listens(),
-            signals: calls("send_signal"),
-            writes: calls("probe_write_user"),
-        };
+        let silent = calls.silent;
+        let extra = Extra { signals: uses("send_signal"), writes: uses("probe_write_user"), ..calls };
         let blob = Blob::new(interpret)?;
         let process = hold.process();
         if seccomp::has_filter(&process) {
@@ -419,6 +415,7 @@ fn private_head(
         tsc_shift: tsc.map_or(0, |t| t.shift),
         tsc_mult: tsc.map_or(0, |t| t.mult),
         goroutines: Default::default(),
+        keeps_returns: 0.into(),
         states_used: 0.into(),
         child: 0.into(),
         pid: pid.into(),

@@ -1,5 +1,6 @@
 //! A session: one target, its probes, their results.
 
+use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub struct Session {
     pub(crate) objects: Option<Objects>,
     /// Processes that came later and could not be probed, and why.
     unfollowed: Vec<(i32, String)>,
+    /// Processes whose return addresses are not replaced any more, and why.
+    pub(crate) unwatched: Vec<(i32, String)>,
     /// Names of addresses, not taken yet.
     symbols: Symbols,
 }
@@ -87,7 +90,8 @@ impl Session {
         }
     }
 
-    pub(crate) fn new(process: Process, child: Option<sidestep_sys::Child>, installer: Installer) -> Session {
+    pub(crate) fn new(process: Process, child: Option<sidestep_sys::Child>, mut installer: Installer) -> Session {
+        let unwatched = installer.unwatched.take().map(|reason| (process.pid(), reason)).into_iter().collect();
         let (stuck, state, detached) = (Stuck::default(), TargetState::Running, Stops::default());
         Session {
             process,
@@ -101,6 +105,7 @@ impl Session {
             follow: None,
             objects: None,
             unfollowed: Vec::new(),
+            unwatched,
             symbols: Symbols::default(),
         }
     }
@@ -128,7 +133,7 @@ impl Session {
             }
         }
         let mut session = session.ok_or(SessionError::NoTarget)?;
-        session.follow = Follow::start(wanted, &session.installer)?;
+        session.listen(wanted)?;
         let total = session.probes().len();
         progress(Progress { done: total, total });
         Ok(session)
@@ -141,7 +146,9 @@ impl Session {
         installer.stats.planning += other.installer.stats.planning;
         installer.stats.stops.append(other.installer.stats.stops.clone());
         installer.stats.code_bytes += other.installer.stats.code_bytes;
+        installer.replaces |= other.installer.replaces;
         self.keep_symbols(&mut other);
+        self.unwatched.append(&mut other.unwatched);
         self.others.push(other);
     }
 
@@ -154,11 +161,17 @@ impl Session {
     /// first so many.
     pub(crate) fn take_probes(&mut self, other: &Session, from: (usize, usize)) {
         let installer = &mut self.installer;
+        let mut rows = rows(&installer.numbers);
         let new = other.installer.probes.iter().zip(&other.installer.numbers).skip(from.0);
-        for (probe, number) in new {
-            if !installer.numbers.contains(number) {
-                installer.probes.push(Probe { id: installer.probes.len(), ..probe.clone() });
-                installer.numbers.push(number.clone());
+        for (probe, numbers) in new {
+            let id = numbers.all().find_map(|number| rows.get(&number).copied()).unwrap_or(installer.probes.len());
+            rows.extend(numbers.all().map(|number| (number, id)));
+            match installer.numbers.get_mut(id) {
+                Some(known) => known.merge(numbers),
+                None => {
+                    installer.probes.push(Probe { id, ..probe.clone() });
+                    installer.numbers.push(numbers.clone());
+                }
             }
         }
         for refused in &other.installer.refused[from.1..] {
@@ -166,6 +179,17 @@ impl Session {
                 installer.refused.push(refused.clone());
             }
         }
+    }
+
+    /// Does it answer what processes ask?
+    pub(crate) fn listens(&self) -> bool {
+        self.follow.is_some()
+    }
+
+    /// Answers what processes ask from now on, if there may be anything.
+    pub(crate) fn listen(&mut self, wanted: Wanted) -> Result<(), SessionError> {
+        self.follow = Follow::start(wanted, &self.installer)?;
+        Ok(())
     }
 
     /// Keeps what went wrong with a process that came later.
@@ -190,6 +214,13 @@ impl Session {
         &self.unfollowed
     }
 
+    /// Processes in which return addresses are not replaced any more, each with the reason: a clause
+    /// for the user. Return probes that are not at the exits of their functions see nothing there
+    /// from then on.
+    pub fn unwatched(&self) -> &[(i32, String)] {
+        &self.unwatched
+    }
+
     /// Is a process of this id a part of the session?
     pub(crate) fn knows(&self, pid: i32) -> bool {
         self.pid() == pid || self.others.iter().any(|other| other.pid() == pid)
@@ -212,8 +243,9 @@ impl Session {
 
     /// The sites in all processes: the process id, the run-time address, and the id of the probe.
     pub fn places(&self) -> Vec<(i32, Va, usize)> {
+        let rows = rows(&self.installer.numbers);
         let of = |session: &Session| -> Vec<(i32, Va, usize)> {
-            let id = |numbers: &Numbers| self.installer.numbers.iter().position(|known| known == numbers);
+            let id = |numbers: &Numbers| rows.get(&numbers.first()?).copied();
             let probes = session.installer.probes.iter().zip(&session.installer.numbers);
             probes.filter_map(|(probe, number)| Some((session.pid(), probe.va, id(number)?))).collect()
         };
@@ -240,7 +272,10 @@ impl Session {
     pub fn counts(&self) -> Vec<Counts> {
         let Some(regions) = self.installer.regions() else { return Vec::new() };
         let unfinished = |numbers: &Numbers| {
-            let begun = numbers.entry.filter(|_| !numbers.exits.is_empty()).map_or(0, |number| regions.cell(number));
+            if numbers.exits.is_empty() {
+                return 0; // none of its sites sees an end
+            }
+            let begun: u64 = numbers.entries.iter().map(|number| regions.cell(*number)).sum();
             let ended = |number: &u32| regions.cell(*number) + regions.missed(*number);
             begun.saturating_sub(numbers.exits.iter().map(ended).sum())
         };
@@ -504,4 +539,10 @@ pub(crate) fn remove(process: &Process) -> Result<Stops, SessionError> {
 /// A calibrated clock, if time stamps can be taken without a system call.
 pub(crate) fn clock() -> Option<TscScale> {
     sidestep_sys::tsc_usable().then(|| TscScale::calibrate(Duration::from_millis(10)))
+}
+
+/// Indices of probes, by each of their numbers.
+fn rows(numbers: &[Numbers]) -> HashMap<u32, usize> {
+    let of = |(id, numbers): (usize, &Numbers)| numbers.all().map(|number| (number, id)).collect::<Vec<_>>();
+    numbers.iter().enumerate().flat_map(of).collect()
 }

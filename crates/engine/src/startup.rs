@@ -10,7 +10,8 @@ use crate::api::Missing;
 use crate::error::SessionError;
 use crate::follow::Follow;
 use crate::hold::Hold;
-use crate::installer::Installer;
+use crate::installer::{Installer, looks_at_returns};
+use crate::late::keep_returns;
 use crate::objects::Objects;
 use crate::resolve;
 use crate::session::Progress;
@@ -104,6 +105,12 @@ pub(crate) fn follow(
         installer.look_at_symbols(&process);
         installer.install(&mut Hold::Stopped(spawned.stopped()), planned, hooks, wanted.clock)?;
         if last {
+            if installer.replaces {
+                installer.unwatched = looks_at_returns(&process)?;
+            }
+            if installer.unwatched.is_some() {
+                keep_returns(&mut Hold::Stopped(spawned.stopped()))?;
+            }
             installer.begin_program(spawned.stopped())?;
             return Ok(Begun { installer, missing });
         }

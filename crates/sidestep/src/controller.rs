@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 use sidestep_engine as engine;
@@ -53,11 +54,30 @@ impl Controller {
 
     /// Does what comes through a socket until its other end is closed, and detaches.
     pub fn serve(mut self, socket: &UnixStream) {
-        while let Ok(order) = receive::<Order>(socket) {
+        loop {
+            self.await_order(socket);
+            let Ok(order) = receive::<Order>(socket) else { break };
             let answer = self.obey(order);
             if send(&answer, socket).is_err() {
                 break;
             }
+        }
+    }
+
+    /// Waits for an order. Meanwhile the target may ask something: a thread of it waits for the
+    /// answer.
+    #[allow(unsafe_code, reason = "poll has no safe interface in std")]
+    fn await_order(&mut self, socket: &UnixStream) {
+        while let Some(session) = &mut self.session {
+            let Some(wakes) = session.wakes() else { return };
+            let fds = [socket.as_raw_fd(), wakes.as_raw_fd()];
+            let mut polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+            // SAFETY: `polls` are two pollfds of descriptors that are open.
+            let ready = unsafe { libc::poll(polls.as_mut_ptr(), 2, -1) };
+            if ready > 0 && polls[0].revents != 0 {
+                return;
+            }
+            session.poll();
         }
     }
 

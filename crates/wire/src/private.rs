@@ -8,6 +8,8 @@ use crate::signals::{Blocked, Signals};
 pub const HELPERS: usize = 266;
 /// Addresses whose rules a thread remembers, a power of two ([`ThreadState::unwound`]).
 pub const UNWOUND: usize = 256;
+/// Return addresses that a thread remembers, a power of two ([`ThreadState::callers`]).
+pub const CALLERS: usize = 16;
 /// Words of `struct clone_args` (`include/uapi/linux/sched.h`).
 pub const CLONE_ARGS: usize = 11;
 /// Entries of a thread's first shadow stack.
@@ -77,6 +79,9 @@ pub struct Private {
     /// Run-time addresses of tables of the calls that goroutines make, 0 = none yet: the agent's
     /// ([`ProbeDesc::GOROUTINE`]).
     pub goroutines: [AtomicU64; GOROUTINE_TABLES],
+    /// 1: return addresses stay as they are from now on, since the program has loaded a library that
+    /// looks at them.
+    pub keeps_returns: AtomicU64,
 }
 
 /// How many tables of calls of goroutines there may be.
@@ -174,6 +179,8 @@ pub struct ThreadState {
     pub shadow_spare: u64,
     /// Rules of addresses that were met last: `address << 16 | number of the rule`; 0 = none.
     pub unwound: [u64; UNWOUND],
+    /// Return addresses that were met last, each behind a call; 0 = none.
+    pub callers: [u64; CALLERS],
 }
 
 /// Pairs of words that [`ThreadState::masks`] holds.

@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test binary uses its part
 
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidestep_agent::{agent_hit, agent_return, agent_slot};
@@ -278,6 +279,14 @@ pub struct Thread {
 
 // SAFETY: as for `World`.
 unsafe impl Send for Thread {}
+
+/// A return address: `n` bytes behind the first one.
+pub fn behind_call(n: u64) -> u64 {
+    /// Bytes with which calls begin, so that each address in there is behind one.
+    static CALLS: OnceLock<Vec<u8>> = OnceLock::new();
+    let calls = CALLS.get_or_init(|| vec![0xe8; 1 << 20]);
+    &raw const calls[16 + n as usize] as u64
+}
 
 impl Thread {
     pub fn hit(&self, frame: &mut Regs, probe: u32) -> bool {

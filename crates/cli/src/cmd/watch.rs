@@ -223,6 +223,11 @@ impl Watch<'_> {
         for (pid, reason) in self.session.unfollowed() {
             self.sink.warn(&format!("process {pid} was not followed: {reason}"));
         }
+        for (pid, reason) in self.session.unwatched() {
+            self.sink.warn(&format!(
+                "process {pid} had its return addresses replaced only until it loaded {reason}; returns of functions whose exits are not known were not seen from then on"
+            ));
+        }
         if self.session.probes().is_empty() {
             self.sink.warn("WARNING: nothing of what was asked for was there, in any of the processes");
         }

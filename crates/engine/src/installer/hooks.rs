@@ -82,6 +82,7 @@ impl Installer {
                 planned = self.without(planned, &reason, replaces);
                 hooks.clear();
             }
+            self.replaces |= planned.iter().any(|p| replaces(self, p));
         }
         let traps = |p: &Planned| p.inside || p.plan.as_ref().is_ok_and(Plan::has_traps);
         let before = self.regions.as_ref().is_some_and(|r| r.signals() & TRAPS != 0);
@@ -150,7 +151,7 @@ impl Installer {
     /// there, too.
     pub fn plan_loader(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
         const LOADER: &str = "_dl_debug_state";
-        if !self.options.listens() {
+        if !self.listens() {
             return Ok(Vec::new());
         }
         let mut matches = Vec::new();
@@ -368,7 +369,7 @@ const LOOKS_AT_RETURNS: [(&str, &str); 10] = [
 ];
 
 /// The first of the objects of a process that does so, and what it does.
-fn looks_at_returns(process: &Process) -> Result<Option<String>, SessionError> {
+pub(crate) fn looks_at_returns(process: &Process) -> Result<Option<String>, SessionError> {
     let name = |o: &MappedObject| Some(o.path.file_name()?.to_str()?.to_owned());
     let known = |name: String| {
         let is = |(begin, _): &&(&str, &str)| {

@@ -37,12 +37,13 @@ use crate::reclaim::Additions;
 use crate::regions::Regions;
 use crate::remote::{mappings, used};
 use crate::resolve::Match;
+use crate::seccomp::Extra;
 use crate::share::Others;
 use crate::signals;
 use crate::surroundings::Surroundings;
 use crate::toggle;
 use crate::unwinding;
-pub(crate) use hooks::Hook;
+pub(crate) use hooks::{Hook, looks_at_returns};
 use jobs::{Jobs, add_job, asked, describe, whole};
 pub(crate) use numbers::Numbers;
 use sites::{limit, overlap, place, site};
@@ -100,6 +101,10 @@ pub(crate) struct Installer {
     others: Others,
     /// The agent makes no system call: see [`silence`].
     silent: bool,
+    /// Probes replace return addresses.
+    pub replaces: bool,
+    /// Why return addresses are not replaced any more: what has been loaded.
+    pub unwatched: Option<String>,
     /// There are probes that would do harm if the program saw where such a one really is.
     must_show: bool,
     /// What came later, and may go before the session does.
@@ -144,6 +149,8 @@ impl Installer {
             needs_signals: false,
             others: Others::default(),
             silent: false,
+            replaces: false,
+            unwatched: None,
             must_show: false,
             additions: Additions::default(),
             new_numbers: Vec::new(),
@@ -218,6 +225,11 @@ impl Installer {
     /// Are names of addresses wanted?
     pub fn wants_symbols(&self) -> bool {
         self.options.symbols
+    }
+
+    /// Is there anything for which processes ask their controller?
+    pub fn listens(&self) -> bool {
+        self.options.listens() || self.replaces
     }
 
     /// Are children of the process probed, too?
@@ -307,8 +319,9 @@ impl Installer {
             (Some(regions), _) => regions,
             (None, Some((layout, maps))) => {
                 let (programs, options) = (&self.bundle.programs, &self.options);
-                let (memory, silent) = ((layout, maps), self.silent);
-                let regions = Regions::map(hold, memory, programs, options, silent, clock, common.as_ref())?;
+                let calls = Extra { silent: self.silent, waits: self.listens(), ..Extra::default() };
+                let memory = (layout, maps);
+                let regions = Regions::map(hold, memory, programs, options, calls, clock, common.as_ref())?;
                 if common.is_none() {
                     for (map, entry) in &self.bundle.entries {
                         regions.maps().insert(*map, entry);

@@ -13,11 +13,11 @@ use crate::regions::Regions;
 use crate::resolve::Match;
 
 /// The numbers of a probe: each of its sites has one, which names its descriptor and the cell that
-/// counts its hits.
-#[derive(Clone, Default, Debug, PartialEq, Eq)]
+/// counts its hits. In several processes a site mostly has the same number; the probe has them all.
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Numbers {
     /// Of the site at the entry of the function, or of the only one.
-    pub entry: Option<u32>,
+    pub entries: Vec<u32>,
     /// Of the exits of the function.
     pub exits: Vec<u32>,
     /// Hits of the probe are those of its exits.
@@ -35,14 +35,22 @@ impl Numbers {
     /// Adds a site.
     pub fn add(&mut self, number: u32, part: &Part) {
         match part {
-            Part::Whole | Part::Enter => self.entry = Some(number),
+            Part::Whole | Part::Enter => self.entries.push(number),
             Part::Exit { .. } => self.exits.push(number),
+        }
+    }
+
+    /// Adds the numbers that the sites have in another process.
+    pub fn merge(&mut self, other: &Numbers) {
+        for (known, more) in [(&mut self.entries, &other.entries), (&mut self.exits, &other.exits)] {
+            let new: Vec<u32> = more.iter().copied().filter(|number| !known.contains(number)).collect();
+            known.extend(new);
         }
     }
 
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = u32> {
-        self.entry.into_iter().chain(self.exits.iter().copied())
+        self.entries.iter().chain(&self.exits).copied()
     }
 
     /// The one by which the probe is known.
@@ -52,8 +60,8 @@ impl Numbers {
 
     /// Those whose cells are the hits of the probe.
     pub fn counted(&self) -> impl Iterator<Item = u32> {
-        let exits = self.counts_exits || self.entry.is_none();
-        self.all().filter(move |number| exits == self.exits.contains(number))
+        let exits = self.counts_exits || self.entries.is_empty();
+        if exits { &self.exits } else { &self.entries }.iter().copied()
     }
 }
 
@@ -69,7 +77,7 @@ impl Installer {
         let site = site(p).and_then(|site| jobs.get(&site));
         let last = site.and_then(|(job, _)| job.handlers.last()).map(Handler::probe);
         let free = |number: u32| last.is_none_or(|last| last < number) && !self.used.contains(&number);
-        let number = self.book.borrow_mut().number(whose, &p.matched, free);
+        let number = self.book.borrow_mut().number(whose, &p.matched, p.of, free);
         if u64::from(number) >= regions.layout.probes_max {
             return Err(SessionError::TooMany { what: "probes" });
         }
