@@ -112,6 +112,21 @@ pub fn operands_of_every_form() {
 }
 
 /// Each of them is hit, and has its own arguments.
+/// Arguments in the frame that the unwind information describes are read by the detour itself, those
+/// elsewhere by a checked read. Both are right, as traps, too.
+#[test]
+fn memory_of_frames_and_below_the_stack_pointer() {
+    let Some(path) = target("bench") else { return };
+    for (function, probe) in [("f_usdt_frame", "frame"), ("f_usdt_stack", "stack")] {
+        for flags in [&["-q"][..], &["-q", "--no-optimize"]] {
+            let path = path.to_str().expect("UTF-8");
+            let script = format!("usdt:{path}:bench:{probe} {{ @[arg0, (int32)arg1] = count() }}");
+            let (_, report) = with_command(&[flags, &["-e", &script]].concat(), &[path, function, "1000"]);
+            assert!(report.0.stdout.contains("\n@[1, 2]: 1001\n"), "{flags:?}: {}", report.0);
+        }
+    }
+}
+
 #[test]
 fn fifty_thousand_sites() {
     let Some(path) = target("usdt-50000") else { return };

@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 typedef long function(void *);
-function f_nop, f_nop5, f_push, f_ret, f_endbr64, f_sub, f_mov, f_usdt, f_usdt5, f_usdt_stack;
+function f_nop, f_nop5, f_push, f_ret, f_endbr64, f_sub, f_mov, f_usdt, f_usdt5, f_usdt_frame,
+    f_usdt_stack;
 function f_bare_nop, f_bare_nop5, f_push_memory;
 
 #include "techniques.h"
@@ -207,8 +208,8 @@ static long calm(long calls)
 #define TIMED(name) static long time_##name(long calls) { return time_of(name, calls); }
 #define ROW(name) { #name, time_##name },
 #define FUNCTIONS(DO)                                                                                                    \
-    DO(f_nop) DO(f_nop5) DO(f_push) DO(f_ret) DO(f_endbr64) DO(f_sub) DO(f_mov) DO(f_usdt) DO(f_usdt5) DO(f_usdt_stack)  \
-    DO(f_bare_nop) DO(f_bare_nop5) DO(f_push_memory) DO(usermode_count) DO(syscall_count)                                \
+    DO(f_nop) DO(f_nop5) DO(f_push) DO(f_ret) DO(f_endbr64) DO(f_sub) DO(f_mov) DO(f_usdt) DO(f_usdt5) DO(f_usdt_frame)  \
+    DO(f_usdt_stack) DO(f_bare_nop) DO(f_bare_nop5) DO(f_push_memory) DO(usermode_count) DO(syscall_count)               \
     DO(t_nop_site) DO(t_jump) DO(t_several) DO(t_pun) DO(t_guarded) DO(t_short) DO(t_trap)
 FUNCTIONS(TIMED)
 

@@ -1,4 +1,4 @@
-// The functions of the benchmark, by their first instruction. f_mov and f_usdt_stack are not called in 32-bit code.
+// The functions of the benchmark, by their first instruction. f_mov, f_usdt_frame and f_usdt_stack are not called in 32-bit code.
 #include "widths.h"
 #ifdef __i386__
 #define WORD    4
@@ -118,6 +118,19 @@
         probe long, TWO, .byte 0x0f, 0x1f, 0x44, 0x00, 0x00
         ret
         end f_usdt5
+
+        function f_usdt_frame
+        .cfi_startproc
+        subq    $24, %rsp
+        .cfi_def_cfa_offset 32
+        movq    $1, (%rsp)
+        movl    $2, 8(%rsp)
+        probe frame, "8@(%rsp) -4@8(%rsp)", .byte 0x0f, 0x1f, 0x44, 0x00, 0x00
+        addq    $24, %rsp
+        .cfi_def_cfa_offset 8
+        ret
+        .cfi_endproc
+        end f_usdt_frame
 
         function f_usdt_stack
         movq    $1, -16(%rsp)

@@ -245,6 +245,17 @@ mod arguments {
     }
 
     #[test]
+    fn memory_that_is_mapped_is_a_load() {
+        let address = Address { base: Some(152), index: None, displacement: 16, short: false };
+        let argument = Argument { size: Size::W, signed: true, source: Source::Mapped(address) };
+        let made = complete(&verified(ASK), |_| Some(argument)).unwrap();
+        assert!(made.facts.helpers.is_empty(), "{:?}", listing(&made));
+        assert_eq!(made.facts.context, 1 << 19);
+        let loads = made.program.iter().filter(|insn| matches!(insn, Ok((_, Insn::Load { signed: true, .. }))));
+        assert_eq!(loads.count(), 2, "{:?}", listing(&made));
+    }
+
+    #[test]
     fn what_a_site_does_not_have_is_0() {
         let made = complete(&verified(ASK), |_| None).unwrap();
         assert_eq!(listing(&made), ["r0 = 0", "exit"]);

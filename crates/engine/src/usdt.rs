@@ -3,36 +3,81 @@
 
 use sidestep_bpf::Size;
 use sidestep_bpf::pass::arguments::{self, Address, Source};
-use sidestep_isa::Isa;
+use sidestep_isa::{Isa, Va};
 use sidestep_symbols::usdt::{Argument, ArgumentKind, Memory, Place, Probe, Register, SpecError, SpecLayout};
-use sidestep_wire::Hit;
+use sidestep_symbols::{Cfa, Object};
+use sidestep_wire::{Hit, UnwindRule};
 
 use crate::programs;
 
 /// `xmm` registers in the context.
 const VECTORS: u8 = ((Hit::CONTEXT - Hit::XMM) / 8) as u8;
 
-/// Where a site has the arguments with these numbers. One that it does not have is left out.
-/// `bias`: what to add to link-time addresses.
+/// Where a site of an object has the arguments with these numbers. One that it does not have is left
+/// out. `bias`: what to add to link-time addresses.
 ///
 /// # Errors
 /// It is not known where one of them is, or programs cannot have it.
-pub(crate) fn arguments(probe: &Probe, asked: &[u64], bias: i64) -> Result<programs::Arguments, SpecError> {
+pub(crate) fn arguments(
+    object: &Object,
+    probe: &Probe,
+    asked: &[u64],
+    bias: i64,
+) -> Result<programs::Arguments, SpecError> {
     let all = probe.arguments.as_ref().map_err(|error| SpecError::Unknown(error.clone()))?;
     let there = asked.iter().filter_map(|number| {
         let at = usize::try_from(*number).ok()?;
         Some((*number, at, all.get(at)?))
     });
-    there.map(|(number, at, argument)| Ok((number, place(probe, at, argument, bias)?))).collect()
+    there.map(|(number, at, argument)| Ok((number, place(object, probe, at, argument, bias)?))).collect()
 }
 
-/// Is one of the arguments with these numbers in memory?
-pub(crate) fn are_in_memory(probe: &Probe, asked: &[u64]) -> bool {
-    let places = probe.arguments.iter().flatten().zip(0..).filter(|(_, number)| asked.contains(number));
-    places.into_iter().any(|(argument, _)| matches!(argument.place, Place::Memory(_)))
+/// Is one of the arguments with these numbers in memory that may not be there?
+pub(crate) fn are_in_memory(object: &Object, probe: &Probe, asked: &[u64]) -> bool {
+    let arguments = probe.arguments.iter().flatten().zip(0..).filter(|(_, number)| asked.contains(number));
+    arguments.into_iter().any(|(argument, _)| match &argument.place {
+        Place::Memory(memory) => !is_mapped(object, probe, memory, argument.size.into()),
+        _ => false,
+    })
 }
 
-fn place(probe: &Probe, number: usize, argument: &Argument, bias: i64) -> Result<arguments::Argument, SpecError> {
+/// Is an argument in memory that is mapped whenever the site is executed: in the frame of the
+/// function, as the unwind information describes it, or in the object itself?
+fn is_mapped(object: &Object, probe: &Probe, memory: &Memory, size: i64) -> bool {
+    if memory.index.is_some() {
+        return false;
+    }
+    match (&memory.symbol, memory.base) {
+        (None, Some(Register::RSP)) => {
+            // Up to the return address, which is right below the canonical frame address.
+            let frame = match object.frame_rule(probe.va).map(|rule| rule.cfa) {
+                Some(Cfa::Register { base: UnwindRule::SP, offset }) => i64::from(offset),
+                _ => return false,
+            };
+            (0..=frame - size).contains(&memory.displacement)
+        }
+        (symbol, base) if base.is_none_or(|base| base == Register::RIP) => {
+            let start = match symbol {
+                Some(symbol) => symbol.va.map(|va| va.offset(memory.displacement)),
+                None => base.map(|_| probe.va.offset(memory.displacement)),
+            };
+            let holds = |start: Va| {
+                let (start, end) = (start.0, start.0.saturating_add_signed(size));
+                object.segments().iter().any(|s| s.read && s.va.0 <= start && end <= s.va.0 + s.size.0)
+            };
+            start.is_some_and(holds)
+        }
+        _ => false,
+    }
+}
+
+fn place(
+    object: &Object,
+    probe: &Probe,
+    number: usize,
+    argument: &Argument,
+    bias: i64,
+) -> Result<arguments::Argument, SpecError> {
     let size = match argument.size {
         1 => Size::B,
         2 => Size::H,
@@ -45,7 +90,11 @@ fn place(probe: &Probe, number: usize, argument: &Argument, bias: i64) -> Result
         Place::Register(register) => Source::Context(register.offset()),
         Place::Vector(register) if *register < VECTORS => Source::Context(Hit::XMM as u16 + 8 * u16::from(*register)),
         Place::Vector(register) => return Err(SpecError::Vector { argument: number, number: *register }),
-        Place::Memory(memory) => Source::Memory(address(probe, number, memory, bias)?),
+        Place::Memory(memory) => {
+            let is_mapped = is_mapped(object, probe, memory, argument.size.into());
+            let source = if is_mapped { Source::Mapped } else { Source::Memory };
+            source(address(probe, number, memory, bias)?)
+        }
     };
     Ok(arguments::Argument { size, signed: argument.kind == ArgumentKind::Signed, source })
 }

@@ -21,7 +21,7 @@ use crate::nearest::nearest;
 use crate::reloc::{self, Relocations};
 use crate::symtab::{self, Symbols};
 use crate::types::DebugInfo;
-use crate::unwind::{self, Unwinding};
+use crate::unwind::{self, Rule, Unwinding};
 use crate::usdt::{self, UsdtError};
 use crate::variable::Variables;
 
@@ -42,6 +42,8 @@ pub struct Object {
     relocations: OnceLock<Result<Relocations, &'static str>>,
     /// All of [`Object::code`] but the bytes.
     code: OnceLock<Result<ObjectCode<'static>, &'static str>>,
+    /// See [`Object::frame_rule`].
+    frames: OnceLock<Unwinding>,
     /// See [`Object::unnamed`].
     pub(crate) unnamed: OnceLock<Vec<Function>>,
     /// See [`Object::variable_at`].
@@ -113,6 +115,7 @@ impl Object {
             searched,
             relocations: OnceLock::new(),
             code: OnceLock::new(),
+            frames: OnceLock::new(),
             unnamed: OnceLock::new(),
             variables: OnceLock::new(),
             go,
@@ -395,6 +398,15 @@ impl Object {
     /// It is corrupt.
     pub fn unwinding(&self) -> Result<Unwinding, ObjectError> {
         unwind::read(&self.elf).map_err(|what| ObjectError::Corrupt { path: self.path.clone(), what })
+    }
+
+    /// The rule for frames at an instruction, by its link-time address. `None`: no description
+    /// covers the instruction. Reads `.eh_frame` at the first call.
+    #[must_use]
+    pub fn frame_rule(&self, va: Va) -> Option<Rule> {
+        let Unwinding { rows, rules } = self.frames.get_or_init(|| self.unwinding().unwrap_or_default());
+        let row = rows.get(rows.partition_point(|row| row.va <= va).checked_sub(1)?)?;
+        rules.get(row.rule as usize).copied()
     }
 
     /// The sections with instructions, by address: of [`Object::code`] what costs nothing.

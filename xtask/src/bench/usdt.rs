@@ -18,11 +18,12 @@ const CALLS: u64 = 2_000_000;
 type Row = (&'static str, &'static str, &'static str, &'static str, u64, f64);
 
 const TWO: &str = "@ = sum(arg0 + arg1)";
-const ROWS: [Row; 4] = [
+const ROWS: [Row; 5] = [
     ("one-byte nop", "f_usdt", "short", "@ = count()", 1, 3.0),
     ("one-byte nop, two integers read", "f_usdt", "short", TWO, 3, 4.0),
     ("long nop, two integers read", "f_usdt5", "long", TWO, 3, 4.0),
-    ("long nop, two integers read from the stack", "f_usdt_stack", "stack", TWO, 3, 50.0),
+    ("long nop, two integers read from the frame", "f_usdt_frame", "frame", TWO, 3, 4.0),
+    ("long nop, two integers read from below the stack pointer", "f_usdt_stack", "stack", TWO, 3, 50.0),
 ];
 
 /// Measures all.

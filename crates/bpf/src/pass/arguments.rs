@@ -1,6 +1,6 @@
 //! Arguments of a static probe: the note of its site says where each lies, so a program that asks
 //! for them is completed for that site before it is compiled. What was a call becomes a load of a
-//! register, a constant, or one checked read of memory.
+//! register, a constant, or a read of memory: a checked one, unless the memory is there for certain.
 
 use super::body::{Body, New, Node};
 use super::known::{self, Base};
@@ -34,8 +34,10 @@ pub enum Source {
     Constant(u64),
     /// At this offset in the context.
     Context(u16),
-    /// In memory.
+    /// In memory that may not be there: then the argument is 0.
     Memory(Address),
+    /// In memory that is mapped whenever the site is executed.
+    Mapped(Address),
 }
 
 /// The sum of all that is there.
@@ -118,7 +120,7 @@ fn value(node: &Node, argument: Argument, word: i16) -> Vec<New> {
         Source::Context(at) => {
             vec![load(size, is_extended(size, signed), Reg::R0, Reg::R1, at as i16, Memory::Context)]
         }
-        Source::Memory(address) => {
+        Source::Memory(address) | Source::Mapped(address) => {
             let alu = |op, dst, src| New::from(node.with(Insn::Alu { width: Width::W64, op, dst, src }));
             // A register of 32-bit code has no upper half in the context.
             let register = |dst, at: u16| load(Size::Dw, false, dst, Reg::R1, at as i16, Memory::Context);
@@ -136,6 +138,10 @@ fn value(node: &Node, argument: Argument, word: i16) -> Vec<New> {
             if address.short {
                 let half = Insn::Alu { width: Width::W32, op: AluOp::Mov, dst: Reg::R3, src: Operand::Reg(Reg::R3) };
                 list.push(node.with(half).into());
+            }
+            if matches!(source, Source::Mapped(_)) {
+                list.push(load(size, is_extended(size, signed), Reg::R0, Reg::R3, 0, Memory::Target));
+                return list;
             }
             // What cannot be read is 0.
             let clear = Insn::Store { size: Size::Dw, base: Reg::R10, off: word, src: Operand::Imm(0) };

@@ -23,6 +23,10 @@ pub enum Memory {
     ThreadMap(usize),
     /// A reserved record of a ring.
     Record,
+    /// Memory of the target that is mapped whenever the program runs ([`Source::Mapped`]).
+    ///
+    /// [`Source::Mapped`]: crate::pass::arguments::Source::Mapped
+    Target,
     /// Not the same on all paths.
     Mixed,
 }

@@ -29,7 +29,7 @@ impl Installer {
                 let program = self.bundle.programs.get(entry).and_then(Program::verified);
                 program.and_then(|verified| arguments::asked(verified).ok()).unwrap_or_default()
             });
-            usdt::are_in_memory(probe, numbers)
+            usdt::are_in_memory(&p.matched.object, probe, numbers)
         })
     }
 
@@ -57,7 +57,7 @@ impl Installer {
         if asked.is_empty() {
             return Ok(None);
         }
-        let found = usdt::arguments(probe, asked, loaded.bias).map_err(|error| error.to_string())?;
+        let found = usdt::arguments(&p.matched.object, probe, asked, loaded.bias).map_err(|error| error.to_string())?;
         Ok(Some((entry, found)))
     }
 }
