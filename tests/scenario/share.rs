@@ -226,6 +226,29 @@ pub fn sessions_come_and_go_under_running_threads() {
     program.finish().ok();
 }
 
+/// While one controller had the threads stopped, the attach of another failed: "is traced already".
+#[test]
+fn several_attach_at_the_same_time() {
+    let Some((mut program, pid)) = start("many") else { return };
+    assert_eq!(program.ask("start 0"), 0);
+    let before = Snapshot::of(program.pid());
+    for _ in 0..5 {
+        let patterns = ["many10*", "many11*", "many12*", "many13*"];
+        let sessions: Vec<Tracing> = std::thread::scope(|scope| {
+            let attach = |pattern: &'static str| {
+                let pid = &pid;
+                scope.spawn(move || Tracing::start(&["funccount", "-p", pid, pattern]))
+            };
+            let attaching = patterns.map(attach);
+            attaching.map(|thread| thread.join().expect("it attaches")).into()
+        });
+        sessions.into_iter().for_each(|session| _ = session.stop());
+    }
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("finish 0"), 0, "wrong results");
+    program.finish().ok();
+}
+
 #[test]
 pub fn switches_and_lists_show_both() {
     let Some((mut program, pid)) = start("counts") else { return };

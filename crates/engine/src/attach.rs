@@ -12,7 +12,7 @@ use crate::installer::{Hook, Installer};
 use crate::planning::Planned;
 use crate::resolve;
 use crate::session::{Progress, Session, clean_up, remove};
-use crate::switch::take_turn;
+use crate::switch::{self, take_turn};
 use crate::wanted::Wanted;
 
 /// A process that is about to be probed, and how.
@@ -37,7 +37,7 @@ impl Attach {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Attach, SessionError> {
         let begin = Instant::now();
-        let process = Process::open(pid)?;
+        let process = switch::open(pid)?;
         clean_up(&process)?;
         let mut installer = wanted.installer();
         let mut objects = wanted.objects.borrow_mut();

@@ -143,6 +143,23 @@ fn await_tracer(process: &Process) -> Result<(), SessionError> {
     Ok(())
 }
 
+/// Opens a process to attach to it. Another controller that is at work there stops its threads now
+/// and then, for moments that are waited for. A debugger stays.
+pub(crate) fn open(pid: i32) -> Result<Process, SessionError> {
+    let own_name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match Process::open(pid) {
+            Err(OpenError::Traced { tracer_comm, .. })
+                if tracer_comm == own_name.trim_end() && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            result => return Ok(result?),
+        }
+    }
+}
+
 /// Switches sites, by who has the turn.
 pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch) -> Result<Switched, SessionError> {
     await_tracer(process)?;
