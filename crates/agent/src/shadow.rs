@@ -150,8 +150,8 @@ fn set_len(thread: Thread, old: u64, new: u64) -> bool {
 }
 
 /// Replaces the return address at `slot` by the trampoline and remembers the real one. Does nothing
-/// but count when there is no memory for it, or when the word there is not behind a call. `time` is when, in nanoseconds: all threads' entries
-/// of one slot are told apart by it.
+/// but count when there is no memory for it, or when the word there is not behind a call. `time` is
+/// when, in nanoseconds: all threads' entries of one slot are told apart by it.
 ///
 /// True if it was replaced by this hit. A frame that was jumped to from a watched one has been
 /// called by the trampoline already.

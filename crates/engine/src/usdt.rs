@@ -13,8 +13,8 @@ use crate::programs;
 /// `xmm` registers in the context.
 const VECTORS: u8 = ((Hit::CONTEXT - Hit::XMM) / 8) as u8;
 
-/// Where a site of an object has the arguments with these numbers. One that it does not have is left
-/// out. `bias`: what to add to link-time addresses.
+/// Where a site of an object has the arguments with these numbers. One that it does not have is
+/// left out. `bias`: what to add to link-time addresses.
 ///
 /// # Errors
 /// It is not known where one of them is, or programs cannot have it.
