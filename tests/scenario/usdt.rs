@@ -112,8 +112,8 @@ pub fn operands_of_every_form() {
 }
 
 /// Each of them is hit, and has its own arguments.
-/// Arguments in the frame that the unwind information describes are read by the detour itself, those
-/// elsewhere by a checked read. Both are right, as traps, too.
+/// Arguments in the frame that the unwind information describes are read by the detour itself,
+/// those elsewhere by a checked read. Both are right, as traps, too.
 #[test]
 fn memory_of_frames_and_below_the_stack_pointer() {
     let Some(path) = target("bench") else { return };

@@ -98,9 +98,9 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
             return Err(SessionError::StillInside { pid, tid: inside.tid, inside: inside.how, bytes });
         }
         std::thread::sleep(pause);
-        // A handler may take long. A thread in our code runs, and is elsewhere at the next look with
-        // the same probability at any time: a program whose instructions fault all the time spends
-        // nine tenths of it in the kernel or in the agent.
+        // A handler may take long. A thread in our code runs, and each look finds it elsewhere with
+        // the same probability: a program whose instructions fault all the time spends nine tenths
+        // of the time in the kernel or in the agent.
         let longest = if inside.how == Inside::Code { RUNNING_PAUSE } else { LONGEST_PAUSE };
         pause = (pause * 2).min(longest);
     }

@@ -214,9 +214,9 @@ impl Session {
         &self.unfollowed
     }
 
-    /// Processes in which return addresses are not replaced any more, each with the reason: a clause
-    /// for the user. Return probes that are not at the exits of their functions see nothing there
-    /// from then on.
+    /// Processes in which return addresses are not replaced any more, each with the reason: a
+    /// clause for the user. Return probes that are not at the exits of their functions see
+    /// nothing there from then on.
     pub fn unwatched(&self) -> &[(i32, String)] {
         &self.unwatched
     }

@@ -79,8 +79,8 @@ pub struct Private {
     /// Run-time addresses of tables of the calls that goroutines make, 0 = none yet: the agent's
     /// ([`ProbeDesc::GOROUTINE`]).
     pub goroutines: [AtomicU64; GOROUTINE_TABLES],
-    /// 1: return addresses stay as they are from now on, since the program has loaded a library that
-    /// looks at them.
+    /// 1: return addresses stay as they are from now on, since the program has loaded a library
+    /// that looks at them.
     pub keeps_returns: AtomicU64,
 }
 

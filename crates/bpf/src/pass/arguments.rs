@@ -1,6 +1,7 @@
 //! Arguments of a static probe: the note of its site says where each lies, so a program that asks
 //! for them is completed for that site before it is compiled. What was a call becomes a load of a
-//! register, a constant, or a read of memory: a checked one, unless the memory is there for certain.
+//! register, a constant, or a read of memory: a checked one, unless the memory is there for
+//! certain.
 
 use super::body::{Body, New, Node};
 use super::known::{self, Base};
