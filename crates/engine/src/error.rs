@@ -108,7 +108,7 @@ pub enum SessionError {
     },
     /// The embedded agent is broken.
     #[error(transparent)]
-    Blob(#[from] crate::blob::BlobError),
+    Blob(#[from] crate::target::blob::BlobError),
     /// The embedded agent lacks a function.
     #[error("the embedded agent has no function {name}: rebuild sidestep")]
     AgentSymbol {

@@ -9,10 +9,10 @@ use sidestep_sys::Process;
 use super::{Fact, field, limit};
 use crate::api::Options;
 use crate::error::SessionError;
-use crate::objects::Objects;
-use crate::remote::mappings;
-use crate::seccomp;
-use crate::status::{self, Status};
+use crate::resolve::objects::Objects;
+use crate::results::status::{self, Status};
+use crate::target::remote::mappings;
+use crate::target::seccomp;
 
 /// A stop takes some 20 µs for each thread.
 const THREADS: usize = 500;

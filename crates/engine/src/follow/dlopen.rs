@@ -1,0 +1,115 @@
+//! Libraries that a process maps while it runs: probed before any of their code has run.
+
+use std::mem::offset_of;
+
+use sidestep_isa::Va;
+use sidestep_sys::Process;
+use sidestep_wire::Private;
+
+use crate::api::TargetState;
+use crate::error::SessionError;
+use crate::patch::hold::Hold;
+use crate::patch::returns;
+use crate::patch::share::Others;
+use crate::patch::switch::take_turn;
+use crate::resolve::Match;
+use crate::session::Session;
+use crate::session::installer::{Installer, looks_at_returns};
+use crate::session::spec::SessionSpec;
+use crate::session::startup;
+use crate::target::discovery;
+use crate::target::remote::mappings;
+
+impl Session {
+    /// Looks for what requests mean in a process of the session that has mapped something, or in a
+    /// forked child of one. `family`: gives all that have the session's memory.
+    pub(crate) fn look_again(
+        &mut self,
+        pid: i32,
+        family: impl FnOnce() -> Vec<i32>,
+        wanted: &SessionSpec,
+    ) -> Result<(), SessionError> {
+        // What the first process has executed has its pid, too.
+        let is_first = self.pid() == pid && self.poll_own() == TargetState::Running;
+        let index = self.others.iter().position(|other| other.pid() == pid);
+        let installer = match index {
+            _ if is_first => &self.installer,
+            Some(index) => &self.others[index].installer,
+            None => match self.inherited(pid) {
+                Some(inherited) => inherited,
+                None => return Ok(()),
+            },
+        };
+        let process = Process::look_at(pid)?;
+        let matches = new_matches(&process, installer, wanted);
+        // Stacks may go through what has come.
+        if matches.is_empty() && !installer.walks_stacks() && !installer.wants_symbols() {
+            return Ok(());
+        }
+        self.adopt_children(pid, &family());
+        if !is_first && !self.knows(pid) {
+            self.adopt(pid)?;
+        }
+        if is_first {
+            return self.probe_more(matches, wanted);
+        }
+        let Some(index) = self.others.iter().position(|other| other.pid() == pid) else { return Ok(()) };
+        let mut other = self.others.swap_remove(index);
+        let before = (other.installer.probes.len(), other.installer.refused.len());
+        let result = other.probe_more(matches, wanted);
+        self.take_probes(&other, before);
+        self.keep_symbols(&mut other);
+        self.others.push(other);
+        result
+    }
+
+    /// Looks whether a process that has mapped something looks at return addresses now. Then they
+    /// stay as they are in that process.
+    pub(crate) fn look_at_runtimes(&mut self, pid: i32) -> Result<(), SessionError> {
+        if !self.installer.replaces || self.unwatched.iter().any(|(known, _)| *known == pid) {
+            return Ok(());
+        }
+        let process = Process::open(pid)?;
+        let Some(reason) = looks_at_returns(&process)? else { return Ok(()) };
+        let _turn = take_turn(&process)?;
+        keep_returns(&mut Hold::running(&process))?;
+        self.unwatched.push((pid, reason));
+        Ok(())
+    }
+
+    fn probe_more(&mut self, matches: Vec<(usize, Match)>, wanted: &SessionSpec) -> Result<(), SessionError> {
+        let process: Process = self.process.clone();
+        let mut objects = wanted.objects.borrow_mut();
+        let installer = &mut self.installer;
+        let (planned, hooks) = match matches.is_empty() {
+            true => (Vec::new(), Vec::new()),
+            false => installer.plan(matches, &process, &mut objects, &mut || {})?,
+        };
+        installer.look_at_symbols(&process);
+        let _turn = take_turn(&process)?;
+        let mut hold = Hold::running(&process);
+        let result = installer.install(&mut hold, planned, hooks, wanted.clock);
+        installer.stats.stops.append(hold.stops());
+        result
+    }
+}
+
+/// Lets return addresses be what they are, from now on and in the frames that are there. The thread
+/// that has mapped the library waits meanwhile, so no code of that has run.
+pub(crate) fn keep_returns(hold: &mut Hold<'_>) -> Result<(), SessionError> {
+    let process = hold.process();
+    for found in discovery::all(&process, &mappings(&process)?)?.iter().filter(|found| found.is_mine()) {
+        let others = Others::of(&process, &mappings(&process)?, Some(found.shared_va))?;
+        let flag = Va(found.private_va.0 + offset_of!(Private, keeps_returns) as u64);
+        hold.stopped("return addresses", |stopped| {
+            stopped.write(flag, &1u64.to_ne_bytes())?;
+            returns::restore(stopped, found, others.sessions())
+        })?;
+    }
+    Ok(())
+}
+
+fn new_matches(process: &Process, installer: &Installer, wanted: &SessionSpec) -> Vec<(usize, Match)> {
+    let (matches, _) = startup::find(process, installer, &mut wanted.objects.borrow_mut(), false);
+    installer.only_new(matches)
+}

@@ -1,0 +1,308 @@
+//! Processes that become a part of a session later on. Forked children need nobody: they have all
+//! that is needed, and the agent counts there if [`crate::Options::follow`] says so. Here they are
+//! found when the session ends. A thread that is about to execute a program, or has mapped a
+//! library, asks ([`sidestep_wire::bell`]) and waits until it has its answer.
+
+pub(crate) mod dlopen;
+pub(crate) mod family;
+mod forked_child;
+
+use std::collections::HashSet;
+use std::mem::offset_of;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use sidestep_isa::Va;
+use sidestep_sys::{Beat, Executed, Executing, Process, Spawned, Watch, futex_wake};
+use sidestep_wire::{BEAT, Bell, Common, Private, Question, Slot};
+
+use crate::api::TargetState;
+use crate::error::SessionError;
+use crate::follow::family::Family;
+use crate::session::installer::Installer;
+use crate::session::spec::SessionSpec;
+use crate::session::startup;
+use crate::session::{Session, remove};
+use crate::target::discovery;
+use crate::target::privileges;
+use crate::target::regions::Regions;
+use crate::target::view::View;
+
+/// So long the controller waits for an answered `execve` before it does anything else.
+const EXEC_TIME: Duration = Duration::from_millis(20);
+/// A thread that asks waits so long at most: by then something must be wrong with us. To analyse a
+/// large library takes seconds.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+/// Processes are not looked for more often.
+const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// How often children are looked for that were forked while others were let go.
+const ROUNDS: usize = 20;
+
+/// The controller's side.
+pub(crate) struct Follow {
+    wanted: SessionSpec,
+    common: Arc<View>,
+    /// Where the bell is in the shared region.
+    bell: u64,
+    watch: Watch,
+    executing: Vec<Executing>,
+    family: Family,
+    /// When the family was looked at, whether anybody was there, how many slots were in use, and
+    /// how many of them free again.
+    looked: Option<(Instant, bool, (u64, u32))>,
+}
+
+impl Follow {
+    /// From now on questions are answered, by [`Follow::serve`], if there may be any.
+    pub fn start(wanted: SessionSpec, installer: &Installer) -> Result<Option<Follow>, SessionError> {
+        match installer.regions() {
+            Some(regions) if installer.listens() => Follow::new(wanted, regions).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn new(wanted: SessionSpec, regions: &Regions) -> Result<Follow, SessionError> {
+        let common = regions.common.clone();
+        let bell = regions.layout.common_off + offset_of!(Common, bell) as u64;
+        let io = |source| SessionError::Watch { source };
+        let watch = Watch::new(common.map().clone(), bell as usize + offset_of!(Bell, rung)).map_err(io)?;
+        let inode = common.file().map(|file| file.metadata()).transpose().map_err(io)?.map_or(0, |meta| meta.ino());
+        let (executing, family) = (Vec::new(), Family::new(inode));
+        let follow = Follow { wanted, common, bell, watch, executing, family, looked: None };
+        follow.word(offset_of!(Bell, listens)).store(1, Ordering::Release);
+        Ok(follow)
+    }
+
+    /// Readable when somebody has a question.
+    pub fn wakes(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+
+    fn word(&self, field: usize) -> &AtomicU32 {
+        self.common.u32(self.bell + field as u64)
+    }
+
+    /// Answers what is asked, takes up programs that were executed, lets go of processes that have
+    /// ended. Is there anything left besides the processes that the session knows?
+    pub fn serve(&mut self, session: &mut Session) -> bool {
+        self.watch.clear();
+        self.answer(session);
+        for index in (0..self.executing.len()).rev() {
+            self.executed(index, session);
+        }
+        session.others.retain_mut(|other| other.poll() == TargetState::Running);
+        !self.executing.is_empty() || self.wanted.options.listens() && self.look(session)
+    }
+
+    fn answer(&mut self, session: &mut Session) {
+        loop {
+            let rung = self.word(offset_of!(Bell, rung)).load(Ordering::Acquire);
+            if rung == self.word(offset_of!(Bell, answered)).load(Ordering::Acquire) {
+                return;
+            }
+            let ask = |field| self.word(field).load(Ordering::Acquire);
+            let (question, pid) = (ask(offset_of!(Bell, question)), ask(offset_of!(Bell, pid)) as i32);
+            let tid = ask(offset_of!(Bell, turn)) as i32;
+            // Without it, the thread waits for some seconds only.
+            let working = self.bell as usize + offset_of!(Bell, working);
+            let beat = Beat::new(self.common.map().clone(), working, Duration::from_nanos(BEAT), ANSWER_TIME).ok();
+            let host = self.family.find(pid);
+            let path = self.common.u64(self.bell + offset_of!(Bell, path) as u64).load(Ordering::Acquire);
+            let begun = match host {
+                Some(host) if question == Question::Exec as u32 => match privileges::gained(host, Va(path)) {
+                    true => {
+                        session.leave_alone(host);
+                        false
+                    }
+                    false => self.execute(host, pid, tid),
+                },
+                Some(host) if question == Question::NoExec as u32 => {
+                    self.executing.retain(|known| known.pid() != host);
+                    false
+                }
+                Some(host) if question == Question::Mapped as u32 => {
+                    if let Err(error) = session.look_at_runtimes(host) {
+                        session.note(host, &error);
+                    }
+                    if self.wanted.options.listens() {
+                        // What cannot be probed is noted there.
+                        let family = || self.family.look();
+                        let _ = session.look_again(host, family, &self.wanted);
+                    }
+                    false
+                }
+                _ => false,
+            };
+            drop(beat);
+            if self.word(offset_of!(Bell, listens)).swap(1, Ordering::AcqRel) == 0 {
+                host.into_iter().for_each(|host| session.note_late(host));
+            }
+            self.word(offset_of!(Bell, answered)).store(rung, Ordering::Release);
+            futex_wake(self.word(offset_of!(Bell, answered)));
+            if begun {
+                self.await_exec(session);
+            }
+        }
+    }
+
+    /// Traces the thread; in another pid namespace than ours only the first of a process is known.
+    fn execute(&mut self, host: i32, pid: i32, tid: i32) -> bool {
+        let tid = if host == pid { tid } else { host };
+        if self.executing.iter().any(|known| known.tid() == tid) {
+            return true;
+        }
+        Executing::begin(host, tid).map(|executing| self.executing.push(executing)).is_ok()
+    }
+
+    /// Most of them do it at once.
+    fn await_exec(&mut self, session: &mut Session) {
+        let deadline = Instant::now() + EXEC_TIME;
+        let last = self.executing.len().saturating_sub(1);
+        while !self.executed(last, session) && Instant::now() < deadline {
+            let asked = self.word(offset_of!(Bell, rung)).load(Ordering::Acquire);
+            if asked != self.word(offset_of!(Bell, answered)).load(Ordering::Acquire) {
+                return; // it has failed, perhaps
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    /// Takes up the program that a process has executed, or forgets the process if it has ended.
+    /// False: neither.
+    fn executed(&mut self, index: usize, session: &mut Session) -> bool {
+        let Some(executing) = self.executing.get_mut(index) else { return true };
+        match executing.poll() {
+            Ok(None) => return false,
+            Ok(Some(Executed::Program(spawned))) => {
+                let pid = spawned.process().pid();
+                if let Err(error) = self.take_up(*spawned, session) {
+                    session.note(pid, &error);
+                }
+            }
+            Ok(Some(Executed::Ended)) => {}
+            Err(error) => {
+                let pid = executing.pid();
+                session.note(pid, &error.into());
+            }
+        }
+        self.executing.remove(index);
+        true
+    }
+
+    /// Probes a new program as the command is probed that a session starts.
+    fn take_up(&self, mut spawned: Spawned, session: &mut Session) -> Result<(), SessionError> {
+        let begun = startup::follow(&mut spawned, &self.wanted, &mut |_| {});
+        let (process, _) = spawned.into_process();
+        match begun {
+            // It may have ended by now, and has counted.
+            Ok(begun) if begun.installer.regions().is_some() => {
+                session.join(Session::new(process, None, begun.installer));
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let _ = remove(&process);
+                Err(error)
+            }
+        }
+    }
+
+    /// Is anybody of the family there whom the session does not know? Looks now and then, if
+    /// somebody came, and at once when slots run short. Slots of those who are not there any more
+    /// become free.
+    fn look(&mut self, session: &mut Session) -> bool {
+        let running = session.is_running();
+        let Some(regions) = session.installer.regions() else { return false };
+        let slots = regions.slots();
+        let taken = (slots, self.free(regions).load(Ordering::Acquire));
+        let short = (slots.saturating_sub(taken.1.into())) * 2 > regions.layout.slots_max;
+        match self.looked {
+            // A slot that was free again may be taken, too.
+            Some((when, any, before)) if running && (before == taken || when.elapsed() < LOOK_PERIOD && !short) => {
+                return any;
+            }
+            // That nobody is there is only true now.
+            Some((when, true, _)) if !running && when.elapsed() < LOOK_PERIOD => return true,
+            _ => {}
+        }
+        let members = self.family.look();
+        let pids: HashSet<u32> = members.iter().filter_map(|pid| own_pid(*pid)).collect();
+        let any = members.iter().any(|pid| !session.knows(*pid));
+        let freed = self.free_slots(regions, slots, &pids);
+        self.looked = Some((Instant::now(), any, (slots, taken.1 + freed)));
+        any
+    }
+
+    /// How many slots are free that had owners.
+    fn free<'r>(&self, regions: &'r Regions) -> &'r AtomicU32 {
+        regions.common.u32(regions.layout.common_off + offset_of!(Common, slots_free) as u64)
+    }
+
+    /// Gives slots of processes that have ended to those that come; how many. One that cannot be
+    /// looked at is there still.
+    fn free_slots(&self, regions: &Regions, slots: u64, alive: &HashSet<u32>) -> u32 {
+        let mut all = 0;
+        for slot in 0..slots {
+            let owner = self.common.u32(regions.layout.slot(slot) + offset_of!(Slot, owner) as u64);
+            let pid = owner.load(Ordering::Acquire);
+            let freed = pid != 0
+                && !alive.contains(&pid)
+                && regions.is_drained(slot)
+                && !Path::new(&format!("/proc/{pid}")).exists()
+                && owner.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+            all += u32::from(freed);
+            self.free(regions).fetch_add(u32::from(freed), Ordering::AcqRel);
+        }
+        all
+    }
+
+    /// Nobody waits for us from now on, or is traced.
+    pub fn stop_listening(&mut self) {
+        self.executing.clear();
+        self.word(offset_of!(Bell, listens)).store(0, Ordering::Release);
+        for field in [offset_of!(Bell, turn), offset_of!(Bell, answered)] {
+            futex_wake(self.word(field));
+        }
+    }
+
+    /// Takes the probes out of all children.
+    pub fn detach_children(mut self) -> Result<(), SessionError> {
+        let mut result = Ok(());
+        let mut failed = HashSet::new();
+        if !self.wanted.options.listens() {
+            return result;
+        }
+        for _ in 0..ROUNDS {
+            let left: Vec<i32> = self.family.look().into_iter().filter(|pid| !failed.contains(pid)).collect();
+            if left.is_empty() {
+                break;
+            }
+            for pid in left {
+                // Some end meanwhile, or execute something else.
+                let Ok(process) = Process::open(pid) else {
+                    failed.insert(pid);
+                    continue;
+                };
+                if let Err(error) = remove(&process) {
+                    failed.insert(pid);
+                    if process.is_alive() && !process.is_replaced() {
+                        result = result.and(Err(error));
+                    }
+                }
+            }
+        }
+        result
+    }
+}
+
+/// What a process of the family calls itself.
+fn own_pid(pid: i32) -> Option<u32> {
+    let process = Process::look_at(pid).ok()?;
+    let all = discovery::all(&process, &process.maps().ok()?).ok()?;
+    let found = all.into_iter().find(discovery::Found::is_mine)?;
+    process.read_pod(Va(found.private_va.0 + offset_of!(Private, pid) as u64)).ok()
+}

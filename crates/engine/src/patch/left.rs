@@ -1,0 +1,49 @@
+//! What controllers have left in a process that have ended without a detach: killed, or on a
+//! machine that was out of memory. The next attach removes it, too; this is for whoever wants no
+//! attach.
+
+use sidestep_sys::Process;
+
+use crate::error::SessionError;
+use crate::patch::detach::{close_descriptors, remove};
+use crate::target::discovery::{self, Found};
+use crate::target::remote::mappings;
+
+/// What became of the sessions in a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Detached {
+    /// Ids of the controllers that have ended, whose sessions were removed. 0: it ended before it
+    /// had said who it was.
+    pub ended: Vec<i32>,
+    /// How many sites the users' probes of these sessions were at.
+    pub sites: usize,
+    /// Ids of controllers that are at work: their sessions stay.
+    pub at_work: Vec<i32>,
+}
+
+/// Removes the sessions of controllers that have ended from a process, whatever state they were
+/// left in.
+///
+/// # Errors
+/// The process cannot be traced, or a thread does not leave the code of such a session.
+pub fn detach(pid: i32) -> Result<Detached, SessionError> {
+    let process = Process::open(pid)?;
+    let mut detached = Detached::default();
+    let mut left = Vec::new();
+    for found in discovery::all(&process, &mappings(&process)?)? {
+        if found.controller_alive() {
+            detached.at_work.push(found.controller_pid);
+            continue;
+        }
+        let sites = found.entries(&process).unwrap_or_default();
+        detached.sites += sites.iter().filter(|entry| entry.own == 0 && entry.newest != 0).count();
+        detached.ended.push(found.controller_pid);
+        left.push(found.shared_va);
+    }
+    if left.is_empty() && detached.at_work.is_empty() {
+        // Of a controller that was killed before the region was mapped.
+        close_descriptors(&process)?;
+    }
+    remove(&process, |found: &Found| left.contains(&found.shared_va) && !found.controller_alive())?;
+    Ok(detached)
+}

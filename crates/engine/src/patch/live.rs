@@ -1,0 +1,162 @@
+//! Changing sites while the threads run. A site is a trap while it changes, which its handler leads
+//! to the detour:
+//!
+//! 1. The first byte becomes a trap. Where the patch is a guarded jump, so do the first bytes of
+//!    the other instructions, which have their own entries in the trap table. From here on nobody
+//!    begins to execute what is there, and nobody comes to the inside.
+//! 2. Each thread is stopped for a moment, by itself. Afterwards it executes nothing that it has
+//!    read before; and if it stood inside, or a signal frame of its stack does, it goes on at the
+//!    copy. So nobody is inside, and nobody gets there.
+//! 3. The other bytes are written.
+//! 4. Each thread that is not waiting in the kernel is stopped for a moment, so that none has read
+//!    any of the old ones.
+//! 5. The bytes that are traps get their values, the first one last. Each of these is a step from
+//!    one valid state to another.
+//!
+//! That is how the kernel changes its own code (`smp_text_poke_batch_finish` in
+//! arch/x86/kernel/alternative.c), with two differences. A stop takes the place of an interrupt on
+//! each CPU: `membarrier` would have to be registered first, which waits for tens of milliseconds,
+//! and would not show where the threads are. And there is nothing to wait for at the end, since our
+//! traps are answered for as long as the session lasts.
+//!
+//! A patch of one byte needs only the last step. A child that is forked meanwhile has traps, and
+//! their handler.
+//!
+//! What is at a site is compared right before each write, and `/proc/PID/mem` refuses what is not
+//! mapped. What that could not see is a library that takes the place of another between the two, in
+//! a microsecond. So this is for code that stays: of the program, and of libraries that it was
+//! started with ([`crate::target::permanent`]).
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use sidestep_isa::Va;
+use sidestep_sys::{Mapping, MemoryError, Process};
+use sidestep_wire::JournalEntry;
+
+use crate::error::SessionError;
+use crate::patch::pages::{Stretch, pages};
+use crate::patch::switch::{Work, is_early, leave_regions};
+use crate::patch::thread_state::{Ground, LOOKS, Scene};
+use crate::target::discovery::{TRAP, Text, text_of};
+use crate::target::remote::{mappings, stopped_mappings};
+
+/// Bytes to write, and their offset from a site.
+type Piece = (usize, Vec<u8>);
+
+/// Changes sites, given in the order of their addresses. Those that are not ours any more are
+/// `gone`. Gives the longest time that a thread stood.
+pub(crate) fn change(
+    process: &Process,
+    group: &[&Work],
+    ground: &Ground,
+    gone: &mut BTreeSet<u64>,
+) -> Result<Duration, SessionError> {
+    let maps = mappings(process)?;
+    let mut sites = Sites { process, maps, group, gone };
+    let inside = Cell::new(false);
+    sites.write(|w, now| {
+        let changes = changes_inside(w, now);
+        inside.set(inside.get() || changes);
+        let traps = w.traps.iter().filter(|o| changes && now[**o] != TRAP);
+        traps.map(|o| (*o, vec![TRAP])).collect()
+    })?;
+    let mut longest = Duration::ZERO;
+    if inside.get() {
+        longest = leave(process, group, ground)?;
+    }
+    let written = sites.write(|w, now| {
+        let mut goal = goal(w).to_vec();
+        w.traps.iter().for_each(|o| goal[*o] = TRAP);
+        if changes_inside(w, now) && now != goal { vec![(1, goal.split_off(1))] } else { Vec::new() }
+    })?;
+    if written {
+        longest = longest.max(process.each_thread(true, |_| Ok::<(), SessionError>(()))?);
+    }
+    sites.write(|w, now| {
+        let traps = w.traps.iter().rev().filter(|o| now[**o] != goal(w)[**o]);
+        traps.map(|o| (*o, vec![goal(w)[*o]])).collect()
+    })?;
+    Ok(longest)
+}
+
+fn goal(w: &Work) -> &[u8] {
+    w.goal.as_deref().unwrap_or_default()
+}
+
+/// A single trap has no inside.
+fn changes_inside(w: &Work, now: &[u8]) -> bool {
+    now[1..] != goal(w)[1..]
+}
+
+/// Nobody is inside afterwards, nor executes what it has read before. Those of whom one is on its
+/// way to a handler or back wait.
+fn leave(process: &Process, group: &[&Work], ground: &Ground) -> Result<Duration, SessionError> {
+    const WAIT: Duration = Duration::from_millis(1);
+    if !group.iter().any(|w| w.covers()) {
+        return process.each_thread(true, |_| Ok(()));
+    }
+    let mut longest = Duration::ZERO;
+    for round in 0..=LOOKS {
+        let mut waits = false;
+        let stood = process.each_thread(false, |thread| {
+            let maps = stopped_mappings(thread)?;
+            let scene = Scene::new(thread, &maps, ground)?;
+            if round < LOOKS && is_early(thread, &scene, group) {
+                waits = true;
+                return Ok(());
+            }
+            leave_regions(thread, &scene, group)
+        });
+        longest = longest.max(stood?);
+        if !waits {
+            break;
+        }
+        std::thread::sleep(WAIT);
+    }
+    Ok(longest)
+}
+
+/// Sites that change together.
+struct Sites<'w> {
+    process: &'w Process,
+    maps: Vec<Mapping>,
+    group: &'w [&'w Work],
+    gone: &'w mut BTreeSet<u64>,
+}
+
+impl Sites<'_> {
+    /// Writes what a step wants of each site. Was there anything?
+    fn write(&mut self, step: impl Fn(&Work, &[u8]) -> Vec<Piece>) -> Result<bool, SessionError> {
+        let mut written = false;
+        for page in pages(self.group, |w| w.site()) {
+            let text = Stretch::read(self.process, page.iter().map(|w| (w.site(), w.len())));
+            let mut pieces: Vec<(u64, Va, Vec<u8>)> = Vec::new();
+            for w in page {
+                if self.gone.contains(&w.site()) {
+                    continue;
+                }
+                // Any step of a change may be there, whatever the journal said before.
+                let changing = JournalEntry { disabled: 1, ..w.entry };
+                let now = text.at(w.site(), w.len());
+                let (Some(bytes), true) = (now, text_of(now, &self.maps, &changing) != Text::Foreign) else {
+                    self.gone.insert(w.site());
+                    continue;
+                };
+                let all = step(w, bytes).into_iter();
+                pieces.extend(all.map(|(offset, piece)| (w.site(), Va(w.site() + offset as u64), piece)));
+            }
+            let places: Vec<(Va, &[u8])> = pieces.iter().map(|(_, at, piece)| (*at, &piece[..])).collect();
+            for ((site, ..), outcome) in pieces.iter().zip(self.process.write_each(&places)) {
+                match outcome {
+                    Ok(()) => written = true,
+                    Err(gone @ MemoryError::Gone { .. }) => return Err(gone.into()),
+                    // Unmapped, or somebody else writes there.
+                    Err(_) => _ = self.gone.insert(*site),
+                }
+            }
+        }
+        Ok(written)
+    }
+}

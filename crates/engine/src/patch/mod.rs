@@ -1,0 +1,28 @@
+//! Changing the code of a target, and putting the original code back. Nothing else writes sites.
+//!
+//! | step | modules |
+//! |---|---|
+//! | stopping threads, and for how long | [`hold`] |
+//! | where threads are, and what is in the way | [`thread_positions`], [`thread_state`] |
+//! | writing: tables first, then sites, in pauses or while the threads run | [`install`], [`commit`], [`live`], [`pages`] |
+//! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`], [`semaphore`] |
+//! | sites and signals of several sessions | [`share`], [`release`] |
+//! | removing every trace | [`detach`], [`left`], [`returns`] |
+
+mod commit;
+pub(crate) mod detach;
+pub(crate) mod hold;
+pub(crate) mod install;
+pub(crate) mod left;
+mod live;
+mod pages;
+pub(crate) mod per_probe;
+pub(crate) mod promote;
+pub(crate) mod release;
+pub(crate) mod returns;
+mod semaphore;
+pub(crate) mod share;
+pub(crate) mod switch;
+pub(crate) mod thread_positions;
+mod thread_state;
+pub(crate) mod toggle;

@@ -1,0 +1,145 @@
+//! Where every stopped thread is: its instruction pointer, and those that signal frames on its
+//! stack will restore.
+
+use sidestep_isa::Va;
+use sidestep_sys::arch::{self, SignalFrame};
+use sidestep_sys::{Mapping, MemoryError, Stopped};
+use sidestep_wire::signals::set_of;
+
+use crate::target::signals::{FAULTS, TRAPS};
+
+/// Most bytes of one stack that are looked at.
+const STACK_MAX: u64 = 8 << 20;
+/// Offset of `si_addr` in `siginfo_t`: behind three numbers, aligned as an address.
+const SI_ADDR: u64 = 12u64.next_multiple_of(size_of::<arch::Word>() as u64);
+
+/// A place from which a thread will go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The thread's own instruction pointer.
+    Thread { tid: i32 },
+    /// The instruction pointer that a signal frame will restore.
+    SignalFrame { tid: i32, frame: SignalFrame },
+}
+
+/// A place and the address there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub place: Place,
+    pub ip: Va,
+}
+
+impl Position {
+    /// Is a system call right before it, whose address is still in a register
+    /// ([`arch::Regs::is_behind_call`])?
+    pub fn is_behind_call(&self, stopped: &Stopped) -> bool {
+        match self.place {
+            Place::Thread { tid } => {
+                stopped.threads().iter().any(|thread| thread.tid == tid && thread.regs.is_behind_call())
+            }
+            Place::SignalFrame { frame, .. } => frame.call_at.is_some(),
+        }
+    }
+}
+
+/// All positions of all threads.
+///
+/// Signal frames are recognised by the word of segment selectors behind the saved flags: a
+/// conservative scan of the stack from the stack pointer upwards, and of the stacks that the frames
+/// found interrupted.
+pub(crate) fn positions(stopped: &Stopped, mappings: &[Mapping]) -> Result<Vec<Position>, MemoryError> {
+    look(stopped, mappings, |_| ())
+}
+
+/// As [`positions`]; `each` is given all stacks that are looked at, in whole words.
+pub(crate) fn look(
+    stopped: &Stopped,
+    mappings: &[Mapping],
+    mut each: impl FnMut(&[u8]),
+) -> Result<Vec<Position>, MemoryError> {
+    let mut all = Vec::new();
+    for thread in stopped.threads() {
+        let tid = thread.tid;
+        all.push(Position { place: Place::Thread { tid }, ip: thread.regs.ip() });
+        let mut todo = vec![thread.regs.sp()];
+        let mut seen: Vec<(u64, u64)> = Vec::new();
+        while let Some(sp) = todo.pop() {
+            if seen.iter().any(|(start, end)| (*start..*end).contains(&sp.0)) {
+                continue;
+            }
+            let Some(end) = stack_end(mappings, sp, thread.regs.thread_pointer()) else { continue };
+            let start = sp.0 & !7;
+            seen.push((start, end));
+            let mut bytes = vec![0; (end - start) as usize];
+            if stopped.read(Va(start), &mut bytes).is_err() {
+                continue; // unmapped or a guard: nothing there to return to
+            }
+            each(&bytes);
+            for frame in arch::signal_frames(&bytes, Va(start), sp) {
+                all.push(Position { place: Place::SignalFrame { tid, frame }, ip: frame.ip });
+                todo.push(frame.sp);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// End of the stack that `sp` points into: the thread control block, if it lies above on the same
+/// mapping (that is where C libraries put it), else the end of the mapping.
+fn stack_end(mappings: &[Mapping], sp: Va, thread_pointer: Va) -> Option<u64> {
+    let mapping = mappings.iter().find(|m| m.contains(sp) && m.read && m.write)?;
+    let end = if (sp.0..mapping.end.0).contains(&thread_pointer.0) { thread_pointer.0 } else { mapping.end.0 };
+    Some(end.min(sp.0.saturating_add(STACK_MAX)) & !7)
+}
+
+/// Is it where an instruction has faulted, and its signal's handler runs?
+pub(crate) fn has_faulted(stopped: &Stopped, position: &Position) -> bool {
+    let Place::SignalFrame { frame, .. } = position.place else { return false };
+    let Some(info_at) = frame.info_at else { return false };
+    let info: Result<[i32; 3], _> = stopped.read_pod(info_at);
+    // `si_signo`, `si_errno`, `si_code`: above 0 if the kernel has raised it.
+    let raised = |[signal, _, code]: [i32; 3]| code > 0 && (FAULTS | TRAPS) & set_of(signal) != 0;
+    info.is_ok_and(|info| (1..=64).contains(&info[0]) && raised(info))
+}
+
+/// Has it executed a trap, and its handler has not looked yet, or has only begun?
+pub(crate) fn has_trapped(stopped: &Stopped, position: &Position) -> bool {
+    match position.place {
+        Place::Thread { tid } => stopped.awaiting(TRAPS).contains(&tid),
+        Place::SignalFrame { frame, .. } => frame.info_at.is_some_and(|info_at| {
+            let signal: Result<i32, _> = stopped.read_pod(info_at);
+            has_faulted(stopped, position) && signal.is_ok_and(|signal| set_of(signal) == TRAPS)
+        }),
+    }
+}
+
+/// Moves a position to another address.
+pub(crate) fn move_to(stopped: &mut Stopped, position: &Position, to: Va) -> Result<(), crate::SessionError> {
+    match position.place {
+        Place::Thread { tid } => stopped.set_ip(tid, to)?,
+        Place::SignalFrame { frame, .. } => stopped.process().write_word(frame.ip_at, to.0)?,
+    }
+    Ok(())
+}
+
+/// Moves a position to the original of where it is. What the signal of a frame says of its place
+/// goes with it, since its handler may not have looked yet. So does the address that a system call
+/// has left in a register.
+pub(crate) fn move_back(stopped: &mut Stopped, position: &Position, to: Va) -> Result<(), crate::SessionError> {
+    if let (true, Place::SignalFrame { frame: SignalFrame { info_at: Some(info_at), .. }, .. }) =
+        (has_faulted(stopped, position), position.place)
+    {
+        let addr_at = Va(info_at.0 + SI_ADDR);
+        if stopped.process().read_word(addr_at)? == position.ip.0 {
+            stopped.process().write_word(addr_at, to.0)?;
+        }
+    }
+    match position.place {
+        Place::Thread { tid } if position.is_behind_call(stopped) => Ok(stopped.set_behind_call(tid, to)?),
+        Place::SignalFrame { frame: SignalFrame { call_at: Some(at), .. }, .. } => {
+            stopped.process().write_word(at, to.0)?;
+            move_to(stopped, position, to)
+        }
+        Place::Thread { .. } | Place::SignalFrame { .. } => move_to(stopped, position, to),
+    }
+}

@@ -1,0 +1,245 @@
+//! The sites of the probes of one object: each planned once, whoever asks for it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use sidestep_isa::{Isa, Va};
+use sidestep_plan::{
+    Exit, GoCall, Index, NoExits, Placement, Plan, Refusal, Room, Technique, exits, go_call, jumps_to, plan_at,
+    plan_exit, results, site_of,
+};
+
+use crate::planning::placement::There;
+use crate::planning::surroundings::ObjectRoom;
+use crate::planning::{Part, Planned, REGION_MAX, Returns, Wish, plan_for_good};
+use crate::resolve::Match;
+
+/// Plans the sites of one object.
+pub(crate) struct Planner<'p, 'i, 'a, 'r> {
+    index: &'i Index<'a>,
+    room: &'p mut ObjectRoom<'r>,
+    placement: &'p dyn Fn(Va) -> Placement,
+    there: Option<There<'p>>,
+    /// Run-time minus link-time address of the object.
+    bias: i64,
+    /// Plans by the address that was asked for.
+    asked: HashMap<Va, Result<Plan, Refusal>>,
+    /// Plans by the address of the site.
+    sites: BTreeMap<Va, Plan>,
+    /// Those of the exits of the function that is being planned.
+    new: Vec<Va>,
+}
+
+/// An exit or a jump to it, with its plan, and how many displaced instructions come before it.
+type Way = (Va, Plan, usize);
+
+impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
+    /// Nothing is planned yet.
+    pub fn new(
+        index: &'i Index<'a>,
+        room: &'p mut ObjectRoom<'r>,
+        placement: &'p dyn Fn(Va) -> Placement,
+        there: Option<There<'p>>,
+        bias: i64,
+    ) -> Planner<'p, 'i, 'a, 'r> {
+        Planner { index, room, placement, there, bias, asked: HashMap::new(), sites: BTreeMap::new(), new: Vec::new() }
+    }
+
+    /// A plan for an address: several requests for one site share what it needs.
+    fn plan(&mut self, va: Va, trap_only: bool) -> Result<Plan, Refusal> {
+        if let Some(plan) = self.asked.get(&va).filter(|_| !trap_only) {
+            return plan.clone();
+        }
+        let placement = (self.placement)(va);
+        let plan = match trap_only {
+            true => plan_at(self.index, va, true, placement),
+            false => plan_for_good(self.index, va, placement, self.room),
+        };
+        if let Ok(plan) = &plan {
+            self.sites.insert(plan.site, plan.for_now());
+        }
+        if !trap_only {
+            self.asked.insert(va, plan.clone());
+        }
+        plan
+    }
+
+    /// A plan that displaces an exit, and how many of its instructions come before that.
+    fn exit(&mut self, exit: Exit, trap_only: bool) -> Result<(Plan, usize), Refusal> {
+        let before = |plan: &Plan| plan.displaced.iter().position(|insn| insn.va == exit.va);
+        let near = self.sites.range(..=exit.va).rev().take_while(|(site, _)| exit.va.since(**site) < REGION_MAX as i64);
+        if let Some((plan, before)) = near.into_iter().find_map(|(_, plan)| Some((plan.clone(), before(plan)?))) {
+            return Ok((plan, before));
+        }
+        let room: Option<&mut dyn Room> = if trap_only { None } else { Some(&mut *self.room) };
+        let plan = plan_exit(self.index, exit, trap_only, room)?;
+        let refusal = || Refusal { asked: exit.va, reason: "the exit is not displaced".into() };
+        let before = before(&plan).ok_or_else(refusal)?;
+        if self.sites.insert(plan.site, plan.clone()).is_none() {
+            self.new.push(plan.site);
+        }
+        Ok((plan, before))
+    }
+
+    /// The plans of an exit: one, or those of all jumps to it where the exit itself could only be a
+    /// trap.
+    fn ways_out(&mut self, exit: Exit, trap_only: bool) -> Result<Vec<Way>, Refusal> {
+        let jumps = jumps_to(self.index, exit).unwrap_or_default();
+        let mut one = |exit: Exit| self.exit(exit, trap_only).map(|(plan, before)| (exit.va, plan, before));
+        let is_trap = |(_, plan, _): &Way| plan.technique == Technique::Trap;
+        let own = one(exit)?;
+        if trap_only || !is_trap(&own) {
+            return Ok(vec![own]);
+        }
+        let jumps: Result<Vec<_>, Refusal> = jumps.into_iter().map(&mut one).collect();
+        let jumps = jumps.unwrap_or_default();
+        let better = !jumps.is_empty() && !jumps.iter().any(is_trap);
+        Ok(if better { jumps } else { vec![own] })
+    }
+
+    /// The plans of all exits of a function. The jump of one may need the bytes of another exit:
+    /// that one is planned first then.
+    fn all_ways_out(&mut self, mut exits: Vec<Exit>, trap_only: bool) -> Result<Vec<Way>, Refusal> {
+        let mut moved = BTreeSet::new();
+        loop {
+            self.new.clear();
+            let claimed = self.room.claimed();
+            let ways = exits.iter().map(|exit| self.ways_out(*exit, trap_only).map_err(|refusal| (*exit, refusal)));
+            let (exit, refusal) = match ways.collect::<Result<Vec<_>, _>>() {
+                Ok(ways) => return Ok(ways.concat()),
+                Err(why) => why,
+            };
+            for site in self.new.drain(..) {
+                self.sites.remove(&site);
+            }
+            self.room.release_since(claimed);
+            if !moved.insert(exit.va) {
+                return Err(refusal);
+            }
+            exits.sort_by_key(|other| other.va != exit.va);
+        }
+    }
+
+    /// The sites of a probe: one, or with returns the exits of the function, and the entry if that
+    /// has to be seen.
+    pub fn probe(&mut self, request: usize, matched: Match, wish: Wish) -> Vec<Planned> {
+        let of = matched.va.unwrap_or(matched.symbol_va);
+        let is_go = self.index.code().go && matched.object.is_go_code(of);
+        let goroutine = is_go && go_call(self.index, of) == Ok(GoCall::ByGoroutine);
+        let whole = |plan| Planned {
+            request,
+            matched: matched.clone(),
+            plan,
+            expected: Vec::new(),
+            inside: false,
+            goroutine,
+            part: Part::Whole,
+            of,
+            unproven: None,
+        };
+        let va = match matched.va {
+            Ok(va) => va,
+            Err(why) => return vec![whole(Err(why.to_owned()))],
+        };
+        if let Some(returns) = wish.returns {
+            match self.exits(request, &matched, va, wish.trap_only, returns) {
+                Ok(all) => return all,
+                Err(Unproven { why, never_returns: true }) => return vec![whole(Err(why))],
+                Err(Unproven { why, .. }) => {
+                    let plan = self.plan(va, wish.trap_only).map_err(|r| r.reason);
+                    let plan = plan.and_then(|plan| match plan.returns {
+                        Ok(_) => Ok(plan),
+                        Err(other) if other == why => Err(why.clone()),
+                        Err(other) => Err(format!("{why}; and its return address cannot be replaced: {other}")),
+                    });
+                    return vec![Planned { unproven: Some(why), ..whole(plan) }];
+                }
+            }
+        }
+        let plan = self.plan(va, wish.trap_only).map_err(|r| r.reason);
+        vec![whole(plan.and_then(|plan| match wish.post {
+            true => plan.behind().map_err(str::to_owned).map(|_| plan),
+            false => Ok(plan),
+        }))]
+    }
+
+    /// The sites of a return probe at a function whose exits are proven. Else why not.
+    fn exits(
+        &mut self,
+        request: usize,
+        matched: &Match,
+        va: Va,
+        trap_only: bool,
+        returns: Returns,
+    ) -> Result<Vec<Planned>, Unproven> {
+        let index = self.index;
+        let found = if returns.result { results(index, va) } else { exits(index, va) }?;
+        let paired = returns.entry || !found.exclusive;
+        let is_go = index.code().go && matched.object.is_go_code(va);
+        let goroutine = is_go && go_call(index, va) == Ok(GoCall::ByGoroutine);
+        let site = |plan: Plan, at: Va, part: Part| Planned {
+            request,
+            matched: Match { va: Ok(at), ..matched.clone() },
+            plan: Ok(plan),
+            expected: Vec::new(),
+            inside: false,
+            goroutine,
+            part,
+            of: va,
+            unproven: None,
+        };
+        let mut all = Vec::new();
+        if paired {
+            if is_go {
+                go_call(index, va).map_err(str::to_owned)?;
+            }
+            let plan = self.plan(va, trap_only).map_err(|refusal| refusal.reason)?;
+            all.push(site(plan, va, Part::Enter));
+        }
+        let ways = self.all_ways_out(found.all, trap_only).map_err(|refusal| refusal.reason)?;
+        for (exit_at, plan, before) in ways {
+            // Functions of a few bytes are common there. A handler in the detour of the entry keeps
+            // all other sessions away from the function, and nothing that looks at the stack runs
+            // in so few instructions.
+            let entry = site_of(index, va, (self.placement)(va));
+            if plan.isa == Isa::X86 && before > 0 && entry.is_some_and(|entry| entry >= plan.site && entry <= exit_at) {
+                return Err("its exit is in the bytes of the jump at its entry".to_owned().into());
+            }
+            if let Some(reason) = self.beside(&plan, before) {
+                return Err(reason.into());
+            }
+            all.push(site(plan, exit_at, Part::Exit { before, paired }));
+        }
+        Ok(all)
+    }
+
+    /// Why an exit cannot be probed beside other sessions. Handlers behind displaced instructions
+    /// are not shared.
+    fn beside(&self, plan: &Plan, before: usize) -> Option<String> {
+        let others = self.there?.others?;
+        let site = plan.site.offset(self.bias).0;
+        let last = plan.displaced.last().map_or(0, |insn| insn.va.since(plan.site) as u64 + u64::from(insn.len));
+        let reason = others.refuse(plan, self.bias, &(site..site + plan.relies_on().0.max(last)));
+        let shared = before > 0 && others.are_at(site);
+        reason.or_else(|| shared.then(|| "another session has a probe at its exit".to_owned()))
+    }
+}
+
+/// Why a return probe cannot be at the exits of its function.
+struct Unproven {
+    /// A clause.
+    why: String,
+    /// There are none.
+    never_returns: bool,
+}
+
+impl From<NoExits> for Unproven {
+    fn from(why: NoExits) -> Unproven {
+        Unproven { why: why.to_string(), never_returns: why == NoExits::NeverReturns }
+    }
+}
+
+impl From<String> for Unproven {
+    fn from(why: String) -> Unproven {
+        Unproven { why, never_returns: false }
+    }
+}

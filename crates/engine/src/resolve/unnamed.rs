@@ -1,0 +1,64 @@
+//! Names of all code, also where no symbol is.
+
+use std::rc::Rc;
+
+use sidestep_isa::Va;
+use sidestep_symbols::{Function, Matcher, Object, ObjectError, asks_for_unnamed, unnamed};
+
+use crate::resolve::analyses::Analyses;
+
+/// The functions that no symbol names, by address.
+///
+/// # Errors
+/// The object is corrupt.
+pub(crate) fn functions<'o>(object: &'o Rc<Object>, analyses: &mut Analyses) -> Result<&'o [Function], ObjectError> {
+    if let Some(known) = object.unnamed() {
+        return Ok(known);
+    }
+    let index = analyses.index_to_keep(object)?;
+    Ok(object.keep_unnamed(|| index.unnamed()))
+}
+
+/// Those that a pattern means, if it asks for them: by what their names begin with, or because
+/// there are no others.
+///
+/// # Errors
+/// The object is corrupt.
+pub(crate) fn find<'o>(
+    object: &'o Rc<Object>,
+    matcher: &Matcher,
+    analyses: &mut Analyses,
+) -> Result<Vec<&'o Function>, ObjectError> {
+    let asked = asks_for_unnamed(matcher.text()) || object.functions().is_empty() && !matcher.is_name();
+    if !asked || object.is_go() {
+        return Ok(Vec::new());
+    }
+    Ok(functions(object, analyses)?.iter().filter(|function| matcher.finds(&function.name)).collect())
+}
+
+/// The function around a link-time address, and the offset in it.
+pub(crate) fn function_at(object: &Rc<Object>, va: Va, analyses: &mut Analyses) -> Option<(String, u64)> {
+    if let Some((function, offset)) = object.function_at(va) {
+        return Some((function.short_name().into_owned(), offset));
+    }
+    if object.check_code(va).is_err() || object.is_go() {
+        return None;
+    }
+    let start = match object.unnamed_around(va).ok()? {
+        Some(start) => start,
+        None => {
+            functions(object, analyses).ok()?;
+            object.unnamed_around(va).ok()??
+        }
+    };
+    Some((unnamed(start), va.since(start) as u64))
+}
+
+/// `function+0xOFF` of a link-time address, or the address itself.
+pub(crate) fn name_at(object: &Rc<Object>, va: Va, analyses: &mut Analyses) -> String {
+    match function_at(object, va, analyses) {
+        Some((name, 0)) => name,
+        Some((name, offset)) => format!("{name}+{offset:#x}"),
+        None => va.to_string(),
+    }
+}

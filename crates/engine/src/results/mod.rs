@@ -1,0 +1,155 @@
+//! Reading what programs wrote, while the target runs and afterwards: cells summed over threads,
+//! rings drained.
+
+pub(crate) mod address_spaces;
+pub(crate) mod maps;
+pub(crate) mod status;
+
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sidestep_wire::map::TRACE;
+use sidestep_wire::{Common, MapDesc, RecordHeader, RecordState, Slot};
+
+use crate::api::Record;
+use crate::target::raw::from_bytes;
+use crate::target::regions::Regions;
+
+impl Regions {
+    /// Slots in use.
+    pub fn slots(&self) -> u64 {
+        self.maps().slots()
+    }
+
+    /// Sum of one cell over all threads.
+    pub fn cell(&self, cell: u32) -> u64 {
+        let off = self.layout.cells_off + u64::from(cell) * 8;
+        (0..self.slots()).map(|s| self.common.u64(self.layout.slot(s) + off).load(Ordering::Relaxed)).sum()
+    }
+
+    /// Hits of a probe that found no slot, or interrupted a program that must not be entered again.
+    pub fn missed(&self, probe: u32) -> u64 {
+        self.common.u64(self.layout.missed_off + u64::from(probe) * 8).load(Ordering::Relaxed)
+    }
+
+    fn common_word(&self, field: usize) -> &AtomicU64 {
+        self.common.u64(self.layout.common_off + field as u64)
+    }
+
+    /// Returns that were never seen.
+    pub fn returns_dropped(&self) -> u64 {
+        self.common_word(offset_of!(Common, returns_dropped)).load(Ordering::Relaxed)
+    }
+
+    /// Lines of `trace_printk` that did not fit.
+    pub fn lines_dropped(&self) -> u64 {
+        self.common_word(offset_of!(Common, lines_dropped)).load(Ordering::Relaxed)
+    }
+
+    /// Is there no record in the ring of a slot?
+    pub fn is_drained(&self, slot: u64) -> bool {
+        let word = |field: usize| self.common.u64(self.layout.slot(slot) + field as u64).load(Ordering::Acquire);
+        self.layout.ring_len == 0 || word(offset_of!(Slot, head)) == word(offset_of!(Slot, tail))
+    }
+
+    /// Takes all complete records out of all rings; not sorted.
+    pub fn drain(&self, stuck: &mut Stuck) -> Vec<Record> {
+        let mut records = Vec::new();
+        if self.layout.ring_len != 0 {
+            for slot in 0..self.slots() {
+                self.drain_slot(slot, stuck, &mut records);
+            }
+        }
+        records
+    }
+
+    fn drain_slot(&self, slot: u64, stuck: &mut Stuck, out: &mut Vec<Record>) {
+        let base = self.layout.slot(slot);
+        let pid = self.common.u32(base + offset_of!(Slot, owner) as u64).load(Ordering::Relaxed);
+        let head = self.common.u64(base + offset_of!(Slot, head) as u64);
+        let tail_word = self.common.u64(base + offset_of!(Slot, tail) as u64);
+        let mut tail = tail_word.load(Ordering::Relaxed);
+        let ring = self.common.words(base + self.layout.ring_off, self.layout.ring_len / 8);
+        let word = |at: u64| &ring[(at / 8) as usize & (ring.len() - 1)];
+        let end = tail + self.layout.ring_len; // one round at most, however fast the writer is
+        loop {
+            // Anew for each record: the writer of the last one may have given back a part of its
+            // room.
+            let head = head.load(Ordering::Acquire);
+            if tail >= head.min(end) {
+                break;
+            }
+            let state_len = word(tail).load(Ordering::Acquire);
+            let (state, len) = (state_len as u32, state_len >> 32);
+            if len < size_of::<RecordHeader>() as u64 || len % 8 != 0 || len > head - tail {
+                // Reserved, but not even the length is there yet.
+                if !stuck.give_up(slot, tail) {
+                    break;
+                }
+                // Its writer never came back, and nothing behind it can be found: start over at the
+                // head.
+                tail = head;
+                break;
+            }
+            if state == RecordState::Committed as u32 {
+                let bytes: Vec<u8> =
+                    (0..len / 8).flat_map(|i| word(tail + i * 8).load(Ordering::Relaxed).to_ne_bytes()).collect();
+                out.extend(parse(&bytes, pid));
+            } else if state != RecordState::Pad as u32 {
+                if !stuck.give_up(slot, tail) {
+                    break;
+                }
+                let abandoned = len << 32 | RecordState::Abandoned as u64;
+                // If the writer commits at this very moment, the next round takes the record.
+                if word(tail).compare_exchange(state_len, abandoned, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                    break;
+                }
+                let head: Vec<u8> = (0..size_of::<RecordHeader>() as u64 / 8)
+                    .flat_map(|i| word(tail + i * 8).load(Ordering::Relaxed).to_ne_bytes())
+                    .collect();
+                self.count_lost(from_bytes(&head).as_ref().map(RecordHeader::map));
+            }
+            tail += len;
+        }
+        tail_word.store(tail, Ordering::Release);
+    }
+
+    /// A record that nobody will read.
+    fn count_lost(&self, map: Option<u32>) {
+        let at = match map {
+            Some(map) if (map as usize) < self.maps.len() => {
+                self.layout.map_desc(map as usize) + offset_of!(MapDesc, dropped) as u64
+            }
+            _ => self.layout.common_off + offset_of!(Common, lines_dropped) as u64,
+        };
+        self.common.u64(at).fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Remembers since when a ring waits for a record whose writer was interrupted.
+#[derive(Default)]
+pub(crate) struct Stuck {
+    since: std::collections::HashMap<u64, (u64, std::time::Instant)>,
+}
+
+impl Stuck {
+    /// A writer is interrupted by a signal handler at most; after this long it has jumped away.
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
+
+    fn give_up(&mut self, slot: u64, at: u64) -> bool {
+        let now = std::time::Instant::now();
+        let entry = self.since.entry(slot).or_insert((at, now));
+        if entry.0 != at {
+            *entry = (at, now);
+        }
+        now - entry.1 >= Self::PATIENCE
+    }
+}
+
+/// A committed record of a process.
+fn parse(bytes: &[u8], pid: u32) -> Option<Record> {
+    let header: RecordHeader = from_bytes(bytes)?;
+    let written = bytes.get(size_of::<RecordHeader>()..)?.get(..header.len() as usize)?;
+    let map = (header.map() != TRACE).then_some(header.map() as usize);
+    Some(Record { map, pid, tid: header.tid(), time_ns: header.time, bytes: written.to_vec() })
+}

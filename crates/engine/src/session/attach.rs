@@ -1,0 +1,113 @@
+//! Attaching to a process that runs: all that can be decided before anything is changed, and then
+//! the change.
+
+use std::time::Instant;
+
+use sidestep_sys::{Process, TscScale};
+
+use crate::api::{Missing, Options};
+use crate::error::SessionError;
+use crate::patch::hold::Hold;
+use crate::patch::switch::{self, take_turn};
+use crate::planning::Planned;
+use crate::resolve;
+use crate::session::installer::{Hook, Installer};
+use crate::session::spec::SessionSpec;
+use crate::session::{Progress, Session, clean_up, remove};
+
+/// A process that is about to be probed, and how.
+pub(crate) struct Attach {
+    process: Process,
+    installer: Installer,
+    planned: Vec<Planned>,
+    hooks: Vec<Hook>,
+    /// Requests that mean nothing in this process.
+    missing: Vec<(usize, SessionError)>,
+    /// They may mean something later.
+    waits: bool,
+}
+
+impl Attach {
+    /// Resolves and plans. What an earlier controller has left there is removed; nothing else is
+    /// changed. `others`: there are more processes, which may have what this one has not.
+    pub fn prepare(
+        pid: i32,
+        wanted: &SessionSpec,
+        others: bool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Attach, SessionError> {
+        let begin = Instant::now();
+        let process = switch::open(pid)?;
+        clean_up(&process)?;
+        let mut installer = wanted.installer();
+        let mut objects = wanted.objects.borrow_mut();
+        let (mut matches, mut missing) = (Vec::new(), Vec::new());
+        for (i, request) in installer.requests().iter().enumerate() {
+            match resolve::in_process(&request.pattern, &process, &mut objects) {
+                Ok(found) => matches.extend(found.into_iter().map(|m| (i, m))),
+                Err(error)
+                    if wanted.options.missing == Missing::Noted
+                        || others
+                        || wanted.options.listens() && error.may_come() =>
+                {
+                    missing.push((i, error))
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let total = matches.len();
+        progress(Progress { done: 0, total });
+        let mut done = 0;
+        let (planned, mut hooks) = installer.plan(matches, &process, &mut objects, &mut || {
+            done += 1;
+            progress(Progress { done, total });
+        })?;
+        hooks.extend(installer.plan_loader(&process, &mut objects)?);
+        objects.analyses.borrow_mut().forget();
+        // What is there but has no such function is a mistake, and will be one later.
+        let waits = wanted.options.listens() && missing.iter().all(|(_, error)| error.may_come());
+        if planned.is_empty() && !(waits && !missing.is_empty() && !hooks.is_empty()) {
+            let source = installer.none_of(missing);
+            return Err(if others { SessionError::InProcess { pid, source: Box::new(source) } } else { source });
+        }
+        installer.size_for(planned.len() + hooks.len())?;
+        installer.stats.planning = begin.elapsed();
+        Ok(Attach { process, installer, planned, hooks, missing, waits })
+    }
+
+    /// Puts the probes in. On an error nothing is left changed in the process.
+    pub fn install(self, clock: Option<TscScale>) -> Result<Session, SessionError> {
+        let Attach { process, mut installer, planned, hooks, waits, .. } = self;
+        installer.look_at_symbols(&process);
+        let mut hold = Hold::running(&process);
+        let installed = take_turn(&process).and_then(|_turn| installer.install(&mut hold, planned, hooks, clock));
+        installer.stats.stops.append(hold.stops());
+        let nothing = (installer.probes.is_empty() && !waits).then(|| installer.nothing());
+        let failed = installed.err().or(nothing);
+        if let Some(e) = failed {
+            let _ = remove(&process);
+            return Err(e);
+        }
+        Ok(Session::new(process, None, installer))
+    }
+}
+
+/// Notes requests that mean nothing in any of the processes, or gives the first of them as the
+/// error that it is.
+pub(crate) fn note_missing(ready: &mut [Attach], options: &Options) -> Result<(), SessionError> {
+    let Some((first, others)) = ready.split_first_mut() else { return Ok(()) };
+    for (request, error) in std::mem::take(&mut first.missing) {
+        if !others.iter().all(|other| other.missing.iter().any(|(missing, _)| *missing == request)) {
+            continue;
+        }
+        if first.waits {
+            first.installer.wait_for(request, &error);
+            continue;
+        }
+        if options.missing != Missing::Noted {
+            return Err(error);
+        }
+        first.installer.miss(request, &error);
+    }
+    Ok(())
+}

@@ -1,0 +1,529 @@
+//! What a session has installed, and the way there: numbers, cells and descriptors for each probe.
+
+mod arguments;
+mod extend;
+mod hooks;
+mod jobs;
+mod numbers;
+mod outcome;
+mod refusals;
+mod silence;
+mod sites;
+mod sizes;
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use sidestep_isa::{Len, Va};
+use sidestep_plan::handler::Handler;
+use sidestep_sys::{Process, Stopped};
+use sidestep_wire::{Flow, MapKind, ProbeDesc};
+
+use crate::api::{Action, AttachStats, Bundle, Options, Probe, Refused, Request};
+use crate::error::SessionError;
+use crate::patch::hold::Hold;
+use crate::patch::install::{self, Job, Outcome};
+use crate::patch::share::Others;
+use crate::patch::toggle;
+use crate::planning::placement::{There, needs};
+use crate::planning::surroundings::Surroundings;
+use crate::planning::{Part, Planned, Returns, Wish, plan_all};
+use crate::programs::facts::tell_name;
+use crate::programs::uses_result;
+use crate::resolve::Match;
+use crate::resolve::names::Images;
+use crate::resolve::objects::Objects;
+use crate::session::reclaim::Additions;
+use crate::session::registry::{Registry, Whose};
+use crate::target::regions::Regions;
+use crate::target::remote::{mappings, used};
+use crate::target::seccomp::Extra;
+use crate::target::signals;
+use crate::target::unwinding;
+pub(crate) use hooks::{Hook, looks_at_returns};
+use jobs::{Jobs, add_job, asked, describe, whole};
+pub(crate) use numbers::Numbers;
+use sites::{limit, overlap, place, site};
+
+/// What is installed.
+#[derive(Clone)]
+pub(crate) struct Installer {
+    pub(crate) bundle: Bundle,
+    requests: Vec<Request>,
+    options: Options,
+    regions: Option<Regions>,
+    /// What it has in common with the other processes of the session.
+    registry: Rc<RefCell<Registry>>,
+    pub probes: Vec<Probe>,
+    /// Of each probe: its numbers.
+    pub numbers: Vec<Numbers>,
+    pub refused: Vec<Refused>,
+    /// Patterns that mean nothing yet, and why.
+    pub awaited: Vec<(String, String)>,
+    pub stats: AttachStats,
+    pub surroundings: Surroundings,
+    /// Names of the target's addresses, if they are wanted, since they were taken.
+    pub images: Option<Images>,
+    /// What addresses mean here: [`crate::results::address_spaces`].
+    pub meaning: u32,
+    /// Numbers that are in use in this process.
+    used: HashSet<u32>,
+    /// Sites that were dealt with: a later look at the same process finds them again.
+    done: HashSet<(usize, PathBuf, Va)>,
+    /// Run-time ranges that the detours of sites of our own stand for.
+    own: Vec<Range<u64>>,
+    /// Run-time addresses of all sites that a journal entry is responsible for.
+    live: BTreeSet<u64>,
+    /// Run-time addresses of libraries that are not unloaded.
+    permanent: BTreeSet<u64>,
+    /// Objects that were searched for sites of our own: purpose, run-time address.
+    hooked: HashSet<(&'static str, u64)>,
+    /// A system call that could block signals and cannot be guarded.
+    unguarded: Option<(PathBuf, Va)>,
+    /// Guards that are not worth a refused probe, as long as there are no traps.
+    held: Vec<Hook>,
+    /// A guard could not be installed.
+    unsafe_reads: bool,
+    /// Signals that displaced instructions may raise.
+    faults: u64,
+    /// SIGTRAP is wanted even if no site needs it, to write sites while the threads run.
+    takes_traps: bool,
+    /// Run-time ranges of the guards that keep signals of ours deliverable.
+    guards: Vec<Range<u64>>,
+    /// Programs were given arguments of static probes that are in memory.
+    reads_arguments: bool,
+    /// What was planned last cannot do without the signals.
+    needs_signals: bool,
+    /// What other sessions have in the process.
+    others: Others,
+    /// The agent makes no system call: see [`silence`].
+    silent: bool,
+    /// Probes replace return addresses.
+    pub replaces: bool,
+    /// Why return addresses are not replaced any more: what has been loaded.
+    pub unwatched: Option<String>,
+    /// There are probes that would do harm if the program saw where such a one really is.
+    must_show: bool,
+    /// What came later, and may go before the session does.
+    pub additions: Additions,
+    /// Numbers that were given since somebody has asked.
+    new_numbers: Vec<u32>,
+    /// Indices of requests and of programs that are nobody's.
+    free: (Vec<usize>, Vec<usize>),
+    /// Numbers of sites whose probes could not be put in as a whole.
+    pub incomplete: HashSet<u32>,
+}
+
+impl Installer {
+    pub fn new(
+        bundle: &Bundle,
+        requests: &[Request],
+        options: &Options,
+        registry: &Rc<RefCell<Registry>>,
+    ) -> Installer {
+        Installer {
+            bundle: bundle.clone(),
+            requests: requests.to_vec(),
+            options: options.clone(),
+            regions: None,
+            registry: registry.clone(),
+            probes: Vec::new(),
+            numbers: Vec::new(),
+            refused: Vec::new(),
+            awaited: Vec::new(),
+            stats: AttachStats::default(),
+            surroundings: Surroundings::default(),
+            images: None,
+            meaning: 0,
+            used: HashSet::new(),
+            done: HashSet::new(),
+            own: Vec::new(),
+            live: BTreeSet::new(),
+            permanent: BTreeSet::new(),
+            hooked: HashSet::new(),
+            unguarded: None,
+            held: Vec::new(),
+            unsafe_reads: false,
+            faults: 0,
+            takes_traps: false,
+            guards: Vec::new(),
+            reads_arguments: false,
+            needs_signals: false,
+            others: Others::default(),
+            silent: false,
+            replaces: false,
+            unwatched: None,
+            must_show: false,
+            additions: Additions::default(),
+            new_numbers: Vec::new(),
+            free: (Vec::new(), Vec::new()),
+            incomplete: HashSet::new(),
+        }
+    }
+
+    /// Looks at what the target has mapped now, if names of its addresses are wanted, or stacks.
+    pub fn look_at_symbols(&mut self, process: &Process) {
+        if let Some(images) = &mut self.images {
+            // What was there before is known. If it is gone, so is the process.
+            let _ = images.look();
+        } else if self.options.symbols || self.walks_stacks() {
+            let objects = self.registry.borrow_mut().objects(&self.options);
+            self.images = Images::new(process.pid(), &objects).ok();
+        }
+    }
+
+    /// Whether names of the target's addresses are wanted, and whether there may be other processes
+    /// than this one.
+    fn means_something(&self) -> bool {
+        self.options.symbols && self.registry.borrow().several
+    }
+
+    /// Looks what addresses mean now, and tells the agent.
+    fn find_meaning(&mut self, process: &Process) -> Result<(), SessionError> {
+        let Some(regions) = self.regions.as_ref().filter(|_| self.means_something()) else { return Ok(()) };
+        let mapped = Objects::mapped(process)?;
+        self.meaning = self.registry.borrow_mut().meanings.number(Some(self.meaning), &mapped);
+        regions.set_space(process, self.meaning)
+    }
+
+    /// Objects whose frames are not known, and why.
+    pub fn without_frames(&self) -> &[(PathBuf, String)] {
+        self.regions.as_ref().map_or(&[], |regions| &regions.unwinding.left_out)
+    }
+
+    pub fn walks_stacks(&self) -> bool {
+        !self.options.frame_pointers && unwinding::are_wanted(&self.bundle.programs)
+    }
+
+    pub fn regions(&self) -> Option<&Regions> {
+        self.regions.as_ref()
+    }
+
+    /// Where the shared region is in the target.
+    pub fn shared(&self, process: &Process) -> Result<Va, SessionError> {
+        let regions = self.regions.as_ref().ok_or(SessionError::NotProbed { pid: process.pid() })?;
+        Ok(regions.shared_va)
+    }
+
+    /// Looks at what other sessions have in the process now.
+    fn look_at_others(&mut self, process: &Process) -> Result<(), SessionError> {
+        let own = self.regions.as_ref().map(|regions| regions.shared_va);
+        self.others = Others::of(process, &mappings(process)?, own)?;
+        Ok(())
+    }
+
+    pub fn regions_mut(&mut self) -> Option<&mut Regions> {
+        self.regions.as_mut()
+    }
+
+    /// The program is about to begin: see [`Regions::promote_thread_pointer`].
+    pub fn begin_program(&mut self, stopped: &mut Stopped) -> Result<(), SessionError> {
+        match &mut self.regions {
+            Some(regions) => regions.promote_thread_pointer(stopped),
+            None => Ok(()),
+        }
+    }
+
+    /// Are names of addresses wanted?
+    pub fn wants_symbols(&self) -> bool {
+        self.options.symbols
+    }
+
+    /// Is there anything for which processes ask their controller?
+    pub fn listens(&self) -> bool {
+        self.options.listens() || self.replaces
+    }
+
+    /// Are children of the process probed, too?
+    pub fn follows(&self) -> bool {
+        self.options.follow
+    }
+
+    pub fn requests(&self) -> &[Request] {
+        &self.requests
+    }
+
+    fn wishes(&self) -> Vec<Wish> {
+        let (trap_only, more) = (self.options.no_optimize, self.options.extensible);
+        let returns_of = |action: &Action| {
+            let program = action.exit.and_then(|i| self.bundle.programs.get(i))?;
+            Some(Returns { result: uses_result(program), entry: action.entry.is_some() || limit(action) != 0 })
+        };
+        let wish = |r: &Request| Wish {
+            returns: returns_of(&r.action),
+            post: r.action.post,
+            trap_only,
+            more,
+            leaves: false,
+            // Where more may come, the next instruction is for whoever asks for it.
+            needs: needs(&r.action, &self.bundle.programs).filter(|_| !more),
+        };
+        self.requests.iter().map(wish).collect()
+    }
+
+    /// Leaves out matches that were dealt with.
+    pub fn only_new(&self, matches: Vec<(usize, Match)>) -> Vec<(usize, Match)> {
+        let new = |(request, m): &(usize, Match)| {
+            let va = m.va.unwrap_or(m.symbol_va);
+            !self.done.contains(&(*request, m.object.path().to_owned(), va))
+        };
+        matches.into_iter().filter(new).collect()
+    }
+
+    /// Plans what requests mean in a process as it is mapped now, and the sites of our own that
+    /// this needs. `planned_one` is called for each match.
+    pub fn plan(
+        &mut self,
+        matches: Vec<(usize, Match)>,
+        process: &Process,
+        objects: &mut Objects,
+        planned_one: &mut dyn FnMut(),
+    ) -> Result<(Vec<Planned>, Vec<Hook>), SessionError> {
+        let wishes = self.wishes();
+        self.look_at_filters(process)?;
+        self.look_at_others(process)?;
+        self.forget_guards();
+        self.surroundings.look(&used(&mappings(process)?));
+        let analyses = &objects.analyses;
+        let (all, there) = (&mut self.surroundings, Some(There { process, others: Some(&self.others) }));
+        let planned = plan_all(matches, &wishes, all, &mut analyses.borrow_mut(), there, planned_one)?;
+        let planned = self.accept(planned);
+        self.reads_arguments |= self.have_arguments_in_memory(&planned);
+        self.complete(planned, process, objects)
+    }
+
+    /// Sorts out what was refused.
+    fn accept(&mut self, planned: Vec<Planned>) -> Vec<Planned> {
+        let (accepted, refused): (Vec<_>, Vec<_>) = planned.into_iter().partition(|p| p.plan.is_ok());
+        for p in refused {
+            if let Err(reason) = p.plan {
+                self.refuse(&p.matched, reason);
+            }
+            self.done.insert((p.request, p.matched.object.path().to_owned(), p.matched.symbol_va));
+        }
+        accepted
+    }
+
+    /// Installs planned sites and hooks. The regions are mapped first, if they are not there yet.
+    pub fn install(
+        &mut self,
+        hold: &mut Hold<'_>,
+        planned: Vec<Planned>,
+        hooks: Vec<Hook>,
+        clock: Option<sidestep_sys::TscScale>,
+    ) -> Result<(), SessionError> {
+        if planned.is_empty() && hooks.is_empty() {
+            self.find_meaning(&hold.process())?;
+            return self.unwind(hold, true);
+        }
+        let (layout, common) = (self.registry.borrow().layout.clone(), self.registry.borrow().common.clone());
+        let mut regions = match (self.regions.take(), layout) {
+            (Some(regions), _) => regions,
+            (None, Some((layout, maps))) => {
+                let (programs, options) = (&self.bundle.programs, &self.options);
+                let calls = Extra { silent: self.silent, waits: self.listens(), ..Extra::default() };
+                let memory = (layout, maps);
+                let regions = Regions::map(hold, memory, programs, options, calls, clock, common.as_ref())?;
+                if common.is_none() {
+                    for (map, entry) in &self.bundle.entries {
+                        regions.maps().insert(*map, entry);
+                    }
+                    self.registry.borrow_mut().common = Some(regions.common.clone());
+                }
+                if let Some(map) = self.bundle.pid {
+                    regions.set_value(map, 0, &u64::from(hold.process().pid().unsigned_abs()).to_ne_bytes());
+                }
+                tell_name(self.bundle.processes, &hold.process(), &regions);
+                regions
+            }
+            (None, None) => return Err(SessionError::TooMany { what: "probes" }),
+        };
+        regions.detours.walked = self.walks_stacks();
+        self.regions = Some(regions);
+        self.find_meaning(&hold.process())?;
+        self.unwind(hold, false)?;
+        let Some(mut regions) = self.regions.take() else { return Ok(()) };
+        let result = self.install_in(&mut regions, hold, planned, hooks);
+        self.regions = Some(regions);
+        result
+    }
+
+    /// Prepares the tables for stacks through what is mapped now.
+    fn unwind(&mut self, hold: &mut Hold<'_>, show: bool) -> Result<(), SessionError> {
+        let wanted = self.walks_stacks();
+        match (&mut self.regions, &self.images) {
+            (Some(regions), Some(images)) if wanted => {
+                regions.add_unwinding(hold, images)?;
+                if show { regions.show_unwinding(hold) } else { Ok(()) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn install_in(
+        &mut self,
+        regions: &mut Regions,
+        hold: &mut Hold<'_>,
+        planned: Vec<Planned>,
+        hooks: Vec<Hook>,
+    ) -> Result<(), SessionError> {
+        let process = hold.process();
+        let taken = self.claim_signals(regions, hold)?;
+        let hooks: Vec<Hook> = hooks.into_iter().filter(|hook| !taken || hook.flow != Flow::SignalCall).collect();
+        let guards = hooks.iter().filter(|hook| hook.flow == Flow::SignalCall);
+        let guards: Vec<Range<u64>> = guards.filter_map(|hook| place(&hook.planned)).collect();
+        let mut places = self.map_places(regions, hold, &planned)?;
+        let completed = self.complete_programs(regions, hold, &planned)?;
+        let (mut jobs, mut descs) = (Jobs::new(), Vec::new());
+        let mut pending = Vec::new();
+        let mut originals: Vec<(Option<u64>, Va)> = Vec::new();
+        self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
+        let mut planned = planned;
+        for p in planned.iter_mut().filter(|p| self.meets_own(p)) {
+            // What keeps a jump away is there to stay.
+            let plan = std::mem::replace(&mut p.plan, Err(String::new()));
+            p.plan = plan.map(|plan| plan.for_now());
+        }
+        let mut reasons = Vec::new();
+        // Programs that were completed for the arguments of a site.
+        let mut entries: HashMap<(usize, u64), usize> = HashMap::new();
+        for (p, completed) in planned.iter().zip(completed) {
+            let reason = match completed {
+                Ok(entry) => {
+                    entries.extend(entry.map(|entry| ((p.request, asked(p).0), entry)));
+                    None
+                }
+                Err(reason) => Some(reason),
+            };
+            reasons.push(self.refusal(regions, p).or(reason));
+        }
+        // Of probes with several sites: the number of the first one, which is the entry if that is
+        // one of them.
+        let mut firsts: HashMap<(usize, Va, Va), u32> = HashMap::new();
+        for p in self.without_whole(planned, reasons) {
+            let mut action = self.requests[p.request].action;
+            action.entry = entries.get(&(p.request, asked(&p).0)).copied().or(action.entry);
+            let function = Match { va: Ok(p.of), ..p.matched.clone() };
+            let cookie = match self.cookie(p.request, action.cookie, &function, regions)? {
+                Ok(cookie) => cookie,
+                Err(reason) => {
+                    self.refuse(&p.matched, reason);
+                    continue;
+                }
+            };
+            let number = self.number(regions, Whose::Request(p.request), &p, &jobs)?;
+            let mut desc = regions.programs.desc(&action, number, cookie, &p.part);
+            if p.matched.usdt.is_some() {
+                desc.flags |= ProbeDesc::USDT;
+            }
+            match p.part {
+                // Calls of goroutines need no place.
+                Part::Whole | Part::Enter if !p.goroutine && limit(&action) != 0 => {
+                    (desc.maxactive, desc.places) = (u64::from(action.maxactive), places.0);
+                    places = Va(places.0 + limit(&action));
+                }
+                _ => {}
+            }
+            if p.part != Part::Whole {
+                let first = *firsts.entry(whole(&p)).or_insert(number);
+                desc.group = first + 1;
+                if matches!(p.part, Part::Exit { paired: true, .. }) {
+                    desc.pair = first + 1;
+                }
+            }
+            descs.extend(describe(&jobs, &p, desc));
+            let handler = regions.programs.handler(&action, number, cookie, asked(&p), &p.part);
+            if let Some(original) = regions.programs.original(&action) {
+                originals.push((site(&p), original));
+            }
+            if add_job(&mut jobs, &p, handler, pending.len()) {
+                self.done.insert((p.request, p.matched.object.path().to_owned(), p.of));
+                pending.push((p, number, cookie));
+            }
+        }
+        for mut hook in hooks {
+            if let Some(reason) = self.refused_by_others(&hook.planned) {
+                return Err(SessionError::Beside { pid: process.pid(), reason });
+            }
+            let number = self.number(regions, hook.flow.into(), &hook.planned, &jobs)?;
+            let desc = ProbeDesc { flow: hook.flow as u32, hits: number, ..ProbeDesc::default() };
+            descs.extend(describe(&jobs, &hook.planned, desc));
+            let handler = match (hook.flow, &mut hook.planned.plan) {
+                (Flow::SignalCall, Ok(plan)) => {
+                    Handler::Guard { probe: number, before: std::mem::take(&mut plan.before_handler) }
+                }
+                _ => Handler::Agent { probe: number },
+            };
+            add_job(&mut jobs, &hook.planned, handler, usize::MAX);
+        }
+        regions.describe(&process, descs)?;
+        for (job, _) in jobs.values_mut() {
+            job.stays |= self.options.live || self.permanent.contains(&job.object.start);
+        }
+        for (site, original) in originals {
+            if let Some((job, _)) = site.and_then(|site| jobs.get_mut(&site)) {
+                job.originals.push(original);
+            }
+        }
+        let (jobs, who): (Vec<Job>, Vec<Vec<usize>>) = jobs.into_values().unzip();
+        if taken && (self.options.follow || jobs.iter().any(|job| job.plan.has_traps())) {
+            return Err(SessionError::Occupied { pid: process.pid() });
+        }
+        let guarded = self.has_guards() && !taken;
+        let reads = self.reads_memory() && guarded;
+        let wanted = if reads { signals::READS } else { 0 } | if guarded { self.faults } else { 0 };
+        // Where the guards are there anyway, sites can be switched while the threads run.
+        let traps = wanted != 0 || guarded && self.takes_traps;
+        let wanted = if traps { wanted | signals::TRAPS } else { wanted };
+        regions.detours.shown |= guarded && self.faults != 0;
+        let (outcomes, code_bytes) = install::install(regions, hold, &jobs, wanted, &self.others)?;
+        if regions.signals() != 0 {
+            self.guards.extend(guards);
+        }
+        self.unsafe_reads |= outcomes.iter().zip(&jobs).any(|(o, job)| job.own && matches!(o, Outcome::Refused(_)));
+        signals::set_readable(regions, &process, reads && !self.unsafe_reads)?;
+        self.stats.code_bytes += code_bytes;
+        self.live.extend(outcomes.iter().filter_map(|outcome| match outcome {
+            Outcome::Installed { site } => Some(site.0),
+            Outcome::Refused(_) => None,
+        }));
+        let mut results: Vec<Option<Result<Va, String>>> = pending.iter().map(|_| None).collect();
+        for (outcome, who) in outcomes.into_iter().zip(who) {
+            for i in who.into_iter().filter(|i| *i != usize::MAX) {
+                results[i] = Some(match &outcome {
+                    Outcome::Installed { site } => Ok(*site),
+                    Outcome::Refused(reason) => Err(reason.clone()),
+                });
+            }
+        }
+        self.note_installed(pending, results);
+        if !self.incomplete.is_empty() && hold.is_running() {
+            toggle::withdraw(&process, regions.shared_va, &std::mem::take(&mut self.incomplete))?;
+        }
+        Ok(())
+    }
+
+    /// Maps memory for the places of probes that watch a limited number of calls (`places` in the
+    /// agent).
+    fn map_places(&self, regions: &Regions, hold: &mut Hold<'_>, planned: &[Planned]) -> Result<Va, SessionError> {
+        let bytes: u64 = planned.iter().map(|p| limit(&self.requests[p.request].action)).sum();
+        if bytes == 0 {
+            return Ok(Va::default());
+        }
+        let len = Len(crate::target::layout::round(bytes, 4096));
+        regions.map_listed(hold, "tables", len, MapKind::Private)
+    }
+
+    /// Why other sessions keep a site from being one of this.
+    fn refused_by_others(&self, p: &Planned) -> Option<String> {
+        let (Ok(plan), Some(loaded), Some(needs)) = (&p.plan, &p.matched.loaded, place(p)) else { return None };
+        self.others.refuse(plan, loaded.bias, &needs)
+    }
+
+    fn meets_own(&self, p: &Planned) -> bool {
+        place(p).is_some_and(|range| self.own.iter().any(|own| overlap(own, &range)))
+    }
+}

@@ -1,0 +1,61 @@
+//! How large a session's memory is made: before anything is mapped, for what is there and may come.
+
+use sidestep_bpf::map::Map;
+use sidestep_sys::arch::Word;
+
+use super::Installer;
+use crate::api::BundleMap;
+use crate::error::SessionError;
+use crate::results::maps;
+use crate::target::layout::{Layout, Needs};
+
+/// Ring of a thread, unless asked for otherwise.
+const RING_DEFAULT: usize = 256 * 1024;
+const RING_MIN: usize = 4096;
+const RING_MAX: usize = 64 << 20;
+/// Sites of probes, and of the probes the ones with map entries of their own, for which a spawned
+/// command gets room: what it will match is not known before its libraries are there.
+const SPAWN_PROBES: u64 = if size_of::<Word>() == 4 { 64 * 1024 } else { 128 * 1024 };
+const SPAWN_ENTRIES: u64 = if size_of::<Word>() == 4 { 128 } else { 512 };
+
+impl Installer {
+    /// Decides the sizes for an attach, where all matches are known, unless more may come.
+    pub fn size_for(&mut self, probes: usize) -> Result<(), SessionError> {
+        let more = self.options.extensible || self.options.listens();
+        match more || self.registry.borrow().several {
+            true => self.size((probes as u64).max(SPAWN_PROBES), (probes as u64).max(SPAWN_ENTRIES)),
+            false => self.size(probes as u64, probes as u64),
+        }
+    }
+
+    /// Decides the sizes for a spawn.
+    pub fn size_for_spawn(&mut self) -> Result<(), SessionError> {
+        self.size(SPAWN_PROBES, SPAWN_ENTRIES)
+    }
+
+    fn size(&mut self, probes: u64, cookies: u64) -> Result<(), SessionError> {
+        if self.registry.borrow().layout.is_some() {
+            return Ok(());
+        }
+        let probes = probes.max(1);
+        let entries = u32::try_from(cookies.max(1)).map_err(|_| SessionError::TooMany { what: "probes" })?;
+        let sized = |m: &BundleMap| match m.per_probe {
+            true => Map { max_entries: entries, ..m.map.clone() },
+            false => m.map.clone(),
+        };
+        let maps: Vec<Map> = self.bundle.maps.iter().map(sized).collect();
+        let asked = match self.options.ring_bytes {
+            0 => RING_DEFAULT,
+            n => n.clamp(RING_MIN, RING_MAX),
+        };
+        // All rings of a bundle share the one that each thread has.
+        let ring_len = match maps::ring_bytes(&maps) {
+            0 if !self.bundle.prints() => 0,
+            wanted => (wanted as usize).clamp(asked, RING_MAX).next_power_of_two() as u64,
+        };
+        let needs = Needs { probes, maps, ring_len };
+        let layout = Layout::new(&needs).ok_or(SessionError::MapsTooLarge)?;
+        self.registry.borrow_mut().layout = Some((layout, needs.maps));
+        Ok(())
+    }
+}

@@ -1,0 +1,558 @@
+//! A session: one target, its probes, their results.
+
+mod attach;
+mod extend;
+pub(crate) mod installer;
+pub(crate) mod reclaim;
+mod registry;
+pub(crate) mod spec;
+pub(crate) mod startup;
+
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sidestep_isa::Va;
+use sidestep_sys::{Process, TscScale};
+
+use crate::api::{
+    AttachStats, Bundle, Counts, Entry, ExitStatus, Options, Probe, Record, Refused, Request, Stops, Target,
+    TargetState,
+};
+use crate::error::SessionError;
+use crate::follow::Follow;
+use crate::patch::detach;
+use crate::patch::switch::{Switch, Switched};
+use crate::patch::toggle;
+use crate::resolve::names::Symbols;
+use crate::resolve::objects::Objects;
+use crate::results::Stuck;
+use crate::results::maps::Maps;
+use crate::results::status::{self, Installed};
+use crate::session::attach::{Attach, note_missing};
+use crate::session::installer::{Installer, Numbers};
+use crate::session::spec::SessionSpec;
+use crate::target::discovery;
+use crate::target::discovery::Found;
+use crate::target::remote::mappings;
+
+/// How far a start has come, for a progress line.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Sites done.
+    pub done: usize,
+    /// Sites in all.
+    pub total: usize,
+}
+
+/// A target with its probes installed. Dropping it detaches.
+pub struct Session {
+    pub(crate) process: Process,
+    child: Option<sidestep_sys::Child>,
+    pub(crate) installer: Installer,
+    stuck: Stuck,
+    state: TargetState,
+    pub(crate) attached: bool,
+    detached: Stops,
+    /// Of the other processes, one each.
+    pub(crate) others: Vec<Session>,
+    /// What makes processes that come later a part of it.
+    follow: Option<Follow>,
+    /// Objects that were read for probes that came later.
+    pub(crate) objects: Option<Objects>,
+    /// Processes that came later and could not be probed, and why.
+    unfollowed: Vec<(i32, String)>,
+    /// Processes whose return addresses are not replaced any more, and why.
+    pub(crate) unwatched: Vec<(i32, String)>,
+    /// Names of addresses, not taken yet.
+    symbols: Symbols,
+}
+
+impl Session {
+    /// Resolves, plans, attaches or spawns, installs. On an error nothing is left changed in the
+    /// target. Fails if no site could be probed at all; single refusals are in
+    /// [`Session::refused`]. A spawned command runs when this returns.
+    pub fn start(
+        target: Target,
+        bundle: &Bundle,
+        requests: &[Request],
+        options: &Options,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Session, SessionError> {
+        if !sidestep_sys::arch::thread_pointer_readable() {
+            return Err(SessionError::NoFsgsbase);
+        }
+        match target {
+            Target::Pid(pid) => Session::attach(&[pid], bundle, requests, options, progress),
+            Target::Pids(mut pids) => {
+                pids.sort_unstable();
+                pids.dedup();
+                Session::attach(&pids, bundle, requests, options, progress)
+            }
+            Target::Command(argv) => {
+                let wanted = SessionSpec::new(bundle, requests, options, true);
+                let (process, child, installer, follow) = startup::run(&argv, wanted, progress)?;
+                let mut session = Session::new(process, Some(child), installer);
+                session.follow = follow;
+                Ok(session)
+            }
+        }
+    }
+
+    pub(crate) fn new(process: Process, child: Option<sidestep_sys::Child>, mut installer: Installer) -> Session {
+        let unwatched = installer.unwatched.take().map(|reason| (process.pid(), reason)).into_iter().collect();
+        let (stuck, state, detached) = (Stuck::default(), TargetState::Running, Stops::default());
+        Session {
+            process,
+            child,
+            installer,
+            stuck,
+            state,
+            attached: true,
+            detached,
+            others: Vec::new(),
+            follow: None,
+            objects: None,
+            unfollowed: Vec::new(),
+            unwatched,
+            symbols: Symbols::default(),
+        }
+    }
+
+    /// Attaches to all of these processes. Each is looked at before the first is changed.
+    fn attach(
+        pids: &[i32],
+        bundle: &Bundle,
+        requests: &[Request],
+        options: &Options,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Session, SessionError> {
+        let wanted = SessionSpec::new(bundle, requests, options, pids.len() > 1 || options.follow);
+        let mut ready = Vec::new();
+        for pid in pids {
+            ready.push(Attach::prepare(*pid, &wanted, pids.len() > 1, progress)?);
+        }
+        note_missing(&mut ready, options)?;
+        let mut session: Option<Session> = None;
+        for attach in ready {
+            let one = attach.install(wanted.clock)?;
+            match &mut session {
+                None => session = Some(one),
+                Some(session) => session.join(one),
+            }
+        }
+        let mut session = session.ok_or(SessionError::NoTarget)?;
+        session.listen(wanted)?;
+        let total = session.probes().len();
+        progress(Progress { done: total, total });
+        Ok(session)
+    }
+
+    /// Makes another process with the same programs and maps a part of this session.
+    pub(crate) fn join(&mut self, mut other: Session) {
+        self.take_probes(&other, (0, 0));
+        let installer = &mut self.installer;
+        installer.stats.planning += other.installer.stats.planning;
+        installer.stats.stops.append(other.installer.stats.stops.clone());
+        installer.stats.code_bytes += other.installer.stats.code_bytes;
+        installer.replaces |= other.installer.replaces;
+        self.keep_symbols(&mut other);
+        self.unwatched.append(&mut other.unwatched);
+        self.others.push(other);
+    }
+
+    /// Keeps the names of another process.
+    pub(crate) fn keep_symbols(&mut self, other: &mut Session) {
+        self.symbols.append(other.take_symbols());
+    }
+
+    /// Adds the probes of another process that are new, and what was refused there, behind the
+    /// first so many.
+    pub(crate) fn take_probes(&mut self, other: &Session, from: (usize, usize)) {
+        let installer = &mut self.installer;
+        let mut rows = rows(&installer.numbers);
+        let new = other.installer.probes.iter().zip(&other.installer.numbers).skip(from.0);
+        for (probe, numbers) in new {
+            let id = numbers.all().find_map(|number| rows.get(&number).copied()).unwrap_or(installer.probes.len());
+            rows.extend(numbers.all().map(|number| (number, id)));
+            match installer.numbers.get_mut(id) {
+                Some(known) => known.merge(numbers),
+                None => {
+                    installer.probes.push(Probe { id, ..probe.clone() });
+                    installer.numbers.push(numbers.clone());
+                }
+            }
+        }
+        for refused in &other.installer.refused[from.1..] {
+            if !installer.refused.iter().any(|known| known.name == refused.name && known.object == refused.object) {
+                installer.refused.push(refused.clone());
+            }
+        }
+    }
+
+    /// Does it answer what processes ask?
+    pub(crate) fn listens(&self) -> bool {
+        self.follow.is_some()
+    }
+
+    /// Answers what processes ask from now on, if there may be anything.
+    pub(crate) fn listen(&mut self, wanted: SessionSpec) -> Result<(), SessionError> {
+        self.follow = Follow::start(wanted, &self.installer)?;
+        Ok(())
+    }
+
+    /// Keeps what went wrong with a process that came later.
+    pub(crate) fn note(&mut self, pid: i32, error: &SessionError) {
+        self.unfollowed.push((pid, error.to_string()));
+    }
+
+    /// A process that has not waited for what it had asked for.
+    pub(crate) fn note_late(&mut self, pid: i32) {
+        let reason = "it went on before its new libraries were probed, since that took too long";
+        self.unfollowed.push((pid, reason.to_owned()));
+    }
+
+    /// A process that executes a program with privileges of its own.
+    pub(crate) fn leave_alone(&mut self, pid: i32) {
+        let reason = "its program has privileges (setuid, capabilities) that it would lose: run as root";
+        self.unfollowed.push((pid, reason.to_owned()));
+    }
+
+    /// Processes whose new programs could not be probed, each with a clause for the user.
+    pub fn unfollowed(&self) -> &[(i32, String)] {
+        &self.unfollowed
+    }
+
+    /// Processes in which return addresses are not replaced any more, each with the reason: a
+    /// clause for the user. Return probes that are not at the exits of their functions see
+    /// nothing there from then on.
+    pub fn unwatched(&self) -> &[(i32, String)] {
+        &self.unwatched
+    }
+
+    /// Is a process of this id a part of the session?
+    pub(crate) fn knows(&self, pid: i32) -> bool {
+        self.pid() == pid || self.others.iter().any(|other| other.pid() == pid)
+    }
+
+    /// Is one of the processes there that it knows?
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.poll_own() == TargetState::Running || !self.others.is_empty()
+    }
+
+    /// Process id of the target.
+    pub fn pid(&self) -> i32 {
+        self.process.pid()
+    }
+
+    /// Process id of the one that a record is from: of several processes, as it sees itself.
+    pub fn pid_of(&self, record: &Record) -> i32 {
+        if self.others.is_empty() && !self.installer.follows() { self.pid() } else { record.pid as i32 }
+    }
+
+    /// The sites in all processes: the process id, the run-time address, and the id of the probe.
+    pub fn places(&self) -> Vec<(i32, Va, usize)> {
+        let rows = rows(&self.installer.numbers);
+        let of = |session: &Session| -> Vec<(i32, Va, usize)> {
+            let id = |numbers: &Numbers| rows.get(&numbers.first()?).copied();
+            let probes = session.installer.probes.iter().zip(&session.installer.numbers);
+            probes.filter_map(|(probe, number)| Some((session.pid(), probe.va, id(number)?))).collect()
+        };
+        let others = self.others.iter().flat_map(of);
+        of(self).into_iter().chain(others).collect()
+    }
+
+    /// All installed probes, of several processes each once; `Probe::id` is the index.
+    pub fn probes(&self) -> &[Probe] {
+        &self.installer.probes
+    }
+
+    /// Patterns that meant nothing when the session started, but may later, and why they did not.
+    pub fn awaited(&self) -> &[(String, String)] {
+        &self.installer.awaited
+    }
+
+    /// Matches that were refused.
+    pub fn refused(&self) -> &[Refused] {
+        &self.installer.refused
+    }
+
+    /// Current counts, per probe. Works while the target runs, after its end, and after the detach.
+    pub fn counts(&self) -> Vec<Counts> {
+        let Some(regions) = self.installer.regions() else { return Vec::new() };
+        let unfinished = |numbers: &Numbers| {
+            if numbers.exits.is_empty() {
+                return 0; // none of its sites sees an end
+            }
+            let begun: u64 = numbers.entries.iter().map(|number| regions.cell(*number)).sum();
+            let ended = |number: &u32| regions.cell(*number) + regions.missed(*number);
+            begun.saturating_sub(numbers.exits.iter().map(ended).sum())
+        };
+        let count = |numbers: &Numbers| Counts {
+            hits: numbers.counted().map(|number| regions.cell(number)).sum(),
+            missed: numbers.all().map(|number| regions.missed(number)).sum(),
+            unfinished: unfinished(numbers),
+        };
+        self.installer.numbers.iter().map(count).collect()
+    }
+
+    /// Names of the target's addresses, if [`Options::symbols`] asked for them: those that came
+    /// since the last time.
+    pub fn take_symbols(&mut self) -> Symbols {
+        if let Some(images) = self.installer.images.take().filter(|_| self.installer.wants_symbols()) {
+            self.symbols.add(self.installer.meaning, images);
+        }
+        std::mem::take(&mut self.symbols)
+    }
+
+    /// The maps, to run programs of the controller on. None: nothing was installed.
+    pub fn maps(&self) -> Option<Maps<'_>> {
+        self.installer.regions().map(|regions| regions.maps())
+    }
+
+    /// The entries of a map, as they are now; of arrays, those in use are all. Consistent entry by
+    /// entry.
+    pub fn entries(&self, map: usize) -> Vec<Entry> {
+        self.installer.regions().map_or_else(Vec::new, |regions| regions.maps().entries(map))
+    }
+
+    /// The words of one value of an array with a value per thread, summed over all threads.
+    pub fn sums(&self, map: usize, index: u64) -> Vec<u64> {
+        self.installer.regions().map_or_else(Vec::new, |regions| regions.maps().sums(map, index))
+    }
+
+    /// Entries or records that did not fit into a map.
+    pub fn dropped(&self, map: usize) -> u64 {
+        self.installer.regions().map_or(0, |regions| regions.maps().dropped(map))
+    }
+
+    /// Calls that were seen to begin, and not to return, of functions that are not known any more:
+    /// their return addresses were replaced, and the calls have ended in another way.
+    pub fn returns_dropped(&self) -> u64 {
+        self.installer.regions().map_or(0, |regions| regions.returns_dropped())
+    }
+
+    /// Lines of `trace_printk` that did not fit into a ring.
+    pub fn lines_dropped(&self) -> u64 {
+        self.installer.regions().map_or(0, |regions| regions.lines_dropped())
+    }
+
+    /// Takes the records written since the last call, in order of time. Never blocks.
+    pub fn records(&mut self) -> Vec<Record> {
+        let Some(regions) = self.installer.regions() else { return Vec::new() };
+        let mut records = regions.drain(&mut self.stuck);
+        records.sort_by_key(|record| record.time_ns);
+        records
+    }
+
+    /// Enables probes, given by their ids, that were disabled: here, or by somebody else. See
+    /// [`Switched`].
+    ///
+    /// # Errors
+    /// The target cannot be stopped, or the session is over.
+    pub fn enable(&mut self, ids: &[usize]) -> Result<Switched, SessionError> {
+        self.switch(ids, Switch::On)
+    }
+
+    /// Disables probes, given by their ids: their sites get their original code. Where others are,
+    /// too, these stay if the session is [`Options::extensible`]; if not, the site stays as it is.
+    /// What was counted stays.
+    ///
+    /// # Errors
+    /// As [`Session::enable`].
+    pub fn disable(&mut self, ids: &[usize]) -> Result<Switched, SessionError> {
+        self.switch(ids, Switch::Off)
+    }
+
+    /// Makes probes, given by their ids, jumps where that is possible, or traps.
+    ///
+    /// # Errors
+    /// As [`Session::enable`].
+    pub fn optimize(&mut self, ids: &[usize], on: bool) -> Result<Switched, SessionError> {
+        self.switch(ids, if on { Switch::Jump } else { Switch::Trap })
+    }
+
+    /// What is in the target of each probe, by id; `None`: nothing. Whoever has put it there, or
+    /// switched it.
+    ///
+    /// # Errors
+    /// The target cannot be looked at, or the session is over.
+    pub fn installed(&self, options: &Options) -> Result<Vec<Option<Installed>>, SessionError> {
+        let found = status::of_session(&self.process, self.shared()?, options)?.probes;
+        let of = |numbers: &Numbers| found.iter().find(|installed| Some(installed.number) == numbers.first()).cloned();
+        Ok(self.installer.numbers.iter().map(of).collect())
+    }
+
+    fn switch(&mut self, ids: &[usize], to: Switch) -> Result<Switched, SessionError> {
+        if !self.attached {
+            return Err(SessionError::NotProbed { pid: self.pid() });
+        }
+        let numbers = ids.iter().filter_map(|id| self.installer.numbers.get(*id)).flat_map(Numbers::all).collect();
+        toggle::by_number(&self.process, self.shared()?, &numbers, to)
+    }
+
+    fn shared(&self) -> Result<Va, SessionError> {
+        self.installer.shared(&self.process)
+    }
+
+    /// Is the target still there? Of several processes, is one? Never blocks.
+    pub fn poll(&mut self) -> TargetState {
+        let more = match self.follow.take() {
+            Some(mut follow) => {
+                let more = follow.serve(self);
+                self.follow = Some(follow);
+                more
+            }
+            None => false,
+        };
+        let running = self.others.iter_mut().fold(more, |running, other| {
+            let is = other.poll() == TargetState::Running;
+            running | is
+        });
+        if self.poll_own() == TargetState::Running || !running { self.state } else { TargetState::Running }
+    }
+
+    /// The same of its first process.
+    pub(crate) fn poll_own(&mut self) -> TargetState {
+        if matches!(self.state, TargetState::Running | TargetState::Executed) {
+            if let Some(child) = &mut self.child {
+                if let Ok(Some(status)) = child.try_wait() {
+                    self.state = TargetState::Exited(Some(exit_status(status)));
+                }
+            } else if !self.process.is_alive() {
+                self.state = TargetState::Exited(None);
+            }
+        }
+        // One that is ending has nothing mapped any more, before it says so.
+        let has_memory = || self.process.maps().is_ok_and(|maps| !maps.is_empty());
+        if self.state == TargetState::Running && self.process.is_replaced() && has_memory() {
+            self.state = TargetState::Executed;
+        }
+        self.state
+    }
+
+    /// Removes every trace from the target, or from all of its processes. Idempotent; fine when
+    /// they are gone.
+    pub fn detach(&mut self) -> Result<(), SessionError> {
+        let mut follow = self.follow.take();
+        if let Some(follow) = &mut follow {
+            follow.stop_listening();
+        }
+        let mut result = self.detach_own();
+        for other in &mut self.others {
+            result = result.and(other.detach());
+        }
+        result.and(follow.map_or(Ok(()), Follow::detach_children))
+    }
+
+    fn detach_own(&mut self) -> Result<(), SessionError> {
+        if !self.attached {
+            return Ok(());
+        }
+        self.attached = false;
+        match self.poll_own() {
+            TargetState::Running => match remove(&self.process) {
+                Ok(stops) => {
+                    self.detached = stops;
+                    Ok(())
+                }
+                // It may end while we are at it.
+                Err(_) if self.poll_own() != TargetState::Running || !self.process.is_alive() => Ok(()),
+                Err(error) => Err(error),
+            },
+            TargetState::Exited(_) | TargetState::Executed => Ok(()),
+        }
+    }
+
+    /// Readable when a process wants something of the session: then [`Session::poll`] is due.
+    pub fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        self.follow.as_ref().map(Follow::wakes)
+    }
+
+    /// Waits for the end of a spawned command (after a detach, for example); `Exited(None)` at once
+    /// for an attached one.
+    pub fn wait(&mut self) -> TargetState {
+        match &mut self.child {
+            None => TargetState::Exited(None),
+            Some(child) => match child.wait() {
+                Ok(status) => {
+                    self.state = TargetState::Exited(Some(exit_status(status)));
+                    self.state
+                }
+                Err(_) => self.state,
+            },
+        }
+    }
+
+    /// Why a fault of a displaced instruction shows its handler, or a core file, an address of ours
+    /// instead of its own; `None`: it does not.
+    pub fn hides_originals(&self) -> Option<String> {
+        self.installer.hides_originals()
+    }
+
+    /// Objects through which stacks go by frame pointers alone, although they describe their
+    /// frames, and why.
+    pub fn without_frames(&self) -> &[(PathBuf, String)] {
+        self.installer.without_frames()
+    }
+
+    /// Figures about the attach.
+    pub fn stats(&self) -> AttachStats {
+        self.installer.stats.clone()
+    }
+
+    /// How the target stood still while it was detached from.
+    pub fn detach_stops(&self) -> &Stops {
+        &self.detached
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.detach();
+    }
+}
+
+fn exit_status(status: sidestep_sys::ExitStatus) -> ExitStatus {
+    match status {
+        sidestep_sys::ExitStatus::Code(code) => ExitStatus::Code(code),
+        sidestep_sys::ExitStatus::Signal(signal) => ExitStatus::Signal(signal),
+    }
+}
+
+/// Removes what earlier controllers left. Those that are at work keep what they have; but a program
+/// has one session in a process.
+pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
+    let all = discovery::all(process, &mappings(process)?)?;
+    // One whose detach was given up is at work no more.
+    let is_left = |found: &Found| found.is_left_over(process) || found.is_mine() && found.detaching;
+    if let Some(mine) = all.iter().find(|found| !is_left(found) && found.is_mine()) {
+        return Err(SessionError::Busy { pid: process.pid(), controller: mine.controller_pid });
+    }
+    if all.is_empty() {
+        return detach::close_descriptors(process);
+    }
+    match detach::remove(process, is_left) {
+        // What stays of it has no site of a user: it is another session, from which nothing comes
+        // any more.
+        Ok(_) | Err(SessionError::StillInside { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes what this controller has in a process.
+pub(crate) fn remove(process: &Process) -> Result<Stops, SessionError> {
+    detach::remove(process, Found::is_mine)
+}
+
+/// A calibrated clock, if time stamps can be taken without a system call.
+pub(crate) fn clock() -> Option<TscScale> {
+    sidestep_sys::tsc_usable().then(|| TscScale::calibrate(Duration::from_millis(10)))
+}
+
+/// Indices of probes, by each of their numbers.
+fn rows(numbers: &[Numbers]) -> HashMap<u32, usize> {
+    let of = |(id, numbers): (usize, &Numbers)| numbers.all().map(|number| (number, id)).collect::<Vec<_>>();
+    numbers.iter().enumerate().flat_map(of).collect()
+}

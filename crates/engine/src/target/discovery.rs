@@ -1,0 +1,402 @@
+//! What a session has left in its target's memory, for whoever may read it: its controller, any
+//! other process, or the next controller after this one was killed. Only looks; [`crate::patch::detach`]
+//! removes, [`crate::patch::toggle`] changes.
+
+use std::collections::BTreeMap;
+use std::mem::offset_of;
+
+use sidestep_isa::Va;
+use sidestep_sys::{Mapping, Process};
+use sidestep_wire::header::{MAGIC, VERSION};
+use sidestep_wire::{Common, Flow, Header, JournalEntry, MapEntry, Private, ProbeDesc, ThreadState, TrapEntry};
+
+use crate::error::SessionError;
+use crate::target::raw::{Plain, from_bytes};
+use crate::target::regions;
+use crate::target::remote::{Room, mappings};
+use crate::target::signals::{self, TRAPS};
+
+/// How our memfd shows in `/proc/PID/maps` and `/proc/PID/fd`.
+pub(crate) const MEMFD_LINK: &str = "/memfd:sidestep";
+
+/// The header of a shared region as read from a target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub shared_va: Va,
+    /// 0: it was killed before anything else was there.
+    pub controller_pid: i32,
+    pub controller_start: u64,
+    pub target_pid: i32,
+    pub private_va: Va,
+    pub agent: (u64, u64),
+    pub trampoline: u64,
+    /// Code that makes several system calls.
+    pub batch: Va,
+    /// The signals that are ours.
+    pub signals: u64,
+    /// Those of which the program has yet to get back what it believes: more, if somebody was
+    /// killed while he gave them up ([`crate::patch::release`]).
+    pub taken: u64,
+    /// Somebody has begun to take the probes out.
+    pub detaching: bool,
+    /// Offset and number of entries.
+    pub journal: (u64, u32),
+    maps: (u64, u32),
+    cells: Cells,
+}
+
+/// Where hits are counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cells {
+    /// Of the first thread's slot, and from one to the next.
+    slots: (u64, u64),
+    /// Slots in use.
+    used: u32,
+    /// From a slot to its cells.
+    cells: u64,
+    /// Hits that were missed, by probe.
+    missed: u64,
+}
+
+/// The shared regions among the mappings of a process: one for each session.
+pub(crate) fn all(process: &Process, mappings: &[Mapping]) -> Result<Vec<Found>, SessionError> {
+    let ours = |m: &&Mapping| m.name.to_string_lossy().starts_with(MEMFD_LINK) && !m.exec;
+    let regions = mappings.iter().filter(ours).map(|m| at(process, m.start));
+    regions.filter_map(Result::transpose).collect()
+}
+
+/// The shared region at an address; `None`: there is none.
+pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionError> {
+    let mut head = [0; size_of::<Header>()];
+    if process.read(start, &mut head).is_err() {
+        return Ok(None);
+    }
+    let word = |off: usize| u64::from_ne_bytes(head[off..off + 8].try_into().unwrap_or_default());
+    let half = |off: usize| u32::from_ne_bytes(head[off..off + 4].try_into().unwrap_or_default());
+    if word(offset_of!(Header, magic)) != MAGIC {
+        // Killed before anything else was mapped, or no region of ours.
+        let begun = half(offset_of!(Header, controller_pid)) == 0 || half(offset_of!(Header, version)) == VERSION;
+        return Ok(begun.then(|| Found::bare(start)));
+    }
+    if half(offset_of!(Header, version)) != VERSION {
+        return Err(SessionError::ForeignVersion { pid: process.pid() });
+    }
+    let mut found = Found {
+        shared_va: start,
+        controller_pid: half(offset_of!(Header, controller_pid)) as i32,
+        controller_start: word(offset_of!(Header, controller_start)),
+        target_pid: half(offset_of!(Header, target_pid)) as i32,
+        private_va: Va(word(offset_of!(Header, private_va))),
+        agent: (word(offset_of!(Header, agent_va)), word(offset_of!(Header, agent_len))),
+        trampoline: word(offset_of!(Header, trampoline_va)),
+        batch: Va(word(offset_of!(Header, batch_va))),
+        signals: word(offset_of!(Header, signals)),
+        taken: 0,
+        detaching: half(offset_of!(Header, detaching)) != 0,
+        journal: (word(offset_of!(Header, journal_off)), half(offset_of!(Header, journal_len))),
+        maps: (word(offset_of!(Header, maps_off)), half(offset_of!(Header, maps_len))),
+        cells: Cells {
+            slots: (word(offset_of!(Header, slots_off)), word(offset_of!(Header, slot_stride))),
+            used: slots_used(process, start, word(offset_of!(Header, common_off)))
+                .min(half(offset_of!(Header, slots_max))),
+            cells: word(offset_of!(Header, cells_off)),
+            missed: word(offset_of!(Header, missed_off)),
+        },
+    };
+    if found.has_private(process) {
+        found.taken = signals::taken(process, found.private_va)?;
+    }
+    Ok(Some(found))
+}
+
+/// The sessions that a process is the target of, one at least, in the order in which their
+/// controllers started.
+pub(crate) fn sessions(process: &Process) -> Result<Vec<Found>, SessionError> {
+    let (mut usable, mut first) = (Vec::new(), None);
+    for found in all(process, &mappings(process)?)? {
+        match usable_in(process, found) {
+            Ok(found) => usable.push(found),
+            Err(why) => first = first.or(Some(why)),
+        }
+    }
+    usable.sort_by_key(|found| (found.controller_start, std::cmp::Reverse(found.shared_va)));
+    match usable.is_empty() {
+        true => Err(first.unwrap_or(SessionError::NotProbed { pid: process.pid() })),
+        false => Ok(usable),
+    }
+}
+
+/// The one of them whose shared region is there.
+pub(crate) fn session(process: &Process, shared: Va) -> Result<Found, SessionError> {
+    let found = at(process, shared)?.ok_or(SessionError::NotProbed { pid: process.pid() })?;
+    usable_in(process, found)
+}
+
+fn usable_in(process: &Process, found: Found) -> Result<Found, SessionError> {
+    let pid = process.pid();
+    match found {
+        found if found.controller_pid == 0 => Err(SessionError::NotProbed { pid }),
+        found if found.is_child(process) => Err(SessionError::Forked { pid, parent: found.target_pid }),
+        found if found.detaching => Err(SessionError::Detaching { pid }),
+        found => Ok(found),
+    }
+}
+
+/// Reads something of a session in a process that may detach at the same time.
+pub(crate) fn look<T>(
+    process: &Process,
+    shared: Va,
+    read: impl FnOnce(&Found) -> Result<T, SessionError>,
+) -> Result<T, SessionError> {
+    let result = read(&session(process, shared)?);
+    session(process, shared)?;
+    result
+}
+
+impl Found {
+    fn bare(shared_va: Va) -> Found {
+        Found {
+            shared_va,
+            controller_pid: 0,
+            controller_start: 0,
+            target_pid: 0,
+            private_va: Va(0),
+            agent: (0, 0),
+            trampoline: 0,
+            batch: Va(0),
+            signals: 0,
+            taken: 0,
+            detaching: false,
+            journal: (0, 0),
+            maps: (0, 0),
+            cells: Cells::default(),
+        }
+    }
+
+    /// Is the controller that made this still there?
+    pub fn controller_alive(&self) -> bool {
+        self.controller_pid > 0 && sidestep_sys::start_time_of(self.controller_pid) == Some(self.controller_start)
+    }
+
+    /// Is this process the controller? Its own, if it is of this program, so one of its sessions is
+    /// told from the others by [`Found::shared_va`].
+    pub fn is_mine(&self) -> bool {
+        self.controller_pid == std::process::id() as i32 && self.controller_alive()
+    }
+
+    /// Has it nobody who would miss it? What a forked child has of its parent's session does
+    /// nothing, or is probed by somebody who looks for children.
+    pub fn is_left_over(&self, process: &Process) -> bool {
+        self.is_child(process) || !self.controller_alive()
+    }
+
+    /// Is the private region there? Not yet, or not any more, if a controller died while it mapped
+    /// or unmapped. (The header cannot say: forked children share it.)
+    pub fn has_private(&self, process: &Process) -> bool {
+        self.private_va != Va(0)
+            && process.read_pod::<u64>(self.private_va).is_ok_and(|shared| shared == self.shared_va.0)
+    }
+
+    /// All sites, in the order in which they were written, as they are treated for now.
+    pub fn journal(&self, process: &Process) -> Result<Vec<JournalEntry>, SessionError> {
+        Ok(self.entries(process)?.iter().map(JournalEntry::for_now).collect())
+    }
+
+    /// All sites as the journal has them.
+    pub fn entries(&self, process: &Process) -> Result<Vec<JournalEntry>, SessionError> {
+        read_array(process, self.entry(0), u64::from(self.journal.1))
+    }
+
+    /// Is this a process that was forked from the one that the session is for? It shares the
+    /// region, and changes nothing there.
+    pub fn is_child(&self, process: &Process) -> bool {
+        self.target_pid != process.pid()
+    }
+
+    /// What several remote calls need.
+    pub fn room(&self) -> Room {
+        regions::room(self.private_va, self.batch)
+    }
+
+    /// Where an entry of the journal is.
+    pub fn entry(&self, index: usize) -> Va {
+        Va(self.shared_va.0 + self.journal.0 + (index * size_of::<JournalEntry>()) as u64)
+    }
+
+    /// All mappings of ours.
+    pub fn mappings(&self, process: &Process) -> Result<Vec<MapEntry>, SessionError> {
+        // The agent may have appended since the header was read.
+        let len: u32 = process.read_pod(Va(self.shared_va.0 + offset_of!(Header, maps_len) as u64))?;
+        let entries: Vec<MapEntry> = read_array(process, Va(self.shared_va.0 + self.maps.0), u64::from(len))?;
+        Ok(entries.into_iter().filter(|e| e.kind != 0 && e.len != 0).collect())
+    }
+
+    /// The trap table, by site; empty, unless SIGTRAP is ours.
+    pub fn traps(&self, process: &Process) -> Result<BTreeMap<u64, u64>, SessionError> {
+        if self.signals & TRAPS == 0 || !self.has_private(process) {
+            return Ok(BTreeMap::new());
+        }
+        let word = |off: usize| process.read_pod::<u64>(Va(self.private_va.0 + off as u64));
+        let (table, mask) = (word(offset_of!(Private, traps))?, word(offset_of!(Private, trap_mask))?);
+        let entries: Vec<TrapEntry> = if table == 0 { Vec::new() } else { read_array(process, Va(table), mask + 1)? };
+        Ok(entries.into_iter().filter(|e| e.site != 0).map(|e| (e.site, e.detour)).collect())
+    }
+
+    /// The sites with their probes.
+    pub fn sites(&self, process: &Process) -> Result<Vec<Site>, SessionError> {
+        let journal = self.journal(process)?;
+        let descs: Vec<ProbeDesc> = match journal.iter().map(|e| e.newest).max() {
+            None | Some(0) => Vec::new(),
+            Some(newest) => {
+                let at = process.read_pod(Va(self.private_va.0 + offset_of!(Private, probes) as u64))?;
+                read_array(process, Va(at), newest.into())?
+            }
+        };
+        let site = |(index, entry): (usize, JournalEntry)| {
+            let mut probes = Vec::new();
+            // Older ones have smaller numbers: whatever is in the memory, this ends.
+            let mut next = entry.newest;
+            while let Some(desc) = next.checked_sub(1).and_then(|number| descs.get(number as usize)) {
+                probes.push((next - 1, *desc));
+                next = desc.older.min(next - 1);
+            }
+            probes.reverse();
+            Site { index, entry, probes }
+        };
+        Ok(journal.into_iter().enumerate().map(site).collect())
+    }
+
+    /// Hits and misses of the probes with numbers below `probes`: sums over all threads, as they
+    /// are now.
+    pub fn counts(&self, process: &Process, probes: u32) -> Result<Vec<(u64, u64)>, SessionError> {
+        let Cells { slots: (first, stride), used, cells, missed } = self.cells;
+        let words = |off| read_array::<u64>(process, Va(self.shared_va.0 + off), probes.into());
+        let mut counts: Vec<(u64, u64)> = words(missed)?.into_iter().map(|missed| (0, missed)).collect();
+        for slot in 0..u64::from(used) {
+            for (count, hits) in counts.iter_mut().zip(words(first + slot * stride + cells)?) {
+                count.0 += hits;
+            }
+        }
+        Ok(counts)
+    }
+}
+
+/// A site and who listens there.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    /// In the journal.
+    pub index: usize,
+    pub entry: JournalEntry,
+    /// Numbers and descriptors, in order of registration, those of our own included.
+    pub probes: Vec<(u32, ProbeDesc)>,
+}
+
+impl Site {
+    /// Those that are not our own, and were not taken out.
+    pub fn users(&self) -> impl Iterator<Item = &(u32, ProbeDesc)> {
+        const USERS: [Flow; 4] = [Flow::Entry, Flow::Return, Flow::Enter, Flow::Exit];
+        let own = |desc: &ProbeDesc| !USERS.iter().any(|flow| desc.flow == *flow as u32);
+        self.probes.iter().filter(move |(_, desc)| !own(desc) && desc.flags & ProbeDesc::RETIRED == 0)
+    }
+}
+
+/// `int3`.
+pub(crate) const TRAP: u8 = 0xcc;
+
+/// What is at a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Text {
+    /// Our patch.
+    Patched,
+    /// A trap instead of a jump, to the same detour: for good, or while it is being switched.
+    Trapped,
+    /// What was there before, since the site was disabled.
+    Original,
+    /// Our patch, but for its first byte: that is somebody else's breakpoint, or the original one,
+    /// which whoever had a breakpoint there has put back. Uprobes of the kernel do so.
+    Disturbed,
+    /// Something else: its library was unloaded, or somebody has changed it.
+    Foreign,
+}
+
+/// What is at the site of an entry now.
+pub(crate) fn text(process: &Process, mappings: &[Mapping], entry: &JournalEntry) -> Text {
+    let mut now = vec![0; usize::from(entry.len)];
+    let read = process.read(Va(entry.site), &mut now).is_ok();
+    text_of(read.then_some(&now[..]), mappings, entry)
+}
+
+/// What these bytes at the site of an entry are.
+pub(crate) fn text_of(now: Option<&[u8]>, mappings: &[Mapping], entry: &JournalEntry) -> Text {
+    let len = usize::from(entry.len);
+    let Some(now) = now else { return Text::Foreign };
+    // The same bytes at the same place of another file, or at another place of the same, may have
+    // other successors; and a byte that is like our trap may be somebody else's. Memory that is of
+    // no file may be a copy of the code with our patches.
+    let file = file_of(mappings, Va(entry.site));
+    let same_file = file == (entry.inode, entry.file_offset);
+    let other_file = !same_file && file.0 != 0 && entry.inode != 0;
+    let is_either = |i: usize| now[i] == entry.old[i] || now[i] == entry.new[i];
+    match () {
+        () if other_file => Text::Foreign,
+        () if now == &entry.new[..len] => Text::Patched,
+        () if entry.disabled == 1 && now == &entry.old[..len] && same_file => Text::Original,
+        () if entry.may_be_trap() && now[0] == TRAP && (1..len).all(is_either) => Text::Trapped,
+        () if len > 1 && [TRAP, entry.old[0]].contains(&now[0]) && now[1..] == entry.new[1..len] => Text::Disturbed,
+        () => Text::Foreign,
+    }
+}
+
+/// Is it ours what is at the site?
+pub(crate) fn is_written(process: &Process, mappings: &[Mapping], entry: &JournalEntry) -> bool {
+    matches!(text(process, mappings, entry), Text::Patched | Text::Trapped | Text::Disturbed)
+}
+
+/// Are these bytes at the site ours?
+pub(crate) fn is_ours(now: &[u8], mappings: &[Mapping], entry: &JournalEntry) -> bool {
+    matches!(text_of(Some(now), mappings, entry), Text::Patched | Text::Trapped | Text::Disturbed)
+}
+
+/// The original code at the site of an entry, where these bytes are now: a breakpoint of somebody
+/// else stays.
+pub(crate) fn original(now: &[u8], mappings: &[Mapping], entry: &JournalEntry) -> Vec<u8> {
+    let mut old = entry.old[..usize::from(entry.len)].to_vec();
+    if text_of(Some(now), mappings, entry) == Text::Disturbed {
+        old[0] = now[0];
+    }
+    old
+}
+
+/// The inode that an address is mapped from, and where in the file it is; (0, 0) = none.
+pub(crate) fn file_of(mappings: &[Mapping], at: Va) -> (u64, u64) {
+    let next = mappings.partition_point(|m| m.start <= at);
+    let mapping = mappings[..next].last().filter(|m| m.contains(at) && m.inode != 0);
+    mapping.map_or((0, 0), |m| (m.inode, m.offset + (at.0 - m.start.0)))
+}
+
+/// The states of all threads that have hit a probe, and where they are.
+pub(crate) fn states(process: &Process, private: Va) -> Result<Vec<(Va, ThreadState)>, SessionError> {
+    state_addresses(process, private)?.into_iter().map(|at| Ok((at, read_one(process, at)?))).collect()
+}
+
+/// Where they are.
+pub(crate) fn state_addresses(process: &Process, private: Va) -> Result<Vec<Va>, SessionError> {
+    let head: Private = read_one(process, private)?;
+    Ok((0..head.states_used.into_inner()).map(|i| Va(head.states + u64::from(i) * head.state_stride)).collect())
+}
+
+/// How many slots of a session are in use, which may have several processes.
+fn slots_used(process: &Process, shared: Va, common: u64) -> u32 {
+    process.read_pod(Va(shared.0 + common + offset_of!(Common, slots_used) as u64)).unwrap_or(0)
+}
+
+pub(crate) fn read_array<T: Plain>(process: &Process, at: Va, count: u64) -> Result<Vec<T>, SessionError> {
+    let mut bytes = vec![0; count as usize * size_of::<T>()];
+    process.read(at, &mut bytes)?;
+    Ok(bytes.chunks_exact(size_of::<T>()).filter_map(from_bytes).collect())
+}
+
+pub(crate) fn read_one<T: Plain>(process: &Process, at: Va) -> Result<T, SessionError> {
+    let mut all = read_array(process, at, 1)?;
+    all.pop().ok_or(SessionError::TooMany { what: "nothing" })
+}

@@ -1,0 +1,213 @@
+//! Sizes and offsets of the regions in the target, decided once per session.
+
+use std::mem::size_of;
+
+use sidestep_bpf::map::Map;
+use sidestep_sys::arch::ADDRESS_END;
+use sidestep_wire::private::SHADOW_FIRST;
+use sidestep_wire::{
+    Common, JournalEntry, LookupTable, MapDesc, MapEntry, Private, ProbeDesc, ShadowEntry, Slot, ThreadState,
+};
+
+use crate::results::maps;
+
+const PAGE: u64 = 4096;
+/// Is there little address space, in the target and in the controller?
+const SMALL: bool = ADDRESS_END <= 1 << 32;
+/// Upper bound of the shared region: it is sparse, but it counts as address space.
+const SHARED_MAX: u64 = if SMALL { 256 << 20 } else { 4 << 30 };
+/// Most threads that get cells of their own.
+const SLOTS_MAX: u64 = if SMALL { 1024 } else { 4096 };
+/// Fewest.
+const SLOTS_MIN: u64 = if SMALL { 64 } else { 128 };
+
+/// What a session needs room for.
+#[derive(Clone, Debug)]
+pub struct Needs {
+    /// Probes, ours included.
+    pub probes: u64,
+    /// Maps, with their final numbers of entries.
+    pub maps: Vec<Map>,
+    /// Bytes of ring per thread, a power of two, or 0.
+    pub ring_len: u64,
+}
+
+/// Where the memory of a map is, and how much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapPlace {
+    /// Offset in the shared region.
+    pub data: u64,
+    /// Offset from a thread's cells, in bytes.
+    pub cells: u64,
+}
+
+/// Where everything is. Shared offsets are from the start of the shared region, private ones from
+/// the private region's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub probes_max: u64,
+    pub cells: u64,
+    pub ring_len: u64,
+    pub slots_max: u64,
+    pub slot_stride: u64,
+    pub cells_off: u64,
+    pub ring_off: u64,
+    /// Where the part begins that all processes of a session share.
+    pub common_off: u64,
+    pub missed_off: u64,
+    pub journal_off: u64,
+    pub journal_cap: u64,
+    pub maps_off: u64,
+    pub maps_cap: u64,
+    pub map_descs_off: u64,
+    pub maps: Vec<MapPlace>,
+    pub slots_off: u64,
+    pub shared_len: u64,
+    pub descs_off: u64,
+    pub states_off: u64,
+    pub state_stride: u64,
+    pub private_len: u64,
+    pub lookup_len: u64,
+}
+
+/// Journal entries of a probe: its site, and an island that leads to its detour.
+const JOURNAL: u64 = 2;
+/// Room for remote calls, from the start of the private region: a list of calls, and what they read
+/// and write. (No frames: who returns through one that a dead controller has left must find it
+/// there.)
+pub(crate) const CALLS_OFF: u64 = (size_of::<Private>() as u64).next_multiple_of(PAGE);
+const CALLS_LEN: u64 = LIST_LEN + DATA_LEN;
+/// Of the list; and of what its calls read and write.
+pub(crate) const LIST_LEN: u64 = 8 * 1024;
+const DATA_LEN: u64 = 8 * 1024;
+/// Mapping list entries: slabs, pages of stubs, and shadow stacks that the agent had to grow.
+const MAPS_CAP: u64 = 16 * 1024;
+
+impl Layout {
+    /// Lays out the regions. `None`: it would be more than [`SHARED_MAX`].
+    pub fn new(needs: &Needs) -> Option<Layout> {
+        // First the hit counts, then what maps keep per thread.
+        let mut cells = needs.probes * 8;
+        let descs: Vec<MapDesc> =
+            needs.maps.iter().enumerate().map(|(i, m)| maps::desc(m, i)).collect::<Option<_>>()?;
+        let mut place = |desc: &MapDesc| {
+            let at = cells;
+            cells = round(cells.checked_add(desc.cells_len())?, 8);
+            Some(at)
+        };
+        let cells_of: Vec<u64> = descs.iter().map(&mut place).collect::<Option<_>>()?;
+        let cells_off = size_of::<Slot>() as u64;
+        let ring_off = round(cells_off.checked_add(cells)?, 64);
+        let slot_stride = round(ring_off + needs.ring_len, PAGE);
+
+        let journal_off = PAGE;
+        let maps_off = round(journal_off + JOURNAL * needs.probes * size_of::<JournalEntry>() as u64, 64);
+        let common_off = round(maps_off + MAPS_CAP * size_of::<MapEntry>() as u64, PAGE);
+        let missed_off = round(common_off + size_of::<Common>() as u64, 64);
+        let map_descs_off = round(missed_off + needs.probes * 8, 64);
+        let mut end = map_descs_off + (needs.maps.len() * size_of::<MapDesc>()) as u64;
+        let mut maps = Vec::new();
+        for (desc, cells) in descs.iter().zip(cells_of) {
+            // On pages of its own, so that what is large and never touched takes no memory.
+            end = round(end, PAGE);
+            maps.push(MapPlace { data: end, cells });
+            end = end.checked_add(desc.data_len())?;
+        }
+        let slots_off = round(end, PAGE);
+        let left = SHARED_MAX.checked_sub(slots_off)?;
+        let slots_max = (left / slot_stride).min(SLOTS_MAX);
+        if slots_max < SLOTS_MIN {
+            return None;
+        }
+
+        let descs_off = CALLS_OFF + CALLS_LEN;
+        let states_off = round(descs_off + needs.probes * size_of::<ProbeDesc>() as u64, PAGE);
+        let state_stride = round((size_of::<ThreadState>() + SHADOW_FIRST * size_of::<ShadowEntry>()) as u64, PAGE);
+        Some(Layout {
+            probes_max: needs.probes,
+            cells: cells / 8,
+            ring_len: needs.ring_len,
+            slots_max,
+            slot_stride,
+            cells_off,
+            ring_off,
+            common_off,
+            missed_off,
+            journal_off,
+            journal_cap: JOURNAL * needs.probes,
+            maps_off,
+            maps_cap: MAPS_CAP,
+            map_descs_off,
+            maps,
+            slots_off,
+            shared_len: slots_off + slots_max * slot_stride,
+            descs_off,
+            states_off,
+            state_stride,
+            private_len: round(states_off + slots_max * state_stride, PAGE),
+            lookup_len: round(size_of::<LookupTable>() as u64, PAGE),
+        })
+    }
+
+    /// Offset of the description of a map in the shared region.
+    pub fn map_desc(&self, index: usize) -> u64 {
+        self.map_descs_off + (index * size_of::<MapDesc>()) as u64
+    }
+
+    /// Offset of a slot in the shared region.
+    pub fn slot(&self, index: u64) -> u64 {
+        self.slots_off + index * self.slot_stride
+    }
+}
+
+pub(crate) fn round(value: u64, to: u64) -> u64 {
+    value.div_ceil(to) * to
+}
+
+#[cfg(test)]
+mod tests {
+    use sidestep_bpf::map::MapKind;
+
+    use super::*;
+
+    fn map(kind: MapKind, value_size: u32, max_entries: u32) -> Map {
+        let (name, initial) = (String::new(), Vec::new());
+        Map { name, kind, key_size: 4, value_size, max_entries, flags: 0, readonly: false, initial }
+    }
+
+    #[test]
+    fn regions_do_not_overlap_and_slots_fit() {
+        let maps = vec![map(MapKind::Array, 12, 100), map(MapKind::PercpuArray, 8000, 3), map(MapKind::Hash, 8, 10240)];
+        for needs in [
+            Needs { probes: 1, maps: Vec::new(), ring_len: 0 },
+            Needs { probes: 5000, maps: maps.clone(), ring_len: 0 },
+            Needs { probes: 64, maps, ring_len: 256 * 1024 },
+        ] {
+            let l = Layout::new(&needs).unwrap();
+            assert!(size_of::<sidestep_wire::Header>() as u64 <= l.journal_off);
+            assert!(l.maps_off + l.maps_cap * size_of::<MapEntry>() as u64 <= l.common_off);
+            assert_eq!(l.common_off % PAGE, 0);
+            assert!(l.common_off + size_of::<Common>() as u64 <= l.missed_off);
+            assert!(l.missed_off + 8 * needs.probes <= l.map_descs_off);
+            assert!(l.cells_off + 8 * l.cells <= l.ring_off);
+            assert!(l.ring_off + l.ring_len <= l.slot_stride);
+            assert!(l.slot(l.slots_max) <= l.shared_len);
+            assert!(l.states_off + l.slots_max * l.state_stride <= l.private_len);
+            assert!(l.slots_max >= SLOTS_MIN);
+            let mut last = l.map_descs_off + (needs.maps.len() * size_of::<MapDesc>()) as u64;
+            let mut cells = needs.probes * 8;
+            for (i, (place, map)) in l.maps.iter().zip(&needs.maps).enumerate() {
+                let desc = maps::desc(map, i).unwrap();
+                assert!(place.data >= last && place.cells >= cells);
+                (last, cells) = (place.data + desc.data_len(), place.cells + desc.cells_len());
+            }
+            assert!(last <= l.slots_off && cells <= 8 * l.cells);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let huge = map(MapKind::PercpuArray, 1 << 20, 1 << 10);
+        assert_eq!(Layout::new(&Needs { probes: 1, maps: vec![huge], ring_len: 0 }), None);
+    }
+}

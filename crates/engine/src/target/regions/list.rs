@@ -1,0 +1,86 @@
+//! The list of mappings in the shared region, and memory that is mapped by it.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use sidestep_isa::{Len, Va};
+use sidestep_sys::{CallError, Mapping, Process, Stopped, arch};
+use sidestep_wire::{MapEntry, MapKind};
+
+use crate::error::SessionError;
+use crate::planning::space;
+use crate::target::layout::Layout;
+use crate::target::raw::bytes_of;
+use crate::target::remote::{Remote, mappings, stopped_mappings, used};
+use crate::target::view::View;
+
+/// The list of mappings in the shared region.
+pub(super) struct List<'a> {
+    pub shared: &'a View,
+    pub layout: &'a Layout,
+}
+
+impl List<'_> {
+    /// Gives the index of the entry.
+    pub fn add(&self, at: Va, len: u64, kind: MapKind) -> Result<u64, SessionError> {
+        let count = self.shared.u32(at!(maps_len));
+        let index = u64::from(count.load(Ordering::Acquire));
+        if index >= self.layout.maps_cap {
+            return Err(SessionError::TooMany { what: "mappings" });
+        }
+        let entry = MapEntry { addr: at.0, len, kind: kind as u32, pad: 0 };
+        self.write(index, &entry);
+        count.store(index as u32 + 1, Ordering::Release);
+        Ok(index)
+    }
+
+    fn write(&self, index: u64, entry: &MapEntry) {
+        self.shared.write(self.layout.maps_off + index * size_of::<MapEntry>() as u64, bytes_of(entry));
+    }
+
+    /// Maps memory. It is listed before it is there: if we died in between, what is not listed
+    /// would stay for ever, and what is listed but not there does no harm.
+    pub fn map(&self, stopped: &mut Stopped, place: &Place, kind: MapKind) -> Result<Va, SessionError> {
+        match self.map_at(stopped, place, kind) {
+            Err(SessionError::Call(CallError::Errno { errno: libc::EEXIST, .. })) => {
+                let now = Place::among(&stopped_mappings(stopped)?, place.near.clone(), place.len)?;
+                self.map_at(stopped, &now, kind)
+            }
+            result => result,
+        }
+    }
+
+    fn map_at(&self, stopped: &mut Stopped, place: &Place, kind: MapKind) -> Result<Va, SessionError> {
+        let Place { at, len, .. } = *place;
+        let index = self.add(at, len.0, kind)?;
+        let mut remote = Remote(stopped);
+        let is_code = matches!(kind, MapKind::Agent | MapKind::Slab);
+        let mapped = if is_code { remote.map_code(at, len) } else { remote.map_data(at, len) };
+        if let Err(CallError::Errno { errno: libc::EEXIST, .. }) = mapped {
+            // What is there is the program's, and stays when we go.
+            self.write(index, &MapEntry::default());
+        }
+        Ok(mapped?)
+    }
+}
+
+/// A free range of the address space, found while the target runs: when it is stopped, the range
+/// may be free no more.
+pub(super) struct Place {
+    at: Va,
+    len: Len,
+    /// From where all of it has to be in reach.
+    near: Range<u64>,
+}
+
+impl Place {
+    pub fn find(process: &Process, near: Range<u64>, len: Len) -> Result<Place, SessionError> {
+        Place::among(&mappings(process)?, near, len)
+    }
+
+    fn among(mappings: &[Mapping], near: Range<u64>, len: Len) -> Result<Place, SessionError> {
+        let none = SessionError::NoRoom { near: Va(near.start) };
+        let at = space::find(arch::ISA, &used(mappings), near.clone(), len).ok_or(none)?;
+        Ok(Place { at, len, near })
+    }
+}

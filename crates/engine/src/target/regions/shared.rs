@@ -1,0 +1,94 @@
+//! The shared region, from nothing to a header that any controller finds.
+
+use sidestep_isa::{Len, Va};
+use sidestep_sys::{HAND_OVER_LEN, Stopped};
+use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
+
+use crate::error::SessionError;
+use crate::planning::space;
+use crate::target::layout::Layout;
+use crate::target::remote::{Remote, stopped_mappings, used};
+use crate::target::view::View;
+
+/// A place for a few bytes below all stack pointers and red zones: the low end of the main thread's
+/// stack.
+fn unused_stack(stopped: &Stopped) -> Option<Va> {
+    const FAR: u64 = 256;
+    let maps = stopped.maps().ok()?;
+    let stack = maps.iter().find(|m| m.name == *"[stack]")?;
+    let used = stopped.threads().iter().map(|t| t.regs.sp()).filter(|sp| stack.contains(*sp)).min();
+    used.is_none_or(|sp| sp.0 - stack.start.0 > FAR).then_some(stack.start)
+}
+
+/// Maps the shared region, whose header then says what any controller needs to find the list of
+/// mappings. If the session has processes already, their `common` memory becomes the end of it.
+pub(super) fn map_shared(
+    stopped: &mut Stopped,
+    layout: &Layout,
+    common: Option<&View>,
+) -> Result<(Va, View), SessionError> {
+    let pid = stopped.process().pid();
+    let name = [MEMFD_NAME.as_bytes(), &[0]].concat();
+    let at = unused_stack(stopped).ok_or(SessionError::NoStack { pid })?;
+    let mut old = vec![0; name.len().max(HAND_OVER_LEN)];
+    stopped.read(at, &mut old)?;
+    let theirs = common.and_then(View::file).map(|file| stopped.hand_over(file, at)).transpose();
+    let fd = stopped.write(at, &name).map_err(SessionError::from).and_then(|()| Ok(Remote(stopped).memfd(at)?));
+    stopped.write(at, &old)?;
+    let (theirs, fd) = (theirs?, fd?);
+    let own_len = if theirs.is_some() { layout.common_off } else { layout.shared_len };
+    let aside = space::aside(&used(&stopped_mappings(stopped)?), Len(layout.shared_len));
+    let mut remote = Remote(stopped);
+    let shared = View::from_target_fd(pid, fd, own_len);
+    let shared_va = remote.map_shared(aside, fd, Len(layout.shared_len));
+    let over = match (theirs, &shared_va) {
+        (Some(theirs), Ok(at)) => {
+            let at = Va(at.0 + layout.common_off);
+            remote.map_over(at, theirs, layout.common_off, Len(layout.shared_len))
+        }
+        _ => Ok(()),
+    };
+    remote.close(fd)?;
+    theirs.map_or(Ok(()), |fd| remote.close(fd))?;
+    let (shared_va, shared) = (shared_va?, shared?);
+    over?;
+    let header = HeaderWriter { shared: &shared };
+    header.u32(at!(version), VERSION);
+    header.u32(at!(controller_pid), std::process::id());
+    header.u32(at!(target_pid), pid as u32);
+    header.u64(at!(controller_start), sidestep_sys::start_time_of(std::process::id() as i32).unwrap_or(0));
+    header.u64(at!(total_len), layout.shared_len);
+    header.u64(at!(shared_va), shared_va.0);
+    header.u64(at!(common_off), layout.common_off);
+    header.u64(at!(slots_off), layout.slots_off);
+    header.u64(at!(slot_stride), layout.slot_stride);
+    header.u32(at!(slots_max), layout.slots_max as u32);
+    header.u64(at!(cells_off), layout.cells_off);
+    header.u64(at!(cells), layout.cells);
+    header.u64(at!(ring_off), layout.ring_off);
+    header.u64(at!(ring_len), layout.ring_len);
+    header.u64(at!(missed_off), layout.missed_off);
+    header.u64(at!(probes_max), layout.probes_max);
+    header.u64(at!(map_descs_off), layout.map_descs_off);
+    header.u64(at!(map_descs), layout.maps.len() as u64);
+    header.u64(at!(journal_off), layout.journal_off);
+    header.u32(at!(journal_cap), layout.journal_cap as u32);
+    header.u64(at!(maps_off), layout.maps_off);
+    header.u32(at!(maps_cap), layout.maps_cap as u32);
+    header.u64(at!(magic), MAGIC);
+    Ok((shared_va, shared))
+}
+
+pub(super) struct HeaderWriter<'a> {
+    pub shared: &'a View,
+}
+
+impl HeaderWriter<'_> {
+    pub fn u32(&self, off: u64, value: u32) {
+        self.shared.write(off, &value.to_ne_bytes());
+    }
+
+    pub fn u64(&self, off: u64, value: u64) {
+        self.shared.write(off, &value.to_ne_bytes());
+    }
+}

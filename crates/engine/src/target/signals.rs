@@ -1,0 +1,357 @@
+//! Signals of ours in the target: our handler while they are, and nothing that blocks them. SIGTRAP
+//! while there are trap probes, SIGSEGV and SIGBUS while probes read memory that may not be there,
+//! and all that an instruction can raise while displaced ones may do so ([`crate::target::faults`]). The
+//! kernel kills a process whose `int3` or bad load finds its signal blocked. What the target does
+//! about masks and actions later on is taken care of by probes of our own on its system calls
+//! ([`calls`], `agent::guard`).
+
+use std::collections::HashMap;
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
+use sidestep_isa::{Len, Va};
+use sidestep_sys::{Call, Process, Stopped, arch};
+use sidestep_wire::private::MASKS;
+use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags, flags_for, set_of};
+use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, SigAction32, Signals, ThreadState};
+
+use crate::error::SessionError;
+use crate::patch::thread_positions::{Place, Position};
+use crate::target::discovery::{read_array, states};
+use crate::target::raw::{bytes_of, from_bytes};
+use crate::target::regions::Regions;
+use crate::target::remote::{Room, sigaction};
+
+/// What trap probes need.
+pub(crate) const TRAPS: u64 = set_of(SIGTRAP);
+/// What reads without a system call need.
+pub(crate) const READS: u64 = set_of(SIGSEGV) | set_of(SIGBUS);
+/// What displaced instructions need that may fault; those that trap, [`TRAPS`] as well.
+pub(crate) const FAULTS: u64 = READS | set_of(SIGILL) | set_of(SIGFPE);
+/// Those that say where they came from, besides the registers.
+pub(crate) const NAMED: u64 = TRAPS | set_of(SIGILL) | set_of(SIGFPE);
+
+const LAST: i32 = 64;
+
+/// System calls by which a program could block a signal of ours or take it over, and those that end
+/// a handler.
+pub(crate) fn calls() -> Vec<u32> {
+    arch::SIGNAL_CALLS.iter().map(|number| *number as u32).collect()
+}
+
+/// Are actions short ones: [`SigAction32`]?
+const SHORT: bool = size_of::<arch::Word>() == 4;
+
+/// Address of a field of the private region's [`Signals`].
+macro_rules! at {
+    ($private:expr, $field:ident) => {
+        Va($private.0 + (offset_of!(Private, signals) + offset_of!(Signals, $field)) as u64)
+    };
+}
+
+/// Makes a set of signals ours: installs our handler and opens them everywhere. Does nothing for
+/// those that are. `positions`: of all threads.
+pub(crate) fn install(
+    regions: &Regions,
+    stopped: &mut Stopped,
+    positions: &[Position],
+    wanted: u64,
+) -> Result<(), SessionError> {
+    let installed = regions.shared.u64(offset_of!(Header, signals) as u64);
+    let before = installed.load(Ordering::Acquire);
+    let new = wanted & !before;
+    if new == 0 {
+        return Ok(());
+    }
+    let ours = SIGNALS.into_iter().enumerate().filter(|(_, signal)| new & set_of(*signal) != 0);
+    let mut blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(regions.private, blocking))?;
+    let caught = stopped.caught();
+    // What has no handler does not have to be asked for: the kernel tells the agent when it puts
+    // ours there.
+    let is_plain =
+        |signal: i32| !SHORT && caught & set_of(signal) == 0 && blocking.iter().all(|set| set & set_of(signal) == 0);
+    let others = caught & !(before | new | set_of(libc::SIGKILL) | set_of(libc::SIGSTOP));
+    let asked = ours.clone().map(|(_, signal)| signal).filter(|signal| !is_plain(*signal)).chain(all_of(others));
+    let asked: Vec<i32> = asked.collect();
+    let mut actions = Actions { stopped, room: regions.room() };
+    let known: HashMap<i32, SigAction> = asked.iter().copied().zip(actions.get(&asked)?).collect();
+
+    let mut changes = Vec::new();
+    for (i, signal) in ours {
+        let old_at = Va(at!(regions.private, old).0 + (i * size_of::<SigAction>()) as u64);
+        let mut old = known.get(&signal).copied().unwrap_or_default();
+        for (set, ours) in blocking.iter().zip(SIGNALS) {
+            if set & set_of(signal) != 0 {
+                old.mask |= set_of(ours);
+            }
+        }
+        // The agent must know the old action before ours is in force.
+        if known.contains_key(&signal) {
+            actions.stopped.write(old_at, bytes_of(&old))?;
+        }
+        let ours = SigAction {
+            handler: regions.globals.signal.0,
+            // In 32-bit programs frames have the vDSO's restorer, which stays when we go.
+            flags: flags_for(&old) & if SHORT { !flags::RESTORER } else { u64::MAX },
+            restorer: regions.globals.restorer.0,
+            mask: 0,
+        };
+        changes.push(Change { signal, action: ours, old: if known.contains_key(&signal) { Va(0) } else { old_at } });
+    }
+    // Handlers of other signals must not run with signals of ours blocked.
+    for signal in all_of(others) {
+        let mut action = known.get(&signal).copied().unwrap_or_default();
+        if action.mask & new == 0 || action.handler <= 1 {
+            continue;
+        }
+        for (set, ours) in blocking.iter_mut().zip(SIGNALS) {
+            if action.mask & new & set_of(ours) != 0 {
+                *set |= set_of(signal);
+            }
+        }
+        action.mask &= !new;
+        changes.push(Change { signal, action, old: Va(0) });
+    }
+    actions.stopped.write(at!(regions.private, blocking), &blocking.map(u64::to_ne_bytes).concat())?;
+    actions.stopped.write(at!(regions.private, ours), &(before | new).to_ne_bytes())?;
+    installed.store(before | new, Ordering::Release);
+    actions.set(&changes)?;
+    open_threads(regions, stopped, positions, new)
+}
+
+/// The signals of a set.
+fn all_of(set: u64) -> impl Iterator<Item = i32> + Clone {
+    (1..=LAST).filter(move |signal| set & set_of(*signal) != 0)
+}
+
+/// The signals that the agent of a process takes for ours. Of a forked child, those that were ours
+/// in its parent then.
+pub(crate) fn taken(process: &Process, private: Va) -> Result<u64, SessionError> {
+    Ok(process.read_pod(at!(private, ours))?)
+}
+
+/// Tells the agent which signals are ours, while nobody is in a guard.
+pub(crate) fn set_taken(stopped: &Stopped, private: Va, set: u64) -> Result<(), SessionError> {
+    Ok(stopped.write(at!(private, ours), &set.to_ne_bytes())?)
+}
+
+/// May bad addresses be read directly?
+pub(crate) fn are_readable(process: &Process, private: Va) -> Result<bool, SessionError> {
+    Ok(process.read_pod::<u32>(at!(private, readable))? != 0)
+}
+
+/// Says whether bad addresses may be read directly.
+pub(crate) fn set_readable(regions: &Regions, process: &Process, readable: bool) -> Result<(), SessionError> {
+    Ok(process.write(at!(regions.private, readable), &u32::from(readable).to_ne_bytes())?)
+}
+
+/// What is to be done about a signal.
+struct Change {
+    signal: i32,
+    action: SigAction,
+    /// Where the kernel puts the action that was in force, or 0.
+    old: Va,
+}
+
+/// Actions of a stopped process: all that are asked for at one go.
+struct Actions<'s> {
+    stopped: &'s mut Stopped,
+    room: Room,
+}
+
+impl Actions<'_> {
+    /// Those in force.
+    fn get(&mut self, signals: &[i32]) -> Result<Vec<SigAction>, SessionError> {
+        let calls: Vec<Call> = signals.iter().zip(0..).map(|(s, i)| sigaction(*s, Va(0), self.place(i))).collect();
+        self.make(&calls)?;
+        self.read(signals.len())
+    }
+
+    /// Puts others into force.
+    fn set(&mut self, changes: &[Change]) -> Result<(), SessionError> {
+        let mut bytes = Vec::new();
+        for Change { action, .. } in changes {
+            let short = action.short();
+            bytes.extend_from_slice(if SHORT { bytes_of(&short) } else { bytes_of(action) });
+            bytes.resize(bytes.len().next_multiple_of(size_of::<SigAction>()), 0);
+        }
+        self.stopped.write(self.place(0), &bytes)?;
+        let calls: Vec<Call> =
+            changes.iter().zip(0..).map(|(c, i)| sigaction(c.signal, self.place(i), c.old)).collect();
+        self.make(&calls)
+    }
+
+    /// The same; gives those that were in force.
+    fn replace(&mut self, actions: &[(i32, SigAction)]) -> Result<Vec<SigAction>, SessionError> {
+        let behind = |i: usize| self.place(actions.len() + i);
+        let change = |(i, (signal, action)): (usize, &(i32, SigAction))| Change {
+            signal: *signal,
+            action: *action,
+            old: behind(i),
+        };
+        let changes: Vec<Change> = actions.iter().enumerate().map(change).collect();
+        self.set(&changes)?;
+        let mut all = self.read(2 * actions.len())?;
+        Ok(all.split_off(actions.len()))
+    }
+
+    fn make(&mut self, calls: &[Call]) -> Result<(), SessionError> {
+        if calls.is_empty() { Ok(()) } else { Ok(self.stopped.batch(&self.room.batch, calls).map(drop)?) }
+    }
+
+    /// In the target, for an action.
+    fn place(&self, index: usize) -> Va {
+        self.room.data.plus(Len((index * size_of::<SigAction>()) as u64))
+    }
+
+    /// Actions as the kernel has put them there.
+    fn read(&self, count: usize) -> Result<Vec<SigAction>, SessionError> {
+        let mut bytes = vec![0; count * size_of::<SigAction>()];
+        self.stopped.read(self.place(0), &mut bytes)?;
+        let short = |bytes: &[u8]| from_bytes::<SigAction32>(bytes).map(|action| action.wide());
+        let action = |bytes| if SHORT { short(bytes) } else { from_bytes(bytes) };
+        Ok(bytes.chunks_exact(size_of::<SigAction>()).map(|bytes| action(bytes).unwrap_or_default()).collect())
+    }
+}
+
+/// Threads, and the masks that signal frames on their stacks will restore.
+fn open_threads(
+    regions: &Regions,
+    stopped: &mut Stopped,
+    positions: &[Position],
+    new: u64,
+) -> Result<(), SessionError> {
+    // What stays blocked in a thread when its signal handlers have returned.
+    let mut after: HashMap<i32, u64> = HashMap::new();
+    for position in positions {
+        if let Place::SignalFrame { frame, tid } = position.place {
+            let mask_at = frame.mask_at;
+            let mask: u64 = stopped.read_pod(mask_at)?;
+            // On memory that nobody has written since a handler ended, a frame may be left of which
+            // a part is in use again. So the word is changed only if its copy says the same, but
+            // for signals that were opened before.
+            let differs = mask as u32 ^ frame.mask_copy;
+            if differs & (mask as u32 | !(TRAPS | FAULTS) as u32) != 0 {
+                continue;
+            }
+            *after.entry(tid).or_insert(u64::MAX) &= mask;
+            if mask & new != 0 {
+                stopped.write(mask_at, &(mask & !new).to_ne_bytes())?;
+            }
+        }
+    }
+    let closed: HashMap<i32, u64> = stopped.unblock(new)?.into_iter().collect();
+    let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer(), t.regs.sp())).collect();
+    for (tid, fs_base, sp) in threads {
+        let Some(now) = closed.get(&tid) else { continue };
+        let after = after.get(&tid).copied().unwrap_or(u64::MAX);
+        note(regions, stopped, fs_base.0, Blocked { now: *now, after: now & after, sp: sp.0 })?;
+    }
+    Ok(())
+}
+
+/// Notes what a thread has blocked: in its state, or where its state will find it.
+fn note(regions: &Regions, stopped: &Stopped, fs_base: u64, new: Blocked) -> Result<(), SessionError> {
+    let add = |at: Va| -> Result<(), SessionError> {
+        let old: [u64; 3] = stopped.read_pod(at)?;
+        let sum = Blocked { now: old[0] | new.now, after: old[1] & old[0] | new.after, sp: new.sp };
+        Ok(stopped.write(at, bytes_of(&sum))?)
+    };
+    for state in states(stopped.process(), regions.private)? {
+        if state.1.fs_base == fs_base && fs_base != 0 {
+            return add(Va(state.0.0 + offset_of!(ThreadState, blocked) as u64));
+        }
+    }
+    let list = at!(regions.private, closed);
+    let entries = read_array::<ClosedThread>(stopped.process(), list, CLOSED_MAX as u64)?;
+    let known = entries.iter().position(|e| e.fs_base.load(Ordering::Relaxed) == fs_base);
+    let free = || entries.iter().position(|e| e.fs_base.load(Ordering::Relaxed) == 0);
+    let Some(index) = known.or_else(free) else { return Ok(()) };
+    let at = list.0 + (index * size_of::<ClosedThread>()) as u64;
+    add(Va(at + offset_of!(ClosedThread, blocked) as u64))?;
+    Ok(stopped.write(Va(at), &fs_base.to_ne_bytes())?)
+}
+
+/// Blocks in each thread what it believes to be blocked. What has been put back is forgotten: the
+/// guards are gone, so whoever comes after a controller that was killed here would not know what
+/// the thread has changed since.
+fn close_threads(stopped: &mut Stopped, private: Va, set: u64) -> Result<(), SessionError> {
+    let mut believed: HashMap<u64, (u64, Vec<Va>)> = HashMap::new();
+    let mut add = |fs_base: u64, blocked: Blocked, at: Va| {
+        let (sum, places) = believed.entry(fs_base).or_default();
+        *sum |= blocked.now;
+        places.push(at);
+    };
+    let list = at!(private, closed);
+    let closed = read_array::<ClosedThread>(stopped.process(), list, CLOSED_MAX as u64)?;
+    for (i, thread) in closed.into_iter().enumerate() {
+        let offset = i * size_of::<ClosedThread>() + offset_of!(ClosedThread, blocked);
+        add(thread.fs_base.into_inner(), thread.blocked, list.plus(Len(offset as u64)));
+    }
+    for (at, state) in states(stopped.process(), private)? {
+        add(state.fs_base, state.blocked, at.plus(Len(offset_of!(ThreadState, blocked) as u64)));
+    }
+    let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer().0)).collect();
+    for (tid, fs_base) in threads.into_iter().filter(|(_, fs_base)| *fs_base != 0) {
+        let Some((sum, places)) = believed.get(&fs_base).filter(|(sum, _)| sum & set != 0) else { continue };
+        stopped.block(tid, sum & set)?;
+        for at in places {
+            stopped.write(*at, bytes_of(&Blocked::default()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives system calls back what the program has passed to them, where a guard has put a signal set
+/// of its own in the place of that: a call that the kernel restarts reads it again, when our memory
+/// is gone.
+fn return_arguments(stopped: &mut Stopped, private: Va) -> Result<(), SessionError> {
+    let states = states(stopped.process(), private)?;
+    let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer().0)).collect();
+    for (tid, fs_base) in threads.into_iter().filter(|(_, fs_base)| *fs_base != 0) {
+        for (at, state) in states.iter().filter(|(_, state)| state.fs_base == fs_base) {
+            let masks = at.plus(Len(offset_of!(ThreadState, masks) as u64)).0;
+            let pair = size_of_val(&state.masks) / MASKS;
+            let passed = |value: u64| {
+                let offset = usize::try_from(value.checked_sub(masks)?).ok()?;
+                state.mask_from.get(offset / pair).filter(|_| offset % pair == 0).copied()
+            };
+            stopped.replace_arguments(tid, passed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts back what the program believes, where ours is still the action in force. `agent`: range of
+/// our handler; `set`: the signals that are ours.
+pub(crate) fn restore(
+    stopped: &mut Stopped,
+    private: Va,
+    room: Room,
+    agent: std::ops::Range<u64>,
+    set: u64,
+) -> Result<(), SessionError> {
+    return_arguments(stopped, private)?;
+    close_threads(stopped, private, set)?;
+    let ours = || SIGNALS.into_iter().enumerate().filter(|(_, signal)| set & set_of(*signal) != 0);
+    let old: Vec<SigAction> = read_array(stopped.process(), at!(private, old), SIGNALS.len() as u64)?;
+    let believed: Vec<(i32, SigAction)> = ours().map(|(i, signal)| (signal, old[i])).collect();
+    let blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(private, blocking))?;
+    let mask =
+        |signal: i32| ours().filter(|(i, _)| blocking[*i] & set_of(signal) != 0).fold(0, |m, (_, s)| m | set_of(s));
+    let others: Vec<i32> = all_of(!set).filter(|signal| mask(*signal) != 0).collect();
+    let mut actions = Actions { stopped, room };
+    let replaced = actions.replace(&believed)?;
+    let foreign = believed.iter().zip(replaced).filter(|(_, replaced)| !agent.contains(&replaced.handler));
+    let mut changes: Vec<Change> =
+        foreign.map(|((signal, _), replaced)| Change { signal: *signal, action: replaced, old: Va(0) }).collect();
+    for (signal, action) in others.iter().zip(actions.get(&others)?).filter(|(_, action)| action.handler > 1) {
+        let action = SigAction { mask: action.mask | mask(*signal), ..action };
+        changes.push(Change { signal: *signal, action, old: Va(0) });
+    }
+    if !changes.is_empty() {
+        actions.set(&changes)?;
+    }
+    // As with the threads: handlers are the program's own from now on.
+    Ok(actions.stopped.write(at!(private, blocking), &[0; size_of::<[u64; SIGNALS.len()]>()])?)
+}
