@@ -50,6 +50,25 @@ pub fn sites_are_written_while_the_threads_run() {
     program.finish().ok();
 }
 
+/// Entries were there before exits at the attach, and after them at the detach: calls in between
+/// had no end. Now only calls that go on have none, one for each thread.
+#[test]
+pub fn calls_in_the_middle_of_an_attach_had_no_end() {
+    let Some((mut program, pid)) = start() else { return };
+    assert_eq!(program.ask("start 0"), 0);
+    for _ in 0..4 {
+        let tracing = Tracing::start(&["funclatency", "-p", &pid, "many1*"]);
+        assert_goes_on(&mut program);
+        let report = tracing.stop();
+        let said = report.0.stderr.lines().find_map(|line| line.split_once(" not returned"));
+        let number = said.and_then(|(number, _)| number.split(' ').next());
+        let unfinished: i64 = number.map_or(0, |number| number.parse().expect("a number"));
+        assert!(unfinished <= THREADS, "{}", report.0);
+    }
+    assert_eq!(program.ask("finish 0"), 0, "wrong results");
+    program.finish().ok();
+}
+
 #[test]
 pub fn counts_are_exact() {
     let Some((mut program, pid)) = start() else { return };

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use sidestep_isa::Va;
 use sidestep_sys::{OpenError, Process, Stopped};
-use sidestep_wire::JournalEntry;
+use sidestep_wire::{Flow, JournalEntry};
 
 use crate::error::SessionError;
 use crate::patch::hold::{Hold, Turn};
@@ -101,12 +101,14 @@ pub(crate) struct Work {
     pub traps: Vec<usize>,
     /// Offsets of traps of other sites inside, one of which a thread may have executed just before.
     inside: Vec<usize>,
+    /// All of its probes are exits of functions.
+    is_exit: bool,
 }
 
 impl Work {
     /// A site that was blocked, or is about to be.
     pub fn of_blocked(index: usize, entry: JournalEntry, goal: Vec<u8>, inside: Vec<usize>) -> Work {
-        Work { index, probes: 0, entry, goal: Some(goal), traps: vec![0], inside }
+        Work { index, probes: 0, entry, goal: Some(goal), traps: vec![0], inside, is_exit: false }
     }
 
     pub fn site(&self) -> u64 {
@@ -184,16 +186,20 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
     let trapped = |w: &Work| w.traps.iter().all(|o| traps.contains_key(&(w.site() + *o as u64)));
     let is_live = |w: &Work| w.entry.semaphore == 0 && w.entry.stays == 1 && trapped(w);
     let changing = work.iter().filter(|w| w.goal.is_some());
-    let (live, stopped): (Vec<&Work>, Vec<&Work>) = changing.partition(|w| is_live(w));
     let mut gone = BTreeSet::new();
     let ground = Ground::of(process, &found)?;
-    for group in live.chunks(GROUP) {
-        let longest = live::change(process, group, &ground, &mut gone)?;
+    // Each call that is seen to begin is seen to end: exits are there before entries, and go later.
+    let (exits, rest): (Vec<&Work>, Vec<&Work>) = changing.partition(|w| w.is_exit);
+    for part in if to == Switch::Off { [rest, exits] } else { [exits, rest] } {
+        let (live, stopped): (Vec<&Work>, Vec<&Work>) = part.into_iter().partition(|w| is_live(w));
+        for group in live.chunks(GROUP) {
+            let longest = live::change(process, group, &ground, &mut gone)?;
+            switched.longest = switched.longest.max(longest);
+        }
+        switched.stopped += stopped.len();
+        let longest = change_stopped(process, &found, &ground, &stopped, &mut gone)?;
         switched.longest = switched.longest.max(longest);
     }
-    switched.stopped += stopped.len();
-    let longest = change_stopped(process, &found, &ground, &stopped, &mut gone)?;
-    switched.longest = switched.longest.max(longest);
     work.retain(|w| !gone.contains(&w.site()));
     if matches!(to, Switch::On | Switch::Jump) {
         note(process, &found, &indices(&work), to)?;
@@ -258,7 +264,9 @@ fn decide(
                 };
                 let on = site.users().filter(is_on);
                 let (probes, goal) = (on.count(), goal(entry, text, to));
-                work.push(Work { index: site.index, probes, entry: *entry, goal, traps, inside: Vec::new() });
+                let is_exit = site.users().all(|(_, desc)| desc.flow == Flow::Exit as u32);
+                let inside = Vec::new();
+                work.push(Work { index: site.index, probes, entry: *entry, goal, traps, inside, is_exit });
             }
         }
     }
