@@ -11,7 +11,7 @@ use crate::error::SessionError;
 use crate::patch::hold::Hold;
 use crate::patch::returns;
 use crate::patch::share::Others;
-use crate::patch::switch::take_turn;
+use crate::patch::switch::{self, take_turn};
 use crate::resolve::Match;
 use crate::session::Session;
 use crate::session::installer::{Installer, looks_at_returns};
@@ -69,7 +69,7 @@ impl Session {
         if !self.installer.replaces || self.unwatched.iter().any(|(known, _)| *known == pid) {
             return Ok(());
         }
-        let process = Process::open(pid)?;
+        let process = switch::open(pid)?;
         let Some(reason) = looks_at_returns(&process)? else { return Ok(()) };
         let _turn = take_turn(&process)?;
         keep_returns(&mut Hold::running(&process))?;
