@@ -1,8 +1,10 @@
 //! Static probes by our own header and our own macros: what compilers make of them, and who sees
 //! them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use sidestep_tests::build::{checkout, have, installed, target_dir};
 use sidestep_tests::process::{LIMIT, run};
@@ -18,7 +20,17 @@ const NAMES: [&str; 6] = ["none", "two", "kinds", "floats", "twelve", "lazy"];
 fn place(name: &str) -> PathBuf {
     let dir = target_dir().join("test-targets").join(if is_32_bit() { "provider-32" } else { "provider" });
     std::fs::create_dir_all(&dir).expect("target directory is writable");
-    dir.join(name.replace([' ', '=', '+', '/', ':', ','], ""))
+    // `clang` and `clang++` make different ones.
+    dir.join(name.replace('+', "p").replace([' ', '=', '/', ':', ','], ""))
+}
+
+/// Makes a file by a command, once: tests that run at the same time need the same files, and would
+/// write over one that another test is using.
+fn made(file: PathBuf, mut command: Command) -> PathBuf {
+    static MADE: Mutex<BTreeMap<PathBuf, Arc<OnceLock<()>>>> = Mutex::new(BTreeMap::new());
+    let once = MADE.lock().expect("no test panics with it").entry(file.clone()).or_default().clone();
+    once.get_or_init(|| _ = run(&mut command, LIMIT).ok());
+    file
 }
 
 fn compile(compiler: &str, flags: &[&str]) -> PathBuf {
@@ -27,8 +39,8 @@ fn compile(compiler: &str, flags: &[&str]) -> PathBuf {
     let language = if compiler.ends_with("++") { "c++" } else { "c" };
     let mut command = Command::new(compiler);
     command.args(["-Wall", "-Wextra", "-Werror", "-x", language]).args(flags).arg("-I").arg(header);
-    run(command.arg(source).arg("-o").arg(&program), LIMIT).ok();
-    program
+    command.arg(source).arg("-o").arg(&program);
+    made(program, command)
 }
 
 /// What each probe prints must be what the program passed, at each of its hits.
@@ -98,15 +110,16 @@ fn rust(flags: &[&str]) -> PathBuf {
     };
     let mut command = Command::new("rustc");
     command.args(["--edition=2024", "--crate-type=rlib", "--crate-name=sidestep_probe", "-O"]).args(width);
-    run(command.arg(checkout().join("crates/probe/src/lib.rs")).arg("-o").arg(&library), LIMIT).ok();
+    command.arg(checkout().join("crates/probe/src/lib.rs")).arg("-o").arg(&library);
+    let library = made(library, command);
     let mut command = Command::new("rustc");
     command.args(["--edition=2021", "-Dwarnings", "--crate-name=provider"]).args(width).args(linker).args(flags);
     if is_32_bit() && !flags.contains(&"-Ctarget-feature=+crt-static") {
         command.arg(format!("-Clink-arg={RPATH}"));
     }
     command.arg("--extern").arg(format!("sidestep_probe={}", library.display()));
-    run(command.arg(checkout().join("tests/targets/provider.rs")).arg("-o").arg(&program), LIMIT).ok();
-    program
+    command.arg(checkout().join("tests/targets/provider.rs")).arg("-o").arg(&program);
+    made(program, command)
 }
 
 #[test]
