@@ -11,7 +11,9 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let path = entry.path();
         match path.file_name().and_then(|name| name.to_str()) {
-            Some("target" | ".git") => {}
+            Some(".git") => {}
+            // What cargo has built: a folder of sources may have the same name.
+            _ if path.join("CACHEDIR.TAG").exists() => {}
             _ if path.is_dir() => sources(&path, found),
             Some(name) if name.ends_with(".rs") => found.push(path),
             _ => {}

@@ -1,6 +1,6 @@
 //! What a session has left in its target's memory, for whoever may read it: its controller, any
-//! other process, or the next controller after this one was killed. Only looks; [`crate::patch::detach`]
-//! removes, [`crate::patch::toggle`] changes.
+//! other process, or the next controller after this one was killed. Only looks;
+//! [`crate::patch::detach`] removes, [`crate::patch::toggle`] changes.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;

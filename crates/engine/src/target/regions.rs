@@ -86,8 +86,8 @@ const PAGE: u64 = 4096;
 
 impl Regions {
     /// Maps and fills everything but slabs, while the target runs as long as it can. On an error
-    /// the next [`crate::patch::detach::remove`] unmaps what was mapped: every mapping is listed as soon
-    /// as it is there.
+    /// the next [`crate::patch::detach::remove`] unmaps what was mapped: every mapping is listed as
+    /// soon as it is there.
     pub fn map(
         hold: &mut Hold<'_>,
         (layout, maps): (Layout, Vec<Map>),

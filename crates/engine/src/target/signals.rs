@@ -1,6 +1,6 @@
 //! Signals of ours in the target: our handler while they are, and nothing that blocks them. SIGTRAP
 //! while there are trap probes, SIGSEGV and SIGBUS while probes read memory that may not be there,
-//! and all that an instruction can raise while displaced ones may do so ([`crate::target::faults`]). The
+//! and all that an instruction can raise while displaced ones may do so ([`super::faults`]). The
 //! kernel kills a process whose `int3` or bad load finds its signal blocked. What the target does
 //! about masks and actions later on is taken care of by probes of our own on its system calls
 //! ([`calls`], `agent::guard`).
