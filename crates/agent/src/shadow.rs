@@ -163,7 +163,7 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: 
     let trampoline = agent.private().trampoline;
     // SAFETY: the caller's.
     let ret = unsafe { arch::read_word(slot) };
-    if ret != trampoline && !return_address::is_one(agent, thread, ret) || return_address::stays(agent) {
+    if ret != trampoline && !return_address::is_plausible(agent, thread, ret) || return_address::stays(agent) {
         agent.count_dropped(1);
         return false;
     }

@@ -8,6 +8,7 @@
 //! There the context of programs is the same `struct pt_regs` of 64-bit words that a 64-bit kernel
 //! shows of a 32-bit thread.
 
+pub mod call;
 mod processor;
 #[cfg(target_arch = "x86")]
 mod x86;
