@@ -55,6 +55,7 @@ const RECIPES: &[Recipe] = &[
     recipe("counts-musl-dynamic", &["musl-gcc", "-O2", "-pthread", CALLS], &["counts.c"]),
     recipe("unwind", CC, &["unwind.c"]),
     recipe("stepped", CC, &["stepped.c"]),
+    recipe("hostile", CC, &["hostile.c"]),
     recipe("structures", CC, &["structures.c"]),
     recipe("spawn", CC, &["spawn.c"]),
     recipe("lent", CC, &["lent.c"]),

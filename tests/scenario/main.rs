@@ -18,6 +18,7 @@ mod errors;
 mod events;
 mod faults;
 mod follow;
+mod hostile;
 mod info;
 mod kernel_cases;
 mod kernel_suites;

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use sidestep_tests::build::have;
-use sidestep_tests::process::{LIMIT, Output, Program, run};
+use sidestep_tests::process::{LIMIT, Output, Program, eventually, run};
 use sidestep_tests::target;
 use sidestep_tests::tool::{Report, Tracing, sidestep, with_command};
 
@@ -122,7 +122,7 @@ fn goroutines_pair_entries_and_returns() {
 /// A signal comes before any instruction of a call, those of its probes, too. Its handler uses up
 /// the memory for the calls that are remembered, so that it is replaced in the middle.
 #[test]
-fn calls_are_remembered_whenever_a_signal_comes() {
+pub fn calls_are_remembered_whenever_a_signal_comes() {
     let Some(path) = target("stepped") else { return };
     let path = path.to_str().expect("UTF-8");
     let (output, report) = with_command(&["funclatency", &format!("{path}:outer")], &[path, "stay"]);
@@ -138,6 +138,46 @@ fn calls_are_remembered_whenever_a_signal_comes() {
     // It is not known whether a call that was left had just returned.
     let returns = value(&report, "@outer");
     assert!(left > 60 && (calls..=calls + left).contains(&returns), "{output} {}", report.0);
+}
+
+/// The program waits in `read` with the same stack slot each time. While the probe was off, one
+/// call ended and the next one began.
+#[test]
+pub fn a_call_that_began_unseen_had_the_time_of_an_earlier_one() {
+    let Some(path) = target("counts") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    let tracing = Tracing::start(&["funclatency", "-p", &pid, "libc:read"]);
+    let mut read = || {
+        program.ask("work 1");
+        // The next call has begun.
+        eventually(LIMIT, || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+        });
+    };
+    // The first call began before the attach.
+    (0..3).for_each(|_| read());
+    run(&mut sidestep(&["disable", "-p", &pid, "libc:read"]), LIMIT).ok();
+    read();
+    run(&mut sidestep(&["enable", "-p", &pid, "libc:read"]), LIMIT).ok();
+    (0..4).for_each(|_| read());
+    let report = tracing.stop();
+    assert_eq!(report.latencies(), 2 + 3, "{}", report.0);
+}
+
+/// Of a latency, an entry and an exit are some dozen instructions each. The agent takes several
+/// times as many.
+#[test]
+fn the_end_of_each_call_went_through_the_agent() {
+    let Some(path) = target("stepped") else { return };
+    let path = path.to_str().expect("UTF-8");
+    let script = format!("ur:{path}:outer {{ @ = hist(latency()) }}");
+    for args in [&["funclatency", &format!("{path}:outer")][..], &["-v", "-e", &script]] {
+        let (output, report) = with_command(args, &[path, "stay"]);
+        let [instructions, ..] = numbers(&output);
+        assert!((60..200).contains(&instructions), "{output} {}", report.0);
+    }
 }
 
 /// The four numbers that `stepped` prints.

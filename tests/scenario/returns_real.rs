@@ -3,7 +3,7 @@
 //! executed by another program that has them, and attached late.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -50,6 +50,14 @@ fn watched_late(script: &str, program: &[&str], command: &str) -> Report {
     let expected = start().ask(command);
     let mut program = start();
     let pid = program.pid();
+    let report = watched_at(script, &mut program, pid, command, expected);
+    program.finish().ok();
+    report
+}
+
+/// The same of a process that the program talks to.
+#[track_caller]
+fn watched_at(script: &str, program: &mut Program, pid: i32, command: &str, expected: i64) -> Report {
     rest(pid);
     let before = Snapshot::of(pid);
     let script = format!("{script} interval:ms:50 {{ if (@said == 0) {{ printf(\"Tracing\\n\"); @said = 1; }} }}");
@@ -64,7 +72,6 @@ fn watched_late(script: &str, program: &[&str], command: &str) -> Report {
         assert!(now.is_some_and(|(_, now)| now == bytes), "{place} is not as it was: {}", report.0);
     }
     assert_eq!(program.ask(command), expected, "after the detach");
-    program.finish().ok();
     report
 }
 
@@ -268,17 +275,9 @@ const LEFT: [&str; 19] = [
 /// Errors leave the functions of a server by `longjmp`.
 #[test]
 fn functions_of_postgres_and_its_errors() {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let Some(bin) = versions.map(|entry| entry.path().join("bin")).find(|bin| bin.join("postgres").is_file()) else {
-        return skip("no postgres in /usr/lib/postgresql");
-    };
+    let Some(bin) = postgres() else { return };
     let tool = |name: &str| bin.join(name).to_str().expect("UTF-8").to_owned();
-    let data = format!("/tmp/sidestep-postgres-{}", std::process::id());
-    // It does not run as root.
-    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-    let make = ["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-D", &data];
-    let initdb = tool("initdb");
-    run(Command::new(nobody[0]).args(&nobody[1..]).arg(initdb).args(make), LIMIT).ok();
+    let data = database(&bin, "single");
     let queries = "
         drop table if exists t; create table t(a int, b text);
         insert into t select i, md5(i::text) from generate_series(1, 2000) i; create index on t(a);
@@ -290,7 +289,7 @@ fn functions_of_postgres_and_its_errors() {
     let queries: String = queries.lines().map(|line| format!("{line}\n")).collect();
     let file = format!("{data}/queries");
     std::fs::write(&file, queries).expect("writable");
-    let postgres = [&nobody.join(" "), &tool("postgres"), "--single -D", &data, "postgres <", &file].join(" ");
+    let postgres = [&NOBODY.join(" "), &tool("postgres"), "--single -D", &data, "postgres <", &file].join(" ");
     let command = ["/bin/sh", "-c", &format!("exec {postgres}")];
     let plain = run(Command::new(command[0]).args(&command[1..]), LIMIT).ok();
     let (output, report) = with_command(&["-v", "--follow", "-e", &all(&["libc:*", "postgres:*"])], &command);
@@ -306,6 +305,50 @@ fn functions_of_postgres_and_its_errors() {
         counts.iter().find(find).map_or(0, |(_, (entered, returned))| entered - returned)
     };
     assert_eq!((left("errfinish"), left("standard_planner"), left("int4div")), (2, 2, 2), "{}", report.0);
+}
+
+/// A process of a database server that has a client already.
+#[test]
+fn functions_of_postgres_when_it_is_attached_late() {
+    let Some(bin) = postgres() else { return };
+    let data = database(&bin, "late");
+    let mut server = Command::new(NOBODY[0]);
+    server.args(&NOBODY[1..]).arg(bin.join("postgres")).args(["-D", &data, "-k", &data, "-c", "listen_addresses="]);
+    let server = Running::start(&mut server);
+    assert!(eventually(LIMIT, || Path::new(&data).join(".s.PGSQL.5432").exists()), "no server");
+    let client = format!("echo ready; exec psql -XAtq -h {data} -U nobody postgres");
+    let mut client = Program::start(Command::new("/bin/sh").args(["-c", &client]));
+    let pid = client.ask("select pg_backend_pid();") as i32;
+    let query = "with t as (select i, md5(i::text) m from generate_series(1, 3000) i) \
+                 select sum(length(m) * (i % 7)) from t where m like '%a%';";
+    let expected = client.ask(query);
+    let report = watched_at(&all(&["libc:*", "postgres:*"]), &mut client, pid, query, expected);
+    assert_accounted(&report, &refused(&report), true, 10_000, &ENDS, 1);
+    client.finish().ok();
+    server.signal(libc::SIGINT);
+    server.finish(LIMIT).ok();
+    let _ = std::fs::remove_dir_all(&data);
+}
+
+/// Where the programs of postgres are.
+fn postgres() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let bin = versions.map(|entry| entry.path().join("bin")).find(|bin| bin.join("postgres").is_file());
+    if bin.is_none() {
+        skip("no postgres in /usr/lib/postgresql");
+    }
+    bin
+}
+
+/// postgres does not run as root.
+const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+/// Makes an empty database; gives its folder.
+fn database(bin: &Path, name: &str) -> String {
+    let data = format!("/tmp/sidestep-postgres-{name}-{}", std::process::id());
+    let make = ["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-U", "nobody", "-D", &data];
+    run(Command::new(NOBODY[0]).args(&NOBODY[1..]).arg(bin.join("initdb")).args(make), LIMIT).ok();
+    data
 }
 
 /// A version control system with processes of its own.
@@ -325,6 +368,10 @@ fn functions_of_git_return_but_those_that_end_it() {
         no.append(&mut refused(&report));
         assert_accounted(&report, &no, false, 1000, &ENDS, most);
     }
+    let server = format!("echo ready; exec git -C {} cat-file --batch-check='%(objectsize)'", git[3]);
+    let report = watched_late(&script, &["/bin/sh", "-c", &server], "HEAD~1^{tree}");
+    no.append(&mut refused(&report));
+    assert_accounted(&report, &no, true, 300, &ENDS, 1);
 }
 
 /// `backtrace()` loads libgcc_s at the first call, after the attach, and finds the frames that are

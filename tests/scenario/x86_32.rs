@@ -37,6 +37,7 @@ again! {
     }
     returns {
         a_library_that_moves_stacks_came_after_the_attach, what_is_not_behind_a_call_was_replaced,
+        calls_are_remembered_whenever_a_signal_comes, a_call_that_began_unseen_had_the_time_of_an_earlier_one,
     }
     release {
         both_count_and_either_may_end_first, either_may_be_killed, who_needs_them_keeps_them,

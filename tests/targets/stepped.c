@@ -1,6 +1,6 @@
-/* A thread for each third instruction of a call, or fourth, in the code of probes, too: another process steps so far, and sends a
- * signal. The handler calls so deep that all memory for the calls that are watched is used up in the middle, or it leaves the call
- * for ever. Prints how many calls there were. */
+/* A thread for each instruction of a call, in the code of probes, too: another process steps so far, and sends a signal. (For each
+ * 61st one in 32-bit code, where the agent does all.) The handler calls so deep that all memory for the calls that are
+ * watched is used up in the middle, or it leaves the call for ever. Prints how many calls there were. */
 #define _GNU_SOURCE
 #include "leaf.h"
 #include <pthread.h>
@@ -126,7 +126,7 @@ int main(int argc, char **argv)
     signal(SIGUSR1, interrupted);
     pid_t child = fork();
     if (child == 0)
-        stepper(leaves ? 4 : 3);
+        stepper(sizeof(long) == 8 ? 1 : 61);
     long signals = 0;
     for (; !shared->over; signals++) {
         pthread_t thread;

@@ -41,17 +41,6 @@ two:
     return x + 2;
 }
 
-/* So many calls: how many return addresses led elsewhere. */
-PROBED long walk(long n)
-{
-    found = 0;
-    caller = (uintptr_t)walk;
-    for (volatile long i = 0; i < n; i++)
-        if (odd(i) != i + (i & 1 ? 1 : 2))
-            return -1;
-    return found;
-}
-
 /* A call by a jump: what is in front of the return address is no call. */
 PROBED long jump_to_odd(long x)
 {
@@ -72,15 +61,19 @@ PROBED long jump_to_odd(long x)
     return result;
 }
 
-static long jump(long n)
+/* So many calls: how many return addresses led elsewhere than into the function `from`. */
+PROBED long rounds(long n, long (*call)(long), void *from)
 {
     found = 0;
-    caller = (uintptr_t)jump_to_odd;
+    caller = (uintptr_t)from;
     for (volatile long i = 0; i < n; i++)
-        if (jump_to_odd(i) != i + (i & 1 ? 1 : 2))
+        if (call(i) != i + (i & 1 ? 1 : 2))
             return -1;
     return found;
 }
+
+static long walk(long n) { return rounds(n, odd, rounds); }
+static long jump(long n) { return rounds(n, jump_to_odd, jump_to_odd); }
 
 static long come(long n)
 {

@@ -6,15 +6,17 @@
 use core::ptr::{addr_of, addr_of_mut};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use sidestep_wire::private::{CALLERS, MASKS, UNWOUND};
+use sidestep_wire::private::{CALLERS, CALLS_OFF, MASKS, SHADOW_OFF, UNWOUND};
 use sidestep_wire::{
     Blocked, Common, HELPERS, Header, LookupTable, MapEntry, MapKind, Private, ProbeDesc, Signals, Slot, ThreadState,
 };
 
 use crate::arch::{self, nr};
 
+mod call;
 mod entry;
 mod lookup;
+pub use call::Call;
 pub use entry::Entry;
 pub use lookup::{Bucket, Table};
 
@@ -422,11 +424,20 @@ impl Thread {
         (!slot.is_null()).then(|| unsafe { &*slot })
     }
 
-    /// The first array lies behind the state.
+    /// Where its first shadow stack is.
     #[must_use]
     pub fn first_array(self) -> u64 {
-        // SAFETY: see `new`.
-        unsafe { self.0.add(1) as u64 }
+        self.0 as u64 + SHADOW_OFF as u64
+    }
+
+    /// The entry of its table of calls for a stack slot.
+    #[inline(always)]
+    #[must_use]
+    pub fn call(self, slot: u64) -> Call {
+        // SAFETY: see `new`; the table lies behind the state, and the index is in range.
+        unsafe {
+            Call::new(self.0.byte_add(CALLS_OFF).cast::<sidestep_wire::Call>().add(sidestep_wire::Call::index(slot)))
+        }
     }
 
     /// Adds 1 to one of the thread's cells; in a forked child there are none.

@@ -143,6 +143,12 @@ pub enum SessionError {
         /// A clause that says what to do.
         reason: String,
     },
+    /// What a session keeps in the target's memory was overwritten.
+    #[error("process {pid} has overwritten what the session keeps in it; end the process, or leave it alone")]
+    Damaged {
+        /// The process.
+        pid: i32,
+    },
     /// There is no session in the process.
     #[error("process {pid} carries no probes")]
     NotProbed {

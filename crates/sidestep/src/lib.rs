@@ -22,7 +22,10 @@
 //!
 //! # fn main() -> Result<(), sidestep::Error> {
 //! // SAFETY: `double` may return any number.
-//! let probe = unsafe { Probe::function(double as *const ())?.on_return(|context| context.set_result(context.result() + 1)) };
+//! let probe = unsafe {
+//!     Probe::function(double as *const ())?
+//!         .on_return(|context| context.set_result(context.result() + 1))
+//! };
 //! let session = Session::own().start()?;
 //! let registration = session.register(probe)?;
 //! assert_eq!(std::hint::black_box(double as extern "C" fn(u64) -> u64)(4), 9);

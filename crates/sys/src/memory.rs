@@ -46,17 +46,17 @@ pub enum MemoryError {
 /// Both must hold for the type.
 pub unsafe trait Pod: Copy + 'static {}
 
-// SAFETY: integers, and arrays of integers.
+// SAFETY: an integer: any bits are a value.
 unsafe impl Pod for u8 {}
-// SAFETY: as above.
+// SAFETY: an integer: any bits are a value.
 unsafe impl Pod for u16 {}
-// SAFETY: as above.
+// SAFETY: an integer: any bits are a value.
 unsafe impl Pod for u32 {}
-// SAFETY: as above.
+// SAFETY: an integer: any bits are a value.
 unsafe impl Pod for u64 {}
-// SAFETY: as above.
+// SAFETY: an integer: any bits are a value.
 unsafe impl Pod for i32 {}
-// SAFETY: as above.
+// SAFETY: an integer: any bits are a value.
 unsafe impl Pod for i64 {}
 // SAFETY: an array has no padding of its own.
 unsafe impl<T: Pod, const N: usize> Pod for [T; N] {}

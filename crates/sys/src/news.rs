@@ -47,7 +47,7 @@ impl News {
             return News { before: None };
         }
         STATE.set(State { wanted: true, taken: false });
-        // SAFETY: as above.
+        // SAFETY: `pthread_sigmask` has not failed, so it has filled the set.
         News { before: Some(unsafe { before.assume_init() }) }
     }
 }

@@ -42,12 +42,22 @@ pub struct SharedMap {
 }
 
 impl SharedMap {
-    /// Maps the file that the target has open as `fd`, which is given a length. The target may
-    /// close it afterwards.
+    /// Maps the file that the target has open as `fd`, which is given a length for good: were it
+    /// shorter later, the controller would get SIGBUS. The target may close it afterwards.
     pub fn from_target_fd(pid: i32, fd: i32, len: usize) -> Result<SharedMap, SharedError> {
         let open = |source| SharedError::Open { pid, fd, source };
         let file = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}")).map_err(open)?;
-        file.set_len(len as u64).map_err(|source| SharedError::Map { pid, len, source })?;
+        let fix = |source| SharedError::Map { pid, len, source };
+        file.set_len(len as u64).map_err(fix)?;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: takes integers only.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
+            return Err(fix(io::Error::last_os_error()));
+        }
+        // Another process with this descriptor may have been faster.
+        if file.metadata().map_err(fix)?.len() != len as u64 {
+            return Err(fix(io::ErrorKind::InvalidData.into()));
+        }
         // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours is replaced.
         let base = unsafe {
             let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -138,7 +148,7 @@ impl Drop for SharedMap {
 
 // SAFETY: access is through atomics; the mapping belongs to no thread.
 unsafe impl Send for SharedMap {}
-// SAFETY: as above.
+// SAFETY: two threads at once use atomics only.
 unsafe impl Sync for SharedMap {}
 
 /// Types that may be looked at while another process writes them.
@@ -150,24 +160,21 @@ pub unsafe trait SharedData {}
 
 // SAFETY: atomics of plain integers.
 unsafe impl SharedData for std::sync::atomic::AtomicU8 {}
-// SAFETY: as above.
+// SAFETY: atomics of plain integers.
 unsafe impl SharedData for std::sync::atomic::AtomicU32 {}
-// SAFETY: as above.
+// SAFETY: atomics of plain integers.
 unsafe impl SharedData for std::sync::atomic::AtomicU64 {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::os::fd::FromRawFd;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn a_file_is_seen_and_written_through_the_map_within_its_bounds() {
-        let path = std::env::temp_dir().join(format!("sidestep-shared-{}", std::process::id()));
-        let mut file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
-        file.write_all(&[1; 8192]).unwrap();
+        let file = memfd();
         let map = SharedMap::from_target_fd(std::process::id() as i32, file.as_raw_fd(), 8192).unwrap();
-        std::fs::remove_file(&path).unwrap();
         assert_eq!(map.len(), 8192);
         map.get::<AtomicU64>(4096).unwrap().store(7, Ordering::Relaxed);
         let mut back = [0; 8];
@@ -178,6 +185,25 @@ mod tests {
         assert!(map.get::<AtomicU64>(usize::MAX - 7).is_none());
         assert!(map.slice::<AtomicU64>(8, usize::MAX / 2).is_none());
         assert_eq!(map.slice::<AtomicU64>(0, 1024).unwrap().len(), 1024);
+    }
+
+    #[test]
+    fn a_target_that_made_the_file_shorter_killed_the_controller() {
+        let file = memfd();
+        let map = SharedMap::from_target_fd(std::process::id() as i32, file.as_raw_fd(), 8192).unwrap();
+        for len in [0, 4096, 12288] {
+            assert!(file.set_len(len).is_err(), "{len}");
+        }
+        assert_eq!(map.get::<AtomicU64>(8184).unwrap().load(Ordering::Relaxed), 0);
+    }
+
+    fn memfd() -> File {
+        // SAFETY: a name that ends with a zero; the descriptor is new and nobody else's.
+        unsafe {
+            let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING);
+            assert!(fd >= 0, "{}", io::Error::last_os_error());
+            File::from_raw_fd(fd)
+        }
     }
 
     #[test]

@@ -257,6 +257,14 @@ pub enum SemaphoreState {
 }
 
 impl JournalEntry {
+    /// As it was read from memory that the target can write: an empty entry in place of one that no
+    /// controller has written.
+    #[must_use]
+    pub fn checked(self) -> JournalEntry {
+        let fits = usize::from(self.len) <= PATCH_MAX && usize::from(self.insns_len) <= self.insns.len();
+        if fits { self } else { JournalEntry::default() }
+    }
+
     /// The pairs of `insns` in use.
     #[must_use]
     pub fn copies(&self) -> &[(u16, u16)] {
@@ -279,7 +287,7 @@ impl JournalEntry {
     /// Run-time address of the first copy: where the detour goes on when its handlers are done.
     #[must_use]
     pub fn resumes_at(&self) -> u64 {
-        self.detour + self.copies().first().map_or(0, |(_, to)| u64::from(*to))
+        self.detour.wrapping_add(self.copies().first().map_or(0, |(_, to)| u64::from(*to)))
     }
 
     /// Whether it was a site of our own, and its session has given up what it was for. Its original

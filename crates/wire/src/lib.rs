@@ -43,7 +43,8 @@ pub use header::{BlockState, Common, Header, JournalEntry, MapEntry, MapKind, Se
 pub use lookup::{LOOKUP_BUCKETS, LookupEntry, LookupTable};
 pub use map::{MapDesc, MapError};
 pub use private::{
-    Flow, HELPERS, HandlerSwitch, Private, ProbeDesc, ShadowEntry, ShadowHead, ThreadState, TrapEntry, TrapRecord,
+    Call, Flow, GoroutineCall, HELPERS, HandlerSwitch, Private, ProbeDesc, ShadowEntry, ShadowHead, ThreadState,
+    TrapEntry, TrapRecord,
 };
 pub use record::{MAPS_MAX, RECORD_ALIGN, RecordHeader, RecordState};
 pub use signals::{Blocked, ClosedThread, Signals};

@@ -13,7 +13,15 @@ pub const CALLERS: usize = 16;
 /// Words of `struct clone_args` (`include/uapi/linux/sched.h`).
 pub const CLONE_ARGS: usize = 11;
 /// Entries of a thread's first shadow stack.
-pub const SHADOW_FIRST: usize = 480;
+pub const SHADOW_FIRST: usize = 160;
+/// Entries of a thread's table of calls, a power of two ([`Call`]).
+pub const CALLS: usize = 512;
+/// From a thread's state to its table of calls, in bytes.
+pub const CALLS_OFF: usize = size_of::<ThreadState>().next_multiple_of(align_of::<Call>());
+/// From a thread's state to its first shadow stack, in bytes.
+pub const SHADOW_OFF: usize = CALLS_OFF + CALLS * size_of::<Call>();
+/// Bytes of a thread: its state, its table of calls and its first shadow stack.
+pub const STATE_LEN: usize = SHADOW_OFF + SHADOW_FIRST * size_of::<ShadowEntry>();
 /// Largest number of bytes that a watched function may take off the stack when it returns: the
 /// trampoline keeps so many below the stack pointer as they are.
 pub const MAX_DROPPED: u64 = 64;
@@ -86,6 +94,26 @@ pub struct Private {
 
 /// How many tables of calls of goroutines there may be.
 pub const GOROUTINE_TABLES: usize = 4;
+/// Entries of these tables, powers of two.
+pub const GOROUTINE_CALLS: [u64; GOROUTINE_TABLES] = [1 << 12, 1 << 15, 1 << 18, 1 << 21];
+
+/// A call of a Go function that ends at an exit, in a table of all threads.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct GoroutineCall {
+    /// The address of a `runtime.g`; 0 = the entry is free, [`GoroutineCall::CLAIMED`].
+    pub goroutine: u64,
+    /// In the upper half, words from the return address to the end of the goroutine's stack; in the
+    /// lower half, the number of the probe.
+    pub key: u64,
+    /// [`crate::Hit::cookie`] as the program of the entry left it.
+    pub cookie: u64,
+}
+
+impl GoroutineCall {
+    /// In place of a goroutine: a thread is filling the entry.
+    pub const CLAIMED: u64 = 1;
+}
 
 impl Private {
     /// `child` in a forked child that has been given a header of its own.
@@ -239,6 +267,46 @@ impl ShadowEntry {
     /// ([`Flow::Exit`]). Such an entry is dead when the word at `slot` is not `ret`, or when the
     /// same probe has a newer entry of the same `slot`.
     pub const KEPT: u64 = 1 << 33;
+}
+
+/// A call that ends at an exit of its function ([`Flow::Exit`]), in the table of the thread that
+/// has entered the function.
+///
+/// The stack slot of the return address says which entry of the table that is ([`Call::index`]). If
+/// another call has the entry, the shadow stack remembers this one.
+#[repr(C, align(32))]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Address of the stack slot that holds the return address; 0 = the entry is free,
+    /// [`Call::BUSY`]. Written last.
+    pub slot: u64,
+    /// Number of the probe.
+    pub probe: u64,
+    /// The return address. The call is over when the stack slot holds another word.
+    pub ret: u64,
+    /// [`crate::Hit::cookie`] as the program of the entry left it.
+    pub cookie: u64,
+}
+
+impl Call {
+    /// In place of a slot: the entry is being filled. It stays so for ever if a signal handler
+    /// leaves that code by `siglongjmp`.
+    pub const BUSY: u64 = 1;
+    /// Neighbouring entries of the table belong to stack slots that are so far apart, in bytes: the
+    /// psABI keeps the stack pointer a multiple of 16 at each call.
+    pub const DISTANCE: u64 = 16;
+
+    /// The number of the entry for a stack slot.
+    ///
+    /// ```
+    /// use sidestep_wire::Call;
+    /// assert_eq!(Call::index(0x7fff_0000_1238) + 1, Call::index(0x7fff_0000_1248));
+    /// ```
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(slot: u64) -> usize {
+        (slot / Call::DISTANCE) as usize % CALLS
+    }
 }
 
 /// What the agent does at a hit.

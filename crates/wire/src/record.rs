@@ -35,7 +35,8 @@ impl RecordHeader {
     ///
     /// ```
     /// use sidestep_wire::RecordHeader;
-    /// let header = RecordHeader { what: RecordHeader::what(3, 4_194_303, 40), ..RecordHeader::default() };
+    /// let what = RecordHeader::what(3, 4_194_303, 40);
+    /// let header = RecordHeader { what, ..RecordHeader::default() };
     /// assert_eq!((header.map(), header.tid(), header.len()), (3, 4_194_303, 40));
     /// ```
     #[inline(always)]

@@ -11,30 +11,20 @@
 use core::ptr::{addr_of, addr_of_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use sidestep_wire::GoroutineCall as Entry;
+use sidestep_wire::private::GOROUTINE_CALLS as SIZES;
+
 use crate::arch;
 use crate::memory::Agent;
 
-/// Entries of the tables.
-const SIZES: [u64; sidestep_wire::private::GOROUTINE_TABLES] = [1 << 12, 1 << 15, 1 << 18, 1 << 21];
 /// Entries of a table in which a call can be.
 const WINDOW: u64 = 16;
-/// In place of a goroutine: a thread is filling the entry.
-const CLAIMED: u64 = 1;
 
 /// A call: of which goroutine, and the distance and the probe in one word.
 #[derive(Clone, Copy)]
 pub struct Call {
     goroutine: u64,
     key: u64,
-}
-
-/// An entry of a table.
-#[repr(C)]
-struct Entry {
-    /// The address of a `runtime.g`; 0 = the entry is free.
-    goroutine: AtomicU64,
-    key: u64,
-    cookie: u64,
 }
 
 impl Call {
@@ -78,8 +68,8 @@ pub fn remember(agent: Agent, call: Call, cookie: u64) -> bool {
         window(table, SIZES[level], call).any(|entry| {
             // SAFETY: an entry of a table. From the claim on nobody else writes to it.
             unsafe {
-                let goroutine = &*addr_of!((*entry).goroutine);
-                if goroutine.compare_exchange(0, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_err() {
+                let goroutine = AtomicU64::from_ptr(addr_of_mut!((*entry).goroutine));
+                if goroutine.compare_exchange(0, Entry::CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_err() {
                     return false;
                 }
                 addr_of_mut!((*entry).key).write_volatile(call.key);
@@ -97,7 +87,7 @@ pub fn end(agent: Agent, call: Call) -> Option<u64> {
     // SAFETY: an entry of this goroutine, which is here.
     unsafe {
         let cookie = addr_of!((*entry).cookie).read_volatile();
-        (*addr_of!((*entry).goroutine)).store(0, Ordering::Release);
+        AtomicU64::from_ptr(addr_of_mut!((*entry).goroutine)).store(0, Ordering::Release);
         Some(cookie)
     }
 }
@@ -109,7 +99,7 @@ fn find(agent: Agent, call: Call) -> Option<*mut Entry> {
         window(base, size, call).find(|entry| {
             // SAFETY: an entry of a table. Others change it only while it is not this goroutine's.
             unsafe {
-                (*addr_of!((**entry).goroutine)).load(Ordering::Acquire) == call.goroutine
+                AtomicU64::from_ptr(addr_of_mut!((**entry).goroutine)).load(Ordering::Acquire) == call.goroutine
                     && addr_of!((**entry).key).read_volatile() == call.key
             }
         })

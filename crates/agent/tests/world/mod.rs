@@ -137,8 +137,7 @@ impl World {
             .collect();
         let shared = map(total, libc::MAP_SHARED);
 
-        let state_stride =
-            (size_of::<ThreadState>() + private::SHADOW_FIRST * size_of::<ShadowEntry>()).next_multiple_of(4096) as u64;
+        let state_stride = private::STATE_LEN.next_multiple_of(4096) as u64;
         let descs_off = (size_of::<Private>() as u64).next_multiple_of(64);
         let states_off = (descs_off + probes * size_of::<ProbeDesc>() as u64).next_multiple_of(4096);
         let private = map(states_off + u64::from(setup.slots) * state_stride, libc::MAP_PRIVATE);

@@ -99,14 +99,14 @@ fn own_head(stopped: &mut Stopped, regions: &Regions) -> Result<View, SessionErr
 fn copy_head(stopped: &Stopped, regions: &Regions, to: &View) -> Result<(), SessionError> {
     let (layout, process, at) = (&regions.layout, stopped.process(), regions.shared_va.0);
     let count = |field: usize| process.read_pod::<u32>(Va(at + field as u64)).map(u64::from);
-    let sites = count(offset_of!(Header, journal_len))?;
+    let sites = count(offset_of!(Header, journal_len))?.min(layout.journal_cap);
     let parts = [(0, size_of::<Header>() as u64), (layout.journal_off, sites * size_of::<JournalEntry>() as u64)];
     for (offset, len) in parts {
         let mut bytes = vec![0; len as usize];
         process.read(Va(at + offset), &mut bytes)?;
         to.write(offset, &bytes);
     }
-    let listed = count(offset_of!(Header, maps_len))?;
+    let listed = count(offset_of!(Header, maps_len))?.min(layout.maps_cap);
     let entries: Vec<MapEntry> = discovery::read_array(process, Va(at + layout.maps_off), listed)?;
     // Shadow stacks that the parent had to grow may have come later.
     for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.kind != MapKind::Grown as u32) {

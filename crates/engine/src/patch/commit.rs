@@ -329,8 +329,9 @@ impl Regions {
     /// Are any of these sites, run-time addresses, inside jumps of others?
     fn is_around_any(&self, mut sites: impl Iterator<Item = u64>) -> bool {
         let len = self.shared.u32(offset_of!(Header, journal_len) as u64).load(Ordering::Acquire);
-        let entries = self.shared.read_array::<JournalEntry>(self.layout.journal_off, len.into());
-        let journal = Neighbours::of(entries);
+        let len = u64::from(len).min(self.layout.journal_cap);
+        let entries = self.shared.read_array::<JournalEntry>(self.layout.journal_off, len);
+        let journal = Neighbours::of(entries.into_iter().map(JournalEntry::checked).collect());
         sites.any(|site| journal.is_inside(site))
     }
 

@@ -5,10 +5,12 @@
 //! | stopping threads, and for how long | [`hold`] |
 //! | where threads are, and what is in the way | [`thread_positions`], [`thread_state`] |
 //! | writing: tables first, then sites, in pauses or while the threads run | [`install`], [`commit`], [`live`], [`pages`] |
-//! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`], [`semaphore`] |
+//! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`] |
+//! | what goes with a switch | [`semaphore`], [`calls`] |
 //! | sites and signals of several sessions | [`share`], [`release`] |
 //! | removing every trace | [`detach`], [`left`], [`returns`] |
 
+mod calls;
 mod commit;
 pub(crate) mod detach;
 pub(crate) mod hold;

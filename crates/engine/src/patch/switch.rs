@@ -312,6 +312,7 @@ pub(crate) fn note(process: &Process, found: &Found, sites: &[usize], to: Switch
         let at = found.entry(run[0]);
         let mut entries: Vec<JournalEntry> = discovery::read_array(process, at, run.len() as u64)?;
         for entry in &mut entries {
+            *entry = entry.checked();
             match to {
                 Switch::On | Switch::Off => entry.disabled = u32::from(to == Switch::Off),
                 Switch::Jump | Switch::Trap => entry.optimized = u8::from(to == Switch::Jump),

@@ -14,8 +14,8 @@ use sidestep_wire::ProbeDesc;
 
 use crate::api::{FuncPattern, Options, Pattern};
 use crate::error::SessionError;
-use crate::patch::per_probe;
 use crate::patch::switch::{Switch, Switched, in_turn, take_turn};
+use crate::patch::{calls, per_probe};
 use crate::resolve;
 use crate::resolve::objects::Objects;
 use crate::target::discovery::{self, Site};
@@ -60,7 +60,10 @@ fn by_pattern(pid: i32, patterns: &[Pattern], options: &Options, to: Switch) -> 
         if to == Switch::On {
             // Those that are off alone, too. Somebody may have detached before it was our turn.
             let chosen: HashSet<usize> = sites.iter().map(|site| site.index).collect();
-            for site in users(&process, shared)?.iter().filter(|site| chosen.contains(&site.index)) {
+            let mut now = users(&process, shared)?;
+            now.retain(|site| chosen.contains(&site.index));
+            calls::forget(&process, &discovery::session(&process, shared)?, &calls::away(&process, &now))?;
+            for site in &now {
                 per_probe::set(&process, site, |_| Some(true))?;
             }
         }
@@ -90,7 +93,14 @@ fn switch_numbers(process: &Process, shared: Va, numbers: &HashSet<u32>, to: Swi
     let named = |site: &Site| site.users().any(|(number, _)| numbers.contains(number));
     let all_named = |site: &Site| site.users().all(|(number, _)| numbers.contains(number));
     let (mut chosen, mut alone) = (Vec::new(), Switched::default());
-    for site in users(process, shared)?.into_iter().filter(named) {
+    let mut sites = users(process, shared)?;
+    sites.retain(named);
+    if to == Switch::On {
+        let mut away = calls::away(process, &sites);
+        away.retain(|number| numbers.contains(number));
+        calls::forget(process, &discovery::session(process, shared)?, &away)?;
+    }
+    for site in sites {
         let can = per_probe::can(&site);
         let whole = match to {
             Switch::Jump | Switch::Trap => true,

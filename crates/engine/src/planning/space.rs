@@ -66,7 +66,8 @@ pub fn find(isa: Isa, used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
             continue;
         }
         let below = end <= near.start;
-        let at = if below { end - len.0 } else { start };
+        // Not at the start of a gap in which `near` lies itself.
+        let at = if below { end - len.0 } else { near.start.next_multiple_of(PAGE).clamp(start, end - len.0) };
         let distance = if below { near.start - end } else { start.saturating_sub(near.end) + 1 };
         if best.is_none_or(|(d, _)| distance < d) {
             best = Some((distance, at));
@@ -151,6 +152,16 @@ mod tests {
         let map = [used(LOWEST, 0x50_0000, Grows::No), used(0x50_0000, 0x60_0000, Grows::Up)];
         let at = find(Isa::X64, &map, 0x40_0000..0x41_0000, Len(0x1000)).unwrap();
         assert!(at.0 >= 0x60_0000 + GROWTH, "{at}");
+    }
+
+    /// The lookup table lay right behind a program at low addresses, where stubs may be planned,
+    /// and not in the room that is kept for the table.
+    #[test]
+    fn what_is_wanted_somewhere_is_put_there() {
+        let map = [used(0x40_0000, 0x60_0000, Grows::No), used(0x5000_0000, 0x5001_0000, Grows::No)];
+        assert_eq!(find(Isa::X64, &map, LOW..LOW, Len(0x4000)), Some(Va(LOW)));
+        let map = [used(0x40_0000, LOW + 0x1000, Grows::No)];
+        assert_eq!(find(Isa::X64, &map, LOW..LOW, Len(0x4000)), Some(Va(LOW + 0x1000)));
     }
 
     #[test]

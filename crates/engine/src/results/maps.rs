@@ -13,6 +13,15 @@ use crate::target::raw::bytes_of;
 use crate::target::regions::Regions;
 use crate::target::view::View;
 
+/// What the controller knows of a map, whatever the target has written to the description in the
+/// shared region: only entries and what counts them are taken from there.
+fn placed(maps: &[Map], layout: &Layout, index: usize) -> Option<MapDesc> {
+    let (map, place) = (maps.get(index)?, layout.maps.get(index)?);
+    let mut desc = desc(map, index)?;
+    (desc.data, desc.cells) = (place.data, place.cells);
+    Some(desc)
+}
+
 /// The description of a map, without its place.
 pub(crate) fn desc(map: &Map, index: usize) -> Option<MapDesc> {
     let entries = match map.kind {
@@ -47,15 +56,18 @@ impl Bundle {
 
 /// Writes the descriptions of all maps and what they hold at the start.
 pub(crate) fn init(shared: &View, layout: &Layout, maps: &[Map]) {
-    for (index, (map, place)) in maps.iter().zip(&layout.maps).enumerate() {
-        let Some(mut desc) = desc(map, index) else { continue };
-        (desc.data, desc.cells) = (place.data, place.cells);
+    for (index, map) in maps.iter().enumerate() {
+        let Some(desc) = placed(maps, layout, index) else { continue };
         shared.write(layout.map_desc(index), bytes_of(&desc));
         if map.kind == MapKind::Array {
-            shared.write(place.data, &map.initial);
+            shared.write(desc.data, &map.initial);
         }
     }
 }
+
+/// Steps through a map, in those of one walk: entries that are removed and used again meanwhile are
+/// met again.
+const WALKS: u64 = 8;
 
 /// The maps of a session, as the controller sees them: with a value of its own where each thread
 /// has one.
@@ -87,8 +99,20 @@ impl Regions {
 
 impl Maps<'_> {
     pub(crate) fn map_desc(&self, map: usize) -> Option<MapDesc> {
-        (map < self.maps.len()).then_some(())?;
-        self.shared.read_array::<MapDesc>(self.layout.map_desc(map), 1).pop()
+        placed(self.maps, self.layout, map)
+    }
+
+    /// The table of a hash map with this description.
+    pub(crate) fn table<'d>(&'d self, map: usize, desc: &'d MapDesc) -> Table<'d> {
+        let live = self.shared.map_desc(self.layout.map_desc(map));
+        Table::shared(desc, live, self.shared.words(desc.data, desc.data_len() / 8))
+    }
+
+    /// Entries of a hash map.
+    pub(crate) fn count(&self, map: usize) -> u64 {
+        let Some(desc) = self.map_desc(map) else { return 0 };
+        let live = self.shared.map_desc(self.layout.map_desc(map));
+        live.count.load(Ordering::Relaxed).min(desc.capacity.into())
     }
 
     /// Entries or records that did not fit.
@@ -110,7 +134,7 @@ impl Maps<'_> {
             MapKind::PercpuArray => self.array(&desc, |maps, index| {
                 maps.per_thread(|cells| Some(cells.bytes(desc.cells + index * desc.stride, desc.value_size)))
             }),
-            MapKind::Hash | MapKind::LruHash | MapKind::PercpuHash | MapKind::LruPercpuHash => self.hash(&desc),
+            MapKind::Hash | MapKind::LruHash | MapKind::PercpuHash | MapKind::LruPercpuHash => self.hash(map, &desc),
             MapKind::StackTrace => self.stacks(&desc),
             MapKind::Ringbuf | MapKind::PerfEventArray => Vec::new(),
         }
@@ -172,19 +196,20 @@ impl Maps<'_> {
         (0..desc.max_entries).map(entry).collect()
     }
 
-    fn hash(&self, desc: &MapDesc) -> Vec<Entry> {
-        let table = Table::new(desc, self.shared.words(desc.data, desc.data_len() / 8));
+    fn hash(&self, map: usize, desc: &MapDesc) -> Vec<Entry> {
+        let table = self.table(map, desc);
         let mut entries = Vec::new();
         if table.is_untouched() {
             return entries;
         }
+        let mut left = WALKS * table.steps() + u64::from(desc.buckets);
         for bucket in 0..desc.buckets {
             // A walk through a bucket that was changed begins again.
             loop {
                 let before = entries.len();
                 let Some(mut cursor) = table.bucket(bucket) else { break };
                 let done = loop {
-                    match table.walk(cursor) {
+                    match table.walk(cursor, &mut left) {
                         Step::Entry(found, next) => {
                             entries.extend(self.entry(desc, &table, &found));
                             cursor = next;

@@ -53,29 +53,35 @@ impl Regions {
     }
 
     /// Takes all complete records out of all rings; not sorted.
-    pub fn drain(&self, stuck: &mut Stuck) -> Vec<Record> {
+    pub fn drain(&self, rings: &mut Rings) -> Vec<Record> {
         let mut records = Vec::new();
         if self.layout.ring_len != 0 {
             for slot in 0..self.slots() {
-                self.drain_slot(slot, stuck, &mut records);
+                self.drain_slot(slot, rings, &mut records);
             }
         }
         records
     }
 
-    fn drain_slot(&self, slot: u64, stuck: &mut Stuck, out: &mut Vec<Record>) {
+    fn drain_slot(&self, slot: u64, rings: &mut Rings, out: &mut Vec<Record>) {
         let base = self.layout.slot(slot);
         let pid = self.common.u32(base + offset_of!(Slot, owner) as u64).load(Ordering::Relaxed);
         let head = self.common.u64(base + offset_of!(Slot, head) as u64);
         let tail_word = self.common.u64(base + offset_of!(Slot, tail) as u64);
-        let mut tail = tail_word.load(Ordering::Relaxed);
+        let mut tail = rings.tail(slot);
         let ring = self.common.words(base + self.layout.ring_off, self.layout.ring_len / 8);
         let word = |at: u64| &ring[(at / 8) as usize & (ring.len() - 1)];
-        let end = tail + self.layout.ring_len; // one round at most, however fast the writer is
+        let end = tail.saturating_add(self.layout.ring_len); // one round at most, however fast the writer is
         loop {
             // Anew for each record: the writer of the last one may have given back a part of its
             // room.
             let head = head.load(Ordering::Acquire);
+            if head.saturating_sub(tail) > self.layout.ring_len || head % 8 != 0 {
+                // No writer of ours goes so far: the target has overwritten the word.
+                tail = head & !7;
+                self.count_lost(None);
+                break;
+            }
             if tail >= head.min(end) {
                 break;
             }
@@ -83,7 +89,7 @@ impl Regions {
             let (state, len) = (state_len as u32, state_len >> 32);
             if len < size_of::<RecordHeader>() as u64 || len % 8 != 0 || len > head - tail {
                 // Reserved, but not even the length is there yet.
-                if !stuck.give_up(slot, tail) {
+                if !rings.give_up(slot, tail) {
                     break;
                 }
                 // Its writer never came back, and nothing behind it can be found: start over at the
@@ -96,7 +102,7 @@ impl Regions {
                     (0..len / 8).flat_map(|i| word(tail + i * 8).load(Ordering::Relaxed).to_ne_bytes()).collect();
                 out.extend(parse(&bytes, pid));
             } else if state != RecordState::Pad as u32 {
-                if !stuck.give_up(slot, tail) {
+                if !rings.give_up(slot, tail) {
                     break;
                 }
                 let abandoned = len << 32 | RecordState::Abandoned as u64;
@@ -111,6 +117,7 @@ impl Regions {
             }
             tail += len;
         }
+        rings.set_tail(slot, tail);
         tail_word.store(tail, Ordering::Release);
     }
 
@@ -126,15 +133,25 @@ impl Regions {
     }
 }
 
-/// Remembers since when a ring waits for a record whose writer was interrupted.
+/// What the controller knows of rings by itself: how far it has read, and since when a ring waits
+/// for a record whose writer was interrupted.
 #[derive(Default)]
-pub(crate) struct Stuck {
+pub(crate) struct Rings {
+    tails: std::collections::HashMap<u64, u64>,
     since: std::collections::HashMap<u64, (u64, std::time::Instant)>,
 }
 
-impl Stuck {
+impl Rings {
     /// A writer is interrupted by a signal handler at most; after this long it has jumped away.
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
+
+    fn tail(&self, slot: u64) -> u64 {
+        self.tails.get(&slot).copied().unwrap_or(0)
+    }
+
+    fn set_tail(&mut self, slot: u64, tail: u64) {
+        self.tails.insert(slot, tail);
+    }
 
     fn give_up(&mut self, slot: u64, at: u64) -> bool {
         let now = std::time::Instant::now();

@@ -27,7 +27,7 @@ use crate::patch::switch::{Switch, Switched};
 use crate::patch::toggle;
 use crate::resolve::names::Symbols;
 use crate::resolve::objects::Objects;
-use crate::results::Stuck;
+use crate::results::Rings;
 use crate::results::maps::Maps;
 use crate::results::status::{self, Installed};
 use crate::session::attach::{Attach, note_missing};
@@ -51,7 +51,7 @@ pub struct Session {
     pub(crate) process: Process,
     child: Option<sidestep_sys::Child>,
     pub(crate) installer: Installer,
-    stuck: Stuck,
+    rings: Rings,
     state: TargetState,
     pub(crate) attached: bool,
     detached: Stops,
@@ -102,12 +102,12 @@ impl Session {
 
     pub(crate) fn new(process: Process, child: Option<sidestep_sys::Child>, mut installer: Installer) -> Session {
         let unwatched = installer.unwatched.take().map(|reason| (process.pid(), reason)).into_iter().collect();
-        let (stuck, state, detached) = (Stuck::default(), TargetState::Running, Stops::default());
+        let (rings, state, detached) = (Rings::default(), TargetState::Running, Stops::default());
         Session {
             process,
             child,
             installer,
-            stuck,
+            rings,
             state,
             attached: true,
             detached,
@@ -341,7 +341,7 @@ impl Session {
     /// Takes the records written since the last call, in order of time. Never blocks.
     pub fn records(&mut self) -> Vec<Record> {
         let Some(regions) = self.installer.regions() else { return Vec::new() };
-        let mut records = regions.drain(&mut self.stuck);
+        let mut records = regions.drain(&mut self.rings);
         records.sort_by_key(|record| record.time_ns);
         records
     }

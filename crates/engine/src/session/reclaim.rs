@@ -16,7 +16,8 @@ use sidestep_isa::Va;
 use sidestep_plan::room::STUB;
 use sidestep_sys::{Process, Stopped};
 use sidestep_wire::header::ISLAND;
-use sidestep_wire::{JournalEntry, ShadowEntry};
+use sidestep_wire::private::{CALLS, CALLS_OFF};
+use sidestep_wire::{Call, JournalEntry, ShadowEntry};
 
 use crate::api::TargetState;
 use crate::error::SessionError;
@@ -143,17 +144,19 @@ fn idle(stopped: &Stopped, found: &Found, gone: &[Addition]) -> Result<Option<Ve
     positions.iter().for_each(|position| meet(position.ip.0));
     // Calls whose return is watched, and handlers that went to another stack.
     let mut numbers: HashSet<u32> = HashSet::new();
-    for (_, state) in states(process, found.private_va)? {
+    // A call that ends at an exit may have ended in another way.
+    let goes_on = |slot: u64, ret: u64| process.read_word(Va(slot)).ok() == Some(ret);
+    for (at, state) in states(process, found.private_va)? {
+        let calls = read_array::<Call>(process, at.offset(CALLS_OFF as i64), CALLS as u64)?;
+        let calls = calls.iter().filter(|call| call.slot > Call::BUSY && goes_on(call.slot, call.ret));
+        numbers.extend(calls.map(|call| call.probe as u32));
         let len = state.shadow_len.into_inner().min(state.shadow_cap);
         if state.shadow != 0 && len != 0 {
             let entries = read_array::<ShadowEntry>(process, Va(state.shadow), len)?;
-            // A call that ends at an exit may have ended in another way.
-            let is_over = |entry: &ShadowEntry| {
-                entry.probe & ShadowEntry::KEPT != 0 && process.read_word(Va(entry.slot)).ok() != Some(entry.ret)
+            let stays = |entry: &ShadowEntry| {
+                entry.slot != 0 && (entry.probe & ShadowEntry::KEPT == 0 || goes_on(entry.slot, entry.ret))
             };
-            numbers.extend(
-                entries.iter().filter(|entry| entry.slot != 0 && !is_over(entry)).map(|entry| entry.probe as u32),
-            );
+            numbers.extend(entries.iter().filter(|entry| stays(entry)).map(|entry| entry.probe as u32));
         }
     }
     numbers.extend(native::busy(process, found)?.iter().map(|hit| hit.number as u32));
@@ -235,8 +238,8 @@ impl Regions {
     /// Blanks journal entries of sites that are nobody's, and restores padding. `false`: that is
     /// not possible now, nothing has changed.
     fn clear_entries(&self, process: &Process, indices: &[u64]) -> Result<bool, SessionError> {
-        let entries: Vec<JournalEntry> =
-            indices.iter().filter_map(|index| self.shared.read_array(self.entry_off(*index), 1).pop()).collect();
+        let entry = |index: &u64| self.shared.read_array::<JournalEntry>(self.entry_off(*index), 1).pop();
+        let entries: Vec<JournalEntry> = indices.iter().filter_map(entry).map(JournalEntry::checked).collect();
         let mut islands = Vec::new();
         for entry in &entries {
             let len = usize::from(entry.len);

@@ -204,7 +204,8 @@ impl Found {
 
     /// All sites as the journal has them.
     pub fn entries(&self, process: &Process) -> Result<Vec<JournalEntry>, SessionError> {
-        read_array(process, self.entry(0), u64::from(self.journal.1))
+        let entries: Vec<JournalEntry> = read_array(process, self.entry(0), u64::from(self.journal.1))?;
+        Ok(entries.into_iter().map(JournalEntry::checked).collect())
     }
 
     /// Is this a process that was forked from the one that the session is for? It shares the
@@ -220,14 +221,16 @@ impl Found {
 
     /// Where an entry of the journal is.
     pub fn entry(&self, index: usize) -> Va {
-        Va(self.shared_va.0 + self.journal.0 + (index * size_of::<JournalEntry>()) as u64)
+        let offset = self.journal.0.wrapping_add((index * size_of::<JournalEntry>()) as u64);
+        Va(self.shared_va.0.wrapping_add(offset))
     }
 
     /// All mappings of ours.
     pub fn mappings(&self, process: &Process) -> Result<Vec<MapEntry>, SessionError> {
         // The agent may have appended since the header was read.
         let len: u32 = process.read_pod(Va(self.shared_va.0 + offset_of!(Header, maps_len) as u64))?;
-        let entries: Vec<MapEntry> = read_array(process, Va(self.shared_va.0 + self.maps.0), u64::from(len))?;
+        let entries: Vec<MapEntry> =
+            read_array(process, Va(self.shared_va.0.wrapping_add(self.maps.0)), u64::from(len))?;
         Ok(entries.into_iter().filter(|e| e.kind != 0 && e.len != 0).collect())
     }
 
@@ -238,7 +241,8 @@ impl Found {
         }
         let word = |off: usize| process.read_pod::<u64>(Va(self.private_va.0 + off as u64));
         let (table, mask) = (word(offset_of!(Private, traps))?, word(offset_of!(Private, trap_mask))?);
-        let entries: Vec<TrapEntry> = if table == 0 { Vec::new() } else { read_array(process, Va(table), mask + 1)? };
+        let entries: Vec<TrapEntry> =
+            if table == 0 { Vec::new() } else { read_array(process, Va(table), mask.saturating_add(1))? };
         Ok(entries.into_iter().filter(|e| e.site != 0).map(|e| (e.site, e.detour)).collect())
     }
 
@@ -270,10 +274,12 @@ impl Found {
     /// are now.
     pub fn counts(&self, process: &Process, probes: u32) -> Result<Vec<(u64, u64)>, SessionError> {
         let Cells { slots: (first, stride), used, cells, missed } = self.cells;
-        let words = |off| read_array::<u64>(process, Va(self.shared_va.0 + off), probes.into());
+        let words = |off| read_array::<u64>(process, Va(self.shared_va.0.wrapping_add(off)), probes.into());
         let mut counts: Vec<(u64, u64)> = words(missed)?.into_iter().map(|missed| (0, missed)).collect();
         for slot in 0..u64::from(used) {
-            for (count, hits) in counts.iter_mut().zip(words(first + slot * stride + cells)?) {
+            for (count, hits) in
+                counts.iter_mut().zip(words(first.wrapping_add(slot.wrapping_mul(stride)).wrapping_add(cells))?)
+            {
                 count.0 += hits;
             }
         }
@@ -390,9 +396,21 @@ fn slots_used(process: &Process, shared: Va, common: u64) -> u32 {
     process.read_pod(Va(shared.0 + common + offset_of!(Common, slots_used) as u64)).unwrap_or(0)
 }
 
+/// Reads structs of a session. `count` may come from the target: what no session has is an error,
+/// and memory is taken only for what is there.
 pub(crate) fn read_array<T: Plain>(process: &Process, at: Va, count: u64) -> Result<Vec<T>, SessionError> {
-    let mut bytes = vec![0; count as usize * size_of::<T>()];
-    process.read(at, &mut bytes)?;
+    /// Bytes of the longest array of a session.
+    const LONGEST: u64 = 1 << 28;
+    /// Bytes that are read at once.
+    const PART: usize = 1 << 20;
+    let len = count.checked_mul(size_of::<T>() as u64).filter(|len| *len <= LONGEST);
+    let len = len.ok_or(SessionError::Damaged { pid: process.pid() })? as usize;
+    let mut bytes = Vec::new();
+    while bytes.len() < len {
+        let read = bytes.len();
+        bytes.resize(len.min(read + PART), 0);
+        process.read(Va(at.0.wrapping_add(read as u64)), &mut bytes[read..])?;
+    }
     Ok(bytes.chunks_exact(size_of::<T>()).filter_map(from_bytes).collect())
 }
 

@@ -4,10 +4,8 @@ use std::mem::size_of;
 
 use sidestep_bpf::map::Map;
 use sidestep_sys::arch::ADDRESS_END;
-use sidestep_wire::private::SHADOW_FIRST;
-use sidestep_wire::{
-    Common, JournalEntry, LookupTable, MapDesc, MapEntry, Private, ProbeDesc, ShadowEntry, Slot, ThreadState,
-};
+use sidestep_wire::private::STATE_LEN;
+use sidestep_wire::{Common, JournalEntry, LookupTable, MapDesc, MapEntry, Private, ProbeDesc, Slot};
 
 use crate::results::maps;
 
@@ -122,7 +120,7 @@ impl Layout {
 
         let descs_off = CALLS_OFF + CALLS_LEN;
         let states_off = round(descs_off + needs.probes * size_of::<ProbeDesc>() as u64, PAGE);
-        let state_stride = round((size_of::<ThreadState>() + SHADOW_FIRST * size_of::<ShadowEntry>()) as u64, PAGE);
+        let state_stride = round(STATE_LEN as u64, PAGE);
         Some(Layout {
             probes_max: needs.probes,
             cells: cells / 8,

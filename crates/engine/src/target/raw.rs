@@ -2,9 +2,9 @@
 #![allow(unsafe_code)] // two conversions, argued below; everything else in the crate is safe
 
 use sidestep_wire::{
-    Blocked, ClosedThread, CopyPair, DetourEntry, DetourTable, HandlerSwitch, JournalEntry, LookupEntry, MapDesc,
-    MapEntry, Private, ProbeDesc, RecordHeader, ShadowEntry, SigAction, SigAction32, ThreadState, TrapEntry,
-    UnwindObject, UnwindRule, UnwindTable,
+    Blocked, Call, ClosedThread, CopyPair, DetourEntry, DetourTable, GoroutineCall, HandlerSwitch, JournalEntry,
+    LookupEntry, MapDesc, MapEntry, Private, ProbeDesc, RecordHeader, ShadowEntry, SigAction, SigAction32, ThreadState,
+    TrapEntry, UnwindObject, UnwindRule, UnwindTable,
 };
 
 /// A struct without padding and for which every bit pattern is a value.
@@ -22,6 +22,8 @@ macro_rules! plain {
 }
 
 plain!(
+    Call,
+    GoroutineCall,
     JournalEntry,
     ClosedThread,
     CopyPair,

@@ -341,9 +341,10 @@ impl Regions {
     /// Where our code is in the target.
     pub fn code(&self) -> Vec<Range<u64>> {
         let count = self.shared.u32(at!(maps_len)).load(Ordering::Acquire);
-        let listed = self.shared.read_array::<MapEntry>(self.layout.maps_off, u64::from(count));
+        let count = u64::from(count).min(self.layout.maps_cap);
+        let listed = self.shared.read_array::<MapEntry>(self.layout.maps_off, count);
         let code = listed.iter().filter(|m| m.kind == MapKind::Slab as u32 || m.kind == MapKind::Agent as u32);
-        code.map(|m| m.addr..m.addr + m.len).collect()
+        code.map(|m| m.addr..m.addr.saturating_add(m.len)).collect()
     }
 
     /// For several remote calls at one go.

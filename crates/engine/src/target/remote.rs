@@ -63,9 +63,10 @@ impl Remote<'_> {
         self.mmap(at.0, len, libc::PROT_READ | libc::PROT_EXEC, flags, -1, 0)
     }
 
-    /// `memfd_create` with the name at `name`; closed on exec.
+    /// `memfd_create` with the name at `name`; closed on exec. Its length can be sealed.
     pub fn memfd(&mut self, name: Va) -> Result<i32, CallError> {
-        let fd = self.call(libc::SYS_memfd_create, [name.0, u64::from(libc::MFD_CLOEXEC), 0, 0, 0, 0])?;
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        let fd = self.call(libc::SYS_memfd_create, [name.0, u64::from(flags), 0, 0, 0, 0])?;
         Ok(fd as i32)
     }
 

@@ -145,6 +145,10 @@ pub struct Block {
     pub vars: Vec<Type>,
     /// It uses `self`.
     pub uses_own: bool,
+    /// It assigns to `self`.
+    pub sets_own: bool,
+    /// It asks for the latency of calls.
+    pub uses_latency: bool,
     /// Of each variable, in which function it is: 0 is the block itself, others are bodies of loops
     /// over maps ([`Each::number`]). `None`: in several of them.
     pub owners: Vec<Option<usize>>,

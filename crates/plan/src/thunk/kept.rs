@@ -1,8 +1,8 @@
 //! Calls that are remembered from the entry of a function to its exit, in generated code.
 //!
 //! What is here does the same as `shadow::kept` of the agent, with the same order of stores, which
-//! `shadow.rs` there explains. Whatever is not the usual case is left to the agent's thunk: nothing
-//! has happened then, or what has happened is a dead entry.
+//! `memory/call.rs` there explains. Whatever is not the usual case is left to the agent's thunk:
+//! nothing has happened then.
 
 use std::mem::offset_of;
 use std::rc::Rc;
@@ -14,7 +14,8 @@ use sidestep_isa::Va;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
 use sidestep_isa::x86::live::Dead;
 use sidestep_wire::lookup::LookupTable;
-use sidestep_wire::{Hit, ProbeDesc, ShadowEntry, ShadowHead, ThreadState};
+use sidestep_wire::private::{CALLS, CALLS_OFF};
+use sidestep_wire::{Call, Hit, ProbeDesc};
 
 use super::{Context, ENTRY_STATE, Env, Place, Places, RED_ZONE, frame};
 use crate::detour::saved::Saved;
@@ -40,34 +41,22 @@ pub enum Side {
 }
 
 /// All that the code for finding the call changes.
-const CHANGED: [Reg; 9] = [Reg::Rax, Reg::Rcx, Reg::Rdx, Reg::Rsi, Reg::Rdi, Reg::R8, Reg::R9, Reg::R10, Reg::R11];
+const CHANGED: [Reg; 6] = [Reg::Rax, Reg::Rcx, Reg::Rdx, Reg::R9, Reg::R10, Reg::R11];
 /// The word that is kept for the return ([`Hit::cookie`]).
 const COOKIE: Reg = Reg::R11;
 /// The thread's cells.
 const CELLS: Reg = Reg::R9;
 /// The thread's state.
 const STATE: Reg = Reg::R10;
-/// The shadow stack.
-const SHADOW: Reg = Reg::Rcx;
-/// An entry of that.
-const CALL: Reg = Reg::Rsi;
+/// The stack slot of the return address.
+const SLOT: Reg = Reg::Rcx;
+/// The thread's state, plus the distance from the first call of the table to the call of the slot.
+const CALL: Reg = STATE;
 
-const KEPT: u8 = ShadowEntry::KEPT.trailing_zeros() as u8;
-const ENTRY: i32 = size_of::<ShadowEntry>() as i32;
-
-/// From a shadow stack: its capacity.
-const CAP: i32 = offset_of!(ShadowHead, cap) as i32 - size_of::<ShadowHead>() as i32;
-
-/// A field of the thread's state.
-macro_rules! state {
+/// A field of a call, from [`CALL`].
+macro_rules! call {
     ($field:ident) => {
-        offset_of!(ThreadState, $field) as i32
-    };
-}
-/// A field of an entry.
-macro_rules! entry {
-    ($field:ident) => {
-        offset_of!(ShadowEntry, $field) as i32
+        (CALLS_OFF + offset_of!(Call, $field)) as i32
     };
 }
 
@@ -143,94 +132,52 @@ impl Parts {
 
     /// The end where a function is entered. The program runs first: it has no effect yet.
     fn enter(&self, asm: &mut Asm, env: &Env, agent: Va) {
-        let (slow, undo, fresh, same) = (asm.label(), asm.label(), asm.label(), asm.label());
+        let slow = asm.label();
         self.saved.save(asm);
         self.saved.reload(asm, self.reads);
         asm.mov_imm64(COOKIE, 0);
         asm.raw(&self.code.bytes);
         find_state(asm, env, slow);
-        // The next entry of the shadow stack. The newest one may be of the same call, of this probe
-        // or another one.
-        let (len, slot, next) = (Reg::Rax, Reg::Rdi, Reg::R8);
-        asm.load(len, STATE, state!(shadow_len));
-        asm.cmp_mem(SHADOW, CAP, len);
-        asm.jcc(Cond::Be, slow);
-        asm.imul_imm(CALL, len, ENTRY);
-        asm.add(CALL, SHADOW);
-        asm.lea(slot, Reg::Rsp, self.slot);
-        asm.test(len);
-        asm.jcc(Cond::E, fresh);
-        asm.cmp_mem(CALL, entry!(slot) - ENTRY, slot);
-        asm.jcc(Cond::E, same);
-        asm.bind(fresh);
-        asm.lea(next, len, 1);
-        asm.replace(STATE, state!(shadow_len), next);
-        asm.jcc(Cond::Ne, slow);
-        asm.store(CALL, entry!(cookie), COOKIE);
-        let index = COOKIE;
-        asm.mov(index, len);
-        asm.load(Reg::Rax, slot, 0);
-        asm.store(CALL, entry!(ret), Reg::Rax);
-        asm.store_imm(CALL, entry!(time), 0);
-        asm.load32(Reg::Rax, Reg::Rsp, self.probe);
-        asm.lea_index8(CELLS, CELLS, Reg::Rax);
-        asm.set_bit(Reg::Rax, KEPT);
-        asm.store(CALL, entry!(probe), Reg::Rax);
+        self.find_call(asm);
         asm.clear(Reg::Rax);
-        asm.replace(CALL, entry!(slot), slot);
-        asm.jcc(Cond::Ne, slow); // a handler left something there
-        asm.cmp_mem(STATE, state!(shadow), SHADOW);
-        asm.jcc(Cond::Ne, undo);
-        asm.cmp_mem(STATE, state!(shadow_len), index);
-        asm.jcc(Cond::Be, undo);
+        asm.mov_imm32(Reg::Rdx, Call::BUSY as u32);
+        asm.replace(CALL, call!(slot), Reg::Rdx);
+        asm.jcc(Cond::Ne, slow);
+        asm.load32(Reg::Rax, Reg::Rsp, self.probe);
+        asm.store(CALL, call!(probe), Reg::Rax);
+        asm.load(Reg::Rdx, SLOT, 0);
+        asm.store(CALL, call!(ret), Reg::Rdx);
+        asm.store(CALL, call!(cookie), COOKIE);
+        asm.store(CALL, call!(slot), SLOT);
+        asm.lea_index8(CELLS, CELLS, Reg::Rax);
         asm.add_one(CELLS, 0, false);
         self.saved.restore(asm);
         asm.ret();
-        // Another probe of the function, or an earlier call of this one, which has ended otherwise.
-        asm.bind(same);
-        asm.load32(next, Reg::Rsp, self.probe);
-        asm.set_bit(next, KEPT);
-        asm.cmp_mem(CALL, entry!(probe) - ENTRY, next);
-        asm.jcc(Cond::Ne, fresh);
-        asm.jmp(slow);
-        // A handler has made room meanwhile.
-        asm.bind(undo);
-        asm.mov(Reg::Rax, slot);
-        asm.clear(SHADOW);
-        asm.replace(CALL, entry!(slot), SHADOW);
         asm.bind(slow);
         self.saved.restore(asm);
         asm.jmp_far(agent);
     }
 
-    /// The end where a function is about to return. The call that returns is usually the newest.
+    /// The end where a function is about to return.
     fn leave(&self, asm: &mut Asm, env: &Env, agent: Va) {
         let slow = asm.label();
         self.saved.save(asm);
         find_state(asm, env, slow);
-        let (len, desc, scratch) = (Reg::Rdx, Reg::Rdi, Reg::R8);
-        asm.load(len, STATE, state!(shadow_len));
-        // One less than nothing is more than any capacity.
-        asm.lea(CALL, len, -1);
-        asm.cmp_mem(SHADOW, CAP, CALL);
-        asm.jcc(Cond::Be, slow);
-        asm.imul_imm(CALL, CALL, ENTRY);
-        asm.add(CALL, SHADOW);
+        self.find_call(asm);
+        asm.cmp_mem(CALL, call!(slot), SLOT);
+        asm.jcc(Cond::Ne, slow);
+        // `pair` is one more than the number of the probe.
         asm.load32(Reg::Rax, Reg::Rsp, self.probe);
-        asm.imul_imm(desc, Reg::Rax, size_of::<ProbeDesc>() as i32);
-        asm.mov_imm64(scratch, env.descs.0);
-        asm.add(desc, scratch);
-        // `pair` is one more than the number. Without one this is no number.
-        asm.load(scratch, desc, offset_of!(ProbeDesc, pair) as i32);
-        asm.lea(scratch, scratch, -1);
-        asm.set_bit(scratch, KEPT);
-        asm.cmp_mem(CALL, entry!(probe), scratch);
+        asm.imul_imm(Reg::Rax, Reg::Rax, size_of::<ProbeDesc>() as i32);
+        asm.mov_imm64(Reg::Rdx, env.descs.0);
+        asm.add(Reg::Rdx, Reg::Rax);
+        asm.load32(Reg::Rdx, Reg::Rdx, offset_of!(ProbeDesc, pair) as i32);
+        asm.lea(Reg::Rdx, Reg::Rdx, -1);
+        asm.cmp_mem(CALL, call!(probe), Reg::Rdx);
         asm.jcc(Cond::Ne, slow);
-        asm.lea(Reg::Rax, Reg::Rsp, self.slot);
-        asm.cmp_mem(CALL, entry!(slot), Reg::Rax);
-        asm.jcc(Cond::Ne, slow);
-        asm.load(COOKIE, CALL, entry!(cookie));
-        Parts::forget(asm, len, scratch, slow);
+        asm.load(COOKIE, CALL, call!(cookie));
+        // Only this thread takes the call: it has not moved to another one.
+        asm.store_imm(CALL, call!(slot), 0);
         asm.load32(Reg::Rax, Reg::Rsp, self.probe);
         asm.lea_index8(Reg::Rax, CELLS, Reg::Rax);
         asm.add_one(Reg::Rax, 0, false);
@@ -243,23 +190,20 @@ impl Parts {
         asm.jmp_far(agent);
     }
 
-    /// Takes the newest entry, of the slot in `rax`, from the shadow stack. If a handler has made
-    /// room meanwhile, its copy is left to the agent.
-    fn forget(asm: &mut Asm, len: Reg, new: Reg, slow: Label) {
-        asm.mov_imm64(new, 0);
-        asm.replace(CALL, entry!(slot), new);
-        asm.jcc(Cond::Ne, slow);
-        asm.cmp_mem(STATE, state!(shadow), SHADOW);
-        asm.jcc(Cond::Ne, slow);
-        // Not if a handler has left something above it: then it is a dead entry like any other.
-        asm.mov(Reg::Rax, len);
-        asm.lea(new, len, -1);
-        asm.replace(STATE, state!(shadow_len), new);
+    /// The slot into its register, and the call of the slot. Changes `rax`.
+    fn find_call(&self, asm: &mut Asm) {
+        asm.lea(SLOT, Reg::Rsp, self.slot);
+        const SHIFT: u8 = (size_of::<Call>() as u64 / Call::DISTANCE).trailing_zeros() as u8;
+        const MASK: i32 = ((CALLS - 1) * size_of::<Call>()) as i32;
+        asm.mov(Reg::Rax, SLOT);
+        asm.shl(Reg::Rax, SHIFT);
+        asm.and32(Reg::Rax, MASK);
+        asm.add(CALL, Reg::Rax);
     }
 }
 
-/// The thread's cells, state and shadow stack into their registers. To `slow` where there are none,
-/// and where calls may have moved to other threads. Changes `rcx`.
+/// The thread's cells and state into their registers. To `slow` where there are none, and where
+/// calls may have moved to other threads. Changes `rcx`.
 fn find_state(asm: &mut Asm, env: &Env, slow: Label) {
     asm.thread_pointer(Reg::Rcx, env.self_pointer);
     env.emit_hash(asm, STATE, Reg::Rcx);
@@ -272,9 +216,7 @@ fn find_state(asm: &mut Asm, env: &Env, slow: Label) {
     let table = env.bucket_disp() - offset_of!(LookupTable, buckets) as i32;
     asm.cmp_at_imm8(table + offset_of!(LookupTable, migrated) as i32, 0);
     asm.jcc(Cond::Ne, slow);
-    asm.load(SHADOW, STATE, state!(shadow));
-    asm.test(SHADOW);
-    asm.jcc(Cond::E, slow);
 }
 
 const _: () = assert!(Hit::COOKIE == 8 * 21);
+const _: () = assert!(size_of::<Call>() as u64 % Call::DISTANCE == 0);

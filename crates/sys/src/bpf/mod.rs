@@ -10,12 +10,14 @@
 //! use sidestep_sys::bpf::{self, Map, MapSpec, Program, ProgramKind, ProgramSpec, Site};
 //!
 //! bpf::permitted()?;
-//! let counts = Map::create(&MapSpec { name: "counts", kind: 2, key_size: 4, value_size: 8, max_entries: 1, ..MapSpec::default() })?;
+//! let array = MapSpec { kind: 2, key_size: 4, value_size: 8, ..MapSpec::default() };
+//! let counts = Map::create(&MapSpec { name: "counts", max_entries: 1, ..array })?;
 //! # let mut code: Vec<u64> = Vec::new();
 //! bpf::resolve_maps(&mut code, &[&counts])?;
 //! let spec = ProgramSpec { name: "entry", kind: ProgramKind::Probe, code: &code, license: "GPL" };
 //! let program = Program::load(&spec)?;
-//! let site = Site { path: "/usr/bin/redis-server".as_ref(), offset: 0x12340, pid: Some(42), ..Site::default() };
+//! let path = "/usr/bin/redis-server".as_ref();
+//! let site = Site { path, offset: 0x12340, pid: Some(42), ..Site::default() };
 //! let _probe = bpf::attach(&program, &site)?;
 //! # Ok(()) }
 //! ```

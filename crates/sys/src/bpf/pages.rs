@@ -88,7 +88,7 @@ impl Drop for Pages {
 // SAFETY: the mapping belongs to no thread; access is through atomics, or to what the kernel has
 // handed over.
 unsafe impl Send for Pages {}
-// SAFETY: as above.
+// SAFETY: two threads at once use atomics only, or what the kernel has handed over.
 unsafe impl Sync for Pages {}
 
 /// Bytes of a page.

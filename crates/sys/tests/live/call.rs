@@ -25,7 +25,7 @@ fn maps_and_unmaps(target: &Target) {
         // Frames elsewhere from now on, and a descriptor made with a name out of the target's own
         // memory.
         stopped.use_scratch(data.plus(Len(0)), Len(8192)).unwrap();
-        let fd = stopped.call(libc::SYS_memfd_create, [data.0, 0, 0, 0, 0, 0]).unwrap();
+        let fd = stopped.call(libc::SYS_memfd_create, [data.0, libc::MFD_ALLOW_SEALING.into(), 0, 0, 0, 0]).unwrap();
         let args = [0, 4096, RW, libc::MAP_SHARED as u64, fd, 0];
         let shared = Va(stopped.call(arch::MMAP, args).unwrap());
         let ours = SharedMap::from_target_fd(target.pid(), fd as i32, 4096).unwrap();

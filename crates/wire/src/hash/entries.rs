@@ -50,7 +50,7 @@ impl<'a> Table<'a> {
         let most = u64::from(self.desc.max_entries);
         for _ in 0..HAND_STEPS {
             let up = |count: u64| (count < most).then(|| count + 1);
-            if self.desc.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, up).is_ok() {
+            if self.live.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, up).is_ok() {
                 return true;
             }
             if !self.desc.is_lru() || !self.evict() {
@@ -66,7 +66,7 @@ impl<'a> Table<'a> {
     pub(super) fn evict(&self) -> bool {
         let entries = self.fresh();
         for step in 0..HAND_STEPS {
-            let Some(index) = self.desc.hand.fetch_add(1, Ordering::Relaxed).checked_rem(entries) else { return false };
+            let Some(index) = self.live.hand.fetch_add(1, Ordering::Relaxed).checked_rem(entries) else { return false };
             let Some(state) = self.state(index) else { return false };
             let now = state.load(Ordering::Relaxed);
             if now & USED == 0 {
@@ -92,7 +92,7 @@ impl<'a> Table<'a> {
     #[inline]
     pub(super) fn clean(&self) {
         let Some(buckets) = u64::from(self.desc.buckets).checked_sub(1) else { return };
-        let first = self.desc.hand.fetch_add(CLEANED, Ordering::Relaxed);
+        let first = self.live.hand.fetch_add(CLEANED, Ordering::Relaxed);
         for bucket in first..first.wrapping_add(CLEANED) {
             if let Some(head) = self.words.get((bucket & buckets) as usize) {
                 let _ = self.search(head, None::<&()>);
@@ -103,7 +103,7 @@ impl<'a> Table<'a> {
     /// An entry that nobody has: a free one, else one that was never used.
     #[inline]
     pub(super) fn take(&self) -> Option<u64> {
-        let free = &self.desc.free;
+        let free = &self.live.free;
         loop {
             let head = free.load(Ordering::Acquire);
             let Some(index) = index_of(head) else { break };
@@ -114,7 +114,7 @@ impl<'a> Table<'a> {
         }
         let capacity = u64::from(self.desc.capacity);
         let up = |used: u64| (used < capacity).then(|| used + 1);
-        self.desc.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, up).ok()
+        self.live.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, up).ok()
     }
 
     /// Gives an entry back that is in no chain.
@@ -122,7 +122,7 @@ impl<'a> Table<'a> {
     pub(super) fn release(&self, index: u64) {
         let (Some(state), Some(next)) = (self.state(index), self.next(index)) else { return };
         state.fetch_and(!(USED | REFERENCED), Ordering::Relaxed);
-        let free = &self.desc.free;
+        let free = &self.live.free;
         loop {
             let head = free.load(Ordering::Relaxed);
             next.store(refer(index_of(head), MARK, next.load(Ordering::Relaxed)), Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl<'a> Table<'a> {
     /// Entries that were ever used.
     #[inline]
     pub(super) fn fresh(&self) -> u64 {
-        self.desc.fresh.load(Ordering::Acquire)
+        self.live.fresh.load(Ordering::Acquire).min(self.desc.capacity.into())
     }
 
     #[inline]

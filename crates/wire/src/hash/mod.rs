@@ -80,6 +80,8 @@ impl Words for () {
 #[derive(Clone, Copy)]
 pub struct Table<'a> {
     desc: &'a MapDesc,
+    /// Where entries are counted: the same, or the one that others change.
+    live: &'a MapDesc,
     words: &'a [AtomicU64],
     key_words: usize,
     value_words: usize,
@@ -145,8 +147,16 @@ impl<'a> Table<'a> {
     #[inline]
     #[must_use]
     pub fn new(desc: &'a MapDesc, words: &'a [AtomicU64]) -> Table<'a> {
+        Table::shared(desc, desc, words)
+    }
+
+    /// The same for somebody who does not trust those who share the map: its shape is that of
+    /// `desc`, and what changes is in `live`.
+    #[inline]
+    #[must_use]
+    pub fn shared(desc: &'a MapDesc, live: &'a MapDesc, words: &'a [AtomicU64]) -> Table<'a> {
         let value_words = if desc.has_thread_values() { 0 } else { desc.value_size.div_ceil(8) as usize };
-        Table { desc, words, key_words: desc.key_size.div_ceil(8) as usize, value_words }
+        Table { desc, live, words, key_words: desc.key_size.div_ceil(8) as usize, value_words }
     }
 
     /// Words of a table of this shape.
@@ -216,13 +226,13 @@ impl<'a> Table<'a> {
             self.release(unused.index);
         }
         if hand.counted {
-            self.desc.count.fetch_sub(1, Ordering::Relaxed);
+            self.live.count.fetch_sub(1, Ordering::Relaxed);
         }
         match result {
             Ok(index) => Ok(Found { index, generation: hand.generation }),
             Err(error) => {
                 if error == MapError::Full {
-                    self.desc.dropped.fetch_add(1, Ordering::Relaxed);
+                    self.live.dropped.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(error)
             }
@@ -329,7 +339,7 @@ impl<'a> Table<'a> {
     fn remove(&self, place: &Place<'_>, index: u64, next: u64, key: &impl Words) -> bool {
         let removed = self.replace_next(index, next, refer(index_of(next), MARK, next));
         if removed {
-            self.desc.count.fetch_sub(1, Ordering::Relaxed);
+            self.live.count.fetch_sub(1, Ordering::Relaxed);
             self.unlink(place, index, index_of(next), key);
         }
         removed

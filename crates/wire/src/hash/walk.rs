@@ -32,12 +32,21 @@ impl<'a> Table<'a> {
         Some(Cursor { at, reference: at.load(Ordering::Acquire) })
     }
 
-    /// The next entry of a bucket. What is read of it is right if [`Table::is_current`] says so
-    /// afterwards.
+    /// More steps than a walk through the table takes, however much it changes meanwhile. A chain
+    /// that somebody else has overwritten may lead back to itself.
     #[inline]
     #[must_use]
-    pub fn walk(&self, mut cursor: Cursor<'a>) -> Step<'a> {
-        for _ in 0..=self.desc.capacity {
+    pub fn steps(&self) -> u64 {
+        u64::from(self.desc.capacity) * 2 + 1024
+    }
+
+    /// The next entry of a bucket. What is read of it is right if [`Table::is_current`] says so
+    /// afterwards. Each step is taken from `left`; without any the bucket is at its end.
+    #[inline]
+    #[must_use]
+    pub fn walk(&self, mut cursor: Cursor<'a>, left: &mut u64) -> Step<'a> {
+        while let Some(less) = left.checked_sub(1) {
+            *left = less;
             let Some(index) = index_of(cursor.reference) else {
                 let same = cursor.at.load(Ordering::Acquire) == cursor.reference;
                 return if same { Step::End } else { Step::Changed };
@@ -58,7 +67,7 @@ impl<'a> Table<'a> {
             self.release(index);
             cursor.reference = skipped;
         }
-        Step::Changed
+        Step::End
     }
 
     /// Never had a key: its memory has not been touched, and a look at all buckets would.
@@ -107,11 +116,12 @@ impl<'a> Table<'a> {
     /// many are before it.
     #[inline]
     fn nth(&self, bucket: u32, n: u64, wanted: impl Fn(&Found) -> bool) -> (u64, Option<Found>) {
+        let mut left = self.steps();
         'again: loop {
             let Some(mut cursor) = self.bucket(bucket) else { return (0, None) };
             let mut at = 0;
             loop {
-                match self.walk(cursor) {
+                match self.walk(cursor, &mut left) {
                     Step::Entry(found, _) if at == n || wanted(&found) => return (at, Some(found)),
                     Step::Entry(_, next) => (at, cursor) = (at + 1, next),
                     Step::End => return (at, None),

@@ -3,7 +3,6 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::Ordering;
 
 use sidestep_wire::map::STACK_TRACE;
 use sidestep_wire::{Histogram, glob};
@@ -83,7 +82,7 @@ impl Space<'_> {
             258 => self.desc(a).and_then(|(map, desc)| self.next_entry(map, &desc, b, c, d)).unwrap_or(0),
             259 => self.desc(a).map_or(0, |(map, desc)| match desc.kind {
                 STACK_TRACE => self.maps.stack(map, b).len() as u64,
-                _ => desc.count.load(Ordering::Relaxed),
+                _ => self.maps.count(map),
             }),
             260 => match (self.read_text(a, b + 1), self.read_text(c, d + 1)) {
                 (Some(text), Some(part)) => {

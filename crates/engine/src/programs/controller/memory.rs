@@ -25,6 +25,10 @@ pub const RECORD: u64 = 5 << REGION;
 /// The helper that calls functions of the program.
 const LOOP: u32 = 181;
 
+/// Loops over maps come to so many entries in one run, for each that the map has room for: entries
+/// that come and go meanwhile may be met again.
+const ROUNDS: u64 = 4;
+
 /// Words of registers and cookie.
 const CONTEXT_WORDS: usize = 22;
 
@@ -38,6 +42,8 @@ pub struct Space<'a> {
     pub record_map: usize,
     /// What was written so far.
     pub records: Vec<Record>,
+    /// Entries that loops over maps have come to.
+    walked: u64,
 }
 
 fn zeros(words: usize) -> Vec<AtomicU64> {
@@ -47,7 +53,15 @@ fn zeros(words: usize) -> Vec<AtomicU64> {
 impl<'a> Space<'a> {
     pub fn new(maps: Maps<'a>, stack: u64) -> Space<'a> {
         let stack = zeros((stack / 8) as usize);
-        Space { maps, stack, context: zeros(CONTEXT_WORDS), record: Vec::new(), record_map: 0, records: Vec::new() }
+        Space {
+            maps,
+            stack,
+            context: zeros(CONTEXT_WORDS),
+            record: Vec::new(),
+            record_map: 0,
+            records: Vec::new(),
+            walked: 0,
+        }
     }
 
     pub fn stack_end(&self) -> u64 {
@@ -112,11 +126,9 @@ impl<'a> Space<'a> {
         Some((index as usize, self.maps.map_desc(index as usize)?))
     }
 
-    /// Does something with the table of a hash map. Its description is the one in the shared
-    /// region.
+    /// Does something with the table of a hash map.
     fn with_table<T>(&self, index: usize, desc: &MapDesc, act: impl FnOnce(&Table<'_>) -> T) -> T {
-        let words = self.maps.shared.words(desc.data, desc.data_len() / 8);
-        act(&Table::new(self.maps.shared.map_desc(self.maps.layout.map_desc(index)), words))
+        act(&self.maps.table(index, desc))
     }
 
     fn element(&self, desc: &MapDesc, key: &[u8]) -> Option<u64> {
@@ -185,8 +197,13 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Copies the entry behind a cursor to where the last one is; the cursor behind it.
-    pub fn next_entry(&self, map: usize, desc: &MapDesc, cursor: u64, to: u64, len: u64) -> Option<u64> {
+    /// Copies the entry behind a cursor to where the last one is; the cursor behind it. Ends at a
+    /// map that the target has overwritten so that its entries never end.
+    pub fn next_entry(&mut self, map: usize, desc: &MapDesc, cursor: u64, to: u64, len: u64) -> Option<u64> {
+        self.walked += 1;
+        if self.walked > ROUNDS * u64::from(desc.capacity) {
+            return None;
+        }
         let last = self.read(to, desc.key_size.into())?;
         self.with_table(map, desc, |table| {
             let (key_words, value_words) = table.sizes();

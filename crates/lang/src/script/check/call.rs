@@ -105,6 +105,7 @@ impl Checker<'_> {
                 if !self.only_at(&[super::Provider::Uretprobe]) {
                     return self.error(span, "The latency function can only be used with 'uretprobe' probes");
                 }
+                self.uses_latency = true;
                 Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(super::super::checked::Builtin::Latency) })
             }
             "has_key" => self.has_key(args, span),

@@ -131,6 +131,10 @@ struct Checker<'a> {
     dead: usize,
     /// The block uses `self`.
     uses_own: bool,
+    /// It assigns to `self`.
+    sets_own: bool,
+    /// It asks for the latency of calls.
+    uses_latency: bool,
     /// See [`Block::owners`].
     owners: Vec<Option<usize>>,
     /// The innermost loop over a map that the statement is in, and how many there are in the block.
@@ -165,6 +169,8 @@ impl<'a> Checker<'a> {
             loops: 0,
             dead: 0,
             uses_own: false,
+            sets_own: false,
+            uses_latency: false,
             owners: Vec::new(),
             walk: 0,
             walks: 0,
@@ -236,9 +242,17 @@ impl<'a> Checker<'a> {
         let predicate = predicate.and_then(Result::ok);
         let vars = std::mem::take(&mut self.vars);
         let owners = std::mem::take(&mut self.owners);
-        let uses_own = std::mem::take(&mut self.uses_own);
         self.walks = 0;
-        self.out.blocks.push(Block { points: block.points.clone(), predicate, body, vars, uses_own, owners });
+        self.out.blocks.push(Block {
+            points: block.points.clone(),
+            predicate,
+            body,
+            vars,
+            uses_own: std::mem::take(&mut self.uses_own),
+            sets_own: std::mem::take(&mut self.sets_own),
+            uses_latency: std::mem::take(&mut self.uses_latency),
+            owners,
+        });
     }
 
     /// A number that says yes or no.

@@ -28,6 +28,7 @@ impl Checker<'_> {
         ops: &mut Vec<Op>,
     ) -> Checking<()> {
         let index = self.own_index(name, span)?;
+        self.sets_own = true;
         let value = match op {
             Some(op) => {
                 let old = self.own(name, span)?;

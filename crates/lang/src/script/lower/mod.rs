@@ -29,6 +29,7 @@ use super::checked::{self, Checked, PER_THREAD};
 use super::types::{COMM, Content, NAME, POINT as PLACE, Type, text_room};
 use crate::build::{BuildError, Builder, Label};
 use each::Walk;
+use own::InWord;
 pub use record::JOINED;
 
 /// Bytes of all rings of a thread together, that scripts ask for.
@@ -154,10 +155,10 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
         uses_processes: false,
         points: checked.blocks.iter().flat_map(|block| block.points.clone()).collect(),
         block: 0,
+        in_word: InWord::of(checked),
     };
-    let mut programs = Vec::new();
+    let mut programs = Programs::default();
     let mut probes = Vec::new();
-    let mut stamp = None;
     for (number, block) in checked.blocks.iter().enumerate() {
         shared.block = number;
         let mut known: Vec<(Site, usize, Option<usize>)> = Vec::new();
@@ -171,16 +172,23 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
             let (program, entry) = match known.iter().find(|(known, ..)| *known == site) {
                 Some((_, program, entry)) => (*program, *entry),
                 None => {
-                    programs.push(Lower::new(&mut shared, site, block).program(block)?);
-                    let program = programs.len() - 1;
-                    let mut entry = None;
-                    if std::mem::take(&mut shared.needs_stamp) {
-                        if stamp.is_none() {
-                            programs.push(stamp_program()?);
-                            stamp = Some(programs.len() - 1);
+                    let program = match shared.in_word {
+                        // What the block does is done for the probe of the return.
+                        Some(InWord { setter, .. }) if setter == number => programs.nothing()?,
+                        _ => programs.add(Lower::new(&mut shared, site, block).program(block)?),
+                    };
+                    let entry = match shared.in_word {
+                        _ if site != Site::Return => None,
+                        _ if std::mem::take(&mut shared.needs_stamp) => Some(programs.stamp()?),
+                        Some(InWord { setter, reader }) if reader == number => {
+                            shared.block = setter;
+                            let setter = &checked.blocks[setter];
+                            Some(programs.add(Lower::new(&mut shared, Site::Entry, setter).program(setter)?))
                         }
-                        entry = stamp;
-                    }
+                        _ if block.uses_own => Some(programs.nothing()?),
+                        _ => None,
+                    };
+                    shared.block = number;
                     known.push((site, program, entry));
                     (program, entry)
                 }
@@ -219,7 +227,7 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
     maps.extend(checked.maps.iter().map(|map| shape(map, &checked.config)));
     let stack_of = (maps.len()..).take(checked.stacks.len()).collect();
     maps.extend(checked.stacks.iter().map(|stack| map("ustack", MapKind::StackTrace, 4, 8 * stack.depth, STACKS)));
-    if own_len > 0 {
+    if own_len > 0 && shared.in_word.is_none() {
         maps.push(map("self", MapKind::LruHash, own::KEY, own_len as u32, CALLS));
     }
     let places = uses_places.then_some(PLACES as usize);
@@ -230,7 +238,7 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
     Ok(Compiled {
         maps,
         probes,
-        programs,
+        programs: programs.all,
         map_of,
         stack_of,
         faults,
@@ -244,15 +252,47 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
     })
 }
 
-/// Remembers the time of a call until its return.
-fn stamp_program() -> Result<Program, LowerError> {
-    let mut out = Builder::new();
-    out.mov(Reg::R6, Reg::R1);
-    out.call(helper::NSECS);
-    out.put(Reg::R6, COOKIE, Reg::R0);
-    out.mov_imm(Reg::R0, 0);
-    out.push(sidestep_bpf::Insn::Exit);
-    Ok(out.finish()?)
+/// The programs of a script.
+#[derive(Default)]
+struct Programs {
+    all: Vec<Program>,
+    /// The index of the one that remembers the time of a call until its return.
+    stamp: Option<usize>,
+    /// The index of the one that does nothing.
+    nothing: Option<usize>,
+}
+
+impl Programs {
+    fn add(&mut self, program: Program) -> usize {
+        self.all.push(program);
+        self.all.len() - 1
+    }
+
+    fn stamp(&mut self) -> Result<usize, LowerError> {
+        if let Some(stamp) = self.stamp {
+            return Ok(stamp);
+        }
+        let mut out = Builder::new();
+        out.mov(Reg::R6, Reg::R1);
+        out.call(helper::NSECS);
+        out.put(Reg::R6, COOKIE, Reg::R0);
+        out.mov_imm(Reg::R0, 0);
+        out.push(sidestep_bpf::Insn::Exit);
+        let stamp = self.add(out.finish()?);
+        Ok(*self.stamp.insert(stamp))
+    }
+
+    /// At the entry of a call: the engine has seen the call begin.
+    fn nothing(&mut self) -> Result<usize, LowerError> {
+        if let Some(nothing) = self.nothing {
+            return Ok(nothing);
+        }
+        let mut out = Builder::new();
+        out.mov_imm(Reg::R0, 0);
+        out.push(sidestep_bpf::Insn::Exit);
+        let nothing = self.add(out.finish()?);
+        Ok(*self.nothing.insert(nothing))
+    }
 }
 
 fn map(name: &str, kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> Map {
@@ -315,6 +355,8 @@ struct Shared<'a> {
     points: Vec<Point>,
     /// Number of the block.
     block: usize,
+    /// `self` is in the word of the call.
+    in_word: Option<InWord>,
 }
 
 /// Where a program runs, as far as its code depends on it.

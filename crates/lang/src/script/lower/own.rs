@@ -1,15 +1,23 @@
-//! `self.x`: an entry for each call that is not over, in a map by its frame and its function. So
-//! calls inside of calls have their own. An entry goes when the call returns, if one program sees
-//! that; one whose call never does (an exception, `longjmp`) is cleared when another call of the
-//! function has the same frame, or dropped to make room.
+//! `self.x`: what a call keeps until it returns. Calls inside of calls have their own.
+//!
+//! One number that is assigned where functions are entered, and used where the same ones return, is
+//! in the word that the engine keeps for each call ([`InWord`]).
+//!
+//! Else there is an entry for each call that is not over, in a map by its frame and its function.
+//! The entry goes when the call returns, if one program sees that; one whose call never does (an
+//! exception, `longjmp`) is cleared when another call of the function has the same frame, or
+//! dropped to make room.
+//!
+//! Either way, a block that uses `self` where functions return runs for calls that were seen to
+//! begin: it has a program at the entry.
 
 use sidestep_bpf::{AluOp, Cond, Reg, Size, Width};
 
 use super::super::ast::{Point, Provider};
-use super::super::checked::{Block, Value};
+use super::super::checked::{Block, Checked, Op, Value};
 use super::super::types::Type;
 use super::text::At;
-use super::{FIRST, Lower, Site, helper};
+use super::{COOKIE, FIRST, Lower, Site, helper};
 
 /// Bytes of a key: where the return address is, and the address of the function. (Of Go functions,
 /// whose stacks move, the first word is made of the goroutine and the distance from the end of its
@@ -17,6 +25,35 @@ use super::{FIRST, Lower, Site, helper};
 pub(super) const KEY: u32 = 16;
 const RSP: i16 = 152;
 const R14: i16 = 8;
+
+/// The blocks of a script whose `self` is in the word of the call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InWord {
+    /// The number of the block that assigns. It does nothing else.
+    pub setter: usize,
+    /// The number of the block at the returns of the same functions.
+    pub reader: usize,
+}
+
+impl InWord {
+    /// `None`: it has to be in a map.
+    pub fn of(checked: &Checked) -> Option<InWord> {
+        let [ty] = &checked.own[..] else { return None };
+        let mut users = checked.blocks.iter().enumerate().filter(|(_, block)| block.uses_own);
+        let (first, second) = (users.next()?, users.next()?);
+        let (setter, reader) = if second.1.sets_own { (second, first) } else { (first, second) };
+        let is_at = |block: &Block, provider| block.points.iter().all(|point| point.provider == provider);
+        let fits = users.next().is_none()
+            && !ty.is_wide()
+            && is_at(setter.1, Provider::Uprobe)
+            && is_at(reader.1, Provider::Uretprobe)
+            && setter.1.points.iter().map(|point| &point.fields).eq(reader.1.points.iter().map(|point| &point.fields))
+            && setter.1.body.iter().all(|op| matches!(op, Op::SetOwn(..)))
+            && !reader.1.sets_own
+            && !reader.1.uses_latency;
+        fits.then_some(InWord { setter: setter.0, reader: reader.0 })
+    }
+}
 
 impl Lower<'_, '_> {
     fn own_map(&self) -> u32 {
@@ -51,6 +88,10 @@ impl Lower<'_, '_> {
 
     /// A number into `r0`; 0 if nothing was assigned.
     pub(super) fn own_number(&mut self, index: usize) {
+        if self.shared.in_word.is_some() {
+            self.out.load(Size::Dw, Reg::R0, Reg::R6, COOKIE);
+            return;
+        }
         let used = self.used;
         let missing = self.out.label();
         self.lookup_own();
@@ -79,6 +120,11 @@ impl Lower<'_, '_> {
     }
 
     pub(super) fn set_own(&mut self, index: usize, value: &Value) {
+        if self.shared.in_word.is_some() {
+            self.int(value);
+            self.out.put(Reg::R6, COOKIE, Reg::R0);
+            return;
+        }
         let used = self.used;
         let ty = self.shared.checked.own[index].clone();
         let from = if ty.is_wide() { At::Scratch(self.scratch(ty.stored())) } else { At::Stack(self.stack(8)) };
@@ -116,7 +162,10 @@ impl Lower<'_, '_> {
     pub(super) fn begins_call(&self) -> bool {
         let blocks = &self.shared.checked.blocks;
         let (before, own) = (&blocks[..self.shared.block], &blocks[self.shared.block]);
-        self.site == Site::Entry && own.uses_own && !before.iter().any(|block| meet(block, own, Provider::Uprobe))
+        self.shared.in_word.is_none()
+            && self.site == Site::Entry
+            && own.uses_own
+            && !before.iter().any(|block| meet(block, own, Provider::Uprobe))
     }
 
     /// Whether this is the only program that sees the return of the call, as far as that is known.
@@ -124,7 +173,7 @@ impl Lower<'_, '_> {
         let blocks = &self.shared.checked.blocks;
         let own = &blocks[self.shared.block];
         let meeting = blocks.iter().filter(|block| meet(block, own, Provider::Uretprobe));
-        self.site == Site::Return && own.uses_own && meeting.count() == 1
+        self.shared.in_word.is_none() && self.site == Site::Return && own.uses_own && meeting.count() == 1
     }
 }
 

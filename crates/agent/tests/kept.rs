@@ -1,0 +1,181 @@
+//! Calls that end at an exit: each exit gets what the entry of its own call has kept.
+
+mod world;
+
+use std::sync::atomic::Ordering;
+
+use sidestep_wire::private::{CALLS, SHADOW_FIRST};
+use sidestep_wire::{Call, Flow, ProbeDesc, Regs, ThreadState};
+use world::{Random, Setup, Thread, World, behind_call, flow, program};
+
+/// Counted at exits that got the right word, and the wrong one.
+const RIGHT: u32 = 8;
+const WRONG: u32 = 9;
+/// Two functions.
+const FUNCTIONS: u32 = 2;
+/// Words of a stack: its slots share entries of the table of calls.
+const WORDS: usize = 3 * CALLS * Call::DISTANCE as usize / 8;
+
+/// Probes 0 and 1: the entries of two functions, which keep `rdi`. 2 and 3: their exits.
+fn setup() -> Setup {
+    let enter = ProbeDesc { hits: 0, ..program(Flow::Enter, keep) };
+    let exit = |function: u32| ProbeDesc {
+        hits: 1,
+        pair: 1 + function,
+        exit: compare as *const () as u64,
+        flags: 0,
+        ..flow(Flow::Exit)
+    };
+    Setup { probes: vec![enter, enter, exit(0), exit(1)], ..Setup::default() }
+}
+
+unsafe extern "C" fn keep(regs: *mut Regs, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
+    // SAFETY: the context of a hit: the word behind the registers is its cookie.
+    unsafe { regs.add(1).cast::<u64>().write((*regs).rdi) };
+    0
+}
+
+unsafe extern "C" fn compare(regs: *mut Regs, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
+    // SAFETY: as above; the thread's cells are large enough.
+    unsafe {
+        let is_right = regs.add(1).cast::<u64>().read() == (*regs).rdi;
+        let cells = (*state).cells as *mut u64;
+        *cells.add(if is_right { RIGHT } else { WRONG } as usize) += 1;
+    }
+    0
+}
+
+/// A stack, the calls that go on there, and the thread that runs on it.
+struct Stack {
+    words: Vec<u64>,
+    calls: Vec<Running>,
+    thread: usize,
+}
+
+struct Running {
+    at: usize,
+    function: u32,
+    kept: u64,
+}
+
+/// Calls on several stacks.
+struct Scene {
+    world: World,
+    threads: Vec<Thread>,
+    stacks: Vec<Stack>,
+    random: Random,
+    entered: u64,
+    left: u64,
+}
+
+impl Scene {
+    fn new(threads: u64, stacks: usize) -> Scene {
+        let world = World::new(&setup());
+        let threads: Vec<Thread> = (0..threads).map(|i| world.enter(0x1000 + i).unwrap()).collect();
+        let stack = |i| Stack { words: vec![0; WORDS], calls: Vec::new(), thread: i % threads.len() };
+        let stacks = (0..stacks).map(stack).collect();
+        Scene { world, threads, stacks, random: Random(5), entered: 0, left: 0 }
+    }
+
+    fn hit(&mut self, which: usize, at: usize, probe: u32, kept: u64) {
+        let stack = &mut self.stacks[which];
+        let rsp = &raw mut stack.words[at] as u64;
+        self.threads[stack.thread].hit(&mut Regs { rsp, rdi: kept, ..Regs::default() }, probe);
+    }
+
+    fn call(&mut self, which: usize) {
+        let function = self.random.below(u64::from(FUNCTIONS)) as u32;
+        let distance = 2 * (1 + self.random.below(20) as usize);
+        let stack = &mut self.stacks[which];
+        let Some(at) = stack.calls.last().map_or(WORDS, |call| call.at).checked_sub(distance) else { return };
+        self.entered += 1;
+        let kept = self.entered;
+        stack.words[at] = behind_call(kept);
+        stack.calls.push(Running { at, function, kept });
+        self.hit(which, at, function, kept);
+    }
+
+    fn ret(&mut self, which: usize) {
+        let Some(Running { at, function, kept }) = self.stacks[which].calls.pop() else { return };
+        self.left += 1;
+        self.hit(which, at, FUNCTIONS + function, kept);
+    }
+
+    /// Lets all calls that go on return.
+    fn finish(mut self) {
+        for which in 0..self.stacks.len() {
+            while !self.stacks[which].calls.is_empty() {
+                self.ret(which);
+            }
+        }
+        let [entries, exits] = [0, 1].map(|cell| self.world.cell(cell));
+        assert_eq!((entries, exits), (self.entered, self.left));
+        let [right, wrong] = [RIGHT, WRONG].map(|cell| self.world.cell(cell.into()));
+        assert_eq!((right, wrong), (self.left, 0));
+    }
+}
+
+#[test]
+fn calls_deeper_than_the_table_are_told_apart() {
+    let mut scene = Scene::new(1, 1);
+    for n in 0..200_000 {
+        // In waves, so that the whole stack is used.
+        match scene.random.below(100) < if n / 1000 % 2 == 0 { 60 } else { 40 } {
+            true => scene.call(0),
+            false => scene.ret(0),
+        }
+    }
+    assert!(scene.threads[0].state().shadow_cap == SHADOW_FIRST as u64, "few calls should need the shadow stack");
+    scene.finish();
+}
+
+#[test]
+fn calls_that_were_left_are_not_taken_for_new_ones() {
+    let mut scene = Scene::new(1, 4);
+    for _ in 0..200_000 {
+        let which = scene.random.below(4) as usize;
+        match scene.random.below(100) {
+            0..52 => scene.call(which),
+            52..99 => scene.ret(which),
+            _ => {
+                let depth = scene.stacks[which].calls.len() as u64;
+                let left = scene.random.below(depth + 1) as usize;
+                scene.stacks[which].calls.truncate(left);
+            }
+        }
+    }
+    scene.finish();
+}
+
+#[test]
+fn calls_move_to_other_threads_with_their_stacks() {
+    let mut scene = Scene::new(3, 5);
+    for n in 0..100_000 {
+        let which = scene.random.below(5) as usize;
+        match scene.random.below(100) {
+            0..51 => scene.call(which),
+            51..99 => scene.ret(which),
+            _ if n > 10_000 => scene.stacks[which].thread = scene.random.below(3) as usize,
+            _ => {}
+        }
+    }
+    scene.finish();
+}
+
+/// A signal handler came while an entry was being filled, and never came back.
+#[test]
+fn an_entry_that_is_never_filled_costs_no_call() {
+    let mut scene = Scene::new(1, 1);
+    scene.call(0);
+    let slot = &raw const scene.stacks[0].words[scene.stacks[0].calls[0].at] as u64;
+    scene.ret(0);
+    let table = scene.threads[0].state as u64 + sidestep_wire::private::CALLS_OFF as u64;
+    let entry = scene.world.word(table + (Call::index(slot) * size_of::<Call>()) as u64);
+    assert_eq!(entry.swap(Call::BUSY, Ordering::Relaxed), 0);
+    for _ in 0..1000 {
+        scene.call(0);
+        scene.ret(0);
+    }
+    assert_eq!(entry.load(Ordering::Relaxed), Call::BUSY);
+    scene.finish();
+}

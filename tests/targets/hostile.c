@@ -1,0 +1,211 @@
+/* A target that attacks whoever probes it: a forked child scribbles into the memory that it shares with the controller.
+ *     hostile PART SEED
+ * PART is a part of that memory, "all", or an attack with a name. The layout is that of wire::Header. */
+#include "serve.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LAYOUT = 14 };
+#define MAGIC 0x5045545345444953ull /* "SIDESTEP" */
+
+struct header {
+    uint64_t magic;
+    uint32_t version, pad1;
+    int32_t controller_pid, target_pid;
+    uint64_t controller_start, total_len, shared_va, private_va, lookup_va, agent_va, agent_len, trampoline_va, slots_off,
+        slot_stride;
+    uint32_t slots_max, pad3;
+    uint64_t cells_off, cells, ring_off, ring_len, missed_off, probes_max, map_descs_off, map_descs, journal_off;
+    uint32_t journal_cap, journal_len;
+    uint64_t maps_off;
+    uint32_t maps_cap, maps_len;
+    uint64_t common_off;
+};
+struct desc {
+    uint32_t kind, key_size, value_size, max_entries, flags, index;
+    uint64_t data, cells, stride, dropped, count, free, hand;
+    uint32_t buckets, capacity;
+    uint64_t fresh, pad[4];
+};
+struct slot {
+    uint64_t fs_base;
+    uint32_t tid, owner;
+    uint64_t head, tail;
+};
+enum { COMMON = 96, JOURNAL_ENTRY = 224, LIST_ENTRY = 24, RING_KINDS = 4 };
+
+static volatile uint8_t *at;
+static uint64_t len, state;
+static struct header h;
+
+static uint64_t draw(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+/* Numbers that lengths, indices and addresses are checked against, or not. */
+static uint64_t odd(void)
+{
+    static const uint64_t all[] = {0, 1, 2, 3, 7, 8, 63, 64, 255, 4096, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, 1ull << 32,
+        1ull << 40, 0x7fffffffffffffff, 0x8000000000000000, -1ull, -8ull, -4096ull, 0x6400000002ull, 0xfffffff800000002ull};
+    return draw() % 3 ? all[draw() % (sizeof all / sizeof *all)] : draw() >> draw() % 64;
+}
+
+static void put(uint64_t off, uint64_t room)
+{
+    off += room ? draw() % room : 0;
+    if (off + 8 > len)
+        return;
+    switch (draw() % 4) {
+    case 0: at[off] = (uint8_t)draw(); break;
+    case 1: *(volatile uint32_t *)(at + (off & ~3ull)) = (uint32_t)odd(); break;
+    default: *(volatile uint64_t *)(at + (off & ~7ull)) = odd();
+    }
+}
+
+static volatile struct slot *slot_of(uint64_t i) { return (volatile struct slot *)(at + h.slots_off + h.slot_stride * i); }
+static volatile struct desc *descs(void) { return (volatile struct desc *)(at + h.map_descs_off); }
+static volatile uint64_t *ring(volatile struct slot *s, uint64_t pos)
+{
+    return (volatile uint64_t *)((volatile uint8_t *)s + h.ring_off + (pos & (h.ring_len - 8)));
+}
+
+static void header(void) { put(0, sizeof h); }
+static void journal(void) { put(h.journal_off, (h.journal_len + 2) * JOURNAL_ENTRY); }
+static void list(void) { put(h.maps_off, (h.maps_len + 2) * LIST_ENTRY); }
+static void common(void) { put(h.common_off, COMMON); }
+static void desc(void) { put(h.map_descs_off, h.map_descs * sizeof(struct desc)); }
+static void slots(void) { put(h.slots_off + h.slot_stride * (draw() % 3), 64 + h.cells * 8); }
+static void maps(void)
+{
+    uint64_t from = h.map_descs_off + h.map_descs * sizeof(struct desc), room = h.slots_off - from;
+    put(from, room > 1 << 20 ? 1 << 20 : room);
+}
+static void rings(void)
+{
+    if (!h.ring_len)
+        return;
+    volatile struct slot *s = slot_of(draw() % 2);
+    switch (draw() % 5) {
+    case 0: s->head = s->tail + (draw() % 2 ? odd() : draw() % (2 * h.ring_len)); break;
+    case 1: s->tail = odd(); break;
+    default:
+        *ring(s, s->tail) = odd() << 32 | (1 + draw() % RING_KINDS);
+        *ring(s, s->tail + 8 * (draw() % 12)) = draw() % 2 ? odd() : draw();
+        if (s->head < s->tail + 256)
+            s->head = s->tail + 256 + (draw() % 2 ? 1ull << 33 : 0);
+    }
+}
+
+/* Each chain of each map leads back to its first entry. */
+static void cycle(void)
+{
+    for (uint64_t i = 0; i < h.map_descs; i++) {
+        volatile struct desc *d = &descs()[i];
+        if (d->buckets == 0 || d->key_size == 0 || d->capacity == 0)
+            continue;
+        volatile uint64_t *words = (volatile uint64_t *)(at + d->data);
+        d->fresh = 1;
+        for (uint32_t bucket = 0; bucket < d->buckets; bucket++)
+            words[bucket] = 1 << 1;
+        words[d->buckets] = 5;
+        words[d->buckets + 1] = 1 << 1;
+    }
+}
+
+/* A record that is longer than its ring, in each of them. */
+static void records(void)
+{
+    for (uint64_t i = 0; h.ring_len && i < 8; i++) {
+        volatile struct slot *s = slot_of(i);
+        *ring(s, s->tail) = 0xfffffff8ull << 32 | 2;
+        s->head = s->tail + (1ull << 40);
+    }
+}
+
+/* Lengths that nobody has memory for. */
+static void lengths(void)
+{
+    volatile struct header *now = (volatile struct header *)at;
+    now->journal_len = now->maps_len = now->slots_max = 0xffffffff;
+    for (uint64_t i = 0; i < h.map_descs; i++) {
+        descs()[i].max_entries = descs()[i].buckets = descs()[i].value_size = 0xffffffff;
+        descs()[i].data = descs()[i].stride = 1ull << 50;
+    }
+}
+
+static void (*const PARTS[])(void) = {header, journal, list, common, desc, slots, maps, rings};
+static void all(void) { PARTS[draw() % (sizeof PARTS / sizeof *PARTS)](); }
+
+static const struct {
+    const char *name;
+    void (*scribble)(void);
+} ATTACKS[] = {{"header", header}, {"journal", journal}, {"list", list}, {"common", common}, {"desc", desc}, {"slots", slots},
+    {"maps", maps}, {"rings", rings}, {"cycle", cycle}, {"records", records}, {"lengths", lengths}, {"all", all}};
+
+PROBED long worked(unsigned long n, const char *s) { return (long)n + s[0]; }
+
+static void *worker(void *unused)
+{
+    for (unsigned long n = 0;; n++, usleep(200))
+        worked(n % 37, "text");
+    return unused;
+}
+
+static int find(void)
+{
+    char line[512];
+    FILE *f = fopen("/proc/self/maps", "r");
+    at = NULL;
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned long start, end;
+        if (!at && strstr(line, "/memfd:sidestep") && sscanf(line, "%lx-%lx", &start, &end) == 2)
+            at = (volatile uint8_t *)start, len = end - start;
+    }
+    if (f)
+        fclose(f);
+    struct iovec to = {&h, sizeof h}, from = {(void *)(uintptr_t)at, sizeof h};
+    return at && process_vm_readv(getpid(), &to, 1, &from, 1, 0) == sizeof h && h.magic == MAGIC && h.journal_len;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 3)
+        return 2;
+    state = strtoull(argv[2], NULL, 0) * 0x9e3779b97f4a7c15ull + 88172645463325252ull;
+    void (*scribble)(void) = all;
+    for (size_t i = 0; i < sizeof ATTACKS / sizeof *ATTACKS; i++)
+        if (!strcmp(argv[1], ATTACKS[i].name))
+            scribble = ATTACKS[i].scribble;
+    pthread_t thread;
+    pthread_create(&thread, NULL, worker, NULL);
+    printf("ready\n");
+    fflush(stdout);
+    for (;; usleep(500)) {
+        if (!find())
+            continue;
+        if (h.version != LAYOUT) {
+            fprintf(stderr, "the layout has version %u\n", h.version);
+            return 3;
+        }
+        usleep(draw() % 300000);
+        /* The child may crash when the memory goes away. */
+        pid_t child = fork();
+        if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (;; usleep(draw() % 400))
+                scribble();
+        }
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+}
