@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
 
-use crate::arch::{self, FpState, Frame, GADGET_CODE, Gadgets, Regs, Word, rseq_abort};
+use crate::arch::{self, FpState, Frame, GADGET_CODE, Gadgets, Regs, Word, is_frame, rseq_abort};
 use crate::memory::MemoryError;
 use crate::process::Process;
 use crate::procfs::Mapping;
@@ -271,6 +271,9 @@ impl Calls {
         };
         let mut old = vec![0; if self.scratch.is_some() { 0 } else { len }];
         process.read(frame, &mut old)?;
+        if is_frame(process, frame) {
+            old.fill(0);
+        }
         let regs = thread.regs;
         let bytes = Frame::new(frame, &regs.settled(process), &fp, mask, gadgets).0;
         let active =

@@ -2,7 +2,7 @@
 
 use sidestep_isa::{Len, Va};
 
-use crate::arch::{GADGET_CODE, Gadgets, Regs};
+use crate::arch::{GADGET_CODE, Gadgets, Regs, Word, is_frame};
 use crate::process::Process;
 use crate::procfs::Mapping;
 
@@ -14,10 +14,12 @@ const BELOW: u64 = 4096;
 const FROM_SP: u64 = 16 * 1024;
 /// The red zone, and as much again.
 const BEHIND_RED_ZONE: u64 = 256;
-/// Places tried on one stack, and their distance: a frame that a dead controller has left may be in
-/// the way.
+/// Places tried on one stack, and their distance: something else may be in the way.
 const PLACES: u64 = 4;
 const APART: u64 = 24 * 1024;
+/// How far above a stack pointer the frame of a signal handler is looked for. Alternate stacks are
+/// smaller.
+const HANDLER: usize = 256 * 1024;
 /// The end of a mapping must have this many zero bytes before our own gadgets go there.
 const PADDING: usize = 64;
 
@@ -34,15 +36,35 @@ pub fn for_frame(process: &Process, maps: &[Mapping], threads: &[Regs], len: usi
         if end > m.end {
             return None;
         }
-        let lowest = threads.iter().map(Regs::sp).filter(|sp| m.contains(*sp)).min();
-        let far = lowest.is_some_and(|sp| sp.0 >= end.0 + FROM_SP);
-        (far || is_zero(process, frame, len)).then_some(frame)
+        let is_free = if is_frame(process, frame) {
+            !is_awaited(process, maps, threads, frame)
+        } else {
+            let lowest = threads.iter().map(Regs::sp).filter(|sp| m.contains(*sp)).min();
+            let far = lowest.is_some_and(|sp| sp.0 >= end.0 + FROM_SP);
+            far || is_zero(process, frame, len)
+        };
+        is_free.then_some(frame)
     });
     low_ends.or_else(|| {
         let main = maps.iter().find(|m| is_main_stack(m))?;
         let lowest = threads.iter().map(Regs::sp).filter(|sp| main.contains(*sp)).min()?;
         let frame = Va(lowest.0.checked_sub(BEHIND_RED_ZONE + len as u64)? & !63);
         (frame >= main.start).then_some(frame)
+    })
+}
+
+/// Will a thread return through the frame at `frame`, which a dead controller has left? No thread
+/// stands on it, as threads that do are let go first. A signal handler may have interrupted one:
+/// then the handler's own frame, above its stack pointer, has the address.
+fn is_awaited(process: &Process, maps: &[Mapping], threads: &[Regs], frame: Va) -> bool {
+    const WORD: usize = size_of::<Word>();
+    let addresses = [frame, frame.offset(WORD as i64)].map(|at| at.0 as Word);
+    threads.iter().map(Regs::sp).any(|sp| {
+        let end = maps.iter().find(|m| m.contains(sp)).map_or(sp, |m| m.end);
+        let mut stack = vec![0; HANDLER.min((end.0 - sp.0) as usize)];
+        addresses.contains(&(sp.0 as Word))
+            || process.read(sp, &mut stack).is_err()
+            || stack.chunks_exact(WORD).any(|word| addresses.iter().any(|a| a.to_ne_bytes() == *word))
     })
 }
 

@@ -24,7 +24,7 @@ pub use host::{
     signal_frames, thread_pointer_readable,
 };
 pub(crate) use host::{
-    AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, Gadgets, OTHER_ELF, UserRegs, entry_stub, on_frame, thread_pointer,
+    AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, Gadgets, OTHER_ELF, UserRegs, entry_stub, is_frame, thread_pointer,
 };
 pub(crate) use regs::rseq_abort;
 pub use regs::{CALL_LEN, Regs};

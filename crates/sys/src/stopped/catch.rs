@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::{StopError, Stopped, Thread, wait_until};
-use crate::arch::on_frame;
+use crate::arch::{Regs, Word, is_frame};
 use crate::call::Calls;
 use crate::process::Process;
 use crate::procfs;
@@ -163,7 +163,7 @@ impl Stopped {
     /// Deals with what a thread has met that was told to stop. Is it done?
     pub(super) fn on_event(&mut self, tid: i32, event: Event, leftover: &mut u32) -> Result<bool, StopError> {
         let resumed = match event {
-            Event::Stop => match ptrace::get_regs(tid).map(|regs| (regs, on_frame(&self.process, &regs))) {
+            Event::Stop => match ptrace::get_regs(tid).map(|regs| (regs, is_on_frame(&self.process, &regs))) {
                 // A controller has died, and the thread is on its way back: let it go on until it
                 // is there.
                 Ok((regs, true)) if *leftover > 0 => {
@@ -225,4 +225,10 @@ fn state_meaning(state: char) -> &'static str {
         'S' | 'I' => "sleeping; its control group may be frozen",
         _ => "unknown",
     }
+}
+
+/// Is a thread with these registers about to return through a frame of ours? Its `ret` pops the
+/// first word.
+fn is_on_frame(process: &Process, regs: &Regs) -> bool {
+    [0, size_of::<Word>() as i64].iter().any(|popped| is_frame(process, regs.sp().offset(-popped)))
 }

@@ -97,6 +97,17 @@ fn go_survives() {
     target.finish_well();
 }
 
+/// The first thread is on a goroutine's stack all the time, so nothing says how far its own stack
+/// was used.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn frames_of_dead_controllers_left_no_room_in_a_go_program() {
+    let target = Target::start(Build::Go, &["first"]);
+    survives_death_in_a_call(&target, 20);
+    survives_kills(&target, 20);
+    target.finish_well();
+}
+
 #[test]
 fn a_program_without_any_library_survives() {
     let target = Target::start(Build::Tiny, &[]);

@@ -114,14 +114,10 @@ impl Frame {
     }
 }
 
-/// Is a thread with these registers about to return through a frame of ours, which a controller
-/// that died has left?
-pub fn on_frame(process: &Process, regs: &Regs) -> bool {
-    // The return address is popped between the remote call and rt_sigreturn.
-    [0, -4].iter().any(|d| {
-        let words: Result<[u32; 5], _> = process.read_pod(regs.sp().offset(*d + UCONTEXT as i64));
-        matches!(words, Ok([UC_FLAGS, 0, 0, SS_FLAGS, SS_SIZE]))
-    })
+/// Is there a frame of ours at `at`? A controller that died has left it.
+pub fn is_frame(process: &Process, at: Va) -> bool {
+    let words: Result<[u32; 5], _> = process.read_pod(at.offset(UCONTEXT as i64));
+    matches!(words, Ok([UC_FLAGS, 0, 0, SS_FLAGS, SS_SIZE]))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::regs::Regs;
 use crate::process::Process;
 use crate::ptrace;
 
-pub(crate) use frame::{FpState, Frame, on_frame};
+pub(crate) use frame::{FpState, Frame, is_frame};
 pub use survey::signal_frames;
 
 /// The general registers, as ptrace gives them.

@@ -108,17 +108,11 @@ impl Frame {
     }
 }
 
-/// Is a thread with these registers about to return through a frame of ours, which a controller
-/// that died has left?
-pub fn on_frame(process: &Process, regs: &Regs) -> bool {
-    // The return address is popped between the remote call and rt_sigreturn.
-    // A frame may begin with its page.
-    let [below, at] = [-8, 0].map(|distance| regs.sp().offset(distance));
-    let begins = |words: &[u64]| matches!(words, [_, UC_FLAGS, 0, 0, SS_FLAGS, 0, ..]);
-    match process.read_pod::<[u64; 7]>(below) {
-        Ok(words) => begins(&words) || begins(&words[1..]),
-        Err(_) => process.read_pod::<[u64; 6]>(at).is_ok_and(|words| begins(&words)),
-    }
+/// Is there a frame of ours at `at`? A controller that died has left it.
+pub fn is_frame(process: &Process, at: Va) -> bool {
+    // Without the first word: `ret` may have popped it, and the page below may not exist.
+    let words: Result<[u64; 5], _> = process.read_pod(at.offset(size_of::<u64>() as i64));
+    matches!(words, Ok([UC_FLAGS, 0, 0, SS_FLAGS, 0]))
 }
 
 #[cfg(test)]

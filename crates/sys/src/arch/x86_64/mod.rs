@@ -10,7 +10,7 @@ use sidestep_isa::{Isa, Va};
 use super::regs::Regs;
 use crate::process::Process;
 
-pub(crate) use frame::{FpState, Frame, on_frame};
+pub(crate) use frame::{FpState, Frame, is_frame};
 pub use survey::signal_frames;
 
 /// The general registers, as ptrace gives them.

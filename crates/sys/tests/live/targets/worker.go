@@ -1,11 +1,14 @@
-// Goroutines on small stacks that compute and check a sum until the input ends.
+// Goroutines on small stacks that compute and check a sum until the input ends. With an argument,
+// only the first thread computes, and it hardly ever leaves its goroutine.
 package main
 
 import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"sync"
+	"sync/atomic"
 )
 
 func sum(n int) int {
@@ -15,11 +18,19 @@ func sum(n int) int {
 	return n + sum(n-1)
 }
 
+func init() {
+	runtime.LockOSThread()
+}
+
 func main() {
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	bad := make(chan int, 1000)
-	for g := 0; g < 50; g++ {
+	goroutines := 50
+	if len(os.Args) > 1 {
+		goroutines = 0
+	}
+	for g := 0; g < goroutines; g++ {
 		wg.Add(1)
 		go func(n int) {
 			defer wg.Done()
@@ -37,7 +48,18 @@ func main() {
 		}(10 + g*7)
 	}
 	fmt.Println("ready")
-	io.Copy(io.Discard, os.Stdin)
+	if len(os.Args) > 1 {
+		var ended atomic.Bool
+		go func() {
+			io.Copy(io.Discard, os.Stdin)
+			ended.Store(true)
+		}()
+		for !ended.Load() {
+			sum(100)
+		}
+	} else {
+		io.Copy(io.Discard, os.Stdin)
+	}
 	close(stop)
 	wg.Wait()
 	fmt.Println("bad", len(bad))
