@@ -29,7 +29,6 @@ use crate::patch::switch::{Switch, Switched, in_turn};
 use crate::patch::thread_positions::{self, Place, Position};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
 use crate::target::discovery;
-use crate::target::discovery::Site;
 use crate::target::raw::bytes_of;
 use crate::target::regions::Regions;
 use crate::target::remote::{mappings, stopped_mappings};
@@ -165,9 +164,10 @@ fn put_live(
     for Change { entry, .. } in there.iter().filter(|change| change.is_island()) {
         process.write(Va(entry.site), &entry.new[..usize::from(entry.len)])?;
     }
-    let site_of = |(index, entry): (u64, JournalEntry)| Site { index: index as usize, entry, probes: Vec::new() };
-    let sites: Vec<Site> =
-        indices.into_iter().zip(entries).filter(|(_, entry)| entry.own != ISLAND).map(site_of).collect();
+    let indices: BTreeSet<usize> = indices.into_iter().map(|index| index as usize).collect();
+    // With their probes: exits are written before entries.
+    let mut sites = discovery::session(process, regions.shared_va)?.sites(process)?;
+    sites.retain(|site| site.entry.own != ISLAND && indices.contains(&site.index));
     there.iter().try_for_each(|change| lead_to_original(process, change))?;
     let switched = in_turn(process, regions.shared_va, &sites, Switch::On)?;
     for (site, _) in &switched.refused {
