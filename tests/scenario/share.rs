@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use sidestep_tests::process::{LIMIT, Program, eventually, run};
+use sidestep_tests::process::{LIMIT, Output, Program, eventually, run};
 use sidestep_tests::tool::{Report, Tracing, sidestep};
 use sidestep_tests::{Snapshot, target};
 
@@ -243,6 +243,33 @@ fn several_attach_at_the_same_time() {
             attaching.map(|thread| thread.join().expect("it attaches")).into()
         });
         sessions.into_iter().for_each(|session| _ = session.stop());
+    }
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("finish 0"), 0, "wrong results");
+    program.finish().ok();
+}
+
+/// One session took the signals while the other made its plans, which need them. The plans are made
+/// anew, and the session that comes second is told of the first.
+#[test]
+fn an_attach_gave_up_for_signals_that_were_taken_meanwhile() {
+    let Some((mut program, pid)) = start("many") else { return };
+    assert_eq!(program.ask("start 0"), 0);
+    let before = Snapshot::of(program.pid());
+    for _ in 0..8 {
+        let outputs = std::thread::scope(|scope| {
+            let attach = |pattern: &'static str| {
+                let args = ["funccount", "--no-optimize", "-d", "1", "-p", &pid, pattern];
+                let mut command = sidestep(&args);
+                scope.spawn(move || run(&mut command, LIMIT))
+            };
+            ["many10*", "many11*"].map(attach).map(|thread| thread.join().expect("it ends"))
+        });
+        let attached = |output: &&Output| output.code() == 0;
+        assert!(outputs.iter().any(|output| attached(&output)), "{} {}", outputs[0], outputs[1]);
+        for output in outputs.iter().filter(|output| !attached(output)) {
+            assert!(output.stderr.contains("end that first") && !output.stderr.contains("try again"), "{output}");
+        }
     }
     before.assert_same(&Snapshot::of(program.pid()));
     assert_eq!(program.ask("finish 0"), 0, "wrong results");

@@ -70,6 +70,12 @@ pub enum SessionError {
         /// Process id.
         pid: i32,
     },
+    /// Another session took the signals after the plans were made.
+    #[error("another session has just taken the signals of process {pid}: end that first, or try again")]
+    SignalsTaken {
+        /// Process id.
+        pid: i32,
+    },
     /// SIGTRAP is not the session's.
     #[error(
         "the session in process {pid} takes no traps, so its jumps stay: another session has the signals, the program \

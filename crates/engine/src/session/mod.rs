@@ -120,7 +120,8 @@ impl Session {
         }
     }
 
-    /// Attaches to all of these processes. Each is looked at before the first is changed.
+    /// Attaches to all of these processes. If another session takes the signals meanwhile, the plans
+    /// are made anew: fewer techniques are left.
     fn attach(
         pids: &[i32],
         bundle: &Bundle,
@@ -128,12 +129,30 @@ impl Session {
         options: &Options,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Session, SessionError> {
-        let wanted = SessionSpec::new(bundle, requests, options, pids.len() > 1 || options.follow);
+        /// Sessions that may come one after the other, each while the next plans are made.
+        const PLANS: usize = 5;
+        let several = pids.len() > 1 || options.follow;
+        let mut once = || Session::attach_once(pids, SessionSpec::new(bundle, requests, options, several), progress);
+        for _ in 1..PLANS {
+            match once() {
+                Err(SessionError::SignalsTaken { .. }) => {}
+                result => return result,
+            }
+        }
+        once()
+    }
+
+    /// Attaches to all of these processes. Each is looked at before the first is changed.
+    fn attach_once(
+        pids: &[i32],
+        wanted: SessionSpec,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Session, SessionError> {
         let mut ready = Vec::new();
         for pid in pids {
             ready.push(Attach::prepare(*pid, &wanted, pids.len() > 1, progress)?);
         }
-        note_missing(&mut ready, options)?;
+        note_missing(&mut ready, &wanted.options)?;
         let mut session: Option<Session> = None;
         for attach in ready {
             let one = attach.install(wanted.clock)?;

@@ -470,7 +470,7 @@ impl Installer {
         }
         let (jobs, who): (Vec<Job>, Vec<Vec<usize>>) = jobs.into_values().unzip();
         if taken && (self.options.follow || jobs.iter().any(|job| job.plan.has_traps())) {
-            return Err(SessionError::Occupied { pid: process.pid() });
+            return Err(SessionError::SignalsTaken { pid: process.pid() });
         }
         let guarded = self.has_guards() && !taken;
         let reads = self.reads_memory() && guarded;
