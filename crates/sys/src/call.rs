@@ -338,7 +338,7 @@ impl Active {
                     let saw = format!("signal {other}");
                     return Err(CallError::Astray { pid: self.pid, tid: self.tid, nr, saw });
                 }
-                Event::Stop | Event::Exec | Event::Other | Event::Exited(_) => signal = 0,
+                Event::Stop | Event::Exec | Event::Clone | Event::Other | Event::Exited(_) => signal = 0,
             }
         }
     }

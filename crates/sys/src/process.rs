@@ -16,9 +16,8 @@ use crate::access::{self, OpenError};
 use crate::arch::{self, Gadgets};
 use crate::memory::{Memory, MemoryError, Pod};
 use crate::procfs::{self, Mapping, parse_maps};
-use crate::ptrace;
 use crate::room;
-use crate::stopped::{StopError, Stopped};
+use crate::stopped::{StopError, Stopped, release_stuck};
 
 /// A process that we may trace, opened: its pid cannot be reused under us and its memory can be
 /// read. The process itself is not touched until [`Process::stop`]. Cheap to clone. Stays on the
@@ -174,7 +173,8 @@ impl Process {
         Ok(procfs::resident(&String::from_utf8_lossy(&text), of))
     }
 
-    /// The ids of all threads, ascending.
+    /// The ids of all threads, ascending; those of a process that makes and ends threads meanwhile
+    /// may not be complete.
     pub fn threads(&self) -> io::Result<Vec<i32>> {
         procfs::threads(self.pid())
     }
@@ -320,11 +320,7 @@ impl Process {
 impl Drop for Inner {
     fn drop(&mut self) {
         // Threads that hung when we wanted to stop them may have stopped since.
-        for tid in self.stuck.take() {
-            if let Ok(Some(_)) = ptrace::wait(tid, true) {
-                let _ = ptrace::detach(tid, 0);
-            }
-        }
+        release_stuck(&self.stuck);
     }
 }
 

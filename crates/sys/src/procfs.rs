@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use sidestep_isa::Va;
@@ -103,7 +104,22 @@ pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
     stat_field(&stat, 3)?.chars().next()
 }
 
-/// Which thread traces a process; 0 = none, or it is gone.
+/// Has a thread ended? Its entry may still be there.
+pub fn has_ended(pid: i32, tid: i32) -> bool {
+    matches!(thread_state(pid, tid), None | Some('Z' | 'X'))
+}
+
+/// Has it ended, and nobody has waited for it yet?
+pub fn is_zombie(pid: i32, tid: i32) -> bool {
+    thread_state(pid, tid) == Some('Z')
+}
+
+/// Is it a thread of this process?
+pub fn is_thread(pid: i32, tid: i32) -> bool {
+    fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false)
+}
+
+/// Which thread traces a process or thread; 0 = none, or it is gone.
 pub fn tracer(pid: i32) -> i32 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status_field(&status, "TracerPid").and_then(|t| t.parse().ok()).unwrap_or(0)
@@ -115,7 +131,20 @@ pub fn comm(pid: i32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(bytes.trim_ascii_end()).into_owned())
 }
 
-/// The thread ids of a process, ascending.
+/// How many threads a process has, with those that have ended and were not waited for yet.
+///
+/// The kernel counts them under the lock under which it makes them (`proc_task_getattr` in
+/// fs/proc/base.c: the links of the folder). The list is no such thing: see [`threads`].
+pub fn thread_count(pid: i32) -> io::Result<usize> {
+    /// Links that a folder without folders in it has.
+    const OWN: u64 = 2;
+    let links = fs::metadata(format!("/proc/{pid}/task"))?.nlink();
+    Ok(links.saturating_sub(OWN) as usize)
+}
+
+/// The thread ids of a process, ascending. Threads may be missing that live all the time: the
+/// kernel ends the list, or goes on at a number of entries, when the thread ends that it has come
+/// to (`next_tid` and `first_tid` in fs/proc/base.c).
 pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
     let mut tids = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {

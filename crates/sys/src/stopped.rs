@@ -1,6 +1,7 @@
 //! A process whose threads all stand still.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use crate::urgent::Urgent;
 
 mod catch;
 mod suspended;
-pub(crate) use catch::RETURN_TRIES;
+pub(crate) use catch::{RETURN_TRIES, release_stuck};
 
 /// System calls after which mappings are others.
 const CHANGE_MAPS: [libc::c_long; 5] = [MMAP, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_brk];
@@ -69,6 +70,21 @@ pub enum StopError {
         /// The thread.
         tid: i32,
     },
+    /// Threads are there that could not be found.
+    #[error(
+        "process {pid} has {counted} threads, and only {stopped} of them could be stopped within {timeout:?}: \
+         the others begin and end all the time; try again later"
+    )]
+    Unsettled {
+        /// Process id.
+        pid: i32,
+        /// How many threads stood.
+        stopped: usize,
+        /// How many the kernel counts.
+        counted: usize,
+        /// How long we have tried.
+        timeout: Duration,
+    },
     /// Anything else.
     #[error("cannot {what} thread {tid} of process {pid}: {source}; attach again")]
     Io {
@@ -99,6 +115,12 @@ pub struct Thread {
 pub struct Stopped {
     process: Process,
     threads: Vec<Thread>,
+    /// Threads that are going to stop: they were told to, or were born to one that was.
+    coming: VecDeque<i32>,
+    /// Processes that were born to a thread that was told to stop, and are traced for that.
+    strangers: Vec<i32>,
+    /// What threads are seized with.
+    options: i32,
     /// A thread that has not come back from what a dead controller let it do.
     returning: Option<i32>,
     timeout: Duration,
@@ -140,6 +162,9 @@ impl Stopped {
         Stopped {
             process,
             threads,
+            coming: VecDeque::new(),
+            strangers: Vec::new(),
+            options: ptrace::OPTIONS,
             returning: None,
             timeout,
             calls,

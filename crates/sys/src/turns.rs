@@ -53,19 +53,27 @@ impl Process {
     /// there by themselves, and execute nothing that they have read before.
     ///
     /// A thread that was made meanwhile is stopped, too, unless the one that made it had been
-    /// already. Gives the longest time that a thread stood.
+    /// already. Where threads come faster than they are stopped, all are stopped together in the
+    /// end. Gives the longest time that a thread stood.
     pub fn each_thread<E: From<StopError>>(
         &self,
         awake: bool,
         mut look: impl FnMut(&mut Stopped) -> Result<(), E>,
     ) -> Result<Duration, E> {
+        const ROUNDS: u32 = 20;
         let exited = || StopError::Exited { pid: self.pid() };
         let mut done = BTreeSet::new();
         let mut longest = Duration::ZERO;
-        loop {
-            let new: Vec<i32> = self.threads().map_err(|_| exited())?.into_iter().filter(|t| done.insert(*t)).collect();
+        for _ in 0..ROUNDS {
+            let listed = self.threads().map_err(|_| exited())?;
+            let new: Vec<i32> = listed.iter().copied().filter(|t| done.insert(*t)).collect();
             if new.is_empty() {
-                return if self.is_alive() { Ok(longest) } else { Err(exited().into()) };
+                if !self.is_alive() {
+                    return Err(exited().into());
+                }
+                if self.are_all(&listed) {
+                    return Ok(longest);
+                }
             }
             let urgent = (Urgent::new(), News::new());
             let mut called = Called::default();
@@ -84,6 +92,19 @@ impl Process {
             })?;
             drop(urgent);
         }
+        let mut stopped = self.stop()?;
+        let looked = look(&mut stopped);
+        // Dead, or on its way back by itself.
+        let _ = stopped.let_go();
+        looked.map(|()| longest.max(stopped.stood()))
+    }
+
+    /// Were these all threads at some moment behind the look that has found them? A list may miss
+    /// threads ([`procfs::threads`]), but those that are in two lists were there in between, and if
+    /// the kernel counted no more then, nobody else was.
+    fn are_all(&self, listed: &[i32]) -> bool {
+        let counted = procfs::thread_count(self.pid());
+        counted.is_ok_and(|count| count == listed.len()) && self.threads().is_ok_and(|again| again == listed)
     }
 }
 

@@ -2,6 +2,7 @@
 //! and for some tests musl-gcc and go.
 
 mod call;
+mod churn;
 mod death;
 mod spawn;
 mod stop;

@@ -254,6 +254,50 @@ static pthread_t start(void *(*f)(void *), intptr_t arg) {
     return t;
 }
 
+// Threads that live for a moment, each of which makes the next one first.
+static void *chain(void *arg) {
+    if (!stop)
+        pthread_detach(start(chain, 0));
+    for (volatile int i = 0; i < 20000; i++) {
+    }
+    return arg;
+}
+
+// Generations of threads that end one after the other, and of one behind them that stays longer.
+enum { BRIEF = 60 };
+static volatile int go, over;
+
+static void *brief(void *arg) {
+    while (!go)
+        sched_yield();
+    for (volatile intptr_t i = 0; i < (intptr_t)arg * 300; i++) {
+    }
+    return arg;
+}
+
+static void *longer(void *arg) {
+    while (!over)
+        usleep(100);
+    return arg;
+}
+
+static void *generations(void *arg) {
+    while (!stop) {
+        pthread_t t[BRIEF], last;
+        for (int i = 0; i < BRIEF; i++)
+            t[i] = start(brief, i);
+        last = start(longer, 0);
+        go = 1;
+        for (int i = 0; i < BRIEF; i++)
+            pthread_join(t[i], 0);
+        usleep(2000);
+        over = 1;
+        pthread_join(last, 0);
+        go = over = 0;
+    }
+    return arg;
+}
+
 static void *executes(void *arg) {
     execl("/proc/self/exe", "worker", "executes", "2", NULL);
     return arg;
@@ -267,6 +311,18 @@ int main(int argc, char **argv) {
     if (!strcmp(kind, "sums")) {
         while (m < n)
             t[m++] = start(sums, 0);
+    } else if (!strcmp(kind, "chains")) {
+        while (n-- > 0)
+            pthread_detach(start(chain, 0));
+    } else if (!strcmp(kind, "generations")) {
+        t[m++] = start(generations, 0);
+    } else if (!strcmp(kind, "leaderless")) {
+        // The first thread ends before the others.
+        signal(SIGUSR1, on_tick);
+        t[m++] = start(sums, 0);
+        ready();
+        pause();
+        pthread_exit(0);
     } else if (!strcmp(kind, "vectors")) {
         while (m < n)
             t[m++] = start(vectors, 0);
