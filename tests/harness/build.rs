@@ -84,6 +84,7 @@ const RECIPES: &[Recipe] = &[
     recipe("copied", CC, &["copied.c"]),
     recipe("deep", CC, &["deep.c"]),
     recipe("twins", CC, &["twins.c"]),
+    recipe("beside", CC, &["beside.c"]),
     recipe("load", CC, &["load.c"]),
     recipe("many", CC, &["many.c"]),
     recipe("many-10000", &["cc", "-O2", "-pthread", CALLS, "-DTEN_THOUSAND"], &["many.c"]),

@@ -114,6 +114,18 @@ pub fn is_zombie(pid: i32, tid: i32) -> bool {
     thread_state(pid, tid) == Some('Z')
 }
 
+/// The ids of all processes of which we may know, ascending.
+pub fn processes() -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The process that a thread belongs to.
+pub fn process_of(tid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status_field(&status, "Tgid")?.parse().ok()
+}
+
 /// Is it a thread of this process?
 pub fn is_thread(pid: i32, tid: i32) -> bool {
     fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false)

@@ -1,4 +1,5 @@
-//! What threads are told apart by: their thread pointers.
+//! Who executes in the memory of a target, and what threads are told apart by: their thread
+//! pointers.
 
 use sidestep_sys::Stopped;
 
@@ -15,15 +16,18 @@ pub(crate) fn self_pointers(stopped: &Stopped) -> bool {
 }
 
 /// Two threads with one thread pointer, if there are such: they were made by `clone` without
-/// `CLONE_SETTLS`.
+/// `CLONE_SETTLS`. One may be of another process that executes in the same memory.
 pub(crate) fn sharing(stopped: &Stopped) -> Option<(i32, i32)> {
     let mut threads: Vec<_> = stopped.threads().iter().map(|t| (t.regs.thread_pointer(), t.tid)).collect();
     threads.sort_unstable();
     threads.windows(2).find(|pair| pair[0].0 == pair[1].0).map(|pair| (pair[0].1, pair[1].1))
 }
 
-/// Refuses a program that has such threads.
+/// Refuses a program that has such threads, or shares its memory with another process.
 pub(crate) fn told_apart(stopped: &Stopped) -> Result<(), SessionError> {
+    if let Some(other) = stopped.others().first() {
+        return Err(SessionError::SharedMemory { pid: stopped.process().pid(), other: *other });
+    }
     match sharing(stopped) {
         Some((first, second)) => Err(SessionError::SharedThreadPointer { first, second }),
         None => Ok(()),

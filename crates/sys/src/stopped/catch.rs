@@ -11,23 +11,27 @@ use crate::call::Calls;
 use crate::process::Process;
 use crate::procfs;
 use crate::ptrace::{self, Event};
+use crate::sharers;
 
 /// Time for a thread to return through a frame, and how often it is given.
 pub(super) const RETURN_TIME: Duration = Duration::from_micros(100);
 pub(crate) const RETURN_TRIES: u32 = 50;
 
 impl Stopped {
-    /// Begins to stop one thread, while the others run; `None`: it has ended. As a process that
+    /// Begins to stop one thread of a process, while the others run; `None`: it has ended. As a process that
     /// somebody else has stopped is waited for, so is a thread.
-    pub(crate) fn begin_thread(process: Process, tid: i32) -> Result<Option<Stopped>, StopError> {
+    pub(crate) fn begin_thread(process: Process, pid: i32, tid: i32) -> Result<Option<Stopped>, StopError> {
         let timeout = Duration::from_secs(2);
         let deadline = Instant::now() + timeout;
         let mut calls = Calls::default();
         calls.seccomp_suspended = true;
         let mut stopped = Stopped::new(process, Vec::new(), timeout, calls);
         stopped.keeps_maps = true;
+        if pid != stopped.process.pid() {
+            stopped.strangers.insert(tid, pid);
+        }
         loop {
-            match stopped.seize(tid) {
+            match stopped.seize(pid, tid) {
                 Ok(true) => return Ok(Some(stopped)),
                 Ok(false) => return Ok(None),
                 Err(StopError::Denied { .. }) if Instant::now() < deadline => {
@@ -61,7 +65,7 @@ impl Stopped {
 
     /// Why a thread has not stopped.
     pub(crate) fn timed_out(&self, tid: i32) -> StopError {
-        let (pid, timeout) = (self.process.pid(), self.timeout);
+        let (pid, timeout) = (self.process_of(tid), self.timeout);
         let state = procfs::thread_state(pid, tid).unwrap_or('?');
         let comm = procfs::comm(tid).unwrap_or_default();
         StopError::Timeout { pid, tid, comm, state, meaning: state_meaning(state), timeout }
@@ -71,20 +75,42 @@ impl Stopped {
         StopError::Io { what, pid: self.process.pid(), tid, source }
     }
 
-    /// Stops the threads that are not yet, until as many stand as the kernel counts: a thread that
-    /// stands cannot make another, but a pass over the list may miss one that runs
-    /// ([`procfs::threads`]). Those that a thread makes which was told to stop begin with a stop,
-    /// so a program cannot make threads faster than they are found.
+    /// Stops all threads that are not stopped yet, and those of other processes that execute in the
+    /// same memory. When all of the known ones stand, only unknown ones can make others: so it is
+    /// asked for these until there are none.
     pub(crate) fn catch_threads(&mut self) -> Result<(), StopError> {
         let pid = self.process.pid();
         self.options |= ptrace::TRACE_NEW;
         if self.threads.is_empty() {
             self.since = Instant::now();
         }
+        self.catch_process(pid)?;
+        let mut caught = HashSet::new();
+        loop {
+            let mut new = self.process.sharers();
+            new.retain(|other| caught.insert(*other));
+            if new.is_empty() {
+                return Ok(());
+            }
+            for other in new {
+                match self.catch_process(other) {
+                    // It has ended, or executed another program.
+                    Err(StopError::Exited { .. }) => {}
+                    result => result?,
+                }
+            }
+        }
+    }
+
+    /// Stops the threads of a process, until as many stand as the kernel counts: a thread that
+    /// stands cannot make another, but a pass over the list may miss one that runs
+    /// ([`procfs::threads`]). Those that a thread makes which was told to stop begin with a stop,
+    /// so a program cannot make threads faster than they are found.
+    fn catch_process(&mut self, pid: i32) -> Result<(), StopError> {
         let mut deadline = Instant::now() + self.timeout;
         loop {
             let before = self.threads.len();
-            let pass = self.call_threads()?;
+            let pass = self.call_threads(pid)?;
             if !self.process.is_alive() {
                 self.process.stuck().borrow_mut().extend(self.coming.drain(..));
                 return Err(StopError::Exited { pid });
@@ -92,34 +118,32 @@ impl Stopped {
             self.await_coming()?;
             pass.denied?;
             let counted = procfs::thread_count(pid).map_err(|_| StopError::Exited { pid })?;
+            let stopped = self.threads.iter().filter(|thread| thread.pid == pid).count();
             // Nobody else can have been counted if these were, and they have not gone since.
             let ended = pass.ended.iter().all(|tid| procfs::thread_state(pid, *tid).is_some());
-            if ended && counted == self.threads.len() + pass.ended.len() {
-                break;
+            if ended && counted == stopped + pass.ended.len() {
+                return if stopped == 0 { Err(StopError::Exited { pid }) } else { Ok(()) };
             }
             // Some are about to end, or have not been found.
             if self.threads.len() > before {
                 deadline = Instant::now() + self.timeout;
             } else if Instant::now() >= deadline {
-                let (stopped, timeout) = (self.threads.len(), self.timeout);
-                return Err(StopError::Unsettled { pid, stopped, counted, timeout });
+                return Err(StopError::Unsettled { pid, stopped, counted, timeout: self.timeout });
             } else {
                 self.reap_killed();
                 std::thread::sleep(RETURN_TIME);
             }
         }
-        if self.threads.is_empty() { Err(StopError::Exited { pid }) } else { Ok(()) }
     }
 
     /// Tells all threads in the list to stop that have not been told.
-    fn call_threads(&mut self) -> Result<Pass, StopError> {
-        let pid = self.process.pid();
-        let tids = self.process.threads().map_err(|_| StopError::Exited { pid })?;
+    fn call_threads(&mut self, pid: i32) -> Result<Pass, StopError> {
+        let tids = procfs::threads(pid).map_err(|_| StopError::Exited { pid })?;
         let known: HashSet<i32> = self.threads.iter().map(|t| t.tid).chain(self.coming.iter().copied()).collect();
         let mut pass = Pass { ended: Vec::new(), denied: Ok(()) };
         for tid in tids.into_iter().filter(|tid| !known.contains(tid)) {
-            match self.seize(tid) {
-                Ok(true) => self.coming.push_back(tid),
+            match self.seize(pid, tid) {
+                Ok(true) => self.expect(pid, tid),
                 Ok(false) => pass.ended.extend(procfs::is_zombie(pid, tid).then_some(tid)),
                 // Those that were seized have to stop before they can be let go.
                 Err(error) => {
@@ -144,9 +168,11 @@ impl Stopped {
                 return Err(error);
             }
         }
-        for tid in std::mem::take(&mut self.strangers) {
-            self.threads.retain(|thread| thread.tid != tid);
-            release(tid);
+        // A thread that was about to stop may have made a process with memory of its own.
+        let own = self.process.pid();
+        if let Some(here) = self.threads.iter().find(|thread| thread.pid == own).map(|thread| thread.tid) {
+            let stays = |thread: &Thread| thread.pid == own || sharers::share(here, thread.tid);
+            self.threads.retain(|thread| stays(thread) || !release(thread.tid));
         }
         Ok(())
     }
@@ -157,16 +183,26 @@ impl Stopped {
         if self.threads.iter().any(|thread| thread.tid == tid) || self.coming.contains(&tid) {
             return Ok(());
         }
-        if !procfs::is_thread(self.process.pid(), tid) {
-            self.strangers.push(tid);
-        }
-        self.coming.push_back(tid);
+        let pid = procfs::process_of(tid).unwrap_or(self.process.pid());
+        self.expect(pid, tid);
         Ok(())
     }
 
+    /// A thread of this process is going to stop.
+    fn expect(&mut self, pid: i32, tid: i32) {
+        if pid != self.process.pid() {
+            self.strangers.insert(tid, pid);
+        }
+        self.coming.push_back(tid);
+    }
+
+    /// The process of a thread that was told to stop.
+    fn process_of(&self, tid: i32) -> i32 {
+        self.strangers.get(&tid).copied().unwrap_or(self.process.pid())
+    }
+
     /// Starts the stop of a thread. `false`: it is gone or going.
-    fn seize(&mut self, tid: i32) -> Result<bool, StopError> {
-        let pid = self.process.pid();
+    fn seize(&mut self, pid: i32, tid: i32) -> Result<bool, StopError> {
         let was_stuck = {
             let mut stuck = self.process.stuck().borrow_mut();
             let before = stuck.len();
@@ -218,7 +254,7 @@ impl Stopped {
             };
             let Some(event) = event else {
                 // The end of the first thread is told when all others have ended, too.
-                if procfs::is_zombie(self.process.pid(), tid) {
+                if procfs::is_zombie(self.process_of(tid), tid) {
                     self.process.stuck().borrow_mut().push(tid);
                     return Ok(());
                 }
@@ -249,7 +285,7 @@ impl Stopped {
                     })
                 }
                 Ok((regs, returns)) => {
-                    self.threads.push(Thread { tid, regs });
+                    self.threads.push(Thread { pid: self.process_of(tid), tid, regs });
                     if returns {
                         self.returning = Some(tid);
                     }

@@ -4,6 +4,7 @@
 mod call;
 mod churn;
 mod death;
+mod sharers;
 mod spawn;
 mod stop;
 mod target;
