@@ -23,6 +23,11 @@ use crate::procfs;
 /// For so long the ids that were given out since are those between the last one then and now: no
 /// machine gives out all that there are in this time.
 const FRESH: Duration = Duration::from_millis(200);
+/// So many ids before the last one are asked about again: a process has its id before it can be
+/// found by it.
+const AGAIN: i32 = 64;
+/// The first id behind those that are not given out again (`RESERVED_PIDS` in kernel/pid.c).
+const LOWEST: i32 = 300;
 
 /// What is known of one process.
 #[derive(Debug, Default)]
@@ -53,7 +58,8 @@ impl Process {
 
     /// Asks about these ids, or about all processes.
     fn ask(&self, state: &RefCell<Sharers>, new: Option<RangeInclusive<i32>>) {
-        let asked = last_id().map(|id| (Instant::now(), id));
+        let last = new.as_ref().map_or_else(last_id, |ids| Some(*ids.end()));
+        let asked = last.map(|id| (Instant::now(), id));
         let ids: Vec<i32> = new.map_or_else(procfs::processes, Iterator::collect);
         let Some(live) = self.live_thread() else { return };
         let mut state = state.borrow_mut();
@@ -75,7 +81,8 @@ impl Sharers {
     /// The ids that were given out since; `None`: it is too long ago, or they have begun anew.
     fn new_ids(&self) -> Option<RangeInclusive<i32>> {
         let (_, last) = self.asked.filter(|(when, _)| when.elapsed() < FRESH)?;
-        last_id().filter(|now| *now >= last).map(|now| last + 1..=now)
+        let from = last.checked_sub(AGAIN).filter(|from| *from >= LOWEST)?;
+        last_id().filter(|now| *now >= last).map(|now| from..=now)
     }
 }
 
