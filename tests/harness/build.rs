@@ -85,6 +85,7 @@ const RECIPES: &[Recipe] = &[
     recipe("deep", CC, &["deep.c"]),
     recipe("twins", CC, &["twins.c"]),
     recipe("beside", CC, &["beside.c"]),
+    recipe("based", CC, &["based.c"]),
     recipe("load", CC, &["load.c"]),
     recipe("many", CC, &["many.c"]),
     recipe("many-10000", &["cc", "-O2", "-pthread", CALLS, "-DTEN_THOUSAND"], &["many.c"]),

@@ -54,3 +54,27 @@ pub fn a_process_on_the_same_memory_outlives_switches_and_the_detach() {
         program.finish().ok();
     }
 }
+
+/// The detour took the thread pointer from where it points to, and nothing was there.
+#[test]
+pub fn a_thread_without_a_thread_pointer_crashed_in_the_detour() {
+    for kind in [&["-v"][..], &["--no-optimize"]] {
+        let Some(path) = target("based") else { return };
+        let mut program = Program::start(&mut Command::new(path));
+        let pid = program.pid().to_string();
+        let before = Snapshot::of(program.pid());
+        for tool in ["funccount", "funclatency"] {
+            let ask = |program: &mut Program| {
+                for way in ["none 50", "far 50", "other 50", "work 50"] {
+                    assert_eq!(program.ask(way), work(50), "{way}");
+                }
+            };
+            let (report, ()) = during(&[&[tool, "-p", &pid, "leaf"], kind].concat(), || ask(&mut program));
+            if tool == "funccount" {
+                report.assert_count("leaf", 200);
+            }
+        }
+        before.assert_same(&Snapshot::of(program.pid()));
+        program.finish().ok();
+    }
+}
