@@ -156,3 +156,27 @@ fn a_detach_leaves_calls_of_32_bit_code() {
     use_32_bit();
     leaves_all_calls(&["--no-optimize"]);
 }
+
+/// A worker of the kernel has the thread pointer of the thread that it works for: such programs
+/// were refused. It must not be interrupted either, since what it does would fail.
+#[test]
+fn workers_of_io_uring_were_taken_for_threads() {
+    let Some(path) = target("ring") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    if program.ask("submit 0") < 0 {
+        eprintln!("skipped: no io_uring here");
+        return;
+    }
+    let before = Snapshot::of(program.pid());
+    for args in [&["funccount"][..], &["funccount", "--no-optimize"], &["funclatency"]] {
+        let tracing = Tracing::start(&[args, &["-p", &pid, "leaf"]].concat());
+        assert_eq!(program.ask("work 10"), 145);
+        let report = tracing.stop();
+        let count = if args[0] == "funclatency" { report.latencies() } else { report.count("leaf") };
+        assert_eq!(count, 10, "{}", report.0);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    assert_eq!(program.ask("feed 5"), 5, "the read was interrupted");
+    program.finish().ok();
+}

@@ -3,6 +3,7 @@
 
 mod bcc_flags;
 mod bcc_trace;
+mod beside;
 mod blocked;
 mod bpf;
 mod bpftrace;

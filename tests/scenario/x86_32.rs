@@ -175,6 +175,9 @@ again! {
         a_shadow_stack_that_cannot_grow_watches_what_it_can, an_attach_without_memory_is_refused_in_one_line,
         threads_that_cannot_be_told_apart_are_refused_or_noticed,
     }
+    beside {
+        a_process_on_the_same_memory_is_a_reason_to_refuse, a_process_on_the_same_memory_outlives_switches_and_the_detach,
+    }
     sandbox {
         a_filter_that_kills_is_respected, hits_were_not_counted_where_a_filter_kills, a_filter_that_refuses_does_no_harm,
     }

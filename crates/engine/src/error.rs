@@ -256,6 +256,17 @@ pub enum SessionError {
         /// The other.
         second: i32,
     },
+    /// Another process executes in the same memory.
+    #[error(
+        "process {other} executes in the memory of process {pid} and is no thread of it (`clone` with CLONE_VM): it \
+         would hit the same probes, with other signal handlers; nothing was changed"
+    )]
+    SharedMemory {
+        /// Process id.
+        pid: i32,
+        /// The other one.
+        other: i32,
+    },
     /// No free address space where it is needed.
     #[error("no free address space within 2 GiB of {near}: the program has mapped all of it")]
     NoRoom {

@@ -145,6 +145,8 @@ pub(crate) struct Calls {
     scratch: Option<(Va, Len)>,
     /// Seccomp filters are suspended for all threads: a call cannot hit one.
     pub(crate) seccomp_suspended: bool,
+    /// The process whose threads make the calls, if it is not the one that was stopped.
+    pub(crate) maker: Option<i32>,
     /// Is there a user shadow stack? As looked up before the threads stood.
     pub(crate) shadow_stack: Option<bool>,
 }
@@ -238,7 +240,8 @@ impl Calls {
             return Err(CallError::ShadowStack { pid });
         }
         let all: Vec<Regs> = threads.iter().map(|t| t.regs).collect();
-        let thread = choose(process, threads, self.seccomp_suspended).ok_or(CallError::Seccomp { pid })?;
+        let maker = self.maker.unwrap_or(pid);
+        let thread = choose(process, maker, threads, self.seccomp_suspended).ok_or(CallError::Seccomp { pid })?;
         let tid = thread.tid;
         let io = |what| move |source| io_error(what, pid, tid, source);
 
@@ -341,7 +344,7 @@ impl Active {
                     let saw = format!("signal {other}");
                     return Err(CallError::Astray { pid: self.pid, tid: self.tid, nr, saw });
                 }
-                Event::Stop | Event::Exec | Event::Other | Event::Exited(_) => signal = 0,
+                Event::Stop | Event::Exec | Event::Clone | Event::Other | Event::Exited(_) => signal = 0,
             }
         }
     }
@@ -418,15 +421,21 @@ fn io_error(what: &'static str, pid: i32, tid: i32, source: io::Error) -> CallEr
 /// its registers alone (or has just returned): who sleeps gets a CPU before others that have used
 /// theirs up. Then one in user code, and last one whose call the kernel would continue, which
 /// begins anew if we die.
-fn choose<'t>(process: &Process, threads: &'t mut [Thread], seccomp_suspended: bool) -> Option<&'t mut Thread> {
-    let mut order: Vec<&mut Thread> = threads.iter_mut().collect();
+fn choose<'t>(
+    process: &Process,
+    maker: i32,
+    threads: &'t mut [Thread],
+    seccomp_suspended: bool,
+) -> Option<&'t mut Thread> {
+    // What shares nothing but the memory has other descriptors, signals and limits.
+    let mut order: Vec<&mut Thread> = threads.iter_mut().filter(|t| t.pid == maker).collect();
     order.sort_by_key(|t| match t.regs.syscall().map(|nr| nr as libc::c_long) {
         Some(libc::SYS_restart_syscall) => 3,
         _ if t.regs.restarts_from_block() => 2,
         Some(_) => 0,
         None => 1,
     });
-    order.into_iter().find(|t| seccomp_suspended || process.thread_seccomp(t.tid).is_ok_and(|mode| mode == 0))
+    order.into_iter().find(|t| seccomp_suspended || process.thread_seccomp(t).is_ok_and(|mode| mode == 0))
 }
 
 /// Ends a restartable sequence in the way the kernel would.

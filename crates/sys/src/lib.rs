@@ -25,6 +25,7 @@ mod ptrace;
 mod room;
 mod seccomp;
 mod shared;
+mod sharers;
 mod sigmask;
 mod spawn;
 mod startup;

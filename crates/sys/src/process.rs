@@ -16,9 +16,9 @@ use crate::access::{self, OpenError};
 use crate::arch::{self, Gadgets};
 use crate::memory::{Memory, MemoryError, Pod};
 use crate::procfs::{self, Mapping, parse_maps};
-use crate::ptrace;
 use crate::room;
-use crate::stopped::{StopError, Stopped};
+use crate::sharers::Sharers;
+use crate::stopped::{StopError, Stopped, Thread, release_stuck};
 
 /// A process that we may trace, opened: its pid cannot be reused under us and its memory can be
 /// read. The process itself is not touched until [`Process::stop`]. Cheap to clone. Stays on the
@@ -40,6 +40,7 @@ struct Inner {
     /// Threads seized by a [`Process::stop`] that timed out; they cannot be let go before they
     /// stop.
     stuck: RefCell<Vec<i32>>,
+    sharers: RefCell<Sharers>,
 }
 
 impl Process {
@@ -87,6 +88,7 @@ impl Process {
             gadgets: Cell::new(None),
             leaving: RefCell::default(),
             stuck: RefCell::new(Vec::new()),
+            sharers: RefCell::default(),
         }));
         if process.is_alive() { Ok(process) } else { Err(OpenError::NoProcess { pid }) }
     }
@@ -174,7 +176,8 @@ impl Process {
         Ok(procfs::resident(&String::from_utf8_lossy(&text), of))
     }
 
-    /// The ids of all threads, ascending.
+    /// The ids of all threads, ascending; those of a process that makes and ends threads meanwhile
+    /// may not be complete.
     pub fn threads(&self) -> io::Result<Vec<i32>> {
         procfs::threads(self.pid())
     }
@@ -230,8 +233,8 @@ impl Process {
     }
 
     /// The same of another thread.
-    pub(crate) fn thread_seccomp(&self, tid: i32) -> io::Result<u32> {
-        let status = fs::read_to_string(self.path("task").join(tid.to_string()).join("status"))?;
+    pub(crate) fn thread_seccomp(&self, thread: &Thread) -> io::Result<u32> {
+        let status = fs::read_to_string(format!("/proc/{}/task/{}/status", thread.pid, thread.tid))?;
         Ok(procfs::status_field(&status, "Seccomp").and_then(|m| m.parse().ok()).unwrap_or(0))
     }
 
@@ -246,13 +249,14 @@ impl Process {
         self.stop_within(Duration::from_secs(2))
     }
 
-    /// Stops all threads; if one has not stopped after `timeout` (it hangs in the kernel), the
+    /// Stops all threads, and those of other processes that execute in the same memory; if one has not stopped after `timeout` (it hangs in the kernel), the
     /// others are let go. A process that somebody else has stopped in the same way is waited for,
     /// also up to `timeout`: a thread has one tracer at a time, so whoever stops a process has it
     /// for himself.
     pub fn stop_within(&self, timeout: Duration) -> Result<Stopped, StopError> {
         const LONGEST: Duration = Duration::from_millis(2);
         self.find_gadgets();
+        self.look_for_sharers();
         let deadline = Instant::now() + timeout;
         let mut pause = Duration::from_micros(100);
         loop {
@@ -312,6 +316,10 @@ impl Process {
         }
     }
 
+    pub(crate) fn sharers_state(&self) -> &RefCell<Sharers> {
+        &self.0.sharers
+    }
+
     pub(crate) fn stuck(&self) -> &RefCell<Vec<i32>> {
         &self.0.stuck
     }
@@ -320,11 +328,7 @@ impl Process {
 impl Drop for Inner {
     fn drop(&mut self) {
         // Threads that hung when we wanted to stop them may have stopped since.
-        for tid in self.stuck.take() {
-            if let Ok(Some(_)) = ptrace::wait(tid, true) {
-                let _ = ptrace::detach(tid, 0);
-            }
-        }
+        release_stuck(&self.stuck);
     }
 }
 

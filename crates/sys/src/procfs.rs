@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use sidestep_isa::Va;
@@ -103,7 +104,51 @@ pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
     stat_field(&stat, 3)?.chars().next()
 }
 
-/// Which thread traces a process; 0 = none, or it is gone.
+/// Has a thread ended? Its entry may still be there.
+pub fn has_ended(pid: i32, tid: i32) -> bool {
+    matches!(thread_state(pid, tid), None | Some('Z' | 'X'))
+}
+
+/// Is a thread of a process one of the kernel's: a worker of io_uring or of a vhost device? It has
+/// the memory and the thread pointer of the thread that it works for, never executes code of the
+/// program, and fails the operation that it is at if it is interrupted.
+pub fn is_worker(pid: i32, tid: i32) -> bool {
+    /// PF_IO_WORKER, PF_USER_WORKER (include/linux/sched.h).
+    const WORKERS: u64 = 0x10 | 0x4000;
+    /// What io_uring/io-wq.c, io_uring/sqpoll.c and drivers/vhost/vhost.c call them. Kernels before
+    /// 5.12 have other flags, and no such threads in processes.
+    const NAMES: [&str; 2] = ["iou-", "vhost-"];
+    let is_named = || comm(tid).is_ok_and(|name| NAMES.iter().any(|start| name.starts_with(start)));
+    let flags = || -> Option<u64> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+        stat_field(&stat, 9)?.parse().ok()
+    };
+    is_named() && flags().is_some_and(|flags| flags & WORKERS != 0)
+}
+
+/// Has it ended, and nobody has waited for it yet?
+pub fn is_zombie(pid: i32, tid: i32) -> bool {
+    thread_state(pid, tid) == Some('Z')
+}
+
+/// The ids of all processes of which we may know, ascending.
+pub fn processes() -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The process that a thread belongs to.
+pub fn process_of(tid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status_field(&status, "Tgid")?.parse().ok()
+}
+
+/// Is it a thread of this process?
+pub fn is_thread(pid: i32, tid: i32) -> bool {
+    fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false)
+}
+
+/// Which thread traces a process or thread; 0 = none, or it is gone.
 pub fn tracer(pid: i32) -> i32 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status_field(&status, "TracerPid").and_then(|t| t.parse().ok()).unwrap_or(0)
@@ -115,7 +160,20 @@ pub fn comm(pid: i32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(bytes.trim_ascii_end()).into_owned())
 }
 
-/// The thread ids of a process, ascending.
+/// How many threads a process has, with those that have ended and were not waited for yet.
+///
+/// The kernel counts them under the lock under which it makes them (`proc_task_getattr` in
+/// fs/proc/base.c: the links of the folder). The list is no such thing: see [`threads`].
+pub fn thread_count(pid: i32) -> io::Result<usize> {
+    /// Links that a folder without folders in it has.
+    const OWN: u64 = 2;
+    let links = fs::metadata(format!("/proc/{pid}/task"))?.nlink();
+    Ok(links.saturating_sub(OWN) as usize)
+}
+
+/// The thread ids of a process, ascending. Threads may be missing that live all the time: the
+/// kernel ends the list, or goes on at a number of entries, when the thread ends that it has come
+/// to (`next_tid` and `first_tid` in fs/proc/base.c).
 pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
     let mut tids = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {

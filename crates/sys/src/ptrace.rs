@@ -24,6 +24,9 @@ const PTRACE_EVENT_STOP: i32 = 128;
 pub const SUSPEND_SECCOMP: i32 = 1 << 21;
 /// System-call stops are told from SIGTRAP; an exec is an event.
 pub const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
+/// A thread that a traced one makes is traced from its birth, with the same options, and begins
+/// with an [`Event::Stop`].
+pub const TRACE_NEW: i32 = libc::PTRACE_O_TRACECLONE;
 
 /// Why a traced thread stands still, or that it is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub enum Event {
     Syscall,
     /// Inside `execve`, after the point of no return.
     Exec,
+    /// Inside `clone`: the new thread is traced, too ([`TRACE_NEW`], [`new_thread`]).
+    Clone,
     /// Some other ptrace event.
     Other,
     /// The thread or process has ended.
@@ -69,6 +74,19 @@ pub fn interrupt(tid: pid_t) -> io::Result<()> {
 /// Ends the tracing of a stopped thread, which goes on, with a signal if `signal` is not 0.
 pub fn detach(tid: pid_t, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, signal as usize)
+}
+
+/// The thread that was made, of one that is at an [`Event::Clone`].
+pub fn new_thread(tid: pid_t) -> io::Result<pid_t> {
+    let mut id: libc::c_ulong = 0;
+    request(libc::PTRACE_GETEVENTMSG, tid, 0, ptr::from_mut(&mut id) as usize)?;
+    Ok(id as pid_t)
+}
+
+/// The id of the calling thread: it is the tracer of all that it has seized.
+pub fn own_id() -> pid_t {
+    // SAFETY: has no arguments and cannot fail.
+    unsafe { libc::syscall(libc::SYS_gettid) as pid_t }
 }
 
 /// Lets a stopped thread run.
@@ -216,6 +234,7 @@ fn decode_stop(status: i32) -> Event {
     match (status >> 8, status & 0xff) {
         (PTRACE_EVENT_STOP, _) => Event::Stop,
         (libc::PTRACE_EVENT_EXEC, _) => Event::Exec,
+        (libc::PTRACE_EVENT_CLONE, _) => Event::Clone,
         (0, sig) if sig == libc::SIGTRAP | 0x80 => Event::Syscall,
         (0, sig) => Event::Signal(sig),
         _ => Event::Other,

@@ -43,7 +43,7 @@ impl Stopped {
         let data = Data { number: number as u32, args };
         let threads = self.threads().iter().filter(|t| {
             // A thread that is gone is not harmed.
-            self.process().thread_seccomp(t.tid).is_ok_and(|mode| mode != 0)
+            self.process().thread_seccomp(t).is_ok_and(|mode| mode != 0)
         });
         for thread in threads {
             let Some(filters) = filters_of(thread.tid) else { return Verdict::Harmful };

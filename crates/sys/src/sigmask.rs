@@ -6,7 +6,7 @@ use crate::call::CallError;
 use crate::process::Process;
 use crate::procfs;
 use crate::ptrace;
-use crate::stopped::Stopped;
+use crate::stopped::{Stopped, Thread};
 
 impl Process {
     /// The signals that its main thread blocks or ignores (`SigBlk` and `SigIgn` of
@@ -56,12 +56,12 @@ impl Stopped {
     /// was sent to the whole process).
     #[must_use]
     pub fn awaiting(&self, set: u64) -> Vec<i32> {
-        let pid = self.process().pid();
-        let waits = |tid: &i32| {
-            let status = procfs::read(Path::new(&format!("/proc/{pid}/task/{tid}/status"))).unwrap_or_default();
+        let waits = |thread: &&Thread| {
+            let path = format!("/proc/{}/task/{}/status", thread.pid, thread.tid);
+            let status = procfs::read(Path::new(&path)).unwrap_or_default();
             signal_set(&String::from_utf8_lossy(&status), "SigPnd").is_some_and(|pending| pending & set != 0)
         };
-        self.threads().iter().map(|t| t.tid).filter(waits).collect()
+        self.threads().iter().filter(waits).map(|t| t.tid).collect()
     }
 }
 

@@ -131,7 +131,7 @@ impl Spawned {
                 Some(Event::Signal(s)) => signal = s,
                 Some(Event::Exec) => return self.executed(),
                 Some(Event::Exited(status)) => return Ok(self.exited(status)),
-                Some(Event::Stop | Event::Other) | None => {}
+                Some(Event::Stop | Event::Clone | Event::Other) | None => {}
             }
         }
     }

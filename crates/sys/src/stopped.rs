@@ -1,6 +1,7 @@
 //! A process whose threads all stand still.
 
 use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use crate::urgent::Urgent;
 
 mod catch;
 mod suspended;
-pub(crate) use catch::RETURN_TRIES;
+pub(crate) use catch::{RETURN_TRIES, release_stuck};
 
 /// System calls after which mappings are others.
 const CHANGE_MAPS: [libc::c_long; 5] = [MMAP, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_brk];
@@ -69,6 +70,21 @@ pub enum StopError {
         /// The thread.
         tid: i32,
     },
+    /// Threads are there that could not be found.
+    #[error(
+        "process {pid} has {counted} threads, and only {stopped} of them could be stopped within {timeout:?}: \
+         the others begin and end all the time; try again later"
+    )]
+    Unsettled {
+        /// Process id.
+        pid: i32,
+        /// How many threads stood.
+        stopped: usize,
+        /// How many the kernel counts.
+        counted: usize,
+        /// How long we have tried.
+        timeout: Duration,
+    },
     /// Anything else.
     #[error("cannot {what} thread {tid} of process {pid}: {source}; attach again")]
     Io {
@@ -86,6 +102,9 @@ pub enum StopError {
 /// A stopped thread with the registers it had in user code.
 #[derive(Clone, Debug)]
 pub struct Thread {
+    /// Its process: not the one that was stopped, if it only executes in the same memory
+    /// (`CLONE_VM`).
+    pub pid: i32,
     /// Thread id.
     pub tid: i32,
     /// Registers. To change them see [`Stopped::set_ip`].
@@ -99,6 +118,12 @@ pub struct Thread {
 pub struct Stopped {
     process: Process,
     threads: Vec<Thread>,
+    /// Threads that are going to stop: they were told to, or were born to one that was.
+    coming: VecDeque<i32>,
+    /// Threads of other processes, and these.
+    strangers: HashMap<i32, i32>,
+    /// What threads are seized with.
+    options: i32,
     /// A thread that has not come back from what a dead controller let it do.
     returning: Option<i32>,
     timeout: Duration,
@@ -131,7 +156,7 @@ impl Stopped {
 
     /// Takes over a process whose only thread is traced and in an [`Event::Stop`].
     pub(crate) fn adopt(process: Process, regs: Regs) -> Stopped {
-        let threads = vec![Thread { tid: process.pid(), regs }];
+        let threads = vec![Thread { pid: process.pid(), tid: process.pid(), regs }];
         Stopped::new(process, threads, Duration::from_secs(2), Calls::default())
     }
 
@@ -140,6 +165,9 @@ impl Stopped {
         Stopped {
             process,
             threads,
+            coming: VecDeque::new(),
+            strangers: HashMap::new(),
+            options: ptrace::OPTIONS,
             returning: None,
             timeout,
             calls,
@@ -157,7 +185,8 @@ impl Stopped {
         &self.process
     }
 
-    /// All threads with the registers with which they will go on.
+    /// All threads with the registers with which they will go on, also those of other processes
+    /// that execute in the same memory.
     #[must_use]
     pub fn threads(&self) -> &[Thread] {
         &self.threads
@@ -239,6 +268,22 @@ impl Stopped {
     /// Writes data or text and reads it back; see [`Process::write`].
     pub fn write(&self, at: Va, bytes: &[u8]) -> Result<(), MemoryError> {
         self.process.write(at, bytes)
+    }
+
+    /// The processes that execute in the same memory and are not the one that was stopped, ascending.
+    #[must_use]
+    pub fn others(&self) -> Vec<i32> {
+        let own = self.process.pid();
+        let others: BTreeSet<i32> = self.threads.iter().map(|t| t.pid).filter(|pid| *pid != own).collect();
+        others.into_iter().collect()
+    }
+
+    /// Lets a thread of this process make remote calls from now on: the one that was stopped, or one
+    /// of [`Stopped::others`].
+    pub fn make_calls_in(&mut self, pid: i32) -> Result<(), CallError> {
+        self.end_calls()?;
+        self.calls.maker = Some(pid);
+        Ok(())
     }
 
     /// Lets the target execute a system call and returns its result, or its error as

@@ -48,31 +48,48 @@ impl Process {
         }
     }
 
-    /// Stops each thread for a moment, by itself, until none is left that has not been; `look` sees
+    /// Stops each thread for a moment, by itself (those of other processes that execute in the same
+    /// memory, too), until none is left that has not been; `look` sees
     /// each of them. Those that wait in the kernel are left out if `awake`: they come back from
     /// there by themselves, and execute nothing that they have read before.
     ///
     /// A thread that was made meanwhile is stopped, too, unless the one that made it had been
-    /// already. Gives the longest time that a thread stood.
+    /// already. Where threads come faster than they are stopped, all are stopped together in the
+    /// end. Gives the longest time that a thread stood.
     pub fn each_thread<E: From<StopError>>(
         &self,
         awake: bool,
         mut look: impl FnMut(&mut Stopped) -> Result<(), E>,
     ) -> Result<Duration, E> {
+        const ROUNDS: u32 = 20;
         let exited = || StopError::Exited { pid: self.pid() };
+        self.look_for_sharers();
         let mut done = BTreeSet::new();
         let mut longest = Duration::ZERO;
-        loop {
-            let new: Vec<i32> = self.threads().map_err(|_| exited())?.into_iter().filter(|t| done.insert(*t)).collect();
+        for _ in 0..ROUNDS {
+            let own = self.threads().map_err(|_| exited())?;
+            let mut new: Vec<(i32, i32)> = own.iter().map(|tid| (self.pid(), *tid)).collect();
+            let others = self.sharers();
+            // One that has ended has no threads.
+            let tids = |pid: &i32| procfs::threads(*pid).unwrap_or_default();
+            let listed: Vec<(i32, Vec<i32>)> = others.iter().map(|pid| (*pid, tids(pid))).collect();
+            new.extend(listed.iter().flat_map(|(pid, tids)| tids.iter().map(|tid| (*pid, *tid))));
+            new.retain(|(_, tid)| done.insert(*tid));
             if new.is_empty() {
-                return if self.is_alive() { Ok(longest) } else { Err(exited().into()) };
+                if !self.is_alive() {
+                    return Err(exited().into());
+                }
+                let all = listed.iter().all(|(pid, tids)| are_all(*pid, tids));
+                if are_all(self.pid(), &own) && all && self.sharers() == others {
+                    return Ok(longest);
+                }
             }
             let urgent = (Urgent::new(), News::new());
             let mut called = Called::default();
-            for tid in new {
-                let waits = || matches!(procfs::thread_state(self.pid(), tid), Some('S' | 'D' | 'T' | 'I'));
-                if !(awake && waits()) {
-                    called.call(self, tid)?;
+            for (pid, tid) in new {
+                let waits = || matches!(procfs::thread_state(pid, tid), Some('S' | 'D' | 'T' | 'I'));
+                if !(awake && waits() || procfs::is_worker(pid, tid)) {
+                    called.call(self, pid, tid)?;
                 }
             }
             called.all(&mut |stopped| {
@@ -84,7 +101,20 @@ impl Process {
             })?;
             drop(urgent);
         }
+        let mut stopped = self.stop()?;
+        let looked = look(&mut stopped);
+        // Dead, or on its way back by itself.
+        let _ = stopped.let_go();
+        looked.map(|()| longest.max(stopped.stood()))
     }
+}
+
+/// Were these all threads of a process at some moment behind the look that has found them? A list
+/// may miss threads ([`procfs::threads`]), but those that are in two lists were there in between,
+/// and if the kernel counted no more then, nobody else was.
+fn are_all(pid: i32, listed: &[i32]) -> bool {
+    let counted = procfs::thread_count(pid);
+    counted.is_ok_and(|count| count == listed.len()) && procfs::threads(pid).is_ok_and(|again| again == listed)
 }
 
 /// Threads that have been told to stop, and have not. All are told at once: most of the time it
@@ -93,8 +123,8 @@ impl Process {
 struct Called(Vec<(i32, Stopped, u32)>);
 
 impl Called {
-    fn call(&mut self, process: &Process, tid: i32) -> Result<(), StopError> {
-        if let Some(stopped) = Stopped::begin_thread(process.clone(), tid)? {
+    fn call(&mut self, process: &Process, pid: i32, tid: i32) -> Result<(), StopError> {
+        if let Some(stopped) = Stopped::begin_thread(process.clone(), pid, tid)? {
             self.0.push((tid, stopped, RETURN_TRIES));
         }
         Ok(())

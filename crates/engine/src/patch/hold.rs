@@ -22,7 +22,7 @@ const TRIES: u32 = 5;
 pub(crate) fn stop(process: &Process) -> Result<Stopped, StopError> {
     for _ in 1..TRIES {
         match process.stop() {
-            Err(StopError::Timeout { state: 'R', .. }) => std::thread::sleep(GAP),
+            Err(StopError::Timeout { state: 'R', .. } | StopError::Unsettled { .. }) => std::thread::sleep(GAP),
             result => return result,
         }
     }

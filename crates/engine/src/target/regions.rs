@@ -37,7 +37,7 @@ use crate::results::maps;
 use crate::target::allocator::{Spare, Taken};
 use crate::target::blob::Blob;
 use crate::target::faults::Detours;
-use crate::target::identity::{self_pointers, told_apart};
+use crate::target::identity::{self_pointers, sets_thread_pointer, told_apart};
 use crate::target::layout::{CALLS_OFF, LIST_LEN, Layout, round};
 use crate::target::raw::bytes_of;
 use crate::target::remote::{Remote, Room, stopped_mappings};
@@ -119,6 +119,7 @@ impl Regions {
         let private = hold.stopped("memory", |stopped| list.map(stopped, &aside, MapKind::Private))?;
         // Below 2 GiB: generated code names its address in a displacement.
         let low = Place::find(&process, LOW..LOW, Len(layout.lookup_len))?;
+        let changes_pointer = sets_thread_pointer(&process)?;
         let (lookup, self_pointer) = hold.stopped("memory", |stopped| {
             told_apart(stopped)?;
             let lookup = list.map(stopped, &low, MapKind::Lookup)?;
@@ -126,7 +127,7 @@ impl Regions {
                 return Err(SessionError::NoRoom { near: Va(LOW) });
             }
             Remote(stopped).wipe_on_fork(lookup, Len(layout.lookup_len))?;
-            Ok((lookup, self_pointers(stopped)))
+            Ok((lookup, !changes_pointer && self_pointers(stopped)))
         })?;
         let pid = process.own_id() as u32;
         let shared = Arc::new(shared);
@@ -313,7 +314,7 @@ impl Regions {
     /// become possible: a spawned program has its TLS set up now. Does nothing if a thread is in
     /// that code.
     pub fn promote_thread_pointer(&mut self, stopped: &mut Stopped) -> Result<(), SessionError> {
-        if self.env.self_pointer || !self_pointers(stopped) {
+        if self.env.self_pointer || !self_pointers(stopped) || sets_thread_pointer(stopped.process())? {
             return Ok(());
         }
         let code = self.code();

@@ -322,6 +322,22 @@ fn return_arguments(stopped: &mut Stopped, private: Va) -> Result<(), SessionErr
     Ok(())
 }
 
+/// Puts back what the program believes in a process that executes in the same memory, where ours is
+/// still the action in force: it has copies of the actions, from when it was made.
+fn leave_handlers(
+    actions: &mut Actions<'_>,
+    believed: &[(i32, SigAction)],
+    agent: &std::ops::Range<u64>,
+) -> Result<(), SessionError> {
+    let signals: Vec<i32> = believed.iter().map(|(signal, _)| *signal).collect();
+    let now = actions.get(&signals)?;
+    let ours = believed.iter().zip(now).filter(|(_, now)| agent.contains(&now.handler));
+    let change =
+        |((signal, action), _): (&(i32, SigAction), _)| Change { signal: *signal, action: *action, old: Va(0) };
+    let changes: Vec<Change> = ours.map(change).collect();
+    if changes.is_empty() { Ok(()) } else { actions.set(&changes) }
+}
+
 /// Puts back what the program believes, where ours is still the action in force. `agent`: range of
 /// our handler; `set`: the signals that are ours.
 pub(crate) fn restore(
@@ -352,6 +368,12 @@ pub(crate) fn restore(
     if !changes.is_empty() {
         actions.set(&changes)?;
     }
+    let room = actions.room;
+    for pid in stopped.others() {
+        stopped.make_calls_in(pid)?;
+        leave_handlers(&mut Actions { stopped, room }, &believed, &agent)?;
+    }
+    stopped.make_calls_in(stopped.process().pid())?;
     // As with the threads: handlers are the program's own from now on.
-    Ok(actions.stopped.write(at!(private, blocking), &[0; size_of::<[u64; SIGNALS.len()]>()])?)
+    Ok(stopped.write(at!(private, blocking), &[0; size_of::<[u64; SIGNALS.len()]>()])?)
 }

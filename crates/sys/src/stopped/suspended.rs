@@ -34,6 +34,8 @@ impl Stopped {
             self.process.stuck().borrow_mut().push(tid);
         }
         stopped?;
+        // Threads that it has made.
+        self.await_coming()?;
         // Where it was: who wants to stop the process begins with the first.
         if let Some(back) = self.threads.iter().position(|t| t.tid == tid) {
             self.threads[place..=back].rotate_right(1);

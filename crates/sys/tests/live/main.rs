@@ -2,7 +2,9 @@
 //! and for some tests musl-gcc and go.
 
 mod call;
+mod churn;
 mod death;
+mod sharers;
 mod spawn;
 mod stop;
 mod target;

@@ -48,6 +48,25 @@ pub fn thread_pointer_through_self(code: &mut [u8]) -> bool {
     found
 }
 
+/// Most bytes of an instruction that [`sets_thread_pointer`] looks for.
+pub const SETS_THREAD_POINTER_LEN: usize = 5;
+
+/// May 64-bit code set its thread pointer itself, by `wrfsbase`? Looks at all bytes, so data may be
+/// taken for it.
+pub fn sets_thread_pointer(code: &[u8]) -> bool {
+    let is_it = |at: usize| {
+        // F3 [REX] 0F AE /2 with a register (Intel SDM, volume 2, WRFSBASE).
+        let register = code.get(at + 1).is_some_and(|modrm| (0xd0..=0xd7).contains(modrm));
+        register
+            && match &code[..at] {
+                [.., 0xf3, 0x0f] => true,
+                [.., 0xf3, rex, 0x0f] => rex & 0xf0 == 0x40,
+                _ => false,
+            }
+    };
+    code.iter().enumerate().any(|(at, byte)| *byte == 0xae && is_it(at))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +90,19 @@ mod tests {
             assert!(thread_pointer_through_self(&mut promoted));
             assert_eq!(promoted, code(true));
             assert!(!thread_pointer_through_self(&mut promoted));
+        }
+    }
+
+    #[test]
+    fn only_code_with_wrfsbase_sets_the_thread_pointer() {
+        // gas: wrfsbase %rdi; wrfsbase %r9; wrfsbase %ecx.
+        for code in [&[0xf3, 0x48, 0x0f, 0xae, 0xd7][..], &[0xf3, 0x49, 0x0f, 0xae, 0xd1], &[0xf3, 0x0f, 0xae, 0xd1]] {
+            assert!(sets_thread_pointer(code) && sets_thread_pointer(&[&[0x90, 0xae], code, &[0xc3]].concat()));
+            assert!(!sets_thread_pointer(&code[1..]) && !sets_thread_pointer(&code[..code.len() - 1]));
+        }
+        // rdfsbase %rdi; wrgsbase %rdi; ldmxcsr (%rdi).
+        for code in [&[0xf3, 0x48, 0x0f, 0xae, 0xc7][..], &[0xf3, 0x48, 0x0f, 0xae, 0xdf], &[0x0f, 0xae, 0x17]] {
+            assert!(!sets_thread_pointer(code));
         }
     }
 

@@ -7,6 +7,7 @@
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,6 +21,7 @@
 #endif
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -254,6 +256,80 @@ static pthread_t start(void *(*f)(void *), intptr_t arg) {
     return t;
 }
 
+// Threads that live for a moment, each of which makes the next one first.
+static void *chain(void *arg) {
+    if (!stop)
+        pthread_detach(start(chain, 0));
+    for (volatile int i = 0; i < 20000; i++) {
+    }
+    return arg;
+}
+
+// Generations of threads that end one after the other, and of one behind them that stays longer.
+enum { BRIEF = 60 };
+static volatile int go, over;
+
+static void *brief(void *arg) {
+    while (!go)
+        sched_yield();
+    for (volatile intptr_t i = 0; i < (intptr_t)arg * 300; i++) {
+    }
+    return arg;
+}
+
+static void *longer(void *arg) {
+    while (!over)
+        usleep(100);
+    return arg;
+}
+
+static void *generations(void *arg) {
+    while (!stop) {
+        pthread_t t[BRIEF], last;
+        for (int i = 0; i < BRIEF; i++)
+            t[i] = start(brief, i);
+        last = start(longer, 0);
+        go = 1;
+        for (int i = 0; i < BRIEF; i++)
+            pthread_join(t[i], 0);
+        usleep(2000);
+        over = 1;
+        pthread_join(last, 0);
+        go = over = 0;
+    }
+    return arg;
+}
+
+// A process on our memory that goes on beside us.
+static int beside(void *arg) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (!stop) {
+    }
+    return arg ? 7 : 8;
+}
+
+static int brief_process(void *arg) {
+    for (volatile int i = 0; i < 20000; i++) {
+    }
+    return arg ? 7 : 8;
+}
+
+static char stacks[3][1 << 16];
+
+static int make_process(int (*f)(void *), int stack, int flags) {
+    return clone(f, stacks[stack] + sizeof stacks[stack], flags, &words);
+}
+
+// One process after the other, each of which must end as it wants to.
+static void *processes(void *arg) {
+    while (!stop) {
+        int status, pid = make_process(brief_process, (int)(intptr_t)arg, arg ? CLONE_VM : 0);
+        if (pid < 0 || waitpid(pid, &status, __WALL) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 7)
+            bad = 4;
+    }
+    return arg;
+}
+
 static void *executes(void *arg) {
     execl("/proc/self/exe", "worker", "executes", "2", NULL);
     return arg;
@@ -263,10 +339,27 @@ int main(int argc, char **argv) {
     const char *kind = argv[1];
     int n = argc > 2 ? atoi(argv[2]) : 1;
     pthread_t t[128];
-    int m = 0;
+    int m = 0, child = 0, status;
     if (!strcmp(kind, "sums")) {
         while (m < n)
             t[m++] = start(sums, 0);
+    } else if (!strcmp(kind, "chains")) {
+        while (n-- > 0)
+            pthread_detach(start(chain, 0));
+    } else if (!strcmp(kind, "beside")) {
+        child = make_process(beside, 2, CLONE_VM | SIGCHLD);
+        t[m++] = start(sums, 0);
+    } else if (!strcmp(kind, "processes")) {
+        t[m++] = start(processes, 0), t[m++] = start(processes, 1);
+    } else if (!strcmp(kind, "generations")) {
+        t[m++] = start(generations, 0);
+    } else if (!strcmp(kind, "leaderless")) {
+        // The first thread ends before the others.
+        signal(SIGUSR1, on_tick);
+        t[m++] = start(sums, 0);
+        ready();
+        pause();
+        pthread_exit(0);
     } else if (!strcmp(kind, "vectors")) {
         while (m < n)
             t[m++] = start(vectors, 0);
@@ -403,6 +496,8 @@ int main(int argc, char **argv) {
     stop = 1;
     for (int i = 0; i < m; i++)
         pthread_join(t[i], 0);
+    if (child && (waitpid(child, &status, 0) != child || status != 7 << 8))
+        bad = 5;
     printf("bad %d", bad);
     if (!strcmp(kind, "signals")) {
         // What is pending for a thread that has ended.
