@@ -22,7 +22,10 @@ use crate::procfs;
 
 /// For so long the ids that were given out since are those between the last one then and now: no
 /// machine gives out all that there are in this time.
-const FRESH: Duration = Duration::from_millis(200);
+const FRESH: Duration = Duration::from_millis(500);
+/// All processes are asked again after this time, while the target runs: a stop that begins then
+/// finds fresh what it needs.
+const RENEW: Duration = Duration::from_millis(200);
 /// So many ids before the last one are asked about again: a process has its id before it can be
 /// found by it.
 const AGAIN: i32 = 64;
@@ -43,7 +46,7 @@ impl Process {
     /// runs, so that [`Process::sharers`] is quick when it stands.
     pub(crate) fn look_for_sharers(&self) {
         let state = self.sharers_state();
-        if state.borrow().new_ids().is_none() {
+        if state.borrow().new_ids(RENEW).is_none() {
             self.ask(state, None);
         }
     }
@@ -51,7 +54,7 @@ impl Process {
     /// The processes that have this memory, too, and are not this one, ascending.
     pub(crate) fn sharers(&self) -> Vec<i32> {
         let state = self.sharers_state();
-        let new = state.borrow().new_ids();
+        let new = state.borrow().new_ids(FRESH);
         self.ask(state, new);
         state.borrow().known.iter().copied().collect()
     }
@@ -78,9 +81,10 @@ impl Process {
 }
 
 impl Sharers {
-    /// The ids that were given out since; `None`: it is too long ago, or they have begun anew.
-    fn new_ids(&self) -> Option<RangeInclusive<i32>> {
-        let (_, last) = self.asked.filter(|(when, _)| when.elapsed() < FRESH)?;
+    /// The ids that were given out since; `None`: it is longer ago than `longest`, or they have
+    /// begun anew.
+    fn new_ids(&self, longest: Duration) -> Option<RangeInclusive<i32>> {
+        let (_, last) = self.asked.filter(|(when, _)| when.elapsed() < longest)?;
         let from = last.checked_sub(AGAIN).filter(|from| *from >= LOWEST)?;
         last_id().filter(|now| *now >= last).map(|now| from..=now)
     }
