@@ -74,7 +74,7 @@ impl Process {
     }
 
     /// A thread that has not ended: one that has, has no memory.
-    fn live_thread(&self) -> Option<i32> {
+    pub(crate) fn live_thread(&self) -> Option<i32> {
         let lives = |tid: &i32| !procfs::has_ended(self.pid(), *tid);
         Some(self.pid()).filter(lives).or_else(|| self.threads().ok()?.into_iter().find(lives))
     }
