@@ -18,8 +18,8 @@ pub(super) const RETURN_TIME: Duration = Duration::from_micros(100);
 pub(crate) const RETURN_TRIES: u32 = 50;
 
 impl Stopped {
-    /// Begins to stop one thread of a process, while the others run; `None`: it has ended. As a process that
-    /// somebody else has stopped is waited for, so is a thread.
+    /// Begins to stop one thread of a process, while the others run; `None`: it has ended. As a
+    /// process that somebody else has stopped is waited for, so is a thread.
     pub(crate) fn begin_thread(process: Process, pid: i32, tid: i32) -> Result<Option<Stopped>, StopError> {
         let timeout = Duration::from_secs(2);
         let deadline = Instant::now() + timeout;
@@ -172,8 +172,8 @@ impl Stopped {
         Ok(())
     }
 
-    /// Lets threads go that are of other processes and do not execute in this memory: such a process
-    /// was made by a thread that was about to stop, or has executed a program meanwhile.
+    /// Lets threads go that are of other processes and do not execute in this memory: such a
+    /// process was made by a thread that was about to stop, or has executed a program meanwhile.
     pub(crate) fn release_strangers(&mut self) {
         let own = self.process.pid();
         if self.threads.iter().all(|thread| thread.pid == own) {
