@@ -63,8 +63,15 @@ impl Process {
     fn ask(&self, state: &RefCell<Sharers>, new: Option<RangeInclusive<i32>>) {
         let last = new.as_ref().map_or_else(last_id, |ids| Some(*ids.end()));
         let asked = last.map(|id| (Instant::now(), id));
-        let ids: Vec<i32> = new.map_or_else(procfs::processes, Iterator::collect);
         let Some(live) = self.live_thread() else { return };
+        // In a pause nothing may be waited for.
+        let ids: Vec<i32> = match new {
+            Some(ids) => {
+                let stack = stack_start(live);
+                ids.filter(|id| exists(*id) && stack_start(*id) == stack).collect()
+            }
+            None => procfs::processes(),
+        };
         let mut state = state.borrow_mut();
         state.asked = asked;
         state.known.retain(|pid| share(live, *pid));
@@ -95,6 +102,20 @@ pub(crate) fn share(one: i32, other: i32) -> bool {
     const KCMP_VM: libc::c_int = 1;
     // SAFETY: no memory is involved.
     unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0 }
+}
+
+/// Is there a thread or process with this id?
+fn exists(id: i32) -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::getpgid(id) >= 0 }
+}
+
+/// Where the stack of its program begins (field 28 of `/proc/PID/stat`), which is a property of the
+/// memory. To ask for it waits for nothing, while kcmp(2) waits for a process that is executing
+/// another program (`exec_update_lock`), and that may have no CPU.
+fn stack_start(id: i32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    procfs::stat_field(&stat, 28).map(str::to_owned)
 }
 
 /// The id that was given out last, where we are: the last word of `/proc/loadavg`.
