@@ -249,10 +249,10 @@ impl Process {
         self.stop_within(Duration::from_secs(2))
     }
 
-    /// Stops all threads, and those of other processes that execute in the same memory; if one has not stopped after `timeout` (it hangs in the kernel), the
-    /// others are let go. A process that somebody else has stopped in the same way is waited for,
-    /// also up to `timeout`: a thread has one tracer at a time, so whoever stops a process has it
-    /// for himself.
+    /// Stops all threads, and those of other processes that execute in the same memory; if one has
+    /// not stopped after `timeout` (it hangs in the kernel), the others are let go. A process that
+    /// somebody else has stopped in the same way is waited for, also up to `timeout`: a thread has
+    /// one tracer at a time, so whoever stops a process has it for himself.
     pub fn stop_within(&self, timeout: Duration) -> Result<Stopped, StopError> {
         const LONGEST: Duration = Duration::from_millis(2);
         self.find_gadgets();

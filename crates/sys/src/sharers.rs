@@ -22,7 +22,10 @@ use crate::procfs;
 
 /// For so long the ids that were given out since are those between the last one then and now: no
 /// machine gives out all that there are in this time.
-const FRESH: Duration = Duration::from_millis(200);
+const FRESH: Duration = Duration::from_millis(500);
+/// All processes are asked again after this time, while the target runs: a stop that begins then
+/// finds fresh what it needs.
+const RENEW: Duration = Duration::from_millis(200);
 /// So many ids before the last one are asked about again: a process has its id before it can be
 /// found by it.
 const AGAIN: i32 = 64;
@@ -43,7 +46,7 @@ impl Process {
     /// runs, so that [`Process::sharers`] is quick when it stands.
     pub(crate) fn look_for_sharers(&self) {
         let state = self.sharers_state();
-        if state.borrow().new_ids().is_none() {
+        if state.borrow().new_ids(RENEW).is_none() {
             self.ask(state, None);
         }
     }
@@ -51,7 +54,7 @@ impl Process {
     /// The processes that have this memory, too, and are not this one, ascending.
     pub(crate) fn sharers(&self) -> Vec<i32> {
         let state = self.sharers_state();
-        let new = state.borrow().new_ids();
+        let new = state.borrow().new_ids(FRESH);
         self.ask(state, new);
         state.borrow().known.iter().copied().collect()
     }
@@ -60,8 +63,15 @@ impl Process {
     fn ask(&self, state: &RefCell<Sharers>, new: Option<RangeInclusive<i32>>) {
         let last = new.as_ref().map_or_else(last_id, |ids| Some(*ids.end()));
         let asked = last.map(|id| (Instant::now(), id));
-        let ids: Vec<i32> = new.map_or_else(procfs::processes, Iterator::collect);
         let Some(live) = self.live_thread() else { return };
+        // In a pause nothing may be waited for.
+        let ids: Vec<i32> = match new {
+            Some(ids) => {
+                let stack = stack_start(live);
+                ids.filter(|id| exists(*id) && stack_start(*id) == stack).collect()
+            }
+            None => procfs::processes(),
+        };
         let mut state = state.borrow_mut();
         state.asked = asked;
         state.known.retain(|pid| share(live, *pid));
@@ -71,16 +81,17 @@ impl Process {
     }
 
     /// A thread that has not ended: one that has, has no memory.
-    fn live_thread(&self) -> Option<i32> {
+    pub(crate) fn live_thread(&self) -> Option<i32> {
         let lives = |tid: &i32| !procfs::has_ended(self.pid(), *tid);
         Some(self.pid()).filter(lives).or_else(|| self.threads().ok()?.into_iter().find(lives))
     }
 }
 
 impl Sharers {
-    /// The ids that were given out since; `None`: it is too long ago, or they have begun anew.
-    fn new_ids(&self) -> Option<RangeInclusive<i32>> {
-        let (_, last) = self.asked.filter(|(when, _)| when.elapsed() < FRESH)?;
+    /// The ids that were given out since; `None`: it is longer ago than `longest`, or they have
+    /// begun anew.
+    fn new_ids(&self, longest: Duration) -> Option<RangeInclusive<i32>> {
+        let (_, last) = self.asked.filter(|(when, _)| when.elapsed() < longest)?;
         let from = last.checked_sub(AGAIN).filter(|from| *from >= LOWEST)?;
         last_id().filter(|now| *now >= last).map(|now| from..=now)
     }
@@ -91,6 +102,20 @@ pub(crate) fn share(one: i32, other: i32) -> bool {
     const KCMP_VM: libc::c_int = 1;
     // SAFETY: no memory is involved.
     unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0 }
+}
+
+/// Is there a thread or process with this id?
+fn exists(id: i32) -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::getpgid(id) >= 0 }
+}
+
+/// Where the stack of its program begins (field 28 of `/proc/PID/stat`), which is a property of the
+/// memory. To ask for it waits for nothing, while kcmp(2) waits for a process that is executing
+/// another program (`exec_update_lock`), and that may have no CPU.
+fn stack_start(id: i32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    procfs::stat_field(&stat, 28).map(str::to_owned)
 }
 
 /// The id that was given out last, where we are: the last word of `/proc/loadavg`.

@@ -270,7 +270,8 @@ impl Stopped {
         self.process.write(at, bytes)
     }
 
-    /// The processes that execute in the same memory and are not the one that was stopped, ascending.
+    /// The processes that execute in the same memory and are not the one that was stopped,
+    /// ascending.
     #[must_use]
     pub fn others(&self) -> Vec<i32> {
         let own = self.process.pid();
@@ -278,8 +279,8 @@ impl Stopped {
         others.into_iter().collect()
     }
 
-    /// Lets a thread of this process make remote calls from now on: the one that was stopped, or one
-    /// of [`Stopped::others`].
+    /// Lets a thread of this process make remote calls from now on: the one that was stopped, or
+    /// one of [`Stopped::others`].
     pub fn make_calls_in(&mut self, pid: i32) -> Result<(), CallError> {
         self.end_calls()?;
         self.calls.maker = Some(pid);

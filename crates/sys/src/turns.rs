@@ -147,6 +147,7 @@ impl Called {
                 }
                 deadline = Instant::now() + TIMEOUT;
                 let (_, mut stopped, _) = self.0.swap_remove(i);
+                stopped.release_strangers();
                 if !stopped.threads().is_empty() {
                     each(&mut stopped)?;
                 }

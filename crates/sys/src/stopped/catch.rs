@@ -171,13 +171,20 @@ impl Stopped {
                 return Err(error);
             }
         }
-        // A thread that was about to stop may have made a process with memory of its own.
-        let own = self.process.pid();
-        if let Some(here) = self.threads.iter().find(|thread| thread.pid == own).map(|thread| thread.tid) {
-            let stays = |thread: &Thread| thread.pid == own || sharers::share(here, thread.tid);
-            self.threads.retain(|thread| stays(thread) || !release(thread.tid));
-        }
+        self.release_strangers();
         Ok(())
+    }
+
+    /// Lets threads go that are of other processes and do not execute in this memory: such a
+    /// process was made by a thread that was about to stop, or has executed a program meanwhile.
+    pub(crate) fn release_strangers(&mut self) {
+        let own = self.process.pid();
+        if self.threads.iter().all(|thread| thread.pid == own) {
+            return;
+        }
+        let here = self.process.live_thread();
+        let shares = |tid: i32| here.is_some_and(|here| sharers::share(here, tid));
+        self.threads.retain(|thread| thread.pid == own || shares(thread.tid) || !release(thread.tid));
     }
 
     /// A thread that was told to stop has made another one, which is going to stop, too.

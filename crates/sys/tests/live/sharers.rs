@@ -22,7 +22,8 @@ fn a_process_on_the_same_memory_stands_too() {
         let [other] = stopped.others()[..] else { panic!("{:?}", stopped.others()) };
         assert_eq!(stopped.threads().len(), 3);
         assert!((0..20).all(|_| state(other) == 't'));
-        // It has descriptors, signals and limits of its own: calls are made by the one that is meant.
+        // It has descriptors, signals and limits of its own: calls are made by the one that is
+        // meant.
         assert_eq!(stopped.call(libc::SYS_getpid, [0; 6]).unwrap(), target.pid() as u64);
         stopped.make_calls_in(other).unwrap();
         assert_eq!(stopped.call(libc::SYS_getpid, [0; 6]).unwrap(), other as u64);
