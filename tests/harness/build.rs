@@ -56,6 +56,7 @@ const RECIPES: &[Recipe] = &[
     recipe("unwind", CC, &["unwind.c"]),
     recipe("stepped", CC, &["stepped.c"]),
     recipe("hostile", CC, &["hostile.c"]),
+    recipe("names", CC, &["names.c"]),
     recipe("structures", CC, &["structures.c"]),
     recipe("spawn", CC, &["spawn.c"]),
     recipe("lent", CC, &["lent.c"]),
