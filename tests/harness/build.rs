@@ -57,6 +57,7 @@ const RECIPES: &[Recipe] = &[
     recipe("stepped", CC, &["stepped.c"]),
     recipe("hostile", CC, &["hostile.c"]),
     recipe("names", CC, &["names.c"]),
+    recipe("holder", CC, &["holder.c"]),
     recipe("structures", CC, &["structures.c"]),
     recipe("spawn", CC, &["spawn.c"]),
     recipe("lent", CC, &["lent.c"]),

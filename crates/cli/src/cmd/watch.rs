@@ -114,7 +114,9 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     outlet::start()?;
     let (missing, follow) = (tool.missing(), job.target.follow);
     let late = follow || missing == Missing::Noted;
-    let options = Options { symbols: tool.wants_symbols(), missing, follow, late, ..job.engine.options() };
+    let share_across_users = job.target.share_across_users;
+    let options =
+        Options { symbols: tool.wants_symbols(), missing, follow, late, share_across_users, ..job.engine.options() };
     let session = {
         let mut line = progress::Line::new(job.output.detail.quiet);
         Session::start(target, job.bundle, job.requests, &options, &mut |progress| line.show(progress))

@@ -7,6 +7,7 @@ pub(crate) mod reclaim;
 mod registry;
 pub(crate) mod spec;
 pub(crate) mod startup;
+pub(crate) mod users;
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -128,6 +129,9 @@ impl Session {
         options: &Options,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Session, SessionError> {
+        if !options.share_across_users {
+            users::are_the_same(pids)?;
+        }
         let wanted = SessionSpec::new(bundle, requests, options, pids.len() > 1 || options.follow);
         let mut ready = Vec::new();
         for pid in pids {
@@ -198,7 +202,8 @@ impl Session {
 
     /// Answers what processes ask from now on, if there may be anything.
     pub(crate) fn listen(&mut self, wanted: SessionSpec) -> Result<(), SessionError> {
-        self.follow = Follow::start(wanted, &self.installer)?;
+        let pids: Vec<i32> = [self.pid()].into_iter().chain(self.others.iter().map(Session::pid)).collect();
+        self.follow = Follow::start(wanted, &self.installer, &pids)?;
         Ok(())
     }
 
@@ -216,6 +221,19 @@ impl Session {
     /// A process that executes a program with privileges of its own.
     pub(crate) fn leave_alone(&mut self, pid: i32) {
         let reason = "its program has privileges (setuid, capabilities) that it would lose: run as root";
+        self.unfollowed.push((pid, reason.to_owned()));
+    }
+
+    /// A process whose new program runs as another user.
+    pub(crate) fn leave_user(&mut self, pid: i32) {
+        let reason = "its new program runs as another user, or with other rights, and would share memory with the \
+                      session's processes; --share-across-users allows that";
+        self.unfollowed.push((pid, reason.to_owned()));
+    }
+
+    /// A process that has the session's memory, and none of its processes for a parent.
+    pub(crate) fn leave_stranger(&mut self, pid: i32) {
+        let reason = "it has the session's memory, but is no child of its processes, and none of them could trace it";
         self.unfollowed.push((pid, reason.to_owned()));
     }
 
