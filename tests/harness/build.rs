@@ -58,6 +58,8 @@ const RECIPES: &[Recipe] = &[
     recipe("hostile", CC, &["hostile.c"]),
     recipe("names", CC, &["names.c"]),
     recipe("holder", CC, &["holder.c"]),
+    recipe("remains", CC, &["remains.c"]),
+    recipe("exchange", CC, &["exchange.c"]),
     recipe("structures", CC, &["structures.c"]),
     recipe("spawn", CC, &["spawn.c"]),
     recipe("lent", CC, &["lent.c"]),

@@ -1,5 +1,5 @@
-//! Targets that overwrite what they share with the controller, and ask it for what is not theirs: it
-//! ends, says what is wrong, and harms nobody else.
+//! Targets that overwrite what they share with the controller, and ask it for what is not theirs:
+//! it ends, says what is wrong, and harms nobody else.
 
 use std::fs;
 use std::path::Path;
@@ -189,4 +189,50 @@ fn a_program_of_another_user_was_given_the_memory() {
         report.assert_count("leaf", expected);
         assert_eq!(output.stderr.contains("runs as another user"), expected == 6, "{output}");
     }
+}
+
+/// The next attach says so, leaves them alone, and probes all the same.
+#[test]
+fn remains_that_were_made_up_kept_others_from_attaching() {
+    let Some(path) = target("remains") else { return };
+    let function = format!("{}:worked", path.display());
+    for kind in ["outside", "memory", "code", "entries"] {
+        let mut program = Program::start(Command::new(&path).arg(kind));
+        let pid = program.pid().to_string();
+        let tracing = Tracing::start(&["funccount", "-p", &pid, &function]);
+        assert_eq!(program.ask("work 7"), 28, "{kind}");
+        let report = tracing.stop();
+        report.assert_count("worked", 7);
+        let said = report.0.stderr.lines().filter(|line| line.contains("is damaged or made up")).count();
+        // The last kind can only be told by trying: it may be removed like any other.
+        assert!(said == 1 || kind == "entries", "{kind}: {}", report.0);
+        assert_eq!(program.ask("work 7"), 28, "{kind}");
+    }
+}
+
+/// The controller opened anew, with its own rights, and cut to a length what it found in the place
+/// of the memory that it had made the target create.
+#[test]
+fn a_file_in_the_place_of_the_memory_was_cut() {
+    let Some(path) = target("exchange") else { return };
+    let Some(mut command) = as_nobody(&path) else { return };
+    let file = sidestep_tests::build::target_dir().join("test-targets").join(format!("kept.{}", std::process::id()));
+    fs::write(&file, "kept").expect("writable");
+    let mut program = Program::start(command.arg(&file));
+    let pid = program.pid().to_string();
+    let function = format!("{}:worked", path.display());
+    let before = Snapshot::of(program.pid());
+    let mut exchanged = 0;
+    for _ in 0..20 {
+        let tracing = Tracing::launch(&["funccount", "-d", "0.05", "-p", &pid, &function]);
+        let output = tracing.output();
+        assert!(!output.stderr.contains("panicked"), "{output}");
+        exchanged += u32::from(output.code() != 0);
+        assert_eq!(fs::read_to_string(&file).expect("readable"), "kept", "{output}");
+        assert_eq!(program.ask("work 7"), 28, "{output}");
+    }
+    before.assert_same_code(&Snapshot::of(program.pid()));
+    let _ = fs::remove_file(&file);
+    // Else nothing was tested.
+    assert!(exchanged > 0, "no descriptor was exchanged");
 }

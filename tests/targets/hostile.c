@@ -1,6 +1,7 @@
 /* A target that attacks whoever probes it: a forked child scribbles into the memory that it shares with the controller.
  *     hostile PART SEED [VICTIM]
  * PART is a part of that memory, "all", or an attack with a name. The layout is that of wire::Header. */
+#include "layout.h"
 #include "serve.h"
 #include <errno.h>
 #include <linux/futex.h>
@@ -13,22 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LAYOUT = 14 };
-#define MAGIC 0x5045545345444953ull /* "SIDESTEP" */
-
-struct header {
-    uint64_t magic;
-    uint32_t version, pad1;
-    int32_t controller_pid, target_pid;
-    uint64_t controller_start, total_len, shared_va, private_va, lookup_va, agent_va, agent_len, trampoline_va, slots_off,
-        slot_stride;
-    uint32_t slots_max, pad3;
-    uint64_t cells_off, cells, ring_off, ring_len, missed_off, probes_max, map_descs_off, map_descs, journal_off;
-    uint32_t journal_cap, journal_len;
-    uint64_t maps_off;
-    uint32_t maps_cap, maps_len;
-    uint64_t common_off;
-};
 struct desc {
     uint32_t kind, key_size, value_size, max_entries, flags, index;
     uint64_t data, cells, stride, dropped, count, free, hand;

@@ -98,6 +98,12 @@ pub enum SessionError {
     /// No process was given.
     #[error("there is no process to attach to; give one with -p")]
     NoTarget,
+    /// What the target has mapped is not what was made for it.
+    #[error("the memory made for process {pid} was exchanged by a process that shares its descriptors; end that one")]
+    Exchanged {
+        /// The id of the process.
+        pid: i32,
+    },
     /// Processes of different users would share memory.
     #[error(
         "processes {first} and {other} run as different users, or with different rights (users {}), and would share \

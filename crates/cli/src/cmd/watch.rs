@@ -331,6 +331,9 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     for (pattern, reason) in session.awaited() {
         sink.warn(&format!("WARNING: No matches for {pattern} yet: {reason}; waiting for what is executed or loaded"));
     }
+    for (pid, remains) in session.remains() {
+        sink.warn(&format!("WARNING: in process {pid}, {remains}"));
+    }
     let refused = session.refused();
     // What was found nowhere has no object: that is the tool's business.
     let found = refused.iter().filter(|refused| !refused.object.as_os_str().is_empty()).count();

@@ -317,7 +317,7 @@ impl Follow {
 /// What a process of the family calls itself.
 fn own_pid(pid: i32) -> Option<u32> {
     let process = Process::look_at(pid).ok()?;
-    let all = discovery::all(&process, &process.maps().ok()?).ok()?;
+    let all = discovery::all(&process, &process.maps().ok()?);
     let found = all.into_iter().find(discovery::Found::is_mine)?;
     process.read_pod(Va(found.private_va.0 + offset_of!(Private, pid) as u64)).ok()
 }
