@@ -1,5 +1,5 @@
-//! Who a process is, by the kernel's word: what decides whom it may trace (ptrace(2), "Ptrace access
-//! mode checking").
+//! Who a process is, by the kernel's word: what decides whom it may trace (ptrace(2), "Ptrace
+//! access mode checking").
 
 use std::fs;
 use std::io;

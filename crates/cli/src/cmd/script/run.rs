@@ -368,8 +368,8 @@ fn number(record: &[u8]) -> Option<usize> {
     usize::try_from(record.get(..8)?.try_into().map(u64::from_ne_bytes).ok()?).ok()
 }
 
-/// What a format makes of values. Strings of the target are escaped on a terminal, and nowhere else:
-/// the format is the script's, and has its own colours.
+/// What a format makes of values. Strings of the target are escaped on a terminal, and nowhere
+/// else: the format is the script's, and has its own colours.
 fn rendered(format: &Format, values: &[Shown], reader: Reader) -> Vec<u8> {
     let values: Vec<_> = values.iter().map(Shown::printed).collect();
     format.render(&values, &|bytes| reader.shown(bytes))
