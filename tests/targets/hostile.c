@@ -1,32 +1,19 @@
 /* A target that attacks whoever probes it: a forked child scribbles into the memory that it shares with the controller.
- *     hostile PART SEED
+ *     hostile PART SEED [VICTIM]
  * PART is a part of that memory, "all", or an attack with a name. The layout is that of wire::Header. */
+#include "layout.h"
 #include "serve.h"
 #include <errno.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LAYOUT = 14 };
-#define MAGIC 0x5045545345444953ull /* "SIDESTEP" */
-
-struct header {
-    uint64_t magic;
-    uint32_t version, pad1;
-    int32_t controller_pid, target_pid;
-    uint64_t controller_start, total_len, shared_va, private_va, lookup_va, agent_va, agent_len, trampoline_va, slots_off,
-        slot_stride;
-    uint32_t slots_max, pad3;
-    uint64_t cells_off, cells, ring_off, ring_len, missed_off, probes_max, map_descs_off, map_descs, journal_off;
-    uint32_t journal_cap, journal_len;
-    uint64_t maps_off;
-    uint32_t maps_cap, maps_len;
-    uint64_t common_off;
-};
 struct desc {
     uint32_t kind, key_size, value_size, max_entries, flags, index;
     uint64_t data, cells, stride, dropped, count, free, hand;
@@ -40,6 +27,14 @@ struct slot {
 };
 enum { COMMON = 96, JOURNAL_ENTRY = 224, LIST_ENTRY = 24, RING_KINDS = 4 };
 
+/* wire::Bell: what a thread asks of the controller. */
+struct bell {
+    uint32_t turn, rung, answered, question, pid, listens;
+    uint64_t path;
+};
+enum { BELL = 24, EXEC = 1, MAPPED = 3 };
+
+static uint32_t victim;
 static volatile uint8_t *at;
 static uint64_t len, state;
 static struct header h;
@@ -106,6 +101,21 @@ static void rings(void)
     }
 }
 
+/* Asks for a thread or a process that is none of its own to be traced, or changed. */
+static void bell(void)
+{
+    volatile struct bell *b = (volatile struct bell *)(at + h.common_off + BELL);
+    uint32_t own = (uint32_t)h.target_pid, parent = (uint32_t)h.controller_pid;
+    uint32_t pids[] = {own, own, victim, parent, 1}, threads[] = {victim, parent, victim, own, 1};
+    int i = (int)(draw() % 5);
+    b->pid = pids[i];
+    b->turn = threads[i];
+    b->question = draw() % 3 ? EXEC : MAPPED;
+    b->path = 0;
+    __atomic_add_fetch(&b->rung, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &b->rung, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
 /* Each chain of each map leads back to its first entry. */
 static void cycle(void)
 {
@@ -150,7 +160,7 @@ static const struct {
     const char *name;
     void (*scribble)(void);
 } ATTACKS[] = {{"header", header}, {"journal", journal}, {"list", list}, {"common", common}, {"desc", desc}, {"slots", slots},
-    {"maps", maps}, {"rings", rings}, {"cycle", cycle}, {"records", records}, {"lengths", lengths}, {"all", all}};
+    {"maps", maps}, {"rings", rings}, {"bell", bell}, {"cycle", cycle}, {"records", records}, {"lengths", lengths}, {"all", all}};
 
 PROBED long worked(unsigned long n, const char *s) { return (long)n + s[0]; }
 
@@ -182,6 +192,7 @@ int main(int argc, char **argv)
     if (argc < 3)
         return 2;
     state = strtoull(argv[2], NULL, 0) * 0x9e3779b97f4a7c15ull + 88172645463325252ull;
+    victim = argc > 3 ? (uint32_t)atoi(argv[3]) : 1;
     void (*scribble)(void) = all;
     for (size_t i = 0; i < sizeof ATTACKS / sizeof *ATTACKS; i++)
         if (!strcmp(argv[1], ATTACKS[i].name))

@@ -2,6 +2,7 @@
 
 mod cmd;
 mod flags;
+mod input;
 mod out;
 mod signals;
 
@@ -10,13 +11,12 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    match cmd::run(flags::Cli::parse()) {
-        Ok(code) => code,
-        Err(error) => {
-            out::sink::say(&format!("sidestep: {}", message(&error)));
-            ExitCode::FAILURE
-        }
-    }
+    let code = cmd::run(flags::Cli::parse()).unwrap_or_else(|error| {
+        out::sink::say(&format!("sidestep: {}", message(&error)));
+        ExitCode::FAILURE
+    });
+    out::outlet::end();
+    code
 }
 
 /// An error and its causes, without those that it has named already.

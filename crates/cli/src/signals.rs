@@ -8,6 +8,7 @@
 #![allow(unsafe_code, reason = "sigaction, poll and a self-pipe have no safe interface in std")]
 
 use std::cell::Cell;
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -128,6 +129,41 @@ pub fn send(pid: i32, signal: i32) {
         // SAFETY: kill touches no memory of ours.
         unsafe { libc::kill(pid, signal) };
     }
+}
+
+/// From now on they end the program again, but for those that it was started to ignore.
+pub fn give_back() {
+    for signal in ENDS.into_iter().chain([libc::SIGINT]) {
+        // SAFETY: an all-zero sigaction is a valid one, of the default action.
+        let action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        if is_ignored(signal).is_ok_and(|ignored| !ignored) {
+            // SAFETY: `action` is initialised, and has no handler.
+            unsafe { libc::sigaction(signal, &action, ptr::null_mut()) };
+        }
+    }
+}
+
+/// Makes a thread that gets no signals: they are for the one that waits.
+pub fn blocked<T>(make: impl FnOnce() -> T) -> T {
+    let (mut all, mut old) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: both sets are written before they are read; a thread inherits the mask of the one
+    // that makes it.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
+        let made = make();
+        libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), ptr::null_mut());
+        made
+    }
+}
+
+/// The first of these files that takes bytes, or fails at once, within a time.
+pub fn first_writable(files: &[&File], millis: i32) -> Option<usize> {
+    let poll = |file: &&File| libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    let mut polls: Vec<libc::pollfd> = files.iter().map(poll).collect();
+    // SAFETY: so many pollfds, whose descriptors are open as long as the files.
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, millis) };
+    polls.iter().position(|poll| poll.revents != 0)
 }
 
 extern "C" fn forward(signal: i32) {

@@ -427,6 +427,9 @@ pub struct Options {
     pub follow: bool,
     /// Libraries that are mapped later are probed, too, where requests mean something in them.
     pub late: bool,
+    /// Processes of different users may be in one session, whose memory each of them can write
+    /// (`--share-across-users`): whoever controls one can make the others write anywhere.
+    pub share_across_users: bool,
 }
 
 /// What becomes of a request that means nothing, beside others that do.

@@ -104,6 +104,26 @@ pub enum SessionError {
     /// No process was given.
     #[error("there is no process to attach to; give one with -p")]
     NoTarget,
+    /// What the target has mapped is not what was made for it.
+    #[error("the memory made for process {pid} was exchanged by a process that shares its descriptors; end that one")]
+    Exchanged {
+        /// The id of the process.
+        pid: i32,
+    },
+    /// Processes of different users would share memory.
+    #[error(
+        "processes {first} and {other} run as different users, or with different rights (users {}), and would share \
+         memory through which one can harm the other: probe each alone, or allow it by --share-across-users",
+        if users.0 == users.1 { users.0.to_string() } else { format!("{} and {}", users.0, users.1) }
+    )]
+    Users {
+        /// A process.
+        first: i32,
+        /// Another one.
+        other: i32,
+        /// Their real users.
+        users: (u32, u32),
+    },
     /// One of several processes has nothing that was asked for.
     #[error("process {pid}: {source}")]
     InProcess {

@@ -114,6 +114,29 @@ impl Conversion {
         self.pad("", &text, false, out);
     }
 
+    /// A text as it is, also where it is no UTF-8: such a byte counts as a character.
+    pub fn bytes(&self, bytes: &[u8], out: &mut Vec<u8>) {
+        let mut most = self.precision.unwrap_or(usize::MAX);
+        let (mut length, mut characters) = (0, 0);
+        let units = bytes
+            .utf8_chunks()
+            .flat_map(|chunk| chunk.valid().chars().map(char::len_utf8).chain(chunk.invalid().iter().map(|_| 1)));
+        for unit in units {
+            if most == 0 {
+                break;
+            }
+            (most, length, characters) = (most - 1, length + unit, characters + 1);
+        }
+        let blanks = vec![b' '; self.width.saturating_sub(characters)];
+        if !self.left {
+            out.extend(&blanks);
+        }
+        out.extend(&bytes[..length]);
+        if self.left {
+            out.extend(&blanks);
+        }
+    }
+
     /// A number with a point, from its bits: those of a `double`, with the length `h` of a `float`.
     pub fn real(&self, bits: u64, out: &mut String) {
         let value = if self.bits == 16 { f64::from(f32::from_bits(bits as u32)) } else { f64::from_bits(bits) };

@@ -4,7 +4,6 @@
 //! "MiniDebugInfo".
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -14,13 +13,15 @@ use xz4rust::{XzDecoder, XzNextBlockResult};
 use crate::elf::{Elf, TextRanges};
 use crate::error::ObjectError;
 use crate::function::Source;
-use crate::image::Image;
+use crate::image::{Image, regular};
 use crate::symtab::{self, Symbols};
 
 /// An unpacked `.gnu_debugdata` is at most so large.
 const UNPACKED_MAX: usize = 256 << 20;
 /// The dictionary of `xz -9`, the largest that the tool uses by itself.
 const DICTIONARY_MAX: usize = 64 << 20;
+/// Bytes of a file whose checksum is computed.
+const CHECKED_MAX: u64 = 1 << 30;
 
 /// Where to look for debug files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,10 +200,16 @@ pub(crate) fn fits(path: &Path, object: &Elf, debug: &Elf, crc: Option<u32>) -> 
         (_, Some(ours), Some(theirs)) if ours == theirs => Ok(()),
         (_, Some(_), Some(_)) => Err("it has another build id".to_owned()),
         (None, ..) => Err("it has no build id".to_owned()),
-        (Some(wanted), ..) => match File::open(path).and_then(crc32).map_err(|e| e.to_string())? {
-            found if found == wanted => Ok(()),
-            found => Err(format!("its checksum is {found:08x}, the debug link wants {wanted:08x}")),
-        },
+        (Some(wanted), ..) => {
+            let file = regular(path).map_err(|e| e.to_string())?;
+            if file.metadata().map_err(|e| e.to_string())?.len() > CHECKED_MAX {
+                return Err(format!("it has no build id, and is too large for its checksum ({CHECKED_MAX} bytes)"));
+            }
+            match crc32(file.take(CHECKED_MAX)).map_err(|e| e.to_string())? {
+                found if found == wanted => Ok(()),
+                found => Err(format!("its checksum is {found:08x}, the debug link wants {wanted:08x}")),
+            }
+        }
     }
 }
 

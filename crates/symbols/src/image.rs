@@ -4,9 +4,10 @@
 //! part. Reading copies instead of mapping: a mapped file that somebody truncates kills its reader
 //! with SIGBUS.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use object::LittleEndian as LE;
@@ -18,10 +19,14 @@ use crate::error::ObjectError;
 
 /// At most so many bytes of one file are read.
 const LIMIT: u64 = 2 << 30;
+/// At most so many of one whose headers do not say what is wanted.
+const WHOLE_LIMIT: u64 = 256 << 20;
 /// Holes up to this size between wanted parts are read, too: fewer parts, fewer calls.
 const HOLE: u64 = 64 << 10;
 /// Files up to this size are read whole.
 const SMALL: u64 = 1 << 20;
+/// Of Linux on x86 and Arm.
+const O_NONBLOCK: i32 = 0o4000;
 
 /// Parts of a file at their offsets, ascending and disjoint.
 #[derive(Debug)]
@@ -42,11 +47,14 @@ impl Image {
         let file = regular(path)?;
         let len = file.metadata().map_err(fail)?.len();
         let planned = if len > SMALL { Self::plan(&file, len, wanted) } else { None };
-        let whole = 0..len;
+        // What is no object is not read to its end.
+        let head = read_range(&file, &(0..4.min(len))).map_err(fail)?;
+        let whole = 0..if head == *b"\x7fELF" { len } else { len.min(SMALL) };
+        let limit = if planned.is_some() { LIMIT } else { WHOLE_LIMIT };
         let ranges = planned.unwrap_or_else(|| vec![whole]);
         let bytes: u64 = ranges.iter().map(|r| r.end - r.start).sum();
-        if bytes > LIMIT {
-            return Err(ObjectError::TooLarge { path: path.to_owned(), bytes, limit: LIMIT });
+        if bytes > limit {
+            return Err(ObjectError::TooLarge { path: path.to_owned(), bytes, limit });
         }
         let mut parts = Vec::new();
         for range in ranges {
@@ -118,13 +126,16 @@ impl Image {
 /// Opens a file, if it is one.
 pub(crate) fn regular(path: &Path) -> Result<File, ObjectError> {
     let fail = |source| ObjectError::Read { path: path.to_owned(), source };
-    // Looked at before it is opened: opening a pipe would block, and opening a device may do
-    // anything.
-    let meta = std::fs::metadata(path).map_err(fail)?;
-    if !meta.is_file() {
+    // Looked at before it is opened: opening a device may do anything. It may be another one by
+    // then: to open a pipe must not block.
+    if !std::fs::metadata(path).map_err(fail)?.is_file() {
         return Err(ObjectError::NotRegular { path: path.to_owned() });
     }
-    File::open(path).map_err(fail)
+    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path).map_err(fail)?;
+    match file.metadata().map_err(fail)?.is_file() {
+        true => Ok(file),
+        false => Err(ObjectError::NotRegular { path: path.to_owned() }),
+    }
 }
 
 pub(crate) fn read_range(mut file: &File, range: &Range<u64>) -> std::io::Result<Vec<u8>> {

@@ -4,10 +4,10 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use crate::image::regular;
 use crate::maps::Mapping;
 
 /// A file that a process executes code of, with all mappings of it.
@@ -185,9 +185,8 @@ fn version(file: &str) -> Vec<u64> {
 
 fn is_x86_64(path: &Path) -> bool {
     let mut head = [0; 20];
-    let regular = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
-    let mut read = || File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    regular && read().is_ok() && head.starts_with(b"\x7fELF\x02") && head[18..] == [62, 0]
+    let read = regular(path).is_ok_and(|mut file| file.read_exact(&mut head).is_ok());
+    read && head.starts_with(b"\x7fELF\x02") && head[18..] == [62, 0]
 }
 
 /// Directories of the dynamic linker, in its order: those of /etc/ld.so.conf, then the built-in

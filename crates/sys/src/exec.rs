@@ -26,6 +26,8 @@ use crate::stopped::{Stopped, wait_until};
 pub struct Executing {
     pid: i32,
     tid: i32,
+    /// It stands still, as we have been told, and waits for us.
+    stopped: bool,
     done: bool,
 }
 
@@ -42,10 +44,18 @@ impl Executing {
     /// Starts tracing a thread of a process, which goes on. Neither may be traced.
     ///
     /// # Errors
-    /// What the kernel says: it is gone, is traced, or is none of ours to trace.
+    /// What the kernel says: it is gone, is traced, or is none of ours to trace; or it is no thread
+    /// of this process.
     pub fn begin(pid: i32, tid: i32) -> io::Result<Executing> {
+        let of_another = || io::Error::from_raw_os_error(libc::ESRCH);
+        if !procfs::is_thread(pid, tid) {
+            return Err(of_another());
+        }
         ptrace::seize(tid, ptrace::OPTIONS)?;
-        Ok(Executing { pid, tid, done: false })
+        let executing = Executing { pid, tid, stopped: false, done: false };
+        // The id may have gone to another thread before it was ours to trace; from then on it
+        // stays.
+        if procfs::is_thread(pid, tid) { Ok(executing) } else { Err(of_another()) }
     }
 
     /// The process.
@@ -72,18 +82,20 @@ impl Executing {
                 Err(_) if self.tid != self.pid => ptrace::wait(self.pid, true),
                 event => event,
             };
+            self.stopped = matches!(event, Ok(Some(_)));
             match event {
                 Ok(None) => return Ok(None),
                 Ok(Some(Event::Exec)) => {
-                    self.done = true;
+                    // On an error it is let go as it is, and goes on unprobed.
+                    self.tid = self.pid;
                     return match stop_after_exec(self.pid).map_err(io)? {
-                        Err(_) => Ok(Some(Executed::Ended)),
+                        Err(_) => {
+                            self.done = true;
+                            Ok(Some(Executed::Ended))
+                        }
                         Ok(regs) => {
-                            let process = Process::open(self.pid).inspect_err(|_| {
-                                // It is a member of the session's family that goes on unprobed. If
-                                // that fails it has died.
-                                let _ = ptrace::detach(self.pid, 0);
-                            })?;
+                            let process = Process::open(self.pid)?;
+                            self.done = true;
                             let stopped = Stopped::adopt(process.clone(), regs);
                             let (child, startup) = (Child::of(self.pid), Startup::default());
                             Ok(Some(Executed::Program(Box::new(Spawned { process, stopped, child, startup }))))
@@ -97,6 +109,7 @@ impl Executing {
                 Ok(Some(Event::Signal(signal))) => ptrace::cont(self.tid, signal).map_err(io)?,
                 Ok(Some(_)) => ptrace::cont(self.tid, 0).map_err(io)?,
             }
+            self.stopped = false;
         }
     }
 }
@@ -104,7 +117,8 @@ impl Executing {
 impl Drop for Executing {
     fn drop(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(1);
-        if self.done || ptrace::interrupt(self.tid).is_err() {
+        // In the stop that we were told of, it may be let go at once.
+        if self.done || self.stopped && ptrace::detach(self.tid, 0).is_ok() || ptrace::interrupt(self.tid).is_err() {
             return;
         }
         let deadline = Instant::now() + PATIENCE;

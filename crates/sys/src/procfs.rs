@@ -98,6 +98,14 @@ pub fn start_time_of(pid: i32) -> Option<u64> {
     stat_field(&stat, 22).filter(|_| !ended)?.parse().ok()
 }
 
+/// The parent of a process, which has no other one as long as that lives; 0: it has none that we
+/// see.
+#[must_use]
+pub fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat_field(&stat, 4)?.parse().ok()
+}
+
 /// The state letter of a thread (`R`, `S`, `D`, `Z`…), `None` if it is gone.
 pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;

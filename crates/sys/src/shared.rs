@@ -1,9 +1,10 @@
 //! Memory shared with the target.
-#![allow(unsafe_code, reason = "mmap and munmap")]
+#![allow(unsafe_code, reason = "mmap and munmap, pidfd_getfd, seals")]
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::ptr::{self, NonNull};
 
 /// Why the shared memory could not be mapped.
@@ -41,13 +42,44 @@ pub struct SharedMap {
     file: Option<File>,
 }
 
+/// A copy of a descriptor of another process, with the rights that it has there: to open the same
+/// file anew would be done with ours. Linux before 5.6 has nothing else.
+fn descriptor(pid: i32, fd: i32) -> io::Result<File> {
+    // SAFETY: takes integers only; what the kernel gives us is nobody else's.
+    let copied = unsafe {
+        let pidfd = libc::syscall(libc::SYS_pidfd_open, pid, 0) as i32;
+        if pidfd < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            let pidfd = OwnedFd::from_raw_fd(pidfd);
+            match libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), fd, 0) as i32 {
+                -1 => Err(io::Error::last_os_error()),
+                copy => Ok(File::from_raw_fd(copy)),
+            }
+        }
+    };
+    match copied {
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
+            let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+            OpenOptions::new().read(true).write(true).custom_flags(flags).open(format!("/proc/{pid}/fd/{fd}"))
+        }
+        copied => copied,
+    }
+}
+
 impl SharedMap {
     /// Maps the file that the target has open as `fd`, which is given a length for good: were it
     /// shorter later, the controller would get SIGBUS. The target may close it afterwards.
     pub fn from_target_fd(pid: i32, fd: i32, len: usize) -> Result<SharedMap, SharedError> {
         let open = |source| SharedError::Open { pid, fd, source };
-        let file = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}")).map_err(open)?;
+        let file = descriptor(pid, fd).map_err(open)?;
         let fix = |source| SharedError::Map { pid, len, source };
+        // Another process with this table of descriptors may have put any file there, which must
+        // not be cut. Only memory that was made to be sealed has seals, and none of them yet.
+        // SAFETY: takes integers only.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) } != 0 {
+            return Err(open(io::ErrorKind::InvalidData.into()));
+        }
         file.set_len(len as u64).map_err(fix)?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: takes integers only.

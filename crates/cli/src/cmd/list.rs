@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use sidestep_engine::{Listed, Options, Pattern, pattern};
 
 use crate::flags::{Format, List};
+use crate::out::escape;
 use crate::out::sink::Sink;
 
 /// Runs the command.
@@ -34,21 +35,23 @@ pub fn run(flags: &List) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints places in order, each once: several symbols may have one demangled name, for example the
-/// variants of a constructor.
+/// variants of a constructor. Their names are escaped; what is said of one may have lines of its
+/// own.
 pub fn print(mut lines: Vec<String>, sink: &mut Sink) -> std::io::Result<()> {
     lines.sort();
     lines.dedup();
-    lines.iter().try_for_each(|line| sink.line(line))?;
+    lines.iter().try_for_each(|line| sink.text(&format!("{line}\n")))?;
     sink.flush()
 }
 
 /// Ready to paste back.
 fn place(function: &Listed) -> String {
-    if function.is_usdt {
-        return format!("usdt:{}:{}", function.object.display(), function.name);
-    }
     let name = function.demangled.as_ref().unwrap_or(&function.name);
-    format!("{}:{}", function.object.display(), pattern::quote(name))
+    let place = match function.is_usdt {
+        true => format!("usdt:{}:{}", function.object.display(), function.name),
+        false => format!("{}:{}", function.object.display(), pattern::quote(name)),
+    };
+    escape::row(&place).into_owned()
 }
 
 type Site = (std::path::PathBuf, sidestep_isa::Va);

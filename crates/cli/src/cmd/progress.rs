@@ -3,6 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use crate::out::outlet::Outlet;
+
 const PATIENCE: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_millis(100);
 
@@ -24,7 +26,7 @@ impl Line {
     pub fn show(&mut self, progress: sidestep_engine::Progress) {
         let now = Instant::now();
         if self.next.is_some_and(|next| now >= next) {
-            let _ = write!(std::io::stderr(), "\rAttaching {}/{}", progress.done, progress.total);
+            say(&format!("\rAttaching {}/{}", progress.done, progress.total));
             self.next = Some(now + PERIOD);
             self.shown = true;
         }
@@ -35,7 +37,14 @@ impl Drop for Line {
     /// Makes room for the next message, also when the attach has failed.
     fn drop(&mut self) {
         if self.shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            say("\r\x1b[K");
         }
+    }
+}
+
+/// The target may stand still meanwhile: no reader is waited for.
+fn say(text: &str) {
+    if let Some(mut stderr) = Outlet::stderr() {
+        let _ = stderr.write_all(text.as_bytes());
     }
 }

@@ -11,6 +11,7 @@ use sidestep_engine::{
 use super::losses::Losses;
 use super::{is_closed_pipe, progress};
 use crate::flags::{EngineFlags, Output, TargetFlags, Timing};
+use crate::out::outlet;
 use crate::out::sink::Sink;
 use crate::signals::{self, Signals};
 
@@ -24,6 +25,10 @@ pub trait Tool {
     }
     /// Take and print what must not wait. `Ok(true)`: the user has what was asked for.
     fn poll(&mut self, _session: &mut Session, _sink: &mut Sink) -> io::Result<bool> {
+        Ok(false)
+    }
+    /// The same while nobody reads what was printed before, and nothing is printed.
+    fn unread(&mut self, _session: &mut Session) -> io::Result<bool> {
         Ok(false)
     }
     /// An interval is over.
@@ -91,6 +96,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How often losses are looked for; counts are sums over all threads, so not at every tick.
 const LOSS_PERIOD: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether somebody reads again.
+pub const UNREAD_PERIOD: Duration = Duration::from_millis(20);
+
 /// Starts the session, lets the tool print, detaches, and passes on the exit status of a command.
 pub fn run(job: &Job, tool: &mut dyn Tool) -> anyhow::Result<ExitCode> {
     let sink = Sink::of(job.output)?;
@@ -102,9 +110,13 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     let target = job.target.target();
     let is_command = matches!(target, Target::Command(_));
     let signals = Signals::install(is_command)?;
+    // From here on, nobody who does not read keeps the target attached.
+    outlet::start()?;
     let (missing, follow) = (tool.missing(), job.target.follow);
     let late = follow || missing == Missing::Noted;
-    let options = Options { symbols: tool.wants_symbols(), missing, follow, late, ..job.engine.options() };
+    let share_across_users = job.target.share_across_users;
+    let options =
+        Options { symbols: tool.wants_symbols(), missing, follow, late, share_across_users, ..job.engine.options() };
     let session = {
         let mut line = progress::Line::new(job.output.detail.quiet);
         Session::start(target, job.bundle, job.requests, &options, &mut |progress| line.show(progress))
@@ -125,10 +137,11 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
         ));
     }
     // A second Ctrl-C, while we were busy: the user does not want to wait for results.
-    let hurry = matches!(end, End::Signal(_)) && watch.signals.wait(Duration::ZERO).is_some();
+    let mut hurry = matches!(end, End::Signal(_)) && watch.signals.wait(Duration::ZERO).is_some();
     if !hurry && !matches!(end, End::Output(_)) {
-        if let Err(error) = watch.results(&end) {
-            end = End::Output(error);
+        match watch.results(&end) {
+            Ok(written) => hurry = !written,
+            Err(error) => end = End::Output(error),
         }
     }
     watch.losses.total(&watch.sink);
@@ -185,7 +198,12 @@ impl Watch<'_> {
         let mut next_losses = start + LOSS_PERIOD;
         loop {
             let state = self.session.poll();
-            let enough = self.tool.poll(&mut self.session, &mut self.sink)?;
+            // Records stay where they are until somebody reads those before them.
+            let is_read = !outlet::is_full();
+            let enough = match is_read {
+                true => self.tool.poll(&mut self.session, &mut self.sink)?,
+                false => self.tool.unread(&mut self.session)?,
+            };
             let now = Instant::now();
             if enough || end.is_some_and(|end| now >= end) {
                 return Ok(End::Done);
@@ -194,28 +212,32 @@ impl Watch<'_> {
                 return Ok(End::Target(state));
             }
             if next_interval.is_some_and(|next| now >= next) {
-                self.tool.interval(&self.session, &mut self.sink)?;
+                if is_read {
+                    self.tool.interval(&self.session, &mut self.sink)?;
+                }
                 // From the plan, not from now: intervals do not drift. Those that were slept
                 // through are left out.
                 while next_interval.is_some_and(|next| now >= next) {
                     next_interval = next_interval.zip(interval).map(|(next, interval)| next + interval);
                 }
             }
-            if now >= next_losses {
+            if is_read && now >= next_losses {
                 self.losses.look(&self.session, &mut self.sink)?;
                 next_losses = now + LOSS_PERIOD;
             }
             self.sink.flush()?;
             let deadline = [end, next_interval].into_iter().flatten().min();
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-            if let Some(signal) = self.signals.wait_or(left.min(self.tool.period()), self.session.wakes()) {
+            let period = if is_read { self.tool.period() } else { UNREAD_PERIOD };
+            if let Some(signal) = self.signals.wait_or(left.min(period), self.session.wakes()) {
                 return Ok(End::Signal(signal));
             }
         }
     }
 
-    /// After the detach: what is still in the rings and maps.
-    fn results(&mut self, end: &End) -> io::Result<()> {
+    /// After the detach: what is still in the rings and maps. False: a signal came before somebody
+    /// had read it.
+    fn results(&mut self, end: &End) -> io::Result<bool> {
         self.tool.poll(&mut self.session, &mut self.sink)?;
         self.tool.end(&self.session, &mut self.sink)?;
         self.losses.look(&self.session, &mut self.sink)?;
@@ -232,6 +254,11 @@ impl Watch<'_> {
             self.sink.warn("WARNING: nothing of what was asked for was there, in any of the processes");
         }
         self.sink.end()?;
+        if !outlet::drain(&self.signals) {
+            return Ok(false);
+        }
+        // It may have failed meanwhile.
+        self.sink.end()?;
         let pid = self.session.pid();
         match end {
             End::Target(TargetState::Exited(None)) => self.sink.note(&format!("target exited (process {pid})")),
@@ -240,7 +267,7 @@ impl Watch<'_> {
             )),
             _ => {}
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The exit status of a command that we have started; waits for its end. A Ctrl-C in a terminal
@@ -303,6 +330,9 @@ fn killed(signal: i32) -> ExitCode {
 fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     for (pattern, reason) in session.awaited() {
         sink.warn(&format!("WARNING: No matches for {pattern} yet: {reason}; waiting for what is executed or loaded"));
+    }
+    for (pid, remains) in session.remains() {
+        sink.warn(&format!("WARNING: in process {pid}, {remains}"));
     }
     let refused = session.refused();
     // What was found nowhere has no object: that is the tool's business.

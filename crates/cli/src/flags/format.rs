@@ -8,6 +8,8 @@
 
 use sidestep_lang::printf::Conversion;
 
+use crate::out::escape;
+
 /// A value that is printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -100,29 +102,13 @@ fn escape(c: Option<char>) -> Result<char, String> {
 
 fn render(conversion: &Conversion, value: &Value, out: &mut String) {
     match (conversion.kind, value) {
-        ('s', Value::Str(bytes)) => conversion.text(&printable(bytes), out),
+        ('s', Value::Str(bytes)) => conversion.text(&escape::row_of(bytes), out),
         (_, Value::Fault) => conversion.text("(fault)", out),
-        (_, Value::Str(bytes)) => conversion.text(&printable(bytes), out),
-        ('c', Value::Int(value)) => conversion.text(&printable(&[*value as u8]), out),
+        (_, Value::Str(bytes)) => conversion.text(&escape::row_of(bytes), out),
+        ('c', Value::Int(value)) => conversion.text(&escape::row_of(&[*value as u8]), out),
         ('f' | 'e', Value::Int(value)) => conversion.real(*value, out),
         (_, Value::Int(value)) => conversion.integer(*value, out),
     }
-}
-
-/// Bytes of the target for a terminal: one line, no control characters, whatever is no UTF-8
-/// replaced.
-pub fn printable(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len());
-    for c in String::from_utf8_lossy(bytes).chars() {
-        match c {
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            '\r' => out.push_str("\\r"),
-            c if c.is_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -234,7 +220,7 @@ mod tests {
             "[    abcdef] [abcdef    ] [abc] [abcdef]"
         );
         assert_eq!(render("%s|%9s", &[Value::Fault, Value::Fault]), "(fault)|  (fault)");
-        assert_eq!(render("%s", &[Value::Str(b"a\nb\x1b[2J\xff\xc3\xa4".to_vec())]), "a\\nb\\x1b[2J\u{fffd}\u{e4}");
+        assert_eq!(render("%s", &[Value::Str(b"a\nb\x1b[2J\xff\xc3\xa4".to_vec())]), "a\\nb\\x1b[2J\\xff\u{e4}");
     }
 
     #[test]

@@ -18,6 +18,10 @@ pub struct TargetFlags {
     /// not there yet.
     #[arg(long)]
     pub follow: bool,
+    /// Let processes of different users share the memory of one session (-p 1,2, --follow): each of
+    /// them can then make the others write anywhere.
+    #[arg(long)]
+    pub share_across_users: bool,
     /// Run CMD (words as in a shell; no shell is run) and probe it.
     #[arg(short = 'c', value_name = "CMD", value_parser = parse_words, conflicts_with = "command")]
     pub cmd: Option<words::Words>,

@@ -1,5 +1,7 @@
 //! JSON, one object per line, in bpftrace's schema: `{"type": "map", "data": {"@": {"read": 4}}}`.
 
+use super::escape;
+
 /// A string with its quotes.
 pub fn string(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -11,7 +13,10 @@ pub fn string(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\t' => out.push_str("\\t"),
             '\r' => out.push_str("\\r"),
-            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            // What acts on a terminal, too: JSON is read there as well.
+            c if escape::is_escaped_in_json(c) => {
+                c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+            }
             c => out.push(c),
         }
     }
@@ -50,6 +55,7 @@ mod tests {
     #[test]
     fn strings_are_escaped() {
         assert_eq!(string("a\"b\\c\n\u{1}ü"), r#""a\"b\\c\n\u0001ü""#);
+        assert_eq!(string("\u{9b}\u{7f}\u{202e}\u{e0041}"), r#""\u009b\u007f\u202e\udb40\udc41""#);
     }
 
     /// The conversion to a double and back is the oracle.

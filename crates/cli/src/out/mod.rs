@@ -3,9 +3,11 @@
 pub mod color;
 pub mod coverage;
 pub mod distribution;
+pub mod escape;
 pub mod json;
 pub mod label;
 pub mod man;
+pub mod outlet;
 pub mod plan;
 pub mod script;
 pub mod sink;

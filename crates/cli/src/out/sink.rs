@@ -1,18 +1,48 @@
 //! Where lines go: data to stdout or a file, headings with it or, where a file is written, to
-//! stderr.
+//! stderr. A line is one row: whatever a name contains, it is escaped here (`out::escape`).
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::Context;
 
+use super::escape;
+use super::outlet::Outlet;
 use crate::flags::{Format, Output};
+
+/// Who reads what is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// Somebody at a terminal, which obeys what is written to it.
+    Terminal,
+    /// A program or a file, which gets bytes as they are.
+    Program,
+}
+
+impl Reader {
+    /// A string of the target.
+    pub fn shown(self, bytes: &[u8]) -> Vec<u8> {
+        match self {
+            Reader::Terminal => escape::row_of(bytes).into_bytes(),
+            Reader::Program => bytes.to_vec(),
+        }
+    }
+
+    /// Lines that are not the user's.
+    pub fn lines(self, bytes: &[u8]) -> Vec<u8> {
+        match self {
+            Reader::Terminal => escape::block(bytes).into_bytes(),
+            Reader::Program => bytes.to_vec(),
+        }
+    }
+}
 
 /// Data, headings and notes of one command. Whole lines are written; nothing is held back after
 /// [`Sink::flush`].
 pub struct Sink {
-    data: BufWriter<Box<dyn Write>>,
+    data: BufWriter<Outlet>,
+    reader: Reader,
     /// Headings go to stderr: stdout belongs to the command alone.
     to_file: bool,
     format: Format,
@@ -31,12 +61,17 @@ impl Sink {
 
     /// Opens the file, if one was given.
     pub fn open(file: Option<&Path>, format: Format, quiet: bool) -> anyhow::Result<Sink> {
-        let data: Box<dyn Write> = match file {
-            Some(path) => Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?),
-            None => Box::new(io::stdout()),
+        let (data, is_terminal) = match file {
+            Some(path) => {
+                let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+                let is_terminal = file.is_terminal();
+                (Outlet::file(file), is_terminal)
+            }
+            None => (Outlet::of(io::stdout())?, io::stdout().is_terminal()),
         };
         Ok(Sink {
             data: BufWriter::new(data),
+            reader: if is_terminal { Reader::Terminal } else { Reader::Program },
             to_file: file.is_some(),
             format,
             quiet,
@@ -55,16 +90,26 @@ impl Sink {
         self.format == Format::Json
     }
 
-    /// A line of data.
-    pub fn line(&mut self, text: &str) -> io::Result<()> {
-        self.written = true;
-        writeln!(self.data, "{text}")
+    /// Who reads the data.
+    pub fn reader(&self) -> Reader {
+        self.reader
     }
 
-    /// Data as it is, without the end of a line.
-    pub fn text(&mut self, text: &str) -> io::Result<()> {
+    /// A line of data, which is one row whatever is in it.
+    pub fn line(&mut self, text: &str) -> io::Result<()> {
         self.written = true;
-        self.data.write_all(text.as_bytes())
+        writeln!(self.data, "{}", escape::row(text))
+    }
+
+    /// Data as it is, without the end of a line: what the user wrote, or what is escaped already.
+    pub fn text(&mut self, text: &str) -> io::Result<()> {
+        self.bytes(text.as_bytes())
+    }
+
+    /// The same of bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.written = true;
+        self.data.write_all(bytes)
     }
 
     /// A blank line between two parts of text.
@@ -107,8 +152,15 @@ impl Sink {
     }
 }
 
-/// A line on stderr. Nobody may be left to read it: that is no reason to panic with a target
-/// attached.
+/// A line on stderr, which is one row whatever is in it. Nobody may be left to read it: that is no
+/// reason to panic with a target attached.
 pub fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    say_lines(&escape::row(text));
+}
+
+/// Lines on stderr, whose parts are escaped.
+pub fn say_lines(text: &str) {
+    if let Some(mut stderr) = Outlet::stderr() {
+        let _ = stderr.write_all(format!("{text}\n").as_bytes());
+    }
 }

@@ -98,7 +98,7 @@ impl Session {
 /// that has mapped the library waits meanwhile, so no code of that has run.
 pub(crate) fn keep_returns(hold: &mut Hold<'_>) -> Result<(), SessionError> {
     let process = hold.process();
-    for found in discovery::all(&process, &mappings(&process)?)?.iter().filter(|found| found.is_mine()) {
+    for found in discovery::all(&process, &mappings(&process)?).iter().filter(|found| found.is_mine()) {
         let others = Others::of(&process, &mappings(&process)?, Some(found.shared_va))?;
         let flag = Va(found.private_va.0 + offset_of!(Private, keeps_returns) as u64);
         hold.stopped("return addresses", |stopped| {

@@ -1,25 +1,52 @@
 //! The processes that have the memory of a session: those that it knows, and all that were forked
-//! from them.
+//! from them. Who has the memory mapped is what the target says: it may hand the memory to anybody,
+//! and name anybody when it asks. So whom the session changes or traces is for the kernel to say.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use sidestep_sys::parse_maps;
+use sidestep_sys::{Credentials, parent, parse_maps, start_time_of};
 
 use crate::target::discovery::MEMFD_LINK;
 
-/// Finds them by what they have mapped: so a child is found whoever its parent is by now, and
-/// whatever namespace it lives in.
+/// Init, to which processes go whose parents have ended.
+const INIT: i32 = 1;
+
+/// Finds them by what they have mapped, whatever namespace they live in, and takes those whom the
+/// kernel says to be children of known ones, or whom a known one could trace itself: so the
+/// session does for the target nothing that the target may not do.
 pub(crate) struct Family {
     /// Of the memory.
     inode: u64,
     /// Processes that do not have it: memory is inherited, so they never will.
     strangers: HashSet<i32>,
+    /// Members, also those that have ended, with when they began.
+    known: HashMap<i32, (u64, Credentials)>,
+    /// Processes that have the memory and are no members, with when they began.
+    refused: HashMap<i32, u64>,
+    /// Those of them of which nobody was told.
+    untold: Vec<i32>,
 }
 
 impl Family {
-    pub fn new(inode: u64) -> Family {
-        Family { inode, strangers: HashSet::new() }
+    /// Of the processes that the session begins with.
+    pub fn new(inode: u64, first: impl IntoIterator<Item = i32>) -> Family {
+        let mut family = Family {
+            inode,
+            strangers: HashSet::new(),
+            known: HashMap::new(),
+            refused: HashMap::new(),
+            untold: Vec::new(),
+        };
+        first.into_iter().for_each(|pid| family.know(pid));
+        family
+    }
+
+    /// A process that the session knows for another reason.
+    pub fn know(&mut self, pid: i32) {
+        if let (Some(start), Ok(credentials)) = (start_time_of(pid), Credentials::of(pid)) {
+            self.known.insert(pid, (start, credentials));
+        }
     }
 
     /// All that are there at the moment.
@@ -31,26 +58,68 @@ impl Family {
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .collect();
         self.strangers.retain(|pid| all.contains(pid));
-        let mut members: Vec<i32> =
-            all.difference(&self.strangers).copied().filter(|pid| self.is_member(*pid)).collect();
-        self.strangers.extend(all.into_iter().filter(|pid| !members.contains(pid)));
-        members.retain(|pid| *pid != std::process::id() as i32);
-        members
+        let mut holders: Vec<i32> =
+            all.difference(&self.strangers).copied().filter(|pid| has_mapped(*pid, self.inode)).collect();
+        self.strangers.extend(all.into_iter().filter(|pid| !holders.contains(pid)));
+        // Parents first: who is known makes others known.
+        holders.sort_unstable();
+        holders.retain(|pid| self.is_kin(*pid));
+        holders
     }
 
     /// The process that calls itself by this id.
     pub fn find(&mut self, own: i32) -> Option<i32> {
-        if self.is_member(own) {
+        if has_mapped(own, self.inode) && self.is_kin(own) {
             return Some(own);
         }
         self.look().into_iter().find(|pid| innermost_pid(*pid) == Some(own))
     }
 
-    fn is_member(&self, pid: i32) -> bool {
-        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let ours = |name: &str| name.starts_with(MEMFD_LINK);
-        parse_maps(&maps).iter().any(|m| m.inode == self.inode && ours(&m.name.to_string_lossy()))
+    /// Processes that had the memory without being members, each once.
+    pub fn take_refused(&mut self) -> Vec<i32> {
+        std::mem::take(&mut self.untold)
     }
+
+    /// Is it one of the family by the kernel's word? Then it is known from now on.
+    fn is_kin(&mut self, pid: i32) -> bool {
+        let Some(start) = start_time_of(pid) else { return false };
+        if self.known.get(&pid).is_some_and(|(known, _)| *known == start) {
+            return true;
+        }
+        if pid == std::process::id() as i32 || self.refused.get(&pid) == Some(&start) {
+            return false;
+        }
+        let Ok(credentials) = Credentials::of(pid) else { return false };
+        let may_trace = || self.known.values().any(|(_, known)| known.may_trace(&credentials));
+        if pid != INIT && (self.descends(pid, start) || may_trace()) {
+            self.known.insert(pid, (start, credentials));
+            return true;
+        }
+        self.refused.insert(pid, start);
+        self.untold.push(pid);
+        false
+    }
+
+    /// Is a known process its parent, or the parent of one of its parents?
+    fn descends(&self, pid: i32, start: u64) -> bool {
+        let (mut child, mut child_start) = (pid, start);
+        while let Some(parent) = parent(child).filter(|parent| *parent > INIT) {
+            // A parent is older than its child: else this id is somebody else's by now.
+            let Some(began) = start_time_of(parent).filter(|began| *began <= child_start) else { return false };
+            if self.known.get(&parent).is_some_and(|(known, _)| *known == began) {
+                return true;
+            }
+            (child, child_start) = (parent, began);
+        }
+        false
+    }
+}
+
+/// Has a process this memory mapped?
+pub(crate) fn has_mapped(pid: i32, inode: u64) -> bool {
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let ours = |name: &str| name.starts_with(MEMFD_LINK);
+    parse_maps(&maps).iter().any(|m| m.inode == inode && ours(&m.name.to_string_lossy()))
 }
 
 /// The last of the ids that a process has in nested pid namespaces.

@@ -63,7 +63,7 @@ impl Session {
 /// The header that a child has from its parent.
 fn header_of(child: i32) -> Option<Found> {
     let process = Process::look_at(child).ok()?;
-    let all = discovery::all(&process, &mappings(&process).ok()?).ok()?;
+    let all = discovery::all(&process, &mappings(&process).ok()?);
     let found = all.into_iter().find(Found::is_mine)?;
     found.is_child(&process).then_some(found)
 }

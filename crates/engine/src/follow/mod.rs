@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use sidestep_isa::Va;
-use sidestep_sys::{Beat, Executed, Executing, Process, Spawned, Watch, futex_wake};
+use sidestep_sys::{Beat, Credentials, Executed, Executing, Process, Spawned, Watch, futex_wake};
 use sidestep_wire::{BEAT, Bell, Common, Private, Question, Slot};
 
 use crate::api::TargetState;
@@ -25,8 +25,8 @@ use crate::error::SessionError;
 use crate::follow::family::Family;
 use crate::session::installer::Installer;
 use crate::session::spec::SessionSpec;
-use crate::session::startup;
 use crate::session::{Session, remove};
+use crate::session::{startup, users};
 use crate::target::discovery;
 use crate::target::privileges;
 use crate::target::regions::Regions;
@@ -51,6 +51,8 @@ pub(crate) struct Follow {
     watch: Watch,
     executing: Vec<Executing>,
     family: Family,
+    /// Whose the session's first process is.
+    user: Option<Credentials>,
     /// When the family was looked at, whether anybody was there, how many slots were in use, and
     /// how many of them free again.
     looked: Option<(Instant, bool, (u64, u32))>,
@@ -58,21 +60,23 @@ pub(crate) struct Follow {
 
 impl Follow {
     /// From now on questions are answered, by [`Follow::serve`], if there may be any.
-    pub fn start(wanted: SessionSpec, installer: &Installer) -> Result<Option<Follow>, SessionError> {
+    /// `first`: the processes that the session begins with.
+    pub fn start(wanted: SessionSpec, installer: &Installer, first: &[i32]) -> Result<Option<Follow>, SessionError> {
         match installer.regions() {
-            Some(regions) if installer.listens() => Follow::new(wanted, regions).map(Some),
+            Some(regions) if installer.listens() => Follow::new(wanted, regions, first).map(Some),
             _ => Ok(None),
         }
     }
 
-    fn new(wanted: SessionSpec, regions: &Regions) -> Result<Follow, SessionError> {
+    fn new(wanted: SessionSpec, regions: &Regions, first: &[i32]) -> Result<Follow, SessionError> {
         let common = regions.common.clone();
         let bell = regions.layout.common_off + offset_of!(Common, bell) as u64;
         let io = |source| SessionError::Watch { source };
         let watch = Watch::new(common.map().clone(), bell as usize + offset_of!(Bell, rung)).map_err(io)?;
         let inode = common.file().map(|file| file.metadata()).transpose().map_err(io)?.map_or(0, |meta| meta.ino());
-        let (executing, family) = (Vec::new(), Family::new(inode));
-        let follow = Follow { wanted, common, bell, watch, executing, family, looked: None };
+        let (executing, family) = (Vec::new(), Family::new(inode, first.iter().copied()));
+        let user = first.first().and_then(|pid| Credentials::of(*pid).ok());
+        let follow = Follow { wanted, common, bell, watch, executing, family, user, looked: None };
         follow.word(offset_of!(Bell, listens)).store(1, Ordering::Release);
         Ok(follow)
     }
@@ -95,6 +99,9 @@ impl Follow {
             self.executed(index, session);
         }
         session.others.retain_mut(|other| other.poll() == TargetState::Running);
+        for pid in self.family.take_refused() {
+            session.leave_stranger(pid);
+        }
         !self.executing.is_empty() || self.wanted.options.listens() && self.look(session)
     }
 
@@ -194,12 +201,20 @@ impl Follow {
     }
 
     /// Probes a new program as the command is probed that a session starts.
-    fn take_up(&self, mut spawned: Spawned, session: &mut Session) -> Result<(), SessionError> {
+    fn take_up(&mut self, mut spawned: Spawned, session: &mut Session) -> Result<(), SessionError> {
+        let pid = spawned.process().pid();
+        if !self.wanted.options.share_across_users && !self.user.as_ref().is_some_and(|user| users::is_same(pid, user))
+        {
+            session.leave_user(pid);
+            let _ = spawned.into_process();
+            return Ok(());
+        }
         let begun = startup::follow(&mut spawned, &self.wanted, &mut |_| {});
         let (process, _) = spawned.into_process();
         match begun {
             // It may have ended by now, and has counted.
             Ok(begun) if begun.installer.regions().is_some() => {
+                self.family.know(process.pid());
                 session.join(Session::new(process, None, begun.installer));
                 Ok(())
             }
@@ -302,7 +317,7 @@ impl Follow {
 /// What a process of the family calls itself.
 fn own_pid(pid: i32) -> Option<u32> {
     let process = Process::look_at(pid).ok()?;
-    let all = discovery::all(&process, &process.maps().ok()?).ok()?;
+    let all = discovery::all(&process, &process.maps().ok()?);
     let found = all.into_iter().find(discovery::Found::is_mine)?;
     process.read_pod(Va(found.private_va.0 + offset_of!(Private, pid) as u64)).ok()
 }

@@ -42,7 +42,7 @@ const SHORT_PATIENCE: Duration = Duration::from_millis(300);
 /// the target. Says how it stood still meanwhile.
 pub(crate) fn remove(process: &Process, which: impl Fn(&Found) -> bool) -> Result<Stops, SessionError> {
     let chosen = || -> Result<Vec<Found>, SessionError> {
-        let all = discovery::all(process, &mappings(process)?)?;
+        let all = discovery::all(process, &mappings(process)?);
         Ok(all.into_iter().filter(&which).collect())
     };
     let mut stops = Stops::default();

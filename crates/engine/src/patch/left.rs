@@ -30,7 +30,11 @@ pub fn detach(pid: i32) -> Result<Detached, SessionError> {
     let process = Process::open(pid)?;
     let mut detached = Detached::default();
     let mut left = Vec::new();
-    for found in discovery::all(&process, &mappings(&process)?)? {
+    let maps = mappings(&process)?;
+    if let Some(error) = discovery::foreign(&process, &maps) {
+        return Err(error);
+    }
+    for found in discovery::all(&process, &maps) {
         if found.controller_alive() {
             detached.at_work.push(found.controller_pid);
             continue;

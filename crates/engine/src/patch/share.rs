@@ -75,13 +75,20 @@ impl Others {
     /// All sessions but the one whose shared region is at `but`.
     pub fn of(process: &Process, mappings: &[Mapping], but: Option<Va>) -> Result<Others, SessionError> {
         let mut others = Others::default();
-        for found in discovery::all(process, mappings)? {
+        for found in discovery::all(process, mappings) {
             if Some(found.shared_va) == but || found.controller_pid == 0 || !found.has_private(process) {
                 continue;
             }
-            let (entries, traps) = (found.entries(process)?, found.traps(process)?);
+            if !found.controller_alive() && found.made_up(process, mappings).is_some() {
+                continue;
+            }
+            // What cannot be read is not a session. If it was one, the text does not have what the
+            // file has, and no probe is put there.
+            let read =
+                || Ok::<_, SessionError>((found.entries(process)?, found.traps(process)?, found.sites(process)?));
+            let Ok((entries, traps, sites)) = read() else { continue };
             // A blank one says nothing.
-            for (site, entry) in found.sites(process)?.iter().zip(entries).filter(|(_, entry)| entry.len != 0) {
+            for (site, entry) in sites.iter().zip(entries).filter(|(_, entry)| entry.len != 0) {
                 let inner = || traps.range(entry.site + 1..entry.site + JUMP as u64).next().is_some();
                 let behind = ProbeDesc::POST | ProbeDesc::BEHIND;
                 let post = || site.probes.iter().any(|(_, desc)| desc.flags & behind != 0);

@@ -25,6 +25,8 @@ pub(crate) struct Attach {
     missing: Vec<(usize, SessionError)>,
     /// They may mean something later.
     waits: bool,
+    /// What looked like remains of a session, and stays.
+    remains: Option<String>,
 }
 
 impl Attach {
@@ -38,7 +40,7 @@ impl Attach {
     ) -> Result<Attach, SessionError> {
         let begin = Instant::now();
         let process = switch::open(pid)?;
-        clean_up(&process)?;
+        let remains = clean_up(&process)?;
         let mut installer = wanted.installer();
         let mut objects = wanted.objects.borrow_mut();
         let (mut matches, mut missing) = (Vec::new(), Vec::new());
@@ -72,12 +74,12 @@ impl Attach {
         }
         installer.size_for(planned.len() + hooks.len())?;
         installer.stats.planning = begin.elapsed();
-        Ok(Attach { process, installer, planned, hooks, missing, waits })
+        Ok(Attach { process, installer, planned, hooks, missing, waits, remains })
     }
 
     /// Puts the probes in. On an error nothing is left changed in the process.
     pub fn install(self, clock: Option<TscScale>) -> Result<Session, SessionError> {
-        let Attach { process, mut installer, planned, hooks, waits, .. } = self;
+        let Attach { process, mut installer, planned, hooks, waits, remains, .. } = self;
         installer.look_at_symbols(&process);
         let mut hold = Hold::running(&process);
         let installed = take_turn(&process).and_then(|_turn| installer.install(&mut hold, planned, hooks, clock));
@@ -88,7 +90,9 @@ impl Attach {
             let _ = remove(&process);
             return Err(e);
         }
-        Ok(Session::new(process, None, installer))
+        let mut session = Session::new(process, None, installer);
+        session.remains.extend(remains.map(|remains| (session.pid(), remains)));
+        Ok(session)
     }
 }
 

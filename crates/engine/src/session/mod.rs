@@ -7,6 +7,7 @@ pub(crate) mod reclaim;
 mod registry;
 pub(crate) mod spec;
 pub(crate) mod startup;
+pub(crate) mod users;
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -67,6 +68,8 @@ pub struct Session {
     pub(crate) unwatched: Vec<(i32, String)>,
     /// Names of addresses, not taken yet.
     symbols: Symbols,
+    /// What of the processes looked like remains of a session, and was none.
+    pub(crate) remains: Vec<(i32, String)>,
 }
 
 impl Session {
@@ -117,7 +120,14 @@ impl Session {
             unfollowed: Vec::new(),
             unwatched,
             symbols: Symbols::default(),
+            remains: Vec::new(),
         }
+    }
+
+    /// Processes in which something looked like what a session has left, and was not removed, each
+    /// with a clause for the user.
+    pub fn remains(&self) -> &[(i32, String)] {
+        &self.remains
     }
 
     /// Attaches to all of these processes. If another session takes the signals meanwhile, the plans
@@ -131,6 +141,9 @@ impl Session {
     ) -> Result<Session, SessionError> {
         /// Sessions that may come one after the other, each while the next plans are made.
         const PLANS: usize = 5;
+        if !options.share_across_users {
+            users::are_the_same(pids)?;
+        }
         let several = pids.len() > 1 || options.follow;
         let mut once = || Session::attach_once(pids, SessionSpec::new(bundle, requests, options, several), progress);
         for _ in 1..PLANS {
@@ -178,6 +191,7 @@ impl Session {
         installer.replaces |= other.installer.replaces;
         self.keep_symbols(&mut other);
         self.unwatched.append(&mut other.unwatched);
+        self.remains.append(&mut other.remains);
         self.others.push(other);
     }
 
@@ -217,7 +231,8 @@ impl Session {
 
     /// Answers what processes ask from now on, if there may be anything.
     pub(crate) fn listen(&mut self, wanted: SessionSpec) -> Result<(), SessionError> {
-        self.follow = Follow::start(wanted, &self.installer)?;
+        let pids: Vec<i32> = [self.pid()].into_iter().chain(self.others.iter().map(Session::pid)).collect();
+        self.follow = Follow::start(wanted, &self.installer, &pids)?;
         Ok(())
     }
 
@@ -235,6 +250,19 @@ impl Session {
     /// A process that executes a program with privileges of its own.
     pub(crate) fn leave_alone(&mut self, pid: i32) {
         let reason = "its program has privileges (setuid, capabilities) that it would lose: run as root";
+        self.unfollowed.push((pid, reason.to_owned()));
+    }
+
+    /// A process whose new program runs as another user.
+    pub(crate) fn leave_user(&mut self, pid: i32) {
+        let reason = "its new program runs as another user, or with other rights, and would share memory with the \
+                      session's processes; --share-across-users allows that";
+        self.unfollowed.push((pid, reason.to_owned()));
+    }
+
+    /// A process that has the session's memory, and none of its processes for a parent.
+    pub(crate) fn leave_stranger(&mut self, pid: i32) {
+        let reason = "it has the session's memory, but is no child of its processes, and none of them could trace it";
         self.unfollowed.push((pid, reason.to_owned()));
     }
 
@@ -542,21 +570,37 @@ fn exit_status(status: sidestep_sys::ExitStatus) -> ExitStatus {
 
 /// Removes what earlier controllers left. Those that are at work keep what they have; but a program
 /// has one session in a process.
-pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
-    let all = discovery::all(process, &mappings(process)?)?;
+/// What looks like that, and is not, stays as it is: why, as a clause for the user.
+pub(crate) fn clean_up(process: &Process) -> Result<Option<String>, SessionError> {
+    let maps = mappings(process)?;
+    if let Some(error @ SessionError::ForeignVersion { .. }) = discovery::foreign(process, &maps) {
+        return Err(error);
+    }
+    let all = discovery::all(process, &maps);
     // One whose detach was given up is at work no more.
     let is_left = |found: &Found| found.is_left_over(process) || found.is_mine() && found.detaching;
     if let Some(mine) = all.iter().find(|found| !is_left(found) && found.is_mine()) {
         return Err(SessionError::Busy { pid: process.pid(), controller: mine.controller_pid });
     }
     if all.is_empty() {
-        return detach::close_descriptors(process);
+        return detach::close_descriptors(process).map(|()| None);
     }
-    match detach::remove(process, is_left) {
+    let note = |controller: i32, why: &str| {
+        format!("what looks like a session of process {controller} is damaged or made up ({why}), and stays as it is")
+    };
+    let made_up = |found: &Found| is_left(found).then(|| found.made_up(process, &maps)).flatten();
+    let noted = all.iter().find_map(|found| Some(note(found.controller_pid, made_up(found)?)));
+    match detach::remove(process, |found| is_left(found) && made_up(found).is_none()) {
         // What stays of it has no site of a user: it is another session, from which nothing comes
         // any more.
-        Ok(_) | Err(SessionError::StillInside { .. }) => Ok(()),
-        Err(error) => Err(error),
+        Ok(_) | Err(SessionError::StillInside { .. }) => Ok(noted),
+        // A process that is gone, or is none of ours to stop, is no matter of what it carries.
+        Err(error @ (SessionError::Stop(_) | SessionError::Open(_))) => Err(error),
+        Err(_) if !process.is_alive() => Ok(noted),
+        Err(error) => {
+            let controller = all.iter().find(|found| is_left(found)).map_or(0, |found| found.controller_pid);
+            Ok(Some(note(controller, &error.to_string())))
+        }
     }
 }
 

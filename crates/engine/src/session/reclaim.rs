@@ -21,7 +21,7 @@ use sidestep_wire::{Call, JournalEntry, ShadowEntry};
 
 use crate::api::TargetState;
 use crate::error::SessionError;
-use crate::follow::family::Family;
+use crate::follow::family::has_mapped;
 use crate::patch::hold;
 use crate::patch::switch::take_turn;
 use crate::patch::thread_positions;
@@ -203,7 +203,10 @@ impl Installer {
     fn has_children(&self, process: &Process) -> Result<bool, SessionError> {
         let Some(file) = self.regions().and_then(|regions| regions.common.file()) else { return Ok(true) };
         let inode = file.metadata().map_err(|source| SessionError::Watch { source })?.ino();
-        Ok(Family::new(inode).look().iter().any(|pid| *pid != process.pid()))
+        let own = [process.pid(), std::process::id() as i32];
+        let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let mut pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        Ok(pids.any(|pid: i32| !own.contains(&pid) && has_mapped(pid, inode)))
     }
 
     fn take_back(&mut self, process: &Process, idle: &[bool]) -> Result<Vec<usize>, SessionError> {

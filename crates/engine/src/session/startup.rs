@@ -24,10 +24,11 @@ pub(crate) fn run(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Process, Child, Installer, Option<Follow>), SessionError> {
     let mut spawned = spawn(argv, std::env::vars_os())?;
+    let pid = spawned.process().pid();
     let result = follow(&mut spawned, &wanted, progress).and_then(|begun| {
         let installer = judge(begun, &wanted)?;
         // Before it may ask for anything.
-        let follow = Follow::start(wanted, &installer)?;
+        let follow = Follow::start(wanted, &installer, &[pid])?;
         Ok((installer, follow))
     });
     match result {

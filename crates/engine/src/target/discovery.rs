@@ -58,11 +58,23 @@ struct Cells {
     missed: u64,
 }
 
-/// The shared regions among the mappings of a process: one for each session.
-pub(crate) fn all(process: &Process, mappings: &[Mapping]) -> Result<Vec<Found>, SessionError> {
+/// The shared regions among the mappings of a process: one for each session. What cannot be read as
+/// one is none: the target may make up any, and must not keep us from those that are there.
+pub(crate) fn all(process: &Process, mappings: &[Mapping]) -> Vec<Found> {
+    regions(process, mappings).filter_map(|found| found.ok().flatten()).collect()
+}
+
+/// A region of another version of this program, or of one that cannot be read.
+pub(crate) fn foreign(process: &Process, mappings: &[Mapping]) -> Option<SessionError> {
+    regions(process, mappings).find_map(Result::err)
+}
+
+fn regions<'a>(
+    process: &'a Process,
+    mappings: &'a [Mapping],
+) -> impl Iterator<Item = Result<Option<Found>, SessionError>> + 'a {
     let ours = |m: &&Mapping| m.name.to_string_lossy().starts_with(MEMFD_LINK) && !m.exec;
-    let regions = mappings.iter().filter(ours).map(|m| at(process, m.start));
-    regions.filter_map(Result::transpose).collect()
+    mappings.iter().filter(ours).map(|m| at(process, m.start))
 }
 
 /// The shared region at an address; `None`: there is none.
@@ -112,8 +124,9 @@ pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionE
 /// The sessions that a process is the target of, one at least, in the order in which their
 /// controllers started.
 pub(crate) fn sessions(process: &Process) -> Result<Vec<Found>, SessionError> {
-    let (mut usable, mut first) = (Vec::new(), None);
-    for found in all(process, &mappings(process)?)? {
+    let maps = mappings(process)?;
+    let (mut usable, mut first) = (Vec::new(), foreign(process, &maps));
+    for found in all(process, &maps) {
         match usable_in(process, found) {
             Ok(found) => usable.push(found),
             Err(why) => first = first.or(Some(why)),
@@ -188,6 +201,37 @@ impl Found {
     /// nothing, or is probed by somebody who looks for children.
     pub fn is_left_over(&self, process: &Process) -> bool {
         self.is_child(process) || !self.controller_alive()
+    }
+
+    /// Why this is nothing that a controller has left, though it looks like that: a clause. What is
+    /// checked is what a controller writes before the first site, whenever it dies.
+    pub fn made_up(&self, process: &Process, mappings: &[Mapping]) -> Option<&'static str> {
+        let end = mappings.iter().find(|m| m.start == self.shared_va).map_or(self.shared_va, |m| m.end);
+        let room = end.0 - self.shared_va.0;
+        let fits = |offset: u64, count: u32, size: usize| {
+            u64::from(count)
+                .checked_mul(size as u64)
+                .and_then(|len| offset.checked_add(len))
+                .is_some_and(|at| at <= room)
+        };
+        let is_code = |(at, len): (u64, u64)| {
+            let there = mappings.iter().find(|m| m.contains(Va(at)));
+            there.is_some_and(|m| m.exec && !m.write && m.name.is_empty() && len <= m.end.0 - at)
+        };
+        match () {
+            () if self.controller_pid == 0 => None,
+            () if !fits(self.journal.0, self.journal.1, size_of::<JournalEntry>()) => {
+                Some("its journal is outside of it")
+            }
+            () if !fits(self.maps.0, self.maps.1, size_of::<MapEntry>()) => {
+                Some("its list of mappings is outside of it")
+            }
+            // A detach unmaps what the sites need once they are restored.
+            () if self.detaching || self.journal.1 == 0 => None,
+            () if !self.has_private(process) => Some("its sites have no memory"),
+            () if !is_code(self.agent) => Some("its sites have no code"),
+            () => None,
+        }
     }
 
     /// Is the private region there? Not yet, or not any more, if a controller died while it mapped

@@ -32,8 +32,10 @@ pub enum Takes {
 pub enum Printed {
     /// A number.
     Int(u64),
-    /// A text.
-    Text(String),
+    /// A text of somebody else, which need not be UTF-8.
+    Text(Vec<u8>),
+    /// A text of the one who prints.
+    Own(String),
     /// Bytes.
     Bytes(Vec<u8>),
     /// A number that has a name.
@@ -98,15 +100,15 @@ impl Format {
     }
 
     /// The text for values in the order of the conversions. A value that is missing is printed as
-    /// nothing.
+    /// nothing. `shown` is what is shown of bytes of somebody else, by `%s` and `%c`.
     #[must_use]
-    pub fn render(&self, values: &[Printed]) -> String {
+    pub fn render(&self, values: &[Printed], shown: &dyn Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
         let mut values = values.iter();
-        let mut out = String::new();
+        let mut out = Vec::new();
         for piece in &self.pieces {
             let conversion = match piece {
                 Piece::Text(text) => {
-                    out.push_str(text);
+                    out.extend(text.as_bytes());
                     continue;
                 }
                 Piece::Conversion(conversion) => conversion,
@@ -122,17 +124,18 @@ impl Format {
             if conversion.star_precision {
                 conversion.precision = Some(star(&mut values));
             }
+            let mut text = String::new();
             match (values.next(), conversion.kind) {
-                (Some(Printed::Int(value)), 'c') => {
-                    conversion.text(&String::from_utf8_lossy(&[*value as u8]), &mut out)
-                }
-                (Some(Printed::Int(value)), _) => conversion.integer(*value, &mut out),
-                (Some(Printed::Named(_, name)), 's') => conversion.text(name, &mut out),
-                (Some(Printed::Named(value, _)), _) => conversion.integer(*value, &mut out),
-                (Some(Printed::Text(text)), _) => conversion.text(text, &mut out),
-                (Some(Printed::Bytes(bytes)), kind) => conversion.text(&escaped(bytes, kind), &mut out),
+                (Some(Printed::Int(value)), 'c') => conversion.bytes(&shown(&[*value as u8]), &mut out),
+                (Some(Printed::Int(value)), _) => conversion.integer(*value, &mut text),
+                (Some(Printed::Named(_, name)), 's') => conversion.text(name, &mut text),
+                (Some(Printed::Own(own)), _) => conversion.text(own, &mut text),
+                (Some(Printed::Named(value, _)), _) => conversion.integer(*value, &mut text),
+                (Some(Printed::Text(bytes)), _) => conversion.bytes(&shown(bytes), &mut out),
+                (Some(Printed::Bytes(bytes)), kind) => conversion.text(&escaped(bytes, kind), &mut text),
                 (None, _) => {}
             }
+            out.extend(text.as_bytes());
         }
         out
     }

@@ -20,6 +20,7 @@ use super::print::Printer;
 use crate::cmd::funccount::timestamp;
 use crate::cmd::{is_closed_pipe, usage};
 use crate::flags::Bpf;
+use crate::out::outlet;
 use crate::out::sink::Sink;
 use crate::signals::Signals;
 
@@ -48,6 +49,7 @@ pub fn run(flags: &Bpf, pid: i32, loaded: &Loaded, printer: &Printer<'_>) -> any
     let mut files = Files::open(pid, &flags.engine.options())?;
     kernel::permitted().map_err(said)?;
     let signals = Signals::install(false)?;
+    outlet::start()?;
     let mut sink = Sink::of(&flags.output)?;
     let maps: Vec<Map> = loaded.object.maps.iter().map(|m| create(&m.map)).collect::<Result<_, _>>().map_err(said)?;
     let mut rings = rings(&maps).map_err(said)?;
@@ -61,7 +63,9 @@ pub fn run(flags: &Bpf, pid: i32, loaded: &Loaded, printer: &Printer<'_>) -> any
         .and_then(|()| run.probing(&files, &signals))
         .and_then(|end| {
             drop(probes);
-            run.end(end, pid)
+            run.end(end, pid)?;
+            outlet::drain(&signals);
+            run.sink.end()
         });
     match result {
         Err(error) if !is_closed_pipe(&error) => Err(anyhow::Error::new(error).context("cannot write the results")),
@@ -214,8 +218,8 @@ impl Attach<'_> {
         let loaded = Program::load(&ProgramSpec { name: &self.program.name, kind, code: &code, license });
         loaded.map_err(|error| match (&error, error.reason()) {
             (LoadError::Refused { source, .. }, reason) if !reason.is_empty() => {
-                let (name, reason) = (&self.program.name, reason.join("\n  "));
-                anyhow::anyhow!("the kernel refuses program {name}: {source}; its verifier says:\n  {reason}")
+                let (name, reason) = (&self.program.name, reason.join("; "));
+                anyhow::anyhow!("the kernel refuses program {name}: {source}; its verifier says: {reason}")
             }
             _ => said(error),
         })
@@ -266,7 +270,10 @@ impl Run<'_, '_> {
         let mut next = timing.interval.map(|interval| start + interval);
         loop {
             let alive = files.is_alive();
-            self.records()?;
+            let is_read = !outlet::is_full();
+            if is_read {
+                self.records()?;
+            }
             let now = Instant::now();
             if end.is_some_and(|end| now >= end) {
                 return Ok(End::Wanted);
@@ -275,7 +282,9 @@ impl Run<'_, '_> {
                 return Ok(End::TargetGone);
             }
             if next.is_some_and(|next| now >= next) {
-                self.print_maps()?;
+                if is_read {
+                    self.print_maps()?;
+                }
                 while next.is_some_and(|next| now >= next) {
                     next = next.zip(timing.interval).map(|(next, interval)| next + interval);
                 }
@@ -318,7 +327,7 @@ impl Run<'_, '_> {
             };
             read.map_err(io::Error::other)?;
             for line in lines {
-                self.sink.line(&line)?;
+                self.sink.text(&format!("{line}\n"))?;
             }
         }
         Ok(())

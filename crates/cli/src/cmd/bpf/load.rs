@@ -13,6 +13,7 @@ use sidestep_isa::Va;
 
 use super::set;
 use crate::flags::Bpf;
+use crate::input;
 
 /// The map in which libbpf's `usdt.bpf.h` looks for arguments.
 const USDT_ARGUMENTS: &str = "__bpf_usdt_specs";
@@ -33,7 +34,7 @@ pub struct Loaded {
 /// Reads, verifies, and finds out where.
 pub fn load(flags: &Bpf) -> anyhow::Result<Loaded> {
     let path = &flags.object;
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = input::read(path, input::OBJECT)?;
     let mut object = Object::parse(&bytes).with_context(|| path.display().to_string())?;
     set::variables(&mut object, &bytes, &flags.set)?;
     let maps = object.map_shapes();

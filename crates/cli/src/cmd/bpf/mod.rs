@@ -74,7 +74,7 @@ impl Tool for Runner<'_> {
         let records = session.records();
         self.pace.saw(records.len());
         for record in &records {
-            sink.line(&self.printer.record(record))?;
+            sink.text(&format!("{}\n", self.printer.record(record)))?;
         }
         Ok(false)
     }

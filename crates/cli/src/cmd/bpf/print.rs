@@ -9,8 +9,8 @@ use sidestep_bpf::object::{Btf, Object, TypeId};
 use sidestep_engine::{Entry, Record, Value};
 
 use crate::flags::Format;
-use crate::flags::format::{self, printable};
-use crate::out::json;
+use crate::flags::format;
+use crate::out::{escape, json};
 
 /// Prints maps and records of an object.
 pub struct Printer<'a> {
@@ -123,7 +123,8 @@ impl<'a> Printer<'a> {
         let value = form.print(self.style, bytes).unwrap_or_else(|error| self.broken(&error.to_string()));
         let name = self.object.maps.get(map).map_or("?", |m| m.map.name.as_str());
         if self.style == Style::Text {
-            return format!("{}: {value}", format!("{name} {by}").trim_end());
+            let head = format!("{} {by}", escape::row(name));
+            return format!("{}: {}", head.trim_end(), escape::block(value.as_bytes()));
         }
         let members = members.iter().cloned();
         json::line(
@@ -136,7 +137,8 @@ impl<'a> Printer<'a> {
     fn trace(&self, record: &Record) -> String {
         let text = message(&record.bytes).unwrap_or_else(|| "(unreadable)".to_owned());
         if self.style == Style::Text {
-            return text.trim_end_matches('\n').to_owned();
+            // Line ends are those of the program's own format.
+            return escape::block(text.trim_end_matches('\n').as_bytes());
         }
         json::line(
             "printf",
@@ -161,7 +163,7 @@ fn message(bytes: &[u8]) -> Option<String> {
     let mut texts = bytes.get(32 + len..)?.split(|b| *b == 0);
     let format = String::from_utf8_lossy(format.split(|b| *b == 0).next()?).into_owned();
     let Ok(format) = format::Format::parse(&format.replace('\\', "\\\\")) else {
-        return Some(printable(format.as_bytes()));
+        return Some(escape::row_of(format.as_bytes()));
     };
     let mut values = Vec::new();
     for (index, kind) in format.kinds().take(3).enumerate() {

@@ -1,6 +1,8 @@
 //! `sidestep -l`: attach points, ready to be pasted back.
 
 use std::fs;
+use std::io::Read;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
@@ -13,6 +15,8 @@ use super::{attach, records, types, usdt};
 use crate::cmd::{list, usage};
 use crate::flags::Format;
 use crate::flags::script::Script;
+use crate::input;
+use crate::out::escape;
 use crate::out::sink::{Sink, say};
 
 /// Runs the command.
@@ -85,11 +89,13 @@ fn wanted(text: &str, params: &[String]) -> anyhow::Result<Wanted> {
     };
     let provider = text.split_once(':').map(|(provider, _)| provider);
     if fs::metadata(text).is_ok_and(|meta| meta.is_file()) {
-        let bytes = fs::read(text).with_context(|| format!("cannot read {text}"))?;
-        if bytes.starts_with(b"\x7fELF") {
+        let mut head = [0; 4];
+        let is_elf = input::open(Path::new(text)).and_then(|mut file| file.read_exact(&mut head)).is_ok();
+        if is_elf && head == *b"\x7fELF" {
             let path = fs::canonicalize(text)?.display().to_string();
             return several([format!("uprobe:{path}:*"), format!("usdt:{path}:*:*")]);
         }
+        let bytes = input::read(Path::new(text), input::SCRIPT)?;
         let script = String::from_utf8(bytes).with_context(|| format!("{text} is neither a program nor a script"))?;
         return Ok(Wanted { points: points(&script, params).with_context(|| text.to_owned())?, each: true });
     }
@@ -124,7 +130,7 @@ fn points(script: &str, params: &[String]) -> anyhow::Result<Vec<Point>> {
 /// As an attach point is written.
 fn line(provider: Provider, listed: &Listed) -> String {
     let (provider, object) = (provider.name(), listed.object.display());
-    match &listed.demangled {
+    let line = match &listed.demangled {
         _ if listed.is_usdt => format!("{provider}:{object}:{}", listed.name),
         Some(name) => format!("{provider}:{object}:cpp:\"{name}\""),
         // What ends an attach point, or is replaced in one.
@@ -132,7 +138,8 @@ fn line(provider: Provider, listed: &Listed) -> String {
             format!("{provider}:{object}:\"{}\"", listed.name)
         }
         None => format!("{provider}:{object}:{}", pattern::quote(&listed.name)),
-    }
+    };
+    escape::row(&line).into_owned()
 }
 
 /// How many of them cannot be probed, and why.

@@ -26,10 +26,11 @@ use sidestep_lang::script::parser::{Given, parse_given};
 use sidestep_lang::script::tree;
 
 use crate::flags::script::Script;
+use crate::input;
 use crate::out::color::{self, When};
 use crate::out::script::Layout;
-use crate::out::sink::say;
-use crate::out::time;
+use crate::out::sink::{say, say_lines};
+use crate::out::{escape, time};
 
 /// The text of a script, and what it is called in messages.
 #[derive(Clone)]
@@ -51,16 +52,19 @@ impl Source {
                 None => super::usage(ErrorKind::MissingRequiredArgument, "give a script: -e PROGRAM, or a FILE"),
                 Some(file) if file == "-" => {
                     let mut text = String::new();
-                    std::io::stdin().read_to_string(&mut text).context("cannot read stdin")?;
+                    let read = std::io::stdin().take(input::SCRIPT + 1).read_to_string(&mut text);
+                    if read.context("cannot read stdin")? as u64 > input::SCRIPT {
+                        return Err(anyhow!("stdin is longer than {} MiB: that is no script", input::SCRIPT >> 20));
+                    }
                     ("stdin".to_owned(), text)
                 }
                 Some(file) => {
-                    let bytes = match std::fs::read(&file) {
-                        Err(error) if error.kind() == std::io::ErrorKind::NotFound => super::usage(
+                    let bytes = match input::read(Path::new(&file), input::SCRIPT) {
+                        Err(error) if is_missing(&error) => super::usage(
                             ErrorKind::InvalidSubcommand,
                             &format!("\"{file}\" is neither a command nor the file of a script"),
                         ),
-                        read => read.with_context(|| format!("cannot read {file}"))?,
+                        read => read?,
                     };
                     let name = Path::new(&file).file_name().unwrap_or_default().to_string_lossy().into_owned();
                     (name, String::from_utf8(bytes).with_context(|| format!("{file} is no text"))?)
@@ -72,12 +76,20 @@ impl Source {
 
     /// Says what is wrong, on stderr.
     fn say(&self, found: &[Diagnostic]) {
+        let row = |text: &str| escape::row(text).into_owned();
         for diagnostic in found {
-            let text = diagnostic.render(&self.name, &self.text);
-            let text = text.trim_end();
-            if self.color { say(&color::diagnostic(text)) } else { say(text) }
+            // A message may name what is in the target; its end of a line would be the script's.
+            let (message, hint) = (row(&diagnostic.message), diagnostic.hint.as_deref().map(row));
+            let text = Diagnostic { message, hint, ..diagnostic.clone() }.render(&row(&self.name), &self.text);
+            let text = escape::block(text.trim_end().as_bytes());
+            say_lines(&if self.color { color::diagnostic(&text) } else { text });
         }
     }
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<std::io::Error>().or_else(|| error.root_cause().downcast_ref());
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// Runs the command. A script that is wrong ends with status 1.

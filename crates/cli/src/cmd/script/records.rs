@@ -8,6 +8,7 @@ use sidestep_engine::types::{DataType, DebugInfo};
 use sidestep_engine::{Options, Typed};
 
 use crate::cmd::usage;
+use crate::out::escape;
 
 /// The lines for `struct NAME`, `union NAME` or `enum NAME` as these objects, or those of a
 /// process, describe it; `None`: it is no type that is asked for. `whole`: with its members.
@@ -51,7 +52,7 @@ fn describe(info: &DebugInfo, name: &str, whole: bool) -> Result<String, sideste
                 let width = member.width.map_or(String::new(), |width| format!(" : {width}"));
                 let bit = if member.width.is_some() { format!(", bit {}", member.bit % 8) } else { String::new() };
                 let space = if member.name.is_empty() { "" } else { " " };
-                let (text, name, offset) = (&member.text, &member.name, member.bit / 8);
+                let (text, name, offset) = (escape::row(&member.text), escape::row(&member.name), member.bit / 8);
                 let _ = write!(out, "\n    {text}{space}{name}{width};  /* offset {offset}{bit} */");
             }
             out.push_str("\n};");
@@ -60,7 +61,7 @@ fn describe(info: &DebugInfo, name: &str, whole: bool) -> Result<String, sideste
             let _ = write!(out, " {{  /* {} bytes */", of.bytes);
             for (name, value) in &of.values {
                 let value = if of.signed { (*value as i64).to_string() } else { value.to_string() };
-                let _ = write!(out, "\n    {name} = {value},");
+                let _ = write!(out, "\n    {} = {value},", escape::row(name));
             }
             out.push_str("\n};");
         }

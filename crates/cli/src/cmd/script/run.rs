@@ -1,8 +1,10 @@
 //! A script at work: its blocks in the controller, and what its programs ask for.
 
 use std::collections::HashSet;
-use std::fs::File;
+use std::ffi::OsString;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,8 +21,9 @@ use sidestep_lang::script::types::Type;
 
 use super::Source;
 use crate::cmd::funccount::attached;
+use crate::input;
 use crate::out::script::{Layout, Names, Print, Printer, Shown, values};
-use crate::out::sink::{Sink, say};
+use crate::out::sink::{Reader, Sink, say};
 use crate::out::{json, time};
 
 /// Bytes of a file that `cat` prints at most, as in bpftrace.
@@ -48,6 +51,8 @@ pub struct Script {
     warned: HashSet<usize>,
     /// The map that counts reads of the target's memory that failed, by blocks.
     pub faults: usize,
+    /// What intervals would have printed while nobody read.
+    unread: u64,
     /// Nothing is said of warnings of its own.
     pub no_warnings: bool,
     /// How a tool shows it.
@@ -83,7 +88,21 @@ impl Script {
         let (intervals, warned) = (Vec::new(), HashSet::new());
         let faults = compiled.faults;
         let (exit, no_warnings) = (None, false);
-        Ok(Script { source, checked, printer, names, programs, intervals, exit, warned, faults, no_warnings, layout })
+        let unread = 0;
+        Ok(Script {
+            source,
+            checked,
+            printer,
+            names,
+            programs,
+            intervals,
+            exit,
+            warned,
+            faults,
+            unread,
+            no_warnings,
+            layout,
+        })
     }
 
     /// The first line: bpftrace's, or the tool's, which is no data in any case.
@@ -140,20 +159,46 @@ impl Script {
     pub fn tick(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
         let now = Instant::now();
         for index in 0..self.intervals.len() {
-            let interval = &mut self.intervals[index];
-            if interval.next > now || self.exit.is_some() {
-                continue;
+            if let Some(program) = self.due(index, now) {
+                self.run(program, maps, sink)?;
             }
-            let late = now.duration_since(interval.next).as_nanos() / interval.period.as_nanos().max(1);
-            interval.next += interval.period * (u32::try_from(late).unwrap_or(u32::MAX - 1) + 1);
-            let program = interval.program;
-            self.run(program, maps, sink)?;
         }
         Ok(())
     }
 
+    /// The same while nobody reads: what would be printed is lost, and counted.
+    pub fn tick_unread(&mut self, maps: Maps<'_>) -> io::Result<()> {
+        let now = Instant::now();
+        for index in 0..self.intervals.len() {
+            let Some(program) = self.due(index, now) else { continue };
+            for record in maps.run(&self.programs[program].2).map_err(io::Error::other)? {
+                match number(&record.bytes).and_then(|number| self.checked.actions.get(number)) {
+                    Some(Action::Exit) => self.exit(&record.bytes),
+                    Some(Action::Clear(map)) => self.printer.clear(*map, maps),
+                    Some(Action::Zero(map)) => self.printer.zero(*map, maps),
+                    _ => self.unread += 1,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The program of an interval that is over, which begins anew.
+    fn due(&mut self, index: usize, now: Instant) -> Option<usize> {
+        let interval = &mut self.intervals[index];
+        if interval.next > now || self.exit.is_some() {
+            return None;
+        }
+        let late = now.duration_since(interval.next).as_nanos() / interval.period.as_nanos().max(1);
+        interval.next += interval.period * (u32::try_from(late).unwrap_or(u32::MAX - 1) + 1);
+        Some(interval.program)
+    }
+
     /// END, and then the maps.
     pub fn finish(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+        if self.unread > 0 {
+            sink.warn(&format!("Lost {} events of intervals: nobody read what was printed before", self.unread));
+        }
         self.all(Provider::End, maps, sink)?;
         if let Some(layout) = &mut self.layout {
             sink.text(&layout.end(sink.json()))?;
@@ -191,8 +236,7 @@ impl Script {
     }
 
     fn record(&mut self, record: &[u8], maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
-        let number =
-            record.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(u64::MAX, u64::from_ne_bytes) as usize;
+        let number = number(record).unwrap_or(usize::MAX);
         let Some(action) = self.checked.actions.get(number).cloned() else { return Ok(()) };
         match action {
             Action::Printf(format, types) => {
@@ -210,30 +254,45 @@ impl Script {
                         return sink.text(&text);
                     }
                 }
-                say_data(sink, "printf", &rendered(&format, &values))
+                // JSON escapes for itself.
+                let reader = if sink.json() { Reader::Program } else { sink.reader() };
+                let bytes = rendered(&format, &values, reader);
+                say_data(sink, "printf", &bytes)
             }
             Action::Print(ty) => {
                 let values = values(record, std::slice::from_ref(&ty), &mut self.names, maps);
                 let Some(value) = values.first() else { return Ok(()) };
                 match sink.json() {
                     true => sink.line(&json::line("value", value.json())),
-                    false => sink.line(&value.text()),
+                    false => {
+                        let text = match value {
+                            Shown::Text(bytes) => sink.reader().shown(bytes),
+                            value => value.text().into_bytes(),
+                        };
+                        sink.bytes(&text)?;
+                        sink.text("\n")
+                    }
                 }
             }
             Action::System(format, types) => {
-                let command = rendered(&format, &values(record, &types, &mut self.names, maps));
+                let values = values(record, &types, &mut self.names, maps);
+                let command = OsString::from_vec(rendered(&format, &values, Reader::Program));
                 // What it prints is a part of our output.
                 sink.flush()?;
-                let ran = Command::new("sh").args(["-c", &command]).stderr(Stdio::inherit()).output()?;
-                say_data(sink, "syscall", &String::from_utf8_lossy(&ran.stdout))
+                let ran = Command::new("sh").arg("-c").arg(&command).stderr(Stdio::inherit()).output()?;
+                say_data(sink, "syscall", &ran.stdout)
             }
             Action::Cat(format, types) => {
-                let file = rendered(&format, &values(record, &types, &mut self.names, maps));
+                let values = values(record, &types, &mut self.names, maps);
+                let file = PathBuf::from(OsString::from_vec(rendered(&format, &values, Reader::Program)));
                 let mut bytes = Vec::new();
-                match File::open(&file).and_then(|file| file.take(CAT).read_to_end(&mut bytes)) {
-                    Ok(_) => say_data(sink, "cat", &String::from_utf8_lossy(&bytes)),
+                match input::open(&file).and_then(|file| file.take(CAT).read_to_end(&mut bytes)) {
+                    Ok(_) => {
+                        let lines = if sink.json() { bytes } else { sink.reader().lines(&bytes) };
+                        say_data(sink, "cat", &lines)
+                    }
                     Err(error) => {
-                        sink.warn(&format!("cat: {file}: {error}"));
+                        sink.warn(&format!("cat: {}: {error}", file.display()));
                         Ok(())
                     }
                 }
@@ -243,12 +302,11 @@ impl Script {
                 let there = |index: &usize| record.get(8 * index..8 * (index + 1)).is_some_and(|word| word != [0; 8]);
                 let count = (1..=JOINED).take_while(there).count();
                 let values = values(record, &types, &mut self.names, maps);
-                let texts: Vec<String> = values[..count].iter().map(Shown::text).collect();
-                let text = texts.join(&separator);
-                match sink.json() {
-                    true => sink.line(&json::line("join", json::string(&text))),
-                    false => sink.line(&text),
-                }
+                let reader = if sink.json() { Reader::Program } else { sink.reader() };
+                let texts: Vec<Vec<u8>> = values[..count].iter().map(|text| reader.shown(&text.bytes())).collect();
+                let text = texts.join(separator.as_bytes());
+                say_data(sink, "join", &text)?;
+                if sink.json() { Ok(()) } else { sink.text("\n") }
             }
             Action::PrintMap { map, top, div } => self.print_map(Print { map, top, div, at_end: false }, maps, sink),
             Action::Clear(map) => {
@@ -259,14 +317,14 @@ impl Script {
                 self.printer.zero(map, maps);
                 Ok(())
             }
-            Action::Time(format) => say_data(sink, "time", &time::format(&format, time::realtime())),
+            Action::Time(format) => say_data(sink, "time", time::format(&format, time::realtime()).as_bytes()),
             Action::Exit => {
-                let code = record.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_ne_bytes);
-                self.exit.get_or_insert(code as i32);
+                self.exit(record);
                 Ok(())
             }
             Action::Say(format, types, at) => {
-                let message = rendered(&format, &values(record, &types, &mut self.names, maps));
+                let values = values(record, &types, &mut self.names, maps);
+                let message = String::from_utf8_lossy(&rendered(&format, &values, Reader::Program)).into_owned();
                 if at.severity == Severity::Error || !self.no_warnings {
                     self.source.say(&[Diagnostic { message, ..at }]);
                 }
@@ -279,6 +337,11 @@ impl Script {
                 Ok(())
             }
         }
+    }
+
+    fn exit(&mut self, record: &[u8]) {
+        let code = record.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_ne_bytes);
+        self.exit.get_or_insert(code as i32);
     }
 
     fn print_map(&mut self, print: Print, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
@@ -300,12 +363,22 @@ impl Script {
     }
 }
 
-/// What a format makes of values.
-fn rendered(format: &Format, values: &[Shown]) -> String {
-    format.render(&values.iter().map(Shown::printed).collect::<Vec<_>>())
+/// Which action a record asks for.
+fn number(record: &[u8]) -> Option<usize> {
+    usize::try_from(record.get(..8)?.try_into().map(u64::from_ne_bytes).ok()?).ok()
 }
 
-/// Text, or its JSON.
-fn say_data(sink: &mut Sink, kind: &str, text: &str) -> io::Result<()> {
-    if sink.json() { sink.line(&json::line(kind, json::string(text))) } else { sink.text(text) }
+/// What a format makes of values. Strings of the target are escaped on a terminal, and nowhere
+/// else: the format is the script's, and has its own colours.
+fn rendered(format: &Format, values: &[Shown], reader: Reader) -> Vec<u8> {
+    let values: Vec<_> = values.iter().map(Shown::printed).collect();
+    format.render(&values, &|bytes| reader.shown(bytes))
+}
+
+/// Bytes, or their JSON.
+fn say_data(sink: &mut Sink, kind: &str, bytes: &[u8]) -> io::Result<()> {
+    match sink.json() {
+        true => sink.line(&json::line(kind, json::string(&String::from_utf8_lossy(bytes)))),
+        false => sink.bytes(bytes),
+    }
 }

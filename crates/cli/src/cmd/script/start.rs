@@ -17,6 +17,7 @@ use crate::cmd::explain;
 use crate::cmd::losses::Losses;
 use crate::cmd::watch::{self, Job, Pace, Tool};
 use crate::flags::script::{Buffering, Script as Flags};
+use crate::out::outlet;
 use crate::out::sink::Sink;
 use crate::signals::Signals;
 
@@ -125,6 +126,7 @@ fn alone(
     probes: usize,
 ) -> anyhow::Result<ExitCode> {
     let signals = Signals::install(false)?;
+    outlet::start()?;
     script.started(probes, flags.output.detail.quiet, sink)?;
     script.begin(maps, sink)?;
     script.start_intervals();
@@ -132,14 +134,20 @@ fn alone(
         losses.look_local(maps, sink)?;
         sink.flush()?;
         let wait = script.until_interval().unwrap_or(Duration::from_secs(3600));
-        if signals.wait(wait).is_some() {
+        let is_read = !outlet::is_full();
+        if signals.wait(if is_read { wait } else { watch::UNREAD_PERIOD }).is_some() {
             break;
         }
-        script.tick(maps, sink)?;
+        match is_read {
+            true => script.tick(maps, sink)?,
+            false => script.tick_unread(maps)?,
+        }
     }
     script.finish(maps, sink)?;
     losses.look_local(maps, sink)?;
     losses.total(sink);
+    sink.end()?;
+    outlet::drain(&signals);
     sink.end()?;
     Ok(script.status(ExitCode::SUCCESS))
 }
@@ -203,6 +211,13 @@ impl Tool for Running<'_> {
                 self.script.records(&records, maps, sink)?;
                 self.script.tick(maps, sink)?;
             }
+        }
+        Ok(self.script.exit.is_some())
+    }
+
+    fn unread(&mut self, session: &mut Session) -> io::Result<bool> {
+        if let Some(maps) = session.maps() {
+            self.script.tick_unread(maps)?;
         }
         Ok(self.script.exit.is_some())
     }

@@ -12,6 +12,7 @@ use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
 use sidestep_lang::script::program::{self, Convention, Parameter, Program, Signature, Symbol};
 
 use super::{attach, usdt};
+use crate::out::escape;
 
 /// Functions of one attach point whose arguments are compared at most.
 const FUNCTIONS: usize = 256;
@@ -315,8 +316,12 @@ pub fn arguments(
         let Some(described) = described else { continue };
         let text = match provider {
             Provider::Uretprobe if described.result == DataType::Void => String::new(),
-            Provider::Uretprobe => format!("\n    {} retval", described.result_text),
-            _ => described.parameters.iter().map(|p| format!("\n    {} {}", p.text, p.name)).collect(),
+            Provider::Uretprobe => format!("\n    {} retval", escape::row(&described.result_text)),
+            _ => {
+                let line =
+                    |p: &types::FunctionParameter| format!("\n    {} {}", escape::row(&p.text), escape::row(&p.name));
+                described.parameters.iter().map(line).collect()
+            }
         };
         lines.insert((function.object, function.name), text);
     }

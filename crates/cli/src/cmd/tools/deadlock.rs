@@ -7,6 +7,9 @@
 mod graph;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -66,8 +69,11 @@ impl Tool for Deadlock {
     }
 }
 
+/// Waits for nobody: a pipe that nobody reads is an error.
 fn write(file: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create(true).truncate(true).custom_flags(libc::O_NONBLOCK).open(file);
+    opened.and_then(|mut to| to.write_all(text.as_bytes())).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// Its process and address.

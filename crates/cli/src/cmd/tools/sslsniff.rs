@@ -3,6 +3,7 @@
 use super::{Tool, quoted, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Run, Sslsniff};
+use crate::out::escape;
 use crate::out::script::{Layout, Shown};
 
 /// Functions with (connection, buffer, length, …) that return how many bytes it was, or a negative
@@ -204,8 +205,7 @@ impl Layout for Calls {
                 ("data", Shown::Bytes(bytes)) => {
                     let lost = len.saturating_sub(bytes.len());
                     let end = if lost > 0 { format!(" (TRUNCATED, {lost} bytes lost)") } else { String::new() };
-                    let text =
-                        if self.hexdump { hexadecimal(bytes) } else { String::from_utf8_lossy(bytes).into_owned() };
+                    let text = if self.hexdump { hexadecimal(bytes) } else { escape::block(bytes) };
                     out.push_str(&format!("\n----- DATA -----\n{text}\n----- END DATA{end} -----\n\n"));
                 }
                 (_, value) => out.push_str(&format!(" {:<7}", value.text())),

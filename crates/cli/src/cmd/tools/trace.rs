@@ -6,7 +6,7 @@ use std::slice::Iter;
 use super::call::Call;
 use super::{Tool, quoted};
 use crate::cmd::trace::rows::{Hit, Rows};
-use crate::flags::format::{Format, Value, printable};
+use crate::flags::format::{Format, Value};
 use crate::flags::tools::Run;
 use crate::flags::{Output, Trace};
 use crate::out::script::{Layout, Shown, frames};
@@ -87,7 +87,7 @@ impl Layout for Calls {
         let mut values = values.iter();
         let call = self.calls.get(usize::try_from(word(&mut values)?).ok()?)?;
         let (nsecs, pid, tid) = (word(&mut values)?, word(&mut values)?, word(&mut values)?);
-        let comm = printable(values.next()?.text().as_bytes());
+        let comm = values.next()?.text();
         let cpu = if self.cpu { Some(word(&mut values)?) } else { None };
         let func = match call.name() {
             Some(name) => name.to_owned(),
@@ -144,6 +144,6 @@ fn word(values: &mut Iter<Shown>) -> Option<u64> {
 fn plain(value: &Shown) -> Value {
     match value {
         Shown::Int(n) => Value::Int(*n as u64),
-        value => Value::Str(value.text().into_bytes()),
+        value => Value::Str(value.bytes()),
     }
 }

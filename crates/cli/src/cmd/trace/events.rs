@@ -15,11 +15,11 @@ use crate::cmd::explain;
 use crate::cmd::funccount::attached;
 use crate::cmd::tools;
 use crate::cmd::watch::{self, Job, Pace, Tool};
-use crate::flags::format::{Value, printable};
+use crate::flags::format::Value;
 use crate::flags::spec::Spec;
 use crate::flags::{Timing, Trace};
 use crate::out::sink::Sink;
-use crate::out::{json, label};
+use crate::out::{escape, json, label};
 
 /// Runs the command for SPECs of which each is one.
 pub fn run(flags: &Trace) -> anyhow::Result<ExitCode> {
@@ -140,7 +140,7 @@ impl Tracer {
         let (Ok(header), Ok(text)) = (format.header(&record.bytes), format.render(&record.bytes)) else {
             return Ok(());
         };
-        let comm = printable(&header.comm);
+        let comm = escape::row_of(&header.comm);
         let site = if self.sources[number].event.kind == Kind::Return { header.func } else { header.ip };
         let values: Vec<uprobe_events::Value> =
             (0..format.fields().len()).filter_map(|i| format.value(&record.bytes, i).ok().flatten()).collect();
@@ -155,7 +155,11 @@ impl Tracer {
                 return sink.line(&event_json(record, pid, &comm, &format, &values));
             }
             let seconds = record.time_ns as f64 / 1e9;
-            return sink.line(&format!("{comm:>16}-{:<7} {seconds:>12.6}: {}", header.tid, printable(text.as_bytes())));
+            return sink.line(&format!(
+                "{comm:>16}-{:<7} {seconds:>12.6}: {}",
+                header.tid,
+                escape::row_of(text.as_bytes())
+            ));
         };
         let plain: Vec<Value> = values.iter().map(plain).collect();
         let message = spec.message(&plain);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::flags::Trace;
-use crate::out::{json, time};
+use crate::out::{escape, json, time};
 
 /// A hit.
 pub struct Hit<'a> {
@@ -135,6 +135,7 @@ impl Rows {
         };
         let cpu = hit.cpu.map_or(String::new(), |cpu| format!("{cpu:<3} "));
         let Hit { pid, tid, comm, func, message, .. } = hit;
+        let func = escape::row(func);
         let line = format!("{time}{cpu}{pid:<7} {tid:<7} {comm:<15} {func:<16} {message}");
         let stack: String = hit.stack.iter().map(|frame| format!("        {frame}\n")).collect();
         format!("{}\n{stack}", line.trim_end())

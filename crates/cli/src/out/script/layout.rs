@@ -46,7 +46,7 @@ pub trait Layout {
 /// The frames of a stack, innermost first, as the language prints them.
 pub fn frames(stack: &Shown) -> Vec<String> {
     match stack {
-        Shown::Text(_) => stack.text().lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect(),
+        Shown::Lines(text) => text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect(),
         _ => Vec::new(),
     }
 }
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn stacks_are_folded() {
-        let stack = Shown::Text(b"\n        malloc+0\n        operator+(A, B)+12\n        0x55d0\n".to_vec());
+        let stack = Shown::Lines("\n        malloc+0\n        operator+(A, B)+12\n        0x55d0\n".to_owned());
         assert_eq!(folded(&stack), "0x55d0;operator+(A, B);malloc");
         assert_eq!(frames(&stack), ["malloc+0", "operator+(A, B)+12", "0x55d0"]);
-        assert_eq!(folded(&Shown::Text(b"\n        f(a;b)+1\n".to_vec())), "f(a:b)");
+        assert_eq!(folded(&Shown::Lines("\n        f(a;b)+1\n".to_owned())), "f(a:b)");
         assert_eq!(function("operator+"), "operator+");
         assert_eq!(function("left+16@/src/a.c:7"), "left");
         assert_eq!(function("[inlined] serve@/src/a.h:30"), "serve");

@@ -153,7 +153,7 @@ impl Printer {
         let value = match lines.first() {
             Some(line) if shape.keys.is_empty() => data(&line.cell),
             _ => json::object(lines.iter().map(|line| {
-                let keys: Vec<String> = line.keys.iter().map(Shown::text).collect();
+                let keys: Vec<String> = line.keys.iter().map(Shown::key).collect();
                 (keys.join(","), data(&line.cell))
             })),
         };

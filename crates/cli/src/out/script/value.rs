@@ -11,7 +11,7 @@ use sidestep_lang::script::types::Type;
 
 use super::data::{self, Float};
 use super::meaning;
-use crate::out::{json, time};
+use crate::out::{escape, json, time};
 
 /// What stands for something else, by number.
 #[derive(Default)]
@@ -50,8 +50,10 @@ pub struct Names {
 pub enum Shown {
     /// A number.
     Int(i128),
-    /// Bytes of a string.
+    /// Bytes of a string, which is the target's.
     Text(Vec<u8>),
+    /// Lines of ours, whose parts are escaped.
+    Lines(String),
     /// Bytes.
     Bytes(Vec<u8>),
     /// Values.
@@ -69,27 +71,45 @@ pub enum Shown {
 }
 
 impl Shown {
-    /// As it is printed.
+    /// As it stands in a row, which it cannot leave.
     pub fn text(&self) -> String {
         match self {
             Shown::Int(n) => n.to_string(),
-            Shown::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Shown::Text(bytes) => escape::row_of(bytes),
+            Shown::Lines(text) => text.clone(),
             Shown::Bytes(bytes) => escaped(bytes, 'r'),
             Shown::Tuple(parts) => {
                 let parts: Vec<String> = parts.iter().map(Shown::text).collect();
                 format!("({})", parts.join(", "))
             }
-            Shown::Named(_, name) => name.clone(),
+            Shown::Named(_, name) => escape::row(name).into_owned(),
             Shown::Bool(truth) => truth.to_string(),
             Shown::Float(number) => number.text(),
             Shown::Members(members) => {
                 let list: Vec<String> =
-                    members.iter().map(|(name, value)| format!(".{name} = {}", value.text())).collect();
+                    members.iter().map(|(name, value)| format!(".{} = {}", escape::row(name), value.text())).collect();
                 if list.is_empty() { "{ }".to_owned() } else { format!("{{ {} }}", list.join(", ")) }
             }
             Shown::Elements(list) => {
                 format!("[{}]", list.iter().map(Shown::text).collect::<Vec<_>>().join(","))
             }
+        }
+    }
+
+    /// The bytes of a string as they are, for a reader that is no terminal; the text of all else.
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Shown::Text(bytes) => bytes.clone(),
+            Shown::Named(_, name) => name.clone().into_bytes(),
+            other => other.text().into_bytes(),
+        }
+    }
+
+    /// A key of an object in JSON, which is escaped there.
+    pub fn key(&self) -> String {
+        match self {
+            Shown::Tuple(parts) => format!("({})", parts.iter().map(Shown::key).collect::<Vec<_>>().join(", ")),
+            other => String::from_utf8_lossy(&other.bytes()).into_owned(),
         }
     }
 
@@ -113,7 +133,7 @@ impl Shown {
             Shown::Tuple(list) | Shown::Elements(list) => {
                 format!("[{}]", list.iter().map(Shown::json).collect::<Vec<_>>().join(","))
             }
-            other => json::string(&other.text()),
+            other => json::string(&other.key()),
         }
     }
 
@@ -121,11 +141,12 @@ impl Shown {
     pub fn printed(&self) -> Printed {
         match self {
             Shown::Int(n) => Printed::Int(*n as u64),
-            Shown::Text(_) | Shown::Tuple(_) => Printed::Text(self.text()),
+            Shown::Text(bytes) => Printed::Text(bytes.clone()),
+            Shown::Tuple(_) | Shown::Lines(_) => Printed::Own(self.text()),
             Shown::Bytes(bytes) => Printed::Bytes(bytes.clone()),
-            Shown::Named(n, name) => Printed::Named(*n as u64, name.clone()),
+            Shown::Named(n, _) => Printed::Named(*n as u64, self.text()),
             Shown::Bool(truth) => Printed::Named((*truth).into(), self.text()),
-            Shown::Float(_) | Shown::Members(_) | Shown::Elements(_) => Printed::Text(self.text()),
+            Shown::Float(_) | Shown::Members(_) | Shown::Elements(_) => Printed::Own(self.text()),
         }
     }
 }
@@ -175,12 +196,13 @@ impl Names {
             Type::Pointer(_) => data::address(word),
             Type::Enum(of) => data::named(of, word),
             Type::Int { signed: true, .. } => Shown::Int((word as i64).into()),
-            Type::Stack(stack) => Shown::Text(self.stack(*stack, word, maps).into_bytes()),
-            Type::Symbol => Shown::Text(self.symbol(word).into_bytes()),
-            Type::Probe { func } => Shown::Text(self.probe(word, *func).into_bytes()),
+            Type::Stack(stack) => Shown::Lines(self.stack(*stack, word, maps)),
+            Type::Symbol => Shown::Lines(escape::row(&self.symbol(word)).into_owned()),
+            Type::Probe { func } => Shown::Lines(escape::row(&self.probe(word, *func)).into_owned()),
             Type::Meaning(of) => Shown::Text(meaning::text(*of, word).into_bytes()),
             Type::User => Shown::Text(self.user(word).into_bytes()),
-            Type::Time(format) => Shown::Text(time::format(format, word.wrapping_add(self.since_1970)).into_bytes()),
+            // Its format is the script's.
+            Type::Time(format) => Shown::Lines(time::format(format, word.wrapping_add(self.since_1970))),
             _ => Shown::Int(word.into()),
         }
     }
@@ -251,8 +273,8 @@ impl Names {
         let lines = self.debug_info;
         let frames = self.symbols.frames(space, address, called, lines);
         let shown = |frame: &Frame| match (&frame.symbol, frame.inlined) {
-            (Some((name, _)), true) => name.clone(),
-            (Some((name, offset)), false) => format!("{name}+{offset}"),
+            (Some((name, _)), true) => escape::row(name).into_owned(),
+            (Some((name, offset)), false) => format!("{}+{offset}", escape::row(name)),
             (None, _) if mode == StackMode::Perf => "[unknown]".to_owned(),
             (None, _) => format!("{address:#x}"),
         };
@@ -261,10 +283,14 @@ impl Names {
                 let object =
                     frame.object.as_ref().map_or_else(|| "[unknown]".to_owned(), |path| path.display().to_string());
                 let place = if frame.inlined { "inlined" } else { &*object };
-                format!("\t{address:x} {} ({place})\n", shown(frame))
+                format!("\t{address:x} {} ({})\n", shown(frame), escape::row(place))
             }
             _ => {
-                let line = frame.line.as_ref().map(|(file, line)| format!("@{file}:{line}")).unwrap_or_default();
+                let line = frame
+                    .line
+                    .as_ref()
+                    .map(|(file, line)| format!("@{}:{line}", escape::row(file)))
+                    .unwrap_or_default();
                 let inlined = if frame.inlined { "[inlined] " } else { "" };
                 format!("        {inlined}{}{line}\n", shown(frame))
             }

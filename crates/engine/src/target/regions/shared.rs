@@ -1,13 +1,16 @@
 //! The shared region, from nothing to a header that any controller finds.
 
+use std::os::unix::fs::MetadataExt;
+
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{HAND_OVER_LEN, Stopped};
+use sidestep_sys::{HAND_OVER_LEN, Mapping, Stopped};
 use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
 
 use crate::error::SessionError;
 use crate::planning::space;
+use crate::target::discovery::MEMFD_LINK;
 use crate::target::layout::Layout;
-use crate::target::remote::{Remote, stopped_mappings, used};
+use crate::target::remote::{Remote, mappings, stopped_mappings, used};
 use crate::target::view::View;
 
 /// A place for a few bytes below all stack pointers and red zones: the low end of the main thread's
@@ -51,7 +54,12 @@ pub(super) fn map_shared(
     remote.close(fd)?;
     theirs.map_or(Ok(()), |fd| remote.close(fd))?;
     let (shared_va, shared) = (shared_va?, shared?);
-    over?;
+    let parts = [(0, Some(&shared)), (layout.common_off, common.filter(|_| theirs.is_some()))];
+    let checked = over.map_err(SessionError::from).and_then(|()| is_mapped(stopped, shared_va, &parts));
+    if let Err(error) = checked {
+        Remote(stopped).unmap(shared_va, Len(layout.shared_len))?;
+        return Err(error);
+    }
     let header = HeaderWriter { shared: &shared };
     header.u32(at!(version), VERSION);
     header.u32(at!(controller_pid), std::process::id());
@@ -77,6 +85,22 @@ pub(super) fn map_shared(
     header.u32(at!(maps_cap), layout.maps_cap as u32);
     header.u64(at!(magic), MAGIC);
     Ok((shared_va, shared))
+}
+
+/// Is this what the controller has, at these offsets? A process with the target's table of
+/// descriptors may have put another file in the place of the one that was to be mapped.
+fn is_mapped(stopped: &Stopped, at: Va, parts: &[(u64, Option<&View>)]) -> Result<(), SessionError> {
+    let maps = mappings(stopped.process())?;
+    for (offset, view) in parts {
+        let Some(file) = view.and_then(View::file) else { continue };
+        let inode = file.metadata().map_err(|source| SessionError::Watch { source })?.ino();
+        let there = maps.iter().find(|m| m.contains(Va(at.0 + offset)));
+        let is_it = |m: &&Mapping| m.inode == inode && m.name.to_string_lossy().starts_with(MEMFD_LINK);
+        if there.filter(is_it).is_none() {
+            return Err(SessionError::Exchanged { pid: stopped.process().pid() });
+        }
+    }
+    Ok(())
 }
 
 pub(super) struct HeaderWriter<'a> {

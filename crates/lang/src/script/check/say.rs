@@ -49,12 +49,15 @@ impl Checker<'_> {
         for (value, arg) in values.into_iter().zip(&args[1..]) {
             printed.push(match value.kind {
                 ValueKind::Int(n) => Printed::Int(n),
-                ValueKind::Text(text) => Printed::Text(String::from_utf8_lossy(&text).into_owned()),
+                ValueKind::Text(text) => Printed::Text(text.to_vec()),
                 _ => return self.error(arg.span, "fail() expects a literal here"),
             });
         }
         match self.dead {
-            0 => self.error(span, format.render(&printed)),
+            0 => {
+                let message = format.render(&printed, &<[u8]>::to_vec);
+                self.error(span, String::from_utf8_lossy(&message))
+            }
             _ => Ok(Op::Eval(int(0))),
         }
     }
