@@ -3,8 +3,9 @@
 mod elf;
 
 use elf::{SHARED, compile, function, parse, with};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::explain::{Returns, lines};
+use sidestep_plan::object::ObjectCode;
 use sidestep_plan::{Index, Plan, Refusal, SiteKind, Technique, plan};
 
 /// The plan for the function `f` of assembly.
@@ -187,6 +188,33 @@ fn nobody_calls_a_part() {
         assert_eq!(plan.kind, SiteKind::Inside, "the red zone may be in use");
         assert!(plan.returns.expect_err("returns of a part").contains("a part of another function"));
     });
+}
+
+/// What only unwind information knows may be a part that a jump table leads to, which uses what
+/// its function has put below the stack pointer. To be in a table of pointers is no call.
+#[test]
+fn the_red_zone_of_a_part_that_only_a_table_leads_to_was_overwritten() {
+    let own = function("f", "mov %rdi,-8(%rsp)\nlea table(%rip),%rax\njmp *(%rax,%rsi,8)");
+    let part = [".hidden part\n", &function("part", "mov -8(%rsp),%rax\nret")].concat();
+    let caller = function("caller", "call part\nret");
+    let table = ".section .data.rel.ro,\"aw\"\n.balign 8\ntable: .quad part\n.text\n";
+    let kind = |source: &str| {
+        let data = compile("a.s", source, &SHARED);
+        let mut elf = parse(&data);
+        let site = elf.symbol("part");
+        let mut code = std::mem::replace(&mut elf.code, ObjectCode::new(Isa::X64));
+        code.nameless.push(site);
+        let nameless = plan(&Index::new(code.clone()), site, false).expect("a plan").kind;
+        code.nameless.clear();
+        (nameless, plan(&Index::new(code), site, false).expect("a plan").kind)
+    };
+    for table in ["", table] {
+        let alone = [own.replace("table(%rip)", "part(%rip)"), part.clone()].concat();
+        let source = if table.is_empty() { alone } else { [&own, &*part, table].concat() };
+        assert_eq!(kind(&source), (SiteKind::Inside, SiteKind::FunctionEntry), "{source}");
+        let source = [&source, &*caller].concat();
+        assert_eq!(kind(&source), (SiteKind::FunctionEntry, SiteKind::FunctionEntry), "{source}");
+    }
 }
 
 #[test]
