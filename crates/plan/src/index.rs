@@ -240,6 +240,28 @@ impl<'a> Index<'a> {
         self.found.families.same(a, b)
     }
 
+    /// Whether an exception of the instruction at an address lands at a landing pad.
+    pub(crate) fn is_protected(&self, va: Va) -> bool {
+        let extents = &self.code.protected;
+        let behind = extents.partition_point(|extent| extent.start <= va);
+        // They follow each other, but parts of functions may be described twice.
+        extents[..behind].iter().rev().take(4).any(|extent| va < extent.start.plus(extent.len))
+    }
+
+    /// Whether something that is no branch names an instruction of the function around a stretch,
+    /// other than its first: a handler of a signal may go on there.
+    pub(crate) fn has_inner_labels(&self, stretch: &Stretch) -> bool {
+        let own = self.stretch(stretch.start).map_or(&[][..], |(number, _)| self.found.families.members(number));
+        let parts = own.iter().map(|number| &self.found.stretches[*number]).chain([stretch]);
+        let is_code = |own: &Stretch, va: Va| own.boundaries.get(va.since(own.start) as usize) && !self.is_start(va);
+        let labels = |own: &Stretch| {
+            let (from, to) = (own.start, own.end);
+            let mut all = between(&self.found.named, from, to).iter().chain(between(&self.found.labels, from, to));
+            all.any(|va| is_code(own, *va))
+        };
+        parts.into_iter().any(labels)
+    }
+
     /// Where exceptions land between two addresses.
     pub(crate) fn landing_pads(&self, from: Va, to: Va) -> &[Va] {
         between(&self.found.landing_pads, from, to)

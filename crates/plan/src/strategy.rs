@@ -6,6 +6,7 @@ mod site;
 use sidestep_isa::x86::emulate::{Op, prepare};
 use sidestep_isa::x86::{Passed, live, relocated_len};
 use sidestep_isa::{Isa, Len, Va};
+use std::cell::OnceCell;
 
 use crate::go;
 use crate::index::Index;
@@ -133,8 +134,10 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
     let Site { asked, stretch, lead, .. } = site;
     let before_handler = check.map_or(0, |(_, insns)| insns).min(displaced.len());
     let handler_at = displaced.get(before_handler).map_or(site.va.plus(Len(region as u64)), |insn| insn.va);
+    let has_labels = OnceCell::new();
+    let recovers = |at| index.is_protected(at) || *has_labels.get_or_init(|| index.has_inner_labels(stretch));
     let dead_at = |at| match index.code.text_at(stretch.start, stretch.end) {
-        Some(code) => live::dead_before(index.code.isa, code, stretch.start, at),
+        Some(code) => live::dead_before(index.code.isa, code, stretch.start, at, &recovers),
         None => live::Dead::default(),
     };
     let mut dead = dead_at(handler_at);

@@ -5,7 +5,7 @@ mod elf;
 use elf::{SHARED, compile, function, parse, with};
 use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::explain::{Returns, lines};
-use sidestep_plan::object::ObjectCode;
+use sidestep_plan::object::{Extent, ObjectCode};
 use sidestep_plan::{Index, Plan, Refusal, SiteKind, Technique, plan};
 
 /// The plan for the function `f` of assembly.
@@ -215,6 +215,28 @@ fn the_red_zone_of_a_part_that_only_a_table_leads_to_was_overwritten() {
         let source = [&source, &*caller].concat();
         assert_eq!(kind(&source), (SiteKind::FunctionEntry, SiteKind::FunctionEntry), "{source}");
     }
+}
+
+/// Of a load that may throw, whatever its landing pad reads is live; so it is where something names
+/// an instruction, as tables of a program's own handlers do.
+#[test]
+fn registers_that_a_landing_pad_reads_were_dead_in_front_of_a_load() {
+    let source = function("f", "mov (%rdi),%rax\npop %rbx\nret\nmov %rbx,%rax\npop %rbx\nret");
+    with(&source, |elf, _| {
+        let site = elf.symbol("f");
+        let pad = site.plus(Len(5));
+        let dead = |code: ObjectCode<'_>| plan(&Index::new(code), site, false).expect("a plan").dead_regs;
+        let mut code = elf.code.clone();
+        assert_eq!(dead(code.clone()), 1 << 3, "nobody goes on at the pad");
+        let mut named = code.clone();
+        named.pointers.push(pad);
+        assert_eq!(dead(named), 0, "a table names it");
+        code.landing_pads.push(pad);
+        code.protected.push(Extent { start: Va(site.0 + 3), len: Len(1) });
+        assert_eq!(dead(code.clone()), 1 << 3, "another instruction");
+        code.protected[0].start = site;
+        assert_eq!(dead(code), 0);
+    });
 }
 
 #[test]
