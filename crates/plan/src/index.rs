@@ -43,6 +43,8 @@ pub struct Index<'a> {
 pub struct Analysis {
     stretches: Vec<Stretch>,
     families: Families,
+    /// Where the jump tables of all functions may lead: sorted.
+    table_targets: Vec<Va>,
     /// Sorted by target.
     edges: Vec<Edge>,
     /// Starts of all extents, sorted.
@@ -157,6 +159,22 @@ impl<'a> Index<'a> {
         let lo = self.found.starts.partition_point(|s| *s < stretch.start);
         let hi = self.found.starts.partition_point(|s| *s < stretch.end);
         &self.found.starts[lo..hi.max(lo)]
+    }
+
+    /// Whether tables of other functions may lead into a stretch: nobody calls it, and it has no
+    /// name, as parts that compilers move away have none.
+    fn is_led_to(&self, stretch: &Stretch) -> bool {
+        let start = stretch.start;
+        let nameless = stretch.borders == Borders::Found || self.is_nameless(start);
+        nameless && self.edges_to(start, start.plus(Len(1))).iter().all(|edge| edge.how != How::Call)
+    }
+
+    /// Whether a table of another function leads into what starts here, and nothing else leads to
+    /// its start: a part of that function.
+    pub(crate) fn is_led_part(&self, va: Va) -> bool {
+        let Some((_, stretch)) = self.stretch(va).filter(|(_, stretch)| stretch.start == va) else { return false };
+        let alone = || !self.is_named(va) && self.edges_to(va, va.plus(Len(1))).is_empty();
+        self.is_led_to(stretch) && alone() && first(&self.found.table_targets, va, stretch.end).is_some()
     }
 
     /// Whether what starts here is the rest of a function, which nobody calls: it has no name, and
@@ -379,6 +397,11 @@ impl<'a> Index<'a> {
                 return Err(format!("no symbol or unwind information covers {from}, and no walk reaches it"));
             }
         }
+        if self.is_led_to(stretch) {
+            if let Some(target) = first(&self.found.table_targets, Va(from.0 + 1), to) {
+                return Err(format!("a jump table may lead to {target}"));
+            }
+        }
         let Some(family) = self.found.families.of_stretch(number) else {
             return Ok(());
         };
@@ -424,14 +447,16 @@ impl Analysis {
         }
         let named = sorted(named);
 
-        let families = if code.go {
+        let mut families = if code.go {
             // Several instructions are never displaced in Go code (except its stack check), so
             // nothing depends on it.
             Families::new(code, &[], &starts, &[], |_| None)
         } else {
             Families::new(code, &stretches, &starts, &found.leaving, |va| number_of(&stretches, va))
         };
+        families.doubt_computed(&stretches, &found.labels, &found.computed, &starts);
         Analysis {
+            table_targets: families.targets(),
             stretches,
             families,
             edges: found.edges,
@@ -461,7 +486,7 @@ fn words(section: &Bytes<'_>, code: &ObjectCode<'_>, named: &mut Vec<Va>) {
     }
 }
 
-fn number_of(stretches: &[Stretch], va: Va) -> Option<usize> {
+pub(crate) fn number_of(stretches: &[Stretch], va: Va) -> Option<usize> {
     let number = stretches.partition_point(|s| s.start <= va).checked_sub(1)?;
     (va < stretches[number].end).then_some(number)
 }

@@ -281,6 +281,44 @@ fn recognised_and_unknown_indirect_jumps() {
     assert!(several(&plan).contains("computed address"), "{}", several(&plan));
 }
 
+/// Each jump has a table and a base of its own.
+#[test]
+fn a_table_was_read_with_the_base_of_another_jump() {
+    let switch = "lea .Lt(%rip),%rdx\nmovslq (%rdx,%rdi,4),%rax\nadd %rdx,%rax\njmp *%rax\n.La: nop\n.Lb: nop\n";
+    let goto = "lea .Lo(%rip),%rcx\nmovslq (%rcx,%rsi,4),%rax\nlea .Lc(%rip),%rcx\nadd %rcx,%rax\njmp *%rax\n\
+        .Lc: push %rbx\n.Ld: push %rbx\n.Le: pop %rbx\npop %rbx\nnop\nret";
+    let tables = ".section .rodata\n.p2align 2\n.Lt: .long .La-.Lt,.Lb-.Lt\n.byte 0,0,0,0x80\n\
+        .Lo: .long .Lc-.Lc,.Ld-.Lc,.Le-.Lc\n.byte 0,0,0,0x80\n.text\n";
+    with(&[&function("f", &[switch, goto].concat()), tables].concat(), |elf, index| {
+        let start = elf.symbol("f");
+        let label = (0..64)
+            .map(|at| start.plus(Len(at)))
+            .find(|va| index.code().insn_at(*va).is_some_and(|i| i.len() == 1 && i.to_string().contains("push")));
+        let plan = plan(index, label.expect("a push"), false).expect("a plan");
+        assert_eq!(plan.technique, Technique::Trap);
+        assert!(several(&plan).contains("a jump table may lead to"), "{}", several(&plan));
+    });
+}
+
+/// Labels to which a distance is added somewhere lead anywhere in their function; so does the start
+/// of a function.
+#[test]
+fn addresses_of_code_were_computed_with() {
+    let body = "push %rbx\npush %rbx\npop %rbx\npop %rbx\nnop\nret";
+    for (source, known) in [
+        ("lea f(%rip),%rax\nmov %rax,(%rdi)\nret", true),
+        ("lea f(%rip),%rax\ncmp %rax,(%rdi)\nret", true),
+        ("lea f(%rip),%rax\ncall *%rax\nadd $1,%rax\nret", true),
+        ("lea f(%rip),%rax\nadd %rsi,%rax\nmov %rax,(%rdi)\nret", false),
+        ("lea f(%rip),%rax\nmov %rax,%rbx\nlea 1(%rbx,%rsi,2),%rcx\ncall *%rcx\nret", false),
+        ("lea f+2(%rip),%rax\nmov %rax,(%rdi)\nret", false),
+    ] {
+        let source = [".hidden f\n", &function("f", body), &function("g", source)].concat();
+        let technique = plan_f(&source).expect("a plan").technique;
+        assert_eq!(technique == Technique::JumpOverSeveral, known, "{source}");
+    }
+}
+
 #[test]
 fn a_switch_as_the_compiler_writes_it() {
     let source = "
