@@ -35,9 +35,11 @@ fn same_with_each_probe(program: &Path, args: &[&str], functions: &[&str]) -> us
     let probe = |site: &u64| format!("u:{file}:{site:#x} {{ @ = count() }}\n");
     let scripts = sites.iter().map(probe).chain([sites.iter().map(probe).collect()]);
     for script in scripts {
-        let (output, report) = with_command(&["-e", &script], &command);
+        let (output, report) = with_command(&["-v", "-e", &script], &command);
         assert_eq!((output.code(), &output.stdout), (0, &plain), "{script}{}", report.0);
-        assert!(report.0.stdout.contains("@: "), "{script}{}", report.0);
+        // Not every instruction is executed; some of them are.
+        let hit = report.0.stdout.contains("@: ");
+        assert!(hit || script.lines().count() == 1, "{script}{}", report.0);
     }
     sites.len()
 }

@@ -158,7 +158,7 @@ fn all_who_may_come_to_the_middle() {
         ("jumps to", function("g", "jmp .Lmiddle")),
         ("jumps to", function("g", "test %eax,%eax\njz .Lmiddle\nret")),
         ("a call at", function("g", "call .Lmiddle\nret")),
-        ("pointer", function("g", "lea .Lmiddle(%rip),%rax\nret")),
+        ("code computes with", function("g", "lea .Lmiddle(%rip),%rax\nret")),
         ("pointer", function("g", "ret") + ".data\n.quad .Lmiddle\n"),
         ("may be code", "g: call .Lmiddle\nret\n".into()),
     ];
